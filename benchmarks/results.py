@@ -10,8 +10,7 @@ from glue_bench.files import write_atomically
 from glue_bench.tables.compare import Comparison
 from glue_bench.tables.export import find, write_tables
 from glue_bench.tables.figures import result_figures
-from glue_bench.tables.papers import beside_named, paper_page
-from glue_bench.tables.published import TABLES
+from glue_bench.tables.papers import TABLES, beside_named, paper_page
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 

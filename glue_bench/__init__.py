@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from glue_bench.model.variants import VARIANTS
     from glue_bench.tables.board import leaderboard
     from glue_bench.tables.card import card
-    from glue_bench.tables.predictions import predictions
     from glue_bench.tables.report import report
+    from glue_bench.tables.results import predictions
     from glue_bench.testing import load_plugins
     from glue_bench.training.convert import convert
 
@@ -57,7 +57,7 @@ _HOMES = {
     "leaderboard": "glue_bench.tables.board",
     "load_plugins": "glue_bench.testing",
     "plan": "glue_bench.api",
-    "predictions": "glue_bench.tables.predictions",
+    "predictions": "glue_bench.tables.results",
     "report": "glue_bench.tables.report",
     "run": "glue_bench.api",
     "statistics": "glue_bench.api",

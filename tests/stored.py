@@ -14,7 +14,7 @@ from glue_bench.records.disk import Labels
 from glue_bench.records.plan import ArmFacts, Plan, TaskFacts
 from glue_bench.records.store import Store
 from glue_bench.records.values import Cell, Pretraining, PretrainingRecord, Record
-from glue_bench.tables.published import TABLES
+from glue_bench.tables.papers import TABLES
 
 SHAPE = {
     **{"num_hidden_layers": 2, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 16},

@@ -193,8 +193,8 @@ def _check_failures(store: Stored, plan: Plan) -> Check:
 def _check_tables(store: Stored) -> Check:
     """Every table is, byte for byte, what the records give: its own, and published ones with its rows beside them."""
     from glue_bench.tables.export import TABLES, find, tables
+    from glue_bench.tables.papers import TABLES as PAPERS
     from glue_bench.tables.papers import beside_named, paper_page
-    from glue_bench.tables.published import TABLES as PAPERS
 
     folder = store.folder
     try:

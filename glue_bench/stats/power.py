@@ -97,7 +97,8 @@ class Spreads:
         if blocked:
             enough = self.examples_suffice(difference, power)
             why = "" if enough else TOO_FEW.format(spread=math.sqrt(self.examples))
-            tried = range(1, MOST_FINETUNINGS + 1) if enough else ()
+            most = MOST_FINETUNINGS if sum(self.finetuning) > 0 else 1  # without a spread more of them only cost more
+            tried = range(1, most + 1) if enough else ()
             reached = partial(self.power_of_pretrainings, difference)
             numbers = {each: least(partial(reached, finetunings=each), power, MOST_PRETRAININGS) for each in tried}
             made = [self._design(number, each, costs) for each, number in numbers.items() if number]

@@ -9,6 +9,8 @@ import pandas as pd
 from glue_bench.data.tasks import COLUMNS, TASKS, TRAINABLE
 
 Part = tuple[tuple[str, str, str], ...]
+AVERAGE, NOT_AVERAGED = "average", "wnli"
+"""The column by which arms are ordered, and the task that is left out of it: its validation set misleads."""
 SEEDS = ["pretraining_seed", "seed"]
 """The columns that tell apart the runs of an arm on a task at a rate; the first is NA without pretraining of ours."""
 
@@ -20,9 +22,13 @@ class Average:
     Each of `parts` weighs the same; its own value is the mean over its (task, split, metric).
     """
 
-    title: str
     rule: str
     parts: Mapping[str, Part]
+
+    @property
+    def title(self) -> str:
+        """As a column's head."""
+        return f"Avg. of {len(self.parts)}"
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -31,52 +37,35 @@ class Average:
         return tuple(task for task in TASKS if task in needed)
 
 
-def _tasks(*, wnli: bool, main_only: bool = False) -> dict[str, Part]:
-    """A part a task, over all its splits and all its metrics or only the main one."""
-    return {
-        name: tuple(
-            (name, split, metric)
-            for split in TASKS[name].columns
-            for metric in TASKS[name].metrics[: 1 if main_only else None]
-        )
-        for name in TRAINABLE
-        if wnli or name != "wnli"
-    }
-
-
+_OFFICIAL: dict[str, Part] = {
+    task: tuple((task, split, metric) for split in TASKS[task].columns for metric in TASKS[task].metrics)
+    for task in TRAINABLE
+}
+_COLUMNS: dict[str, Part] = {name: ((*COLUMNS[name], TASKS[COLUMNS[name][0]].metrics[0]),) for name in COLUMNS}
 AVERAGES: dict[str, Average] = {
     "average_official": Average(
-        title="Average (official, nine tasks)",
         rule="macro-average, WNLI included; a task with two metrics counts as their "
         "mean, MNLI matched and mismatched as one (GLUE paper, section 3.4)",
-        parts=_tasks(wnli=True),
+        parts=_OFFICIAL,
     ),
     "average_nine_columns": Average(
-        title="Average (nine columns, no WNLI)",
         rule="MNLI matched and mismatched count separately, accuracy "
         "for QQP and MRPC, Pearson for STS-B (TUPE, table 1)",
-        parts={
-            column: ((task, split, TASKS[task].metrics[0]),)
-            for column, (task, split) in COLUMNS.items()
-            if task != "wnli"
-        },
+        parts={name: part for name, part in _COLUMNS.items() if name != NOT_AVERAGED},
     ),
     "average_eight_columns": Average(
-        title="Average (eight columns, no WNLI)",
         rule="as nine columns, but MNLI matched and mismatched count as one (ModernBERT)",
-        parts=_tasks(wnli=False, main_only=True),
+        parts={task: tuple(place for place in part if place[2] == TASKS[task].metrics[0])
+               for task, part in _OFFICIAL.items() if task != NOT_AVERAGED},
     ),
     "average_eight_tasks": Average(
-        title="Average (eight tasks, no WNLI)",
         rule="as official, but without WNLI (MosaicBERT)",
-        parts=_tasks(wnli=False),
+        parts={task: part for task, part in _OFFICIAL.items() if task != NOT_AVERAGED},
     ),
-}
+}  # fmt: skip
 """The four conventions by which papers average GLUE."""
 LEADING = ("average_official", "average_nine_columns")
 """Those that stand in the leaderboard's frame beside `average_of`."""
-AVERAGE, NOT_AVERAGED = "average", "wnli"
-"""The column by which arms are ordered, and the task that is left out of it: its validation set misleads."""
 
 
 def average_of(columns: Sequence[str]) -> Average:
@@ -85,8 +74,7 @@ def average_of(columns: Sequence[str]) -> Average:
     Where none is missing this is `average_nine_columns`, by which papers compare.
     """
     averaged = [column for column in columns if column != NOT_AVERAGED] or list(columns)
-    parts = {column: ((*COLUMNS[column], TASKS[COLUMNS[column][0]].metrics[0]),) for column in averaged}
-    return Average(title=f"Avg. of {len(parts)}", rule=f"mean of {len(parts)} columns", parts=parts)
+    return Average(rule=f"mean of {len(averaged)} columns", parts={column: _COLUMNS[column] for column in averaged})
 
 
 def best_rates(runs: pd.DataFrame, statistic: str = "mean") -> pd.DataFrame:

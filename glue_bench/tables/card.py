@@ -4,7 +4,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import yaml
@@ -15,6 +14,7 @@ from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError, first_line
 from glue_bench.files import write_atomically
 from glue_bench.records.stored import STAMP
+from glue_bench.tables.averages import main_scores
 from glue_bench.tables.board import Board, open_board
 from glue_bench.tables.submission import Run, arm_scores, known_arm, median_runs
 from glue_bench.tables.table import Column, Page, Table
@@ -36,13 +36,21 @@ COLUMNS = {
     **{"mean": Column("Mean over seeds", 4), "error": Column("Standard error", 4), "n": Column("Seeds", 0)},
     **{"rate": Column("Learning rate", show="{:g}".format), "seed": Column("Seed", 0)},
 }
+USAGE = """\
+```python
+{imports}from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+model = AutoModelForSequenceClassification.from_pretrained("{repository}"{inside})
+tokenizer = AutoTokenizer.from_pretrained("{repository}"{inside})
+```
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
     """A model card (`text`, README.md) with `.eval_results/glue.yaml` (`results`), and the models by their place.
 
-    A place is a folder of the repository, "" where there is only one model. `scores` are those of
+    A place is a folder of the repository, "" where there is only one model. `scores` has the columns of
     `tables.submission.arm_scores`, but `value` is that of the last epoch, of which the weights are; where the protocol
     reports an earlier epoch of a task's runs, there is no mean of them. `without` are the tasks whose run has left no
     model.
@@ -88,32 +96,28 @@ def card(path: str | Path, arm: str | None = None) -> Card:
         raise UserError(f"arm '{arm}' of '{results.folder}' has no finished run to tell of")
     kept = {task: results.arrays.model(run.cell_id) for task, run in runs.items()}
     models = {task: folder for task, folder in kept.items() if folder}
-    scores = _of_last_epochs(board, arm, runs)
-    no_benchmark = scores["task"].isin(results.partial_tasks) | ("demo" in results.data_source)
-    stated = scores[~no_benchmark & scores["value"].notna()]
     places = {(task if len(models) > 1 else ""): folder for task, folder in models.items()}
+    scores = _scores(board, arm, runs)
+    made_up = scores["task"].isin(results.partial_tasks) | ("demo" in results.data_source)
+    stated = scores[~made_up & scores["value"].notna()]
     cell = results.cells[results.cells["cell_id"] == next(iter(runs.values())).cell_id].iloc[0]
-    page = _page(board, arm, runs, cell, scores).to_markdown()
-    usage = [_usage(next(iter(places)), native=bool(cell["variant"] == NATIVE))] if places else []
+    what = "as it is published" if cell["variant"] == NATIVE else f"with the variant `{cell['variant']}`"
+    by = f"glue-bench {cell['environment'].glue_bench or ''}".rstrip()
+    table = Table(
+        frame=scores,
+        columns=COLUMNS,
+        caption=f"An encoder {what}, fine-tuned on GLUE by {by}. Each task has a model of its own.",
+        legend=(MODELS, *([BEST_EPOCH] if board.protocol.epoch == "best" else [])),
+    )
+    page = Page(title=f"{results.experiment}: {arm}", banner=NO_BENCHMARK if made_up.any() else "", tables=(table,))
     return Card(
         arm=arm,
-        text="\n".join([f"---\n{_header(arm, cell, stated)}\n---\n", page, *usage]),
+        text="\n".join([f"---\n{_header(arm, cell, stated)}\n---\n", page.to_markdown(), *_usage(places, cell)]),
         results="" if stated.empty else _eval_results(board, stated),
         models=places,
         without=tuple(task for task in runs if task not in models),
         scores=scores,
     )
-
-
-def _of_last_epochs(board: Board, arm: str, runs: Mapping[str, Run]) -> pd.DataFrame:
-    """What the weights score: they are of the last epoch, so that a mean with earlier ones tells nothing of them."""
-    scores, last = arm_scores(board, arm), board.results.scores[board.results.scores["last"]]
-    values = last.set_index(["cell_id", "split", "metric"])["value"] / 100
-    named = zip(scores["task"], scores["split"], scores["metric"], strict=True)
-    scores = scores.assign(value=[values[runs[task].cell_id, split, metric] for task, split, metric in named])
-    mine = board.runs[(board.runs["arm"] == arm) & ~board.runs["last"]]
-    scores.loc[scores["task"].isin(mine["task"]), ["mean", "error"]] = math.nan
-    return scores
 
 
 def write_card(made: Card, folder: Path) -> None:
@@ -157,6 +161,27 @@ def push_card(made: Card, repository: str) -> str:
     return str(done.commit_url)
 
 
+def _scores(board: Board, arm: str, runs: Mapping[str, Run]) -> pd.DataFrame:
+    """What the weights score, and COLUMNS; `over` is what stands behind the name of a metric whose mean is shown.
+
+    Weights are of the last epoch, so that a mean with earlier epochs tells nothing of them.
+    """
+    scores, last = arm_scores(board, arm), board.results.scores[board.results.scores["last"]]
+    scores["cell_id"] = [runs[task].cell_id for task in scores["task"]]
+    values = last.set_index(["cell_id", "split", "metric"])["value"] / 100
+    scores["value"] = [values[place] for place in zip(*(scores[n] for n in values.index.names), strict=True)]
+    early = board.runs.loc[(board.runs["arm"] == arm) & ~board.runs["last"], "task"]
+    scores.loc[scores["task"].isin(early), ["mean", "error"]] = math.nan
+    over = "mean of " + scores["n"].astype(str) + " seeds, standard error " + scores["error"].map("{:.4f}".format)
+    return scores.assign(
+        title=[TASKS[task].title for task in scores["task"]],
+        name=scores["metric"].map(METRIC_NAMES),
+        rate=[runs[task].learning_rate for task in scores["task"]],
+        seed=[runs[task].seed for task in scores["task"]],
+        over=over.where((scores["n"] > 1) & scores["mean"].notna(), ""),
+    )
+
+
 def _header(arm: str, cell: pd.Series, stated: pd.DataFrame) -> str:
     """The front matter: what the hub reads of a card."""
     from huggingface_hub import EvalResult, ModelCardData
@@ -165,9 +190,9 @@ def _header(arm: str, cell: pd.Series, stated: pd.DataFrame) -> str:
     results = [
         EvalResult(
             task_type="text-classification",
-            task_name=TASKS[row["task"]].title,
+            task_name=row["title"],
             dataset_type=REPOSITORY,
-            dataset_name=f"GLUE {TASKS[row['task']].title}",
+            dataset_name=f"GLUE {row['title']}",
             dataset_config=row["task"],
             dataset_split=row["split"],
             metric_type=row["metric"],
@@ -175,11 +200,8 @@ def _header(arm: str, cell: pd.Series, stated: pd.DataFrame) -> str:
             metric_name=name,
         )
         for row in stated.to_dict("records")
-        for value, name in [
-            ("value", METRIC_NAMES[row["metric"]]),
-            ("mean", f"{METRIC_NAMES[row['metric']]}{_over(row)}"),
-        ]
-        if value == "value" or _over(row)
+        for value, name in (("value", row["name"]), ("mean", f"{row['name']}, {row['over']}"))
+        if value == "value" or row["over"]
     ]
     data = ModelCardData(
         library_name="transformers" if native else "glue-bench",
@@ -198,53 +220,22 @@ def _eval_results(board: Board, stated: pd.DataFrame) -> str:
     """What the hub reads from `.eval_results/*.yaml`: each split's main metric, 0 to 1."""
     from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
 
-    main = stated[stated["metric"] == stated["task"].map(lambda task: TASKS[task].metrics[0])]
     entries = [
         EvalResultEntry(
             dataset_id=REPOSITORY,
             task_id=row["task"],
             dataset_revision=board.results.tasks["revision"][row["task"]] or None,
             value=round(row["value"], 6),
-            notes=f"{METRIC_NAMES[row['metric']]} on {row['split']}"
-            + (f"; {_over(row)[2:]}: {round(row['mean'], 6)}" if _over(row) else ""),
+            notes=f"{row['name']} on {row['split']}"
+            + (f"; {row['over']}: {round(row['mean'], 6)}" if row["over"] else ""),
         )
-        for row in main.to_dict("records")
+        for row in main_scores(stated).to_dict("records")
     ]
     return yaml.safe_dump(eval_result_entries_to_yaml(entries), sort_keys=False)
 
 
-def _over(row: Mapping[Any, Any]) -> str:
-    """Behind the name of a metric, what a mean is over; nothing where there is none over several runs."""
-    if row["n"] < 2 or math.isnan(row["mean"]):
-        return ""
-    return f", mean of {row['n']} seeds, standard error {row['error']:.4f}"
-
-
-def _page(board: Board, arm: str, runs: Mapping[str, Run], cell: pd.Series, scores: pd.DataFrame) -> Page:
-    """The table of scores."""
-    what = "as it is published" if cell["variant"] == NATIVE else f"with the variant `{cell['variant']}`"
-    by = f"glue-bench {cell['environment'].glue_bench or ''}".rstrip()
-    frame = scores.assign(
-        title=[TASKS[task].title for task in scores["task"]],
-        name=scores["metric"].map(METRIC_NAMES),
-        rate=[runs[task].learning_rate for task in scores["task"]],
-        seed=[runs[task].seed for task in scores["task"]],
-    )
-    table = Table(
-        frame=frame,
-        columns=COLUMNS,
-        caption=f"An encoder {what}, fine-tuned on GLUE by {by}. Each task has a model of its own.",
-        legend=(MODELS, *([BEST_EPOCH] if board.protocol.epoch == "best" else [])),
-    )
-    made_up = "demo" in board.results.data_source or scores["task"].isin(board.results.partial_tasks).any()
-    return Page(title=f"{board.results.experiment}: {arm}", banner=NO_BENCHMARK if made_up else "", tables=(table,))
-
-
-def _usage(place: str, *, native: bool) -> str:
-    inside = f', subfolder="{place}"' if place else ""
-    first = "" if native else "import glue_bench  # lets transformers know the encoder\n"
-    return (
-        f"```python\n{first}from transformers import AutoModelForSequenceClassification, AutoTokenizer\n\n"
-        f'model = AutoModelForSequenceClassification.from_pretrained("{PLACEHOLDER}"{inside})\n'
-        f'tokenizer = AutoTokenizer.from_pretrained("{PLACEHOLDER}"{inside})\n```\n'
-    )
+def _usage(places: Mapping[str, Path], cell: pd.Series) -> list[str]:
+    """How the first model is read."""
+    imports = "" if cell["variant"] == NATIVE else "import glue_bench  # lets transformers know the encoder\n"
+    inside = [f', subfolder="{place}"' if place else "" for place in places][:1]
+    return [USAGE.format(imports=imports, repository=PLACEHOLDER, inside=each) for each in inside]

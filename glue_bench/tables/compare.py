@@ -13,9 +13,9 @@ from glue_bench.errors import UserError
 from glue_bench.stats.outcomes import Outcomes, effective_number, unit_of
 from glue_bench.stats.verdicts import Assessed, Group, arms_frame, assess, columns_frame, declared, verdicts
 from glue_bench.tables.arms import blocks_of
-from glue_bench.tables.arrays import Arrays
 from glue_bench.tables.averages import AVERAGE, NOT_AVERAGED, main_scores
 from glue_bench.tables.board import Board
+from glue_bench.tables.results import Arrays
 from glue_bench.values import BLOCK, BlockKey
 
 CONVERSION = "conversion"

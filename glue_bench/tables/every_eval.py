@@ -9,7 +9,7 @@ import math
 import re
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -40,17 +40,29 @@ _RESERVED = {"data", "unknown"}
 
 @dataclass(frozen=True, kw_only=True)
 class Arm:
-    """One arm of a board: the model's name, `scores` of `arm_scores` that may be published, and its cells by task.
+    """One arm of a board: its `scores` (of `arm_scores`) and its `cells` that may be published.
 
-    `earlier` are the runs whose scores are of an earlier epoch than the last, of which their predictions are.
+    `earlier` are the cells whose scores are of an earlier epoch than the last, of which their predictions are.
     """
 
     board: Board
+    organization: str
     name: str
-    model: str
     scores: pd.DataFrame
-    runs: Mapping[str, list[dict[Any, Any]]]
+    cells: pd.DataFrame
     earlier: frozenset[str]
+
+    @property
+    def model(self) -> str:
+        """The name under which its model is known."""
+        return f"{self.organization}/{self.board.results.experiment}-{self.name}"
+
+    def predicted(self, cell_id: str, task: str, split: str, rows: int) -> np.ndarray:
+        """Classes or scores that a run predicted, (rows,)."""
+        logits = self.board.results.arrays.logits(cell_id).get(split)
+        if logits is None or len(logits) != rows or not np.isfinite(logits).all():
+            raise UserError(f"'{cell_id}' has diverged, or has no predictions for each of {split}'s {rows} rows")
+        return decide(task, logits)
 
 
 def write_logs(boards: Iterable[Board], folder: Path, organization: str, data: str | None = None) -> dict[str, Any]:
@@ -76,7 +88,7 @@ def write_logs(boards: Iterable[Board], folder: Path, organization: str, data: s
         if partial := board.results.partial_tasks:
             left_out[board.results.experiment] = f"run on a part of the official rows: {titles(partial)}"
         for arm in _arms(board, organization):
-            files += _write(arm, folder, organization, load)
+            files += _write(arm, folder, load)
     if not files:
         why = "; ".join(f"{name}: {reason}" for name, reason in left_out.items()) or "no run has finished"
         raise UserError(f"nothing to export as a benchmark's score ({why})")
@@ -87,67 +99,52 @@ def _arms(board: Board, organization: str) -> Iterator[Arm]:
     """The arms of which something can be stated."""
     cells = board.reported.sort_values(SEEDS)
     cells = cells[~cells["task"].isin(board.results.partial_tasks)]
-    for name in board.arms:
-        mine = cells[cells["arm"] == name]
-        if mine.empty:
-            continue
-        scores = arm_scores(board, name)
-        yield Arm(
-            board=board,
-            name=name,
-            model=f"{organization}/{board.results.experiment}-{name}",
-            scores=scores[scores["task"].isin(mine["task"]) & scores["mean"].notna()],
-            runs={str(task): group.to_dict("records") for task, group in mine.groupby("task", sort=False)},
-            earlier=frozenset(board.runs.loc[~board.runs["last"], "cell_id"]) & {*mine["cell_id"]},
-        )
+    early = frozenset(board.runs.loc[~board.runs["last"], "cell_id"])
+    for name in (name for name in board.arms if name in {*cells["arm"]}):
+        mine, scores = cells[cells["arm"] == name], arm_scores(board, name)
+        stated = scores[scores["task"].isin(mine["task"]) & scores["mean"].notna()]
+        facts: dict[str, Any] = {"board": board, "organization": organization, "name": name}
+        yield Arm(**facts, scores=stated, cells=mine, earlier=early & {*mine["cell_id"]})
 
 
-def _write(arm: Arm, folder: Path, organization: str, load: Load | None) -> list[str]:
+def _write(arm: Arm, folder: Path, load: Load | None) -> list[str]:
     """Write the log of an arm, its examples first; the paths, which begin with data/.
 
     Equal logs have one name: what it hashes is all that the log says.
     """
-    content = _log(arm, organization)
+    content = _log(arm)
     name = f"glue-bench/{arm.model}/{sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]}"
-    identity = str(uuid.UUID(bytes=sha256(name.encode()).digest()[:16], version=4))
-    place = f"data/glue-bench/{arm.model}/{identity}"
+    place = f"data/glue-bench/{arm.model}/{uuid.UUID(bytes=sha256(name.encode()).digest()[:16], version=4)}"
     log = {"schema_version": SCHEMA, "evaluation_id": name, "retrieved_timestamp": str(int(time.time())), **content}
-    written = []
+    written = [f"{place}.json"]
     try:
         if load is not None:
+            written.append(f"{place}_samples.jsonl")
             rows, total = 0, sha256()
-            with whole_file(folder / f"{place}_samples.jsonl") as file:
+            with whole_file(folder / written[-1]) as file:
                 for sample in _samples(arm, name, load):
                     line = (json.dumps(sample, ensure_ascii=False, allow_nan=False) + "\n").encode()
                     file.write(line)
                     total.update(line)
                     rows += 1
-            log["detailed_evaluation_results"] = {
-                "format": "jsonl",
-                "file_path": f"{place}_samples.jsonl",
-                "hash_algorithm": "sha256",
-                "checksum": total.hexdigest(),
-                "total_rows": rows,
-            }
-            written.append(f"{place}_samples.jsonl")
+            facts = {"format": "jsonl", "file_path": written[-1], "hash_algorithm": "sha256"}
+            log["detailed_evaluation_results"] = facts | {"checksum": total.hexdigest(), "total_rows": rows}
         text = json.dumps(log, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-        write_atomically(folder / f"{place}.json", text.encode())
+        write_atomically(folder / written[0], text.encode())
     except OSError as error:
         raise UserError(f"cannot write '{folder}': {error.strerror or error}") from error
-    return [f"{place}.json", *written]
+    return written
 
 
-def _log(arm: Arm, organization: str) -> dict[str, Any]:
+def _log(arm: Arm) -> dict[str, Any]:
     """What the log says but for its name and the time."""
-    first = next(iter(arm.runs.values()))[0]
-    facts, version = arm.board.results.arms.loc[arm.name], first["environment"].glue_bench or "unknown"
+    results, first = arm.board.results, arm.cells.iloc[0]
+    facts, version = results.arms.loc[arm.name], first["environment"].glue_bench or "unknown"
     details: dict[str, Any] = {
         "deployment_type": "self_deployed",
         "model_availability": "unknown",
-        "variant": facts["variant"],
-        "options": facts["options"],
-        "origin": facts["origin"],
-        "parameters": int(arm.board.results.cells.set_index("cell_id")["parameters"][first["cell_id"]]),
+        **{name: facts[name] for name in ("variant", "options", "origin")},
+        "parameters": int(results.cells.set_index("cell_id")["parameters"][first["cell_id"]]),
         "fine_tuned": "a model for each task",
         "epoch": f"the {arm.board.protocol.epoch} epoch of each run",
     }
@@ -157,14 +154,14 @@ def _log(arm: Arm, organization: str) -> dict[str, Any]:
         "source_metadata": {
             "source_name": "glue-bench",
             "source_type": "evaluation_run",
-            "source_organization_name": organization,
+            "source_organization_name": arm.organization,
             "evaluator_relationship": "first_party",
         },
         "eval_library": {"name": "glue-bench", "version": version},
         "model_info": {
             "name": arm.model.partition("/")[2],
             "id": arm.model,
-            "developer": organization,
+            "developer": arm.organization,
             "inference_engine": {"name": "glue-bench", "version": version},
             "additional_details": _texts(details),
         },
@@ -172,27 +169,17 @@ def _log(arm: Arm, organization: str) -> dict[str, Any]:
     }
 
 
-def _result(arm: Arm, row: Mapping[Any, Any]) -> dict[str, Any]:
-    task, metric, runs = TASKS[row["task"]], row["metric"], arm.runs[row["task"]]
-    share, facts = metric in ("accuracy", "f1"), arm.board.results.tasks.loc[task.name]
-    data = {"config": task.name, "digest": runs[0]["data"]} | (
-        {"revision": facts["revision"]} if facts["revision"] else {}
-    )
-    over = f"mean over {row['n']} independent runs" if row["n"] > 1 else "of one run"
-    details: dict[str, Any] = {"score": over, "runs": [run["cell_id"] for run in runs]}
-    details["records"] = [run["digest"] for run in runs]
-    score: dict[str, Any] = {"score": float(row["mean"])}
-    if row["n"] > 1:
-        score["uncertainty"] = {
-            "standard_error": {
-                "value": float(row["error"]),
-                "method": "standard deviation over independent runs / sqrt(number of runs)",
-            },
-            "standard_deviation": float(row["error"]) * math.sqrt(row["n"]),
-            "num_samples": int(row["n"]),
-        }
-    elif metric == task.metrics[0] and (error := _over_examples(arm, runs[0], row["split"])):
-        score["uncertainty"] = error
+def _result(arm: Arm, row: dict[Any, Any]) -> dict[str, Any]:
+    task, metric, runs = TASKS[row["task"]], row["metric"], arm.cells[arm.cells["task"] == row["task"]]
+    share, revision = metric in ("accuracy", "f1"), arm.board.results.tasks["revision"][task.name]
+    data = {"config": task.name, "digest": runs["data"].iloc[0]} | ({"revision": revision} if revision else {})
+    details = {
+        "score": f"mean over {row['n']} independent runs" if row["n"] > 1 else "of one run",
+        "runs": runs["cell_id"].tolist(),
+        "records": runs["digest"].tolist(),
+        "learning_rate": runs["learning_rate"].iloc[0],
+    }
+    uncertainty = _uncertainty(arm, row, runs.iloc[0])
     return {
         "evaluation_result_id": f"{_name(task.name, row['split'])}.{metric}",
         "evaluation_name": _name(task.name, row["split"]),
@@ -215,19 +202,30 @@ def _result(arm: Arm, row: Mapping[Any, Any]) -> dict[str, Any]:
             "min_score": 0.0 if share else -1.0,
             "max_score": 1.0,
         },
-        "score_details": score | {"details": _texts(details | {"learning_rate": runs[0]["learning_rate"]})},
+        "score_details": {
+            "score": float(row["mean"]),
+            **({"uncertainty": uncertainty} if uncertainty else {}),
+            "details": _texts(details),
+        },
     }
 
 
-def _over_examples(arm: Arm, run: Mapping[Any, Any], split: str) -> dict[str, Any]:
-    """The standard error of one run's main score over the examples; nothing without its predictions and labels."""
-    arrays = arm.board.results.arrays
-    labels = arrays.gold(run["task"], run["data"]).get(split)
-    if labels is None or run["cell_id"] in arm.earlier or split not in arrays.predicted(run["cell_id"]):
+def _uncertainty(arm: Arm, row: dict[Any, Any], run: pd.Series) -> dict[str, Any]:
+    """Over runs; of one run alone its main score's over the examples, if there are its predictions and labels."""
+    if row["n"] > 1:
+        method = "standard deviation over independent runs / sqrt(number of runs)"
+        return {
+            "standard_error": {"value": float(row["error"]), "method": method},
+            "standard_deviation": float(row["error"]) * math.sqrt(row["n"]),
+            "num_samples": int(row["n"]),
+        }
+    arrays, metric, split = arm.board.results.arrays, TASKS[row["task"]].metrics[0], row["split"]
+    labels = arrays.gold(row["task"], run["data"]).get(split)
+    known = run["cell_id"] not in arm.earlier and split in arrays.logits(run["cell_id"])
+    if row["metric"] != metric or labels is None or not known:
         return {}
-    said = _said(arm, run, split, len(labels))
-    values = contributions(TASKS[run["task"]].metrics[0], said[None], labels)
-    error = float(values.std(ddof=1)) / math.sqrt(len(labels)) / 100
+    answers = arm.predicted(run["cell_id"], row["task"], split, len(labels))
+    error = float(contributions(metric, answers[None], labels).std(ddof=1)) / math.sqrt(len(labels)) / 100
     return {"standard_error": {"value": error, "method": "jackknife over the examples"}, "num_samples": len(labels)}
 
 
@@ -239,57 +237,45 @@ def _samples(arm: Arm, name: str, load: Load) -> Iterator[dict[str, Any]]:
             "leave --data out, or set `epoch: last`"
         )
     same = {"schema_version": SCHEMA, "evaluation_id": name, "model_id": arm.model}
-    for task, runs in arm.runs.items():
-        data = load(task)
-        if any(run["data"] != data.digest for run in runs):
-            raise UserError(f"the data of {task} are not those that '{runs[0]['cell_id']}' was made with")
+    for task in arm.cells["task"].unique():
+        data, runs = load(task), arm.cells[arm.cells["task"] == task]
+        ids = runs["cell_id"]
+        if (runs["data"] != data.digest).any():
+            raise UserError(f"the data of {task} are not those that '{ids.iloc[0]}' was made with")
         for split in TASKS[task].validation_splits:
             frame, named = data.splits[split], _name(task, split)
             about = {"evaluation_name": named, "evaluation_result_id": f"{named}.{TASKS[task].metrics[0]}"}
-            said = np.stack([_said(arm, run, split, len(frame)) for run in runs], axis=1)
+            answers = np.stack([arm.predicted(cell_id, task, split, len(frame)) for cell_id in ids], axis=1)
             texts = [column for column in ("text_a", "text_b") if column in frame]
             for row, (*inputs, gold) in enumerate(frame[[*texts, "label"]].itertuples(index=False)):
-                yield {**same, **about, "sample_id": f"{named}.{row}", **_answered(task, inputs, gold, said[row])}
+                yield {**same, **about, "sample_id": f"{named}.{row}", **_answered(task, inputs, gold, answers[row])}
 
 
-def _said(arm: Arm, run: Mapping[Any, Any], split: str, rows: int) -> np.ndarray:
-    """What a run predicted of a split: classes or scores, (rows,)."""
-    logits = arm.board.results.arrays.logits(run["cell_id"]).get(split)
-    if logits is None or len(logits) != rows or not np.isfinite(logits).all():
-        raise UserError(f"'{run['cell_id']}' has diverged, or has no predictions for each of {split}'s {rows} rows")
-    return decide(run["task"], logits)
-
-
-def _answered(task: str, inputs: list[str], gold: float, said: np.ndarray) -> dict[str, Any]:
-    """One example: its texts, its label, and what each run said of it.
+def _answered(task: str, inputs: list[str], gold: float, predicted: np.ndarray) -> dict[str, Any]:
+    """One example: its texts, its label, and what each run answered.
 
     The score is the share of runs that are right; of STS-B it is the mean absolute error below 0, and an answer counts
     as correct within half a point.
     """
     names = TASKS[task].labels
     if names:
-        reference, answers = names[int(gold)], [names[each] for each in said]
-        score = float(np.mean(said == gold))
+        reference, answers = names[int(gold)], [names[each] for each in predicted]
+        score = float(np.mean(predicted == gold))
         correct = score > 0.5
     else:
-        reference, answers = f"{gold:g}", [f"{each:.4f}" for each in said]
-        score = -float(np.mean(np.abs(said - gold)))
+        reference, answers = f"{gold:g}", [f"{each:.4f}" for each in predicted]
+        score = -float(np.mean(np.abs(predicted - gold)))
         correct = score >= -0.5
     asked = {"raw": "\n".join(inputs), "reference": [reference]}
     canonical = json.dumps(asked, sort_keys=True, separators=(",", ":"))
+    how = {"extraction_method": "argmax of the logits" if names else "the head's output", "is_terminal": True}
     return {
         "sample_hash": sha256(canonical.encode()).hexdigest(),
         "interaction_type": "single_turn",
         "input": asked | ({"choices": list(names)} if names else {}),
         "output": {"raw": answers},
         "answer_attribution": [
-            {
-                "turn_idx": 0,
-                "source": f"output.raw[{run}]",
-                "extracted_value": answer,
-                "extraction_method": "argmax of the logits" if names else "the head's output",
-                "is_terminal": True,
-            }
+            {"turn_idx": 0, "source": f"output.raw[{run}]", "extracted_value": answer, **how}
             for run, answer in enumerate(answers)
         ],
         "evaluation": {"score": score, "is_correct": correct},
@@ -300,6 +286,6 @@ def _name(task: str, split: str) -> str:
     return f"glue.{task}.{split}"
 
 
-def _texts(values: Mapping[str, Any]) -> dict[str, str]:
+def _texts(values: dict[str, Any]) -> dict[str, str]:
     """Values of `additional_details`, which have to be texts."""
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}

@@ -1,20 +1,24 @@
-"""A published table with our arms below the rows that they are the counterparts of, and in what the two differ."""
+"""Published GLUE tables: the rows as printed, our arms below those that they are the counterparts of, and what differs.
+
+What is printed stands in papers.yaml, with how the numbers came about and which arm of ours stands beside a row.
+"""
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
+import yaml
 
-from glue_bench.config import SCRATCH
-from glue_bench.data.tasks import COLUMNS, TASKS
+from glue_bench.config import SCRATCH, Protocol
+from glue_bench.data.tasks import COLUMNS, TASKS, titles
 from glue_bench.errors import unknown
-from glue_bench.tables.averages import AVERAGE, aggregate, at_rates, average, best_rates, part_values
+from glue_bench.tables.averages import AVERAGE, AVERAGES, Average, aggregate, at_rates, average, best_rates, part_values
 from glue_bench.tables.board import RUN, Board, make_board
 from glue_bench.tables.numbers import MISSING, banner, number, short, title_of
-from glue_bench.tables.published import TABLES, Published, Row, score_of
 from glue_bench.tables.results import Results, read_results
 from glue_bench.tables.table import Column, Page, Table
 
@@ -33,6 +37,100 @@ LEGEND = {
     MISSING: "– no score of ours.",  # noqa: RUF001
     "pairs": "Theirs / ours; ? is not stated.",
 }
+Score = tuple[str, str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A printed row, as papers.yaml explains it: without a `variant` none of ours is like it."""
+
+    label: str
+    printed: Mapping[str, str]
+    variant: str = ""
+    parameters: float = math.nan
+    steps: int | None = None
+    share: float = 1.0
+    options: Mapping[str, Any] = field(default_factory=dict)
+    segments: str | None = None
+
+    def takes(self, variant: str, options: Mapping[str, Any]) -> bool:
+        """Whether an arm is this model, sizes aside; the order of a list is no difference."""
+        mine, own = ({k: sorted(v) if isinstance(v, list | tuple) else v for k, v in each.items()}
+                     for each in (self.options, options))  # fmt: skip
+        segments = own.pop("segments", "input")
+        return variant == self.variant and self.segments in (None, segments) and own.items() <= mine.items()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """A published table, as papers.yaml explains it; what is None the source does not say.
+
+    `split` is "dev" or "test". `statistic` is the one over seeds, `epoch` the one of each run of ours beside it.
+    """
+
+    title: str
+    source: str
+    split: str
+    protocol: str
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+    statistic: Literal["mean", "median"] = "mean"
+    epoch: Literal["last", "best"] = "last"
+    seeds: int | None = None
+    rates: int | None = None
+    tokens: int | None = None
+    convention: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def ours(self) -> Protocol:
+        """How our numbers are made beside it: as the paper made its own, chosen on the dev set that is reported."""
+        facts = {"rate": f"best-{self.statistic}", "seeds": self.statistic, "epoch": self.epoch}
+        return Protocol.model_validate(facts)
+
+    @property
+    def scores(self) -> dict[str, Score]:
+        """(task, split, metric) of ours by column, of those that have one."""
+        return {name: score for name in self.columns if (score := score_of(name))}
+
+    @property
+    def singly(self) -> Average:
+        """Every column for itself; as an average, their mean."""
+        parts = {name: (score,) for name, score in self.scores.items()}
+        return Average(rule=f"mean of the {len(parts)} columns", parts=parts)
+
+    @property
+    def average(self) -> Average:
+        """The convention of the printed average."""
+        return AVERAGES[self.convention] if self.convention else self.singly
+
+
+def score_of(column: str) -> Score | None:
+    """(task, split, metric) of ours; None of the average and of what is not GLUE."""
+    if column in COLUMNS:
+        task, split = COLUMNS[column]
+        return task, split, TASKS[task].metrics[0]
+    task, _, metric = column.partition("_")
+    return (task, "validation", metric) if task in TASKS and metric in TASKS[task].metrics else None
+
+
+def _published(
+    rows: Mapping[str, Any], columns: str, parameters: float = math.nan, steps: int | None = None, **facts: Any
+) -> Published:
+    """A table of papers.yaml; `parameters` and `steps` are those of every row with a counterpart that has no others."""
+    names, of_all = tuple(columns.split()), {"parameters": parameters, "steps": steps}
+    made = []
+    for label, row in rows.items():
+        printed = dict(zip(names, row.pop("scores").split(), strict=True))
+        made.append(Row(label=label, printed=printed, **(of_all if "variant" in row else {}) | row))
+    return Published(columns=names, rows=tuple(made), **facts)
+
+
+TABLES: dict[str, Published] = {
+    name: _published(**facts)
+    for name, facts in yaml.safe_load((files(__package__) / "papers.yaml").read_text(encoding="utf-8")).items()
+}
+"""By their names on the command line."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +147,16 @@ class Beside:
     pairs: pd.DataFrame
     board: Board | None = None
 
+    @property
+    def partial(self) -> set[str]:
+        """The columns whose data ours had only a part of, which of made-up data means nothing."""
+        results = self.board.results if self.board else None
+        if results is None or "demo" in results.data_source:
+            return set()
+        tasks = {name: {score[0]} for name, score in self.published.scores.items()}
+        tasks[AVERAGE] = {*self.published.average.tasks}
+        return {name for name, mine in tasks.items() if mine & {*results.partial_tasks}}
+
 
 def beside_named(name: str, path: str | Path | None = None) -> Beside:
     """The published table `name` beside the experiment in the folder `path`, or alone.
@@ -63,18 +171,9 @@ def beside_named(name: str, path: str | Path | None = None) -> Beside:
 
 def set_beside(published: Published, results: Results | None = None) -> Beside:
     """The table beside an experiment; without one, the table alone."""
-    if results is None:
-        alone = [cell for row in published.rows for cell in _cells(row, {}, {})]
-        return Beside(published=published, cells=_frame(alone), pairs=pd.DataFrame(columns=list(PAIR_COLUMNS)))
-    last = make_board(results, published.ours)
-    run = last.cells[last.cells["finished"]]
-    names = dict.fromkeys((run if len(run) else last.cells)["arm"])
-    arms: list[dict[str, Any]] = [results.arms.loc[name].to_dict() for name in names]
-    boards = {1.0: last}
-    for share in {row.share for row in published.rows} - {1.0}:
-        if (steps := round(share * max(results.all_steps, default=0))) in results.all_steps:
-            boards[share] = make_board(results, published.ours, steps)
+    boards = _boards(published, results) if results else {}
     values = {share: our_values(published, board) for share, board in boards.items()}
+    arms = _arms(boards[1.0]) if boards else []
     cells, pairs = list[dict[str, Any]](), list[dict[str, Any]]()
     for row in published.rows:
         fitting = [arm for arm in arms if _nearest(arm, row, published) is row]
@@ -84,10 +183,10 @@ def set_beside(published: Published, results: Results | None = None) -> Beside:
             pairs.append(_pair(published, row, arm, boards[row.share], values[row.share]))
         if not mine:
             cells += _cells(row, {}, {})
-            empty = dict.fromkeys(PAIR_COLUMNS, "")
-            pairs.append(empty | {"model": row.label, "note": _why_missing(published, row, bool(fitting))})
-    texts = pd.DataFrame(pairs, columns=list(PAIR_COLUMNS))
-    return Beside(published=published, cells=_frame(cells), pairs=texts, board=last)
+            note = _why_missing(published, row, bool(fitting))
+            pairs.append(dict.fromkeys(PAIR_COLUMNS, "") | {"model": row.label, "note": note})
+    frame = pd.DataFrame(cells, columns=list(CELL_COLUMNS)).astype({"seeds": "int64", "steps": "Int64"})
+    return Beside(published=published, cells=frame, pairs=pd.DataFrame(pairs), board=boards.get(1.0))
 
 
 def our_values(published: Published, board: Board) -> dict[tuple[str, str], dict[str, Any]]:
@@ -107,9 +206,24 @@ def our_values(published: Published, board: Board) -> dict[tuple[str, str], dict
     return {key: {"ours": row[published.statistic], "seeds": int(row["n"])} for key, row in values.items()}
 
 
+def _boards(published: Published, results: Results) -> dict[float, Board]:
+    """By share of all steps of pretraining, the board of the cells that start from there."""
+    boards = {1.0: make_board(results, published.ours)}
+    for share in {row.share for row in published.rows} - {1.0}:
+        if (steps := round(share * max(results.all_steps, default=0))) in results.all_steps:
+            boards[share] = make_board(results, published.ours, steps)
+    return boards
+
+
+def _arms(board: Board) -> list[dict[Any, Any]]:
+    """What is known of the arms that have a finished run, or, before any has, of all."""
+    has = board.cells["finished"] if board.cells["finished"].any() else ~board.cells["finished"]
+    return board.results.arms.loc[board.cells.loc[has, "arm"].unique()].to_dict("records")
+
+
 def _nearest(arm: Mapping[str, Any], row: Row, published: Published) -> Row | None:
     """Of the rows that an arm could stand beside, at this one's share of steps, the nearest in size."""
-    known = not pd.isna(arm["parameters"]) and arm["parameters"]
+    known = 0 if pd.isna(arm["parameters"]) else arm["parameters"]
     fitting = [
         (abs(math.log(known / other.parameters)) if known else 0.0, other)
         for other in published.rows
@@ -164,32 +278,22 @@ def _two(theirs: Any, ours: Any, shown: Any) -> str:
     return " / ".join("?" if pd.isna(value) else shown(value) for value in (theirs, ours))
 
 
-def _frame(cells: list[dict[str, Any]]) -> pd.DataFrame:
-    return pd.DataFrame(cells, columns=list(CELL_COLUMNS)).astype({"seeds": "int64", "steps": "Int64"})
-
-
 def paper_page(beside: Beside) -> Page:
     """The printed rows, ours below those that have an arm of ours, and in what the two differ."""
-    published, board = beside.published, beside.board
-    partial = _partial(beside)
-    titles = {column: _title(column) + "†" * (column in partial) for column in published.columns}
+    published, board, partial = beside.published, beside.board, beside.partial
     rows = list(_rows(beside))
     frame = pd.DataFrame([row for row, _ in rows], columns=["model", *published.columns])
-    shown = {
-        "bold": any(bold for _, bold in rows),
-        "†": bool(partial),
-        MISSING: bool((frame == MISSING).any(axis=None)),
-    }
-    shown |= {"ours": bool((beside.cells["arm"] != "").any())}
-    legend = [line for key, line in LEGEND.items() if shown.get(key, key == "scores")]
+    shown = {"scores": True, "bold": any(bold for _, bold in rows), "ours": (beside.cells["arm"] != "").any()}
+    shown |= {"†": bool(partial), MISSING: (frame == MISSING).any(axis=None)}
+    titles = {name: Column(_title(name) + ("†" if name in partial else ""), show=str) for name in published.columns}
     main = Table(
         frame=frame,
-        columns={"model": Column("Model"), **{name: Column(title, show=str) for name, title in titles.items()}},
+        columns={"model": Column("Model")} | titles,
         caption=f"{published.source}; the {published.split} set; {published.protocol}.",
-        legend=(*legend, *published.notes),
+        legend=(*(line for key, line in LEGEND.items() if shown.get(key)), *published.notes),
         bold=pd.DataFrame([dict.fromkeys(bold, True) for _, bold in rows], index=frame.index),
     )
-    used = {name: Column(PAIR_COLUMNS[name]) for name in PAIR_COLUMNS if (beside.pairs[name] != "").any()}
+    used = {name: Column(title) for name, title in PAIR_COLUMNS.items() if (beside.pairs[name] != "").any()}
     pairs = Table(frame=beside.pairs, columns=used, title="Theirs and ours", legend=(LEGEND["pairs"],))
     return Page(
         title=published.title,
@@ -209,11 +313,8 @@ def _rows(beside: Beside) -> Iterator[tuple[dict[str, str], list[str]]]:
             leads = [name for name, text in row.printed.items() if float(text) == best[name]]
             yield {"model": row.label, **row.printed}, leads if len(published.rows) > 1 else []
         for arm, cells in mine.groupby("arm", sort=False):
-            texts = {
-                cell["column"]: f"{number(cell['ours'])} ({cell['difference']:+z.2f})"
-                for cell in cells.to_dict("records")
-                if not math.isnan(cell["ours"])
-            }
+            there = cells.dropna(subset="ours").to_dict("records")
+            texts = {cell["column"]: f"{number(cell['ours'])} ({cell['difference']:+z.2f})" for cell in there}
             yield {"model": f"ours: {arm}", **dict.fromkeys(published.columns, MISSING), **texts}, []
 
 
@@ -222,24 +323,12 @@ def _setup(beside: Beside) -> Table:
     published, board = beside.published, beside.board
     rows = {"Average": published.average.rule} if AVERAGE in published.columns else {}
     if board:
-        parts = ", ".join(TASKS[task].title for task in board.results.partial_tasks)
-        rows |= {
-            "Experiment": board.results.experiment,
-            "Reported": f"{published.statistic} over seeds; {published.epoch} epoch; validation",
-            "Data": board.results.data_source + (f"; a part of {parts}" if parts else ""),
-        }
+        parts = titles(board.results.partial_tasks)
+        rows["Experiment"] = board.results.experiment
+        rows["Reported"] = f"{published.statistic} over seeds; {published.epoch} epoch; validation"
+        rows["Data"] = board.results.data_source + (f"; a part of {parts}" if parts else "")
     frame = pd.DataFrame(rows.items(), columns=["what", "value"])
     return Table(frame=frame, columns={"what": Column("Setup"), "value": Column("")})
-
-
-def _partial(beside: Beside) -> set[str]:
-    """The columns whose data ours had only a part of, which of made-up data means nothing."""
-    results = beside.board.results if beside.board else None
-    if results is None or "demo" in results.data_source:
-        return set()
-    published = beside.published
-    tasks = {name: {score[0]} for name, score in published.scores.items()} | {AVERAGE: set(published.average.tasks)}
-    return {name for name, mine in tasks.items() if mine & {*results.partial_tasks}}
 
 
 def _title(column: str) -> str:
@@ -255,7 +344,7 @@ def list_page() -> Page:
     """The published tables by name."""
     names = {"table": "Table", "title": "What it is", "split": "Set", "rows": "Rows", "source": "Source"}
     rows = [(name, table.title, table.split, len(table.rows), table.source) for name, table in TABLES.items()]
-    columns = {name: Column(title, decimals=0 if name == "rows" else None) for name, title in names.items()}
+    columns = {name: Column(title, 0 if name == "rows" else None) for name, title in names.items()}
     return Page(
         title="Published tables", tables=(Table(frame=pd.DataFrame(rows, columns=list(names)), columns=columns),)
     )

@@ -25,8 +25,7 @@ from glue_bench.tables.inside import inside_page, read_analysis
 from glue_bench.tables.inside_figures import inside_figures
 from glue_bench.tables.numbers import banner
 from glue_bench.tables.pages import leaderboard_page, score_columns
-from glue_bench.tables.papers import paper_page, set_beside
-from glue_bench.tables.published import TABLES
+from glue_bench.tables.papers import TABLES, paper_page, set_beside
 from glue_bench.tables.results import Results
 from glue_bench.tables.table import Column, Table, templates
 

@@ -1,20 +1,21 @@
 """What an experiment asks for and what of it is finished, as frames; no other file reads records for people.
 
 Only what the plan asks for counts. Records of anything else are counted in `left_out`, and one that cannot be believed
-has a line in `problems`; its cell or pretraining counts as missing.
+has a line in `problems`; its cell or pretraining counts as missing. What is not known is NaN, or "" of a text.
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from glue_bench.config import AS_PUBLISHED, HELD_OUT, Arm, Protocol
-from glue_bench.data.metrics import score
-from glue_bench.data.tasks import TASKS
+from glue_bench.data.metrics import decide, score
+from glue_bench.data.tasks import TASKS, find_task
 from glue_bench.errors import UserError
 from glue_bench.records.environment import Environment
 from glue_bench.records.plan import Plan
@@ -22,12 +23,12 @@ from glue_bench.records.stored import Finished, Stored, open_store
 from glue_bench.records.values import Pretraining, PretrainingRecord, Record
 from glue_bench.stats.outcomes import constant_score
 from glue_bench.tables.arms import arms_frame
-from glue_bench.tables.arrays import Arrays
 
 ORIGINS = ("pretrained", "adapted", "grafted", AS_PUBLISHED, "scratch")
 CELL = ("cell_id", "arm", "variant", "origin", "task", "learning_rate", "seed", "pretraining_seed", "steps")
-OF_RUN = ("finished", "collapsed", "precision", "data", "parameters", "base_model", "processor", "of_lost_weights",
-          "seconds", "environment", "diagnostic", "digest")  # fmt: skip
+OF_RUN = ("finished", "collapsed", "precision", "data", "parameters", "base_model", "processor", "seconds",
+          "environment", "diagnostic", "digest")  # fmt: skip
+NO_RUN = {"finished": False, "collapsed": (), "precision": "", "processor": "", "base_model": ""}
 SCORES = ("cell_id", "epoch", "last", "split", "metric", "value", "shuffled")
 TASK = ("task", "source", "digest", "revision", "partial", "rows", "settings", "from_mnli")
 PRETRAINING = ("pretraining_id", "arm", "seed", "is_search", "finished", "learning_rate", "searches", "steps",
@@ -36,9 +37,50 @@ PRETRAINING = ("pretraining_id", "arm", "seed", "is_search", "finished", "learni
 LOSSES = ("pretraining_id", "arm", "pretraining_seed", "step", "tokens", "train_loss", "validation_loss", "seconds")
 MEASURES = ("pretraining_id", "arm", "pretraining_seed", "step", "measure", "value", "standard_error", "n")
 BASELINES = ("task", "split", "metric", "baseline", "value")
+PREDICTIONS = ("cell_id", "arm", "task", "learning_rate", "pretraining_seed", "seed", "split", "row", "predicted",
+               "label")  # fmt: skip
 MAJORITY = "majority class"
 """The baseline that always gives the most frequent class of the split; of a correlation it has 0."""
-_KINDS: dict[str, Any] = {"learning_rate": float, "seed": int, "pretraining_seed": "Int64", "steps": "Int64"}
+_KINDS: dict[str, Any] = {"learning_rate": float, "seed": int, "pretraining_seed": "Int64", "steps": "Int64",
+                          "finished": bool}  # fmt: skip
+
+
+class Arrays:
+    """What lies beside the records of an experiment, read when it is asked for, and refused if it is another run's.
+
+    Each method raises UserError where its file is missing, damaged or of another run.
+    """
+
+    def __init__(self, store: Stored, plan: Plan, finished: Finished) -> None:
+        self._store, self._plan, self._finished = store, plan, finished
+
+    def logits(self, cell_id: str) -> dict[str, np.ndarray]:
+        """Logits of each scored split of a finished cell: float32 (rows, labels)."""
+        return self._store.logits(self._finished.records[cell_id])
+
+    def tests(self, cell_id: str) -> dict[str, np.ndarray]:
+        """Logits of test splits, and of AX, of a finished cell; none where they were not asked for."""
+        return self._store.logits(self._finished.records[cell_id], test=True)
+
+    def gold(self, task: str, digest: str) -> dict[str, np.ndarray]:
+        """Gold labels of each scored split of data with this digest, (rows,); empty where none are stored."""
+        facts = self._plan.tasks.get(task)
+        named = facts.labels if facts and facts.digest == digest else None
+        return dict(self._store.labels(task, digest, named).gold)
+
+    def sums(self, pretraining_id: str) -> dict[str, np.ndarray]:
+        """By measure the numerators and denominators of its pieces of text, (2, pieces); empty without measures."""
+        record = self._finished.pretrainings.get(pretraining_id)
+        return self._store.sums(record) if record else {}
+
+    def losses(self, pretraining_id: str) -> dict[str, np.ndarray]:
+        """The validation loss of a pretraining, piece by piece, as `Stored.losses` has it."""
+        record = self._finished.pretrainings.get(pretraining_id)
+        return self._store.losses(record) if record else {}
+
+    def model(self, cell_id: str) -> Path | None:
+        """Where the fine-tuned model of a finished cell lies, whole; None where it is not kept."""
+        return self._store.model(self._finished.records[cell_id], whole=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,12 +92,9 @@ class Results:
     where its weights were pretrained and then where it ran. `scores` (SCORES) has a row for each score of each epoch of
     a finished cell: 0 to 100, NaN where the metric is undefined; `shuffled` is that of the last epoch on texts with
     shuffled words. `arms` (ARMS of `tables.arms`), `tasks` (TASK; of partial data `rows` by split), `pretrainings`
-    (PRETRAINING, one for each arm and seed, and the runs of rate searches), `losses` (LOSSES) and `measures` (MEASURES)
-    are of the plan, too. `baselines` (BASELINES) has what trivial baselines score on its data, 0 to 100.
-
-    `left_out` counts records outside the plan. `differences` says in what joined experiments are not alike. Of each
-    train set `held_out_share` was kept out. `one_segment` names the experiments whose pretraining knew one segment
-    only. `described`: there is a README.md.
+    (PRETRAINING, one for each arm and seed, and the runs of rate searches), `losses` (LOSSES), `measures` (MEASURES)
+    and `baselines` (BASELINES, 0 to 100) are of the plan, too. `differences` says in what joined experiments are not
+    alike, and `one_segment` which of them knew one segment only in pretraining. `described`: there is a README.md.
     """
 
     experiments: tuple[str, ...]
@@ -121,8 +160,9 @@ def read_results(folder: str | Path) -> Results:
     store = open_store(folder)
     plan = store.plan()
     finished, experiment = store.finished(plan), plan.experiment
-    problems = [*finished.problems]
-    one_segment = experiment.pretraining is not None and experiment.pretraining.segments != "pairs"
+    problems, done = [*finished.problems], finished.pretrainings
+    trained = [(each, done[each.id]) for each in plan.pretrainings if not each.is_search and each.id in done]
+    in_pairs = experiment.pretraining is None or experiment.pretraining.segments == "pairs"
     return Results(
         experiments=(experiment.name,),
         plan=plan,
@@ -131,17 +171,40 @@ def read_results(folder: str | Path) -> Results:
         arms=arms_frame(plan),
         tasks=_tasks(plan),
         pretrainings=_pretrainings(plan, finished),
-        losses=_losses(plan, finished),
-        measures=_measures(plan, finished),
+        losses=_losses(trained),
+        measures=_measures(trained),
         baselines=_baselines(store, plan, problems),
         arrays=Arrays(store, plan, finished),
         folder=store.folder,
         left_out=finished.left_out,
         problems=tuple(problems),
         held_out_share=experiment.finetuning.held_out_share,
-        one_segment=(experiment.name,) if one_segment else (),
+        one_segment=() if in_pairs else (experiment.name,),
         described=(store.folder / "README.md").is_file(),
     )
+
+
+def predictions(path: str | Path, *, task: str | None = None) -> pd.DataFrame:
+    """What the finished runs of the experiment in the folder `path` predicted, of all tasks or of one.
+
+    One row per run and example (PREDICTIONS): `row` is from 0, in the order of the data; `predicted` and `label` are
+    ids of classes, or scores of STS-B. `label` is missing where no gold labels are stored, as for test splits.
+
+    Example:
+        >>> glue_bench.predictions("runs/demo", task="rte").eval("predicted == label").mean()  # doctest: +SKIP
+
+    Raises:
+        UserError: there is no such experiment or task, or a file is damaged.
+    """
+    results, wanted = read_results(path), find_task(task).name if task else None
+    cells, frames = results.cells[results.cells["finished"]].sort_values("cell_id"), []
+    for cell in (cells[cells["task"] == wanted] if wanted else cells).to_dict("records"):
+        labels = results.arrays.gold(cell["task"], cell["data"])
+        for split, logits in (results.arrays.logits(cell["cell_id"]) | results.arrays.tests(cell["cell_id"])).items():
+            decided = decide(cell["task"], logits)
+            values = {"row": np.arange(len(decided)), "predicted": decided, "label": labels.get(split, np.nan)}
+            frames.append(pd.DataFrame({**{name: cell[name] for name in PREDICTIONS[:6]}, "split": split, **values}))
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(PREDICTIONS))
 
 
 def comparable(processors: Iterable[str]) -> list[str]:
@@ -161,20 +224,13 @@ def points(value: float | None) -> float:
 
 
 def _cells(plan: Plan, finished: Finished) -> pd.DataFrame:
-    arms = {arm.name: arm for arm in plan.experiment.arms}
-    rows = []
+    arms, rows = {arm.name: arm for arm in plan.experiment.arms}, list[dict[str, Any]]()
     for cell in plan.cells:
         record = finished.records.get(cell.id)
         planned: dict[str, Any] = {"cell_id": cell.id, "learning_rate": cell.settings.learning_rate, "data": cell.data}
         planned |= {name: getattr(cell, name) for name in CELL if name not in planned}
-        rows.append(planned | (_of_run(record, arms.get(cell.arm), finished) if record else _of_no_run()))
-    kinds = _KINDS | {"finished": bool, "of_lost_weights": bool}
-    return pd.DataFrame(rows, columns=[*CELL, *OF_RUN]).astype(kinds)
-
-
-def _of_no_run() -> dict[str, Any]:
-    texts = dict.fromkeys(("precision", "processor", "base_model"), "")
-    return {"finished": False, "collapsed": (), "of_lost_weights": False, **texts}
+        rows.append(planned | (_of_run(record, arms.get(cell.arm), finished) if record else NO_RUN))
+    return pd.DataFrame(rows, columns=[*CELL, *OF_RUN]).astype(_KINDS)
 
 
 def _of_run(record: Record, arm: Arm | None, finished: Finished) -> dict[str, Any]:
@@ -182,8 +238,7 @@ def _of_run(record: Record, arm: Arm | None, finished: Finished) -> dict[str, An
     pretraining = finished.pretrainings.get(record.cell.pretraining or "")
     ran = _computed_on(record.environment)
     before = _computed_on(pretraining.environment) if pretraining else ran
-    lost = _is_of_lost_weights(record, finished)
-    places = dict.fromkeys(comparable([before, ran]))
+    known = before and ran and not _is_of_lost_weights(record, finished)
     return {
         "finished": True,
         "collapsed": record.collapsed,
@@ -191,13 +246,8 @@ def _of_run(record: Record, arm: Arm | None, finished: Finished) -> dict[str, An
         "parameters": record.parameters,
         # Without a revision the name may be that of a folder, which is no one's business.
         "base_model": f"{arm.checkpoint}@{arm.revision}" if arm and arm.revision else "",
-        # Where one of the two is not known, nothing is.
-        "processor": ", then ".join(places) if before and ran and not lost else "",
-        "of_lost_weights": lost,
-        "seconds": record.seconds,
-        "environment": record.environment,
-        "diagnostic": record.diagnostic,
-        "digest": record.digest,
+        "processor": ", then ".join(dict.fromkeys(comparable([before, ran]))) if known else "",
+        **{name: getattr(record, name) for name in ("seconds", "environment", "diagnostic", "digest")},
     }
 
 
@@ -229,68 +279,50 @@ def _scores(plan: Plan, finished: Finished) -> pd.DataFrame:
 
 
 def _tasks(plan: Plan) -> pd.DataFrame:
-    cells = {cell.task: cell for cell in plan.cells}
-    tuned = {cell.task for cell in plan.cells if cell.mnli}
-    rows = [
-        {
-            "task": task,
-            "source": facts.source,
-            "digest": facts.digest,
-            "revision": facts.revision or "",
-            "partial": facts.partial,
-            "rows": facts.rows,
-            "settings": cells[task].settings.model_dump(exclude_none=True, exclude={"learning_rate"}),
-            "from_mnli": task in tuned,
-        }
-        for task, facts in ((task, plan.tasks[task]) for task in TASKS if task in cells)
-    ]
+    cells, tuned = {cell.task: cell for cell in plan.cells}, {cell.task for cell in plan.cells if cell.mnli}
+    rows = []
+    for task in (task for task in TASKS if task in cells):
+        facts, settings = plan.tasks[task], cells[task].settings
+        known = {name: getattr(facts, name) for name in ("source", "digest", "partial", "rows")}
+        known |= {"task": task, "revision": facts.revision or "", "from_mnli": task in tuned}
+        rows.append(known | {"settings": settings.model_dump(exclude_none=True, exclude={"learning_rate"})})
     frame = pd.DataFrame(rows, columns=list(TASK)).astype({"partial": bool, "from_mnli": bool})
     return frame.set_index("task", drop=False)
 
 
 def _pretrainings(plan: Plan, finished: Finished) -> pd.DataFrame:
+    """A `learning_rate` is there where it was searched for."""
     rows = []
     for each in sorted(plan.pretrainings, key=lambda each: each.is_search):
         record = finished.pretrainings.get(each.id)
-        keys = {"pretraining_id": each.id, "arm": each.arm, "seed": each.seed, "is_search": each.is_search}
-        rows.append(keys | {"finished": record is not None} | (_of_pretraining(each, record) if record else {}))
+        row: dict[str, Any] = {"pretraining_id": each.id, "arm": each.arm, "seed": each.seed}
+        row |= {"is_search": each.is_search, "finished": record is not None}
+        if record:
+            row |= {name: getattr(record, name) for name in PRETRAINING if hasattr(record, name)}
+            rate = each.learning_rate if each.is_search else record.pretraining.rate
+            row |= {"learning_rate": rate, "searches": each.searches}
+            row["weights"] = (record.weights or {}).get(record.steps)
+        rows.append(row)
     kinds = {"is_search": bool, "finished": bool, "learning_rate": float, "validation_loss": float, "seconds": float}
     return pd.DataFrame(rows, columns=list(PRETRAINING)).astype(kinds)
 
 
-def _of_pretraining(each: Pretraining, record: PretrainingRecord) -> dict[str, Any]:
-    """What a finished pretraining adds; a `learning_rate` is there where it was searched for."""
-    known = {name: getattr(record, name) for name in PRETRAINING if hasattr(record, name)}
-    rate = each.learning_rate if each.is_search else record.pretraining.rate
-    last = (record.weights or {}).get(record.steps)
-    return known | {"learning_rate": rate, "searches": each.searches, "weights": last}
-
-
-def _losses(plan: Plan, finished: Finished) -> pd.DataFrame:
+def _losses(trained: list[tuple[Pretraining, PretrainingRecord]]) -> pd.DataFrame:
     rows = [
         (each.id, each.arm, each.seed, *(getattr(point, name) for name in LOSSES[3:]))
-        for each, record in _trained(plan, finished)
+        for each, record in trained
         for point in record.losses
     ]
     return pd.DataFrame(rows, columns=list(LOSSES))
 
 
-def _measures(plan: Plan, finished: Finished) -> pd.DataFrame:
+def _measures(trained: list[tuple[Pretraining, PretrainingRecord]]) -> pd.DataFrame:
     rows = [
         (each.id, each.arm, each.seed, record.steps, one.name, one.value, one.standard_error, one.n)
-        for each, record in _trained(plan, finished)
+        for each, record in trained
         for one in record.measures
     ]
     return pd.DataFrame(rows, columns=list(MEASURES)).astype({"value": float, "standard_error": float})
-
-
-def _trained(plan: Plan, finished: Finished) -> Iterator[tuple[Pretraining, PretrainingRecord]]:
-    """The finished pretrainings that cells start from, in the plan's order."""
-    return (
-        (each, finished.pretrainings[each.id])
-        for each in plan.pretrainings
-        if not each.is_search and each.id in finished.pretrainings
-    )
 
 
 def _baselines(store: Stored, plan: Plan, problems: list[str]) -> pd.DataFrame:

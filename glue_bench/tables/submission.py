@@ -5,13 +5,13 @@ import json
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from glue_bench.config import HELD_OUT
-from glue_bench.data.submission import FILES, MAJORITY, File, fill_file, make_zip, write_file
+from glue_bench.data.submission import FILES, MAJORITY, fill_file, make_zip, write_file
 from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError, unknown
 from glue_bench.files import write_atomically
@@ -25,9 +25,8 @@ RUN_RULE = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Run:
-    """A run whose test predictions are handed in; `value` is its main validation score, 0 to 100."""
+class Run(NamedTuple):
+    """The run that stands for an arm on a task; `value` is its main validation score as reported, 0 to 100."""
 
     cell_id: str
     learning_rate: float
@@ -37,10 +36,10 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class Submission:
-    """One arm's files by name, the run that each comes from, and why the others are missing.
+    """One arm's files by name; `origins` says what each is made of, and `missing` why the others are not there.
 
-    A run's value is that of its last epoch, of which its predictions are, also where an earlier epoch is reported.
-    `digests` are those of the data that was predicted.
+    The validation score of an origin is that of the run's last epoch, of which its predictions are, also where an
+    earlier epoch is reported.
     """
 
     experiment: str
@@ -48,19 +47,32 @@ class Submission:
     data_source: str
     steps: int | None
     files: dict[str, bytes]
-    runs: dict[str, Run]
-    digests: dict[str, str]
+    origins: dict[str, dict[str, Any]]
     missing: dict[str, str]
-    filled: tuple[str, ...] = ()
 
     @property
     def is_demo(self) -> bool:
         """Whether any of it was made from made-up data."""
         return "demo" in self.data_source
 
+    @property
+    def filled(self) -> list[str]:
+        """The files that have the majority class on every row."""
+        return [name for name in FILES if "filled" in self.origins.get(name, {})]
+
     def zip(self) -> bytes:
         """The zip to hand in."""
         return make_zip(self.files)
+
+    def manifest(self, name: str) -> dict[str, Any]:
+        """What the zip called `name` is made of: its SHA-256, and the run or the majority class behind each file."""
+        return {
+            "zip": name,
+            "sha256": hashlib.sha256(self.zip()).hexdigest(),
+            **{each: getattr(self, each) for each in ("experiment", "arm", "data_source", "steps")},
+            "run": RUN_RULE,
+            "files": {name: self.origins[name] for name in FILES if name in self.files},
+        }
 
 
 def gather(board: Board, arm: str | None = None) -> Submission:
@@ -70,116 +82,88 @@ def gather(board: Board, arm: str | None = None) -> Submission:
         UserError: no such arm, an arm without any test prediction, or predictions that cannot be read.
     """
     arm, results = known_arm(board, arm), board.results
-    runs = median_runs(board, arm)
-    found = {name: _file(board, file, runs.get(file.model)) for name, file in FILES.items()}
-    files = {name: content for name, content in found.items() if isinstance(content, bytes)}
+    runs, cells, scored = median_runs(board, arm), board.cells.set_index("cell_id"), _last_scores(board)
+    files, origins, missing = dict[str, bytes](), dict[str, dict[str, Any]](), dict[str, str]()
+    for name, file in FILES.items():
+        run = runs.get(file.model)
+        logits = results.arrays.tests(run.cell_id).get(file.split) if run else None
+        if run is None or logits is None:
+            what = f"split '{file.split}'" if file.task == file.model else TASKS[file.task].title
+            missing[name] = f"'{run.cell_id}' has predicted no {what}" if run else f"no finished run of {file.model}"
+            continue
+        try:
+            files[name] = write_file(file, logits)
+        except ValueError as error:
+            raise UserError(f"predictions of '{run.cell_id}', split '{file.split}': {error}") from error
+        value = scored[run.cell_id]
+        origins[name] = {
+            "rows": len(logits),
+            "cell_id": run.cell_id,
+            "split": file.split,
+            "data": cells["data" if file.task == file.model else "diagnostic"][run.cell_id],
+            "learning_rate": run.learning_rate,
+            "seed": run.seed,
+            # JSON has no NaN; an undefined validation score is null, as in a record.
+            "validation": None if math.isnan(value) else round(float(value), 4),
+        }
     if not files:
         raise UserError(f"arm '{arm}' of '{results.folder}' has no test predictions at all; {HOW}")
-    last = main_scores(results.scores[results.scores["last"]].merge(board.cells[["cell_id", "task"]], on="cell_id"))
-    values = aggregate(last[last["split"] != HELD_OUT], ["cell_id"])["mean"]
-    cells = board.cells.set_index("cell_id")
-    ids = {name: runs[FILES[name].model].cell_id for name in files}
-    return Submission(
-        experiment=results.experiment,
-        arm=arm,
-        data_source=results.data_source,
-        steps=board.steps,
-        files=files,
-        runs={name: replace(runs[FILES[name].model], value=float(values[cell])) for name, cell in ids.items()},
-        digests={
-            name: cells["data" if FILES[name].task == FILES[name].model else "diagnostic"][cell]
-            for name, cell in ids.items()
-        },
-        missing={name: why for name, why in found.items() if isinstance(why, str)},
-    )
-
-
-def lacking(board: Board, arm: str | None = None) -> list[str]:
-    """The runs that the files of an arm come from and that have not predicted what these need: at most one per task.
-
-    Raises:
-        UserError: as `gather`, but for an arm without any test prediction.
-    """
-    runs, predicted = median_runs(board, known_arm(board, arm)), board.results.arrays.predicted
-    files = [(runs[file.model].cell_id, file.split) for file in FILES.values() if file.model in runs]
-    return list(dict.fromkeys(cell for cell, split in files if split not in predicted(cell)))
-
-
-def fill(submission: Submission) -> Submission:
-    """The submission with the majority class (STS-B: the mean) of training in place of each missing file."""
-    fillers = {name: fill_file(FILES[name]) for name in submission.missing}
-    return replace(submission, files=submission.files | fillers, missing={}, filled=tuple(fillers))
+    facts: dict[str, Any] = {"experiment": results.experiment, "arm": arm, "data_source": results.data_source}
+    return Submission(**facts, steps=board.steps, files=files, origins=origins, missing=missing)
 
 
 def complete(submission: Submission, *, filling: bool) -> Submission:
-    """The submission if it has all files; `filling` puts the majority class in place of those that are missing.
+    """The submission with all files, where `filling` with the majority class of training for those that are missing.
+
+    Of STS-B it is the mean.
 
     Raises:
         UserError: files are missing and are not to be filled.
     """
-    if not submission.missing or filling:
-        return fill(submission)
-    missing = ", ".join(f"{name} ({why})" for name, why in submission.missing.items())
-    raise UserError(
-        f"arm '{submission.arm}' has no predictions for {len(submission.missing)} of the eleven files: {missing}; "
-        f"run what is missing, or give --fill for the majority class in their place. Test predictions: {HOW}"
-    )
+    missing = submission.missing
+    if missing and not filling:
+        raise UserError(
+            f"arm '{submission.arm}' has no predictions for {len(missing)} of the eleven files: "
+            f"{', '.join(f'{name} ({why})' for name, why in missing.items())}; "
+            f"run what is missing, or give --fill for the majority class in their place. Test predictions: {HOW}"
+        )
+    origins = {name: {"rows": FILES[name].rows, "filled": MAJORITY[FILES[name].task]} for name in missing}
+    fillers = {name: fill_file(FILES[name]) for name in missing}
+    return replace(submission, files=submission.files | fillers, origins=submission.origins | origins, missing={})
 
 
 def write_submission(submission: Submission, output: Path) -> dict[str, Any]:
-    """Write the zip, and beside it as JSON its `manifest`, which is returned.
+    """Write the zip, and beside it as JSON its manifest, which is returned.
 
     Raises:
         UserError: the name does not end in .zip, or they cannot be written.
     """
     if output.suffix != ".zip":  # the manifest of `add.json` would replace it
         raise UserError(f"'{output}': the name of a submission ends in .zip")
-    told = manifest(submission, output.name)
-    text = json.dumps(told, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    manifest = submission.manifest(output.name)
+    text = json.dumps(manifest, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     try:
         write_atomically(output, submission.zip())
         write_atomically(output.with_suffix(".json"), text.encode())
     except OSError as error:
         raise UserError(f"cannot write '{output}': {error.strerror}") from error
-    return told
-
-
-def manifest(submission: Submission, name: str) -> dict[str, Any]:
-    """What the zip called `name` is made of: its SHA-256, and the run or the majority class behind each file."""
-    return {
-        "zip": name,
-        "sha256": hashlib.sha256(submission.zip()).hexdigest(),
-        "experiment": submission.experiment,
-        "arm": submission.arm,
-        "data_source": submission.data_source,
-        "steps": submission.steps,
-        "run": RUN_RULE,
-        "files": {name: _origin(submission, name) for name in FILES if name in submission.files},
-    }
-
-
-def _origin(submission: Submission, name: str) -> dict[str, Any]:
-    rows = submission.files[name].count(b"\n") - 1
-    if name in submission.filled:
-        return {"rows": rows, "filled": MAJORITY[FILES[name].task]}
-    run, file = submission.runs[name], FILES[name]
-    return {
-        "rows": rows,
-        "cell_id": run.cell_id,
-        "split": file.split,
-        "data": submission.digests[name],
-        "learning_rate": run.learning_rate,
-        "seed": run.seed,
-        # JSON has no NaN; an undefined validation score is null, as in a record.
-        "validation": None if np.isnan(run.value) else round(run.value, 4),
-    }
+    return manifest
 
 
 def median_runs(board: Board, arm: str) -> dict[str, Run]:
     """The run of each task by RUN_RULE; an undefined score is lower than any other."""
-    runs = main_scores(board.runs[board.runs["arm"] == arm])
-    values = aggregate(runs, ["task", "cell_id", "learning_rate", *SEEDS])["mean"].rename("value").reset_index()
-    return {str(task): _median(group) for task, group in values.groupby("task", sort=False)}
+    scores = main_scores(board.runs[board.runs["arm"] == arm])
+    runs = aggregate(scores, ["task", "cell_id", "learning_rate", *SEEDS])["mean"].rename("value").reset_index()
+    # The order of summation must not decide between equals.
+    runs["rank"] = runs["value"].fillna(-np.inf).round(9)
+    chosen = {}
+    for task, mine in runs.groupby("task", sort=False):
+        ranked = mine.sort_values(["rank", *SEEDS])
+        middle = ranked[ranked["rank"] == ranked["rank"].iloc[(len(mine) - 1) // 2]].iloc[0]
+        chosen[str(task)] = Run(
+            middle["cell_id"], float(middle["learning_rate"]), int(middle["seed"]), float(middle["value"])
+        )
+    return chosen
 
 
 def chosen_runs(board: Board) -> set[str]:
@@ -202,28 +186,10 @@ def arm_scores(board: Board, arm: str) -> pd.DataFrame:
         if group["pretraining_seed"].nunique() > 1:
             independent = aggregate(group, ["pretraining_seed"])["mean"]
         chosen = group[group["cell_id"] == runs[str(task)].cell_id].iloc[0]
-        rows.append(
-            {
-                **{"task": task, "split": split, "metric": metric, "epoch": chosen["epoch"]},
-                "value": chosen["value"] / 100,
-                "mean": independent.mean(skipna=False) / 100,
-                "error": independent.std(ddof=1, skipna=False) / math.sqrt(len(independent)) / 100,
-                "n": len(independent),
-            }
-        )
+        error = independent.std(ddof=1, skipna=False) / math.sqrt(len(independent)) / 100
+        numbers = (chosen["value"] / 100, independent.mean(skipna=False) / 100, error, len(independent))
+        rows.append((task, split, metric, chosen["epoch"], *numbers))
     return pd.DataFrame(rows, columns=["task", "split", "metric", "epoch", "value", "mean", "error", "n"])
-
-
-def _median(runs: pd.DataFrame) -> Run:
-    rounded = runs["value"].fillna(-np.inf).round(9)  # the order of summation must not decide between equals
-    middle = rounded.sort_values().iloc[(len(runs) - 1) // 2]
-    row = runs[rounded == middle].sort_values(SEEDS).iloc[0]
-    return Run(
-        cell_id=str(row["cell_id"]),
-        learning_rate=float(row["learning_rate"]),
-        seed=int(row["seed"]),
-        value=float(row["value"]),
-    )
 
 
 def known_arm(board: Board, arm: str | None) -> str:
@@ -241,15 +207,8 @@ def known_arm(board: Board, arm: str | None) -> str:
     return arm
 
 
-def _file(board: Board, file: File, run: Run | None) -> bytes | str:
-    """The file's content, or why there is none."""
-    if run is None:
-        return f"no finished run of {file.model}"
-    logits = board.results.arrays.predicted(run.cell_id).get(file.split)
-    if logits is None:
-        what = f"split '{file.split}'" if file.task == file.model else TASKS[file.task].title
-        return f"'{run.cell_id}' has predicted no {what}"
-    try:
-        return write_file(file, logits)
-    except ValueError as error:
-        raise UserError(f"predictions of '{run.cell_id}', split '{file.split}': {error}") from error
+def _last_scores(board: Board) -> pd.Series:
+    """The main validation score of each cell's last epoch, 0 to 100, by the cell's id."""
+    scores = board.results.scores.merge(board.cells[["cell_id", "task"]], on="cell_id")
+    scores = main_scores(scores[scores["last"] & (scores["split"] != HELD_OUT)])
+    return aggregate(scores, ["cell_id"])["mean"]

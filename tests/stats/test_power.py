@@ -10,8 +10,8 @@ from scipy.stats import norm
 from simulated import REGIMES, outcomes_of, simulate
 
 from glue_bench.errors import UserError
-from glue_bench.stats.power import Costs, Spreads, least, power_frame, spreads_of
-from glue_bench.stats.verdicts import Group, assess
+from glue_bench.stats.power import Costs, Spreads, power_frame, spreads_of
+from glue_bench.stats.verdicts import Group, assess, verdicts
 
 NOTHING = Spreads(arms=2, finetuning=(1.0,), pretraining=math.nan, examples=0.0, fixed=0.0, overlap=0.0)
 
@@ -60,18 +60,9 @@ def test_a_dev_set_can_be_too_small_for_any_number_of_seeds():
     assert replace(NOTHING, examples=(edge * 0.99) ** 2).examples_suffice(1.0, 0.8)
 
 
-def test_least_is_the_least():
-    assert least(lambda n: n / 10, 0.7, 100) == 7
-    assert least(lambda _: 1.0, 0.8, 100) == 2
-    assert least(lambda n: n / 100, 1.0, 100) == 100
-    assert least(lambda _: 0.5, 0.8, 100) is None
-
-
 def test_power_is_how_often_the_verdicts_see_it():
     """Simulated from strengths, judged by `verdicts`, against what a pilot's variances promise."""
     regime, rates, seen = REGIMES["seeds and examples"], dict.fromkeys("abcd", 0.8) | {"b": 0.9}, 0
-    from glue_bench.stats.verdicts import verdicts
-
     for seed in range(150):
         frame = verdicts(drawn(seed=seed, rates=rates, seeds=5, regime=regime, columns=["rte"]))
         seen += frame[(frame["column"] == "rte") & (frame["arm"] == "b")]["verdict"].item() == "better"
@@ -82,37 +73,36 @@ def test_power_is_how_often_the_verdicts_see_it():
     assert np.mean(promised) == pytest.approx(seen / 150, abs=0.1)
 
 
+def in_blocks(seed, arms, shared):
+    """Arms with four pretrainings, which make something of single examples, and three fine-tuning seeds of each."""
+    generator, number = np.random.default_rng(seed), len(arms)
+    own = generator.normal(size=(number, 1, 1, 400)) + shared * generator.normal(size=(number, 4, 1, 400))
+    right = (0.8 + own + 0.5 * generator.normal(size=(number, 4, 3, 400)) > 0).reshape(number, 12, 400).astype(int)
+    made = outcomes_of("rte", dict(zip(arms, right, strict=True)), np.ones(400, int))
+    pretrainings, seeds = np.tile(np.repeat([1, 2, 3, 4], 3), number), np.tile([1, 2, 3], 4 * number)
+    return replace(made, pretraining_seeds=pretrainings, seeds=seeds)
+
+
+def spreads_in(outcomes, chosen, arms):
+    (one,) = assess([outcomes.of(np.flatnonzero(chosen))], [group(arms)])
+    return spreads_of(one.estimates[-1], "a", len(arms))
+
+
 def test_what_a_pretraining_makes_of_single_examples_stays_with_more_fine_tuning_seeds():
     """Seen in four pretrainings of each arm, it is what one of them alone shows."""
-    several, one = [], []
-    for seed in range(12):
-        generator = np.random.default_rng(seed)
-        own = generator.normal(size=(3, 1, 1, 400)) + 0.7 * generator.normal(size=(3, 4, 1, 400))
-        right = (0.8 + own + 0.5 * generator.normal(size=(3, 4, 3, 400)) > 0).reshape(3, 12, 400).astype(int)
-        made = outcomes_of("rte", dict(zip("abc", right, strict=True)), np.ones(400, int))
-        made = replace(made, pretraining_seeds=np.tile(np.repeat([1, 2, 3, 4], 3), 3), seeds=np.tile([1, 2, 3], 12))
-        alone = made.of(np.flatnonzero(made.pretraining_seeds == 1))
-        (blocks,), (single,) = (assess([each], [group("abc")]) for each in (made, alone))
-        several.append(spreads_of(blocks.estimates[-1], "a", 3))
-        one.append(spreads_of(single.estimates[-1], "a", 3))
+    drawn = [in_blocks(seed, "abc", 0.7) for seed in range(12)]
+    several = [spreads_in(made, made.seeds > 0, "abc") for made in drawn]
+    one = [spreads_in(made, made.pretraining_seeds == 1, "abc") for made in drawn]
     assert np.mean([each.fixed for each in several]) == pytest.approx(np.mean([each.examples for each in one]), rel=0.1)
     assert np.mean([each.examples for each in several]) < 0.8 * np.mean([each.fixed for each in several])
     assert all(each.fixed == each.examples for each in one)
 
 
 def test_a_block_with_one_fine_tuning_seed_is_no_reason_to_blame_the_pretraining():
-    found = []
-    for seed in range(8):
-        generator = np.random.default_rng(seed)
-        own = generator.normal(size=(2, 1, 1, 400)) + 0.1 * generator.normal(size=(2, 4, 1, 400))
-        right = (0.8 + own + generator.normal(size=(2, 4, 3, 400)) > 0).reshape(2, 12, 400).astype(int)
-        made = outcomes_of("rte", dict(zip("ab", right, strict=True)), np.ones(400, int))
-        made = replace(made, pretraining_seeds=np.tile(np.repeat([1, 2, 3, 4], 3), 2), seeds=np.tile([1, 2, 3], 8))
-        fewer = made.of(np.flatnonzero((made.pretraining_seeds > 2) | (made.seeds == 1)))
-        estimates = [assess([each], [group("ab")])[0].estimates[-1] for each in (made, fewer)]
-        found.append([spreads_of(estimate, "a", 2).fixed for estimate in estimates])
-    whole, partly = np.mean(found, axis=0)
-    assert partly == pytest.approx(whole, rel=0.35)
+    drawn = [in_blocks(seed, "ab", 0.1) for seed in range(8)]
+    whole = [spreads_in(made, made.seeds > 0, "ab").fixed for made in drawn]
+    partly = [spreads_in(made, (made.pretraining_seeds > 2) | (made.seeds == 1), "ab").fixed for made in drawn]
+    assert np.mean(partly) == pytest.approx(np.mean(whole), rel=0.35)
 
 
 def test_the_frame_has_every_column_and_says_why_there_is_no_number():

@@ -8,15 +8,11 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import t as student_t
 from simulated import REGIMES, outcomes_of, simulate, true_score
 
 from glue_bench.stats.verdicts import (
     APART,
-    ARM_COLUMNS,
-    COLUMN_COLUMNS,
     NUMBERS,
-    VERDICT_COLUMNS,
     Group,
     all_pairs,
     arms_frame,
@@ -61,14 +57,8 @@ def test_holm_is_that_of_statsmodels(multipletests, p_values):
     np.testing.assert_allclose(np.minimum(1, ours * p), multipletests(p, method="holm")[1], atol=1e-12)
 
 
-def test_holm_counts_tests_that_were_not_made():
-    times = holm(4)(np.array([0.01, np.nan, 0.02]))
-    np.testing.assert_allclose(times[[0, 2]], [4, 3])
-
-
 def test_a_row_for_each_arm_but_the_reference_the_average_first():
     frame = verdicts_of(drawn())
-    assert list(frame.columns) == VERDICT_COLUMNS
     assert frame["column"].unique().tolist() == ["average", "sst2", "cola", "rte"]
     assert frame["arm"].tolist() == ["high", "higher"] * 4
     assert set(frame["reference"]) == {"low"}
@@ -108,14 +98,6 @@ def test_interval_p_value_and_verdict_are_of_one_test(seed, case, shift):
         assert (frame.loc[told, "verdict"] == np.where(frame.loc[told, "difference"] > 0, "better", "worse")).all()
 
 
-def test_intervals_of_named_contrasts_hold_for_all_of_them_whatever_the_others_show():
-    rates = {"a": 0.2, "b": 0.95, "c": 0.6, "d": 0.6}
-    one = assessed(drawn(rates=rates, columns=["rte"]))
-    frame = declared(one, [("b", "a"), ("c", "a"), ("d", "c")])
-    half = student_t.isf(0.05 / 2 / 3, frame["freedom"]) * frame["error"]
-    np.testing.assert_allclose(frame["smallest"], half)
-
-
 def test_contrasts_of_arms_of_two_groups_say_why_they_have_no_test():
     groups = [
         Group(origin=o, shape="s", arms=arms, reference=arms[0]) for o, arms in (("x", ("a",)), ("y", ("b", "c")))
@@ -127,22 +109,13 @@ def test_contrasts_of_arms_of_two_groups_say_why_they_have_no_test():
 
 
 def test_intervals_stay_within_what_the_metric_can_be():
-    frame = verdicts_of(drawn(columns=["sst2", "cola"], rates={"a": 0.5, "b": 0.99}, rows=8, seeds=2)).set_index(
-        "column"
-    )
+    outcomes = drawn(columns=["sst2", "cola"], rates={"a": 0.5, "b": 0.99}, rows=8, seeds=2)
+    frame = verdicts_of(outcomes).set_index("column")
     assert (frame["high"] - frame["difference"]).max() > 0
     assert frame.loc["sst2", ["low", "high"]].abs().max() <= 100
     assert frame.loc["cola", ["low", "high"]].abs().max() <= 200
     assert frame.loc["average", ["low", "high"]].abs().max() <= 150
     assert frame["smallest"].max() > 100
-
-
-def test_arms_that_agree_on_all_examples_still_have_an_interval():
-    runs = {arm: np.ones((2, 50), int) for arm in "ab"}
-    frame = verdicts_of([outcomes_of("rte", runs, np.ones(50, int))])
-    assert (frame["difference"] == 0).all()
-    assert (frame["smallest"] > 1).all()
-    assert (frame["p"] == 1).all()
 
 
 def test_the_average_is_the_mean_over_columns_without_wnli():
@@ -155,26 +128,19 @@ def test_the_average_is_the_mean_over_columns_without_wnli():
     np.testing.assert_array_equal(*(f.loc[f["column"] == "average", NUMBERS] for f in (frame, without)))
 
 
-def test_variances_of_an_average_are_those_of_its_columns_by_their_weight():
-    average, one, other = assessed(drawn(columns=["sst2", "rte"]))[0].estimates
-    np.testing.assert_allclose(average.examples, (one.examples + other.examples) / 4)
-    np.testing.assert_allclose(average.shared, (one.shared + other.shared) / 4)
-    for ours, theirs in zip(average.spreads, (one, other), strict=True):
-        np.testing.assert_allclose(ours.variance, theirs.spreads[0].variance / 4)
-
-
 def test_columns_of_mnli_share_their_runs():
     """The seeds' variance of their mean is that of the runs' means, not half of each column's."""
     generator = np.random.default_rng(0)
     arms = {arm: (generator.random((3, 5000)) > [[0.7], [0.8], [0.9]]).astype(int) for arm in "ab"}
-    average, one, _ = assessed([outcomes_of(name, arms, np.zeros(5000, int)) for name in ("mnli_m", "mnli_mm")])[
-        0
-    ].estimates
-    np.testing.assert_allclose(average.spreads[0].variance, one.spreads[0].variance)
-    assert len(average.spreads) == 1
-    assert (
-        len(assessed([outcomes_of(n, arms, np.zeros(5000, int)) for n in ("sst2", "rte")])[0].estimates[0].spreads) == 2
+    shared, apart = (
+        assessed([outcomes_of(name, arms, np.zeros(5000, int)) for name in names])[0].estimates
+        for names in (("mnli_m", "mnli_mm"), ("sst2", "rte"))
     )
+    np.testing.assert_allclose(shared[0].spreads[0].variance, shared[1].spreads[0].variance)
+    assert (len(shared[0].spreads), len(apart[0].spreads)) == (1, 2)
+    np.testing.assert_allclose(apart[0].examples, (apart[1].examples + apart[2].examples) / 4)
+    for ours, theirs in zip(apart[0].spreads, apart[1:], strict=True):
+        np.testing.assert_allclose(ours.variance, theirs.spreads[0].variance / 4)
 
 
 def test_one_seed_has_a_difference_and_nothing_else():
@@ -214,10 +180,6 @@ def test_groups_do_not_touch_each_other():
     whole = judge(assess(outcomes, groups))
     alone = judge(assess([one.of(np.flatnonzero(one.owners < 2)) for one in outcomes], groups[:1]))
     pd.testing.assert_frame_equal(whole[whole["shape"] == "s"], alone)
-
-
-def test_a_lone_arm_has_no_contrast():
-    assert verdicts_of(drawn(rates={"only": 0.8})).empty
 
 
 def test_contrasts_named_beforehand_are_corrected_for_their_own_number():
@@ -285,25 +247,13 @@ def test_several_pretraining_seeds_are_blocks_and_their_components_are_said():
     assert (frame["pretraining_deviation"] / frame["finetuning_deviation"]).mean() == pytest.approx(2.0, rel=0.15)
 
 
-def test_one_fine_tuning_seed_for_each_pretraining_has_the_sum_of_both_components():
-    one = assessed(drawn(columns=["rte"], seeds=1, pretrainings=4, pretraining=0.05))
-    whole = columns_frame(one, judge(one)).iloc[0]
-    assert whole["pretraining_deviation"] == pytest.approx(np.sqrt(one[0].estimates[0].spreads[0].pooled))
-    assert np.isnan(whole["finetuning_deviation"])
-
-
 def test_only_blocks_that_the_reference_has_count():
     (one,) = drawn(columns=["rte"], seeds=2, pretrainings=3, pretraining=0.05)
     lacking = one.of(np.flatnonzero((one.owners != 0) | (one.pretraining_seeds != 3)))
     complete = one.of(np.flatnonzero(one.pretraining_seeds != 3))
     pd.testing.assert_frame_equal(*(verdicts_of([o])[NUMBERS] for o in (lacking, complete)))
-
-
-def test_seeds_are_counted_that_count():
-    (one,) = drawn(columns=["rte"], seeds=2, pretrainings=3, pretraining=0.05)
-    lacking = assessed([one.of(np.flatnonzero((one.owners != 0) | (one.pretraining_seeds != 3)))])
-    assert set(judge(lacking)["n_arm"]) == {2}
-    assert set(columns_frame(lacking, judge(lacking))["pretraining_seeds"]) == {2}
+    one = assessed([lacking])
+    assert set(judge(one)["n_arm"]) == set(columns_frame(one, judge(one))["pretraining_seeds"]) == {2}
 
 
 def test_the_component_of_pretraining_of_an_average_weighs_each_task_by_its_own_seeds():
@@ -321,10 +271,9 @@ def test_the_component_of_pretraining_of_an_average_weighs_each_task_by_its_own_
 def test_an_arm_that_lacks_a_block_is_not_tested_and_takes_none_from_the_others():
     (one,) = drawn(columns=["rte"], seeds=2, pretrainings=3, pretraining=0.05)
     lacking = one.of(np.flatnonzero((one.owners != 2) | (one.pretraining_seeds != 3)))
-    judged = (verdicts_of([each]) for each in (lacking, one.of(np.flatnonzero(one.owners != 2))))
-    frames = [frame[frame["column"] == "rte"].set_index("arm") for frame in judged]
-    pd.testing.assert_frame_equal(*(frame.loc[["high"], NUMBERS] for frame in frames))
-    assert frames[0].loc["higher", "why"] == "1 of 3 pretraining seeds are missing (higher)"
+    ours, without = (verdicts_of([each]).set_index("arm") for each in (lacking, one.of(np.flatnonzero(one.owners < 2))))
+    pd.testing.assert_frame_equal(ours.loc[["high"], NUMBERS], without.loc[["high"], NUMBERS])
+    assert ours["why"]["higher"] == "1 of 3 pretraining seeds are missing (higher)"
 
 
 @pytest.mark.parametrize("pretraining", [0.0, 0.03])
@@ -347,7 +296,6 @@ def test_the_interval_of_an_arm_in_blocks_covers_its_score_and_is_no_wider_than_
 def test_arms_by_themselves():
     one = assessed(drawn(seeds=3))
     frame = arms_frame(one)
-    assert list(frame.columns) == ARM_COLUMNS
     rte = frame[frame["column"] == "rte"].set_index("arm")
     scores = drawn(seeds=3)[2].scores.reshape(3, 3)
     np.testing.assert_allclose(rte["deviation"], scores.std(axis=1, ddof=1))
@@ -359,7 +307,6 @@ def test_arms_by_themselves():
 def test_columns_as_a_whole():
     one = assessed(drawn())
     frame, found = columns_frame(one, judge(one)), judge(one)
-    assert list(frame.columns) == COLUMN_COLUMNS
     assert frame["column"].tolist() == ["average", "sst2", "cola", "rte"]
     by_column = frame.set_index("column")
     assert by_column["constant"]["cola"] == 0

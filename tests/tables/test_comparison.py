@@ -5,143 +5,121 @@ from types import MappingProxyType
 
 import numpy as np
 import pytest
-from simulated import REGIMES, simulate
+from simulated import REGIMES, fill_drawn, simulate
 from stored import ROWS, history_of
 
+from glue_bench.stats.verdicts import NUMBERS, Group, assess, verdicts
 from glue_bench.tables.board import open_board
-from glue_bench.tables.compare import NO_LABELS, OTHER_EPOCH, compare, read_outcomes
-from glue_bench.tables.contrasts import statistics_page
+from glue_bench.tables.compare import NO_LABELS, OTHER_EPOCH, OTHER_PIECES, compare, read_outcomes
 from glue_bench.tables.export import find, tables
 from glue_bench.tables.report import make_report
 
-NONE: MappingProxyType[str, str] = MappingProxyType({})
 RATES = {"low": 0.6, "high": 0.9, "higher": 0.9}
+GRAFTED = {"high": {"origin": "grafted"}, "higher": {"origin": "grafted"}}
 
 
-def drawn(seeds, columns):
+def drawn(columns, seeds=2):
     return simulate(
         np.random.default_rng(5), columns=columns, rates=RATES, seeds=seeds, regime=REGIMES["mostly examples"]
     )
 
 
-def fill(
-    bench,
-    *,
-    labels=True,
-    seeds=(1, 2),
-    columns=("sst2",),
-    origins=MappingProxyType({}),
-    variants=MappingProxyType({}),
-    plan=None,
-):
-    """An experiment on disk with predictions; the records' digest is `d`."""
-    for outcomes in drawn(len(seeds), columns):
-        for owner, seed, run, score in zip(outcomes.owners, outcomes.seeds, outcomes.predictions, outcomes.scores,
-                                           strict=True):  # fmt: skip
-            arm = outcomes.arms[owner]
-            where = {name: facts[arm] for name, facts in (("origin", origins), ("variant", variants)) if arm in facts}
-            bench.finish(outcomes.task, seeds[seed - 1], score / 100, arm=arm, **where)
-            bench.predict(bench.cells[-1]["cell_id"], {"validation": np.stack([1.0 - run, run], axis=1)})
-        if labels:
-            bench.label(outcomes.task, {"validation": outcomes.labels})
-    bench.plan(**plan or {})
-    return bench.store
+def fill(bench, *, labels=True, columns=("sst2",), arms=MappingProxyType({}), **config):
+    """An experiment's folder with predictions; `arms` has facts of some, and `config` is of its file."""
+    for outcomes in drawn(columns):
+        fill_drawn(bench, outcomes, labels=labels, arms=arms)
+    return bench.plan(config=config)
 
 
-def whys(store):
-    frame = compare(open_board(store.folder)).of("reference")
+def compared(path):
+    return compare(open_board(path))
+
+
+def whys(bench):
+    frame = compared(bench.path).of("reference")
     return frame[frame["column"] == "sst2"].set_index("arm")["why"]
 
 
 def test_an_experiment_on_disk_is_judged_as_in_memory(bench):
-    from glue_bench.stats.verdicts import NUMBERS, Group, assess, verdicts
-
-    found = compare(open_board(fill(bench, columns=("sst2", "rte")).folder)).of("reference")
+    found = compared(fill(bench, columns=("sst2", "rte"))).of("reference").set_index(["column", "arm"])
     group = Group(origin="o", shape="s", arms=tuple(RATES), reference="low")
-    expected = verdicts(assess(drawn(2, ("sst2", "rte")), [group])).set_index(["column", "arm"])
-    found = found.set_index(["column", "arm"]).loc[expected.index]
-    np.testing.assert_allclose(found[NUMBERS], expected[NUMBERS])
+    expected = verdicts(assess(drawn(("sst2", "rte")), [group])).set_index(["column", "arm"])
+    np.testing.assert_allclose(found.loc[expected.index, NUMBERS], expected[NUMBERS])
 
 
-def test_the_reference_is_add_or_the_first_or_what_the_protocol_says(bench, new_bench):
-    def reference(store):
-        return set(compare(open_board(store.folder)).of("reference")["reference"])
-
-    assert reference(fill(bench)) == {"low"}
-    assert reference(fill(new_bench("b"), plan={"config": {"protocol": {"reference": "high"}}})) == {"high"}
-    assert reference(fill(new_bench("c"), variants={"higher": "add"})) == {"higher"}
-
-
-def test_converted_arms_are_compared_with_the_arm_of_their_checkpoint(bench):
-    config = {"arms": [{"name": arm, "checkpoint": "bert"} for arm in RATES]}
-    origins = {"high": "grafted", "higher": "grafted"}
-    statistics = compare(open_board(fill(bench, origins=origins, plan={"config": config}).folder))
-    assert statistics.of("conversion")["reference"].unique().tolist() == ["low"]
-    assert set(statistics.of("conversion")["origin"]) == {"grafted"}
-    assert set(statistics.of("conversion")["verdict"]) == {"better"}
-    assert statistics.of("reference").empty
-    of_cost = statistics.of("conversion").groupby("column")["smallest"].median()
-    assert statistics.columns.dropna(subset="smallest").set_index("column")["smallest"].to_dict() == of_cost.to_dict()
+@pytest.mark.parametrize(
+    ("facts", "reference"),
+    [({}, "low"), ({"protocol": {"reference": "high"}}, "high"), ({"arms": {"higher": {"variant": "add"}}}, "higher")],
+    ids=["first", "protocol", "add"],
+)
+def test_the_reference_is_add_or_the_first_or_what_the_protocol_says(bench, facts, reference):
+    assert set(compared(fill(bench, **facts)).of("reference")["reference"]) == {reference}
 
 
-def test_arms_of_other_checkpoints_are_no_conversions(bench):
-    config = {"arms": [{"name": arm, "checkpoint": arm} for arm in RATES]}
-    assert (
-        compare(open_board(fill(bench, origins={"high": "grafted"}, plan={"config": config}).folder))
-        .of("conversion")
-        .empty
-    )
+@pytest.mark.parametrize("shared", [True, False])
+def test_converted_arms_are_compared_with_the_arm_of_their_checkpoint(bench, shared):
+    """They are judged together with it, and its spread counts too."""
+    fill(bench, arms=GRAFTED)
+    arms = [{"name": arm, "checkpoint": "bert" if shared else arm} for arm in RATES]
+    found = compared(bench.plan(config={"arms": arms}))
+    cost, columns = found.of("conversion"), found.columns.dropna(subset="smallest").set_index("column")
+    if not shared:
+        assert cost.empty
+        return
+    assert found.of("reference").empty
+    assert set(cost["reference"]) == {"low"}
+    assert set(cost["origin"]) == {"grafted"}
+    assert set(cost["verdict"]) == {"better"}
+    assert columns["smallest"].to_dict() == cost.groupby("column")["smallest"].median().to_dict()
+    (group,) = (one for one in found.assessed if one.group.origin == "conversion")
+    pooled = group.estimates[0].spreads[0].pooled
+    assert columns["finetuning_deviation"]["sst2"] == pytest.approx(np.sqrt(pooled))
 
 
 def test_missing_labels_are_said_with_what_to_do(bench):
-    found = compare(open_board(fill(bench, labels=False).folder)).of("reference")
+    found = compared(fill(bench, labels=False)).of("reference")
     assert found["difference"].notna().all()
     assert found["why"].str.startswith(NO_LABELS).all()
     assert set(found["verdict"]) == {""}
 
 
 def test_missing_and_diverged_predictions_concern_their_arm_alone(bench):
-    store, cell = fill(bench), "higher-sst2-lr2e-05-s1"
+    cell = "higher-sst2-lr2e-05-s1"
+    fill(bench)
     bench.predict(cell, {"validation": np.full_like(bench.logits[cell]["validation"], np.nan)})
     bench.plan()
-    assert whys(store).to_dict() == {
-        "high": "",
-        "higher": "a run has diverged, or predicted another number of rows (higher)",
-    }
+    diverged = "a run has diverged, or predicted another number of rows (higher)"
+    assert whys(bench).to_dict() == {"high": "", "higher": diverged}
     bench.file(cell, "logits.safetensors").unlink()
-    assert whys(store)["higher"].startswith(f"cells/{cell}/logits.safetensors: cannot be read (No such file")
+    assert whys(bench)["higher"].startswith(f"cells/{cell}/logits.safetensors: cannot be read (No such file")
 
 
 def test_an_arm_whose_score_is_of_another_epoch_than_its_predictions_is_not_tested(bench):
     """`high` has a run that was best before its last epoch; the others were best at the end."""
-    store, plan = fill(bench), {"config": {"protocol": {"epoch": "best"}}}
+    fill(bench)
     for name, (_, facts) in bench.runs.items():
         last = facts["scores"]["validation"]["accuracy"]
         values = [last + 0.01 if name == "high-sst2-lr2e-05-s1" else last - 0.01, last]
         facts["history"] = history_of("validation", "accuracy", *values)
-    bench.plan(**plan)
-    assert whys(store).to_dict() == {"high": f"{OTHER_EPOCH} (high)", "higher": ""}
-    assert OTHER_EPOCH in statistics_page(compare(open_board(store.folder))).to_markdown()
+    bench.plan(config={"protocol": {"epoch": "best"}})
+    assert whys(bench).to_dict() == {"high": f"{OTHER_EPOCH} (high)", "higher": ""}
 
 
 def test_only_runs_at_the_chosen_rate_count(bench):
     fill(bench)
     for seed in (1, 2):
         bench.finish("sst2", seed, 0.1, arm="low", rate=9e-5)
-    bench.plan()
-    (outcomes,) = read_outcomes(open_board(bench.path))
+    (outcomes,) = read_outcomes(open_board(bench.plan()))
     low = outcomes.owners == outcomes.arms.index("low")
     assert sorted(outcomes.seeds[low]) == [1, 2]
     assert outcomes.scores[low].min() > 50
 
 
-@pytest.mark.parametrize(("contrasts", "rows"), [([], 0), ([["high", "higher"], ["low", "higher"]], 2)])
-def test_contrasts_of_the_protocol(bench, contrasts, rows):
-    found = compare(open_board(fill(bench, plan={"config": {"protocol": {"contrasts": contrasts}}}).folder)).of(
-        "declared"
-    )
-    assert len(found) == rows
-    assert set(found["family"]) == ({2} if rows else set())
+def test_contrasts_of_the_protocol(bench):
+    contrasts = [["high", "higher"], ["low", "higher"]]
+    found = compared(fill(bench, protocol={"contrasts": contrasts})).of("declared")
+    assert found[["arm", "reference"]].to_numpy().tolist() == contrasts
+    assert set(found["family"]) == {2}
 
 
 def measured(bench, counts):
@@ -155,7 +133,7 @@ def measured(bench, counts):
         sums = {"validation_loss": np.stack([loss, count]), "swap_1": np.stack([hits, count])}
         bench.pretrain(arm, seed, sums=sums)
     bench.plan()
-    return compare(open_board(bench.path))
+    return compared(bench.path)
 
 
 def test_measures_of_pretraining_are_columns_of_the_same_kind(bench):
@@ -175,9 +153,7 @@ def test_one_pretraining_and_other_pieces_have_no_verdict(bench, new_bench):
     assert set(once.loc[once["column"] == "swap_1", "verdict"]) == {""}
     counts = {("low", 1): np.full(300, 500.0), ("low", 2): np.full(300, 500.0)}
     other = measured(new_bench("b"), counts | {("high", seed): np.full(200, 400.0) for seed in (1, 2)}).of("reference")
-    assert (
-        other.set_index(["column", "arm"])["why"]["swap_1", "high"] == "it was measured on other pieces of text (high)"
-    )
+    assert other.set_index(["column", "arm"])["why"]["swap_1", "high"] == f"{OTHER_PIECES} (high)"
 
 
 def with_losses(bench, documents):
@@ -192,7 +168,7 @@ def with_losses(bench, documents):
         stored = {"loss_sum": losses, "count": np.ones(pieces, np.int64), "document": documents}
         bench.pretrain(arm, seed, pieces=stored)
     bench.plan()
-    return compare(open_board(bench.path)).of("reference").set_index(["column", "arm"])
+    return compared(bench.path).of("reference").set_index(["column", "arm"])
 
 
 def test_pieces_of_one_document_are_no_independent_examples(new_bench):
@@ -209,17 +185,6 @@ def test_the_loss_of_all_validation_text_comes_first(bench):
     assert rows.loc[("swap_1", "high"), "difference"] == pytest.approx(40.0)
 
 
-def test_what_varies_is_what_converted_arms_are_judged_by(bench):
-    """They are judged together with the arm that they came from, whose spread counts too."""
-    origins = {"high": "grafted", "higher": "grafted"}
-    config = {"arms": [{"name": arm, "checkpoint": "bert"} for arm in RATES]}
-    together = compare(open_board(fill(bench, origins=origins, plan={"config": config}).folder))
-    (cost,) = (one for one in together.assessed if one.group.origin == "conversion")
-    (mine,) = together.columns[together.columns["origin"] == "grafted"].to_dict("records")
-    assert mine["column"] == "sst2"
-    assert mine["finetuning_deviation"] == pytest.approx(np.sqrt(cost.estimates[0].spreads[0].pooled))
-
-
 def test_a_converted_arm_is_in_the_group_of_its_source_alone(bench):
     """By hand: two of four grafted arms start from the checkpoint that `add` has, and two from one that no arm has."""
     scores = {"add": (0.80, 0.84), "u-1": (0.70, 0.72), "u-2": (0.75, 0.76), "v-1": (0.60, 0.70), "v-2": (0.61, 0.63)}
@@ -230,7 +195,7 @@ def test_a_converted_arm_is_in_the_group_of_its_source_alone(bench):
             bench.predict(bench.cells[-1]["cell_id"], {"validation": np.stack([~said, said], axis=1)})
     bench.label("rte", {"validation": np.ones(ROWS, int)})
     arms = [{"name": arm, "checkpoint": "other" if arm[0] == "v" else "bert"} for arm in scores]
-    found = compare(open_board(bench.plan(config={"arms": arms})))
+    found = compared(bench.plan(config={"arms": arms}))
     groups = {(one.group.origin, one.group.reference): one.group.arms for one in found.assessed}
     assert {key: set(arms) for key, arms in groups.items()} == {
         ("pretrained", "add"): {"add"},
@@ -259,7 +224,7 @@ def test_a_converted_arm_is_in_the_group_of_its_source_alone(bench):
 
 def test_a_run_is_compared_once(bench):
     """Every table, page and figure that a run writes is of one comparison."""
-    path, calls = fill(bench).folder, []
+    path, calls = fill(bench), list[str]()
     code = compare.__code__
     sys.setprofile(lambda frame, event, _: calls.append(event) if frame.f_code is code and event == "call" else None)
     try:

@@ -105,14 +105,6 @@ def test_a_similarity_is_scored_by_its_error(bench, written):
     assert 0 < sum(line["evaluation"]["is_correct"] for line in lines) < ROWS
 
 
-def test_the_same_records_have_the_same_names(bench, written):
-    bench.finish_predicted("rte", "add", 0.7)
-    first = written()[2]["files"]
-    assert written()[2]["files"] == first
-    bench.finish_predicted("cola", "add", 0.7)
-    assert written()[2]["files"] != first
-
-
 def test_only_a_benchmarks_scores_are_stated(bench, new_bench, written, tmp_path):
     bench.finish_predicted("rte", "add", 0.7)
     bench.finish("mrpc", 1, 0.6, partial=True)
@@ -124,6 +116,8 @@ def test_only_a_benchmarks_scores_are_stated(bench, new_bench, written, tmp_path
     demo.plan()
     with pytest.raises(UserError, match=r"nothing to export .*its data are made up"):
         write_logs([open_board(demo.path)], tmp_path / "out", "my-lab")
+    with pytest.raises(UserError, match="organization 'a/b': give letters"):
+        write_logs([], tmp_path / "out", "a/b")
 
 
 def test_lines_are_of_the_very_data_that_was_predicted(bench, written):
@@ -146,20 +140,6 @@ def test_an_earlier_epoch_has_a_score_but_no_lines_and_no_error_over_examples(be
         UserError, match="the score of 'add-rte-lr2e-05-s1' is of an earlier epoch than its predictions"
     ):
         written(plan=best)
-
-
-def test_what_the_command_lacks_is_one_line(bench, refused, glue_bench, tmp_path):
-    bench.finish_predicted("rte", "add", 0.7)
-    bench.plan()
-    eee = ("export", bench.path, "-o", tmp_path / "out", "--format", "eee")
-    assert "needs an organization" in refused(*eee)
-    assert "organization 'a/b': give letters" in refused(*eee, "--organization", "a/b")
-    assert "unknown format 'ee'" in refused(*eee[:-1], "ee")
-    assert "go with the format eee" in refused("export", bench.path, "-o", tmp_path / "a.zip", "--organization", "me")
-    said = glue_bench(*eee, "--organization", "my-lab")
-    assert (said.status, said.err) == (0, "")
-    assert json.loads(next((tmp_path / "out").rglob("*.json")).read_bytes())["model_info"]["id"] == "my-lab/toy-add"
-    assert said.out.count("data/glue-bench/my-lab/toy-add/") == 1
 
 
 @pytest.mark.skipif(not shutil.which("every_eval_ever"), reason="its validator needs Python 3.12: docs/contributing.md")

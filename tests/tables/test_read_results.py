@@ -7,10 +7,11 @@ from stored import DATA, digest
 
 import glue_bench
 from glue_bench.data.tasks import TRAINABLE
-from glue_bench.errors import UserError
 from glue_bench.tables.board import SCORE_COLUMNS, leaderboard, open_board
 from glue_bench.tables.export import find, tables
 from glue_bench.tables.results import read_results
+
+CPU = {"device": "cpu", "processor": "EPYC"}
 
 
 def test_scores_are_tidy_and_in_the_order_of_plan_split_and_metric(bench):
@@ -29,31 +30,6 @@ def test_scores_are_tidy_and_in_the_order_of_plan_split_and_metric(bench):
     ]  # fmt: skip
 
 
-def test_expected_cells_without_a_record_are_missing(bench):
-    bench.finish(seed=1)
-    bench.expect(seed=2)
-    bench.plan()
-    board = open_board(bench.path)
-    assert board.missing["cell_id"].tolist() == ["add-rte-lr2e-05-s2"]
-    assert len(board.cells) == 2
-
-
-def test_records_outside_the_plan_are_left_out_and_counted(bench):
-    bench.finish(seed=1, value=0.5)
-    stale = bench.expect(seed=1, rate=9e-5)
-    bench.cells.remove(stale)
-    bench.record(stale, value=0.9)
-    bench.plan()
-    results = read_results(bench.path)
-    assert results.left_out == 1
-    assert results.scores["value"].tolist() == [50.0]
-
-
-def test_without_a_plan_nothing_is_known(bench):
-    with pytest.raises(UserError, match=r"no plan\.json"):
-        read_results(bench.path)
-
-
 def test_a_damaged_record_is_a_problem_and_its_cell_is_missing(bench):
     for seed in (1, 2):
         bench.finish(seed=seed)
@@ -61,6 +37,7 @@ def test_a_damaged_record_is_a_problem_and_its_cell_is_missing(bench):
     bench.file("add-rte-lr2e-05-s1").write_text("{")
     results = read_results(bench.path)
     assert results.cells["finished"].tolist() == [False, True]
+    assert open_board(bench.path).missing["cell_id"].tolist() == ["add-rte-lr2e-05-s1"]
     (problem,) = results.problems
     assert problem.startswith("cells/add-rte-lr2e-05-s1/record.json: damaged or edited")
 
@@ -100,26 +77,23 @@ def test_damaged_labels_are_no_error_and_give_no_baselines(bench):
     assert read_results(bench.path).baselines.empty
 
 
-def test_a_run_whose_start_was_made_anew_since_is_of_lost_weights(bench):
+def test_a_run_whose_start_was_made_anew_since_was_computed_nowhere(bench):
     """What is not known, as in migrated records, is not claimed."""
-    weights = {1: digest("new")}
+    bench.record(bench.expect("mnli"), weights=digest("new"), environment=CPU)
     for seed, started in enumerate(("new", "old", None), 1):
-        pretraining = bench.pretrain(seed=seed, weights=None if seed == 3 else weights).id
+        weights = {1: digest("new")} if started else None
+        pretraining = bench.pretrain(seed=seed, weights=weights, environment=CPU).id
         cell = bench.expect(seed=seed) | {"steps": 1, "pretraining_seed": seed, "pretraining": pretraining}
         bench.cells[-1] = cell
-        bench.record(cell, started_from=started and digest(started))
-    assert read_results(bench.plan()).cells["of_lost_weights"].tolist() == [False, True, False]
-
-
-def test_so_is_one_whose_mnli_run_was_made_anew_since(bench):
-    bench.record(bench.expect("mnli"), weights=digest("new"))
+        bench.record(cell, started_from=started and digest(started), environment=CPU)
     for seed, started in ((1, "new"), (2, "old")):
-        cell = bench.expect("rte", seed) | {"mnli": "add-mnli-lr2e-05-s1"}
+        cell = bench.expect("cola", seed) | {"mnli": "add-mnli-lr2e-05-s1"}
         bench.cells[-1] = cell
-        bench.record(cell, started_from=digest(started))
+        bench.record(cell, started_from=digest(started), environment=CPU)
     results = read_results(bench.plan())
-    assert results.cells["of_lost_weights"].tolist() == [False, False, True]
-    assert results.from_mnli == ("rte",)
+    processors = results.cells.groupby("task", sort=False)["processor"].agg(list).to_dict()
+    assert processors == {"mnli": ["EPYC"], "rte": ["EPYC", "", "EPYC"], "cola": ["EPYC", ""]}
+    assert results.from_mnli == ("cola",)
 
 
 # Seeds of pretraining
@@ -150,15 +124,8 @@ def test_runs_after_two_pretrainings_are_two_runs_of_one_arm(two_pretrainings):
     assert header == "arm,variant,origin,task,split,metric,learning_rate,pretraining_seed,seed,value"
 
 
-def test_without_pretraining_there_is_no_seed_of_one(bench):
-    bench.finish()
-    folder = bench.plan()
-    assert read_results(bench.path).cells["pretraining_seed"].isna().all()
-    assert "pretraining_seed" not in tables(find(folder))["scores.csv"]
-
-
 def test_no_other_file_reads_records_for_people():
     package = Path(glue_bench.__file__).parent
     files = (package / "tables").rglob("*.py")
     found = {file.name for file in files if "records.store" in file.read_text()}
-    assert found == {"arrays.py", "results.py", "card.py"}
+    assert found == {"results.py", "card.py"}
