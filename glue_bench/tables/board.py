@@ -1,5 +1,6 @@
 """One experiment's leaderboard: one row per arm, grouped by origin and shape, in full precision."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,12 +135,11 @@ def make_board(results: Results, protocol: Protocol | None = None, steps: int | 
     scores = results.scores.merge(reported[["cell_id", "epoch"]], on=["cell_id", "epoch"])
     scores = scores[scores["split"] != HELD_OUT].merge(cells[["cell_id", "variant", "origin", *RUN]], on="cell_id")
     rates = best_rates(choosing, protocol.rate_statistic)
-    planned_tasks = set(cells["task"])
-    tasks = set(cells.loc[cells["finished"], "task"]) or planned_tasks
-    planned_columns, columns = (
-        tuple(column for column, (task, _) in COLUMNS.items() if task in some) for some in (planned_tasks, tasks)
-    )
+    planned = {*cells["task"]}
+    ran = {*cells.loc[cells["finished"], "task"]} or planned
+    columns = tuple(column for column, (task, _) in COLUMNS.items() if task in ran)
     runs, names = at_rates(scores, rates), list(dict.fromkeys(cells["arm"]))
+    shown = [column for column, (task, _) in COLUMNS.items() if task in planned]
     return Board(
         results=results,
         protocol=protocol,
@@ -149,7 +149,7 @@ def make_board(results: Results, protocol: Protocol | None = None, steps: int | 
         choosing=choosing,
         rates=rates,
         runs=runs,
-        table=_table(arms.loc[names], runs, planned_columns, average_of(columns), protocol.seeds),
+        table=_table(arms.loc[names], runs, shown, average_of(columns), protocol.seeds),
         columns=columns,
         average=average_of(columns),
         planned=_planned(cells, names, columns),
@@ -253,15 +253,11 @@ def _table(
 
 
 def _planned(cells: pd.DataFrame, arms: Iterable[str], columns: Sequence[str]) -> dict[str, dict[str, int]]:
-    runs = cells.drop_duplicates(["arm", "task", *SEEDS])
-    planned = runs.groupby(["arm", "task"], sort=False).size().to_dict()
+    planned = cells.drop_duplicates(["arm", "task", *SEEDS]).groupby(["arm", "task"]).size().to_dict()
     return {arm: {column: int(planned.get((arm, COLUMNS[column][0]), 0)) for column in columns} for arm in arms}
 
 
 def _collapsed(cells: pd.DataFrame, arms: Iterable[str], columns: Iterable[str]) -> dict[str, dict[str, int]]:
-    counts = {arm: dict.fromkeys(columns, 0) for arm in arms}
-    named: dict[tuple[str, str], str] = {place: column for column, place in COLUMNS.items()}
-    for arm, task, splits in zip(cells["arm"], cells["task"], cells["collapsed"], strict=True):
-        for column in (named[task, split] for split in splits if (task, split) in named):
-            counts[arm][column] += 1
-    return counts
+    places = zip(cells["arm"], cells["task"], cells["collapsed"], strict=True)
+    counts = Counter((arm, task, split) for arm, task, splits in places for split in splits)
+    return {arm: {column: counts[arm, *COLUMNS[column]] for column in columns} for arm in arms}

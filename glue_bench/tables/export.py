@@ -95,15 +95,12 @@ def _scores_csv(comparison: Comparison) -> str:
 
 
 def _pretraining_tables(comparison: Comparison) -> dict[str, str]:
-    results = comparison.board.results
-    budgets, rates, contents = budget_frame(results), rates_frame(results), {}
+    results, contents = comparison.board.results, dict[str, str]()
+    budgets, rates, measures = budget_frame(results), rates_frame(results), results.measures
     if budgets["stream"].notna().any():
         losses = told(results.losses.drop(columns="pretraining_id"))
-        contents["budget.md"] = budget_page(results).to_markdown()
-        contents["budget.csv"] = csv_text(told(budgets))
-        contents["losses.csv"] = csv_text(losses, float_format="%.4f")
-    if len(rates):
-        contents["rates.csv"] = csv_text(rates)
-    if len(results.measures):
-        contents["intrinsic.csv"] = frame_csv(results.measures.drop(columns="pretraining_id"), 5)
+        contents |= {"budget.md": budget_page(results).to_markdown(), "budget.csv": csv_text(told(budgets))}
+        contents |= {"losses.csv": csv_text(losses, float_format="%.4f")}
+    contents |= {"rates.csv": csv_text(rates)} if len(rates) else {}
+    contents |= {"intrinsic.csv": frame_csv(measures.drop(columns="pretraining_id"), 5)} if len(measures) else {}
     return contents

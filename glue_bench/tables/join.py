@@ -1,7 +1,7 @@
 """Several experiments in one leaderboard: what is alike stands side by side, what is not is said or left out."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import pandas as pd
@@ -9,7 +9,7 @@ import pandas as pd
 from glue_bench.config import Protocol
 from glue_bench.data.tasks import TASKS, titles
 from glue_bench.errors import UserError
-from glue_bench.tables.results import Results
+from glue_bench.tables.results import BASELINES, Results
 
 NOTHING = "nothing"
 
@@ -30,32 +30,27 @@ def join(several: Sequence[Results], protocol: Protocol) -> Results:
     others = _tasks_that_differ(several)
     every = [arm for results in several for arm in results.cells["arm"].unique()]
     kept = [_comparable(results, list(others), {arm for arm in every if every.count(arm) > 1}) for results in several]
-    frames = {
-        name: pd.concat([getattr(results, name) for results in kept], ignore_index=True)
-        for name in ("cells", "scores", "arms", "tasks", "pretrainings", "losses", "measures", "baselines")
-    }
-    tasks = frames["tasks"].drop_duplicates("task").sort_values("task", key=lambda named: named.map([*TASKS].index))
-    flags = {name: tasks["task"].map(frames["tasks"].groupby("task")[name].any()) for name in ("partial", "from_mnli")}
+    names_of_frames = ("cells", "scores", "arms", "tasks", "pretrainings", "losses", "measures", "baselines")
+    frames = {name: pd.concat([getattr(each, name) for each in kept], ignore_index=True) for name in names_of_frames}
+    every_task, shares = frames["tasks"], {results.held_out_share for results in several}
+    tasks = every_task.drop_duplicates("task").sort_values("task", key=lambda named: named.map([*TASKS].index))
+    flags = {name: tasks["task"].map(every_task.groupby("task")[name].any()) for name in ("partial", "from_mnli")}
+    frames["tasks"] = tasks.assign(**flags).set_index("task", drop=False)
+    frames["arms"] = frames["arms"].set_index("arm", drop=False)
+    frames["baselines"] = frames["baselines"].drop_duplicates([*BASELINES[:4]], ignore_index=True)
     undeclared = ", ".join(results.experiment for results in several if results.protocol != protocol)
     return replace(
         several[0],
-        **frames
-        | {
-            "arms": frames["arms"].set_index("arm", drop=False),
-            "tasks": tasks.assign(**flags).set_index("task", drop=False),
-            "baselines": frames["baselines"].drop_duplicates(
-                ["task", "split", "metric", "baseline"], ignore_index=True
-            ),
-        },
+        **frames,
         experiments=tuple(names),
-        held_out_share=several[0].held_out_share if len({results.held_out_share for results in several}) == 1 else None,
+        held_out_share=several[0].held_out_share if len(shares) == 1 else None,
         one_segment=tuple(name for results in several for name in results.one_segment),
         problems=tuple(line for results in several for line in results.problems),
         differences=(
             *(f"{TASKS[task].title} is left out: its data differ ({who})." for task, who in others.items()),
             *_settings_that_differ(kept),
-            *_said_of_each("Held out of each train set", {r.experiment: r.held_out_share for r in several}),
-            *_said_of_each("From the arm's own MNLI run", {r.experiment: titles(r.from_mnli) for r in kept}),
+            *_of_each("Held out of each train set", {r.experiment: r.held_out_share for r in several}),
+            *_of_each("From the arm's own MNLI run", {r.experiment: titles(r.from_mnli) for r in kept}),
             *([f"{undeclared} declares another protocol; all are shown by the one above."] if undeclared else []),
         ),
         left_out=sum(results.left_out for results in several),
@@ -94,22 +89,18 @@ def _comparable(results: Results, left_out: Sequence[str], twice: Collection[str
     )
 
 
-def _settings_that_differ(several: Sequence[Results]) -> list[str]:
-    notes = []
+def _settings_that_differ(several: Sequence[Results]) -> Iterator[str]:
     for task in TASKS:
-        done = [results for results in several if results.tasks["digest"].get(task)]
-        mine = {results.experiment: results.tasks["settings"][task] for results in done}
-        keys = sorted({key for settings in mine.values() for key in settings} - {"held_out_share"})  # has its own line
-        for key in keys:
-            values = {name: settings.get(key) for name, settings in mine.items()}
+        settings = {r.experiment: r.tasks["settings"][task] for r in several if r.tasks["digest"].get(task)}
+        keys = {key for each in settings.values() for key in each} - {"held_out_share"}  # has its own line
+        for key in sorted(keys):
+            values = {name: each.get(key) for name, each in settings.items()}
             if len({json.dumps(value) for value in values.values()}) > 1:
                 shown = ", ".join(f"{name}: {value}" for name, value in values.items())
-                notes.append(f"{TASKS[task].title}: fine-tuned with another {key} ({shown}).")
-    return notes
+                yield f"{TASKS[task].title}: fine-tuned with another {key} ({shown})."
 
 
-def _said_of_each(what: str, values: Mapping[str, float | str | None]) -> list[str]:
+def _of_each(what: str, values: Mapping[str, float | str | None]) -> Iterator[str]:
     """A line about a setting of whole experiments, unless it is the same for all."""
-    if len(set(values.values())) == 1:
-        return []
-    return [f"{what}: {'; '.join(f'{name}: {value or NOTHING}' for name, value in values.items())}."]
+    if len(set(values.values())) > 1:
+        yield f"{what}: {'; '.join(f'{name}: {value or NOTHING}' for name, value in values.items())}."

@@ -343,7 +343,7 @@ MUTATIONS = (
         "glue_bench/tables/averages.py",
         'rates.sort_values(["n", statistic, "learning_rate"], ascending=[False, False, True])',
         'rates.sort_values([statistic, "learning_rate"], ascending=[False, True])',
-        ("tests/tables/test_protocol.py", "tests/tables/test_table.py"),
+        ("tests/tables/test_board.py", "tests/tables/test_table.py"),
         (*BORDER, *COUNTS),
     ),
     Mutation(
@@ -363,7 +363,7 @@ MUTATIONS = (
         "glue_bench/tables/averages.py",
         "averaged = [column for column in columns if column != NOT_AVERAGED] or list(columns)",
         "averaged = list(columns)",
-        ("tests/tables/test_protocol.py", "tests/tables/test_table.py", "tests/reporting/test_averages.py"),
+        ("tests/tables/test_board.py", "tests/tables/test_table.py", "tests/tables/test_papers.py"),
         (*FORMATS, *RESULTS),
     ),
     Mutation(
@@ -403,7 +403,7 @@ MUTATIONS = (
         "glue_bench/tables/submission.py",
         " / math.sqrt(len(independent)) / 100",
         " / 100",
-        ("tests/reporting/test_card.py", "tests/reporting/test_every_eval.py"),
+        ("tests/tables/test_card.py", "tests/tables/test_every_eval.py"),
         LEAVES,
     ),
     Mutation(
