@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from threadpoolctl import threadpool_limits
@@ -42,8 +41,8 @@ def analyse(
     `sources` are checkpoints (hub ids, folders, official TUPE files), or folders of experiments whose pretrained arms
     still have theirs. Text is `corpus`, as for `run`, or the book that comes with the package; so many `sequences` of
     at most 128 tokens are read. `positions` are looked at, by default all that an encoder was trained on, and the
-    blocks `layers` of those measures that are told by block, by default all. `only` names some of MEASURES. All is
-    computed in float32, and statistics of tables in float64.
+    blocks `layers`, by default all. `only` names some of MEASURES. All is computed in float32, and statistics of
+    tables in float64.
 
     Example:
         >>> glue_bench.analyse("runs/demo", sequences=64)  # doctest: +SKIP
@@ -71,55 +70,45 @@ def analyse(
             Subject(source, asked)
         measured = {source.label: _measured(source, asked, chosen) for source in found}
     said = DEFAULT_NAME if corpus is None else ", ".join(texts)
-    facts = pd.DataFrame([{"checkpoint": label} | facts for label, (facts, _) in measured.items()])
-    together = _together({label: each for label, (_, each) in measured.items()})
-    rows, left_out = together.pop("measures"), together.pop("left_out")
+    together = {
+        name: pd.concat({label: frames[name] for label, frames in measured.items() if name in frames})
+        .reset_index(level=0, names="checkpoint")
+        .reset_index(drop=True)
+        for name in dict.fromkeys(name for frames in measured.values() for name in frames)
+    }
+    facts, rows, left_out = (together.pop(name) for name in ("subjects", "measures", "left_out"))
     return Analysis(said, asked.corpus.digest, sequences, facts, rows, left_out, together, tuple(gone))
-
-
-def _together(measured: Mapping[str, Measured]) -> dict[str, pd.DataFrame]:
-    """`measures`, `left_out` and the matrices of all checkpoints, each with the column `checkpoint`."""
-    frames: dict[str, dict[str, pd.DataFrame]] = {}
-    for label, each in measured.items():
-        rows = pd.DataFrame(each.rows, columns=Row._fields).astype({"layer": "Int64", "head": "Int64"})
-        left_out = pd.DataFrame(list(each.left_out.items()), columns=["measure", "reason"])
-        for name, frame in {"measures": rows, "left_out": left_out, **each.matrices}.items():
-            frames.setdefault(name, {})[label] = frame
-    both = {name: pd.concat(by_label, names=["checkpoint"]) for name, by_label in frames.items()}
-    return {name: frame.reset_index(level=0).reset_index(drop=True) for name, frame in both.items()}
 
 
 def _measured(
     source: Source, asked: Asked, chosen: Mapping[str, Callable[[Subject], Measured]]
-) -> tuple[dict[str, Any], Measured]:
-    """What a checkpoint is, and everything that applies to it."""
-    subject = Subject(source, asked)
+) -> dict[str, pd.DataFrame]:
+    """The frames of an `Analysis`, of one checkpoint and without its name."""
+    subject, rows, left_out, matrices = Subject(source, asked), list[Row](), dict[str, str](), dict[str, pd.DataFrame]()
     config = subject.model.config
     facts = {
         **{"variant": config.variant, "origin": config.origin, "blocks": config.num_hidden_layers},
         **{"heads": config.num_attention_heads, "width": config.hidden_size, "positions": subject.positions},
         **{"words": config.vocab_size, "weights": subject.weights},
     }
-    rows: list[Row] = []
-    matrices: dict[str, pd.DataFrame] = {}
-    left_out: dict[str, str] = {}
     for name, measure in chosen.items():
         try:
             measured = measure(subject)
         except LeftOut as reason:
             measured = Measured([], left_out={name: str(reason)})
         rows += measured.rows
-        matrices |= measured.matrices
         left_out |= measured.left_out
-    return facts, Measured(rows, matrices, left_out)
+        matrices |= measured.matrices
+    return {
+        "subjects": pd.DataFrame([facts]),
+        "measures": pd.DataFrame(rows, columns=Row._fields).astype({"layer": "Int64", "head": "Int64"}),
+        "left_out": pd.DataFrame(list(left_out.items()), columns=["measure", "reason"]),
+        **matrices,
+    }
 
 
 def measure_order(subject: Subject) -> Measured:
-    """How much the encoder uses the order of words: `word_order` on the text that is read here.
-
-    Raises:
-        LeftOut: there is no masked-LM head, or no text.
-    """
+    """How much the encoder uses the order of words: `order_sums` on the text that is read here."""
     is_large = sum(weight.numel() for weight in subject.model.blocks.parameters()) > LARGE
     distances = DISTANCES[:1] if is_large else DISTANCES
     head, text = subject.masked_lm(OF_LARGE if is_large else OF_ORDER)

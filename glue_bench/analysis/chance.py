@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Bool, Float
 from scipy import stats
 
 COVERAGE = 0.95
+TAILS = (1 - COVERAGE) / 2, (1 + COVERAGE) / 2
 SEED = 0  # of everything that the measures draw
 EXACT = 1e-5  # of the largest value: what rounding in float32 may make of a sum
 Interval = tuple[float, float]
@@ -41,7 +41,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Measured:
-    """What a measure leaves: rows, by name the matrices that figures draw, and the reasons for what it has left out."""
+    """What a measure leaves: rows, the matrices that figures draw, and the reasons for what it has left out."""
 
     rows: list[Row]
     matrices: Mapping[str, pd.DataFrame] = field(default_factory=dict)
@@ -84,6 +84,11 @@ class Sums:
         return float(self.sums.sum() / total) if total else nan
 
     @property
+    def n(self) -> int:
+        """Sequences that count anything."""
+        return int((self.counts > 0).sum())
+
+    @property
     def standard_error(self) -> float:
         """That of a ratio of sums, the sequences drawn at random (Cochran 1977, equation 6.13); NaN of fewer than two.
 
@@ -95,16 +100,9 @@ class Sums:
         return float(np.sqrt(self.n / (self.n - 1) * np.square(residuals).sum()) / self.counts.sum())
 
     @property
-    def n(self) -> int:
-        """Sequences that count anything."""
-        return int((self.counts > 0).sum())
-
-    @property
     def interval(self) -> Interval:
         """The 95% interval over sequences, by Student's t; NaN of fewer than two."""
-        if self.n < 2:
-            return NONE
-        half = float(stats.t.ppf((1 + COVERAGE) / 2, self.n - 1)) * self.standard_error
+        half = float(stats.t.ppf(TAILS[1], self.n - 1)) * self.standard_error
         return self.value - half, self.value + half
 
     @property
@@ -119,9 +117,9 @@ class Sums:
         if isnan(low) or (0 < self.value < 1 and not self.standard_error):
             return low, high
         trials = self.n if self.value in (0, 1) else float(self.counts.sum())
-        told, tail = self.value * trials, (1 - COVERAGE) / 2
-        few = float(stats.beta.ppf(tail, told, trials - told + 1)) if told else 0.0
-        many = float(stats.beta.ppf(1 - tail, told + 1, trials - told)) if told < trials else 1.0
+        told = self.value * trials
+        few = float(stats.beta.ppf(TAILS[0], told, trials - told + 1)) if told else 0.0
+        many = float(stats.beta.ppf(TAILS[1], told + 1, trials - told)) if told < trials else 1.0
         return max(0.0, min(low, few)), min(1.0, max(high, many))
 
 
@@ -142,18 +140,15 @@ def row(
 
 def middle(draws: Sequence[float] | np.ndarray) -> Interval:
     """The middle 95% of many draws (200 or more) of what chance gives."""
-    low, high = np.quantile(draws, [(1 - COVERAGE) / 2, (1 + COVERAGE) / 2])
+    low, high = np.quantile(draws, TAILS)
     return float(low), float(high)
 
 
 def expected(draws: Sequence[float] | np.ndarray) -> Interval:
-    """Where 95% of further draws fall, told from a few, as if they were normal.
-
-    mean -+ t * s * sqrt(1 + 1 / m) of m draws, t of Student's distribution with m - 1 degrees of freedom.
-    """
-    m = len(draws)
-    reach = stats.t.ppf((1 + COVERAGE) / 2, m - 1) * np.std(draws, ddof=1) * np.sqrt(1 + 1 / m)
-    return float(np.mean(draws) - reach), float(np.mean(draws) + reach)
+    """Where 95% of further draws fall, if m draws are of normal numbers: mean -+ t_{m-1} * s * sqrt(1 + 1 / m)."""
+    m, mean = len(draws), float(np.mean(draws))
+    reach = float(stats.t.ppf(TAILS[1], m - 1) * np.std(draws, ddof=1) * np.sqrt(1 + 1 / m))
+    return mean - reach, mean + reach
 
 
 def expected_share(draws: Sequence[float] | np.ndarray, trials: int, tried: int) -> Interval:
@@ -164,19 +159,5 @@ def expected_share(draws: Sequence[float] | np.ndarray, trials: int, tried: int)
     """
     low, high = expected(draws)
     told, missed = (share * trials * len(draws) + 1 for share in (np.mean(draws), 1 - np.mean(draws)))
-    tail = (1 - COVERAGE) / 2
-    few, many = np.asarray(stats.betabinom.ppf([tail, 1 - tail], tried, told, missed)) / tried
+    few, many = np.asarray(stats.betabinom.ppf(TAILS, tried, told, missed)) / tried
     return max(0.0, min(low, float(few))), min(1.0, max(high, float(many)))
-
-
-def confidence(values: np.ndarray) -> np.ndarray:
-    """The half width of the 95% interval of a mean over the first axis, by Student's t: the shape of the rest."""
-    n = len(values)
-    return stats.t.ppf((1 + COVERAGE) / 2, n - 1) * values.std(axis=0, ddof=1) / np.sqrt(n)
-
-
-def moving(table: Float[np.ndarray, "n d"]) -> Bool[np.ndarray, " d"]:
-    """In which dimensions centred rows differ by more than rounding; a table of zeros moves in all of them."""
-    largest = np.abs(table).max(0)
-    found: np.ndarray = largest >= EXACT * largest.max()
-    return found

@@ -1,13 +1,13 @@
-"""What the blocks of an encoder compute, seen or changed while it reads.
+"""What the blocks of an encoder compute, seen while it reads.
 
 Shapes: b batch, s sequences, h heads, l length, k head size, d width.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -41,8 +41,7 @@ class Scores:
     entangled: bool
 
 
-@dataclass(frozen=True)
-class Deep:
+class Deep(NamedTuple):
     """`states` by layer, float32 on the CPU: what enters the first block, then what each block leaves.
 
     `attention` has the mean over sequences of each block's attention: row i says where token i looks.
@@ -69,36 +68,17 @@ def read_deep(model: EncoderModel, ids: Tensor) -> Deep:
 @contextmanager
 def watching(model: EncoderModel, look: Callable[[int, Scores], None]) -> Iterator[None]:
     """In this block, `look` is given the number of each block, from 0, and its scores, as they are computed."""
-    with _before_attention(model, range(len(model.blocks)), partial(_watched, look)):
+
+    def watch(number: int, attention: Attention, given: tuple[Any, ...]) -> None:
+        look(number, _scores(attention, *given[:2]))
+
+    with ExitStack() as hooks:
+        for number, block in enumerate(model.blocks):
+            hooks.enter_context(block.attention.register_forward_pre_hook(partial(watch, number)))  # type: ignore[union-attr]
         yield
 
 
-@contextmanager
-def changed(model: EncoderModel, block: int, added: Callable[[], Tensor]) -> Iterator[None]:
-    """In this block, the logits of one block are increased by what `added` returns, (#b, #h, l, l)."""
-
-    def change(_: int, __: Attention, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        hidden, given, *rest = args
-        bias = added() if given.bias is None else given.bias + added()
-        return hidden, given._replace(bias=bias), *rest
-
-    with _before_attention(model, [block], change):
-        yield
-
-
-@contextmanager
-def _before_attention(model: EncoderModel, blocks: Sequence[int], do: Callable[..., Any]) -> Iterator[None]:
-    hooks = [model.blocks[block].attention.register_forward_pre_hook(partial(do, block)) for block in blocks]  # type: ignore[union-attr]
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-def _watched(look: Callable[[int, Scores], None], block: int, attention: Attention, args: tuple[Any, ...]) -> None:
-    """Show what the block's attention is about to compute."""
-    hidden, given = args[0], args[1]
+def _scores(attention: Attention, hidden: Float[Tensor, "b l d"], given: Any) -> Scores:
     queries, keys = (part.transpose(1, 2) for part in attention.project(hidden)[:2])
     bias, extra = given.bias, {"word_position": None, "position_word": None}
     if given.scores:
@@ -109,4 +89,4 @@ def _watched(look: Callable[[int, Scores], None], block: int, attention: Attenti
     entangled = bool(turned[0].any()) and not all(map(torch.equal, turned, (queries, keys)))
     content = turned[0] @ turned[1].mT * attention.scale
     logits = content if bias is None else content + bias
-    look(block, Scores(logits, content, position_position=given.bias, entangled=entangled, **extra))
+    return Scores(logits, content, position_position=given.bias, entangled=entangled, **extra)

@@ -18,18 +18,14 @@ from scipy.stats import ortho_group
 
 from glue_bench.analysis.chance import NONE, SEED, Interval, Measured, Row, expected, row
 from glue_bench.analysis.subject import Subject
-from glue_bench.analysis.tables import VARIANCE, spectrum, unit
+from glue_bench.analysis.tables import leading, spectrum, unit
 
 DRAWS = 5  # shuffles and rotations
 States = Float[np.ndarray, "s l d"]
 
 
 def measure_layers(subject: Subject) -> Measured:
-    """The parts of each layer.
-
-    Raises:
-        LeftOut: there is no text.
-    """
+    """The parts of each layer."""
     states = subject.deep.states
     return Measured([each for layer in (0, *subject.blocks) for each in parts_of(states[layer][:, 1:-1], layer)])
 
@@ -43,7 +39,6 @@ def parts_of(states: States, layer: int = 0) -> list[Row]:
     within = [share(_shuffled(centred, 1, generator), 0, total) for _ in range(DRAWS)]
     between = [share(_shuffled(centred, 0, generator), 1, total) for _ in range(DRAWS)]
     places, sequences = centred.mean(0), unit(centred.mean(1))
-    variances = np.cumsum(spectrum(places)[0])
     turns = [ortho_group.rvs(states.shape[-1], random_state=generator).astype(np.float32) for _ in range(DRAWS)]
     cosines = [float(np.abs(unit(places) @ turn @ sequences.T).mean()) for turn in turns]
     cosine = float(np.abs(unit(places) @ sequences.T).mean())
@@ -51,7 +46,7 @@ def parts_of(states: States, layer: int = 0) -> list[Row]:
         ("position", position, expected(within)),
         ("context", context, expected(between)),
         ("residual", 1 - position - context, NONE),
-        ("rank", 1 + int(np.searchsorted(variances / variances[-1], VARIANCE)), NONE),
+        ("rank", leading(spectrum(places)[0]), NONE),
         ("cosine", cosine, expected(cosines)),
     ]
     return [row(f"layers.{name}", value, chance=chance, layer=layer, n=len(states)) for name, value, chance in found]

@@ -38,32 +38,28 @@ ATTENTION_ORDERS = 200
 REACH = 50
 MOST = 128  # positions, the first ones
 WITHIN = (1, 2, 5)
+NAMES = ("toeplitz", "locality", "symmetric")
 Matrix = Float[np.ndarray, "n n"]
-Attention = Float[np.ndarray, "*h l l"]
+Heads = Float[np.ndarray, "h n k"]
 
 
-def measure_position_scores(queries: Float[np.ndarray, "h n k"], keys: Float[np.ndarray, "h n k"]) -> Measured:
+def measure_position_scores(queries: Heads, keys: Heads) -> Measured:
     """The three measures of positions' scores, of each head and the mean over heads."""
     queries, keys = queries[:, :MOST], keys[:, :MOST]
     scores = [query @ key.T for query, key in zip(queries, keys, strict=True)]
     found = np.array([[toeplitz(each), locality(each), symmetric(each)] for each in scores])
     draws = np.array([_at_random(queries, keys, np.random.default_rng([SEED, draw])) for draw in range(ORDERS)])
-    rows = []
-    for column, name in enumerate(("toeplitz", "locality", "symmetric")):
-        of_heads, drawn = found[:, column], draws[..., column]
-        for head, value, draw in zip(
-            (None, *range(1, len(scores) + 1)), (of_heads.mean(), *of_heads), (drawn.mean(1), *drawn.T), strict=True
-        ):
-            rows.append(row(f"positions.scores.{name}", value, chance=expected(draw), layer=1, head=head))
+    found, draws = np.vstack([found.mean(0), found]), np.hstack([draws.mean(1, keepdims=True), draws])
+    rows = [
+        row(f"positions.scores.{name}", value, chance=expected(draws[:, head, column]), layer=1, head=head or None)
+        for column, name in enumerate(NAMES)
+        for head, value in enumerate(found[:, column])
+    ]
     return Measured(rows)
 
 
 def measure_attention(subject: Subject) -> Measured:
-    """Where attention goes in each block, of each head and the mean over heads.
-
-    Raises:
-        LeftOut: there is no text.
-    """
+    """Where attention goes in each block, of each head and the mean over heads."""
     rows = []
     for block in subject.blocks:
         inside = subject.deep.attention[block - 1][:, 1:-1, 1:-1]
@@ -98,7 +94,7 @@ def symmetric(scores: Matrix) -> float:
     return float(np.square((scores + scores.T) / 2).sum() / np.square(scores).sum())
 
 
-def attended(attention: Attention) -> dict[str, float]:
+def attended(attention: Matrix) -> dict[str, float]:
     """within_1 and its like, and left_minus_right, over as many tokens on each side as both have."""
     away, length = _distances(attention.shape[-1]), attention.shape[-1]
     place = np.arange(length)
@@ -108,9 +104,7 @@ def attended(attention: Attention) -> dict[str, float]:
     return found | {"left_minus_right": float((attention * sides).sum(-1).mean())}
 
 
-def _at_random(
-    queries: Float[np.ndarray, "h n k"], keys: Float[np.ndarray, "h n k"], generator: np.random.Generator
-) -> list[list[float]]:
+def _at_random(queries: Heads, keys: Heads, generator: np.random.Generator) -> list[list[float]]:
     """The three measures of each head with positions in random order, and with keys turned."""
     order = generator.permutation(queries.shape[1])
     turn = ortho_group.rvs(queries.shape[2], random_state=generator)
@@ -130,8 +124,7 @@ def _distances(n: int) -> np.ndarray:
 def position_rows(model: EncoderModel, table: InputSum) -> Float[np.ndarray, "n e"]:
     """Centred rows: of the table that is added at the input; of untied variants after their LayerNorm; DIET's P_Q, P_K.
 
-    Raises:
-        LeftOut: there is none.
+    Raises LeftOut where there is none.
     """
     variant, length = model.variant, len(table.positions)
     if table.has_positions:
@@ -146,15 +139,10 @@ def position_rows(model: EncoderModel, table: InputSum) -> Float[np.ndarray, "n 
 
 
 @torch.no_grad()
-def position_heads(
-    model: EncoderModel, table: InputSum
-) -> tuple[Float[np.ndarray, "h n k"], Float[np.ndarray, "h n k"]]:
-    """Queries and keys of positions in the first block; a constant factor is left out.
+def position_heads(model: EncoderModel, table: InputSum) -> tuple[Heads, Heads]:
+    """Queries and keys of positions in the first block, but for a constant factor; raises LeftOut where there are none.
 
     Of an additive encoder those of gamma * C(p - p_mean), whose sigma_i is not the position's own.
-
-    Raises:
-        LeftOut: no product of two positions is in its scores.
     """
     variant, length = model.variant, len(table.positions)
     if table.has_positions:

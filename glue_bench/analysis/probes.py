@@ -27,6 +27,7 @@ table of independent normal numbers; beside it stand the same rows with shuffled
 
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -39,10 +40,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
-from glue_bench.analysis.chance import SEED, LeftOut, Measured, Row, expected, expected_share, moving, row
+from glue_bench.analysis.chance import SEED, Interval, LeftOut, Measured, Row, expected, expected_share, row
 from glue_bench.analysis.hooks import numpy
 from glue_bench.analysis.subject import Subject
-from glue_bench.analysis.tables import InputSum, unit
+from glue_bench.analysis.tables import InputSum, moving, unit
 
 PAIRS = 10_000  # words and positions whose word is told
 FEWER = 2_000  # of each draw of random positions, after the norm, and where the position is known
@@ -62,72 +63,60 @@ FEWEST = 20  # positions
 TIMESCALE = 10_000.0
 Rows = Float[Tensor, "t e"]
 Table = Float[np.ndarray, "n d"]
+States = Float[np.ndarray, "t d"]
 Sample = Int[np.ndarray, " t"]
 Norm = Callable[[Tensor], Tensor]
+PLAIN = torch.nn.Identity()  # the sum as it is
 
 
 @torch.inference_mode()
 def measure_decoding(table: InputSum, norm: Norm) -> Measured:
-    """The three of the sum and after `norm`.
-
-    Raises:
-        LeftOut: no position enters at the input.
-    """
+    """Word, position and collisions of the sum; word and position after `norm`, and of what stands beside the sum."""
     table.check_positions()
-    draws = [_told(with_random_positions(table, draw), _plain, FEWER, draw) for draw in range(DRAWS)]
-    by_name = {name: [draw[name] for draw in draws] for name in draws[0]}
+    drawn = [told(with_random_positions(table, draw), PLAIN, FEWER, draw) for draw in range(DRAWS)]
+    draws = {name: [draw[name] for draw in drawn] for name in drawn[0]}
     by_draws = {
-        "word_accuracy": expected_share(by_name["word_accuracy"], FEWER, PAIRS),
-        "position_accuracy": expected_share(by_name["position_accuracy"], TESTS, TESTS),
-        "position_mae": expected(by_name["position_mae"]),
+        "word_accuracy": expected_share(draws["word_accuracy"], FEWER, PAIRS),
+        "position_accuracy": expected_share(draws["position_accuracy"], TESTS, TESTS),
+        "position_mae": expected(draws["position_mae"]),
     }
     by_luck = _by_luck(len(table.positions), len(table.words))
-    alone = position_told(InputSum(table.words, torch.zeros_like(table.positions), table.mean), _plain)
-    found = {
-        "sum": {name: (value, by_draws[name]) for name, value in _told(table, _plain, PAIRS).items()},
-        "norm": {name: (value, by_luck[name]) for name, value in _told(table, norm, FEWER).items()},
-        "random": {name: (float(np.mean(values)), by_luck[name]) for name, values in by_name.items()},
-        "words_alone": {
-            name: (value, by_luck[name])
-            for name, value in zip(("position_accuracy", "position_mae"), alone, strict=True)
-        },
+    words_alone = replace(table, positions=torch.zeros_like(table.positions))
+    found: dict[str, tuple[dict[str, float], dict[str, Interval]]] = {
+        "sum": (told(table, PLAIN, PAIRS), by_draws),
+        "norm": (told(table, norm, FEWER), by_luck),
+        "random": ({name: float(np.mean(values)) for name, values in draws.items()}, by_luck),
+        "words_alone": (position_told(words_alone, PLAIN), by_luck),
     }
     rows = [
-        row(f"decoding.{of}.{name}", value, chance=chance)
-        for of, told in found.items()
-        for name, (value, chance) in told.items()
+        row(f"decoding.{of}.{name}", value, chance=chance[name])
+        for of, (values, chance) in found.items()
+        for name, value in values.items()
     ]
-    known = word_told(table, _plain, FEWER, known=True)
+    known = word_told(table, PLAIN, FEWER, known=True)
     rows.append(row("decoding.word_accuracy_position_known", known, chance=by_luck["word_accuracy"]))
     return Measured([*rows, *collisions(table)])
 
 
-def _plain(rows: Rows) -> Rows:
-    """The sum as it is."""
-    return rows
-
-
-def _told(table: InputSum, norm: Norm, pairs: int, draw: int = 0) -> dict[str, float]:
-    """How often word and position are told, and the mean absolute error of the position; each `draw` has its pairs."""
-    accuracy, error = position_told(table, norm)
-    word = word_told(table, norm, pairs, draw)
-    return {"word_accuracy": word, "position_accuracy": accuracy, "position_mae": error}
-
-
-def _by_luck(positions: int, words: int) -> dict[str, tuple[float, float]]:
+def _by_luck(positions: int, words: int) -> dict[str, Interval]:
     """What guesses have of so many positions and words."""
     error = (positions * positions - 1) / (3 * positions)
     found = {"word_accuracy": 1 / words, "position_accuracy": 1 / positions, "position_mae": error}
     return {name: (value, value) for name, value in found.items()}
 
 
-def position_told(table: InputSum, norm: Norm) -> tuple[float, float]:
+def told(table: InputSum, norm: Norm, pairs: int, draw: int = 0) -> dict[str, float]:
+    """The three measures; each `draw` has its pairs."""
+    return {"word_accuracy": word_told(table, norm, pairs, draw), **position_told(table, norm)}
+
+
+def position_told(table: InputSum, norm: Norm) -> dict[str, float]:
     """Accuracy and mean absolute error of the position, of word types that the regression has not seen."""
     generator, n = np.random.default_rng(SEED), len(table.positions)
     types = generator.permutation(len(table.words))
     trained = int(TRAINED * len(types))
 
-    def examples(chosen: Sample, count: int) -> tuple[np.ndarray, Sample]:
+    def examples(chosen: Sample, count: int) -> tuple[States, Sample]:
         words, positions = generator.choice(chosen, count), generator.integers(n, size=count)
         return norm(_sums(table, words, positions)).cpu().numpy(), positions
 
@@ -135,14 +124,12 @@ def position_told(table: InputSum, norm: Norm) -> tuple[float, float]:
     return _told_by_ridge(*train, *test, n)
 
 
-def _told_by_ridge(
-    rows: Float[np.ndarray, "t e"], places: Sample, tests: Float[np.ndarray, "u e"], expected_places: Sample, n: int
-) -> tuple[float, float]:
-    """Accuracy and mean absolute error of the place that one-hot ridge regression tells, in float32."""
+def _told_by_ridge(rows: States, places: Sample, tests: States, right: Sample, n: int) -> dict[str, float]:
+    """As `position_told`, by one-hot ridge regression in float32."""
     middle, scale = rows.mean(0), rows.std()
     ridge = Ridge(alpha=1.0).fit((rows - middle) / scale, np.eye(n, dtype=np.float32)[places])
-    told = ridge.predict((tests - middle) / scale).argmax(1)
-    return float((told == expected_places).mean()), float(np.abs(told - expected_places).mean())
+    away = np.abs(ridge.predict((tests - middle) / scale).argmax(1) - right)
+    return {"position_accuracy": float((away == 0).mean()), "position_mae": float(away.mean())}
 
 
 def word_told(table: InputSum, norm: Norm, pairs: int, draw: int = 0, *, known: bool = False) -> float:
@@ -153,8 +140,7 @@ def word_told(table: InputSum, norm: Norm, pairs: int, draw: int = 0, *, known: 
     given = norm(_sums(table, words, positions))
     if known:
         given = given - table.positions[positions]
-    told = nearest(given, norm(table.words + table.mean))
-    return float((told.cpu().numpy() == words).mean())
+    return float((nearest(given, norm(table.words + table.mean)).cpu().numpy() == words).mean())
 
 
 def nearest(rows: Rows, candidates: Float[Tensor, "v e"]) -> Int[Tensor, " t"]:
@@ -176,7 +162,7 @@ def with_random_positions(table: InputSum, draw: int) -> InputSum:
     drawn *= moving(numpy(table.positions))
     rows = torch.from_numpy(drawn).to(table.positions)
     rows = rows * (table.positions.norm(dim=1) / rows.norm(dim=1))[:, None]
-    return InputSum(table.words, rows - rows.mean(0), table.mean)
+    return replace(table, positions=rows - rows.mean(0))
 
 
 def collisions(table: InputSum) -> list[Row]:
@@ -209,45 +195,35 @@ def measure_decoding_layers(subject: Subject) -> Measured:
     """Position and word told from what enters the first block (0) and what each block leaves.
 
     Word types to train on (80%) and to test on are disjoint.
-
-    Raises:
-        LeftOut: there is no text.
     """
     deep, places = subject.deep, subject.ids.shape[1] - 2
-    ids = subject.ids[: len(deep.states[0]), 1:-1].ravel()
+    sequences, ids = len(deep.states[0]), subject.ids[: len(deep.states[0]), 1:-1].ravel()
     table = subject.model.variant.words.weight.detach().cpu().numpy()
     table = table - table.mean(0)
     types = np.random.default_rng(SEED).permutation(np.unique(ids))
     trained = np.isin(ids, types[: int(TRAINED * len(types))])  # tokens of the types to train on
-    where, by_luck, rows = np.tile(np.arange(places), len(ids) // places), _by_luck(places, len(table)), list[Row]()
+    where, by_luck, rows = np.tile(np.arange(places), sequences), _by_luck(places, len(table)), list[Row]()
     for layer in (0, *subject.blocks):
         states = deep.states[layer][:, 1:-1].reshape(len(ids), -1)
-        accuracy, error = _told_by_ridge(states[trained], where[trained], states[~trained], where[~trained], places)
-        word = _word_of_states(states, ids, trained, table)
-        for name, value in (("position_accuracy", accuracy), ("position_mae", error), ("word_accuracy", word)):
-            sequences = len(deep.states[0])
+        values = _told_by_ridge(states[trained], where[trained], states[~trained], where[~trained], places)
+        values["word_accuracy"] = _word_of_states(states, ids, trained, table)
+        for name, value in values.items():
             rows.append(row(f"decoding.layers.{name}", value, chance=by_luck[name], layer=layer, n=sequences))
     return Measured(rows)
 
 
-def _word_of_states(
-    states: Float[np.ndarray, "t d"], ids: Int[np.ndarray, " t"], trained: np.ndarray, table: Float[np.ndarray, "v e"]
-) -> float:
+def _word_of_states(states: States, ids: Sample, trained: np.ndarray, table: Table) -> float:
     """How often the word is told, of types that the regression has not seen."""
-    tests = np.flatnonzero(~trained)[:STATES]
-    scale = states.std()
+    tests, scale = np.flatnonzero(~trained)[:STATES], states.std()
     ridge = Ridge(alpha=1.0).fit(states[trained] / scale, table[ids[trained]])
-    told = nearest(torch.from_numpy(unit(ridge.predict(states[tests] / scale))), torch.from_numpy(unit(table)))
-    return float((told.numpy() == ids[tests]).mean())
+    found = nearest(torch.from_numpy(unit(ridge.predict(states[tests] / scale))), torch.from_numpy(unit(table)))
+    return float((found.numpy() == ids[tests]).mean())
 
 
 def measure_position_rows(rows: Table, first: int = 0) -> Measured:
     """The probes of rows of positions, and the matrix `positions_cosine`; the first row is that of place `first`.
 
     Dimensions in which no row moves are left out, of the tables beside them too.
-
-    Raises:
-        LeftOut: too few positions.
     """
     if len(rows) < FEWEST:
         raise LeftOut(f"{len(rows)} positions; a probe needs {FEWEST}")

@@ -18,7 +18,9 @@ The RMS, because the mean over sequences leaves of a term with words only what a
 the positions. Both are shown, so that it can be seen.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -26,24 +28,22 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from glue_bench.analysis.chance import EXACT, NONE, Interval, LeftOut, Measured, Row, confidence, row
+from glue_bench.analysis.chance import EXACT, NONE, Interval, LeftOut, Measured, Row, Sums, row
 from glue_bench.analysis.hooks import AT_ONCE, Scores, numpy, watching
 from glue_bench.analysis.subject import Subject
 
 Term = tuple[str, str]
 """The part that the query is of, and that of the key."""
-FOUR: tuple[Term, ...] = tuple((query, key) for query in ("word", "position") for key in ("word", "position"))
+PARTS = ("word", "position", "rest")
+NINE: tuple[Term, ...] = tuple(product(PARTS, PARTS))
+FOUR: tuple[Term, ...] = tuple(product(PARTS[:2], PARTS[:2]))
 WORDS, BIAS = ("word", "word"), ("bias", "bias")
 MIXED: tuple[Term, ...] = (("word", "position"), ("position", "word"))
 TOGETHER, OF_A_HEAD = 32, 8  # cells of a panel, along each side, at most
 
 
 def measure_score_terms(subject: Subject) -> Measured:
-    """Shares in each block that is asked for, and the panels of the first.
-
-    Raises:
-        LeftOut: positions enter neither input nor scores, or turn queries and keys; or there is no text.
-    """
+    """Shares in each block that is asked for, and the panels of the first."""
     panels, errors = Panels(), list[float]()
     found: dict[int, list[dict[Term, Tensor]]] = {block: [] for block in subject.blocks}
 
@@ -66,7 +66,7 @@ def measure_score_terms(subject: Subject) -> Measured:
     for block, batches in found.items():
         names = list(batches[0])
         by_term = numpy(torch.stack([torch.cat([batch[name] for batch in batches]) for name in names], -1))
-        rows += share_rows(block, names, by_term)
+        rows += share_rows(block, names, by_term, {})
     lacking = [named(term) for term in FOUR if term not in names]
     return Measured(rows, panels.frames(), {f"terms.share.{name}": f"its scores have no {name}" for name in lacking})
 
@@ -74,8 +74,7 @@ def measure_score_terms(subject: Subject) -> Measured:
 def terms_of(scores: Scores) -> dict[Term, Float[Tensor, "#b #h l l"]]:
     """The terms that a variant has; a score that is the same for all keys of a token is none, as softmax shows.
 
-    Raises:
-        LeftOut: it has none but words, or the positions turn queries and keys.
+    Raises LeftOut where it has none but words, or positions turn queries and keys.
     """
     if scores.entangled:
         raise LeftOut("its positions turn queries and keys, so that no term is of words or of positions alone")
@@ -108,10 +107,7 @@ def named(term: Term) -> str:
 
 
 def share_rows(
-    block: int,
-    terms: Sequence[Term],
-    found: Float[np.ndarray, "s h t"],
-    chance: Mapping[str, Interval] | None = None,
+    block: int, terms: Sequence[Term], found: Float[np.ndarray, "s h t"], chance: Mapping[str, Interval]
 ) -> list[Row]:
     """The share of each term, of each head and the mean over heads, with intervals over sequences.
 
@@ -125,12 +121,11 @@ def share_rows(
     for name, by_head in values.items():
         every = [by_head.mean(1), *(by_head.T if name != "terms.mixed" else ())]
         for head, each in enumerate(every):
-            mean, half = each.mean(), confidence(each)
-            told = (chance or {}).get(name, NONE) if head == 0 else NONE
-            rows.append(row(name, mean, (mean - half, mean + half), told, layer=block, head=head or None, n=len(each)))
+            mean, band = Sums(each, np.ones(len(each))), NONE if head else chance.get(name, NONE)
+            rows.append(row(name, mean.value, mean.interval, band, layer=block, head=head or None, n=mean.n))
     if "terms.mixed" in values:
         name, value = "terms.mixed_to_words", mixed_to_words(terms, found.mean(0))
-        rows.append(row(name, value, chance=(chance or {}).get(name, NONE), layer=block, n=len(found)))
+        rows.append(row(name, value, chance=chance.get(name, NONE), layer=block, n=len(found)))
     return rows
 
 
@@ -146,41 +141,34 @@ def mixed_to_words(terms: Sequence[Term], by_head: Float[np.ndarray, "h t"]) -> 
 
 
 class Panels:
-    """Sums over sequences, float64 (h, l, l), of each term of the first block and of its square."""
+    """Of each term of the first block float64 (2, h, l, l): the sums over sequences of its squares and of itself."""
 
     def __init__(self) -> None:
         self.sums: dict[Term, np.ndarray] = {}
-        self.squares: dict[Term, np.ndarray] = {}
-        self.sequences: dict[Term, int] = {}
+        self.sequences: Counter[Term] = Counter()
 
     def add(self, name: Term, term: Float[Tensor, "b h l l"]) -> None:
         """Take in a batch of a term whose rows are centred."""
-        self.sums[name] = self.sums.get(name, 0) + numpy(term.sum(0))
-        self.squares[name] = self.squares.get(name, 0) + numpy(term.square().sum(0))
-        self.sequences[name] = self.sequences.get(name, 0) + len(term)
+        self.sums[name] = self.sums.get(name, 0) + numpy(torch.stack([term.square().sum(0), term.sum(0)]))
+        self.sequences[name] += len(term)
 
     def frames(self) -> dict[str, pd.DataFrame]:
         """`terms`, all heads together, and `terms_heads`; nothing where the first block was not asked for."""
-        if not self.sums:
-            return {}
         together, apart = [], []
-        for name, squares in self.squares.items():
-            rms, mean = squares / self.sequences[name], self.sums[name] / self.sequences[name]
-            term: dict[str, str | int] = {"block": 1, "query": name[0], "key": name[1]}
-            together.append(_cells(term, rms.mean(0), mean.mean(0), TOGETHER))
-            for head in range(len(rms)):
-                apart.append(_cells({"block": 1, "head": head + 1} | term, rms[head], mean[head], OF_A_HEAD))
-        return {"terms": pd.concat(together, ignore_index=True), "terms_heads": pd.concat(apart, ignore_index=True)}
+        for name, sums in self.sums.items():
+            means, place = sums / self.sequences[name], {"query": name[0], "key": name[1]}
+            together.append(_cells({"block": 1, **place}, means.mean(1), TOGETHER))
+            for head, each in enumerate(means.swapaxes(0, 1), 1):
+                apart.append(_cells({"block": 1, "head": head, **place}, each, OF_A_HEAD))
+        frames = {"terms": together, "terms_heads": apart}
+        return {name: pd.concat(cells, ignore_index=True) for name, cells in frames.items() if cells}
 
 
-def _cells(
-    term: Mapping[str, str | int], squares: Float[np.ndarray, "l l"], mean: Float[np.ndarray, "l l"], most: int
-) -> pd.DataFrame:
+def _cells(term: Mapping[str, str | int], means: Float[np.ndarray, "2 l l"], most: int) -> pd.DataFrame:
     """At most most x most evenly wide cells: `i` and `j` are the first positions of each, `rms` and `mean` over it."""
-    starts = np.unique(np.arange(most) * len(mean) // min(most, len(mean)))
-    starts = starts[starts < len(mean)]
-    sizes = np.diff([*starts, len(mean)])
-    area = np.outer(sizes, sizes)
-    rms, average = (np.add.reduceat(np.add.reduceat(part, starts, 0), starts, 1) / area for part in (squares, mean))
+    length = means.shape[-1]
+    starts = np.arange(min(most, length)) * length // min(most, length)
+    sizes = np.diff([*starts, length])
+    squares, mean = np.add.reduceat(np.add.reduceat(means, starts, 1), starts, 2) / np.outer(sizes, sizes)
     places = {"i": np.repeat(starts, len(starts)), "j": np.tile(starts, len(starts))}
-    return pd.DataFrame({**term, **places, "rms": np.sqrt(rms).ravel(), "mean": average.ravel()})
+    return pd.DataFrame({**term, **places, "rms": np.sqrt(squares).ravel(), "mean": mean.ravel()})

@@ -1,6 +1,5 @@
 """A checkpoint that is taken apart: which ones a name stands for, what can read text for it, what it makes of that."""
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,9 +14,9 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from glue_bench.analysis.chance import LeftOut
-from glue_bench.analysis.held_out import HeldOut
 from glue_bench.analysis.hooks import Deep, read_deep
 from glue_bench.analysis.tables import InputSum, input_sum
+from glue_bench.analysis.word_order import HeldOut
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import encoder, masked_lm, read_checkpoint, weights_digest
 from glue_bench.model.encoder import EncoderModel
@@ -32,8 +31,7 @@ LENGTH = 128  # tokens of a sequence, at most
 FEW = 64  # sequences of what takes all blocks, or is done several times
 FEWEST = 8  # sequences of which an interval is still told
 SENTENCES_AT_ONCE = 500
-NAMED = 5
-"""So many pretrainings without a checkpoint are named."""
+NAMED = 5  # pretrainings without a checkpoint that are named
 
 
 class Source(NamedTuple):
@@ -65,16 +63,15 @@ class Subject:
     def __init__(self, source: Source, asked: Asked) -> None:
         checkpoint = read_checkpoint(source.name)
         self.source, self.asked = source, asked
-        self.no_head = ""
-        self.head: EncoderForMaskedLM | None = None
+        self.head: EncoderForMaskedLM | UserError
+        self.model: EncoderModel
         try:
-            self.head = masked_lm(checkpoint).eval().to(asked.device)
+            head = masked_lm(checkpoint).eval().to(asked.device)
+            self.head, self.model = head, head.base
         except UserError as error:
-            self.no_head = str(error)
-        self.model: EncoderModel = self.head.base if self.head else encoder(checkpoint).eval().to(asked.device)
+            self.head, self.model = error, encoder(checkpoint).eval().to(asked.device)
         most = self.model.config.max_position_embeddings
-        there = min(_trained_positions(source.name) or most, most)
-        self.positions = min(asked.positions or there, there)
+        self.positions = min(most, _trained_positions(source.name) or most, asked.positions or most)
         for layer in asked.layers or ():
             if not 1 <= layer <= len(self.model.blocks):
                 raise UserError(f"--layers {layer}: this encoder has blocks 1 to {len(self.model.blocks)}")
@@ -97,7 +94,7 @@ class Subject:
 
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerBase:
-        """Its tokenizer, or the one that was named. Raises LeftOut where there is none that fits."""
+        """Its own, or the one that was named. Raises LeftOut where there is none that fits."""
         name, rows = self.asked.tokenizer or self.source.name, self.model.config.vocab_size
         try:
             tokenizer = load_tokenizer(name)
@@ -143,12 +140,9 @@ class Subject:
         return read_deep(self.model, self.tokens[:FEW])
 
     def masked_lm(self, sequences: int) -> tuple[EncoderForMaskedLM, HeldOut]:
-        """The encoder with its masked-LM head, and the first sequences with masks.
-
-        Raises LeftOut where there is no head, no [MASK] or no text.
-        """
-        if self.head is None:
-            raise LeftOut(self.no_head)
+        """The encoder with its masked-LM head, and the first sequences with masks. Raises LeftOut where one lacks."""
+        if isinstance(self.head, UserError):
+            raise LeftOut(str(self.head))
         if self.tokenizer.mask_token_id is None:
             raise LeftOut("its tokenizer has no [MASK]")
         ids = self.ids[:sequences]
@@ -157,17 +151,12 @@ class Subject:
 
 
 def find_sources(names: Iterable[str]) -> tuple[list[Source], list[str]]:
-    """All checkpoints that the names stand for, each with a label of its own; and of each experiment what is gone.
-
-    Raises:
-        UserError: the plan of an experiment is damaged.
-    """
-    found: list[Source] = []
-    gone: list[str] = []
+    """All checkpoints that the names stand for, each with a label of its own; and of each experiment what is gone."""
+    found, gone = list[Source](), list[str]()
     for name in names:
         stored = Stored(name)
         if not stored.has_plan:
-            found.append(Source(_short(name), _last_checkpoint(name)))
+            found.append(Source(_short(name), name))
             continue
         arms, missing = _of_experiment(stored)
         found += arms
@@ -196,20 +185,8 @@ def _of_experiment(stored: Stored) -> tuple[list[Source], list[str]]:
     return found, missing
 
 
-def _last_checkpoint(name: str) -> str:
-    """The last checkpoint of a pretraining's folder; any other name as it is."""
-    folder = Path(name).expanduser()
-    paths = folder.iterdir() if folder.is_dir() else ()
-    steps = {int(found[1]): path for path in paths if (found := re.fullmatch(r"step-(\d{1,18})", path.name))}
-    return str(steps[max(steps)]) if steps else name
-
-
 def _trained_positions(folder: str) -> int | None:
-    """The length of the sequences of a pretraining of ours; None of any other checkpoint.
-
-    Raises:
-        UserError: the plan of the experiment that it lies in is damaged.
-    """
+    """The length of the sequences of a pretraining of ours; None of any other checkpoint."""
     pretraining = _named(locate(folder)).parent
     stored = Stored(pretraining.parent.parent)
     if pretraining.parent.name != "checkpoints" or not stored.has_plan:

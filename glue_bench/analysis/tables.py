@@ -21,12 +21,12 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from scipy.linalg import eigh, subspace_angles
 from scipy.stats import ortho_group, rankdata, wishart
 from torch import Tensor
 
-from glue_bench.analysis.chance import EXACT, SEED, Interval, LeftOut, Measured, expected, middle, moving, row
+from glue_bench.analysis.chance import EXACT, SEED, TAILS, Interval, LeftOut, Measured, expected, middle, row
 from glue_bench.analysis.hooks import numpy
 from glue_bench.model.encoder import EncoderModel
 
@@ -36,7 +36,9 @@ SPREAD_DRAWS = 200  # of tables of random numbers for share_95
 PERMUTATIONS = 10_000
 PAIRED_WORDS = 1_000  # of the vocabulary, evenly spread, for the cosines
 VARIANCE = 0.95  # of a table, in the leading directions whose angles are told
-Array = Float[np.ndarray, "..."]
+Values = Float[np.ndarray, " d"]
+Squared = Float[np.ndarray, "d d"]
+Table = Float[np.ndarray, "n d"]
 
 
 @dataclass(frozen=True)
@@ -63,13 +65,16 @@ class InputSum:
             raise LeftOut("no position enters at the input, which positions would share with the words")
 
     def check_shared(self) -> None:
-        """Raises LeftOut where no position enters, or where words and positions move in no dimension together.
-
-        Of `concat-split`, R, |cos| and rho are 0 by construction.
-        """
+        """Raises LeftOut where no position enters, or in other dimensions than words: R, |cos| and rho must be 0."""
         self.check_positions()
         if not (moving(numpy(self.words)) & moving(numpy(self.positions))).any():
             raise LeftOut("words and positions have dimensions of their own")
+
+
+def moving(table: Table) -> Bool[np.ndarray, " d"]:
+    """In which dimensions centred rows differ by more than rounding; a table of zeros moves in all of them."""
+    largest = np.abs(table).max(0)
+    return np.asarray(largest >= EXACT * largest.max())
 
 
 @torch.inference_mode()
@@ -77,10 +82,7 @@ def input_sum(model: EncoderModel, positions: int) -> InputSum:
     """The input taken apart, over the first `positions`, in float32 on the encoder's device.
 
     With f(i, j) what the variant makes of token i at position j: p_j = f(0, j), and w_i = f(i, j) - f(0, j), which is
-    the same at every j if the input is a sum. Nothing is asked of a variant but its `forward`.
-
-    Raises:
-        LeftOut: the input is no sum of a row of the token and a row of its position.
+    the same at every j if the input is a sum; else raises LeftOut. Nothing is asked of a variant but its `forward`.
     """
 
     def entering(ids: Int[Tensor, "b l"]) -> Float[Tensor, "b l e"]:
@@ -106,9 +108,6 @@ def measure_subspaces(table: InputSum) -> Measured:
     The angles, in degrees, are those between the leading directions that hold 95% of the variance of each table.
     Subspaces whose dimensions together exceed d meet, whatever the tables: of so many the angle is 0. The chance of
     their median is that of random subspaces of these dimensions.
-
-    Raises:
-        LeftOut: as `check_shared`.
     """
     table.check_shared()
     words, positions = numpy(table.words), numpy(table.positions)
@@ -116,18 +115,17 @@ def measure_subspaces(table: InputSum) -> Measured:
     inside, width = np.square(directions.T @ axes), words.shape[1]
     sample = unit(words[np.linspace(0, len(words) - 1, min(len(words), PAIRED_WORDS)).astype(int)])
     rows, generator = unit(positions), np.random.default_rng([SEED, width])
-    shares = [np.cumsum(variances) / variances.sum() for variances in (of_words, of_positions)]
-    leading = [1 + int(np.searchsorted(share, VARIANCE)) for share in shares]
+    first, second = leading(of_words), leading(of_positions)
     overlaps, curves, cosines, medians = [], [], [], list[float]()
     for _ in range(ROTATIONS):
         turn = ortho_group.rvs(width, random_state=generator)
         overlaps.append(overlap(of_words, of_positions, np.square(turn)))
         curves.append(_curve(of_positions, np.square(turn)))
         if len(medians) < DRAWS:
-            of_random = np.linalg.svd(turn[: leading[0], : leading[1]], compute_uv=False)
+            of_random = np.linalg.svd(turn[:first, :second], compute_uv=False)
             medians.append(float(np.degrees(np.median(np.arccos(of_random.clip(max=1))))))
         cosines.append(np.abs((sample @ turn.astype(np.float32)) @ rows.T).mean())
-    angles = np.degrees(subspace_angles(directions[:, : leading[0]], axes[:, : leading[1]]))
+    angles = np.degrees(subspace_angles(directions[:, :first], axes[:, :second]))
     found = [
         row("subspaces.overlap", overlap(of_words, of_positions, inside), chance=middle(overlaps)),
         row("subspaces.mean_abs_cosine", np.abs(sample @ rows.T).mean(), chance=middle(cosines)),
@@ -135,10 +133,10 @@ def measure_subspaces(table: InputSum) -> Measured:
         row("subspaces.angles.smallest", angles.min()),
         row("subspaces.angles.median", np.median(angles), chance=expected(medians)),
         row("subspaces.angles.largest", angles.max()),
-        row("subspaces.angles.words_dimensions", leading[0]),
-        row("subspaces.angles.positions_dimensions", leading[1]),
+        row("subspaces.angles.words_dimensions", first),
+        row("subspaces.angles.positions_dimensions", second),
     ]
-    low, high = np.quantile(curves, [0.025, 0.975], axis=0)
+    low, high = np.quantile(curves, TAILS, axis=0)
     share = {"m": np.arange(1, width + 1), "share": _curve(of_positions, inside), "low": low, "high": high}
     spectra = [
         pd.DataFrame({"table": name, "index": share["m"], "variance": values / values.sum()})
@@ -148,13 +146,7 @@ def measure_subspaces(table: InputSum) -> Measured:
 
 
 def measure_tables(table: InputSum) -> Measured:
-    """The participation ratio of each table.
-
-    Dimensions in which a table does not move, because they are of other tables alone, are none of its shape.
-
-    Raises:
-        LeftOut: no position enters at the input.
-    """
+    """The participation ratio of each table; dimensions that are of other tables alone are none of its shape."""
     table.check_positions()
     found = []
     for name, part in (("words", table.words), ("positions", table.positions)):
@@ -166,11 +158,7 @@ def measure_tables(table: InputSum) -> Measured:
 
 
 def measure_dimensions(table: InputSum) -> Measured:
-    """share_95, in how many dimensions positions move, and the matrix `dimensions` of both tables' sd_j.
-
-    Raises:
-        LeftOut: no position enters at the input.
-    """
+    """share_95, in how many dimensions positions move, and the matrix `dimensions` of both tables' sd_j."""
     table.check_positions()
     positions = numpy(table.positions)
     of_words, of_positions, moves = numpy(table.words).std(0), positions.std(0), moving(positions)
@@ -187,39 +175,41 @@ def measure_dimensions(table: InputSum) -> Measured:
 
 
 def measure_correlation(table: InputSum) -> Measured:
-    """rho.
-
-    Raises:
-        LeftOut: as `check_shared`.
-    """
+    """rho and its p-value."""
     table.check_shared()
     rho, chance, p = correlation(numpy(table.words).std(0), numpy(table.positions).std(0))
     return Measured([row("dimensions.spearman", rho, chance=chance), row("dimensions.spearman_p", p)])
 
 
-def spectrum(table: Float[np.ndarray, "n d"]) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, "d d"]]:
+def spectrum(table: Table) -> tuple[Values, Squared]:
     """Eigenvalues of the covariance, falling, and their directions as columns."""
     values, vectors = eigh(table.T @ table / len(table))
     return values[::-1].clip(min=0), vectors[:, ::-1]
 
 
-def overlap(of_words: Array, of_positions: Array, inside: Float[np.ndarray, "d d"]) -> float:
+def leading(variances: Values) -> int:
+    """How many directions hold 95% of the variance."""
+    held = np.cumsum(variances)
+    return 1 + int(np.searchsorted(held / held[-1], VARIANCE))
+
+
+def overlap(of_words: Values, of_positions: Values, inside: Squared) -> float:
     """R, with inside[a, b] = cos^2 of the words' direction a and the positions' direction b."""
     return float(len(of_words) * (of_words @ inside @ of_positions) / (of_words.sum() * of_positions.sum()))
 
 
-def participation_ratio(covariance: Float[np.ndarray, "d d"]) -> float:
+def participation_ratio(covariance: Squared) -> float:
     """(sum lambda)^2 / sum lambda^2 = (tr Sigma)^2 / tr Sigma^2."""
     return float(np.trace(covariance) ** 2 / np.square(covariance).sum())
 
 
-def share_of_variance(deviations: Float[np.ndarray, " d"]) -> float:
+def share_of_variance(deviations: Values) -> float:
     """share_95 of a table with these standard deviations; of the last dimension only the part that is needed."""
     falling = np.sort(np.square(deviations))[::-1].cumsum()
     return float(np.interp(VARIANCE, [0, *falling / falling[-1]], np.arange(1 + len(deviations)) / len(deviations)))
 
 
-def correlation(first: Float[np.ndarray, " d"], second: Float[np.ndarray, " d"]) -> tuple[float, Interval, float]:
+def correlation(first: Values, second: Values) -> tuple[float, Interval, float]:
     """Spearman's rho, the band of 10,000 permutations, and how many of them are as far from 0: the p-value."""
     away = [rankdata(each) - (len(each) + 1) / 2 for each in (first, second)]
     a, b = (each / (np.linalg.norm(each) or 1) for each in away)  # zeros where all are equal
@@ -228,23 +218,20 @@ def correlation(first: Float[np.ndarray, " d"], second: Float[np.ndarray, " d"])
     return rho, middle(drawn), float((1 + (np.abs(drawn) >= abs(rho)).sum()) / (1 + PERMUTATIONS))
 
 
-def unit(rows: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+def unit(rows: Table) -> Table:
     """Rows of length 1 in float32; a row of zeros stays."""
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     return (rows / np.where(lengths > 0, lengths, 1)).astype(np.float32)
 
 
-def _curve(of_positions: Array, inside: Float[np.ndarray, "d d"]) -> Float[np.ndarray, " d"]:
+def _curve(of_positions: Values, inside: Squared) -> Values:
     """s_m for m = 1..d."""
     return np.cumsum(inside @ of_positions) / of_positions.sum()
 
 
 def _random_participation(rows: int, width: int) -> Interval:
-    """The band of tables of independent normal numbers of this shape.
-
-    With n rows, centred, P'P is of Wishart's distribution with n - 1 degrees of freedom; where n - 1 < d, it has the
-    eigenvalues of one of d degrees in n - 1 dimensions.
-    """
+    # Of n centred rows of normal numbers, P'P is of Wishart's distribution with n - 1 degrees of freedom; where
+    # n - 1 < d, it has the eigenvalues of one of d degrees in n - 1 dimensions.
     small, large = sorted((rows - 1, width))
     generator = np.random.default_rng([SEED, rows, width])
     drawn = wishart.rvs(large, np.eye(small), size=DRAWS, random_state=generator).reshape(DRAWS, small, small)

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import product
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -33,14 +33,15 @@ from jaxtyping import Float, Int
 from scipy.stats import ortho_group
 from torch import Tensor
 
-from glue_bench.analysis.chance import EXACT, SEED, Interval, LeftOut, Measured, Row, Sums, confidence, expected, row
-from glue_bench.analysis.hooks import AT_ONCE, Scores, changed, numpy, watching
+from glue_bench.analysis.chance import EXACT, SEED, Interval, LeftOut, Measured, Row, Sums, expected, row
+from glue_bench.analysis.hooks import AT_ONCE, Scores, numpy, watching
 from glue_bench.analysis.score_terms import (
     BIAS,
     FOUR,
     MIXED,
+    NINE,
+    PARTS,
     Panels,
-    Term,
     centred,
     measure_score_terms,
     mixed_to_words,
@@ -49,13 +50,11 @@ from glue_bench.analysis.score_terms import (
 )
 from glue_bench.analysis.subject import FEW, Subject
 from glue_bench.analysis.tables import InputSum, input_sum
-from glue_bench.analysis.word_order import loss_sums
+from glue_bench.analysis.word_order import loss_sums, row_losses
 from glue_bench.model.configuration import EncoderConfig
-from glue_bench.model.encoder import EncoderModel
+from glue_bench.model.encoder import Attention, EncoderModel
 from glue_bench.model.fresh import fresh
 
-PARTS = ("word", "position", "rest")
-NINE: tuple[Term, ...] = tuple((query, key) for query in PARTS for key in PARTS)
 DRAWS = 10  # rotations of the positions, for the band
 FEWER = 3  # tables with their covariance, for a mean
 MASKED = 32  # sequences of which a loss is taken
@@ -64,11 +63,7 @@ Queries = Float[Tensor, "3 b h l k"]
 
 @torch.no_grad()
 def measure_terms(subject: Subject) -> Measured:
-    """Shares and panels of the first block's terms; of a variant that adds positions to the scores, of its own terms.
-
-    Raises:
-        LeftOut: there are no terms to tell apart, or no text.
-    """
+    """Shares and panels of the first block's terms; where positions enter the scores instead, `measure_score_terms`."""
     model, table, ids = subject.model, subject.sum, subject.tokens
     if not table.has_positions:
         return measure_score_terms(subject)
@@ -76,11 +71,10 @@ def measure_terms(subject: Subject) -> Measured:
     panels, found = Panels(), []
     bias = position_bias(model, ids.shape[1])
     for some in ids.split(AT_ONCE):
-        queries, keys = heads(model, parts(model, table, some))
+        queries, keys = heads(model, table, some)
         found.append(shares(queries, keys, bias))
-        keys = _less_their_mean(keys)
         for query, key in FOUR:
-            panels.add((query, key), queries[PARTS.index(query)] @ keys[PARTS.index(key)].mT)
+            panels.add((query, key), centred(queries[PARTS.index(query)] @ keys[PARTS.index(key)].mT))
     if bias is not None:
         panels.add(BIAS, centred(bias))
     by_term = numpy(torch.cat(found))
@@ -117,37 +111,38 @@ def _baselines(model: EncoderModel, table: InputSum, ids: Tensor) -> tuple[dict[
 def head_shares(model: EncoderModel, table: InputSum, ids: Tensor) -> Float[np.ndarray, "h t"]:
     """The shares of the nine terms, the mean over sequences, in logits with their bias where the variant has one."""
     bias = position_bias(model, ids.shape[1])
-    each = [shares(*heads(model, parts(model, table, some)), bias) for some in ids.split(AT_ONCE)]
+    each = [shares(*heads(model, table, some), bias) for some in ids.split(AT_ONCE)]
     return numpy(torch.cat(each)).mean(0)[:, : len(NINE)]
 
 
 @torch.no_grad()
 def measure_effect(subject: Subject) -> Measured:
-    """What each of the nine terms changes in attention, and each of the four in the masked-LM loss.
-
-    Raises:
-        LeftOut: no position enters at the input, or there is no text.
-    """
+    """What each of the nine terms changes in attention, and each of the four in the masked-LM loss."""
     model, table = subject.model, subject.sum
     table.check_positions()
     found = numpy(torch.cat([divergences(model, table, some) for some in subject.tokens[:FEW].split(AT_ONCE)]))
-    rows = [
-        row(f"terms.kl.{named(term)}", mean, (mean - half, mean + half), layer=1, n=len(found))
-        for term, mean, half in zip(NINE, found.mean(0), confidence(found), strict=True)
-    ]
+    measures = {
+        f"terms.kl.{named(term)}": Sums(each, np.ones(len(each))) for term, each in zip(NINE, found.T, strict=True)
+    }
+    left_out = {}
     try:
-        rises = _loss_rises(subject)
+        head, text = subject.masked_lm(MASKED)
+        masked = [probe.masked for probe in text.probes]
+        base = loss_sums(head, masked)
+        for term in FOUR:
+            with _without(model, table, *term):
+                rise = Sums(row_losses(head, masked) - base.sums, base.counts)
+            measures[f"terms.loss_rise.{named(term)}"] = rise
     except LeftOut as reason:
-        return Measured(rows, left_out={"terms.loss_rise": str(reason)})
-    for term, rise in rises.items():
-        rows.append(row(f"terms.loss_rise.{named(term)}", rise.value, rise.interval, layer=1, n=rise.n))
-    return Measured(rows)
+        left_out["terms.loss_rise"] = str(reason)
+    rows = [row(name, sums.value, sums.interval, layer=1, n=sums.n) for name, sums in measures.items()]
+    return Measured(rows, left_out=left_out)
 
 
 def divergences(model: EncoderModel, table: InputSum, ids: Tensor) -> Float[Tensor, "b t"]:
     """The divergence of each of the nine terms, the mean over rows and heads."""
     bias = position_bias(model, ids.shape[1])
-    queries, keys = heads(model, parts(model, table, ids))
+    queries, keys = heads(model, table, ids)
     logits = queries.sum(0) @ keys.sum(0).mT + (0 if bias is None else bias)
     before = logits.log_softmax(-1)
     found = []
@@ -157,35 +152,25 @@ def divergences(model: EncoderModel, table: InputSum, ids: Tensor) -> Float[Tens
     return torch.stack(found, -1)
 
 
-def _loss_rises(subject: Subject) -> dict[Term, Sums]:
-    """The rise of the masked-LM loss with one of the four terms taken out, paired by sequence. Raises LeftOut."""
-    head, text = subject.masked_lm(MASKED)
-    masked = [probe.masked for probe in text.probes]
-    base, rises = loss_sums(head, masked), {}
-    for query, key in FOUR:
-        with _without(subject.model, subject.sum, PARTS.index(query), PARTS.index(key)):
-            rises[query, key] = Sums(loss_sums(head, masked).sums - base.sums, base.counts)
-    return rises
-
-
 @contextmanager
-def _without(model: EncoderModel, table: InputSum, query: int, key: int) -> Iterator[None]:
+def _without(model: EncoderModel, table: InputSum, query: str, key: str) -> Iterator[None]:
     """In this block, the first block's logits lack a term, of whatever text is read."""
     ids: list[Tensor] = []
 
-    def lacking() -> Tensor:
-        queries, keys = heads(model, parts(model, table, ids.pop()))
-        return -(queries[query] @ keys[key].mT)
+    def lack(_: Attention, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        hidden, scores, *rest = given
+        queries, keys = heads(model, table, ids.pop())
+        term = queries[PARTS.index(query)] @ keys[PARTS.index(key)].mT
+        return hidden, scores._replace(bias=-term if scores.bias is None else scores.bias - term), *rest
 
-    hook = model.variant.register_forward_pre_hook(lambda _, given: ids.append(given[0]))
-    try:
-        with changed(model, 0, lacking):
-            yield
-    finally:
-        hook.remove()
+    with (
+        model.variant.register_forward_pre_hook(lambda _, given: ids.append(given[0])),
+        model.blocks[0].attention.register_forward_pre_hook(lack),  # type: ignore[union-attr]
+    ):
+        yield
 
 
-def parts(model: EncoderModel, table: InputSum, ids: Int[Tensor, "b l"]) -> Float[Tensor, "3 b l d"]:
+def _parts(model: EncoderModel, table: InputSum, ids: Int[Tensor, "b l"]) -> Float[Tensor, "3 b l d"]:
     """w^, p^ and c^ of every token; where an encoder projects its input to the blocks' width, projected."""
     norm, length = model.norm, ids.shape[1]
     words, positions = table.words[ids], table.positions[:length]
@@ -202,9 +187,9 @@ def parts(model: EncoderModel, table: InputSum, ids: Int[Tensor, "b l"]) -> Floa
     return torch.cat([projected[:2], projected[2:] + model.project.bias])
 
 
-def heads(model: EncoderModel, split: Float[Tensor, "3 b l d"]) -> tuple[Queries, Queries]:
+def heads(model: EncoderModel, table: InputSum, ids: Int[Tensor, "b l"]) -> tuple[Queries, Queries]:
     """The scaled queries and the keys of each part; their products are the nine terms."""
-    attention = model.blocks[0].attention
+    split, attention = _parts(model, table, ids), model.blocks[0].attention
     width = split.shape[-1]
     both = F.linear(split, attention.qkv.weight[: 2 * width])  # type: ignore[union-attr,index]
     both = torch.cat([both[:2], both[2:] + attention.qkv.bias[: 2 * width]])  # type: ignore[union-attr,index]
@@ -212,17 +197,12 @@ def heads(model: EncoderModel, split: Float[Tensor, "3 b l d"]) -> tuple[Queries
     return queries * attention.scale, keys  # type: ignore[union-attr]
 
 
-def _less_their_mean(keys: Queries) -> Queries:
-    """Keys less their mean over the tokens: every row of every product is then centred."""
-    return keys - keys.mean(-2, keepdim=True)
-
-
 def shares(queries: Queries, keys: Queries, bias: Tensor | None = None) -> Float[Tensor, "b h t"]:
     """S_T of the nine terms, by query and key, and of a `bias` on the scores, last.
 
     The sum over i, j of A^{ab} A is that of a_i W_Q (A K_b)_i, which needs no term as a matrix.
     """
-    keys = _less_their_mean(keys)
+    keys = keys - keys.mean(-2, keepdim=True)  # then every row of every product is centred
     total = queries.sum(0) @ keys.sum(0).mT
     added = None if bias is None else centred(bias)
     if added is not None:
@@ -241,15 +221,11 @@ def position_bias(model: EncoderModel, length: int) -> Float[Tensor, "1 h l l"] 
 
 
 def check_sum(model: EncoderModel, table: InputSum, ids: Int[Tensor, "b l"]) -> float:
-    """How far the nine terms, and a bias where there is one, are from the logits, as a share of the largest.
-
-    Raises:
-        LeftOut: further than EXACT.
-    """
+    """How far the nine terms and a bias are from the largest logit, as its share; raises LeftOut beyond EXACT."""
     seen: list[Scores] = []
     with watching(model, lambda block, scores: seen.append(scores) if block == 0 else None):
         model.hidden_states(ids)
-    queries, keys = heads(model, parts(model, table, ids))
+    queries, keys = heads(model, table, ids)
     found = sum(query @ key.mT for query in queries for key in keys)
     if seen[0].position_position is not None:
         found = found + seen[0].position_position

@@ -15,18 +15,22 @@ of 0; one that knows distances alone has a rise of 0 for a moved start.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
+from transformers import PreTrainedTokenizerBase
 
 from glue_bench.analysis.chance import Sums
-from glue_bench.analysis.held_out import IGNORED, HeldOut, Probe, Row, predicted
 from glue_bench.model.heads import EncoderForMaskedLM
-from glue_bench.training.words import Span
+from glue_bench.training.masking import VALIDATION_SEED, Vocabulary, evaluation_batches
+from glue_bench.training.packing import PackedText
+from glue_bench.training.words import Span, WordRule
 
 DISTANCES = (1, 2, 4, 8)
 N_GRAMS = (1, 2, 3)
@@ -34,8 +38,72 @@ STARTS = (8, 16, 32, 64)
 TIE = 1e-4  # nats
 PER_SEQUENCE = 4  # swaps of one distance at most, where the text is short; else one
 TOKENS_AT_ONCE = 8192
-Order = Callable[[list[Span]], list[Span]]
-"""The words of a stretch in another order."""
+TOKENS = 24_576  # 384 sequences of 64 tokens, 192 of 128: all measures of a tiny encoder within 20 s on one thread
+IGNORED = -100  # a label that no loss is taken of
+
+
+class Row(NamedTuple):
+    """What a model is given: `ids` and `segments` int64 (l,), and `labels` int64 (l,): what to predict, or IGNORED."""
+
+    ids: np.ndarray
+    segments: np.ndarray
+    labels: np.ndarray
+
+
+class Probe(NamedTuple):
+    """A held-out sequence: its `ids` int64 (l,), the same with masks and labels, and its words by stretches.
+
+    A stretch is what lies between two separators, and so within one segment; words never leave theirs.
+    """
+
+    ids: np.ndarray
+    masked: Row
+    stretches: list[list[Span]]
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Text to measure on, of `tokenizer`. Of a longer text as many sequences as have `tokens`, spread evenly.
+
+    Of each sequence `mask_share` of the tokens is to be predicted, masked as in pretraining. Masks, swaps and shuffles
+    follow from the text and `seed` alone.
+    """
+
+    text: PackedText
+    tokenizer: PreTrainedTokenizerBase
+    mask_share: float = 0.15
+    tokens: int = TOKENS
+    seed: int = VALIDATION_SEED
+
+    @cached_property
+    def rule(self) -> WordRule:
+        """Which of its tokens begin words."""
+        return WordRule.of(self.tokenizer)
+
+    @cached_property
+    def probes(self) -> list[Probe]:
+        """The sequences, each with its masks and words."""
+        text, found = _spread(self.text, self.tokens), list[Probe]()
+        for batch in evaluation_batches(text, Vocabulary.of(self.tokenizer), self.mask_share, self.seed):
+            labels = np.full(batch.ids.shape, IGNORED)
+            labels.flat[batch.places.numpy()] = batch.targets.numpy()
+            segments = np.zeros_like(labels) if batch.segments is None else batch.segments.numpy()
+            for row in zip(batch.ids.numpy(), segments, labels, strict=True):
+                first, stop = text.offsets[len(found) : len(found) + 2]
+                ids = text.ids[first:stop].astype(np.int64)
+                found.append(Probe(ids, Row(*(part[: len(ids)] for part in row)), self.rule.stretches(ids)))
+        return found
+
+
+def _spread(text: PackedText, tokens: int) -> PackedText:
+    """Of a text of more `tokens`, so many sequences as have them, spread evenly over it, in its order."""
+    count = max(1, tokens * len(text) // len(text.ids))
+    if count >= len(text):
+        return text
+    chosen = np.arange(count) * len(text) // count
+    ids = [text.ids[text.offsets[row] : text.offsets[row + 1]] for row in chosen]
+    offsets = np.concatenate([[0], np.cumsum(text.lengths[chosen])])
+    return PackedText(np.concatenate(ids), offsets, cuts=None if text.cuts is None else text.cuts[chosen])
 
 
 def order_sums(
@@ -47,34 +115,29 @@ def order_sums(
     What the text or the model cannot be measured by is left out: no two such words, too few positions for a start.
     """
     model.eval()
-    return {name: sums for name, sums in _measured(model, text, positions, distances) if sums.counts.any()}
-
-
-def _measured(
-    model: EncoderForMaskedLM, text: HeldOut, positions: int, distances: Sequence[int]
-) -> Iterator[tuple[str, Sums]]:
     base = loss_sums(model, [probe.masked for probe in text.probes])
-    yield "validation_loss", base
-    for distance in distances:
-        yield f"swap_{distance}", swap_sums(model, text, distance)
+    found = {"validation_loss": base} | {f"swap_{each}": swap_sums(model, text, each) for each in distances}
     for n in N_GRAMS:
         generators = [np.random.default_rng([text.seed, n, index]) for index in range(len(text.probes))]
         orders = [partial(in_n_grams, n=n, generator=generator) for generator in generators]
         rows = [moved(probe, order) for probe, order in zip(text.probes, orders, strict=True)]
-        yield f"shuffle_{n}", Sums(row_losses(model, rows) - base.sums, base.counts)
-    reverse = [moved(probe, lambda words: words[::-1]) for probe in text.probes]
-    yield "reverse", Sums(row_losses(model, reverse) - base.sums, base.counts)
+        found[f"shuffle_{n}"] = _rise(model, rows, base)
+    found["reverse"] = _rise(model, [moved(probe, lambda words: words[::-1]) for probe in text.probes], base)
     starts = [start for start in STARTS if 4 * start <= positions]  # three quarters are left to the text
     if starts and model.base.variant.takes_start():
-        cut = [_cut(probe.masked, positions - starts[-1]) for probe in text.probes]
-        first = loss_sums(model, cut)
-        for start in starts:
-            yield f"start_{start}", Sums(row_losses(model, cut, start) - first.sums, first.counts)
+        rows = [_cut(probe.masked, positions - starts[-1]) for probe in text.probes]
+        base = loss_sums(model, rows)
+        found |= {f"start_{start}": _rise(model, rows, base, start) for start in starts}
+    return {name: sums for name, sums in found.items() if sums.counts.any()}
+
+
+def _rise(model: EncoderForMaskedLM, rows: Sequence[Row], base: Sums, start: int = 0) -> Sums:
+    return Sums(row_losses(model, rows, start) - base.sums, base.counts)
 
 
 def loss_sums(model: EncoderForMaskedLM, rows: Sequence[Row]) -> Sums:
     """Each row's summed loss and its number of predicted tokens."""
-    return Sums(row_losses(model, rows), predicted(rows))
+    return Sums(row_losses(model, rows), np.array([(row.labels != IGNORED).sum() for row in rows], dtype=float))
 
 
 @torch.inference_mode()
@@ -120,20 +183,20 @@ def in_n_grams(words: list[Span], n: int, generator: np.random.Generator) -> lis
     return [word for index in generator.permutation(len(grams)) for word in grams[index]]
 
 
-def moved(probe: Probe, order: Order) -> Row:
+def moved(probe: Probe, order: Callable[[list[Span]], list[Span]]) -> Row:
     """The masked row with the words of each stretch in another order; their labels go with them."""
     places = np.arange(len(probe.ids))
     for words in probe.stretches:
         first, stop = words[0][0], words[-1][1]
         places[first:stop] = [place for word in order(words) for place in range(*word)]
-    return Row(probe.masked.ids[places], probe.masked.segments, probe.masked.labels[places])
+    return probe.masked._replace(ids=probe.masked.ids[places], labels=probe.masked.labels[places])
 
 
 def _cut(row: Row, length: int) -> Row:
     """The first `length` tokens, the last of them a separator as it was."""
     if len(row.ids) <= length:
         return row
-    return Row(*(np.append(part[: length - 1], part[-1]) for part in (row.ids, row.segments, row.labels)))
+    return Row(*(np.append(part[: length - 1], part[-1]) for part in row))
 
 
 def swap_sums(model: EncoderForMaskedLM, text: HeldOut, distance: int) -> Sums:
@@ -146,7 +209,7 @@ def swap_sums(model: EncoderForMaskedLM, text: HeldOut, distance: int) -> Sums:
             versions += [2 * number + which] * len(places)
             for place in places:
                 masked, labels = row.ids.copy(), row.labels.copy()
-                masked[place], labels[place] = text.mask_id, row.ids[place]
+                masked[place], labels[place] = text.tokenizer.mask_token_id, row.ids[place]
                 rows.append(Row(masked, row.segments, labels))
     likelihoods = -np.bincount(np.array(versions, dtype=int), row_losses(model, rows), 2 * len(swaps))
     original, swapped = likelihoods.reshape(-1, 2).T
@@ -170,12 +233,8 @@ def pairs(probe: Probe, distance: int, index: int, text: HeldOut) -> list[tuple[
 
 
 def original_and_swapped(probe: Probe, first: Span, second: Span) -> tuple[tuple[Row, np.ndarray], ...]:
-    """The text as it is, and with two words in each other's place; each with the places of the two words.
-
-    What lies between the words moves along.
-    """
-    ids, segments, (a, b), (c, d) = probe.ids, probe.masked.segments, first, second
-    swapped = np.concatenate([ids[:a], ids[c:d], ids[b:c], ids[a:b], ids[d:]])
-    nothing = np.full(len(ids), IGNORED)
-    ends = np.r_[a : a + d - c, d - (b - a) : d]
-    return (Row(ids, segments, nothing), np.r_[a:b, c:d]), (Row(swapped, segments, nothing), ends)
+    """The text as it is, and with two words in each other's place; each with the places of the two words."""
+    ids, (a, b), (c, d) = probe.ids, first, second
+    original = Row(ids, probe.masked.segments, np.full(len(ids), IGNORED))
+    swapped = original._replace(ids=np.concatenate([ids[:a], ids[c:d], ids[b:c], ids[a:b], ids[d:]]))
+    return (original, np.r_[a:b, c:d]), (swapped, np.r_[a : a + d - c, d - (b - a) : d])

@@ -13,8 +13,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from glue_bench.analysis.held_out import HeldOut
-from glue_bench.analysis.word_order import order_sums
+from glue_bench.analysis.word_order import HeldOut, order_sums
 from glue_bench.config import Experiment
 from glue_bench.errors import DiskError, UserError
 from glue_bench.files import disk_trouble, results_written_to

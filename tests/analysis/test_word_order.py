@@ -10,9 +10,12 @@ import torch
 import transformers
 
 from glue_bench.analysis.chance import Sums
-from glue_bench.analysis.held_out import IGNORED, HeldOut, Probe, Row
 from glue_bench.analysis.word_order import (
     DISTANCES,
+    IGNORED,
+    HeldOut,
+    Probe,
+    Row,
     in_n_grams,
     loss_sums,
     moved,
@@ -29,7 +32,9 @@ from glue_bench.training.packing import PackedText
 from glue_bench.training.tokenizers import train_tokenizer
 
 POSITIONS = 64
-RELATIVE = ("alibi", "rotary", "shaw", "diet-rel", "disentangled")
+SWAPS = [f"swap_{distance}" for distance in DISTANCES]
+RISES = ["shuffle_1", "shuffle_2", "shuffle_3", "reverse"]
+STARTS = ["start_8", "start_16"]
 
 
 @pytest.fixture(scope="module")
@@ -62,14 +67,6 @@ def model_of(variant: str, tokenizer) -> EncoderForMaskedLM:
     return random_model(EncoderForMaskedLM, config)
 
 
-def masked_of(text: HeldOut) -> list[Row]:
-    return [probe.masked for probe in text.probes]
-
-
-def starts(measured: dict[str, Sums]) -> dict[str, Sums]:
-    return {name: sums for name, sums in measured.items() if name.startswith("start")}
-
-
 class KnowsPairs:
     """A model whose prediction follows from the token before alone: `table` (vocabulary, vocabulary) of logits."""
 
@@ -83,37 +80,36 @@ class KnowsPairs:
         return self.table[states[:, 0]]
 
 
+def log_softmax(table: np.ndarray) -> np.ndarray:
+    return table - np.log(np.exp(table).sum(1, keepdims=True))
+
+
 # Exact by theory
 
 
 def test_without_positions_the_swap_test_is_exactly_chance_and_no_order_matters(tokenizer, text):
     measured = order_sums(model_of("none", tokenizer), text, POSITIONS)
-    for distance in DISTANCES:
-        sums = measured[f"swap_{distance}"]
-        assert sums.n > 5
-        assert (sums.sums == sums.counts / 2).all()
-        assert sums.value == 0.5
-    for name in ("shuffle_1", "shuffle_2", "shuffle_3", "reverse", "start_8", "start_16"):
-        assert np.abs(measured[name].sums).max() < 1e-4, name
+    for name in SWAPS:
+        assert measured[name].n > 5
+        assert (measured[name].sums == measured[name].counts / 2).all()
+    assert all(np.abs(measured[name].sums).max() < 1e-4 for name in (*RISES, *STARTS))
 
 
-def test_with_positions_order_matters(tokenizer, text):
-    measured = order_sums(model_of("add", tokenizer), text, POSITIONS)
-    assert list(measured) == [
-        "validation_loss", "swap_1", "swap_2", "swap_4", "swap_8", "shuffle_1", "shuffle_2", "shuffle_3", "reverse",
-        "start_8", "start_16",
-    ]  # fmt: skip
-    ties = [sums.sums % 1 > 0 for name, sums in measured.items() if name.startswith("swap_")]
-    assert np.sum(ties) <= 1  # of more than a hundred swaps
-    for name in ("shuffle_1", "shuffle_2", "shuffle_3", "reverse", "start_8", "start_16"):
-        assert np.abs(measured[name].sums).min() > 1e-3, name
+def test_with_positions_order_matters_and_equal_calls_give_equal_bits(tokenizer, text):
+    model = model_of("add", tokenizer)
+    measured, again = (order_sums(model, text, POSITIONS) for _ in range(2))
+    assert list(measured) == ["validation_loss", *SWAPS, *RISES, *STARTS]
+    assert sum((measured[name].sums % 1 > 0).sum() for name in SWAPS) <= 1  # ties, of more than a hundred swaps
+    assert all(np.abs(measured[name].sums).min() > 1e-3 for name in (*RISES, *STARTS))
+    assert all((sums.sums == again[name].sums).all() for name, sums in measured.items())
+    other = order_sums(model, replace(text, seed=2), POSITIONS, [])
+    assert all(other[name].value != measured[name].value for name in ("validation_loss", "shuffle_1"))
 
 
-@pytest.mark.parametrize("variant", RELATIVE)
+@pytest.mark.parametrize("variant", ["alibi", "rotary", "shaw", "diet-rel", "disentangled"])
 def test_what_knows_distances_alone_does_not_feel_a_moved_start(variant, tokenizer, text):
-    found = starts(order_sums(model_of(variant, tokenizer), text, POSITIONS, []))
-    assert list(found) == ["start_8", "start_16"]
-    assert all((sums.sums == 0).all() for sums in found.values())
+    found = order_sums(model_of(variant, tokenizer), text, POSITIONS, [])
+    assert not any(found[name].sums.any() for name in STARTS)
 
 
 def test_a_moved_start_reads_all_texts_at_one_length(tokenizer, text, monkeypatch):
@@ -126,11 +122,11 @@ def test_a_moved_start_reads_all_texts_at_one_length(tokenizer, text, monkeypatc
         return states(ids, mask, segments, start=start)
 
     monkeypatch.setattr(model.base, "hidden_states", watch)
-    found = starts(order_sums(model, text, POSITIONS, []))
+    found = order_sums(model, text, POSITIONS, [])
     assert found["start_8"].counts.tolist() == found["start_16"].counts.tolist()
-    assert sorted({start for start, _ in seen}) == [0, 8, 16]
+    assert {start for start, _ in seen} == {0, 8, 16}
     assert all(start + length <= POSITIONS for start, length in seen if start)
-    assert starts(order_sums(model, text, 31, [])) == {}
+    assert not set(STARTS) & order_sums(model, text, 31, []).keys()
 
 
 # By hand
@@ -143,48 +139,37 @@ def test_the_swap_test_by_hand(tokenizer):
     (((a, b), (c, d)),) = pairs(probe, 2, 0, one)
     ids = probe.ids.tolist()
     swapped = ids[:a] + ids[c:d] + ids[b:c] + ids[a:b] + ids[d:]
-    places = {0: [*range(a, b), *range(c, d)], 1: [*range(a, a + d - c), *range(d - b + a, d)]}
+    versions = [(ids, [*range(a, b), *range(c, d)]), (swapped, [*range(a, a + d - c), *range(d - b + a, d)])]
     outcomes = set()
     for table in (drawn, -drawn, drawn.T, -drawn.T):
-        log_p = table - np.log(np.exp(table).sum(1, keepdims=True))
+        log_p = log_softmax(table)
         # The token before stands there as it is: each token is masked on its own.
-        likelihoods = [
-            sum(log_p[tokens[place - 1], tokens[place]] for place in places[index])
-            for index, tokens in enumerate((ids, swapped))
-        ]
-        outcomes.add(likelihoods[0] > likelihoods[1])
-        assert swap_sums(KnowsPairs(table), one, 2).value == float(likelihoods[0] > likelihoods[1])
+        original, other = (sum(log_p[tokens[k - 1], tokens[k]] for k in places) for tokens, places in versions)
+        outcomes.add(original > other)
+        assert swap_sums(KnowsPairs(table), one, 2).value == float(original > other)
     assert outcomes == {True, False}
 
 
 def test_losses_by_hand(tokenizer, text):
-    size = len(tokenizer)
-    table = np.random.default_rng(1).normal(size=(size, size))
-    log_p = table - np.log(np.exp(table).sum(1, keepdims=True))
-    sums = loss_sums(KnowsPairs(table), masked_of(text))
+    table = np.random.default_rng(1).normal(size=(len(tokenizer), len(tokenizer)))
+    log_p = log_softmax(table)
+    sums = loss_sums(KnowsPairs(table), [probe.masked for probe in text.probes])
     for probe, total, count in zip(text.probes, sums.sums, sums.counts, strict=True):
         places = np.flatnonzero(probe.masked.labels != IGNORED)
         expected = -sum(log_p[probe.masked.ids[place - 1], probe.ids[place]] for place in places)
         assert (total, count) == (pytest.approx(expected), len(places))
-    assert sums.value == sums.sums.sum() / sums.counts.sum()
 
 
 def test_the_loss_is_that_of_transformers(tokenizer, text, tmp_path):
-    torch.manual_seed(0)
     sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
     config = transformers.BertConfig(**sizes, vocab_size=len(tokenizer), initializer_range=0.3)
-    theirs = transformers.BertForMaskedLM(config).eval()
-    torch.nn.init.normal_(theirs.cls.predictions.bias)
+    theirs = random_model(transformers.BertForMaskedLM, config)
     theirs.save_pretrained(tmp_path)
-    total, count = 0.0, 0
-    for probe in text.probes:
-        ids, labels = (torch.from_numpy(part)[None] for part in (probe.masked.ids, probe.masked.labels))
-        masked = int((labels != IGNORED).sum())
-        with torch.no_grad():
-            total += float(theirs(ids, labels=labels).loss) * masked
-        count += masked
-    ours = loss_sums(masked_lm(read_checkpoint(str(tmp_path))).eval(), masked_of(text))
-    assert ours.value == pytest.approx(total / count, rel=1e-5)
+    masked = [probe.masked for probe in text.probes]
+    ours = loss_sums(masked_lm(read_checkpoint(str(tmp_path))).eval(), masked)
+    for row, total, count in zip(masked, ours.sums, ours.counts, strict=True):
+        ids, labels = (torch.from_numpy(part)[None] for part in (row.ids, row.labels))
+        assert total == pytest.approx(theirs(ids, labels=labels).loss.item() * count, rel=1e-5)
 
 
 # Words and their labels
@@ -193,7 +178,7 @@ def test_the_loss_is_that_of_transformers(tokenizer, text, tmp_path):
 @pytest.mark.parametrize("n", [1, 2, 3])
 def test_labels_move_with_their_words(n, text):
     for index, probe in enumerate(text.probes):
-        unmasked = replace(probe, masked=Row(probe.ids, probe.ids, np.arange(len(probe.ids))))
+        unmasked = probe._replace(masked=Row(probe.ids, probe.ids, np.arange(len(probe.ids))))
         row, plain = (
             moved(each, lambda words, k=index: in_n_grams(words, n, np.random.default_rng([n, k])))
             for each in (probe, unmasked)
@@ -202,12 +187,9 @@ def test_labels_move_with_their_words(n, text):
         assert (row.ids == probe.masked.ids[plain.labels]).all()
         assert (row.labels == probe.masked.labels[plain.labels]).all()
         assert (plain.ids == probe.ids[plain.labels]).all()
-        predicted = row.labels != IGNORED
-        assert (row.labels[predicted] == plain.ids[predicted]).all()
         for words in probe.stretches:
-            first, stop = words[0][0], words[-1][1]
-            places = plain.labels[first:stop].tolist()
-            assert sorted(places) == list(range(first, stop))
+            places = plain.labels[words[0][0] : words[-1][1]].tolist()
+            assert sorted(places) == list(range(words[0][0], words[-1][1]))
             for gram in (words[k : k + n] for k in range(0, len(words), n)):
                 whole = list(range(gram[0][0], gram[-1][1]))
                 at = places.index(whole[0])
@@ -215,13 +197,11 @@ def test_labels_move_with_their_words(n, text):
 
 
 def test_the_reverse_by_hand():
-    probe = Probe(
-        np.arange(10), Row(np.arange(10), np.arange(10) // 8, np.arange(10) + 50), [[(1, 3), (3, 4), (4, 7)], [(8, 9)]]
-    )
-    row = moved(probe, lambda words: words[::-1])
+    masked = Row(np.arange(10), np.arange(10) // 8, np.arange(10) + 50)
+    row = moved(Probe(np.arange(10), masked, [[(1, 3), (3, 4), (4, 7)], [(8, 9)]]), lambda words: words[::-1])
     assert row.ids.tolist() == [0, 4, 5, 6, 3, 1, 2, 7, 8, 9]
     assert (row.labels == row.ids + 50).all()
-    assert (row.segments == probe.masked.segments).all()  # words move within a segment, which stays where it is
+    assert (row.segments == masked.segments).all()  # words move within a segment, which stays where it is
 
 
 def test_the_swap_moves_what_lies_between():
@@ -230,64 +210,37 @@ def test_the_swap_moves_what_lies_between():
     assert (original.ids.tolist(), places.tolist()) == (list(range(10)), [1, 4, 5, 6])
     assert swapped.ids.tolist() == [0, 4, 5, 6, 2, 3, 1, 7, 8, 9]
     assert (ends.tolist(), swapped.ids[ends].tolist()) == ([1, 2, 3, 6], [4, 5, 6, 1])
-    assert (swapped.segments == original.segments).all()
+    assert (swapped.segments == probe.masked.segments).all()
 
 
-def test_segments_are_those_that_the_model_was_trained_with(tokenizer):
+def test_segments_are_those_that_the_model_was_trained_with(tokenizer, monkeypatch):
     """A part of the sequences are cut into two segments; both kinds are read as pretraining reads them."""
-    pairs_of = list(zip(SENTENCES[:4], SENTENCES[4:8], strict=True))
-    plain = packed(tokenizer, pairs_of)
+    plain = packed(tokenizer, list(zip(SENTENCES[:4], SENTENCES[4:8], strict=True)))
     seps = [np.flatnonzero(plain.ids[a:b] == tokenizer.sep_token_id) for a, b in itertools.pairwise(plain.offsets)]
     cuts = np.array([0, seps[1][0] + 1, 0, seps[3][0] + 1])
     text = HeldOut(replace(plain, cuts=cuts), tokenizer)
     for probe, cut in zip(text.probes, cuts, strict=True):
-        places = np.arange(len(probe.ids))
-        assert (probe.masked.segments == ((cut > 0) & (places >= cut))).all()
-        for words in probe.stretches:
-            assert len({int(probe.masked.segments[place]) for word in words for place in range(*word)}) == 1
+        assert (probe.masked.segments == ((cut > 0) & (np.arange(len(probe.ids)) >= cut))).all()
+        assert all(len(set(probe.masked.segments[slice(words[0][0], words[-1][1])])) == 1 for words in probe.stretches)
     seen, model = [], model_of("none", tokenizer)
     states = model.base.hidden_states
-    model.base.hidden_states = lambda ids, mask, segments, start: (
-        seen.append(int(segments.sum())) or states(ids, mask, segments, start=start)
-    )
-    measured = order_sums(model, text, POSITIONS)
+    read = lambda *given, start: seen.append(int(given[2].sum())) or states(*given, start=start)  # noqa: E731
+    monkeypatch.setattr(model.base, "hidden_states", read)
+    order_sums(model, text, POSITIONS)
     assert all(seen)
-    assert all(
-        (measured[f"swap_{distance}"].sums == measured[f"swap_{distance}"].counts / 2).all() for distance in (1, 4)
-    )
     half = replace(text, tokens=len(plain.ids) // 2 + 9)
-    assert [probe.masked.segments.any() for probe in half.probes] == [False, False]
+    assert not any(probe.masked.segments.any() for probe in half.probes)
     other = replace(half, text=replace(text.text, cuts=np.roll(cuts, 1)))
     assert [probe.masked.segments.any() for probe in other.probes] == [True, True]
 
 
 def test_a_text_without_two_such_words_has_no_swap_test(tokenizer):
     short = HeldOut(packed(tokenizer, [("Yes",), ("No",)]), tokenizer)
-    assert set(order_sums(model_of("add", tokenizer), short, 16)) == {
-        "validation_loss", "shuffle_1", "shuffle_2", "shuffle_3", "reverse"
-    }  # fmt: skip
-
-
-# What is read, and what comes of it
-
-
-def test_equal_calls_give_equal_bits_and_another_seed_another_text(tokenizer, text):
-    model = model_of("add", tokenizer)
-    text = replace(text, text=packed(tokenizer, [(SENTENCES[0],), (SENTENCES[1],)]))
-    first, again, other = (order_sums(model, replace(text, seed=seed), POSITIONS) for seed in (text.seed, text.seed, 2))
-    for name, sums in first.items():
-        assert (sums.sums == again[name].sums).all()
-        assert (sums.counts == again[name].counts).all()
-    assert first["validation_loss"].value != other["validation_loss"].value
-    assert first["shuffle_1"].value != other["shuffle_1"].value
+    assert list(order_sums(model_of("add", tokenizer), short, 16)) == ["validation_loss", *RISES]
 
 
 def test_a_standard_error_is_that_of_a_ratio():
-    values = np.random.default_rng(0).normal(size=30)
-    single = Sums(values, np.ones(30))
-    assert single.value == pytest.approx(values.mean())
-    assert single.standard_error == pytest.approx(values.std(ddof=1) / np.sqrt(30))
-    # Sequences of several sizes: against the spread of the ratio itself when sequences are drawn anew.
+    """Of sequences of several sizes: the spread of the ratio itself when sequences are drawn anew."""
     generator = np.random.default_rng(1)
     counts = generator.integers(1, 9, size=400).astype(float)
     sums = counts * generator.normal(2, 0.5, size=400) + generator.normal(size=400)
