@@ -14,10 +14,8 @@ UNREADABLE = (
     *(EOFError, OSError, NotImplementedError, RuntimeError, ValueError),
 )
 """What zipfile and its decompressors raise for a damaged or foreign zip."""
-LARGEST = 2**23
-"""Bytes of an entry beyond which it is not unpacked; the largest file of a good submission has 3.5 MB."""
-LARGEST_ZIP = 2**24
-"""Bytes of a zip beyond which it is not read; a good submission that is not compressed has 4 MB."""
+LARGEST = 2**23  # bytes of an entry that is unpacked; the largest file of a good submission has 3.5 MB
+LARGEST_ZIP = 2**24  # bytes of a zip that is read; a good submission that is not compressed has 4 MB
 
 
 class BadEntry(Exception):
@@ -35,11 +33,7 @@ def plain_entry(name: str) -> zipfile.ZipInfo:
 
 
 def open_zip(content: bytes, where: str) -> zipfile.ZipFile:
-    """A zip of at most LARGEST_ZIP bytes.
-
-    Raises:
-        UserError: it is none.
-    """
+    """A zip of at most LARGEST_ZIP bytes; raises UserError where it is none."""
     try:
         if len(content) > LARGEST_ZIP:
             raise ValueError(f"it has {len(content)} bytes, at most {LARGEST_ZIP} are read")
@@ -49,11 +43,7 @@ def open_zip(content: bytes, where: str) -> zipfile.ZipFile:
 
 
 def read_entry(archive: zipfile.ZipFile, name: str) -> bytes:
-    """The content of the last entry of this name, at most LARGEST bytes, whatever its head says of its size.
-
-    Raises:
-        BadEntry: it is encrypted, compressed otherwise than by deflation, damaged, or too large.
-    """
+    """The last entry of this name, at most LARGEST bytes, whatever its head says of its size; or raises BadEntry."""
     entry = archive.getinfo(name)
     if entry.flag_bits & ENCRYPTED:
         raise BadEntry("encrypted", "a zip without a password")

@@ -46,13 +46,11 @@ class DemoSource:
     revision: str | None = None
 
     def tasks(self) -> list[str]:
-        """Every task."""
         return list(TASKS)
 
     def load(self, task: str) -> TaskData:
-        """Generate one task. Raises UserError for an unknown one."""
         splits = generate(find_task(task).name)
-        return TaskData(find_task(task).name, self.kind, splits, dict.fromkeys(splits, 0))
+        return TaskData(find_task(task).name, self.kind, splits)
 
 
 @cache
@@ -152,11 +150,8 @@ def _nli(generator: np.random.Generator, label: float, animals: Sequence[str] = 
     subject, object_ = _pick(generator, animals, 2)
     verb, adjective = _pick(generator, VERBS)[0], _pick(generator, ADJECTIVES)[0]
     extra = ("indeed", _pick(generator, ADVERBS)[0], _pick(generator, NEGATIONS)[0])[int(label)]
-    return (
-        f"the {adjective} {subject} {verb} the {object_} .",
-        f"{extra} the {subject} {verb} the {object_} .",
-        label,
-    )
+    premise = f"the {adjective} {subject} {verb} the {object_} ."
+    return premise, f"{extra} the {subject} {verb} the {object_} .", label
 
 
 def _qnli(generator: np.random.Generator, label: float) -> Row:
@@ -183,14 +178,6 @@ def _wnli(generator: np.random.Generator, label: float) -> Row:
 
 
 MAKERS: dict[str, Maker] = {
-    "cola": _cola,
-    "sst2": _sst2,
-    "mrpc": _mrpc,
-    "stsb": _stsb,
-    "qqp": _qqp,
-    "mnli": _nli,
-    "qnli": _qnli,
-    "rte": _rte,
-    "wnli": _wnli,
-    "ax": _nli,
+    **{"cola": _cola, "sst2": _sst2, "mrpc": _mrpc, "stsb": _stsb, "qqp": _qqp},
+    **{"mnli": _nli, "qnli": _qnli, "rte": _rte, "wnli": _wnli, "ax": _nli},
 }

@@ -19,10 +19,7 @@ from glue_bench.errors import UserError, quoted
 LABELLED = "diagnostic-full.tsv"
 CATEGORIES = ("Lexical Semantics", "Predicate-Argument Structure", "Logic", "Knowledge")
 PREMISE, HYPOTHESIS, LABEL = "Premise", "Hypothesis", "Label"
-BETWEEN = ";"
 AX = TASKS["ax"]
-
-Phenomenon = tuple[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +33,7 @@ class Diagnostic:
 
     path: Path
     pairs: pd.DataFrame
-    phenomena: dict[Phenomenon, np.ndarray]
+    phenomena: dict[tuple[str, str], np.ndarray]
 
     @property
     def digest(self) -> str:
@@ -67,9 +64,8 @@ def _locate(path: Path) -> Path:
     if not path.is_dir():
         return path
     tried = [path / AX.title / LABELLED, path / DOWNLOADED / LABELLED, path / LABELLED]
-    for file in tried:
-        if file.is_file():
-            return file
+    if file := next((file for file in tried if file.is_file()), None):
+        return file
     raise UserError(f"no {LABELLED} in {path}; looked for {', '.join(map(str, tried))}")
 
 
@@ -83,10 +79,10 @@ def _row(path: Path, number: int, line: str, columns: Sequence[str]) -> dict[str
     return row
 
 
-def _phenomena(table: pd.DataFrame) -> dict[Phenomenon, np.ndarray]:
-    masks: dict[Phenomenon, np.ndarray] = {("", ""): np.ones(len(table), dtype=bool)}
+def _phenomena(table: pd.DataFrame) -> dict[tuple[str, str], np.ndarray]:
+    masks = {("", ""): np.ones(len(table), dtype=bool)}
     for category in CATEGORIES:
-        shown = [{name.strip() for name in cell.split(BETWEEN)} - {""} for cell in table[category]]
+        shown = [{name.strip() for name in cell.split(";")} - {""} for cell in table[category]]
         masks[category, ""] = np.array([bool(names) for names in shown])
         for phenomenon in sorted(set().union(*shown)):
             masks[category, phenomenon] = np.array([phenomenon in names for names in shown])

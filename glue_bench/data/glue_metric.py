@@ -18,13 +18,7 @@ _CITATION = """@inproceedings{wang2019glue,
   booktitle={International Conference on Learning Representations},
   year={2019}
 }"""
-_INPUTS = """
-Args:
-    predictions: class ids in the order of the task's labels, or scores for stsb.
-    references: the same for the expected labels.
-Returns:
-    the task's metrics by name, raw values of at most 1; 0.0 where a correlation is undefined.
-"""
+_INPUTS = "`predictions` and `references`: class ids in the order of the task's labels, or scores for stsb."
 
 
 class GlueMetric(evaluate.Metric):

@@ -29,11 +29,9 @@ class HubSource:
     revision: str | None = PINNED
 
     def tasks(self) -> list[str]:
-        """Every task."""
         return list(TASKS)
 
     def load(self, task: str) -> TaskData:
-        """Fetch one task, or take it from the cache of `datasets`. Raises UserError if out of reach."""
         import datasets
 
         row = find_task(task)
@@ -43,33 +41,26 @@ class HubSource:
         except Exception as error:  # httpx, huggingface_hub, datasets and OSError: no common base
             if said := disk_trouble(error):
                 raise DiskError(f"cannot keep {REPOSITORY}, task {row.name}: {said}; make room in the cache") from error
+            instead = "give a folder instead: --data PATH (classic TSV layout, or a clone of the dataset repository)"
             raise UserError(
-                f"cannot reach the hub for {REPOSITORY}, task {row.name} ({first_line(error)}); "
-                "give a folder instead: --data PATH "
-                "(classic TSV layout, or a clone of the dataset repository)"
+                f"cannot reach the hub for {REPOSITORY}, task {row.name} ({first_line(error)}); {instead}"
             ) from error
         return replace(to_task_data(row, loaded, f"{REPOSITORY}/{row.name}"), revision=PINNED)
 
 
 class CloneSource:
-    """A local clone of the dataset repository: `cola/train-00000-of-00001.parquet` and so on.
-
-    Tasks and splits may be missing. The revision of a working copy is not known for certain, so it is
-    None; the digest of the data tells.
-    """
+    """A local clone of the dataset repository: `cola/train-00000-of-00001.parquet` and so on; a part of it, too."""
 
     kind = "hub"
-    revision: str | None = None
+    revision: str | None = None  # that of a working copy is not known for certain; the digest of the data tells
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def tasks(self) -> list[str]:
-        """Tasks with Parquet files of a train or a validation split; AX with its test split."""
         return [name for name, task in TASKS.items() if self._is_present(task)]
 
     def load(self, task: str) -> TaskData:
-        """Read one task without the network. Raises UserError for unreadable or unexpected files."""
         row = find_task(task)
         if not self._is_present(row):
             looked = ", ".join(f"{row.name}/{split}-*.parquet" for split in needed_splits(row))
@@ -134,18 +125,14 @@ def _check_shards(split: str, paths: list[Path]) -> None:
 
 
 def to_task_data(task: Task, loaded: Mapping[str, Any], where: str, names: Sequence[str] | None = None) -> TaskData:
-    """Turn a `DatasetDict` into the schema; `where` starts the messages of UserError.
+    """What a `DatasetDict` holds; `where` starts the messages of UserError.
 
-    `names` are label names by id; without them the dataset's own ClassLabel is taken, and without
-    that the ids already have the order of `Task.labels`. Test labels are dropped: MRPC's are on the
-    hub, but GLUE does not publish them.
+    `names` are label names by id; without them the dataset's own ClassLabel is taken, and without that the ids already
+    have the order of `Task.labels`. Test labels are dropped: MRPC's are on the hub, but GLUE does not publish them.
     """
-    splits = {
-        split: _frame(task, split, loaded[split], f"{where}, split {split}", names)
-        for split in task.splits
-        if split in loaded
-    }
-    return TaskData(task.name, "hub", splits, dict.fromkeys(splits, 0))
+    present = (split for split in task.splits if split in loaded)
+    frames = {split: _frame(task, split, loaded[split], f"{where}, split {split}", names) for split in present}
+    return TaskData(task.name, "hub", frames)
 
 
 def _frame(task: Task, split: str, dataset: Any, where: str, names: Sequence[str] | None) -> pd.DataFrame:

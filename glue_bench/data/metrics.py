@@ -13,8 +13,7 @@ from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 from glue_bench.data.task_data import UNLABELLED
 from glue_bench.data.tasks import Task, find_task
 
-CONSTANT = 1e-6
-"""Scores closer together than this, times the largest of them where that exceeds 1, are one score."""
+CONSTANT = 1e-6  # scores closer together than this, times the largest of them where that exceeds 1, are one score
 
 
 def score(task: str, predictions: ArrayLike, references: ArrayLike) -> dict[str, float]:

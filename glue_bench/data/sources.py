@@ -20,18 +20,18 @@ DESCRIPTION = ["task", "split", "rows", "official_rows", "skipped", "labels", "d
 
 
 class Source(Protocol):
-    """Anything that gives `TaskData`: `kind` is "demo", "hub" or "tsv"; `revision` is None if unknown."""
+    """Anything that gives `TaskData`: `kind` is "demo", "hub" or "tsv"; `revision` is None if unknown.
+
+    `tasks` are those of which a split with labels is there (of AX the test split), in the order of TASKS. `load` reads
+    all splits of one that are there, and raises UserError where a task is absent or its content is bad, with the place.
+    """
 
     kind: str
     revision: str | None
 
-    def tasks(self) -> list[str]:
-        """Tasks that are present, in the order of TASKS."""
-        ...
+    def tasks(self) -> list[str]: ...
 
-    def load(self, task: str) -> TaskData:
-        """All splits of one task; UserError says what is wrong with the data and where."""
-        ...
+    def load(self, task: str) -> TaskData: ...
 
 
 def open_source(name: str) -> Source:
@@ -67,11 +67,10 @@ def _open_folder(folder: Path) -> Source:
 
 
 def describe(source: Source) -> pd.DataFrame:
-    """One row per task and official split, in the columns of DESCRIPTION.
+    """One row per task and official split, in the columns of DESCRIPTION; raises whatever `load` raises.
 
-    `status` is the task's: "complete", "partial" (a split is absent or of another size than the
-    official one), "demo", or "missing" (one row, no split). `digest` is the start of the split's
-    digest. Loads everything, so it raises whatever `load` raises.
+    `status` is the task's: "complete", "partial" (a split is absent or of another size than the official one), "demo",
+    or "missing" (one row, no split). `digest` is the start of the split's digest.
     """
     present, rows = set(source.tasks()), list[tuple[object, ...]]()
     for name, task in TASKS.items():

@@ -9,7 +9,7 @@ import re
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 import numpy as np
@@ -41,7 +41,7 @@ and takes MNLI's. Counted again with
 """
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class File:
     """One file of a submission: the labels and rows of `task`, predicted by the model of `model` on its `split`."""
 
@@ -57,20 +57,14 @@ class File:
         return TASKS[self.task].written
 
 
-def _files() -> dict[str, File]:
-    endings = {"test": "", "test_matched": "-m", "test_mismatched": "-mm"}
-    files = [
-        File(name=f"{task.title}{endings[split]}.tsv", task=name, model=name, split=split, rows=task.splits[split].rows)
-        for name, task in TASKS.items()
-        for split in task.test_splits
-        if name != "ax"
-    ]
-    ax = TASKS["ax"]
-    files.append(File(name="AX.tsv", task="ax", model="mnli", split=AX_SPLIT, rows=ax.splits["test"].rows))
-    return {file.name: file for file in files}
-
-
-FILES: dict[str, File] = _files()
+_ENDINGS = {"test": "", "test_matched": "-m", "test_mismatched": "-mm"}
+_FILES = [
+    File(f"{task.title}{_ENDINGS[split]}.tsv", name, name, split, task.splits[split].rows)
+    for name, task in TASKS.items()
+    for split in task.test_splits
+]
+_FILES[-1] = replace(_FILES[-1], model="mnli", split=AX_SPLIT)
+FILES: dict[str, File] = {file.name: file for file in _FILES}
 """The eleven files by name, in the order of TASKS."""
 
 
@@ -267,15 +261,14 @@ def _hint(labels: tuple[str, ...], text: str) -> str:
 
 def _first_of_each_kind(found: Iterable[Finding]) -> list[Finding]:
     """The first three of each kind, then how many more there are; a kind at a time."""
-    kept: dict[tuple[str, bool], list[Finding]] = {}
-    counts: Counter[tuple[str, bool]] = Counter()
+    kept: dict[str, list[Finding]] = {}
+    counts: Counter[str] = Counter()
     for finding in found:
-        place = (finding.kind, finding.line is None)
-        counts[place] += 1
-        if counts[place] <= SHOWN:
-            kept.setdefault(place, []).append(finding)
-    for (kind, of_file), some in kept.items():
-        if more := counts[kind, of_file] - len(some):
-            what = "more files like this" if of_file else "more like this"
+        counts[finding.kind] += 1
+        if counts[finding.kind] <= SHOWN:
+            kept.setdefault(finding.kind, []).append(finding)
+    for kind, some in kept.items():
+        if more := counts[kind] - len(some):
+            what = "more files like this" if some[-1].line is None else "more like this"
             some.append(Finding(kind, some[-1].file, None, f"{more} {what}"))
     return [finding for some in kept.values() for finding in some]

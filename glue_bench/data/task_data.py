@@ -18,10 +18,9 @@ LIMITED = ", limited to"
 class TaskData:
     """All splits of one task.
 
-    `splits` maps a split's name to a frame with the columns `text_a`, `text_b` (absent for tasks of
-    one sentence) and `label`: a class id in the order of `Task.labels`, a float for regression, or
-    -1 where the label is not public. `source` is the kind of source, never a path. `skipped` counts
-    malformed rows left out of each split. `revision` is that of the dataset on the hub, where it is known.
+    `splits` maps a split's name to a frame with the columns `text_a`, `text_b` (absent for tasks of one sentence) and
+    `label`: a class id in the order of `Task.labels`, a float for regression, or UNLABELLED. `source` is the kind of
+    source, never a path. `skipped` counts malformed rows left out of splits. `revision` is that of the hub, if known.
     """
 
     task: str

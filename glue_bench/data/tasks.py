@@ -13,7 +13,7 @@ from glue_bench.errors import unknown
 BINARY = ("0", "1")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Split:
     """One split of a task: its TSV file and how many rows the official one has."""
 
@@ -73,11 +73,8 @@ class Task:
 
 
 def _plain_splits(train: int, validation: int, test: int, header: bool = True) -> dict[str, Split]:
-    return {
-        "train": Split(file="train.tsv", rows=train, header=header),
-        "validation": Split(file="dev.tsv", rows=validation, header=header),
-        "test": Split(file="test.tsv", rows=test),
-    }
+    labelled = {"train": Split("train.tsv", train, header), "validation": Split("dev.tsv", validation, header)}
+    return {**labelled, "test": Split("test.tsv", test)}
 
 
 _SENTENCE_PAIR = ("sentence1", "sentence2")
@@ -147,11 +144,11 @@ _ROWS = [
         written=_NLI_3,
         metrics=("accuracy",),
         splits={
-            "train": Split(file="train.tsv", rows=392702),
-            "validation_matched": Split(file="dev_matched.tsv", rows=9815),
-            "validation_mismatched": Split(file="dev_mismatched.tsv", rows=9832),
-            "test_matched": Split(file="test_matched.tsv", rows=9796),
-            "test_mismatched": Split(file="test_mismatched.tsv", rows=9847),
+            "train": Split("train.tsv", 392702),
+            "validation_matched": Split("dev_matched.tsv", 9815),
+            "validation_mismatched": Split("dev_mismatched.tsv", 9832),
+            "test_matched": Split("test_matched.tsv", 9796),
+            "test_mismatched": Split("test_mismatched.tsv", 9847),
         },
         tsv_texts=_SENTENCE_PAIR,
         tsv_label="gold_label",
@@ -194,7 +191,7 @@ _ROWS = [
         labels=_NLI_3,
         written=_NLI_3,
         metrics=("matthews_correlation",),
-        splits={"test": Split(file="diagnostic.tsv", rows=1104)},
+        splits={"test": Split("diagnostic.tsv", 1104)},
         tsv_texts=_SENTENCE_PAIR,
         summary="diagnostic set, test only, predicted by MNLI models",
     ),

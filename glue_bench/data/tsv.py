@@ -15,14 +15,10 @@ BOM = b"\xef\xbb\xbf"
 COLA_COLUMNS = ("source", "label", "star", "sentence")
 GOLD_COLUMN, NO_GOLD = "gold_label", "-"
 SCORES = (0.0, 5.0)
-LARGEST = 2**30
-"""Bytes of a file, at most; the largest official one, MNLI's train.tsv, has 230 MB."""
-LONGEST_LINE = 1_000_000
-"""Characters of a line, at most: tokenizers would take minutes and gigabytes for a word of that many."""
-
-
-DOWNLOADED = "diagnostic"
-"""Where the download script that is copied most puts AX, in place of its own folder."""
+Row = tuple[int, list[str]]  # the number of a line, and its fields
+LARGEST = 2**30  # bytes of a file; the largest official one, MNLI's train.tsv, has 230 MB
+LONGEST_LINE = 1_000_000  # characters: tokenizers would take minutes and gigabytes for a word of that many
+DOWNLOADED = "diagnostic"  # where the download script that is copied most puts AX, in place of its own folder
 
 
 class TsvSource:
@@ -35,11 +31,9 @@ class TsvSource:
         self.folder = folder
 
     def tasks(self) -> list[str]:
-        """Tasks with a train or a validation file; AX with its one file."""
         return [name for name, task in TASKS.items() if self._is_present(task)]
 
     def load(self, task: str) -> TaskData:
-        """Read every split whose file is there. Raises UserError for bad content or a missing task."""
         row = find_task(task)
         if not self._is_present(row):
             files = ", ".join(split.file for split in row.splits.values())
@@ -133,10 +127,8 @@ def places_of(path: Path, columns: Sequence[str], wanted: Sequence[str], instead
     return [columns.index(name) for name in wanted]
 
 
-def _rows(
-    path: Path, lines: list[str], width: int, start: int, skip_malformed: bool
-) -> tuple[list[tuple[int, list[str]]], int]:
-    """(line number, fields) of every row with `width` fields, and how many others there were."""
+def _rows(path: Path, lines: list[str], width: int, start: int, skip_malformed: bool) -> tuple[list[Row], int]:
+    """The rows with `width` fields, and how many others there were."""
     numbered = [(number, line.split("\t")) for number, line in enumerate(lines[start:], start + 1)]
     good = [row for row in numbered if len(row[1]) == width]
     if len(good) < len(numbered) and not skip_malformed:
@@ -146,7 +138,7 @@ def _rows(
     return good, len(numbered) - len(good)
 
 
-def _labels(path: Path, task: Task, rows: list[tuple[int, list[str]]], place: int) -> np.ndarray:
+def _labels(path: Path, task: Task, rows: list[Row], place: int) -> np.ndarray:
     """Class ids in the order of `Task.labels`, or scores; UserError at the first bad label."""
     ids = {written: number for number, written in enumerate(task.written)}
     labels = [_score(row[place]) if task.is_regression else ids.get(row[place]) for _, row in rows]

@@ -81,7 +81,7 @@ def test_describe(write: Writer) -> None:
 
 def test_complete_means_every_split_of_the_official_size(write: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
     source = open_source(str(write(dict(SMALL))))
-    small = {"train": Split(file="train.tsv", rows=2), "test": Split(file="test.tsv", rows=1)}
+    small = {"train": Split("train.tsv", 2), "test": Split("test.tsv", 1)}
     monkeypatch.setitem(TASKS, "rte", dataclasses.replace(TASKS["rte"], splits=small))
     assert describe(source).set_index("task").loc["rte", "status"].tolist() == ["complete"] * 2
 
