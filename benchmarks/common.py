@@ -7,19 +7,19 @@ import shlex
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pandas as pd
 import torch
 import typer
-from tabulate import tabulate
 
-from glue_bench.config import Arm, Experiment, Finetuning
+from glue_bench.config import Experiment, load_experiment
 from glue_bench.records.environment import versions
 from glue_bench.records.values import Cell
 from glue_bench.sweep.plan import settle_jobs
@@ -35,34 +35,32 @@ SCRATCH_SIZES = {
 """Hidden size, blocks and heads of BERTs with random weights."""
 OURS = "glue-bench"
 LOAD = os.getloadavg()[0] if hasattr(os, "getloadavg") else None  # before anything of ours runs
+MAX_LENGTH = 128
 WARM_UP = 3  # steps of the untimed round
 Rounds = list[dict[str, dict[str, Any]]]
 Round = Callable[[int], dict[str, Any]]
 
 Data = Annotated[str, typer.Option(help="demo, hub, or a folder of GLUE's TSV files.")]
-Task = Annotated[str, typer.Option(help="A GLUE task.")]
+Tasks = Annotated[list[str] | None, typer.Option("--task", help="rte unless given. May be given again.")]
+Turns = Annotated[int, typer.Option("--rounds", help="How often every contender is timed.")]
+Steps = Annotated[int, typer.Option(help="Batches in a round.")]
 Checkpoint = Annotated[str, typer.Option(help=f"A folder, or random weights: {', '.join(SCRATCH_SIZES)}.")]
-BatchSize = Annotated[int, typer.Option(help="Examples in a batch.")]
-Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-Precision = Annotated[str, typer.Option(help="auto (bf16 where the device is faster in it), float32 or bf16.")]
+Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option()]
+Precision = Annotated[
+    Literal["auto", "float32", "bf16"], typer.Option(help="auto: bf16 where the device is faster in it.")
+]
 Threads = Annotated[int | None, typer.Option(help="CPU threads; all unless given.")]
 Json = Annotated[Path | None, typer.Option(help="Keep every measurement in this file.")]
 
 
 @dataclass(frozen=True)
 class Settings:
-    """One benchmark's cell. `data` is demo, hub or a folder, `checkpoint` a folder.
-
-    Ours is an arm of this `variant`, `add` or `native`. `device` and `precision` are those of the contender.
-    """
+    """One contender's cell: `data` is demo, hub or a folder, `checkpoint` a folder, `variant` that of our arm."""
 
     data: str
     task: str
     checkpoint: str
     batch_size: int = 32
-    max_length: int = 128
-    learning_rate: float = 5e-5
-    seed: int = 1
     device: str = "cpu"
     precision: str = "float32"
     variant: str = "add"
@@ -70,16 +68,10 @@ class Settings:
     @property
     def experiment(self) -> Experiment:
         """The cell as an experiment of one."""
-        return Experiment(
-            name="benchmark",
-            data=self.data,
-            arms=[Arm(name=self.variant, variant=self.variant, checkpoint=self.checkpoint)],
-            tasks=[self.task],
-            seeds=[self.seed],
-            finetuning=Finetuning(
-                learning_rates=[self.learning_rate], epochs=1, batch_size=self.batch_size, max_length=self.max_length
-            ),
-        )
+        arm = {"name": self.variant, "variant": self.variant, "checkpoint": self.checkpoint}
+        finetuning = {"learning_rates": [5e-5], "epochs": 1, "batch_size": self.batch_size, "max_length": MAX_LENGTH}
+        what = {"data": self.data, "tasks": [self.task], "seeds": [1], "arms": [arm]}
+        return load_experiment({"name": "benchmark", **what, "finetuning": finetuning})
 
     def cell(self, inputs: Inputs) -> Cell:
         """The one cell; `inputs` are those of `experiment`."""
@@ -90,7 +82,7 @@ class Settings:
 
         A sample, not the first rows of the file, whose lengths need not be those of the whole.
         """
-        return np.resize(np.random.default_rng(self.seed).permutation(available), steps * self.batch_size)
+        return np.resize(np.random.default_rng(1).permutation(available), steps * self.batch_size)
 
 
 def checkpoint_folder(name: str, data: str, task: str, aside: Path) -> str:
@@ -115,14 +107,16 @@ def checkpoint_folder(name: str, data: str, task: str, aside: Path) -> str:
     return str(aside)
 
 
-def settle(device: str, precision: str) -> tuple[str, str]:
-    """What `auto` stands for on this machine."""
-    if device not in ("auto", "cpu", "cuda") or precision not in ("auto", "float32", "bf16"):
-        raise typer.BadParameter("--device takes auto, cpu or cuda; --precision takes auto, float32 or bf16")
+def settle(device: str, precision: str, threads: int | None) -> tuple[str, str]:
+    """What `auto` stands for on this machine; before the first worker is started, which inherits the environment."""
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if precision == "auto":
         precision = "bf16" if device == "cuda" or multiplies_bf16() else "float32"
+    # One card: transformers' Trainer would spread a batch over all that it sees.
+    cards = "" if device == "cpu" else os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+    os.environ |= {"TOKENIZERS_PARALLELISM": "false", "CUDA_VISIBLE_DEVICES": cards}
+    os.environ |= {"OMP_NUM_THREADS": str(threads)} if threads else {}
     return device, precision
 
 
@@ -157,10 +151,8 @@ class Worker:
 
     def close(self) -> None:
         """End the process."""
-        self._pipe.close()
-        self._process.join(timeout=10)
-        if self._process.is_alive():
-            self._process.terminate()
+        self._process.terminate()
+        self._process.join()
 
 
 def serve(pipe: Connection, make: Callable[..., Round], arguments: tuple[Any, ...]) -> None:
@@ -171,58 +163,34 @@ def serve(pipe: Connection, make: Callable[..., Round], arguments: tuple[Any, ..
     reset_peak(device)
     imports = (peak_bytes(device) or 0) if device.type == "cpu" else 0
     work: Round | None = None
-    while (steps := received(pipe)) is not None:
-        try:
-            work = work or make(*arguments)
-            result = work(steps)
-            if "training_seconds" in result:
-                result["tokens_per_second"] = result["tokens"] / result["training_seconds"]
-            peak = peak_bytes(device)
-            pipe.send((result | {"peak_bytes": None if peak is None else peak - imports}, None))
-        except Exception:
-            pipe.send((None, traceback.format_exc()))
-
-
-def received(pipe: Connection) -> int | None:
-    """The next number of steps; None once the other end is closed."""
-    try:
-        return pipe.recv()
-    except EOFError:
-        return None
-
-
-def set_environment(device: str, threads: int | None) -> None:
-    """What workers inherit; to be called before the first is started."""
-    # One card: transformers' Trainer would spread a batch over all that it sees.
-    cards = "" if device == "cpu" else os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
-    os.environ |= {"TOKENIZERS_PARALLELISM": "false", "CUDA_VISIBLE_DEVICES": cards}
-    os.environ |= {"OMP_NUM_THREADS": str(threads)} if threads else {}
+    with suppress(EOFError):  # the other end is closed
+        while True:
+            steps = pipe.recv()
+            try:
+                work = work or make(*arguments)
+                result = work(steps)
+                if "training_seconds" in result:
+                    result["tokens_per_second"] = result["tokens"] / result["training_seconds"]
+                peak = peak_bytes(device)
+                pipe.send((result | {"peak_bytes": None if peak is None else peak - imports}, None))
+            except Exception:
+                pipe.send((None, traceback.format_exc()))
 
 
 def timed(workers: Mapping[str, Worker], rounds: int, steps: int, warm_up: int = WARM_UP) -> Rounds:
-    """Rounds of all workers in turns, after an untimed one; the workers are closed."""
+    """Rounds of all workers in turns, never two at once, after an untimed one; the workers are closed."""
     try:
-        in_turns({name: lambda each=each: each.round(warm_up) for name, each in workers.items()}, 1)  # type: ignore[misc]
-        return in_turns({name: lambda each=each: each.round(steps) for name, each in workers.items()}, rounds)  # type: ignore[misc]
+        for worker in workers.values():
+            worker.round(warm_up)
+        return [{name: worker.round(steps) for name, worker in workers.items()} for _ in range(rounds)]
     finally:
         for worker in workers.values():
             worker.close()
 
 
-def in_turns(runs: Mapping[str, Callable[[], dict[str, Any]]], rounds: int) -> Rounds:
-    """Every run once a round, always in the same order, never two at once: round -> run -> what it returned."""
-    return [{name: run() for name, run in runs.items()} for _ in range(rounds)]
-
-
 def column(rounds: Rounds, key: str) -> pd.DataFrame:
     """One figure of every run: a row a round, a column a run."""
     return pd.DataFrame([{name: result[key] for name, result in turn.items()} for turn in rounds]).astype(float)
-
-
-def over_peers(values: pd.DataFrame, *, inverse: bool = False) -> pd.DataFrame:
-    """ours / peer within each round, or with `inverse` peer / ours, where less is better."""
-    ratios = values.rdiv(values[OURS], axis=0)
-    return 1 / ratios if inverse else ratios
 
 
 def with_quartiles(values: pd.DataFrame, decimals: int) -> dict[str, str]:
@@ -234,24 +202,28 @@ def with_quartiles(values: pd.DataFrame, decimals: int) -> dict[str, str]:
     }
 
 
-def peak_memory(rounds: Rounds) -> dict[str, str]:
-    """MiB of each contender beyond its imports, the most until the last round."""
+def speed_table(rounds: Rounds) -> str:
+    """A row a contender; a ratio is of one round, above 1 where ours is faster. Memory: the most until the last round.
+
+    `cell`, where rounds have it: seconds from the checkpoint's folder to the validation scores.
+    """
+    speed = column(rounds, "tokens_per_second")
+    columns = {
+        "tokens/s": with_quartiles(speed, 0),
+        "ours / peer": with_quartiles(speed.rdiv(speed[OURS], axis=0), 2),
+    }
+    if "total_seconds" in rounds[0][OURS]:
+        seconds = column(rounds, "total_seconds")
+        columns["cell (s)"] = with_quartiles(seconds, 2)
+        columns["peer / ours, cell"] = with_quartiles(seconds.div(seconds[OURS], axis=0), 2)
     memory = column(rounds, "peak_bytes").iloc[-1] / 2**20
-    return {name: f"{value:,.0f}" for name, value in memory.items()}
+    columns["peak memory (MiB)"] = {name: f"{value:,.0f}" for name, value in memory.items()}
+    return table(pd.DataFrame(columns), "contender")
 
 
-def table(columns: Mapping[str, Mapping[str, str]], first: str = "contender") -> str:
-    """Columns of texts by row name as a Markdown table."""
-    rows = dict.fromkeys(name for values in columns.values() for name in values)
-    return row_table({row: {title: values.get(row, "") for title, values in columns.items()} for row in rows}, first)
-
-
-def row_table(rows: Mapping[str, Mapping[str, str]], first: str) -> str:
-    """The same from rows, which all have the same columns; the first column is headed `first`."""
-    titles = list(next(iter(rows.values())))
-    lines = [[name, *row.values()] for name, row in rows.items()]
-    sides = ["left", *["right"] * len(titles)]
-    return tabulate(lines, [first, *titles], tablefmt="pipe", disable_numparse=True, colalign=sides)
+def table(texts: pd.DataFrame, first: str) -> str:
+    """Texts as a Markdown table; the column of row names is headed `first`."""
+    return texts.rename_axis(first).to_markdown(disable_numparse=True, colalign=["left", *["right"] * texts.shape[1]])
 
 
 def machine(*, device: str, precision: str, threads: int | None = None) -> str:
@@ -266,13 +238,9 @@ def machine(*, device: str, precision: str, threads: int | None = None) -> str:
     )
 
 
-def command() -> str:
-    """How this run was started, as a code block."""
-    return f"```console\npython {shlex.join(sys.argv)}\n```"
-
-
 def report(parts: Sequence[str], rounds: Any, to: Path | None) -> None:
-    """Print the parts; keep them and every single measurement in a JSON file."""
+    """Print the parts and the command; keep them and every single measurement in a JSON file."""
+    parts = [*parts, f"```console\npython {shlex.join(sys.argv)}\n```"]
     print("\n\n".join(parts))
     if to is not None:
         kept = {"report": parts, "rounds": rounds, "environment": versions().document()}

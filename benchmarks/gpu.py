@@ -1,10 +1,10 @@
-"""Is training on a GPU right, and how fast is it? Every variant against the CPU first, then speed against Trainer.
+"""Is training on a GPU right? Every variant against the CPU.
 
-The first part trains each variant for some steps on both devices, from the same weights, on the same batches, in
-float32 without dropout, fine-tuning and pretraining; losses and logits have to agree. So do, within the rounding of
-bf16, those of the device in bf16. Only then the second part times cells against transformers' Trainer, both in bf16.
+It trains each variant for some steps on both devices, from the same weights, on the same batches, without dropout:
+fine-tuning and pretraining. Losses and logits have to agree in float32, and losses within the rounding of bf16 where
+the device computes in it. Then speed is worth measuring:
 
-    python benchmarks/gpu.py --data GLUE_FOLDER --checkpoint CHECKPOINT --json gpu.json
+    python benchmarks/gpu.py && python benchmarks/finetune.py --device cuda --precision bf16 --data FOLDER
 
 `--device cpu` compares the CPU with itself, which shows that the script works. The exit status is 1 where two differ.
 """
@@ -12,33 +12,14 @@ bf16, those of the device in bf16. Only then the second part times cells against
 import tempfile
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
+import pandas as pd
 import torch
 import typer
 
-from common import (
-    OURS,
-    Checkpoint,
-    Data,
-    Json,
-    Settings,
-    Task,
-    Worker,
-    checkpoint_folder,
-    column,
-    command,
-    machine,
-    over_peers,
-    peak_memory,
-    report,
-    row_table,
-    set_environment,
-    table,
-    with_quartiles,
-)
-from common import timed as timed_in_turns
+import common
 from glue_bench.config import Experiment, load_experiment
 from glue_bench.model.variants import VARIANTS
 from glue_bench.sweep.plan import settle_jobs
@@ -55,28 +36,20 @@ ROUNDED = 0.03
 
 
 def main(
-    data: Data = "demo",
-    task: Task = "rte",
-    checkpoint: Checkpoint = "scratch-tiny",
     variant: Annotated[list[str] | None, typer.Option(help="Only these. May be given several times.")] = None,
     device: Annotated[str, typer.Option(help="cuda, or cpu to try the script.")] = "cuda",
-    steps: Annotated[int, typer.Option(help="Steps of each comparison, and of each timed cell.")] = 20,
-    rounds: Annotated[int, typer.Option(help="Rounds of timing; 0 leaves it out.")] = 5,
-    json: Json = None,
+    steps: Annotated[int, typer.Option(help="Steps of each comparison.")] = 20,
+    json: common.Json = None,
 ) -> None:
-    """Compare, then time."""
+    """Compare."""
     quiet_libraries()
     compute = choose_compute(device, "float32")
     agreement = {name: compared(name, steps, compute) for name in variant or VARIANTS}
-    parts = [row_table({name: shown(found) for name, found in agreement.items()}, "variant")]
     differing = [name for name, found in agreement.items() if not agrees(found)]
-    measured = [] if differing or not rounds else timed(data, task, checkpoint, device, steps, rounds)
-    if measured:
-        parts.append(speeds(measured))
-    parts += [machine(device=device, precision="float32 and bf16"), command()]
-    if differing:
-        parts.insert(0, f"DIFFERENT from the CPU, so nothing was timed: {', '.join(differing)}")
-    report(parts, {"agreement": agreement, "rounds": measured}, json)
+    parts = [f"DIFFERENT from the CPU: {', '.join(differing)}"] if differing else []
+    texts = pd.DataFrame.from_dict(agreement, orient="index").map("{:.2g}".format)
+    parts += [common.table(texts, "variant"), common.machine(device=device, precision="float32 and bf16")]
+    common.report(parts, agreement, json)
     raise typer.Exit(bool(differing))
 
 
@@ -127,30 +100,6 @@ def apart(found: list[float], expected: list[float]) -> float:
 def agrees(found: dict[str, float]) -> bool:
     """Whether each difference is within what rounding explains."""
     return all(value <= (ROUNDED if "bf16" in name else NEAR) for name, value in found.items())
-
-
-def shown(found: dict[str, float]) -> dict[str, str]:
-    """A row of the table of differences."""
-    return {name: f"{value:.2g}" for name, value in found.items()} | {"": "" if agrees(found) else "DIFFERENT"}
-
-
-def timed(data: str, task: str, checkpoint: str, device: str, steps: int, rounds: int) -> list[dict[str, Any]]:
-    """Rounds of cells of ours and of Trainer, in turns, each in a process of its own."""
-    from peers import make_ours, make_peer
-
-    set_environment(device, None)
-    with tempfile.TemporaryDirectory() as aside:
-        folder = checkpoint_folder(checkpoint, data, task, Path(aside))
-        settings = Settings(data, task, folder, device=device, precision="bf16")
-        peers = {f"Trainer, {padding}": Worker(make_peer, settings, padding) for padding in ("dynamic", "grouped")}
-        return timed_in_turns({**peers, OURS: Worker(make_ours, settings)}, rounds, steps, warm_up=steps)
-
-
-def speeds(measured: list[dict[str, Any]]) -> str:
-    """Tokens a second of each contender, and ours over theirs in the same round."""
-    speed = column(measured, "tokens_per_second")
-    columns = {"tokens/s": with_quartiles(speed, 0), "ours / peer": with_quartiles(over_peers(speed), 2)}
-    return table(columns | {"peak memory (MiB)": peak_memory(measured)})
 
 
 if __name__ == "__main__":

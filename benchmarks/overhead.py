@@ -9,7 +9,6 @@ the forward passes of scoring: reading, tokenising, building the model, metrics,
 process also pays for the imports and is left out.
 """
 
-import argparse
 import json
 import os
 import subprocess
@@ -17,35 +16,34 @@ import sys
 import tempfile
 from pathlib import Path
 from statistics import median
+from typing import Annotated
 
-from common import command, machine
+import typer
+
+import common
 
 HERE = Path(__file__).resolve().parent.parent
 SWEEP = """
 import io, json, pathlib, sys, time
 from rich.console import Console
 import glue_bench
-from glue_bench.training import finetune, loop
+from glue_bench.training import finetune
 
 experiment, results = json.loads(sys.argv[1]), pathlib.Path(sys.argv[2])
-predict, passes = loop.predict, []
+predict, passes = finetune.predict, []
 
-def timed(*arguments, **options):
+def timed(*arguments):
     began = time.time()
-    logits = predict(*arguments, **options)
+    logits = predict(*arguments)
     passes.append((time.time(), time.time() - began))
     return logits
 
-for module in (finetune, loop):
-    if hasattr(module, "predict"):
-        module.predict = timed
+finetune.predict = timed
 glue_bench.run(experiment, results=results, console=Console(file=io.StringIO()))
-folder = results / experiment["name"]
-paths = [*folder.glob("cells/*/record.json"), *folder.glob("records/*.json")]  # before and since they have folders
-written = sorted((path.stat().st_mtime, json.loads(path.read_text())) for path in paths)
+paths = results.glob("*/cells/*/record.json")
+written = sorted((path.stat().st_mtime, json.loads(path.read_text())["training_seconds"]) for path in paths)
 overheads = []
-for (before, _), (now, record) in zip(written, written[1:]):
-    training = record.get("training_seconds") or record["seconds"]["training"]
+for (before, _), (now, training) in zip(written, written[1:]):
     scoring = sum(seconds for at, seconds in passes if before < at <= now)
     overheads.append(now - before - training - scoring)
 print(json.dumps(overheads))
@@ -53,33 +51,34 @@ print(json.dumps(overheads))
 TINY = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
 
 
-def main() -> None:
+def main(
+    checkpoint: Annotated[str, typer.Option()] = "scratch",
+    data: common.Data = "demo",
+    task: Annotated[str, typer.Option()] = "rte",
+    cells: Annotated[int, typer.Option()] = 10,
+    turns: Annotated[int, typer.Option()] = 2,
+    against: Annotated[Path | None, typer.Option(help="The checkout of another version.")] = None,
+) -> None:
     """Print a line for each version."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--checkpoint", default="scratch")
-    parser.add_argument("--data", default="demo")
-    parser.add_argument("--task", default="rte")
-    parser.add_argument("--cells", type=int, default=10)
-    parser.add_argument("--turns", type=int, default=2)
-    parser.add_argument("--against", type=Path, help="the checkout of another version")
-    given = parser.parse_args()
     experiment = {
-        **{"name": "overhead", "data": given.data, "checkpoint": given.checkpoint, "arms": ["add"]},
-        **{"tasks": [given.task], "seeds": [*range(1, given.cells + 1)]},
+        **{"name": "overhead", "data": data, "checkpoint": checkpoint, "arms": ["add"]},
+        **{"tasks": [task], "seeds": [*range(1, cells + 1)]},
         "finetuning": {"learning_rates": [5e-5], "epochs": 1, "batch_size": 32, "max_length": 64},
     }
-    if given.checkpoint == "scratch":
+    if checkpoint == "scratch":
         experiment["scratch"] = {"vocab_size": 200, "max_position_embeddings": 64, **TINY}
-    versions = {"this version": HERE} | ({"the other one": given.against.resolve()} if given.against else {})
+    versions = {"this version": HERE} | ({"the other one": against.resolve()} if against else {})
     found: dict[str, list[float]] = {name: [] for name in versions}
-    for _ in range(given.turns):
+    for _ in range(turns):
         for name, checkout in versions.items():
             found[name] += swept(experiment, checkout)
+    parts = []
     for name, seconds in found.items():
         spread = f"{min(seconds):.3f} to {max(seconds):.3f}"
-        print(f"{name}: {median(seconds):.3f} s a cell beyond training and scoring ({spread}, {len(seconds)} cells)")
-    print(machine(device="cpu", precision="float32"))
-    print(command())
+        parts.append(
+            f"{name}: {median(seconds):.3f} s a cell beyond training and scoring ({spread}, {len(seconds)} cells)"
+        )
+    common.report([*parts, common.machine(device="cpu", precision="float32")], found, None)
 
 
 def swept(experiment: dict, checkout: Path) -> list[float]:
@@ -95,4 +94,4 @@ def swept(experiment: dict, checkout: Path) -> list[float]:
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -27,8 +27,8 @@ from transformers import (
     set_seed,
 )
 
-from common import SCRATCH_SIZES, Round, Settings
-from glue_bench.config import NATIVE, Arm, Experiment, Hyperparameters, PretrainingSettings, ScratchEncoder
+from common import MAX_LENGTH, SCRATCH_SIZES, Round, Settings
+from glue_bench.config import NATIVE, Arm, Experiment, Hyperparameters, PretrainingSettings, load_experiment
 from glue_bench.data.metrics import score_logits
 from glue_bench.data.tasks import TASKS
 from glue_bench.model.checkpoints import Start, graft, read_checkpoint
@@ -42,7 +42,6 @@ from glue_bench.training.pretrain import pretrain
 from glue_bench.training.tokens import TokenisedTask
 
 EVALUATION_ROWS = 64  # run_glue's own default is 8, which would be slow
-PADDINGS = ("fixed", "dynamic", "grouped")
 
 
 class Given(Inputs):
@@ -88,19 +87,18 @@ def make_ours(settings: Settings) -> Round:
 
 
 def make_peer(settings: Settings, padding: str) -> Round:
-    """Tokenise; a round then goes from the checkpoint's folder to scores. `padding` is one of PADDINGS."""
+    """Tokenise; a round then goes from the checkpoint's folder to scores. `padding` is fixed, dynamic or grouped."""
     quiet_libraries()
     inputs, bf16 = Inputs(settings.experiment), settings.precision == "bf16"
     cell, (arm,) = settings.cell(inputs), inputs.experiment.arms
     tokenizer, frames = inputs.tokenizer(arm), inputs.data(cell.task).splits
     scored = {
-        name: as_dataset(frames[name], tokenizer, settings.max_length, padding)
-        for name in TASKS[cell.task].validation_splits
+        name: as_dataset(frames[name], tokenizer, MAX_LENGTH, padding) for name in TASKS[cell.task].validation_splits
     }
 
     def work(steps: int) -> dict[str, Any]:
         rows = frames["train"].iloc[settings.rows(len(frames["train"]), steps)]
-        splits, clock = {"train": as_dataset(rows, tokenizer, settings.max_length, padding), **scored}, Clock()
+        splits, clock = {"train": as_dataset(rows, tokenizer, MAX_LENGTH, padding), **scored}, Clock()
         began = time.perf_counter()
         scores = train_and_score(cell, arm.checkpoint, splits, tokenizer, padding, callbacks=[clock], bf16=bf16)
         seconds = {"training_seconds": clock.seconds, "total_seconds": time.perf_counter() - began}
@@ -150,54 +148,54 @@ def train_and_score(
     task = TASKS[cell.task]
     set_seed(cell.seed)
     model = AutoModelForSequenceClassification.from_pretrained(checkpoint, num_labels=task.num_labels)
+    collator = default_data_collator if padding == "fixed" else DataCollatorWithPadding(tokenizer)
     with tempfile.TemporaryDirectory() as folder:
-        trainer = Trainer(
-            model=model,
-            args=arguments(cell.settings, cell.seed, folder, padding, bf16=bf16),
-            train_dataset=splits["train"],
-            processing_class=tokenizer,
-            data_collator=default_data_collator if padding == "fixed" else DataCollatorWithPadding(tokenizer),
-            callbacks=callbacks,
-        )
-        trainer.remove_callback(PrinterCallback)
-        trainer.train()
+        batches = {"epochs": cell.settings.epochs, "rows": cell.settings.batch_size}
+        how = arguments(cell.settings, folder, padding, **batches, seed=cell.seed, bf16=bf16)
+        trainer = trained(model, how, splits["train"], tokenizer, collator, callbacks)
         return {name: score_split(trainer, cell.task, splits[name]) for name in task.validation_splits}
 
 
+def trained(
+    model: Any, how: TrainingArguments, train: Dataset, tokenizer: Any, collator: Any, callbacks: Any
+) -> Trainer:
+    """A Trainer that has trained, and printed nothing."""
+    trainer = Trainer(model, how, collator, train, processing_class=tokenizer, callbacks=callbacks)
+    trainer.remove_callback(PrinterCallback)
+    trainer.train()
+    return trainer
+
+
 def arguments(
-    settings: Hyperparameters, seed: int, folder: str | Path, padding: str = "dynamic", *, bf16: bool = False
+    settings: Hyperparameters | PretrainingSettings,
+    folder: str | Path,
+    padding: str = "dynamic",
+    *,
+    epochs: int,
+    rows: int,
+    seed: int,
+    bf16: bool = False,
 ) -> TrainingArguments:
-    """A cell's hyperparameters in Trainer's names."""
-    return plain_arguments(
-        settings,
-        folder,
-        num_train_epochs=settings.epochs,
-        per_device_train_batch_size=settings.batch_size,
-        per_device_eval_batch_size=EVALUATION_ROWS,
-        train_sampling_strategy="group_by_length" if padding == "grouped" else "random",
-        bf16=bf16,
-        seed=seed,
-    )
-
-
-def plain_arguments(
-    settings: Hyperparameters | PretrainingSettings, folder: str | Path, **more: Any
-) -> TrainingArguments:
-    """The optimiser's settings in Trainer's names, its own default optimiser, and nothing saved or reported."""
+    """The settings in Trainer's names, batches of `rows`, its own default optimiser, and nothing saved or reported."""
     return TrainingArguments(
         output_dir=str(folder),
+        num_train_epochs=epochs,
+        per_device_train_batch_size=rows,
+        per_device_eval_batch_size=EVALUATION_ROWS,
+        train_sampling_strategy="group_by_length" if padding == "grouped" else "random",
         learning_rate=settings.learning_rate,
         warmup_steps=settings.warmup_ratio,  # below 1 it is a share of all steps
         lr_scheduler_type="linear",
         weight_decay=settings.weight_decay,
         adam_epsilon=settings.adam_epsilon,
         max_grad_norm=settings.clip_norm,
+        bf16=bf16,
+        seed=seed,
         use_cpu=not torch.cuda.is_available(),  # else bf16 is refused
         dataloader_pin_memory=torch.cuda.is_available(),
         save_strategy="no",
         report_to="none",
         disable_tqdm=True,
-        **more,
     )
 
 
@@ -218,30 +216,18 @@ class Masked:
     size: str
     rows: int
     length: int
-    vocab_size: int
-    dropout: float
     device: str
     precision: str
 
     def experiment(self, steps: int) -> Experiment:
         """The pretraining as an experiment whose one arm is `add`."""
         hidden, blocks, heads = SCRATCH_SIZES[self.size]
-        rates = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), self.dropout)
         sizes = {"hidden_size": hidden, "num_hidden_layers": blocks, "num_attention_heads": heads}
-        positions = {"vocab_size": self.vocab_size, "max_position_embeddings": self.length}
-        return Experiment(
-            name="benchmark",
-            data="demo",
-            arms=[Arm(name="add", variant="add", checkpoint="scratch")],
-            scratch=ScratchEncoder(**sizes, **positions, **rates, intermediate_size=4 * hidden),
-            pretraining=PretrainingSettings(
-                corpus=[self.corpus],
-                steps=steps,
-                batch_tokens=self.rows * self.length,
-                length=self.length,
-                validations=1,
-            ),
-        )
+        sizes |= {"intermediate_size": 4 * hidden, "vocab_size": 8000, "max_position_embeddings": self.length}
+        text = {"corpus": self.corpus, "batch_tokens": self.rows * self.length, "length": self.length}
+        pretraining = {**text, "steps": steps, "validations": 1}
+        arms = {"checkpoint": "scratch", "arms": ["add"], "scratch": sizes, "pretraining": pretraining}
+        return load_experiment({"name": "benchmark", "data": "demo", **arms})
 
 
 def make_masked_ours(settings: Masked, folder: str) -> Round:
@@ -278,24 +264,12 @@ def make_masked_peer(settings: Masked) -> Round:
         chosen = np.resize(np.random.default_rng(0).permutation(len(text)), steps * settings.rows)
         sequences = [text.ids[text.offsets[i] : text.offsets[i + 1]] for i in chosen]
         set_seed(plan.seed)
+        collator = DataCollatorForLanguageModeling(tokenizer, mlm_probability=plan.mask_probability)
         with tempfile.TemporaryDirectory() as folder:
-            trainer = Trainer(
-                model=BertForMaskedLM(config),
-                args=plain_arguments(
-                    plan,
-                    folder,
-                    num_train_epochs=1,
-                    per_device_train_batch_size=settings.rows,
-                    bf16=settings.precision == "bf16",
-                    seed=plan.seed,
-                ),
-                train_dataset=Dataset.from_dict({"input_ids": sequences}),
-                data_collator=DataCollatorForLanguageModeling(tokenizer, mlm_probability=plan.mask_probability),
-                processing_class=tokenizer,
-                callbacks=[clock],
-            )
-            trainer.remove_callback(PrinterCallback)
-            trainer.train()
+            bf16 = settings.precision == "bf16"
+            how = arguments(plan, folder, epochs=1, rows=settings.rows, seed=plan.seed, bf16=bf16)
+            data = Dataset.from_dict({"input_ids": sequences})
+            trained(BertForMaskedLM(config), how, data, tokenizer, collator, [clock])
         return {"tokens": sum(map(len, sequences)), "training_seconds": clock.seconds}
 
     return work

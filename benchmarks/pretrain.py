@@ -13,26 +13,8 @@ from typing import Annotated
 
 import typer
 
-from common import (
-    OURS,
-    SCRATCH_SIZES,
-    Device,
-    Json,
-    Precision,
-    Threads,
-    Worker,
-    column,
-    command,
-    machine,
-    over_peers,
-    peak_memory,
-    report,
-    set_environment,
-    settle,
-    table,
-    timed,
-    with_quartiles,
-)
+import common
+from common import OURS, SCRATCH_SIZES, Worker
 from peers import Masked, make_masked_ours, make_masked_peer
 
 PEER = "Trainer, BertForMaskedLM"
@@ -43,34 +25,27 @@ def main(
     size: Annotated[str, typer.Option(help=f"{', '.join(SCRATCH_SIZES)}.")] = "scratch-tiny",
     rows: Annotated[int, typer.Option(help="Sequences in a batch.")] = 32,
     length: Annotated[int, typer.Option(help="Tokens of a sequence.")] = 128,
-    vocab_size: Annotated[int, typer.Option(help="Of the tokenizer trained on the corpus.")] = 8000,
-    dropout: Annotated[float, typer.Option(help="Rate of both dropouts.")] = 0.1,
-    rounds: Annotated[int, typer.Option(help="How often each is timed.")] = 5,
-    steps: Annotated[int, typer.Option(help="Batches in a round.")] = 10,
-    device: Device = "auto",
-    precision: Precision = "auto",
-    threads: Threads = None,
-    json: Json = None,
+    rounds: common.Turns = 5,
+    steps: common.Steps = 10,
+    device: common.Device = "auto",
+    precision: common.Precision = "auto",
+    threads: common.Threads = None,
+    json: common.Json = None,
 ) -> None:
     """Print tokens per second, peak memory, and ours over the peer."""
-    if size not in SCRATCH_SIZES:
-        raise typer.BadParameter(f"--size takes {', '.join(SCRATCH_SIZES)}")
-    device, precision = settle(device, precision)
-    set_environment(device, threads)
-    settings = Masked(corpus, size, rows, length, vocab_size, dropout, device, precision)
+    where, how = common.settle(device, precision, threads)
+    settings = Masked(corpus, size, rows, length, where, how)
     with tempfile.TemporaryDirectory() as aside:
         # The first one's untimed round trains the tokenizer and packs the text, which the other finds cached.
-        measured = timed(
-            {PEER: Worker(make_masked_peer, settings), OURS: Worker(make_masked_ours, settings, aside)}, rounds, steps
-        )
-    what = (
-        f"{size}, vocabulary up to {vocab_size:,}, {rows} sequences of up to {length} tokens a batch, dropout "
-        f"{dropout}, {rounds} rounds of {steps} steps; medians and quartiles"
-    )
-    speed = column(measured, "tokens_per_second")
-    columns = {"tokens/s": with_quartiles(speed, 0), "ours / peer": with_quartiles(over_peers(speed), 2)}
-    where = machine(device=device, precision=precision, threads=threads)
-    report([what, table(columns | {"peak memory (MiB)": peak_memory(measured)}), where, command()], measured, json)
+        workers = {PEER: Worker(make_masked_peer, settings), OURS: Worker(make_masked_ours, settings, aside)}
+        measured = common.timed(workers, rounds, steps)
+    what = f"{size}, batches of {rows} sequences of up to {length} tokens, {rounds} rounds of {steps} steps"
+    parts = [
+        f"{what}; medians and quartiles",
+        common.speed_table(measured),
+        common.machine(device=where, precision=how, threads=threads),
+    ]
+    common.report(parts, measured, json)
 
 
 if __name__ == "__main__":

@@ -27,11 +27,8 @@ COLUMNS_OF = {
     "accuracy": ("rte",),
     "Matthews": ("cola",),
     "Pearson": ("stsb",),
-    "average of four columns": ("rte", "mrpc", "mnli_m", "mnli_mm"),
+    (AVERAGE := "average of four columns"): ("rte", "mrpc", "mnli_m", "mnli_mm"),
 }
-
-
-AVERAGE = "average of four columns"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,21 +1,15 @@
 """What the benchmarks share: samples, turns, ratios, and workers that live from round to round."""
 
-import json
 import os
 from functools import partial
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import common
 from common import OURS, Settings, Worker
 
 MEBIBYTES = 64
-ROUNDS = [
-    {"peer": {"speed": 10, "peak": None}, OURS: {"speed": 30, "peak": 4}},
-    {"peer": {"speed": 20, "peak": 2}, OURS: {"speed": 40, "peak": 4}},
-]
 
 
 def test_a_cells_rows_are_a_sample_of_train_the_same_for_all_and_start_again_past_its_end():
@@ -29,22 +23,12 @@ def test_a_cells_rows_are_a_sample_of_train_the_same_for_all_and_start_again_pas
     assert np.array_equal(few[6:], few[:6])
 
 
-def test_runs_take_turns_and_ratios_are_of_one_round_each():
-    order = []
-    runs = {name: lambda name=name: order.append(name) or {"n": len(order)} for name in ("a", "b")}
-    assert common.in_turns(runs, 2) == [{"a": {"n": 1}, "b": {"n": 2}}, {"a": {"n": 3}, "b": {"n": 4}}]
-    assert order == ["a", "b", "a", "b"]
-    speed = common.column(ROUNDS, "speed")
-    assert common.over_peers(speed)["peer"].tolist() == [3, 2]
-    assert common.over_peers(speed, inverse=True)["peer"].tolist() == pytest.approx([1 / 3, 1 / 2])
-    assert common.column(ROUNDS, "peak")["peer"].isna().tolist() == [True, False]
-    assert common.with_quartiles(pd.DataFrame({"a": [1, 2, 3, 4, 1000]}), 1) == {"a": "3.0 (2.0 to 4.0)"}
-
-
-def test_every_measurement_is_kept(tmp_path, capsys):
-    common.report(["one", "two"], ROUNDS, tmp_path / "all.json")
-    assert capsys.readouterr().out == "one\n\ntwo\n"
-    assert json.loads((tmp_path / "all.json").read_text())["rounds"] == ROUNDS
+def test_ratios_are_of_one_round_each_and_above_1_where_ours_is_better():
+    peer = [{"tokens_per_second": n, "total_seconds": 2 * n, "peak_bytes": 2**21} for n in (10, 20, 30)]
+    ours = [{"tokens_per_second": 30, "total_seconds": 10, "peak_bytes": 2**20}] * 3
+    rounds = [{"peer": one, OURS: other} for one, other in zip(peer, ours, strict=True)]
+    row = [cell.strip() for cell in common.speed_table(rounds).splitlines()[2].split("|")[1:-1]]
+    assert row == ["peer", "20 (15 to 25)", "1.50 (1.25 to 2.25)", "40.00 (30.00 to 50.00)", "4.00 (3.00 to 5.00)", "2"]
 
 
 def counting(start):

@@ -6,24 +6,20 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).resolve().parents[2]
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
 def run(script, *arguments):
     """What the script prints."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, ROOT / "benchmarks" / script, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env=environment,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(BENCHMARKS.parent)}
+    command = [sys.executable, BENCHMARKS / script, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=3000)
+    assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
@@ -43,8 +39,8 @@ def test_finetune_compares_peers_with_ours(tmp_path, precision):
 
 def test_every_variant_is_compared_with_add():
     text = run("finetune.py", "--variants", "--variant", "untied", "--rounds", 1, "--steps", 2)
-    rows = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")]
-    assert rows == ["variant", "-------", "add", "untied"]
+    rows = [line.split("|")[1].strip(" :-") for line in text.splitlines() if line.startswith("|")]
+    assert rows == ["variant", "", "add", "untied"]
 
 
 def test_pretrain_compares_trainer_with_ours(tmp_path):
@@ -55,7 +51,7 @@ def test_pretrain_compares_trainer_with_ours(tmp_path):
 
 
 def test_overhead_is_that_of_every_cell_but_the_first():
-    text = run("overhead.py", "--cells", 3, "--turns", 1, "--against", ROOT)
+    text = run("overhead.py", "--cells", 3, "--turns", 1, "--against", BENCHMARKS.parent)
     assert text.count("s a cell beyond training and scoring") == 2
     assert text.count(", 2 cells)") == 2
 
@@ -70,25 +66,25 @@ def test_agreement_scores_both_systems_for_every_seed(tmp_path, make_bert, write
         "finetuning": {"learning_rates": [1e-3], "epochs": 1, "max_length": 32},
     }
     output = tmp_path / "both.csv"
-    seeds = ("--seed", 1, "--seed", 2)
-    text = run("agreement.py", write_yaml(experiment), "--task", "rte", *seeds, "--both", "-o", output)
-    lines = [line.split(",") for line in output.read_text().splitlines()]
-    assert [(line[0], line[5]) for line in lines[1:]] == [
-        ("Trainer", "1"),
-        ("glue-bench", "1"),
-        ("Trainer", "2"),
-        ("glue-bench", "2"),
+    text = run("agreement.py", write_yaml(experiment), "--task", "rte", "--seed", 1, "--seed", 2, "-o", output)
+    lines = pd.read_csv(output)
+    assert [*zip(lines["system"], lines["seed"], strict=True)] == [
+        (system, seed) for seed in (1, 2) for system in ("Trainer", "glue-bench")
     ]
     assert "2 seeds" in text
 
 
-def test_gpu_compares_a_device_with_the_cpu_and_then_times_it(tmp_path):
+def test_gpu_compares_a_device_with_the_cpu(tmp_path):
     """Here the CPU itself: nothing differs, but for the rounding of bf16."""
-    arguments = ("--device", "cpu", "--variant", "untied", "--steps", 3, "--rounds", 1, "--json", tmp_path / "all.json")
-    text = run("gpu.py", *arguments)
-    found = json.loads((tmp_path / "all.json").read_text())["rounds"]
-    differences = found["agreement"]["untied"]
+    run("gpu.py", "--device", "cpu", "--variant", "untied", "--steps", 3, "--json", tmp_path / "all.json")
+    differences = json.loads((tmp_path / "all.json").read_text())["rounds"]["untied"]
     assert {name for name, value in differences.items() if value == 0} == {"loss", "logits", "masked-LM loss"}
     assert all(0 < value < 0.03 for name, value in differences.items() if "bf16" in name)
-    assert "| glue-bench" in text
-    assert len(found["rounds"]) == 1
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
+@pytest.mark.parametrize("engine", ["inline", "ray"])
+def test_mishaps_cost_nothing(engine):
+    found = json.loads(run("kills.py", "--engine", engine, "--mishaps", 6, "--seed", 1))
+    assert sum(found["mishaps"].values()) >= 6
+    assert [found[name] for name in ("lost", "repeated", "other_tables", "surprises")] == [[], [], [], []]
