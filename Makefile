@@ -3,11 +3,12 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+LOWEST := .venv-lowest
 WITH_DOCS := $(VENV)/.with-docs
 SHOWN := README.md CHANGELOG.md LICENSE CITATION.cff configs docs benchmarks/README.md \
 	$(wildcard results/*/*.md results/*/*.csv results/*/analysis* results/*/*.svg)
 
-.PHONY: demo test lint results docs clean
+.PHONY: demo test lowest lint results docs clean
 
 demo: $(READY)
 	$(BIN)/glue-bench demo
@@ -19,6 +20,9 @@ demo: $(READY)
 test: $(READY)
 	# UTF-8 in every locale: tests compare what is printed with files.
 	PYTHONUTF8=1 $(BIN)/python -m pytest -n auto
+
+lowest: $(LOWEST)/.ready  # the same with the lowest versions, but for tests of bits and bytes, which other versions change
+	PYTHONUTF8=1 $(LOWEST)/bin/python -m pytest -n auto -m 'not slow and not exact'
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -47,5 +51,10 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $(READY)
 
+$(LOWEST)/.ready: pyproject.toml constraints-lowest.txt
+	$(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/python -m pip install --quiet --constraint constraints-lowest.txt --editable '.[test,track]'
+	touch $@
+
 clean:
-	rm -rf $(VENV)
+	rm -rf $(VENV) $(LOWEST)

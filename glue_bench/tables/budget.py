@@ -198,7 +198,8 @@ def _by_arm(budgets: DataFrame) -> tuple[DataFrame, list[str]]:
     waiting = [arm for arm in dict.fromkeys(budgets["arm"]) if arm not in set(done["arm"])]
     groups = done.groupby("arm", sort=False)
     numbers = list(done.columns.intersection(list(TITLES)))
-    means = done[numbers].astype(float).groupby(done["arm"], sort=False).mean(skipna=False)
+    figures = done[numbers].astype(float).groupby(done["arm"], sort=False)
+    means = figures.mean().where(figures.count().eq(figures.size(), axis=0))  # NaN where one is missing
     rows = groups.first().assign(**means, seeds=groups["tokens"].count()).reset_index()
     return rows[[*done.columns.drop("pretraining_seed"), "seeds"]], waiting
 

@@ -220,6 +220,7 @@ def test_without_planned_contrasts_there_is_no_star():
     assert not [text for text in texts if "*" in text]
 
 
+@pytest.mark.exact
 def test_the_pictures_beside_the_results_are_those_that_the_results_give(study):
     folder = ROOT / "results" / "study"
     assert result_figures(study) == {path.name: path.read_bytes() for path in folder.glob("*.svg")}
