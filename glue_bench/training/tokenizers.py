@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import re
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -53,6 +54,8 @@ def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenize
                 check_json(read_file(path, LARGEST_VOCABULARY), MOST_VALUES)
             elif path.suffix in (".txt", ".model"):
                 check_file(path, LARGEST_VOCABULARY)
+            if path.name == "tokenizer.json" and re.search(rb'":\s*\d{9}', path.read_bytes()):
+                raise ValueError(f"ids beyond {MOST_TOKENS:,}")  # tokenizers before 0.23 aborts where memory is short
         with without_output():
             tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
         tokenizer(*PROBE, truncation=True, max_length=PROBE_LENGTH, return_token_type_ids=True, verbose=False)
