@@ -79,9 +79,3 @@ def test_both_classes_use_the_same_words_where_order_decides(task):
     texts = train["text_a"] if "text_b" not in train else train["text_a"] + " " + train["text_b"]
     vocabularies = [set(" ".join(texts[train["label"] == label]).split()) for label in train["label"].unique()]
     assert all(vocabulary == vocabularies[0] for vocabulary in vocabularies)
-
-
-def test_the_same_on_every_call():
-    first = demo.generate("rte")["train"]
-    demo.generate.cache_clear()
-    assert first.equals(demo.generate("rte")["train"])

@@ -31,8 +31,10 @@ def folder(write) -> Path:
     return write({"AX/diagnostic-full.tsv": FULL, "AX/diagnostic.tsv": PLAIN})
 
 
-def test_rows_labels_and_phenomena(folder):
-    found = read_diagnostic(folder)
+@pytest.mark.parametrize("place", ["", "AX", "AX/diagnostic-full.tsv"])
+def test_rows_labels_and_phenomena(place, folder):
+    found = read_diagnostic(folder / place)
+    assert found.digest == open_source(str(folder)).load("ax").digest  # of the data without labels
     assert found.pairs["label"].tolist() == [2, 0, 1, 1]
     assert found.pairs["text_a"].tolist()[1] == 'He said "no'
     assert {place: mask.nonzero()[0].tolist() for place, mask in found.phenomena.items()} == {
@@ -48,15 +50,6 @@ def test_rows_labels_and_phenomena(folder):
         ("Knowledge", ""): [2],
         ("Knowledge", "Common sense"): [2],
     }
-
-
-def test_the_file_its_folder_and_the_data_folder_are_the_same(folder):
-    for path in (folder / "AX" / "diagnostic-full.tsv", folder / "AX", folder):
-        assert read_diagnostic(path).path == folder / "AX" / "diagnostic-full.tsv"
-
-
-def test_the_digest_is_that_of_the_data_without_labels(folder):
-    assert read_diagnostic(folder).digest == open_source(str(folder)).load("ax").digest
 
 
 @pytest.mark.parametrize(
@@ -79,13 +72,10 @@ def test_a_wrong_file_is_refused(write, content, error):
 # The order of what was predicted
 
 
-def test_equal_sentences_are_known_by_their_digest(write):
+def test_equal_sentences_are_known_by_their_digest_and_others_are_unknown(write):
     found = read_diagnostic(write({"AX/diagnostic-full.tsv": FULL}))
     assert check_order(found, found.digest)
-
-
-def test_without_the_sentences_nothing_is_known(write):
-    assert not check_order(read_diagnostic(write({"AX/diagnostic-full.tsv": FULL})), "other")
+    assert not check_order(found, "other")
 
 
 def test_other_blanks_are_the_same_sentences(write):

@@ -1,23 +1,34 @@
-"""Which source a name opens, and how its content is described."""
+"""What a task is, which source a name opens, how its content is described, and which rows a limit keeps."""
 
-import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from glue_bench.data import hub
+from glue_bench.data.demo import generate
 from glue_bench.data.sources import DESCRIPTION, describe, open_source
-from glue_bench.data.tasks import TASKS, Split
+from glue_bench.data.task_data import TaskData, limited
+from glue_bench.data.tasks import COLUMNS, TASKS, TRAINABLE
 from glue_bench.errors import UserError
 
 REAL = Path(__file__).resolve().parents[3] / "shared" / "glue"
+SIZES = {
+    **{"cola": (8551, 1043, 1063), "sst2": (67349, 872, 1821), "mrpc": (3668, 408, 1725), "stsb": (5749, 1500, 1379)},
+    **{"qqp": (363846, 40430, 390965), "mnli": (392702, 9815, 9832, 9796, 9847), "qnli": (104743, 5463, 5463)},
+    **{"rte": (2490, 277, 3000), "wnli": (635, 71, 146), "ax": (1104,)},
+}
 SMALL = {
     "RTE/train.tsv": "index\tsentence1\tsentence2\tlabel\n0\ta\tb\tentailment\n1\tc\td\tnot_entailment\n",
     "RTE/test.tsv": "index\tsentence1\tsentence2\n0\te\tf\n",
 }
 
-Writer = Callable[[dict[str, str | bytes]], Path]
+
+def test_tasks_have_the_official_sizes_and_columns_keep_mnli_apart():
+    """As in the table of the GLUE paper and on the dataset card."""
+    assert {name: tuple(split.rows for split in task.splits.values()) for name, task in TASKS.items()} == SIZES
+    assert tuple(SIZES)[:-1] == TRAINABLE
+    assert list(COLUMNS) == ["cola", "sst2", "mrpc", "stsb", "qqp", "mnli_m", "mnli_mm", "qnli", "rte", "wnli"]
+    assert COLUMNS["mnli_mm"] == ("mnli", "validation_mismatched")
 
 
 @pytest.mark.parametrize(
@@ -30,13 +41,13 @@ Writer = Callable[[dict[str, str | bytes]], Path]
         ("./absent/glue", "folder ./absent/glue does not exist"),
     ],
 )
-def test_unknown_source(name: str, message: str) -> None:
+def test_unknown_source(name, message):
     with pytest.raises(UserError, match="folder") as caught:
         open_source(name)
     assert message in str(caught.value)
 
 
-def test_folder_without_data_says_what_was_looked_for(tmp_path: Path) -> None:
+def test_folder_without_data_says_what_was_looked_for(tmp_path):
     with pytest.raises(UserError, match=r"looked for .*CoLA/train\.tsv.* clone of nyu-mll/glue .*parquet"):
         open_source(str(tmp_path))
     (tmp_path / "file").touch()
@@ -44,30 +55,29 @@ def test_folder_without_data_says_what_was_looked_for(tmp_path: Path) -> None:
         open_source(str(tmp_path / "file"))
 
 
-def test_kinds_and_revisions(write: Writer) -> None:
-    source = open_source(str(write(dict(SMALL))))
-    assert (source.kind, source.revision, source.tasks()) == ("tsv", None, ["rte"])
-    remote = open_source("hub")
-    assert (remote.kind, remote.revision, remote.tasks()) == ("hub", hub.PINNED, list(TASKS))
-    assert open_source("demo").kind == "demo"
+def test_kinds_revisions_and_tasks_that_are_not_there(write):
+    sources = {name: open_source(name) for name in ("hub", "demo", str(write(SMALL)))}
+    folder = sources.popitem()[1]
+    assert (folder.kind, folder.revision, folder.tasks()) == ("tsv", None, ["rte"])
+    assert [(each.kind, each.revision) for each in sources.values()] == [("hub", hub.PINNED), ("demo", None)]
+    assert all(each.tasks() == list(TASKS) for each in sources.values())
+    for source in (folder, *sources.values()):
+        with pytest.raises(UserError, match="unknown task 'mnl'; did you mean 'mnli'"):
+            source.load("mnl")
+    with pytest.raises(UserError, match=r"no MRPC data in .*MRPC; looked for train\.tsv, dev\.tsv"):
+        folder.load("mrpc")
 
 
-@pytest.mark.parametrize("name", ["hub", "demo", "folder"])
-def test_unknown_and_missing_tasks(name: str, write: Writer) -> None:
-    source = open_source(str(write(dict(SMALL))) if name == "folder" else name)
-    with pytest.raises(UserError, match="unknown task 'mnl'; did you mean 'mnli'"):
-        source.load("mnl")
-    if name == "folder":
-        with pytest.raises(UserError, match=r"no MRPC data in .*MRPC; looked for train\.tsv, dev\.tsv"):
-            source.load("mrpc")
-
-
-def test_describe(write: Writer) -> None:
+def test_describe(write):
     header = "index\tsentence1\tsentence2"
+    wnli = {
+        f"WNLI/{name}.tsv": f"{header}\tlabel\n" + "0\ta\tb\t0\n" * rows for name, rows in (("train", 635), ("dev", 71))
+    }
+    wnli["WNLI/test.tsv"] = f"{header}\n" + "0\ta\tb\n" * 146
     stsb = {"STS-B/dev.tsv": f"{header}\tscore\n0\ta\tb\t0.0\n1\tc\td\t5.0\n"}
-    table = describe(open_source(str(write({**SMALL, **stsb}))))
+    qqp = {"QQP/dev.tsv": "question1\tquestion2\tis_duplicate\na\tb\t1\nc\n"}
+    table = describe(open_source(str(write({**SMALL, **stsb, **wnli, **qqp}))))
     assert list(table.columns) == DESCRIPTION
-    assert len(table) == 8 + 3 + 3
     train, validation, test = table[table.task == "rte"].to_dict("records")
     assert (train["rows"], train["official_rows"], train["status"]) == (2, 2490, "partial")
     assert train["labels"] == "entailment 50% / not_entailment 50%"
@@ -75,30 +85,39 @@ def test_describe(write: Writer) -> None:
     assert (validation["rows"], validation["digest"], validation["status"]) == (0, "", "partial")
     assert test["labels"] == "unlabelled"
     assert "0.0-5.0 mean 2.5" in table[table.task == "stsb"].labels.tolist()
-    missing = table[table.task == "mnli"].to_dict("records")
-    assert [(row["rows"], row["status"], row["split"]) for row in missing] == [(0, "missing", "")]
+    assert table[table.task == "mnli"][["rows", "status", "split"]].to_numpy().tolist() == [[0, "missing", ""]]
+    assert table[table.task == "qqp"].skipped.tolist() == [0, 1, 0]
+    assert table[table.task == "wnli"].status.tolist() == ["complete"] * 3
 
 
-def test_complete_means_every_split_of_the_official_size(write: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = open_source(str(write(dict(SMALL))))
-    small = {"train": Split("train.tsv", 2), "test": Split("test.tsv", 1)}
-    monkeypatch.setitem(TASKS, "rte", dataclasses.replace(TASKS["rte"], splits=small))
-    assert describe(source).set_index("task").loc["rte", "status"].tolist() == ["complete"] * 2
+def test_fewer_rows_are_among_more_in_their_order_and_tests_stay_whole():
+    data = TaskData("rte", "tsv", generate("rte"))
+    some, more = limited(data, 5), limited(data, 9)
+    for name in ("train", "validation"):
+        chosen = [list(each.splits[name].itertuples(index=False)) for each in (some, more, data)]
+        assert [len(rows) for rows in chosen[:2]] == [5, 9]
+        places = [chosen[2].index(row) for row in chosen[0]]
+        assert places == sorted(places)
+        assert set(chosen[0]) <= set(chosen[1]) <= set(chosen[2])
+    assert some.splits["test"] is data.splits["test"]
+    part = limited(data, 5, train_alone=True)
+    assert part.splits["train"].equals(some.splits["train"])
+    assert part.splits["validation"] is data.splits["validation"]
+    assert [each.source for each in (some, part)] == ["tsv, limited to 5 rows", "tsv, limited to 5 rows of train"]
+    assert len({each.digest for each in (data, some, more, part)}) == 4
+    assert some.partial
+    assert limited(data, 10_000) is data
 
 
-# The real files, where they are at hand
-
-PARTIAL = {"mnli": {"train": 13393}, "qnli": {"train": 12096}, "qqp": {"train": 34998, "validation": 7600}}
+PARTIAL = {"mnli": {"train": 13393}, "qnli": {"train": 12096}, "qqp": {"train": 34998, "validation": 7600, "test": 0}}
 
 
 @pytest.mark.skipif(not REAL.is_dir(), reason="the real TSV files are not here")
-def test_real_files_have_the_sizes_their_readme_gives() -> None:
+def test_real_files_have_the_sizes_their_readme_gives():
     table = describe(open_source(str(REAL)))
     assert set(table.task) == set(TASKS)
     for row in table.itertuples():
-        absent = (row.task, row.split) == ("qqp", "test")
-        expected = 0 if absent else PARTIAL.get(row.task, {}).get(row.split, row.official_rows)
+        expected = PARTIAL.get(row.task, {}).get(row.split, row.official_rows)
         assert (row.rows, row.skipped) == (expected, 0), row
         assert row.status == ("partial" if row.task in PARTIAL else "complete")
-    digests = table.digest[table.digest != ""]
-    assert digests.is_unique
+    assert table.digest[table.digest != ""].is_unique

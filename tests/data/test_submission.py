@@ -20,17 +20,15 @@ from glue_bench.data.tasks import TASKS, TRAINABLE
 from glue_bench.errors import UserError
 
 GLUE = Path(__file__).resolve().parents[3] / "shared" / "glue"
-SIZES = (1063, 1821, 1725, 1379, 390965, 9796, 9847, 5463, 3000, 146, 1104)
+THREE, TWO = (
+    {name: name for name in names}
+    for names in (("neutral", "contradiction", "entailment"), ("not_entailment", "entailment"))
+)
 SPELLINGS = {
-    "cola": {"unacceptable": "0", "acceptable": "1"},
-    "sst2": {"negative": "0", "positive": "1"},
-    "mrpc": {"not_equivalent": "0", "equivalent": "1"},
-    "qqp": {"not_duplicate": "0", "duplicate": "1"},
-    "mnli": {name: name for name in ("neutral", "contradiction", "entailment")},
-    "qnli": {name: name for name in ("not_entailment", "entailment")},
-    "rte": {name: name for name in ("not_entailment", "entailment")},
-    "wnli": {"not_entailment": "0", "entailment": "1"},
-    "ax": {name: name for name in ("neutral", "contradiction", "entailment")},
+    **{"cola": {"unacceptable": "0", "acceptable": "1"}, "sst2": {"negative": "0", "positive": "1"}},
+    **{"mrpc": {"not_equivalent": "0", "equivalent": "1"}, "qqp": {"not_duplicate": "0", "duplicate": "1"}},
+    **{"wnli": {"not_entailment": "0", "entailment": "1"}, "mnli": THREE, "ax": THREE},
+    **{"qnli": TWO, "rte": TWO},
 }
 SMALL = {name: replace(file, rows=12) for name, file in FILES.items()}
 GOOD = {name: fill_file(file) for name, file in SMALL.items()}
@@ -40,15 +38,12 @@ NAMES = list(FILES)
 # What is written
 
 
-@pytest.fixture(scope="module")
-def files() -> dict[str, bytes]:
+def test_a_zip_of_predictions_or_of_majorities_has_no_finding(monkeypatch):
+    monkeypatch.setattr(submission, "FILES", FILES)  # of the official sizes
     generator = np.random.default_rng(0)
     shapes = {name: (file.rows, TASKS[file.task].num_labels) for name, file in FILES.items()}
-    return {name: write_file(FILES[name], generator.normal(2, 3, shape)) for name, shape in shapes.items()}
-
-
-def test_a_zip_of_predictions_or_of_majorities_has_no_finding(files):
-    assert tuple(file.rows for file in FILES.values()) == SIZES
+    files = {name: write_file(FILES[name], generator.normal(2, 3, shape)) for name, shape in shapes.items()}
+    assert [file.rows for file in FILES.values()] == [1063, 1821, 1725, 1379, 390965, 9796, 9847, 5463, 3000, 146, 1104]
     assert lint(make_zip(files)) == []
     assert lint(make_zip({name: fill_file(file) for name, file in FILES.items()})) == []
 
@@ -94,15 +89,15 @@ def test_majorities_are_those_of_the_training_files(task):
 # What is found
 
 
-@pytest.fixture
-def _twelve_rows(monkeypatch):
-    monkeypatch.setattr(submission, "FILES", SMALL)
+@pytest.fixture(scope="module", autouse=True)
+def _twelve_rows():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(submission, "FILES", SMALL)
+        yield
 
 
 def said(files: dict[str, bytes]) -> list[str]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(submission, "FILES", SMALL)
-        return [str(finding) for finding in lint(make_zip(files))]
+    return [str(finding) for finding in lint(make_zip(files))]
 
 
 def with_lines(name: str, change: Callable[[list[str]], list[str]]) -> dict[str, bytes]:
@@ -159,16 +154,15 @@ FILE_MUTATIONS: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-@given(name=st.sampled_from(NAMES), kind=st.sampled_from(sorted(ROW_MUTATIONS)), row=st.integers(1, 12))
-def test_a_mutated_row_is_found(name, kind, row):
-    findings = said(with_lines(name, lambda lines: ROW_MUTATIONS[kind](lines, row)))
-    assert findings
-    assert all(finding.startswith(name) for finding in findings)
-
-
-@given(name=st.sampled_from(NAMES), kind=st.sampled_from(sorted(FILE_MUTATIONS)))
-def test_a_mutated_file_is_found(name, kind):
-    findings = said(GOOD | {name: FILE_MUTATIONS[kind](GOOD[name])})
+@given(
+    name=st.sampled_from(NAMES), kind=st.sampled_from(sorted({*ROW_MUTATIONS, *FILE_MUTATIONS})), row=st.integers(1, 12)
+)
+def test_a_mutated_row_or_file_is_found(name, kind, row):
+    if kind in ROW_MUTATIONS:
+        files = with_lines(name, lambda lines: ROW_MUTATIONS[kind](lines, row))
+    else:
+        files = GOOD | {name: FILE_MUTATIONS[kind](GOOD[name])}
+    findings = said(files)
     assert findings
     assert all(finding.startswith(name) for finding in findings)
 
@@ -198,12 +192,7 @@ def test_a_score_may_be_written_in_any_way(text):
 
 WORDS = [
     ("RTE.tsv", 3, "1", "line 4: label '1' (a class's number, where its name is wanted); expected entailment or not_"),
-    (
-        "CoLA.tsv",
-        3,
-        "acceptable",
-        "line 4: label 'acceptable' (a name, where the class's number is wanted); exp",
-    ),
+    ("CoLA.tsv", 3, "acceptable", "line 4: label 'acceptable' (a name, where the class's number is wanted); exp"),
     ("STS-B.tsv", 12, "5.2", "line 13: score 5.2 is out of range; expected a number from 0 to 5"),
     ("QNLI.tsv", 1, "NOT_entailment", "line 2: label 'NOT_entailment' (labels are in small letters); expected"),
 ]
@@ -235,7 +224,6 @@ def test_folders_doubles_and_unknown_files_are_found():
     assert said(GOOD | {"MNLI_m.tsv": b"x"}) == ["MNLI_m.tsv: unknown file; expected MNLI-m.tsv"]
 
 
-@pytest.mark.usefixtures("_twelve_rows")
 def test_zips_as_others_make_them():
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -255,7 +243,6 @@ def test_zips_as_others_make_them():
     assert [str(finding) for finding in many] == ["many.zip: 1001 entries; expected the eleven files"]
 
 
-@pytest.mark.usefixtures("_twelve_rows")
 def test_sizes_are_bounded_whatever_a_head_says(monkeypatch):
     content = make_zip(GOOD | {"AX.tsv": GOOD["AX.tsv"] * 1000})
     at = content.index(b"AX.tsv", content.index(b"PK\x01\x02")) - 46 + 24  # the size, in the central directory
