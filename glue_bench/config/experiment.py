@@ -158,11 +158,6 @@ class Protocol(Section):
         """The statistic over seeds by which rates compete: "mean" or "median"."""
         return "median" if self.rate == "best-median" else "mean"
 
-    @property
-    def optimistic(self) -> bool:
-        """Whether each run reports the epoch that was best on the very set that is reported."""
-        return self.epoch == "best" and self.choose_on == "validation"
-
 
 class Experiment(Section):
     """One experiment file. `plugins` are Python files with variants, relative to the current directory.

@@ -2,7 +2,6 @@
 
 import random
 from array import array
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -110,29 +109,6 @@ def pack(
 
     what = (corpus.digest[:16], tokenizer_digest(tokenizer)[:16], length, validation_share, corpus.blank_lines, pairs)
     return kept_or_made(cache_folder() / "corpora" / "-".join(map(str, what)), make, read)
-
-
-def pack_beginning(corpus: Corpus, tokenizer: PreTrainedTokenizerBase, length: int, tokens: int) -> PackedText:
-    """The sequences of at most `length` tokens that a text begins with, as many as have `tokens`; nothing is cached.
-
-    Raises:
-        UserError: as `pack`, of the whole text.
-    """
-    check_special(tokenizer)
-
-    def beginning() -> Iterator[tuple[int, list[int]]]:
-        left = tokens
-        for document, ids in encoded(corpus.numbered(), tokenizer):
-            yield document, ids
-            left -= len(ids)
-            if left <= 0:
-                return
-
-    arrays: dict[str, array[int]] = defaultdict(lambda: array("q"))
-    collect(sequences(beginning(), tokenizer, length), lambda name, values: arrays[name].extend(values))
-    text = PackedText(**{name: np.array(arrays[name]) for name in ("ids", "offsets", "starts", "documents")})
-    check_words(text, corpus, tokenizer)
-    return text
 
 
 def check_special(tokenizer: PreTrainedTokenizerBase) -> None:

@@ -147,13 +147,6 @@ def _wordpiece(vocabulary: dict[str, int]) -> Tokenizer:
     return tokenizer
 
 
-def recipe_1_tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
-    """The digest in the ids of recipe 1, which leaves out some of what `tokenizer_digest` has."""
-    backend = _backend(tokenizer)
-    named = [type(tokenizer).__name__, sorted(tokenizer.get_vocab().items())]
-    return hashlib.sha256((backend.to_str() if backend else json.dumps(named)).encode()).hexdigest()
-
-
 def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
     """SHA-256 of all that decides which ids a text becomes, and of nothing that does not.
 

@@ -17,7 +17,7 @@ from glue_bench.errors import UserError
 from glue_bench.training import masking, packing
 from glue_bench.training.corpus import Corpus
 from glue_bench.training.masking import MaskedBatch, Vocabulary, evaluation_batches, training_batch
-from glue_bench.training.packing import pack, pack_beginning
+from glue_bench.training.packing import pack
 
 CLS, SEP = 2, 3
 
@@ -215,17 +215,6 @@ def test_whatever_changes_the_sequences_is_packed_anew(tokenizer, cache):
     for number, other in enumerate(others, start=1):
         packed(**usual | other)
         assert len(list(cache.iterdir())) == number
-
-
-def test_the_beginning_of_a_text_is_its_first_sequences(tokenizer):
-    corpus = corpus_of(documents_of([[3, 4, 2], [2, 5], [7] * 9]))
-    whole = pack_beginning(corpus, tokenizer, 12, 1000)
-    assert sequences(whole)[:2] == [[CLS, 5, 5, 5, 6, 6, 6, 6, 7, 7, SEP], [CLS, 8, 8, 9, 9, 9, 9, 9, SEP]]
-    for tokens, count in ((1, 1), (9, 1), (10, 2), (16, 2), (17, 3), (1000, 11)):
-        assert sequences(pack_beginning(corpus, tokenizer, 12, tokens))[: count - 1] == sequences(whole)[: count - 1]
-        assert len(pack_beginning(corpus, tokenizer, 12, tokens)) == count
-    with pytest.raises(UserError, match="the tokenizer knows no word of corpus 'made'; name another"):
-        pack_beginning(corpus_of([["Никто не знает"]]), tokenizer, 12, 10)
 
 
 @pytest.mark.parametrize("lengths", [[[3, 3]], [[30], [2]]], ids=str)
