@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -16,13 +16,13 @@ from glue_bench.errors import UserError
 from glue_bench.files import read_file
 from glue_bench.records.plan import Plan
 from glue_bench.records.stored import Finished, Stored, experiments_in
-from glue_bench.records.values import Cell, Job, PretrainingRecord, Record
+from glue_bench.records.values import Job, PretrainingRecord, Record
 
 AGAIN = "delete its folder and run again"
 REWRITE = "run the experiment again, which writes its tables anew"
 ROUNDING = 1e-6
 """How far recomputed scores may be from stored ones: runs score STS-B against labels in single precision."""
-Looked = TypeVar("Looked")
+Looked = TypeVar("Looked", bound=Record | PretrainingRecord | Job)
 
 
 @dataclass(frozen=True)
@@ -107,15 +107,10 @@ def _each(name: str, holds: str, values: Iterable[Looked], look: Callable[[Looke
             faults.append(str(error))
         except (LookupError, TypeError, ValueError, OSError) as error:
             place = "plan.json: " if name == "plan" else ""
-            faults.append(f"{place}{_folder(value)}: {error}; {REWRITE if place else AGAIN}")
+            job = value.job if isinstance(value, Record | PretrainingRecord) else value
+            faults.append(f"{place}{job.kind}/{job.id}: {error}; {REWRITE if place else AGAIN}")
     unknown = f", {known.count(False)} unknown" if False in known else ""
     return Check(name, f"{known.count(True)} {holds}{unknown}", tuple(faults))
-
-
-def _folder(value: Any) -> str:
-    job = value.cell if isinstance(value, Record) else value
-    job = value.pretraining if isinstance(value, PretrainingRecord) else job
-    return f"{'cells' if isinstance(job, Cell) else 'pretrainings'}/{job.id}"
 
 
 def _id(job: Job) -> bool:

@@ -10,19 +10,11 @@ from pydantic import Field
 
 from glue_bench.records.value import Text, Value, Whole
 
-_PACKAGES = (
-    "torch",
-    "transformers",
-    "tokenizers",
-    "datasets",
-    "numpy",
-    "scikit-learn",
-    "scipy",
-)
+PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "numpy", "scikit-learn", "scipy")
 
 
 class Environment(Value):
-    """Where something was computed. Recorded, never hashed."""
+    """Where something was computed. `device` is `cpu`, or the GPU's name."""
 
     glue_bench: Text | None = None
     git_commit: Text | None = None
@@ -31,7 +23,6 @@ class Environment(Value):
     platform: Text | None = None
     processor: Text | None = None
     device: Text | None = None
-    """`cpu`, or the GPU's name."""
     precision: Text | None = None
     threads: Whole | None = None
 
@@ -49,13 +40,14 @@ def versions() -> Environment:
     commit = ours and _git(folder, "rev-parse", "HEAD")
     if commit and _git(folder, "status", "--porcelain", "--untracked-files=no", "."):
         commit += "+changes"
+    cpuinfo = Path("/proc/cpuinfo")
     return Environment(
         glue_bench=version("glue-bench"),
         git_commit=commit,
         python=platform.python_version(),
-        packages={name: version(name) for name in _PACKAGES},
+        packages={name: version(name) for name in PACKAGES},
         platform=f"{platform.system()} {platform.machine()}",
-        processor=_processor(),
+        processor=(name_processor(cpuinfo.read_text()) if cpuinfo.is_file() else "") or platform.processor(),
     )
 
 
@@ -67,15 +59,6 @@ def _git(folder: Path, *arguments: str) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()
-
-
-@cache
-def _processor() -> str:
-    """The processor's name; `platform.processor()` is empty on Linux."""
-    try:
-        return name_processor(Path("/proc/cpuinfo").read_text()) or platform.processor()
-    except OSError:
-        return platform.processor()
 
 
 def name_processor(cpuinfo: str) -> str:

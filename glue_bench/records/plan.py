@@ -21,9 +21,9 @@ class Shape(Value):
 
 
 class ArmFacts(Value):
-    """What an arm is and costs. Sizes and operations are those of `model.cost.budget`.
+    """What an arm is (`summary`: its variant in words) and costs, as `model.cost.budget` has it.
 
-    `summary` is its variant in words. Native arms, of any families, have no shape in common, and nothing beyond `add`.
+    Native arms, of any families, have no shape in common, and nothing beyond `add`.
     """
 
     summary: Text
@@ -65,6 +65,6 @@ class Plan(Sealed):
     cells: tuple[Cell, ...]
 
     @property
-    def jobs(self) -> "tuple[Job, ...]":
+    def jobs(self) -> tuple[Job, ...]:
         """All of them, each after those that it waits for."""
         return (*self.pretrainings, *self.cells)

@@ -8,15 +8,13 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import numpy as np
 from filelock import FileLock, Timeout
 
 from glue_bench.errors import UserError
 from glue_bench.files import prove_writable, set_aside, whole_folder, write_atomically
-from glue_bench.records.arrays import arrays_digest, dump_arrays, shrunk
-from glue_bench.records.disk import Labels, file_digest, read_labels
+from glue_bench.records.disk import Arrays, Labels, arrays_digest, dump_arrays, file_digest, read_labels, shrunk
 from glue_bench.records.plan import Plan
-from glue_bench.records.stored import STAMP, Stored
+from glue_bench.records.stored import STAMP, Finish, Stored
 from glue_bench.records.values import Failure, PretrainingRecord, Progress, Record
 
 
@@ -73,59 +71,43 @@ class Store(Stored):
         write_atomically(self.folder / "plan.json", plan.file())
         return plan
 
-    def write(
-        self,
-        record: Record,
-        logits: Mapping[str, np.ndarray],
-        tests: Mapping[str, np.ndarray] | None = None,
-        model: Path | None = None,
-    ) -> Record:
+    def write(self, record: Record, logits: Arrays, tests: Arrays | None = None, model: Path | None = None) -> Record:
         """Store a finished cell as one folder, in the place of an older one; the record as it was stored.
 
         `model` is the folder that its model was saved to, in `aside`, which is moved.
         """
         kept = {path.name: file_digest(path) for path in sorted(model.iterdir())} if model else None
-        digests = {"logits": arrays_digest(logits), "tests": arrays_digest(tests) if tests else None, "model": kept}
-        record = record.model_copy(update=digests).seal()
-        with whole_folder(self.folder / "cells" / record.cell.id, replaces=True) as folder:
-            (folder / "logits.safetensors").write_bytes(dump_arrays(logits, record=record.digest))
-            if tests:
-                (folder / "tests.safetensors").write_bytes(dump_arrays(tests, record=record.digest))
-            if model:
-                model.rename(folder / "model").chmod(0o755)  # `aside` is private
-                (folder / "model" / STAMP).write_text(record.digest)
-            (folder / "record.json").write_bytes(record.file())
-        self.drop_failure(record.cell.id)
-        return record
+        return self._write(record.model_copy(update={"model": kept}), {"logits": logits, "tests": tests or None}, model)
 
     def write_pretraining(
-        self,
-        record: PretrainingRecord,
-        losses: Mapping[str, np.ndarray] | None = None,
-        sums: Mapping[str, np.ndarray] | None = None,
+        self, record: PretrainingRecord, losses: Arrays | None = None, sums: Arrays | None = None
     ) -> PretrainingRecord:
         """Store a finished pretraining as one folder, in the place of an older one; the record as it was stored.
 
         `losses` are those of `Store.losses`; `sums` has the sums and the counts of each measure, (2, sequences).
         """
-        arrays = {"losses": losses and shrunk(losses), "sums": sums and shrunk(sums)}
-        digests = {name: arrays_digest(each) if each else None for name, each in arrays.items()}
-        record = record.model_copy(update={"piece_losses": digests["losses"], "sums": digests["sums"]}).seal()
-        with whole_folder(self.folder / "pretrainings" / record.pretraining.id, replaces=True) as folder:
-            for name, each in arrays.items():
-                if each:
-                    (folder / f"{name}.safetensors").write_bytes(dump_arrays(each, record=record.digest))
+        arrays = {"losses": losses, "sums": sums}
+        return self._write(record, {name: shrunk(each) if each else None for name, each in arrays.items()})
+
+    def _write(self, record: Finish, beside: Mapping[str, Arrays | None], model: Path | None = None) -> Finish:
+        digests = {name: None if arrays is None else arrays_digest(arrays) for name, arrays in beside.items()}
+        if "losses" in digests:  # which in a record are the curve
+            digests["piece_losses"] = digests.pop("losses")
+        record = record.model_copy(update=digests).seal()
+        with whole_folder(self.folder / record.job.kind / record.job.id, replaces=True) as folder:
+            for name, arrays in beside.items():
+                if arrays is not None:
+                    (folder / f"{name}.safetensors").write_bytes(dump_arrays(arrays, record=record.digest))
+            if model:
+                model.rename(folder / "model").chmod(0o755)  # `aside` is private
+                (folder / "model" / STAMP).write_text(record.digest)
             (folder / "record.json").write_bytes(record.file())
-        self.drop_failure(record.pretraining.id)
+        (self.folder / "failures" / f"{record.job.id}.json").unlink(missing_ok=True)
         return record
 
     def write_failure(self, failure: Failure) -> None:
         """Store why a job failed; a later success removes it."""
         write_atomically(self.folder / "failures" / f"{failure.id}.json", failure.model_dump_json(indent=1).encode())
-
-    def drop_failure(self, name: str) -> None:
-        """Forget why a job failed, if it did."""
-        (self.folder / "failures" / f"{name}.json").unlink(missing_ok=True)
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[Path]:

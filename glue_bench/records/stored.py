@@ -20,7 +20,7 @@ Every file beside a record has the record's digest in it and is refused otherwis
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -29,8 +29,7 @@ import numpy as np
 
 from glue_bench.errors import UserError
 from glue_bench.files import check_json, read_file
-from glue_bench.records.arrays import widened
-from glue_bench.records.disk import Labels, file_digest, read_beside, read_failure, read_labels, read_sealed
+from glue_bench.records.disk import Labels, file_digest, read_beside, read_failure, read_labels, read_sealed, widened
 from glue_bench.records.plan import Plan
 from glue_bench.records.values import Cell, Failure, Job, PretrainingRecord, Progress, Record, Result
 from glue_bench.remote import refuse_url
@@ -39,7 +38,6 @@ STAMP = "record.digest"
 """The file in a kept model's folder that has the digest of its cell's record."""
 WEIGHTS = "weights.digest"
 """The file in a checkpoint's folder that has the digest of its encoder's weights."""
-
 Finish = TypeVar("Finish", Record, PretrainingRecord)
 
 
@@ -86,29 +84,54 @@ class Stored:
 
     def finished(self, plan: Plan) -> Finished:
         """What is stored of a plan. A record that cannot be believed counts as missing, with a line in `problems`."""
-        problems: list[str] = []
         cells, there = [cell.id for cell in plan.cells], self._ids("cells")
         pretrained = {each.id for each in plan.pretrainings} & self._ids("pretrainings")
-        records = {name: self._believed(Record, name, problems) for name in cells if name in there}
-        trained = {name: self._believed(PretrainingRecord, name, problems) for name in sorted(pretrained)}
-        return Finished(
-            {name: record for name, record in records.items() if record},
-            {name: record for name, record in trained.items() if record},
-            left_out=len(there.difference(cells)),
-            problems=tuple(problems),
-        )
+        records, bad = self._records(Record, (name for name in cells if name in there))
+        trained, worse = self._records(PretrainingRecord, sorted(pretrained))
+        return Finished(records, trained, len(there.difference(cells)), (*bad, *worse))
 
     def record(self, cell_id: str) -> Record | None:
         """The record of a cell; None without a whole one."""
-        return self._believed(Record, cell_id, [])
+        return self._records(Record, [cell_id])[0].get(cell_id)
 
     def pretraining(self, pretraining_id: str) -> PretrainingRecord | None:
         """The record of a pretraining; None without a whole one."""
-        return self._believed(PretrainingRecord, pretraining_id, [])
+        return self._records(PretrainingRecord, [pretraining_id])[0].get(pretraining_id)
+
+    def strays(self, plan: Plan) -> Iterator[Record]:
+        """The records of cells outside the plan, as far as they are whole."""
+        outside = self._ids("cells").difference(cell.id for cell in plan.cells)
+        return filter(None, map(self.record, sorted(outside)))
+
+    def _records(self, kind: type[Finish], names: Iterable[str]) -> tuple[dict[str, Finish], list[str]]:
+        """The records of these jobs, and a line about each that is not as it was written."""
+        found, problems = dict[str, Finish](), list[str]()
+        for name in names:
+            path = f"{'cells' if kind is Record else 'pretrainings'}/{name}/record.json"
+            try:
+                value = read_sealed(kind, self.folder, path)
+                if value.job.id != name:
+                    raise UserError(f"{path}: it is the record of '{value.job.id}'; delete the folder and run again")
+                found[name] = value
+            except UserError as error:
+                problems.append(str(error))
+        return found, problems
 
     def recorded(self) -> set[str]:
         """The ids of all cells and pretrainings that have a record, whether it can be believed or not."""
         return self._ids("cells") | self._ids("pretrainings")
+
+    def _ids(self, kind: str) -> set[str]:
+        try:
+            with os.scandir(self.folder / kind) as entries:
+                return {entry.name for entry in entries if not entry.name.startswith(".")}
+        except (FileNotFoundError, NotADirectoryError):
+            return set()
+
+    def failures(self, plan: Plan) -> list[Failure]:
+        """Why jobs of the plan failed that have not ended well since, in its order."""
+        paths, done = {path.stem: path for path in (self.folder / "failures").glob("*.json")}, self.recorded()
+        return [read_failure(paths[job.id]) for job in plan.jobs if job.id in paths and job.id not in done]
 
     def stamp(self, name: str) -> str:
         """Changes whenever a result of this job is stored, a failure included; empty without one."""
@@ -134,27 +157,13 @@ class Stored:
                 seen[path] = path.stat()
         return seen
 
-    def strays(self, plan: Plan) -> Iterator[Record]:
-        """The records of cells outside the plan, as far as they are whole."""
-        for name in sorted(self._ids("cells").difference(cell.id for cell in plan.cells)):
-            if record := self.record(name):
-                yield record
-
-    def failures(self, plan: Plan) -> list[Failure]:
-        """Why jobs of the plan failed that have not ended well since, in its order."""
-        ids = [job.id for job in plan.jobs]
-        done = self._ids("cells") | self._ids("pretrainings")
-        paths = {path.stem: path for path in (self.folder / "failures").glob("*.json")}
-        return [read_failure(paths[name]) for name in ids if name in paths and name not in done]
-
     def logits(self, record: Record, *, test: bool = False) -> dict[str, np.ndarray]:
         """Logits float32 (rows, labels) by scored split, or those of test splits and of AX; empty if not asked for.
 
         Raises:
             UserError: the file is missing or damaged, or another run's.
         """
-        kind, named = ("tests", record.tests) if test else ("logits", record.logits)
-        arrays = read_beside(self.folder, f"cells/{record.cell.id}/{kind}.safetensors", record, named)
+        arrays = self._beside(record, "tests", record.tests) if test else self._beside(record, "logits", record.logits)
         return {split: each.astype(np.float32, copy=False) for split, each in arrays.items()}
 
     def losses(self, record: PretrainingRecord) -> dict[str, np.ndarray]:
@@ -165,20 +174,21 @@ class Stored:
         corpus. Pretrainings on the same text with the same tokenizer have the same pieces, counts and documents.
 
         Raises:
-            UserError: the file is missing or damaged, or another run's.
+            UserError: as `logits`.
         """
-        path = f"pretrainings/{record.pretraining.id}/losses.safetensors"
-        return widened(read_beside(self.folder, path, record, record.piece_losses))
+        return widened(self._beside(record, "losses", record.piece_losses))
 
     def sums(self, record: PretrainingRecord) -> dict[str, np.ndarray]:
         """By measure the sums and counts of its sequences, float64 (2, sequences); empty without measures.
 
         Raises:
-            UserError: the file is missing or damaged, or another run's.
+            UserError: as `logits`.
         """
-        return widened(
-            read_beside(self.folder, f"pretrainings/{record.pretraining.id}/sums.safetensors", record, record.sums)
-        )
+        return widened(self._beside(record, "sums", record.sums))
+
+    def _beside(self, record: Record | PretrainingRecord, name: str, digest: str | None) -> dict[str, np.ndarray]:
+        path = f"{record.job.kind}/{record.job.id}/{name}.safetensors"
+        return read_beside(self.folder, path, record, digest) if digest else {}
 
     def labels(self, task: str, data: str, named: str | None = None) -> Labels:
         """The labels of a task's data with this digest; empty ones where none are stored.
@@ -194,16 +204,20 @@ class Stored:
             raise UserError(f"{path}: changed since the run wrote it; delete it and run again")
         return labels
 
+    @staticmethod
+    def _labels(task: str, data: str) -> str:
+        return f"labels/{task}-{data[:12]}.safetensors"
+
     def model(self, record: Record, *, whole: bool = False) -> Path | None:
         """Where a cell's model lies, if it is kept; with `whole` each of its files is compared with its digest.
 
         Raises:
             UserError: it is another run's, or with `whole` damaged.
         """
-        folder = self.folder / "cells" / record.cell.id / "model"
+        name = f"cells/{record.cell.id}/model"
+        folder = self.folder / name
         if record.model is None or not folder.is_dir():
             return None
-        name = f"cells/{record.cell.id}/model"
         try:
             stamp = read_file(folder / STAMP, 64).decode()
             damaged = [file for file, digest in record.model.items() if whole and file_digest(folder / file) != digest]
@@ -242,29 +256,6 @@ class Stored:
                 found.append(Progress.model_validate_json(check_json(read_file(path))))
         return found
 
-    def _ids(self, kind: str) -> set[str]:
-        """The ids of cells or pretrainings that have a folder, whatever is in it."""
-        try:
-            with os.scandir(self.folder / kind) as entries:
-                return {entry.name for entry in entries if not entry.name.startswith(".")}
-        except (FileNotFoundError, NotADirectoryError):
-            return set()
-
-    def _believed(self, kind: type[Finish], name: str, problems: list[str]) -> Finish | None:
-        path = f"{'cells' if kind is Record else 'pretrainings'}/{name}/record.json"
-        try:
-            value = read_sealed(kind, self.folder, path)
-            if value.job.id != name:
-                raise UserError(f"{path}: it is the record of '{value.job.id}'; delete the folder and run again")
-        except UserError as error:
-            problems.append(str(error))
-            return None
-        return value
-
-    @staticmethod
-    def _labels(task: str, data: str) -> str:
-        return f"labels/{task}-{data[:12]}.safetensors"
-
 
 def open_store(folder: str | Path) -> Stored:
     """The store of an experiment that has been run.
@@ -292,5 +283,4 @@ def experiments_in(folder: str | Path) -> list[Stored]:
 
 
 def _inside(folder: Path) -> list[Stored]:
-    children = (Stored(child) for child in sorted(folder.glob("*")))
-    return [child for child in children if child.has_plan]
+    return [store for store in map(Stored, sorted(folder.glob("*"))) if store.has_plan]

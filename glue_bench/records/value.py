@@ -14,8 +14,7 @@ from pydantic import (
     model_serializer,
 )
 
-from glue_bench.data.tasks import TRAINABLE
-from glue_bench.errors import plain, shortened, unknown
+from glue_bench.errors import plain, shortened
 
 Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$", max_length=240)]
 """A name that may be part of a file's name."""
@@ -26,16 +25,9 @@ Lines = Annotated[str, AfterValidator(lambda text: shortened(plain(text), 2**16)
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 """A SHA-256 in hexadecimal digits."""
 Whole = Annotated[int, Field(gt=-(2**63), lt=2**63)]
-Score = Annotated[float, Field(gt=-1.000001, lt=1.000001)]
-Scores = dict[str, dict[str, Score | None]]
+Scores = dict[str, dict[str, Annotated[float, Field(gt=-1.000001, lt=1.000001)] | None]]
 """split -> metric -> value (at most 1); null where the metric is undefined."""
-
-
-def trainable(task: str) -> str:
-    """The name of a task. Raises ValueError if it is none of those that cells are trained on."""
-    if task not in TRAINABLE:
-        raise ValueError(str(unknown("task", task, TRAINABLE)))
-    return task
+DIGEST_FIRST = b'{"digest":"'
 
 
 class Value(BaseModel):
@@ -52,9 +44,6 @@ class Value(BaseModel):
         return self.model_dump(mode="json", by_alias=True)
 
 
-DIGEST_FIRST = b'{"digest":"'
-
-
 class Sealed(Value):
     """A value whose `digest` is the SHA-256 of its file, in which the digest itself is left empty."""
 
@@ -62,19 +51,17 @@ class Sealed(Value):
 
     def seal(self) -> Self:
         """The value with the digest of what it says."""
-        return self.model_copy(update={"digest": hashlib.sha256(self._file("")).hexdigest()})
+        bare = self.model_copy(update={"digest": ""})
+        return bare.model_copy(update={"digest": hashlib.sha256(bare.file()).hexdigest()})
 
     def file(self) -> bytes:
-        """Its file, once it is sealed."""
-        return self._file(self.digest)
+        """Its file. The digest is its first field."""
+        document = {"digest": "", **self.document()}
+        return (json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n").encode()
 
     @staticmethod
     def is_whole(file: bytes) -> bool:
-        """Whether a file has the digest of what it says; the digest is its first field."""
+        """Whether a file has the digest of what it says."""
         begin, end = len(DIGEST_FIRST), len(DIGEST_FIRST) + 64
         content = file[:begin] + file[end:]
         return file.startswith(DIGEST_FIRST) and hashlib.sha256(content).hexdigest().encode() == file[begin:end]
-
-    def _file(self, digest: str) -> bytes:
-        document = {"digest": digest, **{name: value for name, value in self.document().items() if name != "digest"}}
-        return (json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n").encode()

@@ -5,7 +5,6 @@ import json
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
-    AfterValidator,
     Field,
     SerializerFunctionWrapHandler,
     StringConstraints,
@@ -14,8 +13,9 @@ from pydantic import (
 )
 
 from glue_bench.config import Hyperparameters, PretrainingSettings
+from glue_bench.data.tasks import TRAINABLE
 from glue_bench.records.environment import Environment
-from glue_bench.records.value import Digest, Lines, Scores, Sealed, Text, Value, Whole, Word, trainable
+from glue_bench.records.value import Digest, Lines, Scores, Sealed, Text, Value, Whole, Word
 
 COMPUTES = 1
 """Part of every id. Raise it when the same settings give other bits: then everything counts as not run yet."""
@@ -39,8 +39,7 @@ class Work(Value):
     """Of the source of a variant of the user's own."""
     tokenizer: Digest
     checkpoint: Text
-    """What the arm starts from, before any pretraining of ours: the digest of its files, or the sizes of fresh
-    weights."""
+    """What the arm starts from, before any pretraining: the digest of its files, or the sizes of fresh weights."""
     origin: Literal["pretrained", "adapted", "grafted", "scratch", "as published"]
     """How the weights come to be that the arm's cells start from."""
 
@@ -57,7 +56,7 @@ class Work(Value):
     @property
     def slug(self) -> str:
         """The readable part of the id."""
-        raise NotImplementedError
+        return self.arm
 
     @property
     def hashed(self) -> dict[str, Any]:
@@ -70,30 +69,28 @@ class Work(Value):
         text = json.dumps({**self.hashed, "computes": COMPUTES}, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
-    @property
-    def after(self) -> tuple[str, ...]:
-        """The ids of the jobs that have to end before it."""
-        raise NotImplementedError
-
 
 class Cell(Work):
-    """One fine-tuning run, with all that decides its result."""
+    """One fine-tuning run, with all that decides its result.
 
-    task: Annotated[str, AfterValidator(trainable)]
+    `data` is the digest of all rows of the task that the run may see. It starts from the `pretraining` of this id after
+    so many `steps`, or from the encoder of the cell `mnli`.
+    """
+
+    kind: ClassVar = "cells"
+
+    task: Annotated[str, StringConstraints(pattern=f"^({'|'.join(TRAINABLE)})$")]
     data: Digest
-    """Of all rows of the task that the run may see."""
     settings: Hyperparameters
     seed: Whole
     pretraining: Word | None = None
-    """The id of the pretraining that it starts from."""
     pretraining_seed: Whole | None = None
     steps: Whole | None = None
-    """After how many steps of that pretraining."""
     mnli: Word | None = None
-    """The id of the cell whose encoder it starts from."""
 
     @property
     def after(self) -> tuple[str, ...]:
+        """The ids of the jobs that have to end before it."""
         return tuple(name for name in (self.pretraining, self.mnli) if name)
 
     @property
@@ -123,8 +120,14 @@ class Cell(Work):
 
 
 class Pretraining(Work):
-    """One pretraining = arm x seed, or a run of the search for its rate, with all that decides its weights."""
+    """One pretraining = arm x seed, or a run of the search for its rate, with all that decides its weights.
 
+    `packing` is the version of how sequences are cut from the text. `parts` is how many tokens are computed at once, if
+    that decides the weights: in parts, with dropout. `searches` are the ids of the runs that its rate is chosen from;
+    `rate` is the chosen one, which is not hashed. A run of a search (`is_search`) keeps no weights.
+    """
+
+    kind: ClassVar = "pretrainings"
     NOT_HASHED: ClassVar = Work.NOT_HASHED | {"rate"}
     ONLY_WATCH: ClassVar = frozenset(
         {"corpus", "tokenizer", "checkpoints", "finetune_checkpoints", "validations", "micro_batch_tokens"}
@@ -133,36 +136,27 @@ class Pretraining(Work):
 
     corpus: Digest
     packing: Whole
-    """The version of how sequences are cut from the text."""
     settings: PretrainingSettings
     """Those of this run alone: `seeds` has one, and the corpus is no place but a digest."""
     parts: Whole | None = None
-    """How many tokens are computed at once, if that decides the weights: in parts, with dropout."""
     searches: tuple[Word, ...] = ()
-    """The ids of the runs that its learning rate is chosen from."""
     is_search: bool = False
-    """Whether it is such a run, which keeps no weights."""
     rate: float | None = None
-    """The learning rate that the search has chosen; the id hashes the rates and the search, not the choice."""
 
     @property
     def after(self) -> tuple[str, ...]:
+        """The ids of the jobs that have to end before it."""
         return self.searches
 
     @property
     def seed(self) -> int:
         """The one seed."""
-        return self.settings.seeds[0]
+        return self.settings.seed
 
     @property
     def learning_rate(self) -> float | None:
         """The rate that it is trained with, None as long as a search has to choose it."""
-        alone = self.settings.learning_rates[0] if len(self.settings.learning_rates) == 1 else None
-        return alone if self.rate is None else self.rate
-
-    @property
-    def slug(self) -> str:
-        return self.arm
+        return self.rate or (None if self.settings.rate_search else self.settings.learning_rate)
 
     @property
     def hashed(self) -> dict[str, Any]:
@@ -193,6 +187,8 @@ class RunFacts(Value):
     with shuffled words, where the experiment asks for them. `training_seconds` are those of training steps alone.
     `micro_batch_size` is set where memory was too short for whole batches, `precision` where it had to run in another
     one than the environment says. `diagnostic` is the digest of the diagnostic set (AX), if that was predicted.
+    `started_from` is the `weights_digest` of the encoder that it started from, None in migrated records alone, and
+    `weights` that of the encoder that it ended with, if its model was kept.
     """
 
     scores: Scores
@@ -209,9 +205,7 @@ class RunFacts(Value):
     precision: Text | None = None
     diagnostic: Digest | None = None
     started_from: Digest | None = None
-    """`weights_digest` of the encoder that it started from. None in migrated records alone."""
     weights: Digest | None = None
-    """`weights_digest` of the encoder that it ended with, if its model was kept."""
     environment: Environment
 
 
@@ -230,11 +224,6 @@ class Record(RunFacts, Sealed):
     def job(self) -> Cell:
         """What was run."""
         return self.cell
-
-    @classmethod
-    def of(cls, cell: Cell, facts: RunFacts) -> "Record":
-        """The record of a cell, before it is stored."""
-        return cls(cell=cell, **dict(facts))
 
 
 class LossPoint(Value):
@@ -259,12 +248,15 @@ class Measure(Value):
     n: Whole
 
 
-class PretrainingFacts(Value):
-    """What training says of a finished pretraining: its cost and its loss curve.
+class PretrainingRecord(Sealed):
+    """A finished pretraining, its `rate` the one that its search has chosen: what it cost, and its loss curve.
 
     `stream` is a hash over everything that the arm was shown, in order; `segment_pairs` the share of the training
     sequences that had two segments. A run of a search that diverged has no `validation_loss`. `micro_batch_tokens` were
-    computed at once in the end.
+    computed at once in the end. `weights` has by step the `weights_digest` of the encoder in its checkpoint; it is None
+    for searches, and in migrated records. `measures` are those of the last checkpoint, taken on `measure_tokens` tokens
+    of validation text; empty where they failed. `piece_losses` and `sums` are the `arrays_digest` of the arrays beside
+    it. `Store.write_pretraining` fills in these two, and the digest.
     """
 
     steps: Whole
@@ -281,18 +273,7 @@ class PretrainingFacts(Value):
     segment_pairs: float = 0.0
     micro_batch_tokens: Whole | None = None
     weights: dict[Whole, Digest] | None = None
-    """By step the `weights_digest` of the encoder in its checkpoint. None for searches, and in migrated records."""
     environment: Environment
-
-
-class PretrainingRecord(PretrainingFacts, Sealed):
-    """A finished pretraining, its `rate` the one that its search has chosen, and the measures of its last checkpoint.
-
-    `measures` are empty where they failed; they were taken on `measure_tokens` tokens of validation text.
-    `piece_losses` and `sums` are the `arrays_digest` of the arrays beside it. `Store.write_pretraining` fills in these
-    two, and the digest.
-    """
-
     pretraining: Pretraining
     measures: tuple[Measure, ...] = ()
     measure_tokens: Whole | None = None
@@ -303,17 +284,6 @@ class PretrainingRecord(PretrainingFacts, Sealed):
     def job(self) -> Pretraining:
         """What was run."""
         return self.pretraining
-
-    @classmethod
-    def of(
-        cls,
-        pretraining: Pretraining,
-        facts: PretrainingFacts,
-        measures: tuple[Measure, ...] = (),
-        measure_tokens: int | None = None,
-    ) -> "PretrainingRecord":
-        """The record of a pretraining, before it is stored."""
-        return cls(pretraining=pretraining, **dict(facts), measures=measures, measure_tokens=measure_tokens)
 
 
 class Failure(Value):
@@ -327,16 +297,17 @@ class Failure(Value):
 
 
 class Progress(Value):
-    """How far a job under way is. Times are seconds since 1970; `loss` is the last one known."""
+    """How far a job under way is. Times are seconds since 1970; `loss` is the last one known.
+
+    `worker` is host:pid. `steps` is None before the first one, while inputs are made.
+    """
 
     id: Word
     worker: Text
-    """`host:pid`"""
     began: float
     updated: float
     step: Whole = 0
     steps: Whole | None = None
-    """How many there are; None before the first one, while inputs are made."""
     loss: float | None = None
 
 

@@ -27,7 +27,6 @@ from glue_bench.records.values import (
     Job,
     Measure,
     Pretraining,
-    PretrainingFacts,
     PretrainingRecord,
     Progress,
     Record,
@@ -111,7 +110,9 @@ class Worker:
             logits = {name: each.astype(kind) for name, each in outcome.predictions.items() if not is_test(name)}
             tests = {name: each for name, each in outcome.predictions.items() if is_test(name)}
             with results_written_to(self.store.folder):
-                return self.store.write(Record.of(cell, outcome.facts), logits, tests, aside if keeps else None)
+                return self.store.write(
+                    Record(cell=cell, **dict(outcome.facts)), logits, tests, aside if keeps else None
+                )
 
     def _keeps(self, cell: Cell) -> bool:
         """Whether the cell's model stays: the experiment keeps models, or other cells start from this one."""
@@ -126,12 +127,12 @@ class Worker:
         except NonFiniteLossError as error:
             if not job.is_search:
                 raise
-            facts = PretrainingFacts(stream="", environment=self.compute.environment(), **error.spent)
-            return self._store(PretrainingRecord.of(job, facts))
+            facts = {"stream": "", "environment": self.compute.environment(), **error.spent}
+            return self._store(PretrainingRecord(pretraining=job, **facts))
         measures, tokens, sums = ((), None, {}) if job.is_search else self._measure(job, left.model)
         if failure := None if job.is_search else self._dead_positions(job, left):
             return failure
-        record = PretrainingRecord.of(job, PretrainingFacts(**left.facts), measures, tokens)
+        record = PretrainingRecord(pretraining=job, **left.facts, measures=measures, measure_tokens=tokens)
         return self._store(record, left.validation, sums)
 
     def _store(self, record: PretrainingRecord, *arrays: Mapping[str, np.ndarray]) -> PretrainingRecord:
