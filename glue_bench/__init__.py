@@ -47,23 +47,17 @@ __all__ = [
 ]
 
 _HOMES = {
+    **dict.fromkeys(("export", "plan", "run", "statistics", "status", "submit", "table"), "glue_bench.api"),
     "GlueMetric": "glue_bench.data.glue_metric",
     "TASKS": "glue_bench.data.tasks",
     "VARIANTS": "glue_bench.model.variants",
     "analyse": "glue_bench.analysis.analyse",
     "card": "glue_bench.tables.card",
     "convert": "glue_bench.training.convert",
-    "export": "glue_bench.api",
     "leaderboard": "glue_bench.tables.board",
     "load_plugins": "glue_bench.testing",
-    "plan": "glue_bench.api",
     "predictions": "glue_bench.tables.results",
     "report": "glue_bench.tables.report",
-    "run": "glue_bench.api",
-    "statistics": "glue_bench.api",
-    "status": "glue_bench.api",
-    "submit": "glue_bench.api",
-    "table": "glue_bench.api",
     "verify": "glue_bench.audit.verify",
 }
 

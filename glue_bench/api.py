@@ -104,9 +104,9 @@ def plan(
 ) -> "pd.DataFrame":
     """The cells that an experiment asks for, all checked, as `run` would run them; nothing is run or written.
 
-    One row per cell, in the order of the experiment: `cell_id`, `arm`, `variant`, `origin`, `task`, `learning_rate`,
-    `seed`, `pretraining_seed`, `steps` (both missing without pretraining), its `state` by what is stored in
-    `results/<experiment>`, as `status` has it, and `why` it would run: empty where it would not.
+    One row per cell, in the order of the experiment, with CELL_COLUMNS (`pretraining_seed` and `steps` are missing
+    without pretraining), its `state` in `results/<experiment>`, as `status` has it, and `why` it would run: empty where
+    it would not.
 
     Example:
         >>> glue_bench.plan("configs/demo.yaml").groupby("task").size()  # doctest: +SKIP

@@ -23,7 +23,6 @@ from glue_bench.errors import DiskError, UserError
 
 CHECKSUMS = "checksums.json"
 Kept = TypeVar("Kept")
-_READ_AT_ONCE = 2**22  # bytes
 LARGEST = 2**26
 """Bytes of a file of others, at most, where nothing else is said: a thousand times what an experiment's JSON takes."""
 LARGEST_ARRAYS = 2**31
@@ -32,14 +31,11 @@ LARGEST_PART = 2**24
 """Bytes of the list of entries of a zip, at most; 100,000 entries with long names take 14 MB."""
 MOST_VALUES = 2**21
 """Values of a JSON text, at most; a plan of 50,000 cells has 700,000. Each may take a hundred bytes of memory."""
-_SOME = 2**12  # bytes that even an empty experiment needs
 _CANNOT_WRITE = {
     errno.ENOSPC: "No space left on device",
     errno.EDQUOT: "Disk quota exceeded",
     errno.EROFS: "Read-only file system",
 }
-NO_FILE = {errno.EINVAL, errno.EFBIG, errno.EISDIR, errno.ELOOP}
-"""Of what is no plain file, is far too large, or a loop of links."""
 # Of libraries whose errors have the system's number in their text only: safetensors and tokenizers; and of NumPy, which
 # loses it, and says how much of an array went to the disk.
 _NUMBER_IN_TEXT = re.compile(r"\b(?:code:|os error) (\d+)\b")
@@ -104,7 +100,8 @@ def check_file(path: Path, most: int = LARGEST) -> None:
 
 def is_damage(error: Exception) -> bool:
     """Whether an error of reading is about what lies there, and not about the way to it: permissions, memory."""
-    return not isinstance(error, OSError) or error.errno in {None, errno.ENOENT, *NO_FILE}
+    no_file = {errno.ENOENT, errno.EINVAL, errno.EFBIG, errno.EISDIR, errno.ELOOP}
+    return not isinstance(error, OSError) or error.errno in {None, *no_file}
 
 
 def read_file(path: Path, most: int = LARGEST) -> bytes:
@@ -159,7 +156,7 @@ def prove_writable(folder: Path) -> None:
     while not folder.exists():
         folder = folder.parent
     with tempfile.TemporaryFile(dir=folder) as file:
-        file.write(bytes(_SOME))
+        file.write(bytes(2**12))  # which even an empty experiment needs
         file.flush()
 
 
@@ -192,8 +189,8 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
 def whole_folder(path: Path, *, replaces: bool = False) -> Iterator[Path]:
     """A folder to fill that takes its name when the block ends, all files in it flushed to disk.
 
-    One that has the name by then stays, since another process was first with the same content. With `replaces`, which
-    is for content that may differ from one time to the next, it goes.
+    An existing folder of this name is kept, since another process was first with the same content, or replaced with
+    `replaces=True`.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     aside = Path(tempfile.mkdtemp(dir=path.parent, prefix=".making-"))
@@ -208,46 +205,11 @@ def whole_folder(path: Path, *, replaces: bool = False) -> Iterator[Path]:
         aside.rename(path)
         shutil.rmtree(older, ignore_errors=True)
     except OSError:
-        # Another process was first; anything else is not ours to hide.
-        if replaces or not path.is_dir():
+        if replaces or not path.is_dir():  # no other process was first
             raise
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     _sync(path.parent)
-
-
-def write_checksums(folder: Path) -> None:
-    """Note the CRC-32 of every file in a folder, by which `check_checksums` finds a damaged one."""
-    found = {path.name: _checksum(path) for path in sorted(folder.iterdir()) if path.is_file()}
-    (folder / CHECKSUMS).write_text(json.dumps(found, indent=1), encoding="utf-8")
-
-
-def check_checksums(folder: Path) -> None:
-    """Compare every file of a folder with its checksum; one without checksums, of an earlier version, is believed.
-
-    Raises:
-        ValueError: a file is damaged or gone, whose path the message begins with.
-    """
-    path = folder / CHECKSUMS
-    if not path.exists():
-        return
-    try:
-        expected = dict(parse_json(read_file(path)))
-    except (ValueError, TypeError, OSError) as error:
-        raise ValueError(f"'{path}' is damaged ({error})") from error
-    for name, checksum in expected.items():
-        if not (folder / name).is_file():
-            raise ValueError(f"'{folder / name}' is gone")
-        if _checksum(folder / name) != checksum:
-            raise ValueError(f"'{folder / name}' is damaged: its checksum is not that of what was written")
-
-
-def _checksum(path: Path) -> int:
-    value = 0
-    with path.open("rb") as file:
-        while block := file.read(_READ_AT_ONCE):
-            value = zlib.crc32(block, value)
-    return value
 
 
 def set_aside(folder: Path) -> None:
@@ -275,7 +237,8 @@ def kept_or_made(folder: Path, make: Callable[[Path], Any], read: Callable[[Path
     with cache_written_to(folder):
         if folder.is_dir():
             try:
-                check_checksums(folder)
+                if parse_json(read_file(folder / CHECKSUMS)) != _checksums(folder):
+                    raise ValueError("not as it was written")
                 return read(folder)
             except (ValueError, OSError) as error:
                 if not is_damage(error):
@@ -283,8 +246,19 @@ def kept_or_made(folder: Path, make: Callable[[Path], Any], read: Callable[[Path
                 set_aside(folder)
         with whole_folder(folder) as aside:
             make(aside)
-            write_checksums(aside)
+            (aside / CHECKSUMS).write_text(json.dumps(_checksums(aside), indent=1), encoding="utf-8")
         return read(folder)
+
+
+def _checksums(folder: Path) -> dict[str, int]:
+    """The CRC-32 of each file in a folder."""
+    found = {}
+    for path in sorted(path for path in folder.iterdir() if path.is_file() and path.name != CHECKSUMS):
+        found[path.name] = 0
+        with path.open("rb") as file:
+            while block := file.read(2**22):
+                found[path.name] = zlib.crc32(block, found[path.name])
+    return found
 
 
 def _sync(path: Path) -> None:

@@ -40,33 +40,25 @@ def fetched(url: str) -> Path:
         UserError: nothing there, it cannot be read, or fsspec lacks a package for such URLs.
         DiskError: the cache is full or cannot be written.
     """
-    files, found = _listing(url)
-    state = hashlib.sha256("\n".join([url, *(f"{name} {key}" for name, (_, key) in found.items())]).encode())
-    folder = cache_folder() / "fetched" / state.hexdigest()[:16]
-    if not folder.is_dir():
-        with whole_folder(folder) as aside:
-            for name, (path, _) in found.items():
-                _copy(files, path, aside / name, url)
-    only = list(found)
-    return folder / only[0] if len(only) == 1 and url.rstrip("/").endswith(f"/{only[0]}") else folder
-
-
-def _listing(url: str) -> tuple[Any, dict[str, tuple[str, str]]]:
-    """The file system, and every file: its name below the URL -> (its path there, a key of its state)."""
     import fsspec
 
     try:
         files, root = fsspec.core.url_to_fs(url)
         paths = sorted(files.find(root))
         names = [path.removeprefix(root).strip("/") or PurePosixPath(path).name for path in paths]
-        found = {name: (path, str(files.ukey(path))) for name, path in zip(names, paths, strict=True)}
+        state = "\n".join([url, *(f"{name} {files.ukey(path)}" for name, path in zip(names, paths, strict=True))])
     except ImportError as error:  # its message names the package
         raise UserError(f"cannot read '{url}': {error}") from error
     except Exception as error:  # every file system has errors of its own
         raise _unreadable(url, error) from error
-    if not found:
+    if not names:
         raise UserError(f"nothing at '{url}'")
-    return files, found
+    folder = cache_folder() / "fetched" / hashlib.sha256(state.encode()).hexdigest()[:16]
+    if not folder.is_dir():
+        with whole_folder(folder) as aside:
+            for name, path in zip(names, paths, strict=True):
+                _copy(files, path, aside / name, url)
+    return folder / names[0] if len(names) == 1 and url.rstrip("/").endswith(f"/{names[0]}") else folder
 
 
 def _copy(files: Any, path: str, place: Path, url: str) -> None:

@@ -71,32 +71,25 @@ def test_an_arm_with_a_rate_of_its_own_is_not_searched_for():
     assert (own.seed, own.learning_rates, own.searches()) == (2, [5e-3], [])
 
 
-def test_an_arm_is_named_after_its_variant():
-    arms = loaded(arms=["add", {"variant": "none", "name": "floor"}, {"variant": "concat"}]).arms
-    assert [(arm.name, arm.variant) for arm in arms] == [("add", "add"), ("floor", "none"), ("concat", "concat")]
-
-
-def test_arms_inherit_checkpoint_revision_and_tokenizer_together():
+def test_arms_inherit_their_variants_name_and_checkpoint_revision_and_tokenizer_together():
     arms = [
         "add",
         {"variant": "none", "tokenizer": "own"},
-        {"variant": "concat", "checkpoint": "elsewhere"},
+        {"variant": "concat", "name": "floor", "checkpoint": "elsewhere"},
         {"variant": "untied", "revision": "r2"},
     ]
     shared = {"checkpoint": "base", "revision": "r1", "tokenizer": "words"}
-    assert [(arm.checkpoint, arm.revision, arm.tokenizer) for arm in loaded(**shared, arms=arms).arms] == [
-        ("base", "r1", "words"),
-        ("base", "r1", "own"),
-        ("elsewhere", None, None),
-        ("base", "r2", "words"),
+    read = loaded(**shared, arms=arms).arms
+    assert [(arm.name, arm.variant, arm.checkpoint, arm.revision, arm.tokenizer) for arm in read] == [
+        ("add", "add", "base", "r1", "words"),
+        ("none", "none", "base", "r1", "own"),
+        ("floor", "concat", "elsewhere", None, None),
+        ("untied", "untied", "base", "r2", "words"),
     ]
 
 
-def test_tasks_are_named_in_any_case():
+def test_tasks_are_named_in_any_case_and_one_seed_rate_or_corpus_is_short_for_a_list_of_one():
     assert loaded(tasks=["RTE", "SST-2", "stsB", "MNLI"]).tasks == ["rte", "sst2", "stsb", "mnli"]
-
-
-def test_one_seed_rate_or_corpus_is_short_for_a_list_of_one():
     settings = loaded(pretraining=PRETRAINED | {"seed": 3, "learning_rate": 2e-4}).pretraining
     assert (settings.seeds, settings.learning_rates, settings.corpus) == ([3], [2e-4], ["demo"])
 
@@ -107,13 +100,10 @@ def test_what_is_given_beside_an_experiment_takes_the_place_of_its_own():
     assert (changed.data, changed.pretraining.corpus, changed.limit) == ("hub", ["a", "b"], 9)
     assert changed.plugins == ["one.py", "two.py"]
     assert load_experiment(load_experiment(given), data="hub").data == "hub"
+    one = load_experiment(given, corpus="a.txt", plugins=Path("b.py"))  # one needs no list
+    assert (one.pretraining.corpus, one.plugins) == (["a.txt"], ["one.py", "b.py"])
     without = {key: value for key, value in MINIMAL.items() if key != "data"}
     assert load_experiment(without, data="hub").data == "hub"
-
-
-def test_an_experiment_is_immutable():
-    with pytest.raises(ValueError, match="frozen"):
-        loaded().name = "y"
 
 
 # Values as YAML and the command line write them
@@ -173,10 +163,6 @@ def test_a_file_that_cannot_be_read(tmp_path):
         load_experiment(tmp_path / "binary.yaml")
 
 
-def deep(levels: int) -> list:
-    return [deep(levels - 1)] if levels else []
-
-
 REFUSED = [
     # a key or a name
     ({"sedes": [1]}, "unknown key 'sedes'; did you mean 'seeds'?"),
@@ -195,30 +181,19 @@ REFUSED = [
     ({"protocol": {"reference": "ad"}}, "unknown arm 'ad' in protocol.reference; did you mean 'add'?"),
     ({"protocol": {"contrasts": [["add", "nobody"]]}}, "unknown arm 'nobody' in protocol.contrasts"),
     ({"arms": ["add", "none"], "protocol": {"contrasts": [["add", "none"], ["none", "add"]]}}, "none is given twice"),
-    ({"arms": [{"variant": "add"}], "checkpoint": 3}, "arms.0.checkpoint: input should be a valid string, not 3"),
     # a type
     ({"seeds": "1"}, "seeds: input should be a valid list, not '1'"),
-    ({"seeds": ["1"]}, "seeds.0: input should be a valid integer, not '1'"),
     ({"seeds": [True]}, "seeds.0: input should be a valid integer"),
-    ({"arms": [1]}, "arms.0: input should be a valid dictionary"),
-    ({"finetuning": None}, "finetuning: input should be a valid dictionary"),
-    ({"finetuning": {"tasks": ["rte"]}}, "finetuning.tasks: input should be a valid dictionary"),
     ({"arms": [{"variant": "add", "options": ["x"]}]}, "arms.0.options: input should be a valid dictionary"),
     ({"arms": [{"variant": "add", "options": {"a": [[1]]}}]}, "arms.0.options: 'a': give a text, a number, true"),
-    ({"arms": [{"variant": "add", "options": {"a": deep(50)}}]}, "arms.0.options: 'a': give a text, a number, true"),
     ({1: 2}, "keys should be strings"),
     # a value
     ({"seeds": [-1]}, "seeds.0: input should be greater than or equal to 0, not -1"),
-    ({"resources": {"cpus": 10**9}}, "resources.cpus: input should be less than or equal to 1024, not 1000000000"),
     ({"finetuning": {"learning_rates": [float("inf")]}}, "learning_rates.0: input should be a finite number"),
     ({"finetuning": {"epochs": 10**24}}, "finetuning.epochs: input should be less than or equal to 10000"),
-    ({"finetuning": {"tasks": {"rte": {"limit": 1}}}}, "finetuning.tasks.rte.limit: input should be greater than"),
     ({"scratch": {"hidden_size": 2**14, "num_hidden_layers": 256}}, "more than 1e+10 parameters"),
-    ({"data": ""}, "data: string should have at least 1 character"),
     ({"data": "a\nb"}, "data: it has characters that cannot be printed"),
-    ({"data": "x" * 5000}, "data: string should have at most 4096 characters"),
     ({"tokenizer": ""}, "arms.0.tokenizer: string should have at least 1 character"),
-    ({"arms": [{"variant": "add", "options": {"a": "\x1b[2J"}}]}, "characters that cannot be printed"),
     ({"arms": [{"variant": "add", "options": {"a": float("nan")}}]}, "'a': nan is not a finite number"),
     ({"arms": [{"variant": "add", "options": {"a": 10**24}}]}, "'a': give a text, a number, true"),
     # what does not go together
@@ -243,16 +218,9 @@ def test_a_mistake_is_told_with_its_place(changes, said):
 
 
 def test_a_mistake_in_a_file_is_told_with_its_name(write_yaml):
-    path = write_yaml(MINIMAL | {"seeds": "1"})
-    with pytest.raises(UserError) as caught:
+    path = write_yaml({key: value for key, value in MINIMAL.items() if key != "data"})
+    with pytest.raises(UserError, match=f"^{path}: missing key 'data'"):
         load_experiment(path)
-    assert str(caught.value).startswith(f"{path}: seeds: ")
-
-
-@pytest.mark.parametrize("key", ["name", "data", "arms"])
-def test_a_missing_key_is_named(key):
-    with pytest.raises(UserError, match=f"experiment: missing key '{key}'"):
-        load_experiment({k: v for k, v in MINIMAL.items() if k != key})
 
 
 def test_every_mistake_is_listed():
@@ -267,13 +235,9 @@ def test_every_mistake_is_listed():
         loaded(**{f"zzz{number}": 1 for number in range(9)})
 
 
-@pytest.mark.parametrize("given", [None, 3, ["a"]])
-def test_what_is_no_experiment_is_refused(given):
-    with pytest.raises(UserError, match=r"no experiment but a value of type .*; give a YAML file or its content"):
-        load_experiment(given)
-
-
-def test_a_corpus_for_nothing_is_refused():
+def test_what_is_no_experiment_and_a_corpus_for_nothing_are_refused():
+    with pytest.raises(UserError, match=r"no experiment but a value of type NoneType; give a YAML file or its content"):
+        load_experiment(None)
     with pytest.raises(UserError, match="a corpus is given, but the experiment has no `pretraining`"):
         load_experiment(MINIMAL, corpus=["demo"])
 

@@ -10,31 +10,20 @@ from pathlib import Path
 import pytest
 
 from glue_bench import files
-from glue_bench.files import opened_zip, parse_json, whole_folder, write_atomically
+from glue_bench.files import kept_or_made, opened_zip, parse_json, whole_folder, write_atomically
 
 
-@pytest.fixture
-def three_names(tmp_path):
+def test_a_zip_is_read_as_it_is_but_no_long_list_of_entries_or_large_entry_at_once(tmp_path, monkeypatch):
     with zipfile.ZipFile(tmp_path / "three.zip", "w") as archive:
         for name in ("one", "two", "three"):
             archive.writestr(name, name * 100)
-    return tmp_path / "three.zip"
-
-
-def test_a_zip_is_read_as_it_is(three_names):
-    with opened_zip(three_names) as archive:
+    with opened_zip(tmp_path / "three.zip") as archive:
         assert archive.read("two") == b"two" * 100
-
-
-@pytest.mark.parametrize("most", [100, 200])
-def test_a_long_list_of_entries_or_a_large_entry_is_not_read_at_once(three_names, monkeypatch, most):
-    """The list has 149 bytes, an entry 300."""
-    monkeypatch.setattr(files, "LARGEST_PART", most)
-    with (
-        pytest.raises(zipfile.BadZipFile, match=rf"a part of it has \d+ bytes, at most {most} are read at once"),
-        opened_zip(three_names) as archive,
-    ):
-        archive.read("one" if most == 200 else pytest.fail("the list was read"))
+    for most in (200, 100):  # an entry has 300 bytes, the list 149
+        monkeypatch.setattr(files, "LARGEST_PART", most)
+        said = rf"a part of it has \d+ bytes, at most {most} are read at once"
+        with pytest.raises(zipfile.BadZipFile, match=said), opened_zip(tmp_path / "three.zip") as archive:
+            archive.read("one" if most == 200 else pytest.fail("the list was read"))
 
 
 def test_json_of_very_many_values_is_refused_whatever_they_are():
@@ -46,19 +35,30 @@ def test_json_of_very_many_values_is_refused_whatever_they_are():
 
 
 @pytest.mark.parametrize("replaces", [False, True])
-def test_a_folder_that_is_there_stays_unless_it_is_replaced(tmp_path, replaces):
+def test_a_folder_that_is_there_stays_unless_it_is_replaced_by_a_whole_one(tmp_path, replaces):
     for content in ("first", "second"):
         with whole_folder(tmp_path / "made", replaces=replaces) as aside:
             (aside / "file").write_text(content)
+    with pytest.raises(OSError, match="full"), whole_folder(tmp_path / "made", replaces=True):
+        raise OSError(28, "full")
     assert (tmp_path / "made" / "file").read_text() == ("second" if replaces else "first")
     assert [path.name for path in tmp_path.iterdir()] == ["made"]
 
 
-def test_what_was_to_be_replaced_stays_where_the_new_one_fails_and_that_is_said(tmp_path):
-    (tmp_path / "made").mkdir()
-    with pytest.raises(OSError, match="full"), whole_folder(tmp_path / "made", replaces=True):
-        raise OSError(28, "full")
-    assert [path.name for path in tmp_path.iterdir()] == ["made"]
+def test_what_is_damaged_or_gone_in_the_cache_is_made_anew_and_the_rest_is_not(tmp_path):
+    made = []
+
+    def make(folder: Path) -> None:
+        made.append(folder)
+        (folder / "a").write_text("content")
+
+    def get() -> str:
+        return kept_or_made(tmp_path / "kept", make, lambda folder: (folder / "a").read_text())
+
+    assert (get(), get(), len(made)) == ("content", "content", 1)
+    for number, damage in enumerate((lambda path: path.write_text("contend"), Path.unlink), 2):
+        damage(tmp_path / "kept" / "a")
+        assert (get(), len(made)) == ("content", number)
 
 
 def test_a_folder_reaches_the_disk_before_it_takes_its_name(tmp_path, monkeypatch):

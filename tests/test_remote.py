@@ -1,12 +1,10 @@
 """Inputs behind URLs, copied once for each state; results behind none."""
 
-import io
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
-from glue_bench.api import run
+from glue_bench.data.sources import open_source
 from glue_bench.errors import UserError
 from glue_bench.model.locate import locate
 from glue_bench.remote import fetched, is_url
@@ -47,15 +45,12 @@ def test_what_is_a_url():
 def test_a_checkpoint_and_text_behind_urls_are_those_of_the_folder(bucket, make_bert, tmp_path):
     place = make_bert(texts=("the old cat chased a dog",))
     copy = locate(bucket(place))
-    assert {path.name: path.read_bytes() for path in copy.iterdir()} == {
-        path.name: path.read_bytes() for path in place.iterdir()
-    }
+    files = [{path.name: path.read_bytes() for path in folder.iterdir()} for folder in (copy, place)]
+    assert files[0] == files[1]
     (tmp_path / "text" / "deep").mkdir(parents=True)
     (tmp_path / "text" / "deep" / "a.txt").write_text("One sentence. Another one.")
     whole, url = open_corpus([str(tmp_path / "text")]), bucket(tmp_path / "text", "text")
-    assert open_corpus([url]).digest == whole.digest
-    one = open_corpus([f"{url}/deep/a.txt"])
-    assert (one.digest, list(one.numbered())) == (whole.digest, [(0, "One sentence."), (0, "Another one.")])
+    assert open_corpus([url]).digest == open_corpus([f"{url}/deep/a.txt"]).digest == whole.digest
 
 
 def test_a_state_is_copied_once_and_another_one_again(bucket, tmp_path, cache):
@@ -74,18 +69,13 @@ def test_a_state_is_copied_once_and_another_one_again(bucket, tmp_path, cache):
     assert len(list((cache / "fetched").iterdir())) == 2
 
 
-def test_data_behind_a_url_gives_the_cells_of_the_folder(bucket, tiny, tmp_path):
+def test_data_behind_a_url_gives_the_digest_of_the_folder(bucket, tmp_path):
     folder = tmp_path / "glue" / "RTE"
     folder.mkdir(parents=True)
     for name in ("train", "dev"):
-        (folder / f"{name}.tsv").write_text(
-            "index\tsentence1\tsentence2\tlabel\n0\ta cat\ta dog\tentailment\n1\ta\tb\tnot_entailment\n"
-        )
-    plans = [
-        run(tiny(data=data, tasks=["rte"]), results=tmp_path, dry_run=True, console=Console(file=io.StringIO()))
-        for data in (str(tmp_path / "glue"), bucket(tmp_path / "glue"))
-    ]
-    assert plans[0].waiting == plans[1].waiting
+        (folder / f"{name}.tsv").write_text("index\tsentence1\tsentence2\tlabel\n0\ta cat\ta dog\tentailment\n")
+    places = (str(tmp_path / "glue"), bucket(tmp_path / "glue"))
+    assert len({open_source(place).load("rte").digest for place in places}) == 1
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import re
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -188,20 +188,14 @@ def _faults(
         elif name not in counts:
             yield f"{name}: missing; {DAMAGED}"
         else:
-            yield from _fault(name, expected, opened, folder)
-
-
-def _fault(name: str, expected: Summed, opened: Callable[[str], IO[bytes]], folder: Path | None) -> Iterator[str]:
-    copy: IO[bytes] | None = None
-    if folder:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        copy = (folder / name).open("wb")
-    try:
-        with opened(name) as file:
-            if summed(file, copy) != expected:
-                yield f"{name}: not what the manifest has a digest of; {DAMAGED}"
-    except UNREADABLE as error:
-        yield f"{name}: cannot be read ({error}); {DAMAGED}"
-    finally:
-        if copy:
-            copy.close()
+            if folder:
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            copy = (folder / name).open("wb") if folder else nullcontext()
+            try:
+                with opened(name) as file, copy as to:
+                    same = summed(file, to) == expected
+            except UNREADABLE as error:
+                yield f"{name}: cannot be read ({error}); {DAMAGED}"
+            else:
+                if not same:
+                    yield f"{name}: not what the manifest has a digest of; {DAMAGED}"

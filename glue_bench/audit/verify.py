@@ -81,10 +81,9 @@ def _check(store: Stored) -> tuple[Check, ...]:
     except OSError as error:
         return (Check("plan", "cannot be read", (f"{error.filename}: {error.strerror}",)),)
     records, pretrainings = [*finished.records.values(), *strays], [*finished.pretrainings.values()]
-    damaged = finished.left_out - len(strays)
+    damaged, errors = finished.left_out - len(strays), [failure.error for failure in store.failures(plan)]
     outside = (f"cells/: {damaged} outside the plan cannot be believed; delete them",) if damaged else ()
-    jobs: list[Job] = [record.cell for record in records]
-    jobs += [record.pretraining for record in pretrainings]
+    jobs: list[Job] = [record.job for record in (*records, *pretrainings)]
     return (
         _each("plan", "jobs have the ids of what they say", plan.jobs, _id),
         Check("records", f"{len(jobs)} are as they were written", finished.problems + outside),
@@ -92,7 +91,7 @@ def _check(store: Stored) -> tuple[Check, ...]:
         _each("predictions", "give the scores of their records", records, lambda record: _scores(store, record, plan)),
         _each("pretrainings", "follow from what lies beside them", pretrainings, lambda each: _sums(store, each)),
         _each("weights", "started from the weights that are named", records, lambda each: _start(each, finished)),
-        _check_failures(store, plan),
+        Check("failures", f"{len(errors)} say why", tuple(each for each in errors if each.startswith("failures/"))),
         _check_tables(store),
     )
 
@@ -121,10 +120,12 @@ def _id(job: Job) -> bool:
 
 def _scores(store: Stored, record: Record, plan: Plan) -> bool:
     """Whether predictions and gold labels are there to recompute a record's scores; all beside it is as stored."""
-    logits, labels = store.logits(record), store.labels(record.cell.task, record.cell.data, _named(record, plan)).gold
+    task, data, last = record.cell.task, record.cell.data, record.history[-1].scores
+    facts = plan.tasks.get(task)
+    named = facts.labels if facts and facts.digest == data else None
+    logits, labels = store.logits(record), store.labels(task, data, named).gold
     store.logits(record, test=True)
     store.model(record, whole=True)
-    task, last = record.cell.task, record.history[-1].scores
     if record.scores != {split: scores for split, scores in last.items() if split != HELD_OUT}:
         raise ValueError("its scores are not those of its last epoch")
     if not logits or not labels:
@@ -136,12 +137,6 @@ def _scores(store: Stored, record: Record, plan: Plan) -> bool:
         if is_collapsed(task, logits[split]) != (split in record.collapsed):
             raise ValueError(f"it is wrong on whether {split} is collapsed")
     return True
-
-
-def _named(record: Record, plan: Plan) -> str | None:
-    """The digest of the labels of a record's data, if the plan says it."""
-    facts = plan.tasks.get(record.cell.task)
-    return facts.labels if facts and facts.digest == record.cell.data else None
 
 
 def _sums(store: Stored, record: PretrainingRecord) -> bool:
@@ -174,15 +169,6 @@ def _start(record: Record, finished: Finished) -> bool:
     if named and record.started_from and named != record.started_from:
         raise ValueError(f"it started from weights of {cell.mnli or cell.pretraining} that were made anew since")
     return record.started_from is not None
-
-
-def _check_failures(store: Stored, plan: Plan) -> Check:
-    failures = store.failures(plan)
-    return Check(
-        "failures",
-        f"{len(failures)} say why",
-        tuple(failure.error for failure in failures if failure.error.startswith("failures/")),
-    )
 
 
 def _check_tables(store: Stored) -> Check:

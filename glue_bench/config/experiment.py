@@ -1,8 +1,9 @@
 """An experiment: arms, tasks, rates and seeds, what they share, and how its tables compare them."""
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, StringConstraints, field_validator, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, field_validator
 
 from glue_bench.config.settings import (
     MOST_POSITIONS,
@@ -64,17 +65,13 @@ class ScratchEncoder(Section):
     norm_first: bool = False
     gated: bool = False
 
-    @model_validator(mode="after")
-    def _can_be_built(self) -> "ScratchEncoder":
-        if self.hidden_size % self.num_attention_heads:
-            raise ValueError(
-                f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads {self.num_attention_heads}"
-            )
-        inner = (2 + self.gated) * self.intermediate_size
-        blocks = self.num_hidden_layers * self.hidden_size * (4 * self.hidden_size + inner)
-        if blocks + self.hidden_size * (self.vocab_size + self.max_position_embeddings) > MOST_PARAMETERS:
-            raise ValueError(f"an encoder of these sizes has more than {MOST_PARAMETERS:.0e} parameters")
-        return self
+    def mistakes(self) -> Iterator[str]:
+        width, heads = self.hidden_size, self.num_attention_heads
+        if width % heads:
+            yield f"hidden_size {width} is not a multiple of num_attention_heads {heads}"
+        blocks = self.num_hidden_layers * width * (4 * width + (2 + self.gated) * self.intermediate_size)
+        if blocks + width * (self.vocab_size + self.max_position_embeddings) > MOST_PARAMETERS:
+            yield f"an encoder of these sizes has more than {MOST_PARAMETERS:.0e} parameters"
 
 
 class Arm(Section):
@@ -95,18 +92,14 @@ class Arm(Section):
     embedding_size: int | None = Field(None, gt=0, le=2**14)
     pretraining_rate: LearningRate | None = None
 
-    @model_validator(mode="after")
-    def _fits(self) -> "Arm":
+    def mistakes(self) -> Iterator[str]:
         if self.embedding_size is not None and self.checkpoint != SCRATCH:
-            raise ValueError(
-                f"embedding_size is of an arm from scratch; the tables of '{self.checkpoint}' have their own width"
-            )
+            yield f"embedding_size is of an arm from scratch; the tables of '{self.checkpoint}' have their own width"
         if self.revision is not None and self.checkpoint == SCRATCH:
-            raise ValueError(f"revision is of a hub id; an arm from {SCRATCH} has none")
+            yield f"revision is of a hub id; an arm from {SCRATCH} has none"
         if self.variant == NATIVE and (self.checkpoint == SCRATCH or self.options):
             wrong = "options" if self.options else f"checkpoint '{SCRATCH}'"
-            raise ValueError(f"variant {NATIVE} takes a checkpoint as it is published; it knows no {wrong}")
-        return self
+            yield f"variant {NATIVE} takes a checkpoint as it is published; it knows no {wrong}"
 
 
 class Resources(Section):
@@ -184,58 +177,52 @@ class Experiment(Section):
         distinct([arm.name for arm in arms], what="names")
         return arms
 
-    @model_validator(mode="after")
-    def _pretraining_fits(self) -> "Experiment":
+    def mistakes(self) -> Iterator[str]:
         for arm in self.arms:
-            if self.pretraining is None:
-                if arm.pretraining_rate is not None:
-                    raise ValueError(f"arm '{arm.name}' has a pretraining_rate, but there is no `pretraining`")
-            elif arm.variant == NATIVE:
-                raise ValueError(f"arm '{arm.name}' is {NATIVE}, taken as it is published; it is not pretrained here")
-            elif (arm.checkpoint == SCRATCH) != (self.pretraining.start == SCRATCH):
-                raise ValueError(
-                    f"arm '{arm.name}' starts from '{arm.checkpoint}', but pretraining is from: "
-                    f"{self.pretraining.start}; all arms are pretrained alike"
-                )
+            yield from self._of_pretraining(arm)
         longest = self.scratch.max_position_embeddings
         if self.pretraining and self.pretraining.start == SCRATCH and self.pretraining.length > longest:
-            raise ValueError(f"pretraining.length {self.pretraining.length} exceeds the {longest} positions of scratch")
-        return self
-
-    @model_validator(mode="after")
-    def _tasks_fit(self) -> "Experiment":
+            yield f"pretraining.length {self.pretraining.length} exceeds the {longest} positions of scratch"
         rates = {task: len(self.finetuning.rates(task)) for task in self.tasks}
         pretrained = len(self.pretraining.finetuned_steps) * len(self.pretraining.seeds) if self.pretraining else 1
         cells = sum(rates.values()) * len(self.arms) * len(self.seeds) * pretrained
         if cells > MOST_CELLS:
-            raise ValueError(f"{cells:,} cells, but at most {MOST_CELLS:,}: each has files of its own in one folder")
+            yield f"{cells:,} cells, but at most {MOST_CELLS:,}: each has files of its own in one folder"
         if self.finetuning.from_mnli and "mnli" not in self.tasks:
-            raise ValueError("finetuning.from_mnli needs mnli among the tasks")
+            yield "finetuning.from_mnli needs mnli among the tasks"
         several = [task for task, count in rates.items() if count > 1]
         if self.protocol.rate == "fixed" and several:
-            raise ValueError(
+            yield (
                 f"protocol.rate: fixed needs one learning rate a task; {', '.join(several)} has several "
                 "(set finetuning.tasks.<task>.learning_rates)"
             )
-        return self
+        yield from self._of_protocol()
 
-    @model_validator(mode="after")
-    def _protocol_fits(self) -> "Experiment":
+    def _of_pretraining(self, arm: Arm) -> Iterator[str]:
+        if self.pretraining is None:
+            if arm.pretraining_rate is not None:
+                yield f"arm '{arm.name}' has a pretraining_rate, but there is no `pretraining`"
+        elif arm.variant == NATIVE:
+            yield f"arm '{arm.name}' is {NATIVE}, taken as it is published; it is not pretrained here"
+        elif (arm.checkpoint == SCRATCH) != (self.pretraining.start == SCRATCH):
+            yield (
+                f"arm '{arm.name}' starts from '{arm.checkpoint}', but pretraining is from: "
+                f"{self.pretraining.start}; all arms are pretrained alike"
+            )
+
+    def _of_protocol(self) -> Iterator[str]:
         names, protocol = [arm.name for arm in self.arms], self.protocol
         if protocol.choose_on == HELD_OUT and self.finetuning.held_out_share is None:
-            raise ValueError(
-                "protocol.choose_on: held_out needs finetuning.held_out_share, the part of train to hold out"
-            )
+            yield "protocol.choose_on: held_out needs finetuning.held_out_share, the part of train to hold out"
         if protocol.reference is not None and protocol.reference not in names:
-            raise ValueError(str(unknown("arm", protocol.reference, names, "protocol.reference")))
+            yield str(unknown("arm", protocol.reference, names, "protocol.reference"))
         for name in (name for pair in protocol.contrasts for name in pair):
             if name not in names:
-                raise ValueError(str(unknown("arm", name, names, "protocol.contrasts")))
+                yield str(unknown("arm", name, names, "protocol.contrasts"))
         if len({frozenset(pair) for pair in protocol.contrasts if len(set(pair)) == 2}) < len(protocol.contrasts):
-            raise ValueError("protocol.contrasts: each is of two different arms, and none is given twice")
+            yield "protocol.contrasts: each is of two different arms, and none is given twice"
         if protocol.primary == "validation_loss" and self.pretraining is None:
-            raise ValueError("protocol.primary: validation_loss needs `pretraining`, which measures it")
-        return self
+            yield "protocol.primary: validation_loss needs `pretraining`, which measures it"
 
     def pretraining_of(self, arm: Arm, seed: int) -> PretrainingSettings:
         """The settings of the arm's pretraining with one of the seeds; its rate may still have to be chosen."""

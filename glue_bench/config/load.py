@@ -68,18 +68,15 @@ def _listed(names: Names) -> list[str]:
 def _values(given: Any, where: str) -> dict[str, Any]:
     if isinstance(given, Experiment):
         return given.model_dump(by_alias=True)
-    values = parse_yaml(_text(Path(given)), where) if isinstance(given, str | Path) else given
-    if not isinstance(values, Mapping):
-        kind = f"{where}: no experiment but a value of type {type(values).__name__}"
+    if isinstance(given, str | Path):
+        try:
+            given = parse_yaml(read_file(Path(given), LARGEST_YAML), where)
+        except OSError as error:
+            raise UserError(f"cannot read experiment file '{given}': {error.strerror}") from error
+    if not isinstance(given, Mapping):
+        kind = f"{where}: no experiment but a value of type {type(given).__name__}"
         raise UserError(f"{kind}; give a YAML file or its content, a mapping with keys {', '.join(_keys(Experiment))}")
-    return dict(values)
-
-
-def _text(path: Path) -> bytes:
-    try:
-        return read_file(path, LARGEST_YAML)
-    except OSError as error:
-        raise UserError(f"cannot read experiment file '{path}': {error.strerror}") from error
+    return dict(given)
 
 
 def parse_yaml(text: str | bytes, where: str) -> Any:

@@ -1,8 +1,8 @@
 """How a cell is fine-tuned and how an arm is pretrained: sections of an experiment file, frozen and checked."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -79,6 +79,16 @@ class Section(BaseModel):
             if short in given and full in given:
                 raise ValueError(f"give {short} or {full}, not both")
         return {cls.short.get(key, key): [value] if key in cls.short else value for key, value in given.items()}
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if mistake := next(self.mistakes(), ""):
+            raise ValueError(mistake)
+        return self
+
+    def mistakes(self) -> Iterator[str]:
+        """What does not go together."""
+        return iter(())
 
 
 class Hyperparameters(Section):
@@ -165,16 +175,14 @@ class Finetuning(Section):
     def _known_tasks(cls, tasks: dict[str, TaskSettings]) -> dict[str, TaskSettings]:
         return dict(zip(known_tasks(tasks), tasks.values(), strict=True))
 
-    @model_validator(mode="after")
-    def _mnli_rate_is_one(self) -> "Finetuning":
+    def mistakes(self) -> Iterator[str]:
         rates = self.rates("mnli")
         if self.mnli_rate is not None and not self.from_mnli:
-            raise ValueError("mnli_rate needs from_mnli, the tasks that start from that run")
+            yield "mnli_rate needs from_mnli, the tasks that start from that run"
         if self.from_mnli and self.mnli_rate is None and len(rates) > 1:
-            raise ValueError(f"from_mnli: mnli has the rates {rates}; say with mnli_rate which run to start from")
+            yield f"from_mnli: mnli has the rates {rates}; say with mnli_rate which run to start from"
         if self.mnli_rate is not None and self.mnli_rate not in rates:
-            raise ValueError(f"mnli_rate {self.mnli_rate:g} is none of mnli's learning rates {rates}")
-        return self
+            yield f"mnli_rate {self.mnli_rate:g} is none of mnli's learning rates {rates}"
 
     @property
     def predicts_test(self) -> bool:
@@ -209,11 +217,6 @@ class RateSearch(Section):
     seeds: Seeds = [0]
 
 
-def one_or_more(corpus: Any) -> Any:
-    """A place as a list of one."""
-    return [corpus] if isinstance(corpus, str) else corpus
-
-
 class PretrainingSettings(Section):
     """Masked-LM pretraining, the same for every arm. Defaults of the optimiser: TUPE's table 2.
 
@@ -227,7 +230,12 @@ class PretrainingSettings(Section):
 
     short: ClassVar = {"seed": "seeds", "learning_rate": "learning_rates"}
 
-    corpus: Annotated[list[Place], Field(min_length=1), BeforeValidator(one_or_more), AfterValidator(distinct)]
+    corpus: Annotated[
+        list[Place],
+        Field(min_length=1),
+        BeforeValidator(lambda corpus: [corpus] if isinstance(corpus, str) else corpus),
+        AfterValidator(distinct),
+    ]
     documents: Literal["files", "blank_lines"] = "files"
     segments: Literal["one", "pairs"] = "one"
     start: Literal["scratch", "checkpoint"] = Field("scratch", alias="from")
@@ -252,52 +260,37 @@ class PretrainingSettings(Section):
     checkpoints: Annotated[list[Annotated[int, Field(gt=0)]], AfterValidator(distinct)] = []
     finetune_checkpoints: bool = False
 
-    @model_validator(mode="after")
-    def _fits(self) -> "PretrainingSettings":
-        late = [step for step in self.checkpoints if step >= self.steps]
-        if late:
-            raise ValueError(f"checkpoints {late} are not before the last step, {self.steps}, which is always kept")
+    def mistakes(self) -> Iterator[str]:
+        if late := [step for step in self.checkpoints if step >= self.steps]:
+            yield f"checkpoints {late} are not before the last step, {self.steps}, which is always kept"
         for key in ("batch_tokens", "micro_batch_tokens"):
             if (getattr(self, key) or self.length) < self.length:
-                raise ValueError(f"{key} {getattr(self, key)} holds no sequence of length {self.length}")
+                yield f"{key} {getattr(self, key)} holds no sequence of length {self.length}"
         if self.tokenizer and self.start != SCRATCH:
-            raise ValueError("tokenizer is that of each arm's checkpoint; leave it out with from: checkpoint")
-        return self
+            yield "tokenizer is that of each arm's checkpoint; leave it out with from: checkpoint"
+        yield from self._of_search()
+        if self.schedule == "linear" and self.decay_share is not None:
+            yield "decay_share belongs to schedule: trapezoid; the linear schedule decays after its warm-up"
+        if self.schedule == "trapezoid" and self.decay_share is None:
+            yield "schedule: trapezoid needs decay_share, the part of the steps in which the rate falls, such as 0.2"
+        if self.warmup_ratio + (self.decay_share or 0.0) > 1:
+            yield f"warmup_ratio {self.warmup_ratio:g} and decay_share {self.decay_share:g} are together more than 1"
 
-    @model_validator(mode="after")
-    def _search_fits(self) -> "PretrainingSettings":
+    def _of_search(self) -> Iterator[str]:
         rates, search = self.learning_rates, self.rate_search
         if search is None:
             if len(rates) > 1:
-                raise ValueError(
-                    f"several learning_rates {rates} need rate_search: {{steps: N}} to choose for each arm"
-                )
-            return self
+                yield f"several learning_rates {rates} need rate_search: {{steps: N}} to choose for each arm"
+            return
         if len(rates) == 1:
-            raise ValueError("rate_search has nothing to choose from; give several learning_rates, or leave it out")
+            yield "rate_search has nothing to choose from; give several learning_rates, or leave it out"
         if search.steps > self.steps:
-            raise ValueError(f"rate_search.steps {search.steps} is longer than the training of {self.steps} steps")
+            yield f"rate_search.steps {search.steps} is longer than the training of {self.steps} steps"
         if compared := set(search.seeds) & set(self.seeds):
-            raise ValueError(
+            yield (
                 f"rate_search.seeds: {min(compared)} is among the seeds {self.seeds}: the rate would be chosen on a "
                 "run that is compared; give the search other seeds"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _schedule_fits(self) -> "PretrainingSettings":
-        if self.schedule == "linear" and self.decay_share is not None:
-            raise ValueError("decay_share belongs to schedule: trapezoid; the linear schedule decays after its warm-up")
-        if self.schedule == "trapezoid" and self.decay_share is None:
-            raise ValueError(
-                "schedule: trapezoid needs decay_share, the part of the steps at the end in which the rate falls, "
-                "such as 0.2"
-            )
-        if self.warmup_ratio + (self.decay_share or 0.0) > 1:
-            raise ValueError(
-                f"warmup_ratio {self.warmup_ratio:g} and decay_share {self.decay_share:g} are together more than 1"
-            )
-        return self
 
     @property
     def seed(self) -> int:

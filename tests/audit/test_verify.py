@@ -9,18 +9,16 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from safetensors.numpy import load_file
 
 from glue_bench.audit.verify import verify
 from glue_bench.records.store import Store
 from glue_bench.records.values import PretrainingRecord, Record
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
-CHECKS = ["plan", "records", "ids", "predictions", "pretrainings", "weights", "failures", "tables"]
 AGAIN = "; delete its folder and run again"
 
 
-def checks(folder: Path) -> dict[str, tuple[str, ...]]:
+def checks(folder: Path | str) -> dict[str, tuple[str, ...]]:
     """The faults of each check of an experiment."""
     (verified,) = verify(folder)
     return {check.name: check.faults for check in verified.checks}
@@ -41,16 +39,15 @@ def pretraining_of(folder: Path) -> PretrainingRecord:
     return PretrainingRecord.model_validate_json(path.read_bytes())
 
 
-def test_a_finished_experiment_is_good(finished):
-    assert checks(finished) == dict.fromkeys(CHECKS, ())
+def test_a_finished_experiment_is_good(finished, monkeypatch):
+    names = ["plan", "records", "ids", "predictions", "pretrainings", "weights", "failures", "tables"]
+    monkeypatch.setenv("HOME", str(finished.parent))
+    assert checks(f"~/{finished.name}") == dict.fromkeys(names, ())
 
 
-@pytest.mark.parametrize("folder", sorted(path.parent for path in RESULTS.glob("*/plan.json")), ids=lambda f: f.name)
-def test_committed_results_are_good_and_what_was_never_stored_is_unknown(folder):
-    (verified,) = verify(folder)
-    assert verified.faults == []
-    weights = next(check for check in verified.checks if check.name == "weights")
-    assert weights.found.endswith(" unknown")
+def test_what_was_never_stored_is_unknown():
+    (verified,) = verify(RESULTS / "minilm")
+    assert next(check.found for check in verified.checks if check.name == "weights").endswith(" unknown")
 
 
 # A bit of a file
@@ -74,38 +71,31 @@ def test_no_bit_of_a_folder_can_be_flipped_unseen(finished):
     flip()
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{", '{"cells": 3}'])
-@pytest.mark.parametrize("name", ["plan.json", "pretrainings/*/record.json", "failures/x.json", "cells/*/record.json"])
+@pytest.mark.parametrize("content", ["", '{"cells": 3}'])
+@pytest.mark.parametrize("name", ["plan.json", "pretrainings/*/record.json", "failures/*.json", "cells/*/record.json"])
 def test_a_damaged_file_is_a_fault_and_no_traceback(finished, name, content):
     if name.startswith("failures"):
+        cell = json.loads((finished / "plan.json").read_bytes())["cells"][0]["id"]
+        (finished / "cells" / cell).rename(finished / "gone")
         (finished / "failures").mkdir(exist_ok=True)
-        name = f"failures/{json.loads((finished / 'plan.json').read_bytes())['cells'][0]['id']}.json"
-        (finished / name).touch()
-        (finished / "cells" / Path(name).stem).rename(finished / "gone")
+        (finished / "failures" / f"{cell}.json").touch()
     path = next(finished.glob(name))
     path.write_text(content)
     assert any(str(path.relative_to(finished)) in fault for faults in found(finished).values() for fault in faults)
 
 
-def test_a_number_in_a_table(finished, glue_bench):
-    path = finished / "leaderboard.csv"
-    text = path.read_text()
-    digit = max(text.rfind(d) for d in "123456789")
-    path.write_text(text[:digit] + "0" + text[digit + 1 :])
-    said = glue_bench("verify", finished)
-    assert said.status == 1
-    line = text[:digit].count("\n") + 1
-    assert f"fault: leaderboard.csv: line {line} is not what the records give; run the experiment again" in said.out
-    assert said.out.endswith(f"{finished}: 1 fault\n")
-
-
-def test_any_table_that_is_gone_or_too_many(finished):
+def test_a_number_in_a_table_and_tables_that_are_gone_or_too_many(finished, glue_bench):
     (finished / "scores.csv").unlink()
     (finished / "steps.csv").write_text("")
-    assert [fault.split(";")[0] for fault in checks(finished)["tables"]] == [
-        "scores.csv: missing",
-        "steps.csv: not among the tables that the records give",
-    ]
+    text = (finished / "leaderboard.csv").read_text()
+    digit = max(text.rfind(d) for d in "123456789")
+    (finished / "leaderboard.csv").write_text(text[:digit] + "0" + text[digit + 1 :])
+    said, line = glue_bench("verify", finished), text[:digit].count("\n") + 1
+    assert said.status == 1
+    assert f"fault: leaderboard.csv: line {line} is not what the records give; run the experiment again" in said.out
+    assert "fault: scores.csv: missing" in said.out
+    assert "fault: steps.csv: not among the tables that the records give" in said.out
+    assert said.out.endswith(f"{finished}: 3 faults\n")
 
 
 # What a person changes and signs anew, as if the run itself had written it
@@ -114,24 +104,18 @@ def test_any_table_that_is_gone_or_too_many(finished):
 def forged(folder: Path, **changes: Any) -> str:
     """Store a cell's record with these changes, its logits and its digest fitting; its folder."""
     store, record = Store(folder), record_of(folder)
-    logits = changes.pop("logits_stored", None) or store.logits(record)
+    logits = changes.pop("stored", None) or store.logits(record)
     store.write(record.model_copy(update=changes), logits)
     return f"cells/{record.cell.id}"
 
 
-def other_scores(record: Record) -> dict[str, Any]:
-    return {"validation": {**record.scores["validation"], "pearson": 0.9}}
-
-
-def a_score(folder: Path) -> str:
-    return forged(folder, scores=other_scores(record_of(folder))) + ": its scores are not those of its last epoch"
-
-
-def a_score_of_the_epoch_too(folder: Path) -> str:
+def a_score(folder: Path, *, of_the_epoch: bool = False) -> str:
     record = record_of(folder)
-    last = record.history[-1].model_copy(update={"scores": other_scores(record)})
-    place = forged(folder, scores=other_scores(record), history=(*record.history[:-1], last))
-    return place + ": validation gives pearson "
+    scores = {"validation": {**record.scores["validation"], "pearson": 0.9}}
+    if not of_the_epoch:
+        return forged(folder, scores=scores) + ": its scores are not those of its last epoch"
+    last = record.history[-1].model_copy(update={"scores": scores})
+    return forged(folder, scores=scores, history=(*record.history[:-1], last)) + ": validation gives pearson "
 
 
 def a_collapse(folder: Path) -> str:
@@ -140,15 +124,13 @@ def a_collapse(folder: Path) -> str:
 
 
 def logits(folder: Path) -> str:
-    changed = {
-        split: each + np.arange(len(each))[:, None] for split, each in Store(folder).logits(record_of(folder)).items()
-    }
-    return forged(folder, logits_stored=changed) + ": validation gives pearson "
+    (own,) = Store(folder).logits(record_of(folder)).values()
+    return forged(folder, stored={"validation": own + np.arange(len(own))[:, None]}) + ": validation gives pearson "
 
 
 def logits_of_another_split(folder: Path) -> str:
-    (arrays,) = Store(folder).logits(record_of(folder)).values()
-    return forged(folder, logits_stored={"other": arrays}) + ": 'validation'"
+    (own,) = Store(folder).logits(record_of(folder)).values()
+    return forged(folder, stored={"other": own}) + ": 'validation'"
 
 
 def a_setting(folder: Path) -> str:
@@ -158,15 +140,13 @@ def a_setting(folder: Path) -> str:
 
 
 def where_it_started(folder: Path) -> str:
-    pretraining = pretraining_of(folder).pretraining.id
-    return (
-        forged(folder, started_from="0" * 64) + f": it started from weights of {pretraining} that were made anew since"
-    )
+    started = f": it started from weights of {pretraining_of(folder).pretraining.id} that were made anew since"
+    return forged(folder, started_from="0" * 64) + started
 
 
 FORGERIES: dict[str, tuple[str, Callable[[Path], str]]] = {
     "a score": ("predictions", a_score),
-    "a score of the epoch too": ("predictions", a_score_of_the_epoch_too),
+    "a score of the epoch too": ("predictions", lambda folder: a_score(folder, of_the_epoch=True)),
     "a collapse": ("predictions", a_collapse),
     "logits": ("predictions", logits),
     "logits of another split": ("predictions", logits_of_another_split),
@@ -209,9 +189,8 @@ def test_so_is_that_of_a_pretraining(finished, change):
 
 @pytest.mark.parametrize("name", ["logits.safetensors", "record.json"])
 def test_a_file_of_another_cell(finished, name):
-    first, second = (
-        finished / "cells" / record_of(finished, each).cell.id / name for each in ("add-stsb", "untied-stsb")
-    )
+    cells = (finished / "cells" / record_of(finished, each).cell.id for each in ("add-stsb", "untied-stsb"))
+    first, second = (cell / name for cell in cells)
     second.write_bytes(first.read_bytes())
     (faults,) = found(finished).values()
     assert str(second.relative_to(finished)) in faults[0]
@@ -235,22 +214,8 @@ def test_logits_that_are_gone_are_a_fault_and_a_folder_that_is_gone_is_none(fini
 
 def test_a_record_outside_the_plan_is_checked_too(finished):
     cell = record_of(finished).cell
-    stray = cell.model_copy(update={"id": "", "seed": 9})
-    stray = stray.model_validate(stray.document())
+    stray = cell.model_validate(cell.document() | {"id": "", "seed": 9})
     forged(finished, cell=stray)
     assert found(finished) == {}
     (finished / "cells" / stray.id / "record.json").write_text("{}")
     assert found(finished) == {"records": ("cells/: 1 outside the plan cannot be believed; delete them",)}
-
-
-def test_a_home_folder_may_be_named_by_a_tilde(finished, monkeypatch):
-    monkeypatch.setenv("HOME", str(finished.parent))
-    (verified,) = verify(f"~/{finished.name}")
-    assert verified.faults == []
-
-
-def test_the_arrays_are_those_that_a_run_stored(finished):
-    """What the tests above rest on: a file of logits is nothing but its arrays."""
-    record = record_of(finished)
-    stored = load_file(finished / "cells" / record.cell.id / "logits.safetensors")
-    assert stored.keys() == record.scores.keys()
