@@ -192,7 +192,7 @@ def _faults(
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
             copy = (folder / name).open("wb") if folder else nullcontext()
             try:
-                with opened(name) as file, copy as to:
+                with copy as to, opened(name) as file:
                     same = summed(file, to) == expected
             except UNREADABLE as error:
                 yield f"{name}: cannot be read ({error}); {DAMAGED}"

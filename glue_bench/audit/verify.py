@@ -83,7 +83,7 @@ def _check(store: Stored) -> tuple[Check, ...]:
     records, pretrainings = [*finished.records.values(), *strays], [*finished.pretrainings.values()]
     damaged, errors = finished.left_out - len(strays), [failure.error for failure in store.failures(plan)]
     outside = (f"cells/: {damaged} outside the plan cannot be believed; delete them",) if damaged else ()
-    jobs: list[Job] = [record.job for record in (*records, *pretrainings)]
+    jobs: list[Job] = [*(record.job for record in records), *(record.job for record in pretrainings)]
     return (
         _each("plan", "jobs have the ids of what they say", plan.jobs, _id),
         Check("records", f"{len(jobs)} are as they were written", finished.problems + outside),
