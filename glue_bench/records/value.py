@@ -56,8 +56,8 @@ class Sealed(Value):
 
     def file(self) -> bytes:
         """Its file. The digest is its first field."""
-        document = {"digest": "", **self.document()}
-        return (json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n").encode()
+        text = json.dumps(self.document(), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return f"{text}\n".encode()
 
     @staticmethod
     def is_whole(file: bytes) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis.extra.numpy import arrays
+from safetensors.numpy import load_file
 from stored import DATA, cell_with, plan_with, pretrained_of, pretraining_with, record_of
 
 from glue_bench.errors import UserError
@@ -112,6 +113,8 @@ def test_so_is_a_pretraining(store):
     assert store.pretraining(PRETRAINING.id) == record
     assert same(store.losses(record), LOSSES)
     assert same(store.sums(record), SUMS)
+    file = store.folder / "pretrainings" / PRETRAINING.id / "losses.safetensors"
+    assert load_file(file)["count"].dtype == np.int16  # as few bytes as hold it
 
 
 def test_what_a_run_was_not_asked_for_is_empty(store):
@@ -207,6 +210,10 @@ def test_a_file_of_a_run_with_other_bits_is_refused_and_one_that_is_gone_is_one_
     shutil.move(older, place)
     with pytest.raises(UserError, match="belongs to another run"):
         READERS[name](store, record)
+    if name != "model":
+        place.write_bytes(dump_arrays({"x": np.ones(1)}, record=record.digest))
+        with pytest.raises(UserError, match="changed since the run wrote it"):
+            READERS[name](store, record)
 
 
 def test_a_models_file_that_was_changed_is_seen_where_it_is_looked_at_whole(store):
