@@ -51,9 +51,8 @@ class Card:
     """A model card (`text`, README.md) with `.eval_results/glue.yaml` (`results`), and the models by their place.
 
     A place is a folder of the repository, "" where there is only one model. `scores` has the columns of
-    `tables.submission.arm_scores`, but `value` is that of the last epoch, of which the weights are; where the protocol
-    reports an earlier epoch of a task's runs, there is no mean of them. `without` are the tasks whose run has left no
-    model.
+    `tables.submission.arm_scores`; where the protocol reports an earlier epoch of a task's runs than the last, of which
+    the weights are, there is no mean of them. `without` are the tasks whose run has left no model.
     """
 
     arm: str
@@ -166,10 +165,7 @@ def _scores(board: Board, arm: str, runs: Mapping[str, Run]) -> pd.DataFrame:
 
     Weights are of the last epoch, so that a mean with earlier epochs tells nothing of them.
     """
-    scores, last = arm_scores(board, arm), board.results.scores[board.results.scores["last"]]
-    scores["cell_id"] = [runs[task].cell_id for task in scores["task"]]
-    values = last.set_index(["cell_id", "split", "metric"])["value"] / 100
-    scores["value"] = [values[place] for place in zip(*(scores[n] for n in values.index.names), strict=True)]
+    scores = arm_scores(board, arm)
     early = board.runs.loc[(board.runs["arm"] == arm) & ~board.runs["last"], "task"]
     scores.loc[scores["task"].isin(early), ["mean", "error"]] = math.nan
     over = "mean of " + scores["n"].astype(str) + " seeds, standard error " + scores["error"].map("{:.4f}".format)

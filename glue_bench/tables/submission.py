@@ -174,22 +174,23 @@ def chosen_runs(board: Board) -> set[str]:
 def arm_scores(board: Board, arm: str) -> pd.DataFrame:
     """What one arm scored, at the reported rates: a row for each task, split and metric.
 
-    task, split, metric, the reported `epoch` of the run that stands for the task (`median_runs`), the `value` of that
-    run, `mean` over `n` independent runs and its standard error `error` (NaN for one run); all 0 to 1. An undefined
-    score makes both NaN, as in the tables. Runs that start from the same pretrained weights are not independent: where
-    there are several pretraining seeds, `n` counts these, and their means are averaged.
+    task, split, metric, the `value` of the run that stands for the task (`median_runs`) after its last epoch, `mean` of
+    what is reported over `n` independent runs and its standard error `error` (NaN for one run); all 0 to 1. An
+    undefined score makes both NaN, as in the tables. Runs that start from the same pretrained weights are not
+    independent: where there are several pretraining seeds, `n` counts these, and their means are averaged.
     """
-    runs, rows = median_runs(board, arm), []
+    runs, rows, scores = median_runs(board, arm), [], board.results.scores
+    last = scores[scores["last"]].set_index(["cell_id", "split", "metric"])["value"]
+    values: dict[Any, float] = last.to_dict()
     mine = board.runs[board.runs["arm"] == arm]
     for (task, split, metric), group in mine.groupby(["task", "split", "metric"], sort=False):
         independent = group["value"]
         if group["pretraining_seed"].nunique() > 1:
             independent = aggregate(group, ["pretraining_seed"])["mean"]
-        chosen = group[group["cell_id"] == runs[str(task)].cell_id].iloc[0]
+        value = values[runs[str(task)].cell_id, split, metric] / 100
         error = independent.std(ddof=1, skipna=False) / math.sqrt(len(independent)) / 100
-        numbers = (chosen["value"] / 100, independent.mean(skipna=False) / 100, error, len(independent))
-        rows.append((task, split, metric, chosen["epoch"], *numbers))
-    return pd.DataFrame(rows, columns=["task", "split", "metric", "epoch", "value", "mean", "error", "n"])
+        rows.append((task, split, metric, value, independent.mean(skipna=False) / 100, error, len(independent)))
+    return pd.DataFrame(rows, columns=["task", "split", "metric", "value", "mean", "error", "n"])
 
 
 def known_arm(board: Board, arm: str | None) -> str:
