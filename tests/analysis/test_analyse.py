@@ -11,7 +11,7 @@ from stored import Bench, digest
 
 import glue_bench as package
 from glue_bench.analysis.analyse import DEFAULT_TEXT
-from glue_bench.analysis.subject import Asked, Source, Subject
+from glue_bench.analysis.subject import Asked, Source, Subject, find_sources
 from glue_bench.errors import UserError
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.heads import EncoderForMaskedLM
@@ -94,7 +94,7 @@ def test_every_measure_of_every_encoder_has_a_row_or_a_reason(checkpoints, text)
     assert (rises["low"].le(rises["value"]) & rises["value"].le(rises["high"])).all()
     swap = mean_over_heads(found, "none").loc["order.swap.1"]
     assert swap["value"] == swap["chance_low"] == 0.5
-    assert "terms.mixed" in bert.index
+    assert bert.loc["terms.mixed", "value"] == pytest.approx(bert.loc[list(FOUR[1:3]), "value"].sum())
     assert "terms.mixed" not in mean_over_heads(found, "untied").index
     check_rows(found.measures)
 
@@ -191,7 +191,9 @@ def test_a_second_name_that_stands_for_nothing_is_refused_before_the_first_is_me
         package.analyse([checkpoints["bert"], "./typo"], corpus=text, only=["subspaces"])
 
 
-def test_the_folder_that_one_stands_in_has_its_name(checkpoints, text, monkeypatch):
+def test_names_of_checkpoints_are_short_and_their_own(checkpoints, monkeypatch):
     monkeypatch.chdir(checkpoints["bert"])
-    found = package.analyse([".", "../none/../headless"], corpus=text, only=["subspaces"])
-    assert found.subjects["checkpoint"].tolist() == ["bert", "headless"]
+    names = [".", "../none/../headless", "one/bert", "two/bert", "runs/checkpoints/add-1/step-9", "a/b", "c/b"]
+    labels = [source.label for source in find_sources(names[:2] + names[4:])[0]]
+    assert labels == ["bert", "headless", "add-1/step-9", "a/b", "c/b"]
+    assert [source.label for source in find_sources(names[2:4])[0]] == names[2:4]

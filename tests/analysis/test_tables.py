@@ -1,5 +1,7 @@
 """Measures of tables, positions and hidden states: by hand, planted structure, and the seed's printed sinusoids."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -12,6 +14,7 @@ from glue_bench.analysis.probes import (
     absolute_error,
     collisions,
     measure_decoding,
+    measure_decoding_layers,
     measure_position_rows,
     nearest,
     order_accuracy,
@@ -156,6 +159,22 @@ def test_all_numbers_of_decoding_have_their_chance(monkeypatch):
         measure_decoding(summed(drawn(WORDS), np.zeros((PLACES, WIDTH))), norm)
 
 
+def test_position_and_word_are_told_from_states_that_have_them_side_by_side():
+    """Of word types and sequences that the probe has not seen; of states of noise nothing is told."""
+    generator, table = np.random.default_rng(0), torch.nn.Embedding(100, 16)
+    ids = generator.integers(100, size=(60, 12))
+    sides = torch.cat([table(torch.from_numpy(ids)), torch.eye(12).expand(60, 12, 12)], 2).detach().numpy()
+    noise = generator.standard_normal(sides.shape).astype(np.float32)
+    model = SimpleNamespace(variant=SimpleNamespace(words=table))
+    subject = SimpleNamespace(deep=SimpleNamespace(states=[sides, noise]), ids=ids, blocks=[1], model=model)
+    rows = {(row.measure.rpartition(".")[2], row.layer): row for row in measure_decoding_layers(subject).rows}
+    assert rows["position_accuracy", 0].value > 0.99
+    assert rows["position_mae", 0].value < 0.01
+    assert rows["word_accuracy", 0].value > 0.9
+    assert abs(rows["position_accuracy", 1].value - rows["position_accuracy", 1].chance_low) < 0.1
+    assert rows["word_accuracy", 1].value < 0.1
+
+
 def test_the_nearest_row_by_hand(monkeypatch):
     monkeypatch.setattr("glue_bench.analysis.probes.SUMS", 200)
     generator = np.random.default_rng(0)
@@ -246,6 +265,10 @@ def test_planted_parts_of_a_hidden_state_are_told_apart():
     assert found["position"].value == pytest.approx(0.8, abs=0.1)
     assert found["context"].value == pytest.approx(0.2, abs=0.1)
     assert side(found["position"]) == 1
+    axes, line = np.eye(8), np.arange(12.0)[None, :, None]
+    found = by_name(Measured(parts_of(line * axes[0] + generator.standard_normal((20, 1, 1)) * axes[1])))
+    assert found["rank"].value == 1
+    assert (found["cosine"].value, found["residual"].value) == pytest.approx((0, 0), abs=1e-6)
     noise = generator.standard_normal((20, 12, 8))
     noise -= noise.mean((0, 1))
     assert share(noise, 0, np.square(noise).sum()) == pytest.approx(1 / 20, abs=0.02)

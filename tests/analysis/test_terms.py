@@ -1,6 +1,7 @@
 """The terms of attention: they add up to what transformers and every variant compute, and shares are covariances."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,22 +12,25 @@ from tiny_models import CONFIGS
 
 from glue_bench.analysis.chance import EXACT, LeftOut
 from glue_bench.analysis.hooks import watching
-from glue_bench.analysis.score_terms import Panels, centred, shares_of_scores, terms_of
+from glue_bench.analysis.score_terms import FOUR, NINE, Panels, centred, mixed_to_words, shares_of_scores, terms_of
 from glue_bench.analysis.tables import InputSum, input_sum
 from glue_bench.analysis.terms import (
     check_sum,
     divergences,
     head_shares,
     heads,
+    measure_effect,
     permuted,
     position_bias,
     redrawn,
     shares,
     turned,
 )
+from glue_bench.analysis.word_order import Row
 from glue_bench.model.checkpoints import encoder as encoder_of
 from glue_bench.model.checkpoints import read_checkpoint
 from glue_bench.model.encoder import EncoderModel
+from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.testing import POSITIONS, encoder_config, random_model, tokens
 
 IDS = tokens(5, POSITIONS)
@@ -140,6 +144,29 @@ def test_the_divergence_is_that_of_the_attention_without_the_term():
             other = (terms.sum(0) - terms[term]).softmax(-1)
             expected = (attention * (attention.log() - other.log())).sum(-1).mean((1, 2))
             assert found[:, term] == pytest.approx(expected, rel=1e-3, abs=1e-6)
+
+
+@pytest.mark.parametrize("variant", ["add", "add-relative"])
+def test_the_loss_is_taken_once_with_all_terms_and_then_without_each_of_the_four(variant):
+    head, seen = random_model(EncoderForMaskedLM, encoder_config(variant)), []
+    model = head.base
+    model.blocks[0].attention.register_forward_hook(lambda _, given, __: seen.append(given[1].bias))
+    masked = [Row(ids, 0 * ids, ids) for ids in IDS.numpy()]
+    text = SimpleNamespace(probes=[SimpleNamespace(masked=row) for row in masked])
+    table = input_sum(model, POSITIONS)
+    given = {"model": model, "sum": table, "tokens": IDS, "masked_lm": lambda _: (head, text)}
+    rows = {row.measure: row for row in measure_effect(SimpleNamespace(**given)).rows}
+    with torch.no_grad():
+        terms = dict(zip(NINE, nine(model, table), strict=True))
+    for term, bias in zip(FOUR, seen[1:], strict=True):
+        assert bias.numpy() == pytest.approx(((0 if seen[0] is None else seen[0]) - terms[term]).numpy(), abs=1e-4)
+        assert rows[f"terms.loss_rise.{'_'.join(term)}"].n == len(IDS)
+
+
+def test_the_share_of_mixed_terms_beside_word_to_word_by_hand():
+    shares_of = {("word", "word"): [0.6, 0.1], ("word", "position"): [0.1, 0.2], ("position", "word"): [0.1, 0.1]}
+    by_head = np.array([shares_of.get(term, [0.5, 0.5]) for term in NINE]).T
+    assert mixed_to_words(NINE, by_head) == pytest.approx((0.2 / 0.8 + 0.3 / 0.4) / 2)
 
 
 def test_baselines_keep_what_they_should():
