@@ -23,6 +23,8 @@ DEFAULT_TEXT = Path(__file__).parent / "default_text" / "news_from_nowhere.txt"
 DEFAULT_NAME = "News from Nowhere (the default text)"
 LARGE = 2e7  # weights of the blocks from which on only neighbouring words are swapped, in fewer sequences
 OF_ORDER, OF_LARGE = 128, 16  # sequences
+TYPES = {**dict.fromkeys(Row._fields[1:6], float), "layer": "Int64", "head": "Int64", "n": int}
+"""Of the columns of rows. Without rows, too, or pandas 2 warns where checkpoints are put together."""
 
 
 def analyse(
@@ -101,7 +103,7 @@ def _measured(
         matrices |= measured.matrices
     return {
         "subjects": pd.DataFrame([facts]),
-        "measures": pd.DataFrame(rows, columns=Row._fields).astype({"layer": "Int64", "head": "Int64"}),
+        "measures": pd.DataFrame(rows, columns=Row._fields).astype(TYPES),
         "left_out": pd.DataFrame(list(left_out.items()), columns=["measure", "reason"]),
         **matrices,
     }
