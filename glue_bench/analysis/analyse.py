@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from threadpoolctl import threadpool_limits
@@ -23,7 +24,7 @@ DEFAULT_TEXT = Path(__file__).parent / "default_text" / "news_from_nowhere.txt"
 DEFAULT_NAME = "News from Nowhere (the default text)"
 LARGE = 2e7  # weights of the blocks from which on only neighbouring words are swapped, in fewer sequences
 OF_ORDER, OF_LARGE = 128, 16  # sequences
-TYPES = {**dict.fromkeys(Row._fields[1:6], float), "layer": "Int64", "head": "Int64", "n": int}
+TYPES: dict[str, Any] = {**dict.fromkeys(Row._fields[1:6], float), "layer": "Int64", "head": "Int64", "n": int}
 """Of the columns of rows. Without rows, too, or pandas 2 warns where checkpoints are put together."""
 
 
