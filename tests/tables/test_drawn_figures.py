@@ -24,7 +24,6 @@ from glue_bench.tables.drawing import (
     PAPER,
     QUIET,
     SETTINGS,
-    SMALL,
     arm_styles,
     drawn,
     fitted,
@@ -101,11 +100,6 @@ def test_pictures_become_lighter_evenly_for_every_reader():
 
 
 # Sizes, names and legends
-
-
-def test_no_text_is_smaller_than_small():
-    sizes = [value for name, value in SETTINGS.items() if name.endswith("size") and ("label" in name or "font" in name)]
-    assert min(sizes) >= SMALL >= 6
 
 
 def test_eighteen_arms_look_different_and_the_reference_is_ink():

@@ -2,7 +2,6 @@
 
 import base64
 import re
-import shutil
 
 import pytest
 import yaml
@@ -13,7 +12,6 @@ from stored import Bench
 
 from glue_bench.config import load_experiment
 from glue_bench.records.plan import Plan
-from glue_bench.tables.budget import budget_page
 from glue_bench.tables.contrasts import statistics_page
 from glue_bench.tables.drawing import FORMATS
 from glue_bench.tables.export import find
@@ -123,16 +121,6 @@ def test_several_experiments_stand_together_and_each_alone(new_bench, tmp_path):
     assert len(set(titles)) == len(titles)
     (together, *_) = read_html(text)
     assert {row[0][0] for row in together.rows} >= {"toy/add", "other/add", "untied"}
-
-
-def test_pretraining_has_figures_and_its_page(tmp_path, pytestconfig):
-    folder = pytestconfig.rootpath / "results" / "study_screen"
-    comparison = find(shutil.copytree(folder, tmp_path / "screen"))
-    (part,) = (part for part in make_report(comparison).parts if part.title == "Pretraining")
-    assert [figure.name for figure in part.figures] == ["loss", "parameters"]
-    assert [table.rows for table in part.tables] == [
-        table.rows for table in budget_page(comparison.board.results).tables
-    ]
 
 
 def test_checkpoints_that_were_fine_tuned_are_shown_by_steps(bench):

@@ -62,13 +62,13 @@ def test_other_settings_of_fine_tuning_are_said(two):
     assert "learning_rate" not in text
 
 
-@pytest.mark.parametrize("shares", [(0.1, 0.2), (None, 0.2), (0.1, 0.1)], ids=str)
-def test_what_was_held_out_is_said_of_each_unless_it_is_the_same(two, shares):
+@pytest.mark.parametrize("shares", [(0.1, 0.2), (0.1, None), (0.1, 0.1)], ids=str)
+def test_what_was_held_out_is_said_of_each_or_of_all_once(two, shares):
     one, other = ({"config": {"finetuning": {"held_out_share": share}}} for share in shares)
     text = render(two(one=one, **other))
-    first, second = (share or "nothing" for share in shares)
-    assert (f"Held out of each train set: one: {first}; two: {second}." in text) == (first != second)
-    assert ("0.1 of train held out" in text) == (first == second)
+    said = f"Held out of each train set: one: {shares[0]}; two: {shares[1] or 'nothing'}."
+    alike = shares[0] == shares[1]
+    assert (said in text, "0.1 of train held out" in text) == (not alike, alike)
 
 
 def test_the_tasks_that_start_from_mnli_are_said_of_each(two):
