@@ -78,6 +78,11 @@ def test_arms_of_two_shapes_have_sections_of_their_own(bench):
     assert len(set(needed)) == 2
 
 
+def test_arms_within_the_margin_are_equivalent(bench):
+    page = statistics_page(find(fill(bench, {"a": 0.8, "b": 0.8})), equivalent=40.0)
+    assert [row[-1] for row in texts(tables_of(page)[0])] == ["equivalent"]
+
+
 def test_all_pairs_have_letters(bench):
     page = statistics_page(find(fill(bench)), pairs=True)
     (letters,) = [table for table in tables_of(page) if table.title == "All pairs"]
