@@ -128,11 +128,11 @@ def tokens_to_reach(loss: float, curve: DataFrame) -> float | None:
     The curve is straight between its points; before the first it is unknown, and the first one counts.
     """
     tokens, reached = curve.dropna(subset="validation_loss")[["tokens", "validation_loss"]].to_numpy(float).T
-    first = int(np.argmax(reached <= loss)) if (reached <= loss).any() else None
-    if not first:
-        return None if first is None else float(tokens[0])
-    higher, lower = reached[first - 1], reached[first]
-    return float(tokens[first - 1] + (tokens[first] - tokens[first - 1]) * (higher - loss) / (higher - lower))
+    if not (reached <= loss).any():
+        return None
+    first = int(np.argmax(reached <= loss))
+    before = max(first - 1, 0)
+    return float(np.interp(loss, reached[[first, before]], tokens[[first, before]]))
 
 
 def measured_costs(results: Results) -> tuple[float, float]:

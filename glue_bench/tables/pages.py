@@ -215,9 +215,9 @@ def best_of(frame: DataFrame, columns: Iterable[str], lowest: Collection[str] = 
     """Column -> the arms with the best score as shown, so that a tie to two decimals is a tie; none where all tie."""
     leaders = {}
     for name in columns:
-        shown = frame.set_index("arm")[name].dropna().map(lambda value, name=name: number(value, decimals_of(name)))
-        top = shown.astype(float).min() if name in lowest else shown.astype(float).max()
-        best = frozenset(shown.index[shown.astype(float) == top])
+        values, decimals = frame.set_index("arm")[name].dropna(), decimals_of(name)
+        shown = values.map(lambda value, decimals=decimals: float(number(value, decimals)))
+        best = frozenset(shown.index[shown == (shown.min() if name in lowest else shown.max())])
         leaders[name] = best if len(best) < len(shown) else frozenset()
     return leaders
 
