@@ -36,7 +36,7 @@ def leaderboard(
     """Recompute an experiment's leaderboard from its records, or that of several experiments together."""
     from glue_bench.data.diagnostic import read_diagnostic
     from glue_bench.tables.board import open_board
-    from glue_bench.tables.diagnostics import diagnostics_page, score_diagnostic
+    from glue_bench.tables.diagnostics import diagnostics_page
     from glue_bench.tables.export import find
     from glue_bench.tables.pages import leaderboard_page
     from glue_bench.tables.table import chosen_format
@@ -44,8 +44,8 @@ def leaderboard(
     check_place(output)
     several, chosen = folders[0] if len(folders) == 1 else folders, chosen_format(format, output)
     if diagnostic is not None:
-        scored = score_diagnostic(open_board(several, protocol or ()), read_diagnostic(diagnostic))
-        emit(diagnostics_page(scored).render(chosen), output)
+        page = diagnostics_page(open_board(several, protocol or ()), read_diagnostic(diagnostic))
+        emit(page.render(chosen), output)
     elif output is None and format is None and Screen().is_terminal:
         print_leaderboard(several, protocol or ())
     else:

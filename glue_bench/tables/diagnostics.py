@@ -3,8 +3,7 @@
 R3 is the Matthews correlation for three classes (Gorodkin 2004), x100 as Wang et al. 2019, "GLUE", report it.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import numpy as np
 import pandas as pd
@@ -31,88 +30,22 @@ ONE_LABEL_MEANS = "° all pairs have one label, so that R3 is undefined and coun
 UNVERIFIED = "labels and predictions are known to agree in their number only"
 
 
-@dataclass(frozen=True)
-class Scored:
-    """The scores of an experiment and what has to be said about them.
+def diagnostics_page(board: Board, diagnostic: Diagnostic) -> Page:
+    """A row for each category and each of its phenomena, one column per arm; every run counts that has predicted AX.
 
-    `frame` is R3 x100 of every arm on each phenomenon: FRAME_COLUMNS, one row per arm and phenomenon. `category` and
+    Its data are R3 x100 of every arm on each phenomenon: FRAME_COLUMNS, one row per arm and phenomenon. `category` and
     `phenomenon` are empty for everything, `phenomenon` for a category. `n` counts seeds, of several pretrainings these,
-    `examples` pairs, `labels` the
-    different labels among them: with one of them R3 is 0, whatever is predicted. `without` are finished runs that
-    predicted no AX; `verified` is whether labels and predictions are known to be of the same sentences in the same
-    order.
-    """
-
-    board: Board
-    frame: pd.DataFrame
-    without: tuple[str, ...]
-    verified: bool
-
-
-def score_diagnostic(board: Board, diagnostic: Diagnostic) -> Scored:
-    """Score every run that has predicted AX.
+    `examples` pairs, `labels` the different labels among them: with one of them R3 is 0, whatever is predicted.
 
     Raises:
         UserError: no run predicted AX, runs that predicted different ones, or labels that are not those of the
             predicted sentences.
     """
-    cells = board.reported[board.reported["task"] == "mnli"]
-    logits = {cell_id: board.results.arrays.tests(cell_id).get(AX_SPLIT) for cell_id in cells["cell_id"]}
-    predicted = {}
-    for cell_id, output in logits.items():
-        if output is not None:
-            try:
-                predicted[cell_id] = decide("ax", output)
-            except ValueError as error:
-                raise UserError(f"predictions of '{cell_id}', split '{AX_SPLIT}': {error}") from error
-    if not predicted:
-        raise UserError(f"no run of '{board.results.folder}' has predicted AX; {HOW}")
-    verified = check_order(diagnostic, _digest(board, predicted))
-    for cell_id, classes in predicted.items():
-        if len(classes) != len(diagnostic.pairs):
-            raise UserError(
-                f"{diagnostic.path} has {len(diagnostic.pairs)} rows, but '{cell_id}' predicted {len(classes)}; "
-                "expected the labels of the sentences that were predicted"
-            )
+    cells, results, keys = board.reported[board.reported["task"] == "mnli"], board.results, ["category", "phenomenon"]
+    predicted = _predictions(board, cells, diagnostic)
     runs = cells[cells["cell_id"].isin(predicted)]
-    values = pd.DataFrame(_values(runs, predicted, diagnostic))
-    without = tuple(cell_id for cell_id, values in logits.items() if values is None)
-    by = ["arm", "category", "phenomenon"]
-    # Runs that start from the same pretraining are not independent: of several pretrainings their means are.
-    several = values.groupby("arm")["pretraining_seed"].transform("nunique") > 1
-    units = values.assign(unit=values["seed"].where(~several, values["pretraining_seed"]))
-    means = aggregate(units, [*by, "unit"])["mean"].rename("value").reset_index()
-    sizes = values.drop_duplicates(by)[[*by, "examples", "labels"]]
-    frame = aggregate(means, by).reset_index().merge(sizes, on=by)[list(FRAME_COLUMNS)]
-    return Scored(board, frame, without, verified)
-
-
-def _digest(board: Board, cell_ids: Iterable[str]) -> str:
-    """The digest of the AX that all of the runs predicted."""
-    digests = board.cells.set_index("cell_id")["diagnostic"][sorted(cell_ids)].to_dict()
-    if len(set(digests.values())) > 1:
-        first, other = list({digest: cell_id for cell_id, digest in digests.items()}.values())[:2]
-        raise UserError(f"'{first}' and '{other}' predicted different AX data; run the older one again")
-    return next(iter(digests.values()))
-
-
-def _values(
-    runs: pd.DataFrame, predicted: dict[str, np.ndarray], diagnostic: Diagnostic
-) -> Iterator[dict[str, object]]:
-    labels = diagnostic.pairs["label"].to_numpy()
-    keys = ["cell_id", "arm", "pretraining_seed", "seed"]
-    for cell_id, arm, pretraining_seed, seed in runs[keys].itertuples(index=False):
-        for (category, phenomenon), rows in diagnostic.phenomena.items():
-            (value,) = score("ax", predicted[cell_id][rows], labels[rows]).values()
-            size = {"examples": int(rows.sum()), "labels": len(np.unique(labels[rows]))}
-            place = {"arm": arm, "category": category, "phenomenon": phenomenon}
-            yield {**place, "pretraining_seed": pretraining_seed, "seed": seed, "value": 100 * value, **size}
-
-
-def diagnostics_page(scored: Scored) -> Page:
-    """A row for each category and each of its phenomena, one column per arm."""
-    frame, results = scored.frame, scored.board.results
-    keys = ["category", "phenomenon"]
+    verified = check_order(diagnostic, _digest(runs))
+    frame, without = _r3(pd.DataFrame(_values(runs, predicted, diagnostic))), len(cells) - len(runs)
     rows = frame.drop_duplicates(keys)[[*keys, "examples", "labels"]].reset_index(drop=True)
     several = (frame["n"] >= LEAST_FOR_DEVIATION) & frame["std"].notna()
     deviations = (" ± " + frame["std"].map(number)).where(several, "")
@@ -123,9 +56,9 @@ def diagnostics_page(scored: Scored) -> Page:
     seeds = frame.groupby("arm", sort=False)["n"].first()
     facts = (
         ("Seeds", ", ".join(f"{arm} {count}" for arm, count in seeds.items())),
-        ("Left out", f"{len(scored.without)} finished runs of MNLI that predicted no AX" if scored.without else ""),
+        ("Left out", f"{without} finished runs of MNLI that predicted no AX" if without else ""),
         ("Data", "MNLI in part: no published score compares" if "mnli" in results.partial_tasks else ""),
-        ("Order", "" if scored.verified else UNVERIFIED),
+        ("Order", "" if verified else UNVERIFIED),
     )
     columns = {"category": Column("Category"), "phenomenon": Column("Phenomenon"), "examples": Column("Pairs", 0)}
     columns |= {arm: Column(arm, show=str) for arm in arms}
@@ -141,3 +74,53 @@ def diagnostics_page(scored: Scored) -> Page:
         ),
         data=frame,
     )
+
+
+def _predictions(board: Board, cells: pd.DataFrame, diagnostic: Diagnostic) -> dict[str, np.ndarray]:
+    """The classes that runs of MNLI predicted, by cell."""
+    predicted = {}
+    for cell_id in cells["cell_id"]:
+        if (logits := board.results.arrays.tests(cell_id).get(AX_SPLIT)) is not None:
+            try:
+                predicted[cell_id] = decide("ax", logits)
+            except ValueError as error:
+                raise UserError(f"predictions of '{cell_id}', split '{AX_SPLIT}': {error}") from error
+            if len(logits) != len(diagnostic.pairs):
+                raise UserError(
+                    f"{diagnostic.path} has {len(diagnostic.pairs)} rows, but '{cell_id}' predicted {len(logits)}; "
+                    "expected the labels of the sentences that were predicted"
+                )
+    if not predicted:
+        raise UserError(f"no run of '{board.results.folder}' has predicted AX; {HOW}")
+    return predicted
+
+
+def _digest(runs: pd.DataFrame) -> str:
+    """The digest of the AX that all of the runs predicted."""
+    first, *others = runs.sort_values("cell_id").drop_duplicates("diagnostic")[["cell_id", "diagnostic"]].to_numpy()
+    for other in others:
+        raise UserError(f"'{first[0]}' and '{other[0]}' predicted different AX data; run the older one again")
+    return first[1]
+
+
+def _values(
+    runs: pd.DataFrame, predicted: dict[str, np.ndarray], diagnostic: Diagnostic
+) -> Iterator[dict[str, object]]:
+    labels = diagnostic.pairs["label"].to_numpy()
+    keys = ["cell_id", "arm", "pretraining_seed", "seed"]
+    for cell_id, arm, pretraining_seed, seed in runs[keys].itertuples(index=False):
+        for (category, phenomenon), rows in diagnostic.phenomena.items():
+            (value,) = score("ax", predicted[cell_id][rows], labels[rows]).values()
+            size = {"examples": int(rows.sum()), "labels": len(np.unique(labels[rows]))}
+            place = {"arm": arm, "category": category, "phenomenon": phenomenon}
+            yield {**place, "pretraining_seed": pretraining_seed, "seed": seed, "value": 100 * value, **size}
+
+
+def _r3(values: pd.DataFrame) -> pd.DataFrame:
+    """FRAME_COLUMNS of single runs' values: of several pretrainings means of those that start from the same one."""
+    by = ["arm", "category", "phenomenon"]
+    several = values.groupby("arm")["pretraining_seed"].transform("nunique") > 1
+    units = values.assign(unit=values["seed"].where(~several, values["pretraining_seed"]))
+    means = aggregate(units, [*by, "unit"])["mean"].rename("value").reset_index()
+    sizes = values.drop_duplicates(by)[[*by, "examples", "labels"]]
+    return aggregate(means, by).reset_index().merge(sizes, on=by)[list(FRAME_COLUMNS)]

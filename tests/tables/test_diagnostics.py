@@ -10,7 +10,7 @@ from glue_bench.data.diagnostic import CATEGORIES, read_diagnostic
 from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError
 from glue_bench.tables.board import open_board
-from glue_bench.tables.diagnostics import diagnostics_page, score_diagnostic
+from glue_bench.tables.diagnostics import diagnostics_page
 
 ROWS = 1104
 LABELS = np.arange(ROWS) % 3
@@ -57,7 +57,7 @@ def test_r3_is_the_mean_over_seeds_of_the_three_class_correlation(bench, diagnos
     for seed in (1, 2, 3):
         finish(bench, seed, guesses(seed))
     bench.plan()
-    frame = score_diagnostic(open_board(bench.path), diagnostic).frame
+    frame = diagnostics_page(open_board(bench.path), diagnostic).data
     for place, rows in (
         (("", ""), LOGIC | True),
         (("Logic", ""), LOGIC),
@@ -73,10 +73,10 @@ def test_r3_is_the_mean_over_seeds_of_the_three_class_correlation(bench, diagnos
 def test_one_label_alone_counts_as_nothing_and_is_marked(bench, diagnostic):
     finish(bench, 1, LABELS)
     bench.plan()
-    scored = score_diagnostic(open_board(bench.path), diagnostic)
-    found = row(scored.frame, "Knowledge", "World knowledge")
+    page = diagnostics_page(open_board(bench.path), diagnostic)
+    found = row(page.data, "Knowledge", "World knowledge")
     assert (found["mean"], found["labels"], found["examples"]) == (0.0, 1, ALL_NEUTRAL.sum())
-    text = diagnostics_page(scored).to_markdown()
+    text = page.to_markdown()
     assert re.search(r"\| Knowledge +\| World knowledge +\| +368 \| +0\.00° \|", text)
     assert "- ° all pairs have one label" in text
 
@@ -85,7 +85,7 @@ def test_right_is_a_hundred_always_wrong_is_less_than_chance_and_runs_at_the_rep
     finish(bench, 1, guesses(1), value=0.4, rate=1e-5)
     finish(bench, 1, LABELS, value=0.6, rate=2e-5)
     finish(bench, 1, (LABELS + 1) % 3, arm="none")
-    frame = score_diagnostic(open_board(bench.plan()), diagnostic).frame
+    frame = diagnostics_page(open_board(bench.plan()), diagnostic).data
     assert row(frame)["mean"] == pytest.approx(100)
     assert row(frame, arm="none")["mean"] == pytest.approx(-50)
 
@@ -98,7 +98,7 @@ def test_the_page_has_a_column_an_arm(bench, diagnostic):
     finish(bench, 1, LABELS, arm="none")
     finish(bench, 2, arm="none")
     bench.plan()
-    page = diagnostics_page(score_diagnostic(open_board(bench.path), diagnostic))
+    page = diagnostics_page(open_board(bench.path), diagnostic)
     table, setup = page.tables
     assert table.header == ["Category", "Phenomenon", "Pairs", "add", "concat", "none"]
     assert list(dict.fromkeys(row[0].text for row in table.rows)) == ["All", "Logic", "Knowledge"]
@@ -114,10 +114,10 @@ def test_the_page_has_a_column_an_arm(bench, diagnostic):
 def test_what_is_known_of_the_sentences_and_of_the_data_is_said(bench, diagnostic):
     finish(bench, 1, LABELS, digest=diagnostic.digest)
     said = "labels and predictions are known to agree in their number only"
-    assert said not in diagnostics_page(score_diagnostic(open_board(bench.plan()), diagnostic)).to_markdown()
+    assert said not in diagnostics_page(open_board(bench.plan()), diagnostic).to_markdown()
     finish(bench, 1, LABELS, source="demo", partial=True, arm="none")
     bench.change("add-mnli-lr2e-05-s1", diagnostic=None)
-    page = diagnostics_page(score_diagnostic(open_board(bench.plan()), diagnostic))
+    page = diagnostics_page(open_board(bench.plan()), diagnostic)
     assert said in page.to_markdown()
     assert "demo data" in page.banner
     assert "| Data    | MNLI in part" in page.to_markdown()
@@ -129,12 +129,12 @@ def test_what_is_known_of_the_sentences_and_of_the_data_is_said(bench, diagnosti
 def test_what_cannot_be_scored_is_one_line(bench, new_bench, diagnostic):
     finish(bench, 1)
     with pytest.raises(UserError, match=r"no run of '.*toy' has predicted AX; set `finetuning"):
-        score_diagnostic(open_board(bench.plan()), diagnostic)
+        diagnostics_page(open_board(bench.plan()), diagnostic)
     finish(few := new_bench("few"), 1, LABELS[:1000])
     with pytest.raises(UserError, match="has 1104 rows, but 'add-mnli-lr2e-05-s1' predicted 1000"):
-        score_diagnostic(open_board(few.plan()), diagnostic)
+        diagnostics_page(open_board(few.plan()), diagnostic)
     other = new_bench("other")
     for seed, digest in ((1, "a"), (2, "b")):
         finish(other, seed, LABELS, digest=digest * 64)
     with pytest.raises(UserError, match="'add-mnli-lr2e-05-s1' and 'add-mnli-lr2e-05-s2' predicted different AX data"):
-        score_diagnostic(open_board(other.plan()), diagnostic)
+        diagnostics_page(open_board(other.plan()), diagnostic)
