@@ -1,13 +1,18 @@
-"""Counts: every number of runs that is said is that of the files, and every run can be told from all others."""
+"""Counts: every number of runs that is said is that of the files, and every run can be told from all others.
 
+And what leaves the house says by which protocol it came about: equal names for equal numbers, and the epoch is told.
+"""
+
+import json
 import re
 from functools import cache
-from itertools import product
+from itertools import combinations, product
 
 import pytest
 from folder import Folder, planned
 from readers import FUNCTIONS, read, tables
 
+import glue_bench
 from glue_bench.data.tasks import TASKS
 
 PRETRAININGS, SEEDS, ARMS = [1, 2, 3], [1, 2], ["add", "untied"]
@@ -36,7 +41,6 @@ KEYS = {
     "table": ["model", "arm", "column"],
 }
 """What tells the rows of each frame apart."""
-OF_RUNS = {name for name, key in KEYS.items() if {"cell_id", "pretraining_seed"} & {*key}}
 
 
 @pytest.fixture(scope="module")
@@ -71,18 +75,15 @@ def counted(what, folder):
     """A count, made anew from the records and the plan."""
     cells = planned(folder)
     records = [cell["record"] for cell in cells if cell["record"]]
-    states = [cell["state"] for cell in cells if cell["arm"] == "untied"]
-    scores = [value for one in records for split in one["scores"].values() for value in split.values()]
-    return {
-        "done": (len(records), len(cells)),
-        "states": (states.count("done"), 0, states.count("failed"), states.count("missing")),
-        "runs": (len(records), len(cells)),
-        "undefined": (scores.count(None),),
-        "finished": (len(records), len(cells)),
-        "computed": (len(records),),
-        "seeds": (len({record["cell"]["pretraining_seed"] for record in records}),),
-        "independent": (len({record["cell"]["pretraining_seed"] for record in records}),),
-    }[what]
+    if what == "states":
+        states = [cell["state"] for cell in cells if cell["arm"] == "untied"]
+        return states.count("done"), 0, states.count("failed"), states.count("missing")
+    if what == "undefined":
+        scores = [value for one in records for split in one["scores"].values() for value in split.values()]
+        return (scores.count(None),)
+    if what in ("seeds", "independent"):
+        return (len({record["cell"]["pretraining_seed"] for record in records}),)
+    return (len(records), len(cells))[: 1 + (what != "computed")]
 
 
 @pytest.mark.parametrize("what", COUNTS)
@@ -99,23 +100,13 @@ def frames(uneven):
     return {name: frame for name, frame in found.items() if "arm" in frame}
 
 
-def test_the_frames_are_all_that_there_are(frames):
+def test_the_rows_of_every_frame_can_be_told_apart_and_those_of_runs_by_their_pretraining(frames, uneven):
     assert frames.keys() == KEYS.keys()
-
-
-@pytest.mark.parametrize("name", KEYS)
-def test_the_rows_of_a_frame_can_be_told_apart(name, frames):
-    assert len(frames[name])
-    assert not frames[name].duplicated(KEYS[name]).any()
-
-
-@pytest.mark.parametrize("name", sorted(OF_RUNS))
-def test_a_frame_of_runs_has_the_seed_of_their_pretraining(name, frames):
-    assert "pretraining_seed" in frames[name]
-    assert sorted(frames[name]["pretraining_seed"].unique()) == PRETRAININGS
-
-
-def test_every_score_of_every_run_is_in_the_file(frames, uneven):
+    for name, frame in frames.items():
+        assert len(frame)
+        assert not frame.duplicated(KEYS[name]).any(), name
+        if {"cell_id", "pretraining_seed"} & {*KEYS[name]}:
+            assert sorted(frame["pretraining_seed"].unique()) == PRETRAININGS, name
     records = [cell["record"] for cell in planned(uneven) if cell["record"]]
     assert len(frames["scores.csv"]) == sum(len(values) for one in records for values in one["scores"].values())
 
@@ -152,3 +143,67 @@ def test_arms_from_random_weights_share_no_pretrained_ones(tmp_path):
     said = read("leaderboard", made.plan(), tmp_path / "out")
     assert "| other fine-tuning seeds, other examples " in said
     assert "pretrainings" not in said
+
+
+# What leaves the house
+
+CHOICES = {
+    "rate": ("best-mean", "best-median"),
+    "seeds": ("mean", "median"),
+    "epoch": ("last", "best"),
+    "choose_on": ("validation", "held_out"),
+}
+BEST_EPOCH = re.compile(r"best[^.\n]{0,30}epoch|epoch[^.\n]{0,30}best")
+
+
+@pytest.fixture(scope="module")
+def chosen(tmp_path_factory):
+    made = Folder(tmp_path_factory.mktemp("protocols") / "toy")
+    for seed, pretraining_seed in product((1, 2, 3), (1, 2)):
+        # The first rate has the better median, the second one the better mean.
+        made.run("add", "rte", seed, pretraining_seed, rate=1e-3, right=0.25 if seed + pretraining_seed == 5 else 0.75)
+        made.run("add", "rte", seed, pretraining_seed, rate=2e-3, right=0.7)
+        made.run("untied", "rte", seed, pretraining_seed)
+    return made
+
+
+@pytest.fixture(scope="module")
+def logs(chosen, tmp_path_factory):
+    """By protocol and arm, the log without its name and the second at which it was made, and the name."""
+    found = {}
+    for choice in product(*CHOICES.values()):
+        out, folder = tmp_path_factory.mktemp("logs"), chosen.plan(**dict(zip(CHOICES, choice, strict=True)))
+        for name in glue_bench.export(folder, out, format="eee", organization="us")["files"]:
+            log = json.loads((out / name).read_bytes())
+            del log["retrieved_timestamp"]
+            found[choice, log["model_info"]["id"]] = log.pop("evaluation_id"), log
+    return found
+
+
+def test_logs_of_two_protocols_and_arms_have_one_name_exactly_where_they_are_equal(logs):
+    for (key, (name, log)), (other_key, (other_name, other_log)) in combinations(logs.items(), 2):
+        assert (name == other_name) == (log == other_log), (key, other_key)
+
+
+def test_other_records_have_another_name(chosen, tmp_path):
+    names = []
+    for bits in (0, 1, 0):
+        chosen.run("untied", "rte", bits=bits, planned=False)
+        told = glue_bench.export(chosen.plan(), tmp_path, format="eee", organization="us")
+        names.append(next(name for name in told["files"] if "toy-untied" in name))
+    first, other, again = names
+    assert first == again != other
+
+
+@pytest.mark.parametrize("what", ["log", "card"])
+def test_the_epoch_is_named_where_it_is_the_best(what, chosen, tmp_path):
+    said = {}
+    for epoch in CHOICES["epoch"]:
+        folder = chosen.plan(epoch=epoch)
+        if what == "card":
+            said[epoch] = glue_bench.card(folder, "add").text
+        else:
+            glue_bench.export(folder, tmp_path / epoch, format="eee", organization="us")
+            said[epoch] = "".join(path.read_text() for path in (tmp_path / epoch).rglob("*.json"))
+    assert not BEST_EPOCH.search(said["last"])
+    assert BEST_EPOCH.search(said["best"])

@@ -136,23 +136,10 @@ def put(world: World, place: str, write) -> list[object]:
     return [given if word is ... else word for word in words] if words else convert(whole)
 
 
-@pytest.mark.parametrize("odd", ODD_FILES)
-@pytest.mark.parametrize("place", PLACES)
-def test_what_is_no_file_is_taken_well_wherever_it_lies(world, place, odd):
-    assert not complaints(put(world, place, ODD_FILES[odd]), world.place)
-
-
-@pytest.mark.parametrize("number", range(len(JSON_TEXTS)))
-@pytest.mark.parametrize("place", ["a record, verify", "a plan", "our config", "a tokenizer"])
-def test_so_is_text_that_only_resembles_json(world, place, number):
-    assert not complaints(put(world, place, lambda path: path.write_text(JSON_TEXTS[number])), world.place)
-
-
-@pytest.mark.parametrize("number", range(len(YAML_TEXTS)))
-def test_so_is_any_yaml(world, number):
+def yaml_text(world: World, text: str) -> list[object]:
     path = world.fresh() / "experiment.yaml"
-    path.write_text(YAML_TEXTS[number])
-    assert not complaints(["run", path, "--dry-run", "--results", world.place / "runs"])
+    path.write_text(text)
+    return ["run", path, "--dry-run", "--results", world.place / "runs"]
 
 
 CONFIG = {
@@ -161,18 +148,33 @@ CONFIG = {
 }
 
 
-@pytest.mark.parametrize("key", CONFIG)
-@pytest.mark.parametrize("kind", ["bert", "own"])
-def test_so_is_a_config_with_impossible_values(world, kind, key):
+def config(world: World, kind: str, key: str) -> list[object]:
+    """A checkpoint whose config has an impossible value."""
     path = world.fresh(kind) / "config.json"
     path.write_text(json.dumps(json.loads(path.read_bytes()) | {key: CONFIG[key]}))
-    assert not complaints(convert(path.parent), world.place)
+    return convert(path.parent)
 
 
-def test_so_is_a_tokenizer_with_an_id_beyond_memory(world):
+def tokenizer(world: World) -> list[object]:
+    """One with an id beyond memory."""
     path = world.fresh("bert") / "tokenizer.json"
     path.write_text(re.sub(r'("cat": )\d+', rf"\g<1>{10**9}", path.read_text()))
-    assert not complaints([*convert(path.parent), "--tokenizer", path.parent], world.place)
+    return [*convert(path.parent), "--tokenizer", path.parent]
+
+
+def long_word(world: World, size: int) -> list[object]:
+    folder = world.fresh("glue")
+    (folder / "RTE" / "train.tsv").write_text(f"index\tsentence1\tsentence2\tlabel\n0\t{'w' * size}\tb\tentailment\n")
+    return checked(world, data=str(folder), tasks=["rte"])
+
+
+def way_out(world: World, verb: str) -> list[object]:
+    """A plan with an id that leads out of the folder."""
+    folder = world.fresh("runs")
+    plan = json.loads((folder / "plan.json").read_bytes())
+    plan["cells"][0]["id"] = "../../../etc/passwd"
+    (folder / "plan.json").write_bytes(signed(plan))
+    return [verb, folder, *READERS[verb]]
 
 
 ZIPS = {
@@ -183,33 +185,33 @@ ZIPS = {
     "digits without end": lambda: zipped({"STS-B.tsv": b"index\tprediction\n0\t" + b"1" * 2**22 + b"x\n"}),
     "ways out": lambda: zipped({"../../up.tsv": b"x", "/etc/passwd": b"x", "a\x1b[2J/plan.json": b"{}"}),
 }
+NAMED = "\x1b[2Jtwo\nlines" + "x" * 300
+CASES = {
+    **{("no file", place, odd): (put, place, ODD_FILES[odd]) for place in PLACES for odd in ODD_FILES},
+    **{
+        ("JSON", place, number): (put, place, lambda path, text=text: path.write_text(text))
+        for place in ("a record, verify", "a plan", "our config", "a tokenizer")
+        for number, text in enumerate(JSON_TEXTS)
+    },
+    **{
+        ("zip", place, name): (put, place, lambda path, made=made: path.write_bytes(made()))
+        for place in ("a bundle", "a submission")
+        for name, made in ZIPS.items()
+    },
+    **{("YAML", number): (yaml_text, text) for number, text in enumerate(YAML_TEXTS)},
+    **{("config", kind, key): (config, kind, key) for kind in ("bert", "own") for key in CONFIG},
+    **{("name", *call): (named, call, NAMED) for call in CALLS},
+    **{("long word", size): (long_word, size) for size in (2**20, 2 * 10**7)},
+    **{("way out", verb): (way_out, verb) for verb in READERS},
+    ("tokenizer",): (tokenizer,),
+}
+"""What makes an input, and gives the words that read it."""
 
 
-@pytest.mark.parametrize("name", ZIPS)
-@pytest.mark.parametrize("place", ["a bundle", "a submission"])
-def test_so_is_a_zip_that_is_larger_than_it_looks(world, place, name):
-    assert not complaints(put(world, place, lambda path: path.write_bytes(ZIPS[name]())), world.place)
-
-
-@pytest.mark.parametrize("call", CALLS, ids=" ".join)
-def test_so_is_a_name_that_nothing_can_have_wherever_a_verb_takes_one(world, call):
-    assert not complaints(named(world, call, "\x1b[2Jtwo\nlines" + "x" * 300), world.place)
-
-
-@pytest.mark.parametrize("size", [2**20, 2 * 10**7], ids=["1 MB", "20 MB"])
-def test_so_is_a_word_of_many_letters(world, size):
-    folder = world.fresh("glue")
-    (folder / "RTE" / "train.tsv").write_text(f"index\tsentence1\tsentence2\tlabel\n0\t{'w' * size}\tb\tentailment\n")
-    assert not complaints(checked(world, data=str(folder), tasks=["rte"]))
-
-
-def test_so_are_ids_that_lead_out_of_the_folder(world):
-    folder = world.fresh("runs")
-    plan = json.loads((folder / "plan.json").read_bytes())
-    plan["cells"][0]["id"] = "../../../etc/passwd"
-    (folder / "plan.json").write_bytes(signed(plan))
-    for verb, more in READERS.items():
-        assert not complaints([verb, folder, *more], world.place)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: " ".join(map(str, case)))
+def test_whatever_it_is_a_verb_takes_it_well(world, case):
+    make, *given = CASES[case]
+    assert not complaints(make(world, *given), world.place)
 
 
 @pytest.mark.parametrize("number", range(FEW))

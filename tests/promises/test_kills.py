@@ -1,4 +1,7 @@
-"""Killed at any moment, a run that is started again ends as if nothing had happened, and does nothing twice."""
+"""Killed at any moment, a run that is started again ends as if nothing had happened, and does nothing twice.
+
+And one driver on one results folder: a second one is one line and exit status 2, and touches nothing.
+"""
 
 import json
 import os
@@ -10,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import tiny_runs
-from forked import Forked
+from forked import CLI, Forked
 
 import glue_bench
 
@@ -53,14 +56,20 @@ def start(config: Path, results: Path, before: str = "") -> Forked:
     return Forked(f"{COMMAND}{before}\nmain()", "run", config, *options, **environment)
 
 
+def wait(process: Forked, results: Path, count: int) -> None:
+    """Until so many jobs have ended, or the process has."""
+    deadline = time.monotonic() + 240
+    while len(tiny_runs.results(results / "tiny")) < count and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def after_jobs(count: int, seconds: float) -> Moment:
     """So many seconds after so many jobs have ended."""
 
     def kill(config: Path, results: Path) -> None:
-        process, deadline = start(config, results), time.monotonic() + 240
-        while len(tiny_runs.results(results / "tiny")) < count and process.poll() is None:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        process = start(config, results)
+        wait(process, results, count)
         time.sleep(seconds)
         process.send_signal(signal.SIGKILL)
         process.communicate()
@@ -122,3 +131,40 @@ def test_a_run_that_is_killed_again_and_again_ends_as_one_that_was_not(whole, tm
 @pytest.mark.parametrize("kills", [1, 2, 3, 5, 8, 10] * 5)
 def test_so_do_many_others(whole, tmp_path, kills):
     check(whole, tmp_path, kills)
+
+
+# A second driver
+
+THREE = tiny_runs.experiment(pretraining=None, checkpoint="scratch", seeds=[1, 2, 3])
+LIBRARY = """
+import sys, yaml, glue_bench
+config, results = sys.argv[2], sys.argv[4]
+try:
+    glue_bench.run(config, results=results)
+except glue_bench.errors.UserError as error:
+    print("error:", error, file=sys.stderr)
+    sys.exit(2)
+"""
+
+
+def test_a_second_driver_is_refused_however_it_comes(tmp_path):
+    config, results, link = tmp_path / "experiment.yaml", tmp_path / "runs", tmp_path / "link"
+    config.write_text(json.dumps(THREE))
+    first = Forked(CLI, "run", config, "--results", results)
+    wait(first, results, 1)
+    first.send_signal(signal.SIGSTOP)
+    try:
+        link.symlink_to(results)
+        before = tiny_runs.results(results / "tiny")
+        for code, place, *more in [(CLI, results, "--only", "seed=3"), (CLI, link), (LIBRARY, results)]:
+            second = Forked(code, "run", config, "--results", place, *more)
+            out, err = second.communicate(timeout=240)
+            assert (second.returncode, out, err.count("error: ")) == (2, "", 1), err
+            assert str(place / "tiny") in err.partition("error: ")[2]
+            assert "Traceback" not in err
+            assert tiny_runs.results(results / "tiny") == before
+    finally:
+        first.send_signal(signal.SIGCONT)
+        _, err = first.communicate(timeout=240)
+    assert first.returncode == 0, err
+    assert len(tiny_runs.results(results / "tiny")) == 3
