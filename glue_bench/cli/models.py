@@ -65,9 +65,7 @@ def convert(
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="An option of the variant; may be repeated.")
     ] = None,
     revision: Annotated[str | None, typer.Option(metavar="REV", help="The revision of a hub id.")] = None,
-    tokenizer: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Hub id or folder of a tokenizer, in place of SOURCE's own.")
-    ] = None,
+    tokenizer: Tokenizer = None,
     plugin: Plugins = None,
 ) -> None:
     """Write a checkpoint as one of another variant, and measure what was lost."""
@@ -127,8 +125,9 @@ def _describe_conversion(record: dict[str, Any]) -> dict[str, str]:
     """What a conversion did and what it lost, as rows of a table."""
     distance, losses, kept = record["distance"], record["masked_lm_loss"], record["variance_kept"]
     errors = [f"{error:.2f}" if error >= 0.01 else f"{error:.1g}" for error in distance["relative_error"]]
+    exact = "exact: it computes what the source computes, up to rounding"
     rows = {
-        "conversion": _EXACT[record["exact"]],
+        "conversion": exact if record["exact"] else "approximate: not all that the source computes is kept",
         "origin": f"{record['origin']}: {_ORIGINS[record['origin']]}",
         "hidden states": f"relative error {errors[-1]}, mean cosine {distance['cosine']:.4f} after the last block",
         "error by layer": f"{' '.join(errors)} (the input first)",
@@ -140,17 +139,11 @@ def _describe_conversion(record: dict[str, Any]) -> dict[str, str]:
         rows["variance kept"] = ", ".join(f"{table} {share:.1%}" for table, share in kept.items())
     sample = record["sample"]
     size = f"{sample['tokens']} tokens" + (f", {sample['masked']} of them masked" if losses is not None else "")
-    if sample["kind"] == "text":
-        return rows | {"measured on": f"{sample['sequences']} pairs of English sentences, {size}"}
-    return rows | {
-        "measured on": f"random token ids, for want of a tokenizer that masks (--tokenizer names one): {size}"
-    }
+    text = f"{sample['sequences']} pairs of English sentences, {size}"
+    ids = f"random token ids, for want of a tokenizer that masks (--tokenizer names one): {size}"
+    return rows | {"measured on": text if sample["kind"] == "text" else ids}
 
 
-_EXACT = {
-    True: "exact: it computes what the source computes, up to rounding",
-    False: "approximate: not all that the source computes is kept",
-}
 _ORIGINS = {
     "pretrained": "the weights were trained with this variant",
     "adapted": "grafted, then pretrained further",

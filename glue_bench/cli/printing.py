@@ -22,30 +22,19 @@ def emit(text: str, output: Path | None) -> None:
     """Print, or write to a file."""
     if output is None:
         echo(text, nl=False)
-        return
-    try:
+    else:
         output.write_text(plain(text), encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"cannot write '{output}': {error.strerror}") from error
 
 
 def check_output(output: Path, suffix: str, what: str) -> None:
-    """Refuse, before any work, a file that cannot be written.
-
-    Raises:
-        UserError: another suffix, a folder, or a file in no folder.
-    """
+    """Refuse, before any work, a file with another suffix, a folder, or a file in no folder."""
     if output.suffix != suffix:
         raise UserError(f"-o {output}: the name of {what} ends in {suffix}")
     check_place(output)
 
 
 def check_place(output: Path | None) -> None:
-    """As `check_output`, for a file of any name, or none.
-
-    Raises:
-        UserError: a folder, or a file in no folder.
-    """
+    """As `check_output`, for a file of any name, or none."""
     if output is None:
         return
     if output.is_dir():

@@ -107,8 +107,6 @@ def init(
         ) from error
     except FileExistsError as error:
         raise UserError(f"'{path}' is there already; nothing is overwritten") from error
-    except OSError as error:
-        raise UserError(f"cannot write '{path}': {error.strerror}") from error
     echo(f"written to {path}; change it, then: glue-bench run {path} --dry-run")
 
 
@@ -152,11 +150,7 @@ def run(
 
 
 def _experiment(config: Path | None, described: dict[str, Any]) -> Path | dict[str, Any]:
-    """The file that is given, or the experiment that options describe.
-
-    Raises:
-        UserError: neither, or both.
-    """
+    """The file that is given, or the experiment that options describe. Neither and both are refused."""
     names = {"checkpoint": "--checkpoint", "arms": "--arm", "tasks": "--task", "seeds": "--seed"}
     if config is not None:
         if given := [option for key, option in names.items() if described[key]]:

@@ -89,6 +89,7 @@ def table(
     from glue_bench.tables.papers import beside_named, list_page, paper_page
     from glue_bench.tables.table import chosen_format
 
+    check_place(output)
     console, chosen = Screen(), chosen_format(format, output)
     page = list_page() if name is None else paper_page(beside_named(name, folder))
     if output is None and format is None and console.is_terminal:
