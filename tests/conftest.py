@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from tupe_files import TUPE_ARGS, tupe_shapes
 
 # Before torch is imported: the suite's processes share the cores, and each of them does little at a time.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -302,6 +301,7 @@ def make_tupe(tmp_path: Path) -> Made:
 
     def make(name: str = "tupe.pt", spoil: Callable[[dict[str, Any]], Any] | None = None, **changes: Any) -> Path:
         import torch
+        from tiny_models import TUPE_ARGS, tupe_shapes
 
         generator = torch.Generator().manual_seed(0)
         model = {key: torch.randn(shape, generator=generator) * 0.3 for key, shape in tupe_shapes().items()}

@@ -1,6 +1,7 @@
-"""Tiny random encoders of other libraries beside those of `glue_bench.testing`."""
+"""Tiny random encoders of other libraries, TUPE checkpoints, and the options under which variants are tested."""
 
 from collections.abc import Callable
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from transformers import BertConfig, DistilBertConfig, ElectraConfig, Pretrained
 from glue_bench.model.checks import permutation
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.encoder import EncoderModel
+from glue_bench.model.variants import VARIANTS
+from glue_bench.model.variants.untied import TERMS
 from glue_bench.testing import (
     HEADS,
     HIDDEN,
@@ -107,3 +110,60 @@ def encoder(config: EncoderConfig, weights: dict[str, Tensor]) -> EncoderModel:
     assert not unknown
     assert all(name.startswith("pooler.") for name in lacking)
     return model
+
+
+OPTIONS: dict[str, list[dict[str, Any]]] = {
+    "none": [{"segments": "none"}],
+    "add": [{"segments": "scores"}, {"segments": "none"}],
+    "add-sinusoidal": [{"scale": 0.1}, {"scale": "words"}],
+    "concat": [{"segments": "scores"}, {"segments": "none"}, {"init": "identity"}],
+    "concat-split": [{"position_share": 0.25}],
+    "four-term": [{"terms": list(terms)} for count in range(1, len(TERMS)) for terms in combinations(TERMS, count)],
+    "untied": [{"share": False}, {"segments": "scores"}],
+    "untied-tie-cls": [{"share": False}],
+    "untied-relative": [{"share": False}, {"segments": "scores"}, {"segments": "none"}],
+    "diet-abs": [{"rank": 2}, {"rank": 2, "share": False}],
+    "diet-rel": [{"share": True}],
+    "shaw": [{"max_distance": 3}],
+    "disentangled": [{"terms": ["content-position"]}, {"terms": ["position-content"]}],
+}
+ARMS = [(variant, options) for variant in VARIANTS for options in ({}, *OPTIONS.get(variant, []))]
+"""Beside the defaults each way in which a variant builds other modules."""
+
+TUPE_ARGS: dict[str, Any] = {
+    "arch": "bert_base",
+    "encoder_layers": 2,
+    "encoder_embed_dim": 16,
+    "encoder_ffn_embed_dim": 32,
+    "encoder_attention_heads": 2,
+    "activation_fn": "gelu",
+    "max_positions": 20,
+    "rel_pos": True,
+    "embedding_normalize": True,
+    "encoder_normalize_before": False,
+    "dropout": 0.2,
+    "attention_dropout": 0.3,
+}
+_LINEARS = {"pos_q_linear": (16, 16), "pos_k_linear": (16, 16)}
+_BLOCK_LINEARS = {"self_attn.out_proj": (16, 16), "fc1": (32, 16), "fc2": (16, 32)}
+
+
+def tupe_shapes() -> dict[str, tuple[int, ...]]:
+    """Every weight of an official TUPE-R checkpoint with these settings and 250 tokens, by fairseq's names."""
+    encoder = "decoder.sentence_encoder."
+    linears = {encoder + name: shape for name, shape in _LINEARS.items()} | {"decoder.lm_head.dense": (16, 16)}
+    norms = [f"{encoder}pos_ln", f"{encoder}emb_layer_norm", "decoder.lm_head.layer_norm"]
+    shapes: dict[str, tuple[int, ...]] = {
+        f"{encoder}embed_tokens.weight": (250, 16),
+        f"{encoder}pos.weight": (21, 16),
+        f"{encoder}relative_attention_bias.weight": (33, 2),
+        "decoder.lm_head.weight": (250, 16),
+        "decoder.lm_head.bias": (250,),
+    }
+    for block in (f"{encoder}layers.0.", f"{encoder}layers.1."):
+        shapes |= {f"{block}self_attn.in_proj_weight": (48, 16), f"{block}self_attn.in_proj_bias": (48,)}
+        linears |= {block + name: shape for name, shape in _BLOCK_LINEARS.items()}
+        norms += [f"{block}self_attn_layer_norm", f"{block}final_layer_norm"]
+    for name, shape in linears.items():
+        shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
+    return shapes | {f"{name}.{part}": (16,) for name in norms for part in ("weight", "bias")}

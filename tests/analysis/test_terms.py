@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from option_sets import ARMS
-from tiny_models import CONFIGS
+from tiny_models import ARMS, CONFIGS
 
 from glue_bench.analysis.chance import EXACT, LeftOut
 from glue_bench.analysis.hooks import watching

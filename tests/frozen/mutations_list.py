@@ -180,12 +180,12 @@ MUTATIONS = (
         "head-of-variant",
         "training",
         "The fresh head is drawn after what the variant has drawn, so that arms start with different heads.",
-        f"{MODEL}/start.py",
+        f"{MODEL}/checkpoints.py",
         """        # A variant's own parameters draw random numbers too; from here on all arms draw the same ones.
         set_seed(seed)
 """,
         "",
-        ("tests/training/test_finetune.py", "tests/training/test_draws.py"),
+        ("tests/training/test_finetune.py", "tests/model/test_grafts.py"),
         BITS,
     ),
     Mutation(

@@ -2,28 +2,25 @@
 
 import errno
 import json
-import zipfile
 from collections.abc import Callable
 from fnmatch import fnmatch
 from importlib import import_module
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import huggingface_hub
 import pytest
 import torch
 import transformers
 from huggingface_hub.errors import (
-    GatedRepoError,
     HFValidationError,
     HTTPError,
-    LocalEntryNotFoundError,
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
 from safetensors.torch import load_file, save_file
 from tiny_models import (
-    CONFIGS,
     encoder,
     encoder_config,
     max_error,
@@ -41,7 +38,7 @@ from glue_bench.errors import DiskError, UserError
 from glue_bench.model.checkpoints import read_checkpoint
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.heads import EncoderForMaskedLM
-from glue_bench.model.locate import fingerprint, locate
+from glue_bench.model.locate import locate
 
 TOLERANCE = 1e-5
 
@@ -62,39 +59,31 @@ def test_a_pooler_that_nothing_trained_is_left_out(family: str, tmp_path: Path) 
     assert not any(name.startswith("pooler.") for name in read_checkpoint(folder).weights)
 
 
-def same_states(folder: Path, theirs: PreTrainedModel) -> bool:
-    """Whether the checkpoint in a folder, read by us, computes what `theirs` computes."""
-    checkpoint = read_checkpoint(str(folder))
-    ids = tokens()
-    with torch.no_grad():
-        expected = theirs(input_ids=ids, output_hidden_states=True).hidden_states
-    return max_error(states(encoder(checkpoint.config, checkpoint.weights), ids), expected) < TOLERANCE
-
-
-def test_pytorch_model_bin_is_read(tmp_path: Path) -> None:
-    theirs = random_model(transformers.BertModel, CONFIGS["bert"]())
-    theirs.config.save_pretrained(tmp_path)
-    torch.save(theirs.state_dict(), tmp_path / "pytorch_model.bin")
-    assert same_states(tmp_path, theirs)
-
-
-def test_gamma_and_beta_are_read(tmp_path: Path) -> None:
-    theirs, _ = saved(tmp_path, transformers.BertForMaskedLM, "bert")
-    weights = load_file(tmp_path / "model.safetensors")
-    old = {
-        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): tensor
-        for name, tensor in weights.items()
-    }
+def with_gammas(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    old = {name.replace("LayerNorm.weight", "LayerNorm.gamma"): tensor for name, tensor in weights.items()}
+    old = {name.replace("LayerNorm.bias", "LayerNorm.beta"): tensor for name, tensor in old.items()}
     assert sum(name.endswith(("gamma", "beta")) for name in old) == 12
-    save_file(old, tmp_path / "model.safetensors")
-    assert same_states(tmp_path, theirs)
-    assert "head_norm.weight" in read_checkpoint(str(tmp_path)).head
+    save_file(old, folder / "model.safetensors")
 
 
-def test_sharded_weights_are_read(tmp_path: Path) -> None:
-    theirs, _ = saved(tmp_path, transformers.BertModel, "bert", max_shard_size="10KB")
-    assert len(list(tmp_path.glob("model-*.safetensors"))) > 1
-    assert same_states(tmp_path, theirs)
+def of_torch(folder: Path) -> None:
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+
+
+@pytest.mark.parametrize("form", [with_gammas, of_torch, None])
+def test_weights_are_read_in_every_form(form: Callable[[Path], None] | None, tmp_path: Path) -> None:
+    theirs, _ = saved(tmp_path, transformers.BertForMaskedLM, "bert", max_shard_size="10GB" if form else "10KB")
+    if form:
+        form(tmp_path)
+    else:
+        assert len(list(tmp_path.glob("model-*.safetensors"))) > 1
+    checkpoint = read_checkpoint(str(tmp_path))
+    with torch.no_grad():
+        expected = theirs(input_ids=tokens(), output_hidden_states=True).hidden_states
+    assert max_error(states(encoder(checkpoint.config, checkpoint.weights), tokens()), expected) < TOLERANCE
+    assert "head_norm.weight" in checkpoint.head
 
 
 @pytest.mark.parametrize("kind", [EncoderModel, EncoderForMaskedLM])
@@ -102,7 +91,7 @@ def test_our_own_checkpoint_is_read_back(kind: type[PreTrainedModel], tmp_path: 
     model = random_model(kind, encoder_config("untied", origin="adapted"))
     model.save_pretrained(tmp_path)
     checkpoint = read_checkpoint(str(tmp_path))
-    assert checkpoint.config.origin == "adapted"
+    assert (checkpoint.origin, checkpoint.config.origin) == ("adapted", "adapted")
     again = encoder(checkpoint.config, checkpoint.weights)
     assert max_error(states(again, tokens()), states(model.base_model, tokens())) == 0
     assert bool(checkpoint.head) == (kind is EncoderForMaskedLM)
@@ -150,54 +139,35 @@ def pickled(value: Any) -> Callable[[Path], Any]:
     return change
 
 
-def bomb(folder: Path) -> None:
-    (folder / "model.safetensors").unlink()
-    with zipfile.ZipFile(folder / "pytorch_model.bin", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("archive/data.pkl", bytes(10**6))
+def cut_short(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
 
 
 INDEX = "model.safetensors.index.json"
-
 KEY = "encoder.layer.0.attention.self.key.weight"
-
+QUERY = KEY.replace("key", "query")
 REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no config": (file("config.json", None), r"has no config\.json"),
     "no JSON": (file("config.json", b"{'model_type': 'bert'}"), r"config\.json' is not valid JSON"),
     "a list": (file("config.json", b"[]"), r"config\.json' is not a JSON object"),
     "width": (settings(hidden_size="wide"), "config.json does not fit"),
-    "heads": (settings(hidden_size=30, num_attention_heads=7), "config.json does not fit"),
-    "blocks": (settings(num_hidden_layers=None), "config.json does not fit"),
     "family": (settings(model_type="gpt2"), "model_type 'gpt2'; glue-bench reads bert, roberta, .*, glue_bench"),
     "activation": (settings(hidden_act="gelou"), "its activation 'gelou' is not known"),
     "half a pooler": (weights(lambda each: each.pop("pooler.dense.bias")), r"lacks 1 weights .* pooler\.dense\.bias"),
     "a weight": (weights(lambda each: each.pop("embeddings.LayerNorm.bias")), "lacks 1 weights .*, such as norm.bias"),
-    "a query": (
-        weights(lambda each: each.pop(KEY.replace("key", "query"))),
-        r"lacks 1 weights .* blocks\.0\.att",
-    ),
+    "a query": (weights(lambda each: each.pop(QUERY)), r"lacks 1 weights .* blocks\.0\.att"),
     "a key": (weights(lambda each: each.update({KEY: torch.zeros(24, 7)})), r"lacks 1 weights .*qkv\.weight"),
     "more blocks": (settings(num_hidden_layers=3), r"lacks 12 weights of its encoder, such as blocks\.2"),
-    "more words": (settings(vocab_size=99), r"has shape \(.*\), its settings say \(.*99.*\)"),
     "more positions": (settings(max_position_embeddings=99), r"has shape \(.*\), its settings say \(.*99.*\)"),
     "no weights": (file("model.safetensors", None), r"has no weights; expected one of model\.safetensors"),
-    "cut short": (
-        lambda folder: (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:-100]),
-        r"cannot read weights from '.*model\.safetensors'.*may be cut short",
-    ),
-    "no index": (file(INDEX, b'{"weight_map": {'), "not valid JSON"),
-    "an empty index": (file(INDEX, b"{}"), "has no weight_map"),
+    "cut short": (cut_short, r"cannot read weights from '.*model\.safetensors'.*may be cut short"),
     "an index of lists": (file(INDEX, b'{"weight_map": {"a": []}}'), "has no weight_map of names of files"),
-    "a shard": (
-        file(INDEX, b'{"weight_map": {"a": "model-00001-of-2.safetensors"}}'),
-        "cannot read weights .*00001",
-    ),
+    "a shard": (file(INDEX, b'{"weight_map": {"a": "model-1-of-2.safetensors"}}'), "cannot read weights .*model-1-of"),
     "code": (pickled({"weights": Path("a call, not a tensor")}), "cannot read weights"),
     "no tensors": (pickled([1]), "no tensors by their names"),
-    "numbers for names": (pickled({1: torch.zeros(1)}), "no tensors by their names|cannot read weights"),
     "a number": (pickled({"a": 1}), "its a is no plain tensor"),
-    "sparse": (pickled({"a": torch.zeros(2).to_sparse()}), "is no plain tensor|cannot read weights"),
     "larger than stored": (pickled({"a": torch.zeros(1).expand(10**12)}), "its a is larger than what is stored of it"),
-    "a bomb": (bomb, "it unpacks to more than it has"),
 }
 
 
@@ -212,15 +182,11 @@ def test_what_cannot_be_read_is_refused_in_one_line(case: str, tmp_path: Path) -
 
 
 OURS: list[tuple[dict[str, Any], str]] = [
-    ({"head_act": "gelou"}, "is not known"),
     ({"head_act": "prelu"}, "has weights of its own"),
     ({"head_act": 3}, "must be a text"),
     ({"tie_word_embeddings": False}, "tie_word_embeddings is False; it must be true"),
-    *(
-        ({"num_attention_heads": value}, "must be a whole number|multiple|expected int")
-        for value in (0, -2, 10**9, "2")
-    ),
-    *(({"num_hidden_layers": value}, "must be a whole number|expected int") for value in (2.5, None, [2], True)),
+    ({"num_attention_heads": 7}, "it must be a multiple of num_attention_heads 7"),
+    *(({"num_hidden_layers": value}, "must be a whole number|expected int") for value in (0, 10**9, 2.5, None, True)),
 ]
 
 
@@ -235,44 +201,18 @@ def test_a_setting_that_no_encoder_of_ours_has_is_refused(changes: dict[str, Any
 httpx: Any = import_module(HTTPError.__module__)  # httpx or httpx2: whichever the hub client is built on
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "config.json").write_text("{}")
-    (tmp_path / "model.safetensors").write_bytes(b"weights")
-    return tmp_path
-
-
-@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
-def test_a_file_that_is_changed_in_place_changes_the_digest(folder: Path, name: str) -> None:
-    before = fingerprint(folder)
-    content = (folder / name).read_bytes()
-    (folder / name).write_bytes(content[::-1])  # of the same size
-    assert fingerprint(folder) != before
-    (folder / name).write_bytes(content)
-    assert fingerprint(folder) == before
-
-
-TORCHS_SHARDS = ["pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin", "pytorch_model.bin.index.json"]
+SHARDS = ["pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin", "pytorch_model.bin.index.json"]
+INDEXED = ["model-1.safetensors", "model.safetensors.index.json"]
 
 
 @pytest.mark.parametrize(
-    ("files", "wanted"),
-    [
-        (TORCHS_SHARDS, TORCHS_SHARDS),
-        (["pytorch_model.bin"], ["pytorch_model.bin"]),
-        (["model.safetensors", "pytorch_model.bin"], ["model.safetensors"]),
-        (
-            ["model-1.safetensors", "model.safetensors.index.json", "pytorch_model.bin"],
-            ["model-1.safetensors", "model.safetensors.index.json"],
-        ),
-        ([*TORCHS_SHARDS, "model.fp16.safetensors"], [*TORCHS_SHARDS, "model.fp16.safetensors"]),
-    ],
+    ("wanted", "others"), [(SHARDS, []), (["model.safetensors"], SHARDS), (INDEXED, ["pytorch_model.bin"])]
 )
 def test_all_weights_of_one_form_are_fetched_from_the_hub(
-    files: list[str], wanted: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    wanted: list[str], others: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def download(_: str, *, revision: str | None, allow_patterns: list[str]) -> str:  # noqa: ARG001
-        for name in [*files, "tf_model.h5"]:
+        for name in [*wanted, *others, "tf_model.h5"]:
             if any(fnmatch(name, pattern) for pattern in allow_patterns):
                 (tmp_path / name).touch()
         return str(tmp_path)
@@ -286,11 +226,10 @@ def response(status: int) -> Any:
     return httpx.Response(status, request=httpx.Request("GET", "https://huggingface.co/api"))
 
 
-@pytest.mark.parametrize("name", ["folder", "https://example.org/bert"])
-def test_a_revision_of_no_hub_id_is_refused(name: str, folder: Path) -> None:
-    place = str(folder) if name == "folder" else name
-    with pytest.raises(UserError, match=f"revision 'v2' of '{place}', which is no hub id: leave the revision out"):
-        locate(place, "v2")
+def test_a_revision_of_no_hub_id_is_refused(tmp_path: Path) -> None:
+    for place in (str(tmp_path), "https://example.org/bert"):
+        with pytest.raises(UserError, match=f"revision 'v2' of '{place}', which is no hub id: leave the revision out"):
+            locate(place, "v2")
 
 
 @pytest.fixture
@@ -317,19 +256,10 @@ def test_a_cached_snapshot_is_found_offline(cache: Path, revision: str | None) -
 
 
 HUB: dict[str, tuple[Exception, str]] = {
-    "nothing cached": (
-        LocalEntryNotFoundError("no snapshot"),
-        "no folder 'org/model' here, and the hub",
-    ),
     "no connection": (ConnectionError("no route\nto it"), r"\(ConnectionError: no route.*\); give the folder"),
     "proxy": (httpx.ProxyError("403 Forbidden"), "the hub cannot be reached .*downloaded copy"),
-    "time-out": (httpx.ReadTimeout("timed out"), "the hub cannot be reached"),
-    "no repository": (
-        RepositoryNotFoundError("404", response=response(404)),
-        "no such checkpoint 'org/model'",
-    ),
+    "no repository": (RepositoryNotFoundError("404", response=response(404)), "no such checkpoint 'org/model'"),
     "no name": (HFValidationError("repo id must not end with '.git'"), "no such checkpoint 'org/model'"),
-    "gated": (GatedRepoError("401", response=response(401)), "org/model"),
     "no revision": (RevisionNotFoundError("404", response=response(404)), "'org/model' has no revision 'v9'"),
     "full disk": (OSError(errno.ENOSPC, "No space left"), "cannot keep 'org/model' of the hub: .*; make room"),
 }
@@ -338,11 +268,7 @@ HUB: dict[str, tuple[Exception, str]] = {
 @pytest.mark.parametrize("case", HUB)
 def test_what_the_hub_does_not_give_is_one_line(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     error, said = HUB[case]
-
-    def fail(*_: object, **__: object) -> None:
-        raise error
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", Mock(side_effect=error))
     with pytest.raises(DiskError if case == "full disk" else UserError, match=said):
         locate("org/model", "v9")
 

@@ -22,28 +22,15 @@ from glue_bench.model.families import FAMILIES
 from glue_bench.testing import random_model
 
 TOLERANCE = 1e-5
-
 LENGTH = 11
-
 ROBERTA = ("roberta", "xlm-roberta", "camembert")
-
 LIKE_BERT = ("bert", "electra", *ROBERTA)
-
-SUMMARY = {"type": "last", "use_proj": False, "activation": "relu", "last_dropout": 0.0}
-
-SIZES = {
-    "vocab_size": 50,
-    "hidden_size": 24,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 3,
-    "max_position_embeddings": 16,
-}
-
-# What a config.json may set: the families whose transformers have it, what must be read, and what is refused.
 EVERY = tuple(FAMILIES)
-
+SUMMARY = {"type": "last", "use_proj": False, "activation": "relu", "last_dropout": 0.0}
+SIZES = {"vocab_size": 50, "hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 3}
+SIZES["max_position_embeddings"] = 16
 ACTS = [act for act in ACT2CLS if act not in ("prelu", "xielu")]
-
+# What a config.json may set: the families whose transformers have it, what must be read, and what is refused.
 SETTINGS: dict[str, tuple[tuple[str, ...], list[Any], list[Any]]] = {
     "vocab_size": (EVERY, [50, 77], [0]),
     "hidden_size": (LIKE_BERT, [12, 24], [0, 25]),
@@ -85,7 +72,6 @@ SETTINGS: dict[str, tuple[tuple[str, ...], list[Any], list[Any]]] = {
 
 LABELS = {"transformers_version", "architectures", "id2label", "label2id", "problem_type"}
 """Fields that are of no encoder."""
-
 # Of these every family shows every value by default; of the others the first family that has it the last one.
 TELLING = ("pad_token_id", "is_decoder")
 

@@ -1,12 +1,14 @@
 """From an additive checkpoint to another variant: what is kept exactly, and what is lost."""
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
 import transformers
 from tiny_models import (
+    ARMS,
     CONFIGS,
     HEAD_SIZE,
     HIDDEN,
@@ -22,13 +24,15 @@ from tiny_models import (
     tokens,
 )
 from torch import Tensor
-from transformers import BertModel
 
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import Start, graft, masked_lm, read_checkpoint
 from glue_bench.model.encoder import EncoderModel
+from glue_bench.model.fresh import on_threads
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.variants import VARIANTS
+from glue_bench.model.variants.additive import Add
+from glue_bench.model.variants.base import Additive, Dimensions, Grafted
 from glue_bench.model.variants.options import PLACES
 
 MODELS = {
@@ -51,27 +55,6 @@ def start_states(start: Start, dtype: torch.dtype = torch.float32) -> list[Tenso
     ids, _ = pad(tokens(), [11, 7, 2], start.config.pad_token_id)
     model = encoder(start.config, start.weights).to(dtype)
     return states(model, ids, None, segments(ids, start.config.type_vocab_size))
-
-
-@every_family
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_every_family_starts_every_variant(family: str, variant: str, tmp_path: Path) -> None:
-    checkpoint = additive(tmp_path, family)
-    before = {name: tensor.clone() for name, tensor in checkpoint.weights.items()}
-    start = graft(checkpoint, variant, {})
-    assert (start.config.variant, start.exact) == (variant, variant in {"add", "add-relative", "concat", "gate"})
-    assert start.origin == start.config.origin == ("pretrained" if variant == "add" else "grafted")
-    assert all(state.isfinite().all() for state in start_states(start))
-    assert all(torch.equal(tensor, checkpoint.weights[name]) for name, tensor in before.items())
-
-
-@every_family
-def test_concat_computes_what_add_computes(family: str, tmp_path: Path) -> None:
-    checkpoint = additive(tmp_path, family)
-    start = graft(checkpoint, "concat", {})
-    assert start.exact
-    assert max_error(start_states(start), start_states(checkpoint)) < 1e-5
-    assert max_error(start_states(start, torch.float64), start_states(checkpoint, torch.float64)) < 1e-12
 
 
 @every_family
@@ -104,35 +87,22 @@ def test_untied_graft_starts_at_the_position_term_of_the_first_block(tmp_path: P
     torch.testing.assert_close(scores, expected, atol=1e-4, rtol=1e-4)
 
 
-def our_checkpoint(folder: Path, variant: str) -> Start:
-    random_model(EncoderModel, encoder_config(variant, origin="adapted")).save_pretrained(folder)
-    return read_checkpoint(str(folder))
-
-
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_only_additive_checkpoints_of_ours_are_grafted(variant: str, tmp_path: Path) -> None:
-    checkpoint = our_checkpoint(tmp_path, variant)
-    for other in VARIANTS.keys() - {variant}:
+def test_only_additive_checkpoints_of_ours_are_grafted(variant: str) -> None:
+    model = random_model(EncoderModel, encoder_config(variant, origin="adapted"))
+    checkpoint = Start(model.config, model.state_dict(), "adapted", name="mine")
+    assert graft(checkpoint, variant, {}) is checkpoint
+    for other in VARIANTS.keys() - {variant, "add"}:
         if variant == "add":
-            assert graft(checkpoint, other, {}).config.variant == other
+            start = graft(checkpoint, other, {})
+            assert (start.config.variant, start.origin, start.config.origin) == (other, "grafted", "grafted")
         else:
-            with pytest.raises(
-                UserError, match=f"cannot start variant '{other}'.* which is '{variant}'.*only additive"
-            ):
+            said = f"cannot start variant '{other}' from 'mine', which is '{variant}'; only additive checkpoints can be"
+            with pytest.raises(UserError, match=said):
                 graft(checkpoint, other, {})
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_our_checkpoint_of_the_same_variant_starts_as_it_is(variant: str, tmp_path: Path) -> None:
-    checkpoint = our_checkpoint(tmp_path, variant)
-    start = graft(checkpoint, variant, {})
-    assert (start.exact, start.origin, start.config.origin) == (True, "adapted", "adapted")
-    assert max_error(start_states(start), start_states(checkpoint)) == 0
-
-
-SHARE = 0.25
-
-TOKENS = HIDDEN - HIDDEN // 4
+SHARE, TOKENS = 0.25, HIDDEN - HIDDEN // 4
 
 
 def split_config(share: float = SHARE, **changes: Any) -> Any:
@@ -160,10 +130,6 @@ def test_the_masked_lm_head_has_the_width_of_the_tokens(sizes: dict[str, int], e
         assert torch.equal(again(tokens()).logits, model(tokens()).logits)
 
 
-def bert_start(folder: Path, kind: Any = BertModel, family: str = "bert") -> Start:
-    return read_checkpoint(saved(folder, kind, family)[1])
-
-
 def best_approximation(table: Tensor, rank: int) -> tuple[Tensor, float]:
     """The nearest table of that rank (Eckart-Young), and the share of the sum of squares it has."""
     left, sizes, right = torch.linalg.svd(table.double(), full_matrices=False)
@@ -173,7 +139,7 @@ def best_approximation(table: Tensor, rank: int) -> tuple[Tensor, float]:
 
 @pytest.mark.parametrize("share", [0.125, 0.25, 0.5])
 def test_graft_reduces_each_table_by_its_svd_and_says_what_is_kept(share: float, tmp_path: Path) -> None:
-    checkpoint = bert_start(tmp_path)
+    checkpoint = additive(tmp_path)
     start = graft(checkpoint, "concat-split", {"position_share": share})
     width = round(HIDDEN * share)
     assert (start.exact, start.origin) == (False, "grafted")
@@ -199,16 +165,6 @@ def test_graft_finds_tables_that_are_split_already(tmp_path: Path) -> None:
     assert max_error(again, states(split, ids, None, segments(ids))) < 1e-4
 
 
-@pytest.mark.parametrize("place", ["scores", "none"])
-def test_a_graft_says_that_it_lost_the_segments(place: str, tmp_path: Path) -> None:
-    saved(tmp_path, BertModel, "bert")
-    start = graft(read_checkpoint(str(tmp_path)), "add", {"segments": place})
-    assert (start.origin, start.exact) == ("grafted", False)
-    model = EncoderModel(start.config)
-    model.load_state_dict(start.weights)
-    assert model.segment_scores is None or not model.segment_scores.table.weight.any()
-
-
 @pytest.mark.parametrize("variant", ["add", "concat", "gate"])
 @pytest.mark.parametrize("after", PLACES)
 @pytest.mark.parametrize("before", PLACES)
@@ -221,3 +177,53 @@ def test_a_graft_is_exact_where_the_segments_stay_and_only_there(before: str, af
     error = max_error(*(states(model, ids, None, segments(ids)) for model in (ours, theirs)))
     assert start.exact == (error < 1e-5)
     assert start.exact == (before == after or (before, after) == ("none", "scores"))
+
+
+class Own(Add):
+    """Has a parameter of its own, as a plugin's may, and asks on how many threads it is grafted."""
+
+    found: ClassVar[list[int]] = []
+
+    def __init__(self, dims: Dimensions) -> None:
+        super().__init__(dims)
+        self.places = torch.nn.Parameter(torch.randn(dims.max_positions, dims.embedding_size))
+
+    def graft(self, base: Additive) -> Grafted:
+        self.found.append(torch.get_num_threads())
+        super().graft(base)
+        return Grafted(exact=False)
+
+
+def test_a_graft_computes_with_one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The SVD of `concat-split` rounds by the number of threads, on tables of a real size."""
+    monkeypatch.setitem(VARIANTS, "own", Own)
+    monkeypatch.setattr(Own, "found", [])
+    with on_threads(2):
+        graft(additive(tmp_path), "own", {})
+        assert (Own.found, torch.get_num_threads()) == ([1], 2)
+
+
+@pytest.fixture
+def unfilled_memory_is_nan() -> Iterator[None]:
+    """Else memory that nobody has filled could hold anything, a right number too."""
+    torch.use_deterministic_algorithms(True)  # fills it: torch.utils.deterministic.fill_uninitialized_memory
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.usefixtures("unfilled_memory_is_nan")
+@pytest.mark.parametrize("family", ["bert", "electra"])  # with a pooler, and without one
+@pytest.mark.parametrize("arm", [*ARMS, ("own", {})], ids=str)
+def test_every_number_of_a_classifier_is_of_its_start_or_drawn(
+    arm: Any, family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is drawn that a start's weights replace, and nothing is left without a value."""
+    monkeypatch.setitem(VARIANTS, "own", Own)
+    start, found = graft(additive(tmp_path, family), *arm), []
+    for _ in range(2):
+        model = start.classifier(("one", "other"), 1)
+        found.append({**model.state_dict(), **dict(model.named_buffers()), "what is drawn next": torch.rand(1)})
+        monkeypatch.setattr("glue_bench.model.checkpoints.unfilled", lambda kind, config: kind(config))
+    assert not [name for name, values in found[0].items() if not values.isfinite().all()]
+    for name, values in found[1].items():
+        torch.testing.assert_close(found[0][name], values, rtol=0, atol=0)

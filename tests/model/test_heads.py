@@ -7,22 +7,15 @@ from typing import Any
 
 import pytest
 import torch
-from option_sets import ARMS
-from tiny_models import encoder_config, pad, random_model, segments, tokens
+from tiny_models import ARMS, encoder_config, pad, random_model, segments, tokens
 
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.heads import EncoderForMaskedLM, EncoderForSequenceClassification, classification_loss
 
-KINDS = [EncoderModel, EncoderForSequenceClassification, EncoderForMaskedLM]
 
-
-@pytest.fixture(params=KINDS, ids=lambda kind: kind.__name__)
-def model(request: pytest.FixtureRequest) -> Any:
-    return random_model(request.param, encoder_config(num_labels=2))
-
-
-def test_hidden_states_are_returned_where_they_are_asked_for(model: Any) -> None:
-    ids, mask = pad(tokens(), [11, 7, 2])
+@pytest.mark.parametrize("kind", [EncoderModel, EncoderForSequenceClassification, EncoderForMaskedLM])
+def test_hidden_states_are_returned_where_they_are_asked_for(kind: Any) -> None:
+    model, (ids, mask) = random_model(kind, encoder_config(num_labels=2)), pad(tokens(), [11, 7, 2])
     inputs = ids, mask, segments(ids)
     plain, found = model(*inputs), model(*inputs, output_hidden_states=True)
     assert plain.hidden_states is None
@@ -97,20 +90,16 @@ torch.save(found, sys.argv[3])
 """
 
 
-@pytest.fixture
-def files(tmp_path: Path) -> list[str]:
-    """A checkpoint of ours, tokens, and where their pooled output is to be saved."""
-    random_model(EncoderModel, encoder_config("untied")).save_pretrained(tmp_path)
-    torch.save(tokens(), tmp_path / "tokens.pt")
-    return [str(tmp_path), str(tmp_path / "tokens.pt"), str(tmp_path / "pooled.pt")]
-
-
-def test_auto_model_loads_our_checkpoint_whichever_is_imported_first(files: list[str]) -> None:
+def test_auto_model_loads_our_checkpoint_whichever_is_imported_first(tmp_path: Path) -> None:
     """In one new interpreter, because another takes seconds; also, glue_bench alone imports nothing heavy."""
+    model = random_model(EncoderModel, encoder_config("untied"))
+    model.save_pretrained(tmp_path)
+    torch.save(tokens(), tmp_path / "tokens.pt")
+    files = [str(tmp_path), str(tmp_path / "tokens.pt"), str(tmp_path / "pooled.pt")]
     done = subprocess.run([sys.executable, "-c", CODE, *files], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["glue_bench.model.encoder", "EncoderModel"] * 2
     with torch.no_grad():
-        expected = random_model(EncoderModel, encoder_config("untied"))(tokens()).pooler_output
+        expected = model(tokens()).pooler_output
     for found in torch.load(files[2]):
         torch.testing.assert_close(found, expected)

@@ -18,9 +18,7 @@ from glue_bench.testing import encoder_config, load_plugins, random_model
 from glue_bench.training.inputs import Inputs
 
 OPTIONS = [(name, option) for name in VARIANTS for option in declared(VARIANTS[name], name)]
-
 WRONG: tuple[Any, ...] = ("false", "3", 1.5, -1, 0, True, None, [], [1], {"a": 1}, float("nan"), float("inf"))
-
 PLUGIN = '''
 import torch
 from glue_bench.model.variants.additive import Add
@@ -44,16 +42,10 @@ class Wide(Add):
 
 
 @pytest.mark.parametrize(("name", "option"), OPTIONS)
-def test_a_default_written_out_is_no_option(name: str, option: str) -> None:
-    default = declared(VARIANTS[name], name)[option].default
-    assert canonical_options(name, {option: default}) == {}
-    assert canonical_options(name, json.loads(json.dumps({option: default}))) == {}
-
-
-@pytest.mark.parametrize(("name", "option"), OPTIONS)
 def test_a_value_is_refused_or_can_be_built_and_stays_what_it_is(name: str, option: str) -> None:
     """Whatever the value: nothing is taken for another type, and nothing but a UserError says so."""
     default = declared(VARIANTS[name], name)[option].default
+    assert canonical_options(name, {option: json.loads(json.dumps(default))}) == {}  # to write it out changes nothing
     kinds = {bool: (bool,), int: (int,), float: (int, float), str: (str,), list: (list,)}[type(default)]
     for value in WRONG:
         try:
@@ -70,16 +62,12 @@ def test_a_value_is_refused_or_can_be_built_and_stays_what_it_is(name: str, opti
     ("name", "options", "said"),
     [
         ("untied", {"share": "false"}, "option 'share' of variant 'untied': input should be a valid boolean, not 'fal"),
-        ("untied", {"share": 1}, "option 'share' of variant 'untied': input should be a valid boolean, not 1"),
         ("diet-abs", {"rank": 0}, "option 'rank' of variant 'diet-abs': input should be greater than 0, not 0"),
         ("diet-abs", {"rank": True}, "option 'rank' of variant 'diet-abs': input should be a valid integer, not True"),
-        ("shaw", {"max_distance": -1}, "option 'max_distance' of variant 'shaw': input should be greater than 0, not"),
         ("concat-split", {"position_share": 1}, "option 'position_share' .* should be less than 1, not 1"),
-        ("concat-split", {"position_share": None}, "option 'position_share' .* should be a valid number, not None"),
         ("four-term", {"terms": ["word-wort"]}, "option 'terms' .*: give one or more of word-word, .*, not \\['word-w"),
         ("disentangled", {"terms": []}, "option 'terms' .*: give one or more of content-position, position-content, n"),
         ("add", {"segments": "inputs"}, "x: unknown value 'inputs' in option 'segments' .*; did you mean 'input'"),
-        ("add", {"segments": ["input"]}, "x: unknown value .* in option 'segments' of variant 'add'"),
     ],
 )  # fmt: skip
 def test_a_wrong_value_is_one_line(name: str, options: dict[str, Any], said: str) -> None:
@@ -108,11 +96,8 @@ def test_a_folder_takes_its_own_options_in_any_form(stored: Any, asked: dict[str
 def test_a_plugins_options_have_the_type_of_their_annotation_or_default(write_plugin: Callable[..., Path]) -> None:
     load_plugins([write_plugin(PLUGIN)])
     assert canonical_options("wide", {"times": 1, "factor": 2, "names": ["a"]}) == {}
-    assert canonical_options("wide", {"times": 2, "factor": 3, "names": ["b"]}) == {
-        "times": 2,
-        "factor": 3.0,
-        "names": ["b"],
-    }
+    given = {"times": 2, "factor": 3, "names": ["b"]}
+    assert canonical_options("wide", given) == given
     for options in ({"times": "2"}, {"times": True}, {"factor": "2"}, {"names": "a"}, {"factor": None}):
         with pytest.raises(UserError, match=r"option '.*' of variant 'wide': input should be a valid"):
             check_variant("wide", options)
@@ -122,10 +107,9 @@ def test_a_plugins_options_have_the_type_of_their_annotation_or_default(write_pl
 def test_what_a_plugin_cannot_do_is_refused_before_any_compute(tiny: Any, write_plugin: Callable[..., Path]) -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"times": 0}, "arm 'wide': variant 'wide' cannot be made with options {'times': 0}: index 0 is out of bounds"),
-        ({"times": -1}, "arm 'wide': variant 'wide' cannot be made with options {'times': -1}: Trying to create tenso"),
         (
             {"factor": 11.0},
-            "variant 'wide' does not meet the contract: with {'factor': 11.0}, clause 'shapes', encoder like BERT: As",
+            "'wide' does not meet the contract: with {'factor': 11.0}, clause 'shapes', encoder like BERT",
         ),
         ({"factor": "2"}, "arm 'wide': option 'factor' of variant 'wide': input should be a valid number, not '2'"),
     ]

@@ -74,28 +74,23 @@ def test_a_plugin_becomes_a_variant(write_plugin: Write) -> None:
         check_variant("loud", {"facto": 3.0})
 
 
-def test_the_same_file_may_be_loaded_again(write_plugin: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_file_stays_loaded_and_an_edited_one_is_loaded_anew(
+    write_plugin: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also at once and at equal size, which Python's own cache of compiled files does not notice."""
     path = write_plugin(LOUD)
     load_plugins([path, path])
-    first = VARIANTS["loud"]
+    first, before = VARIANTS["loud"], plugin_digest("loud")
     monkeypatch.chdir(path.parent)
     load_plugins(["my_variant.py"])
     assert VARIANTS["loud"] is first
-
-
-def test_an_edited_file_is_loaded_anew(write_plugin: Write) -> None:
-    """Also at once and at equal size, which Python's own cache of compiled files does not notice."""
-    path = write_plugin(LOUD)
-    load_plugins([path])
-    before = plugin_digest("loud")
     write_plugin(LOUD.replace("factor=2.0", "factor=4.0"))
     load_plugins([path])
     assert EncoderModel(encoder_config("loud")).variant.factor == 4.0
     assert plugin_digest("loud") != before
     write_plugin(LOUD.replace('"loud"', '"quiet"'))
     load_plugins([path])
-    assert "loud" not in VARIANTS
-    assert "quiet" in VARIANTS
+    assert set(PLUGINS) == {"quiet"}
 
 
 BACKWARDS = LOUD.replace("factor=2.0", "factor=2.0, backwards=False, width=1").replace(
@@ -155,11 +150,9 @@ def test_a_plugins_checkpoint_needs_the_plugin(write_plugin: Write, tmp_path: Pa
     ("code", "said"),
     [
         ("x = 1\nclass (", r"cannot be imported: SyntaxError: invalid syntax \(my_variant\.py:2\)"),
-        ("x = '\0'", "cannot be imported: (ValueError|SyntaxError): source code string cannot contain null bytes"),
         ("\n\nimport no_such_module", r"ModuleNotFoundError: No module named 'no_such_module' \(my_variant\.py:3\)"),
         ("def f():\n    1 / 0\nf()", r"ZeroDivisionError: division by zero \(my_variant\.py:2\)"),
         ("import sys\nsys.exit(3)", r"cannot be imported: SystemExit: 3 \(my_variant\.py:2\)"),
-        ("x = 1", "defines no variant: a subclass of Variant with a forward"),
         ("from glue_bench.model.variants.additive import Add", "defines no variant"),
         (
             "from glue_bench.model.variants.base import Variant\nclass Mine(Variant):\n    name = 'mine'",
@@ -167,7 +160,6 @@ def test_a_plugins_checkpoint_needs_the_plugin(write_plugin: Write, tmp_path: Pa
         ),
         (LOUD.replace('    name = "loud"\n', ""), "class Loud needs a class attribute `name` .*; it has none"),
         (LOUD.replace('"loud"', '"so loud"'), "class Loud needs a class attribute `name` .*; not 'so loud'"),
-        (LOUD.replace('"loud"', "3"), "needs a class attribute `name` .*; not 3"),
         (LOUD.replace('"loud"', '"add"'), "the name 'add' is taken by a variant of glue-bench; choose another"),
         (LOUD + LOUD.replace("Loud(", "Louder("), r"the name 'loud' is taken by a variant of '.*my_variant\.py'"),
     ],

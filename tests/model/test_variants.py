@@ -1,24 +1,29 @@
-"""The contract over all of VARIANTS, what else holds for every variant, and what each costs."""
+"""The contract over all of VARIANTS, what each costs, where segments enter, and where a sequence may start."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
-from option_sets import ARMS, OPTIONS
+import torch
 from tiny_models import (
-    NARROW,
+    ARMS,
+    OPTIONS,
     POSITIONS,
     encoder_config,
+    max_error,
     random_model,
+    segments,
+    states,
     tokens,
 )
-from transformers import AutoModelForMaskedLM
+from torch import Tensor
 
+from glue_bench.errors import UserError
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.cost import budget
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.variants import VARIANTS
+from glue_bench.model.variants.options import PLACES
 from glue_bench.testing import CLAUSES, check_clause, check_contract
 
 every_variant = pytest.mark.parametrize("variant", VARIANTS)
@@ -65,15 +70,6 @@ def test_which_rows_of_the_untied_table_learn() -> None:
     assert not size[10:].any()
 
 
-@every_variant
-@pytest.mark.parametrize("sizes", [{}, {"embedding_size": NARROW}], ids=["wide", "narrow"])
-def test_decoder_is_tied_to_the_words(variant: str, sizes: dict[str, int], tmp_path: Path) -> None:
-    model = EncoderForMaskedLM(encoder_config(variant, **sizes))
-    model.save_pretrained(tmp_path)
-    for candidate in (model, AutoModelForMaskedLM.from_pretrained(tmp_path)):
-        assert candidate.decoder.weight is candidate.base.variant.words.weight
-
-
 TABLES = ("words", "positions", "segments")
 
 
@@ -111,3 +107,111 @@ def test_a_variant_of_the_same_name_with_other_code_is_counted_anew(monkeypatch)
         sizes.append(budget(config("mine"), POSITIONS)["parameters"])
     assert sizes == [budget(config(variant), POSITIONS)["parameters"] for variant in ("none", "add")]
     assert sizes[0] < sizes[1]
+
+
+def with_segments(variant: str, place: str, **sizes: int) -> EncoderModel:
+    model = EncoderModel(encoder_config(variant, variant_options={"segments": place}, **sizes)).eval()
+    for parameter in model.parameters():
+        if parameter.ndim > 1:
+            torch.nn.init.normal_(parameter, std=0.4)
+    return model
+
+
+@every_variant
+@pytest.mark.parametrize("place", PLACES)
+def test_segments_matter_unless_they_enter_nowhere(variant: str, place: str) -> None:
+    model, tokens = with_segments(variant, place), torch.randint(1, 40, (2, 6))
+    apart = torch.tensor([[0, 0, 0, 1, 1, 1]]).expand(2, -1)
+    change = max_error(states(model, tokens, None, apart), states(model, tokens))
+    assert change == 0 if place == "none" else change > 1e-2
+
+
+def test_scores_hold_a_scalar_a_head_and_pair() -> None:
+    model = with_segments("add", "scores")
+    scores = model.segment_scores(torch.tensor([[0, 1]]))
+    table = model.segment_scores.table.weight
+    assert torch.equal(scores[0, :, 0, 1], table[1])
+    assert torch.equal(scores[0, :, 1, 0], table[2])
+
+
+@pytest.mark.parametrize(("types", "has"), [(0, "none"), (1, "only one")])
+def test_scores_of_segments_that_the_encoder_lacks_are_refused(types: int, has: str) -> None:
+    with pytest.raises(UserError, match=f"segments cannot enter the scores, the encoder has {has}"):
+        with_segments("add", "scores", type_vocab_size=types)
+
+
+START, LENGTH = 5, 11
+RELATIVE = {"none", "diet-rel", "shaw", "alibi", "rotary", "disentangled"}  # `none` has no positions at all
+SINUSOIDAL = {"add-sinusoidal"}
+# The first rows that stay: [CLS], and in TUPE's tables p_theta1 before it.
+FIXED = {"positions": 1, "queries.0": 1, "keys.0": 1}
+UNTIED = {"untied", "untied-tie-cls", "untied-relative", "four-term"}
+
+
+def moved(table: Tensor, fixed: int) -> Tensor:
+    """The table whose row of position i is that of position `START` + i."""
+    return torch.cat([table[:fixed], table[START + fixed :], table[fixed : START + fixed]])
+
+
+@pytest.mark.parametrize("variant", sorted(RELATIVE))
+def test_a_relative_variant_does_not_see_where_a_sequence_starts(variant):
+    model, ids = random_model(EncoderModel, encoder_config(variant)), tokens(3, LENGTH)
+    inputs = (ids, None, segments(ids))
+    assert max_error(states(model, *inputs, START), states(model, *inputs)) == 0
+
+
+@pytest.mark.parametrize("variant", sorted(set(VARIANTS) - RELATIVE - SINUSOIDAL))
+def test_an_absolute_variant_reads_the_rows_from_there_on(variant):
+    model, ids = random_model(EncoderModel, encoder_config(variant)), tokens(3, LENGTH)
+    inputs = (ids, None, segments(ids))
+    still, from_there = states(model, *inputs), states(model, *inputs, START)
+    for name, fixed in FIXED.items():
+        if f"variant.{name}.weight" in model.state_dict():
+            table = model.get_submodule(f"variant.{name}").weight.data
+            table.copy_(moved(table, fixed + (variant in UNTIED)))
+    assert max_error(from_there, states(model, *inputs)) == 0
+    assert max_error(from_there, still) > 1e-2
+
+
+def test_sinusoids_are_those_of_the_positions_from_there_on():
+    model, ids = random_model(EncoderModel, encoder_config("add-sinusoidal")), tokens(3, LENGTH)
+    kinds = segments(ids)
+    everywhere = model.variant(torch.full((1, POSITIONS), 7), torch.zeros(1, POSITIONS, dtype=torch.long)).hidden
+    words = model.variant.words_and_segments(torch.full((1, POSITIONS), 7), torch.zeros(1, POSITIONS, dtype=torch.long))
+    table = (everywhere - words)[0]
+    expected = model.variant.words_and_segments(ids, kinds)
+    expected = expected + torch.cat([table[:1], table[START + 1 : START + LENGTH]])
+    torch.testing.assert_close(model.variant(ids, kinds, START).hidden, expected)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_positions_that_do_not_exist_are_refused(variant):
+    model, ids = random_model(EncoderModel, encoder_config(variant)), tokens(3, LENGTH)
+    beyond = POSITIONS - LENGTH + 1
+    with pytest.raises(
+        ValueError, match=f"{LENGTH} tokens that start at {beyond}, but the encoder has {POSITIONS} pos"
+    ):
+        model.hidden_states(ids, None, segments(ids), start=beyond)
+    if variant not in RELATIVE:
+        with pytest.raises(ValueError, match=f"but the encoder has {POSITIONS} positions"):
+            model.variant(ids, segments(ids), beyond)
+
+
+def split_config(share: float = 0.25, **changes: Any) -> Any:
+    return encoder_config("concat-split", variant_options={"position_share": share}, **changes)
+
+
+@pytest.mark.parametrize(("share", "parts"), [(0.01, "24 for tokens and 0"), (0.99, "0 for tokens and 24")])
+def test_a_share_that_leaves_a_part_nothing_is_refused(share: float, parts: str) -> None:
+    message = rf"{parts} for positions; neither may be 0, so give a share from 0\.04167 to 0\.9583"
+    with pytest.raises(UserError, match=f"variant 'concat-split' cannot be made .*{message}"):
+        EncoderModel(split_config(share))
+
+
+@torch.no_grad()
+def test_tokens_and_segments_are_in_one_part_and_positions_in_the_other() -> None:
+    variant = random_model(EncoderModel, split_config()).variant
+    ids = tokens()
+    hidden = variant(ids, segments(ids)).hidden
+    assert torch.equal(hidden[..., :18], variant.words(ids) + variant.segments(segments(ids)))
+    assert torch.equal(hidden[..., 18:], variant.positions.weight[:11].expand(3, -1, -1))

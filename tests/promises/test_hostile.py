@@ -32,7 +32,7 @@ from hostile_inputs import (
     zipped,
 )
 from hostile_oracle import complaints
-from tupe_files import TUPE_ARGS, tupe_shapes
+from tiny_models import TUPE_ARGS, tupe_shapes
 
 FEW, MANY = 8, 1000
 

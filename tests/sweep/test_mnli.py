@@ -3,8 +3,8 @@
 import shutil
 
 import pytest
-from option_sets import ARMS
 from safetensors.torch import load_file, save_file
+from tiny_models import ARMS
 from tiny_sweeps import records
 
 from glue_bench.config import load_experiment

@@ -57,12 +57,6 @@ def bench(bench_of) -> Bench:
     return bench_of(arms=ARMS, tasks=["cola", "stsb", "mnli"], seeds=[1, 2], finetuning=finetuning)
 
 
-def bits(outcome: Outcome) -> dict:
-    """What must not differ between two runs of a cell: all but the seconds."""
-    arrays = {name: logits.tobytes() for name, logits in outcome.predictions.items()}
-    return arrays | outcome.facts.model_dump(exclude={"seconds", "training_seconds"})
-
-
 def labels(task: str, split: str) -> np.ndarray:
     return generate(task)[split]["label"].to_numpy()
 
@@ -92,7 +86,6 @@ def test_the_facts_are_complete_when_the_model_is_kept(bench):
     assert (facts.started_from, facts.micro_batch_size, facts.precision) == (None, None, None)
     made = facts.environment
     assert (made.device, made.precision, made.threads) == ("cpu", "float32", 1)
-    assert {"torch", "transformers"} <= made.packages.keys()
     assert 0 < facts.training_seconds <= facts.seconds
     assert facts.parameters == sum(parameter.numel() for parameter in bench.classifier().parameters())
     assert facts.training_tokens == 2 * int(bench.inputs.tokens(bench.cell()).splits["train"].lengths.sum())
@@ -103,31 +96,17 @@ def test_the_facts_are_complete_when_the_model_is_kept(bench):
     np.testing.assert_allclose(found.logits.detach()[0], outcome.predictions["test"][0], atol=1e-6)
 
 
-@pytest.mark.parametrize("arm", ARMS)
-@pytest.mark.parametrize("compute", [CPU, BF16], ids=["float32", "bf16"])
-def test_the_same_cell_gives_the_same_bits_whatever_ran_before(bench, bench_of, arm, compute):
-    first = bench.run(arm, "stsb", compute=compute)
-    bench.run("concat", "cola", 2, compute=compute)
+def test_the_same_cell_gives_the_same_bits_in_bf16_whatever_ran_before(bench):
+    """In float32 a promise says it of every variant."""
+    first, other = bench.run("concat", "stsb", compute=BF16), bench.run("add", "cola", 2, compute=BF16)
     torch.rand(7)
-    np.random.seed(3)  # noqa: NPY002 (the global generator must not matter)
-    finetuning = {"epochs": 2, "predict": ["validation", "test"]}
-    alone = bench_of(arms=[arm], tasks=["cola", "stsb", "mnli"], finetuning=finetuning)  # one tokenizer
-    assert bits(alone.run(arm, "stsb", compute=compute)) == bits(first)
-    assert bits(bench.run(arm, "stsb", 2, compute=compute)) != bits(first)
-
-
-def test_heads_are_equal_across_variants_for_equal_seeds_and_fit_the_task(bench):
-    heads = [bench.classifier(arm) for arm in ARMS]
-    for other in heads[1:]:
-        assert torch.equal(other.classifier.weight, heads[0].classifier.weight)
-        assert torch.equal(other.base.pooler.dense.weight, heads[0].base.pooler.dense.weight)
-    assert not torch.equal(bench.classifier(seed=2).classifier.weight, heads[0].classifier.weight)
-    assert bench.classifier(task="mnli").config.id2label == dict(enumerate(TASKS["mnli"].labels))
-    assert bench.classifier(task="stsb").classifier.out_features == 1
+    again = bench.run("concat", "stsb", compute=BF16)
+    assert first.facts.history == again.facts.history != other.facts.history
+    assert all((again.predictions[name] == logits).all() for name, logits in first.predictions.items())
 
 
 @pytest.mark.parametrize("pooler", [True, False])
-def test_a_checkpoints_pooler_is_kept_and_its_weights_stay_untouched(bench_of, make_bert, pooler):
+def test_heads_are_of_the_seed_alone_and_a_checkpoints_weights_stay_untouched(bench_of, make_bert, pooler):
     folder = make_bert(texts=tuple(generate("cola")["train"]["text_a"]), pooler=pooler)
     bench = bench_of(checkpoint=str(folder), arms=ARMS)
     start = bench.inputs.initial(bench.inputs.arm("untied"))
@@ -139,7 +118,8 @@ def test_a_checkpoints_pooler_is_kept_and_its_weights_stay_untouched(bench_of, m
     else:
         assert all(torch.equal(each, poolers[0]) for each in poolers[::2])
         assert not torch.equal(poolers[0], poolers[1])
-    assert torch.equal(heads[0].classifier.weight, heads[2].classifier.weight)
+    assert all(torch.equal(head.classifier.weight, heads[0].classifier.weight) for head in heads[::2])
+    assert not torch.equal(heads[1].classifier.weight, heads[0].classifier.weight)
     facts = [bench.run(arm).facts for arm in ("add", "untied")]
     assert [each.graft_is_exact is None for each in facts] == [True, False]
     assert facts[0].started_from == weights_digest(bench.inputs.initial(bench.inputs.arm("add")).weights)
@@ -220,9 +200,8 @@ def test_a_row_that_does_not_fit_and_what_is_no_lack_of_memory_are_errors(own, m
 
 
 def test_what_overflows_in_bf16_alone_is_trained_in_float32(own):
-    outcome = own(Overflowing).run("own", compute=BF16)
+    outcome, plain = (own(Overflowing).run("own", compute=compute) for compute in (BF16, CPU))
     assert (outcome.facts.precision, outcome.facts.environment.precision) == ("float32", "bf16")
-    plain = own(Overflowing).run("own")
     assert (plain.facts.precision, plain.facts.environment.precision) == (None, "float32")
     assert losses(outcome) == losses(plain)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from tiny_pretraining import CPU
 from tokenizers import Tokenizer
 from transformers import BertConfig, BertModel, DistilBertConfig, DistilBertModel, PreTrainedTokenizerFast
 
@@ -17,13 +18,11 @@ from glue_bench.data.tasks import AX_SPLIT, TRAINABLE
 from glue_bench.errors import UserError
 from glue_bench.records.plan import Plan
 from glue_bench.sweep.plan import make_plan, settle_jobs
-from glue_bench.training.compute import Compute
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.tokenizers import SPECIAL, train_tokenizer
 
 pytestmark = pytest.mark.usefixtures("small_demo")
-CPU = Compute(torch.device("cpu"), bf16=False, threads=1)
 TEXTS = ("a cat sat on the mat", "the dog ran")
 
 
@@ -106,14 +105,11 @@ def test_mnli_brings_the_diagnostic_set_where_tests_are_predicted_and_it_is_ther
 
 
 def test_which_diagnostic_set_was_predicted_is_told_and_changes_no_prediction(beside):
-    found = []
-    for source in (DemoSource(), WithoutAx()):
-        inputs, _ = beside(source, "test")
-        found.append(finetune(plan_of(inputs).cells[0], inputs, CPU))
-    assert [each.facts.diagnostic for each in found] == [DemoSource().load("ax").digest, None]
-    first, second = (each.predictions for each in found)
-    assert first.keys() - second.keys() == {AX_SPLIT}
-    assert all((first[split] == logits).all() for split, logits in second.items())
+    with_ax, without = (beside(source, "test")[0] for source in (DemoSource(), WithoutAx()))
+    first, second = (finetune(plan_of(inputs).cells[0], inputs, CPU) for inputs in (with_ax, without))
+    assert (first.facts.diagnostic, second.facts.diagnostic) == (DemoSource().load("ax").digest, None)
+    assert first.predictions.keys() - second.predictions.keys() == {AX_SPLIT}
+    assert all((first.predictions[split] == logits).all() for split, logits in second.predictions.items())
 
 
 def save(folder: Path, second: int = 1, types: int = 2) -> str:
@@ -149,9 +145,6 @@ def test_an_encoder_with_one_segment_or_none_gets_no_other_beside_arms_that_have
     two, one, _ = (inputs.tokens(cell).splits["train"] for cell in plan_of(inputs).cells)
     assert (one.ids == two.ids).all()
     assert (one.segments.max(), two.segments.max(), len(one.segments)) == (0, 1, len(one.ids))
-
-
-# A part of the rows
 
 
 def test_a_limit_cuts_train_and_validation_and_a_tasks_own_one_train_alone(inputs_of):

@@ -3,14 +3,23 @@
 import copy
 import json
 from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import torch
-from families import FAMILIES, save_family, save_tokenizer
 from tiny_pretraining import CPU
 from torch import nn
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForSequenceClassification
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertConfig,
+    BertForSequenceClassification,
+    PreTrainedTokenizerFast,
+)
 
 from glue_bench.config import load_experiment
 from glue_bench.data.demo import generate
@@ -18,9 +27,11 @@ from glue_bench.errors import UserError
 from glue_bench.model.native import NativeClassifier
 from glue_bench.sweep.plan import make_plan, settle_jobs
 from glue_bench.training import finetune as finetuning
+from glue_bench.training.compute import quiet_transformers
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.loop import UsedRows, predict, used_rows_only
+from glue_bench.training.tokenizers import SPECIAL, train_tokenizer
 from glue_bench.training.tokens import collate, encoded_split, evaluation_batches
 
 pytestmark = pytest.mark.usefixtures("small_demo")
@@ -33,10 +44,72 @@ SHARED = {"bart"}
 EAGER = {"deberta", "deberta-v2", "mpnet", "roformer", "xlnet"}
 """Families that compute attention in a way of their own."""
 
-OUR_ATTENTION = {"bert", "roberta", "xlm-roberta", "electra", "distilbert", "albert"}
 
-NO_DROPOUT = {"qwen2", "llama"}
-"""Families that have no module of dropout."""
+SIZES: dict[str, Any] = {
+    **{"vocab_size": 260, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32},
+    "max_position_embeddings": 33,  # one more than the texts have, for those that count from the padding token
+    **{"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3},
+}
+DECODER = SIZES | {"num_key_value_heads": 1, "head_dim": 8}
+BART_LIKE = {
+    **{"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2},
+    **{"decoder_attention_heads": 2, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "decoder_start_token_id": 3},
+}
+
+
+class Family(NamedTuple):
+    """The settings of a family's tiny model; whether its tokenizer gives segments, and on which side it pads."""
+
+    settings: dict[str, Any]
+    segments: bool = False
+    side: str = "right"
+
+
+FAMILIES: dict[str, Family] = {
+    "bert": Family(SIZES, segments=True),
+    "roberta": Family(SIZES | {"type_vocab_size": 1}),
+    "xlm-roberta": Family(SIZES | {"type_vocab_size": 1}),
+    "electra": Family(SIZES | {"embedding_size": 8}, segments=True),
+    "distilbert": Family({"dim": 16, "n_layers": 1, "n_heads": 2, "hidden_dim": 32, **SIZES}),
+    "albert": Family(SIZES | {"embedding_size": 8}, segments=True),
+    "deberta": Family(SIZES | {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]}, segments=True),
+    "deberta-v2": Family(
+        SIZES | {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "type_vocab_size": 0}, segments=True
+    ),
+    "mpnet": Family(SIZES | {"max_position_embeddings": 35}),
+    # transformers 5.4 cannot make one whose blocks all attend alike.
+    "modernbert": Family(SIZES | {"num_hidden_layers": 2, "cls_token_id": 2, "sep_token_id": 3}),
+    "roformer": Family(SIZES | {"embedding_size": 16}, segments=True),
+    "gpt2": Family(SIZES),
+    "qwen2": Family(DECODER, side="left"),
+    "llama": Family(DECODER),
+    "xlnet": Family(
+        {"vocab_size": 260, "pad_token_id": 0, "d_model": 16, "n_layer": 1, "n_head": 2, "d_inner": 32},
+        segments=True,
+        side="left",
+    ),
+    "bart": Family(SIZES | BART_LIKE),
+}
+
+
+def save_family(folder: Path, family: str, texts: tuple[str, ...], **changes: Any) -> Path:
+    """A folder with a random model of the family, without a head, and a tokenizer trained on `texts`."""
+    settings, segments, side = FAMILIES[family]
+    quiet_transformers()
+    torch.manual_seed(0)
+    model = AutoModel.from_config(AutoConfig.for_model(family, **settings | changes))
+    model.save_pretrained(folder)
+    save_tokenizer(folder, texts, segments=segments, side=side)
+    return folder
+
+
+def save_tokenizer(folder: Path, texts: tuple[str, ...], *, segments: bool, side: str) -> None:
+    """A tokenizer of at most 250 words, which gives segments or does not, and pads on a side."""
+    names = ["input_ids", *(["token_type_ids"] if segments else []), "attention_mask"]
+    tokenizer = train_tokenizer(texts, 250).backend_tokenizer
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, **SPECIAL, model_input_names=names, padding_side=side
+    ).save_pretrained(folder)
 
 
 @pytest.fixture(scope="module")
@@ -105,19 +178,24 @@ def test_logits_before_training_are_those_of_transformers_own_model_and_tokenize
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_cell_is_trained_as_with_its_whole_table_of_tokens(family, folder_of, inputs_of, monkeypatch):
+def test_a_cell_is_trained_as_with_its_whole_table_and_kept_in_the_form_of_transformers(
+    family, folder_of, inputs_of, monkeypatch, tmp_path
+):
     inputs = inputs_of(native(folder_of(family)))
     _, [cell] = settle_jobs(inputs.experiment, inputs)
-    model, tokens = inputs.initial(inputs.arm(cell.arm)).classifier(LABELS, 1), inputs.tokens(cell)
-    with used_rows_only(model, tokens.splits["train"].ids):
-        assert any(isinstance(part, UsedRows) for part in model.modules()) == (family not in SHARED)
-    outcome = finetune(cell, inputs, CPU)
-    monkeypatch.setattr(finetuning, "used_rows_only", lambda *_: nullcontext())
-    whole = finetune(cell, inputs, CPU)
-    np.testing.assert_allclose(
-        outcome.predictions["validation"], whole.predictions["validation"], atol=2e-4 if family != "bart" else 0
-    )
     assert cell.origin == "as published"
+    start, tokens = inputs.initial(inputs.arm(cell.arm)), inputs.tokens(cell)
+    with used_rows_only(model := start.classifier(LABELS, 1), tokens.splits["train"].ids):
+        assert any(isinstance(part, UsedRows) for part in model.modules()) == (family not in SHARED)
+    outcome = finetune(cell, inputs, CPU, keep=lambda model: model.save_pretrained(tmp_path))
+    assert "glue_bench" not in (tmp_path / "config.json").read_text()
+    kept = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
+    loaded = NativeClassifier(kept, reads_segments=start.reads_segments, pads_left=start.pads_left)
+    found = predict(loaded, evaluation_batches(tokens.splits["validation"], tokens.padding_id), CPU)
+    np.testing.assert_allclose(found, outcome.predictions["validation"], atol=1e-5)
+    monkeypatch.setattr(finetuning, "used_rows_only", lambda *_: nullcontext())
+    whole = finetune(cell, inputs, CPU).predictions["validation"]
+    np.testing.assert_allclose(outcome.predictions["validation"], whole, atol=2e-4 if family != "bart" else 0)
 
 
 def without_dropout(model):
@@ -149,20 +227,6 @@ def test_but_for_dropout_a_step_is_that_of_transformers(family, tmp_path, words,
     assert found[0].keys() == found[1].keys()
     for name, value in found[0].items():
         torch.testing.assert_close(value, found[1][name], atol=1e-5, rtol=1e-4)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_trained_model_is_kept_in_the_form_of_transformers(family, folder_of, inputs_of, tmp_path):
-    inputs = inputs_of(native(folder_of(family)))
-    _, [cell] = settle_jobs(inputs.experiment, inputs)
-    tokens = inputs.tokens(cell)
-    kept = finetune(cell, inputs, CPU, keep=lambda model: model.save_pretrained(tmp_path))
-    assert "glue_bench" not in (tmp_path / "config.json").read_text()
-    model = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
-    start = inputs.initial(inputs.arm(cell.arm))
-    loaded = NativeClassifier(model, reads_segments=start.reads_segments, pads_left=start.pads_left)
-    found = predict(loaded, evaluation_batches(tokens.splits["validation"], tokens.padding_id), CPU)
-    np.testing.assert_allclose(found, kept.predictions["validation"], atol=1e-5)
 
 
 def test_a_head_trained_for_another_task_is_left_out_and_a_missing_pooler_is_fresh(tmp_path, folder_of, inputs_of):

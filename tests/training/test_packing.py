@@ -1,8 +1,6 @@
 """Packed text, and its masking: whole sentences in order, nothing lost, and (seed, step) alone decides a batch."""
 
-import dataclasses
-import itertools
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import pairwise
 
 import numpy as np
@@ -15,18 +13,14 @@ from tiny_pretraining import corpus_of, packed_of, word_tokenizer
 
 from glue_bench.errors import UserError
 from glue_bench.training import masking, packing
-from glue_bench.training.corpus import Corpus
 from glue_bench.training.masking import MaskedBatch, Vocabulary, evaluation_batches, training_batch
 from glue_bench.training.packing import pack
 
 CLS, SEP = 2, 3
-
 FIRST_WORD = 5
 
 
-@pytest.fixture(scope="module")
-def tokenizer():
-    return word_tokenizer(400)
+WORDS = word_tokenizer(400)
 
 
 def documents_of(lengths: list[list[int]]) -> list[list[str]]:
@@ -44,12 +38,12 @@ def words(text) -> list[int]:
     return [token - FIRST_WORD for token in text.ids.tolist() if token >= FIRST_WORD]
 
 
-def packed(lengths, tokenizer, length=12, share=0.2, **options):
+def packed(lengths, length=12, share=0.2, tokenizer=WORDS, **options):
     return pack(corpus_of(documents_of(lengths)), tokenizer, length, share, **options)
 
 
-def test_sentences_fill_sequences_and_separators_part_documents(tokenizer):
-    text = packed([[3, 4, 2], [2, 5], [10, 3], [7]], tokenizer, share=0.125)
+def test_sentences_fill_sequences_and_separators_part_documents():
+    text = packed([[3, 4, 2], [2, 5], [10, 3], [7]], share=0.125)
     assert sequences(text["train"]) == [
         [CLS, 5, 5, 5, 6, 6, 6, 6, 7, 7, SEP],  # a separator and the next sentence would not fit
         [CLS, 8, 8, 9, 9, 9, 9, 9, SEP],
@@ -59,37 +53,17 @@ def test_sentences_fill_sequences_and_separators_part_documents(tokenizer):
     assert sequences(text["validation"]) == [[CLS, *[12] * 7, SEP]]
 
 
-def test_documents_may_end_at_blank_lines(tokenizer):
-    corpus = Corpus("lines", (["W1 W1\nW2\n\nW3\n\nW4\nW5"],), "lines")
-    assert sequences(pack(corpus, tokenizer, 12, 0.4)["train"]) == [[CLS, 6, 6, 7, 8, SEP]]
-    text = pack(replace(corpus, blank_lines=True), tokenizer, 12, 0.4)
-    assert sequences(text["train"]) == [[CLS, 6, 6, 7, SEP, 9, 10, SEP]]
-    assert sequences(text["validation"]) == [[CLS, 8, SEP]]
-    assert [text[split].documents.tolist() for split in text] == [[0, 2], [1]]
-    assert [text[split].starts.tolist() for split in text] == [[0, 5], [0]]
-
-
-def test_a_sentence_longer_than_a_sequence_is_cut_without_loss(tokenizer):
-    text = packed([[3, 25, 2, 8]], tokenizer, share=0.25)
-    assert sequences(text["train"]) == [
-        [CLS, 5, 5, 5, SEP],
-        [CLS, *[6] * 10, SEP],
-        [CLS, *[6] * 10, SEP],
-        [CLS, *[6] * 5, 7, 7, SEP],
-    ]
-
-
 LENGTHS = st.lists(st.lists(st.integers(1, 25), min_size=1, max_size=12), min_size=1, max_size=25)
 
 
 @given_settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lengths=LENGTHS, length=st.integers(8, 20), share=st.sampled_from([0.05, 0.2, 0.5]))
-def test_packing_keeps_everything_in_order_and_whole(tokenizer, lengths, length, share):
+def test_packing_keeps_everything_in_order_and_whole(lengths, length, share):
     flat = [size for document in lengths for size in document]
     # A document that owes less than a sentence is held out whole or not at all.
     slack = max([1, *(len(document) for document in lengths if share * len(document) < 1)]) + 0.01
     try:
-        text = packed(lengths, tokenizer, length, share)
+        text = packed(lengths, length, share)
     except UserError:  # too small to hold out a sentence, or to keep one
         assert min(share * len(flat), len(flat) - share * len(flat)) < slack
         return
@@ -105,11 +79,11 @@ def test_packing_keeps_everything_in_order_and_whole(tokenizer, lengths, length,
 
 @given_settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lengths=LENGTHS, length=st.integers(8, 20), most=st.integers(1, 30), pairs=st.booleans())
-def test_pieces_are_of_one_document_and_every_word_is_in_one(tokenizer, monkeypatch, lengths, length, most, pairs):
+def test_pieces_are_of_one_document_and_every_word_is_in_one(monkeypatch, lengths, length, most, pairs):
     monkeypatch.setattr(packing, "PIECE_TOKENS", most)
     owner = [number for number, document in enumerate(lengths) for _ in document]
     try:
-        text = packed(lengths, tokenizer, length, 0.2, pairs=pairs)
+        text = packed(lengths, length, 0.2, pairs=pairs)
     except UserError:  # too small, or nothing can be cut
         return
     for split in text.values():
@@ -129,10 +103,10 @@ def test_pieces_are_of_one_document_and_every_word_is_in_one(tokenizer, monkeypa
 
 @given_settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lengths=LENGTHS, length=st.integers(8, 20))
-def test_pairs_cut_half_of_the_sequences_at_a_sentence_and_lose_nothing(tokenizer, lengths, length):
+def test_pairs_cut_half_of_the_sequences_at_a_sentence_and_lose_nothing(lengths, length):
     flat = [size for document in lengths for size in document]
     try:
-        text = packed(lengths, tokenizer, length, 0.2, pairs=True)
+        text = packed(lengths, length, 0.2, pairs=True)
     except UserError:
         return
     whole = words(text["train"]) + words(text["validation"])
@@ -188,62 +162,37 @@ def cache(tmp_path, monkeypatch):
     return tmp_path / "corpora"
 
 
-@pytest.mark.parametrize("damage", ["cut", "flipped"])
-def test_equal_text_is_packed_once_and_anew_where_the_cache_is_damaged(tokenizer, damage, cache):
-    text = packed([[4, 5, 6, 7, 8]], tokenizer)["train"]
-    expected = sequences(text)
-    assert isinstance(text.ids, np.memmap)
-    (path,) = cache.glob("*/train.ids")
-    content, made = path.read_bytes(), path.stat().st_ino
-    assert sequences(packed([[4, 5, 6, 7, 8]], tokenizer)["train"]) == expected
-    assert path.stat().st_ino == made
-    path.write_bytes(content[:-2] if damage == "cut" else content[:-3] + bytes([content[-3] ^ 1]) + content[-2:])
-    assert sequences(packed([[4, 5, 6, 7, 8]], tokenizer)["train"]) == expected
-    assert path.read_bytes() == content
-
-
-def test_whatever_changes_the_sequences_is_packed_anew(tokenizer, cache):
-    usual = {"lengths": [[4, 5, 6, 7, 9, 2]], "tokenizer": tokenizer, "length": 12, "share": 0.2}
-    others = [
-        {},
-        {"lengths": [[4, 5, 6, 7, 9, 3]]},
-        {"tokenizer": word_tokenizer(401)},
-        {"length": 13},
-        {"share": 0.4},
-        {"pairs": True},
-    ]
-    for number, other in enumerate(others, start=1):
+def test_whatever_changes_the_sequences_is_packed_anew(cache):
+    usual = {"lengths": [[4, 5, 6, 7, 9, 2]], "tokenizer": WORDS, "length": 12, "share": 0.2}
+    others = [{"lengths": [[4, 5, 6, 7, 9, 3]]}, {"tokenizer": word_tokenizer(401)}, {"length": 13}, {"share": 0.4}]
+    for number, other in enumerate([{}, *others, {"pairs": True}], start=1):
         packed(**usual | other)
+        assert isinstance(packed(**usual | other)["train"].ids, np.memmap)
         assert len(list(cache.iterdir())) == number
 
 
-@pytest.mark.parametrize("lengths", [[[3, 3]], [[30], [2]]], ids=str)
-def test_a_corpus_too_small_to_hold_out_a_sentence_is_refused(tokenizer, lengths):
-    with pytest.raises(UserError, match="corpus 'made' is too small: nothing left for validation; add text"):
-        packed(lengths, tokenizer, share=0.1)
+NO_PAIRS = (
+    "pretraining.segments: pairs, but no sequence of corpus 'made' has two sentences to cut between; give each "
+    "sentence a line or a full stop, raise pretraining.length, or leave segments out"
+)
+LACKING = {name: word_tokenizer(without=f"{name.lower()}_token") for name in ("MASK", "CLS", "SEP")}
+NO_TOKEN = "the tokenizer has no [{}] token; masked-LM pretraining needs one, name another"
 
 
 @pytest.mark.parametrize(
-    ("without", "name"), [("mask_token", "[MASK]"), ("cls_token", "[CLS]"), ("sep_token", "[SEP]")]
+    ("documents", "words", "share", "pairs", "said"),
+    [
+        ([["W1"] * 3] * 2, WORDS, 0.1, False, "corpus 'made' is too small: nothing left for validation; add text"),
+        ([["Никто не знает"] * 9], WORDS, 0.4, False, "the tokenizer knows no word of corpus 'made'; name another"),
+        ([["W1 " * 9]] * 5, WORDS, 0.4, True, NO_PAIRS),
+        *(([["W1"]], words, 0.4, False, NO_TOKEN.format(name)) for name, words in LACKING.items()),
+    ],
+    ids=["small", "unknown", "no pairs", *LACKING],
 )
-def test_a_tokenizer_without_a_special_token_is_refused(without, name):
+def test_text_that_does_not_do_is_refused(documents, words, share, pairs, said):
     with pytest.raises(UserError) as caught:
-        packed([[3, 4]], word_tokenizer(without=without), share=0.5)
-    assert str(caught.value) == (f"the tokenizer has no {name} token; masked-LM pretraining needs one, name another")
-
-
-def test_a_tokenizer_that_knows_no_word_is_refused(tokenizer):
-    with pytest.raises(UserError, match="the tokenizer knows no word of corpus 'made'"):
-        pack(corpus_of([["Никто не знает", "ни слова"]]), tokenizer, 12, 0.5)
-
-
-def test_a_corpus_in_which_no_sequence_can_be_cut_is_refused(tokenizer):
-    with pytest.raises(UserError) as caught:
-        packed([[9]] * 5, tokenizer, pairs=True)
-    assert str(caught.value) == (
-        "pretraining.segments: pairs, but no sequence of corpus 'made' has two sentences to cut between; give each "
-        "sentence a line or a full stop, raise pretraining.length, or leave segments out"
-    )
+        pack(corpus_of(documents), words, 12, share, pairs=pairs)
+    assert str(caught.value).startswith(said)
 
 
 ROWS = [3, 4, 7, 12, 16, 16, 30, 40]
@@ -265,31 +214,19 @@ def unmasked(batch: MaskedBatch) -> torch.Tensor:
     return ids
 
 
-def token_rows(text) -> list[tuple[int, ...]]:
-    return [tuple(text.ids[start:stop].tolist()) for start, stop in zip(text.offsets, text.offsets[1:], strict=False)]
-
-
 def same_batch(one: MaskedBatch, other: MaskedBatch) -> bool:
-    pairs = [(getattr(one, f.name), getattr(other, f.name)) for f in dataclasses.fields(one)]
+    pairs = [(getattr(one, f.name), getattr(other, f.name)) for f in fields(one)]
     return all((a is None and b is None) or torch.equal(a, b) for a, b in pairs)
 
 
 @pytest.mark.parametrize("share", [0.15, 0.4, 0.01])
-def test_each_sequence_has_its_share_masked(vocabulary, share):
-    text = packed_of(ROWS)
-    batch = batch_of(text, vocabulary, share=share)
-    rows = (batch.places // batch.ids.shape[1]).bincount(minlength=len(ROWS))
-    inner = np.array(ROWS)[masking.order(len(text), 1, 0)] - 2
-    assert rows.tolist() == [max(1, round(share * n)) for n in inner.tolist()]
-
-
-def test_targets_stood_where_they_are_asked_for_and_the_rest_is_untouched(vocabulary):
-    text = packed_of(ROWS)
-    batch = batch_of(text, vocabulary, share=0.4)
-    longest = max(ROWS)
-    padded = [token_rows(text)[row] for row in masking.order(len(text), 1, 0)]
-    expected = [[*row, *[0] * (longest - len(row))] for row in padded]
-    assert unmasked(batch).tolist() == expected
+def test_each_sequence_has_its_share_of_targets_that_stood_where_they_are_asked_for(vocabulary, share):
+    text, longest = packed_of(ROWS), max(ROWS)
+    batch, rows = batch_of(text, vocabulary, share=share), masking.order(len(text), 1, 0)
+    counts = (batch.places // batch.ids.shape[1]).bincount(minlength=len(ROWS))
+    assert counts.tolist() == [max(1, round(share * (ROWS[row] - 2))) for row in rows]
+    padded = [sequences(text)[row] for row in rows]
+    assert unmasked(batch).tolist() == [[*row, *[0] * (longest - len(row))] for row in padded]
     assert batch.mask.tolist() == [[column < len(row) for column in range(longest)] for row in padded]
     assert batch.tokens == sum(ROWS)
     assert batch.places.tolist() == sorted(set(batch.places.tolist()))
@@ -300,7 +237,7 @@ def test_no_special_token_is_ever_asked_for_or_put_in_as_a_random_one(vocabulary
     ids = text.ids.copy()
     ids[np.arange(3, len(ids), 8)] = 1  # [UNK]
     ids[np.arange(4, len(ids), 8)] = 3  # [SEP] between documents
-    text = dataclasses.replace(text, ids=ids)
+    text = replace(text, ids=ids)
     for step in range(20):
         batch = batch_of(text, vocabulary, share=0.5, step=step)
         assert (batch.targets >= 5).all()
@@ -346,17 +283,17 @@ def test_each_epoch_visits_every_sequence_once(vocabulary, rows):
     text = packed_of([10] * 8)
     seen = []
     for step in range(40 // rows):
-        seen += [tuple(row) for row in unmasked(batch_of(text, vocabulary, rows=rows, step=step)).tolist()]
+        seen += unmasked(batch_of(text, vocabulary, rows=rows, step=step)).tolist()
     epochs = [seen[start : start + 8] for start in range(0, len(seen) // 8 * 8, 8)]
     assert len(epochs) >= 4
-    assert all(sorted(epoch) == sorted(token_rows(text)) for epoch in epochs)
-    assert len({tuple(epoch) for epoch in epochs}) == len(epochs)  # in another order each time
+    assert all(sorted(epoch) == sorted(sequences(text)) for epoch in epochs)
+    assert all(one != other for one, other in pairwise(epochs))  # in another order each time
 
 
 def test_parts_of_a_batch_lose_nothing(vocabulary):
     batch = batch_of(packed_of(ROWS), vocabulary, share=0.3)
     cuts = [0, 1, 4, 4, 8]
-    parts = [batch.rows(start, stop) for start, stop in itertools.pairwise(cuts)]
+    parts = [batch.rows(start, stop) for start, stop in pairwise(cuts)]
     assert torch.equal(torch.cat([part.ids for part in parts]), batch.ids)
     assert torch.equal(torch.cat([part.mask for part in parts]), batch.mask)
     assert torch.equal(torch.cat([part.targets for part in parts]), batch.targets)
@@ -371,20 +308,16 @@ def test_held_out_text_is_masked_the_same_way_at_every_call(vocabulary, monkeypa
     first, again = (list(evaluation_batches(text, vocabulary, 0.15)) for _ in range(2))
     assert [len(batch.ids) for batch in first] == [3, 3, 2]
     assert all(same_batch(one, other) for one, other in zip(first, again, strict=True))
-    seen = [tuple(row[row != 0].tolist()) for batch in first for row in unmasked(batch)]
-    assert seen == token_rows(text)
+    seen = [row[row != 0].tolist() for batch in first for row in unmasked(batch)]
+    assert seen == sequences(text)
     # With the masks that earlier versions took where `seed` was its default, 1: their losses compare with new ones.
     rows = np.arange(3, 6)
     assert same_batch(first[1], masking.masked(text, rows, vocabulary, 0.15, np.random.default_rng([1, 3, 2])))
 
 
-def cut_text():
-    """Sequences of which the second and the fourth have two segments."""
-    return dataclasses.replace(packed_of([8, 8, 6, 12]), cuts=np.array([0, 5, 0, 2], dtype=np.uint16))
-
-
 def test_what_stands_behind_a_cut_is_the_second_segment(vocabulary):
-    batch = masking.masked(cut_text(), np.arange(4), vocabulary, 0.15, np.random.default_rng(0))
+    text = replace(packed_of([8, 8, 6, 12]), cuts=np.array([0, 5, 0, 2], dtype=np.uint16))
+    batch = masking.masked(text, np.arange(4), vocabulary, 0.15, np.random.default_rng(0))
     assert batch.segments.sum(dim=1).tolist() == [0, 3, 0, 10]
     assert batch.segments[1].tolist() == [0] * 5 + [1] * 3 + [0] * 4  # padding is of the first
     assert torch.equal(batch.rows(1, 3).segments, batch.segments[1:3])

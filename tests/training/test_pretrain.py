@@ -1,7 +1,5 @@
 """Pretraining an arm: plain torch's updates, one stream for all arms, honest losses, and runs that can be killed."""
 
-import json
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -9,26 +7,22 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from option_sets import ARMS
-from tiny_pretraining import CPU, LENGTH, STILL, Stopped, Tiny, fresh, timeless
-from torch.nn.functional import cross_entropy
-from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, get_linear_schedule_with_warmup
+from tiny_models import ARMS
+from tiny_pretraining import CPU, LENGTH, STILL, Stopped, Tiny, fresh, plain_optimizer, timeless
+from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from glue_bench.config import PretrainingSettings
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import weights_digest
-from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.fresh import number
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.variants import VARIANTS
 from glue_bench.records.values import PretrainingRecord
 from glue_bench.training import packing
 from glue_bench.training import pretrain as module
-from glue_bench.training.inputs import TRAINED
 from glue_bench.training.loop import NonFiniteLossError, linear_factor
 from glue_bench.training.masking import Vocabulary, evaluation_batches, target_pieces, training_batch
 from glue_bench.training.pretrain import build_masked_lm, is_due, rate_factor
-from glue_bench.training.pretrained import PretrainingFolder
 from glue_bench.training.tokenizers import tokenizer_digest
 
 BF16 = replace(CPU, bf16=True)
@@ -54,22 +48,20 @@ def full_loss(model: EncoderForMaskedLM, batch) -> torch.Tensor:
     return model(batch.ids, batch.mask, batch.segments, labels=labels).loss * len(batch.targets)
 
 
+@torch.inference_mode()
+def validation_loss(tiny: Tiny, model: EncoderForMaskedLM) -> float:
+    """The mean over the masked tokens of the held-out text."""
+    text, vocabulary = tiny.inputs.text(tiny.arm)["validation"], Vocabulary.of(tiny.inputs.tokenizer(tiny.arm))
+    batches = list(evaluation_batches(text, vocabulary, 0.15))
+    return sum(full_loss(model, batch).item() for batch in batches) / sum(len(batch.targets) for batch in batches)
+
+
 def plainly_pretrained(tiny: Tiny) -> tuple[EncoderForMaskedLM, list[float]]:
-    """The same in plain torch: the head over every place, parts of a batch one by one, groups by name."""
+    """The same in plain torch: the head over every place, parts of a batch one by one."""
     chosen = tiny.run.settings
     model = build_masked_lm(tiny.inputs.initial(tiny.arm), chosen.seed, chosen.dropout).train()
-
-    def decays(name):
-        return not name.endswith("bias") and "norm" not in name.lower()
-
-    learning = [(name, p) for name, p in model.named_parameters() if ".pooler." not in name]
-    groups = [
-        {"params": [p for n, p in learning if decays(n)], "weight_decay": chosen.weight_decay},
-        {"params": [p for n, p in learning if not decays(n)], "weight_decay": 0.0},
-    ]
-    optimizer = torch.optim.AdamW(groups, lr=chosen.learning_rate, betas=(0.9, 0.999), eps=chosen.adam_epsilon)
-    warmup = math.ceil(chosen.warmup_ratio * chosen.steps)
-    schedule = get_linear_schedule_with_warmup(optimizer, warmup, chosen.steps)
+    learning = ((name, weight) for name, weight in model.named_parameters() if ".pooler." not in name)
+    optimizer, schedule = plain_optimizer(learning, chosen, chosen.steps)
     losses = []
     for step in range(chosen.steps):
         batch, total = batch_of(tiny, step), 0.0
@@ -106,10 +98,7 @@ def test_pretraining_equals_plain_torch(tmp_path, arm):
     assert max(moved) > 1e-3
 
 
-def test_all_arms_see_the_same_stream_and_share_their_fresh_modules(tmp_path):
-    left = [Tiny.of(tmp_path / str(n), *arm, steps=2).finish().facts for n, arm in enumerate(ARMS)]
-    assert len({facts["stream"] for facts in left}) == len({facts["tokens"] for facts in left}) == 1
-    assert len({facts["train_loss"] for facts in left}) > 10
+def test_arms_share_their_fresh_modules():
     models = [build_masked_lm(fresh(*arm, num_hidden_layers=2), 1).state_dict() for arm in ARMS]
     reference = models[list(VARIANTS).index("add")]
     for arm, state in zip(ARMS, models, strict=True):
@@ -127,7 +116,11 @@ def test_dropout_of_pretraining_is_not_that_of_the_checkpoint(tmp_path, rate):
     scratch = {"hidden_dropout_prob": rate, "attention_probs_dropout_prob": rate}
     expected = Tiny.of(tmp_path / "of all", scratch=scratch, steps=3).finish().facts
     assert tiny.finish().facts["train_loss"] == expected["train_loss"]
-    assert EncoderForMaskedLM.from_pretrained(tiny.checkpoint(3)).config.hidden_dropout_prob == 0.1
+    kept = AutoModelForMaskedLM.from_pretrained(tiny.checkpoint(3)).config
+    assert (kept.hidden_dropout_prob, kept.origin) == (0.1, "pretrained")
+    assert not [name for name in tiny.weights(3) if "pooler" in name]
+    tokenizer = AutoTokenizer.from_pretrained(tiny.checkpoint(3))
+    assert tokenizer_digest(tokenizer) == tokenizer_digest(tiny.inputs.tokenizer(tiny.arm))
 
 
 @pytest.mark.parametrize("compute", [CPU, BF16], ids=["float32", "bf16"])
@@ -138,10 +131,10 @@ def test_validation_is_the_mean_over_masked_tokens_and_told_by_document(tmp_path
     text, vocabulary = tiny.inputs.text(tiny.arm)["validation"], Vocabulary.of(tiny.inputs.tokenizer(tiny.arm))
     model = EncoderForMaskedLM.from_pretrained(tiny.checkpoint(2)).eval()
     batches = list(evaluation_batches(text, vocabulary, 0.15))
-    with torch.inference_mode(), compute.autocast():
-        total = sum(full_loss(model, batch).item() for batch in batches)
     count = sum(len(batch.targets) for batch in batches)
-    assert left.facts["validation_loss"] == pytest.approx(total / count, rel=1e-5 if compute == CPU else 1e-2)
+    with compute.autocast():
+        expected = validation_loss(tiny, model)
+    assert left.facts["validation_loss"] == pytest.approx(expected, rel=1e-5 if compute == CPU else 1e-2)
     assert left.validation["loss_sum"].sum() / count == pytest.approx(left.facts["validation_loss"], rel=1e-12)
     assert left.validation["count"].sum() == count
     assert len(set(left.validation["count"])) > 1  # pieces do not count alike
@@ -237,27 +230,25 @@ def test_the_rate_is_that_of_fine_tuning_or_stays_between_warm_up_and_decay(rati
 def test_the_facts_are_complete(tmp_path):
     tiny = Tiny.of(tmp_path)
     facts, text = tiny.finish().facts, tiny.inputs.text(tiny.arm)
-    assert (facts["steps"], facts["micro_batch_tokens"]) == (20, 8 * LENGTH)
     weights = {name.removeprefix("base."): tensor for name, tensor in tiny.weights().items() if name.startswith("base")}
     assert facts["weights"] == {20: weights_digest(weights)}
     assert facts.keys() < PretrainingRecord.model_fields.keys()
+    assert facts["micro_batch_tokens"] == 8 * LENGTH
     assert facts["corpus_tokens"] == int(text["train"].lengths.sum())
     assert facts["validation_tokens"] == int(text["validation"].lengths.sum())
     assert facts["tokens"] == facts["losses"][-1]["tokens"] == sum(batch_of(tiny, step).tokens for step in range(20))
     assert facts["tokens_per_second"] == pytest.approx(facts["tokens"] / facts["seconds"], rel=0.01)
     assert facts["peak_memory_bytes"] is None or facts["peak_memory_bytes"] > 1e7
-    assert (facts["environment"].device, facts["environment"].precision, facts["environment"].threads) == (
-        "cpu",
-        "float32",
-        1,
-    )
+    made = facts["environment"]
+    assert (made.device, made.precision, made.threads) == ("cpu", "float32", 1)
     assert facts["seconds"] >= facts["losses"][-1]["seconds"] > 0
-    assert len(facts["stream"]) == 64
+    search = Tiny.of(tmp_path / "search")
+    left = replace(search, run=search.run.model_copy(update={"is_search": True})).finish().facts
+    assert (left["weights"], left["validation_loss"]) == ({}, facts["validation_loss"])
 
 
-@pytest.mark.parametrize("losses", [20, 2], ids=["a point a step", "two points"])
-@pytest.mark.parametrize("arm", [("add", {}), ("concat", {}), ("untied", {"segments": "scores"})], ids=str)
-def test_a_run_that_was_interrupted_ends_with_the_same_bits(tmp_path, monkeypatch, arm, losses):
+@pytest.mark.parametrize(("losses", "arm"), [(20, ("concat", {})), (2, ("untied", {"segments": "scores"}))])
+def test_a_run_that_was_interrupted_ends_with_the_same_bits(tmp_path, monkeypatch, losses, arm):
     """Also in the middle of a point's mean, and with other random numbers drawn meanwhile."""
     monkeypatch.setattr(module, "SAVE_SECONDS", 0)
     monkeypatch.setattr(module, "LOSSES", losses)
@@ -284,19 +275,6 @@ def test_a_state_past_a_checkpoint_that_is_wanted_since_is_no_use(tmp_path, monk
     assert [point["step"] for point in left.facts["losses"]] == list(range(1, 21))
 
 
-def refused(call, folder: PretrainingFolder) -> str:
-    """The message, and that nothing was touched."""
-
-    def contents():
-        return {path: path.read_bytes() for path in folder.folder.rglob("*") if path.is_file()}
-
-    before = contents()
-    with pytest.raises(UserError) as caught:
-        call()
-    assert contents() == before
-    return str(caught.value)
-
-
 @pytest.fixture
 def interrupted(tmp_path, monkeypatch):
     """A pretraining with a state to go on from."""
@@ -308,47 +286,34 @@ def interrupted(tmp_path, monkeypatch):
     return tiny
 
 
-def test_the_state_of_another_rate_is_no_use(interrupted):
-    """Another search may have chosen another one."""
-    other = replace(interrupted, run=interrupted.run.model_copy(update={"rate": 1e-5}))
-    assert other.place.resumed_state(CPU, 1e-5) is None
-    expected = interrupted.place.resumed_state(CPU, interrupted.run.learning_rate)
-    assert expected["progress"]["step"] == 3
+def refused(tiny, **where) -> str:
+    """The message, and that nothing was touched."""
+    before = tiny.files()
+    with pytest.raises(UserError) as caught:
+        tiny.finish(**where)
+    assert tiny.files() == before
+    return str(caught.value)
 
 
-def test_a_run_of_a_search_keeps_no_weights(tmp_path):
-    tiny = Tiny.of(tmp_path)
-    search = replace(tiny, run=tiny.run.model_copy(update={"is_search": True}))
-    left = search.finish()
-    assert left.facts["weights"] == {}
-    assert left.facts["validation_loss"] > 0
-    assert not search.checkpoint().exists()
-
-
-def test_the_state_of_another_device_or_precision_is_refused(interrupted):
-    place, bf16 = interrupted.place, replace(CPU, bf16=True)
-    assert refused(lambda: interrupted.finish(compute=bf16), place) == (
+def test_the_state_of_another_computer_is_refused_and_that_of_another_rate_no_use(interrupted):
+    place, gpu = interrupted.place, replace(BF16, device=torch.device("cuda"))
+    assert refused(interrupted, compute=BF16) == (
         f"'{place.folder / 'resume.pt'}' was computed on cpu in float32, but this run computes on cpu in bf16; "
         "give --device cpu --precision float32, or delete it to start this arm anew"
     )
-    gpu = replace(bf16, device=torch.device("cuda"))
-    assert "but this run computes on cuda in bf16" in refused(lambda: place.resumed_state(gpu, 3e-3), place)
+    rate = interrupted.run.learning_rate
+    with pytest.raises(UserError, match="but this run computes on cuda in bf16"):
+        place.resumed_state(gpu, rate)
+    assert place.resumed_state(CPU, rate)["progress"]["step"] == 3
+    assert place.resumed_state(CPU, 1e-5) is None  # another search may have chosen it
 
 
-@pytest.mark.parametrize("damage", ["empty", "cut", "half", "garbage", "text"])
-def test_a_damaged_state_is_refused(interrupted, damage):
+@pytest.mark.parametrize("kept", [0, 0.5, 0.99])
+def test_a_damaged_state_is_refused(interrupted, kept):
     path = interrupted.place.folder / "resume.pt"
     whole = path.read_bytes()
-    path.write_bytes(
-        {
-            "empty": b"",
-            "cut": whole[:-1],
-            "half": whole[: len(whole) // 2],
-            "garbage": b"garbage\n" * 20,
-            "text": b"half a state",
-        }[damage]
-    )
-    message = refused(interrupted.finish, interrupted.place)
+    path.write_bytes(whole[: int(kept * len(whole))])
+    message = refused(interrupted)
     assert message.startswith(f"cannot read '{path}' (")
     assert message.endswith("); delete it to start this arm anew")
     assert "\n" not in message
@@ -358,36 +323,13 @@ def test_checkpoints_of_the_steps_asked_for_are_kept_and_replace_those_of_an_ear
     """As where the record was deleted, and the state with it, or a checkpoint is wanted since."""
     tiny = Tiny.of(tmp_path, checkpoints=[10, 5])
     tiny.finish()
-    names = ["resume.pt", "step-10", "step-20", "step-5"]
-    assert sorted(path.name for path in tiny.place.folder.iterdir()) == names
+    names = sorted(path.name for path in tiny.place.folder.iterdir())
+    assert names == ["resume.pt", "step-10", "step-20", "step-5"]
     assert not torch.equal(tiny.weights(5)["dense.weight"], tiny.weights(10)["dense.weight"])
     before = tiny.files()
     tiny.place.drop_state()
-    for step in (5, 10, 20):
-        (tiny.checkpoint(step) / "model.safetensors").write_bytes(b"of a run that has no record")
+    files = [tiny.checkpoint(step) / "model.safetensors" for step in (5, 10, 20)]
+    for file in files:
+        file.write_bytes(b"of a run that has no record")
     tiny.finish()
-    weights = {name: content for name, content in before.items() if name.endswith("model.safetensors")}
-    assert {name: tiny.files()[name] for name in weights} == weights
-
-
-@pytest.mark.parametrize("variant", ["add", "concat", "untied", "disentangled"])
-def test_a_checkpoint_is_transformers(tmp_path, variant):
-    tiny = Tiny.of(tmp_path, variant, scratch=STILL)
-    left, where = tiny.finish(), str(tiny.checkpoint(20))
-    assert not [name for name in tiny.weights() if "pooler" in name]
-    assert json.loads((tiny.checkpoint(20) / "config.json").read_text())["origin"] == TRAINED["scratch"]
-    model = AutoModelForMaskedLM.from_pretrained(where).eval()
-    assert isinstance(model, EncoderForMaskedLM)
-    assert model.config.variant == variant
-    tokenizer, total, count = tiny.inputs.tokenizer(tiny.arm), 0.0, 0
-    with torch.inference_mode():
-        for batch in evaluation_batches(tiny.inputs.text(tiny.arm)["validation"], Vocabulary.of(tokenizer), 0.15):
-            logits = model(batch.ids, batch.mask, places=batch.places).logits
-            total += float(cross_entropy(logits, batch.targets, reduction="sum"))
-            count += len(batch.targets)
-    assert left.facts["validation_loss"] == pytest.approx(total / count, rel=1e-5)
-    base = AutoModel.from_pretrained(where)
-    assert isinstance(base, EncoderModel)
-    loaded = {name: tensor for name, tensor in base.state_dict().items() if not name.startswith("pooler.")}
-    assert all(torch.equal(tensor, model.base.state_dict()[name]) for name, tensor in loaded.items())
-    assert tokenizer_digest(AutoTokenizer.from_pretrained(where)) == tokenizer_digest(tokenizer)
+    assert all(file.read_bytes() == before[str(file)] for file in files)

@@ -1,6 +1,7 @@
 """Text with a pattern that a tiny encoder learns in seconds, and what it takes to pretrain on it."""
 
 import hashlib
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 import torch
 from safetensors.torch import load_file
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast, get_linear_schedule_with_warmup
 
 from glue_bench.config import Arm, load_experiment
 from glue_bench.model.checkpoints import Start
@@ -30,12 +31,8 @@ STILL = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 WORDS = 60
 LENGTH = 16
 SIZES: dict[str, Any] = {
-    "vocab_size": WORDS + 5,
-    "hidden_size": 16,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "intermediate_size": 32,
-    "max_position_embeddings": LENGTH,
+    **{"vocab_size": WORDS + 5, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2},
+    **{"intermediate_size": 32, "max_position_embeddings": LENGTH},
 }
 
 
@@ -84,6 +81,18 @@ def fresh(variant: str = "add", options: Mapping[str, Any] | None = None, **chan
     return Start(config(variant, options, **changes), {}, "scratch")
 
 
+def plain_optimizer(named: Iterable[tuple[str, torch.nn.Parameter]], chosen: Any, steps: int) -> tuple[Any, Any]:
+    """torch's AdamW with parameters grouped by name, and transformers' schedule."""
+    groups: dict[bool, list[torch.nn.Parameter]] = {True: [], False: []}
+    for name, weight in named:
+        groups[not name.endswith("bias") and "norm" not in name.lower()].append(weight)
+    optimizer = torch.optim.AdamW(
+        [{"params": some, "weight_decay": decays * chosen.weight_decay} for decays, some in groups.items()],
+        lr=chosen.learning_rate, betas=(0.9, 0.999), eps=chosen.adam_epsilon,
+    )  # fmt: skip
+    return optimizer, get_linear_schedule_with_warmup(optimizer, math.ceil(chosen.warmup_ratio * steps), steps)
+
+
 class Stopped(Exception):
     """What ends a run from outside."""
 
@@ -108,26 +117,14 @@ class Tiny:
         path.mkdir(exist_ok=True)
         (path / "text.txt").write_text("\n".join(counting()))
         word_tokenizer().save_pretrained(path / "words")
-        usual = {
-            "corpus": [str(path / "text.txt")],
-            "tokenizer": str(path / "words"),
-            "steps": 20,
-            "batch_tokens": 8 * LENGTH,
-            "length": LENGTH,
-            "learning_rate": 3e-3,
-            "warmup_ratio": 0.1,
-            "validation_share": 0.1,
-            "validations": 2,
-        }
+        usual = {"corpus": [str(path / "text.txt")], "tokenizer": str(path / "words"), "steps": 20, "length": LENGTH}
+        usual |= {"batch_tokens": 8 * LENGTH, "learning_rate": 3e-3, "warmup_ratio": 0.1}
+        usual |= {"validation_share": 0.1, "validations": 2}
         experiment = load_experiment(
             {
-                "name": "tiny",
-                "data": "demo",
-                "checkpoint": "scratch",
+                **{"name": "tiny", "data": "demo", "tasks": ["cola"], "seeds": [1], "checkpoint": "scratch"},
                 "scratch": SIZES | {"vocab_size": 100} | dict(scratch or {}),  # of the tokenizer in the end
                 "arms": [{"variant": variant, "options": dict(options or {})}],
-                "tasks": ["cola"],
-                "seeds": [1],
                 "pretraining": usual | settings,
                 "finetuning": {"learning_rates": [1e-3], "max_length": LENGTH},
             }
