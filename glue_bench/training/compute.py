@@ -1,13 +1,12 @@
 """Where a job computes: device, precision and threads; what memory it takes; and what other libraries print."""
 
-import contextlib
 import ctypes
 import errno
 import gc
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,27 +71,17 @@ class Compute:
         return self.bf16 and self.device.type == "cpu"
 
     def few_sizes(self, size: int) -> int:
-        """`size`, or where kernels are kept the next of four sizes from each power of two to the next, multiples of 4.
+        """The next of four sizes between two powers of two, where kernels are kept; else `size`.
 
-        Without this an epoch of RTE takes 1.4 times the memory. With multiples of 16 instead, much of a batch of short
-        texts is padding: CoLA trained at 0.82 times the speed.
+        Without this an epoch of RTE takes 1.4 times the memory; with multiples of 16 CoLA trains at 0.82 of the speed.
         """
         if not self.keeps_kernels:
             return size
         apart = max(4, 2 ** ((size - 1).bit_length() - 3))
         return -(-size // apart) * apart
 
-    @property
-    def evaluation_tokens(self) -> int:
-        """Tokens of a batch of which only logits are wanted."""
-        return 65_536 if self.device.type == "cuda" else 4_096
-
     def threads_for(self, hidden_size: int) -> int:
-        """CPU threads for an encoder of this width.
-
-        The operations of a narrow one end before a second thread has joined in, and on a busy machine every one of
-        them waits for it: a demo cell took 7 s instead of 1.
-        """
+        """CPU threads for an encoder of this width; what a narrow one computes ends before a second one joins in."""
         return 1 if hidden_size < NARROW else self.threads
 
 
@@ -117,14 +106,11 @@ def choose_compute(device: str = AUTO, precision: str = AUTO) -> Compute:
         # Newer GPUs would take cuDNN's attention first. It has no gradient for a bias that learns, and with a mask its
         # backward pass can give NaN at some lengths (pytorch/pytorch#196678).
         torch.backends.cuda.enable_cudnn_sdp(False)
-    bf16 = _is_faster_in_bf16(kind) if precision == AUTO else precision == "bf16"
+    if precision == AUTO and kind == "cuda":
+        bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        bf16 = precision == "bf16" or (precision == AUTO and kind == "cpu" and multiplies_bf16())
     return Compute(torch.device(kind), bf16, torch.get_num_threads())
-
-
-def _is_faster_in_bf16(kind: str) -> bool:
-    if kind == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    return kind == "cpu" and multiplies_bf16()
 
 
 def multiplies_bf16() -> bool:
@@ -143,7 +129,7 @@ def reset_peak(device: torch.device) -> None:
         torch.cuda.reset_peak_memory_stats()
         return
     return_freed()
-    with contextlib.suppress(OSError):
+    with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")  # proc(5): resets the peak resident set size
 
 
@@ -151,7 +137,7 @@ def peak_bytes(device: torch.device) -> int | None:
     """Bytes at the peak since `reset_peak`: allocated on the GPU, else resident; None where it is not known."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated()
-    with contextlib.suppress(OSError, StopIteration):
+    with suppress(OSError, StopIteration):
         lines = Path("/proc/self/status").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
     return None
@@ -159,7 +145,7 @@ def peak_bytes(device: torch.device) -> int | None:
 
 def most_bytes(groups: Path = GROUPS, limits: Path = LIMITS) -> int | None:
     """Bytes of memory that this process may ever have: the machine's, or its control group's; None if not known."""
-    with contextlib.suppress(OSError, ValueError, AttributeError):
+    with suppress(OSError, ValueError, AttributeError):
         found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
         # The groups that it is in, of version 1 or 2, and those around them.
         for line in groups.read_text().splitlines() if groups.exists() else []:
@@ -176,12 +162,8 @@ def most_bytes(groups: Path = GROUPS, limits: Path = LIMITS) -> int | None:
 
 
 def keep_freed() -> None:
-    """Let the C library keep freed memory for the next tensor, as far as it is glibc.
-
-    Else every large tensor is new memory from the system, which clears each page when it is first touched: element-wise
-    operations then wait for that more than for arithmetic.
-    """
-    with contextlib.suppress(OSError, AttributeError):
+    """Let glibc keep freed memory for the next tensor: the system clears new memory when it is first touched."""
+    with suppress(OSError, AttributeError):
         library = ctypes.CDLL("libc.so.6")
         library.mallopt(M_MMAP_THRESHOLD, LARGEST_THRESHOLD)
         library.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
@@ -189,7 +171,7 @@ def keep_freed() -> None:
 
 def return_freed() -> None:
     """Give the system what `keep_freed` has kept; to get it back takes time at every first touch."""
-    with contextlib.suppress(OSError, AttributeError):
+    with suppress(OSError, AttributeError):
         ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 

@@ -2,10 +2,7 @@
 
 import json
 import platform
-import shutil
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,6 +13,7 @@ import torch.nn.functional as F
 from transformers import PreTrainedTokenizerBase
 
 from glue_bench.errors import UserError
+from glue_bench.files import results_written_to, whole_folder
 from glue_bench.model.checkpoints import Start, encoder, graft, masked_lm, read_checkpoint
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.encoder import EncoderModel
@@ -86,7 +84,7 @@ def convert(
     checkpoint = read_checkpoint(source, revision, digest)
     loaded = fitting_tokenizer(checkpoint, revision, tokenizer)
     start = graft(checkpoint, variant, options)
-    with aside(target) as folder:
+    with results_written_to(target, "choose another OUT"), whole_folder(target, replaces=True) as folder:
         # The head that the graft kept, if any, on both sides: else hidden states alone are compared.
         before, after = ((masked_lm if start.head else encoder)(each).eval() for each in (checkpoint, start))
         record = {
@@ -111,6 +109,8 @@ def convert(
         if loaded is not None:
             save_tokenizer(loaded, folder)
         (folder / RECORD).write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        for path in folder.iterdir():
+            path.chmod(0o644)  # those of safetensors are private
     return record
 
 
@@ -178,23 +178,3 @@ def measure(before: Model, after: Model, sample: MaskedBatch) -> dict[str, Any]:
         },
         "masked_lm_loss": losses,
     }
-
-
-@contextmanager
-def aside(target: Path) -> Iterator[Path]:
-    """A folder beside `target` that takes its name when all is done, and is gone if anything fails."""
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
-    except OSError as error:
-        raise UserError(f"cannot write to '{target.parent}': {error.strerror}; choose another OUT") from error
-    try:
-        yield folder
-        folder.chmod(0o755)  # mkdtemp makes folders private, safetensors files
-        for path in folder.iterdir():
-            path.chmod(0o644)
-        folder.rename(target)
-    except OSError as error:
-        raise UserError(f"cannot write '{target}': {error.strerror or error}") from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

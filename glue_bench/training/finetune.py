@@ -21,6 +21,7 @@ from glue_bench.training.compute import Compute, is_out_of_memory, release_memor
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.loop import NonFiniteLossError, Progress, predict, silent, train, used_rows_only
 from glue_bench.training.tokens import (
+    EVALUATION_TOKENS,
     Batch,
     TokenisedSplit,
     TokenisedTask,
@@ -160,7 +161,8 @@ class _Run:
     def _predict(self, model: Classifier, name: str) -> np.ndarray:
         """Logits float32 (rows, labels) of a split, in its order; in parts as small as those of training."""
         batch_size = self.cell.settings.batch_size
-        tokens = int(self.compute.evaluation_tokens * (self.rows_at_once or batch_size) / batch_size)
+        most = 65_536 if self.compute.device.type == "cuda" else EVALUATION_TOKENS
+        tokens = int(most * (self.rows_at_once or batch_size) / batch_size)
         batches = evaluation_batches(self.tokens.splits[name], self.tokens.padding_id, tokens, self._padded)
         return predict(model, batches, self.compute)
 

@@ -94,13 +94,14 @@ class Inputs:
 
     def data(self, task: str) -> TaskData:
         """All splits of a task, or as much of them as the experiment's limits leave."""
-        return self.once(("data", task), lambda: self._load(task))
 
-    def _load(self, task: str) -> TaskData:
-        data, own = self.source.load(task), self.experiment.finetuning.limit(task)
-        if self.experiment.limit is not None:
-            data = limited(data, self.experiment.limit)
-        return data if own is None else limited(data, own, train_alone=True)
+        def load() -> TaskData:
+            data, own = self.source.load(task), self.experiment.finetuning.limit(task)
+            if self.experiment.limit is not None:
+                data = limited(data, self.experiment.limit)
+            return data if own is None else limited(data, own, train_alone=True)
+
+        return self.once(("data", task), load)
 
     def train(self, task: str) -> pd.DataFrame:
         """The training split of a task.
@@ -120,21 +121,19 @@ class Inputs:
         """The diagnostic set that models of `task` predict beside their own splits: AX for MNLI, where there is one.
 
         It is not part of a cell's identity, because it cannot change what is learnt. None where nothing but validation
-        splits is predicted.
+        splits is predicted, and where the hub's cache, offline, holds MNLI alone.
         """
-        wanted = task == "mnli" and self.experiment.finetuning.predicts_test
-        return self.once(("diagnostic",), self._load_diagnostic) if wanted else None
 
-    def _load_diagnostic(self) -> TaskData | None:
-        if "ax" not in self.source.tasks():
-            return None
-        try:
-            return self.data("ax")
-        except UserError:
-            # Offline, the hub's cache may hold MNLI alone, which is no reason to refuse what can be trained.
-            if isinstance(self.source, HubSource):
-                return None
-            raise
+        def load() -> TaskData | None:
+            try:
+                return self.data("ax") if "ax" in self.source.tasks() else None
+            except UserError:
+                if isinstance(self.source, HubSource):
+                    return None
+                raise
+
+        wanted = task == "mnli" and self.experiment.finetuning.predicts_test
+        return self.once(("diagnostic",), load) if wanted else None
 
     def tokenizer(self, arm: Arm) -> PreTrainedTokenizerBase:
         """The arm's tokenizer; arms from scratch share one."""
@@ -221,16 +220,19 @@ class Inputs:
         Raises:
             UserError: a model is not there, is damaged, or has other weights than its record says.
         """
-        start = self.initial(self.arm(cell.arm))
-        if cell.pretraining is not None:
-            start = self.pretrained(cell)
+        arm = self.arm(cell.arm)
+        start = self.initial(arm)
+        if cell.pretraining is not None and cell.steps is not None:
+            checkpoint = self.store.checkpoint(cell.pretraining, cell.steps)
+            digest = self.started_from(cell.model_copy(update={"mnli": None}))
+            start = self.once(("pretrained", checkpoint, digest), lambda: self.read_model(checkpoint, arm, digest))
         if cell.mnli is None:
             return start
         source = self.store.record(cell.mnli)
         folder = self.store.model(source) if source else None
         if source is None or folder is None:
             raise UserError(f"'{cell.mnli}', which '{cell.id}' starts from, has left no model; run it again")
-        tuned = self.read_model(folder, self.arm(cell.arm), source.weights)
+        tuned = self.read_model(folder, arm, source.weights)
         return replace(tuned, origin=start.origin, exact=start.exact, variance_kept=start.variance_kept)
 
     def started_from(self, cell: Cell) -> str | None:
@@ -243,18 +245,6 @@ class Inputs:
             return (made.weights or {}).get(cell.steps) if made else None
         weights = self.initial(self.arm(cell.arm)).weights
         return self.once(("weights", cell.arm), lambda: weights_digest(weights)) if weights else None
-
-    def pretrained(self, cell: Cell) -> Start:
-        """The cell's arm after its steps of its pretraining.
-
-        Raises:
-            UserError: as `start`.
-        """
-        assert cell.pretraining is not None, "it starts from none"
-        assert cell.steps is not None, "it starts from none"
-        folder, arm = self.store.checkpoint(cell.pretraining, cell.steps), self.arm(cell.arm)
-        digest = self.started_from(cell.model_copy(update={"mnli": None}))
-        return self.once(("pretrained", folder, digest), lambda: self.read_model(folder, arm, digest))
 
     def read_model(self, folder: Path, arm: Arm, digest: str | None) -> Start:
         """The arm with the weights of a model that a run has left.

@@ -2,14 +2,13 @@
 
 import random
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import groupby, islice
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
@@ -81,7 +80,11 @@ def pack(
         UserError: the corpus is too small to hold out a sequence, or none can be cut, or the tokenizer knows nothing
             of it, or has no [CLS], [SEP] or [MASK].
     """
-    check_special(tokenizer)
+    needed = {"[CLS]": tokenizer.cls_token_id, "[SEP]": tokenizer.sep_token_id, "[MASK]": tokenizer.mask_token_id}
+    if missing := [name for name, token_id in needed.items() if token_id is None]:
+        raise UserError(
+            f"the tokenizer has no {' and no '.join(missing)} token; masked-LM pretraining needs one, name another"
+        )
     ids = np.uint16 if vocabulary_size(tokenizer) <= 2**16 else np.int32
     kinds = {"ids": ids, "cuts": np.uint16, "offsets": np.int64, "starts": np.int64, "documents": np.int64}
 
@@ -93,7 +96,8 @@ def pack(
             if not write(sequences(chosen, tokenizer, length, pairs=pairs), folder, split, kinds):
                 raise UserError(f"corpus '{corpus.name}' is too small: nothing left for {split}; add text")
         packed = read(folder)
-        check_words(packed["validation"], corpus, tokenizer)
+        if np.isin(packed["validation"].ids, tokenizer.all_special_ids).all():
+            raise UserError(f"the tokenizer knows no word of corpus '{corpus.name}'; name another with `tokenizer`")
         if pairs and not np.any(packed["train"].cuts):
             raise UserError(
                 f"pretraining.segments: pairs, but no sequence of corpus '{corpus.name}' has two sentences to cut "
@@ -109,22 +113,6 @@ def pack(
 
     what = (corpus.digest[:16], tokenizer_digest(tokenizer)[:16], length, validation_share, corpus.blank_lines, pairs)
     return kept_or_made(cache_folder() / "corpora" / "-".join(map(str, what)), make, read)
-
-
-def check_special(tokenizer: PreTrainedTokenizerBase) -> None:
-    """Raises UserError where the tokenizer has no [CLS], [SEP] or [MASK]."""
-    needed = {"[CLS]": tokenizer.cls_token_id, "[SEP]": tokenizer.sep_token_id, "[MASK]": tokenizer.mask_token_id}
-    missing = [name for name, token_id in needed.items() if token_id is None]
-    if missing:
-        raise UserError(
-            f"the tokenizer has no {' and no '.join(missing)} token; masked-LM pretraining needs one, name another"
-        )
-
-
-def check_words(text: PackedText, corpus: Corpus, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Raises UserError where all tokens are special ones."""
-    if np.isin(text.ids, tokenizer.all_special_ids).all():
-        raise UserError(f"the tokenizer knows no word of corpus '{corpus.name}'; name another with `tokenizer`")
 
 
 def count_learnt(sizes: Iterable[int], share: float) -> Iterator[int]:
@@ -224,22 +212,20 @@ def filled(sentences: Iterable[tuple[int, list[int]]], sep: int, room: int) -> I
 
 
 def write(made: Iterable[Filling], folder: Path, split: str, kinds: Mapping[str, type[np.generic]]) -> int:
-    """Write sequences as one file an array, and return how many tokens they have."""
+    """Write what sequences add to the arrays of a PackedText, a file an array; returns how many tokens there are."""
+    tokens = 0
     with ExitStack() as stack:
         files = {name: stack.enter_context((folder / f"{split}.{name}").open("wb")) for name in kinds}
-        return collect(made, lambda name, values: files[name].write(array(np.dtype(kinds[name]).char, values)))
 
+        def put(**values: list[int]) -> None:
+            for name, some in values.items():
+                files[name].write(array(np.dtype(kinds[name]).char, some))
 
-def collect(made: Iterable[Filling], put: Callable[[str, list[int]], Any]) -> int:
-    """Put what each sequence adds to the arrays of a PackedText, by their names; returns how many tokens there are."""
-    tokens = 0
-    put("offsets", [0])
-    for each in made:
-        # A document that begins a sequence has its [CLS], too.
-        put("starts", [tokens + (place and place + 1) for place, _ in each.documents])
-        put("documents", [number for _, number in each.documents])
-        put("cuts", [each.cut])
-        put("ids", each.tokens)
-        tokens += len(each.tokens)
-        put("offsets", [tokens])
+        put(offsets=[0])
+        for each in made:
+            # A document that begins a sequence has its [CLS], too.
+            starts = [tokens + (place and place + 1) for place, _ in each.documents]
+            tokens += len(each.tokens)
+            documents = [number for _, number in each.documents]
+            put(ids=each.tokens, cuts=[each.cut], starts=starts, documents=documents, offsets=[tokens])
     return tokens

@@ -84,7 +84,9 @@ def pretrain(job: Pretraining, inputs: Inputs, compute: Compute, *, progress: Pr
         UserError: the state to continue from is damaged, or was computed on another device or in another precision.
     """
     arm = inputs.arm(job.arm)
-    start, folder, settings = inputs.initial(arm), inputs.checkpoints(job.id), _settings(job)
+    start, folder, settings = inputs.initial(arm), inputs.checkpoints(job.id), job.settings
+    if job.rate is not None:  # that a search has chosen
+        settings = settings.at(job.rate)
     # One thread for steps too small to share: their operations end before a second thread has joined in.
     is_small = start.config.hidden_size * settings.batch_tokens < SHARED_WORK
     keeps = () if job.is_search else settings.kept_steps
@@ -100,11 +102,6 @@ def pretrain(job: Pretraining, inputs: Inputs, compute: Compute, *, progress: Pr
             release_memory()  # the failed attempt's is free only now that its traceback is gone
             less = settings.rows_at_once // 2 * settings.length
             settings = settings.model_copy(update={"micro_batch_tokens": less})
-
-
-def _settings(job: Pretraining) -> PretrainingSettings:
-    """With the rate that a search has chosen, if one had to."""
-    return job.settings if job.rate is None else job.settings.at(job.rate)
 
 
 def build_masked_lm(start: Start, seed: int, dropout: float | None = None) -> EncoderForMaskedLM:
@@ -154,8 +151,9 @@ class _Run:
         while self.state.step < self.settings.steps:
             self._advance()
             self.progress(self.state.step, self.settings.steps, self.state.pending[-1].item)
-            if self._due(LOSSES) or self._due(self.settings.validations):
-                self._add_point()
+            validates = is_due(self.state.step, self.settings.steps, self.settings.validations)
+            if validates or is_due(self.state.step, self.settings.steps, LOSSES):
+                self._add_point(validates)
             if self.state.step in self.keeps:
                 with self._untimed():
                     digest = self.folder.save_checkpoint(self.state.step, self.model, self.tokenizer)
@@ -206,9 +204,6 @@ class _Run:
         state.pending = [loss.to(self.compute.device) for loss in state.pending]
         return state
 
-    def _due(self, times: int) -> bool:
-        return is_due(self.state.step, self.settings.steps, times)
-
     def _advance(self) -> None:
         """One step."""
         state, settings = self.state, self.settings
@@ -230,13 +225,13 @@ class _Run:
         state.tokens += batch.tokens
         state.step += 1
 
-    def _add_point(self) -> None:
+    def _add_point(self, validates: bool) -> None:
         """Close the mean since the last point, with the validation loss where it is due."""
         state = self.state
         loss = float(torch.stack(state.pending).mean())
         with self._untimed():
             self._check(loss, "masked-LM loss")
-            validation = self._validate() if self._due(self.settings.validations) else None
+            validation = self._validate() if validates else None
         state.losses.append(
             {
                 "step": state.step,

@@ -31,11 +31,8 @@ PROBE_LENGTH = 12
 _PLACES = {"name_or_path", "is_local", "local_files_only", "cache_dir", "revision", "token"}
 """Settings that say where a tokenizer was found, or how it was fetched."""
 SPECIAL = {
-    "pad_token": "[PAD]",
-    "unk_token": "[UNK]",
-    "cls_token": "[CLS]",
-    "sep_token": "[SEP]",
-    "mask_token": "[MASK]",
+    **{"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]"},
+    **{"sep_token": "[SEP]", "mask_token": "[MASK]"},
 }
 
 

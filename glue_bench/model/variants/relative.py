@@ -5,6 +5,7 @@ Shapes: b batch, l length, d width of the tables, h heads, k head size, r rows o
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated
 
 import torch
@@ -153,14 +154,11 @@ class Disentangled(Variant):
         super().__init__(dims)
         self.terms = frozenset(terms)
         self.score_terms = 1 + len(self.terms)
-        width = dims.num_heads * dims.head_size
         self.distances = nn.Embedding(2 * dims.max_positions, dims.embedding_size)
-        self.keys = self._projections("content-position", width, bias=False)
-        self.queries = self._projections("position-content", width, bias=True)
-
-    def _projections(self, term: str, width: int, bias: bool) -> nn.ModuleList:
-        blocks = range(self.dims.num_blocks if term in self.terms else 0)
-        return nn.ModuleList(nn.Linear(self.dims.embedding_size, width, bias=bias) for _ in blocks)
+        blocks = {term: dims.num_blocks if term in self.terms else 0 for term in TERMS}
+        project = partial(nn.Linear, dims.embedding_size, dims.num_heads * dims.head_size)
+        self.keys = nn.ModuleList(project(bias=False) for _ in range(blocks["content-position"]))
+        self.queries = nn.ModuleList(project() for _ in range(blocks["position-content"]))
 
     def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:  # noqa: ARG002
         hidden, length = self.words_and_segments(token_ids, segment_ids), token_ids.shape[1]
@@ -171,21 +169,16 @@ class Disentangled(Variant):
 
         def relative_scores(block: int, query: Tensor, key: Tensor) -> Tensor:
             # Each product takes one of the two, and so the scale once.
-            return self._scores(block, query * self.score_scale, key * self.score_scale, table, rows)
+            query, key = query * self.score_scale, key * self.score_scale
+            wanted = []
+            if self.keys:
+                wanted.append(by_distance(query, self._heads(self.keys[block](table)), rows))
+            if self.queries:
+                # Gathered with a row a key and a column a query, so both the choice and the result are transposed.
+                wanted.append(by_distance(key, self._heads(self.queries[block](table)), rows.mT).mT)
+            return torch.stack(wanted).sum(0)
 
         return EncoderInput(hidden, scores=relative_scores)
-
-    def _scores(
-        self, block: int, query: Tensor, key: Tensor, table: Float[Tensor, "r d"], rows: Int[Tensor, "l l"]
-    ) -> Float[Tensor, "b h l l"]:
-        """Scaled content-position and position-content scores of one block."""
-        wanted = []
-        if "content-position" in self.terms:
-            wanted.append(by_distance(query, self._heads(self.keys[block](table)), rows))
-        if "position-content" in self.terms:
-            # Gathered with a row a key and a column a query, so both the choice and the result are transposed.
-            wanted.append(by_distance(key, self._heads(self.queries[block](table)), rows.mT).mT)
-        return torch.stack(wanted).sum(0)
 
     def _heads(self, projected: Float[Tensor, "r hk"]) -> Float[Tensor, "h r k"]:
         return rearrange(projected, "r (h k) -> h r k", h=self.dims.num_heads)
