@@ -102,16 +102,19 @@ def convert(
             **measure(before, after, sample_of(checkpoint.config, loaded)),
             "versions": {name: version(name) for name in PACKAGES} | {"python": platform.python_version()},
         }
-        # A fresh pooler in the file would pass for a trained one.
-        pooler = "pooler.dense.weight" in checkpoint.weights
-        state = {name: tensor for name, tensor in after.state_dict().items() if pooler or "pooler." not in name}
-        after.save_pretrained(folder, state_dict=state)
+        save(after, folder, pooler="pooler.dense.weight" in checkpoint.weights)
         if loaded is not None:
             save_tokenizer(loaded, folder)
         (folder / RECORD).write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        for path in folder.iterdir():
-            path.chmod(0o644)  # those of safetensors are private
     return record
+
+
+def save(model: Model, folder: Path, *, pooler: bool) -> None:
+    """Write the model, without its pooler where that is fresh: in a file it would pass for a trained one."""
+    state = {name: tensor for name, tensor in model.state_dict().items() if pooler or "pooler." not in name}
+    model.save_pretrained(folder, state_dict=state)
+    for path in folder.iterdir():
+        path.chmod(0o644)  # those of safetensors are private
 
 
 def fitting_tokenizer(checkpoint: Start, revision: str | None, name: str | None) -> PreTrainedTokenizerBase | None:
