@@ -153,13 +153,6 @@ def moved(table: Tensor, fixed: int) -> Tensor:
     return torch.cat([table[:fixed], table[START + fixed :], table[fixed : START + fixed]])
 
 
-@pytest.mark.parametrize("variant", sorted(RELATIVE))
-def test_a_relative_variant_does_not_see_where_a_sequence_starts(variant):
-    model, ids = random_model(EncoderModel, encoder_config(variant)), tokens(3, LENGTH)
-    inputs = (ids, None, segments(ids))
-    assert max_error(states(model, *inputs, START), states(model, *inputs)) == 0
-
-
 @pytest.mark.parametrize("variant", sorted(set(VARIANTS) - RELATIVE - SINUSOIDAL))
 def test_an_absolute_variant_reads_the_rows_from_there_on(variant):
     model, ids = random_model(EncoderModel, encoder_config(variant)), tokens(3, LENGTH)
