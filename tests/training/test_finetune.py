@@ -105,6 +105,14 @@ def test_the_same_cell_gives_the_same_bits_in_bf16_whatever_ran_before(bench):
     assert all((again.predictions[name] == logits).all() for name, logits in first.predictions.items())
 
 
+def test_fresh_heads_are_equal_across_variants_and_fit_the_task(bench):
+    first, *others = [bench.classifier(arm) for arm in ARMS]
+    for other in others:
+        assert torch.equal(other.classifier.weight, first.classifier.weight)
+        assert torch.equal(other.base.pooler.dense.weight, first.base.pooler.dense.weight)
+    assert bench.classifier(task="mnli").config.id2label == dict(enumerate(TASKS["mnli"].labels))
+
+
 @pytest.mark.parametrize("pooler", [True, False])
 def test_heads_are_of_the_seed_alone_and_a_checkpoints_weights_stay_untouched(bench_of, make_bert, pooler):
     folder = make_bert(texts=tuple(generate("cola")["train"]["text_a"]), pooler=pooler)
