@@ -202,6 +202,9 @@ REFUSED = [
     ({"arms": [{"variant": "add", "pretraining_rate": 1e-3}]}, "has a pretraining_rate, but there is no `pretraining`"),
     ({"pretraining": PRETRAINED | {"seed": 1, "seeds": [1]}}, "pretraining: give seed or seeds, not both"),
     ({"pretraining": SEARCHED | {"rate_search": {"steps": 3, "seeds": [0, 1]}}}, "rate_search.seeds: 1 is among the"),
+    ({"resources": {"gpus": 1.5}}, "resources: gpus 1.5 is neither a share of one GPU nor a whole number"),
+    ({"finetuning": {"predict": ["test"]}}, "finetuning: predict: validation is always predicted"),
+    ({"finetuning": {"from_mnli": ["cola"]}}, "finetuning: from_mnli: 'cola' cannot start from MNLI; those that can:"),
     ({"finetuning": {"from_mnli": ["rte"]}}, "finetuning: from_mnli: mnli has the rates [2e-05, 3e-05, 4e-05, 5e-05]"),
     (
         {"tasks": ["rte"], "finetuning": {"from_mnli": ["rte"], "learning_rates": [1e-5]}},

@@ -1,8 +1,16 @@
-"""No text from outside controls a terminal, and no error is long: whatever is printed goes through one place."""
+"""What is printed controls no terminal, no error is long, and a stream that is gone or full ends no run.
+
+Whatever is printed goes through one place; a terminal, a pipe or a log that is gone changes no exit status.
+"""
 
 import io
+import os
 import pickle
 import re
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,7 +20,8 @@ from rich.table import Table
 from rich.text import Text
 
 from glue_bench.errors import LONGEST, QUOTED, DiskError, UserError, plain, quoted, shortened, unknown
-from glue_bench.terminal import Screen, echo, tell
+from glue_bench.model.variants import VARIANTS
+from glue_bench.terminal import Screen, echo, silence, tell
 
 EVIL = "a\x1b[2J\x9b1m\x07\r\u202eb"
 SHOWN = r"a\x1b[2J\x9b1m\x07\r\u202eb"
@@ -43,12 +52,9 @@ def test_the_screen_shows_codes_and_keeps_its_own_colours():
     assert "\x1b[31m" in said
     assert f"[bold]{SHOWN}[/]" in said
     assert not CONTROLS.search(re.sub(r"\x1b\[[0-9;]*m", "", said))
-
-
-def test_a_console_of_the_caller_is_told_no_control_characters_either():
-    console = Console(file=io.StringIO(), width=40)
-    tell(console, EVIL * 10)
-    assert console.file.getvalue() == SHOWN * 10 + "\n"
+    callers = Console(file=io.StringIO(), width=40)
+    tell(callers, EVIL * 10)
+    assert callers.file.getvalue() == SHOWN * 10 + "\n"
 
 
 def test_what_is_echoed_has_no_control_characters_but_the_colours_of_a_terminal(capsys):
@@ -72,16 +78,109 @@ def test_a_text_is_shortened_to_so_many_bytes(text, most):
     assert short == text or len(text.encode(errors="replace")) > most
 
 
-@pytest.mark.parametrize("kind", ["text", "list", "number", "object"])
-def test_eighty_characters_of_a_value_are_quoted(kind):
-    values = {"text": "x" * 3_000_000, "list": [0] * 10**5, "number": 10**5000, "object": {"a": "b" * 1000}}
-    assert len(quoted(values[kind])) <= QUOTED + 3
-
-
-def test_an_unknown_name_of_any_length_is_said_in_short():
+@pytest.mark.parametrize(
+    "value", ["x" * 3_000_000, [0] * 10**5, 10**5000, {"a": "b" * 1000}], ids=["text", "list", "number", "mapping"]
+)
+def test_eighty_characters_of_a_value_are_quoted_and_a_short_one_as_a_whole(value):
+    assert len(quoted(value)) <= QUOTED + 3
     assert len(str(unknown("key", "x" * 3_000_000, ["a"]))) < 2 * QUOTED
-
-
-def test_a_short_value_is_quoted_as_a_whole():
     assert quoted("it's") == '"it\'s"'
     assert quoted("x" * QUOTED) == f"'{'x' * QUOTED}'"
+
+
+# A stream that nobody can read any more
+
+
+@contextmanager
+def broken(kind: str):
+    """A stream that nobody can read any more: a full disk, or a pipe whose reader has ended."""
+    if kind == "full":
+        handle = os.open("/dev/full", os.O_WRONLY)
+    else:
+        reader, handle = os.pipe()
+        os.close(reader)
+    unbuffered = kind == "unbuffered"  # as PYTHONUNBUFFERED=1 makes it
+    stream = io.TextIOWrapper(os.fdopen(handle, "wb", 0 if unbuffered else -1), write_through=unbuffered)
+    stream.reconfigure(line_buffering=not unbuffered)
+    try:
+        yield stream
+    finally:
+        with Path(os.devnull).open("wb") as nothing:
+            os.dup2(nothing.fileno(), handle)  # where what is left in it goes
+        stream.close()
+
+
+@pytest.fixture(params=["full", "pipe"])
+def gone(request):
+    with broken(request.param) as stream:
+        yield stream
+
+
+def test_a_line_that_cannot_be_written_is_lost_and_the_next_one_is_not(gone):
+    screen = Screen(file=gone)
+    tell(screen, "lost")
+    screen.file = io.StringIO()
+    tell(screen, "said")
+    assert screen.file.getvalue() == "said\n"
+
+
+def test_a_screen_fails_as_a_file_does(gone):
+    with pytest.raises(OSError, match=r"Broken pipe|No space left"):
+        Screen(file=gone).print("lost")
+
+
+@pytest.mark.usefixtures("small_demo")
+@pytest.mark.parametrize("stdout", ["pipe", "captured"])
+def test_a_run_ends_well_with_nobody_to_hear_of_it(glue_bench, tiny, write_yaml, tmp_path, monkeypatch, gone, stdout):
+    config = write_yaml(tiny(tasks=["cola"], arms=["add"]))
+    monkeypatch.setattr(sys, "stderr", gone)
+    if stdout == "captured":
+        said = glue_bench("run", config, "--results", tmp_path)
+        assert "1 cells run" in said.out
+    else:
+        with broken("pipe") as unread:
+            monkeypatch.setattr(sys, "stdout", unread)
+            said = glue_bench("run", config, "--results", tmp_path)
+    assert said.status == 0
+    assert len(list((tmp_path / "tiny" / "cells").iterdir())) == 1
+
+
+@pytest.mark.usefixtures("small_demo")
+@pytest.mark.parametrize("kind", ["pipe", "unbuffered"])
+def test_a_reader_of_standard_output_that_is_gone_does_not_keep_standard_error_from_failures(
+    glue_bench, tiny, write_yaml, tmp_path, monkeypatch, kind
+):
+    class Failing(VARIANTS["add"]):
+        def forward(self, token_ids, segment_ids):
+            if self.training and token_ids.device.type != "meta":  # on which operations are only counted
+                raise RuntimeError("out of luck")
+            return super().forward(token_ids, segment_ids)
+
+    monkeypatch.setitem(VARIANTS, "failing", Failing)
+    config = write_yaml(tiny(tasks=["cola"], arms=["failing"]))
+    with broken(kind) as unread:
+        monkeypatch.setattr(sys, "stdout", unread)
+        said = glue_bench("run", config, "--results", tmp_path)
+    assert said.status == 1
+    assert said.err.count("failed: failing-cola") == 1
+
+
+def test_no_write_of_any_size_fails_once_a_stream_is_silent():
+    with broken("pipe") as stream:
+        with pytest.raises(BrokenPipeError):
+            stream.write("x" * 10_000 + "\n")
+        silence(stream)
+        stream.write("x" * 10_000 + "\n")
+        stream.flush()
+
+
+@pytest.mark.parametrize("kind", ["full", "pipe"])
+def test_a_process_keeps_its_exit_status(tmp_path, kind):
+    with broken(kind) as stream:
+        words = [sys.executable, "-m", "glue_bench", "verify", str(tmp_path / "nothing")]
+        assert subprocess.run(words, stderr=stream, check=False).returncode == 2
+
+
+def test_a_console_of_the_caller_loses_a_line_of_a_full_disk():
+    with broken("full") as stream:
+        tell(Console(file=stream), "lost")

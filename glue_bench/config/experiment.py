@@ -113,12 +113,9 @@ class Resources(Section):
     gpus: float = Field(0.0, ge=0, le=1024)
     give_up_after: float | None = Field(3600.0, ge=1)
 
-    @field_validator("gpus")
-    @classmethod
-    def _shared_or_whole(cls, gpus: float) -> float:
-        if gpus > 1 and not gpus.is_integer():
-            raise ValueError(f"gpus {gpus:g} is neither a share of one GPU nor a whole number")
-        return gpus
+    def mistakes(self) -> Iterator[str]:
+        if self.gpus > 1 and not self.gpus.is_integer():
+            yield f"gpus {self.gpus:g} is neither a share of one GPU nor a whole number"
 
     def fitting(self, gpus: float) -> int:
         """How many jobs so many GPUs have room for. A job's share is one of a single GPU."""

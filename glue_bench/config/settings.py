@@ -155,21 +155,6 @@ class Finetuning(Section):
     keep: Literal["best", "all"] | None = None
     tasks: dict[str, TaskSettings] = {}
 
-    @field_validator("predict")
-    @classmethod
-    def _validation_is_scored(cls, splits: list[str]) -> list[str]:
-        if "validation" not in splits:
-            raise ValueError("validation is always predicted; give [validation] or [validation, test]")
-        return splits
-
-    @field_validator("from_mnli")
-    @classmethod
-    def _may_start_from_mnli(cls, tasks: list[str]) -> list[str]:
-        for task in tasks:
-            if task not in FROM_MNLI:
-                raise ValueError(f"'{task}' cannot start from MNLI; those that can: {', '.join(FROM_MNLI)}")
-        return tasks
-
     @field_validator("tasks")
     @classmethod
     def _known_tasks(cls, tasks: dict[str, TaskSettings]) -> dict[str, TaskSettings]:
@@ -177,6 +162,10 @@ class Finetuning(Section):
 
     def mistakes(self) -> Iterator[str]:
         rates = self.rates("mnli")
+        if "validation" not in self.predict:
+            yield "predict: validation is always predicted; give [validation] or [validation, test]"
+        if others := [task for task in self.from_mnli if task not in FROM_MNLI]:
+            yield f"from_mnli: '{others[0]}' cannot start from MNLI; those that can: {', '.join(FROM_MNLI)}"
         if self.mnli_rate is not None and not self.from_mnli:
             yield "mnli_rate needs from_mnli, the tasks that start from that run"
         if self.from_mnli and self.mnli_rate is None and len(rates) > 1:
