@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
 
 from glue_bench.config import Experiment, Hyperparameters, PretrainingSettings
 from glue_bench.data.tasks import TASKS, TRAINABLE
@@ -194,10 +193,8 @@ class Bench:
                 share = min(accuracy + spread * generator.uniform(-1, 1), 1.0)
                 if TASKS[task].is_regression:
                     said = share * gold + (1 - share) * generator.uniform(0, 5, ROWS)
-                    logits[split], scores[split] = (
-                        said[:, None],
-                        {"pearson": np.corrcoef(said, gold)[0, 1], "spearmanr": 0.0},
-                    )
+                    logits[split] = said[:, None]
+                    scores[split] = {"pearson": np.corrcoef(said, gold)[0, 1], "spearmanr": 0.0}
                     continue
                 wrong = generator.choice(ROWS, round((1 - share) * ROWS), replace=False)
                 said = gold.copy()
@@ -225,7 +222,7 @@ class Bench:
         cells = [self._cell(cell) for cell in self.cells]
         known = {name: {"shape": facts["shape"]} for name, facts in self.arms.items()} if "arms" in more else self.arms
         more["arms"] = {name: {"summary": "", **facts} for name, facts in (known | more.get("arms", {})).items()}
-        more.setdefault("pretrainings", tuple(self._pretraining(one) for one, *_ in self.pretrained.values()))
+        more.setdefault("pretrainings", tuple(getattr(one, "pretraining", one) for one, *_ in self.pretrained.values()))
         source = more.setdefault("data_source", next((each["source"] for each in self.tasks.values()), "tsv"))
         tasks = {cell.task: {"source": source, "digest": cell.data} for cell in cells}
         more["tasks"] = {task: facts | self.tasks.get(task, {}) | {"digest": facts["digest"]}
@@ -249,10 +246,6 @@ class Bench:
         named = {"id": entry["cell_id"], "data": digest(self.tasks.get(entry["task"], {}).get("digest", "d"))}
         return cell_with(**{name: value for name, value in entry.items() if name != "cell_id"}, **named)
 
-    @staticmethod
-    def _pretraining(one: PretrainingRecord | Pretraining) -> Pretraining:
-        return one.pretraining if isinstance(one, PretrainingRecord) else one
-
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
@@ -269,9 +262,3 @@ def lasting_bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 def new_bench(tmp_path: Path):
     """Further experiments of one test, by name."""
     return lambda name: Bench(tmp_path / name)
-
-
-def weights(folder) -> dict[str, bytes]:
-    """The weights of all checkpoints by their paths."""
-    found = {path.relative_to(folder): load_file(path) for path in folder.rglob("model.safetensors")}
-    return {f"{path} {name}": t.tobytes() for path, tensors in found.items() for name, t in tensors.items()}
