@@ -38,7 +38,7 @@ RUN = ["arm", "task", "learning_rate", "pretraining_seed", "seed"]
 class Board:
     """A leaderboard by one protocol, of the cells after so many `steps` of pretraining (None without).
 
-    `cells` are those of the results, with what is known of their arms. `scores` (SCORE_COLUMNS, and the cell, the epoch
+    `cells` are those of the results. `scores` (SCORE_COLUMNS, and the cell, the epoch
     and whether it is the `last`) are those of all finished cells after the epoch that the protocol reports, and `runs`
     are those of them that ran at the reported `rates` (arm, task, learning_rate). `choosing` has for each finished
     run (RUN, cell_id) the `value` by which its rate competes. `table` is what `leaderboard` returns. `columns` are the
@@ -124,12 +124,10 @@ def make_board(results: Results, protocol: Protocol | None = None, steps: int | 
     protocol = protocol or results.protocol
     joined = len(results.experiments) > 1
     steps = steps or max(results.all_steps, default=None)
-    mine = results.cells if joined else results.after(steps)
+    cells = results.cells if joined else results.after(steps)
     arms = with_starts(results.arms, None if joined else steps)
-    if joined and (mine["steps"] != steps).fillna(True).any():  # experiments that are not alike in it
+    if joined and (cells["steps"] != steps).fillna(True).any():  # experiments that are not alike in it
         steps = None
-    known = arms[["start_digest", "summary", *FACTS]]
-    cells = mine.drop(columns="parameters").join(known, on="arm")
     reported = _reported(results.scores.merge(cells[["cell_id", *RUN]], on="cell_id"), protocol)
     choosing = reported[["cell_id", *RUN, "value"]]
     scores = results.scores.merge(reported[["cell_id", "epoch"]], on=["cell_id", "epoch"])

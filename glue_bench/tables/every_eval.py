@@ -138,13 +138,13 @@ def _write(arm: Arm, folder: Path, load: Load | None) -> list[str]:
 
 def _log(arm: Arm) -> dict[str, Any]:
     """What the log says but for its name and the time."""
-    results, first = arm.board.results, arm.cells.iloc[0]
-    facts, version = results.arms.loc[arm.name], first["environment"].glue_bench or "unknown"
+    facts, first = arm.board.results.arms.loc[arm.name], arm.cells.iloc[0]
+    version = first["environment"].glue_bench or "unknown"
     details: dict[str, Any] = {
         "deployment_type": "self_deployed",
         "model_availability": "unknown",
         **{name: facts[name] for name in ("variant", "options", "origin")},
-        "parameters": int(results.cells.set_index("cell_id")["parameters"][first["cell_id"]]),
+        "parameters": int(first["parameters"]),
         "fine_tuned": "a model for each task",
         "epoch": f"the {arm.board.protocol.epoch} epoch of each run",
     }

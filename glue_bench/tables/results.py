@@ -94,7 +94,7 @@ class Results:
     shuffled words. `arms` (ARMS of `tables.arms`), `tasks` (TASK; of partial data `rows` by split), `pretrainings`
     (PRETRAINING, one for each arm and seed, and the runs of rate searches), `losses` (LOSSES), `measures` (MEASURES)
     and `baselines` (BASELINES, 0 to 100) are of the plan, too. `differences` says in what joined experiments are not
-    alike, and `one_segment` which of them knew one segment only in pretraining. `described`: there is a README.md.
+    alike, and `one_segment` which of them knew one segment only in pretraining.
     """
 
     experiments: tuple[str, ...]
@@ -114,7 +114,6 @@ class Results:
     differences: tuple[str, ...] = ()
     held_out_share: float | None = None
     one_segment: tuple[str, ...] = ()
-    described: bool = False
 
     @property
     def experiment(self) -> str:
@@ -180,7 +179,6 @@ def read_results(folder: str | Path) -> Results:
         problems=tuple(problems),
         held_out_share=experiment.finetuning.held_out_share,
         one_segment=() if in_pairs else (experiment.name,),
-        described=(store.folder / "README.md").is_file(),
     )
 
 

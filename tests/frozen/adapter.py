@@ -195,7 +195,7 @@ def frames(folder: Path) -> Iterator[tuple[str, pd.DataFrame]]:
     """Every frame behind the tables of an experiment's folder, by name."""
     from glue_bench.stats.power import Costs, power_frame
     from glue_bench.stats.verdicts import VERDICT_COLUMNS, all_pairs, contrast_rows, equivalence, holm, letters_frame
-    from glue_bench.tables.arms import FACTS
+    from glue_bench.tables.arms import FACTS, with_starts
     from glue_bench.tables.averages import SEEDS
     from glue_bench.tables.board import RUN, SCORE_COLUMNS, averages, make_board, open_board, steps_frame
     from glue_bench.tables.budget import budget_frame, measured_costs, rates_frame
@@ -211,7 +211,8 @@ def frames(folder: Path) -> Iterator[tuple[str, pd.DataFrame]]:
     if len(results.losses):
         protocols["loss"] = ["primary=validation_loss"]
     facts = ["arm", "variant", "origin", "task", "learning_rate", *SEEDS[::-1], "finished", "collapsed", "precision"]
-    yield "cells", own.cells[[*facts, "processor", "parameters", *FACTS[:2]]]
+    of_arms = with_starts(results.arms, own.steps)[["parameters", *FACTS[:2]]]
+    yield "cells", own.cells[[*facts, "processor"]].join(of_arms, on="arm")
     for name, changes in protocols.items():
         board = open_board(folder, changes)
         yield f"scores_{name}", board.scores[list(SCORE_COLUMNS)]

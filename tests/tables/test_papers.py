@@ -251,14 +251,16 @@ def test_an_arm_stands_beside_the_row_nearest_in_size_and_only_there(bench):
 
 
 def test_a_row_of_an_earlier_checkpoint_takes_ours_after_the_same_share(bench):
-    for steps, value in ((300, 0.3), (1000, 0.6)):
-        bench.finish("cola", 1, value, rate=steps * 1e-6)
+    for steps, value, seed in ((300, 0.3, 1), (1000, 0.6, 1), (1000, 0.6, 2)):
+        bench.finish("cola", seed, value, rate=steps * 1e-6)
         bench.cells[-1]["steps"] = steps
     bench.plan(**pretrained("add", steps=1000))
     cells = cells_of(MADE_UP, bench)
     assert cells.loc[("Sum", "cola"), ["ours", "steps"]].tolist() == [60.0, 1000]
     assert cells.loc[("Sum-mid", "cola"), ["ours", "steps"]].tolist() == [30.0, 300]
-    assert beside(MADE_UP, bench).pairs["steps"].tolist() == ["1,000 / 1,000", "300 / 300", "", ""]
+    pairs = beside(MADE_UP, bench).pairs
+    assert pairs["steps"].tolist() == ["1,000 / 1,000", "300 / 300", "", ""]
+    assert pairs["seeds"].tolist() == ["5 / 2", "5 / 1", "", ""]
 
 
 def test_seeds_of_several_pretrainings_and_what_ours_start_from(bench):
