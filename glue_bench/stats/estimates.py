@@ -91,7 +91,7 @@ def _larger(own: np.ndarray, pooled: np.ndarray, seeds: np.ndarray, pooled_freed
 def combined(
     spreads: Sequence[Spread], arms: Sequence[int], examples: float, shared: float, examples_freedom: float = np.inf
 ) -> tuple[np.ndarray, np.ndarray]:
-    """V and its degrees of freedom, (...): of the difference of two arms, or of the mean of one.
+    """V and its degrees of freedom, (...), of the difference of two arms.
 
     `spreads` are of independent parts of a measure, such as the tasks of an average, each by its weight; `examples` is
     V_ex and `shared` what of it the spread over seeds has, too. V_ex is known well from hundreds of examples, and from
@@ -122,8 +122,8 @@ class Estimate:
     of what varies independently, by its weight. Values lie within `limits`; `constant` is what the best constant
     prediction scores, NaN where that is unknown or means nothing. `finetuned` is as in `Outcomes`.
 
-    `examples` and `shared`, (arms, arms), are V_ex and what of it the spread over seeds has too, on the diagonal of an
-    arm's own mean; `of_finetuning` is what of `shared` other fine-tuning seeds of the same pretrainings would change.
+    `examples` and `shared`, (arms, arms), are V_ex and what of it the spread over seeds has too; `of_finetuning` is
+    what of `shared` other fine-tuning seeds of the same pretrainings would change.
     V_ex has `examples_freedom` degrees of freedom.
     """
 
@@ -178,7 +178,9 @@ class Estimate:
 
     def difference_variance(self, arm: str, reference: str) -> tuple[float, float]:
         """V and its degrees of freedom of the difference of two arms."""
-        return self._combined(self.spreads, self.arms.index(arm), self.arms.index(reference))
+        a, r = self.arms.index(arm), self.arms.index(reference)
+        found = combined(self.spreads, [a, r], self.examples[a, r], self.shared[a, r], self.examples_freedom)
+        return float(found[0]), float(found[1])
 
     def example_variance(self, reference: str) -> float:
         """The variance of a difference over examples alone, without what seeds add to it: the mean over contrasts."""
@@ -200,25 +202,6 @@ class Estimate:
         if any(not np.array_equal(scores.seeds, runs[0].seeds) for scores in runs):
             return np.nan
         return float(np.std(sum(scores.values for scores in runs), ddof=1))
-
-    def own_variance(self, arm: str) -> tuple[float, float]:
-        """The variance of an arm's own mean and its degrees of freedom.
-
-        Over pretraining seeds an arm's variance is the larger one of its own and the mean over arms. As all arms share
-        what is good or bad in a seed, this is known no better than from one arm: with one degree less than seeds.
-        """
-        a = self.arms.index(arm)
-        if not self.blocked:
-            return self._combined(self.spreads, a, a)
-        means = self.by_block()
-        arms, blocks = means.shape
-        spread = of_seeds(np.var(means, axis=1, ddof=1), np.full(arms, blocks))
-        return self._combined([spread._replace(pooled_freedom=blocks - 1.0)], a, a)
-
-    def _combined(self, spreads: Sequence[Spread], a: int, r: int) -> tuple[float, float]:
-        arms = list(dict.fromkeys((a, r)))
-        variance, freedom = combined(spreads, arms, self.examples[a, r], self.shared[a, r], self.examples_freedom)
-        return float(variance), float(freedom)
 
 
 def column_estimate(outcomes: Outcomes, arms: Sequence[str], reference: str = "") -> Estimate:

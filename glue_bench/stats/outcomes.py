@@ -164,12 +164,11 @@ def contributions(metric: str, predictions: np.ndarray, labels: np.ndarray) -> n
 
 
 def example_variance(outcomes: Outcomes, weights: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """V_ex of each pair of arms, (arms, arms); on the diagonal that of an arm's own mean.
+    """V_ex of each pair of arms, (arms, arms).
 
     `weights` (arms, runs) make the arms' means of the runs, whose contributions are `values`. Two examples are added
     on which the arms differ as much as they can, one for each arm (Bonett and Price 2012), and the larger variance
-    counts: without them, arms that agree on all examples would have an interval of no width. Of an arm's own mean it
-    is right on one of the two, and wrong on the other. A loss needs none.
+    counts: without them, arms that agree on all examples would have an interval of no width. A loss needs none.
     """
     spread = np.cov(weights @ values) / values.shape[1]
     variance = _of_differences(np.atleast_2d(spread))
@@ -180,7 +179,6 @@ def example_variance(outcomes: Outcomes, weights: np.ndarray, values: np.ndarray
     ahead, behind = (mean - mean.mean(axis=1, keepdims=True) for mean in (better, worse))
     crossed = ahead @ behind.T
     floor = ((ahead**2).sum(axis=1)[:, None] + (behind**2).sum(axis=1) - 2 * crossed) / number**2
-    np.fill_diagonal(floor, np.maximum((ahead**2).sum(axis=1), (behind**2).sum(axis=1)) / number**2)
     return np.maximum(variance, np.maximum(floor, floor.T))
 
 

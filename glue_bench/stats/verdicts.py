@@ -23,8 +23,7 @@ VERDICT_COLUMNS = [
     "origin", "shape", "column", "arm", "reference", "difference", "low", "high", "error", "freedom", "p",
     "p_adjusted", "smallest", "n_arm", "n_reference", "seeds", "agree", "paired", "family", "verdict", "why",
 ]  # fmt: skip
-ARM_COLUMNS = ["origin", "shape", "column", "arm", "mean", "n", "seeds", "deviation", "low", "high", "error", "freedom",
-               "why"]  # fmt: skip
+ARM_COLUMNS = ["origin", "shape", "column", "arm", "mean", "n", "seeds", "deviation", "why"]
 COLUMN_COLUMNS = ["origin", "shape", "column", "reference", "constant", "smallest", "seeds", "pretraining_seeds",
                   "finetuning_seeds", "pretraining_deviation", "finetuning_deviation",
                   "example_deviation"]  # fmt: skip
@@ -143,12 +142,10 @@ def arms_frame(assessed: Iterable[Assessed]) -> pd.DataFrame:
 
     - `mean`: over `n` seeds of the kind `seeds` ("fine-tuning" or "pretraining"); points, of a loss nats.
     - `deviation`: the sample standard deviation over these seeds; NaN for fewer than three, which tell too little.
-    - `low`, `high`: a 95% interval of this mean alone, from `error` and `freedom`, over seeds and examples. It is for
-      comparing with a figure that is known, such as a published one; two arms are compared by `verdicts`.
-    - `why`: what is missing where there is no interval.
+    - `why`: what is missing where it is not tested.
     """
-    rows = [_arm(one, estimate, arm) for one in assessed for estimate in one.estimates for arm in one.group.arms]
-    return pd.DataFrame(rows, columns=ARM_COLUMNS).astype(dict.fromkeys(("mean", "deviation", "low", "high"), float))
+    rows = [_arm(one.group, estimate, arm) for one in assessed for estimate in one.estimates for arm in one.group.arms]
+    return pd.DataFrame(rows, columns=ARM_COLUMNS).astype({"mean": float, "deviation": float})
 
 
 def columns_frame(assessed: Iterable[Assessed], contrasts: pd.DataFrame) -> pd.DataFrame:
@@ -332,19 +329,11 @@ def _row(group: Group, estimate: Estimate, pair: Pair) -> dict[str, Any]:
     }
 
 
-def _arm(assessed: Assessed, estimate: Estimate, arm: str) -> dict[str, Any]:
-    group, mean = assessed.group, estimate.means.get(arm, math.nan)
-    row = {
-        **{"origin": group.origin, "shape": group.shape, "column": estimate.column, "arm": arm, "mean": mean},
-        **{"n": estimate.seeds[arm], "seeds": seeds_covered(estimate), "why": estimate.why.get(arm, "")},
-    }
-    if arm not in estimate.arms:
-        return row
-    variance, freedom = estimate.own_variance(arm)
-    half = float(student_t.isf(ALPHA / 2, freedom)) * math.sqrt(variance)
-    low, high = estimate.limits
-    return row | {
-        "deviation": estimate.deviation(arm) if estimate.seeds[arm] >= LEAST_FOR_DEVIATION else math.nan,
-        **{"low": max(low, mean - half), "high": min(high, mean + half), "error": math.sqrt(variance)},
-        "freedom": freedom,
+def _arm(group: Group, estimate: Estimate, arm: str) -> dict[str, Any]:
+    tested = arm in estimate.arms and estimate.seeds[arm] >= LEAST_FOR_DEVIATION
+    return {
+        **{"origin": group.origin, "shape": group.shape, "column": estimate.column, "arm": arm},
+        **{"mean": estimate.means.get(arm, math.nan), "n": estimate.seeds[arm], "seeds": seeds_covered(estimate)},
+        "deviation": estimate.deviation(arm) if tested else math.nan,
+        "why": estimate.why.get(arm, ""),
     }

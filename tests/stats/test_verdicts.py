@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulated import REGIMES, outcomes_of, simulate, true_score
+from simulated import REGIMES, outcomes_of, simulate
 
 from glue_bench.stats.verdicts import (
     APART,
@@ -151,7 +151,7 @@ def test_one_seed_has_a_difference_and_nothing_else():
     assert set(frame["verdict"]) == {""}
     assert frame["why"].iloc[0] == "one seed does not show how much scores vary (high, low)"
     assert arms["mean"].notna().all()
-    assert arms[["deviation", "low", "high"]].isna().all(axis=None)
+    assert arms["deviation"].isna().all()
 
 
 def test_the_family_counts_arms_that_have_not_run():
@@ -276,23 +276,6 @@ def test_an_arm_that_lacks_a_block_is_not_tested_and_takes_none_from_the_others(
     assert ours["why"]["higher"] == "1 of 3 pretraining seeds are missing (higher)"
 
 
-@pytest.mark.parametrize("pretraining", [0.0, 0.03])
-def test_the_interval_of_an_arm_in_blocks_covers_its_score_and_is_no_wider_than_it_has_to_be(pretraining):
-    """Of two pretrainings a variance has one degree of freedom, that of 277 examples many."""
-    regime, rates, inside, widths = REGIMES["seeds and examples"], dict.fromkeys("abcd", 0.8), 0, []
-    for seed in range(100):
-        given = {"columns": ["rte"], "rates": rates, "rows": 277, "regime": regime, "seeds": 1, "pretrainings": 2}
-        made = simulate(np.random.default_rng(seed), **given, pretraining=pretraining)
-        frame = arms_frame(assessed(made))
-        mine = frame[frame["column"] == "rte"]
-        # What pretraining adds is one more variance over seeds.
-        true = true_score("rte", 0.8, replace(regime, seed=regime.seed + pretraining))
-        inside += ((mine["low"] <= true) & (true <= mine["high"])).sum()
-        widths += (mine["high"] - mine["low"]).tolist()
-    assert 0.93 <= inside / 400 <= 0.99
-    assert pretraining or np.median(widths) < 20
-
-
 def test_arms_by_themselves():
     one = assessed(drawn(seeds=3))
     frame = arms_frame(one)
@@ -300,7 +283,6 @@ def test_arms_by_themselves():
     scores = drawn(seeds=3)[2].scores.reshape(3, 3)
     np.testing.assert_allclose(rte["deviation"], scores.std(axis=1, ddof=1))
     np.testing.assert_allclose(rte["mean"], scores.mean(axis=1))
-    assert ((rte["low"] < rte["mean"]) & (rte["mean"] < rte["high"])).all()
     assert arms_frame(assessed(drawn(seeds=2)))["deviation"].isna().all()  # two tell too little
 
 
