@@ -116,6 +116,7 @@ class Cell(Work):
     def label(self) -> str:
         """It in words."""
         steps = "" if self.steps is None else f" after {self.steps} steps"
+        steps += "" if self.pretraining_seed in (None, 1) else f" of seed {self.pretraining_seed}"
         return f"{self.arm}{steps} on {self.task}, rate {self.settings.learning_rate:g}, seed {self.seed}"
 
 

@@ -62,7 +62,7 @@ LEGEND = {
     **dict.fromkeys((PARTIAL, COLLAPSED, FEWER, UNLIKE, MISSING), _MARKED),
 }
 """What may stand in a leaderboard (a column, a mark, a row), and the line that explains it."""
-MARKS_MEAN = "▲ ▼ better, worse than the reference; bold best"
+MARKS_MEAN = "▲ ▼ better, worse than the reference; bold best\n† a part of the rows; ‡ one answer to everything"
 
 
 def leaderboard_page(comparison: Comparison) -> Page:

@@ -93,6 +93,7 @@ def test_a_pretraining_has_its_only_rate_or_the_one_that_its_search_has_chosen(r
 
 def test_a_job_in_words():
     assert cell_with(pretraining_seed=1, steps=10).label == "add after 10 steps on rte, rate 2e-05, seed 1"
+    assert cell_with(pretraining_seed=2, steps=10).label == "add after 10 steps of seed 2 on rte, rate 2e-05, seed 1"
     assert (pretraining_with().label, pretraining_with(seed=2).label) == ("add", "add, seed 2")
     search = pretraining_with(steps=1000, is_search=True, settings={"learning_rates": [1e-3]})
     assert search.label == "add, rate 0.001 for 1,000 steps"
