@@ -49,8 +49,8 @@ def run(
             start.
     """
     from glue_bench.files import results_written_to
+    from glue_bench.sweep.observers import check_trackers
     from glue_bench.sweep.run import RunOptions, sweep
-    from glue_bench.sweep.trackers import check_trackers
 
     how = RunOptions(**options)
     check_trackers(how.track)
@@ -65,9 +65,8 @@ def run(
 def _observers(
     console: "Console | None", track: Iterable[str], store: "Stored", plan: "Plan", jobs: "Sequence[Job]"
 ) -> "list[Observer]":
+    from glue_bench.sweep.observers import Lines, Table, Tracker
     from glue_bench.sweep.progress import Watch
-    from glue_bench.sweep.trackers import Tracker
-    from glue_bench.sweep.view import Lines, Table
 
     trackers: list[Observer] = [Tracker(name, plan.experiment.name, store.folder) for name in track]
     if console is None:

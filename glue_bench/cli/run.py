@@ -259,14 +259,14 @@ def _watch(looking: "Watch", snapshot: "Snapshot", interval: float) -> None:
     """A live table in a terminal, elsewhere a line whenever the counts change."""
     from rich.live import Live
 
+    from glue_bench.sweep.observers import view
     from glue_bench.sweep.progress import describe_counts, describe_pace
-    from glue_bench.sweep.view import view
 
     console, said = Screen(), ""
     with Live(console=console, auto_refresh=False, transient=True) as live:
         while snapshot.running or snapshot.cells.missing:
             if console.is_terminal:
-                live.update(view(snapshot, console.width, console.height), refresh=True)
+                live.update(view(snapshot), refresh=True)
             elif (counts := describe_counts(snapshot)) != said:
                 said = counts
                 echo(", ".join(filter(None, [time.strftime(f"%Y-%m-%d %H:%M:%S {counts}"), describe_pace(snapshot)])))

@@ -5,10 +5,9 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from math import inf
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -16,7 +15,7 @@ from glue_bench.records.plan import Plan
 from glue_bench.records.store import Store
 from glue_bench.records.values import Cell, Failure, Job, Pretraining, PretrainingRecord, Result
 from glue_bench.sweep.executors import Executor, Terminated
-from glue_bench.sweep.jobs import best_rate, search_losses
+from glue_bench.sweep.jobs import best_rate
 from glue_bench.sweep.progress import describe_job
 
 LOSSES = 2
@@ -105,13 +104,13 @@ class _Loop:
     signals: list[type[KeyboardInterrupt]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.waiting, self.group = {job.id: job for job in self.jobs}, dict[str, tuple[str, str]]()
-        self.alike, self.followers = defaultdict[tuple[str, str], list[str]](list), defaultdict[str, list[str]](list)
+        self.waiting = {job.id: job for job in self.jobs}
+        self.cells = {cell.id: cell for cell in self.plan.cells}
+        self.alike, self.followers = defaultdict[tuple[str, str], set[str]](set), defaultdict[str, set[str]](set)
         for cell in self.plan.cells:
-            self.group[cell.id] = cell.arm, cell.task
-            self.alike[cell.arm, cell.task].append(cell.id)
+            self.alike[cell.arm, cell.task].add(cell.id)
             if cell.mnli:
-                self.followers[cell.mnli].append(cell.id)
+                self.followers[cell.mnli].add(cell.id)
 
     def run(self) -> None:
         self._tell("begin")
@@ -125,7 +124,7 @@ class _Loop:
                 for job, result in self.executor.wait(TURN_SECONDS) if self.running else ():
                     self._ended(job, result)
                 self._give_up()
-            self._drop_models(self.group)  # and what a killed driver has left
+            self._drop_models(self.plan.cells)  # and what a killed driver has left
         finally:
             self._tell("end")
 
@@ -170,30 +169,29 @@ class _Loop:
         self.results[job.id] = result
         self.store.drop_progress(job.id)
         if isinstance(job, Cell):
-            self._drop_models(filter(None, (job.id, job.mnli)))
+            self._drop_models([self.cells[name] for name in (job.id, job.mnli) if name])
         self._tell("ended", job, result)
 
     def _at_best_rate(self, job: Pretraining) -> Pretraining | Failure:
-        """The pretraining at the rate of the lowest validation loss of its search."""
-        found = {name: self.results.get(name) or self.store.pretraining(name) for name in job.searches}
-        losses = search_losses(job, {name: one for name, one in found.items() if isinstance(one, PretrainingRecord)})
-        rate = best_rate(losses)
-        shown = ", ".join(f"{each:g}: {f'{loss:.4f}' if loss < inf else 'diverged'}" for each, loss in losses.items())
+        """The pretraining at the rate that its search has chosen."""
+        runs = [self.results.get(name) or self.store.pretraining(name) for name in job.searches]
+        rate, losses = best_rate([record for record in runs if isinstance(record, PretrainingRecord)])
         if rate is None:
-            return Failure(id=job.id, error=f"every learning rate of the search diverged ({shown}); add lower ones")
-        self._tell("say", f"{describe_job(job)}: learning rate {rate:g}, by the loss of its search ({shown})")
+            return Failure(id=job.id, error=f"every learning rate of the search diverged ({losses}); add lower ones")
+        self._tell("say", f"{describe_job(job)}: learning rate {rate:g}, by the loss of its search ({losses})")
         return job.model_copy(update={"rate": rate})
 
-    def _drop_models(self, ended: Iterable[str]) -> None:
+    def _drop_models(self, ended: Collection[Cell]) -> None:
         """Delete the models of these cells, and of those beside them, that nobody needs any more."""
-        keep = self.plan.experiment.finetuning.keep
-        names = {name for name in ended if self.followers[name]}
+        keep, names = self.plan.experiment.finetuning.keep, {cell.id for cell in ended if self.followers[cell.id]}
+        if keep == "all":
+            return
         if keep == "best":
-            groups = {self.group[name]: self.alike[self.group[name]] for name in ended}
-            open_ids = self.waiting.keys() | self.running.keys()
-            over = {name for ids in groups.values() if open_ids.isdisjoint(ids) for name in ids}
+            groups = [self.alike[key] for key in {(cell.arm, cell.task) for cell in ended}]
+            under_way = self.waiting.keys() | self.running.keys()
+            over = {name for ids in groups if under_way.isdisjoint(ids) for name in ids}
             names = over - {*self.choose()} if over else set()
-        for name in names if keep != "all" else ():
+        for name in names:
             if all(self.store.record(follower) for follower in self.followers[name]):
                 self.store.drop_model(name)
 

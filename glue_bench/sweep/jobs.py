@@ -1,16 +1,21 @@
-"""What is left to do of a plan, what each job waits for, and the order that lets many workers end together."""
+"""What is left to do of a plan and why, and the order that lets many workers end together."""
 
+import json
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
+from typing import Any
 
 from glue_bench.records.plan import Plan
-from glue_bench.records.store import Store
-from glue_bench.records.stored import Finished
-from glue_bench.records.values import Job, Pretraining, PretrainingRecord
+from glue_bench.records.stored import Finished, Stored
+from glue_bench.records.values import Cell, Job, Pretraining, PretrainingRecord
+
+DIGITS = 12  # of a digest
+Facts = dict[str, Any]
 
 
-def todo(plan: Plan, store: Store, finished: Finished, asked: Collection[str]) -> list[Job]:
+def todo(plan: Plan, store: Stored, finished: Finished, asked: Collection[str]) -> list[Job]:
     """What has to run so that the cells `asked` for have records, each job after those that it waits for.
 
     Cells are asked for again where something is `lacking`. Others run for them, perhaps again: an MNLI cell without the
@@ -19,9 +24,9 @@ def todo(plan: Plan, store: Store, finished: Finished, asked: Collection[str]) -
     cells = {cell.id: cell for cell in plan.cells}
     sources = {source for name in asked if (source := cells[name].mnli)}
     runs = {*asked, *(name for name in sources if not _has_model(name, store, finished))}
-    steps: dict[str | None, set[int | None]] = {}
+    steps = defaultdict[str | None, set[int | None]](set)
     for name in runs:
-        steps.setdefault(cells[name].pretraining, set()).add(cells[name].steps)
+        steps[cells[name].pretraining].add(cells[name].steps)
     trained = [job for job in plan.pretrainings if job.id in steps and not _holds(job, steps[job.id], store, finished)]
     searches = {name for job in trained for name in job.searches}.difference(finished.pretrainings)
     before = [job for job in plan.pretrainings if job.id in searches]
@@ -29,12 +34,12 @@ def todo(plan: Plan, store: Store, finished: Finished, asked: Collection[str]) -
     return [*before, *trained, *sorted(chosen, key=lambda cell: cell.mnli is not None)]
 
 
-def _has_model(cell: str, store: Store, finished: Finished) -> bool:
+def _has_model(cell: str, store: Stored, finished: Finished) -> bool:
     record = finished.records.get(cell)
     return record is not None and record.weights is not None and store.model(record) is not None
 
 
-def _holds(job: Pretraining, steps: Collection[int | None], store: Store, finished: Finished) -> bool:
+def _holds(job: Pretraining, steps: Collection[int | None], store: Stored, finished: Finished) -> bool:
     """Whether a pretraining has a record, and the checkpoints after these steps, of the run that it records."""
     record = finished.pretrainings.get(job.id)
     weights = record.weights if record else None
@@ -42,7 +47,7 @@ def _holds(job: Pretraining, steps: Collection[int | None], store: Store, finish
 
 
 def lacking(
-    plan: Plan, store: Store, finished: Finished, tested: Collection[str], choose: Callable[[], Collection[str]]
+    plan: Plan, store: Stored, finished: Finished, tested: Collection[str], choose: Callable[[], Collection[str]]
 ) -> set[str]:
     """Finished cells that have not left what the experiment asks for: a model, or test predictions. They run again.
 
@@ -58,19 +63,87 @@ def lacking(
     return found if tuning.keep == "all" or not found else found & {*choose()}
 
 
-def search_losses(job: Pretraining, runs: Mapping[str, PretrainingRecord]) -> dict[float, float]:
-    """By rate, the mean validation loss over the runs of a pretraining's search; infinite where one diverged."""
-    losses: dict[float, list[float]] = {}
-    for record in (runs[name] for name in job.searches if name in runs):
+def reasons(jobs: Sequence[Job], plan: Plan, store: Stored, finished: Finished) -> dict[str, str]:
+    """By id why each of these jobs is to run."""
+    failures = {failure.id: failure.error for failure in store.failures(plan)}
+    damaged = {line.split("/")[1] for line in finished.problems}
+    starts = {name for job in jobs for name in job.after}
+    earlier = [record.cell for record in store.strays(plan)]
+    begun = {cell.pretraining for cell in earlier if cell.pretraining}
+    made = [record.pretraining for name in sorted(begun) if (record := store.pretraining(name))]
+    pretrainings = {job.id: job for job in (*plan.pretrainings, *made)}
+    others = defaultdict[tuple[Any, ...], list[Facts]](list)
+    stored: list[Job] = [*earlier, *(job for job in made if job.id not in finished.pretrainings)]
+    for other in stored:
+        others[_place(other)].append(_facts(other, pretrainings))
+
+    def why(job: Job) -> str:
+        if job.id in failures:
+            return f"it failed: {failures[job.id]}"
+        if job.id in finished.records or job.id in finished.pretrainings:
+            if job.id in starts:
+                return "its weights are gone, and others start from them"
+            return "it has left no model or no test predictions, which are asked for"
+        if job.id in damaged:
+            return "its record is damaged"
+        return _difference(_facts(job, pretrainings), others[_place(job)])
+
+    return {job.id: why(job) for job in jobs}
+
+
+def _difference(now: Facts, stored: Sequence[Facts]) -> str:
+    """The facts in which a job differs from the most similar one of its place that is stored."""
+    if not stored:
+        return "not run yet"
+    apart = [{name for name in was | now if was.get(name) != now.get(name)} for was in stored]
+    changed, was = min(zip(apart, stored, strict=True), key=lambda pair: len(pair[0]))
+    if "pretraining.steps" in changed:
+        changed.discard("steps")  # which says as much
+    changes = (f"{name} {_text(was.get(name))} -> {_text(now.get(name))}" for name in sorted(changed))
+    return ", ".join(changes) or "glue-bench computes otherwise since"
+
+
+def _place(job: Job) -> tuple[Any, ...]:
+    if isinstance(job, Cell):
+        return job.arm, job.task, job.seed, job.pretraining_seed
+    return job.arm, job.seed, job.is_search
+
+
+def _facts(job: Job, pretrainings: Mapping[str, Pretraining]) -> Facts:
+    """What decides a job, named as in the experiment file; a pretraining that it starts from by its own facts."""
+    section = "finetuning." if isinstance(job, Cell) else "pretraining."
+    facts = {name.replace("settings.", section, 1): value for name, value in _flat(job.hashed)}
+    start = pretrainings.get(facts.pop("pretraining", None) or "")
+    return facts if start is None else _facts(start, pretrainings) | facts
+
+
+def _flat(document: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in document.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{before}{name}.")
+        elif not (isinstance(value, list) and name == "searches"):
+            yield before + name, value
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "-"
+    return value[:DIGITS] if isinstance(value, str) else json.dumps(value)
+
+
+def best_rate(runs: Collection[PretrainingRecord]) -> tuple[float | None, str]:
+    """The learning rate of the lowest mean loss over the runs of a pretraining's search, and these losses in words.
+
+    Of equals it is the lower rate; None where each of them diverged.
+    """
+    losses = defaultdict[float, list[float]](list)
+    for record in runs:
         loss = math.inf if record.validation_loss is None else record.validation_loss
-        losses.setdefault(record.pretraining.settings.learning_rate, []).append(loss)
-    return {rate: sum(each) / len(each) for rate, each in sorted(losses.items())}
-
-
-def best_rate(losses: Mapping[float, float]) -> float | None:
-    """The rate of the lowest loss, of equals the lower rate; None where each of them diverged."""
-    finite = {rate: loss for rate, loss in losses.items() if math.isfinite(loss)}
-    return min(finite, key=lambda rate: (finite[rate], rate), default=None)
+        losses[record.pretraining.settings.learning_rate].append(loss)
+    means = {rate: sum(each) / len(each) for rate, each in sorted(losses.items())}
+    best = min((rate for rate in means if math.isfinite(means[rate])), key=means.__getitem__, default=None)
+    told = (f"{rate:g}: {f'{loss:.4f}' if math.isfinite(loss) else 'diverged'}" for rate, loss in means.items())
+    return best, ", ".join(told)
 
 
 def longest_first(jobs: Sequence[Job], plan: Plan) -> list[Job]:
@@ -79,24 +152,22 @@ def longest_first(jobs: Sequence[Job], plan: Plan) -> list[Job]:
     One that others wait for counts with the longest chain of them: they can only come after it. Equals keep their
     order.
     """
-    cost, followers = costs(jobs, plan), dict[str, list[Job]]()
+    cost, followers = costs(jobs, plan), defaultdict[str, list[Job]](list)
     for job in jobs:
         for name in job.after:
-            followers.setdefault(name, []).append(job)
+            followers[name].append(job)
 
     @cache
     def chain(name: str) -> float:
-        return max((cost[job.id] + chain(job.id) for job in followers.get(name, ())), default=0.0)
+        return max((cost[job.id] + chain(job.id) for job in followers[name]), default=0.0)
 
     return sorted(jobs, key=lambda job: -(cost[job.id] + chain(job.id)))
 
 
 def costs(jobs: Sequence[Job], plan: Plan) -> dict[str, float]:
     """By id the expected operations of each job's training: tokens x operations a token."""
-    return {job.id: _tokens(job, plan) * (plan.arms[job.arm].flops_per_token or 0) for job in jobs}
-
-
-def _tokens(job: Job, plan: Plan) -> int:
-    if isinstance(job, Pretraining):
-        return job.settings.steps * job.settings.batch_tokens
-    return plan.tokens[job.task]
+    tokens = {
+        job.id: plan.tokens[job.task] if isinstance(job, Cell) else job.settings.steps * job.settings.batch_tokens
+        for job in jobs
+    }
+    return {job.id: tokens[job.id] * (plan.arms[job.arm].flops_per_token or 0) for job in jobs}

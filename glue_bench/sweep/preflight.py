@@ -6,17 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
-from glue_bench.config import NATIVE, SCRATCH, Arm, Experiment, Resources
+from glue_bench.config import NATIVE, Arm, Experiment, Resources
 from glue_bench.errors import UserError
 from glue_bench.files import cache_folder, cache_written_to, prove_writable
 from glue_bench.model.checks import check_order
 from glue_bench.model.cost import budget
-from glue_bench.model.encoder import EncoderModel
-from glue_bench.model.fresh import on_meta
 from glue_bench.model.variants.options import check_variant
 from glue_bench.records.values import Cell, Job, Pretraining, Record
 from glue_bench.testing import check_plugin, load_plugins
-from glue_bench.training.compute import Compute, most_bytes
+from glue_bench.training.compute import Compute
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.tokenizers import vocabulary_size
 from glue_bench.values import series
@@ -26,7 +24,7 @@ def check_experiment(experiment: Experiment, inputs: Inputs) -> None:
     """Load the experiment's plugins; refuse arms, tasks and a pretraining that cannot run.
 
     Raises:
-        UserError: the first fault: plugin, variant, option, data, checkpoint, memory, dead positions, or as
+        UserError: the first fault: plugin, variant, option, data, checkpoint, dead positions, or as
             `check_pretraining`.
     """
     load_plugins(experiment.plugins)
@@ -42,34 +40,9 @@ def check_experiment(experiment: Experiment, inputs: Inputs) -> None:
             f"complete it, or set `tasks: [{', '.join(t for t in experiment.tasks if t in present)}]`"
         )
     for arm in ours:
-        check_memory(arm, inputs)
         check_order(inputs.initial(arm), arm.name)
     if experiment.pretraining:
         check_pretraining(experiment, inputs)
-
-
-def check_memory(arm: Arm, inputs: Inputs) -> None:
-    """Refuse an encoder that this machine cannot train, whatever goes through it at once.
-
-    Training in memory holds the weights, their gradients and two moments of each; beside a GPU, `check_order` holds the
-    weights in float64. What else there is comes on top.
-
-    Raises:
-        UserError: it cannot.
-    """
-    try:
-        model = on_meta(EncoderModel, inputs.initial(arm).config)
-    except Exception:  # a plugin's, which `check_order` says in words
-        return
-    parameters = sum(each.numel() for each in model.parameters())
-    takes = parameters * (8 if torch.cuda.is_available() else 16) + sum(each.nbytes for each in model.buffers())
-    has = most_bytes()
-    smaller = "lower the sizes of `scratch`" if arm.checkpoint == SCRATCH else "take a smaller one"
-    if has is not None and takes > has:
-        raise UserError(
-            f"arm '{arm.name}': to train an encoder of {parameters:,} parameters takes {takes / 2**30:.1f} GiB "
-            f"of memory or more, and this process can have {has / 2**30:.1f}; {smaller}"
-        )
 
 
 def check_pretraining(experiment: Experiment, inputs: Inputs) -> None:

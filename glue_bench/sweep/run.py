@@ -24,10 +24,9 @@ from glue_bench.records.stored import Finished
 from glue_bench.records.values import Cell, Job, Pretraining
 from glue_bench.remote import refuse_url
 from glue_bench.sweep.attempt import Worker, make_worker
-from glue_bench.sweep.changes import reasons
 from glue_bench.sweep.drive import Observer, drive
 from glue_bench.sweep.executors import Executor, Inline, Ray
-from glue_bench.sweep.jobs import lacking, longest_first, todo
+from glue_bench.sweep.jobs import lacking, longest_first, reasons, todo
 from glue_bench.sweep.plan import make_plan, select
 from glue_bench.sweep.preflight import check_disks, check_starts, remarks, room_here
 from glue_bench.sweep.progress import Estimate
@@ -53,8 +52,7 @@ class RunOptions:
     or bf16. Losses and scores go to the trackers `track`: tensorboard, wandb, mlflow, trackio.
 
     Raises:
-        UserError: results nowhere or behind a URL, a number of workers that is none, an address that is none, or
-            several engines.
+        UserError: one of them is none, or there are several engines.
     """
 
     results: str | Path = "runs"
@@ -69,8 +67,7 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         for name in ("only", "track"):  # an iterator could be read only once
-            given: str | Iterable[str] = getattr(self, name)
-            object.__setattr__(self, name, (given,) if isinstance(given, str) else tuple(given))
+            object.__setattr__(self, name, tuple(getattr(self, name)))
         if not isinstance(self.results, str | Path) or not str(self.results):
             raise UserError(f"results {quoted(self.results)}: give a folder")
         refuse_url(self.results)
@@ -173,7 +170,13 @@ def sweep(
             for line in remarks(work.jobs, work.finished.records, inputs, compute, **where):
                 tell(console, line)
         check_starts(work.jobs, inputs)
-        summary = _before(work, inputs.store)
+        summary = Summary(
+            folder=inputs.store.folder,
+            planned=len(cells),
+            skipped=len(cells) - len(work.left),
+            waiting=tuple(job.id for job in work.jobs if isinstance(job, Cell)),
+            pretraining=tuple(job.label for job in work.jobs if isinstance(job, Pretraining)),
+        )
         if options.dry_run:
             return replace(summary, reasons=dict(Counter(work.reasons(inputs.store).values()).most_common()))
         _write_plan(plan, inputs)
@@ -197,24 +200,12 @@ def _executor(inputs: Inputs, plan: Plan, options: RunOptions, compute: Compute)
     return Ray(make, experiment.resources, workers=options.workers, address=options.address)
 
 
-def _before(work: Work, store: Store) -> Summary:
-    return Summary(
-        folder=store.folder,
-        planned=len(work.cells),
-        skipped=len(work.cells) - len(work.left),
-        waiting=tuple(job.id for job in work.jobs if isinstance(job, Cell)),
-        pretraining=tuple(job.label for job in work.jobs if isinstance(job, Pretraining)),
-    )
-
-
 def _write_plan(plan: Plan, inputs: Inputs) -> None:
     """Store the plan, and the gold labels without which no statistic can be recomputed from the folder alone."""
-    store, labels = inputs.store, dict[str, Labels]()
-    for task in plan.tasks:
-        data = inputs.data(task)
-        if not store.labels(task, data.digest).gold:
-            labels[task] = Labels(known_labels(data), baseline_predictions(data))
+    store, data = inputs.store, {task: inputs.data(task) for task in plan.tasks}
+    missing = {task: each for task, each in data.items() if not store.labels(task, each.digest).gold}
     with results_written_to(store.folder):
+        labels = {task: Labels(known_labels(each), baseline_predictions(each)) for task, each in missing.items()}
         store.write_plan(plan, labels)
 
 
@@ -228,19 +219,13 @@ def _chosen(store: Store) -> Collection[str]:
 
 def _run(work: Work, inputs: Inputs, options: RunOptions, compute: Compute, watch: Watch, summary: Summary) -> Summary:
     """Run the jobs, and after them those whose need has only shown then: of the runs that a submission takes."""
-    plan, store, tuning = work.plan, inputs.store, inputs.experiment.finetuning
+    plan, store, resources, tuning = work.plan, inputs.store, inputs.experiment.resources, inputs.experiment.finetuning
     cells = {cell.id for cell in plan.cells}
     while True:
         jobs = longest_first(work.jobs, plan) if options.side_by_side else work.jobs
-        driven = drive(
-            jobs,
-            _executor(inputs, plan, options, compute),
-            store,
-            plan,
-            watch(store, plan, jobs),
-            give_up_after=inputs.experiment.resources.give_up_after,
-            choose=partial(_chosen, store),
-        )
+        executor, watching = _executor(inputs, plan, options, compute), watch(store, plan, jobs)
+        choose = partial(_chosen, store)
+        driven = drive(jobs, executor, store, plan, watching, give_up_after=resources.give_up_after, choose=choose)
         failed = {name: error for name, error in driven.failed.items() if name in cells}
         finished = summary.finished + len(cells.intersection(driven.finished))
         summary = replace(summary, finished=finished, failed=summary.failed | failed, cause=driven.cause)

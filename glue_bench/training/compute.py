@@ -32,7 +32,6 @@ SAID = (
     "CUBLAS_STATUS_ALLOC_FAILED",  # on a GPU that is all but full
     "CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate",  # the same; of other calls it says something else
 )
-GROUPS, LIMITS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True)
@@ -140,24 +139,6 @@ def peak_bytes(device: torch.device) -> int | None:
     with suppress(OSError, StopIteration):
         lines = Path("/proc/self/status").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
-    return None
-
-
-def most_bytes(groups: Path = GROUPS, limits: Path = LIMITS) -> int | None:
-    """Bytes of memory that this process may ever have: the machine's, or its control group's; None if not known."""
-    with suppress(OSError, ValueError, AttributeError):
-        found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-        # The groups that it is in, of version 1 or 2, and those around them.
-        for line in groups.read_text().splitlines() if groups.exists() else []:
-            _, controllers, name = line.split(":", 2)
-            if controllers not in ("", "memory"):
-                continue
-            root, file = limits / controllers, "memory.limit_in_bytes" if controllers else "memory.max"
-            folder = root / name.lstrip("/")
-            places = [place / file for place in (folder, *folder.parents) if place.is_relative_to(root)]
-            said = [place.read_text().strip() for place in places if place.is_file()]
-            found += [int(limit) for limit in said if limit.isdecimal()]
-        return min(found)
     return None
 
 

@@ -1,92 +1,78 @@
-"""sbatch, squeue, scancel, scontrol and srun of a cluster that is this machine, for tests without Slurm.
-
-`install(folder)` makes the commands; put `folder/bin` on the PATH. A job is a session of processes, started at once.
-"""
+"""A Slurm that only writes down what it is asked: a test says what becomes of each job, and when."""
 
 import os
-import re
-import signal
 import subprocess
 import sys
-import time
+import traceback
 from pathlib import Path
 
-MAX_ARRAY = 4
+from submitit.core.utils import DelayedSubmission, JobPaths
+
+from glue_bench.errors import UserError
+
+COMMANDS = {
+    "scontrol": "echo 'MaxArraySize            = 5'",
+    "sbatch": """
+grep -q -- --partition=gpu "$1" && { echo 'sbatch: error: invalid partition specified: gpu' >&2; exit 1; }
+number=$(($(cat number) + 100))
+echo $number > number
+last=$(sed -n 's/^#SBATCH --array=0-\\([0-9]*\\)%.*/\\1/p' "$1")
+for job in ${last:+$(seq -f ${number}_%.0f 0 $last)}; do touch live/$job; done
+[ -n "$last" ] || touch live/$number
+echo "Submitted batch job $number"
+""",
+    "squeue": """
+[ ! -e broken ] || { echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1; }
+for job in $(ls live); do echo "$job|$(cat reason)"; done
+""",
+    "scancel": 'for job in "$@"; do rm -f live/$job; done',
+}
 
 
-def install(folder: Path) -> Path:
-    """The folder for the PATH."""
-    (folder / "bin").mkdir(parents=True)
-    (folder / "jobs").mkdir()
-    for name in ("sbatch", "squeue", "scancel", "scontrol", "srun"):
-        command = folder / "bin" / name
-        command.write_text(f'#!/bin/sh\nexec {sys.executable} -S {__file__} {folder} {name} "$@"\n')
-        command.chmod(0o755)
-    return folder / "bin"
+class FakeSlurm:
+    """Its commands lie in `bin`, for the PATH; `logs` is where submitit keeps what it sends."""
 
+    def __init__(self, folder: Path, logs: Path) -> None:
+        self.folder, self.bin, self.logs = folder, folder / "bin", logs
+        for place in (self.bin, folder / "live"):
+            place.mkdir(parents=True)
+        (folder / "number").write_text("0")
+        self.say_why("None")
+        for name, script in COMMANDS.items():
+            command = self.bin / name
+            command.write_text(f"#!/bin/sh\ncd {folder}\n{script}")
+            command.chmod(0o755)
 
-def sbatch(jobs: Path, script: str) -> None:
-    text = Path(script).read_text()
-    flags = dict(re.findall(r"#SBATCH --([\w-]+)=(\S+)", text))
-    if "partition" in flags and flags["partition"] != "main":
-        sys.exit("sbatch: error: invalid partition specified: " + flags["partition"])
-    number = 100 * (1 + len({path.name.partition("_")[0] for path in jobs.iterdir()}))
-    last = re.match(r"0-(\d+)", flags.get("array", ""))
-    for element in range(int(last[1]) + 1) if last else [None]:
-        name = f"{number}_{element}" if last else str(number)
-        array = {"SLURM_ARRAY_JOB_ID": str(number), "SLURM_ARRAY_TASK_ID": str(element)} if last else {}
-        environment = {**os.environ, "SLURM_JOB_ID": str(number + (element or 0)), **array, "FAKE_NAME": name}
-        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        process = subprocess.Popen(["bash", script], env=environment, start_new_session=True, **quiet)
-        (jobs / name).write_text(f"{process.pid} {flags['job-name']}")
-    print(f"Submitted batch job {number}")
+    def live(self) -> list[str]:
+        """The jobs that wait or run."""
+        return sorted(path.name for path in (self.folder / "live").iterdir())
 
+    def end(self, *jobs: str) -> None:
+        """However they have ended."""
+        for job in jobs:
+            (self.folder / "live" / job).unlink()
 
-def live(jobs: Path) -> dict[str, tuple[int, str]]:
-    found = {}
-    for path in jobs.iterdir():
-        process, name = path.read_text().split()
-        state = Path(f"/proc/{process}/stat")
-        if state.exists() and state.read_text().rpartition(")")[2].split()[0] != "Z":
-            found[path.name] = int(process), name
-    return found
+    def run(self, *jobs: str, most: int | None = None) -> None:
+        """Run what was sent as these jobs in this process, or the first of it, and end them."""
+        for job in jobs:
+            paths = JobPaths(self.logs / "%A", job)
+            sent = DelayedSubmission.load(paths.submitted_pickle)
+            try:
+                sent.function(sent.args[0][:most])
+            except UserError:
+                paths.stderr.write_text(traceback.format_exc())
+            self.end(job)
 
+    def run_aside(self, job: str) -> None:
+        """Run a job as Slurm does: submitit in a process of its own."""
+        command = [sys.executable, "-m", "submitit.core._submit", str(self.logs / "%A").replace("%A", job)]
+        subprocess.run(command, env={**os.environ, "SUBMITIT_EXECUTOR": "slurm", "SLURM_JOB_ID": job}, check=True)
+        self.end(job)
 
-def squeue(jobs: Path, *flags: str) -> None:
-    if (jobs.parent / "broken").exists():
-        sys.exit("slurm_load_jobs error: Unable to contact slurm controller")
-    wanted = next(flag.removeprefix("--name=") for flag in flags if flag.startswith("--name="))
-    reason = jobs.parent / "reason"
-    for job, (_, name) in live(jobs).items():
-        if name == wanted:
-            print(f"{job}|{reason.read_text() if reason.exists() else 'None'}")
+    def break_down(self, *, broken: bool = True) -> None:
+        """Whether the controller answers."""
+        (self.folder / "broken").touch() if broken else (self.folder / "broken").unlink()
 
-
-def scancel(jobs: Path, *ids: str) -> None:
-    for job, (process, _) in live(jobs).items():
-        if job in ids:
-            os.killpg(process, signal.SIGKILL)
-    while live(jobs).keys() & set(ids):
-        time.sleep(0.01)
-
-
-def srun(_: Path, *words: str) -> None:
-    at = next(index for index, word in enumerate(words) if word.startswith("/") and "python" in word)
-    name = os.environ["FAKE_NAME"]
-    for stream, flag in ((1, "--output"), (2, "--error")):
-        path = words[words.index(flag) + 1]
-        path = re.sub("%A_%a|%j", name, path.replace("/%A/", f"/{name.partition('_')[0]}/")).replace("%t", "0")
-        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream)
-    os.execv(words[at], words[at:])
-
-
-def main() -> None:
-    folder, command, *words = sys.argv[1:]
-    if command == "scontrol":
-        print(f"MaxArraySize            = {MAX_ARRAY + 1}")
-        return
-    {"sbatch": sbatch, "squeue": squeue, "scancel": scancel, "srun": srun}[command](Path(folder) / "jobs", *words)
-
-
-if __name__ == "__main__":
-    main()
+    def say_why(self, reason: str) -> None:
+        """Why jobs wait."""
+        (self.folder / "reason").write_text(reason)

@@ -125,5 +125,6 @@ def mishap(store: Store, job: Job, what: str) -> None:
 
 def attempts(store: Store, job: Job) -> list[int]:
     """The processes that have begun a job, in order."""
-    lines = [line.split() for line in (store.folder / "attempts").read_text().splitlines()]
+    path = store.folder / "attempts"
+    lines = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
     return [int(process) for name, process in lines if name == job.id]

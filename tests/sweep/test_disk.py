@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from forked import Forked
-from started import TABLES, finish, start, write_rte, write_text
+from tiny_sweeps import TABLES, finish, start, write_rte, write_text
 
 PROGRAM = Path(__file__).with_name("small_disk.py")
 UNSHARE = ["unshare", "-m"] if hasattr(os, "geteuid") and os.geteuid() == 0 else ["unshare", "-rm"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from forked import Forked
-from started import WORDS
+from tiny_sweeps import WORDS
 
 PROGRAM = Path(__file__).with_name("short_memory.py")
 ROWS, LABELS = {"RTE": 16, "WNLI": 128}, {"RTE": ["entailment", "not_entailment"], "WNLI": ["0", "1"]}

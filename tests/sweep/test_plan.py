@@ -86,30 +86,11 @@ def test_an_id_is_a_slug_and_a_hash(one):
     ))  # fmt: skip
 
 
-def test_ids_are_stable_and_distinct(tiny):
-    values = tiny(arms=["add", "none"], seeds=[1, 2], finetuning={"learning_rates": [1e-3, 1.0000001e-3]})
-    found = ids(values)
-    assert found == ids(values)
-    assert len(set(found)) == len(found) == 16
-
-
 @pytest.mark.parametrize(
     "changes",
     [
-        {"seeds": [2]},
-        {"arms": ["none"]},
         {"arms": [{"variant": "none", "name": "add"}]},
         {"arms": [{"variant": "add", "name": "other"}]},
-        {"tasks": ["stsb"]},
-        {"finetuning": {"learning_rates": [2e-3]}},
-        {"finetuning": {"learning_rates": [1.0000001e-3]}},
-        {"finetuning": {"epochs": 2}},
-        {"finetuning": {"batch_size": 8}},
-        {"finetuning": {"max_length": 16}},
-        {"finetuning": {"warmup_ratio": 0.1}},
-        {"finetuning": {"weight_decay": 0.0}},
-        {"finetuning": {"adam_epsilon": 1e-8}},
-        {"finetuning": {"clip_norm": 2.0}},
         {"scratch": {"hidden_size": 32}},
         {"scratch": {"hidden_dropout_prob": 0.0}},
         {"scratch": {"vocab_size": 150}},
@@ -253,11 +234,6 @@ def test_a_vocabulary_that_does_not_fit_is_refused(tiny, make_bert, texts):
     big, small = make_bert("big", texts=texts), make_bert("small", vocab_size=20)
     with pytest.raises(UserError, match=r"arm 'add': the tokenizer has \d+ tokens but the checkpoint .* embeds 20"):
         plan(tiny(checkpoint=str(small), tokenizer=str(big)))
-
-
-def test_a_length_beyond_the_checkpoints_positions_is_refused(tiny, make_bert, texts):
-    with pytest.raises(UserError, match=r"max_length 40 exceeds the 32 positions of '.*bert'; lower max_length"):
-        plan(tiny(checkpoint=str(make_bert(texts=texts)), finetuning={"max_length": 40}))
 
 
 def test_a_task_that_the_data_lacks_is_refused(tiny, tmp_path):

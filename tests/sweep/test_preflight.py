@@ -13,7 +13,6 @@ from glue_bench.data.demo import generate
 from glue_bench.errors import UserError
 from glue_bench.files import cache_folder
 from glue_bench.records.store import Store
-from glue_bench.sweep import preflight
 from glue_bench.sweep.preflight import room_here
 from glue_bench.training.compute import Compute
 from glue_bench.training.tokenizers import train_tokenizer
@@ -45,14 +44,7 @@ def cache_is_a_file(patch, folder: Path):
     return {}, "cannot write to"
 
 
-def too_little_memory(patch, _):
-    patch.setattr(preflight, "most_bytes", lambda: 2**10)
-    return {}, "arm 'add': to train an encoder of "
-
-
-@pytest.mark.parametrize(
-    "fault", [no_ray, no_cluster, results_are_a_file, cache_is_a_file, too_little_memory], ids=lambda f: f.__name__
-)
+@pytest.mark.parametrize("fault", [no_ray, no_cluster, results_are_a_file, cache_is_a_file], ids=lambda f: f.__name__)
 def test_a_dry_run_and_a_run_refuse_alike_and_leave_no_trace(sweep, tiny, monkeypatch, tmp_path, fault):
     options, expected = fault(monkeypatch, tmp_path)
     before, said = contents(tmp_path), []
@@ -70,12 +62,6 @@ def test_a_dry_run_writes_nothing_and_says_what_would_run(sweep, tiny, tmp_path)
     assert [cell.split("-lr")[0] for cell in summary.waiting] == ["none-cola", "none-stsb"]
     assert (summary.reasons, sweep.started) == ({"not run yet": 2}, [])
     assert not (tmp_path / "runs").exists()
-
-
-@pytest.mark.parametrize("most", [None, 2**30])
-def test_no_encoder_is_refused_where_memory_is_enough_or_not_known(sweep, tiny, monkeypatch, most):
-    monkeypatch.setattr(preflight, "most_bytes", lambda: most)
-    assert sweep(tiny(), dry_run=True).waiting
 
 
 def test_it_is_said_where_it_computes_and_which_texts_have_one_segment(sweep, tiny, tmp_path):

@@ -5,7 +5,7 @@ import re
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny_sweeps import contents, pretrainings, records
+from tiny_sweeps import pretrainings, records
 from transformers import AutoModelForMaskedLM
 
 from glue_bench.config import load_experiment
@@ -39,18 +39,6 @@ def id_of(pretrained):
 
 
 # What decides a pretraining
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [{"steps": 11}, {"batch_tokens": 512}, {"length": 16}, {"mask_probability": 0.2}, {"learning_rate": 2e-3},
-     {"warmup_ratio": 0.5}, {"weight_decay": 0.0}, {"adam_epsilon": 1e-8}, {"clip_norm": 2.0}, {"seed": 2},
-     {"validation_share": 0.1}, {"documents": "blank_lines"}, {"segments": "pairs"}, {"dropout": 0.2},
-     {"schedule": "trapezoid", "decay_share": 0.2}, SEARCH],
-    ids=str,
-)  # fmt: skip
-def test_whatever_changes_the_weights_changes_the_id(id_of, changes):
-    assert id_of(changes) != id_of()
 
 
 def test_other_encoders_and_other_text_change_the_id(id_of, small_demo):
@@ -124,14 +112,6 @@ def test_the_measures_of_each_pretraining_are_stored_with_it(sweep, pretrained):
         assert (second[one.name][1] == count).all()
     losses = store.losses(add)
     assert losses["loss_sum"].sum() / losses["count"].sum() == pytest.approx(add.validation_loss)
-
-
-def test_a_second_run_does_nothing(sweep, pretrained):
-    folder = sweep(pretrained()).folder
-    before = contents(folder)
-    again = sweep(pretrained())
-    assert (again.skipped, again.finished, sweep.started) == (2, 0, [])
-    assert contents(folder) == before
 
 
 def test_only_what_waiting_cells_start_from_is_pretrained(sweep, pretrained):
@@ -259,23 +239,6 @@ def test_positions_that_pretraining_has_killed_fail_its_cells(sweep, pretrained)
     (error,) = summary.failed.values()
     assert error.startswith("arm 'add' (variant 'add' from '")
     assert "position is dead" in error
-
-
-def test_ctrl_c_keeps_the_state_and_the_next_run_ends_with_the_same_weights(
-    sweep, pretrained, moody, monkeypatch, tmp_path
-):
-    whole = pretrainings(sweep(pretrained(arms=["moody"]), results=tmp_path / "whole"))
-    monkeypatch.setattr(training, "SAVE_SECONDS", 0)
-    moody(KeyboardInterrupt(), at=7)
-    summary = sweep(pretrained(arms=["moody"]))
-    assert (summary.cause, summary.finished, summary.failed) == ("interrupted", 0, {})
-    assert len(list(summary.folder.glob("checkpoints/*/resume.pt"))) == 1
-    moody(None)
-    again = sweep(pretrained(arms=["moody"]))
-    assert (again.cause, again.finished) == ("", 1)
-    assert [made.weights for made in pretrainings(again)] == [made.weights for made in whole]
-    assert [made.stream for made in pretrainings(again)] == [made.stream for made in whole]
-    assert not list(summary.folder.glob("checkpoints/*/resume.pt"))
 
 
 def test_a_state_of_another_precision_fails_its_own_arm_and_ends_no_sweep(sweep, pretrained, moody, monkeypatch):

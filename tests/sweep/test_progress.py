@@ -1,16 +1,21 @@
-"""What a person sees of an experiment: counts, pace, how long still, a table that fits into the window, lines."""
+"""What is seen of a sweep: counts, pace, time left, a table that fits into the window, lines in a log, curves."""
 
 import io
 import json
+import sys
 import time
+from unittest.mock import MagicMock
 
 import pytest
 import stub
 from rich.console import Console
+from rich.live_render import LiveRender
 
+from glue_bench.errors import UserError
 from glue_bench.records.store import Store
-from glue_bench.records.values import Failure, Progress
-from glue_bench.sweep import view as view_module
+from glue_bench.records.values import Epoch, Failure, Progress
+from glue_bench.sweep import observers
+from glue_bench.sweep.observers import TRACKERS, Lines, Table, Tracker, check_trackers, view
 from glue_bench.sweep.progress import (
     LIVE_SECONDS,
     Counts,
@@ -23,7 +28,6 @@ from glue_bench.sweep.progress import (
     describe_result,
     duration,
 )
-from glue_bench.sweep.view import Lines, Table, view
 
 FIRST = stub.pretraining()
 CELLS = [stub.cell(seed, pretraining=FIRST.id, steps=10, pretraining_seed=1) for seed in range(6)]
@@ -133,28 +137,24 @@ def test_results_in_words(tmp_path):
     assert describe_result(Failure(id="a", error="ValueError: no")) == "FAILED ValueError: no"
 
 
+# In a terminal and in a log
+
+
 @pytest.mark.parametrize(("arms", "height", "width"), [(3, 24, 80), (40, 24, 80), (3, 8, 40), (3, 5, 20)])
-def test_the_table_fits_into_the_window(arms, height, width):
-    counts = {f"an-arm-with-a-long-name-{number}": Counts(done=5, missing=5) for number in range(arms)}
-    snapshot = Snapshot(counts, Counts(done=1), [f"cell {number}" for number in range(9)])
+def test_the_table_fits_into_the_window_and_what_is_left_to_do_stays_in_it(arms, height, width):
+    counts = {f"an-arm-with-a-long-name-{number}": Counts(done=5) for number in range(arms)}
+    snapshot = Snapshot(counts | {"busy": Counts(done=5, missing=5)}, Counts(done=1), ["cell 9"] * (arms > 3))
     console = Console(file=io.StringIO(), width=width, height=height)
-    console.print(view(snapshot, width, height, ["a cell", "another"]))
-    lines = console.file.getvalue().splitlines()
-    assert len(lines) < height
-    assert max(map(len, lines)) <= width
-    if arms > height:
-        assert any(f"({arms - (height - 5)} more)" in line for line in lines)
-
-
-def test_of_many_arms_those_are_shown_in_which_something_happens():
-    counts = {f"a{number}": Counts(done=1) for number in range(30)} | {"busy": Counts(running=1)}
-    console = Console(file=io.StringIO(), width=80, height=10)
-    console.print(view(Snapshot(counts, Counts()), 80, 10))
-    assert "busy" in console.file.getvalue()
+    screen = LiveRender(view(snapshot, ["a cell"]))
+    lines = console.render_lines(screen, console.options.update(height=height), pad=False)
+    said = ["".join(part.text for part in line) for line in lines]
+    assert len(said) <= height
+    assert max(map(len, said)) <= width
+    assert any(line.startswith("busy ") for line in said)
 
 
 def test_a_log_has_a_line_for_each_job_and_each_minute_one_for_each_that_runs(store, monkeypatch):
-    monkeypatch.setattr(view_module, "MINUTE", 0.05)
+    monkeypatch.setattr(observers, "MINUTE", 0.05)
     console = Console(file=io.StringIO(), width=300)
     lines = Lines(console, Watch(store, PLAN), CELLS[3:])
     lines.begin()
@@ -185,3 +185,83 @@ def test_the_live_table_lets_failures_scroll_by(store):
     assert f"{CELLS[0].label}: FAILED ValueError: no" in text
     assert "a line" in text
     assert "3 of 6 cells done" in text
+
+
+# Trackers
+
+CELL = stub.cell(3, "mnli")
+EPOCHS = tuple(
+    Epoch(epoch=epoch, train_loss=1 / epoch, scores={"validation": {"accuracy": 0.5, "f1": None}}) for epoch in (1, 2)
+)
+CURVE = [
+    ({"mnli/train_loss": 1.0, "mnli/validation/accuracy": 0.5}, 1),
+    ({"mnli/train_loss": 0.5, "mnli/validation/accuracy": 0.5}, 2),
+]
+
+
+@pytest.fixture
+def end(tmp_path):
+    """Tell a tracker that a pretraining and a cell have ended, and that another one has failed."""
+
+    def tell(name: str) -> None:
+        worker, tracker = stub.StubWorker(tmp_path, 0.0), Tracker(name, "stub", tmp_path)
+        tracker.ended(FIRST, worker.run(FIRST))
+        tracker.ended(CELL, worker.run(CELL).model_copy(update={"history": EPOCHS}))
+        tracker.ended(stub.cell(4), Failure(id="failed", error="ValueError: no"))
+
+    return tell
+
+
+def test_a_tracker_that_is_unknown_or_not_installed_is_one_line(monkeypatch):
+    with pytest.raises(UserError, match=r"^unknown tracker 'tensorbord' in --track; did you mean 'tensorboard'\?$"):
+        check_trackers(["tensorbord"])
+    monkeypatch.setattr(sys, "path", [])
+    for name in {*TRACKERS} - {*sys.modules}:
+        with pytest.raises(UserError, match=rf"^--track {name} needs {name}, which is not installed: pip install"):
+            check_trackers([name])
+
+
+@pytest.mark.parametrize("name", ["wandb", "trackio"])
+def test_weights_and_biases_and_trackio(end, monkeypatch, capsys, name):
+    module = MagicMock()
+    module.init.return_value.finish.side_effect = lambda: print("* Run finished") if name == "trackio" else None
+    monkeypatch.setitem(sys.modules, name, module)
+    end(name)
+    assert capsys.readouterr().out == ""
+    pretraining, cell = (call.kwargs for call in module.init.call_args_list)
+    assert (pretraining["project"], pretraining["group"], cell["name"]) == ("stub", "add", CELL.id)
+    assert (pretraining["config"]["kind"], cell["config"]["kind"]) == ("pretraining", "mnli")
+    settings = {name: cell["config"][name] for name in ("arm", "task", "seed", "learning_rate", "epochs", "origin")}
+    expected = {"arm": "add", "task": "mnli", "seed": 3, "learning_rate": 1e-3, "epochs": 10, "origin": "pretrained"}
+    assert settings == expected
+    logged = module.init.return_value.log.call_args_list
+    assert [(call.args[0], call.kwargs["step"]) for call in logged[1:]] == CURVE
+    assert logged[0].args[0] == {"pretraining/train_loss": 1.0, "pretraining/tokens": 100}
+    assert module.init.return_value.finish.call_count == 2
+
+
+def test_mlflow(end, monkeypatch):
+    mlflow = MagicMock()
+    monkeypatch.setitem(sys.modules, "mlflow", mlflow)
+    end("mlflow")
+    assert [call.args for call in mlflow.set_experiment.call_args_list] == [("stub",)] * 2
+    assert mlflow.start_run.call_args.kwargs == {"run_name": CELL.id}
+    assert mlflow.log_params.call_args.args[0]["seed"] == 3
+    assert [(call.args[0], call.kwargs["step"]) for call in mlflow.log_metrics.call_args_list[1:]] == CURVE
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_tensorboard_reads_what_was_written(end, tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    end("tensorboard")
+    found = {}
+    for folder in (tmp_path / "tensorboard" / "add").iterdir():
+        events = EventAccumulator(str(folder))
+        events.Reload()
+        found[folder.name] = {tag: len(events.Scalars(tag)) for tag in events.Tags()["scalars"]}
+    assert found == {
+        CELL.id: {"mnli/train_loss": 2, "mnli/validation/accuracy": 2},
+        f"pretraining-{FIRST.id}": {"pretraining/train_loss": 1, "pretraining/tokens": 1},
+    }

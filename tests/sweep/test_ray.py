@@ -2,25 +2,74 @@
 
 import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-import heads
 import psutil
 import pytest
 import stub
-from test_drive import Told
 
 from glue_bench.config import Resources
-from glue_bench.errors import UserError
 from glue_bench.records.store import Store
-from glue_bench.sweep.drive import drive
 from glue_bench.sweep.executors import Ray
+
+RAY = str(Path(sys.executable).with_name("ray"))
+SMALL = ("--include-dashboard=false", f"--object-store-memory={100 * 2**20}", "--disable-usage-stats")
+
+
+class Head:
+    """The processes of a cluster's head, started as a user starts it, in a home of its own, by which they are found.
+
+    Its sockets need a short path. No test runs `ray stop`: it ends every cluster of the machine, those of others, too.
+    """
+
+    def __init__(self) -> None:
+        self.home = Path(tempfile.mkdtemp(prefix="ray", dir="/tmp"))
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.ray("get-auth-token", "--generate")
+        self.ray("start", "--head", f"--port={self.port}", "--num-cpus=1", f"--temp-dir={self.home}/ray", *SMALL)
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def ray(self, *words: str) -> None:
+        # Ray's workers would have the lowest priority, and wait for whatever else the machine does.
+        environment = os.environ | {"HOME": str(self.home), "RAY_worker_niceness": "0"}
+        done = subprocess.run([RAY, *words], env=environment, capture_output=True, text=True, check=False, timeout=300)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def processes(self) -> list[psutil.Process]:
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get("HOME") == str(self.home):
+                    found.append(process)
+        return found
+
+    def lose(self, name: str = "gcs_server") -> None:
+        """SIGKILL to those of its processes that have this name."""
+        for process in self.processes():
+            with contextlib.suppress(psutil.Error):
+                if name in process.name():
+                    process.kill()
+
+    def end(self) -> None:
+        self.lose("")
+        shutil.rmtree(self.home, ignore_errors=True)
+
+
+# Jobs
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
@@ -65,67 +114,62 @@ def below(process: int) -> dict[psutil.Process, str]:
 
 
 @pytest.fixture(scope="module")
-def mishaps(tmp_path_factory):
-    """Everything that may befall a job, in one run on two workers."""
-    store = Store(tmp_path_factory.mktemp("runs"))
-    first = stub.pretraining()
-    mnli = stub.cell(1, "mnli", pretraining=first.id, steps=10, pretraining_seed=1)
-    jobs = {
-        "pretraining": first,
-        "mnli": mnli,
-        "rte": stub.cell(1, "rte", pretraining=first.id, steps=10, pretraining_seed=1, mnli=mnli.id),
-        **{name: stub.cell(seed) for seed, name in enumerate(("once", "always", "hangs", "fails", "good", "better"))},
-    }
-    for name, what in {"once": "die", "always": "die always", "hangs": "hang", "fails": "raise"}.items():
-        stub.mishap(store, jobs[name], what)
-    told, plan = Told(), stub.plan(*jobs.values())
-    executor = Ray(partial(stub.StubWorker, store.folder, 0.1), Resources(), workers=2, address=None)
-    watched = {"give_up_after": 10, "choose": set}
-    driven = drive([*jobs.values()], executor, store, plan, [told], **watched)
-    return store, jobs, driven, told
+def store(tmp_path_factory) -> Store:
+    made = Store(tmp_path_factory.mktemp("runs"))
+    made.prepare()
+    return made
 
 
-def test_what_is_well_is_stored_and_what_fails_is_said(mishaps):
-    store, jobs, driven, _ = mishaps
-    names = {job.id: name for name, job in jobs.items()}
-    assert {names[name] for name in driven.finished} == {*jobs} - {"always", "fails"}
-    assert {*store.finished(stub.plan(*jobs.values())).records} == {*driven.finished} - {jobs["pretraining"].id}
-    assert driven.failed[jobs["fails"].id] == "ValueError: no"
+@pytest.fixture(scope="module")
+def run(store):
+    """Run jobs on two workers: what came of them by their ids. Nothing of Ray is left when the executor has ended."""
+    with Ray(partial(stub.StubWorker, store.folder, 0.1), Resources(), workers=2, address=None) as executor:
 
+        def run_them(*jobs, watch=lambda _: None) -> dict:
+            waiting, found = [*jobs], {}
+            while len(found) < len(jobs):
+                while waiting and executor.free:
+                    executor.submit(waiting.pop(0))
+                watch(executor)
+                found |= {job.id: result for job, result in executor.wait(0.2)}
+            return found
 
-def test_a_killed_worker_is_replaced_and_its_job_runs_again_twice(mishaps):
-    store, jobs, driven, told = mishaps
-    assert driven.failed[jobs["always"].id].startswith("its worker was lost 3 times: The actor died unexpectedly")
-    assert [len({*stub.attempts(store, jobs[name])}) for name in ("once", "always", "fails")] == [2, 3, 1]
-    assert sum(jobs["once"].label in line and "it runs again" in line for line in told.lines) == 1
-
-
-def test_a_worker_that_hangs_is_ended_and_its_job_runs_again(mishaps):
-    store, jobs, _, told = mishaps
-    hung, other = stub.attempts(store, jobs["hangs"])
-    assert hung != other
-    assert not psutil.pid_exists(hung)
-    assert any(f"here:{hung}: nothing was heard of it for " in line for line in told.lines)
-
-
-def test_a_process_takes_one_job_after_another(mishaps):
-    store, jobs, _, _ = mishaps
-    processes = [process for job in jobs.values() for process in stub.attempts(store, job)]
-    assert len(processes) == len(jobs) + 4
-    assert len({*processes}) <= 2 + 5  # the two of the beginning, and one in place of each lost one
-
-
-def test_nothing_of_ray_is_left(mishaps):  # noqa: ARG001
+        yield run_them
     titles = ("raylet", "gcs_server", "ray::")
     assert ended([one for one, command in below(os.getpid()).items() if any(map(command.__contains__, titles))], 60)
 
 
-def test_what_every_job_would_meet_ends_the_sweep(tmp_path):
-    store, jobs = Store(tmp_path), [stub.cell(seed) for seed in range(3)]
-    stub.mishap(store, jobs[0], "refuse")
-    executor = Ray(partial(stub.StubWorker, tmp_path, 0.1), Resources(), workers=1, address=None)
-    with pytest.raises(UserError, match=r"^this machine has other files$"):
-        drive(jobs, executor, store, stub.plan(*jobs), [], give_up_after=None, choose=set)
+def test_a_process_takes_one_job_after_another_and_what_fails_is_said(run, store):
+    jobs = stub.pretraining(), *(stub.cell(seed) for seed in range(4))
+    stub.mishap(store, jobs[1], "raise")
+    found = run(*jobs)
+    assert [getattr(found[job.id], "error", "") for job in jobs] == ["", "ValueError: no", "", "", ""]
+    assert store.recorded() >= {job.id for job in jobs} - {jobs[1].id}
+    assert len({process for job in jobs for process in stub.attempts(store, job)}) <= 2
+
+
+def test_the_job_of_a_killed_worker_is_lost_and_another_process_runs_it(run, store):
+    job, other = stub.cell(10), stub.cell(11)
+    stub.mishap(store, job, "die")
+    found = run(job, other)
+    assert (found[job.id].lost, found[other.id].cell) == (True, other)
+    assert found[job.id].error.startswith("The actor died unexpectedly")
+    assert run(job)[job.id].cell == job
+    assert len({*stub.attempts(store, job)}) == 2
+
+
+def test_a_worker_that_hangs_is_ended_when_its_job_is_cancelled(run, store):
+    job = stub.cell(20)
+    stub.mishap(store, job, "hang")
+
+    def cancel(executor: Ray) -> None:
+        with contextlib.suppress(psutil.NoSuchProcess, IndexError):
+            if psutil.Process(stub.attempts(store, job)[0]).status() == psutil.STATUS_STOPPED:
+                executor.cancel(job)
+
+    assert run(job, watch=cancel)[job.id].lost
+    assert ended([psutil.Process(one) for one in stub.attempts(store, job) if psutil.pid_exists(one)], 60)
+    assert run(job)[job.id].cell == job
 
 
 @pytest.fixture
@@ -145,6 +189,13 @@ def start(tmp_path):
     for process in started:
         process.kill()
         process.communicate()
+
+
+def test_what_every_job_would_meet_ends_the_sweep(start, tmp_path):
+    stub.mishap(Store(tmp_path), stub.cell(0), "refuse")
+    process = start(1, cells=3)
+    out, err = process.communicate(timeout=240)
+    assert (process.returncode, out, err) == (1, "", "error: this machine has other files\n")
 
 
 @pytest.fixture
@@ -203,9 +254,12 @@ def test_workers_of_a_killed_driver_end_and_the_folder_is_free(driver, tmp_path)
 
 
 @pytest.fixture(scope="module")
-def head():
-    with heads.head() as made:
+def head() -> Iterator[Head]:
+    made = Head()
+    try:
         yield made
+    finally:
+        made.end()
 
 
 @pytest.fixture(scope="module")

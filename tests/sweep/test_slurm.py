@@ -1,41 +1,23 @@
 """Slurm: batches of jobs whose stored records are the truth, whatever becomes of Slurm's jobs and of the driver."""
 
 import contextlib
-import json
 import os
-import time
 from functools import partial
 from pathlib import Path
 
-import fake_slurm
 import pytest
 import stub
-from test_drive import Told
 
 from glue_bench.config import Resources
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
 from glue_bench.sweep import slurm
-from glue_bench.sweep.drive import drive
 from glue_bench.sweep.executors import Terminated
 from glue_bench.sweep.progress import Estimate
 from glue_bench.sweep.slurm import Batch, Slurm, refuse_live_jobs
 
 pytest.importorskip("submitit")
-
-paced = pytest.mark.slow
-"""It waits for processes whose pace other work on the machine changes."""
-
-
-@pytest.fixture
-def cluster(tmp_path, monkeypatch) -> Path:
-    """A folder with what the cluster knows, and commands that act on it."""
-    monkeypatch.setattr(slurm, "POLL_SECONDS", 0.5)
-    monkeypatch.setattr(slurm, "LOOK_SECONDS", 0.1)
-    monkeypatch.setenv("PATH", f"{fake_slurm.install(tmp_path / 'slurm')}:{os.environ['PATH']}")
-    monkeypatch.setenv("PYTHONPATH", f"{Path(__file__).parent}:{os.environ.get('PYTHONPATH', '')}")
-    yield tmp_path / "slurm"
-    fake_slurm.scancel(tmp_path / "slurm" / "jobs", *fake_slurm.live(tmp_path / "slurm" / "jobs"))
+from fake_slurm import FakeSlurm
 
 
 @pytest.fixture
@@ -46,93 +28,123 @@ def store(tmp_path) -> Store:
 
 
 @pytest.fixture
+def cluster(store, tmp_path, monkeypatch) -> FakeSlurm:
+    """A cluster of which every question is asked at every turn."""
+    made = FakeSlurm(tmp_path / "slurm", store.folder / "slurm")
+    monkeypatch.setattr(slurm, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(slurm, "LOOK_SECONDS", 0.0)
+    monkeypatch.setenv("PATH", f"{made.bin}:{os.environ['PATH']}")
+    return made
+
+
+@pytest.fixture
 def engine(cluster, store):  # noqa: ARG001
     """An executor of these jobs."""
 
-    def make(*jobs, seconds=0.1, **options) -> Slurm:
-        worker = partial(stub.StubWorker, store.folder, seconds)
+    def make(*jobs, **options) -> Slurm:
+        worker = partial(stub.StubWorker, store.folder, 0.0)
         return Slurm(worker, Resources(), store, Estimate(stub.plan(*jobs)), options)
 
     return make
 
 
 @pytest.fixture
-def terminated(engine):
-    """A driver that SIGTERM has ended after it had sent these jobs."""
+def sent(engine):
+    """Jobs that a driver has sent before something ended it."""
 
-    def send(*jobs, seconds=0.1) -> None:
-        with contextlib.suppress(Terminated), engine(*jobs, seconds=seconds) as executor:
-            for job in jobs:
-                executor.submit(job)
-            executor.wait(0.1)
-            raise Terminated
+    def send(*jobs, by=Terminated) -> None:
+        with contextlib.suppress(by), engine(*jobs) as executor:
+            submit(executor, *jobs)
+            raise by
 
     return send
 
 
-@pytest.fixture
-def run(engine, store):
-    def run_them(*jobs, give_up_after=None, **options):
-        told = Told()
-        watched = {"give_up_after": give_up_after, "choose": set}
-        return drive(jobs, engine(*jobs, **options), store, stub.plan(*jobs), [told], **watched), told
-
-    return run_them
+def submit(executor: Slurm, *jobs) -> list:
+    """Hand out jobs and send them; what had ended by then."""
+    for job in jobs:
+        executor.submit(job)
+    return ended(executor)
 
 
-def nothing_lives(cluster: Path) -> None:
-    """A process that was killed takes a moment to go."""
-    deadline = time.monotonic() + 30
-    while fake_slurm.live(cluster / "jobs"):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+def ended(executor: Slurm) -> list[tuple[str, str]]:
+    """What has ended, with the error if it was lost or failed."""
+    return [(job.id, getattr(result, "error", "")) for job, result in executor.wait(0.0)]
 
 
-def test_jobs_run_in_arrays_each_after_those_that_it_starts_from(run, store, cluster):
-    first = stub.pretraining()
-    cells = [stub.cell(seed, pretraining=first.id, steps=10, pretraining_seed=1) for seed in range(6)]
-    driven, _ = run(first, *cells)
-    assert {*driven.finished} == {first.id, *(cell.id for cell in cells)}
-    assert {*store.finished(stub.plan(first, *cells)).records} == {cell.id for cell in cells}
-    sent = sorted(path.name for path in (cluster / "jobs").iterdir())
-    assert sent[0] == "100"
-    assert all(name.startswith("200") or name.startswith("300") for name in sent[1:])
-    assert not store.slurm.exists()
-    assert not (store.folder / "slurm").exists()
-
-
-@paced
-def test_cells_of_a_known_pace_share_a_slurm_job(run, store, cluster):
+def test_a_pretraining_goes_alone_and_cells_of_a_known_pace_together(engine, store, cluster):
     first, cells = stub.pretraining(), [stub.cell(seed) for seed in range(6)]
-    after = [stub.cell(10 + seed, pretraining=first.id, steps=10, pretraining_seed=1) for seed in range(6)]
-    run(first, *cells, *after)
-    assert len([*(cluster / "jobs").iterdir()]) < 1 + 6 + 6
-    assert len({process for cell in after for process in stub.attempts(store, cell)}) < 6
+    with engine(first, *cells) as executor:
+        assert submit(executor, first, *cells[:2]) == []
+        assert cluster.live() == ["100_0", "100_1", "100_2"]
+        cluster.run(*cluster.live())
+        assert ended(executor) == [(job.id, "") for job in (first, *cells[:2])]
+        submit(executor, *cells[2:])
+        assert cluster.live() == ["200"]
+        cluster.run("200")
+        assert ended(executor) == [(job.id, "") for job in cells[2:]]
+    assert {*store.finished(stub.plan(first, *cells)).records} == {cell.id for cell in cells}
+    assert not store.slurm.exists()
+    assert not cluster.logs.exists()
 
 
-@paced
-def test_a_killed_job_runs_again_twice_and_a_hanging_one_is_given_up(run, store):
-    jobs = once, always, hangs, fails = [stub.cell(seed) for seed in range(4)]
-    for job, what in zip(jobs, ("die", "die always", "hang", "raise"), strict=True):
-        stub.mishap(store, job, what)
-    driven, told = run(*jobs, give_up_after=10)
-    assert {*driven.finished} == {once.id, hangs.id}
-    assert driven.failed[fails.id] == "ValueError: no"
-    assert driven.failed[always.id].startswith("its worker was lost 3 times: ")
-    assert [len(stub.attempts(store, job)) for job in jobs] == [2, 3, 2, 1]
-    assert any("nothing was heard of it for " in line for line in told.lines)
-    assert any("Slurm job" in line and "_log.err" in line for line in told.lines)
+def test_an_array_is_no_longer_than_slurm_permits(engine, cluster):
+    jobs = [stub.cell(seed) for seed in range(6)]
+    with contextlib.suppress(Terminated), engine(*jobs) as executor:
+        submit(executor, *jobs)
+        raise Terminated
+    assert cluster.live() == ["100_0", "100_1", "100_2", "100_3", "200_0", "200_1"]
 
 
-@paced
-def test_of_a_batch_that_is_lost_the_job_at_work_alone_counts_as_lost(run, store):
-    first, ground = stub.pretraining(), stub.cell(0)
-    batch = [stub.cell(seed, pretraining=first.id, steps=10, pretraining_seed=1) for seed in range(1, 5)]
-    stub.mishap(store, batch[1], "die")
-    driven, told = run(ground, first, *batch)
-    assert len(driven.finished) == 6
-    assert sum("it runs again" in line for line in told.lines) == 1
-    assert [len(stub.attempts(store, cell)) for cell in batch] == [1, 2, 1, 1]
+def test_a_batch_runs_in_a_process_of_its_own(engine, store, cluster, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", f"{Path(__file__).parent}:{os.environ.get('PYTHONPATH', '')}")
+    job = stub.cell(1)
+    with engine(job) as executor:
+        submit(executor, job)
+        cluster.run_aside("100")
+        assert ended(executor) == [(job.id, "")]
+    assert stub.attempts(store, job) != [os.getpid()]
+
+
+def test_of_a_batch_that_is_gone_the_job_at_work_is_lost_and_the_others_are_sent_again(engine, store, cluster):
+    ground, *jobs = [stub.cell(seed) for seed in range(5)]
+    stub.mishap(store, jobs[0], "raise")
+    with engine(ground, *jobs) as executor:
+        submit(executor, ground)
+        cluster.run("100")
+        assert ended(executor) == [(ground.id, "")]
+        submit(executor, *jobs)
+        cluster.run("200", most=2)
+        assert ended(executor) == [(jobs[0].id, "ValueError: no"), (jobs[1].id, "")]  # one answer is not enough
+        [(lost, why)] = ended(executor)
+        assert (lost, why) == (jobs[2].id, f"it was never started (Slurm job 200, {cluster.logs}/200/200_0_log.err)")
+        submit(executor, jobs[2])
+        assert cluster.live() == ["300"]
+        cluster.run("300")
+        assert {*ended(executor)} == {(jobs[2].id, ""), (jobs[3].id, "")}
+    assert [len(stub.attempts(store, job)) for job in jobs] == [1, 1, 1, 1]
+
+
+def test_while_squeue_does_not_answer_nothing_is_lost(engine, cluster):
+    job = stub.cell(1)
+    with engine(job) as executor:
+        submit(executor, job)
+        cluster.end("100")
+        cluster.break_down()
+        assert [ended(executor) for _ in range(4)] == [[]] * 4
+        cluster.break_down(broken=False)
+        assert [len(ended(executor)) for _ in range(2)] == [0, 1]
+
+
+def test_a_job_that_is_given_up_or_held_is_cancelled(engine, cluster):
+    jobs = [stub.cell(seed) for seed in range(2)]
+    with engine(*jobs) as executor:
+        submit(executor, *jobs)
+        executor.cancel(jobs[0])
+        assert cluster.live() == ["100_1"]
+        cluster.say_why("launch failed requeued held")
+        ended(executor)
+        assert cluster.live() == []
 
 
 def test_a_batch_that_is_started_again_goes_on_after_what_is_stored(store):
@@ -145,88 +157,79 @@ def test_a_batch_that_is_started_again_goes_on_after_what_is_stored(store):
     assert [len(stub.attempts(store, job)) for job, _ in jobs] == [2, 2, 2]
 
 
-def test_what_every_job_would_meet_ends_the_sweep_and_its_slurm_jobs(run, store, cluster):
-    jobs = [stub.cell(seed) for seed in range(3)]
+def test_what_every_job_would_meet_ends_the_sweep_and_its_slurm_jobs(engine, store, cluster):
+    jobs = [stub.cell(seed) for seed in range(2)]
     stub.mishap(store, jobs[0], "refuse")
-    stub.mishap(store, jobs[1], "hang")
-    with pytest.raises(UserError, match=r"^this machine has other files$"):
-        run(*jobs)
-    nothing_lives(cluster)
+
+    def meet(executor: Slurm) -> None:
+        submit(executor, *jobs)
+        cluster.run("100_0")
+        ended(executor)
+        ended(executor)
+
+    with pytest.raises(UserError, match=r"^this machine has other files$"), engine(*jobs) as executor:
+        meet(executor)
+    assert cluster.live() == []
 
 
-@paced
-def test_a_new_driver_takes_over_what_runs_and_repeats_nothing(terminated, run, store, cluster):
+# The driver ends
+
+
+def test_a_new_driver_takes_over_what_runs_and_what_ended_while_nobody_looked(sent, engine, store, cluster):
     jobs = [stub.cell(seed) for seed in range(3)]
-    terminated(*jobs, seconds=4.0)
-    driven, told = run(*jobs)
-    assert len(driven.finished) == 3
-    assert told.lines == ["end"]
-    assert [len(stub.attempts(store, job)) for job in jobs] == [1, 1, 1]
-    assert len([*(cluster / "jobs").iterdir()]) == 3
-
-
-@paced
-def test_what_ended_while_nobody_looked_is_not_run_again(terminated, engine, store, cluster):
-    jobs = [stub.cell(seed) for seed in range(2)]
-    terminated(*jobs)
-    while fake_slurm.live(cluster / "jobs"):
-        time.sleep(0.1)
+    sent(*jobs)
+    cluster.run("100_0")
     with engine(*jobs) as later:
-        for job in jobs:
-            later.submit(job)
-        assert {job.id for job, _ in later.wait(0.1)} == {job.id for job in jobs}
-    assert [len(stub.attempts(store, job)) for job in jobs] == [1, 1]
+        cluster.run("100_1")
+        assert {*submit(later, *jobs)} == {(job.id, "") for job in jobs[:2]}
+        assert cluster.live() == ["100_2"]
+        cluster.run("100_2")
+        assert ended(later) == [(jobs[2].id, "")]
+    assert [len(stub.attempts(store, job)) for job in jobs] == [1, 1, 1]
 
 
-@paced
-def test_slurm_jobs_that_nobody_has_written_down_are_cancelled(terminated, run, store, cluster):
+def test_slurm_jobs_that_nobody_has_written_down_are_cancelled(sent, engine, store, cluster):
     jobs = [stub.cell(seed) for seed in range(2)]
-    terminated(jobs[0], seconds=60.0)
+    sent(jobs[0])
     store.slurm.unlink()  # as if the driver had been killed before
-    driven, _ = run(*jobs)
-    assert len(driven.finished) == 2
-    nothing_lives(cluster)
+    with engine(*jobs):
+        assert cluster.live() == []
 
 
-def test_another_engine_is_refused_while_slurm_jobs_live(terminated, store, cluster):
-    terminated(stub.cell(1), seconds=60.0)
+def test_ctrl_c_cancels_the_jobs(sent, cluster):
+    sent(stub.cell(1), by=KeyboardInterrupt)
+    assert cluster.live() == []
+
+
+def test_another_engine_is_refused_while_slurm_jobs_live(sent, store, cluster):
+    sent(stub.cell(1))
     with pytest.raises(UserError, match=r"has 1 jobs in Slurm; go on with --slurm, or end them: scancel --name glue"):
         refuse_live_jobs(store)
-    (cluster / "broken").touch()
+    cluster.break_down()
     with pytest.raises(UserError, match="squeue could not be asked"):
         refuse_live_jobs(store)
-    (cluster / "broken").unlink()
-    fake_slurm.scancel(cluster / "jobs", *json.loads(store.slurm.read_text()))
+    cluster.break_down(broken=False)
+    cluster.end("100")
     refuse_live_jobs(store)
 
 
-@paced
-def test_while_squeue_does_not_answer_nothing_is_lost(engine, store, cluster):
+# What is refused
+
+
+def test_what_slurm_refuses_or_never_starts_is_one_line(engine, cluster):
     job = stub.cell(1)
-    with engine(job, seconds=3.0) as executor:
-        executor.submit(job)
-        executor.wait(0.1)
-        (cluster / "broken").touch()
-        results = []
-        while not results:
-            results = executor.wait(0.2)
-        (cluster / "broken").unlink()
-    assert [result.cell.id for _, result in results] == [job.id]
-    assert len(stub.attempts(store, job)) == 1
+    refused = r"^--slurm: Slurm refuses the jobs: .*invalid partition specified: gpu$"
+    with pytest.raises(UserError, match=refused), engine(job, partition="gpu") as executor:
+        submit(executor, job)
+    cluster.say_why("PartitionTimeLimit")
+    never = r"^--slurm: Slurm will never start job 100 \(PartitionTimeLimit\)"
+    with pytest.raises(UserError, match=never), engine(job) as executor:
+        submit(executor, job)
+    assert cluster.live() == []
 
 
-def test_what_slurm_refuses_or_never_starts_is_one_line(run, cluster):
-    with pytest.raises(UserError, match=r"^--slurm: Slurm refuses the jobs: .*invalid partition specified: gpu$"):
-        run(stub.cell(1), partition="gpu")
-    (cluster / "reason").write_text("PartitionTimeLimit")
-    with pytest.raises(UserError, match=r"^--slurm: Slurm will never start job 100 \(PartitionTimeLimit\)"):
-        run(stub.cell(1), seconds=30.0)
-    nothing_lives(cluster)
-
-
-def test_without_slurm_one_line_says_so(store, monkeypatch, tmp_path):
+def test_without_slurm_one_line_says_so(engine, monkeypatch, tmp_path):
+    executor = engine(stub.cell(1))
     monkeypatch.setenv("PATH", str(tmp_path))
-    job = stub.cell(1)
-    executor = Slurm(partial(stub.StubWorker, store.folder), Resources(), store, Estimate(stub.plan(job)), {})
     with pytest.raises(UserError, match="no Slurm answers here"), executor:
         pass

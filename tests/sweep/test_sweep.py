@@ -1,6 +1,4 @@
-"""A sweep in this process: what it writes, skips, survives and refuses."""
-
-import hashlib
+"""A sweep in this process: what it writes, skips and survives, and why a job runs."""
 
 import numpy as np
 import pytest
@@ -33,15 +31,6 @@ def test_predictions_and_gold_labels_give_every_score(sweep, tiny):
         assert set(labels) == set(record.scores) == set(logits)
         for split, scores in record.scores.items():
             assert score_logits(record.cell.task, logits[split], labels[split]) == pytest.approx(scores, abs=1e-6)
-
-
-def test_predictions_are_in_the_order_of_the_data(sweep, tiny):
-    summary = sweep(tiny(tasks=["stsb"]))
-    for record in records(summary).values():
-        logits = Store(summary.folder).logits(record)["validation"]
-        expected = generate("stsb")["validation"]["label"].to_numpy()
-        assert np.isfinite(logits).all()
-        assert record.scores["validation"] == score_logits("stsb", logits, expected)
 
 
 def test_a_record_says_where_it_comes_from(sweep, tiny, make_bert):
@@ -81,24 +70,6 @@ def test_labels_that_are_gone_come_back(sweep, tiny):
     assert after.baselines.keys() == before.baselines.keys() == {"word overlap", "bag of words"}
 
 
-def test_a_record_whose_settings_changed_is_kept_and_left_out(sweep, tiny):
-    sweep(tiny(arms=["add"], tasks=["cola"]))
-    second = sweep(tiny(arms=["add"], tasks=["cola"], finetuning={"epochs": 2}))
-    store = Store(second.folder)
-    assert (second.finished, store.finished(store.plan()).left_out) == (1, 1)
-
-
-def test_an_edited_plugin_is_run_anew(sweep, tiny, write_plugin):
-    plugin = write_plugin()
-    values = tiny(arms=["add", "mine"], tasks=["cola"], plugins=[str(plugin)])
-    first = sweep(values)
-    digests = {record.cell.variant: record.cell.plugin for record in records(first).values()}
-    assert digests == {"add": None, "mine": hashlib.sha256(plugin.read_bytes()).hexdigest()}
-    plugin.write_text(plugin.read_text() + "# edited")
-    again = sweep(values)
-    assert (first.finished, again.finished, again.skipped) == (2, 1, 1)
-
-
 # Failures and interruptions
 
 
@@ -126,45 +97,9 @@ def test_a_diverging_cell_is_a_failure(sweep, tiny):
     assert not records(summary)
 
 
-def test_ctrl_c_keeps_finished_cells_and_the_next_run_goes_on(sweep, tiny, moody, tmp_path):
-    whole = contents(sweep(tiny(arms=["add", "moody"]), results=tmp_path / "whole").folder)
-    moody(KeyboardInterrupt())
-    summary = sweep(tiny(arms=["add", "moody"]))
-    assert (summary.cause, summary.finished, summary.failed) == ("interrupted", 1, {})
-    kept = contents(summary.folder / "cells")
-    moody(None)
-    again = sweep(tiny(arms=["add", "moody"]))
-    assert (again.skipped, again.finished, again.cause) == (1, 3, "")
-    now = contents(summary.folder)
-    assert {name: now[f"cells/{name}"] for name in kept} == kept
-    assert now.keys() == whole.keys()
-    assert {name: content for name, content in now.items() if "logits" in name} == {
-        name: content for name, content in now.items() if "logits" in name
-    }
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [{"arms": ["untide"]}, {"finetuning": {"max_length": 33}}, {"data": "nowhere/"}, {"checkpoint": "./nowhere"}],
-    ids=str,
-)
-def test_bad_input_ends_before_anything_is_written(sweep, tiny, tmp_path, changes):
-    with pytest.raises(UserError):
-        sweep(tiny(**changes))
-    assert not (tmp_path / "runs").exists()
-
-
 def test_only_still_plans_the_whole_experiment(sweep, tiny):
     summary = sweep(tiny(), only=["task=cola", "arm=add"])
     assert (summary.planned, len(Store(summary.folder).plan().cells)) == (1, 4)
-
-
-def test_a_second_driver_is_told_who_holds_the_folder(sweep, tiny):
-    folder = sweep(tiny(), only=["task=cola"]).folder
-    with Store(folder).lock(), pytest.raises(UserError, match=r"is in use by .*:\d+; wait, or choose another --res"):
-        sweep(tiny())
-    assert sweep(tiny(), dry_run=True).waiting
-    assert sweep(tiny()).finished == 2
 
 
 @pytest.mark.parametrize(
@@ -182,3 +117,81 @@ def test_options_that_are_none_are_refused(options, said):
     with pytest.raises(UserError) as caught:
         RunOptions(**options)
     assert said in str(caught.value)
+
+
+# Why a job runs
+
+
+@pytest.fixture
+def why(sweep):
+    """The reasons of a dry run, with their counts."""
+    return lambda values: sweep(values, dry_run=True).reasons
+
+
+def test_nothing_is_said_of_finished_cells(sweep, tiny, why):
+    assert why(tiny()) == {"not run yet": 4}
+    sweep(tiny())
+    assert why(tiny()) == {}
+    assert why(tiny(seeds=[1, 2])) == {"not run yet": 4}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"finetuning": {"epochs": 2}}, {"finetuning.epochs 1 -> 2": 4}),
+        (
+            {"finetuning": {"epochs": 2, "batch_size": 8}},
+            {"finetuning.batch_size 16 -> 8, finetuning.epochs 1 -> 2": 4},
+        ),
+        ({"finetuning": {"tasks": {"cola": {"max_length": 16}}}}, {"finetuning.max_length 32 -> 16": 2}),
+        ({"arms": ["add", {"variant": "none", "options": {"segments": "none"}}]}, {"options.segments - -> none": 2}),
+    ],
+    ids=str,
+)
+def test_an_edited_file_is_compared_with_what_is_stored(sweep, tiny, why, changes, expected):
+    sweep(tiny())
+    assert why(tiny(**changes)) == expected
+
+
+def test_other_data_and_other_text_are_told_by_their_digests(sweep, tiny, why, small_demo):
+    sweep(tiny(tasks=["cola"], scratch=None, arms=["add"]))
+    small_demo(validation=20)
+    ((reason, count),) = why(tiny(tasks=["cola"], scratch=None, arms=["add"])).items()
+    assert count == 1
+    name, before, arrow, after = reason.split()
+    assert (name, arrow, len(before), len(after)) == ("data", "->", 12, 12)
+
+
+def test_a_change_of_the_pretraining_is_told_of_its_cells_too(sweep, pretrained, why):
+    sweep(pretrained())
+    assert why(pretrained({"steps": 11})) == {"pretraining.steps 10 -> 11": 4}
+    assert why(pretrained({"dropout": 0.2})) == {"pretraining.dropout - -> 0.2": 4}
+
+
+def test_the_nearest_of_several_records_is_shown(sweep, tiny, why):
+    for epochs in (1, 2):
+        sweep(tiny(arms=["add"], tasks=["cola"], finetuning={"epochs": epochs}))
+    changed = tiny(arms=["add"], tasks=["cola"], finetuning={"epochs": 2, "batch_size": 8})
+    assert why(changed) == {"finetuning.batch_size 16 -> 8": 1}
+
+
+def test_a_failure_is_the_reason_until_it_is_past(sweep, tiny, why, moody):
+    moody(RuntimeError("out of luck"))
+    values = tiny(arms=["moody"], tasks=["cola"])
+    sweep(values)
+    moody(None)
+    assert why(values) == {"it failed: RuntimeError: out of luck": 1}
+    sweep(values)
+    assert why(values) == {}
+
+
+def test_what_is_made_again_says_what_it_lacks(sweep, tiny, why):
+    values = tiny(arms=["add"], tasks=["mnli", "rte"], finetuning={"from_mnli": ["rte"]})
+    folder = sweep(values, only=["task=mnli"]).folder
+    (source,) = (cell for cell in Store(folder).plan().cells if cell.task == "mnli")
+    Store(folder).drop_model(source.id)
+    assert why(values) == {"its weights are gone, and others start from them": 1, "not run yet": 1}
+    sweep(tiny(arms=["add"], name="other"))
+    assert why(tiny(arms=["add"], name="other", finetuning={"keep": "all"})) == {
+        "it has left no model or no test predictions, which are asked for": 2
+    }

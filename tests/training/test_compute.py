@@ -7,7 +7,7 @@ import torch
 
 from glue_bench.errors import UserError
 from glue_bench.model.fresh import on_threads
-from glue_bench.training.compute import Compute, choose_compute, is_out_of_memory, most_bytes, peak_bytes, reset_peak
+from glue_bench.training.compute import Compute, choose_compute, is_out_of_memory, peak_bytes, reset_peak
 
 CPU = torch.device("cpu")
 
@@ -115,22 +115,3 @@ def test_the_peak_is_that_since_the_reset():
     held = torch.ones(25_000_000)
     assert after <= before
     assert peak_bytes(CPU) - after > 0.8 * held.numel() * 4
-
-
-@pytest.mark.parametrize(
-    ("lines", "files"),
-    [
-        ("0::/a/b\n", {"a/b/memory.max": "max\n", "a/memory.max": "5000\n"}),
-        ("0::/../elsewhere\n", {"memory.max": "5000\n"}),
-        ("3:cpu:/x\n4:memory:/x/y\n0::/\n", {"memory/x/y/memory.limit_in_bytes": "5000\n"}),
-        ("4:memory:/of/the/host\n", {"memory/memory.limit_in_bytes": "5000\n"}),
-    ],
-)
-def test_a_control_group_or_one_around_it_gives_less_than_the_machine(tmp_path, lines, files):
-    assert most_bytes(tmp_path / "nowhere") > 2**28
-    (tmp_path / "cgroup").write_text(lines)
-    for name, content in files.items():
-        path = tmp_path / "limits" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content)
-    assert most_bytes(tmp_path / "cgroup", tmp_path / "limits") == 5000

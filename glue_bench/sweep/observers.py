@@ -1,0 +1,215 @@
+"""Who watches a sweep: a live table in a terminal, lines in a log or a notebook, and trackers of experiments."""
+
+import contextlib
+import io
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from glue_bench.errors import UserError, unknown
+from glue_bench.records.values import Epoch, Failure, Job, LossPoint, PretrainingRecord, Result
+from glue_bench.sweep.drive import Observer
+from glue_bench.sweep.progress import (
+    Snapshot,
+    Watch,
+    describe_counts,
+    describe_job,
+    describe_pace,
+    describe_result,
+)
+from glue_bench.terminal import tell
+
+LINES_OF_JOBS = 8
+BAR_WIDTH = 16
+MINUTE = 60.0
+"""Seconds between lines about the jobs that run."""
+
+
+class Lines(Observer):
+    """One line per job that ends, with the local time, and once a minute one per job that runs."""
+
+    def __init__(self, console: Console, watch: Watch, jobs: Sequence[Job]) -> None:
+        self.console, self.watch, self.ended_jobs, self.total = console, watch, 0, len(jobs)
+        self.over = threading.Event()
+        self.minutes = threading.Thread(target=self._say_running, daemon=True)
+
+    def __str__(self) -> str:
+        return "the log"
+
+    def begin(self) -> None:
+        self.say(f"{self.total:,} jobs to run; {describe_counts(self.watch.look())} in {self.watch.store.folder}")
+        self.minutes.start()
+
+    def ended(self, job: Job, result: Result) -> None:
+        self.ended_jobs += 1
+        self.say(f"[{self.ended_jobs}/{self.total}] {describe_job(job)}: {describe_result(result)}")
+
+    def say(self, line: str) -> None:
+        tell(self.console, f"{datetime.now():%Y-%m-%d %H:%M:%S} {line}")
+
+    def end(self) -> None:
+        self.over.set()
+        self.minutes.join()
+
+    def _say_running(self) -> None:
+        while not self.over.wait(MINUTE):
+            snapshot = self.watch.look()
+            for line in [*(f"running {job}" for job in snapshot.running), describe_pace(snapshot)]:
+                if line:
+                    self.say(line)
+
+
+class Table(Observer):
+    """Counts, pace, what ended last, and arms, every two seconds. Failures scroll by above it and stay."""
+
+    def __init__(self, console: Console, watch: Watch) -> None:
+        self.console, self.latest = console, deque[str](maxlen=LINES_OF_JOBS)
+        self.live = Live(
+            console=console,
+            get_renderable=lambda: view(watch.look(), list(self.latest)),
+            refresh_per_second=0.5,
+            transient=True,
+        )
+
+    def __str__(self) -> str:
+        return "the live table"
+
+    def begin(self) -> None:
+        self.live.start()
+
+    def ended(self, job: Job, result: Result) -> None:
+        line = f"{describe_job(job)}: {describe_result(result)}"
+        self.latest.append(line)
+        if isinstance(result, Failure):
+            tell(self.console, line, "red")
+
+    def say(self, line: str) -> None:
+        tell(self.console, line)
+
+    def end(self) -> None:
+        self.live.stop()
+
+
+def view(snapshot: Snapshot, latest: Sequence[str] = ()) -> Group:
+    """Counts and pace, the `latest` lines and what runs, then the arms, those first in which something is left.
+
+    A window that is too low cuts off arms, one that is too narrow the ends of lines. They are plain lines, because a
+    rich table of 18 arms takes seven times as long, in the process that trains.
+    """
+    rows = [f"{'arm':<24}{'done':>8}{'running':>8}{'failed':>8}{'missing':>8}"]
+    for name, counts in sorted(snapshot.arms.items(), key=lambda arm: arm[1].done == arm[1].total):
+        share = (counts.done + counts.failed) / max(counts.total, 1)
+        short = name if len(name) <= 24 else f"{name[:21]}..."
+        numbers = (counts.done, counts.running, counts.failed, counts.missing)
+        bar = "━" * int(BAR_WIDTH * share)
+        rows.append(f"{short:<24}{''.join(f'{number:>8,}' for number in numbers)} {int(100 * share):>3}% {bar}")
+    jobs = [*latest, *(f"running {line}" for line in snapshot.running)][-LINES_OF_JOBS:]
+    lines = [describe_counts(snapshot), describe_pace(snapshot), *jobs, *rows]
+    return Group(*(Text(line, no_wrap=True, overflow="ellipsis") for line in lines))
+
+
+# Trackers: each job is a run of its own, written by the driver when the job has ended. No job depends on it.
+
+Curve = dict[int, dict[str, float]]
+"""By epoch or step, values by their names."""
+
+
+class Tracker(Observer):
+    """Hands the curve of each job that ends well to one of TRACKERS: scores by epoch, losses of pretraining by step."""
+
+    def __init__(self, name: str, experiment: str, folder: Path) -> None:
+        self.name, self.experiment, self.folder = name, experiment, folder
+
+    def __str__(self) -> str:
+        return f"the tracker '{self.name}'"
+
+    def ended(self, job: Job, result: Result) -> None:
+        if isinstance(result, Failure):
+            return
+        if isinstance(result, PretrainingRecord):
+            settings = {"arm": job.arm, "pretraining_seed": job.seed, "learning_rate": result.pretraining.learning_rate}
+            name, kind, curve = f"pretraining-{job.id}", "pretraining", {p.step: _losses(p) for p in result.losses}
+        else:
+            settings = {**result.cell.key, **result.cell.settings.model_dump(exclude_none=True), "origin": job.origin}
+            name, kind = job.id, result.cell.task
+            curve = {point.epoch: _scores(kind, point) for point in result.history}
+        TRACKERS[self.name](self, name, {**settings, "id": job.id, "kind": kind}, curve)
+
+
+def _tensorboard(tracker: Tracker, name: str, settings: dict[str, Any], curve: Curve) -> None:
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(tracker.folder / "tensorboard" / settings["arm"] / name) as writer:
+        for step, values in curve.items():
+            for tag, value in values.items():
+                writer.add_scalar(tag, value, step)
+
+
+def _mlflow(tracker: Tracker, name: str, settings: dict[str, Any], curve: Curve) -> None:
+    mlflow: Any = import_module("mlflow")
+    mlflow.set_experiment(tracker.experiment)
+    with mlflow.start_run(run_name=name):
+        mlflow.log_params(settings)
+        for step, values in curve.items():
+            mlflow.log_metrics(values, step=step)
+
+
+def _wandb(tracker: Tracker, name: str, settings: dict[str, Any], curve: Curve, **options: Any) -> None:
+    """Weights & Biases, or trackio, which has the same functions."""
+    module: Any = import_module(tracker.name)
+    run = module.init(project=tracker.experiment, name=name, group=settings["arm"], config=settings, **options)
+    for step, values in curve.items():
+        run.log(values, step=step)
+    run.finish()
+
+
+def _trackio(*run: Any) -> None:
+    with contextlib.redirect_stdout(io.StringIO()):  # it would speak in the midst of the table
+        _wandb(*run, embed=False, auto_log_cpu=False, auto_log_gpu=False)  # no dashboard, no measures of the machine
+
+
+TRACKERS: dict[str, Callable[[Tracker, str, dict[str, Any], Curve], None]] = {
+    "tensorboard": _tensorboard,
+    "wandb": _wandb,
+    "mlflow": _mlflow,
+    "trackio": _trackio,
+}
+"""What writes a run, by the names that pip uses."""
+
+
+def check_trackers(names: Iterable[str]) -> None:
+    """That they are known and installed.
+
+    Raises:
+        UserError: one is not.
+    """
+    for name in names:
+        if name not in TRACKERS:
+            raise unknown("tracker", name, TRACKERS, "--track")
+        if find_spec(name) is None:
+            raise UserError(f"--track {name} needs {name}, which is not installed: pip install {name}")
+
+
+def _losses(point: LossPoint) -> dict[str, float]:
+    values = {"train_loss": point.train_loss, "validation_loss": point.validation_loss, "tokens": point.tokens}
+    return {f"pretraining/{name}": value for name, value in values.items() if value is not None}
+
+
+def _scores(task: str, point: Epoch) -> dict[str, float]:
+    """`cola/validation/matthews_correlation` and the like: a task's charts stand together, and show all arms."""
+    by_split = {
+        f"{task}/{split}/{metric}": value
+        for split, values in point.scores.items()
+        for metric, value in values.items()
+        if value is not None
+    }
+    return {f"{task}/train_loss": point.train_loss, **by_split}
