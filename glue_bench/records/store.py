@@ -21,14 +21,15 @@ from glue_bench.records.values import Failure, PretrainingRecord, Progress, Reco
 class Store(Stored):
     """The results folder of one experiment, to write to."""
 
-    def prepare(self) -> None:
-        """Make the folder, and prove that it can be written.
+    def prepare(self, *, make: bool = True) -> None:
+        """Make the folder, and prove that it can be written; without `make` nothing stays of the attempt.
 
         Raises:
             UserError: it cannot.
         """
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            if make:
+                self.folder.mkdir(parents=True, exist_ok=True)
             prove_writable(self.folder)
         except OSError as error:
             raise UserError(

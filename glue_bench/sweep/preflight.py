@@ -138,12 +138,7 @@ def check_disks(inputs: Inputs) -> None:
     Raises:
         UserError: they cannot.
     """
-    try:
-        prove_writable(inputs.store.folder)
-    except OSError as error:
-        raise UserError(
-            f"cannot write results to '{inputs.store.folder}': {error.strerror}; choose another folder with --results"
-        ) from error
+    inputs.store.prepare(make=False)
     with cache_written_to(cache_folder()):
         prove_writable(cache_folder())
 
