@@ -39,7 +39,6 @@ from glue_bench.tables.figures import (
     forests,
     loss_by_parameters,
     result_figures,
-    scores_by_steps,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -244,14 +243,3 @@ def test_losses_by_parameters_are_those_of_the_table(study):
         size: pytest.approx(sorted(means[sizes[sizes == size].index])) for size in sizes.unique()
     }
     assert texts_of(figure)
-
-
-def test_scores_by_steps(bench):
-    for steps, value in ((300, 0.3), (1000, 0.6)):
-        for arm in ("add", "none"):
-            bench.finish("rte", 1, value, arm=arm, rate=steps * 1e-6)
-            bench.cells[-1]["steps"] = steps
-    figure = scores_by_steps(find(bench.plan()), ["rte"])
-    for axes in figure.axes:
-        assert [[*line.get_xdata(), *line.get_ydata()] for line in axes.lines] == [[300, 1000, 30.0, 60.0]] * 2
-    assert {"RTE", "add", "none", "steps of pretraining"} <= {*texts_of(figure)}

@@ -129,7 +129,10 @@ def test_checkpoints_that_were_fine_tuned_are_shown_by_steps(bench):
             bench.finish("rte", arm=arm, value=steps / 400, rate=steps * 1e-6, source="demo")
             bench.cells[-1]["steps"] = steps
     part = make_report(find(bench.plan(data_source="demo"))).parts[0]
-    assert "steps" in [figure.name for figure in part.figures]
+    figure = next(drawing.figure for drawing in part.figures if drawing.name == "steps")
+    lines = [[*line.get_xdata(), *line.get_ydata()] for line in figure.axes[0].lines]
+    assert lines == [[100, 200, 25.0, 50.0]] * 2
+    assert {"RTE", "add", "none", "steps of pretraining"} <= {*texts_of(figure)}
     assert [[cell.text for cell in row] for row in part.tables[-1].rows] == [
         ["add", "100", "25.00"], ["add", "200", "50.00"], ["none", "100", "25.00"], ["none", "200", "50.00"],
     ]  # fmt: skip
