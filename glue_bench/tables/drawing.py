@@ -127,12 +127,13 @@ def legend_below(figure: Figure, handles: Sequence[Any] = ()) -> None:
 
     It has as many columns as its longest label leaves room for.
     """
-    drawn = [handle for axes in figure.axes for handle in axes.get_legend_handles_labels()[0]]
-    by_label = {fitted(str(handle.get_label()), 40): handle for handle in handles or drawn}
-    inches = 0.36 + max(map(len, by_label), default=0) * SMALL * 0.56 / 72
-    columns = max(1, min(len(by_label), int((figure.get_figwidth() - 0.1) / inches)))
-    figure.set_figheight(figure.get_figheight() + 0.115 * ceil(len(by_label) / columns))
-    figure.legend(by_label.values(), by_label, loc="outside lower center", ncols=columns)
+    labelled = [handle for axes in figure.axes for handle in axes.get_legend_handles_labels()[0]]
+    by_label = {str(handle.get_label()): handle for handle in handles or labelled}
+    labels = [fitted(label, 40) for label in by_label]
+    inches = 0.36 + max(map(len, labels), default=0) * SMALL * 0.56 / 72
+    columns = max(1, min(len(labels), int((figure.get_figwidth() - 0.1) / inches)))
+    figure.set_figheight(figure.get_figheight() + 0.115 * ceil(len(labels) / columns))
+    figure.legend(by_label.values(), labels, loc="outside lower center", ncols=columns)
 
 
 def fitted(name: str, length: int = 24) -> str:
