@@ -40,10 +40,9 @@ PASSED_ON = ("GLUE_BENCH_CACHE", "HF_HOME", "HF_HUB_OFFLINE", "GLUE_BENCH_PRECIS
 
 
 class Worker(Protocol):
-    """What runs jobs, one after another, and stores what comes of them."""
+    """What runs jobs and stores what comes of them. A UserError, which every job would meet, ends the sweep."""
 
-    def run(self, job: Job) -> Result:
-        """Raises a UserError where something is wrong that every job would meet: it ends the sweep."""
+    def run(self, job: Job) -> Result: ...
 
 
 MakeWorker = Callable[[], Worker]

@@ -183,7 +183,9 @@ def remarks(
         yield from _computed_otherwise(jobs, records, compute)
     yield from _again(jobs, records)
     cores = room_here(experiment.resources, compute)
-    if cores and not side_by_side and len(jobs) > 1 and all(_is_narrow(job, inputs, compute) for job in jobs):
+    configs = [inputs.initial(inputs.arm(name)).config.get_text_config() for name in {job.arm for job in jobs}]
+    is_narrow = all(compute.threads_for(config.hidden_size) == 1 for config in configs)
+    if cores and not side_by_side and len(jobs) > 1 and is_narrow:
         used = min(cores, len(jobs))
         yield f"one of {cores} cores is at work (narrow encoder); glue-bench run --workers auto uses {used}"
 
@@ -228,23 +230,17 @@ def _again(jobs: Sequence[Job], records: Mapping[str, Record]) -> Iterator[str]:
         yield f"{cells} run again, whole, for a model or test predictions; on a GPU scores may come out otherwise"
 
 
-def _is_narrow(job: Job, inputs: Inputs, compute: Compute) -> bool:
-    return compute.threads_for(inputs.initial(inputs.arm(job.arm)).config.get_text_config().hidden_size) == 1
-
-
 def _room(cells: Sequence[Cell], inputs: Inputs) -> str:
     """About the room that the models of these cells take."""
     keep, folder = inputs.experiment.finetuning.keep, inputs.store.folder
-    sizes = {cell.arm: _gigabytes(cell, inputs) for cell in cells}
+    sizes = {}
+    for cell in cells:
+        start = inputs.initial(inputs.arm(cell.arm))
+        known = sum(tensor.numel() for tensor in start.weights.values())
+        sizes[cell.arm] = 4e-9 * (known or budget(start.config, cell.settings.max_length)["parameters"])
     most = sum(sizes[cell.arm] for cell in cells)
     in_the_end = sum(sizes[arm] for arm, _ in {(cell.arm, cell.task) for cell in cells})
     takes = f"{most:.3g} GB" if keep == "all" else f"{in_the_end:.3g} GB in the end, before that up to {most:.3g} GB"
     place = next(place for place in (folder, *folder.absolute().parents) if place.exists())
     free = shutil.disk_usage(place).free / 1e9
     return f"finetuning.keep: {keep}: models take about {takes}; {free:.3g} GB are free"
-
-
-def _gigabytes(cell: Cell, inputs: Inputs) -> float:
-    start = inputs.initial(inputs.arm(cell.arm))
-    known = sum(tensor.numel() for tensor in start.weights.values())
-    return 4e-9 * (known or budget(start.config, cell.settings.max_length)["parameters"])

@@ -115,7 +115,8 @@ class Watch:
         now, done = time.time(), self.store.recorded() & self.jobs.keys()
         self._learn(done - self.seen, now)
         failed = {failure.id: failure.error for failure in self.store.failures(self.plan)}
-        running = {one.id: one for one in self.store.progress() if self._is_live(one, now)}
+        live = (one for one in self.store.progress() if one.id in self.jobs and now - one.updated < LIVE_SECONDS)
+        running = {one.id: one for one in live}
         states = dict.fromkeys(done, "done") | dict.fromkeys(failed, "failed") | dict.fromkeys(running, "running")
         arms = dict[str, list[str]]()
         for cell in self.plan.cells:
@@ -132,9 +133,6 @@ class Watch:
         left = self.estimate.seconds_left(self.jobs.keys() - states.keys(), since, len(running))
         cells_per_hour, tokens_per_second = self._pace(now)
         return replace(snapshot, seconds_left=left, cells_per_hour=cells_per_hour, tokens_per_second=tokens_per_second)
-
-    def _is_live(self, progress: Progress, now: float) -> bool:
-        return progress.id in self.jobs and now - progress.updated < LIVE_SECONDS
 
     def _learn(self, new: set[str], now: float) -> None:
         """Read those of the new records that tell of the pace now."""
@@ -170,8 +168,8 @@ def describe_counts(snapshot: Snapshot) -> str:
 def describe_pace(snapshot: Snapshot) -> str:
     """`about 12 min left, 120 cells/h, 3,400 tokens/s`, as far as it is known."""
     left, cells, tokens = snapshot.seconds_left, snapshot.cells_per_hour, snapshot.tokens_per_second
-    known = [f"about {duration(left)} left" if left is not None else ""]
-    known += [
+    known = [
+        f"about {duration(left)} left" if left is not None else "",
         f"{cells:,.{1 if cells < 10 else 0}f} cells/h" if cells else "",
         f"{tokens:,.0f} tokens/s" if tokens else "",
     ]
