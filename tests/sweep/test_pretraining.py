@@ -210,21 +210,6 @@ def test_an_arm_may_have_a_rate_of_its_own(sweep, pretrained):
 # Failures and interruptions
 
 
-def test_a_failing_pretraining_fails_its_own_cells_alone(sweep, pretrained, moody):
-    moody(RuntimeError("out of luck"))
-    values = pretrained(arms=["moody", "untied"], seeds=[1, 2])
-    summary = sweep(values)
-    expected = "RuntimeError in pretraining: out of luck"
-    assert (summary.finished, set(summary.failed.values())) == (2, {expected})
-    assert all(name.startswith("moody-") for name in summary.failed)
-    store = Store(summary.folder)
-    assert {failure.error for failure in store.failures(store.plan())} == {expected}
-    moody(None)
-    again = sweep(values)
-    assert (again.finished, again.skipped, again.failed) == (2, 2, {})
-    assert store.failures(store.plan()) == []
-
-
 def test_a_real_divergence_is_a_failure(sweep, pretrained):
     settings = {"learning_rate": 100.0, "weight_decay": 1e9, "warmup_ratio": 0.0}
     summary = sweep(pretrained(settings, arms=["add"]))
