@@ -31,7 +31,6 @@ from glue_bench.stats.outcomes import (
     NO_LIMITS,
     Outcomes,
     Scores,
-    constant_score,
     contributions,
     effective_number,
     example_variance,
@@ -119,8 +118,7 @@ class Estimate:
 
     `means` and `seeds` are of all arms that have a run: points (nats of a loss), and how many fine-tuning seeds, or
     pretraining seeds where `blocked`. `arms` have an interval; `why` says what the others lack. `tasks` are the runs
-    of what varies independently, by its weight. Values lie within `limits`; `constant` is what the best constant
-    prediction scores, NaN where that is unknown or means nothing. `finetuned` is as in `Outcomes`.
+    of what varies independently, by its weight. Values lie within `limits`; `finetuned` is as in `Outcomes`.
 
     `examples` and `shared`, (arms, arms), are V_ex and what of it the spread over seeds has too; `of_finetuning` is
     what of `shared` other fine-tuning seeds of the same pretrainings would change.
@@ -130,7 +128,6 @@ class Estimate:
     column: str
     lowest_is_best: bool
     limits: tuple[float, float]
-    constant: float
     means: Mapping[str, float]
     seeds: Mapping[str, int]
     why: Mapping[str, str]
@@ -230,7 +227,6 @@ def column_estimate(outcomes: Outcomes, arms: Sequence[str], reference: str = ""
         column=outcomes.column,
         lowest_is_best=outcomes.metric in LOWEST_IS_BEST,
         limits=LIMITS.get(outcomes.metric, NO_LIMITS),
-        constant=constant_score(outcomes.metric, outcomes.labels),
         means={arm: float(outcomes.scores[mine].mean()) for arm, mine in runs.items() if len(mine)},
         seeds=seeds,
         why=why,
@@ -258,7 +254,6 @@ def average_estimate(columns: Sequence[Estimate], arms: Sequence[str]) -> Estima
         column=AVERAGE,
         lowest_is_best=all(column.lowest_is_best for column in columns),
         limits=tuple(np.mean([column.limits for column in columns], axis=0)),
-        constant=float(np.mean([column.constant for column in columns])),
         means={arm: float(np.mean([column.means[arm] for column in columns])) for arm in whole},
         seeds={arm: min(column.seeds[arm] for column in columns) for arm in arms},
         why=why,

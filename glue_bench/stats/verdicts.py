@@ -24,7 +24,7 @@ VERDICT_COLUMNS = [
     "p_adjusted", "smallest", "n_arm", "n_reference", "seeds", "agree", "paired", "family", "verdict", "why",
 ]  # fmt: skip
 ARM_COLUMNS = ["origin", "shape", "column", "arm", "mean", "n", "seeds", "deviation", "why"]
-COLUMN_COLUMNS = ["origin", "shape", "column", "reference", "constant", "smallest", "seeds", "pretraining_seeds",
+COLUMN_COLUMNS = ["origin", "shape", "column", "reference", "smallest", "seeds", "pretraining_seeds",
                   "finetuning_seeds", "pretraining_deviation", "finetuning_deviation",
                   "example_deviation"]  # fmt: skip
 LEAST_FOR_DEVIATION = 3
@@ -151,7 +151,6 @@ def arms_frame(assessed: Iterable[Assessed]) -> pd.DataFrame:
 def columns_frame(assessed: Iterable[Assessed], contrasts: pd.DataFrame) -> pd.DataFrame:
     """Each column of a group as a whole: COLUMN_COLUMNS; `contrasts` is what `verdicts` made of the same groups.
 
-    - `constant`: the score of the majority class, or of a constant; NaN where it is unknown or means nothing.
     - `smallest`: the median over the column's contrasts of the smallest difference that would have had a verdict.
     - `seeds`: what the intervals cover, a key of COVERS.
     - `pretraining_seeds`, `finetuning_seeds`: how many each arm has, and how many for each pretraining (the mean).
@@ -167,7 +166,6 @@ def columns_frame(assessed: Iterable[Assessed], contrasts: pd.DataFrame) -> pd.D
             "shape": one.group.shape,
             "column": estimate.column,
             "reference": one.group.reference,
-            "constant": estimate.constant,
             "smallest": smallest.get((one.group.origin, one.group.shape, estimate.column), math.nan),
             "seeds": seeds_covered(estimate),
             **components(estimate, one.group.reference),

@@ -68,11 +68,13 @@ def test_a_plan_without_records_gives_missing_values_and_an_empty_one_an_empty_t
     assert (table["rte"].isna().all(), table["rte_n"].tolist()) == (True, [0])
 
 
-def test_collapsed_runs_count_at_the_chosen_rate_only(bench):
+def test_collapsed_runs_count_at_the_chosen_rate_only_and_a_seed_once(bench):
     bench.finish("rte", 1, 0.5, rate=2e-5, collapsed=["validation"])
     bench.finish("rte", 1, 0.6, rate=3e-5)
     bench.finish("mnli", 1, 0.33, collapsed=["validation_matched"])
-    assert open_board(bench.plan()).collapsed == {"add": {"mnli_m": 1, "mnli_mm": 0, "rte": 0}}
+    board = open_board(bench.plan())
+    assert board.collapsed == {"add": {"mnli_m": 1, "mnli_mm": 0, "rte": 0}}
+    assert board.planned == {"add": {"mnli_m": 1, "mnli_mm": 1, "rte": 1}}
 
 
 # Averages
