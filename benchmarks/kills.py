@@ -82,7 +82,7 @@ EXPERIMENT = {
         **{"learning_rates": [1e-3, 2e-3], "rate_search": {"steps": 5}},
     },
     "finetuning": {"learning_rates": [1e-3], "epochs": 2, "batch_size": 8, "max_length": 32, "from_mnli": ["rte"]},
-    "resources": {"give_up_after": 30},
+    "resources": {"give_up_after": 60},  # on a busy machine a job may be silent for half a minute
 }
 
 
