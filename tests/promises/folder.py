@@ -10,22 +10,18 @@ from typing import Any
 from zlib import crc32
 
 import numpy as np
+from stored import plan_with
 
-from glue_bench.config import Experiment, Hyperparameters, PretrainingSettings
+from glue_bench.config import Hyperparameters, PretrainingSettings
 from glue_bench.data.metrics import decide, score
 from glue_bench.data.tasks import TASKS
 from glue_bench.records.disk import Labels
-from glue_bench.records.plan import ArmFacts, Plan, TaskFacts
 from glue_bench.records.store import Store
 from glue_bench.records.values import Cell, Failure, LossPoint, Measure, Pretraining, PretrainingRecord, Record
 
 ROWS, TESTS = 40, 12
 """Examples of each validation split, and of each test split."""
 STEPS = 8
-SHAPE = {
-    **{"num_hidden_layers": 2, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 16},
-    **{"embedding_size": 8, "vocab_size": 100},
-}
 SETTINGS = {
     **{"epochs": 2, "batch_size": 8, "max_length": 32, "warmup_ratio": 0.1},
     **{"weight_decay": 0.0, "adam_epsilon": 1e-6, "clip_norm": 1.0, "held_out_share": 0.1},
@@ -213,28 +209,15 @@ class Folder:
 
     def plan(self, **protocol: Any) -> Path:
         """Write the plan, which asks for what is planned so far; the folder."""
-        arms = list(dict.fromkeys(cell.arm for cell in self.cells.values()))
-        tasks = list(dict.fromkeys(cell.task for cell in self.cells.values()))
-        config: dict[str, Any] = {
-            "name": "toy",
-            "data": self.source,
-            "protocol": protocol,
-            "tasks": tasks,
-            "seeds": [1],
+        config = {"protocol": protocol, "finetuning": {"held_out_share": 0.1}}
+        config |= {
+            "arms": [{"name": arm, "checkpoint": "scratch"} for arm in {cell.arm for cell in self.cells.values()}]
         }
-        config["arms"] = [{"name": arm, "variant": arm, "checkpoint": "scratch"} for arm in arms]
-        config["finetuning"] = {"held_out_share": 0.1}
         if self.pretrained:
-            config["pretraining"] = {"corpus": "text", "segments": "pairs", "steps": STEPS}
-        plan = Plan(
-            experiment=Experiment.model_validate(config),
-            arms={arm: ArmFacts(summary="", shape=SHAPE) for arm in arms},
-            tasks={task: TaskFacts(source=self.source, digest=digest("data", task, "")) for task in tasks},
-            tokens=dict.fromkeys(tasks, 100),
-            pretrainings=tuple(self.pretrainings.values()),
-            cells=tuple(self.cells.values()),
-        )
-        self.store.write_plan(plan, {task: labels for task, labels in self.labels.items() if task in tasks})
+            config |= {"pretraining": {"segments": "pairs", "steps": STEPS}}
+        more = {"data_source": self.source, "pretrainings": tuple(self.pretrainings.values())}
+        plan = plan_with(*self.cells.values(), config=config, **more)
+        self.store.write_plan(plan, {task: labels for task, labels in self.labels.items() if task in plan.tasks})
         return self.path
 
 
