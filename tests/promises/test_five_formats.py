@@ -17,7 +17,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from glue_bench.cli import app
-from glue_bench.data.tasks import TASKS, TRAINABLE
+from glue_bench.data.tasks import COLUMNS, TASKS, TRAINABLE
 
 ROOT = Path(__file__).parents[2]
 STORED = [ROOT / "results" / name for name in ("minilm", "study")]  # converted arms; pretrained ones, planned contrasts
@@ -135,7 +135,12 @@ def names_of(row: Row) -> set[str]:
 
 
 def plain(title: str) -> str:
-    return re.sub("[^a-z0-9]", "", title.lower())
+    return re.sub("[^a-z0-9]", "", re.sub(r" of \d+$", "", title.lower()))
+
+
+COLUMN = {plain(name): name for name in COLUMNS}
+COLUMN |= {"avg": "average", "average": "average", "valloss": "validation_loss", "swaptest": "swap_1"}
+"""The columns of the data by their titles."""
 
 
 def is_shown_as(number: str, value: Any, *, below: bool) -> bool:
@@ -153,8 +158,11 @@ def not_in(rows: list[Row], table: Read) -> Iterator[str]:
     for line in table.rows:
         texts = [text for text, _ in line]
         named = [row for row in rows if names_of(row) & {*texts, *map(plain, texts[:2])}]
-        values = [value for row in named for value in row.values()]
-        for text in texts[1:] if named else ():
+        named = [row for row in named if "kind" not in row or row["column"] == COLUMN[plain(texts[1])]]
+        for header, text in zip(table.header[1:], texts[1:], strict=True) if named else ():
+            name = COLUMN.get(plain(header.rstrip(" †")))
+            mine = [row for row in named if not name or row.get("column") in (None, name)]
+            values = [row[name] for row in mine if name in row] or [value for row in mine for value in row.values()]
             for number in NUMBER.findall(text) if not text[:1].isalpha() else ():  # a title or a sentence has others
                 if not any(is_shown_as(number, value, below="<" in text) for value in values):
                     yield f"{texts[0]}: {number}"
