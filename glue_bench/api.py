@@ -158,8 +158,6 @@ def _cells(plan: "Plan", store: "Stored") -> "pd.DataFrame":
 def statistics(
     path: str | Path,
     *,
-    reference: str | None = None,
-    lower: Sequence[str] = (),
     equivalent: float | None = None,
     pairs: bool = False,
     difference: float | None = None,
@@ -172,9 +170,6 @@ def statistics(
     columns are `glue_bench.stats.verdicts.VERDICT_COLUMNS`. With `equivalent`, a margin in points, those of a test of
     differing by less are added.
 
-    If `path` is a table of anyone's runs (FILE.csv), its systems are compared with the `reference`; `lower` has metrics
-    whose lowest is best, and the columns are `glue_bench.tables.foreign.CONTRAST_COLUMNS`.
-
     With a `difference` in points it is told instead how many seeds it takes to see one with this `power`, from how far
     scores spread in `path`; the frame is that of `glue_bench.stats.power.power_frame`. `costs` are those of a
     pretraining seed and of a fine-tuning seed, by default the measured seconds.
@@ -183,15 +178,12 @@ def statistics(
         >>> glue_bench.statistics("runs/demo").query("verdict != ''")  # doctest: +SKIP
 
     Raises:
-        UserError: there is no such experiment, the margin or the difference is not above 0, the power is not
-            between 0.05 and 1, or as `glue_bench.tables.foreign.judge_runs`.
+        UserError: there is no such experiment, the margin or the difference is not above 0, or the power is not
+            between 0.05 and 1.
     """
     from glue_bench.tables.contrasts import contrasts_frame, seeds_frame
     from glue_bench.tables.export import find
-    from glue_bench.tables.foreign import is_table, judge_runs
 
-    if is_table(path, reference, lower, pairs):
-        return judge_runs(path, reference, lower, equivalent).contrasts
     if difference is not None:
         return seeds_frame(find(path), difference, power, costs)
     return contrasts_frame(find(path), equivalent, pairs)

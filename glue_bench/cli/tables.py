@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from glue_bench.cli.app import Folders, Format, Output, app
+from glue_bench.cli.app import Folder, Folders, Format, Output, app
 from glue_bench.cli.printing import check_output, check_place, emit, say
 from glue_bench.errors import UserError
 from glue_bench.terminal import Screen, echo, tell
@@ -100,21 +100,7 @@ def table(
 
 @app.command()
 def statistics(
-    source: Annotated[
-        Path,
-        typer.Argument(
-            metavar="DIR/EXPERIMENT|FILE.csv",
-            help="The folder of an experiment's results, or a table of anyone's runs: a row for each, with the columns "
-            "system, task, seed, metric, score, and block where runs share a pretraining or a fold.",
-        ),
-    ],
-    reference: Annotated[
-        str | None, typer.Option(metavar="SYSTEM", help="Of a table: the system to compare the others with.")
-    ] = None,
-    lower: Annotated[
-        list[str] | None,
-        typer.Option(metavar="METRIC", help="Of a table: a metric whose lowest is best; may be repeated."),
-    ] = None,
+    folder: Folder,
     equivalent: Annotated[
         float | None, typer.Option(metavar="POINTS", help="Also test which arms differ by less than this.")
     ] = None,
@@ -131,22 +117,20 @@ def statistics(
     format: Format = None,
     output: Output = None,
 ) -> None:
-    """Say which arms or systems differ from the reference, by how much, and what the runs could have shown."""
+    """Say which arms differ from the reference, by how much, and what the runs could have shown."""
     from glue_bench.tables.contrasts import difference_page, statistics_page
     from glue_bench.tables.export import find
-    from glue_bench.tables.foreign import foreign_page, is_table, judge_runs
     from glue_bench.tables.table import chosen_format
 
     check_place(output)
-    chosen, table = chosen_format(format, output), is_table(source, reference, lower or (), pairs)
-    if difference is not None:
-        if table or pairs or equivalent is not None:
-            raise UserError("--difference takes an experiment's folder, without --pairs and --equivalent")
-        emit(difference_page(find(source), difference, power, costs or ()).render(chosen), output)
-    elif table:
-        emit(foreign_page(judge_runs(source, reference, lower or (), equivalent), source.stem).render(chosen), output)
+    chosen = chosen_format(format, output)
+    if difference is None:
+        page = statistics_page(find(folder), equivalent, pairs)
+    elif pairs or equivalent is not None:
+        raise UserError("--difference stands alone, without --pairs and --equivalent")
     else:
-        emit(statistics_page(find(source), equivalent, pairs).render(chosen), output)
+        page = difference_page(find(folder), difference, power, costs or ())
+    emit(page.render(chosen), output)
 
 
 def print_leaderboard(
