@@ -1,13 +1,15 @@
-"""Files and folders that are either absent or whole, and JSON that anyone may have made."""
+"""Files and folders that are either absent or whole; JSON and zips that anyone may have made."""
 
 import contextlib
 import errno
 import io
 import json
+import lzma
 import os
 import re
 import shutil
 import stat
+import struct
 import tempfile
 import uuid
 import zipfile
@@ -26,16 +28,19 @@ Kept = TypeVar("Kept")
 LARGEST = 2**26
 """Bytes of a file of others, at most, where nothing else is said: a thousand times what an experiment's JSON takes."""
 LARGEST_ARRAYS = 2**31
-"""Bytes of a file of arrays, at most."""
 LARGEST_PART = 2**24
 """Bytes of the list of entries of a zip, at most; 100,000 entries with long names take 14 MB."""
 MOST_VALUES = 2**21
 """Values of a JSON text, at most; a plan of 50,000 cells has 700,000. Each may take a hundred bytes of memory."""
-_CANNOT_WRITE = {
-    errno.ENOSPC: "No space left on device",
-    errno.EDQUOT: "Disk quota exceeded",
-    errno.EROFS: "Read-only file system",
-}
+ENCRYPTED = 0x1
+"""The flag of an entry of a zip."""
+UNREADABLE = (
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
+    *(EOFError, OSError, NotImplementedError, RuntimeError, ValueError),
+)
+"""What zipfile and its decompressors raise for a damaged or foreign zip."""
+IN_THE_CACHE = "make room there, or set GLUE_BENCH_CACHE to another folder"
+_CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 # Of libraries whose errors have the system's number in their text only: safetensors and tokenizers; and of NumPy, which
 # loses it, and says how much of an array went to the disk.
 _NUMBER_IN_TEXT = re.compile(r"\b(?:code:|os error) (\d+)\b")
@@ -50,12 +55,12 @@ def cache_folder() -> Path:
 
 def disk_trouble(error: BaseException) -> str | None:
     """What is wrong with the disk, if that is what an error is about: it is full, or cannot be written."""
-    if isinstance(error, OSError) and error.errno is not None:
-        return _CANNOT_WRITE.get(error.errno)
-    said = _NUMBER_IN_TEXT.search(str(error))
-    if said:
-        return _CANNOT_WRITE.get(int(said[1]))
-    return _CANNOT_WRITE[errno.ENOSPC] if _CUT_SHORT.search(str(error)) else None
+    number = error.errno if isinstance(error, OSError) else None
+    if number is None and (named := _NUMBER_IN_TEXT.search(str(error))):
+        number = int(named[1])
+    elif number is None and _CUT_SHORT.search(str(error)):
+        number = errno.ENOSPC
+    return os.strerror(number) if number in _CANNOT_WRITE else None
 
 
 @contextlib.contextmanager
@@ -78,16 +83,10 @@ def results_written_to(
         raise DiskError(f"cannot write to '{folder}': {said}; {then}") from error
 
 
-def cache_written_to(folder: Path) -> contextlib.AbstractContextManager[None]:
-    """`results_written_to` for what is kept in the cache."""
-    return results_written_to(folder, "make room there, or set GLUE_BENCH_CACHE to another folder")
-
-
 def check_file(path: Path, most: int = LARGEST) -> None:
-    """Refuse what is no plain file, before it is opened: a pipe would be waited for, a device may never end.
+    """Raise OSError for what is no plain file or larger than `most` bytes, before it is opened.
 
-    Raises:
-        OSError: it is none, it cannot be looked at, or it is larger than `most` bytes.
+    A pipe would be waited for, and a device may never end.
     """
     seen = path.stat()
     if stat.S_ISDIR(seen.st_mode):
@@ -100,8 +99,8 @@ def check_file(path: Path, most: int = LARGEST) -> None:
 
 def is_damage(error: Exception) -> bool:
     """Whether an error of reading is about what lies there, and not about the way to it: permissions, memory."""
-    no_file = {errno.ENOENT, errno.EINVAL, errno.EFBIG, errno.EISDIR, errno.ELOOP}
-    return not isinstance(error, OSError) or error.errno in {None, *no_file}
+    no_file = (None, errno.ENOENT, errno.EINVAL, errno.EFBIG, errno.EISDIR, errno.ELOOP)
+    return not isinstance(error, OSError) or error.errno in no_file
 
 
 def read_file(path: Path, most: int = LARGEST) -> bytes:
@@ -118,22 +117,13 @@ def check_json(content: bytes, most: int = MOST_VALUES) -> bytes:
 
 
 def parse_json(content: bytes) -> Any:
-    """The value of a JSON text that anyone may have made.
-
-    Raises:
-        ValueError: it is none, is nested deeper than 200 levels, has a number that Python cannot print, or very many
-            values.
-    """
+    """The value of a JSON text that anyone may have made. Raises ValueError if it is none, too deep or too large."""
     return from_json(check_json(content), allow_inf_nan=False)
 
 
 @contextlib.contextmanager
 def opened_zip(path: Path) -> Iterator[zipfile.ZipFile]:
-    """A zip that anyone may have made, of whatever size.
-
-    Raises:
-        zipfile.BadZipFile: it is none, or so much of it would be read at once that memory might not hold it.
-    """
+    """A zip that anyone may have made. Raises BadZipFile if it is none, or has a part that memory might not hold."""
     with _InParts(io.FileIO(path)) as file, zipfile.ZipFile(file) as archive:
         yield archive
 
@@ -147,12 +137,18 @@ class _InParts(io.BufferedReader):
         return super().read(size)
 
 
-def prove_writable(folder: Path) -> None:
-    """Write into a folder, or where it would have to be made, a file that has no name and leaves no trace.
+def plain_entry(name: str) -> zipfile.ZipInfo:
+    """The head of a readable plain file (rw-r--r--) in a zip, with the earliest date that a zip can hold.
 
-    Raises:
-        OSError: that cannot be done.
+    Entries are not compressed, because compressors differ between builds of zlib: equal content gives equal bytes.
     """
+    entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+    entry.external_attr, entry.create_system = 0o100644 << 16, 3  # of Unix
+    return entry
+
+
+def prove_writable(folder: Path) -> None:
+    """Write into a folder, or where it would have to be made, a file that has no name. Raises OSError."""
     while not folder.exists():
         folder = folder.parent
     with tempfile.TemporaryFile(dir=folder) as file:
@@ -161,7 +157,7 @@ def prove_writable(folder: Path) -> None:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write aside, flush to disk, rename: `path` is either absent, the old content or the whole new one."""
+    """Write a `whole_file`: `path` is either absent, the old content or the whole new one."""
     with whole_file(path) as file:
         file.write(content)
 
@@ -170,17 +166,17 @@ def write_atomically(path: Path, content: bytes) -> None:
 def whole_file(path: Path) -> Iterator[IO[bytes]]:
     """A file to write that takes its name when the block ends, flushed to disk; not if it ends with an error."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, aside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    aside = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        Path(aside).chmod(0o644)  # mkstemp makes files private
-        Path(aside).replace(path)
+        aside.chmod(0o644)  # mkstemp makes files private
+        aside.replace(path)
     except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            Path(aside).unlink()
+        aside.unlink(missing_ok=True)
         raise
     _sync(path.parent)
 
@@ -199,14 +195,15 @@ def whole_folder(path: Path, *, replaces: bool = False) -> Iterator[Path]:
         aside.chmod(0o755)  # mkdtemp makes folders private
         for made in (*aside.rglob("*"), aside):
             _sync(made)
-        older = _aside(path)
+        older = path.with_name(f".damaged-{uuid.uuid4().hex}")
         if replaces and path.exists():  # two renames, so that for a moment alone there is neither
             path.rename(older)
-        aside.rename(path)
+        try:
+            aside.rename(path)
+        except OSError:
+            if replaces or not path.is_dir():  # no other process was first
+                raise
         shutil.rmtree(older, ignore_errors=True)
-    except OSError:
-        if replaces or not path.is_dir():  # no other process was first
-            raise
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     _sync(path.parent)
@@ -217,15 +214,11 @@ def set_aside(folder: Path) -> None:
 
     What another process has open of it stays readable until that one ends.
     """
-    aside = _aside(folder)
+    aside = folder.with_name(f".damaged-{uuid.uuid4().hex}")
     with contextlib.suppress(FileNotFoundError):
         folder.rename(aside)
     for path in (aside, *folder.parent.glob(".damaged-*")):  # and what a kill has left of earlier ones
         shutil.rmtree(path, ignore_errors=True)
-
-
-def _aside(folder: Path) -> Path:
-    return folder.with_name(f".damaged-{uuid.uuid4().hex}")
 
 
 def kept_or_made(folder: Path, make: Callable[[Path], Any], read: Callable[[Path], Kept]) -> Kept:
@@ -234,16 +227,15 @@ def kept_or_made(folder: Path, make: Callable[[Path], Any], read: Callable[[Path
     Raises:
         DiskError: the cache is full, or cannot be read or written.
     """
-    with cache_written_to(folder):
+    with results_written_to(folder, IN_THE_CACHE):
         if folder.is_dir():
             try:
-                if parse_json(read_file(folder / CHECKSUMS)) != _checksums(folder):
-                    raise ValueError("not as it was written")
-                return read(folder)
+                if parse_json(read_file(folder / CHECKSUMS)) == _checksums(folder):
+                    return read(folder)
             except (ValueError, OSError) as error:
                 if not is_damage(error):
                     raise
-                set_aside(folder)
+            set_aside(folder)
         with whole_folder(folder) as aside:
             make(aside)
             (aside / CHECKSUMS).write_text(json.dumps(_checksums(aside), indent=1), encoding="utf-8")
@@ -251,20 +243,17 @@ def kept_or_made(folder: Path, make: Callable[[Path], Any], read: Callable[[Path
 
 
 def _checksums(folder: Path) -> dict[str, int]:
-    """The CRC-32 of each file in a folder."""
-    found = {}
-    for path in sorted(path for path in folder.iterdir() if path.is_file() and path.name != CHECKSUMS):
-        found[path.name] = 0
-        with path.open("rb") as file:
+    """The CRC-32 of each file in a folder, of which only a part is in memory at a time."""
+    sums = {path.name: 0 for path in sorted(folder.iterdir()) if path.is_file() and path.name != CHECKSUMS}
+    for name in sums:
+        with (folder / name).open("rb") as file:
             while block := file.read(2**22):
-                found[path.name] = zlib.crc32(block, found[path.name])
-    return found
+                sums[name] = zlib.crc32(block, sums[name])
+    return sums
 
 
 def _sync(path: Path) -> None:
     """Flush a file or a folder to disk: a rename survives a power cut only once its folder is there, too."""
-    if os.name != "posix":
-        return
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -3,11 +3,10 @@
 import hashlib
 import re
 from functools import cache
-from pathlib import Path, PurePosixPath
-from typing import Any
+from pathlib import Path
 
 from glue_bench.errors import DiskError, UserError, first_line
-from glue_bench.files import cache_folder, disk_trouble, whole_folder
+from glue_bench.files import IN_THE_CACHE, cache_folder, disk_trouble, whole_folder
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)  # two letters at least; Path makes one slash of two
 
@@ -18,11 +17,7 @@ def is_url(name: str | Path) -> bool:
 
 
 def refuse_url(folder: str | Path, what: str = "results") -> None:
-    """Refuse a URL where files have to be created exclusively, locked and renamed.
-
-    Raises:
-        UserError: it is one.
-    """
+    """Raise UserError for a URL where files have to be created exclusively, locked and renamed."""
     if is_url(folder):
         raise UserError(
             f"{what} cannot lie at '{folder}': that takes a file system with locks and renames, which an object store "
@@ -42,35 +37,24 @@ def fetched(url: str) -> Path:
     """
     import fsspec
 
+    folder = cache_folder() / "fetched"
     try:
         files, root = fsspec.core.url_to_fs(url)
-        paths = sorted(files.find(root))
-        names = [path.removeprefix(root).strip("/") or PurePosixPath(path).name for path in paths]
-        state = "\n".join([url, *(f"{name} {files.ukey(path)}" for name, path in zip(names, paths, strict=True))])
+        names = {path: path.removeprefix(root).strip("/") or Path(path).name for path in sorted(files.find(root))}
+        state = "\n".join([url, *(f"{name} {files.ukey(path)}" for path, name in names.items())])
+        folder = folder / hashlib.sha256(state.encode()).hexdigest()[:16]
+        if names and not folder.is_dir():
+            with whole_folder(folder) as aside:
+                for path, name in names.items():
+                    (aside / name).parent.mkdir(parents=True, exist_ok=True)
+                    files.get_file(path, str(aside / name))
     except ImportError as error:  # its message names the package
         raise UserError(f"cannot read '{url}': {error}") from error
     except Exception as error:  # every file system has errors of its own
-        raise _unreadable(url, error) from error
+        if trouble := disk_trouble(error):
+            raise DiskError(f"cannot copy '{url}' to '{folder}': {trouble}; {IN_THE_CACHE}") from error
+        raise UserError(f"cannot read '{url}' ({type(error).__name__}: {first_line(error)})") from error
     if not names:
         raise UserError(f"nothing at '{url}'")
-    folder = cache_folder() / "fetched" / hashlib.sha256(state.encode()).hexdigest()[:16]
-    if not folder.is_dir():
-        with whole_folder(folder) as aside:
-            for name, path in zip(names, paths, strict=True):
-                _copy(files, path, aside / name, url)
-    return folder / names[0] if len(names) == 1 and url.rstrip("/").endswith(f"/{names[0]}") else folder
-
-
-def _copy(files: Any, path: str, place: Path, url: str) -> None:
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        files.get_file(path, str(place))
-    except Exception as error:
-        said = disk_trouble(error)
-        if said:
-            raise DiskError(f"cannot copy '{url}' to '{place.parent}': {said}; make room in the cache") from error
-        raise _unreadable(url, error) from error
-
-
-def _unreadable(url: str, error: Exception) -> UserError:
-    return UserError(f"cannot read '{url}' ({type(error).__name__}: {first_line(error)})")
+    (name, *more) = names.values()
+    return folder / name if not more and url.rstrip("/").endswith(f"/{name}") else folder

@@ -18,9 +18,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, Literal
 
-from glue_bench.data.archive import ENCRYPTED, UNREADABLE, plain_entry
 from glue_bench.errors import UserError
-from glue_bench.files import LARGEST_ARRAYS, check_file, check_json, opened_zip, read_file, whole_file
+from glue_bench.files import (
+    ENCRYPTED,
+    LARGEST_ARRAYS,
+    UNREADABLE,
+    check_file,
+    check_json,
+    opened_zip,
+    plain_entry,
+    read_file,
+    whole_file,
+)
 from glue_bench.records.stored import Stored
 from glue_bench.records.value import Digest, Sealed, Text, Value, Whole
 

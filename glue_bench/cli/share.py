@@ -51,8 +51,8 @@ def submit(
 
 
 def _check(path: Path) -> None:
-    from glue_bench.data.archive import LARGEST_ZIP
-    from glue_bench.data.submission import FILES, lint
+
+    from glue_bench.data.submission import FILES, LARGEST_ZIP, lint
     from glue_bench.files import read_file
 
     try:

@@ -4,27 +4,26 @@ Names, header and row counts: the site's FAQ and sample submission (https://glue
 """
 
 import io
-import math
 import re
 import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import get_close_matches
 
 import numpy as np
 
-from glue_bench.data.archive import BadEntry, open_zip, plain_entry, read_entry
 from glue_bench.data.metrics import decide
 from glue_bench.data.tasks import AX_SPLIT, TASKS
 from glue_bench.data.tsv import BOM, SCORES
-from glue_bench.errors import QUOTED, quoted, shortened
+from glue_bench.errors import QUOTED, UserError, quoted, shortened
+from glue_bench.files import ENCRYPTED, UNREADABLE, plain_entry
 
 HEADER = "index\tprediction"
 SHOWN = 3  # findings of a kind
 MOST_ENTRIES = 1000
-NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
-NOT_FINITE = re.compile(r"[-+]?(nan|inf|infinity)", re.IGNORECASE)
+LARGEST_ENTRY = 2**23  # bytes that are unpacked; the largest file of a good submission has 3.5 MB
+LARGEST_ZIP = 2**24  # bytes of a zip that is read; a good submission that is not compressed has 4 MB
 JUNK = re.compile(r"(^|[/\\])(__MACOSX([/\\]|$)|\._|\.DS_Store$|Thumbs\.db$|desktop\.ini$)", re.IGNORECASE)
 
 MAJORITY = {
@@ -59,11 +58,11 @@ class File:
 
 _ENDINGS = {"test": "", "test_matched": "-m", "test_mismatched": "-mm"}
 _FILES = [
-    File(f"{task.title}{_ENDINGS[split]}.tsv", name, name, split, task.splits[split].rows)
-    for name, task in TASKS.items()
+    File(f"{task.title}{_ENDINGS[split]}.tsv", task.name, task.name, split, task.splits[split].rows)
+    for task in [*TASKS.values()][:-1]
     for split in task.test_splits
 ]
-_FILES[-1] = replace(_FILES[-1], model="mnli", split=AX_SPLIT)
+_FILES.append(File("AX.tsv", "ax", "mnli", AX_SPLIT, TASKS["ax"].splits["test"].rows))
 FILES: dict[str, File] = {file.name: file for file in _FILES}
 """The eleven files by name, in the order of TASKS."""
 
@@ -130,21 +129,22 @@ def lint(content: bytes, where: str = "the file") -> list[Finding]:
     Lines end at a line feed alone: whether the site strips a carriage return from a label is not documented.
 
     Raises:
-        UserError: it is no zip.
+        UserError: it is no zip, or a very large one.
     """
-    with open_zip(content, where) as archive:
-        names = archive.namelist()
-        if len(names) > MOST_ENTRIES:
-            return [Finding("zip", where, None, f"{len(names)} entries", "the eleven files")]
-        findings = _first_of_each_kind(_lint_names(names))
-        # Of two entries with one name, readers take the last.
-        places = {_base_name(name): name for name in names if not JUNK.search(name)}
-        for name, file in FILES.items():
-            try:
-                if name in places:
-                    findings += _first_of_each_kind(_lint_content(file, read_entry(archive, places[name])))
-            except BadEntry as problem:
-                findings.append(Finding("entry", name, None, *problem.args))
+    try:
+        if len(content) > LARGEST_ZIP:
+            raise ValueError(f"it has {len(content)} bytes, at most {LARGEST_ZIP} are read")
+        archive = zipfile.ZipFile(io.BytesIO(content))
+    except UNREADABLE as error:
+        raise UserError(f"{where} is not a zip ({str(error).lower()}); expected a zip of eleven files") from error
+    names = archive.namelist()
+    if len(names) > MOST_ENTRIES:
+        return [Finding("zip", where, None, f"{len(names)} entries", "the eleven files")]
+    findings = _first_of_each_kind(_lint_names(names))
+    # Of two entries with one name, readers take the last.
+    places = {_base_name(name): name for name in names if not JUNK.search(name)}
+    for name in (name for name in FILES if name in places):
+        findings += _first_of_each_kind(_lint_entry(FILES[name], archive, archive.getinfo(places[name])))
     return findings
 
 
@@ -175,6 +175,26 @@ def _base_name(name: str) -> str:
     return re.split(r"[/\\]", name)[-1]
 
 
+def _lint_entry(file: File, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Iterator[Finding]:
+    """An entry that may be anything: of what is packed at most LARGEST_ENTRY bytes are unpacked."""
+    if entry.flag_bits & ENCRYPTED:
+        yield Finding("entry", file.name, None, "encrypted", "a zip without a password")
+    elif entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # LZMA takes the memory that it says
+        problem = f"compressed by method {entry.compress_type}"
+        yield Finding("entry", file.name, None, problem, "8 (deflated), or none")
+    else:
+        try:
+            with archive.open(entry) as opened:  # `archive.read` would unpack all, whatever the head says of its size
+                content = opened.read(LARGEST_ENTRY + 1)
+        except UNREADABLE as error:
+            yield Finding("entry", file.name, None, f"cannot be unpacked ({error})", "a zip that is whole")
+            return
+        if len(content) > LARGEST_ENTRY:
+            yield Finding("entry", file.name, None, f"more than {LARGEST_ENTRY} bytes when unpacked", "3.5 MB at most")
+        else:
+            yield from _lint_content(file, content)
+
+
 def _lint_content(file: File, content: bytes) -> Iterator[Finding]:
     if content.startswith(BOM):
         yield Finding("bom", file.name, 1, "begins with a byte-order mark", "plain UTF-8")
@@ -189,28 +209,25 @@ def _lint_content(file: File, content: bytes) -> Iterator[Finding]:
         line = text[: text.index("\r")].count("\n") + 1
         yield Finding("ends", file.name, line, f"carriage returns, {count} of them", "lines that end in a line feed")
         text = text.replace("\r\n", "\n").replace("\r", "\n")
-    yield from _lint_lines(file, text)
+    lines = text.removesuffix("\n").split("\n")
+    if len(lines) > 2 * (file.rows + MOST_ENTRIES):
+        yield Finding("rows", file.name, None, f"{len(lines)} lines", f"{file.rows + 1}")
+    else:
+        yield from _lint_lines(file, lines)
 
 
-def _lint_lines(file: File, text: str) -> Iterator[Finding]:
-    count = text.count("\n") + (not text.endswith("\n"))
-    if count > 2 * (file.rows + MOST_ENTRIES):
-        yield Finding("rows", file.name, None, f"{count} lines", f"{file.rows + 1}")
-        return
-    numbered = []
-    for number, line in enumerate(io.StringIO(text, newline="\n"), 1):
-        if line.strip():
-            numbered.append((number, line.removesuffix("\n")))
-        else:
-            yield Finding("blank", file.name, number, "a blank line", "none")
+def _lint_lines(file: File, lines: list[str]) -> Iterator[Finding]:
+    numbered = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
     if not numbered:
         yield Finding("empty", file.name, None, "empty", f"the header and {file.rows} predictions")
         return
-    has_header = not re.match(r"[0-9]+[\t,; ]", numbered[0][1])
+    for number in (number for number, line in enumerate(lines, 1) if not line.strip()):
+        yield Finding("blank", file.name, number, "a blank line", "none")
+    number, first = numbered[0]
+    has_header = not re.match(r"[0-9]+[\t,; ]", first)
     if numbered[0] != (1, HEADER):
-        found = quoted(numbered[0][1])
-        problem = f"header {found}" if has_header else f"no header, but {found}"
-        yield Finding("header", file.name, numbered[0][0], problem, f"{HEADER!r} (with a tab)")
+        problem = f"header {quoted(first)}" if has_header else f"no header, but {quoted(first)}"
+        yield Finding("header", file.name, number, problem, f"{HEADER!r} (with a tab)")
     rows = numbered[has_header:]
     if len(rows) != file.rows:
         yield Finding("rows", file.name, None, f"{len(rows)} rows", f"{file.rows}")
@@ -219,44 +236,28 @@ def _lint_lines(file: File, text: str) -> Iterator[Finding]:
 
 
 def _lint_row(file: File, number: int, line: str, index: int) -> Iterator[Finding]:
-    fields = line.split("\t")
-    stripped = [field.strip() for field in fields]
-    if stripped != fields:
+    fields = [field.strip() for field in line.split("\t")]
+    if "\t".join(fields) != line:
         yield Finding("spaces", file.name, number, f"blanks around a field in {quoted(line)}", "none")
-    if len(fields) == 1:
-        yield Finding("fields", file.name, number, "1 field", "2, index and prediction (separated by a tab)")
-    elif len(fields) != 2:
-        yield Finding("fields", file.name, number, f"{len(fields)} fields", "2, index and prediction")
-    else:
-        if stripped[0] != str(index):
-            expected = f"{index}: they count from 0 without a gap"
-            yield Finding("index", file.name, number, f"index {quoted(stripped[0])}", expected)
-        if problem := _label_problem(file, stripped[1]):
-            permitted = " or ".join(file.labels) or f"a number from {SCORES[0]:g} to {SCORES[1]:g}"
-            yield Finding(problem[0], file.name, number, problem[1], permitted)
+    if len(fields) != 2:
+        problem = f"{len(fields)} field{'s' if len(fields) > 1 else ''}"
+        yield Finding("fields", file.name, number, problem, "2, index and prediction (separated by a tab)")
+        return
+    if fields[0] != str(index):
+        expected = f"{index}: they count from 0 without a gap"
+        yield Finding("index", file.name, number, f"index {quoted(fields[0])}", expected)
+    if not _is_permitted(file, fields[1]):
+        permitted = " or ".join(file.labels) or f"a number from {SCORES[0]:g} to {SCORES[1]:g}"
+        yield Finding("prediction", file.name, number, f"bad prediction {quoted(fields[1])}", permitted)
 
 
-def _label_problem(file: File, text: str) -> tuple[str, str] | None:
-    """Kind and problem of a prediction that the file may not hold; None for a good one."""
-    if len(text) > QUOTED:  # which the patterns would take long to refuse
-        return "long", f"{quoted(text)} is no prediction"
-    is_number = NUMBER.fullmatch(text)
+def _is_permitted(file: File, text: str) -> bool:
     if file.labels:
-        return None if text in file.labels else ("label", f"label {text!r}{_hint(file.labels, text)}")
-    if NOT_FINITE.fullmatch(text) or (is_number and not math.isfinite(float(text))):
-        return "finite", f"{text} is not finite"
-    if not is_number:
-        return "number", f"{text!r} is not a number"
-    return None if SCORES[0] <= float(text) <= SCORES[1] else ("range", f"score {text} is out of range")
-
-
-def _hint(labels: tuple[str, ...], text: str) -> str:
-    are_numbers = labels[0].isdigit()
-    if text.lower() in labels:
-        return " (labels are in small letters)"
-    if NUMBER.fullmatch(text):
-        return " (a number that is no class)" if are_numbers else " (a class's number, where its name is wanted)"
-    return " (a name, where the class's number is wanted)" if are_numbers else ""
+        return text in file.labels
+    try:
+        return len(text) <= QUOTED and text.isascii() and "_" not in text and SCORES[0] <= float(text) <= SCORES[1]
+    except ValueError:
+        return False
 
 
 def _first_of_each_kind(found: Iterable[Finding]) -> list[Finding]:

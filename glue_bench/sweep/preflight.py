@@ -8,7 +8,7 @@ import torch
 
 from glue_bench.config import NATIVE, Arm, Experiment, Resources
 from glue_bench.errors import UserError
-from glue_bench.files import cache_folder, cache_written_to, prove_writable
+from glue_bench.files import IN_THE_CACHE, cache_folder, prove_writable, results_written_to
 from glue_bench.model.checks import check_order
 from glue_bench.model.cost import budget
 from glue_bench.model.variants.options import check_variant
@@ -139,7 +139,7 @@ def check_disks(inputs: Inputs) -> None:
         UserError: they cannot.
     """
     inputs.store.prepare(make=False)
-    with cache_written_to(cache_folder()):
+    with results_written_to(cache_folder(), IN_THE_CACHE):
         prove_writable(cache_folder())
 
 
