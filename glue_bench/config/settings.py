@@ -132,9 +132,8 @@ class Finetuning(Section):
     kept out of training and scored after every epoch. Tasks of `from_mnli` start from the encoder of the arm's own MNLI
     run with the same seed, at `mnli_rate` where MNLI has several rates. `predict` says which splits are predicted in
     the end; test splits, which a submission reads, cost time alone. With `predictions: float16` logits are rounded
-    before they are scored and stored, which halves what a cell leaves. With `order` what a cell has learnt is also
-    scored on validation sets whose words are shuffled. With `keep` fine-tuned models stay on the disk: of all runs, or
-    of each arm and task that of the run which a submission takes.
+    before they are scored and stored, which halves what a cell leaves. With `keep` fine-tuned models stay on the disk:
+    of all runs, or of each arm and task that of the run which a submission takes.
     """
 
     learning_rates: LearningRates = [2e-5, 3e-5, 4e-5, 5e-5]
@@ -149,7 +148,6 @@ class Finetuning(Section):
     held_out_share: float | None = Field(None, gt=0, le=0.5)
     from_mnli: Annotated[list[str], AfterValidator(known_tasks)] = []
     mnli_rate: float | None = Field(None, gt=0)
-    order: bool = False
     predict: Annotated[list[Literal["validation", "test"]], AfterValidator(distinct)] = ["validation"]
     predictions: Literal["float16"] | None = None
     keep: Literal["best", "all"] | None = None

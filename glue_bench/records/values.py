@@ -184,18 +184,18 @@ class Epoch(Value):
 class RunFacts(Value):
     """What training says of a finished cell. `scores` and `collapsed` are those after its last epoch.
 
-    `collapsed` are the splits on which the run gave one answer to everything, `order` the scores on validation sets
-    with shuffled words, where the experiment asks for them. `training_seconds` are those of training steps alone.
-    `micro_batch_size` is set where memory was too short for whole batches, `precision` where it had to run in another
-    one than the environment says. `diagnostic` is the digest of the diagnostic set (AX), if that was predicted.
-    `started_from` is the `weights_digest` of the encoder that it started from, None in migrated records alone, and
-    `weights` that of the encoder that it ended with, if its model was kept.
+    `collapsed` are the splits on which the run gave one answer to everything. `order` is always empty: a part of the
+    stored records. `training_seconds` are those of training steps alone. `micro_batch_size` is set where memory was too
+    short for whole batches, `precision` where it had to run in another one than the environment says. `diagnostic` is
+    the digest of the diagnostic set (AX), if that was predicted. `started_from` is the `weights_digest` of the encoder
+    that it started from, None in migrated records alone, and `weights` that of the encoder that it ended with, if its
+    model was kept.
     """
 
     scores: Scores
     history: tuple[Epoch, ...]
     collapsed: tuple[Word, ...] = ()
-    order: Scores = Field({})
+    order: dict[str, Any] = Field({}, max_length=0)
     seconds: float
     training_seconds: float | None = None
     training_tokens: Whole

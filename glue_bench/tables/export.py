@@ -85,13 +85,11 @@ def next_step(comparison: Comparison, folder: str, failed: Sequence[str] = ()) -
 
 
 def _scores_csv(comparison: Comparison) -> str:
-    """A row for each score of each run; those of shuffled texts where there are any."""
+    """A row for each score of each run."""
     scores = comparison.board.scores
-    names = [*SCORE_COLUMNS, *(["shuffled"] if scores["shuffled"].notna().any() else [])]
-    if scores["pretraining_seed"].nunique() < 2:
-        names.remove("pretraining_seed")
-    texts = {name: scores[name].map(lambda value: number(value, 4)) for name in ("value", "shuffled")}
-    return csv_text(scores.assign(**texts)[names])
+    one_seed = scores["pretraining_seed"].nunique() < 2
+    names = [name for name in SCORE_COLUMNS if not (one_seed and name == "pretraining_seed")]
+    return csv_text(scores.assign(value=scores["value"].map(lambda value: number(value, 4)))[names])
 
 
 def _pretraining_tables(comparison: Comparison) -> dict[str, str]:

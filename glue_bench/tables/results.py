@@ -29,7 +29,7 @@ CELL = ("cell_id", "arm", "variant", "origin", "task", "learning_rate", "seed", 
 OF_RUN = ("finished", "collapsed", "precision", "data", "parameters", "base_model", "processor", "seconds",
           "environment", "diagnostic", "digest")  # fmt: skip
 NO_RUN = {"finished": False, "collapsed": (), "precision": "", "processor": "", "base_model": ""}
-SCORES = ("cell_id", "epoch", "last", "split", "metric", "value", "shuffled")
+SCORES = ("cell_id", "epoch", "last", "split", "metric", "value")
 TASK = ("task", "source", "digest", "revision", "partial", "rows", "settings", "from_mnli")
 PRETRAINING = ("pretraining_id", "arm", "seed", "is_search", "finished", "learning_rate", "searches", "steps",
                "tokens", "seconds", "tokens_per_second", "peak_memory_bytes", "stream", "train_loss",
@@ -90,11 +90,11 @@ class Results:
     `cells` has a row for each planned cell, in the plan's order: CELL, and of finished ones OF_RUN, where `data` is the
     digest of the task's data, `collapsed` the splits on which the run gave one answer to everything, and `processor`
     where its weights were pretrained and then where it ran. `scores` (SCORES) has a row for each score of each epoch of
-    a finished cell: 0 to 100, NaN where the metric is undefined; `shuffled` is that of the last epoch on texts with
-    shuffled words. `arms` (ARMS of `tables.arms`), `tasks` (TASK; of partial data `rows` by split), `pretrainings`
-    (PRETRAINING, one for each arm and seed, and the runs of rate searches), `losses` (LOSSES), `measures` (MEASURES)
-    and `baselines` (BASELINES, 0 to 100) are of the plan, too. `differences` says in what joined experiments are not
-    alike, and `one_segment` which of them knew one segment only in pretraining.
+    a finished cell: 0 to 100, NaN where the metric is undefined. `arms` (ARMS of `tables.arms`), `tasks` (TASK; of
+    partial data `rows` by split), `pretrainings` (PRETRAINING, one for each arm and seed, and the runs of rate
+    searches), `losses` (LOSSES), `measures` (MEASURES) and `baselines` (BASELINES, 0 to 100) are of the plan, too.
+    `differences` says in what joined experiments are not alike, and `one_segment` which of them knew one segment only
+    in pretraining.
     """
 
     experiments: tuple[str, ...]
@@ -266,14 +266,13 @@ def _scores(plan: Plan, finished: Finished) -> pd.DataFrame:
         last = max(epochs, default=0)
         epochs[last] = epochs.get(last, {}) | record.scores
         rows += [
-            (record.cell.id, epoch, epoch == last, split, metric, points(scores[split][metric]),
-             points(record.order.get(split, {}).get(metric) if epoch == last else None))
+            (record.cell.id, epoch, epoch == last, split, metric, points(scores[split][metric]))
             for epoch, scores in epochs.items()
             for split in (*task.columns, HELD_OUT)
             for metric in task.metrics
             if metric in scores.get(split, {})
-        ]  # fmt: skip
-    return pd.DataFrame(rows, columns=list(SCORES)).astype({"value": float, "shuffled": float, "last": bool})
+        ]
+    return pd.DataFrame(rows, columns=list(SCORES)).astype({"value": float, "last": bool})
 
 
 def _tasks(plan: Plan) -> pd.DataFrame:

@@ -15,7 +15,6 @@ from glue_bench.model.checkpoints import Start, weights_digest
 from glue_bench.model.fresh import on_threads
 from glue_bench.model.heads import EncoderForSequenceClassification
 from glue_bench.model.native import NativeClassifier
-from glue_bench.records.value import Scores
 from glue_bench.records.values import Cell, Epoch, RunFacts
 from glue_bench.training.compute import Compute, is_out_of_memory, release_memory, return_freed
 from glue_bench.training.inputs import Inputs
@@ -29,7 +28,6 @@ from glue_bench.training.tokens import (
     evaluation_batches,
     training_batches,
 )
-from glue_bench.training.words import SUFFIX
 
 Classifier = EncoderForSequenceClassification | NativeClassifier
 Keep = Callable[[PreTrainedModel], None]
@@ -112,7 +110,6 @@ class _Run:
         collapsed = [name for name, logits in predictions.items() if name != HELD_OUT and is_collapsed(task, logits)]
         tests = [name for name in (*TASKS[task].test_splits, AX_SPLIT) if name in splits]
         predictions |= {name: self._predict(model, name) for name in tests}
-        order = self._without_order(model)
         facts = RunFacts(
             scores={name: scores for name, scores in history[-1].scores.items() if name != HELD_OUT},
             history=tuple(history),
@@ -123,7 +120,6 @@ class _Run:
             parameters=parameters,
             graft_is_exact=self.start.exact if self.start.origin == "grafted" else None,
             variance_kept=dict(self.start.variance_kept),
-            order=order,
             micro_batch_size=self.rows_at_once,
             environment=self.asked.environment(),
             precision=None if self.compute == self.asked else self.compute.precision,
@@ -168,15 +164,6 @@ class _Run:
 
     def _padded(self, length: int) -> int:
         return min(self.compute.few_sizes(length), self.cell.settings.max_length)
-
-    def _without_order(self, model: Classifier) -> Scores:
-        """The scores on validation sets with shuffled words, by the names of the sets, where they are asked for."""
-        task, splits = self.cell.task, self.tokens.splits
-        return {
-            name: dict(score_logits(task, self._predict(model, name + SUFFIX), splits[name + SUFFIX].labels))
-            for name in TASKS[task].validation_splits
-            if name + SUFFIX in splits
-        }
 
 
 def trained_tokens(cell: Cell, split: TokenisedSplit) -> int:

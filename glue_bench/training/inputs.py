@@ -15,7 +15,7 @@ from glue_bench.config import NATIVE, SCRATCH, Arm, Experiment, PretrainingSetti
 from glue_bench.data.hub import HubSource
 from glue_bench.data.sources import Source, open_source
 from glue_bench.data.task_data import TaskData, limited
-from glue_bench.data.tasks import AX_SPLIT, TASKS
+from glue_bench.data.tasks import AX_SPLIT
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import Start, graft, read_checkpoint, weights_digest
 from glue_bench.model.configuration import EncoderConfig
@@ -37,7 +37,6 @@ from glue_bench.training.tokenizers import (
     vocabulary_size,
 )
 from glue_bench.training.tokens import TokenisedTask, collate, encoded_split, hold_out, tokenise
-from glue_bench.training.words import WordRule, with_shuffled
 
 
 def is_test(split: str) -> bool:
@@ -157,8 +156,7 @@ class Inputs:
     def tokens(self, cell: Cell) -> TokenisedTask:
         """The cell's task under its arm's tokenizer.
 
-        Where the cell asks for it, a slice of train is held out as a split of its own; where the experiment asks for
-        it, validation splits are there a second time with shuffled words. Test splits are left out unless
+        Where the cell asks for it, a slice of train is held out as a split of its own. Test splits are left out unless
         they are to be predicted; with them MNLI has the diagnostic set as the split AX_SPLIT, if the data has it.
         """
         arm, settings = self.arm(cell.arm), cell.settings
@@ -173,11 +171,6 @@ class Inputs:
         tokens = of(cell.task)
         if share:
             tokens = self.once((*key, cell.task, share), lambda: hold_out(tokens, share))
-        if self.experiment.finetuning.order:
-            names = TASKS[cell.task].validation_splits
-            rule = self.once(("words", key[1]), lambda: WordRule.of(self.tokenizer(arm)))
-            plain = tokens
-            tokens = self.once((*key, cell.task, share, "order"), lambda: with_shuffled(plain, names, rule))
         if not self.experiment.finetuning.predicts_test:
             return replace(tokens, splits={name: each for name, each in tokens.splits.items() if not is_test(name)})
         if self.diagnostic(cell.task) is None:

@@ -1,15 +1,12 @@
-"""Where words begin in a sequence of word pieces; and examples whose words stand in a random order."""
+"""Where words begin in a sequence of word pieces."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from glue_bench.training.tokenizers import vocabulary_size
-from glue_bench.training.tokens import TokenisedSplit, TokenisedTask
 
-SUFFIX = "_shuffled"
-SEED = 0  # one order for all arms, rates and seeds with the same tokenizer
 _STARTS = ("Ġ", "▁")  # what a word begins with in byte-level and in SentencePiece vocabularies
 _CONTINUES = "##"  # what goes on with a word in WordPiece vocabularies
 
@@ -66,23 +63,3 @@ def is_wordlike(token: str) -> bool:
     """Whether a token has a letter or a digit; bytes of other scripts count as letters."""
     bare = token.lstrip("".join(_STARTS)).removeprefix(_CONTINUES)
     return any(character.isalnum() or ord(character) > 127 for character in bare)
-
-
-def with_shuffled(tokens: TokenisedTask, names: tuple[str, ...], rule: WordRule) -> TokenisedTask:
-    """The task with a second form of these splits, called as they are and SUFFIX."""
-    moved = {name + SUFFIX: shuffled(tokens.splits[name], rule) for name in names if name in tokens.splits}
-    return replace(tokens, splits={**tokens.splits, **moved})
-
-
-def shuffled(split: TokenisedSplit, rule: WordRule) -> TokenisedSplit:
-    """The same examples; the words of each text change places and stay whole, separators and segments stay.
-
-    It shows what a score keeps without the order of words (Sinha et al. 2021).
-    """
-    places, generator = np.arange(len(split.ids)), np.random.default_rng(SEED)
-    for first, stop in zip(split.offsets[:-1], split.offsets[1:], strict=True):
-        for words in rule.stretches(np.asarray(split.ids[first:stop])):
-            order = generator.permutation(len(words))
-            moved = [place for word in order for place in range(*words[word])]
-            places[first + words[0][0] : first + words[-1][1]] = first + np.array(moved)
-    return replace(split, ids=np.asarray(split.ids)[places])

@@ -82,7 +82,6 @@ def cells(folder: Path) -> Iterator[dict[str, Any]]:
             f"steps={cell.steps} pretraining_seed={cell.pretraining_seed}",
             "facts": {"tokens": record.training_tokens, "parameters": record.parameters},
             "epochs": [(epoch.epoch, epoch.train_loss, epoch.scores) for epoch in record.history],
-            "shuffled": record.order,
             "predictions": store.logits(record) | store.logits(record, test=True),
             "weights": kept and kept / "model.safetensors",
         }
@@ -271,16 +270,7 @@ def analysis(sources: list[Path], sequences: int) -> tuple[dict[str, Any], dict[
     found = analyse([str(source) for source in sources], sequences=sequences, device="cpu")
     numbers = {facts["checkpoint"]: _numbers(found, facts) for facts in found.subjects.to_dict("records")}
     frames = {**found.matrices, **_tidy(found)}
-    scores = pd.concat(
-        [_shuffled(source) for source in sources if (source / "plan.json").is_file()] or [pd.DataFrame()]
-    )
-    if scores.empty:
-        return numbers, frames
-    finetuned: dict[str, Any] = {}
-    for (arm, task, split, metric), rows in scores.groupby(["checkpoint", "task", "split", "metric"], sort=False):
-        means = {"score": float(rows["score"].mean()), "shuffled": float(rows["shuffled"].mean()), "cells": len(rows)}
-        finetuned.setdefault(arm, {}).setdefault(task, {}).setdefault(split, {})[metric] = means
-    return numbers | {"finetuned": finetuned}, frames | {"order_glue": scores}
+    return numbers, frames
 
 
 FOUR = ("word_word", "word_position", "position_word", "position_position")
@@ -468,13 +458,3 @@ def _probes(rows: pd.DataFrame) -> pd.DataFrame:
             for other in ("shuffled", "sinusoid"):
                 told.append((label, probe, other, mine.loc[(label, f"{probe}_{other}")]["value"], math.nan, math.nan))
     return pd.DataFrame(told, columns=["checkpoint", "probe", "table", "value", "low", "high"])
-
-
-def _shuffled(folder: Path) -> pd.DataFrame:
-    """The scores of fine-tuned runs on texts with shuffled words, which scores.csv has now."""
-    from glue_bench.tables.board import open_board
-
-    runs = open_board(folder).runs.dropna(subset="shuffled").sort_values("cell_id", kind="stable")
-    runs = runs.assign(checkpoint=runs["arm"], score=runs["value"] / 100, shuffled=runs["shuffled"] / 100)
-    names = ["checkpoint", "pretraining_seed", "task", "learning_rate", "seed", "split", "metric", "score", "shuffled"]
-    return runs[names]

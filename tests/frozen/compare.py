@@ -37,9 +37,14 @@ CONSTANTS = (
     *(r"positions\.order_chance", r"order\.(?:sequences|chance\..*)"),
 )
 """What an analysis no longer repeats for each checkpoint, or has in the columns `layer` and `n` of its table."""
-CHANGED = {"losses": " native-", "analysis": f" (?:{'|'.join(CONSTANTS)})$"}
+CHANGED = {
+    "losses": "(?: native-| shuffled )",
+    "tokens": r"_shuffled\.",
+    "analysis": f"^finetuned | (?:{'|'.join(CONSTANTS)})$",
+}
 """Rows that are meant to differ, by what their first two columns have. Native arms: the last block is computed of all
-tokens, as transformers does, and no longer of [CLS] alone, so that its dropout draws more numbers.
+tokens, as transformers does, and no longer of [CLS] alone, so that its dropout draws more numbers. GLUE with shuffled
+words is gone.
 """
 ACROSS = 1e-6
 """Between processors, of values above 1 in proportion; a frame's column `across` may say another one for a row."""
@@ -51,6 +56,7 @@ ACCEPTED = {
     r"\w+_columns_\w+: no column constant$": "the majority class stands among the baselines",
     r"\w+_budget: no column recipe$": "recipes are gone: one version of the format, one number in every id",
     "frame_order: no column standard_error": "a measure has its interval",
+    "frame_order_glue: no longer there$": "GLUE with shuffled words is gone",
     r"\w+_paper_.*: no column (low|high|inside)$": "published tables have no intervals of ours: none was ever tested",
     r"\w+_paper_.*\.column: ": "columns of published tables are named as ours",
     r"\w+_paper_.*: no column unlike$": "in what theirs and ours differ stands in a table of its own",

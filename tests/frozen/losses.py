@@ -25,7 +25,7 @@ SCRATCH = {
 FINETUNING = {
     "learning_rates": [3e-3], "epochs": 3, "batch_size": 16, "max_length": 17, "warmup_ratio": 0.25,
     "weight_decay": 0.1, "adam_epsilon": 1e-7, "clip_norm": 0.3, "max_steps": 9, "held_out_share": 0.2,
-    "predict": ["validation", "test"], "order": True, "keep": "all",
+    "predict": ["validation", "test"], "keep": "all",
 }  # fmt: skip
 PRETRAINING = {
     "corpus": "demo", "steps": 11, "batch_tokens": 500, "length": 24, "learning_rate": 4e-3, "warmup_ratio": 0.2,
@@ -175,7 +175,6 @@ def _cell(rows: dict[str, list[dict[str, Any]]], job: str, cell: dict[str, Any])
         for split, metric, value in _flat(scores)
     ]
     sets += [(epoch, "train_loss", loss) for epoch, loss, _ in cell["epochs"]]
-    sets += [(0, f"shuffled {split}.{metric}", value) for split, metric, value in _flat(cell["shuffled"])]
     # A score counts rows: elsewhere one of them may be decided otherwise.
     rows["scores"] += [
         {"job": job, "name": name, "epoch": epoch, "value": value, "across": 0.05 if name == "train_loss" else np.inf}

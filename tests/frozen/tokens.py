@@ -18,7 +18,6 @@ FINETUNING = {
     "learning_rates": [1e-3],
     "max_length": 17,
     "held_out_share": 0.2,
-    "order": True,
     "predict": ["validation", "test"],
 }
 PRETRAINING = {"steps": 9, "batch_tokens": 700, "length": 30, "validation_share": 0.05, "seeds": [1, 8]}
@@ -60,7 +59,7 @@ def _demo(adapter: ModuleType, folder: Path) -> Iterator[tuple[str, dict[str, np
 def _real(adapter: ModuleType, shared: Path) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
     tasks = ["cola", "mrpc", "stsb", "rte", "wnli"]
     sizes = SCRATCH | {"vocab_size": 2000, "max_position_embeddings": 64}
-    finetuning = FINETUNING | {"max_length": 50, "order": False}
+    finetuning = FINETUNING | {"max_length": 50}
     yield from adapter.tokens(_experiment(data=str(shared / "glue"), tasks=tasks, scratch=sizes, finetuning=finetuning))
     books = [str(shared / "text/gutenberg" / name) for name in ("carroll-alice.txt", "blake-poems.txt")]
     yield from _packed(adapter, "books", corpus=books, segments="pairs")

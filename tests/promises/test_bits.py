@@ -109,7 +109,6 @@ ASKED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "validations": ({"pretraining": {"validations": 4}}, ("losses", "validations")),
     "kept checkpoints": ({"pretraining": {"checkpoints": [2]}}, ("checkpoints", "weights")),
     "test predictions": ({"finetuning": {"predict": ["validation", "test"]}}, ("tests",)),
-    "shuffled words": ({"finetuning": {"order": True}}, ("order",)),
     "kept models": ({"finetuning": {"keep": "all"}}, ("model", "weights")),
     "how it is read": ({"protocol": {"epoch": "best", "seeds": "median"}, "resources": {"give_up_after": None}}, ()),
 }

@@ -3,18 +3,13 @@
 import json
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from glue_bench.api import run
 from glue_bench.errors import UserError
-from glue_bench.records.store import Store
-from glue_bench.tables.results import read_results
-from glue_bench.training.convert import SENTENCES
 from glue_bench.training.tokenizers import (
     SPECIAL,
     cached_tokenizer,
@@ -23,8 +18,7 @@ from glue_bench.training.tokenizers import (
     tokenizer_digest,
     train_tokenizer,
 )
-from glue_bench.training.tokens import encoded_split
-from glue_bench.training.words import WordRule, shuffled
+from glue_bench.training.words import WordRule
 
 TEXTS = [
     "The old cat chased the tall dog again .",
@@ -197,39 +191,3 @@ def test_words_are_those_of_the_vocabularys_marks_between_separators(kind):
     found = WordRule.of(tokenizer).stretches(ids)
     words = [["".join(sequence[slice(*word)]).strip("Ġ▁").replace("##", "") for word in words] for words in found]
     assert words == [["the", "cats", "'", "[UNK]"], ["s", "a1", "."], ["b"]]
-
-
-def test_words_change_places_and_stay_whole_within_their_text():
-    tokenizer = train_tokenizer(SENTENCES, 150)
-    frame = pd.DataFrame({"text_a": SENTENCES[:6], "text_b": SENTENCES[6:12], "label": range(6)})
-    split, rule = encoded_split(frame, tokenizer, 64), WordRule.of(tokenizer)
-    moved = shuffled(split, rule)
-    assert (moved.ids != split.ids).any()
-    assert (moved.ids == shuffled(split, rule).ids).all()
-    assert moved.segments is split.segments
-    assert moved.offsets is split.offsets
-    for first, stop in zip(split.offsets[:-1], split.offsets[1:], strict=True):
-        before, after = split.ids[first:stop], moved.ids[first:stop]
-        for these, those in zip(rule.stretches(before), rule.stretches(after), strict=True):
-            assert these[0][0] == those[0][0]
-            pairs = ((before, these), (after, those))
-            words = [sorted(tuple(ids[slice(*word)]) for word in span) for ids, span in pairs]
-            assert words[0] == words[1]
-
-
-@pytest.mark.usefixtures("small_demo")
-def test_cells_are_scored_without_order_and_keep_their_ids(tiny, tmp_path):
-    summaries = [
-        run(tiny(name=name, tasks=["cola"], finetuning={"order": order}), results=tmp_path)
-        for name, order in (("plain", False), ("order", True))
-    ]
-    stores = [Store(summary.folder) for summary in summaries]
-    plain, asked = ([*store.finished(store.plan()).records.values()] for store in stores)
-    assert [one.cell.id for one in plain] == [one.cell.id for one in asked]
-    assert [one.scores for one in plain] == [one.scores for one in asked]
-    assert not any(one.order for one in plain)
-    none = next(one for one in asked if one.cell.arm == "none")
-    assert none.order == none.scores  # it sees a bag of words
-    plain, asked = (read_results(summary.folder).scores for summary in summaries)
-    assert plain["shuffled"].isna().all()
-    assert asked["shuffled"].notna().equals(asked["last"])
