@@ -162,7 +162,6 @@ def statistics(
     pairs: bool = False,
     difference: float | None = None,
     power: float = 0.8,
-    costs: Sequence[float] = (),
 ) -> "pd.DataFrame":
     """Which arms of the experiment in the folder `path` differ from the reference, and by how much.
 
@@ -171,8 +170,7 @@ def statistics(
     differing by less are added.
 
     With a `difference` in points it is told instead how many seeds it takes to see one with this `power`, from how far
-    scores spread in `path`; the frame is that of `glue_bench.stats.power.power_frame`. `costs` are those of a
-    pretraining seed and of a fine-tuning seed, by default the measured seconds.
+    scores spread in `path`; the frame is that of `glue_bench.stats.power.power_frame`.
 
     Example:
         >>> glue_bench.statistics("runs/demo").query("verdict != ''")  # doctest: +SKIP
@@ -185,7 +183,7 @@ def statistics(
     from glue_bench.tables.export import find
 
     if difference is not None:
-        return seeds_frame(find(path), difference, power, costs)
+        return seeds_frame(find(path), difference, power)
     return contrasts_frame(find(path), equivalent, pairs)
 
 

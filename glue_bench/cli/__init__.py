@@ -4,13 +4,45 @@ import io
 import re
 import signal
 import sys
+from typing import Annotated
 
+import typer
 from typer.exceptions import TyperException
 
-from glue_bench.cli import models, run, share, tables  # noqa: F401 - importing them registers their verbs
-from glue_bench.cli.app import BAD_INPUT, TERMINATED, app
+from glue_bench import __version__
+from glue_bench.cli import models, run, share, tables
+from glue_bench.cli.common import BAD_INPUT, TERMINATED
 from glue_bench.errors import UserError
 from glue_bench.terminal import echo, let_go
+
+app = typer.Typer(
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+)
+for verb in (
+    *(run.demo, run.init, run.run, run.status),
+    *(tables.leaderboard, tables.report, tables.statistics, tables.table),
+    *(share.submit, share.card, share.export, share.verify),
+    *(models.data, models.variants, models.convert, models.analyse),
+):
+    app.command()(verb)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        echo(f"glue-bench {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def whole(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """How should token, segment and position embeddings meet, and what does the choice do to GLUE?"""
 
 
 def main() -> None:

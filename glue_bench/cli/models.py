@@ -5,30 +5,31 @@ from typing import Annotated, Any
 
 import typer
 
-from glue_bench.cli.app import Device, Plugins, Tokenizer, app
-from glue_bench.cli.printing import new_table, print_table, say
-from glue_bench.errors import UserError
+from glue_bench.cli.common import Device, Plugins, Text, Texts, Tokenizer, new_table, print_table, say
 from glue_bench.terminal import echo
 
-Layers = Annotated[
-    str | None, typer.Option(metavar="N,...", help="Blocks to look at, from 1, where a measure is told by block.")
-]
-Only = Annotated[
-    str | None,
-    typer.Option(metavar="NAME,...", help="terms, subspaces, decoding, positions, dimensions, order; by default all."),
-]
-Figures = Annotated[str, typer.Option(metavar="FORMAT,...", help="Formats of the figures: svg, pdf, png, or none.")]
+KINDS = ("train", "validation", "test")
+ORIGINS = {
+    "pretrained": "the weights were trained with this variant",
+    "adapted": "grafted, then pretrained further",
+    "grafted": "weights of another variant, only converted",
+    "scratch": "not pretrained",
+}
 
 
-@app.command()
 def data(
-    source: Annotated[
-        str | None, typer.Argument(metavar="SOURCE", help="hub, demo, or a folder with GLUE in it.")
-    ] = None,
+    source: Annotated[Text, typer.Argument(metavar="SOURCE", help="hub, demo, or a folder with GLUE in it.")] = None,
 ) -> None:
     """Show what a data source holds: rows, official rows, label balance, digests. Without one, list GLUE's tasks."""
+    from glue_bench.data.tasks import TASKS
+
     if source is None:
-        _print_tasks()
+        table = new_table("task", "question", "metrics", *KINDS, wrap="question")
+        for task in TASKS.values():
+            kinds = ((split.rows for name, split in task.splits.items() if name.startswith(kind)) for kind in KINDS)
+            sizes = (str(sum(rows) or "-") for rows in kinds)
+            table.add_row(task.name, task.summary, ", ".join(task.metrics), *sizes)
+        print_table(table)
         return
     from glue_bench.data.sources import describe, open_source
 
@@ -38,33 +39,42 @@ def data(
     shown = frame.drop(columns="status").rename(columns={"official_rows": "official"})
     table = new_table(*shown.columns, wrap="labels")
     for row in shown.itertuples(index=False):
-        table.add_row(*("-" if value is None or value == "" else str(value) for value in row))
+        table.add_row(*("-" if value == "" else str(value) for value in row))
     print_table(table)
     for status, tasks in frame.groupby("status", sort=False)["task"].unique().items():
         echo(f"{status}: {', '.join(tasks)}")
 
 
-def _print_tasks() -> None:
-    from glue_bench.data.tasks import TASKS
+def variants(plugin: Plugins = None) -> None:
+    """List the ways of combining embeddings; or hold those of plugins to the contract."""
+    if not plugin:
+        from glue_bench.model.variants import VARIANTS
 
-    table = new_table("task", "question", "metrics", "train", "validation", "test", wrap="question")
-    for task in TASKS.values():
-        sizes = [sum(s.rows for n, s in task.splits.items() if n.startswith(kind)) for kind in ("train", "val", "test")]
-        table.add_row(task.name, task.summary, ", ".join(task.metrics), *(str(size or "-") for size in sizes))
-    print_table(table)
+        table = new_table("variant", "what it does", "source", wrap="what it does")
+        for name, variant in VARIANTS.items():
+            table.add_row(name, variant.summary, variant.source)
+        print_table(table)
+        return
+    say("checking the contract ...")
+    from glue_bench.model.plugins import PLUGINS
+    from glue_bench.testing import CLAUSES, load_plugins
+    from glue_bench.training.compute import quiet_transformers
+
+    quiet_transformers()
+    load_plugins(plugin)
+    for name, loaded in PLUGINS.items():
+        echo(f"{name}: {loaded.variant.summary} ({loaded.variant.source})\nclauses: {', '.join(CLAUSES)}")
+        echo(f"{name} passes the contract")
 
 
-@app.command()
 def convert(
-    source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="A checkpoint: hub id, folder, or an official TUPE file (.pt).")
-    ],
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A checkpoint: hub id, folder or TUPE file (.pt).")],
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to write; it must not exist, or be empty.")],
     variant: Annotated[str, typer.Option(metavar="NAME", help="The variant to convert to: see `glue-bench variants`.")],
     option: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="An option of the variant; may be repeated.")
+        Texts, typer.Option(metavar="KEY=VALUE", help="An option of the variant; may be repeated.")
     ] = None,
-    revision: Annotated[str | None, typer.Option(metavar="REV", help="The revision of a hub id.")] = None,
+    revision: Annotated[Text, typer.Option(metavar="REV", help="The revision of a hub id.")] = None,
     tokenizer: Tokenizer = None,
     plugin: Plugins = None,
 ) -> None:
@@ -73,49 +83,18 @@ def convert(
 
     options = parse_options(option or ())
     say("reading the checkpoint ...")
+    from rich.table import Table
+
     from glue_bench.testing import load_plugins
     from glue_bench.training.convert import convert as convert_checkpoint
 
     load_plugins(plugin or ())
     record = convert_checkpoint(source, out, variant, options, revision=revision, tokenizer=tokenizer)
-    _print_conversion(record, out)
-
-
-@app.command()
-def variants(plugin: Plugins = None) -> None:
-    """List the ways of combining embeddings; or hold those of plugins to the contract."""
-    if plugin:
-        _check_plugins(plugin)
-        return
-    from glue_bench.model.variants import VARIANTS
-
-    table = new_table("variant", "what it does", "source", wrap="what it does")
-    for name, variant in VARIANTS.items():
-        table.add_row(name, variant.summary, variant.source)
-    print_table(table)
-
-
-def _check_plugins(paths: list[Path]) -> None:
-    say("checking the contract ...")
-    from glue_bench.model.plugins import PLUGINS
-    from glue_bench.testing import CLAUSES, load_plugins
-    from glue_bench.training.compute import quiet_transformers
-
-    quiet_transformers()
-    load_plugins(paths)
-    for name, plugin in PLUGINS.items():
-        echo(f"{name}: {plugin.variant.summary} ({plugin.variant.source})\nclauses: {', '.join(CLAUSES)}")
-        echo(f"{name} passes the contract")
-
-
-def _print_conversion(record: dict[str, Any], out: Path) -> None:
-    from rich.table import Table
-
     echo(f"{record['source']} ({record['source_variant']}) -> {out} ({record['variant']})\n")
     table = Table.grid(padding=(0, 2))
     table.add_column(style="bold", no_wrap=True)
-    for name, value in _describe_conversion(record).items():
-        table.add_row(name, value)
+    for row in _describe_conversion(record).items():
+        table.add_row(*row)
     print_table(table)
     echo(f"\nwritten to {out}, every figure to {out / 'conversion.json'}")
     echo("it is read by AutoModel.from_pretrained after `import glue_bench`, and as an arm's `checkpoint`")
@@ -123,92 +102,62 @@ def _print_conversion(record: dict[str, Any], out: Path) -> None:
 
 def _describe_conversion(record: dict[str, Any]) -> dict[str, str]:
     """What a conversion did and what it lost, as rows of a table."""
-    distance, losses, kept = record["distance"], record["masked_lm_loss"], record["variance_kept"]
+    distance, losses, sample = record["distance"], record["masked_lm_loss"], record["sample"]
     errors = [f"{error:.2f}" if error >= 0.01 else f"{error:.1g}" for error in distance["relative_error"]]
     exact = "exact: it computes what the source computes, up to rounding"
     rows = {
         "conversion": exact if record["exact"] else "approximate: not all that the source computes is kept",
-        "origin": f"{record['origin']}: {_ORIGINS[record['origin']]}",
+        "origin": f"{record['origin']}: {ORIGINS[record['origin']]}",
         "hidden states": f"relative error {errors[-1]}, mean cosine {distance['cosine']:.4f} after the last block",
         "error by layer": f"{' '.join(errors)} (the input first)",
         "masked-LM head": record["masked_lm_head"],
     }
     if losses:
         rows["masked-LM loss"] = f"{losses['before']:.3f} before, {losses['after']:.3f} after"
-    if kept:
-        rows["variance kept"] = ", ".join(f"{table} {share:.1%}" for table, share in kept.items())
-    sample = record["sample"]
-    size = f"{sample['tokens']} tokens" + (f", {sample['masked']} of them masked" if losses is not None else "")
-    text = f"{sample['sequences']} pairs of English sentences, {size}"
-    ids = f"random token ids, for want of a tokenizer that masks (--tokenizer names one): {size}"
-    return rows | {"measured on": text if sample["kind"] == "text" else ids}
+    if record["variance_kept"]:
+        shares = (f"{table} {share:.1%}" for table, share in record["variance_kept"].items())
+        rows["variance kept"] = ", ".join(shares)
+    text = f"{sample['sequences']} pairs of English sentences, "
+    ids = "random token ids, for want of a tokenizer that masks (--tokenizer names one): "
+    masked = f", {sample['masked']} of them masked" if losses is not None else ""
+    return rows | {"measured on": f"{text if sample['kind'] == 'text' else ids}{sample['tokens']} tokens{masked}"}
 
 
-_ORIGINS = {
-    "pretrained": "the weights were trained with this variant",
-    "adapted": "grafted, then pretrained further",
-    "grafted": "weights of another variant, only converted",
-    "scratch": "not pretrained",
-}
-
-
-@app.command()
 def analyse(
-    sources: Annotated[
-        list[str],
-        typer.Argument(metavar="SOURCE", help="Checkpoints (hub ids, folders, TUPE files) or experiments' folders."),
-    ],
+    sources: Annotated[list[str], typer.Argument(metavar="SOURCE", help="Checkpoints, or folders of experiments.")],
     corpus: Annotated[
-        list[str] | None,
-        typer.Option(metavar="TEXT", help="Text to read, as for `run`; else chapters of a book."),
+        Texts, typer.Option(metavar="TEXT", help="Text to read, as for `run`; else chapters of a book.")
     ] = None,
-    positions: Annotated[
-        int | None, typer.Option(metavar="N", min=8, help="Positions to look at; by default all that were trained.")
-    ] = None,
-    layers: Layers = None,
     sequences: Annotated[int, typer.Option(metavar="N", min=8, help="Sequences of text to read.")] = 512,
-    only: Only = None,
+    only: Annotated[
+        Text,
+        typer.Option(metavar="NAME,...", help="terms, subspaces, decoding, positions, dimensions, order; or all."),
+    ] = None,
     tokenizer: Tokenizer = None,
     device: Device = "auto",
-    figures: Figures = "svg,pdf,png",
     plugin: Plugins = None,
     output: Annotated[
         Path, typer.Option("-o", "--output", metavar="FOLDER", help="Where numbers, tables and figures go.")
     ] = Path("analysis"),
 ) -> None:
     """Measure the inside of encoders: do words and positions mix, and does the sum keep them apart?"""
-    asked = layers.split(",") if layers else []
-    for text in asked:
-        if not text.strip().isdecimal():
-            raise UserError(f"--layers takes numbers of blocks, such as 1,2,6, not '{text}'")
     say("reading the checkpoints and the text ...")
     from glue_bench.files import prove_writable, results_written_to
-    from glue_bench.tables.drawing import figure_formats
-    from glue_bench.tables.inside_figures import write_figures
 
-    formats = figure_formats(figures)
     with results_written_to(output, "give another folder with -o"):
         prove_writable(output)
     from glue_bench.analysis.analyse import analyse as measure
     from glue_bench.tables.inside import write_analysis
+    from glue_bench.tables.inside_figures import write_figures
     from glue_bench.testing import load_plugins
 
     load_plugins(plugin or ())
-    found = measure(
-        sources,
-        corpus=corpus,
-        positions=positions,
-        layers=[int(text) for text in asked] or None,
-        sequences=sequences,
-        only=only.split(",") if only else (),
-        tokenizer=tokenizer,
-        device=device,
-    )
+    asked = only.split(",") if only else ()
+    found = measure(sources, corpus=corpus, sequences=sequences, only=asked, tokenizer=tokenizer, device=device)
     for line in found.gone:
         say(f"left out: {line}")
     write_analysis(found, output)
-    if formats:
-        say("drawing ...")
-        write_figures(found, output, formats)
+    say("drawing ...")
+    write_figures(found, output)
     echo((output / "analysis.md").read_text(encoding="utf-8"), nl=False)
     say(f"written to {output}")

@@ -2,22 +2,27 @@
 
 import hashlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from glue_bench.cli.app import FAILED, Folder, app
-from glue_bench.cli.printing import check_output, echo_some, new_table, print_table, say, warn
+from glue_bench.cli.common import (
+    FAILED,
+    Folder,
+    Text,
+    check_output,
+    echo_some,
+    new_table,
+    print_table,
+    say,
+    warn,
+)
 from glue_bench.errors import LONGEST, UserError, shortened
 from glue_bench.terminal import echo
 
-if TYPE_CHECKING:
-    from glue_bench.tables.submission import Submission
-
-Arm = Annotated[str | None, typer.Option(metavar="NAME", help="The arm to hand in; the only one needs no name.")]
+Arm = Annotated[Text, typer.Option(metavar="NAME", help="The arm to hand in; the only one needs no name.")]
 
 
-@app.command()
 def submit(
     folder: Annotated[
         Path | None, typer.Argument(metavar="DIR/EXPERIMENT", help="The folder of an experiment's results.")
@@ -43,15 +48,26 @@ def submit(
         raise UserError("give DIR/EXPERIMENT and -o FILE.zip, or --check FILE.zip")
     from glue_bench.data.submission import lint
     from glue_bench.tables.board import open_board
-    from glue_bench.tables.submission import complete, gather
+    from glue_bench.tables.submission import complete, gather, write_submission
 
-    check_output(output, ".zip", "a submission")
-    _write(complete(gather(open_board(folder), arm), filling=fill), output)
+    check_output(output, ".zip")
+    submission = complete(gather(open_board(folder), arm), filling=fill)
+    written = write_submission(submission, output)
+    table = new_table("file", "rows", "run", "validation")
+    for name, origin in written["files"].items():
+        run = origin.get("cell_id", f"none: {origin.get('filled')} on every row (--fill)")
+        value = origin.get("validation")
+        table.add_row(name, str(origin["rows"]), run, "-" if value is None else f"{value:.2f}")
+    print_table(table)
+    echo(f"\nwritten to {output} (SHA-256 {written['sha256']}), its runs to {output.with_suffix('.json')}")
+    if submission.filled:
+        echo(f"filled with the majority class, not predicted: {', '.join(submission.filled)}")
+    if submission.is_demo:
+        echo("made-up data: a zip to look at, not to hand in")
     warn(f"the site will not take {output}", lint(output.read_bytes(), str(output)))
 
 
 def _check(path: Path) -> None:
-
     from glue_bench.data.submission import FILES, LARGEST_ZIP, lint
     from glue_bench.files import read_file
 
@@ -65,24 +81,6 @@ def _check(path: Path) -> None:
     echo(f"{path}: good; {len(FILES)} files, {sum(file.rows for file in FILES.values())} predictions")
 
 
-def _write(submission: "Submission", output: Path) -> None:
-    from glue_bench.tables.submission import write_submission
-
-    told = write_submission(submission, output)
-    table = new_table("file", "rows", "run", "validation")
-    for name, origin in told["files"].items():
-        run = origin.get("cell_id", f"none: {origin.get('filled')} on every row (--fill)")
-        value = origin.get("validation")
-        table.add_row(name, str(origin["rows"]), run, "-" if value is None else f"{value:.2f}")
-    print_table(table)
-    echo(f"\nwritten to {output} (SHA-256 {told['sha256']}), its runs to {output.with_suffix('.json')}")
-    if submission.filled:
-        echo(f"filled with the majority class, not predicted: {', '.join(submission.filled)}")
-    if submission.is_demo:
-        echo("made-up data: a zip to look at, not to hand in")
-
-
-@app.command()
 def card(
     folder: Folder,
     arm: Arm = None,
@@ -90,7 +88,7 @@ def card(
         Path | None, typer.Option("-o", "--output", metavar="DIR", help="Write card, results and models there.")
     ] = None,
     push: Annotated[
-        str | None, typer.Option(metavar="REPO", help="Send them to a repository of the hub; a new one is private.")
+        Text, typer.Option(metavar="REPO", help="Send them to a repository of the hub; a new one is private.")
     ] = None,
 ) -> None:
     """Write a model card with an arm's results, for the hub, and send it with the fine-tuned models."""
@@ -109,23 +107,17 @@ def card(
         echo(made.text, nl=False)
 
 
-@app.command()
 def export(
-    folders: Annotated[
-        list[Path],
-        typer.Argument(metavar="DIR/EXPERIMENT", help="Folders of experiments' results, or a folder of them."),
-    ],
+    folders: Annotated[list[Path], typer.Argument(metavar="DIR/EXPERIMENT", help="Results, or a folder of several.")],
     output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="FILE.zip|DIR", help="The bundle, or with eee a folder.")
+        Path, typer.Option("-o", "--output", metavar="FILE.zip|DIR", help="The bundle; for eee a folder.")
     ],
-    format: Annotated[
-        str, typer.Option("--format", help="zip, a bundle, or eee, scores in the schema of Every Eval Ever.")
-    ] = "zip",
+    format: Annotated[str, typer.Option("--format", help="zip: a bundle; eee: logs of Every Eval Ever.")] = "zip",
     organization: Annotated[
-        str | None, typer.Option(metavar="NAME", help="With eee: who states these scores; a name of the hub.")
+        Text, typer.Option(metavar="NAME", help="With eee: who states these scores; a name of the hub.")
     ] = None,
     data: Annotated[
-        str | None, typer.Option(metavar="SOURCE", help="With eee: also a line for each example, with its texts.")
+        Text, typer.Option(metavar="SOURCE", help="With eee: also a line for each example, with its texts.")
     ] = None,
 ) -> None:
     """Bundle records, predictions, tables, plan and environments of experiments into one file for others.
@@ -136,7 +128,7 @@ def export(
     from glue_bench.audit.verify import verify as verify_results
 
     if format == "zip":
-        check_output(output, ".zip", "a bundle")
+        check_output(output, ".zip")
     elif data:
         say("reading the data and the predictions ...")
     written = write(folders, output, format=format, organization=organization, data=data)
@@ -152,11 +144,8 @@ def export(
     warn(f"glue-bench verify {output} will find", faults)
 
 
-@app.command()
 def verify(
-    path: Annotated[
-        Path, typer.Argument(metavar="FILE|DIR", help="A bundle, or the folder of an experiment's results.")
-    ],
+    path: Annotated[Path, typer.Argument(metavar="FILE|DIR", help="A bundle, or the folder of an experiment.")],
 ) -> None:
     """Check digests, ids, that predictions give the scores and records the tables; exit status 1 where they do not."""
     from glue_bench.audit.verify import verify as verify_results
@@ -171,7 +160,7 @@ def verify(
         echo()
     faults = [fault for verified in found for fault in verified.faults]
     echo_some(faults, "fault: ")
-    count = f"{len(faults)} fault{'s' * (len(faults) > 1)}"
+    count = f"{len(faults)} fault{'s' if len(faults) > 1 else ''}"
     echo(f"{path}: {count if faults else 'good'}")
     if faults:
         raise typer.Exit(FAILED)

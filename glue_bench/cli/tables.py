@@ -6,31 +6,22 @@ from typing import Annotated
 
 import typer
 
-from glue_bench.cli.app import Folder, Folders, Format, Output, app
-from glue_bench.cli.printing import check_output, check_place, emit, say
+from glue_bench.cli.common import Folder, Folders, Format, Output, Texts, check_output, emit, say
 from glue_bench.errors import UserError
 from glue_bench.terminal import Screen, echo, tell
 
 
-@app.command()
 def leaderboard(
     folders: Folders,
     format: Format = None,
     output: Output = None,
     protocol: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=VALUE",
-            help="Show it by another rate, seeds, epoch, choose_on, reference or primary; may be repeated.",
-        ),
+        Texts,
+        typer.Option(metavar="KEY=VALUE", help="By another rate, seeds, epoch, choose_on, reference or primary."),
     ] = None,
     diagnostic: Annotated[
         Path | None,
-        typer.Option(
-            metavar="PATH",
-            help="Instead, score MNLI's models by linguistic phenomenon on diagnostic-full.tsv, or on the GLUE folder "
-            "whose AX folder has it.",
-        ),
+        typer.Option(metavar="PATH", help="Instead, MNLI's models by phenomenon: diagnostic-full.tsv or its folder."),
     ] = None,
 ) -> None:
     """Recompute an experiment's leaderboard from its records, or that of several experiments together."""
@@ -41,7 +32,7 @@ def leaderboard(
     from glue_bench.tables.pages import leaderboard_page
     from glue_bench.tables.table import chosen_format
 
-    check_place(output)
+    check_output(output)
     several, chosen = folders[0] if len(folders) == 1 else folders, chosen_format(format, output)
     if diagnostic is not None:
         page = diagnostics_page(open_board(several, protocol or ()), read_diagnostic(diagnostic))
@@ -52,22 +43,17 @@ def leaderboard(
         emit(leaderboard_page(find(several, protocol or ())).render(chosen), output)
 
 
-@app.command()
 def report(
     folders: Folders,
     output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", "--output", metavar="FILE", help="The page; report.html in the experiment's folder if left out."
-        ),
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="The page; else report.html in the folder.")
     ] = None,
     figures: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Also write each figure there: PDF, SVG and PNG for a paper.")
     ] = None,
 ) -> None:
     """Write one page to open in a browser: verdict, tables that sort, figures, and how it was made."""
-    if output is not None:
-        check_output(output, ".html", "a report")
+    check_output(output, ".html")
     say("reading the records ...")
     from glue_bench.tables.report import report as write_report
 
@@ -76,7 +62,35 @@ def report(
         echo(f"figures: {figures}")
 
 
-@app.command()
+def statistics(
+    folder: Folder,
+    equivalent: Annotated[
+        float | None, typer.Option(metavar="POINTS", help="Also test which arms differ by less than this.")
+    ] = None,
+    pairs: Annotated[bool, typer.Option("--pairs", help="Also compare all pairs, with letters.")] = False,
+    difference: Annotated[
+        float | None, typer.Option(metavar="POINTS", help="Instead, how many seeds it takes to see a true difference.")
+    ] = None,
+    power: Annotated[float, typer.Option(help="With --difference: the probability of seeing it.")] = 0.8,
+    format: Format = None,
+    output: Output = None,
+) -> None:
+    """Say which arms differ from the reference, by how much, and what the runs could have shown."""
+    from glue_bench.tables.contrasts import difference_page, statistics_page
+    from glue_bench.tables.export import find
+    from glue_bench.tables.table import chosen_format
+
+    check_output(output)
+    chosen = chosen_format(format, output)
+    if difference is None:
+        page = statistics_page(find(folder), equivalent, pairs)
+    elif pairs or equivalent is not None:
+        raise UserError("--difference stands alone, without --pairs and --equivalent")
+    else:
+        page = difference_page(find(folder), difference, power)
+    emit(page.render(chosen), output)
+
+
 def table(
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="A published table; without one, they are listed.")
@@ -89,48 +103,13 @@ def table(
     from glue_bench.tables.papers import beside_named, list_page, paper_page
     from glue_bench.tables.table import chosen_format
 
-    check_place(output)
+    check_output(output)
     console, chosen = Screen(), chosen_format(format, output)
     page = list_page() if name is None else paper_page(beside_named(name, folder))
     if output is None and format is None and console.is_terminal:
         page.show(console, "-o table.md")
     else:
         emit(page.render(chosen), output)
-
-
-@app.command()
-def statistics(
-    folder: Folder,
-    equivalent: Annotated[
-        float | None, typer.Option(metavar="POINTS", help="Also test which arms differ by less than this.")
-    ] = None,
-    pairs: Annotated[bool, typer.Option("--pairs", help="Also compare all pairs, with letters.")] = False,
-    difference: Annotated[
-        float | None,
-        typer.Option(metavar="POINTS", help="Instead, say how many seeds it takes to see a true difference like this."),
-    ] = None,
-    power: Annotated[float, typer.Option(help="With --difference: the probability of seeing it.")] = 0.8,
-    costs: Annotated[
-        tuple[float, float] | None,
-        typer.Option(metavar="PRETRAINING FINETUNING", help="With --difference: what a seed costs; else seconds."),
-    ] = None,
-    format: Format = None,
-    output: Output = None,
-) -> None:
-    """Say which arms differ from the reference, by how much, and what the runs could have shown."""
-    from glue_bench.tables.contrasts import difference_page, statistics_page
-    from glue_bench.tables.export import find
-    from glue_bench.tables.table import chosen_format
-
-    check_place(output)
-    chosen = chosen_format(format, output)
-    if difference is None:
-        page = statistics_page(find(folder), equivalent, pairs)
-    elif pairs or equivalent is not None:
-        raise UserError("--difference stands alone, without --pairs and --equivalent")
-    else:
-        page = difference_page(find(folder), difference, power, costs or ())
-    emit(page.render(chosen), output)
 
 
 def print_leaderboard(

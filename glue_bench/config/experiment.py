@@ -23,7 +23,8 @@ from glue_bench.data.tasks import TRAINABLE
 from glue_bench.errors import quoted, unknown
 
 MOST_NAME = 100
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=MOST_NAME)]
+NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$"
+Name = Annotated[str, StringConstraints(pattern=NAME)]
 """What files and folders are called by: they may have 255 bytes, of which ids and endings take up to 120."""
 MOST_CELLS = 50_000
 MOST_TOKENS, MOST_PARAMETERS = 10**6, 10**10

@@ -1,6 +1,6 @@
 """The contrasts of an experiment as a page, how far its scores spread, and how many seeds a difference takes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -73,7 +73,7 @@ SEEDS_MEAN = (
     "Seeds of each arm with which its difference from the reference has a verdict, after the correction for all arms "
     "of the column. Experiments with the variances found here are drawn and judged as the verdicts are.",
     "Seeds of pretraining: intervals cover other pretrainings; the cheapest design is shown. Seeds of fine-tuning: of "
-    "the same pretrained weights. Cost: in measured seconds of all tasks, unless costs are given.",
+    "the same pretrained weights. Cost: in measured seconds of all tasks.",
 )
 
 
@@ -121,14 +121,14 @@ def statistics_page(comparison: Comparison, equivalent: float | None = None, pai
     )
 
 
-def difference_page(comparison: Comparison, difference: float, power: float = 0.8, costs: Sequence[float] = ()) -> Page:
-    """How many seeds a true difference takes, by simulation; `costs` of a pretraining and a fine-tuning seed of an arm.
+def difference_page(comparison: Comparison, difference: float, power: float = 0.8) -> Page:
+    """How many seeds a true difference takes, by simulation.
 
     Raises:
         UserError: nothing has run, or as `power_frame`.
     """
     board = comparison.board
-    frame = seeds_frame(comparison, difference, power, costs)
+    frame = seeds_frame(comparison, difference, power)
     if frame.empty:
         where = board.results.folder
         raise UserError(f"{where}: nothing has run yet, so that no spread is known; run a part of the experiment first")
@@ -142,10 +142,10 @@ def difference_page(comparison: Comparison, difference: float, power: float = 0.
     return Page(title=name, banner=warning, tables=whole, data=frame, decimals=DECIMALS)
 
 
-def seeds_frame(comparison: Comparison, difference: float, power: float, costs: Sequence[float] = ()) -> DataFrame:
-    """The `power_frame` of an experiment, by the costs given or the measured seconds. Raises as that."""
-    found = Costs(*(costs or measured_costs(comparison.board.results)))
-    return power_frame(comparison.assessed, difference, power, found)
+def seeds_frame(comparison: Comparison, difference: float, power: float) -> DataFrame:
+    """The `power_frame` of an experiment, by the seconds that were measured. Raises as that."""
+    costs = Costs(*measured_costs(comparison.board.results))
+    return power_frame(comparison.assessed, difference, power, costs)
 
 
 def contrast_texts(row: Mapping[Any, Any], decimals: int) -> dict[str, str]:

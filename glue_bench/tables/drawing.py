@@ -22,7 +22,6 @@ from matplotlib.backend_bases import get_registered_canvas_class
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from glue_bench.errors import unknown
 from glue_bench.files import write_atomically
 from glue_bench.tables.numbers import short
 
@@ -172,26 +171,13 @@ def _for_pages(svg: str) -> str:
     return re.sub(r'(width|height)="([\d.]+)pt"', lambda found: f'{found[1]}="{float(found[2]) * PIXELS:.0f}"', svg)
 
 
-def save(figure: Figure, stem: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
-    """Write the figure as `stem` with each format's suffix, into a folder that is made if needed; the paths written.
+def save(figure: Figure, stem: Path) -> list[Path]:
+    """Write the figure as `stem` in each of FORMATS, into a folder that is made if needed; the paths written.
 
     Text stays text in SVG and is embedded as TrueType in PDF, as publishers want it.
     """
     stem.parent.mkdir(parents=True, exist_ok=True)
-    paths = [stem.with_name(f"{stem.name}.{format}") for format in formats]
-    for path, format in zip(paths, formats, strict=True):
+    paths = [stem.with_name(f"{stem.name}.{format}") for format in FORMATS]
+    for path, format in zip(paths, FORMATS, strict=True):
         write_atomically(path, drawn(figure, format))
     return paths
-
-
-def figure_formats(given: str) -> list[str]:
-    """The formats of figures that a text such as `svg,png` names; none of `none`.
-
-    Raises:
-        UserError: a format that there is not.
-    """
-    formats = [] if given == "none" else given.split(",")
-    for format in formats:
-        if format not in FORMATS:
-            raise unknown("format of figures", format, [*FORMATS, "none"])
-    return formats

@@ -55,10 +55,10 @@ DESCRIPTIONS = {
 """What each figure shows."""
 
 
-def write_figures(analysis: Analysis, folder: Path, formats: Sequence[str]) -> None:
-    """Write every figure that the analysis has numbers for, in each of the formats."""
+def write_figures(analysis: Analysis, folder: Path) -> None:
+    """Write every figure that the analysis has numbers for."""
     for drawing in inside_figures(analysis):
-        save(drawing.figure, folder / drawing.name, formats)
+        save(drawing.figure, folder / drawing.name)
 
 
 def inside_figures(analysis: Analysis) -> Iterator[Drawing]:

@@ -44,7 +44,7 @@ def test_a_plugin_is_said_to_pass_the_contract_or_which_clause_it_breaks(glue_be
 
 
 def test_analyse_prints_its_page_and_leaves_numbers_tables_and_figures(bert, glue_bench, tmp_path):
-    wanted = ("--only", "subspaces,dimensions", "--figures", "svg", "-o", tmp_path / "found")
+    wanted = ("--only", "subspaces,dimensions", "-o", tmp_path / "found")
     said = glue_bench("analyse", bert, *wanted)
     assert said.status == 0
     assert said.out == (tmp_path / "found" / "analysis.md").read_text()

@@ -1,13 +1,8 @@
 """The verbs that run experiments: what they print, where, and their exit statuses."""
 
 import json
-import os
-import select
 import signal
-import subprocess
-import sys
 import time
-from contextlib import ExitStack
 from pathlib import Path
 from typing import ClassVar
 
@@ -169,20 +164,11 @@ def test_version_and_short_help(glue_bench):
 # status
 
 
-@pytest.fixture
-def part(glue_bench, tiny, write_yaml, tmp_path) -> Path:
-    """An experiment of three cells, one of them done."""
-    config = write_yaml(tiny(arms=["add"], tasks=["cola"], seeds=[1, 2, 3]))
+def test_status_says_what_is_done_runs_has_failed_and_is_missing(glue_bench, tiny, write_yaml, tmp_path):
+    config, part = write_yaml(tiny(arms=["add"], tasks=["cola"], seeds=[1, 2, 3])), tmp_path / "tiny"
     assert glue_bench("run", config, "--results", tmp_path, "--only", "seed=1").status == 0
-    return tmp_path / "tiny"
-
-
-def planned(folder: Path) -> list[str]:
-    return [cell.id for cell in Store(folder).plan().cells]
-
-
-def test_status_says_what_is_done_runs_has_failed_and_is_missing(glue_bench, part):
-    store, (_, second, third) = Store(part), planned(part)
+    store = Store(part)
+    _, second, third = (cell.id for cell in store.plan().cells)
     now = time.time()
     store.write_progress(Progress(id=second, worker="here:1", began=now - 9, updated=now, step=3, steps=9, loss=0.5))
     for job in (third, "of-an-earlier-plan"):
@@ -196,55 +182,3 @@ def test_status_says_what_is_done_runs_has_failed_and_is_missing(glue_bench, par
     assert lines[-1] == f"1 of 3 cells done, 1 running, 1 failed, 0 missing in {part}"
     document = json.loads(glue_bench("status", part, "--format", "json").out)
     assert document["cells"] == {"done": 1, "running": 1, "failed": 1, "missing": 0}
-
-
-@pytest.fixture
-def watching(part):
-    """Start `status --watch` on the folder; whatever becomes of the test, it ends."""
-    with ExitStack() as started:
-
-        def start(**streams) -> subprocess.Popen:
-            words = [sys.executable, "-m", "glue_bench", "status", str(part), "--watch", "--interval", "0.1"]
-            process = subprocess.Popen(words, **streams)
-            started.enter_context(process)
-            started.callback(process.kill)
-            return process
-
-        yield start
-
-
-def test_in_a_pipe_there_is_a_line_a_change_until_nothing_is_missing(part, watching):
-    store, (_, second, third) = Store(part), planned(part)
-    process = watching(stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    assert process.stdout.readline().endswith(" 1 of 3 cells done, 0 running, 0 failed, 2 missing\n")
-    store.write_failure(Failure(id=second, error="out of luck"))
-    assert process.stdout.readline().endswith(" 1 of 3 cells done, 0 running, 1 failed, 1 missing\n")
-    store.write_failure(Failure(id=third, error="out of luck"))
-    rest, _ = process.communicate(timeout=600)
-    assert "failed: add on cola, rate 0.001, seed 3: out of luck" in rest
-    assert process.returncode == 1
-
-
-@pytest.mark.skipif(os.name != "posix", reason="needs terminals")
-def test_in_a_terminal_ctrl_c_ends_it_with_the_counts_and_no_traceback(watching):
-    import pty
-
-    main, terminal = pty.openpty()
-    process = watching(stdout=terminal, stderr=terminal, stdin=terminal)
-    os.close(terminal)
-    shown = read_until(main, b"1 of 3 cells done")
-    process.send_signal(signal.SIGINT)
-    shown += read_until(main, b"missing in")
-    assert process.wait(timeout=600) == 130
-    os.close(main)
-    assert b"Traceback" not in shown
-    assert b"Aborted" not in shown
-
-
-def read_until(handle: int, words: bytes) -> bytes:
-    found, give_up = b"", time.monotonic() + 60
-    while words not in found and time.monotonic() < give_up:
-        if select.select([handle], [], [], 1)[0]:
-            found += os.read(handle, 65536)
-    assert words in found
-    return found

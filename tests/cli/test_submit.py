@@ -6,19 +6,13 @@ import re
 import zipfile
 from pathlib import Path
 
-import numpy as np
 import pytest
-from stored import bench
 
 from glue_bench.data import demo
-from glue_bench.data.sources import DemoSource, open_source
+from glue_bench.data.sources import DemoSource
 from glue_bench.data.submission import FILES, fill_file, make_zip
-from glue_bench.data.tasks import AX_SPLIT, TASKS, TRAINABLE
-
-__all__ = ["bench"]
 
 pytestmark = pytest.mark.usefixtures("small_demo")
-GLUE = Path(__file__).resolve().parents[3] / "shared" / "glue"
 
 
 def labelled(folder: Path, wrong=slice(None)) -> Path:
@@ -117,22 +111,3 @@ def test_strings_are_right_for_a_checkpoint_with_another_order_of_labels(
             expected = [meaning(text) for text in demo.generate(task)[split]["text_b"]]
             right = sum(a == b for a, b in zip(predicted, expected, strict=True))
             assert right >= 27, (name, right)
-
-
-@pytest.mark.skipif(not GLUE.is_dir(), reason="no GLUE folder here")
-def test_where_qqp_has_no_test_file_it_is_named_and_filled(glue_bench, refused, tmp_path, bench):
-    """Records of every task with random outputs for each test split that the real data has."""
-    source, generator = open_source(str(GLUE)), np.random.default_rng(0)
-    sizes = {
-        task: {name: len(frame) for name, frame in source.load(task).splits.items() if name.startswith("test")}
-        for task in TASKS
-    }
-    sizes["mnli"][AX_SPLIT] = sizes["ax"]["test"]
-    for task in TRAINABLE:
-        bench.finish(task)
-        shapes = {split: (rows, TASKS[task].num_labels) for split, rows in sizes[task].items()}
-        bench.predict(bench.cells[-1]["cell_id"], {name: generator.normal(size=size) for name, size in shapes.items()})
-    store, out = bench.plan(), tmp_path / "x.zip"
-    assert "no predictions for 1 of the eleven files: QQP.tsv" in refused("submit", store, "-o", out)
-    assert glue_bench("submit", store, "-o", out, "--fill").status == 0
-    assert glue_bench("submit", "--check", out).status == 0

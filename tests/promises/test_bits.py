@@ -217,7 +217,7 @@ VERBS = [
     *("status RUNS", "leaderboard RUNS", "report RUNS -o OUT/page.html", "statistics RUNS", "verify RUNS"),
     *("statistics RUNS --difference 9", "table tupe-1 RUNS", "card RUNS -o OUT/card"),
     *("export RUNS -o OUT/bundle.zip", "submit RUNS --fill -o OUT/add.zip"),
-    "analyse RUNS --only order --figures none --sequences 8 -o OUT/analysis",
+    "analyse RUNS --only order --sequences 8 -o OUT/analysis",
 ]
 
 

@@ -125,7 +125,7 @@ def of_checkpoint(ran: Path, out: Path, verb: Callable[..., str]) -> tuple[Any, 
 def of_analyse(ran: Path, out: Path, verb: Callable[..., str]) -> tuple[Any, Any]:
     source = str(next(ran.glob("checkpoints/add-*/step-4")))
     found = glue_bench.analyse([source], only=["order"], sequences=8)
-    verb("analyse", source, "--only", "order", "--sequences", "8", "--figures", "none", "-o", out)
+    verb("analyse", source, "--only", "order", "--sequences", "8", "-o", out)
     return same_rows(found.measures, (out / "measures.csv").read_text(), 1e-6)
 
 
@@ -370,7 +370,6 @@ status                                                             DIR
 status OUT                                                         OUT
 status RUNS/..                                                     tiny
 status RUNS x                                                      x
-status RUNS --interval 0                                           --interval
 status RUNS --format yml                                           yml json
 leaderboard none                                                   none
 leaderboard RUNS none                                              none
@@ -434,9 +433,7 @@ convert CHECKPOINT c --variant add --tokenizer none                none
 analyse none                                                       none
 analyse                                                            SOURCE
 analyse CHECKPOINT --only odour                                    odour order
-analyse CHECKPOINT --layers a                                      --layers a
-analyse CHECKPOINT --layers 9                                      9
-analyse CHECKPOINT --figures gif                                   gif svg
+analyse CHECKPOINT --sequences 7                                   --sequences 8
 analyse CHECKPOINT -o tiny.yaml                                    tiny.yaml
 """.strip().splitlines()
 ]

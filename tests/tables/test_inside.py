@@ -11,7 +11,6 @@ from figure_texts import texts_of
 
 from glue_bench.analysis.chance import Analysis, Row, row
 from glue_bench.errors import UserError
-from glue_bench.tables.drawing import figure_formats
 from glue_bench.tables.inside import HEADLINES, LEGEND, inside_page, read_analysis, write_analysis
 from glue_bench.tables.inside_figures import DESCRIPTIONS, inside_figures, write_figures
 from glue_bench.tables.report import Part, inside_part
@@ -153,9 +152,8 @@ def test_every_figure_is_drawn_under_the_name_of_its_file(figures, tmp_path):
     several = [drawing.name for drawing in inside_figures(analysis(("add, seed 2/step-9", "two")))]
     assert {"terms_rms_add--seed-2-step-9", "terms_mean_two"} < {*several}
     few = replace(analysis(), matrices={"spectrum": analysis().matrices["spectrum"]}, measures=analysis().measures[:1])
-    write_figures(few, tmp_path, ["svg"])
-    assert [path.name for path in tmp_path.iterdir()] == ["spectrum.svg"]
-    assert (figure_formats("none"), figure_formats("svg,png")) == ([], ["svg", "png"])
+    write_figures(few, tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"spectrum.svg", "spectrum.pdf", "spectrum.png"}
 
 
 @pytest.mark.parametrize("value", ["rms", "mean"])

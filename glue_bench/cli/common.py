@@ -1,21 +1,40 @@
-"""What verbs print with: plain tables, one line to standard error, a text to a file."""
+"""What the verbs share: exit statuses, options, plain tables, one line to standard error, a text to a file."""
 
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from glue_bench.cli.app import FAILED
 from glue_bench.errors import UserError, plain, shortened
 from glue_bench.terminal import Screen, echo
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+FAILED, BAD_INPUT, INTERRUPTED, TERMINATED = 1, 2, 130, 143
 SHOWN = 100
 """Lines of a list that may be as long as whoever made a file likes."""
+
+Text = str | None
+Texts = list[str] | None
+Plugins = Annotated[
+    list[Path] | None, typer.Option("--plugin", metavar="FILE", help="Python with variants of yours; may be repeated.")
+]
+Device = Annotated[str, typer.Option(metavar="DEVICE", help="cpu, cuda or mps; auto: a GPU if there is one.")]
+Tokenizer = Annotated[Text, typer.Option(metavar="NAME", help="Id or folder of a tokenizer, in place of their own.")]
+Folder = Annotated[Path, typer.Argument(metavar="DIR/EXPERIMENT", help="The folder of an experiment's results.")]
+Folders = Annotated[list[Path], typer.Argument(metavar="DIR/EXPERIMENT", help="Folders of experiments' results.")]
+Output = Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write to a file.")]
+Format = Annotated[
+    Text,
+    typer.Option(
+        "--format",
+        help="markdown, csv, json, latex or html. Without it FILE's suffix decides (.md .csv .json .tex .html); "
+        "else it is markdown, or a table in a terminal.",
+    ),
+]
 
 
 def emit(text: str, output: Path | None) -> None:
@@ -26,17 +45,12 @@ def emit(text: str, output: Path | None) -> None:
         output.write_text(plain(text), encoding="utf-8")
 
 
-def check_output(output: Path, suffix: str, what: str) -> None:
-    """Refuse, before any work, a file with another suffix, a folder, or a file in no folder."""
-    if output.suffix != suffix:
-        raise UserError(f"-o {output}: the name of {what} ends in {suffix}")
-    check_place(output)
-
-
-def check_place(output: Path | None) -> None:
-    """As `check_output`, for a file of any name, or none."""
+def check_output(output: Path | None, suffix: str = "") -> None:
+    """Refuse, before any work, a folder, a file in no folder, or a name without the suffix."""
     if output is None:
         return
+    if not output.name.endswith(suffix):
+        raise UserError(f"-o {output}: give a name that ends in {suffix}")
     if output.is_dir():
         raise UserError(f"-o {output} is a folder; give the name of a file")
     if not output.parent.is_dir():
@@ -45,11 +59,10 @@ def check_place(output: Path | None) -> None:
 
 def warn(line: str, findings: Sequence[object]) -> None:
     """Where there are findings, say the line and each of them to standard error, and exit with status FAILED."""
-    if not findings:
-        return
-    echo(f"warning: {line}:", fg="yellow", err=True)
-    echo_some(findings, err=True)
-    raise typer.Exit(FAILED)
+    if findings:
+        echo(f"warning: {line}:", fg="yellow", err=True)
+        echo_some(findings, err=True)
+        raise typer.Exit(FAILED)
 
 
 def echo_some(lines: Sequence[object], before: str = "", *, err: bool = False) -> None:
@@ -71,10 +84,11 @@ def new_table(*columns: str, wrap: str = "") -> "Table":
 
 
 def print_table(table: "Table") -> None:
-    # A pipe has no width to fit into: cutting cells there would lose data.
+    """Print it. A pipe has no width to fit into: cutting cells there would lose data."""
     width = None if sys.stdout.isatty() else 1000
     Screen(width=width, markup=False, highlight=False).print(table)  # brackets in a name are no markup
 
 
 def say(message: str) -> None:
+    """What goes on, to standard error."""
     echo(message, dim=True, err=True)
