@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+import scipy  # its stats take half a second to load, and do when they are used
 
 COVERAGE = 0.95
 TAILS = (1 - COVERAGE) / 2, (1 + COVERAGE) / 2
@@ -102,7 +102,7 @@ class Sums:
     @property
     def interval(self) -> Interval:
         """The 95% interval over sequences, by Student's t; NaN of fewer than two."""
-        half = float(stats.t.ppf(TAILS[1], self.n - 1)) * self.standard_error
+        half = float(scipy.stats.t.ppf(TAILS[1], self.n - 1)) * self.standard_error
         return self.value - half, self.value + half
 
     @property
@@ -118,8 +118,8 @@ class Sums:
             return low, high
         trials = self.n if self.value in (0, 1) else float(self.counts.sum())
         told = self.value * trials
-        few = float(stats.beta.ppf(TAILS[0], told, trials - told + 1)) if told else 0.0
-        many = float(stats.beta.ppf(TAILS[1], told + 1, trials - told)) if told < trials else 1.0
+        few = float(scipy.stats.beta.ppf(TAILS[0], told, trials - told + 1)) if told else 0.0
+        many = float(scipy.stats.beta.ppf(TAILS[1], told + 1, trials - told)) if told < trials else 1.0
         return max(0.0, min(low, few)), min(1.0, max(high, many))
 
 
@@ -147,7 +147,7 @@ def middle(draws: Sequence[float] | np.ndarray) -> Interval:
 def expected(draws: Sequence[float] | np.ndarray) -> Interval:
     """Where 95% of further draws fall, if m draws are of normal numbers: mean -+ t_{m-1} * s * sqrt(1 + 1 / m)."""
     m, mean = len(draws), float(np.mean(draws))
-    reach = float(stats.t.ppf(TAILS[1], m - 1) * np.std(draws, ddof=1) * np.sqrt(1 + 1 / m))
+    reach = float(scipy.stats.t.ppf(TAILS[1], m - 1) * np.std(draws, ddof=1) * np.sqrt(1 + 1 / m))
     return mean - reach, mean + reach
 
 
@@ -159,5 +159,5 @@ def expected_share(draws: Sequence[float] | np.ndarray, trials: int, tried: int)
     """
     low, high = expected(draws)
     told, missed = (share * trials * len(draws) + 1 for share in (np.mean(draws), 1 - np.mean(draws)))
-    few, many = np.asarray(stats.betabinom.ppf(TAILS, tried, told, missed)) / tried
+    few, many = np.asarray(scipy.stats.betabinom.ppf(TAILS, tried, told, missed)) / tried
     return max(0.0, min(low, float(few))), min(1.0, max(high, float(many)))

@@ -1,14 +1,14 @@
-"""GLUE's metrics as pure functions over scikit-learn and SciPy. All values are raw, at most 1.
+"""GLUE's metrics as pure functions. All values are raw, at most 1.
 
-Metrics of each task: Wang et al. 2019, "GLUE", table 1. AX: the three-class Matthews correlation (R3).
+Metrics of each task: Wang et al. 2019, "GLUE", table 1. AX: the three-class Matthews correlation (R3). They give
+the bits of scikit-learn and SciPy, for whose loading every table would wait a second.
 """
 
 from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import pearsonr, spearmanr
-from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
+from pandas import Series
 
 from glue_bench.data.task_data import UNLABELLED
 from glue_bench.data.tasks import Task, find_task
@@ -81,20 +81,41 @@ def _scaled(values: np.ndarray) -> np.ndarray:
 
 
 def _varied(function: Callable) -> Callable[[np.ndarray, np.ndarray], float]:
-    """A correlation that is 0 where either side is constant: libraries warn there, or have no number."""
+    """A correlation that is 0 where either side is constant: it has no number there."""
 
     def correlation(expected: np.ndarray, predicted: np.ndarray) -> float:
         constant = _is_constant(expected) or _is_constant(predicted)
-        return 0.0 if constant else float(function(expected, predicted))
+        return 0.0 if constant else float(function(_scaled(expected), _scaled(predicted)))
 
     return correlation
 
 
+def _f1(expected: np.ndarray, predicted: np.ndarray) -> float:
+    both = np.count_nonzero(expected) + np.count_nonzero(predicted)
+    return float(2 * np.count_nonzero(expected & predicted) / both) if both else 0.0
+
+
+def _matthews(expected: np.ndarray, predicted: np.ndarray) -> float:
+    """Gorodkin 2004, equation 8, of any number of classes."""
+    true, told = (np.bincount(each, minlength=3).astype(float) for each in (expected, predicted))
+    n, right = float(len(expected)), float(np.count_nonzero(expected == predicted))
+    spread = (n**2 - told @ told) * (n**2 - true @ true)
+    return float((right * n - true @ told) / np.sqrt(spread)) if spread else 0.0
+
+
+def _pearson(*sides: np.ndarray) -> float:
+    """Of sides as SciPy scales them, so that no square overflows."""
+    away = [side - side.mean() for side in sides]
+    largest = [np.abs(each).max() for each in away]
+    norms = [size * np.linalg.norm(each / size, axis=-1) for each, size in zip(away, largest, strict=True)]
+    return float(np.clip((away[0] / norms[0]) @ (away[1] / norms[1]), -1, 1))
+
+
 METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
-    "accuracy": lambda expected, predicted: float(accuracy_score(expected, predicted)),
-    "f1": lambda expected, predicted: float(f1_score(expected, predicted, zero_division=0)),
-    "matthews_correlation": _varied(matthews_corrcoef),
-    "pearson": _varied(lambda expected, predicted: pearsonr(_scaled(expected), _scaled(predicted)).statistic),
-    "spearmanr": _varied(lambda expected, predicted: spearmanr(_scaled(expected), _scaled(predicted)).statistic),
+    "accuracy": lambda expected, predicted: float((expected == predicted).mean()),
+    "f1": _f1,
+    "matthews_correlation": _matthews,
+    "pearson": _varied(_pearson),
+    "spearmanr": _varied(lambda *sides: np.corrcoef([Series(side).rank() for side in sides])[1, 0]),
 }
 """Metric name -> function of (expected, predicted)."""

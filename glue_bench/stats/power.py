@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.stats import norm
+from scipy.special import ndtr, ndtri
 
 from glue_bench.errors import UserError
 from glue_bench.stats.estimates import Estimate, Spread, combined, of_blocks, of_seeds
@@ -125,8 +125,8 @@ class Spreads:
 
     def examples_suffice(self, difference: float, power: float) -> bool:
         """Whether endless seeds would do: their only limit is the dev set."""
-        limit = norm.isf(ALPHA / 2 / (self.arms - 1))
-        return self.examples == 0 or bool(norm.sf(limit - difference / math.sqrt(self.examples)) >= power)
+        limit = -ndtri(ALPHA / 2 / (self.arms - 1))
+        return self.examples == 0 or bool(ndtr(difference / math.sqrt(self.examples) - limit) >= power)
 
     def _design(self, pretrainings: int, finetunings: int, costs: Costs) -> dict[str, Any]:
         cost = pretrainings * (costs.pretraining + finetunings * costs.finetuning)

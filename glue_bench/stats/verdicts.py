@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy.stats import t as student_t
+from scipy.special import stdtr, stdtrit  # a tenth of the time that scipy.stats takes to load
 
 from glue_bench.stats.estimates import Estimate, average_estimate, column_estimate
 from glue_bench.stats.outcomes import AVERAGE, Outcomes
@@ -270,7 +270,7 @@ def equivalence(frame: pd.DataFrame, margin: float) -> pd.DataFrame:
     Holm's method. Points, or nats of a loss.
     """
     nearest = (margin - frame["difference"].abs()) / frame["error"]  # the side on which the margin is nearer
-    p = np.minimum(1.0, np.asarray(student_t.sf(nearest, frame["freedom"])) * frame["family"])
+    p = np.minimum(1.0, np.asarray(stdtr(frame["freedom"], -nearest)) * frame["family"])
     return frame.assign(p_equivalent=p, equivalent=p < ALPHA)
 
 
@@ -278,7 +278,7 @@ def two_sided(difference: np.ndarray, error: np.ndarray, freedom: np.ndarray) ->
     """p of Student's t; 1 for no difference and 0 for one that has no spread at all."""
     with np.errstate(divide="ignore", invalid="ignore"):
         statistic = np.where(difference == 0, 0.0, np.abs(difference) / error)
-    return 2 * np.asarray(student_t.sf(np.where(np.isnan(error), np.nan, statistic), freedom))
+    return 2 * np.asarray(stdtr(freedom, -np.where(np.isnan(error), np.nan, statistic)))
 
 
 def contrast_rows(assessed: Assessed, pairs: Sequence[Pair], correction: Correction) -> list[dict[str, Any]]:
@@ -290,7 +290,7 @@ def contrast_rows(assessed: Assessed, pairs: Sequence[Pair], correction: Correct
         p = two_sided(difference, error, freedom)
         adjusted = np.minimum(1.0, correction(p) * p)
         family = int(correction(np.zeros(1))[0])
-        half = student_t.isf(ALPHA / 2 / family, freedom) * error
+        half = -stdtrit(freedom, ALPHA / 2 / family) * error
         low, high = estimate.limits
         better = (difference > 0) ^ estimate.lowest_is_best
         decided = {

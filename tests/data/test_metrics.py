@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import pearsonr, spearmanr
+from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
-from glue_bench.data.metrics import decide, is_collapsed, score, score_logits
+from glue_bench.data.metrics import METRICS, decide, is_collapsed, score, score_logits
 from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError
 
@@ -33,6 +34,18 @@ def test_correlations_equal_scipy():
     assert result["spearmanr"] == pytest.approx(spearmanr(references, predictions).statistic)
     huge = score("stsb", [1.7e308, -1.7e308, 1.7e308], [1.0, 2.0, 4.0])["pearson"]
     assert huge == pytest.approx(np.corrcoef([1, -1, 1], [1, 2, 4])[0, 1])
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_metrics_of_classes_are_those_of_scikit_learn(classes):
+    random = np.random.default_rng(classes)
+    for share in (0.0, 0.5, 0.9, 1.0):
+        expected = random.integers(0, classes, 300)
+        predicted = np.where(random.random(300) < share, expected, random.integers(0, classes, 300))
+        assert METRICS["accuracy"](expected, predicted) == accuracy_score(expected, predicted)
+        assert METRICS["matthews_correlation"](expected, predicted) == matthews_corrcoef(expected, predicted)
+        if classes == 2:
+            assert METRICS["f1"](expected, predicted) == f1_score(expected, predicted)
 
 
 @given(FINITE, st.lists(st.floats(0, 5), min_size=1, max_size=20), st.booleans())
