@@ -40,7 +40,7 @@ import psutil
 import yaml
 
 import glue_bench.cli
-from glue_bench.records.stored import Stored
+from glue_bench.records.store import Store
 
 CONTEXT = multiprocessing.get_context("forkserver")
 IMPORTED = ("datasets", "glue_bench.cli", "glue_bench.sweep.run", "glue_bench.tables.export", "sklearn.metrics")
@@ -239,7 +239,7 @@ def strike(kind: str, process: psutil.Process, place: Path, hit: set[str]) -> bo
             return False
         process.suspend()
         time.sleep(0.01)
-        under_way = Stored(place / "runs" / "kills").progress()
+        under_way = Store(place / "runs" / "kills").progress()
         job = next((each.id for each in under_way if each.worker.endswith(f":{process.pid}")), None)
         is_hit = job is not None and job not in hit
         if is_hit:

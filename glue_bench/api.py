@@ -12,9 +12,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from glue_bench.audit.bundle import Manifest
-    from glue_bench.records.plan import Plan
-    from glue_bench.records.stored import Stored
-    from glue_bench.records.values import Job
+    from glue_bench.records.store import Store
+    from glue_bench.records.values import Job, Plan
     from glue_bench.sweep.drive import Observer
     from glue_bench.sweep.run import Summary
     from glue_bench.tables.compare import Comparison
@@ -63,7 +62,7 @@ def run(
 
 
 def _observers(
-    console: "Console | None", track: Iterable[str], store: "Stored", plan: "Plan", jobs: "Sequence[Job]"
+    console: "Console | None", track: Iterable[str], store: "Store", plan: "Plan", jobs: "Sequence[Job]"
 ) -> "list[Observer]":
     from glue_bench.sweep.observers import Lines, Table, Tracker
     from glue_bench.sweep.progress import Watch
@@ -138,13 +137,13 @@ def status(path: str | Path) -> "pd.DataFrame":
     Raises:
         UserError: there is no such experiment, or its plan is damaged.
     """
-    from glue_bench.records.stored import open_store
+    from glue_bench.records.store import open_store
 
     store = open_store(path)
     return _cells(store.plan(), store)
 
 
-def _cells(plan: "Plan", store: "Stored") -> "pd.DataFrame":
+def _cells(plan: "Plan", store: "Store") -> "pd.DataFrame":
     import pandas as pd
 
     states = dict.fromkeys(store.recorded(), "done")
@@ -225,7 +224,7 @@ def export(
     """
     from glue_bench.audit.bundle import write_bundle
     from glue_bench.errors import UserError, unknown
-    from glue_bench.records.stored import experiments_in
+    from glue_bench.records.store import experiments_in
     from glue_bench.tables.board import open_board
     from glue_bench.tables.every_eval import write_logs
 

@@ -9,10 +9,9 @@ import pytest
 
 from glue_bench.config import Experiment, Hyperparameters, PretrainingSettings
 from glue_bench.data.tasks import TASKS, TRAINABLE
-from glue_bench.records.disk import Labels
-from glue_bench.records.plan import ArmFacts, Plan, TaskFacts
+from glue_bench.records.arrays import Labels
 from glue_bench.records.store import Store
-from glue_bench.records.values import Cell, Pretraining, PretrainingRecord, Record
+from glue_bench.records.values import ArmFacts, Cell, Plan, Pretraining, PretrainingRecord, Record, TaskFacts
 from glue_bench.tables.papers import TABLES
 
 SHAPE = {

@@ -22,7 +22,7 @@ from glue_bench.model.checkpoints import encoder, masked_lm, read_checkpoint, we
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.locate import locate
-from glue_bench.records.stored import Stored
+from glue_bench.records.store import Store
 from glue_bench.training.corpus import Corpus
 from glue_bench.training.packing import PackedText
 from glue_bench.training.tokenizers import encode, load_tokenizer, vocabulary_size
@@ -154,7 +154,7 @@ def find_sources(names: Iterable[str]) -> tuple[list[Source], list[str]]:
     """All checkpoints that the names stand for, each with a label of its own; and of each experiment what is gone."""
     found, gone = list[Source](), list[str]()
     for name in names:
-        stored = Stored(name)
+        stored = Store(name)
         if not stored.has_plan:
             found.append(Source(_short(name), name))
             continue
@@ -171,7 +171,7 @@ def find_sources(names: Iterable[str]) -> tuple[list[Source], list[str]]:
     return [source._replace(label=source.name) if given.count(source.label) > 1 else source for source in found], gone
 
 
-def _of_experiment(stored: Stored) -> tuple[list[Source], list[str]]:
+def _of_experiment(stored: Store) -> tuple[list[Source], list[str]]:
     """The last checkpoints of an experiment's pretrainings, and the labels of those that have kept none."""
     plan = stored.plan()
     records, found, missing = stored.finished(plan).pretrainings, list[Source](), list[str]()
@@ -188,7 +188,7 @@ def _of_experiment(stored: Stored) -> tuple[list[Source], list[str]]:
 def _trained_positions(folder: str) -> int | None:
     """The length of the sequences of a pretraining of ours; None of any other checkpoint."""
     pretraining = _named(locate(folder)).parent
-    stored = Stored(pretraining.parent.parent)
+    stored = Store(pretraining.parent.parent)
     if pretraining.parent.name != "checkpoints" or not stored.has_plan:
         return None
     lengths = {job.id: job.settings.length for job in stored.plan().pretrainings}

@@ -5,18 +5,17 @@ Models, checkpoints and half-written files stay behind. The same content gives t
 """
 
 import hashlib
-import io
 import re
+import shutil
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, Literal
+from typing import Literal
 
 from glue_bench.errors import UserError
 from glue_bench.files import (
@@ -24,13 +23,13 @@ from glue_bench.files import (
     LARGEST_ARRAYS,
     UNREADABLE,
     check_file,
-    check_json,
     opened_zip,
     plain_entry,
     read_file,
     whole_file,
 )
-from glue_bench.records.stored import Stored
+from glue_bench.records.arrays import file_digest
+from glue_bench.records.store import Store
 from glue_bench.records.value import Digest, Sealed, Text, Value, Whole
 
 MANIFEST = "manifest.json"
@@ -65,7 +64,7 @@ class Manifest(Sealed):
         return sorted({name.partition("/")[0] for name in self.files})
 
 
-def write_bundle(stores: Iterable[Stored], path: Path) -> Manifest:
+def write_bundle(stores: Iterable[Store], path: Path) -> Manifest:
     """Write the experiments' files and their manifest, which is returned. `path` is either whole or as it was.
 
     Nothing is compressed: logits hardly can be, and compressors differ between builds of zlib.
@@ -73,49 +72,31 @@ def write_bundle(stores: Iterable[Stored], path: Path) -> Manifest:
     Raises:
         UserError: two experiments have one name, a plan is damaged, or a file cannot be read or written.
     """
-    files = sorted(_files(stores).items())
+    files: dict[str, Path] = {}
+    for store in stores:
+        store.plan()  # what is wrong with it is said with its own path
+        folder = store.folder.resolve()
+        if f"{folder.name}/plan.json" in files:
+            raise UserError(f"two of the folders have one name ({folder.name}); give each experiment once")
+        if not PLACE.fullmatch(f"{folder.name}/plan.json"):
+            raise UserError(f"'{folder.name}' cannot be the name of a folder on every system; rename it")
+        named = {path.relative_to(folder.parent).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+        files |= {name: path for name, path in named.items() if PLACE.fullmatch(name)}
     sums: dict[str, Summed] = {}
     try:
         with whole_file(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-            for name, source in files:
+            for name, source in sorted(files.items()):
                 try:
                     content = read_file(source, LARGEST_ARRAYS)
                 except FileNotFoundError:  # a sweep under way has replaced it, or finished what had failed
                     continue
-                sums[name] = summed(io.BytesIO(content))
+                sums[name] = Summed(bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
                 archive.writestr(plain_entry(name), content)
             manifest = Manifest(glue_bench=version("glue-bench"), files=sums).seal()
             archive.writestr(plain_entry(MANIFEST), manifest.file())
     except OSError as error:
         raise UserError(f"cannot write '{path}': {error.strerror or error}") from error
     return manifest
-
-
-def _files(stores: Iterable[Stored]) -> dict[str, Path]:
-    """The files of experiments that belong into a bundle, by their names in it."""
-    found: dict[str, Path] = {}
-    for store in stores:
-        store.plan()  # what is wrong with it is said with its own path
-        folder = store.folder.resolve()
-        if f"{folder.name}/plan.json" in found:
-            raise UserError(f"two of the folders have one name ({folder.name}); give each experiment once")
-        if not PLACE.fullmatch(f"{folder.name}/plan.json"):
-            raise UserError(f"'{folder.name}' cannot be the name of a folder on every system; rename it")
-        files = (path for path in folder.rglob("*") if path.is_file())
-        named = {path.relative_to(folder.parent).as_posix(): path for path in files}
-        found |= {name: path for name, path in named.items() if PLACE.fullmatch(name)}
-    return found
-
-
-def summed(file: IO[bytes], to: IO[bytes] | None = None) -> Summed:
-    """Size and SHA-256 of a file, copied `to` another, of which only a part is in memory at a time."""
-    total, size = hashlib.sha256(), 0
-    while block := file.read(2**20):
-        total.update(block)
-        size += len(block)
-        if to:
-            to.write(block)
-    return Summed(bytes=size, sha256=total.hexdigest())
 
 
 @dataclass(frozen=True)
@@ -136,75 +117,67 @@ def opened_bundle(path: Path) -> Iterator[Opened]:
     """
     if path.is_dir():
         names = [file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file()]
-        manifest = _manifest(read_file(path / MANIFEST, LARGEST_MANIFEST), path)
-        yield Opened(path, manifest, tuple(_faults(manifest, names, partial(_open_file, path), None)))
+        yield _compared(path, path, names, {})
         return
     with TemporaryDirectory(prefix="glue-bench-verify-") as folder:
         try:
             check_file(path, LARGEST_BUNDLE)
             with opened_zip(path) as archive:
-                _check_sizes(archive, path)
-                manifest = _manifest(archive.read(MANIFEST), path)
-                names = [entry.filename for entry in archive.infolist()]
-                faults = tuple(_faults(manifest, names, archive.open, Path(folder)))
-        except KeyError as error:
-            raise UserError(f"'{path}' is {NO_BUNDLE}: it has no {MANIFEST}") from error
-        except OSError as error:
-            raise UserError(f"cannot unpack '{path}': {error.strerror or error}") from error
+                broken = _unpack(archive, path, Path(folder))
+                opened = _compared(path, Path(folder), archive.namelist(), broken)
         except UNREADABLE as error:
             raise UserError(f"'{path}' is {NO_BUNDLE}, or damaged ({str(error).lower()})") from error
-        yield Opened(Path(folder), manifest, faults)
+        yield opened
 
 
-def _check_sizes(archive: zipfile.ZipFile, path: Path) -> None:
-    """Nothing in a bundle is compressed, so that nothing unpacks to more than the archive has."""
-    entries, size = archive.infolist(), path.stat().st_size
+def _unpack(archive: zipfile.ZipFile, path: Path, folder: Path) -> dict[str, str]:
+    """Unpack what a bundle may have; what is wrong with those of its files that cannot be read.
+
+    Nothing in a bundle is compressed, so that nothing unpacks to more than the archive has.
+    """
+    entries = archive.infolist()
     for entry in entries:
         if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & ENCRYPTED:
             raise UserError(f"{path}: {entry.filename} is compressed or encrypted; {NO_BUNDLE}")
-    if sum(entry.file_size for entry in entries) > size or archive.getinfo(MANIFEST).file_size > LARGEST_MANIFEST:
-        raise UserError(f"{path}: its files are larger than the archive, or its manifest is too large; {NO_BUNDLE}")
+    if sum(entry.file_size for entry in entries) > path.stat().st_size:
+        raise UserError(f"{path}: its files are larger than the archive; {NO_BUNDLE}")
+    broken = {}
+    for name in {name for name in archive.namelist() if name == MANIFEST or PLACE.fullmatch(name)}:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with archive.open(name) as file, (folder / name).open("wb") as copy:
+                shutil.copyfileobj(file, copy)
+        except UNREADABLE as error:
+            broken[name] = f"cannot be read ({error})"
+    return broken
 
 
-def _manifest(content: bytes, path: Path) -> Manifest:
+def _compared(path: Path, folder: Path, names: Iterable[str], broken: Mapping[str, str]) -> Opened:
+    """The bundle of these names in a folder, each file compared with the manifest."""
     try:
-        manifest = Manifest.model_validate_json(check_json(content))
-    except ValueError as error:
-        raise UserError(f"{path}: {MANIFEST} is no manifest, or damaged; {DAMAGED}") from error
-    if not Sealed.is_whole(content):
-        raise UserError(f"{path}: {MANIFEST} was changed after it was written; {DAMAGED}")
-    return manifest
-
-
-def _open_file(folder: Path, name: str) -> IO[bytes]:
-    check_file(folder / name, LARGEST_ARRAYS)
-    return (folder / name).open("rb")
-
-
-def _faults(
-    manifest: Manifest, names: Iterable[str], opened: Callable[[str], IO[bytes]], folder: Path | None
-) -> Iterator[str]:
-    """Compare each file with the manifest, and copy it to the folder; a line about each that differs, or is missing."""
+        manifest = Manifest.read(read_file(folder / MANIFEST, LARGEST_MANIFEST))
+    except FileNotFoundError as error:
+        raise UserError(f"'{path}' is {NO_BUNDLE}: it has no {MANIFEST}") from error
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: {MANIFEST} is no manifest, or was changed after it was written; {DAMAGED}") from error
     counts = Counter(name for name in names if name != MANIFEST)
-    for name, count in counts.items():
-        if count > 1:
-            yield f"{name}: {count} times in the bundle; {DAMAGED}"
-        if name not in manifest.files:
-            yield f"{name}: not in the manifest; take it away"
+    faults = [f"{name}: {count} times in the bundle; {DAMAGED}" for name, count in counts.items() if count > 1]
+    faults += [f"{name}: not in the manifest; take it away" for name in counts if name not in manifest.files]
     for name, expected in manifest.files.items():
         if not PLACE.fullmatch(name):
-            yield f"{name}: a bundle has no file of such a name; {DAMAGED}"
+            faults.append(f"{name}: a bundle has no file of such a name; {DAMAGED}")
         elif name not in counts:
-            yield f"{name}: missing; {DAMAGED}"
-        else:
-            if folder:
-                (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            copy = (folder / name).open("wb") if folder else nullcontext()
-            try:
-                with copy as to, opened(name) as file:
-                    same = summed(file, to) == expected
-            except UNREADABLE as error:
-                yield f"{name}: cannot be read ({error}); {DAMAGED}"
-            else:
-                if not same:
-                    yield f"{name}: not what the manifest has a digest of; {DAMAGED}"
+            faults.append(f"{name}: missing; {DAMAGED}")
+        elif why := broken.get(name) or _difference(folder / name, expected):
+            faults.append(f"{name}: {why}; {DAMAGED}")
+    return Opened(folder, manifest, tuple(faults))
+
+
+def _difference(path: Path, expected: Summed) -> str:
+    """What is wrong with a file of which only a part is in memory at a time; empty if nothing is."""
+    try:
+        check_file(path, LARGEST_ARRAYS)
+        found = Summed(bytes=path.stat().st_size, sha256=file_digest(path))
+    except OSError as error:
+        return f"cannot be read ({error})"
+    return "" if found == expected else "not what the manifest has a digest of"

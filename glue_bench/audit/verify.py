@@ -14,15 +14,14 @@ from glue_bench.config import HELD_OUT
 from glue_bench.data.metrics import is_collapsed, score_logits
 from glue_bench.errors import UserError
 from glue_bench.files import read_file
-from glue_bench.records.plan import Plan
-from glue_bench.records.stored import Finished, Stored, experiments_in
-from glue_bench.records.values import Job, PretrainingRecord, Record
+from glue_bench.records.store import Finished, Store, experiments_in
+from glue_bench.records.values import Job, Plan, PretrainingRecord, Record
 
 AGAIN = "delete its folder and run again"
 REWRITE = "run the experiment again, which writes its tables anew"
 ROUNDING = 1e-6
 """How far recomputed scores may be from stored ones: runs score STS-B against labels in single precision."""
-Looked = TypeVar("Looked", bound=Record | PretrainingRecord | Job)
+Looked = TypeVar("Looked", bound=Record | PretrainingRecord)
 
 
 @dataclass(frozen=True)
@@ -65,13 +64,13 @@ def verify(path: str | Path) -> list[Verified]:
         files = f"{len(bundle.manifest.files)} files, by glue-bench {bundle.manifest.glue_bench}"
         verified = [Verified("bundle", (Check("digests", files, bundle.faults),))]
         for name in bundle.manifest.experiments:
-            checks = _check(Stored(bundle.folder / name))
+            checks = _check(Store(bundle.folder / name))
             told = (replace(check, faults=tuple(f"{name}/{fault}" for fault in check.faults)) for check in checks)
             verified.append(Verified(name, tuple(told)))
         return verified
 
 
-def _check(store: Stored) -> tuple[Check, ...]:
+def _check(store: Store) -> tuple[Check, ...]:
     """All checks of an experiment's folder; what cannot be read is a fault, never an error."""
     try:
         plan = store.plan()
@@ -84,10 +83,14 @@ def _check(store: Stored) -> tuple[Check, ...]:
     damaged, errors = finished.left_out - len(strays), [failure.error for failure in store.failures(plan)]
     outside = (f"cells/: {damaged} outside the plan cannot be believed; delete them",) if damaged else ()
     jobs: list[Job] = [*(record.job for record in records), *(record.job for record in pretrainings)]
+    wrong = [[f"{job.kind}/{job.id}: its id is not that of what it says" for job in some if job.id != job.true_id]
+             for some in (plan.jobs, jobs)]  # fmt: skip
+    planned, recorded = len(plan.jobs) - len(wrong[0]), len(jobs) - len(wrong[1])
+    said = f"{planned} jobs have the ids of what they say"
     return (
-        _each("plan", "jobs have the ids of what they say", plan.jobs, _id),
+        Check("plan", said, tuple(f"plan.json: {fault}; {REWRITE}" for fault in wrong[0])),
         Check("records", f"{len(jobs)} are as they were written", finished.problems + outside),
-        _each("ids", "follow from what the records say", jobs, _id),
+        Check("ids", f"{recorded} follow from what the records say", tuple(f"{fault}; {AGAIN}" for fault in wrong[1])),
         _each("predictions", "give the scores of their records", records, lambda record: _scores(store, record, plan)),
         _each("pretrainings", "follow from what lies beside them", pretrainings, lambda each: _sums(store, each)),
         _each("weights", "started from the weights that are named", records, lambda each: _start(each, finished)),
@@ -97,7 +100,7 @@ def _check(store: Stored) -> tuple[Check, ...]:
 
 
 def _each(name: str, holds: str, values: Iterable[Looked], look: Callable[[Looked], bool]) -> Check:
-    """`look` says whether enough is known to check a value, and raises an error with what is wrong with it."""
+    """`look` says whether enough is known to check a record, and raises an error with what is wrong with it."""
     known, faults = [], []
     for value in values:
         try:
@@ -105,20 +108,12 @@ def _each(name: str, holds: str, values: Iterable[Looked], look: Callable[[Looke
         except UserError as error:
             faults.append(str(error))
         except (LookupError, TypeError, ValueError, OSError) as error:
-            place = "plan.json: " if name == "plan" else ""
-            job = value.job if isinstance(value, Record | PretrainingRecord) else value
-            faults.append(f"{place}{job.kind}/{job.id}: {error}; {REWRITE if place else AGAIN}")
+            faults.append(f"{value.job.kind}/{value.job.id}: {error}; {AGAIN}")
     unknown = f", {known.count(False)} unknown" if False in known else ""
     return Check(name, f"{known.count(True)} {holds}{unknown}", tuple(faults))
 
 
-def _id(job: Job) -> bool:
-    if job.id != f"{job.slug}-{job.hash}":
-        raise ValueError("its id is not that of what it says")
-    return True
-
-
-def _scores(store: Stored, record: Record, plan: Plan) -> bool:
+def _scores(store: Store, record: Record, plan: Plan) -> bool:
     """Whether predictions and gold labels are there to recompute a record's scores; all beside it is as stored."""
     task, data, last = record.cell.task, record.cell.data, record.history[-1].scores
     facts = plan.tasks.get(task)
@@ -139,7 +134,7 @@ def _scores(store: Stored, record: Record, plan: Plan) -> bool:
     return True
 
 
-def _sums(store: Stored, record: PretrainingRecord) -> bool:
+def _sums(store: Store, record: PretrainingRecord) -> bool:
     """Whether there are losses and sums to recompute the validation loss and the measures of a pretraining."""
     losses, sums = store.losses(record), {name: Sums(*both) for name, both in store.sums(record).items()}
     if losses:
@@ -171,7 +166,7 @@ def _start(record: Record, finished: Finished) -> bool:
     return record.started_from is not None
 
 
-def _check_tables(store: Stored) -> Check:
+def _check_tables(store: Store) -> Check:
     """Every table is, byte for byte, what the records give: its own, and published ones with its rows beside them."""
     from glue_bench.tables.export import TABLES, find, tables
     from glue_bench.tables.papers import TABLES as PAPERS
@@ -185,18 +180,14 @@ def _check_tables(store: Stored) -> Check:
     except (LookupError, TypeError, ValueError, UserError) as error:
         return Check("tables", "cannot be made", (f"cells/: no tables can be made ({error}); get them anew",))
     present = {path.name: read_file(path) for path in folder.iterdir() if path.suffix in (".md", ".csv")}
-    wrong = {name: content for name, content in expected.items() if present.get(name) != content}
-    faults = [f"{name}: {_wrong(content, present.get(name))}; {REWRITE}" for name, content in wrong.items()]
+    faults = [f"{name}: missing; {REWRITE}" for name in expected if name not in present]
+    for name in (name for name in expected if present.get(name, expected[name]) != expected[name]):
+        lines = enumerate(zip_longest(present[name].splitlines(), expected[name].splitlines()), 1)
+        number = next((number for number, (was, right) in lines if was != right), 1)
+        faults.append(f"{name}: line {number} is not what the records give; {REWRITE}")
+    good = len(expected) - len(faults)
     more = [name for name in TABLES if name in present and name not in expected]
     faults += [f"{name}: not among the tables that the records give; {REWRITE}" for name in more]
     others = sorted(present.keys() - expected.keys() - set(TABLES))
     note = f"; not checked: {', '.join(others)}" if others else ""
-    return Check("tables", f"{len(expected) - len(wrong)} recompute byte for byte{note}", tuple(faults))
-
-
-def _wrong(expected: bytes, found: bytes | None) -> str:
-    if found is None:
-        return "missing"
-    lines = enumerate(zip_longest(found.splitlines(), expected.splitlines()), 1)
-    number = next((number for number, (was, right) in lines if was != right), 1)
-    return f"line {number} is not what the records give"
+    return Check("tables", f"{good} recompute byte for byte{note}", tuple(faults))

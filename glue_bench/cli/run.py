@@ -175,7 +175,7 @@ def _run(experiment: Path | dict[str, Any], **given: Any) -> None:
 
 def status(folder: Folder, format: Annotated[str, typer.Option("--format", help="text or json.")] = "text") -> None:
     """Say which cells are done, running, failed or missing, at what pace, and for how long still."""
-    from glue_bench.records.stored import open_store
+    from glue_bench.records.store import open_store
     from glue_bench.sweep.progress import Watch, describe_counts, describe_pace
 
     if format not in ("text", "json"):

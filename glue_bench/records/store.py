@@ -1,32 +1,226 @@
-"""What a run writes into the results folder of an experiment: each result as one folder, by one rename."""
+"""The results folder of one experiment. Nobody else knows a path in it.
+
+plan.json                                   what the experiment asks for
+cells/<id>/record.json                      a finished cell; the folder appears whole, by one rename
+cells/<id>/{logits,tests}.safetensors       its predictions: split -> (rows, labels)
+cells/<id>/model/                           its fine-tuned model and tokenizer, where they are kept
+pretrainings/<id>/record.json               a finished pretraining and its measures
+pretrainings/<id>/losses.safetensors        its last validation losses, piece by piece
+pretrainings/<id>/sums.safetensors          the sums and counts behind its measures, sequence by sequence
+failures/<id>.json                          why the last attempt of a job failed
+labels/<task>-<digest of data>.safetensors  gold labels, and what trivial baselines predict
+checkpoints/<id>/step-<n>/                  weights of a pretraining after n steps (training/pretrained.py)
+checkpoints/<id>/resume.pt                  the latest state of a pretraining that has not ended
+progress/<id>.json                          a job under way
+analysis/                                   what `analyse` has written
+slurm.json                                  the Slurm jobs of this folder (sweep/slurm.py), whose logs lie in slurm/
+
+Every file beside a record has the record's digest in it and is refused otherwise: with a UserError, as is one that is
+missing or damaged.
+"""
 
 import contextlib
 import os
 import shutil
 import socket
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
+import numpy as np
 from filelock import FileLock, Timeout
 
 from glue_bench.errors import UserError
-from glue_bench.files import prove_writable, set_aside, whole_folder, write_atomically
-from glue_bench.records.disk import Arrays, Labels, arrays_digest, dump_arrays, file_digest, read_labels, shrunk
-from glue_bench.records.plan import Plan
-from glue_bench.records.stored import STAMP, Finish, Stored
-from glue_bench.records.values import Failure, PretrainingRecord, Progress, Record
+from glue_bench.files import check_json, prove_writable, read_file, set_aside, whole_folder, write_atomically
+from glue_bench.records.arrays import Arrays, Labels, arrays_digest, dump, file_digest, read_arrays, shrunk, widened
+from glue_bench.records.values import Cell, Failure, Job, Plan, PretrainingRecord, Progress, Record, Result
+from glue_bench.remote import refuse_url
+
+LARGEST = 2**27
+"""Bytes of a plan at most: one of 50,000 cells has 40 million."""
+STAMP = "record.digest"
+"""The file in a kept model's folder that has the digest of its cell's record."""
+WEIGHTS = "weights.digest"
+"""The file in a checkpoint's folder that has the digest of its encoder's weights."""
+Ended = TypeVar("Ended", Record, PretrainingRecord)
+Kind = TypeVar("Kind", Plan, Record, PretrainingRecord)
 
 
-class Store(Stored):
-    """The results folder of one experiment, to write to."""
+@dataclass(frozen=True)
+class Finished:
+    """What is stored of a plan, by id. `left_out` counts cells outside it; `problems` has a line per damaged record."""
+
+    records: Mapping[str, Record]
+    pretrainings: Mapping[str, PretrainingRecord]
+    left_out: int
+    problems: tuple[str, ...]
+
+
+class Store:
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder).expanduser()
+        self.slurm, self.analysis = self.folder / "slurm.json", self.folder / "analysis"
+
+    @property
+    def has_plan(self) -> bool:
+        return (self.folder / "plan.json").is_file()
+
+    def plan(self) -> Plan:
+        """The plan last written. Raises UserError if there is none, or it is damaged."""
+        return self._read(Plan, "plan.json")
+
+    def _read(self, kind: type[Kind], name: str) -> Kind:
+        try:
+            return kind.read(read_file(self.folder / name, LARGEST))
+        except OSError as error:
+            raise UserError(f"{name}: cannot be read ({error.strerror}); delete it and run again") from error
+        except ValueError as error:
+            raise UserError(f"{name}: damaged or edited; delete it and run again") from error
+
+    def finished(self, plan: Plan) -> Finished:
+        """What is stored of a plan. A record that cannot be believed counts as missing, with a line in `problems`."""
+        cells, there = [cell.id for cell in plan.cells], self._ids("cells")
+        pretrained = {each.id for each in plan.pretrainings} & self._ids("pretrainings")
+        records, bad = self._records(Record, (name for name in cells if name in there))
+        trained, worse = self._records(PretrainingRecord, sorted(pretrained))
+        return Finished(records, trained, len(there.difference(cells)), (*bad, *worse))
+
+    def record(self, cell_id: str) -> Record | None:
+        """The record of a cell; None without a whole one."""
+        return self._records(Record, [cell_id])[0].get(cell_id)
+
+    def pretraining(self, pretraining_id: str) -> PretrainingRecord | None:
+        """The record of a pretraining; None without a whole one."""
+        return self._records(PretrainingRecord, [pretraining_id])[0].get(pretraining_id)
+
+    def strays(self, plan: Plan) -> Iterator[Record]:
+        """The records of cells outside the plan, as far as they are whole."""
+        outside = self._ids("cells").difference(cell.id for cell in plan.cells)
+        return filter(None, map(self.record, sorted(outside)))
+
+    def _records(self, kind: type[Ended], names: Iterable[str]) -> tuple[dict[str, Ended], list[str]]:
+        """The records of these jobs, and a line about each that is not as it was written."""
+        found, problems = dict[str, Ended](), list[str]()
+        for name in names:
+            path = f"{'cells' if kind is Record else 'pretrainings'}/{name}/record.json"
+            try:
+                value = self._read(kind, path)
+                if value.job.id != name:
+                    raise UserError(f"{path}: it is the record of '{value.job.id}'; delete the folder and run again")
+                found[name] = value
+            except UserError as error:
+                problems.append(str(error))
+        return found, problems
+
+    def recorded(self) -> set[str]:
+        """The ids of all cells and pretrainings that have a record, whether it can be believed or not."""
+        return self._ids("cells") | self._ids("pretrainings")
+
+    def _ids(self, kind: str) -> set[str]:
+        try:
+            return {path.name for path in (self.folder / kind).iterdir() if not path.name.startswith(".")}
+        except (FileNotFoundError, NotADirectoryError):
+            return set()
+
+    def failures(self, plan: Plan) -> list[Failure]:
+        """Why jobs of the plan failed that have not ended well since, in its order."""
+        paths, done = {path.stem: path for path in (self.folder / "failures").glob("*.json")}, self.recorded()
+        return [Failure.read(paths[job.id]) for job in plan.jobs if job.id in paths and job.id not in done]
+
+    def stamp(self, name: str) -> str:
+        """Changes whenever a result of this job is stored, a failure included; empty without one."""
+        return " ".join(f"{seen.st_ino}-{seen.st_mtime_ns}" for _, seen in self._results(name))
+
+    def stored_at(self, name: str) -> float:
+        """When the last result of a job was stored, in seconds since 1970 by the disk's clock; 0 without one."""
+        return max((seen.st_mtime for _, seen in self._results(name)), default=0.0)
+
+    def result(self, job: Job) -> Result | None:
+        """What was stored last of a job; None if nothing can be believed."""
+        last, _ = max(self._results(job.id), key=lambda one: one[1].st_mtime_ns, default=(None, None))
+        if last and last.parent.name == "failures":
+            return Failure.read(last)
+        return self.record(job.id) if isinstance(job, Cell) else self.pretraining(job.id)
+
+    def _results(self, name: str) -> Iterator[tuple[Path, os.stat_result]]:
+        for place in (f"cells/{name}/record", f"pretrainings/{name}/record", f"failures/{name}"):
+            with contextlib.suppress(FileNotFoundError):
+                path = self.folder / f"{place}.json"
+                yield path, path.stat()
+
+    def logits(self, record: Record, *, test: bool = False) -> dict[str, np.ndarray]:
+        """Logits float32 (rows, labels) by scored split, or those of test splits and of AX; empty if not asked for."""
+        kind, digest = ("tests", record.tests) if test else ("logits", record.logits)
+        return {name: each.astype(np.float32, copy=False) for name, each in self._beside(record, kind, digest).items()}
+
+    def losses(self, record: PretrainingRecord) -> dict[str, np.ndarray]:
+        """The validation loss of a pretraining's last step, piece by piece; empty for searches that diverged.
+
+        A piece is at most 512 tokens of one document. `loss_sum` float64 (pieces,), in nats, over its masked tokens;
+        `count` int64 (pieces,), how many these are; `document` int64 (pieces,), the number of its document in the
+        corpus. Pretrainings on the same text with the same tokenizer have the same pieces, counts and documents.
+        """
+        return widened(self._beside(record, "losses", record.piece_losses))
+
+    def sums(self, record: PretrainingRecord) -> dict[str, np.ndarray]:
+        """By measure the sums and counts of its sequences, float64 (2, sequences); empty without measures."""
+        return widened(self._beside(record, "sums", record.sums))
+
+    def _beside(self, record: Ended, kind: str, digest: str | None) -> dict[str, np.ndarray]:
+        name = f"{record.job.kind}/{record.job.id}/{kind}.safetensors"
+        return read_arrays(self.folder, name, record=record.digest, holds=digest) if digest else {}
+
+    def labels(self, task: str, data: str, named: str | None = None) -> Labels:
+        """The labels of a task's data with this digest, theirs may be `named` by a plan; empty ones without a file."""
+        name = _labels(task, data)
+        return Labels.read(self.folder, name, data, named) if (self.folder / name).exists() else Labels({})
+
+    def model(self, record: Record, *, whole: bool = False) -> Path | None:
+        """Where a cell's model lies, if it is kept; with `whole` each of its files is compared with its digest."""
+        name = f"cells/{record.cell.id}/model"
+        folder = self.folder / name
+        if record.model is None or not folder.is_dir():
+            return None
+        try:
+            stamp = read_file(folder / STAMP, 64).decode()
+            damaged = [file for file, digest in record.model.items() if whole and file_digest(folder / file) != digest]
+        except (OSError, ValueError) as error:
+            raise UserError(f"{name}: {error}; delete it and run again") from error
+        if stamp != record.digest:
+            raise UserError(f"{name}: it belongs to another run; delete it and run again")
+        if damaged:
+            raise UserError(f"{name}/{damaged[0]}: changed since the run wrote it; delete the model and run again")
+        return folder
+
+    def checkpoints(self, pretraining_id: str) -> Path:
+        return self.folder / "checkpoints" / pretraining_id
+
+    def checkpoint(self, pretraining_id: str, step: int) -> Path:
+        """The checkpoint of a pretraining after `step` steps, whether or not it exists."""
+        return self.checkpoints(pretraining_id) / f"step-{step}"
+
+    def holds(self, pretraining_id: str, step: int, digest: str | None) -> bool:
+        """Whether the checkpoint after `step` steps is there, and says that its weights have this digest.
+
+        While lost weights are made anew, the checkpoints of two runs lie beside each other.
+        """
+        try:
+            return read_file(self.checkpoint(pretraining_id, step) / WEIGHTS, 64).decode() == digest
+        except (OSError, ValueError):
+            return False
+
+    def progress(self) -> list[Progress]:
+        """The jobs under way, or that were when their worker was killed, by id."""
+        found = []
+        for path in sorted((self.folder / "progress").glob("*.json")):
+            with contextlib.suppress(OSError, ValueError):  # it has ended meanwhile
+                found.append(Progress.model_validate_json(check_json(read_file(path))))
+        return found
 
     def prepare(self, *, make: bool = True) -> None:
-        """Make the folder, and prove that it can be written; without `make` nothing stays of the attempt.
-
-        Raises:
-            UserError: it cannot.
-        """
+        """Make the folder, and prove that it can be written; without `make` nothing stays of the attempt."""
         try:
             if make:
                 self.folder.mkdir(parents=True, exist_ok=True)
@@ -62,12 +256,9 @@ class Store(Stored):
         """Replace the plan, and store the `labels` of tasks; the plan as it was stored, which names their digests."""
         tasks = {}
         for task, facts in plan.tasks.items():
-            path = self._labels(task, facts.digest)
             if task in labels:
-                write_atomically(self.folder / path, labels[task].file(facts.digest))
-            there = (self.folder / path).exists()
-            named = read_labels(self.folder, path, facts.digest)[1] if there else None
-            tasks[task] = facts.model_copy(update={"labels": named})
+                write_atomically(self.folder / _labels(task, facts.digest), labels[task].file(facts.digest))
+            tasks[task] = facts.model_copy(update={"labels": self.labels(task, facts.digest).digest})
         plan = plan.model_copy(update={"tasks": tasks}).seal()
         write_atomically(self.folder / "plan.json", plan.file())
         return plan
@@ -83,22 +274,19 @@ class Store(Stored):
     def write_pretraining(
         self, record: PretrainingRecord, losses: Arrays | None = None, sums: Arrays | None = None
     ) -> PretrainingRecord:
-        """Store a finished pretraining as one folder, in the place of an older one; the record as it was stored.
-
-        `losses` are those of `Store.losses`; `sums` has the sums and the counts of each measure, (2, sequences).
-        """
+        """Store a finished pretraining likewise; `losses` and `sums` are those that the methods of these names read."""
         arrays = {"losses": losses, "sums": sums}
         return self._write(record, {name: shrunk(each) if each else None for name, each in arrays.items()})
 
-    def _write(self, record: Finish, beside: Mapping[str, Arrays | None], model: Path | None = None) -> Finish:
-        digests = {name: None if arrays is None else arrays_digest(arrays) for name, arrays in beside.items()}
+    def _write(self, record: Ended, beside: Mapping[str, Arrays | None], model: Path | None = None) -> Ended:
+        there = {name: arrays for name, arrays in beside.items() if arrays is not None}
+        digests = dict.fromkeys(beside) | {name: arrays_digest(arrays) for name, arrays in there.items()}
         if "losses" in digests:  # which in a record are the curve
             digests["piece_losses"] = digests.pop("losses")
         record = record.model_copy(update=digests).seal()
         with whole_folder(self.folder / record.job.kind / record.job.id, replaces=True) as folder:
-            for name, arrays in beside.items():
-                if arrays is not None:
-                    (folder / f"{name}.safetensors").write_bytes(dump_arrays(arrays, record=record.digest))
+            for name, arrays in there.items():
+                (folder / f"{name}.safetensors").write_bytes(dump(arrays, record=record.digest))
             if model:
                 model.rename(folder / "model").chmod(0o755)  # `aside` is private
                 (folder / "model" / STAMP).write_text(record.digest)
@@ -136,5 +324,27 @@ class Store(Stored):
             aside.unlink(missing_ok=True)  # of a disk that is full
 
     def drop_progress(self, name: str) -> None:
-        """The job has ended."""
         (self.folder / "progress" / f"{name}.json").unlink(missing_ok=True)
+
+
+def _labels(task: str, data: str) -> str:
+    return f"labels/{task}-{data[:12]}.safetensors"
+
+
+def open_store(folder: str | Path) -> Store:
+    """The store of an experiment that has been run. Raises UserError if there is no experiment in the folder."""
+    refuse_url(folder)
+    if (store := Store(folder)).has_plan:
+        return store
+    inside = ", ".join(child.folder.name for child in _inside(store))
+    hint = f"it holds experiments: {inside}" if inside else "give DIR/<experiment> of a finished run"
+    raise UserError(f"no experiment in '{store.folder}' (no plan.json in it); {hint}")
+
+
+def experiments_in(folder: str | Path) -> list[Store]:
+    """The store in a folder, or those of all experiments in it, by name. Raises UserError if there is none."""
+    return ([] if Store(folder).has_plan else _inside(Store(folder))) or [open_store(folder)]
+
+
+def _inside(store: Store) -> list[Store]:
+    return [child for child in map(Store, sorted(store.folder.glob("*"))) if child.has_plan]

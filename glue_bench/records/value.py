@@ -1,7 +1,15 @@
-"""What all values on disk have in common: frozen, known fields alone, and a digest where they are sealed."""
+"""What all values on disk have in common: frozen, known fields alone, a digest where they are sealed; and their origin.
+
+The origin of a record is the machine and the code that made it. It is recorded, never hashed.
+"""
 
 import hashlib
 import json
+import platform
+import subprocess
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import (
@@ -15,8 +23,10 @@ from pydantic import (
 )
 
 from glue_bench.errors import plain, shortened
+from glue_bench.files import check_json
 
-Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$", max_length=240)]
+NAME = r"[A-Za-z0-9][A-Za-z0-9_.+-]*$"
+Word = Annotated[str, StringConstraints(pattern=f"^{NAME}", max_length=240)]
 """A name that may be part of a file's name."""
 Text = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f-\x9f]*$", max_length=4096)]
 """One line without control characters, which is fit for a terminal."""
@@ -28,6 +38,7 @@ Whole = Annotated[int, Field(gt=-(2**63), lt=2**63)]
 Scores = dict[str, dict[str, Annotated[float, Field(gt=-1.000001, lt=1.000001)] | None]]
 """split -> metric -> value (at most 1); null where the metric is undefined."""
 DIGEST_FIRST = b'{"digest":"'
+PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "numpy", "scikit-learn", "scipy")
 
 
 class Value(BaseModel):
@@ -45,7 +56,7 @@ class Value(BaseModel):
 
 
 class Sealed(Value):
-    """A value whose `digest` is the SHA-256 of its file, in which the digest itself is left empty."""
+    """A value whose `digest`, its first field, is the SHA-256 of its file, in which the digest itself is left empty."""
 
     digest: str = ""
 
@@ -55,13 +66,73 @@ class Sealed(Value):
         return bare.model_copy(update={"digest": hashlib.sha256(bare.file()).hexdigest()})
 
     def file(self) -> bytes:
-        """Its file. The digest is its first field."""
+        """The content of its file."""
         text = json.dumps(self.document(), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         return f"{text}\n".encode()
 
-    @staticmethod
-    def is_whole(file: bytes) -> bool:
-        """Whether a file has the digest of what it says."""
+    @classmethod
+    def read(cls, file: bytes) -> Self:
+        """The value of a file. Raises ValueError if it is no such value, or has not the digest of what it says."""
         begin, end = len(DIGEST_FIRST), len(DIGEST_FIRST) + 64
-        content = file[:begin] + file[end:]
-        return file.startswith(DIGEST_FIRST) and hashlib.sha256(content).hexdigest().encode() == file[begin:end]
+        digest = hashlib.sha256(file[:begin] + file[end:]).hexdigest().encode()
+        if not file.startswith(DIGEST_FIRST) or digest != file[begin:end]:
+            raise ValueError("changed since it was written")
+        return cls.model_validate_json(check_json(file))
+
+
+class Environment(Value):
+    """Where something was computed. `device` is `cpu`, or the GPU's name."""
+
+    glue_bench: Text | None = None
+    git_commit: Text | None = None
+    python: Text | None = None
+    packages: dict[Text, Text] = Field({})
+    platform: Text | None = None
+    processor: Text | None = None
+    device: Text | None = None
+    precision: Text | None = None
+    threads: Whole | None = None
+
+
+@cache
+def versions() -> Environment:
+    """Versions of glue-bench, Python and the packages it computes with, none of which is imported; and the git commit.
+
+    They are those of the code that is loaded, whatever changes under it. The commit ends in `+changes` where files
+    differ from it, and is None outside a checkout: also where the package is only installed within one of something
+    else, which does not know its files.
+    """
+    ours = _git("ls-files", "--error-unmatch", "__init__.py")
+    commit = ours and _git("rev-parse", "HEAD")
+    if commit and _git("status", "--porcelain", "--untracked-files=no", "."):
+        commit += "+changes"
+    cpuinfo = Path("/proc/cpuinfo")
+    return Environment(
+        glue_bench=version("glue-bench"),
+        git_commit=commit,
+        python=platform.python_version(),
+        packages={name: version(name) for name in PACKAGES},
+        platform=f"{platform.system()} {platform.machine()}",
+        processor=(name_processor(cpuinfo.read_text()) if cpuinfo.is_file() else "") or platform.processor(),
+    )
+
+
+def _git(*arguments: str) -> str | None:
+    """What git says of the package's folder, in whatever language and encoding; None where it fails."""
+    command = ["git", "-C", str(Path(__file__).parent.parent), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def name_processor(cpuinfo: str) -> str:
+    """`AMD EPYC (family 26, model 2)`: the marketing name and what tells generations apart, or "" where it has none.
+
+    Virtual machines shorten the name, so that processors that round differently would have the same one.
+    """
+    lines = (line.partition(":") for line in cpuinfo.partition("\n\n")[0].splitlines())
+    first = {key.strip(): value.strip() for key, _, value in lines}
+    name, family, model = (first.get(key, "") for key in ("model name", "cpu family", "model"))
+    return f"{name} (family {family}, model {model})" if name and family and model else name

@@ -1,21 +1,16 @@
-"""What is on disk, as frozen values: what is run, and what comes of it."""
+"""What is on disk, as frozen values: what is asked for, what is run, and what comes of it."""
 
 import hashlib
 import json
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import (
-    Field,
-    SerializerFunctionWrapHandler,
-    StringConstraints,
-    field_serializer,
-    model_validator,
-)
+from pydantic import Field, SerializerFunctionWrapHandler, StringConstraints, field_serializer, model_validator
 
-from glue_bench.config import Hyperparameters, PretrainingSettings
+from glue_bench.config import Experiment, Hyperparameters, PretrainingSettings
 from glue_bench.data.tasks import TRAINABLE
-from glue_bench.records.environment import Environment
-from glue_bench.records.value import Digest, Lines, Scores, Sealed, Text, Value, Whole, Word
+from glue_bench.files import check_json, read_file
+from glue_bench.records.value import NAME, Digest, Environment, Lines, Scores, Sealed, Text, Value, Whole, Word
 
 COMPUTES = 1
 """Part of every id. Raise it when the same settings give other bits: then everything counts as not run yet."""
@@ -24,24 +19,23 @@ COMPUTES = 1
 class Work(Value):
     """What cells and pretrainings have in common: what decides them.
 
-    The id ends in twelve digits of the SHA-256 of all fields but NOT_HASHED, and of COMPUTES. It is made when none is
-    given; `model_copy` keeps it, so change only fields that are not hashed with that.
+    The `id` ends in twelve digits of the SHA-256 of all fields but NOT_HASHED, and of COMPUTES. It is made when none is
+    given; `model_copy` keeps it, so change only fields that are not hashed with that. `options` are those of the
+    variant that differ from their defaults, `plugin` is the digest of the source of a variant of the user's own.
+    `checkpoint` is what the arm starts from before any pretraining: the digest of its files, or the sizes of fresh
+    weights. `origin` says how the weights come to be that the arm's cells start from. Beside these fields, `after` are
+    the ids of the jobs that have to end before it, and `label` is it in words.
     """
 
     NOT_HASHED: ClassVar = frozenset({"id", "origin"})
-
-    id: Annotated[str, StringConstraints(pattern=r"^$|^[A-Za-z0-9][A-Za-z0-9_.+-]*$", max_length=240)] = ""
+    id: Annotated[str, StringConstraints(pattern=f"^$|^{NAME}", max_length=240)] = ""
     arm: Word
     variant: Word
     options: dict[str, Any] = Field({})
-    """Those of the variant that differ from their defaults."""
     plugin: Digest | None = None
-    """Of the source of a variant of the user's own."""
     tokenizer: Digest
     checkpoint: Text
-    """What the arm starts from, before any pretraining: the digest of its files, or the sizes of fresh weights."""
     origin: Literal["pretrained", "adapted", "grafted", "scratch", "as published"]
-    """How the weights come to be that the arm's cells start from."""
 
     @field_serializer("settings", mode="wrap", check_fields=False)
     def _settled(self, settings: Any, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -50,7 +44,7 @@ class Work(Value):
     @model_validator(mode="after")
     def _with_id(self) -> Self:
         if not self.id:
-            object.__setattr__(self, "id", f"{self.slug}-{self.hash}")
+            object.__setattr__(self, "id", self.true_id)
         return self
 
     @property
@@ -64,10 +58,10 @@ class Work(Value):
         return {name: value for name, value in self.document().items() if name not in self.NOT_HASHED}
 
     @property
-    def hash(self) -> str:
-        """The end of the id, as this version makes it."""
+    def true_id(self) -> str:
+        """The id that follows from the fields."""
         text = json.dumps({**self.hashed, "computes": COMPUTES}, sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
+        return f"{self.slug}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 class Cell(Work):
@@ -78,7 +72,6 @@ class Cell(Work):
     """
 
     kind: ClassVar = "cells"
-
     task: Annotated[str, StringConstraints(pattern=f"^({'|'.join(TRAINABLE)})$")]
     data: Digest
     settings: Hyperparameters
@@ -90,7 +83,6 @@ class Cell(Work):
 
     @property
     def after(self) -> tuple[str, ...]:
-        """The ids of the jobs that have to end before it."""
         return tuple(name for name in (self.pretraining, self.mnli) if name)
 
     @property
@@ -103,18 +95,11 @@ class Cell(Work):
     def key(self) -> dict[str, Any]:
         """What tells a cell of a plan from the others, as `--only` and tables name it."""
         pretrained = {"steps": self.steps, "pretraining_seed": self.pretraining_seed} if self.steps else {}
-        return {
-            "arm": self.arm,
-            "variant": self.variant,
-            "task": self.task,
-            "learning_rate": self.settings.learning_rate,
-            "seed": self.seed,
-            **pretrained,
-        }
+        rate, of_arm = self.settings.learning_rate, {"arm": self.arm, "variant": self.variant}
+        return {**of_arm, "task": self.task, "learning_rate": rate, "seed": self.seed, **pretrained}
 
     @property
     def label(self) -> str:
-        """It in words."""
         steps = "" if self.steps is None else f" after {self.steps} steps"
         steps += "" if self.pretraining_seed in (None, 1) else f" of seed {self.pretraining_seed}"
         return f"{self.arm}{steps} on {self.task}, rate {self.settings.learning_rate:g}, seed {self.seed}"
@@ -123,9 +108,11 @@ class Cell(Work):
 class Pretraining(Work):
     """One pretraining = arm x seed, or a run of the search for its rate, with all that decides its weights.
 
-    `packing` is the version of how sequences are cut from the text. `parts` is how many tokens are computed at once, if
-    that decides the weights: in parts, with dropout. `searches` are the ids of the runs that its rate is chosen from;
-    `rate` is the chosen one, which is not hashed. A run of a search (`is_search`) keeps no weights.
+    `packing` is the version of how sequences are cut from the text. `settings` are those of this run alone, with one
+    seed, and a digest in place of the corpus. ONLY_WATCH are those that decide no weights, or whose content is hashed
+    in their place. `parts` is how many tokens are computed at once, if that decides the weights: with dropout.
+    `searches` are the runs that its rate is chosen from, `rate` is the chosen one: before that it has no
+    `learning_rate`. A run of a search keeps no weights.
     """
 
     kind: ClassVar = "pretrainings"
@@ -133,12 +120,9 @@ class Pretraining(Work):
     ONLY_WATCH: ClassVar = frozenset(
         {"corpus", "tokenizer", "checkpoints", "finetune_checkpoints", "validations", "micro_batch_tokens"}
     )
-    """Settings that decide no weights, or whose content is hashed in their place."""
-
     corpus: Digest
     packing: Whole
     settings: PretrainingSettings
-    """Those of this run alone: `seeds` has one, and the corpus is no place but a digest."""
     parts: Whole | None = None
     searches: tuple[Word, ...] = ()
     is_search: bool = False
@@ -146,17 +130,14 @@ class Pretraining(Work):
 
     @property
     def after(self) -> tuple[str, ...]:
-        """The ids of the jobs that have to end before it."""
         return self.searches
 
     @property
     def seed(self) -> int:
-        """The one seed."""
         return self.settings.seed
 
     @property
     def learning_rate(self) -> float | None:
-        """The rate that it is trained with, None as long as a search has to choose it."""
         return self.rate or (None if self.settings.rate_search else self.settings.learning_rate)
 
     @property
@@ -167,15 +148,74 @@ class Pretraining(Work):
 
     @property
     def label(self) -> str:
-        """It in words, without seed 1, which most experiments have alone."""
         if self.is_search:
             return f"{self.arm}, rate {self.learning_rate:g} for {self.settings.steps:,} steps"
         return self.arm if self.seed == 1 else f"{self.arm}, seed {self.seed}"
 
 
-class Epoch(Value):
-    """One epoch of a run; the scores include those on rows held out of train."""
+Job = Cell | Pretraining
 
+
+class Shape(Value):
+    """What arms share if tables rank them together: sizes, and the blocks if they are not BERT's."""
+
+    num_hidden_layers: Whole
+    hidden_size: Whole
+    num_attention_heads: Whole
+    intermediate_size: Whole
+    embedding_size: Whole
+    vocab_size: Whole
+    norm_first: bool | None = None
+    gated: bool | None = None
+
+
+class ArmFacts(Value):
+    """What an arm is (`summary`: its variant in words) and costs, as `model.cost.budget` has it."""
+
+    summary: Text
+    shape: Shape | None = None
+    parameters: Whole | None = None
+    non_embedding_parameters: Whole | None = None
+    added_over_add: Whole | None = None
+    flops_per_token: Whole | None = None
+    length: Whole | None = None
+
+
+class TaskFacts(Value):
+    """The data of a task: where they are from, the digest of their content, and whether official rows are missing.
+
+    Of partial data `rows` has the examples of each split. `revision` is that of the hub, if it is known. `labels` is
+    the `arrays_digest` of the file of labels, which `Store.write_plan` fills in.
+    """
+
+    source: Text
+    digest: Digest
+    partial: bool = False
+    rows: dict[Word, Whole] = Field({})
+    revision: Text | None = None
+    labels: Digest | None = None
+
+
+class Plan(Sealed):
+    """The cells and pretrainings that an experiment asks for: its `jobs`, each after those that it starts from.
+
+    `experiment` is the file without the places of data, text and plugins. `tokens` is about how many tokens a cell of
+    each task trains on.
+    """
+
+    experiment: Experiment
+    arms: dict[Word, ArmFacts]
+    tasks: dict[Word, TaskFacts]
+    tokens: dict[Word, Whole]
+    pretrainings: tuple[Pretraining, ...] = ()
+    cells: tuple[Cell, ...]
+
+    @property
+    def jobs(self) -> tuple[Job, ...]:
+        return (*self.pretrainings, *self.cells)
+
+
+class Epoch(Value):
     epoch: Whole
     train_loss: float
     scores: Scores
@@ -184,12 +224,11 @@ class Epoch(Value):
 class RunFacts(Value):
     """What training says of a finished cell. `scores` and `collapsed` are those after its last epoch.
 
-    `collapsed` are the splits on which the run gave one answer to everything. `order` is always empty: a part of the
-    stored records. `training_seconds` are those of training steps alone. `micro_batch_size` is set where memory was too
-    short for whole batches, `precision` where it had to run in another one than the environment says. `diagnostic` is
-    the digest of the diagnostic set (AX), if that was predicted. `started_from` is the `weights_digest` of the encoder
-    that it started from, None in migrated records alone, and `weights` that of the encoder that it ended with, if its
-    model was kept.
+    `collapsed` are the splits on which it gave one answer to everything. `order` is always empty: a part of the stored
+    records. `training_seconds` are those of training steps alone. `micro_batch_size` is set where memory was too short
+    for whole batches, `precision` where it is not that of the environment. `diagnostic` is the digest of the diagnostic
+    set (AX), if that was predicted. `started_from` is the `weights_digest` of the encoder that it started from, None in
+    migrated records alone, and `weights` that of a kept model's encoder.
     """
 
     scores: Scores
@@ -211,10 +250,7 @@ class RunFacts(Value):
 
 
 class Record(RunFacts, Sealed):
-    """A finished cell. `logits` and `tests` are the `arrays_digest` of the arrays beside it.
-
-    `model` has the SHA-256 of each file of the model that was kept. `Store.write` fills these in, and the digest.
-    """
+    """A finished cell. `Store.write` fills in the `arrays_digest` of its `logits` and `tests`, and files' SHA-256."""
 
     cell: Cell
     logits: Digest | None = None
@@ -223,13 +259,10 @@ class Record(RunFacts, Sealed):
 
     @property
     def job(self) -> Cell:
-        """What was run."""
         return self.cell
 
 
 class LossPoint(Value):
-    """A point of a loss curve; without a validation loss where it was not measured."""
-
     step: Whole
     tokens: Whole
     train_loss: float
@@ -238,10 +271,7 @@ class LossPoint(Value):
 
 
 class Measure(Value):
-    """A measure of a pretrained encoder by its name in tables. The standard error is over `n` sequences.
-
-    `value` is a loss or its rise in nats, or of the swap test a share from 0 to 1.
-    """
+    """A measure of a pretrained encoder over `n` sequences: a loss or its rise in nats, or a share from 0 to 1."""
 
     name: Word
     value: float
@@ -252,12 +282,12 @@ class Measure(Value):
 class PretrainingRecord(Sealed):
     """A finished pretraining, its `rate` the one that its search has chosen: what it cost, and its loss curve.
 
-    `stream` is a hash over everything that the arm was shown, in order; `segment_pairs` the share of the training
-    sequences that had two segments. A run of a search that diverged has no `validation_loss`. `micro_batch_tokens` were
-    computed at once in the end. `weights` has by step the `weights_digest` of the encoder in its checkpoint; it is None
-    for searches, and in migrated records. `measures` are those of the last checkpoint, taken on `measure_tokens` tokens
-    of validation text; empty where they failed. `piece_losses` and `sums` are the `arrays_digest` of the arrays beside
-    it. `Store.write_pretraining` fills in these two, and the digest.
+    `stream` is a hash over all that the arm was shown, in order; `segment_pairs` the share of the training sequences
+    that had two segments. A run of a search that diverged has no `validation_loss`. `micro_batch_tokens` were computed
+    at once in the end. `weights` has by step the `weights_digest` of the encoder in its checkpoint; None for searches
+    and in migrated records. `measures` are those of the last checkpoint, taken on `measure_tokens` tokens of validation
+    text; empty where they failed. `piece_losses` and `sums` are the `arrays_digest` of the arrays beside it, which
+    `Store.write_pretraining` fills in.
     """
 
     steps: Whole
@@ -283,7 +313,6 @@ class PretrainingRecord(Sealed):
 
     @property
     def job(self) -> Pretraining:
-        """What was run."""
         return self.pretraining
 
 
@@ -296,12 +325,17 @@ class Failure(Value):
     environment: Environment = Environment()
     lost: bool = False
 
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """The one in a file; of a file that cannot be read, that."""
+        try:
+            return cls.model_validate_json(check_json(read_file(path)))
+        except (OSError, ValueError) as error:
+            return cls(id=path.stem, error=f"failures/{path.name} cannot be read: {type(error).__name__}")
+
 
 class Progress(Value):
-    """How far a job under way is. Times are seconds since 1970; `loss` is the last one known.
-
-    `worker` is host:pid. `steps` is None before the first one, while inputs are made.
-    """
+    """How far a job under way is. Times are seconds since 1970, `worker` is host:pid; no `steps` before training."""
 
     id: Word
     worker: Text
@@ -312,6 +346,5 @@ class Progress(Value):
     loss: float | None = None
 
 
-Job = Cell | Pretraining
 Result = Record | PretrainingRecord | Failure
 """What comes of a job."""

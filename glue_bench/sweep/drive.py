@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, NoReturn
 
-from glue_bench.records.plan import Plan
 from glue_bench.records.store import Store
-from glue_bench.records.values import Cell, Failure, Job, Pretraining, PretrainingRecord, Result
+from glue_bench.records.values import Cell, Failure, Job, Plan, Pretraining, PretrainingRecord, Result
 from glue_bench.sweep.executors import Executor, Terminated
 from glue_bench.sweep.jobs import best_rate
 from glue_bench.sweep.progress import describe_job

@@ -7,15 +7,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from glue_bench.records.plan import Plan
-from glue_bench.records.stored import Finished, Stored
-from glue_bench.records.values import Cell, Job, Pretraining, PretrainingRecord
+from glue_bench.records.store import Finished, Store
+from glue_bench.records.values import Cell, Job, Plan, Pretraining, PretrainingRecord
 
 DIGITS = 12  # of a digest
 Facts = dict[str, Any]
 
 
-def todo(plan: Plan, store: Stored, finished: Finished, asked: Collection[str]) -> list[Job]:
+def todo(plan: Plan, store: Store, finished: Finished, asked: Collection[str]) -> list[Job]:
     """What has to run so that the cells `asked` for have records, each job after those that it waits for.
 
     Cells are asked for again where something is `lacking`. Others run for them, perhaps again: an MNLI cell without the
@@ -34,12 +33,12 @@ def todo(plan: Plan, store: Stored, finished: Finished, asked: Collection[str]) 
     return [*before, *trained, *sorted(chosen, key=lambda cell: cell.mnli is not None)]
 
 
-def _has_model(cell: str, store: Stored, finished: Finished) -> bool:
+def _has_model(cell: str, store: Store, finished: Finished) -> bool:
     record = finished.records.get(cell)
     return record is not None and record.weights is not None and store.model(record) is not None
 
 
-def _holds(job: Pretraining, steps: Collection[int | None], store: Stored, finished: Finished) -> bool:
+def _holds(job: Pretraining, steps: Collection[int | None], store: Store, finished: Finished) -> bool:
     """Whether a pretraining has a record, and the checkpoints after these steps, of the run that it records."""
     record = finished.pretrainings.get(job.id)
     weights = record.weights if record else None
@@ -47,7 +46,7 @@ def _holds(job: Pretraining, steps: Collection[int | None], store: Stored, finis
 
 
 def lacking(
-    plan: Plan, store: Stored, finished: Finished, tested: Collection[str], choose: Callable[[], Collection[str]]
+    plan: Plan, store: Store, finished: Finished, tested: Collection[str], choose: Callable[[], Collection[str]]
 ) -> set[str]:
     """Finished cells that have not left what the experiment asks for: a model, or test predictions. They run again.
 
@@ -63,7 +62,7 @@ def lacking(
     return found if tuning.keep == "all" or not found else found & {*choose()}
 
 
-def reasons(jobs: Sequence[Job], plan: Plan, store: Stored, finished: Finished) -> dict[str, str]:
+def reasons(jobs: Sequence[Job], plan: Plan, store: Store, finished: Finished) -> dict[str, str]:
     """By id why each of these jobs is to run."""
     failures = {failure.id: failure.error for failure in store.failures(plan)}
     damaged = {line.split("/")[1] for line in finished.problems}

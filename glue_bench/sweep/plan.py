@@ -12,8 +12,7 @@ from glue_bench.model.native import SUMMARY
 from glue_bench.model.plugins import plugin_digest
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.options import canonical_options
-from glue_bench.records.plan import ArmFacts, Plan, Shape, TaskFacts
-from glue_bench.records.values import Cell, Job, Pretraining
+from glue_bench.records.values import ArmFacts, Cell, Job, Plan, Pretraining, Shape, TaskFacts
 from glue_bench.sweep.preflight import check_cell, check_experiment
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.packing import LAYOUT_VERSION

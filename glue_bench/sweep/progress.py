@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from glue_bench.records.plan import Plan
-from glue_bench.records.stored import Stored
-from glue_bench.records.values import Failure, Job, Pretraining, PretrainingRecord, Progress, Record, Result
+from glue_bench.records.store import Store
+from glue_bench.records.values import Failure, Job, Plan, Pretraining, PretrainingRecord, Progress, Record, Result
 from glue_bench.sweep.jobs import costs
 
 WINDOW_SECONDS = 3600.0
@@ -103,7 +102,7 @@ class Snapshot:
 class Watch:
     """Looks at a folder again and again. A look lists three folders, and a record is read once."""
 
-    def __init__(self, store: Stored, plan: Plan) -> None:
+    def __init__(self, store: Store, plan: Plan) -> None:
         self.store, self.plan, self.estimate = store, plan, Estimate(plan)
         jobs: list[Job] = [*plan.pretrainings, *plan.cells]
         self.jobs = {job.id: job for job in jobs}

@@ -16,12 +16,10 @@ from glue_bench.data.task_data import known_labels
 from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError, quoted
 from glue_bench.files import cache_folder, results_written_to
-from glue_bench.records.disk import Labels
-from glue_bench.records.environment import versions
-from glue_bench.records.plan import Plan
-from glue_bench.records.store import Store
-from glue_bench.records.stored import Finished
-from glue_bench.records.values import Cell, Job, Pretraining
+from glue_bench.records.arrays import Labels
+from glue_bench.records.store import Finished, Store
+from glue_bench.records.value import versions
+from glue_bench.records.values import Cell, Job, Plan, Pretraining
 from glue_bench.remote import refuse_url
 from glue_bench.sweep.attempt import Worker, make_worker
 from glue_bench.sweep.drive import Observer, drive

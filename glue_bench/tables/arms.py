@@ -15,8 +15,7 @@ from typing import Any
 import pandas as pd
 
 from glue_bench.config import AS_PUBLISHED, SCRATCH, Arm
-from glue_bench.records.plan import ArmFacts, Plan, Shape
-from glue_bench.records.values import Cell
+from glue_bench.records.values import ArmFacts, Cell, Plan, Shape
 from glue_bench.values import BLOCK, BlockKey
 
 ARMS = ("arm", "variant", "origin", "options", "embedding_size", "summary", "shape", "start", "start_digest",

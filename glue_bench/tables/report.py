@@ -11,8 +11,8 @@ import pandas as pd
 import yaml
 
 from glue_bench.files import results_written_to, write_atomically
-from glue_bench.records.environment import Environment
-from glue_bench.records.plan import Plan
+from glue_bench.records.value import Environment
+from glue_bench.records.values import Plan
 from glue_bench.tables.board import steps_frame
 from glue_bench.tables.budget import budget_frame, budget_page
 from glue_bench.tables.compare import Comparison

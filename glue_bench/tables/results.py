@@ -17,10 +17,9 @@ from glue_bench.config import AS_PUBLISHED, HELD_OUT, Arm, Protocol
 from glue_bench.data.metrics import decide, score
 from glue_bench.data.tasks import TASKS, find_task
 from glue_bench.errors import UserError
-from glue_bench.records.environment import Environment
-from glue_bench.records.plan import Plan
-from glue_bench.records.stored import Finished, Stored, open_store
-from glue_bench.records.values import Pretraining, PretrainingRecord, Record
+from glue_bench.records.store import Finished, Store, open_store
+from glue_bench.records.value import Environment
+from glue_bench.records.values import Plan, Pretraining, PretrainingRecord, Record
 from glue_bench.stats.outcomes import constant_score
 from glue_bench.tables.arms import arms_frame
 
@@ -51,7 +50,7 @@ class Arrays:
     Each method raises UserError where its file is missing, damaged or of another run.
     """
 
-    def __init__(self, store: Stored, plan: Plan, finished: Finished) -> None:
+    def __init__(self, store: Store, plan: Plan, finished: Finished) -> None:
         self._store, self._plan, self._finished = store, plan, finished
 
     def logits(self, cell_id: str) -> dict[str, np.ndarray]:
@@ -74,7 +73,7 @@ class Arrays:
         return self._store.sums(record) if record else {}
 
     def losses(self, pretraining_id: str) -> dict[str, np.ndarray]:
-        """The validation loss of a pretraining, piece by piece, as `Stored.losses` has it."""
+        """The validation loss of a pretraining, piece by piece, as `Store.losses` has it."""
         record = self._finished.pretrainings.get(pretraining_id)
         return self._store.losses(record) if record else {}
 
@@ -322,7 +321,7 @@ def _measures(trained: list[tuple[Pretraining, PretrainingRecord]]) -> pd.DataFr
     return pd.DataFrame(rows, columns=list(MEASURES)).astype({"value": float, "standard_error": float})
 
 
-def _baselines(store: Stored, plan: Plan, problems: list[str]) -> pd.DataFrame:
+def _baselines(store: Store, plan: Plan, problems: list[str]) -> pd.DataFrame:
     rows = []
     for task in (task for task in TASKS if task in plan.tasks):
         try:

@@ -15,8 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from glue_bench.errors import UserError
 from glue_bench.files import check_file, is_damage, opened_zip, results_written_to, whole_folder, write_atomically
 from glue_bench.model.checkpoints import weights_digest
-from glue_bench.records.store import Store
-from glue_bench.records.stored import WEIGHTS
+from glue_bench.records.store import WEIGHTS, Store
 from glue_bench.training.compute import Compute, is_out_of_memory
 from glue_bench.training.tokenizers import save_tokenizer
 

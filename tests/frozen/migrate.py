@@ -20,10 +20,9 @@ from safetensors.numpy import load_file
 from glue_bench.config import Experiment, Hyperparameters, PretrainingSettings, load_experiment
 from glue_bench.data.baselines import baseline_predictions
 from glue_bench.data.sources import open_source
-from glue_bench.records.disk import Labels
-from glue_bench.records.plan import ArmFacts, Plan, TaskFacts
+from glue_bench.records.arrays import Labels
 from glue_bench.records.store import Store
-from glue_bench.records.values import Cell, Pretraining, PretrainingRecord, Record
+from glue_bench.records.values import ArmFacts, Cell, Plan, Pretraining, PretrainingRecord, Record, TaskFacts
 from glue_bench.training.inputs import Inputs
 
 ROOT = Path(__file__).parents[2]

@@ -15,7 +15,7 @@ from stored import plan_with
 from glue_bench.config import Hyperparameters, PretrainingSettings
 from glue_bench.data.metrics import decide, score
 from glue_bench.data.tasks import TASKS
-from glue_bench.records.disk import Labels
+from glue_bench.records.arrays import Labels
 from glue_bench.records.store import Store
 from glue_bench.records.values import Cell, Failure, LossPoint, Measure, Pretraining, PretrainingRecord, Record
 

@@ -23,7 +23,7 @@ from glue_bench.config import SCRATCH, load_experiment
 from glue_bench.data.sources import open_source
 from glue_bench.data.tasks import TASKS
 from glue_bench.model.variants import VARIANTS
-from glue_bench.records.stored import Stored
+from glue_bench.records.store import Store
 from glue_bench.sweep.plan import settle_jobs
 from glue_bench.training.inputs import Inputs
 
@@ -52,7 +52,7 @@ def test_verify_finds_nothing_but_one_other_digit_in_a_table(folder, tmp_path):
 @each
 def test_every_planned_cell_and_pretraining_is_there_and_nothing_else(folder):
     """Each with its record, its predictions and the commit that made it, which had no changes of its own."""
-    plan, finished = Stored(folder).plan(), Stored(folder).finished(Stored(folder).plan())
+    plan, finished = Store(folder).plan(), Store(folder).finished(Store(folder).plan())
     assert set(glue_bench.status(folder)["state"]) == {"done"}
     for kind, jobs in (("cells", plan.cells), ("pretrainings", plan.pretrainings)):
         assert {path.name for path in (folder / kind).glob("*")} == {job.id for job in jobs}
@@ -64,7 +64,7 @@ def test_every_planned_cell_and_pretraining_is_there_and_nothing_else(folder):
 @each
 def test_the_configuration_gives_the_stored_ids_and_descriptions(folder):
     """What it reads outside the project is taken from the committed plan."""
-    plan, experiment = Stored(folder).plan(), load_experiment(ROOT / "configs" / f"{folder.name}.yaml")
+    plan, experiment = Store(folder).plan(), load_experiment(ROOT / "configs" / f"{folder.name}.yaml")
     inputs, cells = Inputs(experiment, folder), {cell.arm: cell for cell in plan.cells}
     if plan.pretrainings:
         inputs.corpus = SimpleNamespace(digest=plan.pretrainings[0].corpus)
@@ -94,7 +94,7 @@ def test_with_the_real_data_nothing_would_run_again(name):
 @pytest.mark.skipif(not (SHARED / "glue").is_dir(), reason="no ../shared here")
 def test_the_data_are_what_the_records_say():
     source = open_source(str(SHARED / "glue"))
-    seen = {(cell.task, cell.data) for folder in FOLDERS for cell in Stored(folder).plan().cells}
+    seen = {(cell.task, cell.data) for folder in FOLDERS for cell in Store(folder).plan().cells}
     assert dict(seen) == {task: source.load(task).digest for task, _ in seen}
     assert len(dict(seen)) == len(seen)
 

@@ -1,7 +1,8 @@
-"""Values on disk: what decides an id, what a digest covers, and what is refused."""
+"""Values on disk: what decides an id, what a digest covers, what is refused, and where they are from."""
 
 import json
 import pickle
+import subprocess
 from typing import Any
 
 import pytest
@@ -9,10 +10,10 @@ from pydantic import ValidationError
 from stored import cell_with, digest, plan_with, pretrained_of, pretraining_with, record_of
 
 from glue_bench.config import Hyperparameters, RateSearch
+from glue_bench.records import value as value_module
 from glue_bench.records import values
-from glue_bench.records.plan import Plan
 from glue_bench.records.value import Sealed
-from glue_bench.records.values import Cell, Failure, PretrainingRecord, Record
+from glue_bench.records.values import Cell, Failure, Plan, PretrainingRecord, Record
 
 CELL: dict[str, Any] = {
     **{"arm": "other", "variant": "concat", "options": {"init": "random"}, "plugin": digest("a plugin")},
@@ -42,23 +43,22 @@ WATCH = {"corpus", "tokenizer", "checkpoints", "finetune_checkpoints", "validati
 
 
 @pytest.mark.parametrize(
-    ("job", "others", "free"),
-    [(cell_with(), CELL, {"origin"}), (pretraining_with(), PRETRAINING, {"origin", "rate"})],
+    ("job", "others", "free", "settings", "watch"),
+    [
+        (cell_with(), CELL, {"origin"}, SETTINGS, set()),
+        (pretraining_with(), PRETRAINING, {"origin", "rate"}, PRETRAINING_SETTINGS, WATCH),
+    ],
+    ids=["cell", "pretraining"],
 )
-def test_every_field_decides_the_id_but_those_that_are_not_hashed(job, others, free):
+def test_every_field_and_setting_decides_the_id_but_those_that_are_not_hashed(job, others, free, settings, watch):
+    def alike(**changes) -> bool:
+        return job.model_copy(update=changes).true_id[-12:] == job.true_id[-12:]
+
     assert {*others, "id"} == set(type(job).model_fields)
-    assert {name for name in others if job.model_copy(update={name: others[name]}).hash == job.hash} == free
-
-
-@pytest.mark.parametrize(
-    ("job", "others", "free"), [(cell_with(), SETTINGS, set()), (pretraining_with(), PRETRAINING_SETTINGS, WATCH)]
-)
-def test_every_setting_decides_the_id_but_those_that_only_watch(job, others, free):
-    assert others.keys() == type(job.settings).model_fields.keys()
-    settled = {name: job.settings.model_copy(update={name: value}) for name, value in others.items()}
-    hashes = {name: job.model_copy(update={"settings": settings}).hash for name, settings in settled.items()}
-    assert {name for name, made in hashes.items() if made == job.hash} == free
-    assert len(set(hashes.values()) | {job.hash}) == len(hashes) - len(free) + 1
+    assert {name for name in others if alike(**{name: others[name]})} == free
+    assert settings.keys() == type(job.settings).model_fields.keys()
+    settled = {name: job.settings.model_copy(update={name: value}) for name, value in settings.items()}
+    assert {name for name, each in settled.items() if alike(settings=each)} == watch
 
 
 def test_a_number_for_how_training_computes_decides_every_id(monkeypatch):
@@ -69,20 +69,12 @@ def test_a_number_for_how_training_computes_decides_every_id(monkeypatch):
 
 def test_an_id_begins_with_what_people_call_it_and_stays_when_it_is_read():
     cell = cell_with(learning_rate=3e-4, seed=2, pretraining_seed=2, steps=10, pretraining="add-1")
-    assert cell.id == f"add-rte-lr0.0003-s2-p2-step10-{cell.hash}"
+    assert cell.id == f"add-rte-lr0.0003-s2-p2-step10-{cell.true_id[-12:]}"
     assert cell_with(pretraining_seed=1, steps=10, pretraining="add-1").id.startswith("add-rte-lr2e-05-s1-step10-")
     assert Cell.model_validate(cell.document() | {"id": "of-an-older-version"}).id == "of-an-older-version"
     assert Cell.model_validate(cell.document()) == cell == pickle.loads(pickle.dumps(cell))
     one, other = ({"a": 1, "b": [0.5, None]}, {"b": [0.5, None], "a": 1})
     assert cell_with(options=one).id == cell_with(options=other).id != cell_with(options={"a": 1}).id
-
-
-def test_a_job_comes_after_what_it_starts_from():
-    assert cell_with().after == ()
-    assert cell_with(pretraining="add-1", mnli="add-mnli-1").after == ("add-1", "add-mnli-1")
-    assert pretraining_with(searches=("add-1", "add-2")).after == ("add-1", "add-2")
-    plan = plan_with(cell_with(), pretrainings=(pretraining_with(),))
-    assert [job.id for job in plan.jobs] == [pretraining_with().id, cell_with().id]
 
 
 @pytest.mark.parametrize(("rates", "chosen", "rate"), [(1, None, 0.5), (1, 0.25, 0.25), (2, None, None), (2, 0.1, 0.1)])
@@ -114,15 +106,14 @@ SEALED: dict[str, Sealed] = {
 def test_a_sealed_value_is_read_as_it_was_written_and_every_bit_of_its_file_is_covered(value):
     value = value.seal()
     content, told = value.file(), json.loads(value.file())
-    assert Sealed.is_whole(content)
-    assert type(value).model_validate_json(content) == value == value.seal()
+    assert type(value).read(content) == value == value.seal()
     assert None not in told.values()
     assert told.get("scores", SEALED["record"].scores) == SEALED["record"].scores  # undefined ones included
-    for place in range(len(content)):
-        flipped = bytearray(content)
-        flipped[place] ^= 1 << (place % 8)
-        assert not Sealed.is_whole(bytes(flipped))
-    assert not any(Sealed.is_whole(content[:size]) for size in (0, 5, 80, len(content) - 1))
+    bits = [(content[:place], byte ^ 1 << place % 8, content[place + 1 :]) for place, byte in enumerate(content)]
+    cut = [content[:size] for size in (0, 5, 80, len(content) - 1)]
+    for damaged in (*cut, *(before + bytes([byte]) + after for before, byte, after in bits)):
+        with pytest.raises(ValueError, match="changed since"):
+            type(value).read(damaged)
 
 
 @pytest.mark.parametrize(
@@ -149,3 +140,39 @@ def test_what_an_error_says_is_kept_as_a_terminal_may_have_it():
     assert failure.error.endswith("thing\nsecond line")
     assert len(failure.traceback) <= 2**16
     assert Failure.model_validate_json(failure.model_dump_json()) == failure
+
+
+# Where they are from
+
+
+def git(folder, *arguments) -> str:
+    command = ["git", "-C", folder, "-c", "user.name=a", "-c", "user.email=a@b", *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def test_the_commit_is_not_that_of_a_project_in_which_the_package_is_only_installed(tmp_path, monkeypatch):
+    package = tmp_path / ".venv" / "glue_bench"
+    (package / "records").mkdir(parents=True)
+    (package / "__init__.py").touch()
+    monkeypatch.setattr(value_module, "__file__", str(package / "records" / "value.py"))
+    git(tmp_path, "init", "--quiet")
+    git(tmp_path, "commit", "--quiet", "--allow-empty", "--message", "their own")
+    assert value_module.versions.__wrapped__().git_commit is None
+    git(tmp_path, "add", ".venv/glue_bench/__init__.py")  # as in a checkout of it
+    assert value_module.versions.__wrapped__().git_commit == git(tmp_path, "rev-parse", "HEAD").strip() + "+changes"
+
+
+FIRST = "processor\t: 0\ncpu family\t: 26\nmodel\t\t: 2\nmodel name\t: AMD EPYC\nflags\t\t: fpu model name\n"
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "name"),
+    [
+        (f"{FIRST}\n{FIRST.replace('26', '25')}", "AMD EPYC (family 26, model 2)"),
+        ("model name\t: ARMv8 Processor rev 1\n", "ARMv8 Processor rev 1"),
+        ("processor\t: 0\nCPU part\t: 0xd0c\n\n", ""),
+    ],
+    ids=["two", "no family", "no name"],
+)
+def test_a_processor_is_named_with_its_family(cpuinfo, name):
+    assert value_module.name_processor(cpuinfo) == name

@@ -13,19 +13,21 @@ import numpy as np
 
 from glue_bench.config import load_experiment
 from glue_bench.errors import UserError
-from glue_bench.records.environment import Environment
-from glue_bench.records.plan import ArmFacts, Plan, TaskFacts
 from glue_bench.records.store import Store
+from glue_bench.records.value import Environment
 from glue_bench.records.values import (
+    ArmFacts,
     Cell,
     Failure,
     Job,
     LossPoint,
+    Plan,
     Pretraining,
     PretrainingRecord,
     Progress,
     Record,
     Result,
+    TaskFacts,
 )
 
 DIGEST = "0" * 64

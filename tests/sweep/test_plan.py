@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from glue_bench.config import load_experiment
 from glue_bench.data.demo import generate
 from glue_bench.errors import UserError
-from glue_bench.records.plan import Plan
+from glue_bench.records.values import Plan
 from glue_bench.sweep.plan import make_plan, select
 from glue_bench.training.inputs import Inputs
 

@@ -11,7 +11,7 @@ from reported import LONG, fill
 from stored import Bench
 
 from glue_bench.config import load_experiment
-from glue_bench.records.plan import Plan
+from glue_bench.records.values import Plan
 from glue_bench.tables.contrasts import statistics_page
 from glue_bench.tables.drawing import FORMATS
 from glue_bench.tables.export import find

@@ -16,7 +16,7 @@ from glue_bench.data.hub import HubSource
 from glue_bench.data.sources import DemoSource
 from glue_bench.data.tasks import AX_SPLIT, TRAINABLE
 from glue_bench.errors import UserError
-from glue_bench.records.plan import Plan
+from glue_bench.records.values import Plan
 from glue_bench.sweep.plan import make_plan, settle_jobs
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs

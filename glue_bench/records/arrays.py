@@ -1,0 +1,109 @@
+"""Arrays as files of a results folder have them: in few bytes, and with the digest of what they belong to."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from glue_bench.errors import UserError
+from glue_bench.files import LARGEST_ARRAYS, check_file, is_damage
+
+Arrays = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Of one task's data: gold labels by scored split, (rows,), and by baseline and split what it predicts, (rows,)."""
+
+    gold: Arrays
+    baselines: Mapping[str, Arrays] = field(default_factory=dict)
+
+    @property
+    def arrays(self) -> Arrays:
+        """All of them by `gold/<split>` or `<baseline>/<split>`."""
+        named = {"gold": self.gold, **self.baselines}
+        return {f"{name}/{split}": values for name, splits in named.items() for split, values in splits.items()}
+
+    @property
+    def digest(self) -> str | None:
+        """The `arrays_digest` of labels that were read; None of empty ones."""
+        return arrays_digest(self.arrays) if self.gold else None
+
+    def file(self, data: str) -> bytes:
+        """Their file, which names the digest of the data."""
+        return dump(shrunk(self.arrays), data=data)
+
+    @classmethod
+    def read(cls, folder: Path, name: str, data: str, digest: str | None) -> "Labels":
+        """Those in a file, as `read_arrays`; UserError also if they are of other data."""
+        by_name = dict[str, dict[str, np.ndarray]]()
+        for key, values in read_arrays(folder, name, data=data, holds=digest).items():
+            kind, _, split = key.rpartition("/")
+            by_name.setdefault(kind, {})[split] = values
+        return cls(by_name.pop("gold", {}), by_name)
+
+
+def shrunk(arrays: Arrays) -> dict[str, np.ndarray]:
+    """The same values, each array in the smallest type of its kind that holds all of them exactly."""
+    smallest = {}
+    for name, values in arrays.items():
+        kind = values.dtype.kind
+        tried = (values.astype(f"{kind}{size}") for size in ((2, 4, 8) if kind == "f" else (1, 2, 4, 8)))
+        with np.errstate(over="ignore"):  # what is too large becomes infinite, and differs
+            smallest[name] = next(small for small in tried if np.array_equal(small, values, equal_nan=True))
+    return smallest
+
+
+def widened(arrays: Arrays) -> dict[str, np.ndarray]:
+    """Arrays that were `shrunk`, as 64-bit floats and integers again: small integers would overflow in a sum."""
+    return {name: values.astype(f"{values.dtype.kind}8") for name, values in arrays.items()}
+
+
+def arrays_digest(arrays: Arrays) -> str:
+    """SHA-256 of names, types, shapes and values, whatever the order of the names."""
+    total = hashlib.sha256()
+    for name, values in sorted(arrays.items()):
+        total.update(f"{name} {values.dtype.str} {values.shape} ".encode() + np.ascontiguousarray(values).tobytes())
+    return total.hexdigest()
+
+
+def dump(arrays: Arrays, **said: str) -> bytes:
+    """Arrays as their file has them, with what is `said` of them."""
+    from safetensors.numpy import save
+
+    return save({name: np.ascontiguousarray(values) for name, values in arrays.items()}, said)
+
+
+def read_arrays(folder: Path, name: str, *, holds: str | None = None, **said: str) -> dict[str, np.ndarray]:
+    """The arrays of numbers in a file that anyone may have made.
+
+    Raises:
+        UserError: it cannot be read, is damaged, `said` something else when it was written, or does not hold the arrays
+            of this digest.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    again = f"delete {'it' if 'data' in said else 'its folder'} and run again"
+    try:
+        check_file(folder / name, LARGEST_ARRAYS)
+        with safe_open(folder / name, "numpy") as file:
+            says = file.metadata() or {}
+            arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (it is no mapping)
+        if others := sorted(key for key, values in arrays.items() if values.dtype.kind not in "fiu"):
+            raise ValueError(f"{', '.join(others)} are no numbers")
+    except (SafetensorError, OSError, LookupError, ValueError, TypeError, AttributeError) as error:
+        reason = getattr(error, "strerror", None) or error  # the last three are of types that NumPy has not
+        raise UserError(f"{name}: cannot be read ({reason}){f'; {again}' if is_damage(error) else ''}") from error
+    if any(says.get(what) != digest for what, digest in said.items()):
+        raise UserError(f"{name}: it belongs to {'other data' if 'data' in said else 'another run'}; {again}")
+    if holds not in (None, arrays_digest(arrays)):
+        raise UserError(f"{name}: changed since the run wrote it; {again}")
+    return arrays
+
+
+def file_digest(path: Path) -> str:
+    """The SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
