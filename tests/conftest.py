@@ -1,6 +1,5 @@
 """Tiny experiments, checkpoints and data that every room's tests share. Heavy imports happen inside fixtures."""
 
-import argparse
 import copy
 import gc
 import io
@@ -294,25 +293,10 @@ def write_yaml(tmp_path: Path) -> Made:
 
 @pytest.fixture
 def make_tupe(tmp_path: Path) -> Made:
-    """Save a random checkpoint in the layout of the official TUPE release and return its path.
+    """Save a random checkpoint in the layout of the official TUPE release, with the options of `save_tupe`."""
+    from tiny_models import save_tupe
 
-    `spoil` may change what is saved; keywords change its args, None takes one away.
-    """
-
-    def make(name: str = "tupe.pt", spoil: Callable[[dict[str, Any]], Any] | None = None, **changes: Any) -> Path:
-        import torch
-        from tiny_models import TUPE_ARGS, tupe_shapes
-
-        generator = torch.Generator().manual_seed(0)
-        model = {key: torch.randn(shape, generator=generator) * 0.3 for key, shape in tupe_shapes().items()}
-        model["decoder.lm_head.weight"] = model["decoder.sentence_encoder.embed_tokens.weight"]
-        saved = {"args": argparse.Namespace(**_merge(dict(TUPE_ARGS), changes)), "model": model, "extra_state": {}}
-        if spoil is not None:
-            spoil(saved)
-        torch.save(saved, tmp_path / name)
-        return tmp_path / name
-
-    return make
+    return lambda name="tupe.pt", spoil=lambda _: None, **changes: save_tupe(tmp_path / name, spoil, **changes)
 
 
 class Said(NamedTuple):

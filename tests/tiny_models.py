@@ -1,5 +1,6 @@
 """Tiny random encoders of other libraries, TUPE checkpoints, and the options under which variants are tested."""
 
+import argparse
 from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
@@ -167,3 +168,15 @@ def tupe_shapes() -> dict[str, tuple[int, ...]]:
     for name, shape in linears.items():
         shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
     return shapes | {f"{name}.{part}": (16,) for name in norms for part in ("weight", "bias")}
+
+
+def save_tupe(path: Path, spoil: Callable[[dict[str, Any]], Any] = lambda _: None, **changes: Any) -> Path:
+    """Save a random checkpoint of such args; `spoil` may change what is saved, and None takes one of them away."""
+    generator = torch.Generator().manual_seed(0)
+    model = {key: torch.randn(shape, generator=generator) * 0.3 for key, shape in tupe_shapes().items()}
+    model["decoder.lm_head.weight"] = model["decoder.sentence_encoder.embed_tokens.weight"]
+    args = {key: value for key, value in (TUPE_ARGS | changes).items() if value is not None}
+    saved = {"args": argparse.Namespace(**args), "model": model, "extra_state": {}}
+    spoil(saved)
+    torch.save(saved, path)
+    return path

@@ -7,107 +7,90 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from folder import Folder, drop_encoders, planned, pretrained, shift, swap_encoders
-from readers import read, verb
-from test_border import TINY
+import tiny_runs
+from folder import Folder, planned, read, verb
 
 import glue_bench
 from glue_bench.errors import UserError
 from glue_bench.tables.results import read_results
 
-
-def _each(kind):
-    """What another run of each cell has left of a kind."""
-    return lambda made, bits: [made.beside(cell["id"], bits, kind) for cell in planned(made.path)]
-
-
-def _of_pretrainings(change):
-    return lambda made, bits: [change(made, name, bits) for name in pretrained(made.path)]
-
-
-def _shifted(kind):
-    """What each run has left of a kind beside the record of the next one."""
-    return lambda made, bits: [_each(kind)(made, bits), *(shift(made.path, kind, task) for task in ("mnli", "rte"))]
-
-
-CHANGES = {
-    "predictions of older runs": _each("predictions"),
-    "predictions of other cells": _shifted("predictions"),
-    "test predictions of older runs": _each("tests"),
-    "test predictions of other cells": _shifted("tests"),
-    "models of older runs": _each("model"),
-    "models of other cells": _shifted("model"),
-    "labels of other data": lambda made, turn: [made.gold(task, turn) for task in ("mnli", "rte")],
-    "losses of older pretrainings": _of_pretrainings(Folder.losses),
-    "measures of older pretrainings": _of_pretrainings(Folder.measure),
-}
+PREDICTIONS, TESTS, MODELS = "cells/*/logits.safetensors", "cells/*/tests.safetensors", "cells/*/model"
 CASES = [
-    *product(list(CHANGES)[:2], ("predictions()", "statistics", "export")),
-    *product(list(CHANGES)[2:4], ("submit", "diagnostics", "predictions()")),
-    *product(("models of older runs", "models of other cells"), ["card"]),
-    *product(["labels of other data"], ("statistics", "predictions()")),
-    ("losses of older pretrainings", "leaderboard"),
-    ("measures of older pretrainings", "leaderboard"),
+    *product([PREDICTIONS], ("older runs", "other cells"), ("predictions()", "statistics", "export")),
+    *product([TESTS], ("older runs", "other cells"), ("submit", "diagnostics", "predictions()")),
+    *product([MODELS], ("older runs", "other cells"), ["card"]),
+    *product(["labels/*"], ["older runs"], ("statistics", "predictions()")),
+    *product(["pretrainings/*/losses.safetensors", "pretrainings/*/sums.safetensors"], ["older runs"], ["leaderboard"]),
 ]
 
 
-@pytest.fixture(scope="module")
-def right(tmp_path_factory) -> Path:
-    """An experiment with all that runs and pretrainings leave; of one arm there is a single run."""
-    made = Folder(tmp_path_factory.mktemp("right") / "toy")
-    for arm, seeds in (("add", (1, 2)), ("untied", (1, 2)), ("none", (1,))):
-        for seed in seeds:
-            made.pretrain(arm, seed)
+def made(path: Path, bits: int, **runs: int) -> Path:
+    """An experiment with all that so many pretrainings of each arm leave, and the runs that start from them."""
+    folder = Folder(path / "toy", bits=bits)
+    for arm, count in runs.items():
+        for seed in range(1, count + 1):
+            folder.pretrain(arm, seed)
             for task in ("mnli", "rte"):
-                made.gold(task)
-                made.complete(made.run(arm, task, 1, seed))
-    return made.plan()
+                folder.run(arm, task, 1, seed)
+    return folder.plan()
 
 
 @pytest.fixture(scope="module")
-def said_of_right(right, tmp_path_factory):
+def folders(tmp_path_factory) -> list[Path]:
+    """The experiment, and two older runs of it, whose bits are others."""
+    return [made(tmp_path_factory.mktemp("made"), bits, add=2, untied=2, none=1) for bits in range(3)]
+
+
+@pytest.fixture(scope="module")
+def said_of_right(folders, tmp_path_factory):
     """What a reader says where every file belongs to its record."""
-    return cache(lambda reader: read(reader, right, tmp_path_factory.mktemp("said") / "out"))
+    return cache(lambda reader: read(reader, folders[0], tmp_path_factory.mktemp("said") / "out"))
 
 
-@pytest.mark.parametrize(("what", "reader"), CASES)
-def test_what_a_file_says_that_is_not_the_records_changes_nothing(what, reader, right, said_of_right, tmp_path):
+def put(older: Path, folder: Path, pattern: str, shift: int = 0) -> None:
+    """Take files from an older run, perhaps each of the cell so many places further on."""
+    names = sorted(path.relative_to(older) for path in older.glob(pattern))
+    for name, source in zip(names, names[shift:] + names[:shift], strict=True):
+        shutil.rmtree(folder / name) if (folder / name).is_dir() else (folder / name).unlink()
+        (shutil.copytree if (older / source).is_dir() else shutil.copy)(older / source, folder / name)
+
+
+@pytest.mark.parametrize(("pattern", "of", "reader"), CASES)
+def test_what_a_file_says_that_is_not_the_records_changes_nothing(
+    pattern, of, reader, folders, said_of_right, tmp_path
+):
     said = []
-    for wrong in (1, 2):
-        made = Folder(Path(shutil.copytree(right, tmp_path / f"{wrong}" / "toy")))
-        CHANGES[what](made, wrong)
-        said.append(read(reader, made.path, tmp_path / f"out{wrong}"))
+    for number, older in enumerate(folders[1:]):
+        wrong = Path(shutil.copytree(folders[0], tmp_path / f"{number}" / "toy"))
+        for task in ("mnli", "rte") if of == "other cells" else [""]:
+            put(older, wrong, pattern.replace("cells/*", f"cells/*{task}*"), shift=bool(task))
+        said.append(read(reader, wrong, tmp_path / f"out{number}"))
     assert said[0] == said[1]
     assert said[0] != said_of_right(reader)
 
 
 def test_losses_that_are_not_the_records_are_said_and_their_arm_is_not_tested(tmp_path):
-    made = Folder(tmp_path / "toy")
-    for arm, seed in product(("add", "untied"), (1, 2, 3)):
-        name = made.pretrain(arm, seed)
-        made.run(arm, "rte", 1, seed)
-    made.losses(name, 1)
-    found = glue_bench.statistics(made.plan()).set_index("column")["why"]
-    assert found["validation_loss"].startswith(f"pretrainings/{name}/losses.safetensors: it belongs to another run")
+    right, older = (made(tmp_path / f"{bits}", bits, add=3, untied=3) for bits in range(2))
+    put(older, right, f"pretrainings/{min((right / 'pretrainings').glob('untied-*')).name}/losses.safetensors")
+    found = glue_bench.statistics(right).set_index("column")["why"]["validation_loss"]
+    assert "/losses.safetensors: it belongs to another run" in found
 
 
 def test_a_run_of_a_search_is_not_the_pretraining_of_its_seed(tmp_path):
-    made = Folder(tmp_path / "toy")
-    made.pretrain("add", 1)
-    made.pretrain("add", 1, rate=5e-3, search=True, loss=9.0)
-    made.run("add", "rte")
-    results = read_results(made.plan())
+    folder = Folder(tmp_path / "toy")
+    folder.pretrain("add", 1)
+    folder.pretrain("add", 1, rate=5e-3, search=True, loss=9.0)
+    folder.run("add", "rte")
+    results = read_results(folder.plan())
     assert results.pretrainings["is_search"].tolist() == [False, True]
     assert results.cells["processor"].tolist() == ["this one"]  # nothing of lost weights
 
 
 # Real runs
 
-SETTINGS = {"learning_rates": [1e-3], "epochs": 1, "batch_size": 16, "max_length": 32}
-FROM_MNLI = {name: value for name, value in TINY.items() if name != "pretraining"} | {
-    **{"arms": ["add"], "tasks": ["mnli", "rte"], "seeds": [1, 2]},
-    "finetuning": SETTINGS | {"from_mnli": ["rte"]},
-}
+FROM_MNLI = tiny_runs.experiment(
+    pretraining=None, checkpoint="scratch", tasks=["mnli", "rte"], seeds=[1, 2], finetuning={"from_mnli": ["rte"]}
+)
 
 
 def losses(folder: Path, task: str) -> dict[int, float]:
@@ -119,51 +102,44 @@ def losses(folder: Path, task: str) -> dict[int, float]:
 @pytest.fixture(scope="module")
 def only_mnli(tmp_path_factory) -> Path:
     """Where the MNLI runs are finished, and those that start from them are not."""
-    place = tmp_path_factory.mktemp("mnli")
-    glue_bench.run(FROM_MNLI, results=place, only=["task=mnli"], precision="float32")
-    return place
+    return tiny_runs.run(FROM_MNLI, tmp_path_factory.mktemp("mnli"), only=["task=mnli"])
 
 
 def test_a_run_starts_from_the_encoder_of_its_own_mnli_run(only_mnli, tmp_path):
     found = []
     for swapped in (False, True):
-        place = Path(shutil.copytree(only_mnli, tmp_path / f"{swapped}"))
-        if swapped:
-            swap_encoders(place / "tiny")
+        folder = Path(shutil.copytree(only_mnli, tmp_path / f"{swapped}" / only_mnli.name))
+        put(only_mnli, folder, "cells/*-mnli-*/model", shift=swapped)
         with suppress(UserError):
-            glue_bench.run(FROM_MNLI, results=place, precision="float32")
-        found.append(losses(place / "tiny", "rte"))
+            glue_bench.run(FROM_MNLI, results=folder.parent, precision="float32")
+        found.append(losses(folder, "rte"))
     assert len(found[0]) == 2
     assert found[1] in ({}, found[0])
 
 
 def test_a_run_starts_from_the_weights_of_the_record_that_it_names(only_mnli, tmp_path):
-    place = Path(shutil.copytree(only_mnli, tmp_path / "runs"))
-    drop_encoders(place / "tiny")
-    before = losses(place / "tiny", "mnli")
-    glue_bench.run(FROM_MNLI, results=place, precision="bf16")  # as on another machine: other bits
-    assert not losses(place / "tiny", "rte") or losses(place / "tiny", "mnli") != before
+    folder = Path(shutil.copytree(only_mnli, tmp_path / only_mnli.name))
+    for model in list(folder.glob("cells/*-mnli-*/model")):
+        shutil.rmtree(model)
+    before = losses(folder, "mnli")
+    glue_bench.run(FROM_MNLI, results=tmp_path, precision="bf16")  # as on another machine: other bits
+    assert not losses(folder, "rte") or losses(folder, "mnli") != before
 
 
 def test_a_report_shows_no_analysis_of_other_weights(tmp_path):
-    experiment = TINY | {"arms": ["add"], "finetuning": SETTINGS}
-
     def reports(steps: int) -> list[str]:
-        folder = glue_bench.run(
-            experiment | {"pretraining": TINY["pretraining"] | {"steps": steps}}, results=tmp_path
-        ).folder
-        said = []
+        folder, said = tiny_runs.run(tiny_runs.experiment(pretraining={"steps": steps}), tmp_path), []
         for sequences in (8, 16):
             analysis = tmp_path / f"of-{sequences}-sequences"
             if not analysis.exists():
-                options = ("--only", "order", "--sequences", sequences, "--figures", "none")
+                options = ("--only", "order", "--sequences", sequences)
                 verb("analyse", folder, *options, "-o", analysis)
             shutil.rmtree(folder / "analysis", ignore_errors=True)
             shutil.copytree(analysis, folder / "analysis")
             said.append(read("report", folder, tmp_path / f"{steps}-{sequences}"))
         return said
 
-    first, second = reports(steps=2)
+    first, second = reports(steps=4)
     assert first != second
-    first, second = reports(steps=3)
+    first, second = reports(steps=5)
     assert first == second

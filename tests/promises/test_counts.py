@@ -8,11 +8,12 @@ import re
 from functools import cache
 from itertools import combinations, product
 
+import pandas as pd
 import pytest
-from folder import Folder, planned
-from readers import FUNCTIONS, read, tables
+from folder import FUNCTIONS, Folder, planned, read
 
 import glue_bench
+from glue_bench import api
 from glue_bench.data.tasks import TASKS
 
 PRETRAININGS, SEEDS, ARMS = [1, 2, 3], [1, 2], ["add", "untied"]
@@ -34,10 +35,8 @@ KEYS = {
     "intrinsic.csv": ["arm", "pretraining_seed", "measure"],
     "budget.csv": ["arm", "pretraining_seed"],
     "rates.csv": ["arm", "learning_rate"],
-    "leaderboard": ["arm"],
-    "leaderboard.csv": ["arm"],
-    "statistics": ["kind", "column", "arm", "reference"],
-    "statistics.csv": ["kind", "column", "arm", "reference"],
+    **{key: ["arm"] for key in ("leaderboard", "leaderboard.csv")},
+    **{key: ["kind", "column", "arm", "reference"] for key in ("statistics", "statistics.csv")},
     "table": ["model", "arm", "column"],
 }
 """What tells the rows of each frame apart."""
@@ -57,7 +56,6 @@ def uneven(tmp_path_factory):
                 undefined = {"validation": {"matthews_correlation": None}} if task == "cola" and seed == 2 else None
                 collapsed = tuple(TASKS[task].columns) if is_first else ()
                 made.run(arm, task, seed, pretraining_seed, scored=undefined, collapsed=collapsed)
-                made.gold(task)
     made.run("add", "rte", 3, recorded=False)
     made.fail("untied", "rte", 3)
     made.run("none", "rte", planned=False)
@@ -93,14 +91,12 @@ def test_a_count_is_that_of_the_files(what, uneven, said):
     assert found == {counted(what, uneven)}
 
 
-@pytest.fixture(scope="module")
-def frames(uneven):
-    """Every frame that has arms, by its function or its file."""
-    found = tables(uneven) | {name: call(uneven) for name, call in FUNCTIONS.items() if name != "card"}
-    return {name: frame for name, frame in found.items() if "arm" in frame}
-
-
-def test_the_rows_of_every_frame_can_be_told_apart_and_those_of_runs_by_their_pretraining(frames, uneven):
+def test_the_rows_of_every_frame_can_be_told_apart_and_those_of_runs_by_their_pretraining(uneven):
+    """Of every frame that has arms, by its function or its file."""
+    api.write_results(uneven)
+    frames = {path.name: pd.read_csv(path) for path in uneven.glob("*.csv")}
+    frames |= {name: call(uneven) for name, call in FUNCTIONS.items() if name != "card"}
+    frames = {name: frame for name, frame in frames.items() if "arm" in frame}
     assert frames.keys() == KEYS.keys()
     for name, frame in frames.items():
         assert len(frame)
@@ -127,9 +123,7 @@ def test_a_run_of_the_same_pretraining_is_no_independent_one(name, tmp_path):
         made = Folder(tmp_path / f"{len(seeds)}" / "toy")
         for task, arm, seed, pretraining_seed in product(("mnli", "rte"), ARMS, seeds, PRETRAININGS):
             like = made.run(arm, task, 1, pretraining_seed, planned=False, recorded=False)
-            cell = made.run(arm, task, seed, pretraining_seed, right=0.6 + pretraining_seed / 20)
-            made.complete(cell, like, ["tests"])
-            made.gold(task)
+            made.run(arm, task, seed, pretraining_seed, like=like, right=0.6 + pretraining_seed / 20)
         found.append(re.findall(SPREAD[name], read(name, made.plan(), tmp_path / f"out{len(seeds)}")))
     assert found[0]
     assert found[0] == found[1]
@@ -139,7 +133,6 @@ def test_arms_from_random_weights_share_no_pretrained_ones(tmp_path):
     made = Folder(tmp_path / "toy", pretrained=False)
     for arm, seed in product(ARMS, [1, 2, 3]):
         made.run(arm, "rte", seed, right=0.6 + seed / 20)
-    made.gold("rte")
     said = read("leaderboard", made.plan(), tmp_path / "out")
     assert "| other fine-tuning seeds, other examples " in said
     assert "pretrainings" not in said
@@ -167,30 +160,33 @@ def chosen(tmp_path_factory):
     return made
 
 
-@pytest.fixture(scope="module")
-def logs(chosen, tmp_path_factory):
-    """By protocol and arm, the log without its name and the second at which it was made, and the name."""
+def logs(folder, out):
+    """The logs of a folder by their names, without the second at which they were made."""
     found = {}
-    for choice in product(*CHOICES.values()):
-        out, folder = tmp_path_factory.mktemp("logs"), chosen.plan(**dict(zip(CHOICES, choice, strict=True)))
-        for name in glue_bench.export(folder, out, format="eee", organization="us")["files"]:
-            log = json.loads((out / name).read_bytes())
-            del log["retrieved_timestamp"]
-            found[choice, log["model_info"]["id"]] = log.pop("evaluation_id"), log
+    for name in glue_bench.export(folder, out, format="eee", organization="us")["files"]:
+        log = json.loads((out / name).read_bytes())
+        del log["retrieved_timestamp"]
+        found[log.pop("evaluation_id")] = log
     return found
 
 
-def test_logs_of_two_protocols_and_arms_have_one_name_exactly_where_they_are_equal(logs):
-    for (key, (name, log)), (other_key, (other_name, other_log)) in combinations(logs.items(), 2):
-        assert (name == other_name) == (log == other_log), (key, other_key)
+def test_logs_of_two_protocols_and_arms_have_one_name_exactly_where_they_are_equal(chosen, tmp_path):
+    made = []
+    for number, choice in enumerate(product(*CHOICES.values())):
+        folder = chosen.plan(**dict(zip(CHOICES, choice, strict=True)))
+        made += [(choice, *log) for log in logs(folder, tmp_path / f"{number}").items()]
+    for (choice, name, log), (other_choice, other_name, other_log) in combinations(made, 2):
+        assert (name == other_name) == (log == other_log), (choice, other_choice)
 
 
 def test_other_records_have_another_name(chosen, tmp_path):
     names = []
     for bits in (0, 1, 0):
-        chosen.run("untied", "rte", bits=bits, planned=False)
-        told = glue_bench.export(chosen.plan(), tmp_path, format="eee", organization="us")
-        names.append(next(name for name in told["files"] if "toy-untied" in name))
+        chosen.bits = bits
+        chosen.run("untied", "rte", planned=False)
+        names.append(
+            {name for name, log in logs(chosen.plan(), tmp_path).items() if "untied" in log["model_info"]["id"]}
+        )
     first, other, again = names
     assert first == again != other
 
@@ -200,10 +196,7 @@ def test_the_epoch_is_named_where_it_is_the_best(what, chosen, tmp_path):
     said = {}
     for epoch in CHOICES["epoch"]:
         folder = chosen.plan(epoch=epoch)
-        if what == "card":
-            said[epoch] = glue_bench.card(folder, "add").text
-        else:
-            glue_bench.export(folder, tmp_path / epoch, format="eee", organization="us")
-            said[epoch] = "".join(path.read_text() for path in (tmp_path / epoch).rglob("*.json"))
+        texts = [glue_bench.card(folder, "add").text] if what == "card" else logs(folder, tmp_path / epoch).values()
+        said[epoch] = "".join(map(str, texts))
     assert not BEST_EPOCH.search(said["last"])
     assert BEST_EPOCH.search(said["best"])

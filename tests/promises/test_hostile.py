@@ -4,7 +4,6 @@ Every odd file, text and number in the place of every kind of input, and generat
 the same ones each time; thousands under `-m slow`, others each time.
 """
 
-import argparse
 import json
 import os
 import re
@@ -16,7 +15,7 @@ from secrets import randbits
 
 import pytest
 import tiny_runs
-from hostile_inputs import (
+from hostile import (
     CALLS,
     EXPERIMENT,
     GENERATORS,
@@ -24,21 +23,24 @@ from hostile_inputs import (
     ODD_FILES,
     READERS,
     YAML_TEXTS,
-    World,
     checked,
+    complaints,
+    fresh,
     named,
     names_alone,
     signed,
     zipped,
 )
-from hostile_oracle import complaints
-from tiny_models import TUPE_ARGS, tupe_shapes
+from tiny_models import save_tupe
 
 FEW, MANY = 8, 1000
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
+    """A folder with a finished experiment, its bundle and submission, checkpoints of three layouts, and data."""
+    import glue_bench
+
     base, here = tmp_path_factory.mktemp("hostile"), Path.cwd()
     with pytest.MonkeyPatch.context() as patch:
         for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"):
@@ -51,54 +53,35 @@ def world(tmp_path_factory):
         patch.setattr("sys.dont_write_bytecode", True)
         import matplotlib.font_manager  # noqa: F401 (which writes a list of fonts, once for each home)
 
-        made = _made(base)
-        for words in (checked(made), ["convert", made.bert, made.place / "c", "--variant", "add"]):
-            assert not complaints(words, made.place)  # the first ones import torch and transformers
-        yield made
+        runs = tiny_runs.run(EXPERIMENT, base)
+        record = next(runs.glob("cells/*/record.json")).read_bytes()
+        assert signed(json.loads(record)) == record, "the package signs in another way: change `signed`"
+        glue_bench.export(runs, base / "bundle.zip")
+        glue_bench.submit(runs, base / "submission.zip", arm="add", fill=True)
+        shutil.copytree(next(runs.glob("checkpoints/add-*/step-4")), base / "own")
+        write_bert(base)
+        save_tupe(base / "tupe.pt")
+        rows = [f"{row}\tthe cat\ta dog {row}\t{('not_', '')[row % 2]}entailment\n" for row in range(18)]
+        shutil.copytree(tiny_runs.glue(), base / "glue")
+        (base / "glue" / "RTE").mkdir()
+        for split in ("train", "dev"):
+            text = "index\tsentence1\tsentence2\tlabel\n" + "".join(rows)
+            (base / "glue" / "RTE" / f"{split}.tsv").write_text(text)
+        glue_bench.convert(str(base / "bert"), base / "first", "add")  # which imports torch and transformers
+        yield base
         os.chdir(here)
     tempfile.tempdir = None
 
 
-def _made(base: Path) -> World:
-    """A finished experiment, its bundle and submission, checkpoints of three layouts, and data."""
-    import glue_bench
-
-    runs = tiny_runs.run(EXPERIMENT, base / "results")
-    record = next(runs.glob("cells/*/record.json")).read_bytes()
-    assert signed(json.loads(record)) == record, "the package signs in another way: change `signed`"
-    glue_bench.export(runs, base / "bundle.zip")
-    glue_bench.submit(runs, base / "submission.zip", arm="add", fill=True)
-    own = next(runs.glob("checkpoints/add-*/step-4"))
-    names = ("bundle.zip", "submission.zip", "bert", "own", "tupe.pt", "glue")
-    world = World(base / "work", runs, *(base / name for name in names))
-    shutil.copytree(own, world.own)
-    _write_others(world, own)
-    shutil.copytree(tiny_runs.glue(), world.glue)
-    (world.glue / "RTE").mkdir()
-    for split in ("train", "dev"):
-        rows = [
-            f"{row}\tthe cat\ta dog {row}\t{label}" for row, label in enumerate(["entailment", "not_entailment"] * 9)
-        ]
-        (world.glue / "RTE" / f"{split}.tsv").write_text(
-            "\n".join(["index\tsentence1\tsentence2\tlabel", *rows]) + "\n"
-        )
-    world.fresh()
-    return world
-
-
-def _write_others(world: World, tokenizer: Path) -> None:
-    """BERT's own layout and TUPE's, of these sizes."""
-    import torch
+def write_bert(base: Path) -> None:
+    """A checkpoint in BERT's own layout, with the tokenizer of `own`."""
     from transformers import BertConfig, BertForMaskedLM
 
-    words = len(json.loads((tokenizer / "tokenizer.json").read_bytes())["model"]["vocab"])
-    BertForMaskedLM(BertConfig(vocab_size=words, **tiny_runs.SIZES, max_position_embeddings=32)).save_pretrained(
-        world.bert
-    )
-    for path in tokenizer.glob("tokenizer*"):
-        shutil.copy(path, world.bert)
-    model = {key: torch.zeros(shape) for key, shape in tupe_shapes().items()}
-    torch.save({"args": argparse.Namespace(**TUPE_ARGS), "model": model}, world.tupe)
+    words = len(json.loads((base / "own" / "tokenizer.json").read_bytes())["model"]["vocab"])
+    config = BertConfig(vocab_size=words, **tiny_runs.SIZES, max_position_embeddings=32)
+    BertForMaskedLM(config).save_pretrained(base / "bert")
+    for path in (base / "own").glob("tokenizer*"):
+        shutil.copy(path, base / "bert")
 
 
 def convert(folder: Path) -> list[object]:
@@ -107,28 +90,28 @@ def convert(folder: Path) -> list[object]:
 
 RECORD = "cells/*/record.json"
 PLACES = {
-    **{f"a record, {verb}": ("runs", RECORD, [verb, ..., *READERS[verb]]) for verb in ("leaderboard", "verify")},
-    "a pretraining, verify": ("runs", "pretrainings/*/record.json", ["verify", ...]),
-    "predictions, verify": ("runs", "cells/*/logits.safetensors", ["verify", ...]),
-    "a plan": ("runs", "plan.json", ["status", ...]),
-    "gold labels": ("runs", "labels/*", ["export", ..., "-o", "out.zip"]),
+    **{f"a record, {verb}": ("tiny", RECORD, [verb, ..., *READERS[verb]]) for verb in ("leaderboard", "verify")},
+    "a pretraining, verify": ("tiny", "pretrainings/*/record.json", ["verify", ...]),
+    "predictions, verify": ("tiny", "cells/*/logits.safetensors", ["verify", ...]),
+    "a plan": ("tiny", "plan.json", ["status", ...]),
+    "gold labels": ("tiny", "labels/*", ["export", ..., "-o", "out.zip"]),
     "BERT's config": ("bert", "config.json", None),
     "BERT's weights": ("bert", "model.safetensors", None),
     "our config": ("own", "config.json", None),
     "a tokenizer": ("bert", "tokenizer.json", None),
-    "a TUPE file": ("tupe", "", None),
-    "a bundle": ("bundle", "", ["verify", ...]),
-    "a submission": ("submission", "", ["submit", "--check", ...]),
+    "a TUPE file": ("tupe.pt", "", None),
+    "a bundle": ("bundle.zip", "", ["verify", ...]),
+    "a submission": ("submission.zip", "", ["submit", "--check", ...]),
     "a table": ("glue", "RTE/train.tsv", ["data", ...]),
     "an experiment": ("glue", "RTE/dev.tsv", ["run", ...]),
 }
 """By the kind of a file: what it is part of, where it lies there, and the verb that reads it (None: convert)."""
 
 
-def put(world: World, place: str, write) -> list[object]:
+def put(world, place: str, write) -> list[object]:
     """Write something in the place of a file; the words that read it."""
     kind, pattern, words = PLACES[place]
-    whole = world.fresh(kind)
+    whole = fresh(world, kind)
     path = min(whole.glob(pattern)) if pattern else whole
     path.unlink()
     write(path)
@@ -136,10 +119,9 @@ def put(world: World, place: str, write) -> list[object]:
     return [given if word is ... else word for word in words] if words else convert(whole)
 
 
-def yaml_text(world: World, text: str) -> list[object]:
-    path = world.fresh() / "experiment.yaml"
-    path.write_text(text)
-    return ["run", path, "--dry-run", "--results", world.place / "runs"]
+def yaml_text(world, text: str) -> list[object]:
+    (fresh(world) / "experiment.yaml").write_text(text)
+    return ["run", "experiment.yaml", "--dry-run", "--results", "runs"]
 
 
 CONFIG = {
@@ -148,29 +130,29 @@ CONFIG = {
 }
 
 
-def config(world: World, kind: str, key: str) -> list[object]:
+def config(world, kind: str, key: str) -> list[object]:
     """A checkpoint whose config has an impossible value."""
-    path = world.fresh(kind) / "config.json"
+    path = fresh(world, kind) / "config.json"
     path.write_text(json.dumps(json.loads(path.read_bytes()) | {key: CONFIG[key]}))
     return convert(path.parent)
 
 
-def tokenizer(world: World) -> list[object]:
+def tokenizer(world) -> list[object]:
     """One with an id beyond memory."""
-    path = world.fresh("bert") / "tokenizer.json"
+    path = fresh(world, "bert") / "tokenizer.json"
     path.write_text(re.sub(r'("cat": )\d+', rf"\g<1>{10**9}", path.read_text()))
     return [*convert(path.parent), "--tokenizer", path.parent]
 
 
-def long_word(world: World, size: int) -> list[object]:
-    folder = world.fresh("glue")
+def long_word(world, size: int) -> list[object]:
+    folder = fresh(world, "glue")
     (folder / "RTE" / "train.tsv").write_text(f"index\tsentence1\tsentence2\tlabel\n0\t{'w' * size}\tb\tentailment\n")
-    return checked(world, data=str(folder), tasks=["rte"])
+    return checked(data=str(folder), tasks=["rte"])
 
 
-def way_out(world: World, verb: str) -> list[object]:
+def way_out(world, verb: str) -> list[object]:
     """A plan with an id that leads out of the folder."""
-    folder = world.fresh("runs")
+    folder = fresh(world, "tiny")
     plan = json.loads((folder / "plan.json").read_bytes())
     plan["cells"][0]["id"] = "../../../etc/passwd"
     (folder / "plan.json").write_bytes(signed(plan))
@@ -200,7 +182,7 @@ CASES = {
     },
     **{("YAML", number): (yaml_text, text) for number, text in enumerate(YAML_TEXTS)},
     **{("config", kind, key): (config, kind, key) for kind in ("bert", "own") for key in CONFIG},
-    **{("name", *call): (named, call, NAMED) for call in CALLS},
+    **{("name", call.strip()): (named, call, NAMED) for call in CALLS},
     **{("long word", size): (long_word, size) for size in (2**20, 2 * 10**7)},
     **{("way out", verb): (way_out, verb) for verb in READERS},
     ("tokenizer",): (tokenizer,),
@@ -209,21 +191,21 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: " ".join(map(str, case)))
-def test_whatever_it_is_a_verb_takes_it_well(world, case):
+def test_whatever_it_is_a_verb_takes_it_well(world, case, capfd):
     make, *given = CASES[case]
-    assert not complaints(make(world, *given), world.place)
+    assert not complaints(capfd, world, make(world, *given))
 
 
 @pytest.mark.parametrize("number", range(FEW))
 @pytest.mark.parametrize("kind", GENERATORS)
-def test_no_input_harms_hangs_or_confuses(world, kind, number):
-    assert not complaints(GENERATORS[kind](world, Random(f"{kind} {number}")), world.place)
+def test_no_input_harms_hangs_or_confuses(world, kind, number, capfd):
+    assert not complaints(capfd, world, GENERATORS[kind](world, Random(f"{kind} {number}")))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", GENERATORS)
-def test_none_of_a_thousand_does(world, kind):
+def test_none_of_a_thousand_does(world, kind, capfd):
     base = randbits(64)
     tried = (f"{base} {number}" for number in range(MANY))
-    found = {seed: complaints(GENERATORS[kind](world, Random(seed)), world.place) for seed in tried}
+    found = {seed: complaints(capfd, world, GENERATORS[kind](world, Random(seed))) for seed in tried}
     assert not [f"{seed}: {said}" for seed, said in found.items() if said]
