@@ -1,9 +1,9 @@
 """What an arm is made of: the shape of its encoder, what its weights started from, and its parameters.
 
-Arms are ranked together only if they have one origin and one shape. The shape is everything that decides how much an
-encoder can learn before any variant is chosen: layers, hidden size, heads and vocabulary; the intermediate size,
-because feed-forward layers hold most of a block's weights; and the embedding size where the tables are narrower than
-the blocks (ELECTRA), because it bounds what a word can say. Tables that are wider than the blocks (an arm's own
+Arms are ranked together only if they have one origin and one shape: a block. The shape is everything that decides how
+much an encoder can learn before any variant is chosen: layers, hidden size, heads and vocabulary; the intermediate
+size, because feed-forward layers hold most of a block's weights; and the embedding size where the tables are narrower
+than the blocks (ELECTRA), because it bounds what a word can say. Tables that are wider than the blocks (an arm's own
 `embedding_size`) are part of how the arm combines embeddings: a block still sees no more than the hidden size, and what
 they cost shows in the parameters. Positions are left out: rows of a table beyond the longest text take no part.
 """
@@ -21,8 +21,6 @@ from glue_bench.values import BLOCK, BlockKey
 ARMS = ("arm", "variant", "origin", "options", "embedding_size", "summary", "shape", "start", "start_digest",
         "checkpoint", "parameters", "non_embedding_parameters", "added_over_add", "flops_per_token",
         "length")  # fmt: skip
-WHOLE = ("parameters", "embedding_size")
-"""Those that are whole numbers where they are known."""
 FACTS = ["shape", "start", "parameters"]
 """What tables say of an arm's encoder."""
 ANY_SHAPE = "each its own"
@@ -40,7 +38,8 @@ def arms_frame(plan: Plan) -> pd.DataFrame:
     cells = {cell.arm: cell for cell in plan.cells}
     configured = {arm.name: arm for arm in plan.experiment.arms}
     rows = [_arm(configured[name], facts, cells[name]) for name, facts in plan.arms.items()]
-    return pd.DataFrame(rows, columns=list(ARMS)).astype(dict.fromkeys(WHOLE, "Int64")).set_index("arm", drop=False)
+    kinds = {"parameters": "Int64", "embedding_size": "Int64"}
+    return pd.DataFrame(rows, columns=list(ARMS)).astype(kinds).set_index("arm", drop=False)
 
 
 def _arm(arm: Arm, facts: ArmFacts, cell: Cell) -> dict[str, Any]:
@@ -49,16 +48,12 @@ def _arm(arm: Arm, facts: ArmFacts, cell: Cell) -> dict[str, Any]:
     named = f"{shown}@{arm.revision}" if arm.revision else shown
     return {
         **{each: getattr(facts, each) for each in ARMS if each in ArmFacts.model_fields},
-        "arm": arm.name,
-        "variant": cell.variant,
-        "origin": cell.origin,
-        "options": arm.options,
-        "embedding_size": arm.embedding_size,
+        **{"arm": arm.name, "variant": cell.variant, "origin": cell.origin, "checkpoint": arm.checkpoint},
+        **{"options": arm.options, "embedding_size": arm.embedding_size},
         "shape": shape_text(facts.shape) if facts.shape and cell.origin != AS_PUBLISHED else ANY_SHAPE,
         "start": FRESH if named == SCRATCH else named,
         # Of a native arm it says behind the digest, too, how texts are given to the model.
         "start_digest": "" if named == SCRATCH else cell.checkpoint.partition(" ")[0],
-        "checkpoint": arm.checkpoint,
     }
 
 
@@ -77,19 +72,17 @@ def with_starts(arms: pd.DataFrame, steps: int | None) -> pd.DataFrame:
 def shape_text(shape: Shape) -> str:
     """A shape in words, equal for equal shapes."""
     layers, heads = shape.num_hidden_layers, shape.num_attention_heads
-    narrow = shape.embedding_size < shape.hidden_size
-    return ", ".join(
-        [
-            f"{layers} layer{'s' * (layers != 1)}",
-            f"hidden size {shape.hidden_size}",
-            f"{heads} head{'s' * (heads != 1)}",
-            f"intermediate size {shape.intermediate_size}",
-            *([f"embedding size {shape.embedding_size}"] if narrow else []),
-            f"vocabulary {shape.vocab_size}",
-            *(["LayerNorm first"] if shape.norm_first else []),
-            *(["gated"] if shape.gated else []),
-        ]
-    )
+    parts = {
+        f"{layers} layer{'s' * (layers != 1)}": True,
+        f"hidden size {shape.hidden_size}": True,
+        f"{heads} head{'s' * (heads != 1)}": True,
+        f"intermediate size {shape.intermediate_size}": True,
+        f"embedding size {shape.embedding_size}": shape.embedding_size < shape.hidden_size,
+        f"vocabulary {shape.vocab_size}": True,
+        "LayerNorm first": shape.norm_first,
+        "gated": shape.gated,
+    }
+    return ", ".join(part for part, is_said in parts.items() if is_said)
 
 
 def blocks_of(frame: pd.DataFrame) -> list[tuple[BlockKey, pd.DataFrame]]:
@@ -102,15 +95,3 @@ def block_names(keys: Iterable[BlockKey]) -> dict[BlockKey, str]:
     keys = list(dict.fromkeys(keys))
     origins = [origin for origin, _ in keys]
     return {(origin, shape): origin if origins.count(origin) == 1 else f"{origin}, {shape}" for origin, shape in keys}
-
-
-def named_blocks(frame: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """As `blocks_of`, by the names of the blocks."""
-    blocks = blocks_of(frame)
-    names = block_names(key for key, _ in blocks)
-    return [(names[key], block) for key, block in blocks]
-
-
-def title(name: str) -> str:
-    """A block's name as a heading."""
-    return name[:1].upper() + name[1:]

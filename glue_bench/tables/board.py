@@ -1,49 +1,93 @@
-"""One experiment's leaderboard: one row per arm, grouped by origin and shape, in full precision."""
+"""One experiment's leaderboard: how scores of single runs become one number of an arm, and the order of arms.
 
+Rates are chosen, runs are aggregated over seeds, columns are averaged by one of the conventions of averaging GLUE.
+"""
+
+import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 
-from glue_bench.config import HELD_OUT, Protocol, changed_protocol
-from glue_bench.data.tasks import COLUMNS, TASKS
-from glue_bench.errors import UserError, unknown
+from glue_bench.config import HELD_OUT, Protocol, changed_protocol, load_experiment
+from glue_bench.data.tasks import COLUMNS, TASKS, TRAINABLE
 from glue_bench.tables.arms import FACTS, with_starts
-from glue_bench.tables.averages import (
-    AVERAGE,
-    AVERAGES,
-    LEADING,
-    SEEDS,
-    Average,
-    aggregate,
-    at_rates,
-    average,
-    average_of,
-    best_rates,
-    main_scores,
-)
-from glue_bench.tables.join import join
 from glue_bench.tables.numbers import title_of
-from glue_bench.tables.results import ORIGINS, Results, read_results
+from glue_bench.tables.results import ORIGINS, Results, join, read_results
 
-SCORE_COLUMNS = ("arm", "variant", "origin", "task", "split", "metric", "learning_rate", "pretraining_seed", "seed",
-                 "value")  # fmt: skip
-RUN = ["arm", "task", "learning_rate", "pretraining_seed", "seed"]
-"""What tells a run from the others of its experiment; the pretraining's seed is NA where there is none."""
+Part = tuple[tuple[str, str, str], ...]
+AVERAGE, NOT_AVERAGED = "average", "wnli"
+"""The column by which arms are ordered, and the task that is left out of it: its validation set misleads."""
+SEEDS = ["pretraining_seed", "seed"]
+"""The columns that tell apart the runs of an arm on a task at a rate; the first is NA without pretraining of ours."""
+RUN = ["arm", "task", "learning_rate", *SEEDS]
+"""What tells a run from the others of its experiment."""
+SCORE_COLUMNS = ("arm", "variant", "origin", "task", "split", "metric", "learning_rate", *SEEDS, "value")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Average:
+    """One convention of averaging GLUE, its `rule` in words.
+
+    Each of `parts` weighs the same; its own value is the mean over its (task, split, metric).
+    """
+
+    rule: str
+    parts: Mapping[str, Part]
+
+    @property
+    def title(self) -> str:
+        """As a column's head."""
+        return f"Avg. of {len(self.parts)}"
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The tasks that it needs."""
+        needed = {task for part in self.parts.values() for task, _, _ in part}
+        return tuple(task for task in TASKS if task in needed)
+
+
+_OFFICIAL: dict[str, Part] = {
+    task: tuple((task, split, metric) for split in TASKS[task].columns for metric in TASKS[task].metrics)
+    for task in TRAINABLE
+}
+_TASKS = {task: part for task, part in _OFFICIAL.items() if task != NOT_AVERAGED}
+_COLUMNS: dict[str, Part] = {name: ((*COLUMNS[name], TASKS[COLUMNS[name][0]].metrics[0]),) for name in COLUMNS}
+AVERAGES: dict[str, Average] = {
+    "average_official": Average(
+        rule="macro-average, WNLI included; a task with two metrics counts as their "
+        "mean, MNLI matched and mismatched as one (GLUE paper, section 3.4)",
+        parts=_OFFICIAL,
+    ),
+    "average_nine_columns": Average(
+        rule="MNLI matched and mismatched count separately, accuracy "
+        "for QQP and MRPC, Pearson for STS-B (TUPE, table 1)",
+        parts={name: part for name, part in _COLUMNS.items() if name != NOT_AVERAGED},
+    ),
+    "average_eight_columns": Average(
+        rule="as nine columns, but MNLI matched and mismatched count as one (ModernBERT)",
+        parts={task: tuple(place for place in part if place[2] == TASKS[task].metrics[0])
+               for task, part in _TASKS.items()},
+    ),
+    "average_eight_tasks": Average(rule="as official, but without WNLI (MosaicBERT)", parts=_TASKS),
+}  # fmt: skip
+"""The four conventions by which papers average GLUE."""
+LEADING = ("average_official", "average_nine_columns")
+"""Those that stand in the leaderboard's frame beside `average_of`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Board:
     """A leaderboard by one protocol, of the cells after so many `steps` of pretraining (None without).
 
-    `cells` are those of the results. `scores` (SCORE_COLUMNS, and the cell, the epoch
-    and whether it is the `last`) are those of all finished cells after the epoch that the protocol reports, and `runs`
-    are those of them that ran at the reported `rates` (arm, task, learning_rate). `choosing` has for each finished
-    run (RUN, cell_id) the `value` by which its rate competes. `table` is what `leaderboard` returns. `columns` are the
-    leaderboard columns of the tasks that have run (of all, before any has), `average` is what AVERAGE is of them.
-    `planned` and `collapsed` count seeds: arm -> column.
+    `cells` are those of the results. `scores` (SCORE_COLUMNS, and the cell, the epoch and whether it is the `last`) are
+    those of all finished cells after the epoch that the protocol reports, and `runs` are those of them that ran at the
+    reported `rates` (arm, task, learning_rate). `choosing` has for each finished run (RUN, cell_id) the `value` by
+    which its rate competes. `table` is what `leaderboard` returns. `columns` are the leaderboard columns of the tasks
+    that have run (of all, before any has), `average` is what AVERAGE is of them. `planned` and `collapsed` count
+    seeds: arm -> column.
     """
 
     results: Results
@@ -68,11 +112,6 @@ class Board:
     def title_of(self, column: str) -> str:
         """A column as tables head it, such as Avg. of 7 or Val. loss."""
         return self.average.title if column == AVERAGE else title_of(column)
-
-    @property
-    def missing(self) -> pd.DataFrame:
-        """The cells that have no record."""
-        return self.cells[~self.cells["finished"]]
 
     @property
     def reported(self) -> pd.DataFrame:
@@ -101,43 +140,38 @@ def leaderboard(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
     return open_board(path).table
 
 
-def open_board(paths: str | Path | Sequence[str | Path], changes: Iterable[str] = ()) -> Board:
+def open_board(paths: str | Path | Sequence[str | Path], changes: Sequence[str] = ()) -> Board:
     """The leaderboard of the experiment in a folder, or of several together, the (first) protocol changed by KEY=VALUE.
 
     Raises:
-        UserError: there is no experiment in a folder, its plan names an unknown task or origin, a change is wrong
-            or asks for what the experiment has not, or as `join`.
+        UserError: there is no experiment in a folder, its plan names an unknown task or origin, a change is wrong or
+            asks for what an experiment has not, or as `join`.
     """
     several = [read_results(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
-    own = several[0].protocol
-    protocol = changed_protocol(own, changes)
-    for results in several if protocol != own else ():  # an experiment's own protocol was checked with its file
-        _check_fits(protocol, results)
-    board = make_board(join(several, protocol) if len(several) > 1 else several[0], protocol)
-    if protocol.reference not in (None, own.reference, *board.arms):
-        raise unknown("arm", str(protocol.reference), board.arms, "--protocol reference")
-    return board
+    changed = [{"protocol": changed_protocol(results.protocol, changes)} for results in several]
+    for results, change in zip(several, changed, strict=True):
+        load_experiment(results.plan.experiment.model_copy(update=change))  # which refuses what does not go together
+    return make_board(join(several) if len(several) > 1 else several[0], changed[0]["protocol"])
 
 
 def make_board(results: Results, protocol: Protocol | None = None, steps: int | None = None) -> Board:
     """The leaderboard after `steps` of pretraining (the last), by the experiment's own protocol unless one is given."""
-    protocol = protocol or results.protocol
-    joined = len(results.experiments) > 1
-    steps = steps or max(results.all_steps, default=None)
-    cells = results.cells if joined else results.after(steps)
-    arms = with_starts(results.arms, None if joined else steps)
-    if joined and (cells["steps"] != steps).fillna(True).any():  # experiments that are not alike in it
-        steps = None
+    protocol, steps = protocol or results.protocol, steps or max(results.all_steps, default=None)
+    cells = results.after(steps)
     reported = _reported(results.scores.merge(cells[["cell_id", *RUN]], on="cell_id"), protocol)
     choosing = reported[["cell_id", *RUN, "value"]]
     scores = results.scores.merge(reported[["cell_id", "epoch"]], on=["cell_id", "epoch"])
     scores = scores[scores["split"] != HELD_OUT].merge(cells[["cell_id", "variant", "origin", *RUN]], on="cell_id")
     rates = best_rates(choosing, protocol.rate_statistic)
-    planned = {*cells["task"]}
-    ran = {*cells.loc[cells["finished"], "task"]} or planned
+    tasks, arms = {*cells["task"]}, list(dict.fromkeys(cells["arm"]))
+    ran = {*cells.loc[cells["finished"], "task"]} or tasks
     columns = tuple(column for column, (task, _) in COLUMNS.items() if task in ran)
-    runs, names = at_rates(scores, rates), list(dict.fromkeys(cells["arm"]))
-    shown = [column for column, (task, _) in COLUMNS.items() if task in planned]
+    runs, average_there = at_rates(scores, rates), average_of(columns)
+    planned = cells.drop_duplicates(["arm", "task", *SEEDS]).groupby(["arm", "task"]).size().to_dict()
+    answers = at_rates(cells, rates)[["arm", "task", "collapsed"]].itertuples(index=False)
+    collapsed = Counter((arm, task, split) for arm, task, splits in answers for split in splits)
+    facts = with_starts(results.arms, steps).loc[arms]
+    shown = [column for column, (task, _) in COLUMNS.items() if task in tasks]
     return Board(
         results=results,
         protocol=protocol,
@@ -147,67 +181,12 @@ def make_board(results: Results, protocol: Protocol | None = None, steps: int | 
         choosing=choosing,
         rates=rates,
         runs=runs,
-        table=_table(arms.loc[names], runs, shown, average_of(columns), protocol.seeds),
+        table=_table(facts, runs, shown, average_there, protocol.seeds),
         columns=columns,
-        average=average_of(columns),
-        planned=_planned(cells, names, columns),
-        collapsed=_collapsed(at_rates(cells, rates), names, columns),
+        average=average_there,
+        planned={arm: {each: int(planned.get((arm, COLUMNS[each][0]), 0)) for each in columns} for arm in arms},
+        collapsed={arm: {each: collapsed[arm, *COLUMNS[each]] for each in columns} for arm in arms},
     )
-
-
-def steps_frame(board: Board) -> pd.DataFrame:
-    """GLUE against pretraining steps: the leaderboard's columns, one row per arm and fine-tuned checkpoint (`steps`).
-
-    Empty where only one checkpoint is fine-tuned, and of several experiments together.
-    """
-    results = board.results
-    if len(results.all_steps) < 2 or len(results.experiments) > 1:
-        return pd.DataFrame()
-    tables = [make_board(results, board.protocol, steps).table.assign(steps=steps) for steps in results.all_steps]
-    frame = pd.concat(tables, ignore_index=True)
-    return frame[["origin", "arm", "variant", "steps", *tables[0].columns[3:-1]]]
-
-
-def averages(board: Board) -> pd.DataFrame:
-    """Every convention of averaging: origin, arm, variant; for each of AVERAGES its value and `_std`; and shape.
-
-    Rows as in the leaderboard. Empty where the experiment lacks the tasks of every convention.
-    """
-    frame = board.table[["origin", "arm", "variant"]].set_index("arm", drop=False)
-    tasks = {COLUMNS[column][0] for column in board.columns}
-    if not any(tasks.issuperset(convention.tasks) for convention in AVERAGES.values()):
-        return frame.iloc[:0].assign(shape="")
-    for name, convention in AVERAGES.items():
-        mine = average(board.runs, convention, board.protocol.seeds).reindex(frame.index)
-        frame = frame.assign(**{name: mine[board.protocol.seeds], f"{name}_std": mine["std"]})
-    return frame.assign(shape=board.table.set_index("arm")["shape"]).reset_index(drop=True)
-
-
-def floors(board: Board) -> pd.DataFrame:
-    """What trivial baselines score: a row for each, its name as `arm`, with the board's columns and AVERAGE."""
-    places = pd.DataFrame([(*COLUMNS[c], TASKS[COLUMNS[c][0]].metrics[0], c) for c in board.columns],
-                          columns=["task", "split", "metric", "column"])  # fmt: skip
-    known = board.results.baselines.merge(places, on=["task", "split", "metric"])
-    table = known.pivot(index="baseline", columns="column", values="value").reindex(columns=list(board.columns))
-    table = table.loc[list(dict.fromkeys(known["baseline"]))]
-    table[AVERAGE] = table[list(board.average.parts)].mean(axis=1, skipna=False)
-    return table.rename_axis(index="arm", columns=None).reset_index()
-
-
-def _check_fits(protocol: Protocol, results: Results) -> None:
-    """Refuse what an experiment's file may not declare either.
-
-    Raises:
-        UserError: the experiment has no slice held out, several rates for a task, or no pretraining.
-    """
-    rates = results.cells.groupby("task", sort=False)["learning_rate"].nunique()
-    several, of = [str(task) for task in rates.index[rates > 1]], f"'{results.experiment}'"
-    if protocol.choose_on == HELD_OUT and results.held_out_share is None:
-        raise UserError(f"--protocol choose_on={HELD_OUT}: {of} was run without finetuning.held_out_share")
-    if protocol.rate == "fixed" and several:
-        raise UserError(f"--protocol rate=fixed: in {of}, {', '.join(several)} has several learning rates")
-    if protocol.primary == "validation_loss" and not results.all_steps:
-        raise UserError(f"--protocol primary=validation_loss: {of} has no pretraining, which measures it")
 
 
 def _reported(scores: pd.DataFrame, protocol: Protocol) -> pd.DataFrame:
@@ -228,7 +207,7 @@ def _reported(scores: pd.DataFrame, protocol: Protocol) -> pd.DataFrame:
 
 
 def _table(
-    arms: pd.DataFrame, runs: pd.DataFrame, columns: Iterable[str], there: Average, statistic: str
+    arms: pd.DataFrame, runs: pd.DataFrame, columns: Sequence[str], there: Average, statistic: str
 ) -> pd.DataFrame:
     table = arms[["origin", "arm", "variant"]]
     for column in columns:
@@ -237,9 +216,7 @@ def _table(
         mine = aggregate(values, ["arm"], statistic).reindex(table.index)
         counts = mine["n"].fillna(0).astype(int)
         table = table.assign(**{column: mine[statistic], f"{column}_std": mine["std"], f"{column}_n": counts})
-    for name, convention in {AVERAGE: there, **{name: AVERAGES[name] for name in LEADING}}.items():
-        mine = average(runs, convention, statistic).reindex(table.index)
-        table = table.assign(**{name: mine[statistic], f"{name}_std": mine["std"]})
+    table = _with_averages(table, runs, {AVERAGE: there} | {name: AVERAGES[name] for name in LEADING}, statistic)
     table = table.join(arms[FACTS])
     # Origins in their fixed order, shapes in that of their first arm, arms by their average.
     blocks = [
@@ -250,12 +227,118 @@ def _table(
     return pd.concat(blocks, ignore_index=True) if blocks else table.reset_index(drop=True)
 
 
-def _planned(cells: pd.DataFrame, arms: Iterable[str], columns: Sequence[str]) -> dict[str, dict[str, int]]:
-    planned = cells.drop_duplicates(["arm", "task", *SEEDS]).groupby(["arm", "task"]).size().to_dict()
-    return {arm: {column: int(planned.get((arm, COLUMNS[column][0]), 0)) for column in columns} for arm in arms}
+def _with_averages(
+    table: pd.DataFrame, runs: pd.DataFrame, conventions: Mapping[str, Average], statistic: str
+) -> pd.DataFrame:
+    for name, convention in conventions.items():
+        mine = average(runs, convention, statistic).reindex(table.index)
+        table = table.assign(**{name: mine[statistic], f"{name}_std": mine["std"]})
+    return table
 
 
-def _collapsed(cells: pd.DataFrame, arms: Iterable[str], columns: Iterable[str]) -> dict[str, dict[str, int]]:
-    places = zip(cells["arm"], cells["task"], cells["collapsed"], strict=True)
-    counts = Counter((arm, task, split) for arm, task, splits in places for split in splits)
-    return {arm: {column: counts[arm, *COLUMNS[column]] for column in columns} for arm in arms}
+def steps_frame(board: Board) -> pd.DataFrame:
+    """GLUE against pretraining steps: the leaderboard's columns, one row per arm and fine-tuned checkpoint (`steps`).
+
+    Empty where only one checkpoint is fine-tuned, and of several experiments together.
+    """
+    results = board.results
+    if len(results.all_steps) < 2:
+        return pd.DataFrame()
+    tables = [make_board(results, board.protocol, steps).table.assign(steps=steps) for steps in results.all_steps]
+    frame = pd.concat(tables, ignore_index=True)
+    return frame[["origin", "arm", "variant", "steps", *tables[0].columns[3:-1]]]
+
+
+def averages(board: Board) -> pd.DataFrame:
+    """Every convention of averaging: origin, arm, variant; for each of AVERAGES its value and `_std`; and shape.
+
+    Rows as in the leaderboard. Empty where the experiment lacks the tasks of every convention.
+    """
+    table = board.table.set_index("arm", drop=False)
+    tasks = {COLUMNS[column][0] for column in board.columns}
+    whole = any(tasks.issuperset(convention.tasks) for convention in AVERAGES.values())
+    frame = _with_averages(table[["origin", "arm", "variant"]], board.runs, AVERAGES, board.protocol.seeds)
+    return frame.assign(shape=table["shape"]).reset_index(drop=True)[: None if whole else 0]
+
+
+def floors(board: Board) -> pd.DataFrame:
+    """What trivial baselines score: a row for each, its name as `arm`, with the board's columns and AVERAGE."""
+    places = pd.DataFrame([(*_COLUMNS[column][0], column) for column in board.columns],
+                          columns=["task", "split", "metric", "column"])  # fmt: skip
+    known = board.results.baselines.merge(places, on=["task", "split", "metric"])
+    table = known.pivot(index="baseline", columns="column", values="value").reindex(columns=list(board.columns))
+    table = table.loc[list(dict.fromkeys(known["baseline"]))]
+    table[AVERAGE] = table[list(board.average.parts)].mean(axis=1, skipna=False)
+    return table.rename_axis(index="arm", columns=None).reset_index()
+
+
+def average_of(columns: Sequence[str]) -> Average:
+    """The mean of the main metrics of the columns that are there: of all but WNLI's, if there are others.
+
+    Where none is missing this is `average_nine_columns`, by which papers compare.
+    """
+    averaged = [column for column in columns if column != NOT_AVERAGED] or list(columns)
+    return Average(rule=f"mean of {len(averaged)} columns", parts={column: _COLUMNS[column] for column in averaged})
+
+
+def best_rates(runs: pd.DataFrame, statistic: str = "mean") -> pd.DataFrame:
+    """The learning rate reported for each arm and task: arm, task, learning_rate.
+
+    `runs` has these and seed and `value`. The rate with the best statistic ("mean" or "median") over seeds wins. Only
+    the rates with the most finished seeds compete, because a mean of few seeds wins by luck; an undefined value loses
+    to any other; ties take the lower rate.
+    """
+    rates = aggregate(runs, ["arm", "task", "learning_rate"], statistic).reset_index()
+    rates[statistic] = rates[statistic].round(9)  # the order of summation must not break a tie
+    rates = rates.sort_values(["n", statistic, "learning_rate"], ascending=[False, False, True])
+    best = rates.drop_duplicates(["arm", "task"]).sort_index()
+    return best[["arm", "task", "learning_rate"]].reset_index(drop=True)
+
+
+def at_rates(frame: pd.DataFrame, rates: pd.DataFrame) -> pd.DataFrame:
+    """The rows of scores or cells that ran at the rate chosen for their arm and task, in order."""
+    return frame.merge(rates, on=["arm", "task", "learning_rate"], how="inner")
+
+
+def main_scores(scores: pd.DataFrame) -> pd.DataFrame:
+    """The rows of each task's main metric."""
+    return scores[scores["metric"] == scores["task"].map(lambda task: TASKS[task].metrics[0])]
+
+
+def aggregate(values: pd.DataFrame, by: list[str], statistic: str = "mean") -> pd.DataFrame:
+    """The statistic ("mean" or "median"), sample standard deviation (missing for n = 1) and n of `value`, by `by`.
+
+    An undefined (NaN) value makes statistic and deviation NaN: leaving it out would flatter a failed run.
+    """
+    groups = values.groupby(by, sort=False, dropna=False)["value"]
+    n, undefined = groups.size(), groups.count() < groups.size()
+    return pd.DataFrame(
+        {statistic: groups.agg(statistic).mask(undefined), "std": groups.std(ddof=1).mask(undefined), "n": n}
+    )
+
+
+def average(scores: pd.DataFrame, convention: Average, statistic: str = "mean") -> pd.DataFrame:
+    """The statistic, `std` and `n` of one convention for each arm (the index), from scores at one rate a task.
+
+    The first is the mean over the parts of each part's statistic over seeds, NaN if a part is missing. The deviation
+    is the sample deviation over the n seeds of each seed's average, NaN unless all parts have the same two or more.
+    """
+    if not set(convention.tasks).issubset(scores["task"]):
+        return pd.DataFrame({statistic: math.nan, "std": math.nan, "n": 0}, index=pd.unique(scores["arm"]))
+    values, parts = part_values(scores, convention), list(convention.parts)
+    middles = aggregate(values, ["arm", "part"], statistic)[statistic].unstack("part").reindex(columns=parts)
+    runs = values.pivot(index=["arm", *SEEDS], columns="part", values="value").reindex(columns=parts)
+    whole = values.groupby("arm")["part"].nunique() == len(parts)
+    by_seed = pd.DataFrame({"arm": runs.index.get_level_values("arm"), "value": runs.mean(axis=1, skipna=False).array})
+    over_seeds = aggregate(by_seed, ["arm"])
+    deviations, numbers = over_seeds["std"].where(whole), over_seeds["n"].where(whole, 0)
+    return pd.DataFrame({statistic: middles.mean(axis=1, skipna=False), "std": deviations, "n": numbers})
+
+
+def part_values(scores: pd.DataFrame, convention: Average) -> pd.DataFrame:
+    """One value for each arm, part and SEEDS; a run that lacks one of a part's scores has none."""
+    parts = pd.DataFrame([(part, *score) for part, entries in convention.parts.items() for score in entries],
+                         columns=["part", "task", "split", "metric"])  # fmt: skip
+    values = aggregate(scores.merge(parts, on=["task", "split", "metric"]), ["arm", "part", *SEEDS]).reset_index()
+    whole = values["n"] == values["part"].map(lambda part: len(convention.parts[part]))
+    return values.loc[whole, ["arm", "part", *SEEDS, "mean"]].rename(columns={"mean": "value"})

@@ -14,8 +14,7 @@ from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError, first_line
 from glue_bench.files import write_atomically
 from glue_bench.records.store import STAMP
-from glue_bench.tables.averages import main_scores
-from glue_bench.tables.board import Board, open_board
+from glue_bench.tables.board import Board, main_scores, open_board
 from glue_bench.tables.submission import Run, arm_scores, known_arm, median_runs
 from glue_bench.tables.table import Column, Page, Table
 

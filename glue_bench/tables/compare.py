@@ -1,6 +1,6 @@
 """Which arms of an experiment differ: stored predictions are read once, for every table."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 
@@ -13,8 +13,7 @@ from glue_bench.errors import UserError
 from glue_bench.stats.outcomes import Outcomes, effective_number, unit_of
 from glue_bench.stats.verdicts import Assessed, Group, arms_frame, assess, columns_frame, declared, verdicts
 from glue_bench.tables.arms import blocks_of
-from glue_bench.tables.averages import AVERAGE, NOT_AVERAGED, main_scores
-from glue_bench.tables.board import Board
+from glue_bench.tables.board import AVERAGE, NOT_AVERAGED, Board, main_scores
 from glue_bench.tables.results import Arrays
 from glue_bench.values import BLOCK, BlockKey
 
@@ -59,34 +58,54 @@ def compare(board: Board) -> Comparison:
     primary: str = board.protocol.primary
     if primary == AVERAGE and len(board.average.parts) == 1:  # the average of a single column is that column
         primary = next(iter(board.average.parts))
-    groups = groups_of(board) if len(board.results.experiments) == 1 else []
-    outcomes = chain(read_outcomes(board), read_measures(board)) if groups else ()
+    groups = groups_of(board)
+    outcomes = chain(read_outcomes(board), read_measures(board)) if len(board.results.plans) == 1 else ()
     assessed = assess(outcomes, groups, primary)
     found, arms = verdicts(assessed), arms_frame(assessed)
+    columns = columns_frame(assessed, found)
     kinds = found["origin"].map({CONVERSION: "conversion"}).fillna("reference")
     named = declared(assessed, [(a, b) for a, b in board.protocol.contrasts]).assign(kind="declared")
     frames = [*(found[kinds == kind].assign(kind=kind) for kind in ("reference", "conversion")), named]
     frames = [frame for frame in frames if len(frame)] or frames[:1]  # an empty one would leave numbers no numbers
+    contrasts = pd.concat(frames, ignore_index=True)[["kind", *found]]
+    arms = arms[(arms["origin"] != CONVERSION) | (arms["arm"] != arms["shape"])].reset_index(drop=True)
+    # Groups of converted arms are named by their source; what is known of them stands at the blocks of the arms.
+    blocks = board.table.set_index("arm")[BLOCK]
+    homes = {
+        (group.origin, group.shape): list(dict.fromkeys(map(tuple, blocks.loc[list(mine)].to_numpy())))
+        for group in groups
+        for mine in [group.arms[1:] if group.origin == CONVERSION else group.arms]
+    }
+    columns["home"] = [homes[key] for key in zip(columns["origin"], columns["shape"], strict=True)]
+    columns = columns.explode("home", ignore_index=True)
+    places = pd.DataFrame(columns.pop("home").to_list(), columns=BLOCK)
     return Comparison(
         board=board,
         primary=primary,
         assessed=tuple(assessed),
-        contrasts=_placed(board, pd.concat(frames, ignore_index=True)[["kind", *found]]),
-        arms=_placed(board, arms[(arms["origin"] != CONVERSION) | (arms["arm"] != arms["shape"])]),
-        columns=_by_block(board, columns_frame(assessed, found), groups),
+        contrasts=contrasts.assign(**{name: contrasts["arm"].map(blocks[name]) for name in BLOCK}),
+        arms=arms.assign(**{name: arms["arm"].map(blocks[name]) for name in BLOCK}),
+        columns=columns.assign(**{name: places[name] for name in BLOCK}),
     )
 
 
 def groups_of(board: Board) -> list[Group]:
     """Arms that are compared: those of a block, and those that were converted from one arm's checkpoint, with it.
 
-    The latter's origin is CONVERSION and its shape the name of the arm that the checkpoint was made for.
+    The latter's origin is CONVERSION and its shape the name of the arm that the checkpoint was made for: the pretrained
+    one that starts from it too, the reference if there are several.
     """
-    sources, groups = _sources(board), dict[BlockKey, Group]()
+    variants, chosen = board.results.arms["variant"].loc[board.arms], board.protocol.reference
+    sources, groups = dict[str, str](), dict[BlockKey, Group]()
+    for _, started in board.table.groupby("start", sort=False) if len(board.results.plans) == 1 else ():
+        pretrained = variants[variants.index.isin(started.loc[started["origin"] == "pretrained", "arm"])]
+        converted = started.loc[started["origin"].isin(["grafted", "adapted"]), "arm"]
+        if len(pretrained):
+            sources |= dict.fromkeys(converted, reference_arm(pretrained.to_dict(), chosen))
     for (origin, shape), block in blocks_of(board.table):
         own = tuple(arm for arm in block["arm"] if arm not in sources)
         if own:
-            reference = reference_arm(_variants(board, own), board.protocol.reference)
+            reference = reference_arm(variants[variants.index.isin(own)].to_dict(), chosen)
             groups[origin, shape] = Group(origin=origin, shape=shape, arms=own, reference=reference)
         for source in (sources[arm] for arm in block["arm"] if arm in sources):
             arms = (source, *(arm for arm in board.table["arm"] if sources.get(arm) == source))
@@ -111,9 +130,9 @@ def read_outcomes(board: Board) -> Iterator[Outcomes]:
     for column in board.columns:
         task, split = COLUMNS[column]
         runs = scores[(scores["task"] == task) & (scores["split"] == split)]
-        runs = runs.assign(data=runs["cell_id"].map(data))
         if len(runs):
-            why, predictions, labels = _predictions(column, runs, board.results.arrays)
+            digest = data[runs["cell_id"].iloc[0]]
+            why, predictions, labels = _predictions(column, runs, digest, board.results.arrays)
             yield Outcomes(
                 column=column,
                 task=task,
@@ -128,6 +147,32 @@ def read_outcomes(board: Board) -> Iterator[Outcomes]:
                 why=dict.fromkeys(runs.loc[~runs["last"], "arm"], OTHER_EPOCH) | why,
                 averaged=column != NOT_AVERAGED or board.columns == (NOT_AVERAGED,),
             )
+
+
+def _predictions(
+    column: str, runs: pd.DataFrame, digest: str, arrays: Arrays
+) -> tuple[dict[str, str], np.ndarray, np.ndarray]:
+    """Why some arms' runs cannot be compared, predictions (runs, examples; of theirs zeros) and labels (examples,)."""
+    (task, split), nothing = COLUMNS[column], (np.empty((0, 0)), np.empty(0))
+    try:
+        labels = arrays.gold(task, digest).get(split)
+    except UserError as error:
+        return dict.fromkeys(runs["arm"], str(error)), *nothing
+    if labels is None:
+        return dict.fromkeys(runs["arm"], NO_LABELS), *nothing
+    why: dict[str, str] = {}
+    predictions = np.zeros((len(runs), len(labels)), np.float64 if task == "stsb" else np.int64)
+    for row, (arm, cell) in enumerate(zip(runs["arm"], runs["cell_id"], strict=True)):
+        try:
+            logits = arrays.logits(cell).get(split, np.empty((0, 1)))
+        except UserError as error:
+            why[arm] = str(error)
+            continue
+        if len(logits) != len(labels) or not np.isfinite(logits).all():
+            why[arm] = "a run has diverged, or predicted another number of rows"
+        else:
+            predictions[row] = decide(task, logits)
+    return why, predictions, labels
 
 
 def read_measures(board: Board) -> Iterator[Outcomes]:
@@ -179,66 +224,3 @@ def _sums(arrays: Arrays, pretraining_id: str) -> dict[str, np.ndarray]:
             places = np.arange(len(places))
         sums["validation_loss"] = np.stack([np.bincount(places, losses[name]) for name in ("loss_sum", "count")])
     return sums
-
-
-def _predictions(column: str, runs: pd.DataFrame, arrays: Arrays) -> tuple[dict[str, str], np.ndarray, np.ndarray]:
-    """Why some arms' runs cannot be compared, predictions (runs, examples; of theirs zeros) and labels (examples,)."""
-    (task, split), nothing = COLUMNS[column], (np.empty((0, 0)), np.empty(0))
-    try:
-        labels = arrays.gold(task, runs["data"].iloc[0]).get(split)
-    except UserError as error:
-        return dict.fromkeys(runs["arm"], str(error)), *nothing
-    if labels is None:
-        return dict.fromkeys(runs["arm"], NO_LABELS), *nothing
-    why: dict[str, str] = {}
-    predictions = np.zeros((len(runs), len(labels)), np.float64 if task == "stsb" else np.int64)
-    for row, (arm, cell) in enumerate(zip(runs["arm"], runs["cell_id"], strict=True)):
-        try:
-            logits = arrays.logits(cell).get(split, np.empty((0, 1)))
-        except UserError as error:
-            why[arm] = str(error)
-            continue
-        if len(logits) != len(labels) or not np.isfinite(logits).all():
-            why[arm] = "a run has diverged, or predicted another number of rows"
-        else:
-            predictions[row] = decide(task, logits)
-    return why, predictions, labels
-
-
-def _sources(board: Board) -> dict[str, str]:
-    """Converted arm -> the pretrained arm that starts from the same checkpoint, the reference if there are several."""
-    sources: dict[str, str] = {}
-    for _, started in board.table.groupby("start", sort=False):
-        pretrained = _variants(board, started.loc[started["origin"] == "pretrained", "arm"])
-        converted = started.loc[started["origin"].isin(["grafted", "adapted"]), "arm"]
-        if pretrained:
-            sources |= dict.fromkeys(converted, reference_arm(pretrained, board.protocol.reference))
-    return sources
-
-
-def _variants(board: Board, arms: Iterable[str]) -> dict[str, str]:
-    """Arm -> variant of some arms, in the experiment's order."""
-    variants, wanted = board.results.arms["variant"], set(arms)
-    return {arm: variants[arm] for arm in board.arms if arm in wanted}
-
-
-def _placed(board: Board, frame: pd.DataFrame) -> pd.DataFrame:
-    """With the origin and the shape of each row's arm."""
-    of_arm = board.table.set_index("arm")
-    return frame.assign(**{name: frame["arm"].map(of_arm[name]) for name in BLOCK}).reset_index(drop=True)
-
-
-def _by_block(board: Board, columns: pd.DataFrame, groups: Iterable[Group]) -> pd.DataFrame:
-    """With what is known of converted arms at the blocks that they stand in."""
-    of_arm = board.table.set_index("arm")[BLOCK]
-    places = {
-        (group.origin, group.shape): of_arm.loc[list(group.arms[1:])].drop_duplicates().to_numpy().tolist()
-        for group in groups
-        if group.origin == CONVERSION
-    }
-    rows = [
-        row | dict(zip(BLOCK, place, strict=True))
-        for row in columns.to_dict("records")
-        for place in places.get((row["origin"], row["shape"]), [(row["origin"], row["shape"])])
-    ]
-    return pd.DataFrame(rows, columns=list(columns)).astype(columns.dtypes)

@@ -1,8 +1,5 @@
 """The contrasts of an experiment as a page, how far its scores spread, and how many seeds a difference takes."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 import pandas as pd
 from pandas import DataFrame
@@ -10,7 +7,7 @@ from pandas import DataFrame
 from glue_bench.errors import UserError
 from glue_bench.stats.power import Costs, power_frame
 from glue_bench.stats.verdicts import all_pairs, equivalence, letters_frame
-from glue_bench.tables.arms import named_blocks
+from glue_bench.tables.arms import block_names, blocks_of
 from glue_bench.tables.board import Board
 from glue_bench.tables.budget import measured_costs
 from glue_bench.tables.compare import Comparison
@@ -42,25 +39,24 @@ SPREAD = (
     "over other validation sets (for Val. loss documents) of this size; no number of seeds reduces it.",
 )
 LETTERS = ("Arms that share a letter cannot be told apart; an arm may have several letters.",)
-DIFFERENCE = {
+CONTRAST = {
+    "family": Column("Family"),
+    "column": Column("Column"),
     "contrast": Column("Contrast"),
     "difference": Column("Difference", show=str),
     "interval": Column("95% interval", show=str),
-}
-TEST = {
+    "agreeing": Column("Seeds agreeing", show=str),
     "p_adjusted": Column("p (adjusted)", show=str),
     "p_equivalent": Column("p (equivalent)", show=str),
     "verdict": Column("Verdict"),
 }
-AGREEING = {"agreeing": Column("Seeds agreeing", show=str)}
-CONTRAST = {"family": Column("Family"), "column": Column("Column"), **DIFFERENCE, **AGREEING, **TEST}
 DEVIATIONS = {
     "pretraining_deviation": "Between pretrainings",
     "finetuning_deviation": "Between fine-tunings",
     "example_deviation": "Over examples",
     "smallest": "Smallest difference",
 }
-TO_FIND = "A true difference of {difference:g} (points; of Val. loss nats), found with probability {power:g}."
+TO_FIND = "A true difference of {:g} (points; of Val. loss nats), found with probability {:g}."
 SEEDS = {
     "column": Column("Column"),
     "seeds": Column("Seeds of"),
@@ -83,22 +79,12 @@ def contrasts_frame(comparison: Comparison, equivalent: float | None = None, pai
     Raises:
         UserError: the margin is not above 0.
     """
-    frame = comparison.contrasts
-    every = all_pairs(comparison.assessed if pairs else ())
-    if len(every):
-        frame = pd.concat([frame, every.assign(kind="pair")], ignore_index=True)
-    return with_equivalence(frame.astype({"agree": "Int64", "paired": "Int64"}), equivalent)
-
-
-def with_equivalence(contrasts: DataFrame, margin: float | None) -> DataFrame:
-    """The contrasts with the columns of `stats.verdicts.equivalence`, if there is a margin.
-
-    Raises:
-        UserError: the margin is not above 0.
-    """
-    if margin is not None and not margin > 0:
-        raise UserError(f"--equivalent {margin:g}: give a difference above 0, such as 0.5")
-    return contrasts if margin is None else equivalence(contrasts, margin)
+    if equivalent is not None and not equivalent > 0:
+        raise UserError(f"--equivalent {equivalent:g}: give a difference above 0, such as 0.5")
+    every = all_pairs(comparison.assessed if pairs else ()).assign(kind="pair")
+    frame = pd.concat([comparison.contrasts, every], ignore_index=True) if len(every) else comparison.contrasts
+    frame = frame.astype({"agree": "Int64", "paired": "Int64"})
+    return frame if equivalent is None else equivalence(frame, equivalent)
 
 
 def statistics_page(comparison: Comparison, equivalent: float | None = None, pairs: bool = False) -> Page:
@@ -108,9 +94,9 @@ def statistics_page(comparison: Comparison, equivalent: float | None = None, pai
         UserError: as `contrasts_frame`.
     """
     board, frame = comparison.board, contrasts_frame(comparison, equivalent, pairs)
-    blocks = named_blocks(comparison.columns.dropna(subset="smallest"))
-    headings = ["Spread" if len(blocks) == 1 else f"Spread: {name}" for name, _ in blocks]
-    spreads = [_spread(board, mine, heading) for heading, (_, mine) in zip(headings, blocks, strict=True)]
+    blocks = blocks_of(comparison.columns.dropna(subset="smallest"))
+    names = block_names(key for key, _ in blocks)
+    spreads = [_spread(board, mine, f"Spread: {names[key]}" if len(blocks) > 1 else "Spread") for key, mine in blocks]
     letters = _letters(comparison, frame) if pairs else []
     return Page(
         title=f"Statistics: {board.results.experiment}",
@@ -127,37 +113,27 @@ def difference_page(comparison: Comparison, difference: float, power: float = 0.
     Raises:
         UserError: nothing has run, or as `power_frame`.
     """
-    board = comparison.board
+    board, tables = comparison.board, []
     frame = seeds_frame(comparison, difference, power)
     if frame.empty:
         where = board.results.folder
         raise UserError(f"{where}: nothing has run yet, so that no spread is known; run a part of the experiment first")
-    shown, tables = frame.assign(column=frame["column"].map(board.title_of)), []
+    shown, caption = frame.assign(column=frame["column"].map(board.title_of)), TO_FIND.format(difference, power)
     for heading, group in groups_shown(comparison).items():
         mine = shown[(shown["origin"] == group.origin) & (shown["shape"] == group.shape)]
-        caption = TO_FIND.format(difference=difference, power=power)
         tables.append(Table(title=heading, caption=caption, frame=mine, columns=SEEDS))
-    name = f"Seeds needed: {board.results.experiment}"
-    whole, warning = tuple(with_legend(tables, SEEDS_MEAN)), banner(board.results.data_source)
-    return Page(title=name, banner=warning, tables=whole, data=frame, decimals=DECIMALS)
+    return Page(
+        title=f"Seeds needed: {board.results.experiment}",
+        banner=banner(board.results.data_source),
+        tables=tuple(with_legend(tables, SEEDS_MEAN)),
+        data=frame,
+        decimals=DECIMALS,
+    )
 
 
 def seeds_frame(comparison: Comparison, difference: float, power: float) -> DataFrame:
-    """The `power_frame` of an experiment, by the seconds that were measured. Raises as that."""
-    costs = Costs(*measured_costs(comparison.board.results))
-    return power_frame(comparison.assessed, difference, power, costs)
-
-
-def contrast_texts(row: Mapping[Any, Any], decimals: int) -> dict[str, str]:
-    """The DIFFERENCE and the TEST of a row of contrasts as text."""
-    known = row["why"] == ""
-    return {
-        "contrast": f"{row['arm']} - {row['reference']}",
-        "difference": MISSING if pd.isna(row["difference"]) else f"{row['difference']:+z.{decimals}f}",
-        "interval": f"{row['low']:+z.{decimals}f} to {row['high']:+z.{decimals}f}" if known else MISSING,
-        **{name: p_text(row[name]) for name in ("p_adjusted", "p_equivalent") if name in row},
-        "verdict": row["verdict"] or ("equivalent" if row.get("equivalent") else row["why"]),
-    }
+    """The `power_frame` of an experiment, its costs the measured seconds. Raises as that."""
+    return power_frame(comparison.assessed, difference, power, Costs(*measured_costs(comparison.board.results)))
 
 
 def p_text(p: float) -> str:
@@ -167,36 +143,41 @@ def p_text(p: float) -> str:
     return f"< {LEAST_P:.4f}" if p < LEAST_P else f"{p:.4f}"
 
 
-def shown_contrasts(comparison: Comparison, frame: DataFrame) -> DataFrame:
-    """Planned contrasts, what conversions cost, and every other arm less the reference, of each column the best first.
-
-    All of the column that decides, and those of others with a verdict.
-    """
-    lowest, named = lowest_is_best(comparison), {(a, b) for a, b in comparison.board.protocol.contrasts}
-    primary = frame["column"] == comparison.primary
-    pairs = [pair in named for pair in zip(frame["arm"], frame["reference"], strict=True)]
-    again = (frame["kind"] == "reference") & primary & np.array(pairs, bool)
-    shown = frame[(primary | (frame["verdict"] != "")) & ~again]
-    rank = shown["difference"].where(shown["column"].isin(lowest), -shown["difference"])
-    place = shown["column"].map(list(dict.fromkeys(shown["column"])).index)
-    best_first = shown.assign(rank=rank, place=place).sort_values(["place", "rank"], kind="stable")
-    parts = {kind: best_first if kind == "reference" else shown for kind in FAMILIES}
-    return pd.concat([part[part["kind"] == kind] for kind, part in parts.items()], ignore_index=True)[list(frame)]
-
-
 def _contrasts(comparison: Comparison, frame: DataFrame) -> Table:
-    chosen, board = shown_contrasts(comparison, frame), comparison.board
-    rows = [
-        contrast_texts(row, decimals_of(row["column"]))
-        | {"family": f"{FAMILIES[row['kind']]} ({row['family']})", "column": board.title_of(row["column"])}
-        | {"agreeing": f"{row['agree']} of {row['paired']}" if row["why"] == "" else MISSING}
-        for row in chosen.to_dict("records")
-    ]
+    chosen, rows = _chosen(comparison, frame), []
+    for row in chosen.to_dict("records"):
+        known, exact = row["why"] == "", f"+z.{decimals_of(row['column'])}f"
+        texts = {
+            "family": f"{FAMILIES[row['kind']]} ({row['family']})",
+            "column": comparison.board.title_of(row["column"]),
+            "contrast": f"{row['arm']} - {row['reference']}",
+            "difference": MISSING if pd.isna(row["difference"]) else f"{row['difference']:{exact}}",
+            "interval": f"{row['low']:{exact}} to {row['high']:{exact}}" if known else MISSING,
+            "agreeing": f"{row['agree']} of {row['paired']}" if known else MISSING,
+            "verdict": row["verdict"] or ("equivalent" if row.get("equivalent") else row["why"]),
+        }
+        rows.append(texts | {name: p_text(row[name]) for name in ("p_adjusted", "p_equivalent") if name in row})
     columns = {name: column for name, column in CONTRAST.items() if name != "p_equivalent" or name in frame}
     fields = [against(comparison, group) for group in groups_shown(comparison).values()]
     caption = "; ".join(filter(None, [*fields, planned_contrasts(comparison)]))
     table = Table(frame=DataFrame(rows, columns=list(columns)), columns=columns, caption=caption and f"{caption}.")
     return explained([table], LEGEND, chosen["kind"].unique())[0]
+
+
+def _chosen(comparison: Comparison, frame: DataFrame) -> DataFrame:
+    """Planned contrasts, what conversions cost, and every other arm less the reference, of each column the best first.
+
+    All of the column that decides, and those of others with a verdict.
+    """
+    named, primary = {(a, b) for a, b in comparison.board.protocol.contrasts}, frame["column"] == comparison.primary
+    pairs = [pair in named for pair in zip(frame["arm"], frame["reference"], strict=True)]
+    again = (frame["kind"] == "reference") & primary & np.array(pairs, bool)
+    shown = frame[(primary | (frame["verdict"] != "")) & ~again]
+    rank = shown["difference"].where(shown["column"].isin(lowest_is_best(comparison)), -shown["difference"])
+    place = shown["column"].map(list(dict.fromkeys(shown["column"])).index)
+    best_first = shown.assign(rank=rank, place=place).sort_values(["place", "rank"], kind="stable")
+    parts = {kind: best_first if kind == "reference" else shown for kind in FAMILIES}
+    return pd.concat([part[part["kind"] == kind] for kind, part in parts.items()], ignore_index=True)[list(frame)]
 
 
 def _spread(board: Board, columns: DataFrame, heading: str) -> Table:
@@ -217,9 +198,8 @@ def _letters(comparison: Comparison, frame: DataFrame) -> list[Table]:
     ]
     for heading, group in groups_shown(comparison).items():
         mine = letters[(letters["origin"] == group.origin) & (letters["shape"] == group.shape)]
-        wide = mine.pivot(index="arm", columns="column", values="text").fillna(MISSING)
-        names = list(dict.fromkeys(mine["column"]))
-        wide = wide.loc[list(dict.fromkeys(mine["arm"])), names].reset_index()
+        wide, names = mine.pivot(index="arm", columns="column", values="text"), list(dict.fromkeys(mine["column"]))
+        wide = wide.fillna(MISSING).loc[list(dict.fromkeys(mine["arm"])), names].reset_index()
         columns = {name: Column(comparison.board.title_of(name), show=str) for name in names}
         columns, heading = {"arm": Column("Arm"), **columns}, f"All pairs: {heading}" if heading else "All pairs"
         tables.append(Table(title=heading, frame=wide, columns=columns))

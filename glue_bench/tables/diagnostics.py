@@ -13,8 +13,7 @@ from glue_bench.data.metrics import decide, score
 from glue_bench.data.tasks import AX_SPLIT
 from glue_bench.errors import UserError
 from glue_bench.stats.verdicts import LEAST_FOR_DEVIATION
-from glue_bench.tables.averages import aggregate
-from glue_bench.tables.board import Board
+from glue_bench.tables.board import Board, aggregate
 from glue_bench.tables.numbers import MISSING, banner, number
 from glue_bench.tables.submission import HOW
 from glue_bench.tables.table import Column, Page, Table, facts_table

@@ -27,8 +27,7 @@ from glue_bench.data.tasks import TASKS, titles
 from glue_bench.errors import UserError, quoted
 from glue_bench.files import whole_file, write_atomically
 from glue_bench.stats.outcomes import contributions
-from glue_bench.tables.averages import SEEDS
-from glue_bench.tables.board import Board
+from glue_bench.tables.board import SEEDS, Board
 from glue_bench.tables.card import METRIC_NAMES
 from glue_bench.tables.submission import arm_scores
 

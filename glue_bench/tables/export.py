@@ -1,6 +1,6 @@
 """The files of a results folder, and the command that matters next."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from glue_bench.data.tasks import TRAINABLE
@@ -22,7 +22,7 @@ SEEDS = 3
 """From so many seeds on an arm shows how far its own runs spread."""
 
 
-def find(paths: str | Path | Sequence[str | Path], protocol: Iterable[str] = ()) -> Comparison:
+def find(paths: str | Path | Sequence[str | Path], protocol: Sequence[str] = ()) -> Comparison:
     """The comparison of an experiment, or of several together, by its protocol or one changed by KEY=VALUE.
 
     Raises:
@@ -66,7 +66,7 @@ def next_step(comparison: Comparison, folder: str, failed: Sequence[str] = ()) -
     board, contrasts = comparison.board, comparison.of("reference", "conversion")
     if failed:
         return f"`glue-bench status {folder}` (why runs have failed)"
-    if len(board.missing):
+    if not board.cells["finished"].all():
         return "the same `glue-bench run`, which goes on with what is missing"
     if is_demo(board.results):
         return "`glue-bench run --checkpoint NAME --task rte` (any encoder of the hub)"
@@ -85,10 +85,11 @@ def next_step(comparison: Comparison, folder: str, failed: Sequence[str] = ()) -
 
 
 def _scores_csv(comparison: Comparison) -> str:
-    """A row for each score of each run."""
+    """A row for each score of each run;"""
     scores = comparison.board.scores
-    one_seed = scores["pretraining_seed"].nunique() < 2
-    names = [name for name in SCORE_COLUMNS if not (one_seed and name == "pretraining_seed")]
+    names = [*SCORE_COLUMNS]
+    if scores["pretraining_seed"].nunique() < 2:
+        names.remove("pretraining_seed")
     return csv_text(scores.assign(value=scores["value"].map(lambda value: number(value, 4)))[names])
 
 

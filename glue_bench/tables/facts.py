@@ -7,8 +7,7 @@ import pandas as pd
 from glue_bench.config import HELD_OUT
 from glue_bench.data.tasks import TASKS, titles
 from glue_bench.stats.verdicts import COVERS
-from glue_bench.tables.averages import SEEDS
-from glue_bench.tables.board import Board
+from glue_bench.tables.board import SEEDS, Board
 from glue_bench.tables.compare import Comparison
 from glue_bench.tables.numbers import banner, short
 from glue_bench.tables.results import Results, comparable
@@ -21,11 +20,7 @@ ARMS = {
     "summary": Column("What it does"),
     "rate": Column("Pretraining rate", show="{:g}".format),
 }
-SPLITS = {
-    "train": "train",
-    "validation_matched": "matched validation",
-    "validation_mismatched": "mismatched validation",
-}
+SPLITS = {"validation_matched": "matched validation", "validation_mismatched": "mismatched validation"}
 EPOCHS = {
     ("last", "validation"): "last epoch",
     ("last", HELD_OUT): "last epoch",
@@ -48,20 +43,26 @@ def marked_tasks(board: Board) -> tuple[str, ...]:
 def setup_table(comparison: Comparison) -> Table:
     """How the numbers came about: a row for each fact that is known."""
     board, results = comparison.board, comparison.board.results
+    pretrainings = [plan.experiment.pretraining for plan in results.plans]
+    tested = comparison.columns.dropna(subset="smallest")
+    random = (tested["origin"] == "scratch") & (tested["seeds"] == "fine-tuning")
+    kinds = dict.fromkeys(tested["seeds"].mask(random, "random"))
+    named = comparison.of("declared")
+    named = named[named["column"] == comparison.primary]
+    told = named["verdict"].mask(named["verdict"] == "", "not told apart").mask(named["why"] != "", "untested")
     epoch = EPOCHS[board.protocol.epoch, board.protocol.choose_on]
     facts = (
         ("Encoder", "; ".join(board.table["shape"].unique())),
         ("Weights", _weights(board)),
-        ("Segments", ONE_SEGMENT if results.one_segment else ""),
+        ("Segments", ONE_SEGMENT if any(each and each.segments == "one" for each in pretrainings) else ""),
         ("Seeds", _seeds(board)),
-        ("Planned contrasts", _planned(comparison)),
-        ("Intervals cover", covered(comparison)),
+        ("Planned contrasts", "; ".join(named["arm"] + " - " + named["reference"] + ": " + told)),
+        ("Intervals cover", " or ".join(COVERS[kind] for kind in kinds)),
         ("Fine-tuning", "; ".join(_finetuning(board))),
         ("Reported", f"{board.protocol.seeds} over seeds; {epoch}; validation"),
         ("Data", _data(board)),
         ("Computed on", _computed_on(board.cells[board.cells["finished"]])),
         ("Runs", _runs(board)),
-        *(("Unlike", line) for line in results.differences),
         *(("Left out", line) for line in results.problems),
     )
     return facts_table(facts)
@@ -95,72 +96,48 @@ def _weights(board: Board) -> str:
 def _seeds(board: Board) -> str:
     runs = board.cells.drop_duplicates(["arm", "task", *SEEDS]).groupby(["arm", "task"])
     pretrainings, number = runs["pretraining_seed"].nunique(), runs.size()
-    if not pretrainings.any():
-        return f"{_span(number)} fine-tuning"
-    return f"{_span(pretrainings)} pretraining, {_span(number / pretrainings.clip(lower=1))} fine-tuning of each"
-
-
-def _span(numbers: pd.Series) -> str:
-    return " to ".join(dict.fromkeys(f"{each:g}" for each in (numbers.min(), numbers.max())))
-
-
-def covered(comparison: Comparison) -> str:
-    """What the intervals cover, by the kind of seeds that they are made of; nothing where nothing is tested."""
-    tested = comparison.columns.dropna(subset="smallest")
-    random = (tested["origin"] == "scratch") & (tested["seeds"] == "fine-tuning")
-    return " or ".join(COVERS[kind] for kind in dict.fromkeys(tested["seeds"].mask(random, "random")))
-
-
-def _planned(comparison: Comparison) -> str:
-    """The contrasts that the experiment names, each with its verdict in the column by which arms are judged."""
-    named = comparison.of("declared")
-    named = named[named["column"] == comparison.primary]
-    verdicts = named["verdict"].mask(named["verdict"] == "", "not told apart").mask(named["why"] != "", "untested")
-    return "; ".join(named["arm"] + " - " + named["reference"] + ": " + verdicts)
+    told = [
+        " to ".join(dict.fromkeys(f"{each:g}" for each in (numbers.min(), numbers.max())))
+        for numbers in (pretrainings, number / pretrainings.clip(lower=1))
+    ]
+    return f"{told[0]} pretraining, {told[1]} fine-tuning of each" if pretrainings.any() else f"{told[1]} fine-tuning"
 
 
 def _finetuning(board: Board) -> Iterator[str]:
-    settings = board.results.tasks.loc[board.results.tasks["settings"].map(bool), "settings"]
-    for name, title in (("epochs", "epochs"), ("batch_size", "batch"), ("max_length", "length")):
-        values = settings.map(lambda each, name=name: each.get(name)).dropna()
-        if len(values) == len(settings) > 0:
-            yield f"{title} {_with_tasks(values)}"
+    tasks, settings = board.results.tasks, board.results.tasks["settings"]
+
+    def told(name: str, form: str) -> Iterator[str]:
+        """A setting by task: its value, or each of its values with the tasks that have it."""
+        values = settings.map(lambda each: each.get(name)).dropna()
+        groups = {f"{value:g}": titles(tuple(mine.index)) for value, mine in values.groupby(values)}
+        shown = (value + (f" ({which})" if len(groups) > 1 else "") for value, which in groups.items())
+        return iter([form.format(", ".join(shown))] if groups else [])
+
+    for name, form in (("epochs", "epochs {}"), ("batch_size", "batch {}"), ("max_length", "length {}")):
+        yield from told(name, form)
     rates = ", ".join(map("{:g}".format, sorted(board.cells["learning_rate"].unique())))
     if board.cells.groupby("task")["learning_rate"].nunique().max() > 1:
         chosen = "the slice held out of train" if board.protocol.choose_on == HELD_OUT else "validation"
         rates = f"the best of {rates} for each arm and task, by the {board.protocol.rate_statistic} on {chosen}"
     yield f"rate {rates}"
-    most = settings.map(lambda each: each.get("max_steps")).dropna()
-    if len(most):
-        yield f"at most {_with_tasks(most)} steps"
-    if board.results.held_out_share:
-        yield f"{board.results.held_out_share:.3g} of train held out"
-    if board.results.from_mnli:
-        yield f"from the arm's own MNLI run: {titles(board.results.from_mnli)}"
-
-
-def _with_tasks(values: pd.Series) -> str:
-    """A setting by task: its value, or each of its values with the tasks that have it."""
-    groups = {f"{value:g}": titles(tuple(mine.index)) for value, mine in values.groupby(values)}
-    return ", ".join(value + (f" ({tasks})" if len(groups) > 1 else "") for value, tasks in groups.items())
+    yield from told("max_steps", "at most {} steps")
+    yield from told("held_out_share", "{} of train held out")
+    if tasks["from_mnli"].any():
+        yield f"from the arm's own MNLI run: {titles(tuple(tasks.index[tasks['from_mnli']]))}"
 
 
 def _data(board: Board) -> str:
     """Where the rows are from, and which share of the official ones was there."""
-    results, partial = board.results, marked_tasks(board)
-    if not partial:
-        return results.data_source + ("" if banner(results.data_source) else ", complete")
-    return "; ".join([results.data_source, *(f"{TASKS[task].title} {_share(results, task)}" for task in partial)])
-
-
-def _share(results: Results, task: str) -> str:
-    rows, official = results.tasks["rows"][task], TASKS[task].splits
-    shown = [
-        f"{100 * rows[split] / official[split].rows:.3g}% of {SPLITS.get(split, split)}"
-        for split in ("train", *TASKS[task].validation_splits)
-        if split in rows and rows[split] != official[split].rows
-    ]
-    return ", ".join(shown) or "in part"
+    results, told = board.results, [board.results.data_source]
+    for task in marked_tasks(board):
+        rows, official = results.tasks["rows"][task], TASKS[task].splits
+        shares = [
+            f"{100 * rows[split] / official[split].rows:.3g}% of {SPLITS.get(split, split)}"
+            for split in ("train", *TASKS[task].validation_splits)
+            if split in rows and rows[split] != official[split].rows
+        ]
+        told.append(f"{TASKS[task].title} {', '.join(shares) or 'in part'}")
+    return "; ".join(told) if len(told) > 1 or banner(told[0]) else f"{told[0]}, complete"
 
 
 def _computed_on(cells: pd.DataFrame) -> str:

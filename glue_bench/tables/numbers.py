@@ -65,27 +65,27 @@ def csv_text(frame: pd.DataFrame, **options: Any) -> str:
 
     A text that a spreadsheet would take for a formula begins with an apostrophe, which keeps it a text.
     """
-    texts = {str(name): frame[name].map(_no_formula) for name in frame if frame[name].dtype.kind == "O"}
+
+    def text(value: Any) -> Any:
+        is_formula = isinstance(value, str) and _FORMULA.match(value) and not _NUMBER.fullmatch(value)
+        return f"'{value}" if is_formula else value
+
+    texts = {str(name): frame[name].map(text) for name in frame if frame[name].dtype.kind == "O"}
     return frame.assign(**texts).to_csv(index=False, lineterminator="\n", **options)
-
-
-def _no_formula(value: Any) -> Any:
-    return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) and not _NUMBER.fullmatch(value) else value
 
 
 def plain_rows(frame: pd.DataFrame, decimals: int = 2) -> list[dict[str, Any]]:
     """A table's rows for JSON."""
-    rows = frame.to_dict("records")
-    return [{str(name): _plain(value, decimals_of(str(name), decimals)) for name, value in row.items()} for row in rows]
+
+    def plain(name: str, value: Any) -> Any:
+        if not isinstance(value, float):
+            return None if value is pd.NA else value
+        return float(number(value, decimals_of(name, decimals))) if math.isfinite(value) else None
+
+    return [{str(name): plain(str(name), value) for name, value in row.items()} for row in frame.to_dict("records")]
 
 
 def json_text(document: Any) -> str:
     """A document as JSON, without characters that would control a terminal."""
     text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     return UNSHOWN.sub(lambda found: json.dumps(found[0])[1:-1], text)
-
-
-def _plain(value: Any, decimals: int) -> Any:
-    if not isinstance(value, float):
-        return None if value is pd.NA else value
-    return float(number(value, decimals)) if math.isfinite(value) else None

@@ -2,16 +2,14 @@
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
 
 import pandas as pd
 from pandas import DataFrame
 
 from glue_bench.data.tasks import COLUMNS
 from glue_bench.stats.verdicts import Group
-from glue_bench.tables.arms import block_names, blocks_of, title
-from glue_bench.tables.averages import AVERAGE
-from glue_bench.tables.board import Board, floors, steps_frame
+from glue_bench.tables.arms import FACTS, block_names, blocks_of
+from glue_bench.tables.board import AVERAGE, Board, floors, steps_frame
 from glue_bench.tables.compare import CONVERSION, Comparison
 from glue_bench.tables.facts import arms_table, marked_tasks, setup_table
 from glue_bench.tables.numbers import MISSING, banner, decimals_of, number, short
@@ -90,15 +88,11 @@ def groups_shown(comparison: Comparison) -> dict[str, Group]:
 
     The heading is empty where there is one block alone.
     """
-    board = comparison.board
-    groups = [one.group for one in comparison.assessed] or [
-        Group(origin=origin, shape=shape, arms=tuple(block["arm"]), reference="")
-        for (origin, shape), block in blocks_of(board.table)
-    ]
+    groups = [one.group for one in comparison.assessed]
     shown = [group for group in groups if not any(set(group.arms) < set(other.arms) for other in groups)]
     names = block_names((group.origin, group.shape) for group in shown if group.origin != CONVERSION)
     headings = {(group.origin, group.shape): COSTS.format(source=group.shape) for group in shown}
-    headings |= {key: title(name) if len(shown) > 1 else "" for key, name in names.items()}
+    headings |= {key: name[:1].upper() + name[1:] if len(shown) > 1 else "" for key, name in names.items()}
     return {headings[group.origin, group.shape]: group for group in shown}
 
 
@@ -121,21 +115,13 @@ def scores_frame(comparison: Comparison) -> DataFrame:
     measures = [name for name in columns if name not in (AVERAGE, *comparison.board.columns)]
     for measure in measures:
         mine = comparison.arms[comparison.arms["column"] == measure].drop_duplicates("arm").set_index("arm")
-        table = table.assign(
-            **{measure: table["arm"].map(mine["mean"]), f"{measure}_std": table["arm"].map(mine["deviation"])}
-        )
+        means, deviations = (table["arm"].map(mine[name]) for name in ("mean", "deviation"))
+        table = table.assign(**{measure: means, f"{measure}_std": deviations})
     if columns and columns[0] in measures:
         up = columns[0] in lowest_is_best(comparison)
         blocks = [block.sort_values(columns[0], ascending=up, kind="stable") for _, block in blocks_of(table)]
         table = pd.concat(blocks, ignore_index=True)
     return table
-
-
-def of_group(comparison: Comparison, group: Group) -> DataFrame:
-    """The contrasts of a group's arms with its reference."""
-    kind = "conversion" if group.origin == CONVERSION else "reference"
-    found = comparison.of(kind)
-    return found[found["arm"].isin(group.arms) & (found["reference"] == group.reference)]
 
 
 def group_tables(comparison: Comparison) -> list[Table]:
@@ -145,7 +131,7 @@ def group_tables(comparison: Comparison) -> list[Table]:
 
 def group_table(comparison: Comparison, group: Group, heading: str) -> Table:
     """One row per arm, best first; then the baselines, and what a difference must reach."""
-    board, names, mine = comparison.board, score_columns(comparison), of_group(comparison, group)
+    board, names, mine = comparison.board, score_columns(comparison), _of_group(comparison, group)
     frame = scores_frame(comparison)
     frame = frame[frame["arm"].isin(group.arms)]
     if group.origin == CONVERSION:  # ranks nothing
@@ -155,14 +141,15 @@ def group_table(comparison: Comparison, group: Group, heading: str) -> Table:
     rows = pd.concat([frame, *(each for each in feet if len(each))], ignore_index=True)
     columns = {"arm": Column("Arm"), "parameters": Column("Params", show=short)}
     for i, name in enumerate(names):
-        columns[name] = Column(_heading(board, name), decimals_of(name))
+        columns[name] = _column(board, name)
         if i == 0 and len(mine):
             columns["difference"] = Column("Difference", show=str)
             rows["difference"] = rows["arm"].map(_differences(mine, name) | {group.reference: "reference"})
     best = {} if group.origin == CONVERSION else best_of(frame, names, lowest_is_best(comparison))
+    fields = [against(comparison, group), planned_contrasts(comparison), _floor(board, group)]
     return Table(
         title=heading,
-        caption=caption(comparison, group),
+        caption="; ".join(filter(None, fields)) + "." if any(fields) else "",
         frame=rows[list(columns)],
         columns=columns,
         bold=DataFrame({name: rows["arm"].isin(best.get(name, ())) for name in names}),
@@ -171,15 +158,20 @@ def group_table(comparison: Comparison, group: Group, heading: str) -> Table:
     )
 
 
-def caption(comparison: Comparison, group: Group) -> str:
-    """How many arms differ from the reference, how many planned contrasts do, and the best arm beside a floor."""
-    fields = [against(comparison, group), planned_contrasts(comparison), _floor(comparison, group)]
-    return "; ".join(filter(None, fields)) + "." if any(fields) else ""
+def _of_group(comparison: Comparison, group: Group) -> DataFrame:
+    """The contrasts of a group's arms with its reference."""
+    found = comparison.of("conversion" if group.origin == CONVERSION else "reference")
+    return found[found["arm"].isin(group.arms) & (found["reference"] == group.reference)]
+
+
+def _column(board: Board, name: str) -> Column:
+    is_partial = name in COLUMNS and COLUMNS[name][0] in marked_tasks(board)
+    return Column(board.title_of(name) + (PARTIAL if is_partial else ""), decimals_of(name))
 
 
 def against(comparison: Comparison, group: Group) -> str:
     """How many arms of a group are better and worse than its reference in the first column; nothing of one arm."""
-    mine = of_group(comparison, group)
+    mine = _of_group(comparison, group)
     mine = mine[mine["column"] == comparison.primary]
     named = {"column": comparison.board.title_of(comparison.primary), "reference": group.reference}
     if mine.empty:
@@ -198,16 +190,14 @@ def planned_contrasts(comparison: Comparison) -> str:
     return PLANNED.format(differ=differ, planned=len(comparison.board.protocol.contrasts)) if len(found) else ""
 
 
-def _floor(comparison: Comparison, group: Group) -> str:
+def _floor(board: Board, group: Group) -> str:
     """The best arm beside the best baseline that has every column."""
-    board = comparison.board
     column = AVERAGE if len(board.average.parts) > 1 else next(iter(board.average.parts))
     arms = board.table.loc[board.table["arm"].isin(group.arms), column].dropna()
-    known = floors(board)
-    known = known.assign(value=known[AVERAGE]).dropna(subset="value").sort_values("value", kind="stable")
+    known = floors(board).dropna(subset=AVERAGE).sort_values(AVERAGE, kind="stable")
     if arms.empty or known.empty:
         return ""
-    best = {"best": number(arms.max()), "baseline": known["arm"].iloc[-1], "floor": number(known["value"].iloc[-1])}
+    best = {"best": number(arms.max()), "baseline": known["arm"].iloc[-1], "floor": number(known[AVERAGE].iloc[-1])}
     return FLOOR.format(average=board.title_of(column), **best)
 
 
@@ -224,26 +214,20 @@ def best_of(frame: DataFrame, columns: Iterable[str], lowest: Collection[str] = 
 
 def explained(tables: Sequence[Table], legend: Mapping[str, str], more: Iterable[str] = ()) -> list[Table]:
     """The tables; below the last of them the lines of a legend whose column, mark or row one of them has, each once."""
-    keys = {*more, *(key for table in tables for key in seen(table))}
-    lines = tuple(dict.fromkeys(line for key, line in legend.items() if key in keys))
-    return with_legend(tables, lines)
-
-
-def seen(table: Table) -> set[str]:
-    """What of a table a legend may explain: its columns, its marks, whether anything is bold, and its feet."""
-    cells = [cell for row in table.rows for cell in row]
-    missing, bold = {MISSING for cell in cells if cell.text == MISSING}, {"bold" for cell in cells if cell.bold}
-    marks = "".join([*table.marks.fillna("").to_numpy().ravel(), *(title[-1:] for title in table.header)])
-    feet = {row[0].text for row in table.rows[len(table.rows) - table.feet :]}
-    columns = {"task" if name in COLUMNS else name for name in table.columns}
-    return columns | (set(marks) & set(MARKS)) | feet | missing | bold
+    keys = set(more)
+    for table in tables:
+        cells = [cell for row in table.rows for cell in row]
+        marks = "".join([*table.marks.fillna("").to_numpy().ravel(), *(title[-1:] for title in table.header)])
+        keys |= {MISSING for cell in cells if cell.text == MISSING} | {"bold" for cell in cells if cell.bold}
+        keys |= {"task" if name in COLUMNS else name for name in table.columns} | (set(marks) & set(MARKS))
+        keys |= {row[0].text for row in table.rows[len(table.rows) - table.feet :]}
+    return with_legend(tables, tuple(dict.fromkeys(line for key, line in legend.items() if key in keys)))
 
 
 def steps_table(comparison: Comparison, steps: DataFrame) -> Table:
     """The scores after each fine-tuned checkpoint of the pretraining: a `steps_frame`."""
     steps = steps.sort_values(["arm", "steps"], kind="stable", ignore_index=True)
-    names = [name for name in score_columns(comparison) if name in steps]
-    scores = {name: Column(_heading(comparison.board, name), decimals_of(name)) for name in names}
+    scores = {name: _column(comparison.board, name) for name in score_columns(comparison) if name in steps}
     columns = {"arm": Column("Arm"), "steps": Column("Steps", show="{:,}".format), **scores}
     return Table(title="Against steps of pretraining", frame=steps, columns=columns)
 
@@ -256,11 +240,10 @@ def leaderboard_frame(comparison: Comparison) -> DataFrame:
     "baseline".
     """
     board, contrasts = comparison.board, comparison.of("reference", "conversion")
-    facts, keys = ["shape", "start", "parameters"], [*BLOCK, "arm"]
-    baselines = floors(board).assign(origin="baseline", variant="")
+    keys, baselines = [*BLOCK, "arm"], floors(board).assign(origin="baseline", variant="")
     table = pd.concat([scores_frame(comparison), baselines], ignore_index=True)
     made = {"data_source": board.results.data_source, "partial_tasks": ";".join(board.results.partial_tasks)}
-    table = table.drop(columns=facts).assign(**made).join(table[facts])
+    table = table.drop(columns=FACTS).assign(**made).join(table[FACTS])
     table = table.merge(contrasts[[*keys, "reference"]].drop_duplicates(), on=keys, how="left")
     for column in score_columns(comparison):
         mine = contrasts[contrasts["column"] == column].set_index(keys)[OF_CONTRASTS]
@@ -268,41 +251,32 @@ def leaderboard_frame(comparison: Comparison) -> DataFrame:
     return table.astype({f"{column}_n": "Int64" for column in board.columns})
 
 
-def _heading(board: Board, name: str) -> str:
-    return board.title_of(name) + (PARTIAL if name in COLUMNS and COLUMNS[name][0] in marked_tasks(board) else "")
-
-
 def _differences(contrasts: DataFrame, column: str) -> dict[str, str]:
     """By arm its difference from the reference, and half of its interval where it has one."""
-    mine, decimals = contrasts[contrasts["column"] == column].dropna(subset="difference"), decimals_of(column)
-    return {
-        row["arm"]: f"{row['difference']:+z.{decimals}f}"
-        + (f" ± {number(row['smallest'], decimals)}" if row["why"] == "" else "")
-        for row in mine.to_dict("records")
-    }
+    mine, exact = contrasts[contrasts["column"] == column].dropna(subset="difference"), decimals_of(column)
+    halves = mine["smallest"].map(lambda half: f" ± {number(half, exact)}").where(mine["why"] == "", "")
+    return dict(zip(mine["arm"], mine["difference"].map(f"{{:+z.{exact}f}}".format) + halves, strict=True))
 
 
 def _marks(comparison: Comparison, group: Group, rows: DataFrame) -> DataFrame:
     """Behind a score its verdict, and whether a run collapsed or is missing; behind an arm, that it ran elsewhere."""
-    mine, board = of_group(comparison, group), comparison.board
-    verdicts = {(row["arm"], row["column"]): row["verdict"] for row in mine.to_dict("records")}
+    board, mine, marked = comparison.board, _of_group(comparison, group), dict[str, list[str]]()
+    sides = {(row["arm"], row["column"]): row["verdict"] for row in mine.to_dict("records")}
     measured = comparison.arms[~comparison.arms["column"].isin((AVERAGE, *board.columns))]
     seeds = max(board.cells["pretraining_seed"].nunique(), measured["n"].max()) if len(measured) else 0
     fewer = {(row["arm"], row["column"]) for row in measured.to_dict("records") if row["n"] < seeds}
-
-    def marks(row: dict[Any, Any], name: str) -> str:
-        arm = row["arm"]
-        if arm not in board.planned or pd.isna(row[name]):
-            return ""
-        told = {"better": BETTER, "worse": WORSE}.get(verdicts.get((arm, name), ""), "")
-        if name in board.columns:
-            told += COLLAPSED if board.collapsed[arm][name] else ""
-            return told + (FEWER if row[f"{name}_n"] < board.planned[arm][name] else "")
-        return told + (FEWER if (arm, name) in fewer else "")
-
-    names = score_columns(comparison)
-    marked = {name: [marks(row, name) for row in rows.to_dict("records")] for name in names}
-    unlike = unlike_arms(board.cells, group.reference)
+    for name in score_columns(comparison):
+        marked[name] = []
+        for row in rows.to_dict("records"):
+            arm, told = row["arm"], ""
+            if arm in board.planned and pd.notna(row[name]):
+                told = {"better": BETTER, "worse": WORSE}.get(sides.get((arm, name), ""), "")
+                is_task = name in board.columns
+                told += COLLAPSED if is_task and board.collapsed[arm][name] else ""
+                less = row[f"{name}_n"] < board.planned[arm][name] if is_task else (arm, name) in fewer
+                told += FEWER if less else ""
+            marked[name].append(told)
+    unlike = unlike_arms(board.cells, group.reference) if len(mine) else set()
     return DataFrame(marked | {"arm": [UNLIKE if arm in unlike else "" for arm in rows["arm"]]}, index=rows.index)
 
 

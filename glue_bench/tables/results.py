@@ -5,8 +5,8 @@ has a line in `problems`; its cell or pretraining counts as missing. What is not
 """
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,11 @@ import pandas as pd
 
 from glue_bench.config import AS_PUBLISHED, HELD_OUT, Arm, Protocol
 from glue_bench.data.metrics import decide, score
-from glue_bench.data.tasks import TASKS, find_task
+from glue_bench.data.tasks import TASKS, find_task, titles
 from glue_bench.errors import UserError
 from glue_bench.records.store import Finished, Store, open_store
 from glue_bench.records.value import Environment
-from glue_bench.records.values import Plan, Pretraining, PretrainingRecord, Record
+from glue_bench.records.values import Plan, Record
 from glue_bench.stats.outcomes import constant_score
 from glue_bench.tables.arms import arms_frame
 
@@ -38,10 +38,9 @@ MEASURES = ("pretraining_id", "arm", "pretraining_seed", "step", "measure", "val
 BASELINES = ("task", "split", "metric", "baseline", "value")
 PREDICTIONS = ("cell_id", "arm", "task", "learning_rate", "pretraining_seed", "seed", "split", "row", "predicted",
                "label")  # fmt: skip
+FRAMES = ("cells", "scores", "arms", "tasks", "pretrainings", "losses", "measures", "baselines")
 MAJORITY = "majority class"
 """The baseline that always gives the most frequent class of the split; of a correlation it has 0."""
-_KINDS: dict[str, Any] = {"learning_rate": float, "seed": int, "pretraining_seed": "Int64", "steps": "Int64",
-                          "finished": bool}  # fmt: skip
 
 
 class Arrays:
@@ -84,7 +83,7 @@ class Arrays:
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
-    """One experiment, or several that `join` has put together: `experiments` are their names.
+    """One experiment, or several that `join` has put together, of which the first is whole in `plan` and `arrays`.
 
     `cells` has a row for each planned cell, in the plan's order: CELL, and of finished ones OF_RUN, where `data` is the
     digest of the task's data, `collapsed` the splits on which the run gave one answer to everything, and `processor`
@@ -92,12 +91,9 @@ class Results:
     a finished cell: 0 to 100, NaN where the metric is undefined. `arms` (ARMS of `tables.arms`), `tasks` (TASK; of
     partial data `rows` by split), `pretrainings` (PRETRAINING, one for each arm and seed, and the runs of rate
     searches), `losses` (LOSSES), `measures` (MEASURES) and `baselines` (BASELINES, 0 to 100) are of the plan, too.
-    `differences` says in what joined experiments are not alike, and `one_segment` which of them knew one segment only
-    in pretraining.
     """
 
-    experiments: tuple[str, ...]
-    plan: Plan
+    plans: tuple[Plan, ...]
     cells: pd.DataFrame
     scores: pd.DataFrame
     arms: pd.DataFrame
@@ -110,18 +106,20 @@ class Results:
     folder: Path
     left_out: int = 0
     problems: tuple[str, ...] = ()
-    differences: tuple[str, ...] = ()
-    held_out_share: float | None = None
-    one_segment: tuple[str, ...] = ()
+
+    @property
+    def plan(self) -> Plan:
+        """That of the (first) experiment."""
+        return self.plans[0]
 
     @property
     def experiment(self) -> str:
         """The name of the experiment, or the names."""
-        return ", ".join(self.experiments)
+        return ", ".join(plan.experiment.name for plan in self.plans)
 
     @property
     def protocol(self) -> Protocol:
-        """The experiment's own."""
+        """The (first) experiment's own."""
         return self.plan.experiment.protocol
 
     @property
@@ -133,11 +131,6 @@ class Results:
     def partial_tasks(self) -> tuple[str, ...]:
         """Tasks that were run on a part of their official rows."""
         return tuple(self.tasks.index[self.tasks["partial"]])
-
-    @property
-    def from_mnli(self) -> tuple[str, ...]:
-        """Tasks whose runs start from the arm's own MNLI run."""
-        return tuple(self.tasks.index[self.tasks["from_mnli"]])
 
     @property
     def all_steps(self) -> tuple[int, ...]:
@@ -157,27 +150,75 @@ def read_results(folder: str | Path) -> Results:
     """
     store = open_store(folder)
     plan = store.plan()
-    finished, experiment = store.finished(plan), plan.experiment
+    finished = store.finished(plan)
     problems, done = [*finished.problems], finished.pretrainings
-    trained = [(each, done[each.id]) for each in plan.pretrainings if not each.is_search and each.id in done]
-    in_pairs = experiment.pretraining is None or experiment.pretraining.segments == "pairs"
+    trained = [((each.id, each.arm, each.seed), done[each.id])
+               for each in plan.pretrainings if not each.is_search and each.id in done]  # fmt: skip
+    losses = [(*job, *(getattr(point, name) for name in LOSSES[3:])) for job, record in trained
+              for point in record.losses]  # fmt: skip
+    measures = [(*job, record.steps, one.name, one.value, one.standard_error, one.n) for job, record in trained
+                for one in record.measures]  # fmt: skip
     return Results(
-        experiments=(experiment.name,),
-        plan=plan,
+        plans=(plan,),
         cells=_cells(plan, finished),
         scores=_scores(plan, finished),
         arms=arms_frame(plan),
         tasks=_tasks(plan),
         pretrainings=_pretrainings(plan, finished),
-        losses=_losses(trained),
-        measures=_measures(trained),
+        losses=pd.DataFrame(losses, columns=list(LOSSES)),
+        measures=pd.DataFrame(measures, columns=list(MEASURES)).astype({"value": float, "standard_error": float}),
         baselines=_baselines(store, plan, problems),
         arrays=Arrays(store, plan, finished),
         folder=store.folder,
         left_out=finished.left_out,
         problems=tuple(problems),
-        held_out_share=experiment.finetuning.held_out_share,
-        one_segment=() if in_pairs else (experiment.name,),
+    )
+
+
+def join(several: Sequence[Results]) -> Results:
+    """Several experiments as one, each with the cells after its last step of pretraining.
+
+    Arms of one name are told apart as `experiment/arm`. A task that not all ran on the same data and by the same
+    settings is left out, with a line in `problems`.
+
+    Raises:
+        UserError: two experiments have one name, or no task is left.
+    """
+    names = [results.experiment for results in several]
+    if len(set(names)) < len(names):
+        raise UserError(f"two of the experiments have one name ({', '.join(names)}); give each of them once")
+    tasks = pd.concat([results.tasks for results in several], ignore_index=True)
+    alike = (
+        tasks[["digest", "settings", "from_mnli"]].astype(str).agg(" ".join, axis=1).groupby(tasks["task"]).nunique()
+    )
+    unlike = [task for task in TASKS if alike.get(task, 1) > 1]
+    if len(unlike) == len(alike) > 0:
+        raise UserError("the experiments have no task with the same data and settings; run them with the same --data")
+    every = [arm for results in several for arm in results.arms["arm"]]
+    parts = {name: list[pd.DataFrame]() for name in FRAMES}
+    for name, results in zip(names, several, strict=True):
+        steps = max(results.all_steps, default=None)
+        then = f", then {steps:,} steps of pretraining" if steps else ""
+        own = {arm: f"{name}/{arm}" for arm in every if every.count(arm) > 1}
+        changed = {"cells": results.after(steps).assign(steps=pd.NA)}
+        changed |= {"arms": results.arms.assign(start=results.arms["start"] + then)}
+        for kind, frames in parts.items():
+            frame = changed.get(kind, getattr(results, kind))
+            frame = frame[~frame["task"].isin(unlike)] if "task" in frame else frame
+            # Two experiments may have a cell of one id.
+            ids = {"cell_id": f"{name}/" + frame["cell_id"]} if "cell_id" in frame else {}
+            frames.append(frame.assign(**ids).replace({"arm": own} if "arm" in frame else {}))
+    joined: dict[str, Any] = {kind: pd.concat(frames, ignore_index=True) for kind, frames in parts.items()}
+    tasks = joined["tasks"].drop_duplicates("task").sort_values("task", key=lambda named: named.map([*TASKS].index))
+    joined |= {"tasks": tasks.set_index("task", drop=False), "arms": joined["arms"].set_index("arm", drop=False)}
+    joined["baselines"] = joined["baselines"].drop_duplicates([*BASELINES[:4]], ignore_index=True)
+    left_out = [f"{titles(unlike)}: other data or settings of fine-tuning"] if unlike else []
+    return replace(
+        several[0],
+        **joined,
+        plans=tuple(results.plan for results in several),
+        problems=(*left_out, *(line for results in several for line in results.problems)),
+        left_out=sum(results.left_out for results in several),
     )
 
 
@@ -227,7 +268,8 @@ def _cells(plan: Plan, finished: Finished) -> pd.DataFrame:
         planned: dict[str, Any] = {"cell_id": cell.id, "learning_rate": cell.settings.learning_rate, "data": cell.data}
         planned |= {name: getattr(cell, name) for name in CELL if name not in planned}
         rows.append(planned | (_of_run(record, arms.get(cell.arm), finished) if record else NO_RUN))
-    return pd.DataFrame(rows, columns=[*CELL, *OF_RUN]).astype(_KINDS)
+    kinds: Any = {"learning_rate": float, "seed": int, "pretraining_seed": "Int64", "steps": "Int64", "finished": bool}
+    return pd.DataFrame(rows, columns=[*CELL, *OF_RUN]).astype(kinds)
 
 
 def _of_run(record: Record, arm: Arm | None, finished: Finished) -> dict[str, Any]:
@@ -235,27 +277,18 @@ def _of_run(record: Record, arm: Arm | None, finished: Finished) -> dict[str, An
     pretraining = finished.pretrainings.get(record.cell.pretraining or "")
     ran = _computed_on(record.environment)
     before = _computed_on(pretraining.environment) if pretraining else ran
-    known = before and ran and not _is_of_lost_weights(record, finished)
-    return {
+    return {name: getattr(record, name) for name in OF_RUN if hasattr(record, name)} | {
         "finished": True,
-        "collapsed": record.collapsed,
         "precision": record.precision or record.environment.precision or "",
-        "parameters": record.parameters,
         # Without a revision the name may be that of a folder, which is no one's business.
         "base_model": f"{arm.checkpoint}@{arm.revision}" if arm and arm.revision else "",
-        "processor": ", then ".join(dict.fromkeys(comparable([before, ran]))) if known else "",
-        **{name: getattr(record, name) for name in ("seconds", "environment", "diagnostic", "digest")},
+        "processor": ", then ".join(dict.fromkeys(comparable([before, ran]))) if before and ran else "",
     }
 
 
-def _is_of_lost_weights(record: Record, finished: Finished) -> bool:
-    """Whether what the run started from is known not to be what is recorded now; it was made anew since."""
-    cell, weights = record.cell, None
-    if cell.mnli:
-        weights = finished.records[cell.mnli].weights if cell.mnli in finished.records else None
-    elif pretraining := finished.pretrainings.get(cell.pretraining or ""):
-        weights = (pretraining.weights or {}).get(cell.steps or 0)
-    return None not in (weights, record.started_from) and weights != record.started_from
+def _computed_on(environment: Environment) -> str:
+    """The processor, or the GPU's name."""
+    return (environment.processor if environment.device in (None, "cpu") else environment.device) or ""
 
 
 def _scores(plan: Plan, finished: Finished) -> pd.DataFrame:
@@ -303,24 +336,6 @@ def _pretrainings(plan: Plan, finished: Finished) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(PRETRAINING)).astype(kinds)
 
 
-def _losses(trained: list[tuple[Pretraining, PretrainingRecord]]) -> pd.DataFrame:
-    rows = [
-        (each.id, each.arm, each.seed, *(getattr(point, name) for name in LOSSES[3:]))
-        for each, record in trained
-        for point in record.losses
-    ]
-    return pd.DataFrame(rows, columns=list(LOSSES))
-
-
-def _measures(trained: list[tuple[Pretraining, PretrainingRecord]]) -> pd.DataFrame:
-    rows = [
-        (each.id, each.arm, each.seed, record.steps, one.name, one.value, one.standard_error, one.n)
-        for each, record in trained
-        for one in record.measures
-    ]
-    return pd.DataFrame(rows, columns=list(MEASURES)).astype({"value": float, "standard_error": float})
-
-
 def _baselines(store: Store, plan: Plan, problems: list[str]) -> pd.DataFrame:
     rows = []
     for task in (task for task in TASKS if task in plan.tasks):
@@ -338,8 +353,3 @@ def _baselines(store: Store, plan: Plan, problems: list[str]) -> pd.DataFrame:
             for metric, value in score(task, predicted, labels.gold[split]).items()
         ]
     return pd.DataFrame(rows, columns=list(BASELINES)).astype({"value": float})
-
-
-def _computed_on(environment: Environment) -> str:
-    """The processor, or the GPU's name."""
-    return (environment.processor if environment.device in (None, "cpu") else environment.device) or ""

@@ -15,8 +15,7 @@ from glue_bench.data.submission import FILES, MAJORITY, fill_file, make_zip, wri
 from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError, unknown
 from glue_bench.files import write_atomically
-from glue_bench.tables.averages import SEEDS, aggregate, main_scores
-from glue_bench.tables.board import Board
+from glue_bench.tables.board import SEEDS, Board, aggregate, main_scores
 
 HOW = "set `finetuning: {predict: [validation, test]}` and run the experiment again, on data that has test files"
 RUN_RULE = (

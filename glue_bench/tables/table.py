@@ -147,31 +147,30 @@ class Page:
         parts = [f"# {_markdown(self.title)}"]
         parts += [f"**{_markdown(self.banner)}**"] if self.banner else []
         for table in self.tables:
+            rows = [[f"**{_markdown(text)}**" if bold and text else _markdown(text) for text, bold in row]
+                    for row in table.rows]  # fmt: skip
+            sides = ["right" if style == "number" else "left" for style in table.styles] if rows else None
             parts += [f"## {_markdown(table.title)}"] if table.title else []
             parts += [sentence(table.caption)] if table.caption else []
-            parts += [_pipe_table(table)]
+            header = list(map(_markdown, table.header))
+            parts += [tabulate(rows, header, tablefmt="pipe", disable_numparse=True, colalign=sides)]
             parts += ["\n".join(f"- {sentence(line)}" for line in table.legend)] if table.legend else []
         return "\n\n".join(parts) + "\n"
 
     def to_csv(self) -> str:
         """The data as CSV."""
-        return frame_csv(self._data, self.decimals)
+        return frame_csv(self.tables[0].frame if self.data is None else self.data, self.decimals)
 
     def to_json(self) -> str:
         """Title, banner, captions, legend, the data as `rows` (null: missing), and the texts of all `tables`."""
         captions = [table.caption for table in self.tables if table.caption]
         legend = [line for table in self.tables for line in table.legend]
         head = {"title": self.title, "banner": self.banner, "captions": captions, "legend": legend}
-        tables = [
-            {
-                "title": table.title,
-                "rows": [
-                    {name: cell.text for name, cell in zip(table.columns, row, strict=True)} for row in table.rows
-                ],
-            }
-            for table in self.tables
-        ]
-        return json_text(head | {"rows": plain_rows(self._data, self.decimals), "tables": tables})
+        data = plain_rows(self.tables[0].frame if self.data is None else self.data, self.decimals)
+        texts = [[dict(zip(table.columns, (cell.text for cell in row), strict=True)) for row in table.rows]
+                 for table in self.tables]  # fmt: skip
+        tables = [{"title": table.title, "rows": rows} for table, rows in zip(self.tables, texts, strict=True)]
+        return json_text(head | {"rows": data, "tables": tables})
 
     def to_latex(self) -> str:
         r"""A fragment to \input: floating tables, so that each caption repeats the title, each with its legend."""
@@ -195,10 +194,6 @@ class Page:
             console.print(_grid(table, shown))
             if left_out := len(table.columns) - shown:
                 console.print(Text(f"More columns ({left_out}): {file}", style="dim"))
-
-    @property
-    def _data(self) -> DataFrame:
-        return self.tables[0].frame if self.data is None else self.data
 
 
 def chosen_format(format: str | None, output: Path | None = None) -> str:
@@ -274,45 +269,32 @@ _PLAIN: dict[str, Callable[[str], str]] = {
 }
 
 
-def _pipe_table(table: Table) -> str:
-    def shown(cell: Cell) -> str:
-        return f"**{_markdown(cell.text)}**" if cell.bold and cell.text else _markdown(cell.text)
-
-    rows = [list(map(shown, row)) for row in table.rows]
-    sides = ["right" if style == "number" else "left" for style in table.styles]
-    header = list(map(_markdown, table.header))
-    return tabulate(rows, header, tablefmt="pipe", disable_numparse=True, colalign=sides if rows else None)
-
-
 def _latex_table(page: Page, table: Table) -> str:
-    """A floating table that is made smaller only where it is wider than the line."""
+    """A floating table that is made smaller only where it is wider than the line, with a rule above the feet.
+
+    Among numbers a hyphen before a digit is a minus.
+    """
     titles = [f"{_latex(title)}." for title in (page.title, table.title) if title]
     titles += [rf"\textbf{{{_latex(page.banner)}}}"] if page.banner else []
     caption = " ".join([*titles, *([sentence(table.caption, "latex")] if table.caption else [])])
     label = "-".join(re.findall(r"[a-z0-9]+", f"{page.title} {table.title}".lower())) or "table"
-    legend = "".join(f"\\item {sentence(line, 'latex')}\n" for line in table.legend)
-    return (
-        "\\begin{table}[htbp]\n\\centering\n"
-        f"\\caption{{{caption}}}\n\\label{{tab:{label}}}\n"
-        "\\resizebox{\\ifdim\\width>\\linewidth\\linewidth\\else\\width\\fi}{!}{%\n"
-        f"{_tabular(table)}}}\n\\end{{table}}\n" + (f"\\begin{{itemize}}\n{legend}\\end{{itemize}}\n" if legend else "")
-    )
-
-
-def _tabular(table: Table) -> str:
-    """The rows, with a rule above the feet; among numbers a hyphen before a digit is a minus."""
 
     def shown(cell: Cell, style: str) -> str:
         text = _latex(_MINUS.sub("\N{MINUS SIGN}", cell.text) if style == "number" else cell.text)
         return rf"\textbf{{{text}}}" if cell.bold else text
 
+    rows = [list(map(shown, row, table.styles)) for row in table.rows]
+    styler = DataFrame(rows, columns=list(map(_latex, table.header)), dtype=object).style.hide(axis="index")
     sides = "".join({"number": "r", "text": "l", "long": r"p{0.3\linewidth}"}[style] for style in table.styles)
-    rows = [" & ".join(map(shown, row, table.styles)) + r" \\" for row in table.rows]
+    place: Any = {"position": "htbp", "position_float": "centering", "caption": caption, "label": f"tab:{label}"}
+    lines = styler.to_latex(column_format=sides, hrules=True, **place).splitlines()
     if table.feet:
-        rows.insert(len(rows) - table.feet, r"\midrule")
-    header = " & ".join(map(_latex, table.header)) + r" \\"
-    body = "\n".join([r"\toprule", header, r"\midrule", *rows, r"\bottomrule"])
-    return f"\\begin{{tabular}}{{{sides}}}\n{body}\n\\end{{tabular}}"
+        lines.insert(-3 - table.feet, r"\midrule")  # below the feet are \bottomrule and two ends
+    start = lines.index(f"\\begin{{tabular}}{{{sides}}}")
+    lines.insert(start, r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%")
+    lines[-2] += "}"
+    legend = [rf"\item {sentence(line, 'latex')}" for line in table.legend]
+    return "\n".join([*lines, *([r"\begin{itemize}", *legend, r"\end{itemize}"] if legend else []), ""])
 
 
 def _fitting(table: Table, width: int) -> int:

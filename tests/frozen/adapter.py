@@ -195,8 +195,7 @@ def frames(folder: Path) -> Iterator[tuple[str, pd.DataFrame]]:
     from glue_bench.stats.power import Costs, power_frame
     from glue_bench.stats.verdicts import VERDICT_COLUMNS, all_pairs, contrast_rows, equivalence, holm, letters_frame
     from glue_bench.tables.arms import FACTS, with_starts
-    from glue_bench.tables.averages import SEEDS
-    from glue_bench.tables.board import RUN, SCORE_COLUMNS, averages, make_board, open_board, steps_frame
+    from glue_bench.tables.board import RUN, SCORE_COLUMNS, SEEDS, averages, make_board, open_board, steps_frame
     from glue_bench.tables.budget import budget_frame, measured_costs, rates_frame
     from glue_bench.tables.compare import compare
     from glue_bench.tables.contrasts import contrasts_frame

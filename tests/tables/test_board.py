@@ -6,8 +6,7 @@ import shutil
 import pytest
 
 from glue_bench.data.tasks import TRAINABLE
-from glue_bench.tables.averages import AVERAGES, COLUMNS, average, average_of
-from glue_bench.tables.board import averages, leaderboard, open_board
+from glue_bench.tables.board import AVERAGES, COLUMNS, average, average_of, averages, leaderboard, open_board
 from glue_bench.tables.export import find, tables
 
 

@@ -70,10 +70,10 @@ def test_the_declared_protocol_decides_the_score(bench, protocol, expected):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("reference=ad", "unknown arm 'ad' in --protocol reference"),
-        ("choose_on=held_out", "--protocol choose_on=held_out: 'toy' was run without finetuning.held_out_share"),
-        ("rate=fixed", "--protocol rate=fixed: in 'toy', rte has several learning rates"),
-        ("primary=validation_loss", "--protocol primary=validation_loss: 'toy' has no pretraining"),
+        ("reference=ad", "unknown arm 'ad' in protocol.reference"),
+        ("choose_on=held_out", "protocol.choose_on: held_out needs finetuning.held_out_share"),
+        ("rate=fixed", "protocol.rate: fixed needs one learning rate a task; rte, mrpc has several"),
+        ("primary=validation_loss", "protocol.primary: validation_loss needs `pretraining`"),
     ],
 )
 def test_a_change_that_is_wrong_or_that_the_experiment_cannot_give_is_refused(bench, change, message):
@@ -85,7 +85,7 @@ def test_a_change_that_is_wrong_or_that_the_experiment_cannot_give_is_refused(be
 
 @pytest.mark.parametrize("change", ["choose_on=held_out", "rate=fixed", "primary=validation_loss"])
 def test_a_change_that_the_experiment_can_give_is_tried(bench, change):
-    bench.record(bench.expect() | {"steps": 10}, 0.5)
-    bench.cells[0]["steps"] = 10
-    board = open_board(bench.plan(config={"finetuning": {"held_out_share": 0.1}}), [change])
+    bench.finish()
+    finetuning = {"held_out_share": 0.1, "learning_rates": [2e-5]}
+    board = open_board(bench.plan(config={"finetuning": finetuning, "pretraining": {}}), [change])
     assert change in str(board.protocol).replace("'", "")

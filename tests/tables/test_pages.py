@@ -161,7 +161,7 @@ def test_what_runs_were_fine_tuned_by(bench):
     ],
 )
 def test_which_epoch_of_which_seeds_is_reported(bench, protocol, said):
-    bench.finish("rte", 1)
+    bench.record(bench.expect("rte"), hyperparameters={"held_out_share": 0.1})
     setup = facts(bench.plan(config={"protocol": protocol, "finetuning": {"held_out_share": 0.1}}))
     assert said in setup["Reported"]
     assert setup["Fine-tuning"] == "epochs 3; batch 32; length 128; rate 2e-05; 0.1 of train held out"

@@ -3,15 +3,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from stored import DATA, digest
+from stored import DATA
 
 import glue_bench
 from glue_bench.data.tasks import TRAINABLE
 from glue_bench.tables.board import open_board
 from glue_bench.tables.export import find, tables
 from glue_bench.tables.results import read_results
-
-CPU = {"device": "cpu", "processor": "EPYC"}
 
 
 def test_a_damaged_record_is_a_problem_and_its_cell_is_missing(bench):
@@ -21,7 +19,6 @@ def test_a_damaged_record_is_a_problem_and_its_cell_is_missing(bench):
     bench.file("add-rte-lr2e-05-s1").write_text("{")
     results = read_results(bench.path)
     assert results.cells["finished"].tolist() == [False, True]
-    assert open_board(bench.path).missing["cell_id"].tolist() == ["add-rte-lr2e-05-s1"]
     (problem,) = results.problems
     assert problem.startswith("cells/add-rte-lr2e-05-s1/record.json: damaged or edited")
 
@@ -53,25 +50,6 @@ def test_damaged_labels_are_no_error_and_give_no_baselines(bench):
     (path,) = (bench.path / "labels").iterdir()
     path.write_bytes(b"x")
     assert read_results(bench.path).baselines.empty
-
-
-def test_a_run_whose_start_was_made_anew_since_was_computed_nowhere(bench):
-    """What is not known, as in migrated records, is not claimed."""
-    bench.record(bench.expect("mnli"), weights=digest("new"), environment=CPU)
-    for seed, started in enumerate(("new", "old", None), 1):
-        weights = {1: digest("new")} if started else None
-        pretraining = bench.pretrain(seed=seed, weights=weights, environment=CPU).id
-        cell = bench.expect(seed=seed) | {"steps": 1, "pretraining_seed": seed, "pretraining": pretraining}
-        bench.cells[-1] = cell
-        bench.record(cell, started_from=started and digest(started), environment=CPU)
-    for seed, started in ((1, "new"), (2, "old")):
-        cell = bench.expect("cola", seed) | {"mnli": "add-mnli-lr2e-05-s1"}
-        bench.cells[-1] = cell
-        bench.record(cell, started_from=digest(started), environment=CPU)
-    results = read_results(bench.plan())
-    processors = results.cells.groupby("task", sort=False)["processor"].agg(list).to_dict()
-    assert processors == {"mnli": ["EPYC"], "rte": ["EPYC", "", "EPYC"], "cola": ["EPYC", ""]}
-    assert results.from_mnli == ("cola",)
 
 
 def test_runs_after_two_pretrainings_are_two_runs_of_one_arm(bench):
