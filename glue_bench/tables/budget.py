@@ -151,7 +151,7 @@ def _tokens_to_reference(results: Results, runs: DataFrame) -> dict[str, float |
     """By the id of the pretraining. All arms of a seed have the reference of that seed."""
     if runs.empty:
         return {}
-    reference = reference_arm(dict(results.arms[["arm", "variant"]].to_numpy()), results.protocol.reference)
+    reference = reference_arm(results.arms["variant"], results.protocol.reference)
     done = runs.dropna(subset="validation_loss")
     goals = done[done["arm"] == reference].set_index("pretraining_seed")["validation_loss"]
     curves = dict(list(results.losses.groupby("pretraining_id")))

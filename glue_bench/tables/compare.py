@@ -1,6 +1,6 @@
 """Which arms of an experiment differ: stored predictions are read once, for every table."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 
@@ -62,7 +62,6 @@ def compare(board: Board) -> Comparison:
     outcomes = chain(read_outcomes(board), read_measures(board)) if len(board.results.plans) == 1 else ()
     assessed = assess(outcomes, groups, primary)
     found, arms = verdicts(assessed), arms_frame(assessed)
-    columns = columns_frame(assessed, found)
     kinds = found["origin"].map({CONVERSION: "conversion"}).fillna("reference")
     named = declared(assessed, [(a, b) for a, b in board.protocol.contrasts]).assign(kind="declared")
     frames = [*(found[kinds == kind].assign(kind=kind) for kind in ("reference", "conversion")), named]
@@ -71,21 +70,19 @@ def compare(board: Board) -> Comparison:
     arms = arms[(arms["origin"] != CONVERSION) | (arms["arm"] != arms["shape"])].reset_index(drop=True)
     # Groups of converted arms are named by their source; what is known of them stands at the blocks of the arms.
     blocks = board.table.set_index("arm")[BLOCK]
-    homes = {
-        (group.origin, group.shape): list(dict.fromkeys(map(tuple, blocks.loc[list(mine)].to_numpy())))
+    homes = [
+        (group.origin, group.shape, *place)
         for group in groups
-        for mine in [group.arms[1:] if group.origin == CONVERSION else group.arms]
-    }
-    columns["home"] = [homes[key] for key in zip(columns["origin"], columns["shape"], strict=True)]
-    columns = columns.explode("home", ignore_index=True)
-    places = pd.DataFrame(columns.pop("home").to_list(), columns=BLOCK)
+        for place in dict.fromkeys(map(tuple, blocks.loc[list(group.arms[group.origin == CONVERSION :])].to_numpy()))
+    ]
+    columns = columns_frame(assessed, found).merge(pd.DataFrame(homes, columns=[*BLOCK, "at", "of"]), on=BLOCK)
     return Comparison(
         board=board,
         primary=primary,
         assessed=tuple(assessed),
         contrasts=contrasts.assign(**{name: contrasts["arm"].map(blocks[name]) for name in BLOCK}),
         arms=arms.assign(**{name: arms["arm"].map(blocks[name]) for name in BLOCK}),
-        columns=columns.assign(**{name: places[name] for name in BLOCK}),
+        columns=columns.assign(origin=columns["at"], shape=columns["of"]).drop(columns=["at", "of"]),
     )
 
 
@@ -101,11 +98,11 @@ def groups_of(board: Board) -> list[Group]:
         pretrained = variants[variants.index.isin(started.loc[started["origin"] == "pretrained", "arm"])]
         converted = started.loc[started["origin"].isin(["grafted", "adapted"]), "arm"]
         if len(pretrained):
-            sources |= dict.fromkeys(converted, reference_arm(pretrained.to_dict(), chosen))
+            sources |= dict.fromkeys(converted, reference_arm(pretrained, chosen))
     for (origin, shape), block in blocks_of(board.table):
         own = tuple(arm for arm in block["arm"] if arm not in sources)
         if own:
-            reference = reference_arm(variants[variants.index.isin(own)].to_dict(), chosen)
+            reference = reference_arm(variants[variants.index.isin(own)], chosen)
             groups[origin, shape] = Group(origin=origin, shape=shape, arms=own, reference=reference)
         for source in (sources[arm] for arm in block["arm"] if arm in sources):
             arms = (source, *(arm for arm in board.table["arm"] if sources.get(arm) == source))
@@ -113,14 +110,14 @@ def groups_of(board: Board) -> list[Group]:
     return list(groups.values())
 
 
-def reference_arm(variants: Mapping[str, str], chosen: str | None = None) -> str:
-    """The arm that others are compared with, of arms and their variants in the experiment's order.
+def reference_arm(variants: pd.Series, chosen: str | None = None) -> str:
+    """The arm that others are compared with, of variants by their arms, in the experiment's order.
 
     It is `chosen` (`protocol.reference`) if that is among them, else the first whose variant is `add`, else the first.
     """
-    if chosen in variants:
+    if chosen in variants.index:
         return str(chosen)
-    return next((arm for arm, variant in variants.items() if variant == "add"), next(iter(variants)))
+    return str([*variants.index[variants == "add"], *variants.index][0])
 
 
 def read_outcomes(board: Board) -> Iterator[Outcomes]:

@@ -188,11 +188,10 @@ def join(several: Sequence[Results]) -> Results:
     if len(set(names)) < len(names):
         raise UserError(f"two of the experiments have one name ({', '.join(names)}); give each of them once")
     tasks = pd.concat([results.tasks for results in several], ignore_index=True)
-    alike = (
-        tasks[["digest", "settings", "from_mnli"]].astype(str).agg(" ".join, axis=1).groupby(tasks["task"]).nunique()
-    )
-    unlike = [task for task in TASKS if alike.get(task, 1) > 1]
-    if len(unlike) == len(alike) > 0:
+    contents = tasks[["digest", "settings", "from_mnli"]].astype(str).agg(" ".join, axis=1)
+    kinds = contents.groupby(tasks["task"]).nunique()
+    unlike = tuple(task for task in TASKS if kinds.get(task, 1) > 1)
+    if len(unlike) == len(kinds) > 0:
         raise UserError("the experiments have no task with the same data and settings; run them with the same --data")
     every = [arm for results in several for arm in results.arms["arm"]]
     parts = {name: list[pd.DataFrame]() for name in FRAMES}
@@ -200,7 +199,8 @@ def join(several: Sequence[Results]) -> Results:
         steps = max(results.all_steps, default=None)
         then = f", then {steps:,} steps of pretraining" if steps else ""
         own = {arm: f"{name}/{arm}" for arm in every if every.count(arm) > 1}
-        changed = {"cells": results.after(steps).assign(steps=pd.NA)}
+        cells = results.after(steps)
+        changed = {"cells": cells.assign(steps=cells["steps"].mask(cells["steps"].notna()))}
         changed |= {"arms": results.arms.assign(start=results.arms["start"] + then)}
         for kind, frames in parts.items():
             frame = changed.get(kind, getattr(results, kind))

@@ -41,10 +41,10 @@ def test_a_lower_loss_is_reached_no_sooner(losses, loss, less):
 
 
 def test_the_reference_is_the_one_chosen_the_first_additive_arm_or_the_first():
-    variants = {"none": "none", "mine": "add", "other": "add"}
+    variants = pd.Series({"none": "none", "mine": "add", "other": "add"})
     assert reference_arm(variants, "other") == "other"
     assert reference_arm(variants, "gone") == reference_arm(variants) == "mine"
-    assert reference_arm({"none": "none", "untied": "untied"}) == "none"
+    assert reference_arm(pd.Series({"none": "none", "untied": "untied"})) == "none"
 
 
 CURVES = {"add": (5.0, 4.0, 3.0), "untied": (5.0, 3.0, 2.0), "untied-relative": (5.0, 2.5, 2.5), "none": (6.0, 5.0, 4)}
