@@ -16,19 +16,9 @@ import yaml
 from glue_bench.config import SCRATCH, Protocol
 from glue_bench.data.tasks import COLUMNS, TASKS, titles
 from glue_bench.errors import unknown
-from glue_bench.tables.board import (
-    AVERAGE,
-    AVERAGES,
-    RUN,
-    Average,
-    Board,
-    aggregate,
-    at_rates,
-    average,
-    best_rates,
-    make_board,
-    part_values,
-)
+from glue_bench.tables.board import AVERAGE, AVERAGES, RUN, Average, Board, aggregate, at_rates, average
+
+from glue_bench.tables.board import best_rates, make_board, part_values  # isort: skip
 from glue_bench.tables.numbers import MISSING, banner, number, short, title_of
 from glue_bench.tables.results import Results, read_results
 from glue_bench.tables.table import Column, Page, Table

@@ -4,7 +4,6 @@ Only what the plan asks for counts. Records of anything else are counted in `lef
 has a line in `problems`; its cell or pretraining counts as missing. What is not known is NaN, or "" of a text.
 """
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -38,9 +37,7 @@ MEASURES = ("pretraining_id", "arm", "pretraining_seed", "step", "measure", "val
 BASELINES = ("task", "split", "metric", "baseline", "value")
 PREDICTIONS = ("cell_id", "arm", "task", "learning_rate", "pretraining_seed", "seed", "split", "row", "predicted",
                "label")  # fmt: skip
-FRAMES = ("cells", "scores", "arms", "tasks", "pretrainings", "losses", "measures", "baselines")
 MAJORITY = "majority class"
-"""The baseline that always gives the most frequent class of the split; of a correlation it has 0."""
 
 
 class Arrays:
@@ -189,19 +186,20 @@ def join(several: Sequence[Results]) -> Results:
         raise UserError(f"two of the experiments have one name ({', '.join(names)}); give each of them once")
     tasks = pd.concat([results.tasks for results in several], ignore_index=True)
     contents = tasks[["digest", "settings", "from_mnli"]].astype(str).agg(" ".join, axis=1)
-    kinds = contents.groupby(tasks["task"]).nunique()
-    unlike = tuple(task for task in TASKS if kinds.get(task, 1) > 1)
-    if len(unlike) == len(kinds) > 0:
+    number = contents.groupby(tasks["task"]).nunique()
+    unlike = tuple(task for task in TASKS if number.get(task, 1) > 1)
+    if len(unlike) == len(number) > 0:
         raise UserError("the experiments have no task with the same data and settings; run them with the same --data")
     every = [arm for results in several for arm in results.arms["arm"]]
-    parts = {name: list[pd.DataFrame]() for name in FRAMES}
+    kinds = ("cells", "scores", "arms", "tasks", "pretrainings", "losses", "measures", "baselines")
+    parts = {kind: list[pd.DataFrame]() for kind in kinds}
     for name, results in zip(names, several, strict=True):
         steps = max(results.all_steps, default=None)
         then = f", then {steps:,} steps of pretraining" if steps else ""
         own = {arm: f"{name}/{arm}" for arm in every if every.count(arm) > 1}
-        cells = results.after(steps)
+        cells, arms = results.after(steps), results.arms
         changed = {"cells": cells.assign(steps=cells["steps"].mask(cells["steps"].notna()))}
-        changed |= {"arms": results.arms.assign(start=results.arms["start"] + then)}
+        changed |= {"arms": arms.assign(start=arms["start"] + then)}
         for kind, frames in parts.items():
             frame = changed.get(kind, getattr(results, kind))
             frame = frame[~frame["task"].isin(unlike)] if "task" in frame else frame
@@ -256,11 +254,6 @@ def comparable(processors: Iterable[str]) -> list[str]:
     return [short.get(name, name) for name in names]
 
 
-def points(value: float | None) -> float:
-    """A stored score from 0 to 100; null, an undefined score, is NaN."""
-    return math.nan if value is None else 100.0 * value
-
-
 def _cells(plan: Plan, finished: Finished) -> pd.DataFrame:
     arms, rows = {arm.name: arm for arm in plan.experiment.arms}, list[dict[str, Any]]()
     for cell in plan.cells:
@@ -298,13 +291,14 @@ def _scores(plan: Plan, finished: Finished) -> pd.DataFrame:
         last = max(epochs, default=0)
         epochs[last] = epochs.get(last, {}) | record.scores
         rows += [
-            (record.cell.id, epoch, epoch == last, split, metric, points(scores[split][metric]))
+            (record.cell.id, epoch, epoch == last, split, metric, scores[split][metric])
             for epoch, scores in epochs.items()
             for split in (*task.columns, HELD_OUT)
             for metric in task.metrics
             if metric in scores.get(split, {})
         ]
-    return pd.DataFrame(rows, columns=list(SCORES)).astype({"value": float, "last": bool})
+    frame = pd.DataFrame(rows, columns=list(SCORES)).astype({"value": float, "last": bool})
+    return frame.assign(value=100.0 * frame["value"])
 
 
 def _tasks(plan: Plan) -> pd.DataFrame:
@@ -347,7 +341,7 @@ def _baselines(store: Store, plan: Plan, problems: list[str]) -> pd.DataFrame:
         metric = TASKS[task].metrics[0]
         rows += [(task, split, metric, MAJORITY, constant_score(metric, gold)) for split, gold in labels.gold.items()]
         rows += [
-            (task, split, metric, baseline, points(value))
+            (task, split, metric, baseline, 100.0 * value)
             for baseline, by_split in labels.baselines.items()
             for split, predicted in by_split.items()
             for metric, value in score(task, predicted, labels.gold[split]).items()
