@@ -21,7 +21,7 @@ from glue_bench.tables.board import AVERAGE, AVERAGES, RUN, Average, Board, aggr
 from glue_bench.tables.board import best_rates, make_board, part_values  # isort: skip
 from glue_bench.tables.numbers import MISSING, banner, number, short, title_of
 from glue_bench.tables.results import Results, read_results
-from glue_bench.tables.table import Column, Page, Table
+from glue_bench.tables.table import Column, Page, Table, facts_table
 
 CELL_COLUMNS = ("model", "arm", "variant", "origin", "steps", "column", "published", "ours", "seeds", "difference")
 PAIR_COLUMNS = {
@@ -328,8 +328,7 @@ def _setup(beside: Beside) -> Table:
         rows["Experiment"] = board.results.experiment
         rows["Reported"] = f"{published.statistic} over seeds; {published.epoch} epoch; validation"
         rows["Data"] = board.results.data_source + (f"; a part of {parts}" if parts else "")
-    frame = pd.DataFrame(rows.items(), columns=["what", "value"])
-    return Table(frame=frame, columns={"what": Column("Setup"), "value": Column("")})
+    return facts_table(rows.items())
 
 
 def _title(column: str) -> str:
