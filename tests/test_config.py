@@ -177,12 +177,12 @@ REFUSED = [
     ({"tasks": ["colla"]}, "tasks: unknown task 'colla'; did you mean 'cola'?"),
     ({"tasks": ["ax"]}, "unknown task 'ax'; known: cola"),
     ({"tasks": ["rte", "RTE"]}, "tasks: values must differ; given twice: rte"),
-    ({"arms": ["add", "none", "add"]}, "arms: names must differ; given twice: add"),
+    ({"arms": ["add", "none", "add"]}, "arms: values must differ; given twice: add"),
     ({"protocol": {"reference": "ad"}}, "unknown arm 'ad' in protocol.reference; did you mean 'add'?"),
     ({"protocol": {"contrasts": [["add", "nobody"]]}}, "unknown arm 'nobody' in protocol.contrasts"),
     ({"arms": ["add", "none"], "protocol": {"contrasts": [["add", "none"], ["none", "add"]]}}, "none is given twice"),
     # a type
-    ({"seeds": "1"}, "seeds: input should be a valid list, not '1'"),
+    ({"seeds": "1"}, "seeds.0: input should be a valid integer, not '1'"),
     ({"seeds": [True]}, "seeds.0: input should be a valid integer"),
     ({"arms": [{"variant": "add", "options": ["x"]}]}, "arms.0.options: input should be a valid dictionary"),
     ({"arms": [{"variant": "add", "options": {"a": [[1]]}}]}, "arms.0.options: 'a': give a text, a number, true"),
@@ -200,8 +200,11 @@ REFUSED = [
     ({"arms": [{"variant": "add", "revision": "r1"}]}, "revision is of a hub id; an arm from scratch has none"),
     ({"checkpoint": "base", "arms": [{"variant": "add", "embedding_size": 64}]}, "the tables of 'base' have their own"),
     ({"arms": [{"variant": "add", "pretraining_rate": 1e-3}]}, "has a pretraining_rate, but there is no `pretraining`"),
-    ({"pretraining": PRETRAINED | {"seed": 1, "seeds": [1]}}, "pretraining: give seed or seeds, not both"),
-    ({"pretraining": SEARCHED | {"rate_search": {"steps": 3, "seeds": [0, 1]}}}, "rate_search.seeds: 1 is among the"),
+    (
+        {"pretraining": PRETRAINED | {"seed": 1, "seeds": [1]}},
+        "pretraining: give seed or seeds, not both",
+    ),
+    ({"pretraining": SEARCHED | {"rate_search": {"steps": 3, "seeds": [0, 1]}}}, "rate_search.seeds: 1 is a seed of"),
     ({"resources": {"gpus": 1.5}}, "resources: gpus 1.5 is neither a share of one GPU nor a whole number"),
     ({"finetuning": {"predict": ["test"]}}, "finetuning: predict: validation is always predicted"),
     ({"finetuning": {"from_mnli": ["cola"]}}, "finetuning: from_mnli: 'cola' cannot start from MNLI; those that can:"),
@@ -231,7 +234,7 @@ def test_every_mistake_is_listed():
         loaded(seeds="1", tasks=["colla"], zzz=1)
     said = str(caught.value)
     assert said.startswith(
-        "experiment: 3 mistakes: (1) tasks: unknown task 'colla'; did you mean 'cola'? (2) seeds: in"
+        "experiment: 3 mistakes: (1) tasks: unknown task 'colla'; did you mean 'cola'? (2) seeds.0: in"
     )
     assert "(3) unknown key 'zzz'" in said
     with pytest.raises(UserError, match=r" and 4 more$"):

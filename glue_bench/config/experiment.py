@@ -1,9 +1,11 @@
 """An experiment: arms, tasks, rates and seeds, what they share, and how its tables compare them."""
 
 from collections.abc import Iterator
+from functools import partial
+from operator import attrgetter
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, StringConstraints, field_validator
+from pydantic import AfterValidator, Field, StringConstraints
 
 from glue_bench.config.settings import (
     MOST_POSITIONS,
@@ -23,7 +25,7 @@ from glue_bench.data.tasks import TRAINABLE
 from glue_bench.errors import quoted, unknown
 
 MOST_NAME = 100
-NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$"
+NAME = rf"^[A-Za-z0-9][A-Za-z0-9_.-]{{0,{MOST_NAME - 1}}}$"
 Name = Annotated[str, StringConstraints(pattern=NAME)]
 """What files and folders are called by: they may have 255 bytes, of which ids and endings take up to 120."""
 MOST_CELLS = 50_000
@@ -158,7 +160,7 @@ class Experiment(Section):
 
     name: Name
     data: Place
-    arms: list[Arm] = Field(min_length=1)
+    arms: Annotated[list[Arm], Field(min_length=1), AfterValidator(partial(distinct, by=attrgetter("name")))]
     tasks: Annotated[list[str], AfterValidator(known_tasks)] = Field(list(TRAINABLE), min_length=1)
     seeds: Seeds = Field([1, 2, 3, 4, 5])
     limit: int | None = Field(None, ge=2, le=MOST_ROWS)
@@ -169,44 +171,35 @@ class Experiment(Section):
     protocol: Protocol = Protocol()
     resources: Resources = Resources()
 
-    @field_validator("arms")
-    @classmethod
-    def _distinct_arms(cls, arms: list[Arm]) -> list[Arm]:
-        distinct([arm.name for arm in arms], what="names")
-        return arms
-
     def mistakes(self) -> Iterator[str]:
-        for arm in self.arms:
-            yield from self._of_pretraining(arm)
-        longest = self.scratch.max_position_embeddings
-        if self.pretraining and self.pretraining.start == SCRATCH and self.pretraining.length > longest:
-            yield f"pretraining.length {self.pretraining.length} exceeds the {longest} positions of scratch"
-        rates = {task: len(self.finetuning.rates(task)) for task in self.tasks}
-        pretrained = len(self.pretraining.finetuned_steps) * len(self.pretraining.seeds) if self.pretraining else 1
-        cells = sum(rates.values()) * len(self.arms) * len(self.seeds) * pretrained
+        rates = {task: self.finetuning.rates(task) for task in self.tasks}
+        longest, pretrained = self.scratch.max_position_embeddings, 1
+        if self.pretraining:
+            pretrained = len(self.pretraining.finetuned_steps) * len(self.pretraining.seeds)
+            if self.pretraining.start == SCRATCH and self.pretraining.length > longest:
+                yield f"pretraining.length {self.pretraining.length} exceeds the {longest} positions of scratch"
+        cells = sum(map(len, rates.values())) * len(self.arms) * len(self.seeds) * pretrained
         if cells > MOST_CELLS:
             yield f"{cells:,} cells, but at most {MOST_CELLS:,}: each has files of its own in one folder"
         if self.finetuning.from_mnli and "mnli" not in self.tasks:
             yield "finetuning.from_mnli needs mnli among the tasks"
-        several = [task for task, count in rates.items() if count > 1]
+        several = ", ".join(task for task in self.tasks if len(rates[task]) > 1)
         if self.protocol.rate == "fixed" and several:
-            yield (
-                f"protocol.rate: fixed needs one learning rate a task; {', '.join(several)} has several "
-                "(set finetuning.tasks.<task>.learning_rates)"
-            )
+            wanted = "set finetuning.tasks.<task>.learning_rates"
+            yield f"protocol.rate: fixed needs one learning rate a task; {several} has several ({wanted})"
+        yield from self._of_pretraining()
         yield from self._of_protocol()
 
-    def _of_pretraining(self, arm: Arm) -> Iterator[str]:
-        if self.pretraining is None:
-            if arm.pretraining_rate is not None:
+    def _of_pretraining(self) -> Iterator[str]:
+        start = self.pretraining and self.pretraining.start
+        for arm in self.arms:
+            if start is None and arm.pretraining_rate is not None:
                 yield f"arm '{arm.name}' has a pretraining_rate, but there is no `pretraining`"
-        elif arm.variant == NATIVE:
-            yield f"arm '{arm.name}' is {NATIVE}, taken as it is published; it is not pretrained here"
-        elif (arm.checkpoint == SCRATCH) != (self.pretraining.start == SCRATCH):
-            yield (
-                f"arm '{arm.name}' starts from '{arm.checkpoint}', but pretraining is from: "
-                f"{self.pretraining.start}; all arms are pretrained alike"
-            )
+            if start is not None and arm.variant == NATIVE:
+                yield f"arm '{arm.name}' is {NATIVE}, taken as it is published; it is not pretrained here"
+            elif start is not None and (arm.checkpoint == SCRATCH) != (start == SCRATCH):
+                starts = f"arm '{arm.name}' starts from '{arm.checkpoint}', but pretraining is from: {start}"
+                yield f"{starts}; all arms are pretrained alike"
 
     def _of_protocol(self) -> Iterator[str]:
         names, protocol = [arm.name for arm in self.arms], self.protocol
@@ -214,9 +207,8 @@ class Experiment(Section):
             yield "protocol.choose_on: held_out needs finetuning.held_out_share, the part of train to hold out"
         if protocol.reference is not None and protocol.reference not in names:
             yield str(unknown("arm", protocol.reference, names, "protocol.reference"))
-        for name in (name for pair in protocol.contrasts for name in pair):
-            if name not in names:
-                yield str(unknown("arm", name, names, "protocol.contrasts"))
+        for name in (name for pair in protocol.contrasts for name in pair if name not in names):
+            yield str(unknown("arm", name, names, "protocol.contrasts"))
         if len({frozenset(pair) for pair in protocol.contrasts if len(set(pair)) == 2}) < len(protocol.contrasts):
             yield "protocol.contrasts: each is of two different arms, and none is given twice"
         if protocol.primary == "validation_loss" and self.pretraining is None:

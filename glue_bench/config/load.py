@@ -1,11 +1,11 @@
 """The experiment file: YAML to an Experiment; what does not fit is said in one line."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import AliasChoices, ValidationError
 
 from glue_bench.config.experiment import Arm, Experiment, Protocol, Resources, ScratchEncoder, plain_options
 from glue_bench.config.settings import SCRATCH, Finetuning, PretrainingSettings, RateSearch, Section, TaskSettings
@@ -19,13 +19,9 @@ LARGEST_YAML = 2**17
 """Bytes of an experiment file, at most: an arm takes about a hundred."""
 SHOWN = 5
 """Mistakes of a file that are told."""
-SECTIONS: dict[str, type[Section]] = {
-    "arms": Arm,
-    "scratch": ScratchEncoder,
-    "pretraining": PretrainingSettings,
-    "finetuning": Finetuning,
-    "protocol": Protocol,
-    "resources": Resources,
+SECTIONS: dict[str | int, type[Section]] = {
+    **{"arms": Arm, "scratch": ScratchEncoder, "pretraining": PretrainingSettings, "finetuning": Finetuning},
+    **{"protocol": Protocol, "resources": Resources, "rate_search": RateSearch, "tasks": TaskSettings},
 }
 
 
@@ -47,9 +43,17 @@ def load_experiment(
         UserError: no such file, not YAML, a key, name or type that does not fit (what and where), or a corpus for an
             experiment without pretraining.
     """
-    where = str(given) if isinstance(given, str | Path) else "experiment"
-    values = _values(given, where)
-    values |= {key: value for key, value in {"data": data, "limit": limit}.items() if value is not None}
+    where, values = "experiment", given.model_dump(by_alias=True) if isinstance(given, Experiment) else given
+    if isinstance(given, str | Path):
+        try:
+            where, values = str(given), parse_yaml(read_file(Path(given), LARGEST_YAML), str(given))
+        except OSError as error:
+            raise UserError(f"cannot read experiment file '{given}': {error.strerror}") from error
+    if not isinstance(values, Mapping):
+        kind, keys = type(values).__name__, ", ".join([*_keys(Experiment), *SHARED])
+        wanted = f"give a YAML file or its content, a mapping with keys {keys}"
+        raise UserError(f"{where}: no experiment but a value of type {kind}; {wanted}")
+    values = {**values, **{key: value for key, value in {"data": data, "limit": limit}.items() if value is not None}}
     if corpus:
         if not isinstance(values.get("pretraining"), Mapping):
             raise UserError("a corpus is given, but the experiment has no `pretraining`")
@@ -65,20 +69,6 @@ def _listed(names: Names) -> list[str]:
     return [str(names)] if isinstance(names, str | Path) else [*map(str, names)]
 
 
-def _values(given: Any, where: str) -> dict[str, Any]:
-    if isinstance(given, Experiment):
-        return given.model_dump(by_alias=True)
-    if isinstance(given, str | Path):
-        try:
-            given = parse_yaml(read_file(Path(given), LARGEST_YAML), where)
-        except OSError as error:
-            raise UserError(f"cannot read experiment file '{given}': {error.strerror}") from error
-    if not isinstance(given, Mapping):
-        kind = f"{where}: no experiment but a value of type {type(given).__name__}"
-        raise UserError(f"{kind}; give a YAML file or its content, a mapping with keys {', '.join(_keys(Experiment))}")
-    return dict(given)
-
-
 def parse_yaml(text: str | bytes, where: str) -> Any:
     """The plain value of a YAML 1.2 text, in which no key is given twice.
 
@@ -90,82 +80,73 @@ def parse_yaml(text: str | bytes, where: str) -> Any:
 
     try:
         return YAML(typ="safe", pure=True).load(text.decode() if isinstance(text, bytes) else text)
-    except RecursionError as error:
-        raise UserError(f"{where}: not valid YAML: it is nested too deeply") from error
-    except MarkedYAMLError as error:
-        line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
-        raise UserError(f"{where}: not valid YAML: {error.problem or error.context}{line}") from error
-    except (YAMLError, ValueError, TypeError) as error:  # ValueError: not UTF-8, or a date that does not exist
-        raise UserError(f"{where}: not valid YAML: {error}") from error
+    except (YAMLError, ValueError, TypeError, RecursionError) as error:  # ValueError: not UTF-8, or no such date
+        problem = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        if isinstance(error, MarkedYAMLError):
+            line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
+            problem = f"{error.problem or error.context}{line}"
+        raise UserError(f"{where}: not valid YAML: {problem}") from error
 
 
 def _with_full_arms(values: dict[str, Any]) -> dict[str, Any]:
-    """The values with every arm as a mapping that has a checkpoint."""
+    """The values with every arm as a mapping that has a name and a checkpoint."""
     shared: dict[str, Any] = {key: values.pop(key) for key in SHARED if key in values}
-    pretraining = values.get("pretraining")
+    pretraining, arms = values.get("pretraining"), values.get("arms")
     if isinstance(pretraining, Mapping) and pretraining.get("from", SCRATCH) == SCRATCH:
         shared = {"checkpoint": SCRATCH} | shared
-    arms = values.get("arms")
-    return values | {"arms": [_full_arm(arm, shared) for arm in arms]} if isinstance(arms, list) else values
-
-
-def _full_arm(arm: Any, shared: Mapping[str, Any]) -> Any:
-    arm = {"variant": arm} if isinstance(arm, str) else arm
-    if not isinstance(arm, dict):
-        return arm
-    # A revision or tokenizer belongs to the checkpoint beside which it stands.
-    return {"name": arm.get("variant"), **({} if "checkpoint" in arm else shared), **arm}
+    if not isinstance(arms, list):
+        return values
+    full = [{"variant": arm} if isinstance(arm, str) else arm for arm in arms]
+    for place, arm in enumerate(full):
+        if isinstance(arm, dict):  # a revision or tokenizer belongs to the checkpoint beside which it stands
+            full[place] = {"name": arm.get("variant"), **({} if "checkpoint" in arm else shared), **arm}
+    return values | {"arms": full}
 
 
 def _mistakes(error: ValidationError) -> str:
+    """The first SHOWN mistakes with their places, and how many more there are."""
     problems = error.errors(include_url=False)
-    if len(problems) == 1:
-        return _mistake(dict(problems[0]))
-    told = [f"({n}) {shortened(_mistake(dict(one)), 2 * QUOTED)}" for n, one in enumerate(problems[:SHOWN], 1)]
+    told = [_mistake(dict(one)) for one in problems[:SHOWN]]
+    if len(told) == 1:
+        return told[0]
+    shown = [f"({number}) {shortened(one, 2 * QUOTED)}" for number, one in enumerate(told, 1)]
     more = f" and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
-    return f"{len(problems)} mistakes: {' '.join(told)}{more}"
+    return f"{len(problems)} mistakes: {' '.join(shown)}{more}"
 
 
 def _mistake(problem: dict[str, Any]) -> str:
+    """What is wrong with a value and where; of an unknown key the nearest of its section, or another one with it."""
     *parents, key = problem["loc"] or ("experiment",)
-    place = ".".join(map(str, problem["loc"]))
-    if problem["type"] == "extra_forbidden":
-        return _unknown_key(str(key), parents)
+    place, above = (".".join(map(str, names)) for names in (problem["loc"], parents))
     if problem["type"] == "missing":
         return f"missing key '{place}'"
+    if problem["type"] == "extra_forbidden":
+        section = next((SECTIONS[name] for name in reversed(parents) if name in SECTIONS), Experiment)
+        keys = [*_keys(section), *(SHARED if section is Experiment else ())]
+        if key in keys:  # a short one, beside the one before it
+            return f"{above}: give {key} or {keys[keys.index(key) - 1]}, not both"
+        elsewhere = [name for name, other in SECTIONS.items() if key in _keys(other)]
+        if elsewhere and not get_close_matches(key, keys, n=1):
+            return f"unknown key '{key}'{f' in {above}' if above else ''}; it belongs to {elsewhere[0]}"
+        return str(unknown("key", str(key), keys, above))
     message, given = problem["msg"].removeprefix("Value error, "), problem["input"]
     shown = "" if isinstance(given, dict | list) or problem["type"] == "value_error" else f", not {quoted(given)}"
-    return f"{place}{': ' * bool(place)}{message[0].lower()}{message[1:]}{shown}"
-
-
-def _unknown_key(key: str, parents: list[Any]) -> str:
-    """The nearest key of the section, or the other section that has this one."""
-    section = SECTIONS.get(parents[0], Experiment) if parents else Experiment
-    section = TaskSettings if "tasks" in parents else RateSearch if "rate_search" in parents else section
-    place = ".".join(map(str, parents))
-    elsewhere = [name for name, other in SECTIONS.items() if other is not section and key in _keys(other)]
-    if elsewhere and not get_close_matches(key, _keys(section), n=1):
-        return f"unknown key '{key}'{' in ' * bool(place)}{place}; it belongs to {elsewhere[0]}"
-    return str(unknown("key", key, _keys(section), place))
+    return f"{f'{place}: ' if place else ''}{message[0].lower()}{message[1:]}{shown}"
 
 
 def _keys(section: type[Section]) -> list[str]:
-    """All keys of a section, as the file spells them, and those that are short for others."""
-    shared = SHARED if section is Experiment else ()
-    return [*(field.alias or name for name, field in section.model_fields.items()), *section.short, *shared]
+    """All keys of a section, as the file spells them."""
+    keys = list[str]()
+    for name, field in section.model_fields.items():
+        choices = field.validation_alias
+        keys += map(str, choices.choices) if isinstance(choices, AliasChoices) else [field.alias or name]
+    return keys
 
 
-def key_value(option: str, text: str, keys: Sequence[str] = ()) -> tuple[str, str]:
-    """Key and value of a KEY=VALUE given to an option, whose key is one of `keys` if there are any.
-
-    Raises:
-        UserError: not KEY=VALUE, or an unknown key.
-    """
+def _key_value(option: str, text: str) -> tuple[str, str]:
     key, _, value = text.partition("=")
     if not key or not value:
-        raise UserError(f"{option} takes KEY=VALUE, not '{text}'{'; keys: ' * bool(keys)}{', '.join(keys)}")
-    if keys and key not in keys:
-        raise unknown("key", key, keys, option)
+        raise UserError(f"{option} takes KEY=VALUE, not '{text}'")
     return key, value
 
 
@@ -177,7 +158,7 @@ def parse_options(given: Iterable[str], option: str = "--option") -> dict[str, A
     """
     options: dict[str, Any] = {}
     for text in given:
-        key, value = key_value(option, text)
+        key, value = _key_value(option, text)
         if key in options:
             raise UserError(f"{option} {key} is given twice")
         options[key] = parse_yaml(value, f"{option} {text}")
@@ -193,8 +174,11 @@ def changed_protocol(protocol: Protocol, changes: Iterable[str]) -> Protocol:
     Raises:
         UserError: not KEY=VALUE, an unknown key, or a value that is not one of its choices.
     """
+    keys = [key for key in Protocol.model_fields if key != "contrasts"]
     for change in changes:
-        key, value = key_value("--protocol", change, [key for key in Protocol.model_fields if key != "contrasts"])
+        key, value = _key_value("--protocol", change)
+        if key not in keys:
+            raise unknown("key", key, keys, "--protocol")
         try:
             protocol = Protocol.model_validate(protocol.model_dump() | {key: value})
         except ValidationError as error:

@@ -1,22 +1,22 @@
 """How a cell is fine-tuned and how an arm is pretrained: sections of an experiment file, frozen and checked."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from collections.abc import Callable, Iterable, Iterator
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
+    AliasChoices,
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
     StringConstraints,
-    field_validator,
     model_validator,
 )
 
 from glue_bench.data.tasks import TRAINABLE, find_task
-from glue_bench.errors import UserError, plain, unknown
+from glue_bench.errors import UserError, plain
 
 # Upper bounds are far beyond any encoder or run there is. What exceeds them would end in an error of memory, or of a
 # library, only after work has been done.
@@ -26,25 +26,20 @@ FROM_MNLI = ("rte", "mrpc", "stsb")
 """What others start from their MNLI model (RoBERTa, DeBERTa, ModernBERT)."""
 
 
-def distinct(values: list[Any], *, what: str = "values") -> list[Any]:
-    """The values. Raises ValueError if one is given twice."""
-    twice = {str(value) for value, count in Counter(values).items() if count > 1}
+def distinct(values: list[Any], by: Callable[[Any], Any] = str) -> list[Any]:
+    """The values. Raises ValueError if two are alike `by` what is said of them."""
+    twice = sorted(said for said, count in Counter(map(by, values)).items() if count > 1)
     if twice:
-        raise ValueError(f"{what} must differ; given twice: {', '.join(sorted(twice))}")
+        raise ValueError(f"values must differ; given twice: {', '.join(twice)}")
     return values
 
 
 def known_tasks(names: Iterable[str]) -> list[str]:
     """The tasks of these names, as GLUE writes them. Raises ValueError if there is none, or one is given twice."""
-    tasks = []
-    for name in names:
-        try:
-            tasks.append(find_task(name).name)
-        except UserError:
-            tasks.append("")
-        if tasks[-1] not in TRAINABLE:
-            raise ValueError(str(unknown("task", name, TRAINABLE)))
-    return distinct(tasks)
+    try:
+        return distinct([find_task(name, TRAINABLE).name for name in names])
+    except UserError as error:
+        raise ValueError(str(error)) from error
 
 
 def printable(text: str) -> str:
@@ -54,31 +49,21 @@ def printable(text: str) -> str:
     return text
 
 
+OneOrMore = BeforeValidator(lambda given: given if isinstance(given, list) else [given])
+"""One value is short for a list of one."""
 Place = Annotated[str, StringConstraints(min_length=1, max_length=MOST_TEXT), AfterValidator(printable)]
 """A file, a folder, a URL, or a name of the hub."""
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # what numpy's generator takes
-Seeds = Annotated[list[Seed], Field(min_length=1), AfterValidator(distinct)]
+Seeds = Annotated[list[Seed], Field(min_length=1), OneOrMore, AfterValidator(distinct)]
 LearningRate = Annotated[float, Field(gt=0, le=100)]
-LearningRates = Annotated[list[LearningRate], Field(min_length=1), AfterValidator(distinct)]
+LearningRates = Annotated[list[LearningRate], Field(min_length=1), OneOrMore, AfterValidator(distinct)]
 
 
 class Section(BaseModel):
     """A part of the experiment file: immutable, and no key that it does not know."""
 
-    # strict: `seeds: "1"` is a mistake, not the number 1.
+    # strict: `epochs: "1"` is a mistake, not the number 1.
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-    short: ClassVar[Mapping[str, str]] = {}
-    """Keys for one value, by the keys for lists that they are short for."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _in_full(cls, given: Any) -> Any:
-        if not isinstance(given, Mapping):
-            return given
-        for short, full in cls.short.items():
-            if short in given and full in given:
-                raise ValueError(f"give {short} or {full}, not both")
-        return {cls.short.get(key, key): [value] if key in cls.short else value for key, value in given.items()}
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -132,8 +117,8 @@ class Finetuning(Section):
     kept out of training and scored after every epoch. Tasks of `from_mnli` start from the encoder of the arm's own MNLI
     run with the same seed, at `mnli_rate` where MNLI has several rates. `predict` says which splits are predicted in
     the end; test splits, which a submission reads, cost time alone. With `predictions: float16` logits are rounded
-    before they are scored and stored, which halves what a cell leaves. With `keep` fine-tuned models stay on the disk:
-    of all runs, or of each arm and task that of the run which a submission takes.
+    before they are scored and stored, which halves what a cell leaves. With `keep` fine-tuned models stay on the
+    disk: of all runs, or of each arm and task that of the run which a submission takes.
     """
 
     learning_rates: LearningRates = [2e-5, 3e-5, 4e-5, 5e-5]
@@ -151,12 +136,10 @@ class Finetuning(Section):
     predict: Annotated[list[Literal["validation", "test"]], AfterValidator(distinct)] = ["validation"]
     predictions: Literal["float16"] | None = None
     keep: Literal["best", "all"] | None = None
-    tasks: dict[str, TaskSettings] = {}
-
-    @field_validator("tasks")
-    @classmethod
-    def _known_tasks(cls, tasks: dict[str, TaskSettings]) -> dict[str, TaskSettings]:
-        return dict(zip(known_tasks(tasks), tasks.values(), strict=True))
+    tasks: Annotated[
+        dict[str, TaskSettings],
+        AfterValidator(lambda tasks: dict(zip(known_tasks(tasks), tasks.values(), strict=True))),
+    ] = {}
 
     def mistakes(self) -> Iterator[str]:
         rates = self.rates("mnli")
@@ -178,11 +161,11 @@ class Finetuning(Section):
 
     def rates(self, task: str) -> list[float]:
         """The learning rates that are tried on a task."""
-        return getattr(self.tasks.get(task), "learning_rates", None) or self.learning_rates
+        return self.tasks.get(task, TaskSettings()).learning_rates or self.learning_rates
 
     def limit(self, task: str) -> int | None:
         """The rows of train that are used of a task; None for all."""
-        return getattr(self.tasks.get(task), "limit", None)
+        return self.tasks.get(task, TaskSettings()).limit
 
     def hyperparameters(self, task: str, learning_rate: float) -> Hyperparameters:
         """What a cell of the task is trained with at one of its rates."""
@@ -195,13 +178,10 @@ class RateSearch(Section):
     """How each arm's learning rate is chosen: every rate is tried for `steps` steps with each of `seeds`.
 
     The rate with the lowest mean validation loss over the seeds is taken, the lowest such rate if several have it.
-    `seed: 0` is short for a list of one.
     """
 
-    short: ClassVar = {"seed": "seeds"}
-
     steps: int = Field(gt=0, le=MOST_STEPS)
-    seeds: Seeds = [0]
+    seeds: Seeds = Field([0], validation_alias=AliasChoices("seeds", "seed"))
 
 
 class PretrainingSettings(Section):
@@ -210,19 +190,11 @@ class PretrainingSettings(Section):
     With `from: scratch` every arm starts from fresh weights of `scratch`; with `from: checkpoint` from its own. Every
     arm is pretrained once with each of `seeds`; all arms of one seed see the same masks and order. Of several
     `learning_rates`, each arm is given the one that `rate_search` chooses. `seed: 1` and `learning_rate: 1e-4` are
-    short for lists of one. Each key is explained in docs/pretraining.md.
-
-    The settings of one run are those with one seed (`with_seed`) and, if there is no rate to choose, one rate.
+    short for lists of one. The settings of one run are those with one seed (`with_seed`) and, if there is no rate to
+    choose, one rate.
     """
 
-    short: ClassVar = {"seed": "seeds", "learning_rate": "learning_rates"}
-
-    corpus: Annotated[
-        list[Place],
-        Field(min_length=1),
-        BeforeValidator(lambda corpus: [corpus] if isinstance(corpus, str) else corpus),
-        AfterValidator(distinct),
-    ]
+    corpus: Annotated[list[Place], Field(min_length=1), OneOrMore, AfterValidator(distinct)]
     documents: Literal["files", "blank_lines"] = "files"
     segments: Literal["one", "pairs"] = "one"
     start: Literal["scratch", "checkpoint"] = Field("scratch", alias="from")
@@ -232,7 +204,7 @@ class PretrainingSettings(Section):
     micro_batch_tokens: int | None = Field(None, gt=0, le=2**30)
     length: int = Field(128, ge=8, le=MOST_POSITIONS)
     mask_probability: float = Field(0.15, gt=0, lt=1)
-    learning_rates: LearningRates = [1e-4]
+    learning_rates: LearningRates = Field([1e-4], validation_alias=AliasChoices("learning_rates", "learning_rate"))
     rate_search: RateSearch | None = None
     schedule: Literal["linear", "trapezoid"] = "linear"
     warmup_ratio: float = Field(0.01, ge=0, le=1)
@@ -241,7 +213,7 @@ class PretrainingSettings(Section):
     weight_decay: float = Field(0.01, ge=0)
     adam_epsilon: float = Field(1e-6, gt=0)
     clip_norm: float = Field(1.0, gt=0)
-    seeds: Seeds = [1]
+    seeds: Seeds = Field([1], validation_alias=AliasChoices("seeds", "seed"))
     validation_share: float = Field(0.03, gt=0, lt=1)
     validations: int = Field(10, gt=0, le=10_000)
     checkpoints: Annotated[list[Annotated[int, Field(gt=0)]], AfterValidator(distinct)] = []
@@ -255,7 +227,10 @@ class PretrainingSettings(Section):
                 yield f"{key} {getattr(self, key)} holds no sequence of length {self.length}"
         if self.tokenizer and self.start != SCRATCH:
             yield "tokenizer is that of each arm's checkpoint; leave it out with from: checkpoint"
-        yield from self._of_search()
+        if self.rate_search is None and len(self.learning_rates) > 1:
+            yield f"several learning_rates {self.learning_rates} need rate_search: {{steps: N}} to choose for each arm"
+        if self.rate_search is not None:
+            yield from self._of_search(self.rate_search)
         if self.schedule == "linear" and self.decay_share is not None:
             yield "decay_share belongs to schedule: trapezoid; the linear schedule decays after its warm-up"
         if self.schedule == "trapezoid" and self.decay_share is None:
@@ -263,21 +238,14 @@ class PretrainingSettings(Section):
         if self.warmup_ratio + (self.decay_share or 0.0) > 1:
             yield f"warmup_ratio {self.warmup_ratio:g} and decay_share {self.decay_share:g} are together more than 1"
 
-    def _of_search(self) -> Iterator[str]:
-        rates, search = self.learning_rates, self.rate_search
-        if search is None:
-            if len(rates) > 1:
-                yield f"several learning_rates {rates} need rate_search: {{steps: N}} to choose for each arm"
-            return
-        if len(rates) == 1:
+    def _of_search(self, search: RateSearch) -> Iterator[str]:
+        if len(self.learning_rates) == 1:
             yield "rate_search has nothing to choose from; give several learning_rates, or leave it out"
         if search.steps > self.steps:
             yield f"rate_search.steps {search.steps} is longer than the training of {self.steps} steps"
         if compared := set(search.seeds) & set(self.seeds):
-            yield (
-                f"rate_search.seeds: {min(compared)} is among the seeds {self.seeds}: the rate would be chosen on a "
-                "run that is compared; give the search other seeds"
-            )
+            chosen = f"the rate would be chosen on a run of the seeds {self.seeds}; give the search other seeds"
+            yield f"rate_search.seeds: {min(compared)} is a seed of the pretraining: {chosen}"
 
     @property
     def seed(self) -> int:

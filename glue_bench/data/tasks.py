@@ -1,16 +1,13 @@
 """TASKS: GLUE's nine tasks and its diagnostic set, one row each.
 
-Sources: Wang et al. 2019, "GLUE" (https://openreview.net/forum?id=rJ4km2R5t7), the dataset card of
-`nyu-mll/glue` for split names, label names and label ids, and the classic TSV distribution for file
-names and columns. QNLI is version 2.
+Sources: Wang et al. 2019, "GLUE" (https://openreview.net/forum?id=rJ4km2R5t7), the dataset card of `nyu-mll/glue` for
+split names, label names and label ids, and the classic TSV distribution for file names and columns. QNLI is version 2.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from glue_bench.errors import unknown
-
-BINARY = ("0", "1")
 
 
 @dataclass(frozen=True)
@@ -24,26 +21,26 @@ class Split:
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """One GLUE task. `title` is its name in tables, and its folder in the classic TSV layout.
+    """One GLUE task. `title` is its name in tables, and its folder in the classic TSV layout; `summary` its question.
 
-    `labels` are class names in the order of the hub's ids; empty for regression. `written` are the
-    same labels as TSV files and submissions spell them. The first of `metrics` is the one that a
-    one-metric-per-task table shows (TUPE, appendix B: accuracy for MRPC and QQP, Pearson for STS-B).
-    `tsv_texts` are the texts' columns in TSV files where they are not those of the hub. `skips_malformed_rows` says
-    that rows with a wrong number of fields are left out of splits with labels.
+    `labels` are class names in the order of the hub's ids; empty for regression. `written` are the same labels as TSV
+    files and submissions spell them. The first of `metrics` is the one that a one-metric-per-task table shows (TUPE,
+    appendix B: accuracy for MRPC and QQP, Pearson for STS-B). `tsv_texts` are the texts' columns in TSV files where
+    they are not those of the hub. `skips_malformed_rows` says that rows with a wrong number of fields are left out of
+    splits with labels.
     """
 
     name: str
     title: str
+    summary: str
     texts: tuple[str, ...]
     labels: tuple[str, ...]
-    written: tuple[str, ...] = ()
-    metrics: tuple[str, ...]
+    written: tuple[str, ...] = ("0", "1")
+    metrics: tuple[str, ...] = ("accuracy",)
     splits: Mapping[str, Split]
     tsv_texts: tuple[str, ...] = ()
     tsv_label: str = "label"
     skips_malformed_rows: bool = False
-    summary: str = ""
 
     @property
     def is_regression(self) -> bool:
@@ -72,9 +69,9 @@ class Task:
         return tuple(name for name in self.splits if name.startswith("test"))
 
 
-def _plain_splits(train: int, validation: int, test: int, header: bool = True) -> dict[str, Split]:
+def _splits(train: int, validation: int, test: int, header: bool = True) -> dict[str, Split]:
     labelled = {"train": Split("train.tsv", train, header), "validation": Split("dev.tsv", validation, header)}
-    return {**labelled, "test": Split("test.tsv", test)}
+    return labelled | {"test": Split("test.tsv", test)}
 
 
 _SENTENCE_PAIR = ("sentence1", "sentence2")
@@ -85,64 +82,60 @@ _ROWS = [
     Task(
         name="cola",
         title="CoLA",
+        summary="is the sentence grammatical?",
         texts=("sentence",),
         labels=("unacceptable", "acceptable"),
-        written=BINARY,
         metrics=("matthews_correlation",),
-        splits=_plain_splits(8551, 1043, 1063, header=False),
-        summary="is the sentence grammatical?",
+        splits=_splits(8551, 1043, 1063, header=False),
     ),
     Task(
         name="sst2",
         title="SST-2",
+        summary="is the review positive?",
         texts=("sentence",),
         labels=("negative", "positive"),
-        written=BINARY,
-        metrics=("accuracy",),
-        splits=_plain_splits(67349, 872, 1821),
-        summary="is the review positive?",
+        splits=_splits(67349, 872, 1821),
     ),
     Task(
         name="mrpc",
         title="MRPC",
+        summary="are the two sentences paraphrases?",
         texts=_SENTENCE_PAIR,
         labels=("not_equivalent", "equivalent"),
-        written=BINARY,
         metrics=("accuracy", "f1"),
-        splits=_plain_splits(3668, 408, 1725),
+        splits=_splits(3668, 408, 1725),
         tsv_texts=("#1 String", "#2 String"),
         tsv_label="Quality",
-        summary="are the two sentences paraphrases?",
     ),
     Task(
         name="stsb",
         title="STS-B",
+        summary="how similar are the two sentences, from 0 to 5?",
         texts=_SENTENCE_PAIR,
         labels=(),
+        written=(),
         metrics=("pearson", "spearmanr"),
-        splits=_plain_splits(5749, 1500, 1379),
+        splits=_splits(5749, 1500, 1379),
         tsv_label="score",
-        summary="how similar are the two sentences, from 0 to 5?",
     ),
     Task(
         name="qqp",
         title="QQP",
+        summary="do the two questions ask the same?",
         texts=("question1", "question2"),
         labels=("not_duplicate", "duplicate"),
-        written=BINARY,
         metrics=("accuracy", "f1"),
-        splits=_plain_splits(363846, 40430, 390965),
+        splits=_splits(363846, 40430, 390965),
         tsv_label="is_duplicate",
         skips_malformed_rows=True,
-        summary="do the two questions ask the same?",
     ),
     Task(
         name="mnli",
         title="MNLI",
+        summary="does the premise entail the hypothesis, contradict it, or neither?",
         texts=("premise", "hypothesis"),
         labels=_NLI_3,
         written=_NLI_3,
-        metrics=("accuracy",),
         splits={
             "train": Split("train.tsv", 392702),
             "validation_matched": Split("dev_matched.tsv", 9815),
@@ -152,48 +145,43 @@ _ROWS = [
         },
         tsv_texts=_SENTENCE_PAIR,
         tsv_label="gold_label",
-        summary="does the premise entail the hypothesis, contradict it, or neither?",
     ),
     Task(
         name="qnli",
         title="QNLI",
+        summary="does the sentence answer the question?",
         texts=("question", "sentence"),
         labels=_NLI_2,
         written=_NLI_2,
-        metrics=("accuracy",),
-        splits=_plain_splits(104743, 5463, 5463),
-        summary="does the sentence answer the question?",
+        splits=_splits(104743, 5463, 5463),
     ),
     Task(
         name="rte",
         title="RTE",
+        summary="does the first sentence entail the second?",
         texts=_SENTENCE_PAIR,
         labels=_NLI_2,
         written=_NLI_2,
-        metrics=("accuracy",),
-        splits=_plain_splits(2490, 277, 3000),
-        summary="does the first sentence entail the second?",
+        splits=_splits(2490, 277, 3000),
     ),
     Task(
         name="wnli",
         title="WNLI",
+        summary="is the pronoun resolved rightly? (adversarial dev set)",
         texts=_SENTENCE_PAIR,
         labels=("not_entailment", "entailment"),
-        written=BINARY,
-        metrics=("accuracy",),
-        splits=_plain_splits(635, 71, 146),
-        summary="is the pronoun resolved rightly? (adversarial dev set)",
+        splits=_splits(635, 71, 146),
     ),
     Task(
         name="ax",
         title="AX",
+        summary="diagnostic set, test only, predicted by MNLI models",
         texts=("premise", "hypothesis"),
         labels=_NLI_3,
         written=_NLI_3,
         metrics=("matthews_correlation",),
         splits={"test": Split("diagnostic.tsv", 1104)},
         tsv_texts=_SENTENCE_PAIR,
-        summary="diagnostic set, test only, predicted by MNLI models",
     ),
 ]
 
@@ -208,16 +196,16 @@ AX_SPLIT = "test_ax"
 """What the diagnostic set is called among the splits that a model of MNLI predicts."""
 
 
-def find_task(name: str) -> Task:
+def find_task(name: str, known: Collection[str] = TASKS) -> Task:
     """The task of this name, or of its title, in any case: `rte`, `RTE`, `SST-2`.
 
     Raises:
-        UserError: there is none; with the near match.
+        UserError: there is none among the `known`; with the near match.
     """
-    found = TASKS.get(name.lower().replace("-", ""))
-    if found is None:
-        raise unknown("task", name, TASKS)
-    return found
+    task = name.lower().replace("-", "")
+    if task not in known:
+        raise unknown("task", name, known)
+    return TASKS[task]
 
 
 def titles(tasks: tuple[str, ...]) -> str:
