@@ -117,7 +117,7 @@ def _mistakes(error: ValidationError) -> str:
 def _mistake(problem: dict[str, Any]) -> str:
     """What is wrong with a value and where; of an unknown key the nearest of its section, or another one with it."""
     *parents, key = problem["loc"] or ("experiment",)
-    place, above = (".".join(map(str, names)) for names in (problem["loc"], parents))
+    place, above = ".".join(map(str, problem["loc"])), ".".join(map(str, parents))
     if problem["type"] == "missing":
         return f"missing key '{place}'"
     if problem["type"] == "extra_forbidden":

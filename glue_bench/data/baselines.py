@@ -19,6 +19,7 @@ MOST_ROWS = 50_000
 """Rows of train that a baseline is fitted on, at most; of a larger task those that `limited` chooses."""
 
 
+@threadpool_limits.wrap(limits=1)  # several threads would wait for each other in products of short vectors
 def baseline_predictions(data: TaskData) -> dict[str, dict[str, np.ndarray]]:
     """By baseline and validation split: class ids or scores (rows,), the same on every call.
 
@@ -27,14 +28,9 @@ def baseline_predictions(data: TaskData) -> dict[str, dict[str, np.ndarray]]:
     of `word_overlap`, which only pairs of texts have. The bag of words has the TF-IDF of each text and these features.
     Without train rows, or without words in them, there is no baseline.
     """
-    with threadpool_limits(1):  # several threads would wait for each other in products of short vectors
-        return _predictions(data)
-
-
-def _predictions(data: TaskData) -> dict[str, dict[str, np.ndarray]]:
     if "train" not in data.splits:
         return {}
-    train = limited(data, MOST_ROWS, train_alone=True).splits["train"]
+    task, train = TASKS[data.task], limited(data, MOST_ROWS, train_alone=True).splits["train"]
     words, scale = TfidfVectorizer(sublinear_tf=True), StandardScaler()
     try:
         words.fit(np.concatenate([train[name] for name in train if name != "label"]))
@@ -42,13 +38,15 @@ def _predictions(data: TaskData) -> dict[str, dict[str, np.ndarray]]:
         return {}
     if "text_b" in train:
         scale.fit(word_overlap(words.transform(train["text_a"]), words.transform(train["text_b"])))
-    models = {
-        name: _model(TASKS[data.task].is_regression, train["label"]).fit(inputs, train["label"])
-        for name, inputs in _features(train, words, scale).items()
-    }
-    splits = [name for name in TASKS[data.task].validation_splits if name in data.splits]
-    tried = {name: _features(data.splits[name], words, scale) for name in splits}
-    return {name: {split: model.predict(tried[split][name]) for split in splits} for name, model in models.items()}
+    splits = [name for name in task.validation_splits if name in data.splits]
+    tried, found = {name: _features(data.splits[name], words, scale) for name in splits}, {}
+    for name, inputs in _features(train, words, scale).items():
+        model = Ridge() if task.is_regression else LogisticRegression(solver="newton-cg")
+        if not task.is_regression and train["label"].nunique() == 1:
+            model = DummyClassifier()
+        model.fit(inputs, train["label"])
+        found[name] = {split: model.predict(tried[split][name]) for split in splits}
+    return found
 
 
 def word_overlap(first: csr_matrix, second: csr_matrix) -> Float[np.ndarray, "rows 4"]:
@@ -72,9 +70,3 @@ def _features(frame: pd.DataFrame, words: TfidfVectorizer, scale: StandardScaler
     second = words.transform(frame["text_b"])
     overlap = csr_matrix(scale.transform(word_overlap(first, second)))
     return {WORD_OVERLAP: overlap, BAG_OF_WORDS: hstack([first, second, overlap]).tocsr()}
-
-
-def _model(is_regression: bool, labels: pd.Series) -> Ridge | LogisticRegression | DummyClassifier:
-    if is_regression:
-        return Ridge()
-    return LogisticRegression(solver="newton-cg") if labels.nunique() > 1 else DummyClassifier()

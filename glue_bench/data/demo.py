@@ -11,8 +11,9 @@ from zlib import crc32
 import numpy as np
 import pandas as pd
 
-from glue_bench.data.task_data import UNLABELLED, TaskData
+from glue_bench.data.task_data import TaskData
 from glue_bench.data.tasks import TASKS, find_task
+from glue_bench.data.tsv import unlabelled
 
 SEED = 20210
 ROWS = {"train": 1200, "validation": 240, "test": 120}
@@ -49,8 +50,8 @@ class DemoSource:
         return list(TASKS)
 
     def load(self, task: str) -> TaskData:
-        splits = generate(find_task(task).name)
-        return TaskData(find_task(task).name, self.kind, splits)
+        name = find_task(task).name
+        return TaskData(name, self.kind, generate(name))
 
 
 @cache
@@ -70,9 +71,8 @@ def _split(task: str, name: str, generator: np.random.Generator, seen: set[tuple
     maker = mismatched if name.endswith("_mismatched") else MAKERS[task]
     # Balanced labels in random order; for STS-B the scores 0 to 5.
     classes = 6 if TASKS[task].is_regression else TASKS[task].num_labels
-    labels = generator.permutation(np.arange(ROWS[name.split("_")[0]]) % classes)
     rows = []
-    for label in labels:
+    for label in generator.permutation(np.arange(ROWS[name.split("_")[0]]) % classes):
         row = maker(generator, label)
         while row[:2] in seen:
             row = maker(generator, label)
@@ -81,7 +81,7 @@ def _split(task: str, name: str, generator: np.random.Generator, seen: set[tuple
     frame = pd.DataFrame(rows, columns=["text_a", "text_b", "label"])
     frame["label"] = frame["label"].astype("float64" if TASKS[task].is_regression else "int64")
     if name.startswith("test"):
-        frame["label"] = np.full(len(frame), UNLABELLED, dtype=frame["label"].to_numpy().dtype)
+        frame["label"] = unlabelled(TASKS[task], len(frame))
     return frame if len(TASKS[task].texts) == 2 else frame.drop(columns="text_b")
 
 
@@ -97,23 +97,17 @@ def _person_animal_verb(generator: np.random.Generator) -> tuple[str, str, str]:
 
 
 def _cola(generator: np.random.Generator, label: float) -> Row:
-    """Acceptable: a sentence of the grammar. Unacceptable: the same words, scrambled."""
+    """Acceptable: a sentence of the grammar. Unacceptable: its words so that no `the` starts a noun phrase."""
     subject, object_ = _pick(generator, ANIMALS + SEA_ANIMALS, 2)
     first, second = _pick(generator, ADJECTIVES, 2)
     verb, adverb = _pick(generator, VERBS)[0], _pick(generator, ADVERBS)[0]
-    words = ["the", first, subject, verb, "the", second, object_, adverb]
-    if not label:
-        words = _scrambled(generator, words)
-    return " ".join(words) + " .", None, label
-
-
-def _scrambled(generator: np.random.Generator, words: list[str]) -> list[str]:
-    """Another order of the words, one in which no `the` starts a noun phrase of the grammar."""
-    while True:
+    words = order = ["the", first, subject, verb, "the", second, object_, adverb]
+    while not label:
         order = [words[index] for index in generator.permutation(len(words))]
         phrases = zip(order, order[1:], order[2:], strict=False)
         if not any(a == "the" and b in ADJECTIVES and c in ANIMALS + SEA_ANIMALS for a, b, c in phrases):
-            return order
+            break
+    return " ".join(order) + " .", None, label
 
 
 def _sst2(generator: np.random.Generator, label: float) -> Row:

@@ -4,7 +4,6 @@ Wang et al. 2019, "GLUE", section 4: four coarse categories, each with finer phe
 file is `diagnostic-full.tsv` of the GLUE site (https://gluebenchmark.com/diagnostics).
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,36 +46,26 @@ def read_diagnostic(path: Path) -> Diagnostic:
     Raises:
         UserError: no such file, a column that is missing, or a row that does not fit: where, and what was expected.
     """
-    file = _locate(path)
-    lines = read_lines(file)
+    places = [path / AX.title / LABELLED, path / DOWNLOADED / LABELLED, path / LABELLED] if path.is_dir() else [path]
+    file = next((place for place in places if place.is_file()), path)
+    if file.is_dir():
+        raise UserError(f"no {LABELLED} in {path}; looked for {', '.join(map(str, places))}")
+    lines, rows = read_lines(file), list[dict[str, str]]()
     columns = lines[0].split("\t")
     instead = f"expected the labelled {LABELLED} of the GLUE site, not the one without labels"
     places_of(file, columns, (*CATEGORIES, PREMISE, HYPOTHESIS, LABEL), instead)
-    rows = [_row(file, number, line, columns) for number, line in enumerate(lines[1:], 2)]
+    for number, line in enumerate(lines[1:], 2):
+        fields = line.split("\t")
+        if len(fields) != len(columns):
+            raise UserError(f"{file}, line {number}: {len(fields)} fields; expected {len(columns)}")
+        rows.append(dict(zip(columns, fields, strict=True)))
+        if (label := rows[-1][LABEL]) not in AX.written:
+            raise UserError(f"{file}, line {number}: bad label {quoted(label)}; expected {' or '.join(AX.written)}")
     if not rows:
         raise UserError(f"{file}: no rows; expected {AX.splits['test'].rows}")
     table = pd.DataFrame(rows)
     pairs = {"text_a": table[PREMISE], "text_b": table[HYPOTHESIS], "label": table[LABEL].map(AX.labels.index)}
     return Diagnostic(path=file, pairs=pd.DataFrame(pairs), phenomena=_phenomena(table))
-
-
-def _locate(path: Path) -> Path:
-    if not path.is_dir():
-        return path
-    tried = [path / AX.title / LABELLED, path / DOWNLOADED / LABELLED, path / LABELLED]
-    if file := next((file for file in tried if file.is_file()), None):
-        return file
-    raise UserError(f"no {LABELLED} in {path}; looked for {', '.join(map(str, tried))}")
-
-
-def _row(path: Path, number: int, line: str, columns: Sequence[str]) -> dict[str, str]:
-    fields = line.split("\t")
-    if len(fields) != len(columns):
-        raise UserError(f"{path}, line {number}: {len(fields)} fields; expected {len(columns)}")
-    row = dict(zip(columns, fields, strict=True))
-    if row[LABEL] not in AX.written:
-        raise UserError(f"{path}, line {number}: bad label {quoted(row[LABEL])}; expected {' or '.join(AX.written)}")
-    return row
 
 
 def _phenomena(table: pd.DataFrame) -> dict[tuple[str, str], np.ndarray]:
@@ -106,14 +95,9 @@ def check_order(diagnostic: Diagnostic, digest: str | None) -> bool:
     predicted, _ = read_split(beside, AX, "test")
     if digest is not None and TaskData("ax", "tsv", {"test": predicted}).digest != digest:
         raise UserError(f"the runs predicted other sentences than those of {beside}; run MNLI again on this data")
-    ours, theirs = _words(diagnostic.pairs), _words(predicted)
+    ours, theirs = (frame[["text_a", "text_b"]].map(str.split).to_numpy() for frame in (diagnostic.pairs, predicted))
     if len(ours) != len(theirs):
         raise UserError(f"{diagnostic.path} has {len(ours)} rows, {beside} {len(theirs)}; expected the same sentences")
-    for number, (mine, other) in enumerate(zip(ours, theirs, strict=True), 2):
-        if mine != other:
-            raise UserError(f"{diagnostic.path}, line {number}: not the sentences of that line in {beside}")
+    if differing := [number for number, same in enumerate((ours == theirs).all(axis=1), 2) if not same]:
+        raise UserError(f"{diagnostic.path}, line {differing[0]}: not the sentences of that line in {beside}")
     return True
-
-
-def _words(pairs: pd.DataFrame) -> list[tuple[list[str], list[str]]]:
-    return [(first.split(), second.split()) for first, second in zip(pairs["text_a"], pairs["text_b"], strict=True)]

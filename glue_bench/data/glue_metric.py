@@ -11,15 +11,6 @@ import evaluate
 from glue_bench.data.metrics import score
 from glue_bench.data.tasks import TASKS, find_task
 
-_CITATION = """@inproceedings{wang2019glue,
-  title={{GLUE}: A Multi-Task Benchmark and Analysis Platform for Natural Language Understanding},
-  author={Wang, Alex and Singh, Amanpreet and Michael, Julian and Hill, Felix and Levy, Omer and
-          Bowman, Samuel R.},
-  booktitle={International Conference on Learning Representations},
-  year={2019}
-}"""
-_INPUTS = "`predictions` and `references`: class ids in the order of the task's labels, or scores for stsb."
-
 
 class GlueMetric(evaluate.Metric):
     """`GlueMetric("cola").compute(predictions=..., references=...)` equals `score("cola", ...)`.
@@ -35,8 +26,8 @@ class GlueMetric(evaluate.Metric):
         value = datasets.Value("float32" if TASKS[self.config_name].is_regression else "int64")
         return evaluate.MetricInfo(
             description="The metrics of GLUE, one configuration per task.",
-            citation=_CITATION,
-            inputs_description=_INPUTS,
+            citation="Wang et al. 2019, GLUE (https://openreview.net/forum?id=rJ4km2R5t7)",
+            inputs_description="Class ids in the order of the task's labels, or scores for stsb.",
             features=datasets.Features({"predictions": value, "references": value}),
             format="numpy",
         )

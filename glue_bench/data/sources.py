@@ -1,7 +1,6 @@
 """Where GLUE's data comes from: the hub, a folder, or made-up rows; all read into `TaskData`."""
 
 import os
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Protocol
 
@@ -12,10 +11,9 @@ from glue_bench.data.hub import REPOSITORY, CloneSource, HubSource
 from glue_bench.data.task_data import UNLABELLED, TaskData, split_digest
 from glue_bench.data.tasks import TASKS, Task
 from glue_bench.data.tsv import TsvSource
-from glue_bench.errors import UserError
+from glue_bench.errors import UserError, unknown
 from glue_bench.remote import fetched, is_url
 
-NAMES = ("hub", "demo")
 DESCRIPTION = ["task", "split", "rows", "official_rows", "skipped", "labels", "digest", "status"]
 
 
@@ -36,23 +34,15 @@ class Source(Protocol):
 
 def open_source(name: str) -> Source:
     """The source called `name`: `hub`, `demo`, or a folder or its URL (TSV layout or clone). UserError otherwise."""
-    if name == "hub":
-        return HubSource()
-    if name == "demo":
-        return DemoSource()
+    if name in ("hub", "demo"):
+        return HubSource() if name == "hub" else DemoSource()
     folder = fetched(name) if is_url(name) else Path(name).expanduser()
-    if folder.is_dir():
-        return _open_folder(folder)
-    if folder.exists():
+    if not folder.exists():
+        if os.sep in name or name.startswith((".", "~")):
+            raise UserError(f"folder {name} does not exist; give hub, demo or the path of a folder")
+        raise UserError(f"{unknown('data source', name, ('hub', 'demo'))} Or give the path of a folder")
+    if not folder.is_dir():
         raise UserError(f"data source {name} is a file; expected a folder")
-    if name != REPOSITORY and (os.sep in name or "/" in name or name.startswith((".", "~"))):
-        raise UserError(f"folder {name} does not exist; give hub, demo or the path of a folder")
-    near = ["hub"] if name == REPOSITORY else get_close_matches(name.lower(), NAMES, n=1, cutoff=0.5)
-    hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(NAMES)}."
-    raise UserError(f"unknown data source '{name}'; {hint} Or give the path of a folder, but '{name}' is none")
-
-
-def _open_folder(folder: Path) -> Source:
     try:
         next(folder.iterdir(), None)
     except OSError as error:
@@ -80,17 +70,15 @@ def describe(source: Source) -> pd.DataFrame:
         data = source.load(name)
         status = "demo" if data.source == "demo" else "partial" if data.partial else "complete"
         for split, official in task.splits.items():
-            frame, skipped = data.splits.get(split), data.skipped.get(split, 0)
             size, labels, digest = 0, "", ""
-            if frame is not None:
-                size, labels, digest = len(frame), _balance(task, frame), split_digest(split, frame)[:12]
-            rows.append((name, split, size, official.rows, skipped, labels, digest, status))
+            if (frame := data.splits.get(split)) is not None:
+                size, labels, digest = len(frame), _balance(task, frame["label"]), split_digest(split, frame)[:12]
+            rows.append((name, split, size, official.rows, data.skipped.get(split, 0), labels, digest, status))
     return pd.DataFrame(rows, columns=DESCRIPTION)
 
 
-def _balance(task: Task, frame: pd.DataFrame) -> str:
+def _balance(task: Task, labels: pd.Series) -> str:
     """Labels of a split in a few words."""
-    labels = frame["label"]
     if (labels == UNLABELLED).all():
         return "unlabelled"
     if task.is_regression:

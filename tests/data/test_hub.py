@@ -155,7 +155,7 @@ def test_hub_is_asked_for_the_pinned_revision(monkeypatch):
         (
             OSError(errno.ENOSPC, "No space left on device"),
             DiskError,
-            "cannot keep .*, task rte: .*make room in the cache",
+            "cannot keep .*, task rte: .*make room in its cache",
         ),
         (
             OfflineModeIsEnabled("offline mode is enabled"),

@@ -37,7 +37,7 @@ def test_tasks_have_the_official_sizes_and_columns_keep_mnli_apart():
         ("hubb", "unknown data source 'hubb'; did you mean 'hub'?"),
         ("Demo", "did you mean 'demo'?"),
         ("zzz", "known: hub, demo"),
-        ("nyu-mll/glue", "did you mean 'hub'?"),
+        ("nyu-mll/glue", "give hub, demo or the path of a folder"),
         ("./absent/glue", "folder ./absent/glue does not exist"),
     ],
 )
@@ -64,7 +64,7 @@ def test_kinds_revisions_and_tasks_that_are_not_there(write):
     for source in (folder, *sources.values()):
         with pytest.raises(UserError, match="unknown task 'mnl'; did you mean 'mnli'"):
             source.load("mnl")
-    with pytest.raises(UserError, match=r"no MRPC data in .*MRPC; looked for train\.tsv, dev\.tsv"):
+    with pytest.raises(UserError, match=r"no MRPC data in .*; looked for MRPC/train\.tsv, MRPC/dev\.tsv"):
         folder.load("mrpc")
 
 
