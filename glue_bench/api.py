@@ -34,18 +34,15 @@ def run(
 ) -> "Summary":
     """Pretrain and fine-tune what an experiment lacks, and write its tables and its page to `results/<experiment>`.
 
-    `experiment` is a YAML file, its content as a mapping, or an Experiment. `data` (hub, demo or a folder) takes the
-    place of the experiment's own, as `corpus` does of its text to pretrain on. With `limit`, that many rows of train
-    and of each validation split are used, which every table marks as no benchmark. `plugins` are Python files with
-    variants, beside those that the experiment names. `options` are those of `glue_bench.sweep.run.RunOptions`: results,
+    `experiment` is a YAML file, its content as a mapping, or an Experiment; `data`, `corpus`, `plugins` and `limit` are
+    those of `glue_bench.config.load_experiment`. `options` are those of `glue_bench.sweep.run.RunOptions`: results,
     only, dry_run, workers, address, slurm, device, precision, track. Progress is shown on the `console`.
 
     Example:
         >>> summary = glue_bench.run("configs/demo.yaml", only=["task=rte", "seed=1"])  # doctest: +SKIP
 
     Raises:
-        UserError: bad input, before any cell is run; later, results that cannot be written, or workers that cannot
-            start.
+        UserError: bad input, before any cell is run; later, results that cannot be written, or no workers.
     """
     from glue_bench.files import results_written_to
     from glue_bench.sweep.observers import check_trackers
@@ -91,20 +88,12 @@ def write_page(comparison: "Comparison") -> None:
     write_atomically(comparison.board.results.folder / FILE, make_report(comparison).to_html().encode())
 
 
-def plan(
-    experiment: Given,
-    *,
-    data: str | None = None,
-    corpus: str | Sequence[str] = (),
-    results: str | Path = "runs",
-    plugins: Iterable[str | Path] = (),
-    limit: int | None = None,
-) -> "pd.DataFrame":
+def plan(experiment: Given, *, results: str | Path = "runs", **changes: Any) -> "pd.DataFrame":
     """The cells that an experiment asks for, all checked, as `run` would run them; nothing is run or written.
 
-    One row per cell, in the order of the experiment, with CELL_COLUMNS (`pretraining_seed` and `steps` are missing
-    without pretraining), its `state` in `results/<experiment>`, as `status` has it, and `why` it would run: empty where
-    it would not.
+    `changes` are data, corpus, plugins and limit, as in `run`. One row per cell, in the order of the experiment, with
+    CELL_COLUMNS (`pretraining_seed` and `steps` are missing without pretraining), its `state` in
+    `results/<experiment>`, as `status` has it, and `why` it would run: empty where it would not.
 
     Example:
         >>> glue_bench.plan("configs/demo.yaml").groupby("task").size()  # doctest: +SKIP
@@ -118,12 +107,11 @@ def plan(
     from glue_bench.training.inputs import Inputs
 
     quiet_libraries()
-    parsed = load_experiment(experiment, data=data, corpus=corpus, plugins=plugins, limit=limit)
+    parsed = load_experiment(experiment, **changes)
     inputs = Inputs(parsed, Path(results) / parsed.name)
     asked = make_plan(parsed, inputs)
     why = find_work(asked, asked.cells, inputs).reasons(inputs.store)
-    frame = _cells(asked, inputs.store)
-    return frame.assign(why=[why.get(cell.id, "") for cell in asked.cells])
+    return _cells(asked, inputs.store).assign(why=[why.get(cell.id, "") for cell in asked.cells])
 
 
 def status(path: str | Path) -> "pd.DataFrame":
@@ -166,17 +154,14 @@ def statistics(
 
     One row per comparison and column. `kind` is reference, conversion, declared or pair (with `pairs`); the other
     columns are `glue_bench.stats.verdicts.VERDICT_COLUMNS`. With `equivalent`, a margin in points, those of a test of
-    differing by less are added.
-
-    With a `difference` in points it is told instead how many seeds it takes to see one with this `power`, from how far
-    scores spread in `path`; the frame is that of `glue_bench.stats.power.power_frame`.
+    differing by less are added. With a `difference` in points, instead the `glue_bench.stats.power.power_frame`: how
+    many seeds it takes to see one with this `power`.
 
     Example:
         >>> glue_bench.statistics("runs/demo").query("verdict != ''")  # doctest: +SKIP
 
     Raises:
-        UserError: there is no such experiment, the margin or the difference is not above 0, or the power is not
-            between 0.05 and 1.
+        UserError: there is no such experiment, or a margin, difference or power is not one.
     """
     from glue_bench.tables.contrasts import contrasts_frame, seeds_frame
     from glue_bench.tables.export import find
@@ -212,15 +197,13 @@ def export(
 ) -> "Manifest | dict[str, Any]":
     """Bundle experiments, or all in a folder, into one zip for others; its manifest is returned.
 
-    With `format="eee"` the scores are written in the schema of Every Eval Ever to a folder instead, as statements of
-    the `organization`; `data` are then the texts for a line about each example. Returned is what `write_logs` returns.
+    With `format="eee"`, `glue_bench.tables.every_eval.write_logs` states the scores for an `organization` instead.
 
     Example:
         >>> glue_bench.export("runs/demo", "demo.zip").experiments  # doctest: +SKIP
 
     Raises:
-        UserError: there is no experiment in a folder, the format is unknown, an organization or data do not go with it,
-            or a file cannot be written.
+        UserError: there is no experiment in a folder, options do not go together, or a file cannot be written.
     """
     from glue_bench.audit.bundle import write_bundle
     from glue_bench.errors import UserError, unknown
@@ -242,10 +225,9 @@ def export(
 
 
 def submit(path: str | Path, output: str | Path, *, arm: str | None = None, fill: bool = False) -> dict[str, Any]:
-    """Write the zip of an arm's stored test predictions that the GLUE site takes, and which run each file came from.
+    """Write the zip of an arm's stored test predictions that the GLUE site takes, and beside it which run each is from.
 
-    The latter, which is returned, is written beside the zip as JSON. With `fill` the majority class stands in place
-    of files that have no predictions. The only arm needs no name.
+    The latter is returned. With `fill` the majority class stands in place of files that have no predictions.
 
     Example:
         >>> glue_bench.submit("runs/bert_base", "add.zip", arm="add")["files"]  # doctest: +SKIP
