@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from simulated import REGIMES, Regime, simulate, true_score
 
-from glue_bench.stats.verdicts import Group, assess, bonferroni, contrast_rows
+from glue_bench.stats.verdicts import Group, assess, contrast_rows
 
 ARMS = tuple("abcdefg")
 COLUMNS_OF = {
@@ -108,7 +108,7 @@ def figures(setting: Setting, experiments: int, rows: int = 400) -> dict[str, fl
         )  # fmt: skip
         (judged,) = assess([replace(one, averaged=len(columns) > 1) for one in outcomes], [group])
         judged = replace(judged, estimates=judged.estimates[:1])
-        contrasts = contrast_rows(judged, [(arm, "a") for arm in ARMS[1:]], bonferroni(len(ARMS) - 1))
+        contrasts = contrast_rows(judged, [(arm, "a") for arm in ARMS[1:]], len(ARMS) - 1, stepwise=False)
         errors += any(one["verdict"] and not true for one, true in zip(contrasts, truth, strict=True))
         covered += all(one["low"] <= true <= one["high"] for one, true in zip(contrasts, truth, strict=True))
         found += any(one["verdict"] == "better" and true for one, true in zip(contrasts, truth, strict=True))

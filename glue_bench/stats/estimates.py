@@ -28,7 +28,6 @@ from glue_bench.stats.outcomes import (
     AVERAGE,
     LIMITS,
     LOWEST_IS_BEST,
-    NO_LIMITS,
     Outcomes,
     Scores,
     contributions,
@@ -41,8 +40,6 @@ from glue_bench.stats.outcomes import (
 
 LEAST_FOR_OWN = 3
 """Seeds from which an arm's own variance has degrees of freedom of its own; of two it would have one, too few."""
-NO_RUN = "no finished run"
-"""Why an arm that has not run yet is in no test."""
 SQUARES = ("examples", "shared", "of_finetuning")
 """The fields of an Estimate that have a value for each pair of arms."""
 
@@ -140,6 +137,11 @@ class Estimate:
     of_finetuning: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
     examples_freedom: float = np.inf
 
+    @property
+    def kind(self) -> str:
+        """The kind of seeds that the intervals are made of."""
+        return "pretraining" if self.blocked else "fine-tuning"
+
     def of(self, arms: Sequence[str]) -> "Estimate":
         """The same for some of the arms that have an interval."""
         chosen = [self.arms.index(arm) for arm in arms]
@@ -167,11 +169,9 @@ class Estimate:
     @cached_property
     def spreads(self) -> list[Spread]:
         """How far differences of the arms' means spread over seeds, of each independent part."""
-        return (
-            [of_blocks(self.by_block())]
-            if self.blocked
-            else [of_seeds(*runs.variances()) for runs in self.tasks.values()]
-        )
+        if self.blocked:
+            return [of_blocks(self.by_block())]
+        return [of_seeds(*runs.variances()) for runs in self.tasks.values()]
 
     def difference_variance(self, arm: str, reference: str) -> tuple[float, float]:
         """V and its degrees of freedom of the difference of two arms."""
@@ -226,7 +226,7 @@ def column_estimate(outcomes: Outcomes, arms: Sequence[str], reference: str = ""
     estimate = Estimate(
         column=outcomes.column,
         lowest_is_best=outcomes.metric in LOWEST_IS_BEST,
-        limits=LIMITS.get(outcomes.metric, NO_LIMITS),
+        limits=LIMITS[outcomes.metric],
         means={arm: float(outcomes.scores[mine].mean()) for arm, mine in runs.items() if len(mine)},
         seeds=seeds,
         why=why,
@@ -292,7 +292,7 @@ def _measured(estimate: Estimate, outcomes: Outcomes) -> Estimate:
 
 def _why_not(outcomes: Outcomes, arm: str, runs: np.ndarray, seeds: int, blocked: bool) -> str:
     if not len(runs):
-        return NO_RUN
+        return "no finished run"
     if arm in outcomes.why:  # first, because a file that is damaged or missing has to be mended, whatever else lacks
         return outcomes.why[arm]
     if seeds == 1:

@@ -25,7 +25,6 @@ LIMITS = {
     "loss": (-np.inf, np.inf),
 }
 """The lowest and the highest value of each metric, in its unit: points, or nats of a loss (which is below no limit)."""
-NO_LIMITS = (-np.inf, np.inf)
 LOWEST_IS_BEST = frozenset({"loss"})
 RATIOS = frozenset({"loss", "share"})
 """Metrics that are a ratio of two sums, which predictions (the numerators) and labels (the denominators) have."""
@@ -41,8 +40,7 @@ class Outcomes:
 
     `scores` (runs,) are in points (0 to 100), or in nats where the metric is a loss. `owners` (runs,) says whose each
     run is, an index into `arms`; `pretraining_seeds` and `seeds` (runs,) say which run it is. Without pretraining of
-    ours all pretraining seeds are equal. Runs of columns of one `task` are the same runs. A `metric` that is not in
-    LIMITS has no limits, and its examples must be empty.
+    ours all pretraining seeds are equal. Runs of columns of one `task` are the same runs.
 
     `predictions` (runs, examples) and `labels` (examples,) are what the metric takes. For a metric that is a ratio of
     two sums, they are its numerator and its denominator, by the document or piece of text: of a "loss" the summed loss

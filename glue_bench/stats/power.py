@@ -35,14 +35,17 @@ class Costs(NamedTuple):
     finetuning: float
 
 
+EQUAL = Costs(1.0, 1.0)
+
+
 def power_frame(
-    assessed: Iterable[Assessed], difference: float, power: float = 0.8, costs: Costs | None = None
+    assessed: Iterable[Assessed], difference: float, power: float = 0.8, costs: Costs = EQUAL
 ) -> pd.DataFrame:
     """Seeds with which a true difference gets a verdict with this probability: POWER_COLUMNS, by group and column.
 
     A row for each kind of `seeds` whose variance is known: "fine-tuning" seeds of one pretraining, or "pretraining"
     seeds, each with as many fine-tuning seeds as cost least. `difference` is in points (nats of a loss). `cost` is that
-    of one arm; without `costs` it is NaN, and a pretraining counts as much as a fine-tuning. `best_finetuning_seeds` is
+    of one arm. `best_finetuning_seeds` is
     sqrt(c_P sigma_F^2 / (c_F sigma_P^2)), the best number for each of many pretrainings. `why` says what is missing.
 
     Raises:
@@ -59,11 +62,8 @@ def power_frame(
             rows.append(facts | {"why": next(iter(estimate.why.values()), "a difference needs two arms")})
             continue
         spreads = spreads_of(estimate, group.reference, len(group.arms))
-        each = costs or Costs(1.0, 1.0)
-        if not estimate.finetuned:
-            each = each._replace(finetuning=0.0)
-        designs = spreads.designs(difference, power, each, blocked=estimate.blocked)
-        rows += [facts | design | ({} if costs else {"cost": math.nan}) for design in designs]
+        each = costs if estimate.finetuned else costs._replace(finetuning=0.0)
+        rows += [facts | design for design in spreads.designs(difference, power, each, blocked=estimate.blocked)]
     frame = pd.DataFrame(rows, columns=POWER_COLUMNS).assign(difference=difference, power=power)
     return frame.astype(dict.fromkeys(("pretraining_seeds", "finetuning_seeds"), "Int64"))
 

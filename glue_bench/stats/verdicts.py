@@ -1,9 +1,9 @@
 """Which arms differ: contrasts with one reference, a family of tests for each column, one p-value for each contrast."""
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, product
 from string import ascii_lowercase
 from typing import Any
 
@@ -17,7 +17,6 @@ from glue_bench.stats.outcomes import AVERAGE, Outcomes
 ALPHA = 0.05
 APART = "its arms differ in origin or shape"
 Pair = tuple[str, str]
-Correction = Callable[[np.ndarray], np.ndarray]
 NUMBERS = ["difference", "error", "freedom", "low", "high", "p", "p_adjusted", "smallest"]
 VERDICT_COLUMNS = [
     "origin", "shape", "column", "arm", "reference", "difference", "low", "high", "error", "freedom", "p",
@@ -99,7 +98,7 @@ def verdicts(assessed: Iterable[Assessed]) -> pd.DataFrame:
     rows = []
     for one in assessed:
         pairs = [(arm, one.group.reference) for arm in one.group.arms if arm != one.group.reference]
-        rows += contrast_rows(one, pairs, bonferroni(len(pairs)))
+        rows += contrast_rows(one, pairs, len(pairs), stepwise=False)
     return pd.DataFrame(rows, columns=VERDICT_COLUMNS)
 
 
@@ -124,7 +123,7 @@ def declared(assessed: Iterable[Assessed], contrasts: Sequence[Pair]) -> pd.Data
     for one in assessed:
         estimates = tuple(estimate.of([arm for arm in estimate.arms if arm in named]) for estimate in one.estimates)
         asked = [pair for pair, home in homes.items() if home is one]
-        rows += contrast_rows(replace(one, estimates=estimates), asked, holm(len(contrasts)))
+        rows += contrast_rows(replace(one, estimates=estimates), asked, len(contrasts))
     return pd.DataFrame(rows, columns=VERDICT_COLUMNS)
 
 
@@ -133,7 +132,7 @@ def all_pairs(assessed: Iterable[Assessed]) -> pd.DataFrame:
     rows = []
     for one in assessed:
         pairs = list(combinations(one.group.arms, 2))
-        rows += contrast_rows(one, pairs, holm(len(pairs)))
+        rows += contrast_rows(one, pairs, len(pairs))
     return pd.DataFrame(rows, columns=VERDICT_COLUMNS)
 
 
@@ -144,7 +143,15 @@ def arms_frame(assessed: Iterable[Assessed]) -> pd.DataFrame:
     - `deviation`: the sample standard deviation over these seeds; NaN for fewer than three, which tell too little.
     - `why`: what is missing where it is not tested.
     """
-    rows = [_arm(one.group, estimate, arm) for one in assessed for estimate in one.estimates for arm in one.group.arms]
+    rows = []
+    for one in assessed:
+        for estimate, arm in product(one.estimates, one.group.arms):
+            tested = arm in estimate.arms and estimate.seeds[arm] >= LEAST_FOR_DEVIATION
+            rows.append({
+                **{"origin": one.group.origin, "shape": one.group.shape, "column": estimate.column, "arm": arm},
+                **{"mean": estimate.means.get(arm), "n": estimate.seeds[arm], "seeds": estimate.kind},
+                **{"deviation": estimate.deviation(arm) if tested else None, "why": estimate.why.get(arm, "")},
+            })  # fmt: skip
     return pd.DataFrame(rows, columns=ARM_COLUMNS).astype({"mean": float, "deviation": float})
 
 
@@ -160,19 +167,11 @@ def columns_frame(assessed: Iterable[Assessed], contrasts: pd.DataFrame) -> pd.D
     - `example_deviation`: of a difference over dev sets of this size alone, which no number of seeds reduces.
     """
     smallest = contrasts.groupby(["origin", "shape", "column"])["smallest"].median()
-    rows = [
-        {
-            "origin": one.group.origin,
-            "shape": one.group.shape,
-            "column": estimate.column,
-            "reference": one.group.reference,
-            "smallest": smallest.get((one.group.origin, one.group.shape, estimate.column), math.nan),
-            "seeds": seeds_covered(estimate),
-            **components(estimate, one.group.reference),
-        }
-        for one in assessed
-        for estimate in one.estimates
-    ]
+    rows = []
+    for group, estimate in ((one.group, estimate) for one in assessed for estimate in one.estimates):
+        key = {"origin": group.origin, "shape": group.shape, "column": estimate.column}
+        facts = {"reference": group.reference, "seeds": estimate.kind, **components(estimate, group.reference)}
+        rows.append(key | facts | {"smallest": smallest.get(tuple(key.values()), math.nan)})
     return pd.DataFrame(rows, columns=COLUMN_COLUMNS)
 
 
@@ -220,47 +219,28 @@ def letters_of(arms: Sequence[str], apart: Collection[frozenset[str]]) -> dict[s
 
 def letters_frame(assessed: Iterable[Assessed], pairs: pd.DataFrame) -> pd.DataFrame:
     """Letters of each arm that has an interval, the best first: LETTER_COLUMNS; `pairs` are of `all_pairs`."""
-    told = pairs[pairs["verdict"] != ""]
-    keys = ["origin", "shape", "column"]
-    apart = {
-        key: {frozenset(pair) for pair in zip(mine["arm"], mine["reference"], strict=True)}
-        for key, mine in told.groupby(keys)
-    }
-    rows = []
-    for one in assessed:
-        for estimate in one.estimates:
-            key = (one.group.origin, one.group.shape, estimate.column)
-            order = sorted(estimate.arms, key=estimate.means.__getitem__, reverse=not estimate.lowest_is_best)
-            letters = letters_of(order, apart.get(key, set()))
-            rows += [(*key, arm, estimate.means[arm], letters[arm]) for arm in order]
+    apart, rows = dict[tuple[str, ...], set[frozenset[str]]](), []
+    for *key, arm, reference in pairs.loc[pairs["verdict"] != "", VERDICT_COLUMNS[:5]].to_numpy().tolist():
+        apart.setdefault(tuple(key), set()).add(frozenset((arm, reference)))
+    for group, estimate in ((one.group, estimate) for one in assessed for estimate in one.estimates):
+        place = (group.origin, group.shape, estimate.column)
+        order = sorted(estimate.arms, key=estimate.means.__getitem__, reverse=not estimate.lowest_is_best)
+        letters = letters_of(order, apart.get(place, set()))
+        rows += [(*place, arm, estimate.means[arm], letters[arm]) for arm in order]
     return pd.DataFrame(rows, columns=LETTER_COLUMNS)
 
 
-def seeds_covered(estimate: Estimate) -> str:
-    """The kind of seeds that the intervals are made of: "pretraining" or "fine-tuning"."""
-    return "pretraining" if estimate.blocked else "fine-tuning"
-
-
-def bonferroni(number: int) -> Correction:
-    """How many times each p-value is taken: `number` times."""
-    return lambda p_values: np.full(len(p_values), float(number))
-
-
-def holm(number: int) -> Correction:
+def holm(p_values: np.ndarray, number: int) -> np.ndarray:
     """How many times each p-value is taken by Holm's (1979) step-down method for `number` tests.
 
     Tests that were not made (NaN) come last.
     """
-
-    def factors(p_values: np.ndarray) -> np.ndarray:
-        order = np.argsort(p_values, kind="stable")
-        steps, ordered = number - np.arange(len(order)), p_values[order]
-        largest = np.maximum.accumulate(steps * ordered)
-        times = np.empty(len(order))
-        times[order] = np.divide(largest, ordered, out=steps.astype(float), where=ordered > 0)
-        return times
-
-    return factors
+    order = np.argsort(p_values, kind="stable")
+    steps, ordered = number - np.arange(len(order)), p_values[order]
+    largest = np.maximum.accumulate(steps * ordered)
+    times = np.empty(len(order))
+    times[order] = np.divide(largest, ordered, out=steps.astype(float), where=ordered > 0)
+    return times
 
 
 def equivalence(frame: pd.DataFrame, margin: float) -> pd.DataFrame:
@@ -281,15 +261,19 @@ def two_sided(difference: np.ndarray, error: np.ndarray, freedom: np.ndarray) ->
     return 2 * np.asarray(stdtr(freedom, -np.where(np.isnan(error), np.nan, statistic)))
 
 
-def contrast_rows(assessed: Assessed, pairs: Sequence[Pair], correction: Correction) -> list[dict[str, Any]]:
-    """The contrasts of every column, a row for each pair; here, and nowhere else, is a verdict decided."""
+def contrast_rows(
+    assessed: Assessed, pairs: Sequence[Pair], family: int, *, stepwise: bool = True
+) -> list[dict[str, Any]]:
+    """The contrasts of every column, a row for each pair; here, and nowhere else, is a verdict decided.
+
+    p is corrected for the number of tests in the `family` by Holm's method, or by Bonferroni's if it is not `stepwise`.
+    """
     rows = []
     for estimate in assessed.estimates if pairs else ():
         mine = [_row(assessed.group, estimate, pair) for pair in pairs]
         difference, error, freedom = (np.array([row[name] for row in mine]) for name in NUMBERS[:3])
         p = two_sided(difference, error, freedom)
-        adjusted = np.minimum(1.0, correction(p) * p)
-        family = int(correction(np.zeros(1))[0])
+        adjusted = np.minimum(1.0, (holm(p, family) if stepwise else family) * p)
         half = -stdtrit(freedom, ALPHA / 2 / family) * error
         low, high = estimate.limits
         better = (difference > 0) ^ estimate.lowest_is_best
@@ -304,34 +288,20 @@ def contrast_rows(assessed: Assessed, pairs: Sequence[Pair], correction: Correct
 
 
 def _row(group: Group, estimate: Estimate, pair: Pair) -> dict[str, Any]:
+    """What is known of a contrast before it is decided, and why it cannot be."""
     arm, reference = pair
-    missing = float("nan")
     reasons = dict.fromkeys(estimate.why[one] for one in pair if one in estimate.why)
     why = [f"{reason} ({', '.join(a for a in pair if estimate.why.get(a) == reason)})" for reason in reasons]
     why = why if reference in group.arms else [APART]
-    variance, freedom = (missing, missing) if why else estimate.difference_variance(arm, reference)
-    apart = estimate.means.get(arm, missing) - estimate.means.get(reference, missing)
+    difference = estimate.means.get(arm, math.nan) - estimate.means.get(reference, math.nan)
+    variance, freedom = (math.nan, math.nan) if why else estimate.difference_variance(arm, reference)
     by_seed = None if why else estimate.differences(arm, reference)
     return {
         **{"origin": group.origin, "shape": group.shape, "column": estimate.column},
-        **{"arm": arm, "reference": reference},
-        "difference": apart,
-        "error": math.sqrt(variance),
-        "freedom": freedom,
-        "n_arm": estimate.seeds[arm],
-        "n_reference": estimate.seeds.get(reference, 0),
-        "seeds": seeds_covered(estimate),
-        "agree": None if by_seed is None else int((np.sign(by_seed) == np.sign(apart)).sum()),
+        **{"arm": arm, "reference": reference, "difference": difference},
+        **{"error": math.sqrt(variance), "freedom": freedom, "seeds": estimate.kind},
+        **{"n_arm": estimate.seeds[arm], "n_reference": estimate.seeds.get(reference, 0)},
+        "agree": None if by_seed is None else int((np.sign(by_seed) == np.sign(difference)).sum()),
         "paired": None if by_seed is None else len(by_seed),
         "why": "; ".join(why),
-    }
-
-
-def _arm(group: Group, estimate: Estimate, arm: str) -> dict[str, Any]:
-    tested = arm in estimate.arms and estimate.seeds[arm] >= LEAST_FOR_DEVIATION
-    return {
-        **{"origin": group.origin, "shape": group.shape, "column": estimate.column, "arm": arm},
-        **{"mean": estimate.means.get(arm, math.nan), "n": estimate.seeds[arm], "seeds": seeds_covered(estimate)},
-        "deviation": estimate.deviation(arm) if tested else math.nan,
-        "why": estimate.why.get(arm, ""),
     }

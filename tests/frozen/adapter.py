@@ -193,7 +193,7 @@ def submission(outputs: dict[str, np.ndarray]) -> dict[str, bytes]:
 def frames(folder: Path) -> Iterator[tuple[str, pd.DataFrame]]:
     """Every frame behind the tables of an experiment's folder, by name."""
     from glue_bench.stats.power import Costs, power_frame
-    from glue_bench.stats.verdicts import VERDICT_COLUMNS, all_pairs, contrast_rows, equivalence, holm, letters_frame
+    from glue_bench.stats.verdicts import VERDICT_COLUMNS, all_pairs, contrast_rows, equivalence, letters_frame
     from glue_bench.tables.arms import FACTS, with_starts
     from glue_bench.tables.board import RUN, SCORE_COLUMNS, SEEDS, averages, make_board, open_board, steps_frame
     from glue_bench.tables.budget import budget_frame, measured_costs, rates_frame
@@ -225,7 +225,7 @@ def frames(folder: Path) -> Iterator[tuple[str, pd.DataFrame]]:
         contrasts = contrasts_frame(found, equivalent=0.5)
         if "declared" in set(contrasts["kind"]):  # by the rule of d9d4906, which pooled over all arms
             pairs = [(a, b) for a, b in board.protocol.contrasts]
-            rows = [row for one in found.assessed for row in contrast_rows(one, pairs, holm(len(pairs)))]
+            rows = [row for one in found.assessed for row in contrast_rows(one, pairs, len(pairs))]
             declared = equivalence(pd.DataFrame(rows, columns=VERDICT_COLUMNS), 0.5).assign(kind="declared")
             contrasts = pd.concat([contrasts[contrasts["kind"] != "declared"], declared], ignore_index=True)
         yield f"statistics_{name}", contrasts.drop(columns=["agree", "paired"])
@@ -238,7 +238,7 @@ def frames(folder: Path) -> Iterator[tuple[str, pd.DataFrame]]:
             costs = Costs(*measured_costs(results))
             asked = product((0.02, 0.3, 1.0, 2.0, 3.0, 5.0, 8.0), (0.8, 0.95))
             yield "power", pd.concat([power_frame(found.assessed, apart, power, costs) for apart, power in asked])
-            yield "power_no_costs", power_frame(found.assessed, 2.5, 0.9)
+            yield "power_no_costs", power_frame(found.assessed, 2.5, 0.9).assign(cost=math.nan)
     yield "steps", steps_frame(own)
     yield "budget", budget_frame(results)
     yield "losses", results.losses.drop(columns="pretraining_id")

@@ -53,7 +53,7 @@ def multipletests():
 
 @given(p_values=st.lists(st.floats(0, 1), min_size=1, max_size=30))
 def test_holm_is_that_of_statsmodels(multipletests, p_values):
-    ours, p = holm(len(p_values))(np.array(p_values)), np.array(p_values)
+    ours, p = holm(np.array(p_values), len(p_values)), np.array(p_values)
     np.testing.assert_allclose(np.minimum(1, ours * p), multipletests(p, method="holm")[1], atol=1e-12)
 
 
