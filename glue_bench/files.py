@@ -67,11 +67,7 @@ def disk_trouble(error: BaseException) -> str | None:
 def results_written_to(
     folder: Path, then: str = "earlier cells are kept, the same command goes on from there"
 ) -> Iterator[None]:
-    """A full or read-only disk is one line, and no reason to lose what is there.
-
-    Raises:
-        DiskError: in place of any OSError in the block but of memory, and of what libraries make of one.
-    """
+    """DiskError in place of any OSError in the block but of memory, and of what libraries make of one."""
     try:
         yield
     except UserError:
@@ -100,7 +96,7 @@ def check_file(path: Path, most: int = LARGEST) -> None:
 def is_damage(error: Exception) -> bool:
     """Whether an error of reading is about what lies there, and not about the way to it: permissions, memory."""
     no_file = (None, errno.ENOENT, errno.EINVAL, errno.EFBIG, errno.EISDIR, errno.ELOOP)
-    return not isinstance(error, OSError) or error.errno in no_file
+    return getattr(error, "errno", None) in no_file
 
 
 def read_file(path: Path, most: int = LARGEST) -> bytes:
@@ -210,10 +206,7 @@ def whole_folder(path: Path, *, replaces: bool = False) -> Iterator[Path]:
 
 
 def set_aside(folder: Path) -> None:
-    """Take away a folder that is damaged, out of date or of no use any more, if it is there: at once or not at all.
-
-    What another process has open of it stays readable until that one ends.
-    """
+    """Take away a folder, if it is there: at once or not at all. What another process has open of it stays readable."""
     aside = folder.with_name(f".damaged-{uuid.uuid4().hex}")
     with contextlib.suppress(FileNotFoundError):
         folder.rename(aside)
@@ -224,8 +217,7 @@ def set_aside(folder: Path) -> None:
 def kept_or_made(folder: Path, make: Callable[[Path], Any], read: Callable[[Path], Kept]) -> Kept:
     """What `read` finds in a folder of the cache; `make` fills it first if it is not there or damaged.
 
-    Raises:
-        DiskError: the cache is full, or cannot be read or written.
+    Raises DiskError where the cache is full, or cannot be read or written.
     """
     with results_written_to(folder, IN_THE_CACHE):
         if folder.is_dir():

@@ -29,11 +29,8 @@ def refuse_url(folder: str | Path, what: str = "results") -> None:
 def fetched(url: str) -> Path:
     """A local copy of the file or folder behind a URL, as it is at the process's first look.
 
-    Copies lie in the cache, one for each state that was seen.
-
-    Raises:
-        UserError: nothing there, it cannot be read, or fsspec lacks a package for such URLs.
-        DiskError: the cache is full or cannot be written.
+    Copies lie in the cache, one for each state that was seen. Raises UserError where nothing is there, it cannot be
+    read, or fsspec lacks a package for such URLs; DiskError where the cache cannot be written.
     """
     import fsspec
 

@@ -42,7 +42,7 @@ def test_what_is_a_url():
     assert not any(map(is_url, ("runs", "./a:b/c", "C:/x", "hub:wikitext", "google-bert/bert-base", "/s3://x")))
 
 
-def test_a_checkpoint_and_text_behind_urls_are_those_of_the_folder(bucket, make_bert, tmp_path):
+def test_a_checkpoint_text_and_data_behind_urls_are_those_of_the_folder(bucket, make_bert, tmp_path):
     place = make_bert(texts=("the old cat chased a dog",))
     copy = locate(bucket(place))
     files = [{path.name: path.read_bytes() for path in folder.iterdir()} for folder in (copy, place)]
@@ -51,6 +51,10 @@ def test_a_checkpoint_and_text_behind_urls_are_those_of_the_folder(bucket, make_
     (tmp_path / "text" / "deep" / "a.txt").write_text("One sentence. Another one.")
     whole, url = open_corpus([str(tmp_path / "text")]), bucket(tmp_path / "text", "text")
     assert open_corpus([url]).digest == open_corpus([f"{url}/deep/a.txt"]).digest == whole.digest
+    (tmp_path / "glue" / "RTE").mkdir(parents=True)
+    (tmp_path / "glue" / "RTE" / "dev.tsv").write_text("sentence1\tsentence2\tlabel\na cat\ta dog\tentailment\n")
+    places = (str(tmp_path / "glue"), bucket(tmp_path / "glue", "glue"))
+    assert len({open_source(place).load("rte").digest for place in places}) == 1
 
 
 def test_a_state_is_copied_once_and_another_one_again(bucket, tmp_path, cache):
@@ -67,15 +71,6 @@ def test_a_state_is_copied_once_and_another_one_again(bucket, tmp_path, cache):
     fetched.cache_clear()
     assert (fetched(url) / "a.txt").read_text() == "Two."
     assert len(list((cache / "fetched").iterdir())) == 2
-
-
-def test_data_behind_a_url_gives_the_digest_of_the_folder(bucket, tmp_path):
-    folder = tmp_path / "glue" / "RTE"
-    folder.mkdir(parents=True)
-    for name in ("train", "dev"):
-        (folder / f"{name}.tsv").write_text("index\tsentence1\tsentence2\tlabel\n0\ta cat\ta dog\tentailment\n")
-    places = (str(tmp_path / "glue"), bucket(tmp_path / "glue"))
-    assert len({open_source(place).load("rte").digest for place in places}) == 1
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from rich.text import Text
 
 from glue_bench.errors import LONGEST, QUOTED, DiskError, UserError, plain, quoted, shortened, unknown
 from glue_bench.model.variants import VARIANTS
-from glue_bench.terminal import Screen, echo, silence, tell
+from glue_bench.terminal import Screen, echo, tell
 
 EVIL = "a\x1b[2J\x9b1m\x07\r\u202eb"
 SHOWN = r"a\x1b[2J\x9b1m\x07\r\u202eb"
@@ -39,7 +39,7 @@ def test_a_text_that_controls_nothing_stays_as_it_is(text):
     assert plain(f"{text}\t\n") == f"{text}\t\n"
 
 
-def test_the_screen_shows_codes_and_keeps_its_own_colours():
+def test_the_screen_shows_codes_and_keeps_its_own_colours(capsys):
     file = io.StringIO()
     screen = Screen(file=file, force_terminal=True, color_system="standard", width=120, legacy_windows=False)
     table = Table(EVIL)
@@ -55,9 +55,6 @@ def test_the_screen_shows_codes_and_keeps_its_own_colours():
     callers = Console(file=io.StringIO(), width=40)
     tell(callers, EVIL * 10)
     assert callers.file.getvalue() == SHOWN * 10 + "\n"
-
-
-def test_what_is_echoed_has_no_control_characters_but_the_colours_of_a_terminal(capsys):
     echo(EVIL, fg="red")
     echo(f"{EVIL}\n", nl=False, err=True)
     assert capsys.readouterr() == (f"{SHOWN}\n", f"{SHOWN}\n")
@@ -119,14 +116,11 @@ def gone(request):
 def test_a_line_that_cannot_be_written_is_lost_and_the_next_one_is_not(gone):
     screen = Screen(file=gone)
     tell(screen, "lost")
+    with pytest.raises(OSError, match=r"Broken pipe|No space left"):  # as a file does, and not as rich would
+        screen.print("lost")
     screen.file = io.StringIO()
     tell(screen, "said")
-    assert screen.file.getvalue() == "said\n"
-
-
-def test_a_screen_fails_as_a_file_does(gone):
-    with pytest.raises(OSError, match=r"Broken pipe|No space left"):
-        Screen(file=gone).print("lost")
+    assert screen.file.getvalue().endswith("said\n")
 
 
 @pytest.mark.usefixtures("small_demo")
@@ -165,22 +159,8 @@ def test_a_reader_of_standard_output_that_is_gone_does_not_keep_standard_error_f
     assert said.err.count("failed: failing-cola") == 1
 
 
-def test_no_write_of_any_size_fails_once_a_stream_is_silent():
-    with broken("pipe") as stream:
-        with pytest.raises(BrokenPipeError):
-            stream.write("x" * 10_000 + "\n")
-        silence(stream)
-        stream.write("x" * 10_000 + "\n")
-        stream.flush()
-
-
 @pytest.mark.parametrize("kind", ["full", "pipe"])
 def test_a_process_keeps_its_exit_status(tmp_path, kind):
     with broken(kind) as stream:
         words = [sys.executable, "-m", "glue_bench", "verify", str(tmp_path / "nothing")]
         assert subprocess.run(words, stderr=stream, check=False).returncode == 2
-
-
-def test_a_console_of_the_caller_loses_a_line_of_a_full_disk():
-    with broken("full") as stream:
-        tell(Console(file=stream), "lost")

@@ -70,11 +70,7 @@ def _listed(names: Names) -> list[str]:
 
 
 def parse_yaml(text: str | bytes, where: str) -> Any:
-    """The plain value of a YAML 1.2 text, in which no key is given twice.
-
-    Raises:
-        UserError: it is none, or is nested too deeply.
-    """
+    """The plain value of a YAML 1.2 text, in which no key is given twice. Raises UserError for any other text."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
@@ -153,8 +149,7 @@ def _key_value(option: str, text: str) -> tuple[str, str]:
 def parse_options(given: Iterable[str], option: str = "--option") -> dict[str, Any]:
     """Options of a variant, or what else an `option` takes, from KEY=VALUE; values are as an experiment file has them.
 
-    Raises:
-        UserError: not KEY=VALUE, no value of an option, or a key given twice.
+    Raises UserError for what is not KEY=VALUE, what is no value of an option, and a key that is given twice.
     """
     options: dict[str, Any] = {}
     for text in given:
@@ -169,11 +164,7 @@ def parse_options(given: Iterable[str], option: str = "--option") -> dict[str, A
 
 
 def changed_protocol(protocol: Protocol, changes: Iterable[str]) -> Protocol:
-    """A protocol with some of its choices, given as KEY=VALUE, changed. Contrasts are named beforehand, in the file.
-
-    Raises:
-        UserError: not KEY=VALUE, an unknown key, or a value that is not one of its choices.
-    """
+    """A protocol with some of its choices, given as KEY=VALUE, changed. Contrasts are named beforehand, in the file."""
     keys = [key for key in Protocol.model_fields if key != "contrasts"]
     for change in changes:
         key, value = _key_value("--protocol", change)

@@ -56,10 +56,7 @@ class DemoSource:
 
 @cache
 def generate(task: str) -> dict[str, pd.DataFrame]:
-    """Every split of one demo task: columns text_a, text_b (pair tasks) and label; test labels are hidden.
-
-    Texts of different splits never repeat. The same on every machine.
-    """
+    """Every split of a task, as `TaskData.splits`. Texts never repeat, and are the same on every machine."""
     generator = np.random.default_rng([SEED, crc32(task.encode())])
     seen: set[tuple[str, str | None]] = set()
     return {name: _split(task, name, generator, seen) for name in TASKS[task].splits}

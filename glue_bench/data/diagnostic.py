@@ -43,8 +43,7 @@ class Diagnostic:
 def read_diagnostic(path: Path) -> Diagnostic:
     """Read the labelled set from its file, or from the folder of GLUE's data or of its AX.
 
-    Raises:
-        UserError: no such file, a column that is missing, or a row that does not fit: where, and what was expected.
+    Raises UserError for a file, a column or a row that does not fit: where, and what was expected.
     """
     places = [path / AX.title / LABELLED, path / DOWNLOADED / LABELLED, path / LABELLED] if path.is_dir() else [path]
     file = next((place for place in places if place.is_file()), path)
@@ -82,10 +81,8 @@ def check_order(diagnostic: Diagnostic, digest: str | None) -> bool:
     """Whether the labels are known to be in the order of the predicted sentences, whose data has this digest.
 
     Equal sentences have equal digests. Where they are spelled otherwise (blanks), the file without labels beside the
-    labelled one vouches for the order, if it is the one that was predicted. Without it nothing is known: False.
-
-    Raises:
-        UserError: the two files' sentences differ, or what was predicted is neither.
+    labelled one vouches for the order, if it is the one that was predicted. Without it nothing is known: False. Raises
+    UserError where the two files' sentences differ, or what was predicted is neither.
     """
     if digest == diagnostic.digest:
         return True

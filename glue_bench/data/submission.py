@@ -90,10 +90,7 @@ def _lines(predictions: list[str]) -> bytes:
 
 
 def make_zip(files: Mapping[str, bytes]) -> bytes:
-    """A zip of files by name: the same bytes for the same content, whenever and wherever it is made.
-
-    Nothing is compressed, because compressors differ between builds of zlib; all eleven files take 4 MB.
-    """
+    """A zip of files by name: the same bytes for the same content, whenever and wherever it is made."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name in sorted(files):
@@ -126,10 +123,8 @@ class Finding:
 def lint(content: bytes, where: str = "the file") -> list[Finding]:
     """Every finding in the bytes of a zip, the zip's own first, then file by file; of a kind in a file the first three.
 
-    Lines end at a line feed alone: whether the site strips a carriage return from a label is not documented.
-
-    Raises:
-        UserError: it is no zip, or a very large one.
+    Lines end at a line feed alone: whether the site strips a carriage return from a label is not documented. Raises
+    UserError for what is no zip, or a very large one.
     """
     try:
         if len(content) > LARGEST_ZIP:

@@ -5,7 +5,7 @@ split names, label names and label ids, and the classic TSV distribution for fil
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 from glue_bench.errors import unknown
 
@@ -19,7 +19,7 @@ class Split:
     header: bool = True
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Task:
     """One GLUE task. `title` is its name in tables, and its folder in the classic TSV layout; `summary` its question.
 
@@ -35,9 +35,10 @@ class Task:
     summary: str
     texts: tuple[str, ...]
     labels: tuple[str, ...]
-    written: tuple[str, ...] = ("0", "1")
-    metrics: tuple[str, ...] = ("accuracy",)
+    written: tuple[str, ...]
+    _: KW_ONLY
     splits: Mapping[str, Split]
+    metrics: tuple[str, ...] = ("accuracy",)
     tsv_texts: tuple[str, ...] = ()
     tsv_label: str = "label"
     skips_malformed_rows: bool = False
@@ -74,68 +75,49 @@ def _splits(train: int, validation: int, test: int, header: bool = True) -> dict
     return labelled | {"test": Split("test.tsv", test)}
 
 
-_SENTENCE_PAIR = ("sentence1", "sentence2")
-_NLI_2 = ("entailment", "not_entailment")
-_NLI_3 = ("entailment", "neutral", "contradiction")
+PAIR = ("sentence1", "sentence2")
+NLI_2 = ("entailment", "not_entailment")
+NLI_3 = ("entailment", "neutral", "contradiction")
+BINARY = ("0", "1")
 
 _ROWS = [
     Task(
-        name="cola",
-        title="CoLA",
-        summary="is the sentence grammatical?",
-        texts=("sentence",),
-        labels=("unacceptable", "acceptable"),
+        *("cola", "CoLA", "is the sentence grammatical?"),
+        *(("sentence",), ("unacceptable", "acceptable"), BINARY),
         metrics=("matthews_correlation",),
         splits=_splits(8551, 1043, 1063, header=False),
     ),
     Task(
-        name="sst2",
-        title="SST-2",
-        summary="is the review positive?",
-        texts=("sentence",),
-        labels=("negative", "positive"),
+        *("sst2", "SST-2", "is the review positive?"),
+        *(("sentence",), ("negative", "positive"), BINARY),
         splits=_splits(67349, 872, 1821),
     ),
     Task(
-        name="mrpc",
-        title="MRPC",
-        summary="are the two sentences paraphrases?",
-        texts=_SENTENCE_PAIR,
-        labels=("not_equivalent", "equivalent"),
+        *("mrpc", "MRPC", "are the two sentences paraphrases?"),
+        *(PAIR, ("not_equivalent", "equivalent"), BINARY),
         metrics=("accuracy", "f1"),
         splits=_splits(3668, 408, 1725),
         tsv_texts=("#1 String", "#2 String"),
         tsv_label="Quality",
     ),
     Task(
-        name="stsb",
-        title="STS-B",
-        summary="how similar are the two sentences, from 0 to 5?",
-        texts=_SENTENCE_PAIR,
-        labels=(),
-        written=(),
+        *("stsb", "STS-B", "how similar are the two sentences, from 0 to 5?"),
+        *(PAIR, (), ()),
         metrics=("pearson", "spearmanr"),
         splits=_splits(5749, 1500, 1379),
         tsv_label="score",
     ),
     Task(
-        name="qqp",
-        title="QQP",
-        summary="do the two questions ask the same?",
-        texts=("question1", "question2"),
-        labels=("not_duplicate", "duplicate"),
+        *("qqp", "QQP", "do the two questions ask the same?"),
+        *(("question1", "question2"), ("not_duplicate", "duplicate"), BINARY),
         metrics=("accuracy", "f1"),
         splits=_splits(363846, 40430, 390965),
         tsv_label="is_duplicate",
         skips_malformed_rows=True,
     ),
     Task(
-        name="mnli",
-        title="MNLI",
-        summary="does the premise entail the hypothesis, contradict it, or neither?",
-        texts=("premise", "hypothesis"),
-        labels=_NLI_3,
-        written=_NLI_3,
+        *("mnli", "MNLI", "does the premise entail the hypothesis, contradict it, or neither?"),
+        *(("premise", "hypothesis"), NLI_3, NLI_3),
         splits={
             "train": Split("train.tsv", 392702),
             "validation_matched": Split("dev_matched.tsv", 9815),
@@ -143,45 +125,30 @@ _ROWS = [
             "test_matched": Split("test_matched.tsv", 9796),
             "test_mismatched": Split("test_mismatched.tsv", 9847),
         },
-        tsv_texts=_SENTENCE_PAIR,
+        tsv_texts=PAIR,
         tsv_label="gold_label",
     ),
     Task(
-        name="qnli",
-        title="QNLI",
-        summary="does the sentence answer the question?",
-        texts=("question", "sentence"),
-        labels=_NLI_2,
-        written=_NLI_2,
+        *("qnli", "QNLI", "does the sentence answer the question?"),
+        *(("question", "sentence"), NLI_2, NLI_2),
         splits=_splits(104743, 5463, 5463),
     ),
     Task(
-        name="rte",
-        title="RTE",
-        summary="does the first sentence entail the second?",
-        texts=_SENTENCE_PAIR,
-        labels=_NLI_2,
-        written=_NLI_2,
+        *("rte", "RTE", "does the first sentence entail the second?"),
+        *(PAIR, NLI_2, NLI_2),
         splits=_splits(2490, 277, 3000),
     ),
     Task(
-        name="wnli",
-        title="WNLI",
-        summary="is the pronoun resolved rightly? (adversarial dev set)",
-        texts=_SENTENCE_PAIR,
-        labels=("not_entailment", "entailment"),
+        *("wnli", "WNLI", "is the pronoun resolved rightly? (adversarial dev set)"),
+        *(PAIR, NLI_2[::-1], BINARY),
         splits=_splits(635, 71, 146),
     ),
     Task(
-        name="ax",
-        title="AX",
-        summary="diagnostic set, test only, predicted by MNLI models",
-        texts=("premise", "hypothesis"),
-        labels=_NLI_3,
-        written=_NLI_3,
+        *("ax", "AX", "diagnostic set, test only, predicted by MNLI models"),
+        *(("premise", "hypothesis"), NLI_3, NLI_3),
         metrics=("matthews_correlation",),
         splits={"test": Split("diagnostic.tsv", 1104)},
-        tsv_texts=_SENTENCE_PAIR,
+        tsv_texts=PAIR,
     ),
 ]
 
@@ -197,11 +164,7 @@ AX_SPLIT = "test_ax"
 
 
 def find_task(name: str, known: Collection[str] = TASKS) -> Task:
-    """The task of this name, or of its title, in any case: `rte`, `RTE`, `SST-2`.
-
-    Raises:
-        UserError: there is none among the `known`; with the near match.
-    """
+    """The task of this name, or of its title, in any case: `rte`, `RTE`, `SST-2`. UserError if none is `known`."""
     task = name.lower().replace("-", "")
     if task not in known:
         raise unknown("task", name, known)

@@ -129,10 +129,8 @@ def read_lines(path: Path) -> list[str]:
 
 
 def places_of(path: Path, columns: Sequence[str], wanted: Sequence[str], instead: str = "") -> list[int]:
-    """Where the wanted columns are in a header; `instead` says what was expected where one is missing.
-
-    Raises:
-        UserError: one is missing, or is there twice, so that nothing says which one is meant.
+    """Where the wanted columns are in a header; UserError where one is missing (`instead` says what else to give) or
+    is there twice, so that nothing says which one is meant.
     """
     if missing := [name for name in wanted if name not in columns]:
         found = instead or f"found {shortened(', '.join(map(repr, columns)), 4 * QUOTED)}"

@@ -64,19 +64,14 @@ def test_scores_are_clipped_and_have_three_decimals():
     assert [row.split("\t")[1] for row in rows] == ["0.000", "2.346", "5.000", "0.000", "5.000"]
 
 
-@pytest.mark.parametrize("logits", [np.zeros((3, 3)), np.full((3, 2), np.nan)])
-def test_outputs_of_another_task_or_a_diverged_run_are_refused(logits):
-    with pytest.raises(ValueError, match="rte: logits"):
-        write_file(FILES["RTE.tsv"], logits)
-
-
 def test_a_zip_has_the_same_bytes_whatever_the_order_and_the_time(monkeypatch):
     first = make_zip(GOOD)
     monkeypatch.setattr("time.time", lambda: 2e9)
     assert make_zip(dict(reversed(GOOD.items()))) == first
     with zipfile.ZipFile(io.BytesIO(first)) as archive:
-        assert [entry.filename for entry in archive.infolist()] == sorted(GOOD)
-        assert {entry.external_attr >> 16 for entry in archive.infolist()} == {0o100644}
+        assert [(entry.filename, entry.external_attr >> 16) for entry in archive.infolist()] == [
+            (name, 0o100644) for name in sorted(GOOD)
+        ]
 
 
 @pytest.mark.skipif(not GLUE.is_dir(), reason="no GLUE folder here")
@@ -118,40 +113,30 @@ ROW_MUTATIONS: dict[str, Callable[[list[str], int], list[str]]] = {
     "double": lambda lines, row: [*lines[: row + 1], *lines[row:]],
     "last one first": lambda lines, _: [lines[0], lines[-1], *lines[1:-1]],
     "wrong label": predict("maybe"),
-    "capital": predict("Entailment"),
-    "negative": predict("-1"),
     "out of range": predict("5.001"),
     "nan": predict("nan"),
-    "infinite": predict("-Infinity"),
     "huge": predict("1e999"),
     "underscore": predict("0_1"),
     "other digits": predict("\N{ARABIC-INDIC DIGIT ONE}"),
-    "no prediction": predict(""),
     "extra column": edit(lambda line: f"{line}\t0.9"),
     "comma": edit(lambda line: line.replace("\t", ",")),
     "long": predict("1" * 1000),
-    "padded index": edit(lambda line: f"0{line}"),
     "trailing blank": edit(lambda line: f"{line} "),
     "carriage return": edit(lambda line: f"{line}\r"),
     "blank line": edit(lambda line: f"{line}\n"),
     "emptied line": edit(lambda _: ""),
-    "quoted": edit(lambda line: line.replace("\t", '\t"') + '"'),
-    "other line separator": edit(lambda line: f"{line}\N{LINE SEPARATOR}"),
 }
 FILE_MUTATIONS: dict[str, Callable[[bytes], bytes]] = {
     "empty": lambda _: b"",
-    "blank": lambda _: b"\n \n\xc2\xa0\n",
     "header alone": lambda content: content.split(b"\n")[0] + b"\n",
     "no header": lambda content: content.split(b"\n", 1)[1],
     "other header": lambda content: content.replace(b"prediction", b"label"),
-    "header with spaces": lambda content: content.replace(b"index\t", b"index "),
     "byte-order mark": lambda content: b"\xef\xbb\xbf" + content,
     "utf-16": lambda content: content.decode().encode("utf-16"),
     "latin-1": lambda content: content + "12\té\n".encode("latin-1"),
     "windows": lambda content: content.replace(b"\n", b"\r\n"),
     "blank line first": lambda content: b"\n" + content,
     "cut short": lambda content: content[:60],
-    "other task": lambda content: content.replace(b"\t", b"\tx"),
 }
 
 
