@@ -110,7 +110,7 @@ def plan(experiment: Given, *, results: str | Path = "runs", **changes: Any) -> 
     parsed = load_experiment(experiment, **changes)
     inputs = Inputs(parsed, Path(results) / parsed.name)
     asked = make_plan(parsed, inputs)
-    why = find_work(asked, asked.cells, inputs).reasons(inputs.store)
+    why = find_work(asked, asked.cells, inputs).reasons()
     return _cells(asked, inputs.store).assign(why=[why.get(cell.id, "") for cell in asked.cells])
 
 

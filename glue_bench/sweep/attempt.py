@@ -5,9 +5,10 @@ import os
 import socket
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,13 +39,12 @@ from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs, is_test
 from glue_bench.training.loop import NonFiniteLossError
 from glue_bench.training.loop import Progress as Tell
-from glue_bench.training.pretrain import Pretrained, pretrain
+from glue_bench.training.pretrain import pretrain
 from glue_bench.training.pretrained import OtherComputerError
 from glue_bench.training.tokenizers import save_tokenizer
 
 TOLD_SECONDS = 2.0  # between two writings of how far a job is
 SEEN_SECONDS = 60.0  # until the listing of a shared disk shows what another machine has written
-Measured = tuple[tuple[Measure, ...], int | None, dict[str, np.ndarray]]
 
 
 def make_worker(experiment: Experiment, folder: Path, device: str = AUTO, precision: str = AUTO) -> "Worker":
@@ -82,9 +82,12 @@ class Worker:
             except UserError:
                 raise
             except Exception as error:
-                _check_disk(error)
+                if problem := disk_trouble(error):
+                    place = getattr(error, "filename", None) or "the results or the cache folder"
+                    advice = "earlier cells are kept, the same command goes on from there"
+                    raise DiskError(f"cannot write to '{place}': {problem}; {advice}") from error
                 where = " in pretraining" if isinstance(job, Pretraining) else ""
-                return self._fail(job, f"{type(error).__name__}{where}: {error}", traceback.format_exc())
+                return self._fail(job, f"{type(error).__name__}{where}: {error}")
 
     def _await(self, job: Job) -> None:
         """Refuse a job that would be another one with the files of this machine; wait for what it starts from."""
@@ -98,81 +101,71 @@ class Worker:
             time.sleep(0.5)
 
     def _finetune(self, cell: Cell, tell: Tell) -> Record:
+        """Fine-tune; the model stays if the experiment keeps models, or if other cells start from this one."""
+        tuning = self.inputs.experiment.finetuning
+        is_source = cell.task == "mnli" and cell.settings.learning_rate == (tuning.mnli_rate or tuning.rates("mnli")[0])
+        keeps = tuning.keep is not None or (bool(tuning.from_mnli) and is_source)
         with self.store.aside() as aside:
 
             def keep(model: PreTrainedModel) -> None:
                 model.save_pretrained(aside)
                 save_tokenizer(self.inputs.tokenizer(self.inputs.arm(cell.arm)), aside)
 
-            keeps = self._keeps(cell)
             outcome = finetune(cell, self.inputs, self.compute, keep=keep if keeps else None, progress=tell)
             kind = cell.settings.predictions or "float32"  # they were rounded before they were scored
             logits = {name: each.astype(kind) for name, each in outcome.predictions.items() if not is_test(name)}
             tests = {name: each for name, each in outcome.predictions.items() if is_test(name)}
+            record = Record(cell=cell, **dict(outcome.facts))
             with results_written_to(self.store.folder):
-                return self.store.write(
-                    Record(cell=cell, **dict(outcome.facts)), logits, tests, aside if keeps else None
-                )
-
-    def _keeps(self, cell: Cell) -> bool:
-        """Whether the cell's model stays: the experiment keeps models, or other cells start from this one."""
-        tuning = self.inputs.experiment.finetuning
-        is_source = cell.task == "mnli" and cell.settings.learning_rate == (tuning.mnli_rate or tuning.rates("mnli")[0])
-        return tuning.keep is not None or (bool(tuning.from_mnli) and is_source)
+                return self.store.write(record, logits, tests, aside if keeps else None)
 
     def _pretrain(self, job: Pretraining, tell: Tell) -> PretrainingRecord | Failure:
-        """Pretrain an arm. A rate at which a run of a search diverges is a result, too: the worst of all."""
+        """Pretrain an arm, measure it, and check that its positions are alive: that decides for all cells after it.
+
+        A rate at which a run of a search diverges is a result, too: the worst of all.
+        """
+        arm, losses, sums = self.inputs.arm(job.arm), None, None
         try:
             left = pretrain(job, self.inputs, self.compute, progress=tell)
+            facts, losses = left.facts, left.validation
         except NonFiniteLossError as error:
             if not job.is_search:
                 raise
             facts = {"stream": "", "environment": self.compute.environment(), **error.spent}
-            return self._store(PretrainingRecord(pretraining=job, **facts))
-        measures, tokens, sums = ((), None, {}) if job.is_search else self._measure(job, left.model)
-        if failure := None if job.is_search else self._dead_positions(job, left):
-            return failure
-        record = PretrainingRecord(pretraining=job, **left.facts, measures=measures, measure_tokens=tokens)
-        return self._store(record, left.validation, sums)
-
-    def _store(self, record: PretrainingRecord, *arrays: Mapping[str, np.ndarray]) -> PretrainingRecord:
-        """The record, after which the state to go on from is of no use, nor is the folder of a search."""
-        folder = self.inputs.checkpoints(record.pretraining.id)
+        if not job.is_search:
+            with suppress(Exception):  # by-products: where they fail they are left out
+                measured, sums = self._measure(job, left.model)
+                facts = facts | measured
+            try:
+                for steps in job.settings.finetuned_steps:
+                    start = self.inputs.read_model(self.store.checkpoint(job.id, steps), arm, facts["weights"][steps])
+                    check_order(start, arm.name)
+            except UserError as error:
+                return self._fail(job, str(error))
+        folder = self.inputs.checkpoints(job.id)
         with results_written_to(self.store.folder):
-            stored = self.store.write_pretraining(record, *arrays)
-            folder.drop_state()
-            if record.pretraining.is_search:
+            stored = self.store.write_pretraining(PretrainingRecord(pretraining=job, **facts), losses, sums)
+            folder.drop_state()  # there is nothing to go on from
+            if job.is_search:
                 folder.drop()
         return stored
 
-    def _measure(self, job: Pretraining, model: EncoderForMaskedLM) -> Measured:
-        """How much the encoder uses the order of words. What fails here is left out: it is a by-product."""
+    def _measure(self, job: Pretraining, model: EncoderForMaskedLM) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        """How much the encoder uses the order of words, as its record has it; the sums and counts behind that."""
         arm, settings = self.inputs.arm(job.arm), job.settings
         text = HeldOut(self.inputs.text(arm)["validation"], self.inputs.tokenizer(arm), settings.mask_probability)
-        with suppress(Exception), on_threads(self.compute.threads_for(model.config.hidden_size)):
+        with on_threads(self.compute.threads_for(model.config.hidden_size)):
             found = order_sums(model, text, settings.length)
-            errors = {name: sums.standard_error for name, sums in found.items()}
-            measures = (
-                Measure(name=name, value=one.value, standard_error=_known(errors[name]), n=one.n)
-                for name, one in found.items()
-            )
-            sums = {name: np.stack([one.sums, one.counts]) for name, one in found.items()}
-            return tuple(measures), sum(len(probe.ids) for probe in text.probes), sums
-        return (), None, {}
+        measures = (
+            Measure(name=name, value=one.value, standard_error=_known(one.standard_error), n=one.n)
+            for name, one in found.items()
+        )
+        sums = {name: np.stack([one.sums, one.counts]) for name, one in found.items()}
+        return {"measures": tuple(measures), "measure_tokens": sum(len(probe.ids) for probe in text.probes)}, sums
 
-    def _dead_positions(self, job: Pretraining, left: Pretrained) -> Failure | None:
-        """What `check_order` says of what pretraining has made of the arm: it decides for all cells after it."""
-        arm, weights = self.inputs.arm(job.arm), left.facts["weights"]
-        try:
-            for steps in job.settings.finetuned_steps:
-                folder = self.store.checkpoint(job.id, steps)
-                check_order(self.inputs.read_model(folder, arm, weights[steps]), arm.name)
-        except UserError as error:
-            return self._fail(job, str(error), traceback.format_exc())
-        return None
-
-    def _fail(self, job: Job, error: str, trace: str = "") -> Failure:
-        failure = Failure(id=job.id, error=error, traceback=trace, environment=self.compute.environment())
+    def _fail(self, job: Job, error: str) -> Failure:
+        trace, environment = traceback.format_exc(), self.compute.environment()
+        failure = Failure(id=job.id, error=error, traceback=trace, environment=environment)
         with results_written_to(self.store.folder):
             self.store.write_failure(failure)
         return failure
@@ -180,19 +173,18 @@ class Worker:
     @contextmanager
     def _telling(self, name: str) -> Iterator[Tell]:
         """In this block a file tells how far the job is. It decides nothing: one that cannot be written is left out."""
-        began, told = time.time(), -math.inf
+        began, told, here = time.time(), -math.inf, f"{socket.gethostname()}:{os.getpid()}"
 
         def tell(step: int, steps: int | None, loss: Callable[[], float] | None) -> None:
             nonlocal told
-            if time.monotonic() - told >= TOLD_SECONDS:
-                told, last = time.monotonic(), None if loss is None else loss()
-                facts = {"step": step, "steps": steps, "loss": None if last is None else _known(last)}
-                here, now = f"{socket.gethostname()}:{os.getpid()}", time.time()
-                with suppress(OSError):
-                    self.store.write_progress(Progress(id=name, worker=here, began=began, updated=now, **facts))
+            if step and time.monotonic() < told + TOLD_SECONDS:
+                return
+            told, last = time.monotonic() if step else -math.inf, None if loss is None else _known(loss())
+            facts = {"worker": here, "began": began, "step": step, "steps": steps, "loss": last}
+            with suppress(OSError):
+                self.store.write_progress(Progress(id=name, updated=time.time(), **facts))
 
         tell(0, None, None)
-        told = -math.inf
         try:
             yield tell
         finally:
@@ -202,13 +194,3 @@ class Worker:
 
 def _known(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-def _check_disk(error: Exception) -> None:
-    """Raise a DiskError if that is what an error is about, which the next job would meet, too."""
-    if problem := disk_trouble(error):
-        where = getattr(error, "filename", None)
-        place = f" '{where}'" if where else ", to the results or the cache folder"
-        raise DiskError(
-            f"cannot write{place}: {problem}; earlier cells are kept, the same command goes on from there"
-        ) from error

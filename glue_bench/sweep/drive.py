@@ -5,108 +5,68 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, NoReturn
 
 from glue_bench.records.store import Store
 from glue_bench.records.values import Cell, Failure, Job, Plan, Pretraining, PretrainingRecord, Result
 from glue_bench.sweep.executors import Executor, Terminated
-from glue_bench.sweep.jobs import best_rate
+from glue_bench.sweep.jobs import best_rate, chosen
 from glue_bench.sweep.progress import describe_job
 
-LOSSES = 2
-"""How often a job is run again after the worker that ran it was lost."""
+LOSSES = 2  # how often a job is run again after the worker that ran it was lost
 TURN_SECONDS = 1.0
-START_SECONDS = 300.0
-"""A worker that has not begun its job yet is given up after so many seconds at the earliest."""
-INTERRUPTED, TERMINATED = "interrupted", "terminated"
+START_SECONDS = 300.0  # before a worker that has not begun its job yet is given up
 
 
 class Observer:
-    """Watches a sweep. One that raises an error is left out from then on."""
+    """Watches a sweep: it hears when an executor takes a job, and when a job ends, which will not run again.
 
-    def begin(self) -> None:
-        """Nothing runs yet."""
-
-    def started(self, job: Job) -> None:
-        """An executor has taken the job."""
-
-    def ended(self, job: Job, result: Result) -> None:
-        """The job will not run again."""
-
-    def say(self, line: str) -> None:
-        """Something that a person should know."""
-
-    def end(self) -> None:
-        """Nothing runs any more; told whatever happened."""
-
-
-@dataclass(frozen=True)
-class Driven:
-    """What came of the jobs: errors by the ids of those that failed, and the ids of those that did not.
-
-    `cause`: why the loop ended early, "interrupted" (Ctrl-C) or "terminated" (SIGTERM); empty if it did not.
+    One that raises an error is left out from then on.
     """
 
-    finished: tuple[str, ...]
-    failed: dict[str, str]
-    cause: str
+    def begin(self) -> None: ...
+    def started(self, job: Job) -> None: ...
+    def ended(self, job: Job, result: Result) -> None: ...
+    def say(self, line: str) -> None: ...
+    def end(self) -> None: ...
 
 
 def drive(
-    jobs: Sequence[Job],
-    executor: Executor,
-    store: Store,
-    plan: Plan,
-    watching: Sequence[Observer],
-    *,
-    give_up_after: float | None,
-    choose: Callable[[], Collection[str]],
-) -> Driven:
+    jobs: Sequence[Job], executor: Executor, store: Store, plan: Plan, watching: Sequence[Observer]
+) -> tuple[dict[str, Result], str]:
     """Run the jobs, each after those that it starts from, in the order given as far as the executor has room.
 
-    A job of which nothing was heard for `give_up_after` seconds is given up. Under `keep: best`, `choose` says which
-    finished cells keep their models.
+    Returned are the results by id, and why the loop ended early: "interrupted" (Ctrl-C), "terminated" (SIGTERM), or
+    empty if it did not.
 
     Raises:
         UserError: what every job would meet.
     """
-    loop, cause = _Loop(jobs, executor, store, plan, list(watching), give_up_after, choose), ""
+    loop, cause = _Loop(jobs, executor, store, plan, watching), ""
     try:
-        with _signals(loop.signals), executor if jobs else nullcontext():
+        with loop.signals(), executor if jobs else nullcontext():
             loop.run()
     except KeyboardInterrupt as error:
-        first = next(iter(loop.signals), type(error))  # Ray raises one of its own in its place
-        cause = TERMINATED if issubclass(first, Terminated) else INTERRUPTED
-    failed = {job_id: result.error for job_id, result in loop.results.items() if isinstance(result, Failure)}
-    return Driven(tuple(job_id for job_id in loop.results if job_id not in failed), failed, cause)
+        first = next(iter(loop.asked), type(error))  # Ray raises one of its own in its place
+        cause = "terminated" if issubclass(first, Terminated) else "interrupted"
+    return loop.results, cause
 
 
-@dataclass
 class _Loop:
-    jobs: Sequence[Job]
-    executor: Executor
-    store: Store
-    plan: Plan
-    watching: list[Observer]
-    give_up_after: float | None
-    choose: Callable[[], Collection[str]]
-    results: dict[str, Result] = field(default_factory=dict)
-    running: dict[str, Job] = field(default_factory=dict)
-    losses: Counter[str] = field(default_factory=Counter)
-    stamps: dict[str, str] = field(default_factory=dict)
-    heard: dict[str, tuple[Any, float]] = field(default_factory=dict)
-    listened_at: float = 0.0
-    signals: list[type[KeyboardInterrupt]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.waiting = {job.id: job for job in self.jobs}
-        self.cells = {cell.id: cell for cell in self.plan.cells}
+    def __init__(
+        self, jobs: Sequence[Job], executor: Executor, store: Store, plan: Plan, watching: Sequence[Observer]
+    ) -> None:
+        self.executor, self.store, self.plan, self.watching = executor, store, plan, [*watching]
+        self.waiting, self.running = {job.id: job for job in jobs}, dict[str, Job]()
+        self.results, self.losses = dict[str, Result](), Counter[str]()
+        self.stamps, self.heard, self.listened_at = dict[str, str](), dict[str, tuple[Any, float]](), 0.0
+        self.asked = list[type[KeyboardInterrupt]]()  # to end, by signals
+        self.cells = {cell.id: cell for cell in plan.cells}
         self.alike, self.followers = defaultdict[tuple[str, str], set[str]](set), defaultdict[str, set[str]](set)
-        for cell in self.plan.cells:
+        for cell in plan.cells:
             self.alike[cell.arm, cell.task].add(cell.id)
             if cell.mnli:
                 self.followers[cell.mnli].add(cell.id)
@@ -115,9 +75,9 @@ class _Loop:
         self._tell("begin")
         try:
             while self.waiting or self.running:
-                if self.signals:  # one that was raised where Python lets nothing out
-                    raise self.signals[0]
-                while self.executor.free > 0 and (job := next(filter(self._is_ready, self.waiting.values()), None)):
+                if self.asked:  # by a signal that was raised where Python lets nothing out
+                    raise self.asked[0]
+                while self.executor.free > 0 and (job := self._next()):
                     del self.waiting[job.id]
                     self._start(job)
                 for job, result in self.executor.wait(TURN_SECONDS) if self.running else ():
@@ -127,8 +87,12 @@ class _Loop:
         finally:
             self._tell("end")
 
-    def _is_ready(self, job: Job) -> bool:
-        return not any(name in self.waiting or name in self.running for name in job.after)
+    def _next(self) -> Job | None:
+        """The first job that waits for no other one."""
+        for job in self.waiting.values():
+            if not any(name in self.waiting or name in self.running for name in job.after):
+                return job
+        return None
 
     def _start(self, job: Job) -> None:
         results = map(self.results.get, job.after)
@@ -144,6 +108,15 @@ class _Loop:
         self.running[job.id] = ready
         self.executor.submit(ready)
         self._tell("started", ready)
+
+    def _at_best_rate(self, job: Pretraining) -> Pretraining | Failure:
+        """The pretraining at the rate that its search has chosen."""
+        runs = [self.results.get(name) or self.store.pretraining(name) for name in job.searches]
+        rate, losses = best_rate([record for record in runs if isinstance(record, PretrainingRecord)])
+        if rate is None:
+            return Failure(id=job.id, error=f"every learning rate of the search diverged ({losses}); add lower ones")
+        self._tell("say", f"{describe_job(job)}: learning rate {rate:g}, by the loss of its search ({losses})")
+        return job.model_copy(update={"rate": rate})
 
     def _ended(self, job: Job, result: Result) -> None:
         del self.running[job.id]
@@ -171,15 +144,6 @@ class _Loop:
             self._drop_models([self.cells[name] for name in (job.id, job.mnli) if name])
         self._tell("ended", job, result)
 
-    def _at_best_rate(self, job: Pretraining) -> Pretraining | Failure:
-        """The pretraining at the rate that its search has chosen."""
-        runs = [self.results.get(name) or self.store.pretraining(name) for name in job.searches]
-        rate, losses = best_rate([record for record in runs if isinstance(record, PretrainingRecord)])
-        if rate is None:
-            return Failure(id=job.id, error=f"every learning rate of the search diverged ({losses}); add lower ones")
-        self._tell("say", f"{describe_job(job)}: learning rate {rate:g}, by the loss of its search ({losses})")
-        return job.model_copy(update={"rate": rate})
-
     def _drop_models(self, ended: Collection[Cell]) -> None:
         """Delete the models of these cells, and of those beside them, that nobody needs any more."""
         keep, names = self.plan.experiment.finetuning.keep, {cell.id for cell in ended if self.followers[cell.id]}
@@ -189,14 +153,14 @@ class _Loop:
             groups = [self.alike[key] for key in {(cell.arm, cell.task) for cell in ended}]
             under_way = self.waiting.keys() | self.running.keys()
             over = {name for ids in groups if under_way.isdisjoint(ids) for name in ids}
-            names = over - {*self.choose()} if over else set()
+            names = over - {*chosen(self.store)} if over else set()
         for name in names:
             if all(self.store.record(follower) for follower in self.followers[name]):
                 self.store.drop_model(name)
 
     def _give_up(self) -> None:
-        """End the workers of jobs of which nothing was heard for too long."""
-        now, patience = time.monotonic(), self.give_up_after
+        """End the workers of jobs of which nothing was heard for `resources.give_up_after` seconds."""
+        now, patience = time.monotonic(), self.plan.experiment.resources.give_up_after
         if patience is None or now < self.listened_at + patience / 60:
             return
         self.listened_at, said = now, {progress.id: progress for progress in self.store.progress()}
@@ -218,24 +182,23 @@ class _Loop:
                 self.watching.remove(observer)
                 self._tell("say", f"{observer} is left out from here on ({type(error).__name__}: {error})")
 
+    @contextmanager
+    def signals(self) -> Iterator[None]:
+        """In this block SIGINT and SIGTERM raise, and are written down: Python ignores what `__del__` raises."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
 
-@contextmanager
-def _signals(asked: list[type[KeyboardInterrupt]]) -> Iterator[None]:
-    """In this block SIGINT and SIGTERM raise, and are put into the list: Python ignores what `__del__` raises."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
+        def end(number: int, _: FrameType | None) -> NoReturn:
+            self.asked.append(Terminated if number == signal.SIGTERM else KeyboardInterrupt)
+            raise self.asked[-1]
 
-    def end(number: int, _: FrameType | None) -> NoReturn:
-        asked.append(Terminated if number == signal.SIGTERM else KeyboardInterrupt)
-        raise asked[-1]
-
-    unheard = sys.unraisablehook
-    sys.unraisablehook = lambda one: None if isinstance(one.exc_value, KeyboardInterrupt) else unheard(one)
-    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        sys.unraisablehook = unheard
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        unheard = sys.unraisablehook
+        sys.unraisablehook = lambda one: None if isinstance(one.exc_value, KeyboardInterrupt) else unheard(one)
+        before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            sys.unraisablehook = unheard
+            for number, handler in before.items():
+                signal.signal(number, handler)

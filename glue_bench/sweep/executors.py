@@ -1,4 +1,4 @@
-"""Where jobs run: in this process, in Ray's actors, or in Slurm's jobs.
+"""Where jobs run: in this process, in Ray's actors, or in Slurm's jobs (slurm.py).
 
 An executor takes jobs and gives back what came of them. Which job comes next, and what becomes of one whose worker was
 lost, is decided by the loop in drive.py.
@@ -12,12 +12,11 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from glue_bench.config import Resources
 from glue_bench.errors import UserError, plain
@@ -25,10 +24,9 @@ from glue_bench.records.values import Failure, Job, Result
 
 CONNECT_SECONDS = 20.0
 """The longest time to connect to a Ray cluster; Ray alone would try for a minute and then end this process."""
-# Nothing is told to Ray's makers. To a worker zero GPUs are none, not all of them. Workers have the priority of the
-# command that starts them: with Ray's own (nice 15) they would starve beside any other work. No processes are started
-# in advance, because they would lack the workers' environment and never be used. What becomes of workers is said by the
-# loop; Ray would say it on standard output, between the tables.
+# Nothing is told to Ray's makers. To a worker zero GPUs are none, not all. Workers have the priority of their driver;
+# with Ray's own (nice 15) they would starve. No processes are started in advance: they would lack the workers'
+# environment. What becomes of workers is said by the loop; Ray would say it between the tables.
 RAY_SETTINGS = {
     **{"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1"},
     **{"RAY_worker_niceness": "0", "RAY_prestart_worker_first_driver": "0", "RAY_DEDUP_LOGS_SKIP_REGEX": ".*"},
@@ -39,14 +37,8 @@ STORE_BYTES = 256 * 2**20  # nothing but jobs and results passes through it; Ray
 PASSED_ON = ("GLUE_BENCH_CACHE", "HF_HOME", "HF_HUB_OFFLINE", "GLUE_BENCH_PRECISION")
 
 
-class Worker(Protocol):
-    """What runs jobs and stores what comes of them. A UserError, which every job would meet, ends the sweep."""
-
-    def run(self, job: Job) -> Result: ...
-
-
-MakeWorker = Callable[[], Worker]
-"""It is called in the process that runs the jobs, and travels there."""
+MakeWorker = Callable[[], Any]
+"""Makes what runs jobs, like `attempt.Worker`. It is called in the process that runs them, and travels there."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -54,10 +46,14 @@ class Terminated(KeyboardInterrupt):
 
 
 class Executor(ABC):
-    """Runs jobs; a context outside which none of them runs, Slurm's after a SIGTERM excepted."""
+    """Runs jobs; a context outside which none of them runs, Slurm's after a SIGTERM excepted.
+
+    Where it `queues`, a job may wait for a machine. Where it does not, one that says nothing hangs. It is `free` to
+    take so many jobs now. What `submit` is given, `wait` returns with its result, after about so many seconds; a job
+    whose worker is gone, by `cancel` perhaps, as a `lost` failure. UserError is what every job would meet.
+    """
 
     queues = False
-    """Whether a job may wait for a machine. Where none does, one that says nothing hangs."""
 
     def __enter__(self) -> Self:
         return self
@@ -67,24 +63,16 @@ class Executor(ABC):
 
     @property
     @abstractmethod
-    def free(self) -> int:
-        """How many jobs it takes now."""
+    def free(self) -> int: ...
 
     @abstractmethod
-    def submit(self, job: Job) -> None:
-        """Take a job, whose result `wait` will return."""
+    def submit(self, job: Job) -> None: ...
 
     @abstractmethod
-    def wait(self, seconds: float) -> list[tuple[Job, Result]]:
-        """What has ended after about so many seconds. A job whose worker is gone ends as a `lost` failure.
-
-        Raises:
-            UserError: what every job would meet.
-        """
+    def wait(self, seconds: float) -> list[tuple[Job, Result]]: ...
 
     @abstractmethod
-    def cancel(self, job: Job) -> None:
-        """End the worker of this job, which is lost with it."""
+    def cancel(self, job: Job) -> None: ...
 
 
 class Inline(Executor):
@@ -113,7 +101,7 @@ class Slot:
 
     def __init__(self, make: MakeWorker, current: Path) -> None:
         self.make, self.current = make, current
-        self.worker: Worker | None = None
+        self.worker: Any = None
 
     def run(self, job: Job) -> Result:
         """Run the job in the folder in which the sweep was started."""
@@ -124,7 +112,8 @@ class Slot:
                 host = socket.gethostname()
                 raise UserError(f"{host} has no folder '{self.current}'; all machines must see it") from error
             self.worker = self.make()
-        return self.worker.run(job)
+        result: Result = self.worker.run(job)
+        return result
 
 
 class Ray(Executor):
@@ -145,8 +134,12 @@ class Ray(Executor):
         self.make, self.resources, self.workers, self.address = make, resources, workers, address
         self.queues = address is not None
         self.idle, self.running = list[Any](), dict[Any, tuple[Any, Job]]()
-        if address is not None:
-            _refuse_silence(address)
+        if address is not None:  # a connection tells at once, where Ray tries for long
+            host, _, port = address.rpartition(":")
+            try:
+                socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+            except OSError as error:
+                raise UserError(f"no Ray cluster answers at {address}: {error.strerror or error}") from error
 
     def __enter__(self) -> Self:
         """Connect.
@@ -192,9 +185,7 @@ class Ray(Executor):
         self.running[actor.run.remote(job)] = actor, job
 
     def wait(self, seconds: float) -> list[tuple[Job, Result]]:
-        if not self.running:
-            time.sleep(seconds)
-        done, _ = self.ray.wait([*self.running], timeout=seconds) if self.running else ([], [])
+        done, _ = self.ray.wait([*self.running], timeout=seconds)
         return [self._ended(stream) for stream in done]
 
     def _ended(self, stream: Any) -> tuple[Job, Result]:
@@ -233,22 +224,11 @@ def needed(module: str, options: str) -> Any:
         raise UserError(f"{options} needs {module}; install it: pip install 'glue-bench[{extra}]'") from error
 
 
-def _refuse_silence(address: str) -> None:
-    """Nothing listens at many a wrong address: a connection tells at once, where Ray tries for long."""
-    host, _, port = address.rpartition(":")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
-    except OSError as error:
-        raise UserError(f"no Ray cluster answers at {address}: {error.strerror or error}") from error
-
-
 def _refuse_what_is_no_cluster(address: str) -> None:
     """Another process connects first: where no cluster answers, or one that asks for another token, Ray ends it."""
-    code = f"import ray; ray.init({address!r}, **{QUIET})"
+    command = [sys.executable, "-P", "-c", f"import ray; ray.init({address!r}, **{QUIET})"]
     try:
-        done = subprocess.run(
-            [sys.executable, "-P", "-c", code], capture_output=True, text=True, check=False, timeout=CONNECT_SECONDS
-        )
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=CONNECT_SECONDS)
     except subprocess.TimeoutExpired:
         raise UserError(f"no Ray cluster answers at {address} within {CONNECT_SECONDS:.0f} s") from None
     if done.returncode:

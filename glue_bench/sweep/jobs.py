@@ -1,93 +1,103 @@
-"""What is left to do of a plan and why, and the order that lets many workers end together."""
+"""What is left to do of a plan and why, and the order that lets many workers end together. No torch."""
 
 import json
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from glue_bench.records.store import Finished, Store
+from glue_bench.records.store import Store
 from glue_bench.records.values import Cell, Job, Plan, Pretraining, PretrainingRecord
 
 DIGITS = 12  # of a digest
 Facts = dict[str, Any]
 
 
-def todo(plan: Plan, store: Store, finished: Finished, asked: Collection[str]) -> list[Job]:
-    """What has to run so that the cells `asked` for have records, each job after those that it waits for.
+class Work:
+    """What chosen `cells` of a plan lack, by what is stored.
 
-    Cells are asked for again where something is `lacking`. Others run for them, perhaps again: an MNLI cell without the
-    model, or a pretraining without a checkpoint, that one of them starts from; and runs of a search without a record.
+    `left` are the ids of those that are not done. They have no record, or have not left the model or the test
+    predictions that the experiment asks for: with `keep: all` of every cell, else of those that a submission takes.
+    `jobs` has to run for them, each after those that it waits for. So others run, too, perhaps again: an MNLI cell
+    without the model, or a pretraining without a checkpoint, that one of them starts from; and runs of a search without
+    a record. `tested` are the tasks whose data have test splits.
+
+    Raises:
+        UserError: what is stored beside a record cannot be read.
     """
-    cells = {cell.id: cell for cell in plan.cells}
-    sources = {source for name in asked if (source := cells[name].mnli)}
-    runs = {*asked, *(name for name in sources if not _has_model(name, store, finished))}
-    steps = defaultdict[str | None, set[int | None]](set)
-    for name in runs:
-        steps[cells[name].pretraining].add(cells[name].steps)
-    trained = [job for job in plan.pretrainings if job.id in steps and not _holds(job, steps[job.id], store, finished)]
-    searches = {name for job in trained for name in job.searches}.difference(finished.pretrainings)
-    before = [job for job in plan.pretrainings if job.id in searches]
-    chosen = [cell for cell in plan.cells if cell.id in runs]
-    return [*before, *trained, *sorted(chosen, key=lambda cell: cell.mnli is not None)]
+
+    def __init__(self, plan: Plan, cells: Sequence[Cell], store: Store, tested: Collection[str]) -> None:
+        self.plan, self.cells, self.store, self.finished = plan, cells, store, store.finished(plan)
+        records, tuning, lacking = self.finished.records, plan.experiment.finetuning, set()
+        for name, record in records.items():
+            has_model = not tuning.keep or store.model(record) is not None
+            has_tests = not tuning.predicts_test or record.tests is not None or record.cell.task not in tested
+            if not (has_model and has_tests):
+                lacking.add(name)
+        if lacking and tuning.keep != "all":
+            lacking &= {*chosen(store)}
+        self.left = {cell.id for cell in cells if cell.id not in records or cell.id in lacking}
+        self.jobs = self._jobs()
+
+    def _jobs(self) -> list[Job]:
+        cells, starts = {cell.id: cell for cell in self.plan.cells}, self.plan.pretrainings
+        sources = {source for name in self.left if (source := cells[name].mnli)}
+        runs = self.left | {name for name in sources if not self._has_model(name)}
+        steps = defaultdict[str | None, set[int | None]](set)
+        for name in runs:
+            steps[cells[name].pretraining].add(cells[name].steps)
+        trained = [job for job in starts if job.id in steps and not self._has_weights(job.id, steps[job.id])]
+        searches = {name for job in trained for name in job.searches}.difference(self.finished.pretrainings)
+        tuned = [cell for cell in self.plan.cells if cell.id in runs]
+        before = [job for job in starts if job.id in searches]
+        return [*before, *trained, *sorted(tuned, key=lambda cell: cell.mnli is not None)]
+
+    def _has_model(self, cell: str) -> bool:
+        record = self.finished.records.get(cell)
+        return record is not None and record.weights is not None and self.store.model(record) is not None
+
+    def _has_weights(self, name: str, steps: Collection[int | None]) -> bool:
+        """Whether a pretraining has a record, and the checkpoints after these steps, of the run that it records."""
+        record = self.finished.pretrainings.get(name)
+        weights = record.weights if record else None
+        return weights is not None and all(self.store.holds(name, step, weights.get(step)) for step in steps if step)
+
+    def reasons(self) -> dict[str, str]:
+        """By id why each of the jobs is to run."""
+        plan, store, finished = self.plan, self.store, self.finished
+        failures = {failure.id: failure.error for failure in store.failures(plan)}
+        damaged = {line.split("/")[1] for line in finished.problems}
+        starts = {name for job in self.jobs for name in job.after}
+        earlier = [record.cell for record in store.strays(plan)]
+        begun = {cell.pretraining for cell in earlier if cell.pretraining}
+        made = [record.pretraining for name in sorted(begun) if (record := store.pretraining(name))]
+        pretrainings = {job.id: job for job in (*plan.pretrainings, *made)}
+        others = defaultdict[tuple[Any, ...], list[Facts]](list)
+        stored: list[Job] = [*earlier, *(job for job in made if job.id not in finished.pretrainings)]
+        for other in stored:
+            others[_place(other)].append(_facts(other, pretrainings))
+
+        def why(job: Job) -> str:
+            if job.id in failures:
+                return f"it failed: {failures[job.id]}"
+            if job.id in finished.records or job.id in finished.pretrainings:
+                if job.id in starts:
+                    return "its weights are gone, and others start from them"
+                return "it has left no model or no test predictions, which are asked for"
+            if job.id in damaged:
+                return "its record is damaged"
+            return _difference(_facts(job, pretrainings), others[_place(job)])
+
+        return {job.id: why(job) for job in self.jobs}
 
 
-def _has_model(cell: str, store: Store, finished: Finished) -> bool:
-    record = finished.records.get(cell)
-    return record is not None and record.weights is not None and store.model(record) is not None
+def chosen(store: Store) -> Collection[str]:
+    """The finished cells that a submission takes, by the plan that is stored."""
+    from glue_bench.tables.board import open_board
+    from glue_bench.tables.submission import chosen_runs
 
-
-def _holds(job: Pretraining, steps: Collection[int | None], store: Store, finished: Finished) -> bool:
-    """Whether a pretraining has a record, and the checkpoints after these steps, of the run that it records."""
-    record = finished.pretrainings.get(job.id)
-    weights = record.weights if record else None
-    return weights is not None and all(store.holds(job.id, step, weights.get(step)) for step in steps if step)
-
-
-def lacking(
-    plan: Plan, store: Store, finished: Finished, tested: Collection[str], choose: Callable[[], Collection[str]]
-) -> set[str]:
-    """Finished cells that have not left what the experiment asks for: a model, or test predictions. They run again.
-
-    With `keep: all` these are all such cells, else the chosen ones, which a submission takes. `tested` are the tasks
-    whose data have test splits.
-    """
-    tuning, found = plan.experiment.finetuning, set()
-    for name, record in finished.records.items():
-        has_model = not tuning.keep or store.model(record) is not None
-        has_tests = not tuning.predicts_test or record.tests is not None or record.cell.task not in tested
-        if not (has_model and has_tests):
-            found.add(name)
-    return found if tuning.keep == "all" or not found else found & {*choose()}
-
-
-def reasons(jobs: Sequence[Job], plan: Plan, store: Store, finished: Finished) -> dict[str, str]:
-    """By id why each of these jobs is to run."""
-    failures = {failure.id: failure.error for failure in store.failures(plan)}
-    damaged = {line.split("/")[1] for line in finished.problems}
-    starts = {name for job in jobs for name in job.after}
-    earlier = [record.cell for record in store.strays(plan)]
-    begun = {cell.pretraining for cell in earlier if cell.pretraining}
-    made = [record.pretraining for name in sorted(begun) if (record := store.pretraining(name))]
-    pretrainings = {job.id: job for job in (*plan.pretrainings, *made)}
-    others = defaultdict[tuple[Any, ...], list[Facts]](list)
-    stored: list[Job] = [*earlier, *(job for job in made if job.id not in finished.pretrainings)]
-    for other in stored:
-        others[_place(other)].append(_facts(other, pretrainings))
-
-    def why(job: Job) -> str:
-        if job.id in failures:
-            return f"it failed: {failures[job.id]}"
-        if job.id in finished.records or job.id in finished.pretrainings:
-            if job.id in starts:
-                return "its weights are gone, and others start from them"
-            return "it has left no model or no test predictions, which are asked for"
-        if job.id in damaged:
-            return "its record is damaged"
-        return _difference(_facts(job, pretrainings), others[_place(job)])
-
-    return {job.id: why(job) for job in jobs}
+    return chosen_runs(open_board(store.folder)) if store.has_plan else ()
 
 
 def _difference(now: Facts, stored: Sequence[Facts]) -> str:
@@ -98,7 +108,11 @@ def _difference(now: Facts, stored: Sequence[Facts]) -> str:
     changed, was = min(zip(apart, stored, strict=True), key=lambda pair: len(pair[0]))
     if "pretraining.steps" in changed:
         changed.discard("steps")  # which says as much
-    changes = (f"{name} {_text(was.get(name))} -> {_text(now.get(name))}" for name in sorted(changed))
+
+    def text(value: Any) -> str:
+        return "-" if value is None else value[:DIGITS] if isinstance(value, str) else json.dumps(value)
+
+    changes = (f"{name} {text(was.get(name))} -> {text(now.get(name))}" for name in sorted(changed))
     return ", ".join(changes) or "glue-bench computes otherwise since"
 
 
@@ -122,12 +136,6 @@ def _flat(document: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, 
             yield from _flat(value, f"{before}{name}.")
         elif not (isinstance(value, list) and name == "searches"):
             yield before + name, value
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return "-"
-    return value[:DIGITS] if isinstance(value, str) else json.dumps(value)
 
 
 def best_rate(runs: Collection[PretrainingRecord]) -> tuple[float | None, str]:

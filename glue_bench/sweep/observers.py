@@ -5,6 +5,7 @@ import io
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import astuple
 from datetime import datetime
 from importlib import import_module
 from importlib.util import find_spec
@@ -16,22 +17,13 @@ from rich.live import Live
 from rich.text import Text
 
 from glue_bench.errors import UserError, unknown
-from glue_bench.records.values import Epoch, Failure, Job, LossPoint, PretrainingRecord, Result
+from glue_bench.records.values import Failure, Job, PretrainingRecord, Result
 from glue_bench.sweep.drive import Observer
-from glue_bench.sweep.progress import (
-    Snapshot,
-    Watch,
-    describe_counts,
-    describe_job,
-    describe_pace,
-    describe_result,
-)
+from glue_bench.sweep.progress import Snapshot, Watch, describe_counts, describe_job, describe_pace, describe_result
 from glue_bench.terminal import tell
 
-LINES_OF_JOBS = 8
-BAR_WIDTH = 16
-MINUTE = 60.0
-"""Seconds between lines about the jobs that run."""
+LINES_OF_JOBS, BAR_WIDTH = 8, 16
+MINUTE = 60.0  # seconds between lines about the jobs that run
 
 
 class Lines(Observer):
@@ -73,12 +65,8 @@ class Table(Observer):
 
     def __init__(self, console: Console, watch: Watch) -> None:
         self.console, self.latest = console, deque[str](maxlen=LINES_OF_JOBS)
-        self.live = Live(
-            console=console,
-            get_renderable=lambda: view(watch.look(), list(self.latest)),
-            refresh_per_second=0.5,
-            transient=True,
-        )
+        look = lambda: view(watch.look(), self.latest)  # noqa: E731
+        self.live = Live(console=console, get_renderable=look, refresh_per_second=0.5, transient=True)
 
     def __str__(self) -> str:
         return "the live table"
@@ -87,10 +75,9 @@ class Table(Observer):
         self.live.start()
 
     def ended(self, job: Job, result: Result) -> None:
-        line = f"{describe_job(job)}: {describe_result(result)}"
-        self.latest.append(line)
+        self.latest.append(f"{describe_job(job)}: {describe_result(result)}")
         if isinstance(result, Failure):
-            tell(self.console, line, "red")
+            tell(self.console, self.latest[-1], "red")
 
     def say(self, line: str) -> None:
         tell(self.console, line)
@@ -99,21 +86,20 @@ class Table(Observer):
         self.live.stop()
 
 
-def view(snapshot: Snapshot, latest: Sequence[str] = ()) -> Group:
+def view(snapshot: Snapshot, latest: Iterable[str] = ()) -> Group:
     """Counts and pace, the `latest` lines and what runs, then the arms, those first in which something is left.
 
     A window that is too low cuts off arms, one that is too narrow the ends of lines. They are plain lines, because a
     rich table of 18 arms takes seven times as long, in the process that trains.
     """
-    rows = [f"{'arm':<24}{'done':>8}{'running':>8}{'failed':>8}{'missing':>8}"]
+    lines = [describe_counts(snapshot), describe_pace(snapshot)]
+    lines += [*latest, *(f"running {line}" for line in snapshot.running)][-LINES_OF_JOBS:]
+    lines.append(f"{'arm':<24}{'done':>8}{'running':>8}{'failed':>8}{'missing':>8}")
     for name, counts in sorted(snapshot.arms.items(), key=lambda arm: arm[1].done == arm[1].total):
         share = (counts.done + counts.failed) / max(counts.total, 1)
         short = name if len(name) <= 24 else f"{name[:21]}..."
-        numbers = (counts.done, counts.running, counts.failed, counts.missing)
-        bar = "━" * int(BAR_WIDTH * share)
-        rows.append(f"{short:<24}{''.join(f'{number:>8,}' for number in numbers)} {int(100 * share):>3}% {bar}")
-    jobs = [*latest, *(f"running {line}" for line in snapshot.running)][-LINES_OF_JOBS:]
-    lines = [describe_counts(snapshot), describe_pace(snapshot), *jobs, *rows]
+        numbers = "".join(f"{number:>8,}" for number in astuple(counts))
+        lines.append(f"{short:<24}{numbers} {int(100 * share):>3}% {'━' * int(BAR_WIDTH * share)}")
     return Group(*(Text(line, no_wrap=True, overflow="ellipsis") for line in lines))
 
 
@@ -124,7 +110,10 @@ Curve = dict[int, dict[str, float]]
 
 
 class Tracker(Observer):
-    """Hands the curve of each job that ends well to one of TRACKERS: scores by epoch, losses of pretraining by step."""
+    """Hands the curve of each job that ends well to one of TRACKERS: scores by epoch, losses of pretraining by step.
+
+    `cola/validation/matthews_correlation` and the like: a task's charts stand together, and show all arms.
+    """
 
     def __init__(self, name: str, experiment: str, folder: Path) -> None:
         self.name, self.experiment, self.folder = name, experiment, folder
@@ -135,14 +124,25 @@ class Tracker(Observer):
     def ended(self, job: Job, result: Result) -> None:
         if isinstance(result, Failure):
             return
+        curve = dict[int, dict[str, float | None]]()
         if isinstance(result, PretrainingRecord):
             settings = {"arm": job.arm, "pretraining_seed": job.seed, "learning_rate": result.pretraining.learning_rate}
-            name, kind, curve = f"pretraining-{job.id}", "pretraining", {p.step: _losses(p) for p in result.losses}
+            name, kind = f"pretraining-{job.id}", "pretraining"
+            for point in result.losses:
+                curve[point.step] = point.model_dump(include={"train_loss", "validation_loss", "tokens"})
         else:
             settings = {**result.cell.key, **result.cell.settings.model_dump(exclude_none=True), "origin": job.origin}
             name, kind = job.id, result.cell.task
-            curve = {point.epoch: _scores(kind, point) for point in result.history}
-        TRACKERS[self.name](self, name, {**settings, "id": job.id, "kind": kind}, curve)
+            for epoch in result.history:
+                scores = (
+                    (f"{split}/{metric}", each[metric]) for split, each in epoch.scores.items() for metric in each
+                )
+                curve[epoch.epoch] = {"train_loss": epoch.train_loss, **dict(scores)}
+        known = {
+            at: {f"{kind}/{tag}": value for tag, value in values.items() if value is not None}
+            for at, values in curve.items()
+        }
+        TRACKERS[self.name](self, name, {**settings, "id": job.id, "kind": kind}, known)
 
 
 def _tensorboard(tracker: Tracker, name: str, settings: dict[str, Any], curve: Curve) -> None:
@@ -197,19 +197,3 @@ def check_trackers(names: Iterable[str]) -> None:
             raise unknown("tracker", name, TRACKERS, "--track")
         if find_spec(name) is None:
             raise UserError(f"--track {name} needs {name}, which is not installed: pip install {name}")
-
-
-def _losses(point: LossPoint) -> dict[str, float]:
-    values = {"train_loss": point.train_loss, "validation_loss": point.validation_loss, "tokens": point.tokens}
-    return {f"pretraining/{name}": value for name, value in values.items() if value is not None}
-
-
-def _scores(task: str, point: Epoch) -> dict[str, float]:
-    """`cola/validation/matthews_correlation` and the like: a task's charts stand together, and show all arms."""
-    by_split = {
-        f"{task}/{split}/{metric}": value
-        for split, values in point.scores.items()
-        for metric, value in values.items()
-        if value is not None
-    }
-    return {f"{task}/train_loss": point.train_loss, **by_split}

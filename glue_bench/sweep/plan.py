@@ -1,7 +1,7 @@
 """From an experiment to its plan: every cell and pretraining with all that decides its result, each checked."""
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import product
 from typing import Any
 
@@ -34,20 +34,40 @@ def make_plan(experiment: Experiment, inputs: Inputs) -> Plan:
     pretrainings, cells = settle_jobs(experiment, inputs)
     for cell in cells:
         check_cell(cell, inputs)
+    places: dict[str, Any] = {
+        "data": inputs.source.kind,
+        "plugins": [],
+    }  # no one's business; digests tell what they are
+    if experiment.pretraining:
+        places["pretraining"] = experiment.pretraining.model_copy(update={"corpus": [inputs.corpus.digest]})
+    tasks = {}
+    for task in experiment.tasks:
+        data = inputs.data(task)
+        rows = {name: len(split) for name, split in data.splits.items()} if data.partial else {}
+        named = {name: getattr(data, name) for name in ("source", "digest", "partial", "revision")}
+        tasks[task] = TaskFacts(**named, rows=rows)
     return Plan(
-        experiment=_without_places(experiment, inputs),
+        experiment=experiment.model_copy(update=places),
         arms={arm.name: _arm_facts(arm, inputs) for arm in experiment.arms},
-        tasks={task: _task_facts(task, inputs) for task in experiment.tasks},
-        tokens={task: _expected_tokens(task, experiment, inputs) for task in experiment.tasks},
+        tasks=tasks,
+        tokens={task: _expected_tokens(task, inputs) for task in experiment.tasks},
         pretrainings=tuple(pretrainings),
         cells=tuple(cells),
     )
 
 
 def settle_jobs(experiment: Experiment, inputs: Inputs) -> tuple[list[Pretraining], list[Cell]]:
-    """The pretrainings and cells of a plan, before they are checked."""
-    pretrainings = _pretrainings(experiment, inputs) if experiment.pretraining else []
-    return pretrainings, list(_cells(experiment, inputs, pretrainings))
+    """The pretrainings and cells of a plan, before they are checked.
+
+    The runs of rate searches come before the pretrainings, and each of them once however many seeds there are.
+    """
+    searches, wanted = dict[str, Pretraining](), list[Pretraining]()
+    for seed, arm in product(inputs.pretraining.seeds, experiment.arms) if experiment.pretraining else ():
+        settings = experiment.pretraining_of(arm, seed)
+        runs = [_pretraining(arm, each, inputs, is_search=True) for each in settings.searches()]
+        searches |= {run.id: run for run in runs}
+        wanted.append(_pretraining(arm, settings, inputs, searches=tuple(sorted(run.id for run in runs))))
+    return [*searches.values(), *wanted], list(_cells(experiment, inputs, wanted))
 
 
 def of_arm(arm: Arm, inputs: Inputs) -> dict[str, Any]:
@@ -71,17 +91,6 @@ def changed_files(job: Job, inputs: Inputs) -> list[str]:
     else:
         here["data"] = inputs.data(job.task).digest
     return [name for name, value in here.items() if getattr(job, name) != value]
-
-
-def _pretrainings(experiment: Experiment, inputs: Inputs) -> list[Pretraining]:
-    """Those of every arm and seed, after the runs of rate searches, each of these once however many seeds there are."""
-    searches, wanted = dict[str, Pretraining](), []
-    for seed, arm in product(inputs.pretraining.seeds, experiment.arms):
-        settings = experiment.pretraining_of(arm, seed)
-        runs = [_pretraining(arm, each, inputs, is_search=True) for each in settings.searches()]
-        searches |= {run.id: run for run in runs}
-        wanted.append(_pretraining(arm, settings, inputs, searches=tuple(sorted(run.id for run in runs))))
-    return [*searches.values(), *wanted]
 
 
 def _pretraining(arm: Arm, settings: PretrainingSettings, inputs: Inputs, **facts: Any) -> Pretraining:
@@ -108,8 +117,7 @@ def _pretraining(arm: Arm, settings: PretrainingSettings, inputs: Inputs, **fact
 
 def _cells(experiment: Experiment, inputs: Inputs, pretrainings: Sequence[Pretraining]) -> Iterator[Cell]:
     tuning, whole = experiment.finetuning, experiment.pretraining
-    starts: dict[tuple[str, int | None], str] = {}
-    starts |= {(one.arm, one.seed): one.id for one in pretrainings if not one.is_search}
+    starts: dict[tuple[str, int | None], str] = {(one.arm, one.seed): one.id for one in pretrainings}
     arms = {arm.name: of_arm(arm, inputs) for arm in experiment.arms}
     sources: dict[tuple[Any, ...], str] = {}
     mnli_rate = tuning.mnli_rate or tuning.rates("mnli")[0]
@@ -136,14 +144,6 @@ def _cells(experiment: Experiment, inputs: Inputs, pretrainings: Sequence[Pretra
                 yield cell(arm, task, rate, seed, steps, pretraining_seed)
 
 
-def _without_places(experiment: Experiment, inputs: Inputs) -> Experiment:
-    """Where a person keeps data, text and plugins is no one's business; digests tell what they are."""
-    changes: dict[str, Any] = {"data": inputs.source.kind, "plugins": []}
-    if experiment.pretraining:
-        changes["pretraining"] = experiment.pretraining.model_copy(update={"corpus": [inputs.corpus.digest]})
-    return experiment.model_copy(update=changes)
-
-
 def _arm_facts(arm: Arm, inputs: Inputs) -> ArmFacts:
     experiment, start = inputs.experiment, inputs.initial(arm)
     if arm.variant == NATIVE:  # at a length at which the preflight has run its model already
@@ -157,16 +157,9 @@ def _arm_facts(arm: Arm, inputs: Inputs) -> ArmFacts:
     )
 
 
-def _task_facts(task: str, inputs: Inputs) -> TaskFacts:
-    data = inputs.data(task)
-    rows = {name: len(split) for name, split in data.splits.items()} if data.partial else {}
-    return TaskFacts(source=data.source, digest=data.digest, partial=data.partial, rows=rows, revision=data.revision)
-
-
-def _expected_tokens(task: str, experiment: Experiment, inputs: Inputs) -> int:
+def _expected_tokens(task: str, inputs: Inputs) -> int:
     """About how many tokens a cell trains on, over all epochs; from characters, nothing is tokenised."""
-    frame = inputs.train(task)
-    settings = experiment.finetuning.hyperparameters(task, 0.0)
+    frame, settings = inputs.train(task), inputs.experiment.finetuning.hyperparameters(task, 0.0)
     characters = frame[[column for column in ("text_a", "text_b") if column in frame]].map(len).sum(axis="columns")
     estimated = (characters / CHARACTERS_A_TOKEN + SPECIAL_TOKENS).clip(upper=settings.max_length)
     in_epoch = -(-len(frame) // settings.batch_size)
@@ -179,27 +172,18 @@ def select(cells: Sequence[Cell], only: Iterable[str]) -> list[Cell]:
     Raises:
         UserError: not KEY=VALUE, an unknown key, or a value that no cell has.
     """
-    wanted: dict[str, set[str]] = {}
+    wanted, keys = dict[str, set[str]](), list(cells[0].key)
     for condition in only:
-        key, value = _parse_condition(condition, cells)
+        key, equals, value = condition.partition("=")
+        if not equals:
+            raise UserError(f"--only takes KEY=VALUE, not '{condition}'; keys: {', '.join(keys)}")
+        if key not in keys:
+            raise unknown("key", key, keys, "--only")
+        value = value.lower().replace("-", "") if key == "task" else value
+        with suppress(ValueError):  # 2e-5 is 2e-05
+            value = str(float(value)) if key == "learning_rate" else value
+        known = dict.fromkeys(str(cell.key[key]) for cell in cells)
+        if value not in known:
+            raise unknown(key, value, known, "--only")
         wanted.setdefault(key, set()).add(value)
     return [cell for cell in cells if all(str(cell.key[key]) in wanted[key] for key in wanted)]
-
-
-def _parse_condition(condition: str, cells: Sequence[Cell]) -> tuple[str, str]:
-    key, equals, value = condition.partition("=")
-    keys = list(cells[0].key)
-    if not equals:
-        raise UserError(f"--only takes KEY=VALUE, not '{condition}'; keys: {', '.join(keys)}")
-    if key not in keys:
-        raise unknown("key", key, keys, "--only")
-    value = value.lower().replace("-", "") if key == "task" else value
-    known = list(dict.fromkeys(cell.key[key] for cell in cells))
-    try:
-        number = float(value)
-    except ValueError:
-        number = math.nan
-    for candidate in known:
-        if str(candidate) == value or (isinstance(candidate, float) and candidate == number):
-            return key, str(candidate)
-    raise unknown(key, value, map(str, known), "--only")

@@ -1,8 +1,7 @@
-"""Everything that is checked before any compute is spent, and five lines that are worth saying then."""
+"""Everything that is checked before any compute is spent, and the few lines that are worth saying then."""
 
-import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 
@@ -10,9 +9,9 @@ from glue_bench.config import NATIVE, Arm, Experiment, Resources
 from glue_bench.errors import UserError
 from glue_bench.files import IN_THE_CACHE, cache_folder, prove_writable, results_written_to
 from glue_bench.model.checks import check_order
-from glue_bench.model.cost import budget
 from glue_bench.model.variants.options import check_variant
-from glue_bench.records.values import Cell, Job, Pretraining, Record
+from glue_bench.records.values import Cell, Job, Pretraining
+from glue_bench.sweep.jobs import Work
 from glue_bench.testing import check_plugin, load_plugins
 from glue_bench.training.compute import Compute
 from glue_bench.training.inputs import Inputs
@@ -24,44 +23,38 @@ def check_experiment(experiment: Experiment, inputs: Inputs) -> None:
     """Load the experiment's plugins; refuse arms, tasks and a pretraining that cannot run.
 
     Raises:
-        UserError: the first fault: plugin, variant, option, data, checkpoint, dead positions, or as
-            `check_pretraining`.
+        UserError: the first fault: plugin, variant, option, data, checkpoint, dead positions, or as `_check_tokens`.
     """
     load_plugins(experiment.plugins)
     ours = [arm for arm in experiment.arms if arm.variant != NATIVE]
     for arm in ours:
         check_variant(arm.variant, arm.options, f"arm '{arm.name}'")
         check_plugin(arm.variant, arm.options)
-    present = inputs.source.tasks()
-    missing = [task for task in experiment.tasks if task not in present]
-    if missing:
+    there = [task for task in experiment.tasks if task in inputs.source.tasks()]
+    if missing := [task for task in experiment.tasks if task not in there]:
         raise UserError(
-            f"data '{experiment.data}' has no {', '.join(missing)}; "
-            f"complete it, or set `tasks: [{', '.join(t for t in experiment.tasks if t in present)}]`"
+            f"data '{experiment.data}' has no {', '.join(missing)}; complete it, or set `tasks: [{', '.join(there)}]`"
         )
     for arm in ours:
         check_order(inputs.initial(arm), arm.name)
     if experiment.pretraining:
-        check_pretraining(experiment, inputs)
+        _check_tokens(experiment, inputs)
 
 
-def check_pretraining(experiment: Experiment, inputs: Inputs) -> None:
-    """Refuse, before any compute, arms that cannot see the same tokens.
+def _check_tokens(experiment: Experiment, inputs: Inputs) -> None:
+    """Refuse, before any compute, a pretraining whose arms cannot see the same tokens.
 
     Raises:
         UserError: arms with different tokenizers, sequences longer than the positions, no text to learn from, or more
             seeds than there are sequences to put in order.
     """
-    digests = {arm.name: inputs.tokenizer_digest(arm) for arm in experiment.arms}
-    first, *others = digests
-    for name in others:
-        if digests[name] != digests[first]:
-            raise UserError(
-                f"arms '{first}' and '{name}' have different tokenizers, so they cannot be pretrained on the same "
-                "tokens; give both the same, or put them into experiments of their own"
-            )
-    settings = inputs.pretraining
+    first, settings = experiment.arms[0], inputs.pretraining
     for arm in experiment.arms:
+        if inputs.tokenizer_digest(arm) != inputs.tokenizer_digest(first):
+            raise UserError(
+                f"arms '{first.name}' and '{arm.name}' have different tokenizers, so they cannot be pretrained on the "
+                "same tokens; give both the same, or put them into experiments of their own"
+            )
         _check_vocabulary(arm, inputs)
         positions = inputs.initial(arm).positions
         if positions is not None and settings.length > positions:
@@ -72,7 +65,7 @@ def check_pretraining(experiment: Experiment, inputs: Inputs) -> None:
             raise UserError(
                 f"arm '{arm.name}': pretraining.segments: pairs, but its {which} segments, not 2; leave segments out"
             )
-    sequences = len(inputs.text(experiment.arms[0])["train"])
+    sequences = len(inputs.text(first)["train"])
     if len(settings.seeds) > sequences:
         raise UserError(
             f"pretraining.seeds has {len(settings.seeds)} seeds, but the text gives only {sequences} sequences "
@@ -153,37 +146,37 @@ def _check_vocabulary(arm: Arm, inputs: Inputs) -> None:
         )
 
 
-def remarks(
-    jobs: Sequence[Job],
-    records: Mapping[str, Record],
-    inputs: Inputs,
-    compute: Compute,
-    *,
-    side_by_side: bool,
-    elsewhere: bool,
-) -> Iterator[str]:
-    """What a person should know before these jobs run: no mistakes, but perhaps not what was meant.
+def remarks(work: Work, inputs: Inputs, compute: Compute, *, side_by_side: bool, elsewhere: bool) -> Iterator[str]:
+    """What a person should know before this work is done: no mistakes, but perhaps not what was meant.
 
-    `records` are those of the plan's finished cells by id, `side_by_side` says that workers run the jobs, `elsewhere`
-    that these may be on machines of which nothing is known here.
+    `side_by_side` says that workers run the jobs, `elsewhere` that these may be on machines of which nothing is known
+    here.
     """
-    experiment = inputs.experiment
-    on_cpus = side_by_side and not experiment.resources.gpus and compute.device.type != "cpu"
-    yield f"computing on {compute.name} in {compute.precision}" + (
-        "; workers on CPUs, because resources.gpus is 0" if on_cpus else ""
-    )
-    segments = {arm.name: inputs.segments(arm) for arm in experiment.arms}
-    without = [name for name, (told, embedded) in segments.items() if told > 1 >= embedded]
-    if without:
+    resources, here = inputs.experiment.resources, f"{compute.name} in {compute.precision}"
+    on_cpus = side_by_side and not resources.gpus and compute.device.type != "cpu"
+    yield f"computing on {here}" + ("; workers on CPUs, because resources.gpus is 0" if on_cpus else "")
+    segments = {arm.name: inputs.segments(arm) for arm in inputs.experiment.arms}
+    if without := [name for name, (told, embedded) in segments.items() if told > 1 >= embedded]:
         yield f"both texts of a pair are segment 0, because the encoder has no other: {', '.join(without)}"
-    cells = [job for job in jobs if isinstance(job, Cell)]
-    if experiment.finetuning.keep and cells:
-        yield _room(cells, inputs)
-    if not (on_cpus or elsewhere):
-        yield from _computed_otherwise(jobs, records, compute)
-    yield from _again(jobs, records)
-    cores = room_here(experiment.resources, compute)
-    configs = [inputs.initial(inputs.arm(name)).config.get_text_config() for name in {job.arm for job in jobs}]
+    jobs, records = {job.id: job for job in work.jobs}, work.finished.records
+    if not (on_cpus or elsewhere):  # device and precision decide no id, but move scores
+        made = [record.environment for name, record in records.items() if name not in jobs]
+        known = (f"{one.device} in {one.precision}" for one in made if one.device and one.precision)
+        others = Counter(where for where in known if where != here)
+        if count := others.total():
+            was = "1 finished cell was" if count == 1 else f"{count:,} finished cells were"
+            done = "they count as done, another --results computes all anew"
+            yield f"{was} computed on {series(sorted(others))}, not on {here} as this run; {done}"
+    begun = Counter(record.cell.pretraining for record in records.values())
+    for job in work.jobs:
+        if count := begun[job.id]:
+            cells = f"{count:,} finished cell{'s' * (count > 1)}"
+            yield f"{job.label} is pretrained again: its weights are gone. {cells} started from the old ones."
+    if replaced := len(records.keys() & jobs.keys()):
+        cells = "1 finished cell is" if replaced == 1 else f"{replaced:,} finished cells are"
+        yield f"{cells} run again, whole, for a model or test predictions; on a GPU scores may come out otherwise"
+    cores = room_here(resources, compute)
+    configs = [inputs.initial(inputs.arm(name)).config.get_text_config() for name in {job.arm for job in work.jobs}]
     is_narrow = all(compute.threads_for(config.hidden_size) == 1 for config in configs)
     if cores and not side_by_side and len(jobs) > 1 and is_narrow:
         used = min(cores, len(jobs))
@@ -202,45 +195,3 @@ def room_here(resources: Resources, compute: Compute) -> int | None:
     elif compute.device.type != "cpu":
         return None
     return fits if fits > 1 else None
-
-
-def _computed_otherwise(jobs: Sequence[Job], records: Mapping[str, Record], compute: Compute) -> Iterator[str]:
-    """A line about finished cells of another device or precision: these decide no id, but move scores."""
-    here, stay = f"{compute.name} in {compute.precision}", records.keys() - {job.id for job in jobs}
-    made = [records[name].environment for name in stay]
-    known = (f"{one.device} in {one.precision}" for one in made if one.device and one.precision)
-    others = Counter(where for where in known if where != here)
-    if count := others.total():
-        cells = "1 finished cell was" if count == 1 else f"{count:,} finished cells were"
-        yield (
-            f"{cells} computed on {series(sorted(others))}, not on {here} as this run; they count as done, another "
-            "--results computes all anew"
-        )
-
-
-def _again(jobs: Sequence[Job], records: Mapping[str, Record]) -> Iterator[str]:
-    """Lines about what is made a second time."""
-    for job in jobs:
-        of_it = sum(record.cell.pretraining == job.id for record in records.values())
-        if isinstance(job, Pretraining) and of_it:
-            cells = f"{of_it:,} finished cell{'s' * (of_it > 1)}"
-            yield f"{job.label} is pretrained again: its weights are gone. {cells} started from the old ones."
-    if replaced := sum(job.id in records for job in jobs):
-        cells = "1 finished cell is" if replaced == 1 else f"{replaced:,} finished cells are"
-        yield f"{cells} run again, whole, for a model or test predictions; on a GPU scores may come out otherwise"
-
-
-def _room(cells: Sequence[Cell], inputs: Inputs) -> str:
-    """About the room that the models of these cells take."""
-    keep, folder = inputs.experiment.finetuning.keep, inputs.store.folder
-    sizes = {}
-    for cell in cells:
-        start = inputs.initial(inputs.arm(cell.arm))
-        known = sum(tensor.numel() for tensor in start.weights.values())
-        sizes[cell.arm] = 4e-9 * (known or budget(start.config, cell.settings.max_length)["parameters"])
-    most = sum(sizes[cell.arm] for cell in cells)
-    in_the_end = sum(sizes[arm] for arm, _ in {(cell.arm, cell.task) for cell in cells})
-    takes = f"{most:.3g} GB" if keep == "all" else f"{in_the_end:.3g} GB in the end, before that up to {most:.3g} GB"
-    place = next(place for place in (folder, *folder.absolute().parents) if place.exists())
-    free = shutil.disk_usage(place).free / 1e9
-    return f"finetuning.keep: {keep}: models take about {takes}; {free:.3g} GB are free"

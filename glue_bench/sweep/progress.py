@@ -1,7 +1,7 @@
 """How far an experiment is, from its folder alone: while it runs, or from another machine. No torch."""
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -10,14 +10,10 @@ from glue_bench.records.store import Store
 from glue_bench.records.values import Failure, Job, Plan, Pretraining, PretrainingRecord, Progress, Record, Result
 from glue_bench.sweep.jobs import costs
 
-WINDOW_SECONDS = 3600.0
-"""The pace is that of the last hour."""
-NEWEST = 200
-"""So many records are read, however old they are, to estimate what is left."""
-GROUND = 3
-"""So many jobs must have ended before anything is said of the rest."""
-LIVE_SECONDS = 300.0
-"""A worker that has said nothing for longer counts as gone."""
+WINDOW_SECONDS = 3600.0  # the pace is that of the last hour
+NEWEST = 200  # so many records are read, however old they are, to estimate what is left
+GROUND = 3  # so many jobs must have ended before anything is said of the rest
+LIVE_SECONDS = 300.0  # a worker that has said nothing for longer counts as gone
 
 
 class Estimate:
@@ -28,27 +24,24 @@ class Estimate:
     """
 
     def __init__(self, plan: Plan) -> None:
-        jobs: list[Job] = [*plan.pretrainings, *plan.cells]
-        self.costs = costs(jobs, plan)
-        self.kinds = {job.id: getattr(job, "task", "pretraining") for job in jobs}
-        self.ended = 0
-        self.spent, self.paid = dict[str, float](), dict[str, float]()  # seconds and costs by kind
+        self.costs = costs(plan.jobs, plan)
+        self.kinds = {job.id: getattr(job, "task", "pretraining") for job in plan.jobs}
+        self.ended, self.spent, self.paid = 0, defaultdict[str, float](float), defaultdict[str, float](float)
 
     def learn(self, job_id: str, seconds: float) -> None:
         """A job has ended after so many seconds."""
         if self.costs.get(job_id):
             self.ended += 1
-            kind = self.kinds[job_id]
-            self.spent[kind] = self.spent.get(kind, 0.0) + seconds
-            self.paid[kind] = self.paid.get(kind, 0.0) + self.costs[job_id]
+            self.spent[self.kinds[job_id]] += seconds
+            self.paid[self.kinds[job_id]] += self.costs[job_id]
 
     def seconds(self, job_id: str) -> float | None:
         """How long a job will take; None while nothing is known."""
         if not self.ended:
             return None
         kind = self.kinds[job_id]
-        kinds = [kind] if kind in self.paid else [*self.paid]
-        return self.costs[job_id] * sum(map(self.spent.__getitem__, kinds)) / sum(map(self.paid.__getitem__, kinds))
+        spent, paid = ((each[kind],) if kind in self.paid else each.values() for each in (self.spent, self.paid))
+        return self.costs[job_id] * sum(spent) / sum(paid)
 
     def seconds_left(self, waiting: Iterable[str], running: Mapping[str, float], at_once: int) -> float | None:
         """Until all have ended, `at_once` side by side, those `running` since so many seconds; None without ground."""
@@ -70,7 +63,6 @@ class Counts:
 
     @property
     def total(self) -> int:
-        """All of them."""
         return self.done + self.running + self.failed + self.missing
 
 
@@ -104,10 +96,8 @@ class Watch:
 
     def __init__(self, store: Store, plan: Plan) -> None:
         self.store, self.plan, self.estimate = store, plan, Estimate(plan)
-        jobs: list[Job] = [*plan.pretrainings, *plan.cells]
-        self.jobs = {job.id: job for job in jobs}
-        self.seen = set[str]()
-        self.ended = list[tuple[float, Record]]()  # of cells, with when it was stored
+        self.jobs = {job.id: job for job in plan.jobs}
+        self.seen, self.ended = set[str](), list[tuple[float, Record]]()  # cells, with when they were stored
 
     def look(self) -> Snapshot:
         """The experiment as it is now."""
@@ -117,9 +107,9 @@ class Watch:
         live = (one for one in self.store.progress() if one.id in self.jobs and now - one.updated < LIVE_SECONDS)
         running = {one.id: one for one in live}
         states = dict.fromkeys(done, "done") | dict.fromkeys(failed, "failed") | dict.fromkeys(running, "running")
-        arms = dict[str, list[str]]()
+        arms = defaultdict[str, list[str]](list)
         for cell in self.plan.cells:
-            arms.setdefault(cell.arm, []).append(states.get(cell.id, "missing"))
+            arms[cell.arm].append(states.get(cell.id, "missing"))
         snapshot = Snapshot(
             {arm: Counts(**Counter(found)) for arm, found in arms.items()},
             Counts(**Counter(states.get(each.id, "missing") for each in self.plan.pretrainings)),
@@ -130,30 +120,25 @@ class Watch:
             return snapshot
         since = {name: now - progress.began for name, progress in running.items()}
         left = self.estimate.seconds_left(self.jobs.keys() - states.keys(), since, len(running))
-        cells_per_hour, tokens_per_second = self._pace(now)
-        return replace(snapshot, seconds_left=left, cells_per_hour=cells_per_hour, tokens_per_second=tokens_per_second)
+        recent = [(at, record) for at, record in self.ended if at >= now - WINDOW_SECONDS]
+        period = min(WINDOW_SECONDS, now - min((at - record.seconds for at, record in recent), default=now))
+        if len(recent) < 2 or period <= 0:  # a disk whose clock is ahead
+            return replace(snapshot, seconds_left=left)
+        tokens = sum(record.training_tokens for _, record in recent) / period
+        return replace(
+            snapshot, seconds_left=left, cells_per_hour=3600 * len(recent) / period, tokens_per_second=tokens
+        )
 
     def _learn(self, new: set[str], now: float) -> None:
         """Read those of the new records that tell of the pace now."""
         self.seen |= new
         stored = sorted(((self.store.stored_at(name), name) for name in new), reverse=True)
-        for place, (at, name) in enumerate(stored):
-            if place >= NEWEST and at < now - WINDOW_SECONDS:
-                break
+        for at, name in [one for place, one in enumerate(stored) if place < NEWEST or one[0] >= now - WINDOW_SECONDS]:
             result = self.store.result(self.jobs[name])
             if result and not isinstance(result, Failure):
                 self.estimate.learn(name, result.seconds)
             if isinstance(result, Record):
                 self.ended.append((at, result))
-
-    def _pace(self, now: float) -> tuple[float | None, float | None]:
-        """Cells an hour and training tokens a second in the window."""
-        recent = [(at, record) for at, record in self.ended if at >= now - WINDOW_SECONDS]
-        period = min(WINDOW_SECONDS, now - min((at - record.seconds for at, record in recent), default=now))
-        if len(recent) < 2 or period <= 0:  # a disk whose clock is ahead
-            return None, None
-        tokens = sum(record.training_tokens for _, record in recent)
-        return 3600 * len(recent) / period, tokens / period
 
 
 def describe_counts(snapshot: Snapshot) -> str:
@@ -167,11 +152,9 @@ def describe_counts(snapshot: Snapshot) -> str:
 def describe_pace(snapshot: Snapshot) -> str:
     """`about 12 min left, 120 cells/h, 3,400 tokens/s`, as far as it is known."""
     left, cells, tokens = snapshot.seconds_left, snapshot.cells_per_hour, snapshot.tokens_per_second
-    known = [
-        f"about {duration(left)} left" if left is not None else "",
-        f"{cells:,.{1 if cells < 10 else 0}f} cells/h" if cells else "",
-        f"{tokens:,.0f} tokens/s" if tokens else "",
-    ]
+    known = ["" if left is None else f"about {duration(left)} left"]
+    known += [f"{cells:,.{1 if cells < 10 else 0}f} cells/h" if cells else ""]
+    known += [f"{tokens:,.0f} tokens/s" if tokens else ""]
     return ", ".join(filter(None, known))
 
 

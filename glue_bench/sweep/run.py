@@ -1,7 +1,7 @@
 """The story of a sweep: plan, check, and run the jobs that are left."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,14 +17,14 @@ from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError, quoted
 from glue_bench.files import cache_folder, results_written_to
 from glue_bench.records.arrays import Labels
-from glue_bench.records.store import Finished, Store
+from glue_bench.records.store import Store
 from glue_bench.records.value import versions
-from glue_bench.records.values import Cell, Job, Plan, Pretraining
+from glue_bench.records.values import Cell, Failure, Job, Plan, Pretraining
 from glue_bench.remote import refuse_url
 from glue_bench.sweep.attempt import Worker, make_worker
 from glue_bench.sweep.drive import Observer, drive
 from glue_bench.sweep.executors import Executor, Inline, Ray
-from glue_bench.sweep.jobs import lacking, longest_first, reasons, todo
+from glue_bench.sweep.jobs import Work, longest_first
 from glue_bench.sweep.plan import make_plan, select
 from glue_bench.sweep.preflight import check_disks, check_starts, remarks, room_here
 from glue_bench.sweep.progress import Estimate
@@ -78,29 +78,14 @@ class RunOptions:
             raise UserError("--slurm goes without --workers and --address: one engine runs all jobs")
 
     @property
-    def side_by_side(self) -> bool:
-        """Whether jobs run in processes of their own."""
-        return bool(self.workers or self.elsewhere)
-
-    @property
     def elsewhere(self) -> bool:
         """Whether jobs run on machines of a cluster."""
         return bool(self.address or self.slurm is not None)
 
-
-@dataclass(frozen=True, kw_only=True)
-class Work:
-    """What a plan's chosen `cells` lack: `left` are the ids of those that are not done, `jobs` what runs for them."""
-
-    plan: Plan
-    finished: Finished
-    cells: Sequence[Cell]
-    left: Collection[str]
-    jobs: Sequence[Job]
-
-    def reasons(self, store: Store) -> dict[str, str]:
-        """By id why each of the jobs is to run."""
-        return reasons(self.jobs, self.plan, store, self.finished)
+    @property
+    def side_by_side(self) -> bool:
+        """Whether jobs run in processes of their own."""
+        return bool(self.workers or self.elsewhere)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,17 +109,9 @@ class Summary:
 
 
 def find_work(plan: Plan, cells: Sequence[Cell], inputs: Inputs) -> Work:
-    """What is left to do of these cells of a plan, by what is stored.
-
-    Raises:
-        UserError: what is stored beside a record cannot be read.
-    """
-    store, finished = inputs.store, inputs.store.finished(plan)
+    """What is left to do of these cells of a plan, by what is stored. Raises as `Work`."""
     splits = {task: {*TASKS[task].test_splits} & inputs.data(task).splits.keys() for task in plan.tasks}
-    tested = [task for task in splits if splits[task] or inputs.diagnostic(task)]
-    wanted = lacking(plan, store, finished, tested, partial(_chosen, store))
-    left = {cell.id for cell in cells if cell.id not in finished.records or cell.id in wanted}
-    return Work(plan=plan, finished=finished, cells=cells, left=left, jobs=todo(plan, store, finished, left))
+    return Work(plan, cells, inputs.store, [task for task in splits if splits[task] or inputs.diagnostic(task)])
 
 
 def sweep(
@@ -155,29 +132,33 @@ def sweep(
     if options.workers == AUTO:
         options = replace(options, workers=None if options.address else room_here(experiment.resources, compute))
     inputs = Inputs(experiment, Path(options.results) / experiment.name)
-    plan = make_plan(experiment, inputs)
+    plan, store = make_plan(experiment, inputs), inputs.store
     cells = select(plan.cells, options.only)
     _executor(inputs, plan, options, compute)  # what is wrong with an engine shows before anything else
     check_disks(inputs)
     if not options.dry_run:
-        inputs.store.prepare()
-    with nullcontext() if options.dry_run else inputs.store.lock():
+        store.prepare()
+    with nullcontext() if options.dry_run else store.lock():
         work = find_work(plan, cells, inputs)
         where = {"side_by_side": options.side_by_side, "elsewhere": options.elsewhere}
         if console:
-            for line in remarks(work.jobs, work.finished.records, inputs, compute, **where):
+            for line in remarks(work, inputs, compute, **where):
                 tell(console, line)
         check_starts(work.jobs, inputs)
         summary = Summary(
-            folder=inputs.store.folder,
+            folder=store.folder,
             planned=len(cells),
             skipped=len(cells) - len(work.left),
             waiting=tuple(job.id for job in work.jobs if isinstance(job, Cell)),
             pretraining=tuple(job.label for job in work.jobs if isinstance(job, Pretraining)),
         )
         if options.dry_run:
-            return replace(summary, reasons=dict(Counter(work.reasons(inputs.store).values()).most_common()))
-        _write_plan(plan, inputs)
+            return replace(summary, reasons=dict(Counter(work.reasons().values()).most_common()))
+        with results_written_to(store.folder):  # with the gold labels, by which every statistic can be recomputed
+            data = {task: inputs.data(task) for task in plan.tasks}
+            missing = {task: each for task, each in data.items() if not store.labels(task, each.digest).gold}
+            labels = {task: Labels(known_labels(each), baseline_predictions(each)) for task, each in missing.items()}
+            store.write_plan(plan, labels)
         return _run(work, inputs, options, compute, watch, summary)
 
 
@@ -198,36 +179,19 @@ def _executor(inputs: Inputs, plan: Plan, options: RunOptions, compute: Compute)
     return Ray(make, experiment.resources, workers=options.workers, address=options.address)
 
 
-def _write_plan(plan: Plan, inputs: Inputs) -> None:
-    """Store the plan, and the gold labels without which no statistic can be recomputed from the folder alone."""
-    store, data = inputs.store, {task: inputs.data(task) for task in plan.tasks}
-    missing = {task: each for task, each in data.items() if not store.labels(task, each.digest).gold}
-    with results_written_to(store.folder):
-        labels = {task: Labels(known_labels(each), baseline_predictions(each)) for task, each in missing.items()}
-        store.write_plan(plan, labels)
-
-
-def _chosen(store: Store) -> Collection[str]:
-    """The finished cells that a submission takes, by the plan that is stored."""
-    from glue_bench.tables.board import open_board
-    from glue_bench.tables.submission import chosen_runs
-
-    return chosen_runs(open_board(store.folder)) if store.has_plan else ()
-
-
 def _run(work: Work, inputs: Inputs, options: RunOptions, compute: Compute, watch: Watch, summary: Summary) -> Summary:
     """Run the jobs, and after them those whose need has only shown then: of the runs that a submission takes."""
-    plan, store, resources, tuning = work.plan, inputs.store, inputs.experiment.resources, inputs.experiment.finetuning
+    plan, store, tuning = work.plan, inputs.store, inputs.experiment.finetuning
     cells = {cell.id for cell in plan.cells}
     while True:
         jobs = longest_first(work.jobs, plan) if options.side_by_side else work.jobs
-        executor, watching = _executor(inputs, plan, options, compute), watch(store, plan, jobs)
-        choose = partial(_chosen, store)
-        driven = drive(jobs, executor, store, plan, watching, give_up_after=resources.give_up_after, choose=choose)
-        failed = {name: error for name, error in driven.failed.items() if name in cells}
-        finished = summary.finished + len(cells.intersection(driven.finished))
-        summary = replace(summary, finished=finished, failed=summary.failed | failed, cause=driven.cause)
-        if driven.cause or not jobs or not (tuning.keep == "best" or tuning.predicts_test):
+        executor = _executor(inputs, plan, options, compute)
+        results, cause = drive(jobs, executor, store, plan, watch(store, plan, jobs))
+        ended = {name: result for name, result in results.items() if name in cells}
+        failed = {name: result.error for name, result in ended.items() if isinstance(result, Failure)}
+        finished = summary.finished + len(ended) - len(failed)
+        summary = replace(summary, finished=finished, failed=summary.failed | failed, cause=cause)
+        if cause or not jobs or not (tuning.keep == "best" or tuning.predicts_test):
             return summary
         work = find_work(plan, [cell for cell in work.cells if cell.id not in summary.failed], inputs)
         if not work.jobs:

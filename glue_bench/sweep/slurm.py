@@ -16,7 +16,6 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -28,16 +27,11 @@ from glue_bench.records.values import Failure, Job, Pretraining, Result
 from glue_bench.sweep.executors import Executor, MakeWorker, Terminated, lost, needed
 from glue_bench.sweep.progress import Estimate
 
-POLL_SECONDS = 30.0
-"""Seconds between two questions to Slurm, all of them about every job."""
-LOOK_SECONDS = 2.0
-"""Seconds between two looks at what is stored."""
-GOOD_POLLS = 2
-"""A Slurm job that so many answers in a row do not name has ended."""
-UNKNOWN_PACE = 64
-"""How many jobs are sent, each alone, before anything is known of how long they take."""
-CUTS = 3
-"""A cell that the time limit of its Slurm job has cut off so often takes too long."""
+POLL_SECONDS = 30.0  # between two questions to Slurm, all of them about every job
+LOOK_SECONDS = 2.0  # between two looks at what is stored
+GOOD_POLLS = 2  # a Slurm job that so many answers in a row do not name has ended
+UNKNOWN_PACE = 64  # how many jobs are sent, each alone, before anything is known of how long they take
+CUTS = 3  # a cell that the time limit of its Slurm job has cut off so often takes too long
 MINUTES = 20
 SHARED = ("timeout_min", "mem_gb", "cpus_per_task", "gpus_per_node")
 SUBMITITS = ("setup", "array_parallelism")
@@ -91,9 +85,9 @@ class Slurm(Executor):
         self.options |= given
         self.store, self.batch, self.estimate = store, Batch(make, store.folder), estimate
         self.name, self.logs = job_name(store), store.slurm.with_suffix("").absolute()
-        self.fresh, self.stored, self.jobs = list[Job](), list[Job](), dict[str, Job]()
-        self.before = dict[str, str]()
+        self.jobs, self.fresh, self.stored = dict[str, Job](), list[Job](), list[Job]()
         self.sent = dict[str, dict[str, str]]()  # the jobs of a batch and what was stored of them before
+        self.before = dict[str, str]()  # the same of all that an earlier driver has sent
         self.absent, self.polled_at, self.looked_at = Counter[str](), 0.0, 0.0
 
     def __enter__(self) -> Self:
@@ -108,9 +102,9 @@ class Slurm(Executor):
             raise UserError("--slurm: no Slurm answers here; start the command where sbatch and squeue work")
         self.most = int(re.findall(r"MaxArraySize\s*=\s*(\d+)", config)[0]) - 1
         self.engine = submitit.AutoExecutor(self.logs / "%A", cluster="slurm", slurm_max_num_timeout=10**6)
-        named = {name: value for name, value in self.options.items() if name in SHARED}
-        named |= {f"slurm_{name}": value for name, value in self.options.items() if name in SUBMITITS}
-        others = {name: value for name, value in self.options.items() if name not in SHARED + SUBMITITS}
+        prefixes = dict.fromkeys(SHARED, "") | dict.fromkeys(SUBMITITS, "slurm_")
+        named = {f"{prefixes[name]}{name}": value for name, value in self.options.items() if name in prefixes}
+        others = {name: value for name, value in self.options.items() if name not in prefixes}
         self.engine.update_parameters(name=self.name, slurm_additional_parameters=others, **named)
         sent = sent_jobs(self.store)
         self.before = {job_id: stamp for jobs in sent.values() for job_id, stamp in jobs.items()}
@@ -147,7 +141,7 @@ class Slurm(Executor):
         self.stored.clear()
         if now >= self.looked_at + LOOK_SECONDS:
             self.looked_at = now
-            ended += self._stored()
+            ended += self._ended()
         if now >= self.polled_at + POLL_SECONDS and (live := live_jobs(self.name)) is not None:
             self.polled_at = now
             ended += self._lost(live)
@@ -162,10 +156,10 @@ class Slurm(Executor):
         Raises:
             UserError: Slurm refuses it.
         """
-        batches = iter([*self._batches()])
+        batches = [*self._batches()]
         self.fresh = []
-        while some := list(islice(batches, self.most)):
-            jobs = [[(job, self.store.stamp(job.id)) for job in batch] for batch in some]
+        for first in range(0, len(batches), self.most):
+            jobs = [[(job, self.store.stamp(job.id)) for job in batch] for batch in batches[first : first + self.most]]
             try:
                 with contextlib.redirect_stderr(io.StringIO()):  # sbatch's words come with the error, too
                     handles = self.engine.map_array(self.batch, jobs)
@@ -193,8 +187,8 @@ class Slurm(Executor):
     def _write(self) -> None:
         write_atomically(self.store.slurm, json.dumps(self.sent, indent=1).encode())
 
-    def _stored(self) -> Iterator[tuple[Job, Result]]:
-        """What has ended: a batch runs its jobs in their order."""
+    def _ended(self) -> Iterator[tuple[Job, Result]]:
+        """What has been stored: a batch runs its jobs in their order."""
         for name, jobs in [*self.sent.items()]:
             for job_id, stamp in [*jobs.items()]:
                 if self.store.stamp(job_id) == stamp:
@@ -212,7 +206,11 @@ class Slurm(Executor):
         return result
 
     def _lost(self, live: Mapping[str, str]) -> Iterator[tuple[Job, Result]]:
-        """The job at work in each batch that is gone; those after it are sent again."""
+        """The job at work in each batch that is gone, with the end of its log; those after it are sent again.
+
+        Raises:
+            UserError: Slurm will never start a job, or one has ended with such an error.
+        """
         for name, why in live.items():
             if why in IMPOSSIBLE:
                 raise UserError(f"--slurm: Slurm will never start job {name} ({why}); change the options of --slurm")
@@ -224,22 +222,14 @@ class Slurm(Executor):
             self.fresh += left[1:]
             for job in left[:1]:
                 del self.jobs[job.id]
-                yield job, lost(job, self._last_words(name))
+                log = self.logs / name.partition("_")[0] / f"{name}_0_log.err"
+                lines = log.read_text(errors="replace").split("\n") if log.exists() else []
+                said = (line for line in reversed(lines) if line.strip() and not NO_CAUSE.search(line))
+                last = next(said, "it was never started")
+                if last.startswith(USER_ERROR):
+                    raise UserError(last.removeprefix(USER_ERROR))
+                yield job, lost(job, f"{last} (Slurm job {name}, {log})")
         self._write()
-
-    def _last_words(self, name: str) -> str:
-        """The end of a Slurm job's log.
-
-        Raises:
-            UserError: that is what it ended with.
-        """
-        log = self.logs / name.partition("_")[0] / f"{name}_0_log.err"
-        lines = log.read_text(errors="replace").split("\n") if log.exists() else []
-        said = (line for line in reversed(lines) if line.strip() and not NO_CAUSE.search(line))
-        last = next(said, "it was never started")
-        if last.startswith(USER_ERROR):
-            raise UserError(last.removeprefix(USER_ERROR))
-        return f"{last} (Slurm job {name}, {log})"
 
 
 def sent_jobs(store: Store) -> dict[str, dict[str, str]]:
@@ -274,7 +264,6 @@ def live_jobs(name: str) -> dict[str, str] | None:
 def ask(*command: str) -> str | None:
     """What a command of Slurm prints; None where it fails."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout

@@ -12,10 +12,18 @@ import stub
 
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
-from glue_bench.records.values import Job, Result
+from glue_bench.records.values import Failure, Job, Result
 from glue_bench.sweep import drive as drive_module
-from glue_bench.sweep.drive import Driven, Observer, drive
+from glue_bench.sweep.drive import Observer, drive
 from glue_bench.sweep.executors import Executor, Inline, lost
+
+
+class Ended:
+    """What has come of jobs: the ids of those that ended well, errors by the ids of others, and why it ended early."""
+
+    def __init__(self, results: dict[str, Result], cause: str) -> None:
+        self.failed = {name: result.error for name, result in results.items() if isinstance(result, Failure)}
+        self.finished, self.cause = tuple(name for name in results if name not in self.failed), cause
 
 
 class Told(Observer):
@@ -46,11 +54,9 @@ def store(tmp_path) -> Store:
 def run(store):
     """Run jobs in this process, or with another executor; what came of them, and what was told."""
 
-    def run_them(*jobs: Job, executor: Executor | None = None, choose=set, **changes) -> tuple[Driven, Told]:
+    def run_them(*jobs: Job, executor: Executor | None = None, **changes) -> tuple[Ended, Told]:
         told, engine = Told(), executor or Inline(partial(stub.StubWorker, store.folder, 0.0))
-        plan = stub.plan(*jobs, **changes)
-        give_up = plan.experiment.resources.give_up_after
-        return drive(jobs, engine, store, plan, [told], give_up_after=give_up, choose=choose), told
+        return Ended(*drive(jobs, engine, store, stub.plan(*jobs, **changes), [told])), told
 
     store.prepare()
     return run_them
@@ -230,6 +236,6 @@ def test_an_observer_that_fails_is_left_out_and_costs_nothing(store):
     told, jobs = Told(), [stub.cell(1), stub.cell(2)]
     engine = Inline(partial(stub.StubWorker, store.folder, 0.0))
     watching = [Broken(), told]
-    driven = drive(jobs, engine, store, stub.plan(*jobs), watching, give_up_after=None, choose=set)
-    assert len(driven.finished) == 2
+    results, _ = drive(jobs, engine, store, stub.plan(*jobs), watching)
+    assert len(results) == 2
     assert told.lines == ["the screen is left out from here on (OSError: no room for add)", "end"]

@@ -66,7 +66,6 @@ def test_a_kept_model_predicts_what_is_stored(sweep, values, make_bert, native):
 
 def test_the_best_is_the_run_that_a_submission_takes(sweep, values):
     summary = sweep(values("best", **SEEDS, arms=["add", "none"], tasks=["rte", "cola"]))
-    assert "finetuning.keep: best: models take about" in sweep.said
     assert len(models(summary)) == 4
     assert models(summary) == chosen(summary)
     again = sweep(values("best", **SEEDS, arms=["add", "none"], tasks=["rte", "cola"]))

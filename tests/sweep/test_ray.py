@@ -90,10 +90,10 @@ executor = executors.Ray(*made, workers=int(workers) or None, address=address or
 store.prepare()
 with store.lock():
     try:
-        driven = drive(jobs, executor, store, stub.plan(*jobs), [], give_up_after=None, choose=set)
+        results, cause = drive(jobs, executor, store, stub.plan(*jobs), [])
     except UserError as error:
         sys.exit(f"error: {error}")
-print(driven.cause or len(driven.finished))
+print(cause or len(results))
 """
 
 

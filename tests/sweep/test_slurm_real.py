@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import stub
-from test_drive import Told
+from test_drive import Ended, Told
 
 from glue_bench.config import Resources
 from glue_bench.errors import UserError
@@ -43,7 +43,7 @@ store, jobs = Store(sys.argv[1]), [stub.cell(seed) for seed in range(6)]
 plan = stub.plan(*jobs)
 executor = slurm.Slurm(partial(stub.StubWorker, store.folder, 4.0), Resources(), store, Estimate(plan), {})
 with store.lock():
-    print(drive(jobs, executor, store, plan, [], give_up_after=None, choose=set).cause)
+    print(drive(jobs, executor, store, plan, [])[1])
 """
 
 
@@ -75,9 +75,9 @@ def store(tmp_path) -> Store:
 
 
 def run(store: Store, *jobs, seconds=0.5, give_up_after=None, **options):
-    plan, seen = stub.plan(*jobs), Told()
+    plan, seen = stub.plan(*jobs, resources={"give_up_after": give_up_after}), Told()
     engine = Slurm(partial(stub.StubWorker, store.folder, seconds), Resources(), store, Estimate(plan), options)
-    return drive(jobs, engine, store, plan, [seen], give_up_after=give_up_after, choose=set), seen
+    return Ended(*drive(jobs, engine, store, plan, [seen])), seen
 
 
 def when_running(store: Store, job, action) -> threading.Thread:
