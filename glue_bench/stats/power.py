@@ -17,7 +17,7 @@ from scipy.special import ndtr, ndtri
 
 from glue_bench.errors import UserError
 from glue_bench.stats.estimates import Estimate, Spread, combined, of_blocks, of_seeds
-from glue_bench.stats.verdicts import ALPHA, Assessed, components, two_sided
+from glue_bench.stats.verdicts import ALPHA, Group, components, two_sided
 
 DRAWS = 4000
 MOST_SEEDS, MOST_PRETRAININGS, MOST_FINETUNINGS = 1000, 40, 10
@@ -38,9 +38,7 @@ class Costs(NamedTuple):
 EQUAL = Costs(1.0, 1.0)
 
 
-def power_frame(
-    assessed: Iterable[Assessed], difference: float, power: float = 0.8, costs: Costs = EQUAL
-) -> pd.DataFrame:
+def power_frame(assessed: Iterable[Group], difference: float, power: float = 0.8, costs: Costs = EQUAL) -> pd.DataFrame:
     """Seeds with which a true difference gets a verdict with this probability: POWER_COLUMNS, by group and column.
 
     A row for each kind of `seeds` whose variance is known: "fine-tuning" seeds of one pretraining, or "pretraining"
@@ -56,7 +54,7 @@ def power_frame(
     if not ALPHA < power < 1:
         raise UserError(f"--power {power:g}: give a probability between {ALPHA:g} and 1, such as 0.8")
     rows = []
-    for group, estimate in ((one.group, estimate) for one in assessed for estimate in one.estimates):
+    for group, estimate in ((one, estimate) for one in assessed for estimate in one.estimates):
         facts = {"origin": group.origin, "shape": group.shape, "column": estimate.column, "why": ""}
         if group.reference not in estimate.arms or len(estimate.arms) < 2:
             rows.append(facts | {"why": next(iter(estimate.why.values()), "a difference needs two arms")})

@@ -38,24 +38,20 @@ LETTER_COLUMNS = ["origin", "shape", "column", "arm", "mean", "letters"]
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Arms that are compared with each other, all of them with `reference`; `origin` and `shape` name their block."""
+    """Arms that are compared with each other, all of them with `reference`; `origin` and `shape` name their block.
+
+    `estimates` is what `assess` finds in their columns: the primary one, on which the arms are judged, comes first.
+    """
 
     origin: str
     shape: str
     arms: tuple[str, ...]
     reference: str
+    estimates: tuple[Estimate, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Assessed:
-    """A group and what its columns say: the primary one, on which the arms are judged, comes first."""
-
-    group: Group
-    estimates: tuple[Estimate, ...]
-
-
-def assess(outcomes: Iterable[Outcomes], groups: Sequence[Group], primary: str = AVERAGE) -> list[Assessed]:
-    """Estimate every column, and the average, for every group. One column's predictions are held at a time.
+def assess(outcomes: Iterable[Outcomes], groups: Sequence[Group], primary: str = AVERAGE) -> list[Group]:
+    """The groups with estimates of every column, and of the average. One column's predictions are held at a time.
 
     A group has the columns of which it has a run, and all that count in the average. A single column has no average.
     """
@@ -71,11 +67,11 @@ def assess(outcomes: Iterable[Outcomes], groups: Sequence[Group], primary: str =
         shown = [column for column in mine if column.means or column.column in averaged]
         average = [average_estimate(counted, group.arms)] if len(counted) > 1 else []
         ordered = sorted([*average, *shown], key=lambda column: column.column != primary)
-        assessed.append(Assessed(group=group, estimates=tuple(ordered)))
+        assessed.append(replace(group, estimates=tuple(ordered)))
     return assessed
 
 
-def verdicts(assessed: Iterable[Assessed]) -> pd.DataFrame:
+def verdicts(assessed: Iterable[Group]) -> pd.DataFrame:
     """Each arm's contrast with the reference of its group, in each column: VERDICT_COLUMNS.
 
     One row per group, column and arm other than the reference.
@@ -97,12 +93,12 @@ def verdicts(assessed: Iterable[Assessed]) -> pd.DataFrame:
     """
     rows = []
     for one in assessed:
-        pairs = [(arm, one.group.reference) for arm in one.group.arms if arm != one.group.reference]
+        pairs = [(arm, one.reference) for arm in one.arms if arm != one.reference]
         rows += contrast_rows(one, pairs, len(pairs), stepwise=False)
     return pd.DataFrame(rows, columns=VERDICT_COLUMNS)
 
 
-def declared(assessed: Iterable[Assessed], contrasts: Sequence[Pair]) -> pd.DataFrame:
+def declared(assessed: Iterable[Group], contrasts: Sequence[Pair]) -> pd.DataFrame:
     """Contrasts named before the runs, as `verdicts`; adjusted by Holm's method for their own number in a column.
 
     `family` counts all that were named, also those whose arms have not run. The intervals hold for all of them together
@@ -112,11 +108,11 @@ def declared(assessed: Iterable[Assessed], contrasts: Sequence[Pair]) -> pd.Data
     that was added later changes no row.
     """
     assessed = list(assessed)
-    known = {arm for one in assessed for arm in one.group.arms}
+    known = {arm for one in assessed for arm in one.arms}
     homes = {
-        (arm, reference): min(mine, key=lambda one: reference not in one.group.arms)
+        (arm, reference): min(mine, key=lambda one: reference not in one.arms)
         for arm, reference in contrasts
-        if reference in known and (mine := [one for one in assessed if arm in one.group.arms])
+        if reference in known and (mine := [one for one in assessed if arm in one.arms])
     }
     named = {arm for pair in contrasts for arm in pair}
     rows = []
@@ -127,16 +123,16 @@ def declared(assessed: Iterable[Assessed], contrasts: Sequence[Pair]) -> pd.Data
     return pd.DataFrame(rows, columns=VERDICT_COLUMNS)
 
 
-def all_pairs(assessed: Iterable[Assessed]) -> pd.DataFrame:
+def all_pairs(assessed: Iterable[Group]) -> pd.DataFrame:
     """Every pair of arms of a group, as `declared`, for all pairs of a column."""
     rows = []
     for one in assessed:
-        pairs = list(combinations(one.group.arms, 2))
+        pairs = list(combinations(one.arms, 2))
         rows += contrast_rows(one, pairs, len(pairs))
     return pd.DataFrame(rows, columns=VERDICT_COLUMNS)
 
 
-def arms_frame(assessed: Iterable[Assessed]) -> pd.DataFrame:
+def arms_frame(assessed: Iterable[Group]) -> pd.DataFrame:
     """Each arm of a group by itself, in each column: ARM_COLUMNS.
 
     - `mean`: over `n` seeds of the kind `seeds` ("fine-tuning" or "pretraining"); points, of a loss nats.
@@ -145,17 +141,17 @@ def arms_frame(assessed: Iterable[Assessed]) -> pd.DataFrame:
     """
     rows = []
     for one in assessed:
-        for estimate, arm in product(one.estimates, one.group.arms):
+        for estimate, arm in product(one.estimates, one.arms):
             tested = arm in estimate.arms and estimate.seeds[arm] >= LEAST_FOR_DEVIATION
             rows.append({
-                **{"origin": one.group.origin, "shape": one.group.shape, "column": estimate.column, "arm": arm},
+                **{"origin": one.origin, "shape": one.shape, "column": estimate.column, "arm": arm},
                 **{"mean": estimate.means.get(arm), "n": estimate.seeds[arm], "seeds": estimate.kind},
                 **{"deviation": estimate.deviation(arm) if tested else None, "why": estimate.why.get(arm, "")},
             })  # fmt: skip
     return pd.DataFrame(rows, columns=ARM_COLUMNS).astype({"mean": float, "deviation": float})
 
 
-def columns_frame(assessed: Iterable[Assessed], contrasts: pd.DataFrame) -> pd.DataFrame:
+def columns_frame(assessed: Iterable[Group], contrasts: pd.DataFrame) -> pd.DataFrame:
     """Each column of a group as a whole: COLUMN_COLUMNS; `contrasts` is what `verdicts` made of the same groups.
 
     - `smallest`: the median over the column's contrasts of the smallest difference that would have had a verdict.
@@ -168,7 +164,7 @@ def columns_frame(assessed: Iterable[Assessed], contrasts: pd.DataFrame) -> pd.D
     """
     smallest = contrasts.groupby(["origin", "shape", "column"])["smallest"].median()
     rows = []
-    for group, estimate in ((one.group, estimate) for one in assessed for estimate in one.estimates):
+    for group, estimate in ((one, estimate) for one in assessed for estimate in one.estimates):
         key = {"origin": group.origin, "shape": group.shape, "column": estimate.column}
         facts = {"reference": group.reference, "seeds": estimate.kind, **components(estimate, group.reference)}
         rows.append(key | facts | {"smallest": smallest.get(tuple(key.values()), math.nan)})
@@ -217,12 +213,12 @@ def letters_of(arms: Sequence[str], apart: Collection[frozenset[str]]) -> dict[s
     return {arm: "".join(letters[i] for i, group in enumerate(groups) if arm in group) for arm in arms}
 
 
-def letters_frame(assessed: Iterable[Assessed], pairs: pd.DataFrame) -> pd.DataFrame:
+def letters_frame(assessed: Iterable[Group], pairs: pd.DataFrame) -> pd.DataFrame:
     """Letters of each arm that has an interval, the best first: LETTER_COLUMNS; `pairs` are of `all_pairs`."""
     apart, rows = dict[tuple[str, ...], set[frozenset[str]]](), []
     for *key, arm, reference in pairs.loc[pairs["verdict"] != "", VERDICT_COLUMNS[:5]].to_numpy().tolist():
         apart.setdefault(tuple(key), set()).add(frozenset((arm, reference)))
-    for group, estimate in ((one.group, estimate) for one in assessed for estimate in one.estimates):
+    for group, estimate in ((one, estimate) for one in assessed for estimate in one.estimates):
         place = (group.origin, group.shape, estimate.column)
         order = sorted(estimate.arms, key=estimate.means.__getitem__, reverse=not estimate.lowest_is_best)
         letters = letters_of(order, apart.get(place, set()))
@@ -261,16 +257,14 @@ def two_sided(difference: np.ndarray, error: np.ndarray, freedom: np.ndarray) ->
     return 2 * np.asarray(stdtr(freedom, -np.where(np.isnan(error), np.nan, statistic)))
 
 
-def contrast_rows(
-    assessed: Assessed, pairs: Sequence[Pair], family: int, *, stepwise: bool = True
-) -> list[dict[str, Any]]:
+def contrast_rows(group: Group, pairs: Sequence[Pair], family: int, *, stepwise: bool = True) -> list[dict[str, Any]]:
     """The contrasts of every column, a row for each pair; here, and nowhere else, is a verdict decided.
 
     p is corrected for the number of tests in the `family` by Holm's method, or by Bonferroni's if it is not `stepwise`.
     """
     rows = []
-    for estimate in assessed.estimates if pairs else ():
-        mine = [_row(assessed.group, estimate, pair) for pair in pairs]
+    for estimate in group.estimates if pairs else ():
+        mine = [_row(group, estimate, pair) for pair in pairs]
         difference, error, freedom = (np.array([row[name] for row in mine]) for name in NUMBERS[:3])
         p = two_sided(difference, error, freedom)
         adjusted = np.minimum(1.0, (holm(p, family) if stepwise else family) * p)

@@ -11,7 +11,7 @@ from glue_bench.data.metrics import decide
 from glue_bench.data.tasks import COLUMNS, TASKS
 from glue_bench.errors import UserError
 from glue_bench.stats.outcomes import Outcomes, effective_number, unit_of
-from glue_bench.stats.verdicts import Assessed, Group, arms_frame, assess, columns_frame, declared, verdicts
+from glue_bench.stats.verdicts import Group, arms_frame, assess, columns_frame, declared, verdicts
 from glue_bench.tables.arms import blocks_of
 from glue_bench.tables.board import AVERAGE, NOT_AVERAGED, Board, main_scores
 from glue_bench.tables.results import Arrays
@@ -43,7 +43,7 @@ class Comparison:
 
     board: Board
     primary: str
-    assessed: tuple[Assessed, ...]
+    assessed: tuple[Group, ...]
     contrasts: pd.DataFrame
     arms: pd.DataFrame
     columns: pd.DataFrame

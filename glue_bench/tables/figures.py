@@ -194,7 +194,7 @@ def scores_by_steps(comparison: Comparison, columns: Sequence[str]) -> Figure:
 
 def reference_of(comparison: Comparison) -> str:
     """The arm that the others are compared with; of several the first, "" where nothing is compared."""
-    return next((one.group.reference for one in comparison.assessed), "")
+    return next((one.reference for one in comparison.assessed), "")
 
 
 def result_figures(comparison: Comparison) -> dict[str, bytes]:

@@ -88,7 +88,7 @@ def groups_shown(comparison: Comparison) -> dict[str, Group]:
 
     The heading is empty where there is one block alone.
     """
-    groups = [one.group for one in comparison.assessed]
+    groups = comparison.assessed
     shown = [group for group in groups if not any(set(group.arms) < set(other.arms) for other in groups)]
     names = block_names((group.origin, group.shape) for group in shown if group.origin != CONVERSION)
     headings = {(group.origin, group.shape): COSTS.format(source=group.shape) for group in shown}

@@ -42,7 +42,4 @@ def test_by_hand(apart, letters):
     arms = ["x", "y", "z"]
     pairs = {frozenset({arms[i], arms[j]}) for i, j in apart}
     assert list(letters_of(arms, pairs).values()) == letters.split()
-
-
-def test_no_arm_has_no_letter():
     assert letters_of([], set()) == {}

@@ -103,21 +103,9 @@ def test_two_added_examples_keep_it_above_zero_and_do_not_depend_on_who_is_first
     assert found[0, 1] == found[1, 0] > 0
     if column == "sst2":  # two differences of 100 points among N + 2
         assert found[0, 1] == pytest.approx(2 * 100**2 / (ROWS + 2) ** 2)
-
-
-def test_two_arms_that_are_always_right_and_always_tied_have_an_interval():
-    tied, always = np.full((2, 60), 0.5), np.ones((2, 60))
-    found = variances(outcomes_of("sst2", {"a": tied, "b": always}, np.ones(60), metric="share"))
-    assert found[0, 1] == found[1, 0] > 0
-
-
-@pytest.mark.parametrize("column", ["sst2", "cola"])
-def test_they_change_little_where_arms_differ_on_many_examples(column):
-    outcomes = drawn(column)
-    values = contributions(outcomes.metric, outcomes.predictions, outcomes.labels)
-    plain = np.var((weights_of(outcomes)[0] - weights_of(outcomes)[1]) @ values, ddof=1) / ROWS
-    assert plain <= variances(outcomes)[0, 1] * (1 + 1e-9)
-    assert variances(outcomes)[0, 1] < 1.35 * plain
+        tied, always = np.full((2, 60), 0.5), np.ones((2, 60))  # an arm that is always right, and one always tied
+        shares = variances(outcomes_of("sst2", {"a": tied, "b": always}, np.ones(60), metric="share"))
+        assert shares[0, 1] == shares[1, 0] > 0
 
 
 def test_a_loss_is_a_ratio_over_pieces_and_equal_losses_have_no_variance():
@@ -150,12 +138,9 @@ def test_within_blocks_what_the_arms_have_in_common_is_left_out():
     assert found[0, 0] == pytest.approx(101 / 6 / 1000, rel=0.1)
 
 
-def test_one_long_document_among_short_ones_counts_for_little_more_than_itself():
+def test_effective_numbers_and_the_best_constant():
     assert effective_number(np.full(24, 7)) == pytest.approx(24)
     assert effective_number(np.array([1000, 1, 1, 1])) < 1.01
-
-
-def test_the_best_constant():
     assert constant_score("accuracy", np.array([2, 0, 2, 1])) == 50.0
     assert constant_score("pearson", np.array([2.0, 0.5])) == 0.0
     assert np.isnan(constant_score("accuracy", np.empty(0)))

@@ -33,31 +33,24 @@ def drawn(arms="ab", seed=0, **given):
     return assess(simulate(np.random.default_rng(seed), **given), [group(given["rates"])])
 
 
-@pytest.mark.parametrize("effect", [1.0, 2.0])
-def test_two_arms_without_examples_have_about_the_power_of_a_t_test(t_test_power, effect):
+@pytest.mark.parametrize(("effect", "blocks"), [(1.0, 4), (2.0, 10)])
+def test_two_arms_without_examples_have_about_the_power_of_t_tests(t_test_power, effect, blocks):
     theirs = t_test_power[0].power(effect, nobs1=20, alpha=0.05)
     # The larger of the pooled and the own variance costs a little.
     assert NOTHING.power_of_seeds(effect, 20) == pytest.approx(theirs, abs=0.06)
     assert NOTHING.power_of_seeds(effect, 20) <= theirs + 0.02
-
-
-@pytest.mark.parametrize("blocks", [4, 10])
-def test_two_arms_in_blocks_have_the_power_of_a_paired_t_test(t_test_power, blocks):
     spreads = replace(NOTHING, finetuning=(0.5,), pretraining=0.75)  # with two fine-tuning seeds 1 in all
-    theirs = t_test_power[1].power(1.5 / math.sqrt(2), nobs=blocks, alpha=0.05)
-    assert spreads.power_of_pretrainings(1.5, blocks, 2) == pytest.approx(theirs, abs=0.03)
+    paired = t_test_power[1].power(1.5 / math.sqrt(2), nobs=blocks, alpha=0.05)
+    assert spreads.power_of_pretrainings(1.5, blocks, 2) == pytest.approx(paired, abs=0.03)
 
 
-def test_more_arms_and_smaller_differences_have_less():
+def test_more_arms_and_smaller_differences_have_less_and_a_dev_set_can_be_too_small_for_any_number_of_seeds():
     spreads = replace(NOTHING, examples=0.3)
     assert replace(spreads, arms=8).power_of_seeds(2.0, 5) < spreads.power_of_seeds(2.0, 5) - 0.1
     assert spreads.power_of_seeds(1.5, 5) < spreads.power_of_seeds(2.0, 5) < spreads.power_of_seeds(2.0, 8)
-
-
-def test_a_dev_set_can_be_too_small_for_any_number_of_seeds():
     edge = 1 / (norm.ppf(0.975) + norm.ppf(0.8))  # where endless seeds give just 80%
-    assert not replace(NOTHING, examples=(edge * 1.01) ** 2).examples_suffice(1.0, 0.8)
-    assert replace(NOTHING, examples=(edge * 0.99) ** 2).examples_suffice(1.0, 0.8)
+    for share, suffices in ((1.01, False), (0.99, True)):
+        assert replace(NOTHING, examples=(edge * share) ** 2).examples_suffice(1.0, 0.8) == suffices
 
 
 def test_power_is_how_often_the_verdicts_see_it():
@@ -98,13 +91,6 @@ def test_what_a_pretraining_makes_of_single_examples_stays_with_more_fine_tuning
     assert all(each.fixed == each.examples for each in one)
 
 
-def test_a_block_with_one_fine_tuning_seed_is_no_reason_to_blame_the_pretraining():
-    drawn = [in_blocks(seed, "ab", 0.1) for seed in range(8)]
-    whole = [spreads_in(made, made.seeds > 0, "ab").fixed for made in drawn]
-    partly = [spreads_in(made, (made.pretraining_seeds > 2) | (made.seeds == 1), "ab").fixed for made in drawn]
-    assert np.mean(partly) == pytest.approx(np.mean(whole), rel=0.35)
-
-
 def test_the_frame_has_every_column_and_says_why_there_is_no_number():
     one = drawn()
     frame = power_frame(one, 0.1).set_index("column")
@@ -134,9 +120,6 @@ def test_one_fine_tuning_seed_a_pretraining_gives_one_design():
     assert frame["seeds"].tolist() == ["pretraining"] * 3
     assert (frame["finetuning_seeds"] == 1).all()
     assert frame["best_finetuning_seeds"].isna().all()  # one seed does not show how much fine-tuning varies
-
-
-def test_one_seed_has_no_spread_to_plan_with():
     frame = power_frame(drawn(seeds=1), 1.0)
     assert frame["finetuning_seeds"].isna().all()
     assert set(frame["why"]) == {"one seed does not show how much scores vary"}

@@ -10,7 +10,7 @@ from stored import ROWS, history_of
 
 from glue_bench.stats.verdicts import NUMBERS, Group, assess, verdicts
 from glue_bench.tables.board import open_board
-from glue_bench.tables.compare import NO_LABELS, OTHER_EPOCH, OTHER_PIECES, compare, read_outcomes
+from glue_bench.tables.compare import NO_LABELS, OTHER_EPOCH, OTHER_PIECES, compare
 from glue_bench.tables.export import find, tables
 from glue_bench.tables.report import make_report
 
@@ -33,11 +33,6 @@ def fill(bench, *, labels=True, columns=("sst2",), arms=MappingProxyType({}), **
 
 def compared(path):
     return compare(open_board(path))
-
-
-def whys(bench):
-    frame = compared(bench.path).of("reference")
-    return frame[frame["column"] == "sst2"].set_index("arm")["why"]
 
 
 def test_an_experiment_on_disk_is_judged_as_in_memory(bench):
@@ -71,55 +66,35 @@ def test_converted_arms_are_compared_with_the_arm_of_their_checkpoint(bench, sha
     assert set(cost["origin"]) == {"grafted"}
     assert set(cost["verdict"]) == {"better"}
     assert columns["smallest"].to_dict() == cost.groupby("column")["smallest"].median().to_dict()
-    (group,) = (one for one in found.assessed if one.group.origin == "conversion")
+    (group,) = (one for one in found.assessed if one.origin == "conversion")
     pooled = group.estimates[0].spreads[0].pooled
     assert columns["finetuning_deviation"]["sst2"] == pytest.approx(np.sqrt(pooled))
 
 
-def test_missing_labels_are_said_with_what_to_do(bench):
-    found = compared(fill(bench, labels=False)).of("reference")
-    assert found["difference"].notna().all()
-    assert found["why"].str.startswith(NO_LABELS).all()
-    assert set(found["verdict"]) == {""}
+def test_what_cannot_be_compared_says_why_and_concerns_its_arm_alone(bench):
+    """Diverged or missing predictions, a score of an earlier epoch than the last, no labels."""
+    cell, column = "higher-sst2-lr2e-05-s1", ["sst2"]
 
+    def whys():
+        frame = compared(bench.path).of("reference")
+        assert frame["difference"].notna().all()
+        return frame[frame["column"].isin(column)].set_index("arm")["why"].to_dict()
 
-def test_missing_and_diverged_predictions_concern_their_arm_alone(bench):
-    cell = "higher-sst2-lr2e-05-s1"
     fill(bench)
     bench.predict(cell, {"validation": np.full_like(bench.logits[cell]["validation"], np.nan)})
-    bench.plan()
-    diverged = "a run has diverged, or predicted another number of rows (higher)"
-    assert whys(bench).to_dict() == {"high": "", "higher": diverged}
-    bench.file(cell, "logits.safetensors").unlink()
-    assert whys(bench)["higher"].startswith(f"cells/{cell}/logits.safetensors: cannot be read (No such file")
-
-
-def test_an_arm_whose_score_is_of_another_epoch_than_its_predictions_is_not_tested(bench):
-    """`high` has a run that was best before its last epoch; the others were best at the end."""
-    fill(bench)
     for name, (_, facts) in bench.runs.items():
         last = facts["scores"]["validation"]["accuracy"]
         values = [last + 0.01 if name == "high-sst2-lr2e-05-s1" else last - 0.01, last]
         facts["history"] = history_of("validation", "accuracy", *values)
+    bench.plan()
+    diverged = "a run has diverged, or predicted another number of rows (higher)"
+    assert whys() == {"high": "", "higher": diverged}
     bench.plan(config={"protocol": {"epoch": "best"}})
-    assert whys(bench).to_dict() == {"high": f"{OTHER_EPOCH} (high)", "higher": ""}
-
-
-def test_only_runs_at_the_chosen_rate_count(bench):
-    fill(bench)
-    for seed in (1, 2):
-        bench.finish("sst2", seed, 0.1, arm="low", rate=9e-5)
-    (outcomes,) = read_outcomes(open_board(bench.plan()))
-    low = outcomes.owners == outcomes.arms.index("low")
-    assert sorted(outcomes.seeds[low]) == [1, 2]
-    assert outcomes.scores[low].min() > 50
-
-
-def test_contrasts_of_the_protocol(bench):
-    contrasts = [["high", "higher"], ["low", "higher"]]
-    found = compared(fill(bench, protocol={"contrasts": contrasts})).of("declared")
-    assert found[["arm", "reference"]].to_numpy().tolist() == contrasts
-    assert set(found["family"]) == {2}
+    assert whys() == {"high": f"{OTHER_EPOCH} (high)", "higher": diverged}
+    bench.file(cell, "logits.safetensors").unlink()
+    assert whys()["higher"].startswith(f"cells/{cell}/logits.safetensors: cannot be read (No such file")
+    next((bench.path / "labels").iterdir()).unlink()
+    assert all(why.startswith(NO_LABELS) for why in whys().values())
 
 
 def measured(bench, counts):
@@ -156,33 +131,20 @@ def test_one_pretraining_and_other_pieces_have_no_verdict(bench, new_bench):
     assert other.set_index(["column", "arm"])["why"]["swap_1", "high"] == f"{OTHER_PIECES} (high)"
 
 
-def with_losses(bench, documents):
-    """Two arms and two pretrainings of each, whose losses differ by 1 nat; the numbers are of the pieces' documents."""
-    counts = {(arm, seed): np.full(300, 500.0) for arm in ("low", "high") for seed in (1, 2)}
-    measured(bench, counts)
-    pieces = len(documents)
-    for arm, seed in counts:
-        # In each document the difference is another one, the same in all of its pieces.
-        own = (arm == "high") * (1 + 0.3 * np.sin(documents)) + 0.01 * seed * np.arange(pieces) / pieces
-        losses = np.linspace(1.0, 3.0, pieces) + own
-        stored = {"loss_sum": losses, "count": np.ones(pieces, np.int64), "document": documents}
-        bench.pretrain(arm, seed, pieces=stored)
-    bench.plan()
-    return compared(bench.path).of("reference").set_index(["column", "arm"])
-
-
-def test_pieces_of_one_document_are_no_independent_examples(new_bench):
-    errors = [
-        with_losses(new_bench(f"{each}"), np.repeat(np.arange(24), each)).loc[("validation_loss", "high"), "error"]
-        for each in (1, 8)
-    ]
-    assert errors[1] == pytest.approx(errors[0], rel=0.1)
-
-
-def test_the_loss_of_all_validation_text_comes_first(bench):
-    rows = with_losses(bench, np.zeros(7, np.int64))
-    assert rows.loc[("validation_loss", "high"), "difference"] == pytest.approx(1.0)
-    assert rows.loc[("swap_1", "high"), "difference"] == pytest.approx(40.0)
+def test_the_loss_of_all_validation_text_comes_first_and_pieces_of_one_document_are_no_independent_examples(new_bench):
+    """In each document the difference is another one, the same in all of its pieces."""
+    rows, seeds = [], [(arm, seed) for arm in ("low", "high") for seed in (1, 2)]
+    for documents in (np.repeat(np.arange(24), 1), np.repeat(np.arange(24), 8), np.zeros(7, np.int64)):
+        bench, pieces = new_bench(f"{len(documents)}"), len(documents)
+        measured(bench, dict.fromkeys(seeds, np.full(300, 500.0)))
+        for arm, seed in seeds:
+            own = (arm == "high") * (1 + 0.3 * np.sin(documents)) + 0.01 * seed * np.arange(pieces) / pieces
+            losses = {"loss_sum": np.linspace(1.0, 3.0, pieces) + own, "count": np.ones(pieces, np.int64)}
+            bench.pretrain(arm, seed, pieces=losses | {"document": documents})
+        bench.plan()
+        rows.append(compared(bench.path).of("reference").set_index(["column", "arm"]).loc[("validation_loss", "high")])
+    assert rows[1]["error"] == pytest.approx(rows[0]["error"], rel=0.1)
+    assert rows[2]["difference"] == pytest.approx(1.0)
 
 
 def test_a_converted_arm_is_in_the_group_of_its_source_alone(bench):
@@ -196,8 +158,7 @@ def test_a_converted_arm_is_in_the_group_of_its_source_alone(bench):
     bench.label("rte", {"validation": np.ones(ROWS, int)})
     arms = [{"name": arm, "checkpoint": "other" if arm[0] == "v" else "bert"} for arm in scores]
     found = compared(bench.plan(config={"arms": arms}))
-    groups = {(one.group.origin, one.group.reference): one.group.arms for one in found.assessed}
-    assert {key: set(arms) for key, arms in groups.items()} == {
+    assert {(one.origin, one.reference): set(one.arms) for one in found.assessed} == {
         ("pretrained", "add"): {"add"},
         ("conversion", "add"): {"add", "u-1", "u-2"},
         ("grafted", "v-1"): {"v-1", "v-2"},
@@ -207,13 +168,12 @@ def test_a_converted_arm_is_in_the_group_of_its_source_alone(bench):
     assert set(contrasts["origin"]) == set(found.arms.set_index("arm")["origin"].drop("add")) == {"grafted"}
     # Of two seeds an arm's variance is half its squared range; pooled over the group's arms, of one degree each.
     pooled = {"v-2": (10**2 + 2**2) / 4, "u-1": (4**2 + 2**2 + 1**2) / 6, "u-2": (4**2 + 2**2 + 1**2) / 6}
-    wild = {"v-2": 10**2 / 2, "u-1": 4**2 / 2, "u-2": 4**2 / 2}
     for arm, variance in pooled.items():
-        (one,) = (one for one in found.assessed if arm in one.group.arms)
-        estimate, own = one.estimates[0], 2**2 / 2 if arm != "u-2" else 1**2 / 2
+        (one,) = (one for one in found.assessed if arm in one.arms)
+        estimate, ranges = one.estimates[0], {"v-2": (2, 10), "u-1": (2, 4), "u-2": (1, 4)}[arm]
         spread = estimate.spreads[0]
-        expected = (max(own, variance) + max(wild[arm], variance)) / 2
-        a, r = (estimate.arms.index(name) for name in (arm, one.group.reference))
+        expected = sum(max(each**2 / 2, variance) for each in ranges) / 2
+        a, r = (estimate.arms.index(name) for name in (arm, one.reference))
         assert spread.pooled == pytest.approx(variance)
         assert spread.variance[a] + spread.variance[r] == pytest.approx(expected)
         whole = estimate.examples[a, r] + max(0.0, expected - estimate.shared[a, r])

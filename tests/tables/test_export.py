@@ -24,15 +24,6 @@ def fill(bench):
     return bench.plan()
 
 
-def test_csv_and_json_say_what_the_data_is_and_what_is_missing(bench):
-    for task in TRAINABLE:
-        bench.finish(task, 1, partial=task in ("rte", "qnli"))
-    page = leaderboard_page(find(bench.plan()))
-    (row,), (first, *_) = json.loads(page.to_json())["rows"], csv.DictReader(StringIO(page.to_csv()))
-    assert (row["rte_std"], first["rte_std"]) == (None, "")
-    assert (first["data_source"], first["partial_tasks"]) == ("tsv", "qnli;rte")
-
-
 def test_bytes_depend_only_on_plan_and_scores(bench, new_bench):
     fill(bench)
     other = new_bench("other")
@@ -58,14 +49,18 @@ def test_tables_of_an_earlier_plan_do_not_stay(bench):
     assert {path.name for path in bench.path.glob("*.[cm][sd]*")} == written | {"notes.md"}
 
 
-def test_scores_csv_is_tidy(bench):
-    bench.finish("mrpc", 3, {"accuracy": 2 / 3, "f1": None}, rate=3e-5)
+def test_csv_and_json_say_what_the_data_is_and_what_is_missing_and_scores_are_tidy(bench):
+    bench.finish("mrpc", 3, {"accuracy": 2 / 3, "f1": None}, rate=3e-5, partial=True)
     bench.plan()
     assert write_tables(find(bench.path))[2].read_text() == (
         "arm,variant,origin,task,split,metric,learning_rate,seed,value\n"
         "add,add,pretrained,mrpc,validation,accuracy,3e-05,3,66.6667\n"
         "add,add,pretrained,mrpc,validation,f1,3e-05,3,\n"
     )
+    page = leaderboard_page(find(bench.path))
+    (row,), (first, *_) = json.loads(page.to_json())["rows"], csv.DictReader(StringIO(page.to_csv()))
+    assert (row["mrpc_std"], first["mrpc_std"]) == (None, "")
+    assert (first["data_source"], first["partial_tasks"]) == ("tsv", "mrpc")
 
 
 @pytest.mark.parametrize(
@@ -95,6 +90,4 @@ def test_all_tasks_with_a_verdict_can_be_handed_in(bench):
     for arm in ("add", "none"):
         for task in TRAINABLE:
             bench.finish_predicted(task, arm, 0.9 if arm == "add" else 0.5)
-    assert (
-        next_step(find(bench.plan()), "toy") == "`glue-bench submit toy --arm add -o add.zip` (for GLUE's test server)"
-    )
+    assert next_step(find(bench.plan()), "toy").startswith("`glue-bench submit toy --arm add -o add.zip`")
