@@ -1,7 +1,6 @@
 """What each pretraining cost, and what the arm learnt for that; the search for its rate; seconds of a seed."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -9,72 +8,50 @@ from pandas import DataFrame
 
 from glue_bench.records.value import Environment
 from glue_bench.tables.compare import reference_arm
-from glue_bench.tables.numbers import MISSING, banner, number
+from glue_bench.tables.numbers import MISSING, banner, decimals_of
 from glue_bench.tables.results import ORIGINS, Results
 from glue_bench.tables.table import Column, Page, Table, facts_table
 
-MEGABYTE = 1_000_000
-RUN = ("pretraining_seed", "learning_rate", "search_tokens")
+RUN = ["pretraining_seed", "learning_rate", "search_tokens"]
 """What tells the pretrainings of an arm apart: the rate where it was searched for, and what all of its search saw."""
-RATES = ("arm", "learning_rate", "validation_loss", "steps", "tokens", "seconds", "chosen")
-OF_ARM = ("arm", "variant", "origin", "parameters", "non_embedding_parameters", "added_over_add", "flops_per_token",
-          "length")  # fmt: skip
+RATES = ["arm", "learning_rate", "validation_loss", "steps", "tokens", "seconds", "chosen"]
+OF_ARM = ["arm", "variant", "origin", "parameters", "non_embedding_parameters", "added_over_add", "flops_per_token",
+          "length"]  # fmt: skip
 TITLES = {
-    "seeds": "Pretraining seeds",
-    "learning_rate": "Learning rate",
-    "parameters": "Parameters",
-    "non_embedding_parameters": "Without tables",
-    "added_over_add": "Over add",
-    "flops_per_token": "FLOPs per token",
-    "tokens": "Tokens seen",
-    "search_tokens": "Tokens of the search",
-    "tokens_per_second": "Tokens/s",
-    "peak_memory_mb": "Peak memory (MB)",
-    "train_loss": "Training loss",
-    "validation_loss": "Validation loss",
-    "tokens_to_reference": "Tokens to reference",
-    "swap_1": "Swap test (%)",
+    **{"seeds": "Pretraining seeds", "learning_rate": "Learning rate", "parameters": "Parameters"},
+    **{"non_embedding_parameters": "Without tables", "added_over_add": "Over add"},
+    **{"flops_per_token": "FLOPs per token", "tokens": "Tokens seen", "search_tokens": "Tokens of the search"},
+    **{"tokens_per_second": "Tokens/s", "peak_memory_mb": "Peak memory (MB)", "train_loss": "Training loss"},
+    **{"validation_loss": "Validation loss", "tokens_to_reference": "Tokens to reference", "swap_1": "Swap test (%)"},
 }
 """The figures of a pretraining, as the page heads them."""
 FIGURES = [name for name in TITLES if name not in ("seeds", "learning_rate", "search_tokens")]
 """Those of every pretraining."""
-_PARAMETERS = (
-    "Parameters: the encoder and its pooler, no head. Without tables: without token, position and segment tables. Over "
-    "add: against `add` at the same sizes. A row of a table that nothing reads counts, too."
-)
-_TOKENS = (
-    "Tokens seen: without padding, the mean over pretraining seeds as all that follows; `budget.csv` has each seed. "
-    "Tokens of the search: of all runs that the arm's rate was chosen from."
-)
-_SPEED = (
-    "Tokens/s: of training alone; other work on the machine slowed it down. Peak memory: the largest resident memory "
-    "of the process."
-)
-_LOSSES = (
-    "Losses: mean cross-entropy per masked token, in nats. Training loss: of the last hundredth of the steps. "
-    "Validation loss: of the same text and masks for every arm."
-)
 LEGEND = {
-    **dict.fromkeys(("parameters", "non_embedding_parameters", "added_over_add"), _PARAMETERS),
+    "parameters": "Parameters: the encoder and its pooler, no head. Without tables: without token, position and "
+    "segment tables. Over add: against `add` at the same sizes. A row of a table that nothing reads counts, too.",
     "flops_per_token": "FLOPs per token: matrix products of a forward and a backward pass at that length, no head. "
     "What depends on positions alone counts once for a batch of 32.",
-    **dict.fromkeys(("tokens", "search_tokens"), _TOKENS),
-    **dict.fromkeys(("tokens_per_second", "peak_memory_mb"), _SPEED),
-    **dict.fromkeys(("train_loss", "validation_loss"), _LOSSES),
+    "tokens": "Tokens seen: without padding, the mean over pretraining seeds as all that follows; `budget.csv` has "
+    "each seed. Tokens of the search: of all runs that the arm's rate was chosen from.",
+    "tokens_per_second": "Tokens/s: of training alone; other work on the machine slowed it down. Peak memory: the "
+    "largest resident memory of the process.",
+    "train_loss": "Losses: mean cross-entropy per masked token, in nats. Training loss: of the last hundredth of the "
+    "steps. Validation loss: of the same text and masks for every arm.",
     "tokens_to_reference": "Tokens to reference: after how many tokens the validation loss first was the reference's "
     "last, by straight lines between losses. It understates a lead: the learning rate was still high at that point.",
     "swap_1": "Swap test: how often the encoder prefers a text to the same text with two neighbouring words swapped; "
     "chance is 50.",
 }
-"""The columns of figures, and the line that explains them."""
-SEARCHED = ("**Bold**: the chosen rate. * the lowest or the highest rate that was tried: one beyond it may be better.",)
+"""The lines that explain figures, by the first that each explains."""
+SEARCHED = "**Bold**: the chosen rate. * the lowest or the highest rate that was tried: one beyond it may be better."
 RUNS = "Validation loss after {steps} steps with one seed."
 SAME = "the same tokens, masks and order for all arms of a seed ({hashes})"
 NOT_SAME = "NOT the same tokens, masks and order for all arms of a seed: losses do not compare"
 
 
 def budget_frame(results: Results) -> DataFrame:
-    """One row per arm and seed of its pretraining: arm, variant, origin, RUN, FIGURES, `steps` and `stream`.
+    """One row per arm and seed of its pretraining: arm, variant, origin, RUN, FIGURES, `steps`, `stream`, `device`.
 
     Values are missing where an arm was not pretrained, `learning_rate` and `search_tokens` where no rate was searched
     for. `stream` is a hash over everything the arm was shown, in order: equal streams saw the same tokens and masks.
@@ -82,44 +59,37 @@ def budget_frame(results: Results) -> DataFrame:
     the same seed, and `swap_1` the swap test of neighbouring words, 0 to 100.
     """
     runs = results.pretrainings[~results.pretrainings["is_search"]].rename(columns={"seed": "pretraining_seed"})
-    searched = results.pretrainings[results.pretrainings["finished"]].set_index("pretraining_id")["tokens"]
+    seen = results.pretrainings[results.pretrainings["finished"]].set_index("pretraining_id")["tokens"].to_dict()
+    tokens = [[seen[name] for name in names or () if name in seen] for names in runs["searches"]]
     swaps = results.measures[results.measures["measure"] == "swap_1"].set_index("pretraining_id")["value"]
-    known = runs["searches"].map(lambda ids: [searched[each] for each in _listed(ids) if each in searched.index])
     runs = runs.assign(
-        search_tokens=known.map(lambda tokens: sum(tokens) if tokens else None),
-        peak_memory_mb=(runs["peak_memory_bytes"].astype(float) / MEGABYTE).round().astype("Int64"),
+        search_tokens=[sum(each) if each else None for each in tokens],
+        peak_memory_mb=(runs["peak_memory_bytes"].astype(float) / 1e6).round().astype("Int64"),
         tokens_to_reference=runs["pretraining_id"].map(_tokens_to_reference(results, runs)).astype(float).round(),
         swap_1=runs["pretraining_id"].map(100 * swaps).astype(float),
-        device=runs["environment"].map(_device),
+        device=runs["environment"].map(_device, na_action="ignore"),
     )
-    frame = results.arms[list(OF_ARM)].reset_index(drop=True).merge(runs, on="arm", how="left")
+    frame = results.arms[OF_ARM].reset_index(drop=True).merge(runs, on="arm", how="left")
     frame = frame[["arm", "variant", "origin", *RUN, *FIGURES, "steps", "stream", "length", "device"]]
     frame = frame.astype(dict.fromkeys(("pretraining_seed", "search_tokens", "tokens_to_reference"), "Int64"))
     return frame.sort_values("origin", key=lambda column: column.map(ORIGINS.index), kind="stable", ignore_index=True)
 
 
-def rates_frame(results: Results) -> DataFrame:
-    """One row per arm and learning rate that was searched: RATES; no validation loss where training diverged."""
-    runs = results.pretrainings[results.pretrainings["finished"]]
-    chosen = set(runs.loc[~runs["is_search"], ["arm", "learning_rate"]].itertuples(index=False, name=None))
-    found = runs[runs["is_search"]].sort_values(["arm", "learning_rate"], ignore_index=True)
-    places = found[["arm", "learning_rate"]].itertuples(index=False, name=None)
-    return found.assign(chosen=[place in chosen for place in places])[list(RATES)]
+def _device(environment: Environment) -> str | None:
+    threads = f"{environment.processor}, {environment.threads} thread{'s' * (environment.threads != 1)}"
+    return threads if environment.device == "cpu" else environment.device
 
 
-def at_an_end(rates: DataFrame) -> list[str]:
-    """The arms whose chosen rate is the lowest or the highest of several in a `rates_frame`."""
-    tried = rates.groupby("arm")["learning_rate"].agg(["min", "max"])
-    chosen = rates[rates["chosen"].astype(bool)].set_index("arm")["learning_rate"]
-    ends = tried.reindex(chosen.index)
-    return list(chosen.index[(ends["min"] < ends["max"]) & ((chosen == ends["min"]) | (chosen == ends["max"]))])
-
-
-def told(frame: DataFrame) -> DataFrame:
-    """The frame without columns that say nothing: the only seed, rates that no one searched for, no swap test."""
-    may_be = (*RUN, "swap_1")
-    silent = [name for name in may_be if name in frame and frame[name].nunique() < (2 if name == RUN[0] else 1)]
-    return frame.drop(columns=silent)
+def _tokens_to_reference(results: Results, runs: DataFrame) -> dict[str, float | None]:
+    """By the id of the pretraining. All arms of a seed have the reference of that seed."""
+    if runs.empty:
+        return {}
+    reference = reference_arm(results.arms["variant"], results.protocol.reference)
+    of_reference = runs[runs["arm"] == reference].dropna(subset="validation_loss")
+    goals = of_reference.set_index("pretraining_seed")["validation_loss"].to_dict()
+    curves = dict(list(results.losses.groupby("pretraining_id")))
+    done = runs.loc[runs["finished"], ["pretraining_id", "pretraining_seed"]].itertuples(index=False)
+    return {name: tokens_to_reach(goals[seed], curves[name]) for name, seed in done if seed in goals}
 
 
 def tokens_to_reach(loss: float, curve: DataFrame) -> float | None:
@@ -135,6 +105,20 @@ def tokens_to_reach(loss: float, curve: DataFrame) -> float | None:
     return float(np.interp(loss, reached[[first, before]], tokens[[first, before]]))
 
 
+def rates_frame(results: Results) -> DataFrame:
+    """One row per arm and learning rate that was searched: RATES; no validation loss where training diverged."""
+    runs, place = results.pretrainings[results.pretrainings["finished"]], ["arm", "learning_rate"]
+    chosen = runs.loc[~runs["is_search"], place].drop_duplicates().assign(chosen=True)
+    found = runs[runs["is_search"]].sort_values(place).merge(chosen, on=place, how="left")
+    return found.assign(chosen=found["chosen"].eq(True))[RATES]
+
+
+def told(frame: DataFrame) -> DataFrame:
+    """The frame without columns that say nothing: the only seed, rates that no one searched for, no swap test."""
+    silent = [name for name in (*RUN, "swap_1") if name in frame and frame[name].nunique() < 1 + (name == RUN[0])]
+    return frame.drop(columns=silent)
+
+
 def measured_costs(results: Results) -> tuple[float, float]:
     """Seconds that one pretraining of an arm took, and those of one fine-tuning seed; means, 0 if none.
 
@@ -147,64 +131,38 @@ def measured_costs(results: Results) -> tuple[float, float]:
     return float(np.mean(trained["seconds"])) if len(trained) else 0.0, float(each)
 
 
-def _tokens_to_reference(results: Results, runs: DataFrame) -> dict[str, float | None]:
-    """By the id of the pretraining. All arms of a seed have the reference of that seed."""
-    if runs.empty:
-        return {}
-    reference = reference_arm(results.arms["variant"], results.protocol.reference)
-    done = runs.dropna(subset="validation_loss")
-    goals = done[done["arm"] == reference].set_index("pretraining_seed")["validation_loss"]
-    curves = dict(list(results.losses.groupby("pretraining_id")))
-    return {
-        row["pretraining_id"]: tokens_to_reach(goals[row["pretraining_seed"]], curves[row["pretraining_id"]])
-        for row in runs[runs["finished"]].to_dict("records")
-        if row["pretraining_seed"] in goals.index
-    }
-
-
-def _device(environment: Environment | float) -> str | None:
-    if not isinstance(environment, Environment):
-        return None
-    threads = f"{environment.processor}, {environment.threads} thread{'s' * (environment.threads != 1)}"
-    return threads if environment.device == "cpu" else environment.device
-
-
-def _listed(value: Any) -> tuple[str, ...]:
-    return value if isinstance(value, tuple) else ()
-
-
 def budget_page(results: Results) -> Page:
-    """One row per arm, the facts behind it, and the losses of a search for rates."""
+    """One row per arm, of several seeds of pretraining their means; the facts behind it, and the search for rates."""
     budgets, rates = budget_frame(results), rates_frame(results)
-    frame, waiting = _by_arm(told(budgets))
+    done = told(budgets)[budgets["pretraining_seed"].isna() | budgets["tokens"].notna()]
+    groups, numbers = done.groupby("arm", sort=False), [name for name in TITLES if name in done]
+    means = groups[numbers].agg(lambda each: each.astype(float).mean(skipna=False))  # NaN where one is missing
+    frame = groups.first().assign(**means, seeds=groups["tokens"].count()).reset_index()
+    frame = frame.drop(columns=["pretraining_seed"] if "pretraining_seed" in done else ["seeds"])
     names = [name for name in TITLES if name in frame]
-    texts = {name: [_text(value, name) for value in frame[name]] for name in names}
     columns = {name: Column(name.capitalize()) for name in ("arm", "variant", "origin")}
-    columns |= {name: Column(TITLES[name], show=str) for name in names}
-    legend = tuple(dict.fromkeys(LEGEND[name] for name in names if name in LEGEND))
-    table = Table(frame=frame.astype(dict.fromkeys(names, object)).assign(**texts), columns=columns, legend=legend)
+    table = Table(
+        frame=frame.assign(**{name: [_text(value, name) for value in frame[name]] for name in names}),
+        columns=columns | {name: Column(TITLES[name], show=str) for name in names},
+        legend=tuple(line for name, line in LEGEND.items() if name in names),
+    )
+    waiting = [arm for arm in budgets["arm"].unique() if arm not in set(done["arm"])]
+    facts = facts_table((*_facts(budgets), ("Not pretrained yet", ", ".join(waiting))))
     return Page(
         title=f"Budgets: {results.experiment}",
         banner=banner(results.data_source),
-        tables=(table, facts_table(_facts(budgets, waiting)), *([_search(rates)] if len(rates) else [])),
+        tables=(table, facts, *([_search(rates)] if len(rates) else [])),
     )
 
 
-def _by_arm(budgets: DataFrame) -> tuple[DataFrame, list[str]]:
-    """One row per arm, of several seeds of pretraining their means and `seeds`, and the arms that wait for theirs."""
-    if "pretraining_seed" not in budgets:
-        return budgets, []
-    done = budgets[budgets["pretraining_seed"].isna() | budgets["tokens"].notna()]
-    waiting = [arm for arm in dict.fromkeys(budgets["arm"]) if arm not in set(done["arm"])]
-    groups = done.groupby("arm", sort=False)
-    numbers = list(done.columns.intersection(list(TITLES)))
-    figures = done[numbers].astype(float).groupby(done["arm"], sort=False)
-    means = figures.mean().where(figures.count().eq(figures.size(), axis=0))  # NaN where one is missing
-    rows = groups.first().assign(**means, seeds=groups["tokens"].count()).reset_index()
-    return rows[[*done.columns.drop("pretraining_seed"), "seeds"]], waiting
+def _text(value: float, name: str) -> str:
+    if pd.isna(value):
+        return MISSING
+    decimals = decimals_of(name, 1) if value % 1 and value < 100 else 0
+    return f"{value:g}" if name == "learning_rate" else f"{value:,.{decimals}f}"
 
 
-def _facts(budgets: DataFrame, waiting: list[str]) -> Iterator[tuple[str, str]]:
+def _facts(budgets: DataFrame) -> Iterator[tuple[str, str]]:
     """Where speeds were measured, at what length FLOPs count, and whether the arms of each seed were shown the same."""
     places = budgets.dropna(subset="device").groupby("device")["arm"].unique()
     devices = [f"{place}" + (f" ({', '.join(arms)})" if len(places) > 1 else "") for place, arms in places.items()]
@@ -214,36 +172,26 @@ def _facts(budgets: DataFrame, waiting: list[str]) -> Iterator[tuple[str, str]]:
     if len(streams):
         same = SAME.format(hashes=", ".join(stream[:12] for stream in streams.first()))
         yield "Shown", same if streams.nunique().max() == 1 else NOT_SAME
-    yield "Not pretrained yet", ", ".join(waiting)
 
 
 def _search(rates: DataFrame) -> Table:
-    """The loss of each arm at each rate, the chosen one in bold."""
+    """The loss of each arm at each rate, the chosen one in bold, with a mark where it is at an end of several."""
+    tried = rates.groupby("arm")["learning_rate"]
+    lowest, highest = tried.transform("min"), tried.transform("max")
+    ends = (lowest < highest) & ((rates["learning_rate"] == lowest) | (rates["learning_rate"] == highest))
     named = rates.assign(rate=rates["learning_rate"].map("{:g}".format))
-    tried = list(dict.fromkeys(named.sort_values("learning_rate")["rate"]))
+    names = list(named.sort_values("learning_rate")["rate"].unique())
     wide, chosen = (
-        named.pivot(index="arm", columns="rate", values=name)[tried].reset_index()
+        named.pivot(index="arm", columns="rate", values=name)[names].reset_index()
         for name in ("validation_loss", "chosen")
     )
-    ends = DataFrame({"arm": ["*" if arm in at_an_end(rates) else "" for arm in wide["arm"]]})
     steps = " or ".join(f"{number:,}" for number in sorted(rates["steps"].unique()))
     return Table(
         title="Search for the learning rate",
         caption=RUNS.format(steps=steps),
         frame=wide,
-        columns={"arm": Column("Arm"), **{rate: Column(rate, 3) for rate in tried}},
-        bold=chosen[tried],
-        marks=ends,
-        legend=SEARCHED,
+        columns={"arm": Column("Arm"), **{rate: Column(rate, 3) for rate in names}},
+        bold=chosen[names],
+        marks=wide[["arm"]].isin(rates.loc[ends & rates["chosen"], "arm"].tolist()).replace({True: "*", False: ""}),
+        legend=(SEARCHED,),
     )
-
-
-def _text(value: Any, name: str = "") -> str:
-    """A figure of the column `name` as text."""
-    if value is None or pd.isna(value):
-        return MISSING
-    if name == "learning_rate":
-        return f"{value:g}"
-    if isinstance(value, float) and not value.is_integer():
-        return number(value, 1 if name == "swap_1" else 3) if value < 100 else f"{value:,.0f}"
-    return f"{int(value):,}"
