@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -25,11 +26,9 @@ from matplotlib.ticker import MaxNLocator
 from glue_bench.files import write_atomically
 from glue_bench.tables.numbers import short
 
-COLUMN, WIDE = 3.25, 6.75
-"""Inches: the width of one column of a paper, and of two with the space between them."""
+COLUMN, WIDE = 3.25, 6.75  # inches: the width of one column of a paper, and of two with the space between them
 DPI = 300
-PIXELS = 1.9
-"""CSS pixels for a point of an SVG: text of 7 points is 13 pixels."""
+PIXELS = 1.9  # of CSS for a point of an SVG: text of 7 points is 13 pixels
 INK, QUIET, LINE, PAPER = "#1b1b1b", "#595959", "#d0d0d0", "#ffffff"
 CYCLE = ("#4c4ed6", "#bb730f", "#94105f", "#299bdf", "#5b2d05", "#dd1d4b")
 """Colours of series after INK, which is that of the reference. In this order the first few differ the most."""
@@ -40,9 +39,7 @@ ON_DARK = {
 """What a dark page has in place of each colour."""
 DASHES = ("solid", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.2, 1, 1.2)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-TEXT, SMALL = 7.0, 6.0
-"""Sizes of text in points: of titles and labels, and of ticks and legends. Nothing is smaller."""
-FORMATS = ("svg", "pdf", "png")
+TEXT, SMALL = 7.0, 6.0  # points: titles and labels; ticks and legends. Nothing is smaller.
 NO_DATES: dict[str, dict[str, None]] = {
     "svg": dict.fromkeys(("Date", "Creator", "Format", "Type")),
     "pdf": dict.fromkeys(("CreationDate", "Creator", "Producer")),
@@ -112,13 +109,12 @@ def arm_styles(arms: Sequence[str], reference: str = "") -> dict[str, dict[str, 
 
     The reference is drawn in ink. Of forty arms no two are alike.
     """
-    others = [arm for arm in dict.fromkeys(arms) if arm != reference]
-    looks = [
-        (CYCLE[place % len(CYCLE)], DASHES[place // len(CYCLE) % len(DASHES)], MARKERS[(place + 1) % len(MARKERS)])
-        for place in range(len(others))
-    ]
-    chosen = dict(zip(others, looks, strict=True)) | ({reference: (INK, "solid", MARKERS[0])} if reference else {})
-    return {arm: dict(zip(("color", "linestyle", "marker"), look, strict=True)) for arm, look in chosen.items()}
+    styles = {reference: {"color": INK, "linestyle": "solid", "marker": MARKERS[0]}} if reference else {}
+    for place, arm in enumerate(arm for arm in dict.fromkeys(arms) if arm != reference):
+        turn, colour = divmod(place, len(CYCLE))
+        marker = MARKERS[(place + 1) % len(MARKERS)]
+        styles[arm] = {"color": CYCLE[colour], "linestyle": DASHES[turn % len(DASHES)], "marker": marker}
+    return styles
 
 
 def legend_below(figure: Figure, handles: Sequence[Any] = ()) -> None:
@@ -147,7 +143,10 @@ def counted(axes: Axes) -> None:
 
 
 def drawn(figure: Figure, format: str) -> bytes:
-    """The figure as the bytes of a file of that format: the same for the same figure, without dates."""
+    """The figure as the bytes of a file of that format: the same for the same figure, without dates.
+
+    An SVG has pixels that make its text as large as a page's, and the colours of dark pages.
+    """
     with paper_style(), io.BytesIO() as file:
         figure.set_dpi(DPI)  # vector formats leave a figure at 72, at which the next PNG would be drawn
         figure.patch.set_visible(format != "svg")
@@ -156,28 +155,25 @@ def drawn(figure: Figure, format: str) -> bytes:
             engine.execute(figure)
             figure.set_layout_engine("none")
         getattr(canvas, f"print_{format}")(file, metadata=NO_DATES[format])
-        return _for_pages(file.getvalue().decode()).encode() if format == "svg" else file.getvalue()
-
-
-def _for_pages(svg: str) -> str:
-    """With the colours of dark pages, in pixels that make its text as large as a page's."""
-    rules = "".join(
-        f'[style*="{kind}: {light}"]{{{kind}:{dark}!important}}'
-        for light, dark in ON_DARK.items()
-        for kind in ("stroke", "fill")
-    )
-    dark = f":root{{color-scheme:light dark}}@media (prefers-color-scheme:dark){{{rules}}}"
-    svg = svg.replace("</style>", f"{dark}</style>", 1)
-    return re.sub(r'(width|height)="([\d.]+)pt"', lambda found: f'{found[1]}="{float(found[2]) * PIXELS:.0f}"', svg)
+        content = file.getvalue()
+    if format != "svg":
+        return content
+    kinds = product(ON_DARK.items(), ("stroke", "fill"))
+    rules = "".join(f'[style*="{kind}: {light}"]{{{kind}:{dark}!important}}' for (light, dark), kind in kinds)
+    rules = f":root{{color-scheme:light dark}}@media (prefers-color-scheme:dark){{{rules}}}</style>"
+    svg = content.decode().replace("</style>", rules, 1)
+    return re.sub(
+        r'(width|height)="([\d.]+)pt"', lambda found: f'{found[1]}="{float(found[2]) * PIXELS:.0f}"', svg
+    ).encode()
 
 
 def save(figure: Figure, stem: Path) -> list[Path]:
-    """Write the figure as `stem` in each of FORMATS, into a folder that is made if needed; the paths written.
+    """Write the figure as `stem` with the suffix of each format, into a folder that is made if needed; the paths.
 
     Text stays text in SVG and is embedded as TrueType in PDF, as publishers want it.
     """
     stem.parent.mkdir(parents=True, exist_ok=True)
-    paths = [stem.with_name(f"{stem.name}.{format}") for format in FORMATS]
-    for path, format in zip(paths, FORMATS, strict=True):
+    paths = [stem.with_name(f"{stem.name}.{format}") for format in NO_DATES]
+    for path, format in zip(paths, NO_DATES, strict=True):
         write_atomically(path, drawn(figure, format))
     return paths

@@ -29,11 +29,8 @@ from glue_bench.tables.drawing import (
 )
 from glue_bench.tables.numbers import decimals_of, title_of
 
-BAND = 0.18
-"""Opacity of the band around a line."""
-FEW = 8
-"""With more arms their bands hide each other and are left out."""
-
+BAND, FEW = 0.18, 8  # the opacity of the band around a line; with more arms bands hide each other and are left out
+UNPLANNED = "*"
 VERDICTS = {
     "better": ("better", "^", CYCLE[0], CYCLE[0]),
     "worse": ("worse", "v", CYCLE[1], CYCLE[1]),
@@ -41,7 +38,6 @@ VERDICTS = {
     "none": ("no interval", "x", QUIET, QUIET),
 }
 """How the contrasts of a verdict are drawn: its name in the legend, marker, colour and the marker's face."""
-UNPLANNED = "*"
 
 
 @paper_style()
@@ -53,13 +49,13 @@ def forest(comparison: Comparison, column: str) -> Figure:
     """
     rows = forest_rows(comparison, column)
     figure, (axes,) = panels(1, 0.62 + 0.14 * max(len(rows), 2))
-    kinds = _forest(axes, rows)
-    unit, decimals = "nats; left of 0 the first is better" if "loss" in column else "points", decimals_of(column)
+    kinds, decimals = _forest(axes, rows), decimals_of(column)
+    unit = "nats; left of 0 the first is better" if "loss" in column else "points"
     axes.set(title=f"Contrasts: {comparison.board.title_of(column)}", xlabel=unit)
-    for place, difference in zip(_places(rows), rows["difference"], strict=True):
+    for place, difference in zip(axes.get_yticks(), rows["difference"], strict=True):
         text = "not run" if np.isnan(difference) else f"{difference:+z.{decimals}f}"
         axes.annotate(text, (1.02, place), xycoords=("axes fraction", "data"), va="center", size=SMALL)
-    _forest_legend(figure, kinds, planned=bool(rows["planned"].any()) and not rows["planned"].all())
+    _forest_legend(figure, kinds, planned=rows["planned"].nunique() > 1)
     return figure
 
 
@@ -93,8 +89,9 @@ def forest_rows(comparison: Comparison, column: str) -> pd.DataFrame:
 
 
 def _forest(axes: Axes, rows: pd.DataFrame) -> set[str]:
-    """Draw one column; the verdicts that were drawn."""
-    rows = rows.assign(place=_places(rows), verdict=rows["verdict"].where(rows["low"].notna(), "none"))
+    """Draw one column, with a little room above the rows that were not planned; the verdicts that were drawn."""
+    places = np.arange(len(rows)) + 0.5 * (rows["planned"].any() & ~rows["planned"].to_numpy(bool))
+    rows = rows.assign(place=places, verdict=rows["verdict"].where(rows["low"].notna(), "none"))
     axes.axvline(0, color=INK, linewidth=0.6, linestyle=(0, (1, 2)))
     known = dict(list(rows.dropna(subset="difference").groupby("verdict")))
     for verdict, mine in known.items():
@@ -103,16 +100,11 @@ def _forest(axes: Axes, rows: pd.DataFrame) -> set[str]:
         axes.hlines(mine["place"], mine["low"], mine["high"], color=colour)
         axes.plot(np.concatenate(mine["seeds"].to_list()), seeds, ".", color=colour, markersize=2)
         axes.plot(mine["difference"], mine["place"], marker, color=colour, markerfacecolor=face, markersize=3)
-    axes.set_yticks(rows["place"], list(rows["name"]))
-    axes.set_ylim(rows["place"].max() + 0.7, -0.6)
+    axes.set_yticks(places, list(rows["name"]))
+    axes.set_ylim(places.max() + 0.7, -0.6)
     axes.grid(visible=False, axis="y")
     axes.xaxis.set_major_locator(MaxNLocator(5))
     return {str(verdict) for verdict in known}
-
-
-def _places(rows: pd.DataFrame) -> np.ndarray:
-    """Where the rows stand, with a little room above those that were not planned."""
-    return np.arange(len(rows)) + 0.5 * (rows["planned"].any() & ~rows["planned"].to_numpy(bool))
 
 
 def _forest_legend(figure: Figure, kinds: set[str], *, planned: bool) -> None:
@@ -135,12 +127,10 @@ def losses(comparison: Comparison) -> Figure:
     The training loss stands in where none was measured. A line is the mean over seeds, its band goes from the lowest to
     the highest seed. The legend begins with the lowest last loss.
     """
-    frame = comparison.board.results.losses
+    frame, reference = comparison.board.results.losses, reference_of(comparison)
     name = "validation_loss" if frame["validation_loss"].notna().any() else "train_loss"
-    reference = reference_of(comparison)
     wide = frame.pivot_table(name, "step", ["arm", "pretraining_seed"], sort=False)
-    tokens = frame.groupby("step")["tokens"].mean()
-    styles = arm_styles(comparison.board.arms, reference)
+    tokens, styles = frame.groupby("step")["tokens"].mean(), arm_styles(comparison.board.arms, reference)
     arms = [str(arm) for arm in wide.ffill().iloc[-1].groupby(level="arm").mean().sort_values().index]
     figure, grid = panels(2 if reference in wide else 1, 2.0)
     figure.set_figwidth(WIDE)
@@ -162,17 +152,15 @@ def losses(comparison: Comparison) -> Figure:
 @paper_style()
 def loss_by_parameters(comparison: Comparison) -> Figure:
     """The last validation loss of each arm against the parameters of its encoder; a dot is a seed."""
-    results, reference = comparison.board.results, reference_of(comparison)
+    results, styles = comparison.board.results, arm_styles(comparison.board.arms, reference_of(comparison))
     runs = results.pretrainings[~results.pretrainings["is_search"]].dropna(subset="validation_loss")
-    styles, losses_of = arm_styles(comparison.board.arms, reference), dict(list(runs.groupby("arm")["validation_loss"]))
-    parameters: dict[Any, int] = results.arms["parameters"].to_dict()
-    arms = sorted(map(str, losses_of), key=lambda arm: losses_of[arm].mean())
+    by_arm, sizes = runs.groupby("arm")["validation_loss"], results.arms["parameters"].to_dict()
     figure, (axes,) = panels(1, 2.0)
     axes.set(title="Val. loss by parameters", xlabel="parameters of the encoder", ylabel="nats, lower is better")
-    for arm in arms:
-        size, mine = parameters[arm], losses_of[arm]
-        axes.plot([size] * len(mine), mine, ".", color=styles[arm]["color"], markersize=2)
-        axes.plot(size, mine.mean(), label=arm, **styles[arm] | {"linestyle": "none"})
+    for arm, mean in by_arm.mean().sort_values().items():
+        mine, look = by_arm.get_group(arm), styles[str(arm)]
+        axes.plot([sizes[arm]] * len(mine), mine, ".", color=look["color"], markersize=2)
+        axes.plot(sizes[arm], mean, label=arm, **look | {"linestyle": "none"})
     counted(axes)
     legend_below(figure)
     return figure
