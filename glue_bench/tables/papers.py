@@ -4,9 +4,10 @@ What is printed stands in papers.yaml, with how the numbers came about and which
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
+from itertools import product
 from pathlib import Path, PurePath
 from typing import Any, Literal
 
@@ -14,11 +15,22 @@ import pandas as pd
 import yaml
 
 from glue_bench.config import SCRATCH, Protocol
-from glue_bench.data.tasks import COLUMNS, TASKS, titles
+from glue_bench.data.tasks import COLUMNS, TASKS
+from glue_bench.data.tasks import titles as of_tasks
 from glue_bench.errors import unknown
-from glue_bench.tables.board import AVERAGE, AVERAGES, RUN, Average, Board, aggregate, at_rates, average
-
-from glue_bench.tables.board import best_rates, make_board, part_values  # isort: skip
+from glue_bench.tables.board import (
+    AVERAGE,
+    AVERAGES,
+    RUN,
+    Average,
+    Board,
+    aggregate,
+    at_rates,
+    average,
+    best_rates,
+    make_board,
+    part_values,
+)
 from glue_bench.tables.numbers import MISSING, banner, number, short, title_of
 from glue_bench.tables.results import Results, read_results
 from glue_bench.tables.table import Column, Page, Table, facts_table
@@ -84,12 +96,6 @@ class Published:
     notes: tuple[str, ...] = ()
 
     @property
-    def ours(self) -> Protocol:
-        """How our numbers are made beside it: as the paper made its own, chosen on the dev set that is reported."""
-        facts = {"rate": f"best-{self.statistic}", "seeds": self.statistic, "epoch": self.epoch}
-        return Protocol.model_validate(facts)
-
-    @property
     def scores(self) -> dict[str, Score]:
         """(task, split, metric) of ours by column, of those that have one."""
         return {name: score for name in self.columns if (score := score_of(name))}
@@ -148,16 +154,6 @@ class Beside:
     pairs: pd.DataFrame
     board: Board | None = None
 
-    @property
-    def partial(self) -> set[str]:
-        """The columns whose data ours had only a part of, which of made-up data means nothing."""
-        results = self.board.results if self.board else None
-        if results is None or "demo" in results.data_source:
-            return set()
-        tasks = {name: {score[0]} for name, score in self.published.scores.items()}
-        tasks[AVERAGE] = {*self.published.average.tasks}
-        return {name for name, mine in tasks.items() if mine & {*results.partial_tasks}}
-
 
 def beside_named(name: str, path: str | Path | None = None) -> Beside:
     """The published table `name` beside the experiment in the folder `path`, or alone.
@@ -170,27 +166,37 @@ def beside_named(name: str, path: str | Path | None = None) -> Beside:
     return set_beside(TABLES[name], None if path is None else read_results(path))
 
 
-def set_beside(published: Published, results: Results | None = None) -> Beside:
-    """The table beside an experiment; without one, the table alone."""
-    boards = _boards(published, results) if results else {}
+def set_beside(published: Published, results: Results | None = None, made: dict[Any, Board] | None = None) -> Beside:
+    """The table beside an experiment; without one, the table alone. `made` keeps boards for the next table."""
+    made, boards = {} if made is None else made, dict[float, Board]()  # the latter by the share of all steps
+    last = max(results.all_steps, default=None) if results else None
+    for share in {row.share for row in published.rows} | {1.0} if results else ():
+        steps = last if share == 1 else round(share * (last or 0))
+        if share == 1 or steps in results.all_steps:
+            key = published.epoch, steps
+            made[key] = made.get(key) or make_board(results, Protocol(epoch=published.epoch), steps)
+            boards[share] = made[key]
     values = {share: our_values(published, board) for share, board in boards.items()}
-    arms = _arms(boards[1.0]) if boards else []
     cells, pairs = list[dict[str, Any]](), list[dict[str, Any]]()
     for row in published.rows:
-        fitting = [arm for arm in arms if _nearest(arm, row, published) is row]
-        mine = fitting if row.share in boards else []
-        for arm in mine:
-            cells += _cells(row, arm | {"steps": boards[row.share].steps}, values[row.share])
-            pairs.append(_pair(published, row, arm, boards[row.share], values[row.share]))
-        if not mine:
-            cells += _cells(row, {}, {})
-            note = _why_missing(published, row, bool(fitting))
+        fitting = [arm for arm in _arms(boards[1.0]) if _nearest(arm, row, published) is row] if results else []
+        board, note = boards.get(row.share), _why_missing(published, row, bool(fitting))
+        for arm in fitting if board else []:
+            pairs.append(_pair(published, row, arm, board, values[row.share]))
+            arm["steps"] = board.steps
+        if not (fitting and board):
+            fitting = [{}]
             pairs.append(dict.fromkeys(PAIR_COLUMNS, "") | {"model": row.label, "note": note})
+        for arm, (column, text) in product(fitting, row.printed.items()):
+            mine = values.get(row.share, {}).get((arm.get("arm"), column), {"ours": math.nan, "seeds": 0})
+            about = {"model": row.label, "column": column, "published": text, "difference": mine["ours"] - float(text)}
+            known = {name: arm.get(name, "") for name in ("arm", "variant", "origin")}
+            cells.append(known | {"steps": arm.get("steps")} | mine | about)
     frame = pd.DataFrame(cells, columns=list(CELL_COLUMNS)).astype({"seeds": "int64", "steps": "Int64"})
     return Beside(published=published, cells=frame, pairs=pd.DataFrame(pairs), board=boards.get(1.0))
 
 
-def our_values(published: Published, board: Board) -> dict[tuple[str, str], dict[str, Any]]:
+def our_values(published: Published, board: Board) -> dict[Any, dict[str, Any]]:
     """By arm and column `ours` and `seeds`, under the table's metrics, average and statistic.
 
     The rate is that with the best statistic over seeds of the table's own metrics of a task.
@@ -207,30 +213,17 @@ def our_values(published: Published, board: Board) -> dict[tuple[str, str], dict
     return {key: {"ours": row[published.statistic], "seeds": int(row["n"])} for key, row in values.items()}
 
 
-def _boards(published: Published, results: Results) -> dict[float, Board]:
-    """By share of all steps of pretraining, the board of the cells that start from there."""
-    boards = {1.0: make_board(results, published.ours)}
-    for share in {row.share for row in published.rows} - {1.0}:
-        if (steps := round(share * max(results.all_steps, default=0))) in results.all_steps:
-            boards[share] = make_board(results, published.ours, steps)
-    return boards
-
-
 def _arms(board: Board) -> list[dict[Any, Any]]:
     """What is known of the arms that have a finished run, or, before any has, of all."""
-    has = board.cells["finished"] if board.cells["finished"].any() else ~board.cells["finished"]
+    has = board.cells["finished"] | ~board.cells["finished"].any()
     return board.results.arms.loc[board.cells.loc[has, "arm"].unique()].to_dict("records")
 
 
 def _nearest(arm: Mapping[str, Any], row: Row, published: Published) -> Row | None:
     """Of the rows that an arm could stand beside, at this one's share of steps, the nearest in size."""
+    rows = [each for each in published.rows if each.takes(arm["variant"], arm["options"]) and each.share == row.share]
     known = 0 if pd.isna(arm["parameters"]) else arm["parameters"]
-    fitting = [
-        (abs(math.log(known / other.parameters)) if known else 0.0, other)
-        for other in published.rows
-        if other.takes(arm["variant"], arm["options"]) and other.share == row.share
-    ]
-    return min(fitting, key=lambda pair: pair[0], default=(0.0, None))[1]
+    return min(rows, key=lambda each: abs(math.log(known / each.parameters)) if known else 0.0, default=None)
 
 
 def _why_missing(published: Published, row: Row, has_arm: bool) -> str:
@@ -243,50 +236,42 @@ def _why_missing(published: Published, row: Row, has_arm: bool) -> str:
     return f"no run of {row.variant}{segments}" + (f" near {short(row.parameters)} parameters" if several[1:] else "")
 
 
-def _cells(row: Row, arm: Mapping[str, Any], values: Mapping[Any, Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """A row for each printed value, beside an arm or beside none."""
-    known = {name: arm.get(name, "") for name in ("arm", "variant", "origin")} | {"steps": arm.get("steps")}
-    for column, text in row.printed.items():
-        mine = values.get((known["arm"], column), {"ours": math.nan, "seeds": 0})
-        about = {"model": row.label, "column": column, "published": text, "difference": mine["ours"] - float(text)}
-        yield known | dict(mine) | about
-
-
 def _pair(published: Published, row: Row, arm: Mapping[str, Any], board: Board, values: Any) -> dict[str, str]:
     """In what a printed row and an arm differ, each as a text: theirs / ours."""
+
+    def two(theirs: Any, ours: Any, shown: Callable[[Any], str] = str) -> str:
+        return " / ".join("?" if pd.isna(value) else shown(value) for value in (theirs, ours))
+
     mine = board.cells[board.cells["arm"] == arm["arm"]]
     runs = max(values.get((arm["arm"], column), {"seeds": 0})["seeds"] for column in row.printed)
-    pretrainings = mine["pretraining_seed"].nunique()
-    pretraining = board.results.plan.experiment.pretraining
+    pretrainings, pretraining = mine["pretraining_seed"].nunique(), board.results.plan.experiment.pretraining
     sizes = (row.steps, published.tokens), (board.steps, pretraining.batch_tokens if pretraining else None)
-    theirs, ours = (steps * size if steps and size else None for steps, size in sizes)
     fresh = arm["checkpoint"] == SCRATCH or (pretraining and pretraining.start == SCRATCH)
     start = "fresh weights" if fresh else PurePath(arm["checkpoint"]).name
     return {
         "model": row.label,
         "arm": arm["arm"],
-        "parameters": _two(row.parameters, arm["parameters"], short),
-        "steps": _two(row.steps, board.steps, "{:,}".format),
-        "tokens": _two(theirs, ours, short),
-        "seeds": _two(published.seeds, runs, str) + (f", of {pretrainings} pretrainings" if pretrainings > 1 else ""),
-        "rates": _two(published.rates, mine.groupby("task")["learning_rate"].nunique().max(), str),
+        "parameters": two(row.parameters, arm["parameters"], short),
+        "steps": two(row.steps, board.steps, "{:,}".format),
+        "tokens": two(*(steps * size if steps and size else None for steps, size in sizes), short),
+        "seeds": two(published.seeds, runs) + (f", of {pretrainings} pretrainings" if pretrainings > 1 else ""),
+        "rates": two(published.rates, mine.groupby("task")["learning_rate"].nunique().max()),
         "start": start if arm["origin"] in ("pretrained", "scratch") else f"{start}, {arm['origin']}",
         "note": "",
     }
 
 
-def _two(theirs: Any, ours: Any, shown: Any) -> str:
-    return " / ".join("?" if pd.isna(value) else shown(value) for value in (theirs, ours))
-
-
 def paper_page(beside: Beside) -> Page:
     """The printed rows, ours below those that have an arm of ours, and in what the two differ."""
-    published, board, partial = beside.published, beside.board, beside.partial
+    published, results = beside.published, beside.board.results if beside.board else None
+    partial = () if results is None or is_demo(results) else results.partial_tasks
+    tasks = {name: {score[0]} for name, score in published.scores.items()} | {AVERAGE: {*published.average.tasks}}
+    marked = [name for name in published.columns if tasks.get(name, set()) & {*partial}]
     rows = list(_rows(beside))
     frame = pd.DataFrame([row for row, _ in rows], columns=["model", *published.columns])
     shown = {"scores": True, "bold": any(bold for _, bold in rows), "ours": (beside.cells["arm"] != "").any()}
-    shown |= {"†": bool(partial), MISSING: (frame == MISSING).any(axis=None)}
-    titles = {name: Column(_title(name) + ("†" if name in partial else ""), show=str) for name in published.columns}
+    shown |= {"†": bool(marked), MISSING: (frame == MISSING).any(axis=None)}
+    titles = {name: Column(_title(name) + "†" * (name in marked), show=str) for name in published.columns}
     main = Table(
         frame=frame,
         columns={"model": Column("Model")} | titles,
@@ -296,10 +281,16 @@ def paper_page(beside: Beside) -> Page:
     )
     used = {name: Column(title) for name, title in PAIR_COLUMNS.items() if (beside.pairs[name] != "").any()}
     pairs = Table(frame=beside.pairs, columns=used, title="Theirs and ours", legend=(LEGEND["pairs"],))
+    facts = [("Average", published.average.rule if AVERAGE in published.columns else "")]
+    if results:
+        facts.append(("Experiment", results.experiment))
+        facts.append(("Reported", f"{published.statistic} over seeds; {published.epoch} epoch; validation"))
+        parts = f"; a part of {of_tasks(results.partial_tasks)}" if results.partial_tasks else ""
+        facts.append(("Data", results.data_source + parts))
     return Page(
         title=published.title,
-        banner=banner(board.results.data_source) if board else "",
-        tables=(main, *([pairs] if board else []), _setup(beside)),
+        banner=banner(results.data_source) if results else "",
+        tables=(main, *([pairs] if results else []), facts_table(facts)),
         data=beside.cells,
     )
 
@@ -317,18 +308,6 @@ def _rows(beside: Beside) -> Iterator[tuple[dict[str, str], list[str]]]:
             there = cells.dropna(subset="ours").to_dict("records")
             texts = {cell["column"]: f"{number(cell['ours'])} ({cell['difference']:+z.2f})" for cell in there}
             yield {"model": f"ours: {arm}", **dict.fromkeys(published.columns, MISSING), **texts}, []
-
-
-def _setup(beside: Beside) -> Table:
-    """How the average is made, and what our runs are."""
-    published, board = beside.published, beside.board
-    rows = {"Average": published.average.rule} if AVERAGE in published.columns else {}
-    if board:
-        parts = titles(board.results.partial_tasks)
-        rows["Experiment"] = board.results.experiment
-        rows["Reported"] = f"{published.statistic} over seeds; {published.epoch} epoch; validation"
-        rows["Data"] = board.results.data_source + (f"; a part of {parts}" if parts else "")
-    return facts_table(rows.items())
 
 
 def _title(column: str) -> str:
