@@ -193,7 +193,6 @@ def export(
     *,
     format: str = "zip",
     organization: str | None = None,
-    data: str | None = None,
 ) -> "Manifest | dict[str, Any]":
     """Bundle experiments, or all in a folder, into one zip for others; its manifest is returned.
 
@@ -213,14 +212,14 @@ def export(
 
     if format not in ("zip", "eee"):
         raise unknown("format", format, ("zip", "eee"), "export")
-    if format == "zip" and (organization or data):
-        raise UserError("an organization and data go with the format eee; a bundle has neither")
+    if format == "zip" and organization:
+        raise UserError("an organization goes with the format eee; a bundle has none")
     if format == "eee" and not organization:
         raise UserError("the format eee needs an organization: who states these scores (--organization my-lab)")
     folders = [paths] if isinstance(paths, str | Path) else paths
     stores = [store for folder in folders for store in experiments_in(folder)]
     if organization:
-        return write_logs([open_board(store.folder) for store in stores], Path(output), organization, data)
+        return write_logs([open_board(store.folder) for store in stores], Path(output), organization)
     return write_bundle(stores, Path(output))
 
 
@@ -236,6 +235,6 @@ def submit(path: str | Path, output: str | Path, *, arm: str | None = None, fill
         UserError: there is no such experiment or arm, predictions are missing, or a file cannot be written.
     """
     from glue_bench.tables.board import open_board
-    from glue_bench.tables.submission import complete, gather, write_submission
+    from glue_bench.tables.submission import write_submission
 
-    return write_submission(complete(gather(open_board(path), arm), filling=fill), Path(output))
+    return write_submission(open_board(path), Path(output), arm, fill=fill)

@@ -14,7 +14,6 @@ from glue_bench.cli.common import (
     echo_some,
     new_table,
     print_table,
-    say,
     warn,
 )
 from glue_bench.errors import LONGEST, UserError, shortened
@@ -48,11 +47,10 @@ def submit(
         raise UserError("give DIR/EXPERIMENT and -o FILE.zip, or --check FILE.zip")
     from glue_bench.data.submission import lint
     from glue_bench.tables.board import open_board
-    from glue_bench.tables.submission import complete, gather, write_submission
+    from glue_bench.tables.submission import write_submission
 
     check_output(output, ".zip")
-    submission = complete(gather(open_board(folder), arm), filling=fill)
-    written = write_submission(submission, output)
+    written = write_submission(open_board(folder), output, arm, fill=fill)
     table = new_table("file", "rows", "run", "validation")
     for name, origin in written["files"].items():
         run = origin.get("cell_id", f"none: {origin.get('filled')} on every row (--fill)")
@@ -60,9 +58,9 @@ def submit(
         table.add_row(name, str(origin["rows"]), run, "-" if value is None else f"{value:.2f}")
     print_table(table)
     echo(f"\nwritten to {output} (SHA-256 {written['sha256']}), its runs to {output.with_suffix('.json')}")
-    if submission.filled:
-        echo(f"filled with the majority class, not predicted: {', '.join(submission.filled)}")
-    if submission.is_demo:
+    if filled := [name for name, origin in written["files"].items() if "filled" in origin]:
+        echo(f"filled with the majority class, not predicted: {', '.join(filled)}")
+    if "demo" in written["data_source"]:
         echo("made-up data: a zip to look at, not to hand in")
     warn(f"the site will not take {output}", lint(output.read_bytes(), str(output)))
 
@@ -85,7 +83,7 @@ def card(
     folder: Folder,
     arm: Arm = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Write card, results and models there.")
+        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Write card and models there.")
     ] = None,
     push: Annotated[
         Text, typer.Option(metavar="REPO", help="Send them to a repository of the hub; a new one is private.")
@@ -116,22 +114,17 @@ def export(
     organization: Annotated[
         Text, typer.Option(metavar="NAME", help="With eee: who states these scores; a name of the hub.")
     ] = None,
-    data: Annotated[
-        Text, typer.Option(metavar="SOURCE", help="With eee: also a line for each example, with its texts.")
-    ] = None,
 ) -> None:
     """Bundle records, predictions, tables, plan and environments of experiments into one file for others.
 
-    With `--format eee`, write the scores, their uncertainties and the examples as logs of Every Eval Ever.
+    With `--format eee`, write the scores and their uncertainties as logs of Every Eval Ever.
     """
     from glue_bench.api import export as write
     from glue_bench.audit.verify import verify as verify_results
 
     if format == "zip":
         check_output(output, ".zip")
-    elif data:
-        say("reading the data and the predictions ...")
-    written = write(folders, output, format=format, organization=organization, data=data)
+    written = write(folders, output, format=format, organization=organization)
     if isinstance(written, dict):
         echo_some([output / name for name in written["files"]])
         echo_some([f"{name}: {why}" for name, why in written["left_out"].items()], "left out: ", err=True)

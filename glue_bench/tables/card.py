@@ -1,4 +1,4 @@
-"""An arm's results as a model card for the hub, and the repository that it heads: card, results and weights."""
+"""An arm's results as a model card for the hub, and the repository that it heads: card and weights."""
 
 import math
 from collections.abc import Mapping
@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
-import yaml
 
 from glue_bench.config import NATIVE
 from glue_bench.data.hub import REPOSITORY
@@ -14,8 +13,8 @@ from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError, first_line
 from glue_bench.files import write_atomically
 from glue_bench.records.store import STAMP
-from glue_bench.tables.board import Board, main_scores, open_board
-from glue_bench.tables.submission import Run, arm_scores, known_arm, median_runs
+from glue_bench.tables.board import open_board
+from glue_bench.tables.submission import arm_scores, known_arm, median_runs
 from glue_bench.tables.table import Column, Page, Table
 
 METRIC_NAMES = {
@@ -47,7 +46,7 @@ tokenizer = AutoTokenizer.from_pretrained("{repository}"{inside})
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """A model card (`text`, README.md) with `.eval_results/glue.yaml` (`results`), and the models by their place.
+    """A model card (`text`, README.md), and the models by their place.
 
     A place is a folder of the repository, "" where there is only one model. `scores` has the columns of
     `tables.submission.arm_scores`; where the protocol reports an earlier epoch of a task's runs than the last, of which
@@ -56,7 +55,6 @@ class Card:
 
     arm: str
     text: str
-    results: str
     models: Mapping[str, Path]
     without: tuple[str, ...]
     scores: pd.DataFrame
@@ -64,22 +62,18 @@ class Card:
     @property
     def files(self) -> dict[str, bytes | Path]:
         """The repository: content, or the file that has it, by path."""
-        found: dict[str, bytes | Path] = {"README.md": self.text.encode()}
-        if self.results:
-            found[".eval_results/glue.yaml"] = self.results.encode()
-        for place, folder in self.models.items():
-            inside = [path for path in sorted(folder.iterdir()) if path.name != STAMP]
-            found |= {f"{place}/{path.name}".lstrip("/"): path for path in inside}
-        return found
+        places = {path: place for place, folder in self.models.items() for path in sorted(folder.iterdir())}
+        found = {f"{place}/{path.name}".lstrip("/"): path for path, place in places.items() if path.name != STAMP}
+        return {"README.md": self.text.encode()} | found
 
 
 def card(path: str | Path, arm: str | None = None) -> Card:
     """The model card of an arm of the experiment in the folder `path`; the only arm needs no name.
 
-    Of each task it is about the run that `submit` takes. What it states to the hub (`model-index`, `.eval_results`) is
-    that run's score, then the mean over seeds with its standard error, on `nyu-mll/glue`; of made-up or partial data
-    nothing is stated. Standard errors are those of pretraining seeds where there are several, because runs that start
-    from the same weights are not independent.
+    Of each task it is about the run that `submit` takes. What it states to the hub (`model-index`) is that run's score,
+    then the mean over seeds with its standard error, on `nyu-mll/glue`; of made-up or partial data nothing is stated.
+    Standard errors are those of pretraining seeds where there are several, because runs that start from the same
+    weights are not independent.
 
     Example:
         >>> print(glue_bench.card("runs/minilm", "add").text)  # doctest: +SKIP
@@ -89,15 +83,20 @@ def card(path: str | Path, arm: str | None = None) -> Card:
     """
     board = open_board(path)
     arm, results = known_arm(board, arm), board.results
-    runs = median_runs(board, arm)
+    runs, scores = median_runs(board, arm), arm_scores(board, arm)
     if not runs:
         raise UserError(f"arm '{arm}' of '{results.folder}' has no finished run to tell of")
-    kept = {task: results.arrays.model(run.cell_id) for task, run in runs.items()}
-    models = {task: folder for task, folder in kept.items() if folder}
-    places = {(task if len(models) > 1 else ""): folder for task, folder in models.items()}
-    scores = _scores(board, arm, runs)
+    models = {task: folder for task, run in runs.items() if (folder := results.arrays.model(run.cell_id))}
+    early = board.runs.loc[(board.runs["arm"] == arm) & ~board.runs["last"], "task"]
+    scores.loc[scores["task"].isin(early), ["mean", "error"]] = math.nan  # the weights are those of the last epoch
+    scores = scores.assign(
+        title=[TASKS[task].title for task in scores["task"]],
+        name=scores["metric"].map(METRIC_NAMES),
+        rate=[runs[task].learning_rate for task in scores["task"]],
+        seed=[runs[task].seed for task in scores["task"]],
+        revision=scores["task"].map(results.tasks["revision"]),
+    )
     made_up = scores["task"].isin(results.partial_tasks) | ("demo" in results.data_source)
-    stated = scores[~made_up & scores["value"].notna()]
     cell = results.cells[results.cells["cell_id"] == next(iter(runs.values())).cell_id].iloc[0]
     what = "as it is published" if cell["variant"] == NATIVE else f"with the variant `{cell['variant']}`"
     by = f"glue-bench {cell['environment'].glue_bench or ''}".rstrip()
@@ -108,18 +107,60 @@ def card(path: str | Path, arm: str | None = None) -> Card:
         legend=(MODELS, *([BEST_EPOCH] if board.protocol.epoch == "best" else [])),
     )
     page = Page(title=f"{results.experiment}: {arm}", banner=NO_BENCHMARK if made_up.any() else "", tables=(table,))
+    header = _header(arm, cell, scores[~made_up & scores["value"].notna()])
+    places = {(task if len(models) > 1 else ""): folder for task, folder in models.items()}
+    usage = []
+    for place in list(places)[:1]:
+        imports = "" if cell["variant"] == NATIVE else "import glue_bench  # lets transformers know the encoder\n"
+        inside = f', subfolder="{place}"' if place else ""
+        usage = [USAGE.format(imports=imports, repository=PLACEHOLDER, inside=inside)]
     return Card(
         arm=arm,
-        text="\n".join([f"---\n{_header(arm, cell, stated)}\n---\n", page.to_markdown(), *_usage(places, cell)]),
-        results="" if stated.empty else _eval_results(board, stated),
+        text="\n".join([f"---\n{header}\n---\n", page.to_markdown(), *usage]),
         models=places,
         without=tuple(task for task in runs if task not in models),
         scores=scores,
     )
 
 
+def _header(arm: str, cell: pd.Series, stated: pd.DataFrame) -> str:
+    """The front matter: what the hub reads of a card."""
+    from huggingface_hub import EvalResult, ModelCardData
+
+    results = []
+    for row in stated.to_dict("records"):
+        over = f"{row['name']}, mean of {row['n']} seeds, standard error {row['error']:.4f}"
+        has_mean = row["n"] > 1 and not math.isnan(row["mean"])
+        for value, name in [(row["value"], row["name"]), *([(row["mean"], over)] if has_mean else [])]:
+            result = EvalResult(
+                task_type="text-classification",
+                task_name=row["title"],
+                dataset_type=REPOSITORY,
+                dataset_name=f"GLUE {row['title']}",
+                dataset_config=row["task"],
+                dataset_split=row["split"],
+                dataset_revision=row["revision"] or None,
+                metric_type=row["metric"],
+                metric_value=round(value, 6),
+                metric_name=name,
+            )
+            results.append(result)
+    native = cell["variant"] == NATIVE
+    data = ModelCardData(
+        library_name="transformers" if native else "glue-bench",
+        pipeline_tag="text-classification",
+        language="en",
+        tags=["glue", "glue-bench"] + ([] if native else [cell["variant"]]),
+        base_model=cell["base_model"].partition("@")[0] or None,
+        datasets=[REPOSITORY] if results else None,
+        model_name=arm,
+        eval_results=results or None,
+    )
+    return data.to_yaml()
+
+
 def write_card(made: Card, folder: Path) -> None:
-    """Write a card, its results and its models to a folder, as they would be pushed.
+    """Write a card and its models to a folder, as they would be pushed.
 
     Raises:
         UserError: there are files in it, or it cannot be written.
@@ -134,7 +175,7 @@ def write_card(made: Card, folder: Path) -> None:
 
 
 def push_card(made: Card, repository: str) -> str:
-    """Send a card, its results and its models to a repository of the hub, in one commit; the commit's address.
+    """Send a card and its models to a repository of the hub, in one commit; the commit's address.
 
     The repository is made, as a private one, if it is not there.
 
@@ -157,80 +198,3 @@ def push_card(made: Card, repository: str) -> str:
     except Exception as error:  # httpx, huggingface_hub, OSError and ValueError: no common base
         raise UserError(f"cannot push to '{repository}': {first_line(error)}") from error
     return str(done.commit_url)
-
-
-def _scores(board: Board, arm: str, runs: Mapping[str, Run]) -> pd.DataFrame:
-    """What the weights score, and COLUMNS; `over` is what stands behind the name of a metric whose mean is shown.
-
-    Weights are of the last epoch, so that a mean with earlier epochs tells nothing of them.
-    """
-    scores = arm_scores(board, arm)
-    early = board.runs.loc[(board.runs["arm"] == arm) & ~board.runs["last"], "task"]
-    scores.loc[scores["task"].isin(early), ["mean", "error"]] = math.nan
-    over = "mean of " + scores["n"].astype(str) + " seeds, standard error " + scores["error"].map("{:.4f}".format)
-    return scores.assign(
-        title=[TASKS[task].title for task in scores["task"]],
-        name=scores["metric"].map(METRIC_NAMES),
-        rate=[runs[task].learning_rate for task in scores["task"]],
-        seed=[runs[task].seed for task in scores["task"]],
-        over=over.where((scores["n"] > 1) & scores["mean"].notna(), ""),
-    )
-
-
-def _header(arm: str, cell: pd.Series, stated: pd.DataFrame) -> str:
-    """The front matter: what the hub reads of a card."""
-    from huggingface_hub import EvalResult, ModelCardData
-
-    native = cell["variant"] == NATIVE
-    results = [
-        EvalResult(
-            task_type="text-classification",
-            task_name=row["title"],
-            dataset_type=REPOSITORY,
-            dataset_name=f"GLUE {row['title']}",
-            dataset_config=row["task"],
-            dataset_split=row["split"],
-            metric_type=row["metric"],
-            metric_value=round(row[value], 6),
-            metric_name=name,
-        )
-        for row in stated.to_dict("records")
-        for value, name in (("value", row["name"]), ("mean", f"{row['name']}, {row['over']}"))
-        if value == "value" or row["over"]
-    ]
-    data = ModelCardData(
-        library_name="transformers" if native else "glue-bench",
-        pipeline_tag="text-classification",
-        language="en",
-        tags=["glue", "glue-bench"] + ([] if native else [cell["variant"]]),
-        base_model=cell["base_model"].partition("@")[0] or None,
-        datasets=[REPOSITORY] if results else None,
-        model_name=arm,
-        eval_results=results or None,
-    )
-    return data.to_yaml()
-
-
-def _eval_results(board: Board, stated: pd.DataFrame) -> str:
-    """What the hub reads from `.eval_results/*.yaml`: each split's main metric, 0 to 1."""
-    from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
-
-    entries = [
-        EvalResultEntry(
-            dataset_id=REPOSITORY,
-            task_id=row["task"],
-            dataset_revision=board.results.tasks["revision"][row["task"]] or None,
-            value=round(row["value"], 6),
-            notes=f"{row['name']} on {row['split']}"
-            + (f"; {row['over']}: {round(row['mean'], 6)}" if row["over"] else ""),
-        )
-        for row in main_scores(stated).to_dict("records")
-    ]
-    return yaml.safe_dump(eval_result_entries_to_yaml(entries), sort_keys=False)
-
-
-def _usage(places: Mapping[str, Path], cell: pd.Series) -> list[str]:
-    """How the first model is read."""
-    imports = "" if cell["variant"] == NATIVE else "import glue_bench  # lets transformers know the encoder\n"
-    inside = [f', subfolder="{place}"' if place else "" for place in places][:1]
-    return [USAGE.format(imports=imports, repository=PLACEHOLDER, inside=each) for each in inside]

@@ -3,7 +3,7 @@
 R3 is the Matthews correlation for three classes (Gorodkin 2004), x100 as Wang et al. 2019, "GLUE", report it.
 """
 
-from collections.abc import Iterator
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -43,34 +43,39 @@ def diagnostics_page(board: Board, diagnostic: Diagnostic) -> Page:
     cells, results, keys = board.reported[board.reported["task"] == "mnli"], board.results, ["category", "phenomenon"]
     predicted = _predictions(board, cells, diagnostic)
     runs = cells[cells["cell_id"].isin(predicted)]
-    verified = check_order(diagnostic, _digest(runs))
-    frame, without = _r3(pd.DataFrame(_values(runs, predicted, diagnostic))), len(cells) - len(runs)
-    rows = frame.drop_duplicates(keys)[[*keys, "examples", "labels"]].reset_index(drop=True)
+    first, *others = runs.sort_values("cell_id").drop_duplicates("diagnostic")[["cell_id", "diagnostic"]].to_numpy()
+    for other in others:
+        raise UserError(f"'{first[0]}' and '{other[0]}' predicted different AX data; run the older one again")
+    frame, verified = (
+        _r3(cells[cells["cell_id"].isin(predicted)], predicted, diagnostic),
+        check_order(diagnostic, first[1]),
+    )
     several = (frame["n"] >= LEAST_FOR_DEVIATION) & frame["std"].notna()
     deviations = (" ± " + frame["std"].map(number)).where(several, "")
     shown = frame.assign(text=frame["mean"].map(number).replace("", MISSING) + deviations)
-    wide = rows.merge(shown.pivot(index=keys, columns="arm", values="text").reset_index(), on=keys)
+    arms = list(frame["arm"].unique())
+    wide = frame.drop_duplicates(keys)[[*keys, "examples", "labels"]]
+    wide = wide.merge(shown.pivot(index=keys, columns="arm", values="text").reset_index(), on=keys)
     wide = wide.assign(category=wide["category"].replace("", "All"))
-    arms = list(dict.fromkeys(frame["arm"]))
-    seeds = frame.groupby("arm", sort=False)["n"].first()
+    columns = {"category": Column("Category"), "phenomenon": Column("Phenomenon"), "examples": Column("Pairs", 0)}
+    marks = pd.DataFrame(dict.fromkeys(arms, (wide["labels"] == 1).map({True: ONE_LABEL, False: ""})))
+    without = len(cells) - len(runs)
     facts = (
-        ("Seeds", ", ".join(f"{arm} {count}" for arm, count in seeds.items())),
+        ("Seeds", ", ".join(f"{arm} {n}" for arm, n in frame.groupby("arm", sort=False)["n"].first().items())),
         ("Left out", f"{without} finished runs of MNLI that predicted no AX" if without else ""),
         ("Data", "MNLI in part: no published score compares" if "mnli" in results.partial_tasks else ""),
         ("Order", "" if verified else UNVERIFIED),
     )
-    columns = {"category": Column("Category"), "phenomenon": Column("Phenomenon"), "examples": Column("Pairs", 0)}
-    columns |= {arm: Column(arm, show=str) for arm in arms}
-    one_label = wide["labels"] == 1
-    marks = pd.DataFrame({arm: one_label.map({True: ONE_LABEL, False: ""}) for arm in arms})
-    legend = (R3, *([ONE_LABEL_MEANS] if one_label.any() else []))
+    table = Table(
+        frame=wide,
+        columns=columns | {arm: Column(arm, show=str) for arm in arms},
+        marks=marks,
+        legend=(R3, *([ONE_LABEL_MEANS] if marks.any(axis=None) else [])),
+    )
     return Page(
         title=f"Diagnostic set: {results.experiment}",
         banner=banner(results.data_source),
-        tables=(
-            Table(frame=wide, columns=columns, marks=marks, legend=legend),
-            facts_table(facts),
-        ),
+        tables=(table, facts_table(facts)),
         data=frame,
     )
 
@@ -94,30 +99,14 @@ def _predictions(board: Board, cells: pd.DataFrame, diagnostic: Diagnostic) -> d
     return predicted
 
 
-def _digest(runs: pd.DataFrame) -> str:
-    """The digest of the AX that all of the runs predicted."""
-    first, *others = runs.sort_values("cell_id").drop_duplicates("diagnostic")[["cell_id", "diagnostic"]].to_numpy()
-    for other in others:
-        raise UserError(f"'{first[0]}' and '{other[0]}' predicted different AX data; run the older one again")
-    return first[1]
-
-
-def _values(
-    runs: pd.DataFrame, predicted: dict[str, np.ndarray], diagnostic: Diagnostic
-) -> Iterator[dict[str, object]]:
-    labels = diagnostic.pairs["label"].to_numpy()
-    keys = ["cell_id", "arm", "pretraining_seed", "seed"]
-    for cell_id, arm, pretraining_seed, seed in runs[keys].itertuples(index=False):
-        for (category, phenomenon), rows in diagnostic.phenomena.items():
-            (value,) = score("ax", predicted[cell_id][rows], labels[rows]).values()
-            size = {"examples": int(rows.sum()), "labels": len(np.unique(labels[rows]))}
-            place = {"arm": arm, "category": category, "phenomenon": phenomenon}
-            yield {**place, "pretraining_seed": pretraining_seed, "seed": seed, "value": 100 * value, **size}
-
-
-def _r3(values: pd.DataFrame) -> pd.DataFrame:
-    """FRAME_COLUMNS of single runs' values: of several pretrainings means of those that start from the same one."""
-    by = ["arm", "category", "phenomenon"]
+def _r3(runs: pd.DataFrame, predicted: dict[str, np.ndarray], diagnostic: Diagnostic) -> pd.DataFrame:
+    """FRAME_COLUMNS: means over seeds, of several pretrainings of the means of those that start from the same one."""
+    labels, by, rows = diagnostic.pairs["label"].to_numpy(), ["arm", "category", "phenomenon"], []
+    for run, (place, chosen) in product(runs.to_dict("records"), diagnostic.phenomena.items()):
+        (value,) = score("ax", predicted[run["cell_id"]][chosen], labels[chosen]).values()
+        sizes = int(chosen.sum()), len(np.unique(labels[chosen]))
+        rows.append((run["arm"], *place, run["pretraining_seed"], run["seed"], 100 * value, *sizes))
+    values = pd.DataFrame(rows, columns=[*by, "pretraining_seed", "seed", "value", "examples", "labels"])
     several = values.groupby("arm")["pretraining_seed"].transform("nunique") > 1
     units = values.assign(unit=values["seed"].where(~several, values["pretraining_seed"]))
     means = aggregate(units, [*by, "unit"])["mean"].rename("value").reset_index()

@@ -1,9 +1,8 @@
-"""From an experiment to one arm's submission: which run each file comes from, and what is missing."""
+"""From an experiment to one arm's submission: which run stands for the arm on a task, and what it predicted."""
 
 import hashlib
 import json
 import math
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,59 +32,59 @@ class Run(NamedTuple):
     value: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class Submission:
-    """One arm's files by name; `origins` says what each is made of, and `missing` why the others are not there.
+def write_submission(board: Board, output: Path, arm: str | None = None, *, fill: bool = False) -> dict[str, Any]:
+    """Write the zip of an arm's stored test predictions, and beside it as JSON its manifest, which is returned.
 
-    The validation score of an origin is that of the run's last epoch, of which its predictions are, also where an
-    earlier epoch is reported.
-    """
-
-    experiment: str
-    arm: str
-    data_source: str
-    steps: int | None
-    files: dict[str, bytes]
-    origins: dict[str, dict[str, Any]]
-    missing: dict[str, str]
-
-    @property
-    def is_demo(self) -> bool:
-        """Whether any of it was made from made-up data."""
-        return "demo" in self.data_source
-
-    @property
-    def filled(self) -> list[str]:
-        """The files that have the majority class on every row."""
-        return [name for name in FILES if "filled" in self.origins.get(name, {})]
-
-    def zip(self) -> bytes:
-        """The zip to hand in."""
-        return make_zip(self.files)
-
-    def manifest(self, name: str) -> dict[str, Any]:
-        """What the zip called `name` is made of: its SHA-256, and the run or the majority class behind each file."""
-        return {
-            "zip": name,
-            "sha256": hashlib.sha256(self.zip()).hexdigest(),
-            **{each: getattr(self, each) for each in ("experiment", "arm", "data_source", "steps")},
-            "run": RUN_RULE,
-            "files": {name: self.origins[name] for name in FILES if name in self.files},
-        }
-
-
-def gather(board: Board, arm: str | None = None) -> Submission:
-    """The files that the stored predictions of an arm give; the only arm needs no name.
+    The manifest has the SHA-256 of the zip, and of each of its `files` the run that it comes from, with the validation
+    score of that run's last epoch, of which its predictions are. With `fill` the majority class of training (of STS-B
+    the mean) stands in place of files that have no predictions. The only arm needs no name.
 
     Raises:
-        UserError: no such arm, an arm without any test prediction, or predictions that cannot be read.
+        UserError: no such arm, predictions that are missing or cannot be read, a name that does not end in .zip, or a
+            disk that cannot be written.
     """
+    if output.suffix != ".zip":  # the manifest of `add.json` would replace it
+        raise UserError(f"'{output}': the name of a submission ends in .zip")
     arm, results = known_arm(board, arm), board.results
-    runs, cells, scored = median_runs(board, arm), board.cells.set_index("cell_id"), _last_scores(board)
+    files, origins, missing = _predicted(board, arm)
+    if not files:
+        raise UserError(f"arm '{arm}' of '{results.folder}' has no test predictions at all; {HOW}")
+    if missing and not fill:
+        raise UserError(
+            f"arm '{arm}' has no predictions for {len(missing)} of the eleven files: "
+            f"{', '.join(f'{name} ({why})' for name, why in missing.items())}; "
+            f"run what is missing, or give --fill for the majority class in their place. Test predictions: {HOW}"
+        )
+    for name in missing:
+        files[name] = fill_file(FILES[name])
+        origins[name] = {"rows": FILES[name].rows, "filled": MAJORITY[FILES[name].task]}
+    content = make_zip(files)
+    manifest = {
+        "zip": output.name,
+        "sha256": hashlib.sha256(content).hexdigest(),
+        **{"experiment": results.experiment, "arm": arm, "data_source": results.data_source, "steps": board.steps},
+        "run": RUN_RULE,
+        "files": {name: origins[name] for name in FILES},
+    }
+    text = json.dumps(manifest, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    try:
+        write_atomically(output, content)
+        write_atomically(output.with_suffix(".json"), text.encode())
+    except OSError as error:
+        raise UserError(f"cannot write '{output}': {error.strerror}") from error
+    return manifest
+
+
+def _predicted(board: Board, arm: str) -> tuple[dict[str, bytes], dict[str, dict[str, Any]], dict[str, str]]:
+    """The files that the stored predictions of an arm give, what each is made of, and why the others are missing."""
+    runs, cells = median_runs(board, arm), board.cells.set_index("cell_id")
+    scores = board.results.scores.merge(board.cells[["cell_id", "task"]], on="cell_id")
+    scores = main_scores(scores[scores["last"] & (scores["split"] != HELD_OUT)])
+    scored = aggregate(scores, ["cell_id"])["mean"]
     files, origins, missing = dict[str, bytes](), dict[str, dict[str, Any]](), dict[str, str]()
     for name, file in FILES.items():
         run = runs.get(file.model)
-        logits = results.arrays.tests(run.cell_id).get(file.split) if run else None
+        logits = board.results.arrays.tests(run.cell_id).get(file.split) if run else None
         if run is None or logits is None:
             what = f"split '{file.split}'" if file.task == file.model else TASKS[file.task].title
             missing[name] = f"'{run.cell_id}' has predicted no {what}" if run else f"no finished run of {file.model}"
@@ -105,48 +104,7 @@ def gather(board: Board, arm: str | None = None) -> Submission:
             # JSON has no NaN; an undefined validation score is null, as in a record.
             "validation": None if math.isnan(value) else round(float(value), 4),
         }
-    if not files:
-        raise UserError(f"arm '{arm}' of '{results.folder}' has no test predictions at all; {HOW}")
-    facts: dict[str, Any] = {"experiment": results.experiment, "arm": arm, "data_source": results.data_source}
-    return Submission(**facts, steps=board.steps, files=files, origins=origins, missing=missing)
-
-
-def complete(submission: Submission, *, filling: bool) -> Submission:
-    """The submission with all files, where `filling` with the majority class of training for those that are missing.
-
-    Of STS-B it is the mean.
-
-    Raises:
-        UserError: files are missing and are not to be filled.
-    """
-    missing = submission.missing
-    if missing and not filling:
-        raise UserError(
-            f"arm '{submission.arm}' has no predictions for {len(missing)} of the eleven files: "
-            f"{', '.join(f'{name} ({why})' for name, why in missing.items())}; "
-            f"run what is missing, or give --fill for the majority class in their place. Test predictions: {HOW}"
-        )
-    origins = {name: {"rows": FILES[name].rows, "filled": MAJORITY[FILES[name].task]} for name in missing}
-    fillers = {name: fill_file(FILES[name]) for name in missing}
-    return replace(submission, files=submission.files | fillers, origins=submission.origins | origins, missing={})
-
-
-def write_submission(submission: Submission, output: Path) -> dict[str, Any]:
-    """Write the zip, and beside it as JSON its manifest, which is returned.
-
-    Raises:
-        UserError: the name does not end in .zip, or they cannot be written.
-    """
-    if output.suffix != ".zip":  # the manifest of `add.json` would replace it
-        raise UserError(f"'{output}': the name of a submission ends in .zip")
-    manifest = submission.manifest(output.name)
-    text = json.dumps(manifest, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    try:
-        write_atomically(output, submission.zip())
-        write_atomically(output.with_suffix(".json"), text.encode())
-    except OSError as error:
-        raise UserError(f"cannot write '{output}': {error.strerror}") from error
-    return manifest
+    return files, origins, missing
 
 
 def median_runs(board: Board, arm: str) -> dict[str, Run]:
@@ -205,10 +163,3 @@ def known_arm(board: Board, arm: str | None) -> str:
     if arm not in board.arms:
         raise unknown("arm", arm, board.arms, board.results.experiment)
     return arm
-
-
-def _last_scores(board: Board) -> pd.Series:
-    """The main validation score of each cell's last epoch, 0 to 100, by the cell's id."""
-    scores = board.results.scores.merge(board.cells[["cell_id", "task"]], on="cell_id")
-    scores = main_scores(scores[scores["last"] & (scores["split"] != HELD_OUT)])
-    return aggregate(scores, ["cell_id"])["mean"]

@@ -5,8 +5,7 @@ from pathlib import Path
 from unittest.mock import create_autospec
 
 import pytest
-import yaml
-from huggingface_hub import HfApi, ModelCard, parse_eval_result_entries
+from huggingface_hub import HfApi, ModelCard
 from stored import history_of
 
 from glue_bench.data.hub import PINNED
@@ -50,14 +49,8 @@ def test_the_hub_reads_the_runs_score_and_the_mean_with_its_standard_error(finis
     }
     rte = made.scores[made.scores["task"] == "rte"].iloc[0]
     assert rte["error"] == pytest.approx(error)
-    entries = parse_eval_result_entries(yaml.safe_load(made.results))
-    assert [(entry.dataset_id, entry.task_id, entry.value) for entry in entries] == [
-        ("nyu-mll/glue", "rte", 0.63),
-        ("nyu-mll/glue", "mnli", 0.8),
-        ("nyu-mll/glue", "mnli", 0.7),
-    ]
-    assert [entry.dataset_revision for entry in entries] == [PINNED, None, None]
-    assert "standard error 0.0173" in entries[0].notes
+    revisions = {result.dataset_config: result.dataset_revision for result in ModelCard(made.text).data.eval_results}
+    assert revisions == {"rte": PINNED, "mnli": None}
 
 
 def test_an_undefined_score_is_not_left_out_of_the_mean(bench):
@@ -69,7 +62,7 @@ def test_an_undefined_score_is_not_left_out_of_the_mean(bench):
     assert (row["value"], row["n"]) == (0.5, 3)
     assert math.isnan(row["mean"])
     assert math.isnan(row["error"])
-    assert "mean" not in made.results
+    assert len(stated(made)["cola", "validation", "matthews_correlation"]) == 1
 
 
 def test_a_card_states_what_the_weights_of_the_last_epoch_score(bench):
@@ -92,7 +85,6 @@ def test_of_data_that_are_no_benchmark_nothing_is_stated(bench, spoilt):
     bench.plan()
     made = card(bench.path)
     assert "model-index" not in made.text
-    assert made.results == ""
     assert f"**{NO_BENCHMARK}**" in made.text
     assert "nyu-mll" not in made.text
 
@@ -104,7 +96,7 @@ def test_a_card_says_where_its_models_lie(finished, tmp_path):
         push_card(made, "me/it")
     finished.keep("add-rte-lr2e-05-s3")
     made = card(finished.plan())
-    assert set(made.files) == {"README.md", ".eval_results/glue.yaml", "config.json", "model.safetensors"}
+    assert set(made.files) == {"README.md", "config.json", "model.safetensors"}
     assert 'from_pretrained("REPOSITORY")' in made.text
     finished.keep("add-mnli-lr2e-05-s1")
     write_card(card(finished.plan()), tmp_path / "repository")

@@ -1,6 +1,8 @@
 """Which run a submission takes, what it says is missing, and that what it writes is what was predicted."""
 
 import hashlib
+import json
+import zipfile
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from glue_bench.data.submission import FILES, MAJORITY, lint
 from glue_bench.data.tasks import TASKS, TRAINABLE
 from glue_bench.errors import UserError
 from glue_bench.tables.board import open_board
-from glue_bench.tables.submission import complete, gather, median_runs, write_submission
+from glue_bench.tables.submission import median_runs, write_submission
 
 
 def predict(bench, without=(), rows=None) -> dict[str, np.ndarray]:
@@ -26,11 +28,6 @@ def predict(bench, without=(), rows=None) -> dict[str, np.ndarray]:
 def finish(bench, task, seed=1, value=0.5, without=(), rows=None, **where):
     bench.finish(task, seed, value, **where)
     return predict(bench, without, rows)
-
-
-def gathered(bench, arm=None, **plan):
-    bench.plan(**plan)
-    return gather(open_board(bench.path), arm)
 
 
 def chosen(bench, task="rte", arm="add"):
@@ -80,56 +77,53 @@ def test_the_run_is_at_the_rate_that_the_board_reports(bench):
 # What is in it
 
 
-def test_a_whole_experiment_gives_a_zip_without_findings_of_what_was_predicted(bench):
+def written(bench, tmp_path, arm=None, *, fill=False, **plan):
+    """The manifest, and the texts of the zip's files; nothing is wrong with the zip where all files are there."""
+    told = write_submission(open_board(bench.plan(**plan)), tmp_path / "mine.zip", arm, fill=fill)
+    content = (tmp_path / "mine.zip").read_bytes()
+    assert lint(content) == []
+    assert told["sha256"] == hashlib.sha256(content).hexdigest()
+    assert json.loads((tmp_path / "mine.json").read_text("utf-8")) == told
+    with zipfile.ZipFile(tmp_path / "mine.zip") as archive:
+        return told, {name: archive.read(name).decode() for name in archive.namelist()}
+
+
+def test_a_whole_experiment_gives_a_zip_without_findings_of_what_was_predicted(bench, tmp_path):
     logits = {task: finish(bench, task) for task in TRAINABLE}
-    submission = gathered(bench)
-    assert not submission.missing
-    assert lint(submission.zip()) == []
+    _, files = written(bench, tmp_path)
     for name, predicted, names in (
         ("QNLI.tsv", logits["qnli"]["test"], ["entailment", "not_entailment"]),
         ("AX.tsv", logits["mnli"]["test_ax"], ["entailment", "neutral", "contradiction"]),
     ):
-        rows = submission.files[name].decode().split("\n")[1:-1]
+        rows = files[name].split("\n")[1:-1]
         assert [row.split("\t")[1] for row in rows] == np.array(names)[predicted.argmax(axis=1)].tolist()
 
 
-def test_everything_that_is_missing_is_named_with_its_reason(bench):
-    finish(bench, "rte")
+def test_everything_that_is_missing_is_named_with_its_reason_or_filled(bench, tmp_path):
+    for seed, value in ((1, 0.5), (2, 0.7), (3, 0.6)):
+        finish(bench, "rte", seed, value)
     finish(bench, "qqp", without=["test"])
     finish(bench, "mnli", without=["test_ax"])
     bench.expect("cola")
-    submission = gathered(bench)
-    missing = submission.missing
-    assert set(missing) == set(FILES) - {"RTE.tsv", "MNLI-m.tsv", "MNLI-mm.tsv"}
-    assert missing["CoLA.tsv"] == "no finished run of cola"
-    assert missing["QQP.tsv"] == "'add-qqp-lr2e-05-s1' has predicted no split 'test'"
-    assert missing["AX.tsv"] == "'add-mnli-lr2e-05-s1' has predicted no AX"
-    filled = complete(submission, filling=True)
-    assert filled.filled == list(missing)
-    assert filled.files["RTE.tsv"] == submission.files["RTE.tsv"]
-    assert lint(filled.zip()) == []
-
-
-def test_the_manifest_says_where_every_file_is_from(bench):
-    for seed, value in ((1, 0.5), (2, 0.7), (3, 0.6)):
-        finish(bench, "rte", seed, value)
-    submission = complete(gathered(bench, "add"), filling=True)
-    manifest = submission.manifest("mine.zip")
-    assert manifest["zip"] == "mine.zip"
-    assert manifest["sha256"] == hashlib.sha256(submission.zip()).hexdigest()
-    assert list(manifest["files"]) == list(FILES)
-    assert manifest["files"]["RTE.tsv"] == {
+    with pytest.raises(UserError, match="no predictions for 8 of the eleven files") as refused:
+        written(bench, tmp_path)
+    for reason in ("CoLA.tsv (no finished run of cola)", "AX.tsv ('add-mnli-lr2e-05-s1' has predicted no AX)",
+                   "QQP.tsv ('add-qqp-lr2e-05-s1' has predicted no split 'test')"):  # fmt: skip
+        assert reason in str(refused.value)
+    told, _ = written(bench, tmp_path, fill=True)
+    assert (told["zip"], list(told["files"])) == ("mine.zip", list(FILES))
+    assert told["files"]["RTE.tsv"] == {
         **{"rows": 3000, "cell_id": "add-rte-lr2e-05-s3", "split": "test", "data": digest("d")},
         **{"learning_rate": 2e-5, "seed": 3, "validation": 60.0},
     }
-    assert manifest["files"]["WNLI.tsv"] == {"rows": 146, "filled": MAJORITY["wnli"]}
+    assert told["files"]["WNLI.tsv"] == {"rows": 146, "filled": MAJORITY["wnli"]}
 
 
-def test_the_manifest_states_the_score_of_the_epoch_that_predicted_and_an_undefined_one_is_null(bench):
+def test_the_manifest_states_the_score_of_the_epoch_that_predicted_and_an_undefined_one_is_null(bench, tmp_path):
     bench.record(bench.expect("rte"), 0.5, history=history_of("validation", "accuracy", 0.6, 0.7, 0.5))
     predict(bench)
     finish(bench, "stsb", value=None)
-    told = gathered(bench, config={"protocol": {"epoch": "best"}}).manifest("x.zip")["files"]
+    told = written(bench, tmp_path, fill=True, config={"protocol": {"epoch": "best"}})[0]["files"]
     assert median_runs(open_board(bench.path), "add")["rte"].value == pytest.approx(70)
     assert (told["RTE.tsv"]["validation"], told["STS-B.tsv"]["validation"]) == (50, None)
 
@@ -139,16 +133,15 @@ def test_the_manifest_states_the_score_of_the_epoch_that_predicted_and_an_undefi
 
 def test_what_cannot_be_handed_in_is_refused(bench, tmp_path):
     finish(bench, "rte")
-    submission = gathered(bench)
     with pytest.raises(UserError, match=r"add\.json': the name of a submission ends in \.zip"):
-        write_submission(submission, tmp_path / "add.json")
+        write_submission(open_board(bench.plan()), tmp_path / "add.json")
     with pytest.raises(UserError, match="unknown arm 'ad' in toy; did you mean 'add'"):
-        gathered(bench, "ad")
+        written(bench, tmp_path, "ad")
     bench.finish("rte", arm="none")
     with pytest.raises(UserError, match="--arm says which arm: add, none"):
-        gathered(bench)
+        written(bench, tmp_path)
     with pytest.raises(UserError, match="no test predictions at all"):
-        gathered(bench, "none")
+        written(bench, tmp_path, "none")
     bench.predict("none-rte-lr2e-05-s1", {"test": np.zeros((3, 3))})
     with pytest.raises(UserError, match=r"predictions of 'none-rte-lr2e-05-s1', split 'test': rte: logits of shape"):
-        gathered(bench, "none")
+        written(bench, tmp_path, "none")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glue_bench.tables.budget import at_an_end, budget_frame, tokens_to_reach
+from glue_bench.tables.budget import budget_frame, tokens_to_reach
 from glue_bench.tables.compare import reference_arm
 from glue_bench.tables.results import read_results
 
@@ -65,11 +65,3 @@ def test_the_budget_counts_to_the_reference_that_the_protocol_names(reference, b
     assert tokens[reference or "add"] == {None: 300, "untied": 300, "untied-relative": 200}[reference]
     assert (tokens.isna() == (losses > goal)).all()
     assert (tokens[losses < goal] < budgets["tokens"][losses < goal]).all()
-
-
-def test_arms_whose_best_rate_is_the_last_one_tried_are_named():
-    tried = [("a", 1.0, True), ("a", 2.0, False), ("b", 1.0, False), ("b", 2.0, True), ("alone", 1.0, True)]
-    inside = [("c", 1.0, False), ("c", 1.5, True), ("c", 2.0, False)]
-    rates = pd.DataFrame([*tried, *inside], columns=["arm", "learning_rate", "chosen"])
-    assert at_an_end(rates) == ["a", "b"]
-    assert at_an_end(rates[:0]) == []
