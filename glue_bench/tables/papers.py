@@ -31,6 +31,7 @@ from glue_bench.tables.board import (
     make_board,
     part_values,
 )
+from glue_bench.tables.facts import is_demo
 from glue_bench.tables.numbers import MISSING, banner, number, short, title_of
 from glue_bench.tables.results import Results, read_results
 from glue_bench.tables.table import Column, Page, Table, facts_table
