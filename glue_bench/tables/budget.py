@@ -60,10 +60,9 @@ def budget_frame(results: Results) -> DataFrame:
     """
     runs = results.pretrainings[~results.pretrainings["is_search"]].rename(columns={"seed": "pretraining_seed"})
     seen = results.pretrainings[results.pretrainings["finished"]].set_index("pretraining_id")["tokens"].to_dict()
-    tokens = [[seen[name] for name in names or () if name in seen] for names in runs["searches"]]
     swaps = results.measures[results.measures["measure"] == "swap_1"].set_index("pretraining_id")["value"]
     runs = runs.assign(
-        search_tokens=[sum(each) if each else None for each in tokens],
+        search_tokens=runs["searches"].explode().map(seen).astype(float).groupby(level=0).sum(min_count=1),
         peak_memory_mb=(runs["peak_memory_bytes"].astype(float) / 1e6).round().astype("Int64"),
         tokens_to_reference=runs["pretraining_id"].map(_tokens_to_reference(results, runs)).astype(float).round(),
         swap_1=runs["pretraining_id"].map(100 * swaps).astype(float),
@@ -136,7 +135,8 @@ def budget_page(results: Results) -> Page:
     budgets, rates = budget_frame(results), rates_frame(results)
     done = told(budgets)[budgets["pretraining_seed"].isna() | budgets["tokens"].notna()]
     groups, numbers = done.groupby("arm", sort=False), [name for name in TITLES if name in done]
-    means = groups[numbers].agg(lambda each: each.astype(float).mean(skipna=False))  # NaN where one is missing
+    figures = done[numbers].astype(float).groupby(done["arm"], sort=False)
+    means = figures.mean().where(figures.count().eq(figures.size(), axis=0))  # NaN where one is missing
     frame = groups.first().assign(**means, seeds=groups["tokens"].count()).reset_index()
     frame = frame.drop(columns=["pretraining_seed"] if "pretraining_seed" in done else ["seeds"])
     names = [name for name in TITLES if name in frame]

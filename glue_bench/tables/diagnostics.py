@@ -104,8 +104,8 @@ def _r3(runs: pd.DataFrame, predicted: dict[str, np.ndarray], diagnostic: Diagno
     labels, by, rows = diagnostic.pairs["label"].to_numpy(), ["arm", "category", "phenomenon"], []
     for run, (place, chosen) in product(runs.to_dict("records"), diagnostic.phenomena.items()):
         (value,) = score("ax", predicted[run["cell_id"]][chosen], labels[chosen]).values()
-        sizes = int(chosen.sum()), len(np.unique(labels[chosen]))
-        rows.append((run["arm"], *place, run["pretraining_seed"], run["seed"], 100 * value, *sizes))
+        counts = int(chosen.sum()), len(np.unique(labels[chosen]))
+        rows.append((run["arm"], *place, run["pretraining_seed"], run["seed"], 100 * value, *counts))
     values = pd.DataFrame(rows, columns=[*by, "pretraining_seed", "seed", "value", "examples", "labels"])
     several = values.groupby("arm")["pretraining_seed"].transform("nunique") > 1
     units = values.assign(unit=values["seed"].where(~several, values["pretraining_seed"]))

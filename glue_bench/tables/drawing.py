@@ -109,7 +109,9 @@ def arm_styles(arms: Sequence[str], reference: str = "") -> dict[str, dict[str, 
 
     The reference is drawn in ink. Of forty arms no two are alike.
     """
-    styles = {reference: {"color": INK, "linestyle": "solid", "marker": MARKERS[0]}} if reference else {}
+    styles: dict[str, dict[str, Any]] = {}
+    if reference:
+        styles[reference] = {"color": INK, "linestyle": "solid", "marker": MARKERS[0]}
     for place, arm in enumerate(arm for arm in dict.fromkeys(arms) if arm != reference):
         turn, colour = divmod(place, len(CYCLE))
         marker = MARKERS[(place + 1) % len(MARKERS)]

@@ -171,9 +171,9 @@ def set_beside(published: Published, results: Results | None = None, made: dict[
     """The table beside an experiment; without one, the table alone. `made` keeps boards for the next table."""
     made, boards = {} if made is None else made, dict[float, Board]()  # the latter by the share of all steps
     last = max(results.all_steps, default=None) if results else None
-    for share in {row.share for row in published.rows} | {1.0} if results else ():
+    for share in {row.share for row in published.rows} | {1.0}:
         steps = last if share == 1 else round(share * (last or 0))
-        if share == 1 or steps in results.all_steps:
+        if results and (share == 1 or steps in results.all_steps):
             key = published.epoch, steps
             made[key] = made.get(key) or make_board(results, Protocol(epoch=published.epoch), steps)
             boards[share] = made[key]
@@ -181,12 +181,11 @@ def set_beside(published: Published, results: Results | None = None, made: dict[
     cells, pairs = list[dict[str, Any]](), list[dict[str, Any]]()
     for row in published.rows:
         fitting = [arm for arm in _arms(boards[1.0]) if _nearest(arm, row, published) is row] if results else []
-        board, note = boards.get(row.share), _why_missing(published, row, bool(fitting))
-        for arm in fitting if board else []:
-            pairs.append(_pair(published, row, arm, board, values[row.share]))
-            arm["steps"] = board.steps
-        if not (fitting and board):
-            fitting = [{}]
+        if fitting and row.share in boards:
+            fitting = [arm | {"steps": boards[row.share].steps} for arm in fitting]
+            pairs += [_pair(published, row, arm, boards[row.share], values[row.share]) for arm in fitting]
+        else:
+            note, fitting = _why_missing(published, row, bool(fitting)), [{}]
             pairs.append(dict.fromkeys(PAIR_COLUMNS, "") | {"model": row.label, "note": note})
         for arm, (column, text) in product(fitting, row.printed.items()):
             mine = values.get(row.share, {}).get((arm.get("arm"), column), {"ours": math.nan, "seeds": 0})
@@ -216,7 +215,7 @@ def our_values(published: Published, board: Board) -> dict[Any, dict[str, Any]]:
 
 def _arms(board: Board) -> list[dict[Any, Any]]:
     """What is known of the arms that have a finished run, or, before any has, of all."""
-    has = board.cells["finished"] | ~board.cells["finished"].any()
+    has = board.cells["finished"] | (not board.cells["finished"].any())
     return board.results.arms.loc[board.cells.loc[has, "arm"].unique()].to_dict("records")
 
 
@@ -247,6 +246,7 @@ def _pair(published: Published, row: Row, arm: Mapping[str, Any], board: Board, 
     runs = max(values.get((arm["arm"], column), {"seeds": 0})["seeds"] for column in row.printed)
     pretrainings, pretraining = mine["pretraining_seed"].nunique(), board.results.plan.experiment.pretraining
     sizes = (row.steps, published.tokens), (board.steps, pretraining.batch_tokens if pretraining else None)
+    theirs, ours = (steps * size if steps and size else None for steps, size in sizes)
     fresh = arm["checkpoint"] == SCRATCH or (pretraining and pretraining.start == SCRATCH)
     start = "fresh weights" if fresh else PurePath(arm["checkpoint"]).name
     return {
@@ -254,7 +254,7 @@ def _pair(published: Published, row: Row, arm: Mapping[str, Any], board: Board, 
         "arm": arm["arm"],
         "parameters": two(row.parameters, arm["parameters"], short),
         "steps": two(row.steps, board.steps, "{:,}".format),
-        "tokens": two(*(steps * size if steps and size else None for steps, size in sizes), short),
+        "tokens": two(theirs, ours, short),
         "seeds": two(published.seeds, runs) + (f", of {pretrainings} pretrainings" if pretrainings > 1 else ""),
         "rates": two(published.rates, mine.groupby("task")["learning_rate"].nunique().max()),
         "start": start if arm["origin"] in ("pretrained", "scratch") else f"{start}, {arm['origin']}",
