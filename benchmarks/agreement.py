@@ -22,7 +22,7 @@ from glue_bench.config import load_experiment
 from glue_bench.data.tasks import TASKS
 from glue_bench.records.values import Cell
 from glue_bench.sweep.plan import settle_jobs
-from glue_bench.training.compute import choose_compute, quiet_libraries
+from glue_bench.training.compute import choose_compute, quiet_transformers
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs
 from peers import as_dataset, train_and_score
@@ -43,7 +43,7 @@ def main(
     output: Annotated[Path, typer.Option("-o", "--output", help="Lines are appended.")] = Path("agreement.csv"),
 ) -> None:
     """Append one line per system, task, metric and seed to OUTPUT; print both systems' scores and the differences."""
-    quiet_libraries()
+    quiet_transformers()
     inputs = Inputs(load_experiment(config, data=data))
     compute = choose_compute()
     systems: dict[str, Callable[[Cell], Scores]] = {

@@ -23,7 +23,7 @@ import common
 from glue_bench.config import Experiment, load_experiment
 from glue_bench.model.variants import VARIANTS
 from glue_bench.sweep.plan import settle_jobs
-from glue_bench.training.compute import Compute, choose_compute, quiet_libraries
+from glue_bench.training.compute import Compute, choose_compute, quiet_transformers
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.pretrain import pretrain
@@ -42,7 +42,7 @@ def main(
     json: common.Json = None,
 ) -> None:
     """Compare."""
-    quiet_libraries()
+    quiet_transformers()
     compute = choose_compute(device, "float32")
     agreement = {name: compared(name, steps, compute) for name in variant or VARIANTS}
     differing = [name for name, found in agreement.items() if not agrees(found)]

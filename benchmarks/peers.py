@@ -35,7 +35,7 @@ from glue_bench.model.checkpoints import Start, graft, read_checkpoint
 from glue_bench.model.native import read_native
 from glue_bench.records.values import Cell
 from glue_bench.sweep.plan import settle_jobs
-from glue_bench.training.compute import choose_compute, quiet_libraries
+from glue_bench.training.compute import choose_compute, quiet_transformers
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.pretrain import pretrain
@@ -65,7 +65,7 @@ def make_ours(settings: Settings) -> Round:
 
     A sweep reads a checkpoint once for all its cells; here every round reads it again, as the peers do.
     """
-    quiet_libraries()
+    quiet_transformers()
     inputs = Inputs(settings.experiment)
     cell, (arm,) = settings.cell(inputs), inputs.experiment.arms
     compute = choose_compute(settings.device, settings.precision)
@@ -88,7 +88,7 @@ def make_ours(settings: Settings) -> Round:
 
 def make_peer(settings: Settings, padding: str) -> Round:
     """Tokenise; a round then goes from the checkpoint's folder to scores. `padding` is fixed, dynamic or grouped."""
-    quiet_libraries()
+    quiet_transformers()
     inputs, bf16 = Inputs(settings.experiment), settings.precision == "bf16"
     cell, (arm,) = settings.cell(inputs), inputs.experiment.arms
     tokenizer, frames = inputs.tokenizer(arm), inputs.data(cell.task).splits
@@ -232,7 +232,7 @@ class Masked:
 
 def make_masked_ours(settings: Masked, folder: str) -> Round:
     """A round is a pretraining of its own, in a folder of its own."""
-    quiet_libraries()
+    quiet_transformers()
     made, compute = Inputs(settings.experiment(1)), choose_compute(settings.device, settings.precision)
     made.text(made.experiment.arms[0])  # in the cache for all rounds
 
@@ -249,7 +249,7 @@ def make_masked_ours(settings: Masked, folder: str) -> Round:
 
 def make_masked_peer(settings: Masked) -> Round:
     """A round trains a fresh BertForMaskedLM on a random sample of the same sequences."""
-    quiet_libraries()
+    quiet_transformers()
     inputs = Inputs(settings.experiment(1))
     arm = inputs.experiment.arms[0]
     ours, tokenizer, text = inputs.initial(arm).config, inputs.tokenizer(arm), inputs.text(arm)["train"]

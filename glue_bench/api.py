@@ -103,10 +103,10 @@ def plan(experiment: Given, *, results: str | Path = "runs", **changes: Any) -> 
     """
     from glue_bench.sweep.plan import make_plan
     from glue_bench.sweep.run import find_work
-    from glue_bench.training.compute import quiet_libraries
+    from glue_bench.training.compute import quiet_transformers
     from glue_bench.training.inputs import Inputs
 
-    quiet_libraries()
+    quiet_transformers()
     parsed = load_experiment(experiment, **changes)
     inputs = Inputs(parsed, Path(results) / parsed.name)
     asked = make_plan(parsed, inputs)

@@ -102,25 +102,18 @@ def convert(
 
 def _describe_conversion(record: dict[str, Any]) -> dict[str, str]:
     """What a conversion did and what it lost, as rows of a table."""
-    distance, losses, sample = record["distance"], record["masked_lm_loss"], record["sample"]
-    errors = [f"{error:.2f}" if error >= 0.01 else f"{error:.1g}" for error in distance["relative_error"]]
+    errors = [f"{error:.2f}" if error >= 0.01 else f"{error:.1g}" for error in record["relative_error"]]
     exact = "exact: it computes what the source computes, up to rounding"
     rows = {
         "conversion": exact if record["exact"] else "approximate: not all that the source computes is kept",
         "origin": f"{record['origin']}: {ORIGINS[record['origin']]}",
-        "hidden states": f"relative error {errors[-1]}, mean cosine {distance['cosine']:.4f} after the last block",
+        "hidden states": f"relative error {errors[-1]} after the last block, on random tokens",
         "error by layer": f"{' '.join(errors)} (the input first)",
         "masked-LM head": record["masked_lm_head"],
     }
-    if losses:
-        rows["masked-LM loss"] = f"{losses['before']:.3f} before, {losses['after']:.3f} after"
-    if record["variance_kept"]:
-        shares = (f"{table} {share:.1%}" for table, share in record["variance_kept"].items())
-        rows["variance kept"] = ", ".join(shares)
-    text = f"{sample['sequences']} pairs of English sentences, "
-    ids = "random token ids, for want of a tokenizer that masks (--tokenizer names one): "
-    masked = f", {sample['masked']} of them masked" if losses is not None else ""
-    return rows | {"measured on": f"{text if sample['kind'] == 'text' else ids}{sample['tokens']} tokens{masked}"}
+    if kept := record["variance_kept"]:
+        rows["variance kept"] = ", ".join(f"{table} {share:.1%}" for table, share in kept.items())
+    return rows
 
 
 def analyse(

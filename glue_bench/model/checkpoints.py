@@ -25,18 +25,11 @@ from glue_bench.model.locate import checked_weights, fingerprint, locate, read_j
 from glue_bench.model.variants.base import Additive, Grafted
 from glue_bench.model.variants.options import canonical_options, segments_enter
 
-ACTIVATIONS = ("relu", "gelu", "gelu_fast", "gelu_accurate", "tanh", "linear")
-"""Those of fairseq, which transformers has by the same names."""
 DECODER = "decoder.lm_head.weight"
 OTHERWISE = {"encoder_normalize_before": False, "rel_pos_bins": 32, "max_rel_pos": 128}
 """Settings of TUPE that are read at one value alone, which is also that of a file without them."""
-
-
-class Meter:
-    """Stands in for fairseq's meters, which its trainer stores with the weights: attributes and no behaviour."""
-
-
-METERS = [(Meter, f"fairseq.meters.{name}") for name in ("AverageMeter", "TimeMeter", "StopwatchMeter")]
+METERS = [(type(name, (), {}), f"fairseq.meters.{name}") for name in ("AverageMeter", "TimeMeter", "StopwatchMeter")]
+"""What stands in for fairseq's meters, which its trainer stores with the weights: attributes and no behaviour."""
 TOLERANCE = 1e-4  # of the largest value; rounding alone makes 2e-6 of it in 24 random blocks of width 256
 LENGTH = 32
 
@@ -111,10 +104,9 @@ def fitting_head(config: EncoderConfig, head: Mapping[str, Tensor]) -> dict[str,
     if not head:
         return {}
     expected = on_meta(EncoderForMaskedLM, config).state_dict()
-    names = [name for name in expected if not name.startswith(("base.", "decoder.weight"))]
-    found = {name: head[name] for name in names if name in head}
-    fits = len(found) == len(names) and all(found[name].shape == expected[name].shape for name in names)
-    return found if fits else {}
+    own = {name: each.shape for name, each in expected.items() if not name.startswith(("base.", "decoder.weight"))}
+    found = {name: head[name] for name in own if name in head}
+    return found if {name: each.shape for name, each in found.items()} == own else {}
 
 
 def read_checkpoint(name: str, revision: str | None = None, digest: str | None = None) -> Start:
@@ -134,11 +126,9 @@ def read_checkpoint(name: str, revision: str | None = None, digest: str | None =
 
 def _read_folder(folder: Path, name: str) -> Start:
     settings = read_json(folder / "config.json")
-    kind = settings.get("model_type")
-    if kind not in [*FAMILIES, EncoderConfig.model_type]:
-        known = ", ".join([*FAMILIES, EncoderConfig.model_type])
-        raise UserError(f"checkpoint '{name}' is of model_type {quoted(kind)}; glue-bench reads {known}")
-    positions = settings.get("position_embedding_type", "absolute")
+    kind, positions = settings.get("model_type"), settings.get("position_embedding_type", "absolute")
+    if kind not in (known := [*FAMILIES, EncoderConfig.model_type]):
+        raise UserError(f"checkpoint '{name}' is of model_type {quoted(kind)}; glue-bench reads {', '.join(known)}")
     if positions != "absolute":  # transformers 5 reads them as absolute ones, without a word
         raise UserError(f"checkpoint '{name}' has {quoted(positions)} positions; only absolute are read")
     family = FAMILIES.get(kind)
@@ -163,18 +153,17 @@ def _read_folder(folder: Path, name: str) -> Start:
 def _complete(name: str, config: EncoderConfig, weights: dict[str, Tensor], head: Mapping[str, Tensor]) -> Start:
     """The start that these weights make; a head that is not whole, or not of this encoder's shapes, is left out."""
     for act in (config.hidden_act, config.head_act or config.hidden_act):
-        if act not in ACT2FN:
-            raise UserError(f"checkpoint '{name}': its activation '{act}' is not known to transformers")
-        if ACT2FN[act].state_dict():
-            raise UserError(f"checkpoint '{name}': its activation '{act}' has weights of its own, which are not read")
+        if act not in ACT2FN or ACT2FN[act].state_dict():
+            wrong = "has weights of its own, which are not read" if act in ACT2FN else "is not known to transformers"
+            raise UserError(f"checkpoint '{name}': its activation '{act}' {wrong}")
     expected = on_meta(EncoderModel, config).state_dict()
     has_pooler = any(key.startswith("pooler.") for key in weights)  # without one it is fresh, half of one is damaged
     missing = [key for key in expected if key not in weights and (has_pooler or not key.startswith("pooler."))]
     if missing:
         raise UserError(f"checkpoint '{name}' lacks {len(missing)} weights of its encoder, such as {missing[0]}")
-    for key, tensor in expected.items():
-        if key in weights and weights[key].shape != tensor.shape:
-            shapes = f"{tuple(weights[key].shape)}, its settings say {tuple(tensor.shape)}"
+    for key, tensor in weights.items():
+        if key in expected and tensor.shape != expected[key].shape:
+            shapes = f"{tuple(tensor.shape)}, its settings say {tuple(expected[key].shape)}"
             raise UserError(f"checkpoint '{name}': {key} has shape {shapes}")
     return Start(config, weights, config.origin, head=fitting_head(config, head), name=name)
 
@@ -190,37 +179,35 @@ def _read_tupe(path: Path, name: str) -> Start:
         reason = f"it pickles {unsafe[1]}, which might run code" if unsafe else first_line(error)
         official = "an official TUPE checkpoint, which is a file of torch.save with args and model"
         raise UserError(f"cannot read '{path}' as {official}: {reason}") from error
-    config = _tupe_config(args, raw, name)
+    about = f"TUPE checkpoint '{name}'"
+    try:
+        config = _tupe_config({"dropout": 0.1, "attention_dropout": 0.1, **args}, raw)  # as the official code fills in
+    except Exception as error:  # as for transformers' settings
+        raise UserError(f"{about}: its args do not fit: {' '.join(str(error).split())}") from error
     start = _complete(name, config, *TUPE.translate(raw, config.pad_token_id))
     read = {*rename(raw, TUPE.encoder, TUPE.prefix).values(), *rename(raw, TUPE.head).values(), DECODER}
     unknown = [key for key in raw if key not in read and not key.startswith("classification_heads.")]  # of fine-tuning
     unknown += [key for key in start.weights if key not in on_meta(EncoderModel, config).state_dict()]
     if unknown:
-        raise UserError(f"TUPE checkpoint '{name}' has {len(unknown)} unknown weights, such as {unknown[0]}")
+        raise UserError(f"{about} has {len(unknown)} unknown weights, such as {unknown[0]}")
     if DECODER in raw and not torch.equal(raw[DECODER].float(), start.weights["variant.words.weight"]):
-        raise UserError(f"TUPE checkpoint '{name}': {DECODER} differs from the words, to which it should be tied")
+        raise UserError(f"{about}: {DECODER} differs from the words, to which it should be tied")
     return start
 
 
-def _tupe_config(args: dict[str, Any], raw: Mapping[str, Tensor], name: str) -> EncoderConfig:
-    args = {"dropout": 0.1, "attention_dropout": 0.1, **args}  # which the official code fills in
-    for key in (*TUPE.settings.values(), "rel_pos"):
-        if key not in args:
-            raise UserError(f"TUPE checkpoint '{name}': its args lack {key}")
+def _tupe_config(args: dict[str, Any], raw: Mapping[str, Tensor]) -> EncoderConfig:
+    """The configuration that the args of TUPE's training mean; raises ValueError for those that it cannot have."""
+    if lacking := [key for key in (*TUPE.settings.values(), "rel_pos") if key not in args]:
+        raise ValueError(f"they lack {lacking[0]}")
     wrong = [key for key, only in OTHERWISE.items() if args.get(key, only) != only]
     wrong += [key for key in ("rel_pos", "embedding_normalize") if type(args[key]) is not bool]
-    wrong += ["activation_fn"] if args["activation_fn"] not in ACTIVATIONS else []
     if wrong:
-        values = ", ".join(f"{key}={quoted(args[key])}" for key in wrong)
-        raise UserError(f"TUPE checkpoint '{name}': its args are not those of an encoder that is read: {values}")
-    try:
-        config = TUPE.configure(args)
-        words = raw.get(f"{TUPE.prefix}embed_tokens.weight")  # without them any number will do: they are then missing
-        config.vocab_size = len(words) if words is not None and words.ndim else config.vocab_size
-        config.variant = "untied-relative" if args["rel_pos"] else "untied"
-        return config
-    except Exception as error:  # as for transformers' settings
-        raise UserError(f"TUPE checkpoint '{name}': its args do not fit: {' '.join(str(error).split())}") from error
+        raise ValueError(f"this encoder does not compute {', '.join(f'{key}={quoted(args[key])}' for key in wrong)}")
+    config = TUPE.configure(args)
+    words = raw.get(f"{TUPE.prefix}embed_tokens.weight")  # without them any number will do: they are then missing
+    config.vocab_size = len(words) if words is not None and words.ndim else config.vocab_size
+    config.variant = "untied-relative" if args["rel_pos"] else "untied"
+    return config
 
 
 def graft(start: Start, variant: str, options: Mapping[str, Any]) -> Start:
@@ -232,15 +219,15 @@ def graft(start: Start, variant: str, options: Mapping[str, Any]) -> Start:
     Raises:
         UserError: the checkpoint is of another variant that is not `add`, or of this one with other options.
     """
+    wanted = variant, canonical_options(variant, options)
     own = start.config.variant, canonical_options(start.config.variant, start.config.variant_options)
-    options = canonical_options(variant, options)
-    if own == (variant, options):
+    if own == wanted:
         return start
     if own[0] != "add":
-        wanted, has = (f"'{name}'" + (f" with {given}" if given else "") for name, given in ((variant, options), own))
-        said = f"cannot start variant {wanted} from '{start.name}', which is {has}"
+        other, has = (f"'{name}'" + (f" with {given}" if given else "") for name, given in (wanted, own))
+        said = f"cannot start variant {other} from '{start.name}', which is {has}"
         raise UserError(f"{said}; only additive checkpoints can be grafted")
-    config = with_variant(start.config, variant, options, origin="grafted")
+    config = with_variant(start.config, *wanted, origin="grafted")
     model = fresh(EncoderModel, config)
     with drawing(), on_threads(1):
         query, key, _ = start.weights["blocks.0.attention.qkv.weight"].chunk(3)
@@ -261,9 +248,8 @@ def graft(start: Start, variant: str, options: Mapping[str, Any]) -> Start:
             query, key_value = tensor.split([len(tensor) // 3, 2 * len(tensor) // 3])
             weights[name] = torch.cat([query * model.variant.score_terms**0.5, key_value])
     weights |= {name: tensor for name, tensor in model.state_dict().items() if name.startswith(replaced)}
-    keeps_segments = enter[0] == enter[1] or enter == ("none", "scores")  # a table of zeros adds nothing
-    exact, head = grafted.exact and keeps_segments, fitting_head(config, start.head)
-    return Start(config, weights, "grafted", exact, grafted.variance_kept, head, start.name)
+    exact = grafted.exact and (enter[0] == enter[1] or enter == ("none", "scores"))  # a table of zeros adds nothing
+    return Start(config, weights, "grafted", exact, grafted.variance_kept, fitting_head(config, start.head), start.name)
 
 
 def with_variant(config: EncoderConfig, variant: str, options: Mapping[str, Any], origin: str) -> EncoderConfig:
@@ -285,50 +271,39 @@ def weights_digest(weights: Mapping[str, Tensor]) -> str:
 def check_parity(folder: Path, start: Start) -> None:
     """Compare hidden states, and the logits where there is a masked-LM head, with those of transformers' own model.
 
-    Both read the same random tokens in float32, of which one sequence is padded.
+    Both read the same random tokens in float32.
 
     Raises:
         UserError: they differ by more than TOLERANCE, are not finite, or transformers cannot compute the checkpoint.
     """
-    (ids, segments, mask), name = parity_tokens(start.config), f"checkpoint '{start.name}'"
+    (ids, segments, mask), about = random_tokens(start.config), f"checkpoint '{start.name}'"
     with drawing():
         ours = (masked_lm(start) if start.head else encoder(start)).eval()
+        # To feed forward in chunks is another order of the same work, which not every length permits.
+        options = {"dtype": torch.float32, "attn_implementation": "eager", "chunk_size_feed_forward": 0}
         try:
-            theirs = (AutoModelForMaskedLM if start.head else AutoModel).from_pretrained(
-                str(folder),
-                local_files_only=True,
-                trust_remote_code=False,
-                dtype=torch.float32,
-                attn_implementation="eager",
-                chunk_size_feed_forward=0,  # another order of the same work, which not every length permits
-            )
+            kind = AutoModelForMaskedLM if start.head else AutoModel
+            theirs = kind.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False, **options)
             given = {"token_type_ids": segments} if start.config.type_vocab_size else {}
             expected = theirs.eval()(ids, mask, **given, output_hidden_states=True, return_dict=True)
         except Exception as error:
             raise cannot_compute(start.name, error) from error
     found = ours(ids, mask, segments, output_hidden_states=True)
     pairs = list(zip(expected.hidden_states, found.hidden_states, strict=True))
-    pairs += [(expected.logits, found.logits)] if start.head else []
-    for place, pair in enumerate(pairs):
+    for place, pair in enumerate([*pairs, (expected.logits, found.logits)] if start.head else pairs):
         their, our = (each[mask.bool()] for each in pair)
         largest, apart = float(their.abs().max()), float((our - their).abs().max())
         if not largest < float("inf"):
-            raise UserError(f"{name}: hidden states are not finite; its weights are damaged")
+            raise UserError(f"{about}: hidden states are not finite; its weights are damaged")
         if not apart <= TOLERANCE * largest:
-            head = place == len(found.hidden_states)
-            part = "the masked-LM head" if head else f"block {place}" if place else "the input"
+            is_head = place == len(pairs)
+            part = "the masked-LM head" if is_head else f"block {place}" if place else "the input"
             said = f"does not compute what transformers {TRANSFORMERS} computes (off by {apart:.2g})"
-            advice = "Save its encoder alone, or use it" if head else "Use it"
-            raise UserError(f"{name}: {part} {said}. {advice} as a `native` arm.")
+            advice = "Save its encoder alone, or use it" if is_head else "Use it"
+            raise UserError(f"{about}: {part} {said}. {advice} as a `native` arm.")
 
 
-def cannot_compute(name: str, error: Exception) -> UserError:
-    """Whatever transformers, safetensors or torch raise, which have no common base, in one line."""
-    reason = f"({type(error).__name__}: {first_line(error)})"
-    return UserError(f"checkpoint '{name}': transformers itself cannot compute it {reason}")
-
-
-def parity_tokens(config: EncoderConfig) -> tuple[Int[Tensor, "2 l"], Int[Tensor, "2 l"], Int[Tensor, "2 l"]]:
+def random_tokens(config: EncoderConfig) -> tuple[Int[Tensor, "2 l"], Int[Tensor, "2 l"], Int[Tensor, "2 l"]]:
     """Any tokens but padding, in two segments, and a mask that leaves out half of the last sequence."""
     length = min(LENGTH, config.max_position_embeddings)
     ids = torch.randint(config.vocab_size, (2, length), generator=torch.Generator().manual_seed(1))
@@ -338,3 +313,9 @@ def parity_tokens(config: EncoderConfig) -> tuple[Int[Tensor, "2 l"], Int[Tensor
     segments[:, length // 3 :] = max(config.type_vocab_size - 1, 0)
     mask[-1, (length + 1) // 2 :] = 0
     return ids, segments, mask
+
+
+def cannot_compute(name: str, error: Exception) -> UserError:
+    """Whatever transformers, safetensors or torch raise, which have no common base, in one line."""
+    reason = f"({type(error).__name__}: {first_line(error)})"
+    return UserError(f"checkpoint '{name}': transformers itself cannot compute it {reason}")

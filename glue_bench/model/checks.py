@@ -39,9 +39,8 @@ def deaf(start: Start) -> str:
     """What is wrong with how the encoder of a start hears the order of tokens; empty if nothing is."""
     model, generator = encoder(start).double().eval(), torch.Generator().manual_seed(0)
     # As different as the vocabulary permits.
-    ids = torch.randperm(start.config.vocab_size, generator=generator)[
-        None, : min(ORDER_LENGTH, start.config.max_position_embeddings)
-    ]
+    length = min(ORDER_LENGTH, start.config.max_position_embeddings)
+    ids = torch.randperm(start.config.vocab_size, generator=generator)[None, :length]
     change = float(order_difference(model, ids).detach().abs().max())
     if not change < float("inf"):
         return "its output is not finite; the checkpoint's weights are damaged, give another"
@@ -59,13 +58,13 @@ def deaf(start: Start) -> str:
     return f"{said}; give another checkpoint, or let the variant's graft leave positions that are not all zero"
 
 
-def permutation(length: int, seed: int = 0) -> Int[Tensor, " l"]:
+def permutation(length: int) -> Int[Tensor, " l"]:
     """Where each token of a sequence comes from: the first stays, the others change places.
 
     Not a reversal, which keeps the distances between all but the first and so can hide a relative position.
     """
-    generator = torch.Generator().manual_seed(seed)
-    return torch.cat([torch.zeros(1, dtype=torch.long), 1 + torch.randperm(length - 1, generator=generator)])
+    others = torch.randperm(length - 1, generator=torch.Generator().manual_seed(0))
+    return torch.cat([torch.zeros(1, dtype=torch.long), 1 + others])
 
 
 def order_difference(model: EncoderModel, ids: Int[Tensor, "1 l"]) -> Float[Tensor, "1 l d"]:
@@ -80,16 +79,14 @@ def dead_parts(model: EncoderModel, ids: Int[Tensor, "1 l"]) -> tuple[list[str],
     A part is a child of the variant or a parameter of its own. Changes the model's weights.
     """
     named = {name: weight for name, weight in model.variant.named_parameters() if weight.requires_grad}
-    part_of = {name: name.split(".")[0] for name in named}
-    parts = dict.fromkeys(part for part in part_of.values() if part not in ("words", "segments"))
+    parts = dict.fromkeys(name.split(".")[0] for name in named if not name.startswith(("words.", "segments.")))
     alive: set[str] = set()
     for _ in range(UPDATES):
         difference = order_difference(model, ids)
         direction = torch.randn(difference.shape, generator=torch.Generator().manual_seed(0), dtype=difference.dtype)
         found = torch.autograd.grad((difference * direction).sum(), list(named.values()), allow_unused=True)
         for (name, weight), gradient in zip(named.items(), found, strict=True):
-            largest = 0.0 if gradient is None else float(gradient.abs().max())
-            if gradient is not None and largest > HEARD:
-                alive.add(part_of[name])
+            if gradient is not None and (largest := float(gradient.abs().max())) > HEARD:
+                alive.add(name.split(".")[0])
                 weight.data.add_(gradient, alpha=0.01 / largest)
     return [part for part in parts if part not in alive], bool(alive & parts.keys())

@@ -1,5 +1,6 @@
 """The encoder's configuration, in transformers' public names. Imports no torch."""
 
+from collections.abc import Iterator
 from typing import Any, no_type_check
 
 from transformers import AutoConfig, PretrainedConfig
@@ -65,32 +66,31 @@ class EncoderConfig(PretrainedConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         self.embedding_size = self.embedding_size or self.hidden_size
-        for key, problem in self.problems().items():
-            raise ValueError(f"{key} is {quoted(getattr(self, key))}; {problem}")
+        for key, problem in self.problems():
+            raise ValueError(f"{key} is {quoted(getattr(self, key))}; it must be {problem}")
         super().__post_init__(**kwargs)
 
-    def problems(self) -> dict[str, str]:
-        """What must be said of settings that no encoder can have, by their names."""
-        values = {key: getattr(self, key) for key in EncoderConfig.__annotations__}
-        said = {
-            key: f"it must be a whole number from {least} to {most}"
-            for key, (least, most) in COUNTS.items()
-            if type(values[key]) is not int or not least <= values[key] <= most
-        }
-        said |= {key: f"it must be {what}" for key, (kind, what) in KINDS.items() if not isinstance(values[key], kind)}
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """The settings that no encoder can have, and what each must be."""
+        for key, (least, most) in COUNTS.items():
+            if type(getattr(self, key)) is not int or not least <= getattr(self, key) <= most:
+                yield key, f"a whole number from {least} to {most}"
+        for key, (kind, what) in KINDS.items():
+            if not isinstance(getattr(self, key), kind):
+                yield key, what
         for key in (*RATES, "initializer_range", "layer_norm_eps"):
-            value, top = values[key], "at least 0 and below 1" if key in RATES else "from 0 to 1"
-            number = type(value) in (int, float) and 0 <= value <= 1 and not (key in RATES and value == 1)
-            if not number and not (value is None and key == "classifier_dropout"):
-                said[key] = f"it must be {top}"
+            value, is_rate = getattr(self, key), key in RATES
+            if value is None and key == "classifier_dropout":
+                continue
+            if type(value) not in (int, float) or not 0 <= value <= 1 or (is_rate and value == 1):
+                yield key, "at least 0 and below 1" if is_rate else "from 0 to 1"
         if self.tie_word_embeddings is not True:
-            said["tie_word_embeddings"] = "it must be true, as the decoder is the token table"
-        if not said and self.hidden_size % self.num_attention_heads:
-            said["hidden_size"] = f"it must be a multiple of num_attention_heads {self.num_attention_heads}"
-        padding = values["pad_token_id"]
-        if not said and padding is not None and (type(padding) is not int or not 0 <= padding < self.vocab_size):
-            said["pad_token_id"] = f"it must be one of its {self.vocab_size} tokens"
-        return said
+            yield "tie_word_embeddings", "true, as the decoder is the token table"
+        if self.hidden_size % self.num_attention_heads:
+            yield "hidden_size", f"a multiple of num_attention_heads {self.num_attention_heads}"
+        padding = self.pad_token_id
+        if padding is not None and (type(padding) is not int or not 0 <= padding < self.vocab_size):
+            yield "pad_token_id", f"one of its {self.vocab_size} tokens"
 
 
 AutoConfig.register(EncoderConfig.model_type, EncoderConfig, exist_ok=True)

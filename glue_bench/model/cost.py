@@ -28,15 +28,15 @@ def budget(config: EncoderConfig, length: int) -> dict[str, Any]:
     against `add` at the same sizes; `flops_per_token`, matrix products of one forward and backward pass over
     `BATCH` sequences of `length` tokens, counted by PyTorch (a multiply-add is two).
     """
-    return dict(_budget(config.to_json_string(use_diff=False), length, VARIANTS.get(config.variant)))
+    return dict(_counted(config.to_json_string(use_diff=False), length, VARIANTS.get(config.variant)))
 
 
 @cache
-def _budget(settings: str, length: int, _: type[Variant] | None) -> dict[str, Any]:
+def _counted(settings: str, length: int, _: type[Variant] | None) -> dict[str, Any]:
     """Counted once per process; a plugin that was edited is another class under the same name."""
     config = EncoderConfig.from_dict(json.loads(settings))
     encoder, add = (on_meta(EncoderModel, each) for each in (config, with_variant(config, "add", {}, config.origin)))
-    total = sum(parameter.numel() for parameter in encoder.parameters())
+    total = encoder.num_parameters()
     tables = sum(p.numel() for name, p in encoder.named_parameters() if name.startswith(TABLES))
     tokens = torch.zeros(BATCH, length, dtype=torch.long, device="meta")
     with FlopCounterMode(display=False) as counter:
@@ -44,7 +44,7 @@ def _budget(settings: str, length: int, _: type[Variant] | None) -> dict[str, An
     return {
         "parameters": total,
         "non_embedding_parameters": total - tables,
-        "added_over_add": total - sum(parameter.numel() for parameter in add.parameters()),
+        "added_over_add": total - add.num_parameters(),
         "flops_per_token": counter.get_total_flops() // (BATCH * length),
         "length": length,
     }
@@ -55,9 +55,7 @@ def native_budget(start: NativeStart, ids: Tensor, mask: Tensor | None, segments
 
     `non_embedding_parameters` are those outside of embeddings of any kind. `flops_per_token` are three times those of a
     forward pass, because a backward pass computes two products for each of its products. `added_over_add` is not known.
-
-    Raises:
-        UserError: the model cannot run, or its output is not finite.
+    Raises UserError where the model cannot run, or its output is not finite.
     """
     try:
         with drawing(), torch.no_grad(), FlopCounterMode(display=False) as counter:
@@ -70,7 +68,7 @@ def native_budget(start: NativeStart, ids: Tensor, mask: Tensor | None, segments
     if logits.shape != (2, 2) or not logits.isfinite().all():
         raise UserError(f"arm '{arm}': its model gives no finite logits for two texts, but {logits.tolist()}")
     tables = {part.weight for part in model.base.modules() if isinstance(part, nn.Embedding)}
-    total = sum(parameter.numel() for parameter in model.base.parameters())
+    total = model.base.num_parameters()
     return {
         "parameters": total,
         "non_embedding_parameters": total - sum(table.numel() for table in tables),

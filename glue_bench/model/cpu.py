@@ -12,7 +12,6 @@ import math
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, UInt8
 from torch import Tensor, nn
 
@@ -40,19 +39,14 @@ def attend(
 
 
 class _Attention(torch.autograd.Function):
-    """Head by head, with products over the batch: those read slices of any layout, but write contiguous ones only."""
+    """Head by head, with products over the batch: those read slices of any layout, but write contiguous ones only.
+
+    The arguments are those of `attend`.
+    """
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        bias: Tensor | None,
-        padding: Tensor | None,
-        scale: float,
-        dropout: float,
-    ) -> Tensor:
+    def forward(ctx: Any, *given: Any) -> Tensor:
+        query, key, value, bias, padding, scale, dropout = given
         queries, keys, values = map(wide, (query, key, value))
         batch, rows, heads, size = queries.shape
         weights = queries.new_empty(heads, batch, rows, keys.shape[1])
@@ -106,29 +100,19 @@ def multiply(left: Tensor, right: Tensor, out: Tensor, scale: float = 1.0) -> No
     torch.baddbmm(out, left, right, beta=0, alpha=scale, out=out)
 
 
-class Dropout(nn.Module):
-    """Dropout of activations at a rate of 0 to below 1, in training only (Srivastava et al. 2014)."""
+class Dropout(nn.Dropout):
+    """torch's dropout (Srivastava et al. 2014), whose random numbers are cheap on a CPU."""
 
-    def __init__(self, rate: float) -> None:
-        super().__init__()
-        self.rate = rate
-
-    def forward(self, values: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-        if not (self.training and self.rate):
-            return values
-        # An accelerator makes torch's own numbers in parallel.
-        return drop(values, self.rate) if values.device.type == "cpu" else F.dropout(values, self.rate)
+    def forward(self, input: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        return _AddDropped.apply(None, input, self.p) if self.is_cheap(input) else super().forward(input)
 
     def add(self, residual: Float[Tensor, "*shape"], values: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         """residual + dropout(values), on a CPU in one pass over memory."""
-        if not (self.training and self.rate and values.device.type == "cpu"):
-            return residual + self(values)
-        return _AddDropped.apply(residual, values, self.rate)
+        return _AddDropped.apply(residual, values, self.p) if self.is_cheap(values) else residual + self(values)
 
-
-def drop(values: Float[Tensor, "*shape"], rate: float) -> Float[Tensor, "*shape"]:
-    """Dropout of values on the CPU at a rate above 0 and below 1."""
-    return _AddDropped.apply(None, values, rate)
+    def is_cheap(self, values: Tensor) -> bool:
+        """Whether it drops as here: an accelerator makes torch's own numbers in parallel."""
+        return self.training and 0 < self.p < 1 and not self.inplace and values.device.type == "cpu"
 
 
 class _AddDropped(torch.autograd.Function):
@@ -161,9 +145,7 @@ def draw_kept(shape: torch.Size | tuple[int, ...], rate: float) -> UInt8[Tensor,
     return torch.ge(bits, steps_dropped(rate) - STEPS // 2, out=torch.empty(shape, dtype=torch.uint8))
 
 
-def keep_factors(
-    kept: UInt8[Tensor, "*shape"], rate: float, dtype: torch.dtype = torch.float32
-) -> Float[Tensor, "*shape"]:
+def keep_factors(kept: UInt8[Tensor, "*shape"], rate: float, dtype: torch.dtype) -> Float[Tensor, "*shape"]:
     """0, or for what is kept 1 / (1 - rate) with the rate that is met, so that the mean is 1.
 
     Made anew wherever they are needed: to keep them from the forward to the backward pass takes four times the memory.

@@ -24,6 +24,9 @@ from glue_bench.model.cpu import Dropout
 from glue_bench.model.variants.base import check_positions
 from glue_bench.model.variants.options import build_variant, segments_enter
 
+Mask = Bool[Tensor, "b l"]
+"""True where a key is no padding."""
+
 
 class BlockScores(NamedTuple):
     """What a variant changes in the scores of one block: the attributes of `EncoderInput`, of this block alone.
@@ -43,16 +46,19 @@ def attend(
     key: Float[Tensor, "b l h k"],
     value: Float[Tensor, "b l h k"],
     bias: Float[Tensor, "#b #h #q l"] | None,
-    mask: Bool[Tensor, "b l"] | None,
+    mask: Mask | None,
     *,
     scale: float,
     dropout: float,
 ) -> Float[Tensor, "b q h k"]:
     """softmax(q k^T * scale + bias), without the keys that `mask` leaves out, with dropout, times v."""
-    padding = None if mask is None else padding_scores(mask, query.dtype)
+    padding, dtype = None, query.dtype
+    if mask is not None:  # padding keys at the lowest finite value: a row of -inf would be NaN
+        scores = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask, torch.finfo(dtype).min)
+        padding = scores[:, None, None]
     if (dropout or (bias is not None and bias.requires_grad)) and cpu.trains_here(query):
         return cpu.attend(query, key, value, bias, padding, scale=scale, dropout=dropout)
-    added = [scores.to(query.dtype) for scores in (bias, padding) if scores is not None]
+    added = [scores.to(dtype) for scores in (bias, padding) if scores is not None]
     mixed = F.scaled_dot_product_attention(
         query.transpose(1, 2),
         key.transpose(1, 2),
@@ -64,29 +70,18 @@ def attend(
     return mixed.transpose(1, 2)
 
 
-def padding_scores(mask: Bool[Tensor, "b l"], dtype: torch.dtype) -> Float[Tensor, "b 1 1 l"]:
-    """Padding keys at the lowest finite value (not -inf: a row of those would be NaN)."""
-    scores = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask, torch.finfo(dtype).min)
-    return scores[:, None, None]
-
-
 class Attention(nn.Module):
     """Multi-head attention; query, key and value in one projection."""
 
-    def __init__(self, *, hidden_size: int, num_heads: int, scale: float, dropout: float) -> None:
+    def __init__(self, config: EncoderConfig, scale: float) -> None:
         super().__init__()
-        self.num_heads, self.head_size = num_heads, hidden_size // num_heads
-        self.scale = scale
-        self.dropout = dropout
-        self.qkv = nn.Linear(hidden_size, 3 * hidden_size)
-        self.out = nn.Linear(hidden_size, hidden_size)
+        self.num_heads, self.head_size = config.num_attention_heads, config.hidden_size // config.num_attention_heads
+        self.scale, self.dropout = scale, float(config.attention_probs_dropout_prob)  # many files say 0
+        self.qkv = nn.Linear(config.hidden_size, 3 * config.hidden_size)
+        self.out = nn.Linear(config.hidden_size, config.hidden_size)
 
     def forward(
-        self,
-        hidden: Float[Tensor, "b l d"],
-        changes: BlockScores,
-        mask: Bool[Tensor, "b l"] | None = None,
-        rows: int | None = None,
+        self, hidden: Float[Tensor, "b l d"], changes: BlockScores, mask: Mask | None = None, rows: int | None = None
     ) -> Float[Tensor, "b q d"]:
         """Output of the first `rows` queries, or of all."""
         query, key, value = self.project(hidden, None if changes.whole else rows)
@@ -130,12 +125,7 @@ class Block(nn.Module):
 
     def __init__(self, config: EncoderConfig, scale: float) -> None:
         super().__init__()
-        self.attention = Attention(
-            hidden_size=config.hidden_size,
-            num_heads=config.num_attention_heads,
-            scale=scale,
-            dropout=float(config.attention_probs_dropout_prob),  # many files say 0
-        )
+        self.attention = Attention(config, scale)
         self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.norm_first, self.gated = config.norm_first, config.gated
         self.up = nn.Linear(config.hidden_size, (1 + config.gated) * config.intermediate_size)
@@ -145,11 +135,7 @@ class Block(nn.Module):
         self.dropout = Dropout(float(config.hidden_dropout_prob))
 
     def forward(
-        self,
-        hidden: Float[Tensor, "b l d"],
-        changes: BlockScores,
-        mask: Bool[Tensor, "b l"] | None = None,
-        rows: int | None = None,
+        self, hidden: Float[Tensor, "b l d"], changes: BlockScores, mask: Mask | None = None, rows: int | None = None
     ) -> Float[Tensor, "b q d"]:
         """The first `rows` positions after this block, or all."""
         # Sliced before: this order decides in which order the gradients of `hidden` are summed, hence their last bits.
@@ -161,7 +147,7 @@ class Block(nn.Module):
         return self.norm(self.dropout.add(hidden, self.feed_forward(hidden)))
 
     def feed_forward(self, hidden: Float[Tensor, "b q d"]) -> Float[Tensor, "b q d"]:
-        """Of each position alone."""
+        """What each position adds, by itself."""
         up = self.up(hidden)
         if not self.gated:
             return self.down(self.act(up))
@@ -271,7 +257,10 @@ class EncoderModel(EncoderPreTrainedModel):
         Of the last block only the first `last_rows` positions are computed, if that is given.
         """
         segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
-        check_ids(input_ids, segments, start, self.config.max_position_embeddings)
+        if input_ids.ndim != 2 or input_ids.is_floating_point() or segments.shape != input_ids.shape:
+            found = f"{input_ids.dtype} of shape {tuple(input_ids.shape)}, with segments {tuple(segments.shape)}"
+            raise ValueError(f"token ids must be integers of shape (batch, length), and segments alike, not {found}")
+        check_positions(input_ids.shape[1], start, self.config.max_position_embeddings)
         given = self.variant(input_ids, segments, *([start] if start else []))  # an EncoderInput
         # In the precision of the weights: under autocast a product returns bf16, and would leave the residual stream of
         # this arm alone in it, as LayerNorm keeps what it is given on a CPU.
@@ -293,23 +282,3 @@ class EncoderModel(EncoderPreTrainedModel):
         if self.final_norm is not None:
             states[-1] = self.final_norm(states[-1])
         return states
-
-    def pooled(
-        self,
-        input_ids: Int[Tensor, "b l"],
-        attention_mask: Tensor | None = None,
-        token_type_ids: Int[Tensor, "b l"] | None = None,
-    ) -> Float[Tensor, "b d"]:
-        """The pooled output alone: of the last block only [CLS] is computed, the one position that is read."""
-        return self.pooler(self.hidden_states(input_ids, attention_mask, token_type_ids, last_rows=1)[-1])
-
-
-def check_ids(token_ids: Tensor, segment_ids: Tensor, start: int, positions: int) -> None:
-    """Raises ValueError for what would broadcast, or fail far from here."""
-    if token_ids.ndim != 2 or token_ids.is_floating_point():
-        found = f"{token_ids.dtype} of shape {tuple(token_ids.shape)}"
-        raise ValueError(f"token ids must be integers of shape (batch, length), not {found}")
-    if segment_ids.shape != token_ids.shape:
-        shapes = f"{tuple(segment_ids.shape)}, token ids {tuple(token_ids.shape)}"
-        raise ValueError(f"segment ids have shape {shapes}; they must be the same")
-    check_positions(token_ids.shape[1], start, positions)

@@ -25,33 +25,17 @@ TABLES: Pairs = (
     ("embeddings.LayerNorm.", "norm."),
 )
 BERT_BLOCKS: Pairs = (
-    ("encoder.layer.#.attention.self.query.", "blocks.#.attention.query."),
-    ("encoder.layer.#.attention.self.key.", "blocks.#.attention.key."),
-    ("encoder.layer.#.attention.self.value.", "blocks.#.attention.value."),
+    *((f"encoder.layer.#.attention.self.{part}.", f"blocks.#.attention.{part}.") for part in ("query", "key", "value")),
     ("encoder.layer.#.attention.output.dense.", "blocks.#.attention.out."),
     ("encoder.layer.#.attention.output.LayerNorm.", "blocks.#.attention_norm."),
     ("encoder.layer.#.intermediate.dense.", "blocks.#.up."),
     ("encoder.layer.#.output.dense.", "blocks.#.down."),
     ("encoder.layer.#.output.LayerNorm.", "blocks.#.norm."),
 )
-DISTILBERT_BLOCKS: Pairs = (
-    ("transformer.layer.#.attention.q_lin.", "blocks.#.attention.query."),
-    ("transformer.layer.#.attention.k_lin.", "blocks.#.attention.key."),
-    ("transformer.layer.#.attention.v_lin.", "blocks.#.attention.value."),
-    ("transformer.layer.#.attention.out_lin.", "blocks.#.attention.out."),
-    ("transformer.layer.#.sa_layer_norm.", "blocks.#.attention_norm."),
-    ("transformer.layer.#.ffn.lin1.", "blocks.#.up."),
-    ("transformer.layer.#.ffn.lin2.", "blocks.#.down."),
-    ("transformer.layer.#.output_layer_norm.", "blocks.#.norm."),
-)
-BERT_SETTINGS = {
-    name: name
-    for name in (
-        *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act"),
-        *("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "max_position_embeddings"),
-        *("type_vocab_size", "initializer_range", "layer_norm_eps", "pad_token_id"),
-    )
-}
+_SAME = """vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size hidden_act classifier_dropout
+    hidden_dropout_prob attention_probs_dropout_prob max_position_embeddings type_vocab_size initializer_range
+    layer_norm_eps pad_token_id"""
+BERT_SETTINGS = {name: name for name in _SAME.split()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +132,17 @@ FAMILIES: dict[str, Family] = {
     ),
     "distilbert": Family(
         prefix="distilbert.",
-        encoder=(*TABLES, *DISTILBERT_BLOCKS),
+        encoder=(
+            *TABLES,
+            ("transformer.layer.#.attention.q_lin.", "blocks.#.attention.query."),
+            ("transformer.layer.#.attention.k_lin.", "blocks.#.attention.key."),
+            ("transformer.layer.#.attention.v_lin.", "blocks.#.attention.value."),
+            ("transformer.layer.#.attention.out_lin.", "blocks.#.attention.out."),
+            ("transformer.layer.#.sa_layer_norm.", "blocks.#.attention_norm."),
+            ("transformer.layer.#.ffn.lin1.", "blocks.#.up."),
+            ("transformer.layer.#.ffn.lin2.", "blocks.#.down."),
+            ("transformer.layer.#.output_layer_norm.", "blocks.#.norm."),
+        ),
         head=(
             ("vocab_transform.", "dense."),
             ("vocab_layer_norm.", "head_norm."),

@@ -1,7 +1,6 @@
-"""Fresh weights: every random number of a start is decided by facts that are part of the start's identity.
+"""Fresh weights: the names of the modules and a seed decide every random number of a start.
 
-The names of the modules and a seed (a constant for grafts, else that of the pretraining or of the cell) decide them. So
-`glue-bench convert`, a sweep and its workers start an arm with the same bits, and modules that two arms share start
+So `glue-bench convert`, a sweep and its workers start an arm with the same bits, and modules that two arms share start
 equal. Only an arm from scratch that is not pretrained is drawn as a whole, by one stream of the cell's seed.
 """
 

@@ -35,12 +35,13 @@ class EncoderForSequenceClassification(EncoderPreTrainedModel):
         output_hidden_states: bool = False,
     ) -> SequenceClassifierOutput:
         """Logits (b, num_labels); with labels also `classification_loss`. Raises as EncoderModel's forward."""
-        inputs = (input_ids, attention_mask, token_type_ids)
-        states = tuple(self.base.hidden_states(*inputs)) if output_hidden_states else None
-        pooled = self.base.pooled(*inputs) if states is None else self.base.pooler(states[-1])
-        logits = self.classifier(self.dropout(pooled))
+        # Of the last block [CLS] alone is computed, the one position that the pooler reads, unless all are returned.
+        last_rows = None if output_hidden_states else 1
+        states = self.base.hidden_states(input_ids, attention_mask, token_type_ids, last_rows=last_rows)
+        logits = self.classifier(self.dropout(self.base.pooler(states[-1])))
         loss = None if labels is None else classification_loss(logits, labels)
-        return SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=states)
+        kept = tuple(states) if output_hidden_states else None
+        return SequenceClassifierOutput(loss=loss, logits=logits, hidden_states=kept)
 
 
 class EncoderForMaskedLM(EncoderPreTrainedModel):
@@ -84,12 +85,11 @@ class EncoderForMaskedLM(EncoderPreTrainedModel):
         Raises as EncoderModel's forward.
         """
         states = self.base.hidden_states(input_ids, attention_mask, token_type_ids)
-        kept = tuple(states) if output_hidden_states else None
-        if places is not None:
-            return MaskedLMOutput(logits=self.predict(states[-1].flatten(0, 1)[places]), hidden_states=kept)
-        logits = self.predict(states[-1])
-        loss = None if labels is None else F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
-        return MaskedLMOutput(loss=loss, logits=logits, hidden_states=kept)
+        logits = self.predict(states[-1] if places is None else states[-1].flatten(0, 1)[places])
+        loss = None
+        if labels is not None and places is None:
+            loss = F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
+        return MaskedLMOutput(loss=loss, logits=logits, hidden_states=tuple(states) if output_hidden_states else None)
 
     def predict(self, hidden: Float[Tensor, "*n d"]) -> Float[Tensor, "*n vocab"]:
         """Logits of what stands at each of some hidden states."""

@@ -44,35 +44,20 @@ def locate(name: str, revision: str | None = None, *, weights: bool = True) -> P
         raise UserError(f"no checkpoint file '{name}'")
     if name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise UserError(f"no checkpoint folder '{name}'; give a folder with config.json and weights, or a hub id")
-    return _download(name, revision, weights)
+    from huggingface_hub import constants, errors, snapshot_download
 
-
-def _snapshot(name: str, revision: str | None, wanted: list[str]) -> Path:
-    """The folder of a repository's files, from the hub or, where it is switched off, from its cache."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
-
+    # Without the last, the client (1.31) asks the hub for a full commit hash even where it is switched off.
+    where: dict[str, Any] = {"revision": revision, "local_files_only": constants.HF_HUB_OFFLINE}
     try:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=wanted))
-    except OfflineModeIsEnabled as offline:  # of a full commit hash the client (1.31) asks the hub even then
-        try:
-            return Path(snapshot_download(name, revision=revision, allow_patterns=wanted, local_files_only=True))
-        except LocalEntryNotFoundError:
-            raise offline from None
-
-
-def _download(name: str, revision: str | None, weights: bool) -> Path:
-    from huggingface_hub import errors
-
-    try:
-        folder = _snapshot(name, revision, [*WANTED, "model*.safetensors"] if weights else WANTED)
+        wanted = [*WANTED, "model*.safetensors"] if weights else WANTED
+        folder = Path(snapshot_download(name, allow_patterns=wanted, **where))
         # An index of shards says nothing of the shards: torch's are fetched wherever safetensors are absent.
         if weights and not any((folder / file).exists() for file in SAFETENSORS):
-            _snapshot(name, revision, ["pytorch_model*.bin*"])
+            snapshot_download(name, allow_patterns=["pytorch_model*.bin*"], **where)
         return folder
     except (errors.HFValidationError, errors.RepositoryNotFoundError) as error:
-        where = "neither a folder here nor a repository of the hub (a private or gated one needs `hf auth login`)"
-        raise UserError(f"no such checkpoint '{name}': {where}") from error
+        wrong = "neither a folder here nor a repository of the hub (a private or gated one needs `hf auth login`)"
+        raise UserError(f"no such checkpoint '{name}': {wrong}") from error
     except errors.RevisionNotFoundError as error:
         raise UserError(f"checkpoint '{name}' has no revision '{revision}' on the hub") from error
     except (errors.HTTPError, OSError, RuntimeError) as error:  # every network failure of the hub client is one of them

@@ -26,7 +26,7 @@ from glue_bench.config import AS_PUBLISHED
 from glue_bench.errors import UserError
 from glue_bench.model import cpu
 from glue_bench.model.checkpoints import Start, cannot_compute, label_settings
-from glue_bench.model.encoder import padding_scores
+from glue_bench.model.encoder import attend
 from glue_bench.model.fresh import drawing
 from glue_bench.model.locate import fingerprint, locate
 
@@ -77,7 +77,7 @@ class NativeStart(Start):
         for module in list(model.modules()):
             for name, part in module.named_children():
                 if type(part) is nn.Dropout:
-                    setattr(module, name, CheapDropout(part.p, part.inplace))
+                    setattr(module, name, cpu.Dropout(part.p, part.inplace))
         if config.model_type in OUR_ATTENTION and model.config._attn_implementation == "sdpa":
             model.set_attn_implementation(ATTENTION)
         return NativeClassifier(model, reads_segments=self.reads_segments, pads_left=self.pads_left)
@@ -99,16 +99,13 @@ class NativeClassifier(nn.Module):
         self, input_ids: Int[Tensor, "b l"], attention_mask: Bool[Tensor, "b l"] | None, segments: Int[Tensor, "b l"]
     ) -> Any:
         """What transformers' model returns, `logits` (b, num_labels) among it; padding comes in on the right."""
-        if self.pads_left and attention_mask is not None:
+        mask = None if attention_mask is None else attention_mask.long()  # some subtract it, which a bool refuses
+        if self.pads_left and mask is not None:
             length = input_ids.shape[1]
-            shift = length - attention_mask.sum(dim=1, keepdim=True)
+            shift = length - mask.sum(dim=1, keepdim=True)
             places = (torch.arange(length, device=input_ids.device) - shift) % length
-            input_ids, attention_mask, segments = (
-                tensor.gather(1, places) for tensor in (input_ids, attention_mask, segments)
-            )
+            input_ids, mask, segments = (tensor.gather(1, places) for tensor in (input_ids, mask, segments))
         given = {"token_type_ids": segments} if self.reads_segments else {}
-        # Some models subtract the mask, which a bool refuses.
-        mask = None if attention_mask is None else attention_mask.long()
         return self.model(input_ids=input_ids, attention_mask=mask, **given)
 
 
@@ -126,7 +123,15 @@ def read_native(
         raise UserError(f"checkpoint '{name}' is one file; a native arm starts from a folder or a hub id")
     try:
         config = AutoConfig.from_pretrained(str(folder), **LOCAL)
-        settle_padding(config, tokenizer, name)
+        text = config.get_text_config()
+        stated, padding = getattr(text, "pad_token_id", None), tokenizer.pad_token_id
+        if stated is not None and 0 <= stated < text.vocab_size and stated != padding:
+            said = f"config.json says pad_token_id {stated}, but its tokenizer pads with {padding}"
+            advice = "give the tokenizer it was trained with, or correct config.json"
+            raise UserError(f"checkpoint '{name}': {said}; {advice}")
+        config.pad_token_id = text.pad_token_id = padding  # by which decoders find a text's last token
+        if hasattr(text, "use_cache"):
+            text.use_cache = False  # of keys and values, for generating text
         with drawing():
             model, found = AutoModelForSequenceClassification.from_pretrained(
                 str(folder), config=config, dtype=torch.float32, output_loading_info=True, **LOCAL
@@ -155,30 +160,6 @@ def read_native(
     )
 
 
-def settle_padding(config: Any, tokenizer: PreTrainedTokenizerBase, name: str) -> None:
-    """Let the model know the padding token, by which decoders find a text's last token."""
-    text = config.get_text_config()
-    stated = getattr(text, "pad_token_id", None)
-    if stated is not None and 0 <= stated < text.vocab_size and stated != tokenizer.pad_token_id:
-        raise UserError(
-            f"checkpoint '{name}': config.json says pad_token_id {stated}, but its tokenizer pads with "
-            f"{tokenizer.pad_token_id}; give the tokenizer it was trained with, or correct config.json"
-        )
-    for each in (config, text):
-        each.pad_token_id = tokenizer.pad_token_id
-    if hasattr(text, "use_cache"):
-        text.use_cache = False  # of keys and values, for generating text
-
-
-class CheapDropout(nn.Dropout):
-    """torch's own module of dropout, whose random numbers are cheap on a CPU."""
-
-    def forward(self, input: Tensor) -> Tensor:
-        if self.training and 0 < self.p < 1 and not self.inplace and input.device.type == "cpu":
-            return cpu.drop(input, self.p)
-        return super().forward(input)
-
-
 def attention(
     module: nn.Module,
     query: Float[Tensor, "b h q k"],
@@ -193,10 +174,10 @@ def attention(
     if not (dropout and cpu.trains_here(query)):
         others |= {"dropout": dropout, "scaling": scaling}
         return sdpa_attention_forward(module, query, key, value, attention_mask, **others)
-    padding = None if attention_mask is None else padding_scores(attention_mask[:, 0, 0], query.dtype)
+    mask = None if attention_mask is None else attention_mask[:, 0, 0]
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     query, key, value = (part.transpose(1, 2) for part in (query, key, value))
-    return cpu.attend(query, key, value, None, padding, scale=scale, dropout=dropout), None
+    return attend(query, key, value, None, mask, scale=scale, dropout=dropout), None
 
 
 AttentionInterface.register(ATTENTION, attention)

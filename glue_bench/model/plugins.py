@@ -50,17 +50,25 @@ def load_file(path: Path) -> list[str]:
     if before and all(PLUGINS[name].digest == digest for name in before):
         return []
     remove_plugins(before)
-    found: list[type[Variant]] = []
+    found: dict[str, type[Variant]] = {}
     for variant in variants_in(file, code):
-        check_name(variant, path, [other.name for other in found])
-        found.append(variant)
-    for variant in found:
+        name = vars(variant).get("name")
+        if not isinstance(name, str) or not NAME.fullmatch(name):
+            needs = "needs a class attribute `name` for arms to call it by, of letters, digits, '_', '.' and '-'"
+            has = "it has none" if name is None else f"not {name!r}"
+            raise UserError(f"plugin '{path}': class {variant.__name__} {needs}; {has}")
+        if name in (*VARIANTS, NATIVE, *found):
+            other = PLUGINS[name].file if name in PLUGINS else path if name in found else None
+            owner = f"'{other}'" if other else "glue-bench"
+            raise UserError(f"plugin '{path}': the name '{name}' is taken by a variant of {owner}; choose another")
+        found[name] = variant
+    for name, variant in found.items():
         if "summary" not in vars(variant):
             variant.summary = (variant.__doc__ or variant.__name__).strip().partition("\n")[0]
         if "source" not in vars(variant):
             variant.source = file.name
-        PLUGINS[variant.name], VARIANTS[variant.name] = Plugin(variant, file, digest), variant
-    return [variant.name for variant in found]
+        PLUGINS[name], VARIANTS[name] = Plugin(variant, file, digest), variant
+    return [*found]
 
 
 def remove_plugins(names: Iterable[str]) -> None:
@@ -102,24 +110,9 @@ def variants_in(file: Path, code: bytes) -> list[type[Variant]]:
         message = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
         reason = f"{type(error).__name__}: {message}{place(error, str(file))}"
         raise UserError(f"plugin '{file}' cannot be imported: {reason}") from error
-    classes = [value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Variant)]
-    own = [variant for variant in dict.fromkeys(classes) if variant.__module__ == module.__name__]
-    if concrete := [variant for variant in own if not inspect.isabstract(variant)]:
+    classes = [each for each in vars(module).values() if isinstance(each, type) and issubclass(each, Variant)]
+    own = [each for each in dict.fromkeys(classes) if each.__module__ == module.__name__]
+    if concrete := [each for each in own if not inspect.isabstract(each)]:
         return concrete
-    lacking = [f"; {variant.__name__} lacks {', '.join(sorted(variant.__abstractmethods__))}" for variant in own]
+    lacking = [f"; {each.__name__} lacks {', '.join(sorted(each.__abstractmethods__))}" for each in own]
     raise UserError(f"plugin '{file}' defines no variant: a subclass of Variant with a forward{''.join(lacking)}")
-
-
-def check_name(variant: type[Variant], path: Path, others: Iterable[str]) -> None:
-    """Raises UserError where the variant has no name, or that of another variant; `others` are of the same file."""
-    name = vars(variant).get("name")
-    if not isinstance(name, str) or not NAME.fullmatch(name):
-        found = "it has none" if name is None else f"not {name!r}"
-        raise UserError(
-            f"plugin '{path}': class {variant.__name__} needs a class attribute `name` for arms to call it by, of "
-            f"letters, digits, '_', '.' and '-'; {found}"
-        )
-    if name in (*VARIANTS, NATIVE, *others):
-        file = PLUGINS[name].file if name in PLUGINS else path if name in others else None
-        owner = f"'{file}'" if file else "glue-bench"
-        raise UserError(f"plugin '{path}': the name '{name}' is taken by a variant of {owner}; choose another")

@@ -34,7 +34,7 @@ from glue_bench.records.values import (
     Result,
 )
 from glue_bench.sweep.plan import changed_files
-from glue_bench.training.compute import AUTO, Compute, choose_compute, quiet_libraries
+from glue_bench.training.compute import AUTO, Compute, choose_compute, quiet_transformers
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs, is_test
 from glue_bench.training.loop import NonFiniteLossError
@@ -53,7 +53,7 @@ def make_worker(experiment: Experiment, folder: Path, device: str = AUTO, precis
     Raises:
         UserError: a plugin cannot be loaded here, or there is no such device.
     """
-    quiet_libraries()
+    quiet_transformers()
     for path in experiment.plugins:
         load_file(Path(path).expanduser())
     torch.set_num_threads(experiment.resources.cpus)

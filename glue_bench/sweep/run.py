@@ -30,7 +30,7 @@ from glue_bench.sweep.preflight import check_disks, check_starts, remarks, room_
 from glue_bench.sweep.progress import Estimate
 from glue_bench.sweep.slurm import Slurm, refuse_live_jobs
 from glue_bench.terminal import tell
-from glue_bench.training.compute import Compute, choose_compute, quiet_libraries
+from glue_bench.training.compute import Compute, choose_compute, quiet_transformers
 from glue_bench.training.inputs import Inputs
 
 AUTO = "auto"
@@ -126,7 +126,7 @@ def sweep(
         UserError: bad input, before any job is run and before anything is written; later on, what every job would meet.
     """
     refuse_url(cache_folder(), "the cache (GLUE_BENCH_CACHE)")
-    quiet_libraries()
+    quiet_transformers()
     versions()  # before any job: the commit is that of the code now loaded
     compute = choose_compute(options.device, options.precision)
     if options.workers == AUTO:

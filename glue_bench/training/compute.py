@@ -21,14 +21,10 @@ PRECISIONS = (AUTO, "float32", "bf16")
 PRECISION_VARIABLE = "GLUE_BENCH_PRECISION"
 """The environment variable that says what `auto` stands for, on all machines that inherit it."""
 NARROW = 256
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # malloc.h
-LARGEST_THRESHOLD = 32 * 2**20  # bytes; glibc accepts no larger one for memory that is mapped
+MALLOPT = {-1: 2**31 - 1, -3: 32 * 2**20}
+"""glibc's M_TRIM_THRESHOLD and M_MMAP_THRESHOLD, for which it accepts no more than that."""
 SAID = (
-    "can't allocate memory",
-    "DefaultCPUAllocator",
-    "CUDA out of memory",
-    "out of memory",
-    "bad_alloc",
+    *("can't allocate memory", "DefaultCPUAllocator", "out of memory", "bad_alloc"),
     "CUBLAS_STATUS_ALLOC_FAILED",  # on a GPU that is all but full
     "CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate",  # the same; of other calls it says something else
 )
@@ -74,9 +70,7 @@ class Compute:
 
         Without this an epoch of RTE takes 1.4 times the memory; with multiples of 16 CoLA trains at 0.82 of the speed.
         """
-        if not self.keeps_kernels:
-            return size
-        apart = max(4, 2 ** ((size - 1).bit_length() - 3))
+        apart = max(4, 2 ** ((size - 1).bit_length() - 3)) if self.keeps_kernels else 1
         return -(-size // apart) * apart
 
     def threads_for(self, hidden_size: int) -> int:
@@ -100,7 +94,9 @@ def choose_compute(device: str = AUTO, precision: str = AUTO) -> Compute:
     if not there.get(device, True):
         raise UserError(f"device '{device}' is not there: PyTorch {torch.__version__} sees none; leave --device out")
     kind = next(name for name in there if there[name]) if device == AUTO else device
-    keep_freed()
+    with suppress(OSError, AttributeError):  # freed memory stays for the next tensor: the system clears what is new
+        for parameter, value in MALLOPT.items():
+            ctypes.CDLL("libc.so.6").mallopt(parameter, value)
     if kind == "cuda":
         # Newer GPUs would take cuDNN's attention first. It has no gradient for a bias that learns, and with a mask its
         # backward pass can give NaN at some lengths (pytorch/pytorch#196678).
@@ -142,16 +138,8 @@ def peak_bytes(device: torch.device) -> int | None:
     return None
 
 
-def keep_freed() -> None:
-    """Let glibc keep freed memory for the next tensor: the system clears new memory when it is first touched."""
-    with suppress(OSError, AttributeError):
-        library = ctypes.CDLL("libc.so.6")
-        library.mallopt(M_MMAP_THRESHOLD, LARGEST_THRESHOLD)
-        library.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
-
-
 def return_freed() -> None:
-    """Give the system what `keep_freed` has kept; to get it back takes time at every first touch."""
+    """Give the system what glibc keeps of freed memory; to get it back takes time at every first touch."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL("libc.so.6").malloc_trim(0)
 
@@ -165,24 +153,14 @@ def release_memory() -> None:
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an allocation has failed, on the device or in the process."""
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
     if isinstance(error, OSError):  # of a file that could not be mapped
         return error.errno == errno.ENOMEM
-    return isinstance(error, RuntimeError) and any(words in str(error) for words in SAID)
-
-
-def quiet_libraries() -> None:
-    """transformers and datasets say errors only, and draw no bars, from here on in this process."""
-    import datasets
-
-    quiet_transformers()
-    datasets.logging.set_verbosity_error()
-    datasets.disable_progress_bars()
+    said = isinstance(error, RuntimeError) and any(words in str(error) for words in SAID)
+    return said or isinstance(error, MemoryError | torch.OutOfMemoryError)
 
 
 def quiet_transformers() -> None:
-    """The same where no data is read: importing datasets takes more than a second."""
+    """transformers says errors only, and draws no bars, from here on in this process."""
     import transformers
     from huggingface_hub.utils import disable_progress_bars
 
@@ -200,11 +178,10 @@ def without_output() -> Iterator[None]:
     except OSError:  # closed
         yield
         return
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
+    with Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), 1)
     try:
         yield
     finally:
         os.dup2(kept, 1)
         os.close(kept)
-        os.close(nowhere)

@@ -97,36 +97,26 @@ def paragraphs(lines: Iterable[str]) -> Iterator[str]:
 
 def find(name: str) -> Sequence[Path | Sequence[str]]:
     """The parts that one of the names stands for; see `open_corpus`, errors included."""
-    if name == "demo":
-        return [demo_texts()]
+    if name == "demo":  # the training texts of all its tasks, a row a document
+        demo = open_source("demo")
+        frames = [demo.load(task).splits["train"] for task in demo.tasks() if task != "ax"]
+        texts = (frame[frame.columns.intersection(["text_a", "text_b"])] for frame in frames)
+        return [["\n".join(row) for frame in texts for row in frame.itertuples(index=False)]]
     if name.startswith(HUB):
         return [hub_texts(name.removeprefix(HUB))]
     path = fetched(name) if is_url(name) else Path(name).expanduser()
-    if path.is_dir():
-        return text_files(path)
-    if not path.is_file():
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
         raise UserError(f"corpus '{name}' does not exist; give a text file, a folder, {HUB}NAME or demo")
-    return [path]
-
-
-def text_files(folder: Path) -> list[Path]:
-    """All files with a text suffix in a folder and in those below, sorted by path; links to folders not followed."""
 
     def refuse(error: OSError) -> None:  # text would be missing without a word
         raise UserError(f"cannot read corpus folder '{error.filename}': {error.strerror}") from error
 
-    paths = (Path(place, name) for place, _, names in os.walk(folder, onerror=refuse) for name in names)
-    if found := sorted(path for path in paths if path.suffix.lower() in SUFFIXES):
+    paths = (Path(place, file) for place, _, files in os.walk(path, onerror=refuse) for file in files)
+    if found := sorted(file for file in paths if file.suffix.lower() in SUFFIXES):
         return found
-    raise UserError(f"corpus folder '{folder}' has no files that end in {', '.join(SUFFIXES)}")
-
-
-def demo_texts() -> list[str]:
-    """The training texts of all demo tasks, a row a document."""
-    source = open_source("demo")
-    frames = [source.load(task).splits["train"] for task in source.tasks() if task != "ax"]
-    texts = (frame[frame.columns.intersection(["text_a", "text_b"])] for frame in frames)
-    return ["\n".join(row) for frame in texts for row in frame.itertuples(index=False)]
+    raise UserError(f"corpus folder '{path}' has no files that end in {', '.join(SUFFIXES)}")
 
 
 def hub_texts(name: str) -> Sequence[str]:
@@ -152,23 +142,24 @@ def hub_texts(name: str) -> Sequence[str]:
 
 def checked_digest(part: Path | Sequence[str]) -> bytes:
     """The SHA-256 of a file that is text throughout, or of texts."""
-    total = hashlib.sha256()
     if not isinstance(part, Path):
+        total = hashlib.sha256()
         for text in part:
             total.update(text.encode() + b"\0")
         return total.digest()
+    about = f"corpus file '{part}'"
     try:
         check_file(part, sys.maxsize)
         with part.open(encoding="utf-8") as file:
             while line := file.readline(LONGEST_LINE + 1):
                 if "\0" in line:
-                    raise UserError(f"corpus file '{part}' has a NUL byte; this is a binary file, remove it")
+                    raise UserError(f"{about} has a NUL byte; this is a binary file, remove it")
                 if len(line) > LONGEST_LINE and not line.endswith("\n"):
                     most = f"more than {LONGEST_LINE:,} characters"
-                    raise UserError(f"corpus file '{part}' has {most} without a line break; break it into lines")
+                    raise UserError(f"{about} has {most} without a line break; break it into lines")
         with part.open("rb") as file:
             return hashlib.file_digest(file, "sha256").digest()
     except UnicodeDecodeError as error:
-        raise UserError(f"corpus file '{part}' is not UTF-8 text ({error.reason}); convert or remove it") from error
+        raise UserError(f"{about} is not UTF-8 text ({error.reason}); convert or remove it") from error
     except OSError as error:
-        raise UserError(f"cannot read corpus file '{part}': {error.strerror}") from error
+        raise UserError(f"cannot read {about}: {error.strerror}") from error

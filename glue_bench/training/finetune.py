@@ -43,12 +43,7 @@ class Outcome:
 
 
 def finetune(
-    cell: Cell,
-    inputs: Inputs,
-    compute: Compute,
-    *,
-    keep: Keep | None = None,
-    progress: Progress = silent,
+    cell: Cell, inputs: Inputs, compute: Compute, *, keep: Keep | None = None, progress: Progress = silent
 ) -> Outcome:
     """Fine-tune one cell. The same cell on the same machine gives the same bits, whatever ran before.
 
@@ -65,7 +60,7 @@ def finetune(
     """
     start, tokens = inputs.start(cell), inputs.tokens(cell)
     with on_threads(compute.threads_for(start.config.get_text_config().hidden_size)):
-        run = _Run(cell, start, tokens, compute, compute, None, progress)
+        run = Attempt(cell, start, tokens, compute, compute, None, progress)
         while True:
             try:
                 outcome, model = run.outcome()
@@ -87,7 +82,7 @@ def finetune(
 
 
 @dataclass(frozen=True)
-class _Run:
+class Attempt:
     """One attempt at a cell; `asked` is where it was to compute, `compute` where it does."""
 
     cell: Cell
@@ -106,10 +101,10 @@ class _Run:
         task, splits = self.cell.task, self.tokens.splits
         model = cast(Classifier, self.start.classifier(TASKS[task].labels or ("score",), self.cell.seed))
         parameters = sum(parameter.numel() for parameter in model.parameters())
-        history, predictions, training_seconds = self._train(model)
+        history, predictions, training_seconds = self.train(model)
         collapsed = [name for name, logits in predictions.items() if name != HELD_OUT and is_collapsed(task, logits)]
         tests = [name for name in (*TASKS[task].test_splits, AX_SPLIT) if name in splits]
-        predictions |= {name: self._predict(model, name) for name in tests}
+        predictions |= {name: self.predict(model, name) for name in tests}
         facts = RunFacts(
             scores={name: scores for name, scores in history[-1].scores.items() if name != HELD_OUT},
             history=tuple(history),
@@ -126,43 +121,41 @@ class _Run:
         )
         return Outcome(facts, predictions), model
 
-    def _train(self, model: Classifier) -> tuple[list[Epoch], dict[str, np.ndarray], float]:
+    def train(self, model: Classifier) -> tuple[list[Epoch], dict[str, np.ndarray], float]:
         """History, the last epoch's logits of all scored splits, and seconds spent training."""
-        task, splits = self.cell.task, self.tokens.splits
+        task, splits, settings = self.cell.task, self.tokens.splits, self.cell.settings
         scored = [name for name in (*TASKS[task].validation_splits, HELD_OUT) if name in splits]
-        kept = self.cell.settings.predictions or "float32"
-        history, predictions, seconds, began = [], {}, 0.0, time.perf_counter()
-        for epoch, loss in enumerate(self._epochs(model), start=1):
-            seconds += time.perf_counter() - began
-            # Scores are of what is stored, so that whoever has the predictions gets the same ones.
-            predictions = {name: self._predict(model, name).astype(kept).astype(np.float32) for name in scored}
-            if not all(np.isfinite(logits).all() for logits in predictions.values()):  # an update after the last loss
-                raise NonFiniteLossError(f"predictions are not finite after epoch {epoch}")
-            scores = {name: score_logits(task, predictions[name], splits[name].labels) for name in scored}
-            history.append(Epoch(epoch=epoch, train_loss=loss, scores=scores))
-            began = time.perf_counter()
-        return history, predictions, seconds
-
-    def _epochs(self, model: Classifier) -> Iterator[float]:
-        settings, split = self.cell.settings, self.tokens.splits["train"]
-        steps = -(-len(split) // settings.batch_size)
+        history, predictions, seconds = [], dict[str, np.ndarray](), 0.0
 
         def batches(epoch: int) -> Iterator[Batch]:
             padding, seed = self.tokens.padding_id, self.cell.seed
-            return training_batches(split, settings.batch_size, padding, seed, epoch, self._padded)
+            return training_batches(splits["train"], settings.batch_size, padding, seed, epoch, self.padded)
 
-        with used_rows_only(model, split.ids):
-            yield from train(model, batches, steps, settings, self.compute, self.rows_at_once, self.progress)
+        steps, began = -(-len(splits["train"]) // settings.batch_size), time.perf_counter()
+        with used_rows_only(model, splits["train"].ids):
+            epochs = train(model, batches, steps, settings, self.compute, self.rows_at_once, self.progress)
+            for epoch, loss in enumerate(epochs, start=1):
+                seconds += time.perf_counter() - began
+                # Scores are of what is stored, so that whoever has the predictions gets the same ones.
+                kept = settings.predictions or "float32"
+                predictions = {name: self.predict(model, name).astype(kept).astype(np.float32) for name in scored}
+                if not all(np.isfinite(each).all() for each in predictions.values()):  # an update after the last loss
+                    raise NonFiniteLossError(f"predictions are not finite after epoch {epoch}")
+                scores = {name: score_logits(task, predictions[name], splits[name].labels) for name in scored}
+                history.append(Epoch(epoch=epoch, train_loss=loss, scores=scores))
+                began = time.perf_counter()
+        return history, predictions, seconds
 
-    def _predict(self, model: Classifier, name: str) -> np.ndarray:
+    def predict(self, model: Classifier, name: str) -> np.ndarray:
         """Logits float32 (rows, labels) of a split, in its order; in parts as small as those of training."""
         batch_size = self.cell.settings.batch_size
         most = 65_536 if self.compute.device.type == "cuda" else EVALUATION_TOKENS
         tokens = int(most * (self.rows_at_once or batch_size) / batch_size)
-        batches = evaluation_batches(self.tokens.splits[name], self.tokens.padding_id, tokens, self._padded)
+        batches = evaluation_batches(self.tokens.splits[name], self.tokens.padding_id, tokens, self.padded)
         return predict(model, batches, self.compute)
 
-    def _padded(self, length: int) -> int:
+    def padded(self, length: int) -> int:
+        """The length that a batch whose longest example has this one is padded to."""
         return min(self.compute.few_sizes(length), self.cell.settings.max_length)
 
 

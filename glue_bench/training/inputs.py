@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -38,14 +38,13 @@ from glue_bench.training.tokenizers import (
 )
 from glue_bench.training.tokens import TokenisedTask, collate, encoded_split, hold_out, tokenise
 
+TRAINED = {"scratch": "pretrained", "grafted": "adapted"}
+"""What an arm is after a pretraining of ours, by what it was before."""
+
 
 def is_test(split: str) -> bool:
     """Whether a split is only predicted: a test split, or the diagnostic set beside MNLI, which is called like one."""
     return split.startswith("test")
-
-
-TRAINED = {"scratch": "pretrained", "grafted": "adapted"}
-"""What an arm is after a pretraining of ours, by what it was before."""
 
 
 class Inputs:
@@ -55,8 +54,7 @@ class Inputs:
     """
 
     def __init__(self, experiment: Experiment, folder: Path | None = None) -> None:
-        self.experiment = experiment
-        self.folder = folder
+        self.experiment, self.folder = experiment, folder
         self._made: dict[tuple[Any, ...], Any] = {}
 
     def once(self, key: tuple[Any, ...], make: Any) -> Any:
@@ -103,17 +101,11 @@ class Inputs:
         return self.once(("data", task), load)
 
     def train(self, task: str) -> pd.DataFrame:
-        """The training split of a task.
-
-        Raises:
-            UserError: the data has none.
-        """
+        """The training split of a task; raises UserError where the data has none."""
         splits = self.data(task).splits
         if "train" not in splits:
-            raise UserError(
-                f"task '{task}' has no train split in '{self.experiment.data}'; "
-                "complete the data or leave the task out of `tasks`"
-            )
+            advice = "complete the data or leave the task out of `tasks`"
+            raise UserError(f"task '{task}' has no train split in '{self.experiment.data}'; {advice}")
         return splits["train"]
 
     def diagnostic(self, task: str) -> TaskData | None:
@@ -137,10 +129,21 @@ class Inputs:
     def tokenizer(self, arm: Arm) -> PreTrainedTokenizerBase:
         """The arm's tokenizer; arms from scratch share one."""
         name = arm.tokenizer or arm.checkpoint
-        if name == SCRATCH:
-            return self.once(("tokenizer", SCRATCH), self._scratch_tokenizer)
-        revision = None if arm.tokenizer else arm.revision
-        return self.once(("tokenizer", name, revision), lambda: load_tokenizer(name, revision))
+        if name != SCRATCH:
+            revision = None if arm.tokenizer else arm.revision
+            return self.once(("tokenizer", name, revision), lambda: load_tokenizer(name, revision))
+
+        def make() -> PreTrainedTokenizerBase:
+            vocab_size, pretraining = self.experiment.scratch.vocab_size, self.experiment.pretraining
+            if pretraining is None:
+                frames = (self.train(task) for task in self.experiment.tasks)
+                columns = (frame[name] for frame in frames for name in frame.columns.intersection(["text_a", "text_b"]))
+                return train_tokenizer(chain.from_iterable(columns), vocab_size)
+            if pretraining.tokenizer:
+                return load_tokenizer(pretraining.tokenizer)
+            return cached_tokenizer(f"{self.corpus.digest[:16]}-{vocab_size}", self.corpus, vocab_size)
+
+        return self.once(("tokenizer", SCRATCH), make)
 
     def tokenizer_digest(self, arm: Arm) -> str:
         """What decides how the arm's tokenizer splits text; a large one takes 0.1 s."""
@@ -188,24 +191,25 @@ class Inputs:
 
     def initial(self, arm: Arm) -> Start:
         """The arm before any pretraining of ours: fresh, a checkpoint as it is or as published, or a graft of one."""
-        return self.once(("initial", arm.name), lambda: self._make_initial(arm))
 
-    def _make_initial(self, arm: Arm) -> Start:
-        if arm.variant == NATIVE:
-            return read_native(arm.checkpoint, arm.revision, self.tokenizer(arm), self.fingerprint(arm))
-        if arm.checkpoint != SCRATCH:
-            key = ("checkpoint", arm.checkpoint, arm.revision)
-            checkpoint = self.once(key, lambda: read_checkpoint(arm.checkpoint, arm.revision, self.fingerprint(arm)))
-            return graft(checkpoint, arm.variant, arm.options)
-        tokenizer = self.tokenizer(arm)
-        config = EncoderConfig(
-            **self.experiment.scratch.model_dump() | {"vocab_size": vocabulary_size(tokenizer)},
-            embedding_size=arm.embedding_size or 0,
-            variant=arm.variant,
-            variant_options=canonical_options(arm.variant, arm.options),
-            pad_token_id=tokenizer.pad_token_id,
-        )
-        return Start(config, {}, SCRATCH, name=SCRATCH)
+        def make() -> Start:
+            name, revision = arm.checkpoint, arm.revision
+            if arm.variant == NATIVE:
+                return read_native(name, revision, self.tokenizer(arm), self.fingerprint(arm))
+            if name != SCRATCH:
+                read = partial(read_checkpoint, name, revision, self.fingerprint(arm))
+                return graft(self.once(("checkpoint", name, revision), read), arm.variant, arm.options)
+            tokenizer = self.tokenizer(arm)
+            config = EncoderConfig(
+                **self.experiment.scratch.model_dump() | {"vocab_size": vocabulary_size(tokenizer)},
+                embedding_size=arm.embedding_size or 0,
+                variant=arm.variant,
+                variant_options=canonical_options(arm.variant, arm.options),
+                pad_token_id=tokenizer.pad_token_id,
+            )
+            return Start(config, {}, SCRATCH, name=SCRATCH)
+
+        return self.once(("initial", arm.name), make)
 
     def start(self, cell: Cell) -> Start:
         """What the cell starts from: its arm, a pretraining of it, or what its MNLI cell has learnt.
@@ -240,20 +244,14 @@ class Inputs:
         return self.once(("weights", cell.arm), lambda: weights_digest(weights)) if weights else None
 
     def read_model(self, folder: Path, arm: Arm, digest: str | None) -> Start:
-        """The arm with the weights of a model that a run has left.
-
-        Raises:
-            UserError: it cannot be read, or its weights have another digest.
-        """
+        """The arm with the weights of a model that a run has left; raises UserError where they have another digest."""
         if arm.variant == NATIVE:
             start: Start = read_native(str(folder), None, self.tokenizer(arm))
         else:
             start = graft(read_checkpoint(str(folder)), arm.variant, arm.options)
         if weights_digest(start.weights) != digest:
-            raise UserError(
-                f"'{folder}' is damaged: its weights are not those of its record; delete it, and the same command "
-                "makes it again"
-            )
+            advice = "delete it, and the same command makes it again"
+            raise UserError(f"'{folder}' is damaged: its weights are not those of its record; {advice}")
         return start
 
     def checkpoints(self, pretraining: str) -> PretrainingFolder:
@@ -276,11 +274,7 @@ class Inputs:
         return self.once(("fingerprint", name, revision), lambda: fingerprint(locate(name, revision)))
 
     def native_budget(self, arm: Arm, length: int) -> dict[str, Any]:
-        """The `cost.native_budget` of an arm, whose model has then run on a text of `length` tokens.
-
-        Raises:
-            UserError: it cannot.
-        """
+        """The `cost.native_budget` of an arm, whose model has then run on a text of `length` tokens."""
         start = self.initial(arm)
         assert isinstance(start, NativeStart), "what other arms cost follows from their configuration"
         tokenizer = self.tokenizer(arm)
@@ -292,13 +286,3 @@ class Inputs:
         """How the weights come to be that the arm's cells start from: pretrained, adapted, grafted or scratch."""
         origin = self.initial(arm).origin
         return TRAINED.get(origin, origin) if self.experiment.pretraining else origin
-
-    def _scratch_tokenizer(self) -> PreTrainedTokenizerBase:
-        vocab_size, pretraining = self.experiment.scratch.vocab_size, self.experiment.pretraining
-        if pretraining is None:
-            frames = (self.train(task) for task in self.experiment.tasks)
-            columns = (frame[name] for frame in frames for name in frame.columns.intersection(["text_a", "text_b"]))
-            return train_tokenizer(chain.from_iterable(columns), vocab_size)
-        if pretraining.tokenizer:
-            return load_tokenizer(pretraining.tokenizer)
-        return cached_tokenizer(f"{self.corpus.digest[:16]}-{vocab_size}", self.corpus, vocab_size)

@@ -1,7 +1,7 @@
 """The one training loop, for cells and pretrainings, on every device; and predictions.
 
-Why not transformers' Trainer: a cell of a few hundred small steps has to start in milliseconds, and has to
-end with the same bits whatever the process ran before.
+Why not transformers' Trainer: a cell of a few hundred small steps has to start in milliseconds, and has to end with the
+same bits whatever the process ran before.
 
 The token table is half of a small encoder, and a task uses a part of its rows. To the others AdamW does nothing but
 decay them: their gradients and moments are zero. `used_rows_only` does just that, once an epoch.
@@ -76,9 +76,8 @@ def train(
         losses = []
         for batch in islice(epochs(epoch), steps - done):
             set_rate(optimizer, settings.learning_rate * linear_factor(done, steps, settings.warmup_ratio))
-            losses.append(
-                update(model, optimizer, settings.clip_norm, part_losses(model, batch, compute, rows_at_once))
-            )
+            parts = part_losses(model, batch, compute, rows_at_once)
+            losses.append(update(model, optimizer, settings.clip_norm, parts))
             done += 1
             progress(done, steps, losses[-1].item)
         loss = float(torch.stack(losses).mean())  # the epoch's one wait for the device
@@ -122,9 +121,8 @@ def make_optimizer(model: nn.Module, settings: Hyperparameters | PretrainingSett
         {"params": [each for each in learning if each.ndim < 2], "weight_decay": 0.0},
     ]
     # Fused: one kernel a parameter group; its arithmetic is that of the plain implementation.
-    return torch.optim.AdamW(
-        groups, lr=settings.learning_rate, betas=(0.9, 0.999), eps=settings.adam_epsilon, fused=True
-    )
+    rates: dict[str, Any] = {"lr": settings.learning_rate, "betas": (0.9, 0.999), "eps": settings.adam_epsilon}
+    return torch.optim.AdamW(groups, **rates, fused=True)
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
@@ -218,7 +216,11 @@ def used_rows_only(model: EncoderForSequenceClassification | NativeClassifier, i
     looking rows up are left alone: variants of the user's own, tables of a class of their own, shared tables.
     """
     table = model.base.get_input_embeddings()
-    if not isinstance(table, nn.Embedding) or not _only_looked_up(model, table):
+    if isinstance(model, EncoderForSequenceClassification):
+        is_ours = type(model.base.variant) in OURS
+    else:
+        is_ours = [part for _, part in model.named_modules(remove_duplicate=False)].count(table) == 1
+    if type(table) is not nn.Embedding or table.max_norm is not None or not is_ours:
         yield
         return
     padding = [] if table.padding_idx is None else [table.padding_idx]
@@ -231,10 +233,3 @@ def used_rows_only(model: EncoderForSequenceClassification | NativeClassifier, i
         rows.eval()
         table.requires_grad_(True)
         model.base.set_input_embeddings(table)
-
-
-def _only_looked_up(model: EncoderForSequenceClassification | NativeClassifier, table: nn.Embedding) -> bool:
-    if isinstance(model, EncoderForSequenceClassification):
-        return type(model.base.variant) in OURS
-    places = [name for name, part in model.named_modules(remove_duplicate=False) if part is table]
-    return type(table) is nn.Embedding and table.max_norm is None and len(places) == 1

@@ -3,7 +3,7 @@
 import hashlib
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
@@ -13,7 +13,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase
 
 from glue_bench.config import PretrainingSettings
 from glue_bench.model.checkpoints import Start
@@ -32,8 +31,6 @@ from glue_bench.training.loop import (
     update,
 )
 from glue_bench.training.masking import MaskedBatch, Vocabulary, evaluation_batches, target_pieces, training_batch
-from glue_bench.training.packing import PackedText
-from glue_bench.training.pretrained import PretrainingFolder
 
 LOSSES = 100  # points of a training-loss curve
 SHARED_WORK = 2**18  # hidden size x tokens of a batch
@@ -83,17 +80,13 @@ def pretrain(job: Pretraining, inputs: Inputs, compute: Compute, *, progress: Pr
         NonFiniteLossError: training diverged.
         UserError: the state to continue from is damaged, or was computed on another device or in another precision.
     """
-    arm = inputs.arm(job.arm)
-    start, folder, settings = inputs.initial(arm), inputs.checkpoints(job.id), job.settings
-    if job.rate is not None:  # that a search has chosen
-        settings = settings.at(job.rate)
+    settings = job.settings if job.rate is None else job.settings.at(job.rate)  # that a search has chosen
     # One thread for steps too small to share: their operations end before a second thread has joined in.
-    is_small = start.config.hidden_size * settings.batch_tokens < SHARED_WORK
-    keeps = () if job.is_search else settings.kept_steps
+    is_small = inputs.initial(inputs.arm(job.arm)).config.hidden_size * settings.batch_tokens < SHARED_WORK
     with on_threads(1 if is_small else compute.threads):
         while True:
             try:
-                run = _Run(start, inputs.text(arm), inputs.tokenizer(arm), settings, keeps, folder, compute, progress)
+                run = Run(job, settings, inputs, compute, progress)
                 run.train()
                 return run.outcome()
             except Exception as error:
@@ -121,68 +114,63 @@ def build_masked_lm(start: Start, seed: int, dropout: float | None = None) -> En
     return model
 
 
-class _Run:
-    """A pretraining under way."""
+class Run:
+    """A pretraining under way: the model, the optimiser and the state, which continue those in the folder."""
 
     def __init__(
-        self,
-        start: Start,
-        text: dict[str, PackedText],
-        tokenizer: PreTrainedTokenizerBase,
-        settings: PretrainingSettings,
-        keeps: Sequence[int],
-        folder: PretrainingFolder,
-        compute: Compute,
-        progress: Progress,
+        self, job: Pretraining, settings: PretrainingSettings, inputs: Inputs, compute: Compute, progress: Progress
     ) -> None:
-        self.text, self.tokenizer, self.settings, self.keeps, self.folder = text, tokenizer, settings, keeps, folder
-        self.compute, self.progress, self.vocabulary = compute, progress, Vocabulary.of(tokenizer)
+        arm = inputs.arm(job.arm)
+        self.text, self.tokenizer, self.folder = inputs.text(arm), inputs.tokenizer(arm), inputs.checkpoints(job.id)
+        self.settings, self.compute, self.progress = settings, compute, progress
+        self.keeps = () if job.is_search else settings.kept_steps
+        self.vocabulary, self.validation = Vocabulary.of(self.tokenizer), dict[str, np.ndarray]()
         reset_peak(compute.device)
-        self.model = build_masked_lm(start, settings.seed, settings.dropout)
+        self.model = build_masked_lm(inputs.initial(arm), settings.seed, settings.dropout)
         self.model.to(compute.device)  # type: ignore[arg-type]  # transformers declares another first argument
         self.optimizer = make_optimizer(self.model, settings)
-        self.state = self._restored()
+        self.state, saved = State(), self.folder.resumed_state(compute, settings.learning_rate)
+        past = [step for step in self.keeps if saved and step <= saved["progress"]["step"]]
+        # A state past a checkpoint that is wanted since counts as none.
+        if saved and all(self.folder.holds(step, saved["progress"]["weights"].get(step)) for step in past):
+            self.model.load_state_dict(saved["model"])
+            self.optimizer.load_state_dict(saved["optimizer"])
+            self.state = State(**saved["progress"])
+            self.state.pending = [loss.to(compute.device) for loss in self.state.pending]
         self.clock = time.perf_counter()
-        self.validation: dict[str, np.ndarray] = {}
 
     def train(self) -> None:
         """Go to the last step."""
-        saved = self.clock = time.perf_counter()
-        while self.state.step < self.settings.steps:
-            self._advance()
-            self.progress(self.state.step, self.settings.steps, self.state.pending[-1].item)
-            validates = is_due(self.state.step, self.settings.steps, self.settings.validations)
-            if validates or is_due(self.state.step, self.settings.steps, LOSSES):
-                self._add_point(validates)
-            if self.state.step in self.keeps:
-                with self._untimed():
-                    digest = self.folder.save_checkpoint(self.state.step, self.model, self.tokenizer)
-                    self.state.weights[self.state.step] = digest
-            if self.state.step == self.settings.steps or time.perf_counter() - saved > SAVE_SECONDS:
-                with self._untimed():
+        saved, state, last = time.perf_counter(), self.state, self.settings.steps
+        while state.step < last:
+            self.advance()
+            self.progress(state.step, last, state.pending[-1].item)
+            validates = is_due(state.step, last, self.settings.validations)
+            if validates or is_due(state.step, last, LOSSES):
+                self.add_point(validates)
+            if state.step in self.keeps:
+                with self.untimed():
+                    state.weights[state.step] = self.folder.save_checkpoint(state.step, self.model, self.tokenizer)
+            if state.step == last or time.perf_counter() - saved > SAVE_SECONDS:
+                with self.untimed():
                     weights = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
-                    progress = {"progress": asdict(self.state)}
-                    self.folder.save_state(weights | progress, self.compute, self.settings.learning_rate)
+                    content = weights | {"progress": asdict(state)}
+                    self.folder.save_state(content, self.compute, self.settings.learning_rate)
                 saved = time.perf_counter()
 
     def outcome(self) -> Pretrained:
         """What the run leaves."""
         if not self.validation:  # this process has found the last step done
-            self._validate()
+            self.validate()
         state, train, last = self.state, self.text["train"], self.state.losses[-1]
         facts = {
-            "steps": state.step,
-            "tokens": state.tokens,
-            "seconds": round(state.seconds, 3),
+            **{"steps": state.step, "tokens": state.tokens, "seconds": round(state.seconds, 3)},
             "tokens_per_second": round(state.tokens / state.seconds, 1),
             "peak_memory_bytes": peak_bytes(self.compute.device),
-            "stream": state.stream,
-            "train_loss": last["train_loss"],
-            "validation_loss": last["validation_loss"],
+            **{"stream": state.stream, "losses": state.losses, "weights": state.weights},
+            **{"train_loss": last["train_loss"], "validation_loss": last["validation_loss"]},
             "validation_tokens": int(self.text["validation"].offsets[-1]),
             "corpus_tokens": int(train.offsets[-1]),
-            "losses": state.losses,
-            "weights": state.weights,
             "micro_batch_tokens": self.settings.rows_at_once * self.settings.length,
             "environment": self.compute.environment(),
         }
@@ -190,31 +178,11 @@ class _Run:
             facts["segment_pairs"] = round(np.count_nonzero(train.cuts) / len(train), 4)
         return Pretrained(facts, self.validation, self.model)
 
-    def _restored(self) -> State:
-        """The state in the folder, else a new one. One past a checkpoint that is wanted since counts as none."""
-        saved = self.folder.resumed_state(self.compute, self.settings.learning_rate)
-        if saved is None:
-            return State()
-        past = [step for step in self.keeps if step <= saved["progress"]["step"]]
-        if not all(self.folder.holds(step, saved["progress"]["weights"].get(step)) for step in past):
-            return State()
-        self.model.load_state_dict(saved["model"])
-        self.optimizer.load_state_dict(saved["optimizer"])
-        state = State(**saved["progress"])
-        state.pending = [loss.to(self.compute.device) for loss in state.pending]
-        return state
-
-    def _advance(self) -> None:
+    def advance(self) -> None:
         """One step."""
-        state, settings = self.state, self.settings
-        batch = training_batch(
-            self.text["train"],
-            self.vocabulary,
-            rows=settings.rows,
-            share=settings.mask_probability,
-            seed=settings.seed,
-            step=state.step,
-        )
+        state, settings, text = self.state, self.settings, self.text["train"]
+        chosen = {"rows": settings.rows, "seed": settings.seed, "step": state.step}
+        batch = training_batch(text, self.vocabulary, share=settings.mask_probability, **chosen)
         self.model.train()
         # Dropout's numbers follow from the step alone, so that a continued run needs no generator's state.
         torch.manual_seed(number(settings.seed, state.step, 0))
@@ -225,32 +193,24 @@ class _Run:
         state.tokens += batch.tokens
         state.step += 1
 
-    def _add_point(self, validates: bool) -> None:
+    def add_point(self, validates: bool) -> None:
         """Close the mean since the last point, with the validation loss where it is due."""
         state = self.state
         loss = float(torch.stack(state.pending).mean())
-        with self._untimed():
-            self._check(loss, "masked-LM loss")
-            validation = self._validate() if validates else None
-        state.losses.append(
-            {
-                "step": state.step,
-                "tokens": state.tokens,
-                "train_loss": loss,
-                "validation_loss": validation,
-                "seconds": round(state.seconds, 3),
-            }
-        )
+        with self.untimed():
+            self.check(loss, "masked-LM loss")
+            validation = self.validate() if validates else None
+        point = {"step": state.step, "tokens": state.tokens, "train_loss": loss, "validation_loss": validation}
+        state.losses.append(point | {"seconds": round(state.seconds, 3)})
         state.pending = []
 
     @torch.inference_mode()
-    def _validate(self) -> float:
+    def validate(self) -> float:
         """The validation loss: a mean over the masked tokens of the validation text, with the same masks every time."""
         self.model.eval()
-        text = self.text["validation"]
+        text, first = self.text["validation"], 0
         starts, documents = text.pieces
         loss_sum, count = np.zeros(len(starts)), np.zeros(len(starts), dtype=np.int64)
-        first = 0
         for batch in evaluation_batches(text, self.vocabulary, self.settings.mask_probability):
             pieces = target_pieces(text, batch, first)
             losses = masked_losses(self.model, batch, self.compute, "none")[: len(pieces)]
@@ -258,18 +218,19 @@ class _Run:
             np.add.at(count, pieces, 1)
             first += len(batch.ids)
         loss = float(loss_sum.sum() / count.sum())
-        self._check(loss, "validation loss")
+        self.check(loss, "validation loss")
         self.validation = {"loss_sum": loss_sum, "count": count, "document": documents}
         return loss
 
-    def _check(self, loss: float, name: str) -> None:
+    def check(self, loss: float, name: str) -> None:
+        """Raises NonFiniteLossError for a loss that is no number."""
         if not math.isfinite(loss):
             state = self.state
             spent = {"steps": state.step, "tokens": state.tokens, "seconds": round(state.seconds, 3)}
             raise NonFiniteLossError(f"{name} is {loss} at step {state.step}", {**spent, "losses": state.losses})
 
     @contextmanager
-    def _untimed(self) -> Iterator[None]:
+    def untimed(self) -> Iterator[None]:
         """For what is not training: the clock stands still."""
         self.state.seconds += time.perf_counter() - self.clock
         yield

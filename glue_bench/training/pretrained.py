@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from glue_bench.errors import UserError
+from glue_bench.errors import UserError, first_line
 from glue_bench.files import check_file, is_damage, opened_zip, results_written_to, whole_folder, write_atomically
 from glue_bench.model.checkpoints import weights_digest
 from glue_bench.records.store import WEIGHTS, Store
@@ -29,6 +29,7 @@ class PretrainingFolder:
 
     def __init__(self, store: Store, name: str) -> None:
         self.store, self.name, self.folder = store, name, store.checkpoints(name)
+        self.resume = self.folder / "resume.pt"
 
     def holds(self, step: int, digest: str | None) -> bool:
         """Whether the checkpoint after `step` steps is there, with weights of this digest."""
@@ -42,7 +43,7 @@ class PretrainingFolder:
         weights = {name: tensor for name, tensor in model.state_dict().items() if ".pooler." not in name}
         inside = {name.removeprefix("base."): tensor for name, tensor in weights.items() if name.startswith("base.")}
         digest = weights_digest(inside)
-        with self._written(), whole_folder(self.store.checkpoint(self.name, step), replaces=True) as aside:
+        with self.written(), whole_folder(self.store.checkpoint(self.name, step), replaces=True) as aside:
             model.save_pretrained(aside, state_dict=weights)
             save_tokenizer(tokenizer, aside)
             (aside / WEIGHTS).write_text(digest)
@@ -51,36 +52,31 @@ class PretrainingFolder:
     def save_state(self, state: Mapping[str, Any], compute: Compute, rate: float) -> None:
         """Replace the state to continue from, which notes where, and at which rate, it was computed."""
         content = io.BytesIO()
-        torch.save({"computed": _noted(compute), "rate": rate, **state}, content)
-        with self._written():
-            write_atomically(self.folder / "resume.pt", content.getvalue())
+        torch.save({"computed": [compute.device.type, compute.precision], "rate": rate, **state}, content)
+        with self.written():
+            write_atomically(self.resume, content.getvalue())
 
-    def _written(self) -> AbstractContextManager[None]:
+    def written(self) -> AbstractContextManager[None]:
+        """In this block the folder is written to; a full disk is one line."""
         return results_written_to(self.folder, "the same command goes on from the last state")
 
     def read_state(self) -> dict[str, Any] | None:
-        """The state last saved, or None.
-
-        Raises:
-            UserError: the file is damaged.
-        """
-        path = self.folder / "resume.pt"
+        """The state last saved, or None; raises UserError where the file is damaged."""
         try:
-            check_file(path, 2**37)
-            with opened_zip(path) as archive:
+            check_file(self.resume, 2**37)
+            with opened_zip(self.resume) as archive:
                 # torch.save notes the CRC-32 of every tensor; torch.load does not look at it.
                 if damaged := archive.testzip():
                     raise ValueError(f"its part {damaged} is damaged")
-            state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+            state: dict[str, Any] = torch.load(self.resume, map_location="cpu", weights_only=True)
             return {name: state[name] for name in ("computed", "rate", "model", "optimizer", "progress")}
         except FileNotFoundError:
             return None
         except Exception as error:  # what a damaged pickle raises is anything
             if is_out_of_memory(error):
                 raise
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             advice = "; delete it to start this arm anew" if is_damage(error) else ""
-            raise UserError(f"cannot read '{path}' ({reason}){advice}") from error
+            raise UserError(f"cannot read '{self.resume}' ({first_line(error)}){advice}") from error
 
     def resumed_state(self, compute: Compute, rate: float) -> dict[str, Any] | None:
         """The state last saved, or None; one of another rate, which another search has chosen, counts as none.
@@ -89,16 +85,14 @@ class PretrainingFolder:
             UserError: as `read_state`.
             OtherComputerError: it was computed on another kind of device or in another precision.
         """
-        state, here = self.read_state(), _noted(compute)
+        state, here = self.read_state(), [compute.device.type, compute.precision]
         if state is None or state["rate"] != rate:
             return None
         if state["computed"] != here:
-            device, precision = state["computed"]["device"], state["computed"]["precision"]
-            raise OtherComputerError(
-                f"'{self.folder / 'resume.pt'}' was computed on {device} in {precision}, but this run computes on "
-                f"{here['device']} in {here['precision']}; give --device {device} --precision {precision}, or "
-                "delete it to start this arm anew"
-            )
+            device, precision = state["computed"]
+            wrong = f"was computed on {device} in {precision}, but this run computes on {here[0]} in {here[1]}"
+            advice = f"give --device {device} --precision {precision}, or delete it to start this arm anew"
+            raise OtherComputerError(f"'{self.resume}' {wrong}; {advice}")
         return state
 
     def drop(self) -> None:
@@ -107,10 +101,6 @@ class PretrainingFolder:
 
     def drop_state(self) -> None:
         """The run has ended; there is nothing to continue. What a kill left half-written goes too."""
-        (self.folder / "resume.pt").unlink(missing_ok=True)
+        self.resume.unlink(missing_ok=True)
         for aside in self.folder.glob(".*"):
             shutil.rmtree(aside) if aside.is_dir() else aside.unlink()
-
-
-def _noted(compute: Compute) -> dict[str, str]:
-    return {"device": compute.device.type, "precision": compute.precision}

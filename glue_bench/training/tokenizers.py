@@ -28,12 +28,9 @@ PROBE = (
 )
 """First and second texts of two pairs."""
 PROBE_LENGTH = 12
-_PLACES = {"name_or_path", "is_local", "local_files_only", "cache_dir", "revision", "token"}
+PLACES = {"name_or_path", "is_local", "local_files_only", "cache_dir", "revision", "token"}
 """Settings that say where a tokenizer was found, or how it was fetched."""
-SPECIAL = {
-    **{"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]"},
-    **{"sep_token": "[SEP]", "mask_token": "[MASK]"},
-}
+SPECIAL = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
 
 
 def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenizerBase:
@@ -73,7 +70,7 @@ def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenize
 
 def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
     """Write the files of a tokenizer, which are the same whatever it was used for before."""
-    _backend(tokenizer)
+    backend(tokenizer)
     tokenizer.save_pretrained(folder)
 
 
@@ -90,11 +87,11 @@ def segment_types(tokenizer: PreTrainedTokenizerBase) -> int:
 
 def encode(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> list[list[int]]:
     """The tokens of each text, without special ones around them."""
-    backend = _backend(tokenizer)
-    if backend is None:
+    library = backend(tokenizer)
+    if library is None:
         return tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
-    backend.encode_special_tokens = tokenizer.split_special_tokens
-    return [encoded.ids for encoded in backend.encode_batch_fast(texts, add_special_tokens=False)]
+    library.encode_special_tokens = tokenizer.split_special_tokens
+    return [encoded.ids for encoded in library.encode_batch_fast(texts, add_special_tokens=False)]
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
@@ -103,7 +100,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
     `texts` that can be read twice are never in memory as a whole.
     """
     texts = list(texts) if isinstance(texts, Iterator) else texts
-    trained = _wordpiece({})
+    trained = wordpiece({})
     # The trainer numbers the characters that continue a word (`##c`) in the order of a hash map, which differs from run
     # to run and decides between equally frequent merges. Tokens given as special are numbered first, in their order.
     # No rule of BERT's looks beyond a space, so that what stands between two spaces is looked at once.
@@ -111,10 +108,9 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
     normalize, split = trained.normalizer.normalize_str, trained.pre_tokenizer.pre_tokenize_str
     inner = {character for chunk in chunks for word, _ in split(normalize(chunk)) for character in word[1:]}
     first = [*SPECIAL.values(), *sorted(f"##{character}" for character in inner)]
-    trained.train_from_iterator(
-        texts, trainers.WordPieceTrainer(vocab_size=vocab_size, special_tokens=first, show_progress=False)
-    )
-    tokenizer = _wordpiece(trained.get_vocab())  # in which inner characters are no special tokens
+    trainer = trainers.WordPieceTrainer(vocab_size=vocab_size, special_tokens=first, show_progress=False)
+    trained.train_from_iterator(texts, trainer)
+    tokenizer = wordpiece(trained.get_vocab())  # in which inner characters are no special tokens
     ends = [(token, tokenizer.token_to_id(token)) for token in (SPECIAL["cls_token"], SPECIAL["sep_token"])]
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1", special_tokens=ends
@@ -122,26 +118,22 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **SPECIAL)
 
 
-def cached_tokenizer(key: str, texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerBase:
-    """`train_tokenizer`, kept in the cache under `key`, which stands for the texts and the size.
-
-    Raises:
-        DiskError: the cache is full, or cannot be read or written.
-    """
-    return kept_or_made(
-        cache_folder() / "tokenizers" / key,
-        make=lambda folder: save_tokenizer(train_tokenizer(texts, vocab_size), folder),
-        read=lambda folder: load_tokenizer(str(folder)),
-    )
-
-
-def _wordpiece(vocabulary: dict[str, int]) -> Tokenizer:
+def wordpiece(vocabulary: dict[str, int]) -> Tokenizer:
     """BERT's uncased tokenizer with this vocabulary; it adds no special tokens."""
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=SPECIAL["unk_token"]))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
     return tokenizer
+
+
+def cached_tokenizer(key: str, texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerBase:
+    """`train_tokenizer`, kept in the cache under `key`, which stands for the texts and the size."""
+    return kept_or_made(
+        cache_folder() / "tokenizers" / key,
+        make=lambda folder: save_tokenizer(train_tokenizer(texts, vocab_size), folder),
+        read=lambda folder: load_tokenizer(str(folder)),
+    )
 
 
 def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
@@ -151,28 +143,28 @@ def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
     nothing. What the tokenizer's own Python code does shows in a few encoded pairs, cut short.
     """
     encoded = tokenizer(*PROBE, truncation=True, max_length=PROBE_LENGTH, return_token_type_ids=True, verbose=False)
-    backend = _backend(tokenizer)
+    library = backend(tokenizer)
     content = {
         "probe": [encoded["input_ids"], encoded["token_type_ids"]],
         "truncation_side": tokenizer.truncation_side,
         "split_special_tokens": tokenizer.split_special_tokens,
         "special": {name: getattr(tokenizer, f"{name}_id") for name in SPECIAL},
         "all_special_ids": sorted(tokenizer.all_special_ids),
-        "state": backend.to_str() if backend else _written(tokenizer),
+        "state": library.to_str() if library else written(tokenizer),
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def _backend(tokenizer: PreTrainedTokenizerBase) -> Tokenizer | None:
+def backend(tokenizer: PreTrainedTokenizerBase) -> Tokenizer | None:
     """The tokenizer of the library `tokenizers` inside it, if there is one, without what earlier calls left behind."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is not None:
-        backend.no_truncation()
-        backend.no_padding()
-    return backend
+    library = getattr(tokenizer, "backend_tokenizer", None)
+    if library is not None:
+        library.no_truncation()
+        library.no_padding()
+    return library
 
 
-def _written(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+def written(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
     """The files of a tokenizer in Python: its settings, wherever it was found, and a digest of each vocabulary."""
     with tempfile.TemporaryDirectory() as folder:
         with contextlib.suppress(NotImplementedError):  # of characters or bytes, without a vocabulary
@@ -180,4 +172,4 @@ def _written(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
         files = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
     settings = json.loads(files.pop("tokenizer_config.json"))
     digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
-    return digests | {name: value for name, value in settings.items() if name not in _PLACES}
+    return digests | {name: value for name, value in settings.items() if name not in PLACES}

@@ -65,11 +65,8 @@ class TokenisedTask:
 
     def in_one_segment(self) -> "TokenisedTask":
         """The same tokens, all of them in segment 0."""
-        splits = {
-            name: replace(split, segments=np.zeros_like(split.segments, subok=False))
-            for name, split in self.splits.items()
-        }
-        return replace(self, splits=splits)
+        zeros = {name: np.zeros_like(split.segments, subok=False) for name, split in self.splits.items()}
+        return replace(self, splits={name: replace(self.splits[name], segments=each) for name, each in zeros.items()})
 
 
 def hold_out(tokens: TokenisedTask, share: float) -> TokenisedTask:
@@ -90,9 +87,6 @@ def tokenise(data: TaskData, tokenizer: PreTrainedTokenizerBase, max_length: int
     """The task as token ids in memory-mapped arrays, read from the cache where an equal one has been made before.
 
     Pairs longer than `max_length` lose tokens of the longer text first, as in transformers' run_glue.
-
-    Raises:
-        DiskError: the cache is full, or cannot be read or written.
     """
     arrays = [field.name for field in fields(TokenisedSplit)]
 
@@ -109,17 +103,15 @@ def tokenise(data: TaskData, tokenizer: PreTrainedTokenizerBase, max_length: int
         }
 
     key = f"{data.task}-{data.digest[:16]}-{tokenizer_digest(tokenizer)[:16]}-{max_length}"
-    return TokenisedTask(
-        data.task, kept_or_made(cache_folder() / "tokens" / key, make, read), int(tokenizer.pad_token_id)
-    )
+    splits = kept_or_made(cache_folder() / "tokens" / key, make, read)
+    return TokenisedTask(data.task, splits, int(tokenizer.pad_token_id))
 
 
 def encoded_split(frame: pd.DataFrame, tokenizer: PreTrainedTokenizerBase, max_length: int) -> TokenisedSplit:
     """A split in memory, from its columns text_a, perhaps text_b, and label."""
     pairs = frame["text_b"].tolist() if "text_b" in frame else None
-    encoded = tokenizer(
-        frame["text_a"].tolist(), pairs, truncation=True, max_length=max_length, return_token_type_ids=True
-    )
+    lengths: dict[str, Any] = {"truncation": True, "max_length": max_length}
+    encoded = tokenizer(frame["text_a"].tolist(), pairs, return_token_type_ids=True, **lengths)
     labels = frame["label"].to_numpy()
     return TokenisedSplit(
         ids=np.fromiter(chain.from_iterable(encoded["input_ids"]), dtype=np.int32),

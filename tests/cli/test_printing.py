@@ -57,10 +57,9 @@ CONVERSIONS = {
     "untied --option segments=scores": [
         "conversion      approximate",
         "origin          grafted: weights of another variant",
-        r"hidden states   relative error 0\.\d\d, mean cosine 0\.\d{4} after the last block",
+        r"hidden states   relative error 0\.\d\d after the last block, on random tokens *$",
         r"error by layer  0\.\d\d 0\.\d\d \(the input first\)",
         "masked-LM head  none in the source",
-        r"measured on     6 pairs of English sentences, \d+ tokens *$",
     ],
     "concat": ["conversion      exact: it computes what the source computes"],
     "concat-split": [r"variance kept   tokens \d\d\.\d%, positions \d\d\.\d%"],
@@ -80,16 +79,6 @@ def test_convert_says_what_was_lost(glue_bench, bert, write_plugin, monkeypatch,
     assert record["variant"] == words.split()[0]
     if "rank" in words:
         assert record["options"] == {"rank": 4, "share": False}
-
-
-def test_a_tupe_file_is_measured_on_random_ids_or_with_a_tokenizer_that_is_named(glue_bench, make_tupe, bert, tmp_path):
-    words = ("convert", make_tupe(), tmp_path / "out", "--variant", "untied-relative")
-    said = glue_bench(*words)
-    assert "origin          pretrained: the weights were trained with this variant" in said.out
-    assert "measured on     random token ids, for want of a tokenizer that masks (--tokenizer names one)" in said.out
-    assert "masked-LM loss" not in said.out
-    (tmp_path / "out").rename(tmp_path / "without")
-    assert "6 pairs of English sentences" in glue_bench(*words, "--tokenizer", bert).out
 
 
 @pytest.mark.usefixtures("small_demo")

@@ -202,7 +202,7 @@ MUTATIONS = (
         "training",
         "A pretraining that goes on after a kill starts with fresh moments of AdamW.",
         f"{TRAINING}/pretrain.py",
-        '        self.optimizer.load_state_dict(saved["optimizer"])\n',
+        '            self.optimizer.load_state_dict(saved["optimizer"])\n',
         "",
         ("tests/training/test_pretrain.py",),
         KILLS,

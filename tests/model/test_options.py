@@ -123,18 +123,11 @@ def test_what_a_plugin_cannot_do_is_refused_before_any_compute(tiny: Any, write_
 
 
 @pytest.mark.parametrize(
-    ("declaration", "said"),
-    [
-        ("times: 'Unknown' = 1", "variant 'wide': its options' types cannot be read: name 'Unknown' is not defined"),
-        ("times: torch.Tensor = 1", "variant 'wide': option 'times' has a type that JSON has no values for"),
-        ("times=object()", "variant 'wide': option 'times' has a type that JSON has no values for"),
-        ("times=float('nan')", "variant 'wide': option 'times' has a type that JSON has no values for"),
-        ("times: int", "variant 'wide': option 'times' needs a default, such as `times: int = 1`"),
-    ],
+    "declaration",
+    ["times: 'Unknown' = 1", "times: torch.Tensor = 1", "times=object()", "times=float('nan')", "times: int"],
 )
 def test_a_plugins_declaration_that_cannot_be_checked_is_refused(
-    declaration: str, said: str, write_plugin: Callable[..., Path]
+    declaration: str, write_plugin: Callable[..., Path]
 ) -> None:
-    with pytest.raises(UserError) as refusal:
+    with pytest.raises(UserError, match="variant 'wide': option 'times' needs a default, and a type that JSON has val"):
         load_plugins([write_plugin(PLUGIN.replace("times: int = 1", declaration))])
-    assert said in str(refusal.value)

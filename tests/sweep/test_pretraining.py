@@ -231,7 +231,7 @@ def test_a_state_of_another_precision_fails_its_own_arm_and_ends_no_sweep(sweep,
     moody(KeyboardInterrupt(), at=7)
     values = pretrained(arms=["moody", "none"])
     (state,) = sweep(values).folder.glob("checkpoints/*/resume.pt")
-    torch.save(torch.load(state) | {"computed": {"device": "cpu", "precision": "bf16"}}, state)
+    torch.save(torch.load(state) | {"computed": ["cpu", "bf16"]}, state)
     moody(None)
     summary = sweep(values)
     assert summary.finished == 1

@@ -47,7 +47,7 @@ class Add(Variant):
         return EncoderInput(self.words_and_segments(token_ids, segment_ids) + positions)
 
     def graft(self, base: Additive) -> Grafted:
-        self.graft_content(base)
+        super().graft(base)
         copy(self.positions, base.positions)
         return Grafted(exact=True)
 
@@ -55,12 +55,10 @@ class Add(Variant):
 class AddSinusoidal(Variant):
     """x_i = w_i + c PE_i + s_i with PE of Vaswani et al. 2017, section 3.5; nothing is learned.
 
-    `scale` c is the root mean square of what is added. (The standard deviation over positions is smaller, because the
-    slow dimensions hardly move: a cosine that stays near 1 counts in the first and not in the second.) Vaswani et al.
-    scale the words up instead, by sqrt(d); BERT's words start at 0.02, and so do these positions (as Wang & Chen 2020's
-    code rescales them). With `scale: words` it is the deviation that the word table starts with: the encoder's
-    `initializer_range` where weights are fresh, and in a graft that of the checkpoint's word table. It stays what it
-    was at the start.
+    `scale` c is the root mean square of what is added. Vaswani et al. scale the words up instead, by sqrt(d); BERT's
+    words start at 0.02, and so do these positions (as Wang & Chen 2020's code rescales them). With `scale: words` it is
+    the deviation that the word table starts with, and stays: the encoder's `initializer_range` where weights are fresh,
+    and in a graft that of the checkpoint's word table.
     """
 
     summary = "token + fixed sinusoid + segment, as the original Transformer"

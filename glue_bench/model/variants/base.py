@@ -81,12 +81,12 @@ class Grafted:
 
 
 class Variant(nn.Module, ABC):
-    """One answer to: how do token, segment and position embeddings meet?
+    """One answer to: how do token, segment and position embeddings meet? Its promises are in `glue_bench.testing`.
 
-    A subclass has a `words` table (the masked-LM head is tied to it), takes `Dimensions` and plain keyword
-    options, and scores are scaled by `score_scale`. `uses_position` says whether the order of
-    tokens may change the output; arms call a plugin's variant by its `name`. `content_size` is the width of the
-    token and segment tables where it is not the embedding size. What else is promised: `glue_bench.testing`.
+    A subclass has a `words` table (the masked-LM head is tied to it), takes `Dimensions` and plain keyword options, and
+    scores are scaled by `score_scale`. `uses_position` says whether the order of tokens may change the output; arms
+    call a plugin's variant by its `name`. `content_size` is the width of the token and segment tables where it is not
+    the embedding size.
     """
 
     name: str
@@ -109,14 +109,11 @@ class Variant(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:
-        """What enters the first block, from token ids and segment ids.
+        """What enters the first block, from token ids and segment ids; raises ValueError beyond the last position.
 
         [CLS] stays at position 0, and the token after it is at position `start` + 1. What depends on distances alone
         does not change with `start`: distances are those of the places in the sequence. A variant may leave `start`
         out; it is passed only where it is not 0.
-
-        Raises:
-            ValueError: a position beyond the table.
         """
 
     @classmethod
@@ -130,7 +127,9 @@ class Variant(nn.Module, ABC):
 
     def graft(self, base: Additive) -> Grafted:
         """Take over an additive encoder's weights as closely as possible; here those of words and segments alone."""
-        self.graft_content(base)
+        copy(self.words, base.words)
+        if self.segments is not None and base.segments is not None:
+            copy(self.segments, base.segments)
         return Grafted(exact=False)
 
     def words_and_segments(
@@ -139,12 +138,6 @@ class Variant(nn.Module, ABC):
         """The content that every variant shares: w_i + s_i."""
         words = self.words(token_ids)
         return words if self.segments is None else words + self.segments(segment_ids)
-
-    def graft_content(self, base: Additive) -> None:
-        """Copy the token and segment tables."""
-        copy(self.words, base.words)
-        if self.segments is not None and base.segments is not None:
-            copy(self.segments, base.segments)
 
 
 def copy(module: nn.Embedding | nn.Linear, weight: Tensor) -> None:
@@ -168,7 +161,7 @@ def rows_from(table: Float[Tensor, "n d"], length: int, start: int = 0, fixed: i
     """A table's rows for `length` tokens, r of them: length + fixed - 1.
 
     The `fixed` first rows always stay: one is [CLS]'s position, and `Untied` has another. The rows that follow are
-    those of the other tokens, without the first `start`. Raises as `check_positions`.
+    those of the other tokens, without the first `start`.
     """
     check_positions(length, start, len(table) - fixed + 1)
     if start == 0:

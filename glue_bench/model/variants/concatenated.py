@@ -50,24 +50,18 @@ class Concat(Variant):
         return EncoderInput(self.projection(torch.cat(parts, dim=-1)))
 
     def graft(self, base: Additive) -> Grafted:
-        self.graft_content(base)
+        super().graft(base)
         copy(self.positions, base.positions)
-        copy(self.projection, sum_of_parts(self.projection))
+        copy(self.projection, SumOfParts.fresh_weight(self.projection))
         return Grafted(exact=True)
 
 
 class SumOfParts(nn.Linear):
     """A projection of parts side by side that starts as their sum, wherever fresh weights are drawn."""
 
-    def fresh_weight(self) -> Float[Tensor, "d parts_d"]:
-        """What the weight is before any training."""
-        return sum_of_parts(self)
-
-
-def sum_of_parts(projection: nn.Linear) -> Float[Tensor, "d parts_d"]:
-    """[I ; I ; ...] in the shape of the projection's weight: its output is the sum of the parts of its input."""
-    size = projection.out_features
-    return torch.eye(size).repeat(1, projection.in_features // size)
+    def fresh_weight(self: nn.Linear) -> Float[Tensor, "d parts_d"]:
+        """[I ; I ; ...] in the shape of the weight."""
+        return torch.eye(self.out_features).repeat(1, self.in_features // self.out_features)
 
 
 class ConcatSplit(Variant):
@@ -75,19 +69,23 @@ class ConcatSplit(Variant):
 
     It is addition where every table is zero in the other part's dimensions. Kitaev & Klein 2018 give positions
     half of the dimensions; their factored attention keeps the parts apart in every block, here attention and
-    feed-forward layers mix them (their `--no-partitioned`), so that any share will do. Theirs is the default; what it
-    takes from the tokens is part of the comparison. An arm with tables wider than its blocks (`embedding_size`) can
-    give its tokens as many dimensions as `add` has: 160 with a share of 0.2 for tokens of 128. It is projected back to
-    128 after LayerNorm, which adds 160 x 128 weights and a bias that `add` does not have.
+    feed-forward layers mix them (their `--no-partitioned`), so that any share will do. An arm with tables wider than
+    its blocks (`embedding_size`) can give its tokens as many dimensions as `add` has: 160 with a share of 0.2 for
+    tokens of 128. It is projected back to 128 after LayerNorm, by 160 x 128 weights and a bias.
     """
 
     summary = "token and position side by side in the d dimensions, no projection; + segment in the token part"
     source = "Kitaev & Klein 2018"
 
     def __init__(self, dims: Dimensions, *, position_share: Annotated[float, Field(gt=0, lt=1)] = 0.5) -> None:
-        width = position_width(dims.embedding_size, position_share)
-        super().__init__(dims, content_size=dims.embedding_size - width)
-        self.positions = nn.Embedding(dims.max_positions, width)
+        width = dims.embedding_size
+        positions = round(position_share * width)
+        if not 0 < positions < width:
+            parts = f"{width - positions} for tokens and {positions} for positions"
+            advice = f"neither may be 0, so give a share from {1 / width:.4g} to {1 - 1 / width:.4g}"
+            raise ValueError(f"position_share {position_share} splits {width} dimensions into {parts}; {advice}")
+        super().__init__(dims, content_size=width - positions)
+        self.positions = nn.Embedding(dims.max_positions, positions)
 
     def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:
         content = self.words_and_segments(token_ids, segment_ids)
@@ -103,28 +101,13 @@ class ConcatSplit(Variant):
         """
         split = self.words.embedding_dim
         content, places = principal_basis(base.words, slice(split)), principal_basis(base.positions, slice(split, None))
-        copy(self.words, base.words @ content)
-        copy(self.positions, base.positions @ places)
-        kept = {"tokens": variance_kept(base.words, content), "positions": variance_kept(base.positions, places)}
+        tables = {"tokens": (self.words, base.words, content), "positions": (self.positions, base.positions, places)}
         if self.segments is not None and base.segments is not None:
-            copy(self.segments, base.segments @ content)
-            kept["segments"] = variance_kept(base.segments, content)
+            tables["segments"] = self.segments, base.segments, content
+        for module, table, basis in tables.values():
+            copy(module, table @ basis)
+        kept = {name: variance_kept(table, basis) for name, (_, table, basis) in tables.items()}
         return Grafted(exact=False, variance_kept=kept)
-
-
-def position_width(width: int, share: float) -> int:
-    """Dimensions of the position part: `share` of `width`, rounded.
-
-    Raises:
-        ValueError: a part has no dimensions.
-    """
-    positions = round(share * width)
-    if not 0 < positions < width:
-        raise ValueError(
-            f"position_share {share} splits {width} dimensions into {width - positions} for tokens and {positions} for "
-            f"positions; neither may be 0, so give a share from {1 / width:.4g} to {1 - 1 / width:.4g}"
-        )
-    return positions
 
 
 def principal_basis(table: Float[Tensor, "rows d"], place: slice) -> Float[Tensor, "d r"]:

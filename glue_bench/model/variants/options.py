@@ -8,15 +8,13 @@ the options that equal their default, so that to write a default out changes not
 import inspect
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
-from typing import Any, get_type_hints
+from typing import Any, NamedTuple, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
-from pydantic.errors import PydanticUserError
 
 from glue_bench.config import NATIVE
-from glue_bench.errors import UserError, quoted, unknown
+from glue_bench.errors import UserError, first_line, quoted, unknown
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.base import Dimensions, Variant
@@ -28,8 +26,7 @@ each head a scalar for each pair of segments, as DIET; `none` drops them, as TUP
 """
 
 
-@dataclass(frozen=True)
-class Option:
+class Option(NamedTuple):
     """One keyword of a variant's constructor: its type and, as JSON, its default."""
 
     kind: Any  # a TypeAdapter, which the tests' type checks do not know as a type
@@ -40,36 +37,28 @@ class Option:
 def declared(variant: type[Variant], name: str) -> Mapping[str, Option]:
     """The options of a variant, called `name` in errors: its own, then `segments`, which all have.
 
-    Raises:
-        UserError: one has no default, or a type that cannot be checked.
+    Raises UserError where one has no default, or a type that cannot be checked.
     """
-    try:
-        hints = get_type_hints(variant.__init__, include_extras=True)
-    except Exception as error:  # what an annotation that is text may raise is anything
-        raise UserError(f"variant '{name}': its options' types cannot be read: {error}") from error
     options = {}
     for option, each in inspect.signature(variant.__init__).parameters.items():
         if each.kind is not each.KEYWORD_ONLY:
             continue
-        where, default = f"variant '{name}': option '{option}'", each.default
-        if default is each.empty:
-            raise UserError(f"{where} needs a default, such as `{option}: int = 1`")
+        default = each.default
         try:
+            hints = get_type_hints(variant.__init__, include_extras=True)
             kind = TypeAdapter(hints.get(option, Any if default is None else type(default)))
             options[option] = Option(kind, kind.dump_python(default, mode="json", warnings=False))
             json.dumps(options[option].default, allow_nan=False)
-        except (PydanticUserError, ValueError, TypeError) as error:
-            reason = str(error).partition("\n")[0]
-            raise UserError(f"{where} has a type that JSON has no values for: {reason}") from error
+        except Exception as error:  # what an annotation that is text may raise is anything
+            needs = f"option '{option}' needs a default, and a type that JSON has values for: {first_line(error)}"
+            raise UserError(f"variant '{name}': {needs}") from error
     return options | {SEGMENTS: Option(TypeAdapter(str), "input")}
 
 
 def check_variant(name: str, options: Mapping[str, Any], where: str = "") -> dict[str, Any]:
     """Options as the constructor takes them, `segments` among them; `where` they stand goes before an error.
 
-    Raises:
-        UserError: a variant or an option that does not exist, with the near match; or a value that is not of its
-            option's type.
+    Raises UserError for a variant or an option that does not exist, or a value that is not of its option's type.
     """
     place, variant = f"{where}: " if where else "", f"variant '{name}'"
     if name not in VARIANTS:
@@ -93,11 +82,10 @@ def check_variant(name: str, options: Mapping[str, Any], where: str = "") -> dic
 
 def canonical_options(name: str, options: Mapping[str, Any] | None) -> dict[str, Any]:
     """A variant's options in the form to compare, hash and store: JSON's, without defaults; raises as check_variant."""
-    parsed, plain = check_variant(name, options or {}), {}
-    for option, value in parsed.items():
-        known = declared(VARIANTS[name], name)[option]
-        written = known.kind.dump_python(value, mode="json", warnings=False)
-        if written != known.default:
+    plain = {}
+    for option, value in check_variant(name, options or {}).items():
+        kind, default = declared(VARIANTS[name], name)[option]
+        if (written := kind.dump_python(value, mode="json", warnings=False)) != default:
             plain[option] = written
     return plain
 

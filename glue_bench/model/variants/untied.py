@@ -74,14 +74,8 @@ class Untied(Variant):
         key = rearrange(self.position_key(rows), "n (u h k) -> u h k n", **heads)
         return (query * self.score_scale) @ key
 
-    def graft(self, base: Additive) -> Grafted:
-        self.graft_content(base)
-        copy(self.positions, torch.cat([base.positions[:1], base.positions]))
-        self._graft_position_scores(base)
-        return Grafted(exact=False)
-
     @torch.no_grad()
-    def _graft_position_scores(self, base: Additive) -> None:
+    def graft(self, base: Additive) -> Grafted:
         """Start at the position-position term of the additive encoder's first block (equation 6).
 
         There p enters as norm * p / std(w + p + s); here LayerNorm makes it p / std(p). The norm's weight
@@ -91,15 +85,15 @@ class Untied(Variant):
         Where the encoder projects its embeddings (ELECTRA-small), its W^Q and W^K take what is projected and do not
         fit p. U^Q and U^K then stay fresh, and positions start at scores that are not those of the checkpoint.
         """
-        self.position_norm.weight.copy_(base.norm * _share_of_positions(base))
+        copy(self.positions, torch.cat([base.positions[:1], base.positions]))
+        self.position_norm.weight.copy_(base.norm * share_of_positions(base))
         starts = {"position_query": base.query * self.score_terms**0.5, "position_key": base.key}
         for name, weight in starts.items():
-            projection = getattr(self, name, None)  # `four-term` has only those that its terms read
-            if projection is None:
-                continue
-            if weight.shape[1] == projection.in_features:
-                copy(projection, weight.repeat(self.projections, 1))
-            projection.bias.zero_()
+            if projection := getattr(self, name, None):  # `four-term` has only those that its terms read
+                projection.bias.zero_()
+                if weight.shape[1] == projection.in_features:
+                    copy(projection, weight.repeat(self.projections, 1))
+        return super().graft(base)
 
 
 class UntiedTieCls(Untied):
@@ -188,9 +182,8 @@ class FourTerm(Untied):
             return torch.stack(wanted).sum(0)
 
         rotate = None if "word-word" in self.terms else drop_words
-        return EncoderInput(
-            hidden, bias, rotate, cross_terms if self.terms & {"word-position", "position-word"} else None
-        )
+        scores = cross_terms if self.terms & {"word-position", "position-word"} else None
+        return EncoderInput(hidden, bias, rotate, scores)
 
     def position_heads(self, length: int, start: int = 0) -> dict[str, Float[Tensor, "1 h l k"]]:
         """Of the first `length` positions `query`, p U^Q scaled, and `key`, p U^K; without what no term reads."""
@@ -218,7 +211,7 @@ def reset_cls(scores: Float[Tensor, "u h n n"]) -> Float[Tensor, "u h l l"]:
     return torch.cat([row, torch.cat([column, scores[:, :, 2:, 2:]], dim=3)], dim=2)
 
 
-def _share_of_positions(base: Additive) -> float:
+def share_of_positions(base: Additive) -> float:
     """Mean std(p_i) / std(w + p_i + s_0), each vocabulary row paired with some position."""
     pairs = torch.arange(len(base.words)) % len(base.positions)
     total = base.words + base.positions[pairs]
