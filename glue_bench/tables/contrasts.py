@@ -6,7 +6,7 @@ from pandas import DataFrame
 
 from glue_bench.errors import UserError
 from glue_bench.stats.power import Costs, power_frame
-from glue_bench.stats.verdicts import all_pairs, equivalence, letters_frame
+from glue_bench.stats.verdicts import Group, all_pairs, equivalence, letters_frame
 from glue_bench.tables.arms import block_names, blocks_of
 from glue_bench.tables.board import Board
 from glue_bench.tables.budget import measured_costs
@@ -40,15 +40,10 @@ SPREAD = (
 )
 LETTERS = ("Arms that share a letter cannot be told apart; an arm may have several letters.",)
 CONTRAST = {
-    "family": Column("Family"),
-    "column": Column("Column"),
-    "contrast": Column("Contrast"),
-    "difference": Column("Difference", show=str),
-    "interval": Column("95% interval", show=str),
-    "agreeing": Column("Seeds agreeing", show=str),
-    "p_adjusted": Column("p (adjusted)", show=str),
-    "p_equivalent": Column("p (equivalent)", show=str),
-    "verdict": Column("Verdict"),
+    **{"family": Column("Family"), "column": Column("Column"), "contrast": Column("Contrast")},
+    **{"difference": Column("Difference", show=str), "interval": Column("95% interval", show=str)},
+    **{"agreeing": Column("Seeds agreeing", show=str), "p_adjusted": Column("p (adjusted)", show=str)},
+    **{"p_equivalent": Column("p (equivalent)", show=str), "verdict": Column("Verdict")},
 }
 DEVIATIONS = {
     "pretraining_deviation": "Between pretrainings",
@@ -58,12 +53,9 @@ DEVIATIONS = {
 }
 TO_FIND = "A true difference of {:g} (points; of Val. loss nats), found with probability {:g}."
 SEEDS = {
-    "column": Column("Column"),
-    "seeds": Column("Seeds of"),
-    "pretraining_seeds": Column("Pretraining seeds", 0),
+    **{"column": Column("Column"), "seeds": Column("Seeds of"), "pretraining_seeds": Column("Pretraining seeds", 0)},
     "finetuning_seeds": Column("Fine-tuning seeds for each", 0),
-    "cost": Column("Cost of an arm", show="{:,.0f}".format),
-    "why": Column("Why none"),
+    **{"cost": Column("Cost of an arm", show="{:,.0f}".format), "why": Column("Why none")},
 }
 SEEDS_MEAN = (
     "Seeds of each arm with which its difference from the reference has a verdict, after the correction for all arms "
@@ -113,15 +105,13 @@ def difference_page(comparison: Comparison, difference: float, power: float = 0.
     Raises:
         UserError: nothing has run, or as `power_frame`.
     """
-    board, tables = comparison.board, []
-    frame = seeds_frame(comparison, difference, power)
+    board, frame = comparison.board, seeds_frame(comparison, difference, power)
     if frame.empty:
         where = board.results.folder
         raise UserError(f"{where}: nothing has run yet, so that no spread is known; run a part of the experiment first")
     shown, caption = frame.assign(column=frame["column"].map(board.title_of)), TO_FIND.format(difference, power)
-    for heading, group in groups_shown(comparison).items():
-        mine = shown[(shown["origin"] == group.origin) & (shown["shape"] == group.shape)]
-        tables.append(Table(title=heading, caption=caption, frame=mine, columns=SEEDS))
+    tables = [Table(title=heading, caption=caption, frame=_of_group(shown, group), columns=SEEDS)
+              for heading, group in groups_shown(comparison).items()]  # fmt: skip
     return Page(
         title=f"Seeds needed: {board.results.experiment}",
         banner=banner(board.results.data_source),
@@ -190,6 +180,10 @@ def _spread(board: Board, columns: DataFrame, heading: str) -> Table:
     return Table(title=heading, frame=DataFrame(rows), columns=shown)
 
 
+def _of_group(frame: DataFrame, group: Group) -> DataFrame:
+    return frame[(frame["origin"] == group.origin) & (frame["shape"] == group.shape)]
+
+
 def _letters(comparison: Comparison, frame: DataFrame) -> list[Table]:
     """For each group its arms, with means and letters in every column."""
     letters, tables = letters_frame(comparison.assessed, frame[frame["kind"] == "pair"]), []
@@ -197,7 +191,7 @@ def _letters(comparison: Comparison, frame: DataFrame) -> list[Table]:
         f"{number(row['mean'], decimals_of(row['column']))} {row['letters']}" for row in letters.to_dict("records")
     ]
     for heading, group in groups_shown(comparison).items():
-        mine = letters[(letters["origin"] == group.origin) & (letters["shape"] == group.shape)]
+        mine = _of_group(letters, group)
         wide, names = mine.pivot(index="arm", columns="column", values="text"), list(dict.fromkeys(mine["column"]))
         wide = wide.fillna(MISSING).loc[list(dict.fromkeys(mine["arm"])), names].reset_index()
         columns = {name: Column(comparison.board.title_of(name), show=str) for name in names}

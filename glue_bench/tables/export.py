@@ -49,16 +49,26 @@ def tables(comparison: Comparison) -> dict[str, str]:
     hold measured speeds, and intrinsic.csv; where their learning rate is searched for rates.csv; where several
     checkpoints of the pretraining are fine-tuned steps.csv; where the tasks allow a conventional average averages.csv.
     """
-    board = comparison.board
-    leaderboard, steps, conventions = leaderboard_page(comparison), steps_frame(board), averages(board)
+    board, results = comparison.board, comparison.board.results
+    leaderboard, budgets = leaderboard_page(comparison), budget_frame(results)
+    one_seed = board.scores["pretraining_seed"].nunique() < 2
+    names = [name for name in SCORE_COLUMNS if not (one_seed and name == "pretraining_seed")]
+    scores = board.scores.assign(value=board.scores["value"].map(lambda value: number(value, 4)))
     contents = {"leaderboard.md": leaderboard.to_markdown(), "leaderboard.csv": leaderboard.to_csv()}
-    contents |= {"scores.csv": _scores_csv(comparison)}
-    contents |= {"averages.csv": frame_csv(conventions)} if len(conventions) else {}
-    contents |= {"steps.csv": frame_csv(steps)} if len(steps) else {}
+    contents |= {"scores.csv": csv_text(scores[names])}
     if len(comparison.contrasts):
         statistics = statistics_page(comparison)
         contents |= {"statistics.md": statistics.to_markdown(), "statistics.csv": statistics.to_csv()}
-    return contents | _pretraining_tables(comparison)
+    if budgets["stream"].notna().any():
+        contents |= {"budget.md": budget_page(results).to_markdown(), "budget.csv": csv_text(told(budgets))}
+        losses = told(results.losses.drop(columns="pretraining_id"))
+        contents |= {"losses.csv": csv_text(losses, float_format="%.4f")}
+    steps, conventions, rates, measures = steps_frame(board), averages(board), rates_frame(results), results.measures
+    contents |= {"averages.csv": frame_csv(conventions)} if len(conventions) else {}
+    contents |= {"steps.csv": frame_csv(steps)} if len(steps) else {}
+    contents |= {"rates.csv": csv_text(rates)} if len(rates) else {}
+    measured = {"intrinsic.csv": frame_csv(measures.drop(columns="pretraining_id"), 5)} if len(measures) else {}
+    return contents | measured
 
 
 def next_step(comparison: Comparison, folder: str, failed: Sequence[str] = ()) -> str:
@@ -82,24 +92,3 @@ def next_step(comparison: Comparison, folder: str, failed: Sequence[str] = ()) -
         best = board.table["arm"].iloc[0]
         return f"`glue-bench submit {folder} --arm {best} -o {best}.zip` (for GLUE's test server)"
     return f"`glue-bench statistics {folder}` (the intervals behind the marks)"
-
-
-def _scores_csv(comparison: Comparison) -> str:
-    """A row for each score of each run;"""
-    scores = comparison.board.scores
-    names = [*SCORE_COLUMNS]
-    if scores["pretraining_seed"].nunique() < 2:
-        names.remove("pretraining_seed")
-    return csv_text(scores.assign(value=scores["value"].map(lambda value: number(value, 4)))[names])
-
-
-def _pretraining_tables(comparison: Comparison) -> dict[str, str]:
-    results, contents = comparison.board.results, dict[str, str]()
-    budgets, rates, measures = budget_frame(results), rates_frame(results), results.measures
-    if budgets["stream"].notna().any():
-        losses = told(results.losses.drop(columns="pretraining_id"))
-        contents |= {"budget.md": budget_page(results).to_markdown(), "budget.csv": csv_text(told(budgets))}
-        contents |= {"losses.csv": csv_text(losses, float_format="%.4f")}
-    contents |= {"rates.csv": csv_text(rates)} if len(rates) else {}
-    contents |= {"intrinsic.csv": frame_csv(measures.drop(columns="pretraining_id"), 5)} if len(measures) else {}
-    return contents

@@ -29,7 +29,7 @@ SUFFIXES = {".md": "markdown", ".csv": "csv", ".json": "json", ".tex": "latex", 
 LONG = 40
 """Columns with longer texts are broken into lines."""
 BETTER, WORSE = "▲", "▼"
-_MARKED = re.compile(r"\*\*(?P<bold>[^*]+)\*\*|`(?P<code>[^`]+)`")
+_MARKED = re.compile(r"\*\*([^*]+)\*\*|`([^`]+)`")
 # An underscore between letters or digits marks nothing in Markdown, nor does an ampersand that begins no entity;
 # number signs are taken off the end of a heading.
 _MARKDOWN = re.compile(r"[\\`*|>\[\]~$]|<(?=[\w/!?])|(?<![^\W_])_|_(?![^\W_])|&(?=#|\w+;)|#(?=#*$)")
@@ -61,11 +61,6 @@ class Column:
     title: str
     decimals: int | None = None
     show: Callable[[Any], str] | None = None
-
-    @property
-    def is_text(self) -> bool:
-        """Whether it is set to the left."""
-        return self.decimals is None and self.show is None
 
     def text(self, value: Any) -> str:
         """A value as it is shown."""
@@ -118,10 +113,9 @@ class Table:
     def styles(self) -> list[str]:
         """Of each column "number", "text", or "long" if its texts are broken into lines."""
         widths = [max((len(row[i].text) for row in self.rows), default=0) for i in range(len(self.columns))]
-        return [
-            ("long" if width > LONG else "text") if column.is_text else "number"
-            for column, width in zip(self.columns.values(), widths, strict=True)
-        ]
+        texts = ["long" if width > LONG else "text" for width in widths]
+        numbers = [column.decimals is not None or column.show is not None for column in self.columns.values()]
+        return ["number" if is_number else text for is_number, text in zip(numbers, texts, strict=True)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,8 +184,18 @@ class Page:
                 console.print(Text(table.title, style="bold"))
             if table.caption:
                 console.print(Text.from_markup(sentence(table.caption, "terminal")))
-            shown = _fitting(table, console.width)
-            console.print(_grid(table, shown))
+            grid, used = Grid(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold underline"), -1
+            for title, style, *cells in zip(table.header, table.styles, *table.rows, strict=True):
+                used += 1 + (LONG if style == "long" else max([len(title), *(len(cell.text) for cell in cells)]))
+                if used > console.width and grid.columns:
+                    break
+                side = "right" if style == "number" else "left"
+                grid.add_column(Text(title), justify=side, no_wrap=style != "long")
+            shown = len(grid.columns)
+            for i, row in enumerate(table.rows):
+                texts = (Text(cell.text, style="bold" if cell.bold else "") for cell in row[:shown])
+                grid.add_row(*texts, style="dim" if i >= len(table.rows) - table.feet else "")
+            console.print(grid)
             if left_out := len(table.columns) - shown:
                 console.print(Text(f"More columns ({left_out}): {file}", style="dim"))
 
@@ -227,15 +231,13 @@ def one_line(text: str) -> str:
 
 def sentence(text: str, format: str = "markdown") -> str:
     """A sentence with its bold and its code in "markdown", "latex", "html" (with links) or markup for a "terminal"."""
-    plain = _PLAIN[format]
-    bold, code = _ENDS[format]
-    shown, end = "", 0
-    for match in _MARKED.finditer(text := one_line(text)):
-        shown += plain(text[end : match.start()])
-        inner = match["code"] if match["code"] and format == "markdown" else plain(match["code"] or match["bold"])
-        shown += (code if match["code"] else bold).format(inner)
-        end = match.end()
-    return shown + plain(text[end:])
+    plain, (as_bold, as_code) = _PLAIN[format], _ENDS[format]
+    shown, *marked = _MARKED.split(one_line(text))
+    shown = plain(shown)
+    for bold, code, rest in zip(marked[::3], marked[1::3], marked[2::3], strict=True):
+        inner = as_code.format(code if format == "markdown" else plain(code)) if code else as_bold.format(plain(bold))
+        shown += inner + plain(rest)
+    return shown
 
 
 def templates() -> Environment:
@@ -264,9 +266,7 @@ def _latex(text: str) -> str:
     return _LIGATURE.sub(r"\1{}", _TEX_SPECIAL.sub(lambda match: _TEX[match[0]], one_line(text)))
 
 
-_PLAIN: dict[str, Callable[[str], str]] = {
-    **{"markdown": _markdown, "latex": _latex, "html": _html, "terminal": escape_markup}
-}
+_PLAIN: dict[str, Any] = {"markdown": _markdown, "latex": _latex, "html": _html, "terminal": escape_markup}
 
 
 def _latex_table(page: Page, table: Table) -> str:
@@ -295,25 +295,3 @@ def _latex_table(page: Page, table: Table) -> str:
     lines[-2] += "}"
     legend = [rf"\item {sentence(line, 'latex')}" for line in table.legend]
     return "\n".join([*lines, *([r"\begin{itemize}", *legend, r"\end{itemize}"] if legend else []), ""])
-
-
-def _fitting(table: Table, width: int) -> int:
-    """How many columns fit the window, from the first; long texts are broken into lines."""
-    rows, used = table.rows, -1
-    for i, (title, style) in enumerate(zip(table.header, table.styles, strict=True)):
-        used += 1 + (LONG if style == "long" else max([len(title), *(len(row[i].text) for row in rows)]))
-        if used > width and i:
-            return i
-    return len(table.columns)
-
-
-def _grid(table: Table, shown: int) -> Grid:
-    """The first columns for a terminal, the feet dim."""
-    grid = Grid(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold underline")
-    for title, style in list(zip(table.header, table.styles, strict=True))[:shown]:
-        grid.add_column(Text(title), justify="right" if style == "number" else "left", no_wrap=style != "long")
-    body = len(table.frame) - table.feet
-    for i, row in enumerate(table.rows):
-        cells = (Text(cell.text, style="bold" if cell.bold else "") for cell in row[:shown])
-        grid.add_row(*cells, style="dim" if i >= body else "")
-    return grid

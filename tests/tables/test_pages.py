@@ -88,33 +88,27 @@ def test_a_score_shows_the_mean_and_where_runs_collapsed_or_are_missing(bench):
     assert facts(bench.path)["Runs"] == "7 of 9 planned; 0 records left out; 2 undefined scores"
 
 
-OTHERS = [
-    ({"add": ("One", "One"), "none": ("One", "One"), "untied": ("One", "Two")}, {"untied"}),
-    ({"add": ("One", "Two"), "none": ("Two", "One")}, {"none"}),
-    ({"add": ("One", "Two"), "none": ("One", "Two")}, set()),
-    ({"add": ("One", "One"), "none": ("One (family 26, model 2)", "One")}, set()),
-]
+PLACES = {
+    "another of a seed": ({"add": ("One", "One"), "none": ("One", "One"), "untied": ("One", "Two")}, {"untied"}),
+    "the other way round": ({"add": ("One", "Two"), "none": ("Two", "One")}, {"none"}),
+    "the same of each seed": ({"add": ("One", "Two"), "none": ("One", "Two")}, set()),
+    "one spelled in full": ({"add": ("One", "One"), "none": ("One (family 26, model 2)", "One")}, set()),
+    "precision": ({"add": ("One", "One"), "none": ("One", "One bf16")}, {"none"}),
+}
 
 
-def run_on(bench, arm, seed, **environment) -> None:
-    bench.record(bench.expect("rte", seed, arm=arm), environment=environment)
-
-
-@pytest.mark.parametrize(("places", "marked"), OTHERS)
-def test_an_arm_on_another_processor_than_the_reference_with_that_seed_is_marked(places, marked, bench):
-    for arm, processors in places.items():
-        for seed, processor in enumerate(processors, start=1):
-            run_on(bench, arm, seed, processor=processor, device="cpu")
+@pytest.mark.parametrize("case", PLACES)
+def test_an_arm_that_ran_elsewhere_than_the_reference_with_that_seed_is_marked(case, bench):
+    places, marked = PLACES[case]
+    for arm, names in places.items():
+        for seed, name in enumerate(names, start=1):
+            processor, precision = name.removesuffix(" bf16"), "bf16" if "bf16" in name else "float32"
+            environment = {"processor": processor, "precision": precision, "device": "cpu"}
+            bench.record(bench.expect("rte", seed, arm=arm), environment=environment)
     _, (table, *_) = shown(bench.plan())
     assert {row[0][0] for row in table.rows} == {arm + "◇" * (arm in marked) for arm in places}
-
-
-def test_an_arm_of_another_precision_is_marked_and_where_runs_were_computed_is_counted(bench):
-    for arm, precision in (("add", "bf16"), ("none", "float32")):
-        run_on(bench, arm, 1, processor="One", precision=precision)
-    _, (table, *_) = shown(bench.plan())
-    assert [row[0][0] for row in table.rows] == ["add", "none◇"]
-    assert facts(bench.path)["Computed on"] == "One, bf16: 1 runs; One, float32: 1 runs"
+    if case == "precision":
+        assert facts(bench.path)["Computed on"] == "One, bf16: 1 runs; One, float32: 3 runs"
 
 
 def test_a_loss_beside_an_average_that_decides_has_its_lowest_as_the_best(bench):
@@ -167,22 +161,18 @@ def test_which_epoch_of_which_seeds_is_reported(bench, protocol, said):
     assert setup["Fine-tuning"] == "epochs 3; batch 32; length 128; rate 2e-05; 0.1 of train held out"
 
 
-def test_how_much_of_the_data_there_was(bench):
+def test_how_much_of_the_data_there_was_and_what_was_left_out_is_said(bench):
     data = {"source": "tsv", "digest": "d", "partial": True}
     bench.record(bench.expect("rte"), data=data | {"rows": {"train": 249, "validation": 277, "test": 3000}})
     bench.finish("qnli", 1, partial=True)
-    assert facts(bench.plan())["Data"] == "tsv; QNLI in part; RTE 10% of train"
-
-
-def test_what_was_left_out_is_counted_and_named(bench):
-    bench.finish("rte", 1)
-    bench.finish("rte", 2)
-    _, damaged = (cell["cell_id"] for cell in bench.cells)
+    bench.finish("qnli", 2, partial=True)
     bench.plan()
+    damaged = bench.cells[-1]["cell_id"]
     bench.file(damaged).write_text("{")
     (bench.path / "cells" / "stray").mkdir()
     setup = facts(bench.path)
-    assert setup["Runs"] == "1 of 2 planned; 1 records left out"
+    assert setup["Data"] == "tsv; QNLI in part; RTE 10% of train"
+    assert setup["Runs"] == "2 of 3 planned; 1 records left out"
     assert f"cells/{damaged}/record.json: damaged or edited" in setup["Left out"]
 
 

@@ -23,33 +23,21 @@ def test_a_damaged_record_is_a_problem_and_its_cell_is_missing(bench):
     assert problem.startswith("cells/add-rte-lr2e-05-s1/record.json: damaged or edited")
 
 
-def test_the_data_are_those_of_the_plan(bench):
-    bench.record(bench.expect(seed=1), data={"source": "demo", "partial": True, "rows": {"train": 9}, "revision": "r"})
-    bench.plan()
-    results = read_results(bench.path)
-    assert (results.data_source, results.partial_tasks) == ("demo", ("rte",))
-    assert results.tasks.loc["rte", ["digest", "rows", "revision"]].tolist() == [DATA, {"train": 9}, "r"]
-
-
-def test_what_baselines_score_is_told_from_their_stored_predictions(bench):
+def test_what_baselines_score_is_told_from_stored_predictions_and_damaged_labels_are_a_problem(bench):
     gold = {"validation": np.array([0, 1, 1, 0])}
     bench.finish()
     bench.label("rte", gold, **{"bag of words": {"validation": np.array([0, 1, 0, 0])}, "always right": gold})
-    frame = read_results(bench.plan()).baselines
-    assert frame.values.tolist() == [
+    results = read_results(bench.plan())
+    assert results.tasks.loc["rte", ["source", "digest"]].tolist() == ["tsv", DATA]
+    assert results.baselines.values.tolist() == [
         ["rte", "validation", "accuracy", "majority class", 50.0],
         ["rte", "validation", "accuracy", "always right", 100.0],
         ["rte", "validation", "accuracy", "bag of words", 75.0],
     ]
-
-
-def test_damaged_labels_are_no_error_and_give_no_baselines(bench):
-    bench.finish()
-    bench.label("rte", {"validation": np.array([0, 1])})
-    bench.plan()
     (path,) = (bench.path / "labels").iterdir()
     path.write_bytes(b"x")
-    assert read_results(bench.path).baselines.empty
+    results = read_results(bench.path)
+    assert (len(results.baselines), len(results.problems)) == (0, 1)
 
 
 def test_runs_after_two_pretrainings_are_two_runs_of_one_arm(bench):
