@@ -214,7 +214,7 @@ def _sums(arrays: Arrays, pretraining_id: str) -> dict[str, np.ndarray]:
 
     Pieces of one document are alike, so that documents take their place in a loss, where enough of them count.
     """
-    sums, losses = arrays.sums(pretraining_id), arrays.losses(pretraining_id)
+    sums, losses = arrays.pieces(pretraining_id)
     if losses:  # of all validation text, of which the other measures take a part
         places = np.unique(losses["document"], return_inverse=True)[1]
         if effective_number(np.bincount(places, losses["count"])) < LEAST_DOCUMENTS:

@@ -84,7 +84,7 @@ def _predictions(board: Board, cells: pd.DataFrame, diagnostic: Diagnostic) -> d
     """The classes that runs of MNLI predicted, by cell."""
     predicted = {}
     for cell_id in cells["cell_id"]:
-        if (logits := board.results.arrays.tests(cell_id).get(AX_SPLIT)) is not None:
+        if (logits := board.results.arrays.logits(cell_id, test=True).get(AX_SPLIT)) is not None:
             try:
                 predicted[cell_id] = decide("ax", logits)
             except ValueError as error:

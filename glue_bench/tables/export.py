@@ -9,7 +9,7 @@ from glue_bench.tables.board import SCORE_COLUMNS, averages, open_board, steps_f
 from glue_bench.tables.budget import budget_frame, budget_page, rates_frame, told
 from glue_bench.tables.compare import Comparison, compare
 from glue_bench.tables.contrasts import statistics_page
-from glue_bench.tables.facts import is_demo, marked_tasks
+from glue_bench.tables.facts import marked_tasks
 from glue_bench.tables.numbers import csv_text, frame_csv, number
 from glue_bench.tables.pages import leaderboard_page
 
@@ -78,7 +78,7 @@ def next_step(comparison: Comparison, folder: str, failed: Sequence[str] = ()) -
         return f"`glue-bench status {folder}` (why runs have failed)"
     if not board.cells["finished"].all():
         return "the same `glue-bench run`, which goes on with what is missing"
-    if is_demo(board.results):
+    if "demo" in board.results.data_source:
         return "`glue-bench run --checkpoint NAME --task rte` (any encoder of the hub)"
     if board.table["arm"].nunique() == 1:
         return f"`glue-bench table NAME {folder}` (beside a paper's table; `glue-bench table` lists them)"

@@ -10,7 +10,7 @@ from glue_bench.stats.verdicts import COVERS
 from glue_bench.tables.board import SEEDS, Board
 from glue_bench.tables.compare import Comparison
 from glue_bench.tables.numbers import banner, short
-from glue_bench.tables.results import Results, comparable
+from glue_bench.tables.results import comparable
 from glue_bench.tables.table import Column, Table, facts_table
 
 ARMS = {
@@ -30,14 +30,9 @@ EPOCHS = {
 ONE_SEGMENT = "one in pretraining, so that fine-tuning began with an untrained second one"
 
 
-def is_demo(results: Results) -> bool:
-    """Whether any of the data is made up."""
-    return "demo" in results.data_source
-
-
 def marked_tasks(board: Board) -> tuple[str, ...]:
     """Tasks run on a part of their rows; of demo tables the banner has said all there is to say."""
-    return () if is_demo(board.results) else board.results.partial_tasks
+    return () if "demo" in board.results.data_source else board.results.partial_tasks
 
 
 def setup_table(comparison: Comparison) -> Table:
@@ -51,6 +46,10 @@ def setup_table(comparison: Comparison) -> Table:
     named = named[named["column"] == comparison.primary]
     told = named["verdict"].mask(named["verdict"] == "", "not told apart").mask(named["why"] != "", "untested")
     epoch = EPOCHS[board.protocol.epoch, board.protocol.choose_on]
+    done, undefined = board.cells[board.cells["finished"]], int(board.scores["value"].isna().sum())
+    processors = pd.Series(comparable(done["processor"]), done.index)
+    places = (processors + ", " + done["precision"]).str.strip(", ").replace("", "unrecorded").value_counts()
+    runs = f"{len(done)} of {len(board.cells)} planned; {results.left_out} records left out"
     facts = (
         ("Encoder", "; ".join(board.table["shape"].unique())),
         ("Weights", _weights(board)),
@@ -61,8 +60,8 @@ def setup_table(comparison: Comparison) -> Table:
         ("Fine-tuning", "; ".join(_finetuning(board))),
         ("Reported", f"{board.protocol.seeds} over seeds; {epoch}; validation"),
         ("Data", _data(board)),
-        ("Computed on", _computed_on(board.cells[board.cells["finished"]])),
-        ("Runs", _runs(board)),
+        ("Computed on", "; ".join(f"{place}: {count} runs" for place, count in places.sort_index().items())),
+        ("Runs", runs + (f"; {undefined} undefined scores" if undefined else "")),
         *(("Left out", line) for line in results.problems),
     )
     return facts_table(facts)
@@ -138,16 +137,3 @@ def _data(board: Board) -> str:
         ]
         told.append(f"{TASKS[task].title} {', '.join(shares) or 'in part'}")
     return "; ".join(told) if len(told) > 1 or banner(told[0]) else f"{told[0]}, complete"
-
-
-def _computed_on(cells: pd.DataFrame) -> str:
-    processors = pd.Series(comparable(cells["processor"]), cells.index)
-    places = (processors + ", " + cells["precision"]).str.strip(", ").replace("", "unrecorded")
-    return "; ".join(f"{place}: {count} runs" for place, count in places.value_counts().sort_index().items())
-
-
-def _runs(board: Board) -> str:
-    undefined = int(board.scores["value"].isna().sum())
-    finished, left_out = board.cells["finished"].sum(), board.results.left_out
-    counts = f"{finished} of {len(board.cells)} planned; {left_out} records left out"
-    return counts + (f"; {undefined} undefined scores" if undefined else "")

@@ -19,7 +19,6 @@ from glue_bench.tables.compare import Comparison
 from glue_bench.tables.contrasts import statistics_page
 from glue_bench.tables.drawing import Drawing, save
 from glue_bench.tables.export import find, next_step
-from glue_bench.tables.facts import is_demo
 from glue_bench.tables.figures import forest, forests, loss_by_parameters, losses, scores_by_steps
 from glue_bench.tables.inside import inside_page, read_analysis
 from glue_bench.tables.inside_figures import inside_figures
@@ -186,7 +185,7 @@ def inside_part(results: Results) -> Iterator[Part]:
 
 def papers_part(results: Results) -> Iterator[Part]:
     """Published rows with ours below them, the table with most of our arms open; none beside made-up data."""
-    made = [] if is_demo(results) else [set_beside(table, results) for table in TABLES.values()]
+    made = [] if "demo" in results.data_source else [set_beside(table, results) for table in TABLES.values()]
     numbers = {id(one): one.cells.loc[one.cells["arm"] != "", "arm"].nunique() for one in made}
     pages = [paper_page(one) for one in sorted(made, key=lambda one: -numbers[id(one)]) if numbers[id(one)]]
     if pages:

@@ -49,13 +49,9 @@ class Arrays:
     def __init__(self, store: Store, plan: Plan, finished: Finished) -> None:
         self._store, self._plan, self._finished = store, plan, finished
 
-    def logits(self, cell_id: str) -> dict[str, np.ndarray]:
-        """Logits of each scored split of a finished cell: float32 (rows, labels)."""
-        return self._store.logits(self._finished.records[cell_id])
-
-    def tests(self, cell_id: str) -> dict[str, np.ndarray]:
-        """Logits of test splits, and of AX, of a finished cell; none where they were not asked for."""
-        return self._store.logits(self._finished.records[cell_id], test=True)
+    def logits(self, cell_id: str, *, test: bool = False) -> dict[str, np.ndarray]:
+        """Logits float32 (rows, labels) of a finished cell, by scored split, or of `test` splits and AX, if any."""
+        return self._store.logits(self._finished.records[cell_id], test=test)
 
     def gold(self, task: str, digest: str) -> dict[str, np.ndarray]:
         """Gold labels of each scored split of data with this digest, (rows,); empty where none are stored."""
@@ -63,15 +59,10 @@ class Arrays:
         named = facts.labels if facts and facts.digest == digest else None
         return dict(self._store.labels(task, digest, named).gold)
 
-    def sums(self, pretraining_id: str) -> dict[str, np.ndarray]:
-        """By measure the numerators and denominators of its pieces of text, (2, pieces); empty without measures."""
+    def pieces(self, pretraining_id: str) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """A pretraining's measures and its loss, piece by piece of text, as `Store.sums` and `Store.losses` have it."""
         record = self._finished.pretrainings.get(pretraining_id)
-        return self._store.sums(record) if record else {}
-
-    def losses(self, pretraining_id: str) -> dict[str, np.ndarray]:
-        """The validation loss of a pretraining, piece by piece, as `Store.losses` has it."""
-        record = self._finished.pretrainings.get(pretraining_id)
-        return self._store.losses(record) if record else {}
+        return (self._store.sums(record), self._store.losses(record)) if record else ({}, {})
 
     def model(self, cell_id: str) -> Path | None:
         """Where the fine-tuned model of a finished cell lies, whole; None where it is not kept."""
@@ -236,7 +227,8 @@ def predictions(path: str | Path, *, task: str | None = None) -> pd.DataFrame:
     cells, frames = results.cells[results.cells["finished"]].sort_values("cell_id"), []
     for cell in (cells[cells["task"] == wanted] if wanted else cells).to_dict("records"):
         labels = results.arrays.gold(cell["task"], cell["data"])
-        for split, logits in (results.arrays.logits(cell["cell_id"]) | results.arrays.tests(cell["cell_id"])).items():
+        scored, tests = (results.arrays.logits(cell["cell_id"], test=test) for test in (False, True))
+        for split, logits in (scored | tests).items():
             decided = decide(cell["task"], logits)
             values = {"row": np.arange(len(decided)), "predicted": decided, "label": labels.get(split, np.nan)}
             frames.append(pd.DataFrame({**{name: cell[name] for name in PREDICTIONS[:6]}, "split": split, **values}))

@@ -84,7 +84,7 @@ def _predicted(board: Board, arm: str) -> tuple[dict[str, bytes], dict[str, dict
     files, origins, missing = dict[str, bytes](), dict[str, dict[str, Any]](), dict[str, str]()
     for name, file in FILES.items():
         run = runs.get(file.model)
-        logits = board.results.arrays.tests(run.cell_id).get(file.split) if run else None
+        logits = board.results.arrays.logits(run.cell_id, test=True).get(file.split) if run else None
         if run is None or logits is None:
             what = f"split '{file.split}'" if file.task == file.model else TASKS[file.task].title
             missing[name] = f"'{run.cell_id}' has predicted no {what}" if run else f"no finished run of {file.model}"
