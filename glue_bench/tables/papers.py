@@ -31,7 +31,6 @@ from glue_bench.tables.board import (
     make_board,
     part_values,
 )
-from glue_bench.tables.facts import is_demo
 from glue_bench.tables.numbers import MISSING, banner, number, short, title_of
 from glue_bench.tables.results import Results, read_results
 from glue_bench.tables.table import Column, Page, Table, facts_table
@@ -265,7 +264,7 @@ def _pair(published: Published, row: Row, arm: Mapping[str, Any], board: Board, 
 def paper_page(beside: Beside) -> Page:
     """The printed rows, ours below those that have an arm of ours, and in what the two differ."""
     published, results = beside.published, beside.board.results if beside.board else None
-    partial = () if results is None or is_demo(results) else results.partial_tasks
+    partial = () if results is None or "demo" in results.data_source else results.partial_tasks
     tasks = {name: {score[0]} for name, score in published.scores.items()} | {AVERAGE: {*published.average.tasks}}
     marked = [name for name in published.columns if tasks.get(name, set()) & {*partial}]
     rows = list(_rows(beside))

@@ -189,8 +189,7 @@ class Page:
                 used += 1 + (LONG if style == "long" else max([len(title), *(len(cell.text) for cell in cells)]))
                 if used > console.width and grid.columns:
                     break
-                side = "right" if style == "number" else "left"
-                grid.add_column(Text(title), justify=side, no_wrap=style != "long")
+                grid.add_column(Text(title), justify="right" if style == "number" else "left", no_wrap=style != "long")
             shown = len(grid.columns)
             for i, row in enumerate(table.rows):
                 texts = (Text(cell.text, style="bold" if cell.bold else "") for cell in row[:shown])
