@@ -1,6 +1,6 @@
 """A program: sweeps on a disk of its own that fills up, and on one that is read-only. Prints what came of each.
 
-    python small_disk.py MOUNTPOINT EXPERIMENT.yaml [glue-bench run's options]
+    python small_disk.py MOUNTPOINT EXPERIMENT.yaml
 
 The disk is a tmpfs in a mount namespace of this process's own; it is gone when the process ends, however it ends.
 """
@@ -79,7 +79,7 @@ def left_half_written(place: Path) -> list[str]:
 
 def main() -> None:
     """Mount, fill, run, free, run."""
-    place, config, options = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
+    place, config = Path(sys.argv[1]), sys.argv[2]
     unshare()
     mount(place, f"size={DISK_MIB}m")
     os.environ["GLUE_BENCH_CACHE"] = str(place / "cache")
@@ -87,8 +87,7 @@ def main() -> None:
     from glue_bench.training import pretrain
 
     pretrain.SAVE_SECONDS = 0  # a state at every step
-    command = ("run", config, "--results", place / "runs", *options)
-    results = place / "runs" / "tiny"
+    command, results = ("run", config, "--results", place / "runs"), place / "runs" / "tiny"
     found: dict = {"full": []}
 
     def count() -> int:
@@ -100,11 +99,10 @@ def main() -> None:
             leave(place, room)
             found["full"].append({"room": room, **glue_bench(*command), "half": left_half_written(place)})
             (place / "ballast").unlink()
-            room += STEP * (3 if options else 1)  # each takes Ray a while
+            room += STEP
 
-    if not options:  # what comes before the cells has nothing to do with workers
-        fill_until(lambda: any("from the last state" in said["err"] for said in found["full"]))
-    found["pretrained"] = glue_bench(*command[:4], "--only", "seed=1")
+    fill_until(lambda: any("from the last state" in said["err"] for said in found["full"]))
+    found["pretrained"] = glue_bench(*command, "--only", "seed=1")
     before = count()
     fill_until(lambda: count() >= before + ENOUGH)
     found["kept"] = count()
@@ -114,8 +112,7 @@ def main() -> None:
     found["half"] = left_half_written(place)
     found["last"] = glue_bench(*command)
     found["half_at_last"] = left_half_written(place)
-    names = ("leaderboard.csv", "scores.csv", "leaderboard.md")
-    found["tables"] = [(place / "runs" / "tiny" / name).read_text() for name in names]
+    found["tables"] = [(results / name).read_text() for name in ("leaderboard.csv", "scores.csv")]
     print(json.dumps(found))
 
 

@@ -43,56 +43,32 @@ def config(tiny, write_yaml, tmp_path) -> Path:
     )
 
 
-def on_a_small_disk(tmp_path: Path, config: Path, *options: str) -> dict:
-    place = tmp_path / "disk"
-    place.mkdir()
-    process = Forked(PROGRAM.read_text(), place, config, *options)
-    out, err = process.communicate(timeout=400)
-    assert process.returncode == 0, err
-    return json.loads(out)
-
-
 def is_one_line(said: dict, *words: str) -> bool:
     """Exit status 2, an error of one line with these words, no traceback."""
     lines = [line for line in said["err"].splitlines() if line.startswith("error: ")]
-    return (
-        said["status"] == 2
-        and len(lines) == 1
-        and said["err"].endswith(lines[0] + "\n")
-        and all(word in lines[0] for word in words)
-    )
-
-
-def check(found: dict, whole: Path) -> None:
-    """What has to hold of a small disk."""
-    stopped = [said for said in found["full"] if said["status"] != 0]
-    assert all(is_one_line(said, "cannot write", "No space left on device") for said in stopped), stopped
-    assert [said["half"] for said in found["full"] if said["half"]] == []
-    assert is_one_line(found["read_only"], "cannot write results to", "Read-only file system"), found
-    assert found["half"] == []
-    assert found["last"]["status"] == 0, found["last"]
-    assert f"{found['kept']} were done before, 0 failed" in found["last"]["out"], found["last"]
-    assert found["half_at_last"] == []
-    assert found["tables"][:2] == [(whole / "tiny" / name).read_text() for name in TABLES[1:]]
+    one = len(lines) == 1 and said["err"].endswith(lines[0] + "\n") and all(word in lines[0] for word in words)
+    return said["status"] == 2 and one
 
 
 @pytest.mark.usefixtures("_mounts")
 def test_wherever_the_disk_gets_full_nothing_is_lost(config, tmp_path):
     """The only test of a disk that is full in earnest, and of one that is read-only."""
-    found = on_a_small_disk(tmp_path, config)
+    place = tmp_path / "disk"
+    place.mkdir()
+    process = Forked(PROGRAM.read_text(), place, config)
+    out, err = process.communicate(timeout=400)
+    assert process.returncode == 0, err
+    found = json.loads(out)
     finish(start(config, tmp_path / "whole"))
-    check(found, tmp_path / "whole")
-    errors = [said["err"].splitlines()[-1] for said in found["full"] if said["status"]]
+    stopped = [said for said in found["full"] if said["status"] != 0]
+    assert all(is_one_line(said, "cannot write", "No space left on device") for said in stopped), stopped
+    assert [said["half"] for said in found["full"] if said["half"]] == []
+    assert is_one_line(found["read_only"], "cannot write results to", "Read-only file system"), found
+    assert found["last"]["status"] == 0, found["last"]
+    assert f"{found['kept']} were done before, 0 failed" in found["last"]["out"], found["last"]
+    assert found["half"] == found["half_at_last"] == []
+    assert found["tables"] == [(tmp_path / "whole" / "tiny" / name).read_text() for name in TABLES]
+    errors = [said["err"].splitlines()[-1] for said in stopped]
     for what in ("/cache/", "/runs/tiny"):  # both kinds of places have been full
         assert any(what in line for line in errors), errors
     assert any("goes on from the last state" in line for line in errors), errors
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("_mounts")
-def test_with_workers_too(config, tmp_path):
-    pytest.importorskip("ray")
-    found = on_a_small_disk(tmp_path, config, "--workers", "2")
-    finish(start(config, tmp_path / "whole"))
-    check(found, tmp_path / "whole")
-    assert any(said["status"] for said in found["full"]), found

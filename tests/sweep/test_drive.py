@@ -91,7 +91,9 @@ def searched():
     return runs, stub.pretraining((1e-3, 2e-3, 4e-3), searches=tuple(job.id for job in runs))
 
 
-def test_a_pretraining_takes_the_rate_of_the_lowest_loss_of_its_search(run, store, searched):
+def test_a_pretraining_takes_the_rate_of_the_lowest_loss_of_its_search_or_of_those_that_have_ended(
+    run, store, searched
+):
     runs, job = searched
     stub.mishap(store, runs[2], "diverge")
     driven, told = run(job, *runs)
@@ -100,11 +102,7 @@ def test_a_pretraining_takes_the_rate_of_the_lowest_loss_of_its_search(run, stor
     assert "learning rate 0.002, by the loss of its search (0.001: 1000.0000, 0.002: 500.0000, 0.004: diverged)" in (
         "\n".join(told.lines)
     )
-
-
-def test_runs_of_a_search_that_ended_earlier_count(run, store, searched):
-    runs, job = searched
-    run(*runs)
+    run(runs[2])
     run(job)
     assert store.pretraining(job.id).pretraining.rate == 4e-3
 
@@ -205,20 +203,14 @@ def test_what_was_stored_before_its_worker_was_lost_does_not_run_again(run, stor
     assert told.lines == ["end"]
 
 
-def test_a_job_that_is_silent_for_too_long_is_given_up_and_runs_again(run, store, monkeypatch):
+def test_a_job_that_is_silent_for_too_long_is_given_up_and_one_that_waits_for_a_machine_is_not(run, store, monkeypatch):
     monkeypatch.setattr(drive_module, "START_SECONDS", 1.0)
     job, other = stub.cell(1), stub.cell(2)
     executor = Forgetful(stub.StubWorker(store.folder, 0.0), hangs=[job.id])
     driven, told = run(job, other, executor=executor, resources={"give_up_after": 1})
     assert set(driven.finished) == {job.id, other.id}
     assert re.fullmatch(rf"{re.escape(job.label)}: nothing was heard of it for \d+ s; it is given up", told.lines[0])
-
-
-def test_a_job_that_waits_for_a_machine_is_not_given_up(run, store, monkeypatch):
-    monkeypatch.setattr(drive_module, "START_SECONDS", 1.0)
-    job = stub.cell(1)
-    executor = Forgetful(stub.StubWorker(store.folder, 0.0), hangs=[job.id])
-    executor.queues = True
+    executor.hangs, executor.queues = {job.id}, True
     threading.Timer(2.5, executor.hangs.clear).start()
     driven, told = run(job, executor=executor, resources={"give_up_after": 1})
     assert (driven.finished, told.lines) == ((job.id,), ["end"])

@@ -66,16 +66,6 @@ def test_the_plan_hides_where_data_and_text_are(tiny, tmp_path):
     assert whole.experiment.data == "demo"
 
 
-def test_a_tasks_own_limit_cuts_its_train_rows_alone(tiny):
-    whole, cut = (plan(tiny(finetuning=each)) for each in ({}, {"tasks": {"cola": {"limit": 20}}}))
-    assert cut.tasks["cola"].rows == whole.tasks["cola"].rows | {"train": 20}
-    assert cut.tasks["cola"].source.startswith("demo, limited to 20 rows of train")
-    assert cut.tasks["stsb"] == whole.tasks["stsb"]
-    assert cut.tokens["cola"] < whole.tokens["cola"]
-    stay = {cell.id for cell in whole.cells} & {cell.id for cell in cut.cells}
-    assert not {cell.id for cell in cut.cells if cell.task == "cola"} & stay
-
-
 # Ids
 
 
@@ -89,11 +79,8 @@ def test_an_id_is_a_slug_and_a_hash(one):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"arms": [{"variant": "none", "name": "add"}]},
-        {"arms": [{"variant": "add", "name": "other"}]},
-        {"scratch": {"hidden_size": 32}},
-        {"scratch": {"hidden_dropout_prob": 0.0}},
-        {"scratch": {"vocab_size": 150}},
+        *[{"arms": [{"variant": "none", "name": "add"}]}, {"arms": [{"variant": "add", "name": "other"}]}],
+        *[{"scratch": change} for change in ({"hidden_size": 32}, {"hidden_dropout_prob": 0.0}, {"vocab_size": 150})],
     ],
     ids=str,
 )
@@ -101,17 +88,14 @@ def test_whatever_changes_the_outcome_changes_the_id(one, changes):
     assert one(**changes) != one()
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{"name": "other"}, {"finetuning": {"tasks": {"cola": {"epochs": 1}}}}, {"finetuning": {"tasks": {"rte": {}}}}],
-    ids=str,
-)
-def test_what_does_not_change_the_outcome_keeps_the_id(one, changes):
-    assert one(**changes) == one()
-
-
-def test_other_arms_and_seeds_keep_the_id(tiny, one):
-    assert one() in ids(tiny(arms=["none", "add"], tasks=["cola"], seeds=[3, 1]))
+def test_what_does_not_change_the_outcome_keeps_the_id(tiny, one):
+    same = one()
+    for changes in (
+        {"name": "other"},
+        *({"finetuning": {"tasks": each}} for each in ({"cola": {"epochs": 1}}, {"rte": {}})),
+    ):
+        assert one(**changes) == same
+    assert same in ids(tiny(arms=["none", "add"], tasks=["cola"], seeds=[3, 1]))
 
 
 def test_options_are_part_of_the_identity(tiny):
@@ -129,31 +113,17 @@ def test_other_data_changes_the_id(one, small_demo):
     assert one() != before
 
 
-def test_a_checkpoints_content_counts_and_its_folder_does_not(one, make_bert, texts, tmp_path):
-    first = make_bert("first", seed=0, texts=texts)
+def test_a_checkpoint_and_a_tokenizer_count_by_content_and_their_folders_do_not(one, make_bert, texts, tmp_path):
+    first, other = make_bert("first", texts=texts), make_bert("other", seed=1, texts=texts[:10])
     shutil.copytree(first, tmp_path / "moved")
-    other = make_bert("other", seed=1, texts=texts)
-    assert one(checkpoint=str(first)) == one(checkpoint=str(tmp_path / "moved"))
-    assert one(checkpoint=str(first)) != one(checkpoint=str(other))
-
-
-def test_the_configuration_of_a_checkpoint_counts(one, make_bert, texts):
-    first, other = make_bert("first", texts=texts), make_bert("other", texts=texts)
-    config = other / "config.json"
+    id_of = one(checkpoint=str(first))
+    assert id_of == one(checkpoint=str(tmp_path / "moved")) != one(checkpoint=str(other))
+    assert id_of == one(checkpoint=str(first), tokenizer=str(tmp_path / "moved"))
+    assert id_of != one(checkpoint=str(first), tokenizer=str(other))
+    assert id_of == one(checkpoint=str(first), scratch={"hidden_size": 64})
+    config = tmp_path / "moved" / "config.json"
     config.write_text(config.read_text().replace('"hidden_dropout_prob": 0.1', '"hidden_dropout_prob": 0.2'))
-    assert one(checkpoint=str(first)) != one(checkpoint=str(other))
-
-
-def test_a_tokenizer_counts_by_content(one, make_bert, texts):
-    folder = str(make_bert(texts=texts))
-    same, other = make_bert("same", texts=texts), make_bert("other", texts=texts[:10])
-    assert one(checkpoint=folder) == one(checkpoint=folder, tokenizer=str(same))
-    assert one(checkpoint=folder) != one(checkpoint=folder, tokenizer=str(other))
-
-
-def test_scratch_sizes_do_not_touch_cells_of_checkpoints(one, make_bert, texts):
-    folder = str(make_bert(texts=texts))
-    assert one(checkpoint=folder) == one(checkpoint=folder, scratch={"hidden_size": 64})
+    assert id_of != one(checkpoint=str(tmp_path / "moved"))
 
 
 def test_a_plugins_file_is_part_of_its_cells_alone(one, write_plugin):
@@ -166,26 +136,6 @@ def test_a_plugins_file_is_part_of_its_cells_alone(one, write_plugin):
 
 
 # Mistakes
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"arms": ["untide"]}, "unknown variant 'untide' in arm 'untide'; did you mean 'untied'?"),
-        ({"arms": [{"variant": "add", "options": {"x": 1}}]}, "unknown option 'x' in variant 'add'; known: segments"),
-        ({"plugins": ["none.py"]}, "cannot read plugin 'none.py': No such file or directory; looked from "),
-        ({"data": "dmo"}, "unknown data source 'dmo'; did you mean 'demo'?"),
-        ({"data": "./nowhere"}, "folder ./nowhere does not exist"),
-        ({"checkpoint": "./nowhere"}, "no checkpoint folder './nowhere'"),
-        ({"finetuning": {"max_length": 33}}, "arm 'add', task 'cola': max_length 33 exceeds the 32 positions"),
-        ({"finetuning": {"tasks": {"stsb": {"max_length": 99}}}}, "task 'stsb': max_length 99 exceeds"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_bad_input_is_refused(tiny, changes, said):
-    with pytest.raises(UserError) as caught:
-        plan(tiny(**changes))
-    assert said in str(caught.value)
 
 
 BACKWARDS = """
@@ -257,20 +207,5 @@ def test_only_keeps_the_cells_that_match(tiny):
     ]
     assert len(chosen(tiny, "task=cola", "task=stsb", "arm=add")) == 8
     assert chosen(tiny, "learning_rate=2e-5") == chosen(tiny, "learning_rate=2e-05")
-
-
-@pytest.mark.parametrize(
-    ("condition", "said"),
-    [
-        ("cola", "--only takes KEY=VALUE, not 'cola'; keys: arm, variant, task, learning_rate, seed"),
-        ("tasks=cola", "unknown key 'tasks' in --only; did you mean 'task'?"),
-        ("task=colla", "unknown task 'colla' in --only; did you mean 'cola'?"),
-        ("seed=9", "unknown seed '9' in --only; known: 1, 2"),
-        ("learning_rate=fast", "unknown learning_rate 'fast' in --only"),
-        ("arm=", "unknown arm ''"),
-    ],
-)
-def test_only_refuses_what_no_cell_has(tiny, condition, said):
-    with pytest.raises(UserError) as caught:
-        chosen(tiny, condition)
-    assert said in str(caught.value)
+    with pytest.raises(UserError, match="unknown learning_rate 'fast' in --only; known: "):
+        chosen(tiny, "learning_rate=fast")

@@ -57,16 +57,15 @@ def test_a_dry_run_and_a_run_refuse_alike_and_leave_no_trace(sweep, tiny, monkey
     assert said[0] == said[1]
 
 
-def test_a_dry_run_writes_nothing_and_says_what_would_run(sweep, tiny, tmp_path):
+def test_a_dry_run_writes_nothing_and_says_what_would_run_and_where(sweep, tiny, tmp_path):
     summary = sweep(tiny(), only=["arm=none"], dry_run=True)
     assert [cell.split("-lr")[0] for cell in summary.waiting] == ["none-cola", "none-stsb"]
     assert (summary.reasons, sweep.started) == ({"not run yet": 2}, [])
     assert not (tmp_path / "runs").exists()
-
-
-def test_it_is_said_where_it_computes_and_which_texts_have_one_segment(sweep, tiny, tmp_path):
-    sweep(tiny(), dry_run=True)
     assert sweep.said.splitlines()[0] == "computing on cpu in float32"
+
+
+def test_texts_that_have_one_segment_are_said(sweep, tiny, tmp_path):
     words = generate("cola")["train"]["text_a"]
     config = RobertaConfig(vocab_size=300, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
                            intermediate_size=32, max_position_embeddings=40, type_vocab_size=1)  # fmt: skip
@@ -90,15 +89,9 @@ def test_finished_cells_of_another_precision_are_said_and_count_as_done(sweep, t
 @pytest.mark.parametrize(
     ("cores", "gpus", "needs", "expected"),
     [
-        (8, 0, {}, 8),
-        (8, 0, {"cpus": 3}, 2),
-        (8, 0, {"cpus": 5}, None),
-        (1, 0, {}, None),
-        (8, 1, {}, None),
-        (8, 1, {"gpus": 0.25}, 4),
-        (8, 1, {"gpus": 1.0}, None),
+        *[(8, 0, {}, 8), (8, 0, {"cpus": 3}, 2), (8, 0, {"cpus": 5}, None), (1, 0, {}, None), (8, 1, {}, None)],
+        *[(8, 1, {"gpus": 0.25}, 4), (8, 1, {"gpus": 1.0}, None), (8, 3, {"gpus": 0.7}, 3)],
         (8, 2, {"gpus": 0.4}, 4),  # a share is one of a single GPU
-        (8, 3, {"gpus": 0.7}, 3),
         (8, 4, {"gpus": 1.0, "cpus": 4}, 2),
     ],
 )

@@ -57,20 +57,18 @@ def test_a_look_counts_the_jobs_of_the_plan_by_their_state(store):
     [line] = snapshot.running
     assert line == f"{CELLS[3].label}, step 10 of 40, loss 0.500, about 3 min left (here:4711)"
     assert describe_counts(snapshot) == "3 of 6 cells done, 1 running, 1 failed, 1 missing; 1 of 1 pretrainings"
+    document = json.loads(json.dumps(snapshot.document()))
+    assert document["cells"] == {"done": 3, "running": 1, "failed": 1, "missing": 1}
+    assert (document["arms"]["add"]["done"], document["failed"]) == (3, snapshot.failed)
 
 
-def test_what_runs_again_after_a_failure_is_no_failure(store):
-    now = time.time()
-    store.write_progress(Progress(id=CELLS[5].id, worker="here:1", began=now, updated=now))
-    snapshot = Watch(store, PLAN).look()
-    assert (snapshot.cells.failed, snapshot.cells.running, snapshot.failed) == (0, 2, {})
-
-
-def test_a_later_look_sees_what_has_ended_since(store):
-    watch = Watch(store, PLAN)
+def test_a_later_look_sees_what_has_ended_since_and_what_runs_again_is_no_failure(store):
+    watch, now = Watch(store, PLAN), time.time()
     watch.look()
     stub.StubWorker(store.folder, 0.0).run(CELLS[4])
-    assert watch.look().cells.done == 4
+    store.write_progress(Progress(id=CELLS[5].id, worker="here:1", began=now, updated=now))
+    snapshot = watch.look()
+    assert (snapshot.cells, snapshot.failed) == (Counts(done=4, running=2), {})
 
 
 def test_pace_and_time_left_are_told_while_something_runs(store):
@@ -82,19 +80,13 @@ def test_pace_and_time_left_are_told_while_something_runs(store):
     assert (idle.cells_per_hour, idle.seconds_left, idle.tokens_per_second) == (None, None, None)
 
 
-def test_a_snapshot_is_json(store):
-    document = json.loads(json.dumps(Watch(store, PLAN).look().document()))
-    assert document["cells"] == {"done": 3, "running": 1, "failed": 1, "missing": 1}
-    assert document["arms"]["add"]["done"] == 3
-    assert document["failed"] == {CELLS[5].label: "ValueError: no"}
-
-
 def test_the_estimate_learns_seconds_per_cost_for_each_task():
     cells = [stub.cell(seed, task) for task in ("rte", "mnli") for seed in range(4)]
     plan = stub.plan(*cells).model_copy(update={"tokens": {"rte": 100, "mnli": 1000}})
     estimate = Estimate(plan)
     assert estimate.seconds(cells[0].id) is None
     for cell in cells[:3]:
+        assert estimate.seconds_left([cells[3].id], {}, 1) is None  # nothing is said before there is ground
         estimate.learn(cell.id, 2.0)
     assert estimate.seconds(cells[3].id) == 2.0
     assert estimate.seconds(cells[4].id) == 20.0  # as nothing is known of the task
@@ -106,32 +98,15 @@ def test_the_estimate_learns_seconds_per_cost_for_each_task():
     assert estimate.seconds_left([], {cells[7].id: 20.0}, 2) == 30.0
 
 
-def test_nothing_is_said_before_there_is_ground():
-    estimate = Estimate(stub.plan(*CELLS))
-    for cell in CELLS[:2]:
-        estimate.learn(cell.id, 1.0)
-    assert estimate.seconds_left([CELLS[3].id], {}, 1) is None
-
-
-def test_durations_are_said_as_people_say_them():
+def test_words(tmp_path):
     said = [duration(seconds) for seconds in (0.42, 40, 720, 3 * 3600 + 300, 52 * 3600)]
     assert said == ["0.4 s", "40 s", "12 min", "3 h 05 min", "2 d 4 h"]
-
-
-def test_a_pace_says_what_is_known():
     assert describe_pace(Snapshot({}, Counts(), seconds_left=720.0, cells_per_hour=4.25)) == (
         "about 12 min left, 4.2 cells/h"
     )
     assert describe_pace(Snapshot({}, Counts())) == ""
-
-
-def test_a_job_that_has_just_begun_has_no_steps_yet():
-    progress = Progress(id="a", worker="here:1", began=0.0, updated=0.0)
-    assert describe_progress("add on rte", progress, 1.0) == "add on rte (here:1)"
-
-
-def test_results_in_words(tmp_path):
-    worker = stub.StubWorker(tmp_path, 0.0)
+    progress, worker = Progress(id="a", worker="here:1", began=0.0, updated=0.0), stub.StubWorker(tmp_path, 0.0)
+    assert describe_progress("add on rte", progress, 1.0) == "add on rte (here:1)"  # it has no steps yet
     assert describe_result(worker.run(CELLS[0])) == "accuracy 50.00, 0.0 s"
     assert describe_result(worker.run(FIRST)) == "validation loss 1000.000, 0.0 s"
     assert describe_result(Failure(id="a", error="ValueError: no")) == "FAILED ValueError: no"

@@ -231,12 +231,10 @@ def test_a_signal_ends_the_driver_and_its_workers_without_a_word_of_ray(driver, 
     ours(process)[0].kill()
     while len(ours(process)) < 2:
         time.sleep(0.2)
-    workers, began = ours(process), time.monotonic()
+    workers = ours(process)
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err) == (0, f"{said}\n", "")
-    print(f"{said} after {time.monotonic() - began:.1f} s")
-    assert len(workers) == 2
+    assert (process.returncode, out, err, len(workers)) == (0, f"{said}\n", "", 2)
     assert ended(workers, 10)
     with Store(tmp_path).lock():
         pass
@@ -269,20 +267,12 @@ def token(head) -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_jobs_run_on_a_cluster(start, head, token, tmp_path):
-    out, err = start(0, head.address, 3, **token).communicate(timeout=120)
-    assert (out, err) == ("3\n", "")
-    assert len({process for seed in range(3) for process in stub.attempts(Store(tmp_path), stub.cell(seed))}) == 1
-
-
-@pytest.mark.slow
 def test_a_cluster_that_cannot_be_used_is_one_line(start, head, token):
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         nothing = f"127.0.0.1:{stranger.getsockname()[1]}"
+        room = "no machine has room for a job, which takes 2 CPUs and 0 GPUs (resources)"
         drivers = {
-            "no machine has room for a job, which takes 2 CPUs and 0 GPUs (resources)": start(
-                0, head.address, 3, 2, "room", **token
-            ),
+            room: start(0, head.address, 3, 2, "room", **token),
             f"cannot use the Ray cluster at {head.address}: ": start(
                 0, head.address, place="token", **{**token, "HOME": "/nowhere"}
             ),
@@ -290,17 +280,17 @@ def test_a_cluster_that_cannot_be_used_is_one_line(start, head, token):
         }
         for line, process in drivers.items():
             out, err = process.communicate(timeout=120)
-            print(err)
             assert (process.returncode, out, err.count("\n")) == (1, "", 1)
             assert err.startswith(f"error: {line}")
 
 
 @pytest.mark.slow
-def test_a_lost_head_ends_the_driver_and_the_folder_stays_whole(driver, head, token, tmp_path):
+def test_jobs_run_on_a_cluster_and_a_lost_head_ends_the_driver_and_the_folder_stays_whole(
+    driver, head, token, tmp_path
+):
     process = driver(0, head.address, **token)
     head.lose()
-    out, err = process.communicate(timeout=240)
-    print(process.returncode, out, err)
+    _, err = process.communicate(timeout=240)
     assert process.returncode == 1
     assert "Traceback" not in err
     finished = Store(tmp_path).finished(stub.plan(*(stub.cell(seed) for seed in range(200))))

@@ -73,27 +73,19 @@ def ended(executor: Slurm) -> list[tuple[str, str]]:
 
 
 def test_a_pretraining_goes_alone_and_cells_of_a_known_pace_together(engine, store, cluster):
-    first, cells = stub.pretraining(), [stub.cell(seed) for seed in range(6)]
+    first, cells = stub.pretraining(), [stub.cell(seed) for seed in range(8)]
     with engine(first, *cells) as executor:
-        assert submit(executor, first, *cells[:2]) == []
-        assert cluster.live() == ["100_0", "100_1", "100_2"]
+        assert submit(executor, first, *cells[:4]) == []
+        assert cluster.live() == ["100_0", "100_1", "100_2", "100_3", "200"]  # an array is no longer than permitted
         cluster.run(*cluster.live())
-        assert ended(executor) == [(job.id, "") for job in (first, *cells[:2])]
-        submit(executor, *cells[2:])
-        assert cluster.live() == ["200"]
-        cluster.run("200")
-        assert ended(executor) == [(job.id, "") for job in cells[2:]]
+        assert ended(executor) == [(job.id, "") for job in (first, *cells[:4])]
+        submit(executor, *cells[4:])
+        assert cluster.live() == ["300"]
+        cluster.run("300")
+        assert ended(executor) == [(job.id, "") for job in cells[4:]]
     assert {*store.finished(stub.plan(first, *cells)).records} == {cell.id for cell in cells}
     assert not store.slurm.exists()
     assert not cluster.logs.exists()
-
-
-def test_an_array_is_no_longer_than_slurm_permits(engine, cluster):
-    jobs = [stub.cell(seed) for seed in range(6)]
-    with contextlib.suppress(Terminated), engine(*jobs) as executor:
-        submit(executor, *jobs)
-        raise Terminated
-    assert cluster.live() == ["100_0", "100_1", "100_2", "100_3", "200_0", "200_1"]
 
 
 def test_a_batch_runs_in_a_process_of_its_own(engine, store, cluster, monkeypatch):
@@ -188,17 +180,14 @@ def test_a_new_driver_takes_over_what_runs_and_what_ended_while_nobody_looked(se
     assert [len(stub.attempts(store, job)) for job in jobs] == [1, 1, 1]
 
 
-def test_slurm_jobs_that_nobody_has_written_down_are_cancelled(sent, engine, store, cluster):
+def test_ctrl_c_cancels_the_jobs_and_so_does_a_driver_those_that_nobody_has_written_down(sent, engine, store, cluster):
     jobs = [stub.cell(seed) for seed in range(2)]
+    sent(jobs[0], by=KeyboardInterrupt)
+    assert cluster.live() == []
     sent(jobs[0])
     store.slurm.unlink()  # as if the driver had been killed before
     with engine(*jobs):
         assert cluster.live() == []
-
-
-def test_ctrl_c_cancels_the_jobs(sent, cluster):
-    sent(stub.cell(1), by=KeyboardInterrupt)
-    assert cluster.live() == []
 
 
 def test_another_engine_is_refused_while_slurm_jobs_live(sent, store, cluster):
@@ -216,7 +205,7 @@ def test_another_engine_is_refused_while_slurm_jobs_live(sent, store, cluster):
 # What is refused
 
 
-def test_what_slurm_refuses_or_never_starts_is_one_line(engine, cluster):
+def test_what_slurm_refuses_or_never_starts_is_one_line(engine, cluster, monkeypatch, tmp_path):
     job = stub.cell(1)
     refused = r"^--slurm: Slurm refuses the jobs: .*invalid partition specified: gpu$"
     with pytest.raises(UserError, match=refused), engine(job, partition="gpu") as executor:
@@ -226,10 +215,6 @@ def test_what_slurm_refuses_or_never_starts_is_one_line(engine, cluster):
     with pytest.raises(UserError, match=never), engine(job) as executor:
         submit(executor, job)
     assert cluster.live() == []
-
-
-def test_without_slurm_one_line_says_so(engine, monkeypatch, tmp_path):
-    executor = engine(stub.cell(1))
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UserError, match="no Slurm answers here"), executor:
+    with pytest.raises(UserError, match="no Slurm answers here"), engine(job):
         pass

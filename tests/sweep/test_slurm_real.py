@@ -103,7 +103,6 @@ def test_what_is_well_is_stored_and_mishaps_are_made_good(store):
     for job, what in ((once, "die"), (always, "die always"), (hangs, "hang"), (fails, "raise")):
         stub.mishap(store, job, what)
     driven, _ = run(store, *jobs, give_up_after=10)
-    print(driven.failed)
     assert {*driven.failed} == {always.id, fails.id}
     assert [len(stub.attempts(store, job)) for job in (once, always, fails)] == [2, 3, 1]
     assert hangs.id in driven.finished  # scancel wakes it, so that it may end its job before it is killed
@@ -114,8 +113,7 @@ def test_what_is_well_is_stored_and_mishaps_are_made_good(store):
 def test_a_cancelled_job_is_sent_again(store):
     job = stub.cell(1)
     when_running(store, job, lambda: told("scancel", "--name", slurm.job_name(store)))
-    driven, seen = run(store, job, seconds=5.0)
-    print(seen.lines)
+    driven, _ = run(store, job, seconds=5.0)
     assert (driven.finished, len(stub.attempts(store, job))) == ((job.id,), 2)
 
 
@@ -125,7 +123,6 @@ def test_a_preempted_job_goes_back_into_the_queue_and_is_not_lost(store):
     urgent = ("sbatch", "--partition=urgent", "--exclusive", "--nodes=2", "--output=/dev/null", "--wrap", "sleep 5")
     when_running(store, jobs[0], lambda: told(*urgent))
     driven, seen = run(store, *jobs, seconds=15.0)
-    print([len(stub.attempts(store, job)) for job in jobs])
     assert (len(driven.finished), seen.lines) == (4, ["end"])
 
 
@@ -163,8 +160,7 @@ def test_a_lost_node_costs_its_jobs_one_attempt(store, cluster):
                 os.kill(int(process), signal.SIGKILL)
 
     when_running(store, jobs[0], lose)
-    driven, seen = run(store, *jobs, seconds=8.0)
-    print(seen.lines, [len(stub.attempts(store, job)) for job in jobs])
+    driven, _ = run(store, *jobs, seconds=8.0)
     told("bash", str(SCRIPT), str(cluster))
     assert len(driven.finished) == 4
 
@@ -218,6 +214,5 @@ def test_what_slurm_refuses_is_one_line(store):
     ):
         with pytest.raises(UserError, match=words) as error:
             run(store, stub.cell(1), seconds=60.0, **options)
-        print(error.value)
         assert "\n" not in str(error.value)
     assert live(store) == []
