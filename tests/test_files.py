@@ -42,6 +42,9 @@ def test_a_folder_that_is_there_stays_unless_it_is_replaced_by_a_whole_one(tmp_p
     with pytest.raises(OSError, match="full"), whole_folder(tmp_path / "made", replaces=True):
         raise OSError(28, "full")
     assert (tmp_path / "made" / "file").read_text() == ("second" if replaces else "first")
+    (tmp_path / "made" / "plain").touch()
+    with pytest.raises(NotADirectoryError), whole_folder(tmp_path / "made" / "plain", replaces=False):
+        pass
     assert [path.name for path in tmp_path.iterdir()] == ["made"]
 
 

@@ -21,7 +21,7 @@ from rich.text import Text
 
 from glue_bench.errors import LONGEST, QUOTED, DiskError, UserError, plain, quoted, shortened, unknown
 from glue_bench.model.variants import VARIANTS
-from glue_bench.terminal import Screen, echo, tell
+from glue_bench.terminal import Screen, echo, silence, tell
 
 EVIL = "a\x1b[2J\x9b1m\x07\r\u202eb"
 SHOWN = r"a\x1b[2J\x9b1m\x07\r\u202eb"
@@ -157,6 +157,15 @@ def test_a_reader_of_standard_output_that_is_gone_does_not_keep_standard_error_f
         said = glue_bench("run", config, "--results", tmp_path)
     assert said.status == 1
     assert said.err.count("failed: failing-cola") == 1
+
+
+def test_no_write_of_any_size_fails_once_a_stream_is_silent():
+    with broken("pipe") as stream:
+        with pytest.raises(BrokenPipeError):
+            stream.write("x" * 10_000 + "\n")
+        silence(stream)
+        stream.write("x" * 10_000 + "\n")
+        stream.flush()
 
 
 @pytest.mark.parametrize("kind", ["full", "pipe"])

@@ -1,7 +1,5 @@
 """The labelled diagnostic set, in a file made up in its layout."""
 
-from pathlib import Path
-
 import pytest
 
 from glue_bench.data.diagnostic import CATEGORIES, check_order, read_diagnostic
@@ -28,13 +26,10 @@ FULL = "\n".join([HEADER, *map("\t".join, ROWS)]) + "\n"
 PLAIN = "index\tsentence1\tsentence2\n" + "".join(f"{i}\t{row[5]}\t{row[6]}\n" for i, row in enumerate(ROWS))
 
 
-@pytest.fixture
-def folder(write) -> Path:
-    return write({"AX/diagnostic-full.tsv": FULL, "AX/diagnostic.tsv": PLAIN})
-
-
-@pytest.mark.parametrize("place", ["", "AX", "AX/diagnostic-full.tsv"])
-def test_rows_labels_and_phenomena(place, folder):
+@pytest.mark.parametrize("place", ["", "AX", "AX/diagnostic-full.tsv", "diagnostic"])
+def test_rows_labels_and_phenomena(place, write):
+    above = place.split("/")[0] or "AX"
+    folder = write({f"{above}/diagnostic-full.tsv": FULL, f"{above}/diagnostic.tsv": PLAIN})
     found = read_diagnostic(folder / place)
     assert found.digest == open_source(str(folder)).load("ax").digest  # of the data without labels
     assert found.pairs["label"].tolist() == [2, 0, 1, 1]
