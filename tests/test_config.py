@@ -132,15 +132,12 @@ def test_a_protocol_is_changed_by_key_and_value():
 # Refusals: what is given, and what is said of it
 
 BAD_FILES = {
-    "arms: [add": "not valid YAML",
-    "a: b: c": "line 1",
+    "a: b: c": "not valid YAML: mapping values are not allowed",
     "seeds: 2024-13-45": "not valid YAML: month",
     "name: a\ndata: demo\nname: b": 'not valid YAML: found duplicate key "name"',
     "[" * 5000: "nested too deeply",
     "": "give a YAML file or its content, a mapping with keys name, data, arms",
-    "- add": "no experiment but a value of type list",
     "&a [*a]": "no experiment but a value of type list",
-    "just words": "no experiment but a value of type str",
 }
 
 
@@ -153,32 +150,34 @@ def test_a_file_that_is_no_experiment(write_yaml, text):
     assert BAD_FILES[text] in str(caught.value)
 
 
-def test_a_file_that_cannot_be_read(tmp_path):
-    with pytest.raises(UserError, match=r"cannot read experiment file '.*none.yaml': No such file"):
-        load_experiment(tmp_path / "none.yaml")
-    with pytest.raises(UserError, match="Is a directory"):
-        load_experiment(tmp_path)
+def test_what_is_no_file_and_no_experiment(tmp_path):
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UserError, match="not valid YAML"):
-        load_experiment(tmp_path / "binary.yaml")
+    wrong = {
+        tmp_path / "none.yaml": r"cannot read experiment file '.*none.yaml': No such file",
+        tmp_path: "Is a directory",
+        tmp_path / "binary.yaml": "not valid YAML",
+        None: "no experiment but a value of type NoneType; give a YAML file or its content",
+    }
+    for given, said in wrong.items():
+        with pytest.raises(UserError, match=said):
+            load_experiment(given)
+    with pytest.raises(UserError, match="a corpus is given, but the experiment has no `pretraining`"):
+        load_experiment(MINIMAL, corpus=["demo"])
 
 
+FROM_MNLI = {"from_mnli": ["rte"], "learning_rates": [1e-5]}
 REFUSED = [
     # a key or a name
     ({"sedes": [1]}, "unknown key 'sedes'; did you mean 'seeds'?"),
     ({"zzz": 1}, "unknown key 'zzz'; known: name, data, arms"),
     ({"epochs": 3}, "unknown key 'epochs'; it belongs to finetuning"),
-    ({"finetuning": {"epoch": 1}}, "unknown key 'epoch' in finetuning; did you mean 'epochs'?"),
     ({"finetuning": {"tasks": {"rte": {"learning_rate": [1]}}}}, "in finetuning.tasks.rte; did you mean 'learning_r"),
     ({"arms": ["add", {"variant": "none", "tokeniser": "t"}]}, "unknown key 'tokeniser' in arms.1; did you mean"),
     ({"pretraining": SEARCHED | {"rate_search": {"steps": 1, "sed": 1}}}, "'sed' in pretraining.rate_search; did you"),
     ({"tasks": ["colla"]}, "tasks: unknown task 'colla'; did you mean 'cola'?"),
     ({"tasks": ["rte", "RTE"]}, "tasks: values must differ; given twice: rte"),
-    ({"arms": ["add", "none", "add"]}, "arms: values must differ; given twice: add"),
-    ({"protocol": {"reference": "ad"}}, "unknown arm 'ad' in protocol.reference; did you mean 'add'?"),
     ({"arms": ["add", "none"], "protocol": {"contrasts": [["add", "none"], ["none", "add"]]}}, "none is given twice"),
     # a type
-    ({"seeds": "1"}, "seeds.0: input should be a valid integer, not '1'"),
     ({"seeds": [True]}, "seeds.0: input should be a valid integer"),
     ({"arms": [{"variant": "add", "options": ["x"]}]}, "arms.0.options: input should be a valid dictionary"),
     ({"arms": [{"variant": "add", "options": {"a": [[1]]}}]}, "arms.0.options: 'a': give a text, a number, true"),
@@ -193,14 +192,8 @@ REFUSED = [
     ({"arms": [{"variant": "add", "options": {"a": 10**24}}]}, "'a': give a text, a number, true"),
     # what does not go together
     ({"checkpoint": "base", "arms": [{"variant": "add", "embedding_size": 64}]}, "the tables of 'base' have their own"),
-    (
-        {"pretraining": PRETRAINED | {"seed": 1, "seeds": [1]}},
-        "pretraining: give seed or seeds, not both",
-    ),
-    (
-        {"tasks": ["rte"], "finetuning": {"from_mnli": ["rte"], "learning_rates": [1e-5]}},
-        "experiment: finetuning.from_mnli needs mnli among the tasks",
-    ),
+    ({"pretraining": PRETRAINED | {"seed": 1, "seeds": [1]}}, "pretraining: give seed or seeds, not both"),
+    ({"tasks": ["rte"], "finetuning": FROM_MNLI}, "experiment: finetuning.from_mnli needs mnli among the tasks"),
 ]
 
 
@@ -209,12 +202,6 @@ def test_a_mistake_is_told_with_its_place(changes, said):
     with pytest.raises(UserError) as caught:
         load_experiment(MINIMAL | changes)
     assert said in str(caught.value)
-
-
-def test_a_mistake_in_a_file_is_told_with_its_name(write_yaml):
-    path = write_yaml({key: value for key, value in MINIMAL.items() if key != "data"})
-    with pytest.raises(UserError, match=f"^{path}: missing key 'data'"):
-        load_experiment(path)
 
 
 def test_every_mistake_is_listed():
@@ -227,13 +214,6 @@ def test_every_mistake_is_listed():
     assert "(3) unknown key 'zzz'" in said
     with pytest.raises(UserError, match=r" and 4 more$"):
         loaded(**{f"zzz{number}": 1 for number in range(9)})
-
-
-def test_what_is_no_experiment_and_a_corpus_for_nothing_are_refused():
-    with pytest.raises(UserError, match=r"no experiment but a value of type NoneType; give a YAML file or its content"):
-        load_experiment(None)
-    with pytest.raises(UserError, match="a corpus is given, but the experiment has no `pretraining`"):
-        load_experiment(MINIMAL, corpus=["demo"])
 
 
 BAD_OPTIONS = {

@@ -1,4 +1,7 @@
-"""An experiment: arms, tasks, rates and seeds, what they share, and how its tables compare them."""
+"""An experiment: arms, tasks, rates and seeds, what they share, and how its tables compare them.
+
+docs/reference/experiment.md explains each key.
+"""
 
 from collections.abc import Iterator
 from functools import partial
@@ -50,11 +53,7 @@ def plain_options(options: dict[str, Any]) -> dict[str, Any]:
 
 
 class ScratchEncoder(Section):
-    """Sizes of arms that start from fresh weights, and of the WordPiece vocabulary trained for them.
-
-    `norm_first` and `gated` make the blocks of recent encoders of BERT's: LayerNorm comes before attention and
-    feed-forward layers, and these are GeGLU.
-    """
+    """Sizes of arms that start from fresh weights, and of the WordPiece vocabulary trained for them."""
 
     vocab_size: int = Field(8000, ge=100, le=MOST_TOKENS)
     hidden_size: int = Field(128, gt=0, le=2**14)
@@ -78,13 +77,7 @@ class ScratchEncoder(Section):
 
 
 class Arm(Section):
-    """One line-up entry: a variant, its options, and the checkpoint it starts from.
-
-    `checkpoint` is a hub id, a folder, an official TUPE file, or `scratch`. `tokenizer` is only needed where the
-    checkpoint has none. `embedding_size` is the width of the tables of an arm from scratch where it is not the hidden
-    size; the encoder projects them to it. With `pretraining_rate` the arm is pretrained at this learning rate, and none
-    is searched for.
-    """
+    """One line-up entry: a variant, its options, and the checkpoint it starts from."""
 
     name: Name
     variant: Place
@@ -106,11 +99,7 @@ class Arm(Section):
 
 
 class Resources(Section):
-    """What one job takes of a machine where jobs run side by side: CPUs, which are its threads, and share of GPUs.
-
-    A worker whose progress stands still for `give_up_after` seconds is lost: it is ended and its job is submitted
-    again; None: never.
-    """
+    """What one job takes of a machine where jobs run side by side. Without `give_up_after` no worker is given up."""
 
     cpus: int = Field(1, gt=0, le=1024)  # more than any machine has
     gpus: float = Field(0.0, ge=0, le=1024)
@@ -128,14 +117,7 @@ class Resources(Section):
 class Protocol(Section):
     """How a score is chosen among rates and epochs, and made from seeds. No cell is run anew for another protocol.
 
-    `rate`: the learning rate of the best mean or median over seeds, or "fixed", the only one there is. `seeds`: what is
-    reported of the seeds. `epoch`: the last one, or the best one of each run, which is optimistic where the set that
-    chooses it is also the one that is reported. `choose_on`: the set that chooses rate and epoch: the validation set
-    as in the papers, or the slice held out of train, which leaves the validation set clean.
-
-    `reference` is the arm that all others are compared with; unless it is named, the arm whose variant is `add`, else
-    the first. `primary` is the measure that decides: the average of the tasks, or the validation loss of pretraining.
-    `contrasts` are pairs of arms whose difference is asked for beforehand, each the first arm less the second.
+    `epoch: best` is optimistic where the set that chooses it is also the one that is reported.
     """
 
     rate: Literal["best-mean", "best-median", "fixed"] = "best-mean"
@@ -153,10 +135,7 @@ class Protocol(Section):
 
 
 class Experiment(Section):
-    """One experiment file. `plugins` are Python files with variants, relative to the current directory.
-
-    With `limit`, of train and of each validation split that many rows are used, which is no benchmark.
-    """
+    """One experiment file. `plugins` are relative to the current directory."""
 
     name: Name
     data: Place

@@ -1,4 +1,7 @@
-"""How a cell is fine-tuned and how an arm is pretrained: sections of an experiment file, frozen and checked."""
+"""How a cell is fine-tuned and how an arm is pretrained: sections of an experiment file, frozen and checked.
+
+docs/reference/experiment.md explains each key.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -98,10 +101,7 @@ class Hyperparameters(Section):
 
 
 class TaskSettings(Section):
-    """Hyperparameters of fine-tuning on one task. Unset ones are taken from `finetuning`.
-
-    With `limit`, only so many rows of train are used; validation stays whole.
-    """
+    """Hyperparameters of fine-tuning on one task. Unset ones are taken from `finetuning`."""
 
     learning_rates: LearningRates | None = None
     epochs: int | None = Field(None, gt=0, le=10_000)
@@ -113,12 +113,7 @@ class TaskSettings(Section):
 class Finetuning(Section):
     """How every cell is fine-tuned: TUPE's table 2 unless the file says otherwise.
 
-    With `max_steps` a run ends after so many updates, if its epochs have more. `held_out_share` of each training set is
-    kept out of training and scored after every epoch. Tasks of `from_mnli` start from the encoder of the arm's own MNLI
-    run with the same seed, at `mnli_rate` where MNLI has several rates. `predict` says which splits are predicted in
-    the end; test splits, which a submission reads, cost time alone. With `predictions: float16` logits are rounded
-    before they are scored and stored, which halves what a cell leaves. With `keep` fine-tuned models stay on the
-    disk: of all runs, or of each arm and task that of the run which a submission takes.
+    `predict` and `keep` change no score. `predictions: float16` halves what a cell leaves.
     """
 
     learning_rates: LearningRates = [2e-5, 3e-5, 4e-5, 5e-5]
@@ -175,10 +170,7 @@ class Finetuning(Section):
 
 
 class RateSearch(Section):
-    """How each arm's learning rate is chosen: every rate is tried for `steps` steps with each of `seeds`.
-
-    The rate with the lowest mean validation loss over the seeds is taken, the lowest such rate if several have it.
-    """
+    """How each arm's learning rate is chosen: by the lowest mean validation loss over `seeds`, the lowest of equals."""
 
     steps: int = Field(gt=0, le=MOST_STEPS)
     seeds: Seeds = Field([0], validation_alias=AliasChoices("seeds", "seed"))
@@ -187,11 +179,8 @@ class RateSearch(Section):
 class PretrainingSettings(Section):
     """Masked-LM pretraining, the same for every arm. Defaults of the optimiser: TUPE's table 2.
 
-    With `from: scratch` every arm starts from fresh weights of `scratch`; with `from: checkpoint` from its own. Every
-    arm is pretrained once with each of `seeds`; all arms of one seed see the same masks and order. Of several
-    `learning_rates`, each arm is given the one that `rate_search` chooses. `seed: 1` and `learning_rate: 1e-4` are
-    short for lists of one. The settings of one run are those with one seed (`with_seed`) and, if there is no rate to
-    choose, one rate.
+    All arms of one seed see the same masks and order. `seed: 1` and `learning_rate: 1e-4` are short for lists of one.
+    The settings of one run are those with one seed (`with_seed`) and, if there is no rate to choose, one rate.
     """
 
     corpus: Annotated[list[Place], Field(min_length=1), OneOrMore, AfterValidator(distinct)]
