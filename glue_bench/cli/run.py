@@ -27,40 +27,11 @@ from glue_bench.terminal import Screen, echo, unread
 
 SHIPPED = Path(__file__).parents[1] / "config" / "experiments"
 RUNS = Path("runs")
+ONLY = "Only cells with this arm, variant, task, learning_rate, seed, pretraining_seed, steps; may be repeated."
+SLURM = "Slurm jobs with sbatch's options: partition=gpu,timeout_min=240 (needs submitit)."
 STATUS = {"": 0, "interrupted": INTERRUPTED, "terminated": TERMINATED}
 
 Results = Annotated[Path, typer.Option(metavar="DIR", help="Where results go: DIR/<experiment>.")]
-Config = Annotated[Path | None, typer.Argument(metavar="CONFIG", help="A YAML file; or describe it by options.")]
-Checkpoint = Annotated[Text, typer.Option(metavar="NAME", help="Without CONFIG: what arms start from, id or folder.")]
-Arms = Annotated[Texts, typer.Option("--arm", metavar="VARIANT", help="Without CONFIG: a variant; may be repeated.")]
-Tasks = Annotated[Texts, typer.Option("--task", metavar="TASK", help="Without CONFIG: a task, else all; repeatable.")]
-Seeds = Annotated[
-    list[int] | None, typer.Option("--seed", metavar="N", help="Without CONFIG: a seed, else 1 to 5; may be repeated.")
-]
-Data = Annotated[Text, typer.Option(metavar="SOURCE", help="hub, demo, a folder or its URL, in place of its own.")]
-Corpus = Annotated[
-    Texts, typer.Option(metavar="TEXT", help="Files, folders, a URL, hub:NAME or demo to pretrain on; may be repeated.")
-]
-Limit = Annotated[
-    int | None, typer.Option(metavar="N", min=2, help="N rows of train and of each validation split: no benchmark.")
-]
-Only = Annotated[
-    Texts,
-    typer.Option(
-        metavar="KEY=VALUE",
-        help="Only cells with this arm, variant, task, learning_rate, seed, pretraining_seed, steps; may be repeated.",
-    ),
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, say what would run and why, run nothing.")]
-Workers = Annotated[Text, typer.Option(metavar="N", help="N processes of this machine; auto: what fits (needs Ray).")]
-Address = Annotated[Text, typer.Option(metavar="HOST:PORT", help="The processes of a Ray cluster.")]
-Slurm = Annotated[
-    Text, typer.Option(metavar="KEY=VALUE,...", help="Slurm jobs: partition=gpu,timeout_min=240 (needs submitit).")
-]
-Precision = Annotated[str, typer.Option(metavar="FORMAT", help="float32 or bf16 (mixed); auto: the faster one.")]
-Track = Annotated[
-    Texts, typer.Option(metavar="NAME", help="Losses and scores to tensorboard, wandb, mlflow or trackio; repeatable.")
-]
 
 
 def demo(results: Results = RUNS) -> None:
@@ -87,23 +58,29 @@ def init(
 
 
 def run(
-    config: Config = None,
-    checkpoint: Checkpoint = None,
-    arm: Arms = None,
-    task: Tasks = None,
-    seed: Seeds = None,
-    data: Data = None,
-    corpus: Corpus = None,
-    limit: Limit = None,
+    config: Annotated[Path | None, typer.Argument(metavar="CONFIG", help="A YAML file; or say it by options.")] = None,
+    checkpoint: Annotated[Text, typer.Option(metavar="NAME", help="Without CONFIG: what arms start from.")] = None,
+    arm: Annotated[
+        Texts, typer.Option(metavar="VARIANT", help="Without CONFIG: a variant, else native; repeatable.")
+    ] = None,
+    task: Annotated[Texts, typer.Option(metavar="TASK", help="Without CONFIG: a task, else all; repeatable.")] = None,
+    seed: Annotated[list[int] | None, typer.Option(metavar="N", help="Without CONFIG: a seed, else 1 to 5.")] = None,
+    data: Annotated[Text, typer.Option(metavar="SOURCE", help="hub, demo, a folder or its URL.")] = None,
+    corpus: Annotated[Texts, typer.Option(metavar="TEXT", help="Files, a URL, hub:NAME or demo; repeatable.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(metavar="N", min=2, help="Rows of train and validation: no benchmark.")
+    ] = None,
     results: Results = RUNS,
-    only: Only = None,
-    dry_run: DryRun = False,
-    workers: Workers = None,
-    address: Address = None,
-    slurm: Slurm = None,
+    only: Annotated[Texts, typer.Option(metavar="KEY=VALUE", help=ONLY)] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything; say what would run and why.")] = False,
+    workers: Annotated[Text, typer.Option(metavar="N", help="Processes here; auto: what fits (needs Ray).")] = None,
+    address: Annotated[Text, typer.Option(metavar="HOST:PORT", help="The processes of a Ray cluster.")] = None,
+    slurm: Annotated[Text, typer.Option(metavar="KEY=VALUE,...", help=SLURM)] = None,
     device: Device = "auto",
-    precision: Precision = "auto",
-    track: Track = None,
+    precision: Annotated[str, typer.Option(metavar="FORMAT", help="float32, bf16 (mixed) or auto.")] = "auto",
+    track: Annotated[
+        Texts, typer.Option(metavar="NAME", help="tensorboard, wandb, mlflow or trackio; repeatable.")
+    ] = None,
     plugin: Plugins = None,
 ) -> None:
     """Pretrain and fine-tune what is missing of an experiment, and print its leaderboard."""

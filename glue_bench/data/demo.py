@@ -11,7 +11,7 @@ from zlib import crc32
 import numpy as np
 import pandas as pd
 
-from glue_bench.data.task_data import TaskData
+from glue_bench.data.task_data import Source, TaskData
 from glue_bench.data.tasks import TASKS, find_task
 from glue_bench.data.tsv import unlabelled
 
@@ -40,14 +40,10 @@ Row = tuple[str, str | None, float]
 Maker = Callable[[np.random.Generator, float], Row]
 
 
-class DemoSource:
+class DemoSource(Source):
     """Demo data. Scores on it mean nothing."""
 
     kind = "demo"
-    revision: str | None = None
-
-    def tasks(self) -> list[str]:
-        return list(TASKS)
 
     def load(self, task: str) -> TaskData:
         name = find_task(task).name

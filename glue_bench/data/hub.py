@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from glue_bench.data.task_data import TaskData
-from glue_bench.data.tasks import TASKS, Task, find_task
+from glue_bench.data.task_data import Source, TaskData
+from glue_bench.data.tasks import Task, find_task
 from glue_bench.data.tsv import SCORES, FolderSource, unlabelled
 from glue_bench.errors import DiskError, UserError, first_line, quoted
 from glue_bench.files import check_file, disk_trouble
@@ -22,14 +22,10 @@ LFS_POINTER = b"version https://git-lfs"
 LARGEST = 2**40  # bytes of a file: large enough for anything that Parquet reads in parts
 
 
-class HubSource:
+class HubSource(Source):
     """The dataset repository on the hub; nothing is fetched before the first `load`."""
 
-    kind = "hub"
-    revision: str | None = PINNED
-
-    def tasks(self) -> list[str]:
-        return list(TASKS)
+    kind, revision = "hub", PINNED
 
     def load(self, task: str) -> TaskData:
         import datasets

@@ -2,34 +2,18 @@
 
 import os
 from pathlib import Path
-from typing import Protocol
 
 import pandas as pd
 
 from glue_bench.data.demo import DemoSource
 from glue_bench.data.hub import REPOSITORY, CloneSource, HubSource
-from glue_bench.data.task_data import UNLABELLED, TaskData, split_digest
+from glue_bench.data.task_data import UNLABELLED, Source, split_digest
 from glue_bench.data.tasks import TASKS, Task
 from glue_bench.data.tsv import TsvSource
 from glue_bench.errors import UserError, unknown
 from glue_bench.remote import fetched, is_url
 
 DESCRIPTION = ["task", "split", "rows", "official_rows", "skipped", "labels", "digest", "status"]
-
-
-class Source(Protocol):
-    """Anything that gives `TaskData`: `kind` is "demo", "hub" or "tsv"; `revision` is None if unknown.
-
-    `tasks` are those of which a split with labels is there (of AX the test split), in the order of TASKS. `load` reads
-    all splits of one that are there, and raises UserError where a task is absent or its content is bad, with the place.
-    """
-
-    kind: str
-    revision: str | None
-
-    def tasks(self) -> list[str]: ...
-
-    def load(self, task: str) -> TaskData: ...
 
 
 def open_source(name: str) -> Source:

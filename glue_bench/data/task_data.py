@@ -1,6 +1,7 @@
 """What every data source is read into."""
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -43,6 +44,21 @@ class TaskData:
         official = TASKS[self.task].splits
         sizes = {name: len(self.splits.get(name, ())) for name in official}
         return self.source.startswith("demo") or any(sizes[name] != split.rows for name, split in official.items())
+
+
+class Source(ABC):
+    """Where `TaskData` comes from: `kind` is "demo", "hub" or "tsv"; `revision` is None if unknown."""
+
+    kind: str
+    revision: str | None = None
+
+    def tasks(self) -> list[str]:
+        """Those of which a split with labels is there (of AX the test split), in the order of TASKS."""
+        return list(TASKS)
+
+    @abstractmethod
+    def load(self, task: str) -> TaskData:
+        """All splits of a task that are there. UserError if it is absent or its content is bad, with the place."""
 
 
 def limited(data: TaskData, rows: int, *, train_alone: bool = False) -> TaskData:

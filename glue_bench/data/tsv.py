@@ -1,12 +1,13 @@
 """The classic TSV layout of GLUE: one folder per task, no quoting, and every file a little different."""
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from glue_bench.data.task_data import UNLABELLED, TaskData
+from glue_bench.data.task_data import UNLABELLED, Source, TaskData
 from glue_bench.data.tasks import TASKS, Task, find_task
 from glue_bench.errors import QUOTED, UserError, quoted, shortened
 from glue_bench.files import read_file
@@ -20,17 +21,15 @@ LONGEST_LINE = 1_000_000  # characters: tokenizers would take minutes and gigaby
 DOWNLOADED = "diagnostic"  # where the download script that is copied most puts AX, in place of its own folder
 
 
-class FolderSource:
+class FolderSource(Source):
     """A folder with files of GLUE's tasks, in which tasks and splits may be missing."""
-
-    revision: str | None = None
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
+    @abstractmethod
     def pattern(self, task: Task, split: str) -> str:
         """What the files of a split are called below the folder."""
-        raise NotImplementedError
 
     def tasks(self) -> list[str]:
         return [name for name, task in TASKS.items() if any(self._files(task, split) for split in _needed(task))]

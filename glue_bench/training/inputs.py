@@ -13,8 +13,8 @@ from transformers import PreTrainedTokenizerBase
 
 from glue_bench.config import NATIVE, SCRATCH, Arm, Experiment, PretrainingSettings
 from glue_bench.data.hub import HubSource
-from glue_bench.data.sources import Source, open_source
-from glue_bench.data.task_data import TaskData, limited
+from glue_bench.data.sources import open_source
+from glue_bench.data.task_data import Source, TaskData, limited
 from glue_bench.data.tasks import AX_SPLIT
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import Start, graft, read_checkpoint, weights_digest
