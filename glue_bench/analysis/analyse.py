@@ -1,6 +1,6 @@
 """The inside of encoders: which measures there are, and all of them of each encoder in one long table."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,6 @@ def analyse(
     sources: str | Path | Sequence[str | Path],
     *,
     corpus: str | Path | Sequence[str | Path] | None = None,
-    positions: int | None = None,
-    layers: Sequence[int] | None = None,
     sequences: int = SEQUENCES,
     only: Sequence[str] = (),
     tokenizer: str | None = None,
@@ -43,36 +41,31 @@ def analyse(
 
     `sources` are checkpoints (hub ids, folders, official TUPE files), or folders of experiments whose pretrained arms
     still have theirs. Text is `corpus`, as for `run`, or the book that comes with the package; so many `sequences` of
-    at most 128 tokens are read. `positions` are looked at, by default all that an encoder was trained on, and the
-    blocks `layers`, by default all. `only` names some of MEASURES. All is computed in float32, and statistics of
-    tables in float64.
+    at most 128 tokens are read. `only` names some of MEASURES. All is computed in float32, and statistics of tables in
+    float64.
 
     Example:
         >>> glue_bench.analyse("runs/demo", sequences=64)  # doctest: +SKIP
 
     Raises:
         UserError: before anything is measured, a name that stands for nothing, a checkpoint or text that cannot be
-            read, or no such measure or layer.
+            read, or no such measure.
     """
     for name in only:
         if name not in MEASURES:
             raise unknown("measure", name, MEASURES)
-    for option, value in (("--positions", positions), ("--sequences", sequences)):
-        if value is not None and value < FEWEST:
-            raise UserError(f"{option} {value}: too few to measure anything; give {FEWEST} or more")
+    if sequences < FEWEST:
+        raise UserError(f"--sequences {sequences}: too few to measure anything; give {FEWEST} or more")
     texts = [str(name) for name in ([corpus] if isinstance(corpus, str | Path) else corpus or [DEFAULT_TEXT])]
     found, gone = find_sources([str(name) for name in ([sources] if isinstance(sources, str | Path) else sources)])
     if not found:
         raise UserError(f"nothing to analyse: {'; '.join(gone)}")
-    chosen = {name: measure for kind in only or MEASURES for name, measure in MEASURES[kind].items()}
     with threadpool_limits(limits=1, user_api="blas"):
         quiet_transformers()
-        compute = choose_compute(device, "float32")
-        asked = Asked(open_corpus(texts), sequences, positions, layers, tokenizer, compute.device)
+        asked = Asked(open_corpus(texts), sequences, tokenizer, choose_compute(device, "float32").device)
         for source in found[1:]:  # what cannot be read is said before anything is measured
             Subject(source, asked)
-        measured = {source.label: _measured(source, asked, chosen) for source in found}
-    said = DEFAULT_NAME if corpus is None else ", ".join(texts)
+        measured = {source.label: _measured(source, asked, only) for source in found}
     together = {
         name: pd.concat({label: frames[name] for label, frames in measured.items() if name in frames})
         .reset_index(level=0, names="checkpoint")
@@ -80,12 +73,11 @@ def analyse(
         for name in dict.fromkeys(name for frames in measured.values() for name in frames)
     }
     facts, rows, left_out = (together.pop(name) for name in ("subjects", "measures", "left_out"))
-    return Analysis(said, asked.corpus.digest, sequences, facts, rows, left_out, together, tuple(gone))
+    text = DEFAULT_NAME if corpus is None else ", ".join(texts)
+    return Analysis(text, asked.corpus.digest, sequences, facts, rows, left_out, together, tuple(gone))
 
 
-def _measured(
-    source: Source, asked: Asked, chosen: Mapping[str, Callable[[Subject], Measured]]
-) -> dict[str, pd.DataFrame]:
+def _measured(source: Source, asked: Asked, only: Sequence[str]) -> dict[str, pd.DataFrame]:
     """The frames of an `Analysis`, of one checkpoint and without its name."""
     subject, rows, left_out, matrices = Subject(source, asked), list[Row](), dict[str, str](), dict[str, pd.DataFrame]()
     config = subject.model.config
@@ -94,7 +86,7 @@ def _measured(
         **{"heads": config.num_attention_heads, "width": config.hidden_size, "positions": subject.positions},
         **{"words": config.vocab_size, "weights": subject.weights},
     }
-    for name, measure in chosen.items():
+    for name, measure in ((name, measure) for kind in only or MEASURES for name, measure in MEASURES[kind].items()):
         try:
             measured = measure(subject)
         except LeftOut as reason:
@@ -115,23 +107,15 @@ def measure_order(subject: Subject) -> Measured:
     is_large = sum(weight.numel() for weight in subject.model.blocks.parameters()) > LARGE
     distances = DISTANCES[:1] if is_large else DISTANCES
     head, text = subject.masked_lm(OF_LARGE if is_large else OF_ORDER)
-    found = order_sums(head, text, subject.positions, distances)
-    lacking = [distance for distance in distances if f"swap_{distance}" not in found]
-    reasons = {f"order.swap.{distance}": "the text has no two words to swap at this distance" for distance in lacking}
-    rows = []
+    found, rows = order_sums(head, text, subject.positions, distances), []
     for name, sums in found.items():
         kind, _, size = name.rpartition("_")
         chance: Interval = NONE if kind == "validation" else (0.5, 0.5) if kind == "swap" else (0.0, 0.0)
         measure = f"order.{kind}.{size}" if size.isdecimal() else f"order.{name}"
         interval = sums.share_interval if kind == "swap" else sums.interval
         rows.append(row(measure, sums.value, interval, chance, n=sums.n))
-    return Measured(rows, left_out=reasons)
-
-
-def _probe_rows(subject: Subject) -> Measured:
-    """The rows that there are, of which the last is that of the last place."""
-    rows = position_rows(subject.model, subject.sum)
-    return measure_position_rows(rows, first=len(subject.sum.positions) - len(rows))
+    lacking = [f"order.swap.{distance}" for distance in distances if f"swap_{distance}" not in found]
+    return Measured(rows, left_out=dict.fromkeys(lacking, "the text has no two words to swap at this distance"))
 
 
 MEASURES: dict[str, dict[str, Callable[[Subject], Measured]]] = {
@@ -145,7 +129,9 @@ MEASURES: dict[str, dict[str, Callable[[Subject], Measured]]] = {
         "decoding.layers": measure_decoding_layers,
     },
     "positions": {
-        "positions": _probe_rows,
+        "positions": lambda subject: measure_position_rows(
+            position_rows(subject.model, subject.sum), len(subject.sum.positions)
+        ),
         "positions.scores": lambda subject: measure_position_scores(*position_heads(subject.model, subject.sum)),
         "positions.attention": measure_attention,
     },

@@ -26,8 +26,8 @@ States = Float[np.ndarray, "s l d"]
 
 def measure_layers(subject: Subject) -> Measured:
     """The parts of each layer."""
-    states = subject.deep.states
-    return Measured([each for layer in (0, *subject.blocks) for each in parts_of(states[layer][:, 1:-1], layer)])
+    states = enumerate(subject.deep.states)
+    return Measured([each for layer, of_layer in states for each in parts_of(of_layer[:, 1:-1], layer)])
 
 
 def parts_of(states: States, layer: int = 0) -> list[Row]:

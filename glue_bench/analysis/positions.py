@@ -61,8 +61,8 @@ def measure_position_scores(queries: Heads, keys: Heads) -> Measured:
 def measure_attention(subject: Subject) -> Measured:
     """Where attention goes in each block, of each head and the mean over heads."""
     rows = []
-    for block in subject.blocks:
-        inside = subject.deep.attention[block - 1][:, 1:-1, 1:-1]
+    for block, attention in enumerate(subject.deep.attention, 1):
+        inside = attention[:, 1:-1, 1:-1]
         inside = inside / inside.sum(-1, keepdims=True)
         mean = inside.mean(0)
         generator = np.random.default_rng([SEED, len(mean)])
@@ -124,7 +124,7 @@ def _distances(n: int) -> np.ndarray:
 def position_rows(model: EncoderModel, table: InputSum) -> Float[np.ndarray, "n e"]:
     """Centred rows: of the table that is added at the input; of untied variants after their LayerNorm; DIET's P_Q, P_K.
 
-    Raises LeftOut where there is none.
+    The last is that of the last position. Raises LeftOut where there is none.
     """
     variant, length = model.variant, len(table.positions)
     if table.has_positions:

@@ -2,8 +2,7 @@
 
 Shapes: v words, n positions, e width of the tables, t examples, s sequences, l places, d width.
 
-Can the sum be taken apart: is embed(foo) + p_1 ever embed(bar) + p_2? Of x = w_i + p_j, and x after LayerNorm, for
-random i and j:
+Can the sum be taken apart? Of x = w_i + p_j, and x after LayerNorm, for random i and j:
 
     position   ridge regression (e -> n, one-hot), on 80% of the word types; told for the other 20%
     word       nearest row, argmin_v |x - p_mean - w_v|; with the position known, argmin_v |x - p_j - w_v|
@@ -45,22 +44,15 @@ from glue_bench.analysis.hooks import numpy
 from glue_bench.analysis.subject import Subject
 from glue_bench.analysis.tables import InputSum, moving, unit
 
-PAIRS = 10_000  # words and positions whose word is told
-FEWER = 2_000  # of each draw of random positions, after the norm, and where the position is known
-TESTS = 5_000  # words and positions whose position is told
-STATES = 1_000  # tokens of text whose word is told
-PER_POSITION = 20  # examples to train on
+PAIRS, FEWER = 10_000, 2_000  # words and positions whose word is told; of each draw, after the norm, position known
+TESTS, STATES = 5_000, 1_000  # words and positions whose position is told; tokens of text whose word is told
+PER_POSITION, TRAINED = 20, 0.8  # examples to train on; of the word types
 SUMS = 20_000  # among which a collision is looked for
-TRAINED = 0.8  # of the word types
-DRAWS = 5  # of random positions
-AT_ONCE = 250
-FOLDS = 5
+DRAWS, TABLES = 5, 10  # of random positions; random tables
+AT_ONCE, FOLDS = 250, 5
 ALPHAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
 ORDERED = 10_000  # pairs of rows, of which a fifth, of other positions, is to test on
-TABLES = 10  # random ones
-SHOWN = 40  # positions of the matrix of cosines, at most
-FEWEST = 20  # positions
-TIMESCALE = 10_000.0
+SHOWN, FEWEST = 40, 20  # positions of the matrix of cosines, at most; positions that a probe needs
 Rows = Float[Tensor, "t e"]
 Table = Float[np.ndarray, "n d"]
 States = Float[np.ndarray, "t d"]
@@ -82,15 +74,15 @@ def measure_decoding(table: InputSum, norm: Norm) -> Measured:
     }
     by_luck = _by_luck(len(table.positions), len(table.words))
     words_alone = replace(table, positions=torch.zeros_like(table.positions))
-    found: dict[str, tuple[dict[str, float], dict[str, Interval]]] = {
-        "sum": (told(table, PLAIN, PAIRS), by_draws),
-        "norm": (told(table, norm, FEWER), by_luck),
-        "random": ({name: float(np.mean(values)) for name, values in draws.items()}, by_luck),
-        "words_alone": (position_told(words_alone, PLAIN), by_luck),
+    found = {
+        "sum": told(table, PLAIN, PAIRS),
+        "norm": told(table, norm, FEWER),
+        "random": {name: float(np.mean(values)) for name, values in draws.items()},
+        "words_alone": position_told(words_alone, PLAIN),
     }
     rows = [
-        row(f"decoding.{of}.{name}", value, chance=chance[name])
-        for of, (values, chance) in found.items()
+        row(f"decoding.{of}.{name}", value, chance=(by_draws if of == "sum" else by_luck)[name])
+        for of, values in found.items()
         for name, value in values.items()
     ]
     known = word_told(table, PLAIN, FEWER, known=True)
@@ -121,10 +113,10 @@ def position_told(table: InputSum, norm: Norm) -> dict[str, float]:
         return norm(_sums(table, words, positions)).cpu().numpy(), positions
 
     train, test = examples(types[:trained], PER_POSITION * n), examples(types[trained:], TESTS)
-    return _told_by_ridge(*train, *test, n)
+    return _by_ridge(*train, *test, n)
 
 
-def _told_by_ridge(rows: States, places: Sample, tests: States, right: Sample, n: int) -> dict[str, float]:
+def _by_ridge(rows: States, places: Sample, tests: States, right: Sample, n: int) -> dict[str, float]:
     """As `position_told`, by one-hot ridge regression in float32."""
     middle, scale = rows.mean(0), rows.std()
     ridge = Ridge(alpha=1.0).fit((rows - middle) / scale, np.eye(n, dtype=np.float32)[places])
@@ -202,26 +194,22 @@ def measure_decoding_layers(subject: Subject) -> Measured:
     table = table - table.mean(0)
     types = np.random.default_rng(SEED).permutation(np.unique(ids))
     trained = np.isin(ids, types[: int(TRAINED * len(types))])  # tokens of the types to train on
+    tests = np.flatnonzero(~trained)[:STATES]
     where, by_luck, rows = np.tile(np.arange(places), sequences), _by_luck(places, len(table)), list[Row]()
-    for layer in (0, *subject.blocks):
-        states = deep.states[layer][:, 1:-1].reshape(len(ids), -1)
-        values = _told_by_ridge(states[trained], where[trained], states[~trained], where[~trained], places)
-        values["word_accuracy"] = _word_of_states(states, ids, trained, table)
+    for layer, of_layer in enumerate(deep.states):
+        states = of_layer[:, 1:-1].reshape(len(ids), -1)
+        values = _by_ridge(states[trained], where[trained], states[~trained], where[~trained], places)
+        scale = states.std()
+        ridge = Ridge(alpha=1.0).fit(states[trained] / scale, table[ids[trained]])
+        found = nearest(torch.from_numpy(unit(ridge.predict(states[tests] / scale))), torch.from_numpy(unit(table)))
+        values["word_accuracy"] = float((found.numpy() == ids[tests]).mean())
         for name, value in values.items():
             rows.append(row(f"decoding.layers.{name}", value, chance=by_luck[name], layer=layer, n=sequences))
     return Measured(rows)
 
 
-def _word_of_states(states: States, ids: Sample, trained: np.ndarray, table: Table) -> float:
-    """How often the word is told, of types that the regression has not seen."""
-    tests, scale = np.flatnonzero(~trained)[:STATES], states.std()
-    ridge = Ridge(alpha=1.0).fit(states[trained] / scale, table[ids[trained]])
-    found = nearest(torch.from_numpy(unit(ridge.predict(states[tests] / scale))), torch.from_numpy(unit(table)))
-    return float((found.numpy() == ids[tests]).mean())
-
-
-def measure_position_rows(rows: Table, first: int = 0) -> Measured:
-    """The probes of rows of positions, and the matrix `positions_cosine`; the first row is that of place `first`.
+def measure_position_rows(rows: Table, positions: int) -> Measured:
+    """The probes of the rows of the last of so many `positions`, and the matrix `positions_cosine` of some of them.
 
     Dimensions in which no row moves are left out, of the tables beside them too.
     """
@@ -236,15 +224,14 @@ def measure_position_rows(rows: Table, first: int = 0) -> Measured:
         found.append(row(f"positions.{name}", probe(rows), chance=expected([probe(table) for table in random])))
         found += [row(f"positions.{name}_{other}", probe(table)) for other, table in others.items()]
     places = np.unique(np.linspace(0, len(rows) - 1, SHOWN).astype(int))
-    some = unit(rows[places]).astype(np.float64)
+    some, first = unit(rows[places]).astype(np.float64), positions - len(rows)
     i, j = (each.ravel() for each in np.meshgrid(first + places, first + places, indexing="ij"))
     return Measured(found, {"positions_cosine": pd.DataFrame({"i": i, "j": j, "cosine": (some @ some.T).ravel()})})
 
 
 def sinusoids(positions: int, width: int) -> Table:
     """tensor2tensor's layout: sines first, then cosines, of position / 10000^(m / (d / 2 - 1)), 0 <= m < d / 2."""
-    steps = np.arange(width // 2) / max(width // 2 - 1, 1)
-    turns = np.arange(positions)[:, None] * TIMESCALE**-steps
+    turns = np.arange(positions)[:, None] * 10_000.0 ** -(np.arange(width // 2) / max(width // 2 - 1, 1))
     return np.concatenate([np.sin(turns), np.cos(turns)], axis=1)
 
 
@@ -262,19 +249,15 @@ def order_accuracy(rows: Table) -> float:
     order = generator.permutation(len(rows))
     held_out = max(len(rows) // 5, 2)
     scaled = StandardScaler().fit_transform(rows)
-    test, train = (
-        _ordered_pairs(scaled, some, count, generator)
-        for some, count in ((order[:held_out], ORDERED // 5), (order[held_out:], ORDERED - ORDERED // 5))
-    )
+
+    def pairs(places: Sample, count: int) -> tuple[Table, Sample]:
+        """[p_i; p_j] of different positions, and whether i < j."""
+        first = generator.integers(len(places), size=count)
+        i, j = places[first], places[(first + generator.integers(1, len(places), size=count)) % len(places)]
+        return np.concatenate([scaled[i], scaled[j]], axis=1).astype(np.float32), i < j
+
+    test, train = pairs(order[:held_out], ORDERED // 5), pairs(order[held_out:], ORDERED - ORDERED // 5)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # separable pairs have no largest likelihood
         told = LogisticRegression(max_iter=100, tol=1e-3).fit(*train)
     return float(told.score(*test))
-
-
-def _ordered_pairs(rows: Table, places: np.ndarray, count: int, generator: np.random.Generator) -> tuple[Table, Sample]:
-    """[p_i; p_j] of different positions, and whether i < j."""
-    first = generator.integers(len(places), size=count)
-    second = (first + generator.integers(1, len(places), size=count)) % len(places)
-    i, j = places[first], places[second]
-    return np.concatenate([rows[i], rows[j]], axis=1).astype(np.float32), i < j

@@ -9,21 +9,12 @@ have become. Untied and DIET add position_position; four-term and disentangled a
 together. Each row is centred over its keys, because softmax does not see what a row has in common; then
 
     S_T = Cov(A^T, A) / Var(A)      over all pairs of tokens of a sequence: the share of a term, and shares sum to 1
-
-Panels are pictures of a term, over sequences:
-
-    RMS[i, j] = sqrt(mean over sequences of A^T[i, j]^2)          mean[i, j] = mean over sequences of A^T[i, j]
-
-The RMS, because the mean over sequences leaves of a term with words only what all words have in common: w_mean against
-the positions. Both are shown, so that it can be seen.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import product
 
 import numpy as np
-import pandas as pd
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -39,36 +30,30 @@ NINE: tuple[Term, ...] = tuple(product(PARTS, PARTS))
 FOUR: tuple[Term, ...] = tuple(product(PARTS[:2], PARTS[:2]))
 WORDS, BIAS = ("word", "word"), ("bias", "bias")
 MIXED: tuple[Term, ...] = (("word", "position"), ("position", "word"))
-TOGETHER, OF_A_HEAD = 32, 8  # cells of a panel, along each side, at most
 
 
 def measure_score_terms(subject: Subject) -> Measured:
-    """Shares in each block that is asked for, and the panels of the first."""
-    panels, errors = Panels(), list[float]()
-    found: dict[int, list[dict[Term, Tensor]]] = {block: [] for block in subject.blocks}
+    """Shares in each block."""
+    errors, found = list[float](), dict[int, list[dict[Term, Tensor]]]()
 
     def look(block: int, scores: Scores) -> None:
-        if block + 1 not in found:
-            return
         terms = {name: centred(term) for name, term in terms_of(scores).items()}
         whole = sum(terms.values(), torch.zeros(()))
         errors.append(float((whole - centred(scores.logits)).abs().max() / scores.logits.abs().max()))
-        found[block + 1].append(shares_of_scores(terms))
-        for (query, key), term in terms.items() if block == 0 else ():
-            panels.add((query, key), term)
+        found.setdefault(block + 1, []).append(shares_of_scores(terms))
 
     with torch.inference_mode(), watching(subject.model, look):
         for some in subject.tokens.split(AT_ONCE):
             subject.model.hidden_states(some)
     if max(errors) > EXACT:
         raise LeftOut(f"its terms are {max(errors):.1g} of the largest logit away from its own logits")
-    rows = [row("terms.sum_error", max(errors), layer=min(found))]
+    rows = [row("terms.sum_error", max(errors), layer=1)]
     for block, batches in found.items():
         names = list(batches[0])
         by_term = numpy(torch.stack([torch.cat([batch[name] for batch in batches]) for name in names], -1))
         rows += share_rows(block, names, by_term, {})
     lacking = [named(term) for term in FOUR if term not in names]
-    return Measured(rows, panels.frames(), {f"terms.share.{name}": f"its scores have no {name}" for name in lacking})
+    return Measured(rows, left_out={f"terms.share.{name}": f"its scores have no {name}" for name in lacking})
 
 
 def terms_of(scores: Scores) -> dict[Term, Float[Tensor, "#b #h l l"]]:
@@ -138,37 +123,3 @@ def mixed_to_words(terms: Sequence[Term], by_head: Float[np.ndarray, "h t"]) -> 
     mixed = by_head[:, [term in MIXED for term in terms]].sum(-1)
     words = by_head[:, [term == WORDS for term in terms]].sum(-1)
     return float((mixed / (mixed + words)).mean())
-
-
-class Panels:
-    """Of each term of the first block float64 (2, h, l, l): the sums over sequences of its squares and of itself."""
-
-    def __init__(self) -> None:
-        self.sums: dict[Term, np.ndarray] = {}
-        self.sequences: Counter[Term] = Counter()
-
-    def add(self, name: Term, term: Float[Tensor, "b h l l"]) -> None:
-        """Take in a batch of a term whose rows are centred."""
-        self.sums[name] = self.sums.get(name, 0) + numpy(torch.stack([term.square().sum(0), term.sum(0)]))
-        self.sequences[name] += len(term)
-
-    def frames(self) -> dict[str, pd.DataFrame]:
-        """`terms`, all heads together, and `terms_heads`; nothing where the first block was not asked for."""
-        together, apart = [], []
-        for name, sums in self.sums.items():
-            means, place = sums / self.sequences[name], {"query": name[0], "key": name[1]}
-            together.append(_cells({"block": 1, **place}, means.mean(1), TOGETHER))
-            for head, each in enumerate(means.swapaxes(0, 1), 1):
-                apart.append(_cells({"block": 1, "head": head, **place}, each, OF_A_HEAD))
-        frames = {"terms": together, "terms_heads": apart}
-        return {name: pd.concat(cells, ignore_index=True) for name, cells in frames.items() if cells}
-
-
-def _cells(term: Mapping[str, str | int], means: Float[np.ndarray, "2 l l"], most: int) -> pd.DataFrame:
-    """At most most x most evenly wide cells: `i` and `j` are the first positions of each, `rms` and `mean` over it."""
-    length = means.shape[-1]
-    starts = np.arange(min(most, length)) * length // min(most, length)
-    sizes = np.diff([*starts, length])
-    squares, mean = np.add.reduceat(np.add.reduceat(means, starts, 1), starts, 2) / np.outer(sizes, sizes)
-    places = {"i": np.repeat(starts, len(starts)), "j": np.tile(starts, len(starts))}
-    return pd.DataFrame({**term, **places, "rms": np.sqrt(squares).ravel(), "mean": mean.ravel()})

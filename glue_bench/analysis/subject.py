@@ -1,6 +1,6 @@
 """A checkpoint that is taken apart: which ones a name stands for, what can read text for it, what it makes of that."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -31,7 +31,6 @@ LENGTH = 128  # tokens of a sequence, at most
 FEW = 64  # sequences of what takes all blocks, or is done several times
 FEWEST = 8  # sequences of which an interval is still told
 SENTENCES_AT_ONCE = 500
-NAMED = 5  # pretrainings without a checkpoint that are named
 
 
 class Source(NamedTuple):
@@ -43,21 +42,19 @@ class Source(NamedTuple):
 
 @dataclass(frozen=True)
 class Asked:
-    """What is asked for: `sequences` of text, the first `positions` of each table, and which `layers` (None: all)."""
+    """What is asked for: `sequences` of text, read with a `tokenizer` (None: the checkpoint's own)."""
 
     corpus: Corpus
     sequences: int
-    positions: int | None = None
-    layers: Sequence[int] | None = None
     tokenizer: str | None = None
     device: str | torch.device = "cpu"
 
 
 class Subject:
-    """A checkpoint with all that it takes to measure it; `positions` are those that are looked at.
+    """A checkpoint with all that it takes to measure it; `positions` are those that it was trained on.
 
     Raises:
-        UserError: it cannot be read, or does not have a layer that is asked for.
+        UserError: it cannot be read.
     """
 
     def __init__(self, source: Source, asked: Asked) -> None:
@@ -71,21 +68,13 @@ class Subject:
         except UserError as error:
             self.head, self.model = error, encoder(checkpoint).eval().to(asked.device)
         most = self.model.config.max_position_embeddings
-        self.positions = min(most, _trained_positions(source.name) or most, asked.positions or most)
-        for layer in asked.layers or ():
-            if not 1 <= layer <= len(self.model.blocks):
-                raise UserError(f"--layers {layer}: this encoder has blocks 1 to {len(self.model.blocks)}")
+        self.positions = min(most, _trained_positions(source.name) or most)
 
     @property
     def weights(self) -> str:
         """The `weights_digest` of the encoder without a pooler, which masked-LM pretraining does not train."""
         weights = self.model.state_dict()
         return weights_digest({name: tensor for name, tensor in weights.items() if not name.startswith("pooler.")})
-
-    @property
-    def blocks(self) -> Sequence[int]:
-        """The blocks that are asked for, from 1."""
-        return self.asked.layers or range(1, len(self.model.blocks) + 1)
 
     @cached_property
     def sum(self) -> InputSum:
@@ -131,7 +120,7 @@ class Subject:
 
     @property
     def tokens(self) -> Tensor:
-        """int64 (sequences, length): the text that is read, on the encoder's device."""
+        """The `ids`, on the encoder's device."""
         return torch.from_numpy(self.ids).to(self.model.device)
 
     @cached_property
@@ -158,36 +147,27 @@ def find_sources(names: Iterable[str]) -> tuple[list[Source], list[str]]:
         if not stored.has_plan:
             found.append(Source(_short(name), name))
             continue
-        arms, missing = _of_experiment(stored)
-        found += arms
+        plan, missing = stored.plan(), list[str]()
+        jobs, records = [job for job in plan.pretrainings if not job.is_search], stored.finished(plan).pretrainings
+        for job in jobs:
+            weights = records[job.id].weights if job.id in records else None
+            last = max((weights or {}).items(), default=None)
+            if last and stored.holds(job.id, *last):
+                found.append(Source(job.label, str(stored.checkpoint(job.id, last[0]))))
+            else:
+                missing.append(job.label)
         if missing:
-            more = f" and {len(missing) - NAMED} more" if len(missing) > NAMED else ""
-            where = f"no checkpoint of its record in '{name}'; `glue-bench run` makes it"
-            gone.append(f"{'; '.join(missing[:NAMED])}{more}: {where}")
-        elif not arms:
+            gone.append(f"{'; '.join(missing)}: no checkpoint of its record in '{name}'; `glue-bench run` makes it")
+        if not jobs:
             gone.append(f"'{name}' has no pretrained encoder. Give a checkpoint: glue-bench analyse CHECKPOINT")
     # Equal labels get their checkpoint's whole name.
     given = [source.label for source in found]
     return [source._replace(label=source.name) if given.count(source.label) > 1 else source for source in found], gone
 
 
-def _of_experiment(stored: Store) -> tuple[list[Source], list[str]]:
-    """The last checkpoints of an experiment's pretrainings, and the labels of those that have kept none."""
-    plan = stored.plan()
-    records, found, missing = stored.finished(plan).pretrainings, list[Source](), list[str]()
-    for job in (job for job in plan.pretrainings if not job.is_search):
-        record = records.get(job.id)
-        last = max((record.weights or {}).items(), default=None) if record else None
-        if last and stored.holds(job.id, *last):
-            found.append(Source(job.label, str(stored.checkpoint(job.id, last[0]))))
-        else:
-            missing.append(job.label)
-    return found, missing
-
-
 def _trained_positions(folder: str) -> int | None:
     """The length of the sequences of a pretraining of ours; None of any other checkpoint."""
-    pretraining = _named(locate(folder)).parent
+    pretraining = locate(folder).resolve().parent
     stored = Store(pretraining.parent.parent)
     if pretraining.parent.name != "checkpoints" or not stored.has_plan:
         return None
@@ -195,12 +175,7 @@ def _trained_positions(folder: str) -> int | None:
     return lengths.get(pretraining.name)
 
 
-def _named(path: Path) -> Path:
-    """The path, but of `.` and `..` that of the folder which they stand for: only that has a name and a parent."""
-    return path.resolve() if path.name in ("", "..") else path
-
-
 def _short(name: str) -> str:
     """The last part of a path or hub id; for step-1000 of a pretraining, the pretraining's folder too."""
-    parts = _named(Path(name)).parts
+    parts = (Path(name).resolve() if Path(name).name in ("", "..") else Path(name)).parts
     return "/".join(parts[-2:]) if parts[-1].startswith("step-") else parts[-1]

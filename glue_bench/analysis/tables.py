@@ -30,10 +30,8 @@ from glue_bench.analysis.chance import EXACT, SEED, TAILS, Interval, LeftOut, Me
 from glue_bench.analysis.hooks import numpy
 from glue_bench.model.encoder import EncoderModel
 
-ROTATIONS = 200
-DRAWS = 20  # of tables of random numbers for the participation ratio, of random subspaces for their angles
-SPREAD_DRAWS = 200  # of tables of random numbers for share_95
-PERMUTATIONS = 10_000
+ROTATIONS, DRAWS = 200, 20  # the latter of tables for the participation ratio, of subspaces for their angles
+SPREAD_DRAWS, PERMUTATIONS = 200, 10_000  # of tables for share_95; of dimensions for rho
 PAIRED_WORDS = 1_000  # of the vocabulary, evenly spread, for the cosines
 VARIANCE = 0.95  # of a table, in the leading directions whose angles are told
 Values = Float[np.ndarray, " d"]
@@ -152,7 +150,12 @@ def measure_tables(table: InputSum) -> Measured:
     for name, part in (("words", table.words), ("positions", table.positions)):
         rows = numpy(part)
         rows = rows[:, moving(rows)]
-        chance = _random_participation(*rows.shape)
+        # Of n centred rows of normal numbers, P'P is of Wishart's distribution with n - 1 degrees of freedom; where
+        # n - 1 < d, it has the eigenvalues of one of d degrees in n - 1 dimensions.
+        small, large = sorted((len(rows) - 1, rows.shape[1]))
+        generator = np.random.default_rng([SEED, *rows.shape])
+        drawn = wishart.rvs(large, np.eye(small), size=DRAWS, random_state=generator).reshape(DRAWS, small, small)
+        chance = expected([participation_ratio(one) for one in drawn])
         found.append(row(f"tables.participation_ratio.{name}", participation_ratio(rows.T @ rows), chance=chance))
     return Measured(found)
 
@@ -227,12 +230,3 @@ def unit(rows: Table) -> Table:
 def _curve(of_positions: Values, inside: Squared) -> Values:
     """s_m for m = 1..d."""
     return np.cumsum(inside @ of_positions) / of_positions.sum()
-
-
-def _random_participation(rows: int, width: int) -> Interval:
-    # Of n centred rows of normal numbers, P'P is of Wishart's distribution with n - 1 degrees of freedom; where
-    # n - 1 < d, it has the eigenvalues of one of d degrees in n - 1 dimensions.
-    small, large = sorted((rows - 1, width))
-    generator = np.random.default_rng([SEED, rows, width])
-    drawn = wishart.rvs(large, np.eye(small), size=DRAWS, random_state=generator).reshape(DRAWS, small, small)
-    return expected([participation_ratio(one) for one in drawn])

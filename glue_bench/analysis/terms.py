@@ -41,7 +41,6 @@ from glue_bench.analysis.score_terms import (
     MIXED,
     NINE,
     PARTS,
-    Panels,
     centred,
     measure_score_terms,
     mixed_to_words,
@@ -63,24 +62,15 @@ Queries = Float[Tensor, "3 b h l k"]
 
 @torch.no_grad()
 def measure_terms(subject: Subject) -> Measured:
-    """Shares and panels of the first block's terms; where positions enter the scores instead, `measure_score_terms`."""
+    """Shares of the first block's terms; where positions enter the scores instead, `measure_score_terms`."""
     model, table, ids = subject.model, subject.sum, subject.tokens
     if not table.has_positions:
         return measure_score_terms(subject)
     error = check_sum(model, table, ids[:AT_ONCE])
-    panels, found = Panels(), []
-    bias = position_bias(model, ids.shape[1])
-    for some in ids.split(AT_ONCE):
-        queries, keys = heads(model, table, some)
-        found.append(shares(queries, keys, bias))
-        for query, key in FOUR:
-            panels.add((query, key), centred(queries[PARTS.index(query)] @ keys[PARTS.index(key)].mT))
-    if bias is not None:
-        panels.add(BIAS, centred(bias))
-    by_term = numpy(torch.cat(found))
+    by_term = sequence_shares(model, table, ids)
     chance, others = _baselines(model, table, ids[:FEW])
     rows = share_rows(1, [*NINE, BIAS][: by_term.shape[-1]], by_term, chance)
-    return Measured([row("terms.sum_error", error, layer=1), *rows, *others], panels.frames())
+    return Measured([row("terms.sum_error", error, layer=1), *rows, *others])
 
 
 def _baselines(model: EncoderModel, table: InputSum, ids: Tensor) -> tuple[dict[str, Interval], list[Row]]:
@@ -108,11 +98,15 @@ def _baselines(model: EncoderModel, table: InputSum, ids: Tensor) -> tuple[dict[
     return chance, rows
 
 
-def head_shares(model: EncoderModel, table: InputSum, ids: Tensor) -> Float[np.ndarray, "h t"]:
-    """The shares of the nine terms, the mean over sequences, in logits with their bias where the variant has one."""
+def sequence_shares(model: EncoderModel, table: InputSum, ids: Tensor) -> Float[np.ndarray, "s h t"]:
+    """The `shares` of each sequence, in logits with their bias where the variant has one."""
     bias = position_bias(model, ids.shape[1])
-    each = [shares(*heads(model, table, some), bias) for some in ids.split(AT_ONCE)]
-    return numpy(torch.cat(each)).mean(0)[:, : len(NINE)]
+    return numpy(torch.cat([shares(*heads(model, table, some), bias) for some in ids.split(AT_ONCE)]))
+
+
+def head_shares(model: EncoderModel, table: InputSum, ids: Tensor) -> Float[np.ndarray, "h t"]:
+    """The shares of the nine terms, the mean over sequences."""
+    return sequence_shares(model, table, ids).mean(0)[:, : len(NINE)]
 
 
 @torch.no_grad()

@@ -43,7 +43,7 @@ IGNORED = -100  # a label that no loss is taken of
 
 
 class Row(NamedTuple):
-    """What a model is given: `ids` and `segments` int64 (l,), and `labels` int64 (l,): what to predict, or IGNORED."""
+    """What a model is given: `ids`, `segments` and `labels` (what to predict, or IGNORED), int64 (l,)."""
 
     ids: np.ndarray
     segments: np.ndarray
@@ -114,6 +114,10 @@ def order_sums(
     `positions` are those that the model was trained on. Words at `distances` are swapped, which takes most of the time.
     What the text or the model cannot be measured by is left out: no two such words, too few positions for a start.
     """
+
+    def rise(rows: Sequence[Row], base: Sums, start: int = 0) -> Sums:
+        return Sums(row_losses(model, rows, start) - base.sums, base.counts)
+
     model.eval()
     base = loss_sums(model, [probe.masked for probe in text.probes])
     found = {"validation_loss": base} | {f"swap_{each}": swap_sums(model, text, each) for each in distances}
@@ -121,18 +125,14 @@ def order_sums(
         generators = [np.random.default_rng([text.seed, n, index]) for index in range(len(text.probes))]
         orders = [partial(in_n_grams, n=n, generator=generator) for generator in generators]
         rows = [moved(probe, order) for probe, order in zip(text.probes, orders, strict=True)]
-        found[f"shuffle_{n}"] = _rise(model, rows, base)
-    found["reverse"] = _rise(model, [moved(probe, lambda words: words[::-1]) for probe in text.probes], base)
+        found[f"shuffle_{n}"] = rise(rows, base)
+    found["reverse"] = rise([moved(probe, lambda words: words[::-1]) for probe in text.probes], base)
     starts = [start for start in STARTS if 4 * start <= positions]  # three quarters are left to the text
     if starts and model.base.variant.takes_start():
         rows = [_cut(probe.masked, positions - starts[-1]) for probe in text.probes]
         base = loss_sums(model, rows)
-        found |= {f"start_{start}": _rise(model, rows, base, start) for start in starts}
+        found |= {f"start_{start}": rise(rows, base, start) for start in starts}
     return {name: sums for name, sums in found.items() if sums.counts.any()}
-
-
-def _rise(model: EncoderForMaskedLM, rows: Sequence[Row], base: Sums, start: int = 0) -> Sums:
-    return Sums(row_losses(model, rows, start) - base.sums, base.counts)
 
 
 def loss_sums(model: EncoderForMaskedLM, rows: Sequence[Row]) -> Sums:

@@ -1,6 +1,7 @@
 """An analysis of encoders as one table, each number marked by the range that chance gives; and as files."""
 
-from collections.abc import Collection, Iterator
+import math
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -62,16 +63,16 @@ def inside_page(analysis: Analysis) -> Page:
     """
     labels = list(analysis.subjects["checkpoint"])
     whole = analysis.measures[analysis.measures["head"].isna()].drop_duplicates(["checkpoint", "measure"])
-    by_name = whole.set_index(["measure", "checkpoint"])
-    shown = [each for each in HEADLINES if each.measure in by_name.index]
+    by_name = {name: mine.set_index("checkpoint").to_dict("index") for name, mine in whole.groupby("measure")}
+    shown = [each for each in HEADLINES if each.measure in by_name]
     rows, marks = [], []
     for headline in shown:
-        found: dict[Any, pd.Series] = dict(by_name.loc[headline.measure].iterrows())
-        values = {label: headline.text(found[label]["value"]) if label in found else MISSING for label in labels}
-        if len(labels) == 1:
-            row = found[labels[0]]
-            values |= {"interval": _bounds(headline, row, ""), "chance": _bounds(headline, row, "chance_")}
-        rows.append({"measure": headline.title + (f" ({headline.unit})" if headline.unit else "")} | values)
+        found: dict[Any, Any] = by_name[headline.measure]
+        texts = {label: headline.text(found[label]["value"]) if label in found else MISSING for label in labels}
+        for name, bounds in (("interval", ("low", "high")), ("chance", ("chance_low", "chance_high"))):
+            values = [found[labels[0]][bound] for bound in bounds] if labels[0] in found else [math.nan]
+            texts[name] = "" if math.isnan(values[0]) else " to ".join(dict.fromkeys(map(headline.text, values)))
+        rows.append({"measure": headline.title + (f" ({headline.unit})" if headline.unit else "")} | texts)
         marks.append({label: _mark(row) for label, row in found.items()})
     columns = {"measure": Column("Measure"), **{label: Column(label, show=str) for label in labels}}
     if len(labels) == 1:
@@ -83,28 +84,19 @@ def inside_page(analysis: Analysis) -> Page:
         legend=(MARKS, *(line for kind, line in LEGEND.items() if any(each[0].startswith(kind) for each in shown))),
         marks=pd.DataFrame(marks),
     )
-    return Page(title="Inside the encoders", tables=(table, *_left_out(analysis)), data=analysis.measures, decimals=6)
+    tables = [table]
+    if len(analysis.left_out):  # once for each reason and the checkpoints of which it is said
+        by_reason = analysis.left_out.groupby(["checkpoint", "reason"], sort=False)["measure"].agg(", ".join)
+        alike = by_reason.reset_index().groupby(["measure", "reason"], sort=False)["checkpoint"].agg(", ".join)
+        names = {"checkpoint": Column("Checkpoint"), "measure": Column("Left out"), "reason": Column("Reason")}
+        tables.append(Table(frame=alike.reset_index(), columns=names, title="Left out"))
+    return Page(title="Inside the encoders", tables=tuple(tables), data=analysis.measures, decimals=6)
 
 
-def _mark(row: pd.Series) -> str:
+def _mark(row: Mapping[str, float]) -> str:
     """Where a number lies beside the range of chance; beside an exact chance, where its own interval lies."""
     low, high = (row["value"], row["value"]) if row["chance_low"] < row["chance_high"] else (row["low"], row["high"])
     return BELOW if high < row["chance_low"] else ABOVE if low > row["chance_high"] else ""
-
-
-def _bounds(headline: Headline, row: pd.Series, kind: str) -> str:
-    bounds = [row[f"{kind}low"], row[f"{kind}high"]]
-    return "" if pd.isna(bounds[0]) else " to ".join(dict.fromkeys(map(headline.text, bounds)))
-
-
-def _left_out(analysis: Analysis) -> Iterator[Table]:
-    """What does not apply, once for each reason and the checkpoints of which it is said."""
-    if not len(analysis.left_out):
-        return
-    of_reason = analysis.left_out.groupby(["checkpoint", "reason"], sort=False)["measure"].agg(", ".join).reset_index()
-    alike = of_reason.groupby(["measure", "reason"], sort=False)["checkpoint"].agg(", ".join).reset_index()
-    columns = {"checkpoint": Column("Checkpoint"), "measure": Column("Left out"), "reason": Column("Reason")}
-    yield Table(frame=alike, columns=columns, title="Left out")
 
 
 def write_analysis(analysis: Analysis, folder: Path) -> None:
@@ -128,32 +120,27 @@ def write_analysis(analysis: Analysis, folder: Path) -> None:
 def _document(analysis: Analysis) -> dict[str, Any]:
     checkpoints = {}
     for facts in analysis.subjects.to_dict("records"):
-        label = facts.pop("checkpoint")
+        label, measures = facts.pop("checkpoint"), dict[str, Any]()
         rows = analysis.measures[(analysis.measures["checkpoint"] == label) & analysis.measures["head"].isna()]
+        for row in rows.to_dict("records"):
+            parent, _, last = row["measure"].rpartition(".")
+            again = parent in BY_LAYER or row["measure"] in measures  # elsewhere the first block keeps the name
+            told: dict[str, Any] = {"value": _rounded(row["value"])}
+            for name, bounds in (("interval", ("low", "high")), ("chance", ("chance_low", "chance_high"))):
+                if not pd.isna(row[bounds[0]]):
+                    told[name] = [_rounded(row[bound]) for bound in bounds]
+            told |= {"n": row["n"]} if row["n"] else {}
+            measures[f"{parent}.{row['layer']}.{last}" if again else row["measure"]] = told
         left_out = analysis.left_out[analysis.left_out["checkpoint"] == label]
         reasons = dict(zip(left_out["measure"], left_out["reason"], strict=True))
-        checkpoints[label] = {**facts, "measures": _by_name(rows), "left_out": reasons}
+        checkpoints[label] = {**facts, "measures": measures, "left_out": reasons}
     head = {"text": analysis.text, "text_sha256": analysis.text_digest, "sequences_asked": analysis.sequences}
     return {"schema_version": 1, **head, "matrices": list(analysis.matrices), "checkpoints": checkpoints}
 
 
-def _by_name(rows: pd.DataFrame) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for row in rows.to_dict("records"):
-        parent, _, last = row["measure"].rpartition(".")
-        again = parent in BY_LAYER or row["measure"] in found  # elsewhere the first block keeps the name
-        told = {"value": _rounded(row["value"])}
-        for name, bounds in (("interval", ("low", "high")), ("chance", ("chance_low", "chance_high"))):
-            if not pd.isna(row[bounds[0]]):
-                told[name] = [_rounded(row[bound]) for bound in bounds]
-        told |= {"n": row["n"]} if row["n"] else {}
-        found[f"{parent}.{row['layer']}.{last}" if again else row["measure"]] = told
-    return found
-
-
-def _rounded(value: float) -> Any:
+def _rounded(value: float) -> float | None:
     """Eight significant digits, which the same input gives again on the same machine; None for what is not finite."""
-    return float(f"{value:.8g}") if abs(value) < float("inf") else None
+    return float(f"{value:.8g}") if math.isfinite(value) else None
 
 
 def read_analysis(folder: Path, weights: Collection[str]) -> Analysis | None:
@@ -166,15 +153,19 @@ def read_analysis(folder: Path, weights: Collection[str]) -> Analysis | None:
         return None
     try:
         document = parse_json(read_file(folder / NUMBERS))
-        subjects = pd.DataFrame([{"checkpoint": label} | facts for label, facts in document["checkpoints"].items()])
-        subjects = subjects[subjects["weights"].isin(weights)]
-        frames = {name: pd.read_csv(folder / f"{name}.csv") for name in ("measures", *document["matrices"])}
-        kept = {name: frame[frame["checkpoint"].isin(subjects["checkpoint"])] for name, frame in frames.items()}
-        facts = {label: document["checkpoints"][label] for label in subjects["checkpoint"]}
+        facts = {label: each for label, each in document["checkpoints"].items() if each["weights"] in weights}
         reasons = [(label, *pair) for label in facts for pair in facts[label]["left_out"].items()]
-        left_out = pd.DataFrame(reasons, columns=["checkpoint", "measure", "reason"])
-        told = (str(document["text"]), str(document["text_sha256"]), int(document["sequences_asked"]))
+        frames = {name: pd.read_csv(folder / f"{name}.csv") for name in ("measures", *document["matrices"])}
+        kept = {name: frame[frame["checkpoint"].isin(facts)] for name, frame in frames.items()}
+        analysis = Analysis(
+            text=str(document["text"]),
+            text_digest=str(document["text_sha256"]),
+            sequences=int(document["sequences_asked"]),
+            subjects=pd.DataFrame([{"checkpoint": label} | each for label, each in facts.items()]),
+            measures=kept.pop("measures"),
+            left_out=pd.DataFrame(reasons, columns=["checkpoint", "measure", "reason"]),
+            matrices=kept,
+        )
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise UserError(f"'{folder}' is damaged ({error}); run `glue-bench analyse -o {folder}` again") from error
-    measures = kept.pop("measures")
-    return Analysis(*told, subjects, measures, left_out, kept) if len(subjects) else None
+    return analysis if facts else None

@@ -1,10 +1,6 @@
-"""The figures of an analysis: the terms of attention, what words and positions share, and what can be told of them.
-
-Heat maps are numbers over pairs of positions, i going down and j across, on one scale for all panels of a figure.
-"""
+"""The figures of an analysis: the terms of attention, what words and positions share, and what can be told of them."""
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +25,6 @@ from glue_bench.tables.drawing import (
     save,
 )
 
-OVER_SEQUENCES = {"rms": "RMS over sequences", "mean": "mean over sequences"}
 BASELINES = {
     "turned": ("positions turned", "v", CYCLE[5]),
     "permuted": ("positions permuted", "s", CYCLE[1]),
@@ -38,7 +33,6 @@ BASELINES = {
 }
 LEAST_SHARE = 1e-6
 """Directions with a smaller share of the variance than this are not worth room on the axis."""
-OF_TABLES = ("sum", "norm")
 DESCRIPTIONS = {
     "positions_cosine": "How alike the rows of the position table are: cosines of centred rows.",
     "subspace_curve": "Share of the positions' variance inside the leading directions of the words. A line above the "
@@ -49,33 +43,25 @@ DESCRIPTIONS = {
     "each layer. An open square: random positions of equal norms.",
     "terms_share": "Share of the variance of attention's scores that each of their terms has, in the first block. "
     "Shares sum to 1; one may be below 0.",
-    "terms_rms": "How large each term is for each pair of places: the root mean square over sequences.",
-    "terms_mean": "The same terms as means over sequences: what depends on places alone.",
 }
 """What each figure shows."""
+
+
+def inside_figures(analysis: Analysis) -> Iterator[Drawing]:
+    """Every figure that the analysis has numbers for."""
+    measures = analysis.measures[analysis.measures["head"].isna()]
+    made = {name: of_matrix(name, analysis.matrices[name]) for name in OF_MATRICES if name in analysis.matrices}
+    for name, draw, start in (("decoding", decoding, "decoding"), ("terms_share", term_shares, "terms.share.")):
+        if measures["measure"].str.startswith(start).any():
+            made[name] = draw(measures)
+    for name, figure in made.items():
+        yield Drawing(name=name, title=name, caption=DESCRIPTIONS[name], figure=figure)
 
 
 def write_figures(analysis: Analysis, folder: Path) -> None:
     """Write every figure that the analysis has numbers for."""
     for drawing in inside_figures(analysis):
         save(drawing.figure, folder / drawing.name)
-
-
-def inside_figures(analysis: Analysis) -> Iterator[Drawing]:
-    """Every figure that the analysis has numbers for; panels of terms are apart for each checkpoint."""
-    matrices, measures = analysis.matrices, analysis.measures[analysis.measures["head"].isna()]
-    made = {name: of_matrix(name, matrices[name]) for name in OF_MATRICES if name in matrices}
-    for name, (draw, start) in OF_MEASURES.items():
-        if measures["measure"].str.startswith(start).any():
-            made[name] = draw(measures)
-    for name, figure in made.items():
-        yield Drawing(name=name, title=name, caption=DESCRIPTIONS[name], figure=figure)
-    by_label = dict(list(matrices["terms"].groupby("checkpoint"))) if "terms" in matrices else {}
-    for label, value in product(by_label, OVER_SEQUENCES):
-        plain = "".join(letter if letter.isalnum() or letter in "-." else "-" for letter in str(label))
-        kind, ending = f"terms_{value}", f"_{plain}" if len(by_label) > 1 else ""
-        figure = term_panels(by_label[label], value)
-        yield Drawing(name=kind + ending, title=kind + ending, caption=DESCRIPTIONS[kind], figure=figure)
 
 
 # Tables of words and positions: a panel for each checkpoint
@@ -89,26 +75,35 @@ def _share_curve(axes: Axes, curve: pd.DataFrame) -> None:
 
 
 def _spectrum(axes: Axes, spectrum: pd.DataFrame) -> None:
-    _two_lines(axes, spectrum.pivot(index="index", columns="table", values="variance"))
+    both = spectrum.pivot(index="index", columns="table", values="variance")
+    _two_lines(axes, both["words"], both["positions"])
     axes.set(xlabel="principal direction", yscale="log", ylim=(LEAST_SHARE, 1), xlim=(0, None))
     axes.yaxis.set_major_formatter("{x:g}")
 
 
 def _deviations(axes: Axes, dimensions: pd.DataFrame) -> None:
-    _two_lines(
-        axes, dimensions.set_index("dimension")[["sd_words", "sd_positions"]].set_axis(["words", "positions"], axis=1)
-    )
+    by_dimension = dimensions.set_index("dimension")
+    _two_lines(axes, by_dimension["sd_words"], by_dimension["sd_positions"])
     axes.set(xlabel="dimension", ylim=(0, None), xlim=(0, None))
 
 
-def _two_lines(axes: Axes, both: pd.DataFrame) -> None:
+def _two_lines(axes: Axes, words: pd.Series, positions: pd.Series) -> None:
     """Words in colour and thin, positions in ink above them."""
-    axes.plot(both["words"], color=CYCLE[3], linewidth=0.7, label="words")
-    axes.plot(both["positions"], color=INK, linewidth=0.9, label="positions")
+    axes.plot(words, color=CYCLE[3], linewidth=0.7, label="words")
+    axes.plot(positions, color=INK, linewidth=0.9, label="positions")
 
 
 def _cosines(axes: Axes, cosines: pd.DataFrame) -> None:
-    _heat(axes, cosines, "cosine", Normalize(-1, 1))
+    """Positions i down and j across; the last of evenly wide cells ends as far from its first token as the others."""
+    matrix = cosines.pivot(index="i", columns="j", values="cosine")
+    sides = matrix.columns.to_numpy(float), matrix.index.to_numpy(float)
+    ends = [2 * places[-1] - places[-2] if len(places) > 1 else 1.0 for places in sides]
+    extent = (0, ends[0], ends[1], 0)
+    axes.imshow(matrix.to_numpy(float), norm=Normalize(-1, 1), extent=extent, aspect="auto")
+    axes.set_box_aspect(1)
+    axes.grid(visible=False)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(3, integer=True))
     axes.set(xlabel="position", ylabel="position")
 
 
@@ -129,39 +124,31 @@ def of_matrix(name: str, matrix: pd.DataFrame) -> Figure:
     for axes, (checkpoint, mine) in zip(grid, matrix.groupby("checkpoint", sort=False), strict=True):
         axes.set_title(_panel_name(checkpoint, grid))
         draw(axes, mine)
-    if grid[0].images:
-        figure.set_figheight(figure.get_figheight() + (1.5 if len(grid) == 1 else 0.7))
-        _scale_bar(figure, grid, values)
-    else:
+    if not grid[0].images:
         grid[0].set_ylabel(values)
         legend_below(figure)
+        return figure
+    figure.set_figheight(figure.get_figheight() + (1.5 if len(grid) == 1 else 0.7))
+    width, height = figure.get_size_inches()
+    bar = figure.colorbar(
+        grid[0].images[0], ax=list(grid), label=values, location="bottom", aspect=9 * width, pad=0.1 / height,
+        format=lambda x, _: f"{x:g}".replace("-", "\N{MINUS SIGN}"),
+    )  # fmt: skip
+    bar.outline.set_linewidth(0.4)
+    if bar.solids is not None:
+        bar.solids.set_rasterized(True)  # 256 little paths otherwise
     return figure
 
 
-# The terms of attention (Ke, He & Liu 2021, figure 2)
-
-
-@paper_style()
-def term_panels(terms: pd.DataFrame, value: str = "rms") -> Figure:
-    """The terms of the logits in the first block of one checkpoint, heads together: a panel for each term.
-
-    `value` is "rms" or "mean" over sequences, in logits that are centred over the keys: words differ between sequences,
-    so that their terms fade from the mean.
-    """
-    each = list(terms.groupby(["query", "key"], sort=False))
-    figure, grid = panels(len(each), 1.65, 2)
-    largest = float(np.nanmax(terms[value].abs(), initial=0.0)) or 1.0
-    for place, (axes, ((query, key), cells)) in enumerate(zip(grid, each, strict=True)):
-        _heat(axes, cells, value, Normalize(-largest if value == "mean" else 0.0, largest))
-        axes.set(title=_term_name(query, key), xlabel="key (token)" if place + 2 >= len(grid) else "")
-        axes.set_ylabel("query (token)" if place % 2 == 0 else "")
-    _scale_bar(figure, grid, f"logits, {OVER_SEQUENCES[value]}")
-    return figure
+# Measures
 
 
 @paper_style()
 def term_shares(measures: pd.DataFrame) -> Figure:
-    """Each term's share, with its interval and beside it what a term holds where positions mean nothing."""
+    """Each term's share, with its interval and beside it what a term holds where positions mean nothing.
+
+    Terms of attention: Ke, He & Liu 2021, figure 2.
+    """
     first = measures[measures["measure"].str.startswith("terms.share")].copy()
     first = first[first["layer"] == first.groupby("checkpoint")["layer"].transform("min")]
     first[["kind", "term"]] = first["measure"].str.removeprefix("terms.").str.split(".", expand=True)
@@ -177,14 +164,14 @@ def term_shares(measures: pd.DataFrame) -> Figure:
         axes.errorbar(share, places, xerr=[share - low, high - share], fmt="o", color=INK, label="measured")
         axes.axvline(0, color=INK, linewidth=0.6)
         axes.set(title=_panel_name(checkpoint, grid), xlabel="share of variance")
-    grid[0].set_yticks(places, [_term_name(*term.split("_")) for term in terms])
+    grid[0].set_yticks(places, [term.replace("_", " to ") for term in terms])
     grid[0].set_ylim(len(terms) - 0.4, -0.6)
     legend_below(figure)
     return figure
 
 
-def _term_name(query: object, key: object = "") -> str:
-    return f"{query} to {key}" if query != "bias" else "bias"
+def _panel_name(name: object, grid: Sequence[Axes]) -> str:
+    return fitted(str(name), 14 if len(grid) == 2 else 24)
 
 
 @paper_style()
@@ -196,7 +183,7 @@ def decoding(measures: pd.DataFrame) -> Figure:
     """
     told = measures[measures["measure"].str.fullmatch(r"decoding\.(?:sum|norm|random|layers)\.\w+_accuracy")].copy()
     told[["of", "what"]] = told["measure"].str.extract(r"decoding\.(\w+)\.(\w+)_accuracy")
-    layers = [*OF_TABLES, *sorted(told["layer"].dropna().unique())]
+    layers = ["sum", "norm", *sorted(told["layer"].dropna().unique())]
     names = told["of"].replace({"random": "sum"})
     told["place"] = list(map(layers.index, names.where(told["layer"].isna(), told["layer"])))
     styles = arm_styles(list(told["checkpoint"].unique()))
@@ -215,46 +202,3 @@ def decoding(measures: pd.DataFrame) -> Figure:
     grid[-1].set_xticks(range(len(layers)), [str(layer) for layer in layers])
     legend_below(figure)
     return figure
-
-
-OF_MEASURES: dict[str, tuple[Callable[[pd.DataFrame], Figure], str]] = {
-    "decoding": (decoding, "decoding"),
-    "terms_share": (term_shares, "terms.share."),
-}
-"""The figures of measures, and how the names of these begin."""
-
-
-# Panels
-
-
-def _panel_name(name: object, grid: Sequence[Axes]) -> str:
-    return fitted(str(name), 14 if len(grid) == 2 else 24)
-
-
-def _heat(axes: Axes, cells: pd.DataFrame, value: str, scale: Normalize) -> None:
-    """Draw `value` over rows i and columns j, the positions of each cell's first token."""
-    matrix = cells.pivot(index="i", columns="j", values=value)
-    axes.imshow(
-        matrix.to_numpy(float), norm=scale, extent=(0, _end(matrix.columns), _end(matrix.index), 0), aspect="auto"
-    )
-    axes.set_box_aspect(1)
-    axes.grid(visible=False)
-    axes.xaxis.set_major_locator(MaxNLocator(3, integer=True))
-    axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
-
-
-def _scale_bar(figure: Figure, grid: Sequence[Axes], label: str) -> None:
-    """The scale of the panels, which they share, below them."""
-    width, height = figure.get_size_inches()
-    bar = figure.colorbar(
-        grid[0].images[0], ax=list(grid), label=label, location="bottom", aspect=9 * width, pad=0.1 / height,
-        format=lambda x, _: f"{x:g}".replace("-", "\N{MINUS SIGN}"),
-    )  # fmt: skip
-    bar.outline.set_linewidth(0.4)
-    if bar.solids is not None:
-        bar.solids.set_rasterized(True)  # 256 little paths otherwise
-
-
-def _end(first: pd.Index) -> float:
-    """Where the last of evenly wide cells ends."""
-    return float(2 * first[-1] - first[-2]) if len(first) > 1 else 1.0

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any
@@ -13,8 +13,8 @@ import yaml
 from glue_bench.files import results_written_to, write_atomically
 from glue_bench.records.value import Environment
 from glue_bench.records.values import Plan
-from glue_bench.tables.board import steps_frame
-from glue_bench.tables.budget import budget_frame, budget_page
+from glue_bench.tables.board import Board, steps_frame
+from glue_bench.tables.budget import budget_page
 from glue_bench.tables.compare import Comparison
 from glue_bench.tables.contrasts import statistics_page
 from glue_bench.tables.drawing import Drawing, save
@@ -32,8 +32,7 @@ FILE = "report.html"
 Paths = str | Path | Sequence[str | Path]
 LOSSES = "Means over the seeds of pretraining; of few arms a band goes from the lowest to the highest seed."
 HOURS = "The runs took {hours:,.1f} hours, added up over processes."
-DIGITS = 12
-"""So much of a digest is shown."""
+DIGITS = 12  # of a digest that are shown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,15 +98,12 @@ def make_report(comparison: Comparison, each: Sequence[Comparison] = ()) -> Repo
     """The report of an experiment; of several together what they share first, then what `each` of them has."""
     results = comparison.board.results
     parts = [leaderboard_part(comparison)] if each else list(parts_of(comparison))
-    for one in each:
-        name = one.board.results.experiment
-        for part in parts_of(one):
-            figures = tuple(replace(figure, name=f"{name}-{figure.name}") for figure in part.figures)
-            parts.append(replace(part, title=f"{name}: {part.title}", figures=figures))
+    for name, part in ((one.board.results.experiment, part) for one in each for part in parts_of(one)):
+        figures = tuple(replace(figure, name=f"{name}-{figure.name}") for figure in part.figures)
+        parts.append(replace(part, title=f"{name}: {part.title}", figures=figures))
     captions = [table.caption for table in parts[0].tables if table.caption]
     if len(captions) == 1:  # what is said at the top is not said again above the table
-        tables = tuple(replace(table, caption="") for table in parts[0].tables)
-        parts[0] = replace(parts[0], tables=tables)
+        parts[0] = replace(parts[0], tables=tuple(replace(table, caption="") for table in parts[0].tables))
     return Report(
         title=f"Report: {results.experiment}",
         banner=banner(results.data_source),
@@ -130,33 +126,28 @@ def leaderboard_part(comparison: Comparison) -> Part:
     """The contrasts that decide as a forest, and the tables of the leaderboard, its facts folded."""
     *tables, setup, arms = leaderboard_page(comparison).tables
     figures, steps = list[Drawing](), steps_frame(comparison.board)
-    if compared(comparison, comparison.primary):
+    if comparison.primary in compared_columns(comparison):
         figures.append(Drawing(name="contrasts", title="Contrasts", figure=forest(comparison, comparison.primary)))
     if len(steps):
-        columns = [name for name in score_columns(comparison) if name in steps]
-        drawn_steps = scores_by_steps(comparison, columns)
+        drawn_steps = scores_by_steps(comparison, [name for name in score_columns(comparison) if name in steps])
         figures.append(Drawing(name="steps", title="Scores by steps of pretraining", figure=drawn_steps))
-    return Part(
-        title="Leaderboard",
-        figures=tuple(figures),
-        tables=tuple(tables),
-        folded=(Part(title="Setup", tables=(setup,)), Part(title="Arms", tables=(replace(arms, title=""),))),
-    )
+    folded = Part(title="Setup", tables=(setup,)), Part(title="Arms", tables=(replace(arms, title=""),))
+    return Part(title="Leaderboard", figures=tuple(figures), tables=tuple(tables), folded=folded)
 
 
 def differences_part(comparison: Comparison) -> Iterator[Part]:
     """A small forest for each other column, and the tables of the statistics; nothing where no arm can be compared."""
-    others = [name for name in score_columns(comparison) if name != comparison.primary and compared(comparison, name)]
+    others = [name for name in compared_columns(comparison) if name != comparison.primary]
     figures = [Drawing(name="differences", title="Other columns", figure=forests(comparison, others))] if others else []
     if len(comparison.contrasts):
         contrasts, *spreads = statistics_page(comparison).tables
         yield Part(title="Differences", figures=tuple(figures), tables=(replace(contrasts, caption=""), *spreads))
 
 
-def compared(comparison: Comparison, column: str) -> bool:
-    """Whether a difference of two arms is known in a column."""
-    frame = comparison.contrasts
-    return bool(frame.loc[frame["column"] == column, "difference"].notna().any())
+def compared_columns(comparison: Comparison) -> list[str]:
+    """The columns in which a difference of two arms is known, in the order of a page."""
+    known = {*comparison.contrasts.dropna(subset="difference")["column"]}
+    return [name for name in score_columns(comparison) if name in known]
 
 
 def pretraining_part(comparison: Comparison) -> Iterator[Part]:
@@ -166,7 +157,7 @@ def pretraining_part(comparison: Comparison) -> Iterator[Part]:
         figures.append(Drawing(name="loss", title="Loss by tokens", figure=losses(comparison), caption=LOSSES))
     if results.pretrainings["validation_loss"].notna().any() and results.arms["parameters"].notna().all():
         figures.append(Drawing(name="parameters", title="Loss by parameters", figure=loss_by_parameters(comparison)))
-    if budget_frame(results)["stream"].notna().any():
+    if results.pretrainings["stream"].notna().any():
         yield Part(title="Pretraining", figures=tuple(figures), tables=budget_page(results).tables)
 
 
@@ -185,11 +176,12 @@ def inside_part(results: Results) -> Iterator[Part]:
 
 def papers_part(results: Results) -> Iterator[Part]:
     """Published rows with ours below them, the table with most of our arms open; none beside made-up data."""
-    made = [] if "demo" in results.data_source else [set_beside(table, results) for table in TABLES.values()]
-    numbers = {id(one): one.cells.loc[one.cells["arm"] != "", "arm"].nunique() for one in made}
-    pages = [paper_page(one) for one in sorted(made, key=lambda one: -numbers[id(one)]) if numbers[id(one)]]
-    if pages:
-        first, *others = [Part(title=page.title, tables=page.tables) for page in pages]
+    boards: dict[Any, Board] = {}
+    made = [] if "demo" in results.data_source else [set_beside(table, results, boards) for table in TABLES.values()]
+    arms = {one.published.title: one.cells["arm"].replace("", None).nunique() for one in made}
+    made = sorted((one for one in made if arms[one.published.title]), key=lambda one: -arms[one.published.title])
+    if made:
+        first, *others = [Part(title=page.title, tables=page.tables) for page in map(paper_page, made)]
         shown = (replace(first.tables[0], title=first.title), *first.tables[1:])
         yield Part(title="Published tables", tables=shown, folded=tuple(others))
 
@@ -199,35 +191,30 @@ def method_part(comparison: Comparison) -> Part:
     results, plan = comparison.board.results, comparison.board.results.plan
     name, folder = results.experiment, f"results/{results.experiment}"
     data = results.data_source if results.data_source in ("demo", "hub") else "GLUE_FOLDER"
-    corpus = " --corpus TEXT" if plan.experiment.pretraining else ""
     lines = [
-        f"glue-bench run {name}.yaml --data {data}{corpus}",
+        f"glue-bench run {name}.yaml --data {data}" + " --corpus TEXT" * bool(plan.experiment.pretraining),
         *(f"glue-bench {verb} {folder}" for verb in ("leaderboard", "statistics", "report")),
         f"# next: {next_step(comparison, folder)}".replace("`", ""),
     ]
     experiment = Part(title=f"{name}.yaml, the experiment", listing=experiment_text(plan))
-    return Part(
-        title="How it was made",
-        tables=(environments_table(results),),
-        listing="\n".join(lines) + "\n",
-        folded=(experiment,),
-    )
+    tables, listing = (environments_table(results),), "\n".join(lines) + "\n"
+    return Part(title="How it was made", tables=tables, listing=listing, folded=(experiment,))
 
 
 def environments_table(results: Results) -> Table:
     """A column for each environment in which fine-tunings or pretrainings were computed."""
-    kinds = {"Fine-tuning": results.cells, "Pretraining": results.pretrainings}
-    done = {kind: frame[frame["finished"]] for kind, frame in kinds.items()}
-    columns = {
-        f"{kind} {place}" if len(counts) > 1 else kind: {"runs": f"{count:,}", **dict(facts)}
-        for kind, counts in ((kind, Counter(map(_facts, frame["environment"]))) for kind, frame in done.items())
-        for place, (facts, count) in enumerate(sorted(counts.items()), 1)
-    }
+    columns, seconds = dict[str, dict[str, str]](), 0.0
+    for kind, frame in (("Fine-tuning", results.cells), ("Pretraining", results.pretrainings)):
+        done = frame[frame["finished"]]
+        counts = sorted(Counter(map(_facts, done["environment"])).items())
+        for place, (facts, count) in enumerate(counts, 1):
+            columns[f"{kind} {place}" if len(counts) > 1 else kind] = {"runs": f"{count:,}", **dict(facts)}
+        seconds += done["seconds"].sum()
     frame = pd.DataFrame(columns).rename_axis("fact").reset_index() if columns else pd.DataFrame(columns=["fact"])
     return Table(
         frame=frame.assign(fact=frame["fact"].str.replace("_", " ")),
         columns={"fact": Column("Environment"), **{name: Column(name) for name in columns}},
-        caption=HOURS.format(hours=sum(frame["seconds"].sum() for frame in done.values()) / 3600),
+        caption=HOURS.format(hours=seconds / 3600),
     )
 
 
@@ -241,16 +228,18 @@ def _facts(environment: Environment) -> tuple[tuple[str, str], ...]:
 
 def experiment_text(plan: Plan) -> str:
     """The experiment as YAML, without what is empty; it lacks the places of data and text, which no plan has."""
+
+    def filled(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {
+                key: each
+                for key, each in zip(value, map(filled, value.values()), strict=True)
+                if each not in (None, [], {})
+            }
+        if isinstance(value, list):
+            return list(map(filled, value))
+        # Where a person keeps a checkpoint is no one's business.
+        return PurePath(value).name if isinstance(value, str) and value.startswith(("/", "~")) else value
+
     config = plan.experiment.model_dump(mode="json", by_alias=True, exclude={"data": True, "pretraining": {"corpus"}})
-    return yaml.safe_dump(_filled(config), sort_keys=False, allow_unicode=True, width=100)
-
-
-def _filled(value: Any) -> Any:
-    """Plain values without what is empty."""
-    if isinstance(value, Mapping):
-        filled = {key: _filled(each) for key, each in value.items()}
-        return {key: each for key, each in filled.items() if each not in (None, [], {})}
-    if isinstance(value, list | tuple):
-        return [_filled(each) for each in value]
-    # Where a person keeps a checkpoint is no one's business.
-    return PurePath(value).name if isinstance(value, str) and value.startswith(("/", "~")) else value
+    return yaml.safe_dump(filled(config), sort_keys=False, allow_unicode=True, width=100)

@@ -98,7 +98,7 @@ def of_tables_apart(seed: int) -> Iterator[Row]:
 def of_positions(seed: int) -> Iterator[Row]:
     model = start(seed)
     table = input_sum(model, POSITIONS)
-    yield from measure_position_rows(numpy(table.positions)).rows
+    yield from measure_position_rows(numpy(table.positions), POSITIONS).rows
     yield from (row for row in measure_position_scores(*position_heads(model, table)).rows if row.head is None)
 
 

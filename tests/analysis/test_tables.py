@@ -106,7 +106,7 @@ def test_dimensions_that_belong_to_the_other_table_are_none_of_a_tables_shape():
     assert one["participation_ratio.positions"].value == pytest.approx(1)
     assert not with_random_positions(apart, 0).positions[:, :16].any()
     rows = drawn(PLACES, slice(16, None), seed=1)
-    assert measure_position_rows(rows).rows == measure_position_rows(rows[:, 16:]).rows
+    assert measure_position_rows(rows, PLACES).rows == measure_position_rows(rows[:, 16:], PLACES).rows
     for measure in (measure_subspaces, measure_correlation):
         with pytest.raises(LeftOut, match="words and positions have dimensions of their own"):
             measure(apart)
@@ -166,7 +166,7 @@ def test_position_and_word_are_told_from_states_that_have_them_side_by_side():
     sides = torch.cat([table(torch.from_numpy(ids)), torch.eye(12).expand(60, 12, 12)], 2).detach().numpy()
     noise = generator.standard_normal(sides.shape).astype(np.float32)
     model = SimpleNamespace(variant=SimpleNamespace(words=table))
-    subject = SimpleNamespace(deep=SimpleNamespace(states=[sides, noise]), ids=ids, blocks=[1], model=model)
+    subject = SimpleNamespace(deep=SimpleNamespace(states=[sides, noise]), ids=ids, model=model)
     rows = {(row.measure.rpartition(".")[2], row.layer): row for row in measure_decoding_layers(subject).rows}
     assert rows["position_accuracy", 0].value > 0.99
     assert rows["position_mae", 0].value < 0.01
@@ -194,7 +194,7 @@ def test_a_position_in_one_dimension_is_found():
     assert order_accuracy(one) > 0.9
     share_95 = by_name(measure_dimensions(summed(drawn(WORDS), one)))["share_95"]
     assert (share_95.value, side(share_95)) == (pytest.approx(0.95 / WIDTH, rel=1e-2), -1)
-    measured = measure_position_rows(one, first=1)
+    measured = measure_position_rows(one, PLACES + 1)
     assert side(by_name(measured)["absolute_mae"]) == -1
     cosines = measured.matrices["positions_cosine"]
     assert cosines["i"].tolist()[::PLACES] == list(range(1, PLACES + 1))

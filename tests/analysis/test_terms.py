@@ -11,7 +11,7 @@ from tiny_models import ARMS, CONFIGS
 
 from glue_bench.analysis.chance import EXACT, LeftOut
 from glue_bench.analysis.hooks import watching
-from glue_bench.analysis.score_terms import FOUR, NINE, Panels, centred, mixed_to_words, shares_of_scores, terms_of
+from glue_bench.analysis.score_terms import FOUR, NINE, centred, mixed_to_words, shares_of_scores, terms_of
 from glue_bench.analysis.tables import InputSum, input_sum
 from glue_bench.analysis.terms import (
     check_sum,
@@ -182,23 +182,3 @@ def test_baselines_keep_what_they_should():
     drawn = torch.stack([redrawn(table, draw).positions for draw in range(400)])
     found = torch.einsum("tni,tnj->ij", drawn, drawn) / (400 * POSITIONS)
     assert found == pytest.approx(covariance, abs=0.1 * float(covariance.diag().max()))
-
-
-# Panels
-
-
-def test_panels_are_the_rms_and_the_mean_over_sequences_and_cells():
-    drawn = torch.randn(6, 2, 64, 64, generator=torch.Generator().manual_seed(0))
-    panels = Panels()
-    panels.add(("word", "position"), drawn[:2])
-    panels.add(("word", "position"), drawn[2:])
-    frames = panels.frames()
-    assert list(frames["terms"].columns) == ["block", "query", "key", "i", "j", "rms", "mean"]
-    assert len(frames["terms"]) == 32 * 32
-    assert len(frames["terms_heads"]) == 2 * 8 * 8
-    cell = frames["terms"].query("i == 4 and j == 62").iloc[0]
-    block = drawn[:, :, 4:6, 62:]
-    assert cell["rms"] == pytest.approx(float(block.square().mean().sqrt()))
-    assert cell["mean"] == pytest.approx(float(block.mean()), abs=1e-6)
-    first = frames["terms_heads"].query("head == 2 and i == 0 and j == 0").iloc[0]
-    assert first["rms"] == pytest.approx(float(drawn[:, 1, :8, :8].square().mean().sqrt()))

@@ -28,14 +28,11 @@ def analysis(labels=("one",), more: list[Row] | None = None) -> Analysis:
     for what in ("position", "word"):
         rows += [row(f"decoding.{of}.{what}_accuracy", 0.9, chance=(0.1, 0.1)) for of in ("norm", "random")]
         rows += [row(f"decoding.layers.{what}_accuracy", 0.8, chance=(0.1, 0.1), layer=layer) for layer in (0, 1)]
-    generator = np.random.default_rng(0)
     cells = pd.DataFrame([(i, j) for i in range(0, 32, 8) for j in range(0, 32, 8)], columns=["i", "j"])
-    cells = cells.assign(rms=generator.random(16), mean=generator.normal(size=16), cosine=np.linspace(-1, 1, 16))
-    terms = pd.DataFrame(FOUR, columns=["query", "key"]).assign(block=1).merge(cells, how="cross")
+    cells = cells.assign(cosine=np.linspace(-1, 1, 16))
     steps = pd.DataFrame({"m": [1, 2], "index": [1, 2], "dimension": [0, 1], "share": [0.5, 1.0]})
     steps = steps.assign(low=0.4, high=0.6, variance=[0.9, 0.1], sd_words=0.5, sd_positions=[0.1, 0.9])
     matrices = {
-        "terms": terms,
         "positions_cosine": cells,
         "subspace_curve": steps,
         "dimensions": steps,
@@ -149,26 +146,18 @@ def figures():
 
 def test_every_figure_is_drawn_under_the_name_of_its_file(figures, tmp_path):
     assert set(figures) == set(DESCRIPTIONS)
-    several = [drawing.name for drawing in inside_figures(analysis(("add, seed 2/step-9", "two")))]
-    assert {"terms_rms_add--seed-2-step-9", "terms_mean_two"} < {*several}
     few = replace(analysis(), matrices={"spectrum": analysis().matrices["spectrum"]}, measures=analysis().measures[:1])
     write_figures(few, tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"spectrum.svg", "spectrum.pdf", "spectrum.png"}
 
 
-@pytest.mark.parametrize("value", ["rms", "mean"])
-def test_panels_have_one_scale_and_cells_stand_at_their_positions(value, figures):
-    terms, figure = analysis().matrices["terms"], figures[f"terms_{value}"]
-    images = [image for axes in figure.axes for image in axes.images]
-    largest = terms[value].abs().max()
-    assert {image.get_clim() for image in images} == {(-largest if value == "mean" else 0.0, largest)}
-    cell = terms.query("query == 'word' and key == 'position' and i == 16 and j == 8")[value].item()
-    assert images[1].get_array()[2, 1] == cell
-    assert images[1].get_extent() == [0, 32, 32, 0]
+def test_cosines_stand_at_their_positions(figures):
+    (image,) = figures["positions_cosine"].axes[0].images
+    cell = analysis().matrices["positions_cosine"].query("i == 16 and j == 8")["cosine"].item()
+    assert (image.get_clim(), image.get_extent(), image.get_array()[2, 1]) == ((-1, 1), [0, 32, 32, 0], cell)
 
 
 WORDS = {
-    "terms_rms": {"word to position", "key (token)"},
     "terms_share": {"position to word", "share of variance", "measured", "fresh weights"},
     "decoding": {"Decoding of the word", "sum", "norm", "0", "1", "chance", "one"},
     "subspace_curve": {"positions", "random rotations, 95%", "share of positions' variance"},
