@@ -47,6 +47,20 @@ __all__ = [  # with what the tests take from there through here
 ]
 
 HEAD_SIZE = HIDDEN // HEADS
+SENTENCES = (
+    "The baker opens her shop at six, long before the first bus leaves the square.",
+    "By noon most of the bread is gone, and she begins to clean the oven.",
+    "My brother never learned to swim, although we grew up beside the lake.",
+    "He says that the water was always too cold, even in the middle of August.",
+    "Heavy rain closed the mountain road for three days last spring.",
+    "The village could only be reached on foot, or by a small boat across the reservoir.",
+    "Scientists measured the height of every tree in the forest with a laser.",
+    "The oldest ones were not the tallest, which surprised nobody who worked there.",
+    "Did you remember to send the letter that I left on the kitchen table?",
+    "It has to arrive before Friday, otherwise we will lose our place on the list.",
+    "The orchestra played the second movement so slowly that the audience grew restless.",
+    "Afterwards the conductor explained that the composer had asked for exactly that.",
+)
 
 
 def shuffled(token_ids: Tensor) -> Tensor:

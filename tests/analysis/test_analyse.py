@@ -8,6 +8,7 @@ import pytest
 import torch
 import transformers
 from stored import Bench, digest
+from tiny_models import SENTENCES
 
 import glue_bench as package
 from glue_bench.analysis.analyse import DEFAULT_TEXT
@@ -16,7 +17,6 @@ from glue_bench.errors import UserError
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.testing import encoder_config, random_model
-from glue_bench.training.convert import SENTENCES
 from glue_bench.training.corpus import open_corpus
 from glue_bench.training.tokenizers import train_tokenizer
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from tiny_models import SENTENCES
 
 from glue_bench.analysis.chance import Sums
 from glue_bench.analysis.word_order import (
@@ -26,7 +27,6 @@ from glue_bench.analysis.word_order import (
 from glue_bench.model.checkpoints import masked_lm, read_checkpoint
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.testing import encoder_config, random_model
-from glue_bench.training.convert import SENTENCES
 from glue_bench.training.packing import PackedText
 from glue_bench.training.tokenizers import train_tokenizer
 
