@@ -55,9 +55,6 @@ class Forked:
     def returncode(self) -> int | None:
         return self._process.exitcode
 
-    def poll(self) -> int | None:
-        return self._process.exitcode
-
     def send_signal(self, number: signal.Signals) -> None:
         assert self._process.pid
         os.kill(self._process.pid, number)

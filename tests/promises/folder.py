@@ -226,11 +226,18 @@ READERS: dict[str, Reader] = VERBS | {
 }
 
 
+def stamps(folder: Path) -> dict[Path, tuple[int, bytes]]:
+    """When each file was changed last, and what is in it."""
+    return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.rglob("*") if path.is_file()}
+
+
 def read(name: str, folder: Path, out: Path) -> str:
-    """What a reader says of a folder, without the paths. A refusal is an answer, too."""
+    """What a reader says of a folder, without the paths; it changes no file. A refusal is an answer, too."""
     out.mkdir()
+    before = stamps(folder)
     try:
         said = READERS[name](folder, out)
     except UserError as error:
         said = f"refused: {error}"
+    assert stamps(folder) == before
     return said.replace(str(out), "OUT").replace(str(folder), "FOLDER")

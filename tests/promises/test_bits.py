@@ -15,7 +15,7 @@ import shutil
 import struct
 import sys
 import tempfile
-from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ import numpy as np
 import pytest
 import tiny_runs
 import torch
+from folder import stamps, verb
 from rich.console import Console
 
 import glue_bench
@@ -52,7 +53,7 @@ def trained(tmp_path_factory):
     return tiny_runs.machine(folder), tiny_runs.numbers(folder)
 
 
-@pytest.mark.parametrize("variant", sorted(json.loads(GOLDEN.read_bytes())["numbers"]) if GOLDEN.exists() else [])
+@pytest.mark.parametrize("variant", sorted(glue_bench.VARIANTS))
 def test_a_variant_gives_the_numbers_that_it_gave(trained, variant):
     machine, numbers = trained
     golden = json.loads(GOLDEN.read_bytes())
@@ -61,8 +62,10 @@ def test_a_variant_gives_the_numbers_that_it_gave(trained, variant):
         assert digest(numbers[variant]) == golden["digests"][machine][variant]
 
 
-def test_every_variant_has_such_numbers():
-    assert json.loads(GOLDEN.read_bytes())["numbers"].keys() == glue_bench.VARIANTS.keys()
+def same(folder: Path, as_in: dict[str, Any], *without: str) -> bool:
+    """Whether a folder has all bits that another one has, but what is called so."""
+    assert tiny_runs.unlike(as_in, tiny_runs.bits(folder, *without)) == []
+    return True
 
 
 MORE = {"arms": ["add", "untied"], "tasks": ["stsb", "rte"], "seeds": [1, 2]}
@@ -75,23 +78,22 @@ def several(tmp_path_factory):
 
 def test_other_orders_of_arms_tasks_and_seeds_give_the_same_bits(several, tmp_path):
     values = tiny_runs.experiment(**{key: given[::-1] for key, given in MORE.items()})
-    assert tiny_runs.unlike(several, tiny_runs.bits(tiny_runs.run(values, tmp_path))) == []
+    assert same(tiny_runs.run(values, tmp_path), several)
 
 
 def test_cells_in_pieces_and_after_other_work_in_the_process_are_the_same(several, tmp_path):
-    values = tiny_runs.experiment(**MORE)
     for only in (["task=rte", "seed=2"], ["arm=untied"], []):
         random.random(), np.random.random(3), torch.rand(3)  # noqa: NPY002
         tiny_runs.run(tiny_runs.experiment(seeds=[random.randrange(9)], tasks=["cola"]), tmp_path / "other")
-        folder = tiny_runs.run(values, tmp_path / "pieces", only=only)
-    assert tiny_runs.unlike(several, tiny_runs.bits(folder)) == []
+        folder = tiny_runs.run(tiny_runs.experiment(**MORE), tmp_path / "pieces", only=only)
+    assert same(folder, several)
 
 
 def test_a_kept_model_is_the_same_whether_its_tokens_were_in_the_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("GLUE_BENCH_CACHE", str(tmp_path / "cache"))
     values = tiny_runs.experiment(pretraining=None, checkpoint="scratch", finetuning={"keep": "all"})
-    folders = [tiny_runs.run(values, tmp_path / name) for name in ("one", "other")]
-    assert tiny_runs.unlike(*map(tiny_runs.bits, folders)) == []
+    one, other = (tiny_runs.run(values, tmp_path / name) for name in ("one", "other"))
+    assert same(other, tiny_runs.bits(one))
 
 
 # Who looks
@@ -103,8 +105,6 @@ def usual(tmp_path_factory) -> Path:
     return tiny_runs.run(tiny_runs.experiment(), tmp_path_factory.mktemp("usual"))
 
 
-# What an experiment asks for beside its results
-
 ASKED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "validations": ({"pretraining": {"validations": 4}}, ("losses", "validations")),
     "kept checkpoints": ({"pretraining": {"checkpoints": [2]}}, ("checkpoints", "weights")),
@@ -112,45 +112,33 @@ ASKED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "kept models": ({"finetuning": {"keep": "all"}}, ("model", "weights")),
     "how it is read": ({"protocol": {"epoch": "best", "seeds": "median"}, "resources": {"give_up_after": None}}, ()),
 }
-"""By what is watched: the change of the experiment, and where the results hold what was seen."""
+"""What is asked for beside results: the change of the experiment, and where the results hold what was seen."""
 
 
 @pytest.fixture(scope="module")
-def asked(tmp_path_factory) -> Callable[[str], Path]:
+def asked(tmp_path_factory):
     """The folder of a run that is asked for something more, run once."""
-    ran: dict[str, Path] = {}
-
-    def of(what: str) -> Path:
-        if what not in ran:
-            values = tiny_runs.experiment(**ASKED[what][0])
-            ran[what] = tiny_runs.run(values, tmp_path_factory.mktemp("asked"))
-        return ran[what]
-
-    return of
+    return cache(lambda what: tiny_runs.run(tiny_runs.experiment(**ASKED[what][0]), tmp_path_factory.mktemp("asked")))
 
 
 @pytest.mark.parametrize("what", ASKED)
 def test_what_is_asked_beside_changes_no_id_and_no_bit(usual, asked, what):
     seen = ASKED[what][1]
-    assert glue_bench.status(asked(what))["cell_id"].to_list() == glue_bench.status(usual)["cell_id"].to_list()
     assert tiny_runs.results(asked(what)).keys() == tiny_runs.results(usual).keys()
-    assert tiny_runs.unlike(tiny_runs.bits(usual, *seen), tiny_runs.bits(asked(what), *seen)) == []
+    assert same(asked(what), tiny_runs.bits(usual, *seen), *seen)
 
 
 def test_weights_that_are_made_again_are_recognised_even_if_their_loss_is_measured_more_often(usual, tmp_path):
     """A second seed needs them."""
     folder = Path(shutil.copytree(usual, tmp_path / usual.name))
-    tiny_runs.lose_weights(folder)
+    shutil.rmtree(folder / "checkpoints")
     tiny_runs.run(tiny_runs.experiment(seeds=[1, 2], pretraining={"validations": 4}), tmp_path)
     (verified,) = glue_bench.verify(folder)
     assert verified.faults == []
     assert b"lost" not in (folder / "leaderboard.md").read_bytes()
 
 
-# Who looks while it runs
-
-
-class _Looking(io.StringIO):
+class Looking(io.StringIO):
     """A screen that reads the results whenever something is written on it."""
 
     def __init__(self, folder: Path) -> None:
@@ -167,17 +155,10 @@ class _Looking(io.StringIO):
 
 
 def test_a_reader_beside_a_run_changes_nothing(usual, tmp_path):
-    screen = _Looking(tmp_path / "tiny")
+    screen = Looking(tmp_path / "tiny")
     folder = tiny_runs.run(tiny_runs.experiment(), tmp_path, console=Console(file=screen))
     assert screen.looks > 1
-    assert tiny_runs.unlike(tiny_runs.bits(usual), tiny_runs.bits(folder)) == []
-
-
-def test_a_live_table_and_logs_change_nothing(usual, tmp_path, caplog):
-    caplog.set_level(logging.DEBUG)
-    console = Console(file=io.StringIO(), force_terminal=True, width=120)
-    folder = tiny_runs.run(tiny_runs.experiment(), tmp_path, console=console)
-    assert tiny_runs.unlike(tiny_runs.bits(usual), tiny_runs.bits(folder)) == []
+    assert same(folder, tiny_runs.bits(usual))
 
 
 TRACKIO = """
@@ -194,52 +175,36 @@ def init(**settings):
 """
 
 
-def test_a_tracker_changes_nothing(usual, tmp_path, monkeypatch):
+def test_a_live_table_logs_and_a_tracker_change_nothing(usual, tmp_path, monkeypatch, caplog):
     (tmp_path / "trackio.py").write_text(TRACKIO)
     (tmp_path / "trackio-1.0.dist-info").mkdir()
     (tmp_path / "trackio-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: trackio\nVersion: 1.0\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    folder = tiny_runs.run(tiny_runs.experiment(), tmp_path / "runs", track=["trackio"])
+    caplog.set_level(logging.DEBUG)
+    console = Console(file=io.StringIO(), force_terminal=True, width=120)
+    folder = tiny_runs.run(tiny_runs.experiment(), tmp_path / "runs", track=["trackio"], console=console)
     assert len(sys.modules.pop("trackio").told) > 4
-    assert tiny_runs.unlike(tiny_runs.bits(usual), tiny_runs.bits(folder)) == []
+    assert same(folder, tiny_runs.bits(usual))
 
 
 @pytest.mark.slow
 def test_workers_change_nothing(usual, tmp_path):
     pytest.importorskip("ray")
-    folder = tiny_runs.run(tiny_runs.experiment(), tmp_path, workers=2)
-    assert tiny_runs.unlike(tiny_runs.bits(usual), tiny_runs.bits(folder)) == []
+    assert same(tiny_runs.run(tiny_runs.experiment(), tmp_path, workers=2), tiny_runs.bits(usual))
 
 
-# Who looks afterwards
-
-VERBS = [
-    *("status RUNS", "leaderboard RUNS", "report RUNS -o OUT/page.html", "statistics RUNS", "verify RUNS"),
-    *("statistics RUNS --difference 9", "table tupe-1 RUNS", "card RUNS -o OUT/card"),
-    *("export RUNS -o OUT/bundle.zip", "submit RUNS --fill -o OUT/add.zip"),
-    "analyse RUNS --only order --sequences 8 -o OUT/analysis",
-]
+READ = ("verify RUNS", "export RUNS -o OUT/bundle.zip", "analyse RUNS --only order --sequences 8 -o OUT/analysis")
+"""Of what else reads, `folder.read` finds the same."""
 
 
-@pytest.mark.parametrize("words", [verb.split() for verb in VERBS], ids=" ".join)
-def test_a_verb_that_reads_changes_no_file(glue_bench, asked, tmp_path, words):
-    folder = asked("test predictions")
-    before = _stamps(folder)
-    said = glue_bench(*(word.replace("OUT", str(tmp_path)).replace("RUNS", str(folder)) for word in words))
-    assert said.status in (0, 1), said
-    assert _stamps(folder) == before
-
-
-def test_neither_does_a_dry_run_or_a_plan(usual):
-    before = _stamps(usual)
+def test_neither_a_verb_that_reads_nor_a_dry_run_nor_a_plan_changes_a_file(usual, tmp_path):
+    before = stamps(usual)
+    for words in READ:
+        verb(*words.replace("OUT", str(tmp_path)).replace("RUNS", str(usual)).split())
     glue_bench.plan(tiny_runs.experiment(seeds=[1, 2]), results=usual.parent)
     summary = glue_bench.run(tiny_runs.experiment(seeds=[1, 2]), results=usual.parent, dry_run=True)
     assert len(summary.waiting) == 1
-    assert _stamps(usual) == before
-
-
-def _stamps(folder: Path) -> dict[Path, tuple[int, bytes]]:
-    return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.rglob("*") if path.is_file()}
+    assert stamps(usual) == before
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -46,9 +45,6 @@ sys.addaudithook(watch)
 WRITES = 150
 """About as many changes of the disk as the run makes."""
 
-Moment = Callable[[Path, Path], None]
-"""Starts a run, kills it, and returns when it is gone."""
-
 
 def start(config: Path, results: Path, before: str = "") -> Forked:
     environment = {"GLUE_BENCH_CACHE": str(results / "cache"), "OMP_NUM_THREADS": "1"}
@@ -59,41 +55,25 @@ def start(config: Path, results: Path, before: str = "") -> Forked:
 def wait(process: Forked, results: Path, count: int) -> None:
     """Until so many jobs have ended, or the process has."""
     deadline = time.monotonic() + 240
-    while len(tiny_runs.results(results / "tiny")) < count and process.poll() is None:
+    while len(tiny_runs.results(results / "tiny")) < count and process.returncode is None:
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
 
-def after_jobs(count: int, seconds: float) -> Moment:
-    """So many seconds after so many jobs have ended."""
-
-    def kill(config: Path, results: Path) -> None:
-        process = start(config, results)
-        wait(process, results, count)
-        time.sleep(seconds)
+def kill(config: Path, results: Path, done: int, write: int | None) -> None:
+    """Start a run that dies before a `write`, or soon after so many jobs are `done`; it is gone afterwards."""
+    process = start(config, results, AT_A_WRITE.format(write=write) if write else "")
+    if not write:
+        wait(process, results, done)
+        time.sleep(random.uniform(0, 0.4))
         process.send_signal(signal.SIGKILL)
-        process.communicate()
-
-    return kill
+    process.communicate(timeout=240)
 
 
-def before_write(number: int) -> Moment:
-    """Before a file or a folder is made, renamed or deleted."""
-
-    def kill(config: Path, results: Path) -> None:
-        start(config, results, AT_A_WRITE.format(write=number)).communicate(timeout=240)
-
-    return kill
-
-
-def moments(kills: int) -> Iterator[tuple[str, Moment]]:
-    """Kills from the first search to the last cell, half of them at a write."""
-    for kill in range(kills):
-        first, last = JOBS * kill // kills, JOBS * (kill + 1) // kills
-        count, seconds, number = random.randrange(first, last), random.uniform(0, 0.4), random.randrange(1, WRITES)
-        yield f"{seconds:.2f} s after {count} jobs", after_jobs(count, seconds)
-        if kill % 2:
-            yield f"before write {number}", before_write(number)
+def waiting(results: Path) -> list[str]:
+    """What a run would do now: the ids of cells, and what would be pretrained, in words."""
+    summary = glue_bench.run(ASKED, results=results, device="cpu", precision="float32", dry_run=True)
+    return [*summary.pretraining, *summary.waiting]
 
 
 @pytest.fixture(scope="module")
@@ -102,40 +82,35 @@ def whole(tmp_path_factory) -> Path:
     return tiny_runs.run(ASKED, tmp_path_factory.mktemp("whole"))
 
 
-def check(whole: Path, place: Path, kills: int) -> None:
-    config, results = place / "experiment.yaml", place / "runs"
+@pytest.mark.parametrize(
+    "kills", [4, *(pytest.param(count, marks=pytest.mark.slow) for count in [1, 2, 3, 5, 8, 10] * 5)]
+)
+def test_a_run_that_is_killed_again_and_again_ends_as_one_that_was_not(whole, tmp_path, kills):
+    """Kills come from the first search to the last cell, half of them at a write."""
+    config, results = tmp_path / "experiment.yaml", tmp_path / "runs"
     config.write_text(json.dumps(ASKED))
     killed, kept = results / "tiny", dict[str, tuple[int, bytes]]()
-    for told, kill in moments(kills):
-        print("killed", told)  # shown if the test fails
-        kill(config, results)
-        found = tiny_runs.results(killed)
-        assert kept.items() <= found.items(), "a result was lost, or stored twice"
-        kept = found
-    assert not set(tiny_runs.waiting(ASKED, results)) & kept.keys(), "what has ended would run again"
+    for number in range(kills):
+        done = random.randrange(JOBS * number // kills, JOBS * (number + 1) // kills)
+        for write in (None, random.randrange(1, WRITES))[: 1 + number % 2]:
+            print("killed", f"before write {write}" if write else f"after {done} jobs")  # shown if the test fails
+            kill(config, results, done, write)
+            found = tiny_runs.results(killed)
+            assert kept.items() <= found.items(), "a result was lost, or stored twice"
+            kept = found
+    assert not set(waiting(results)) & kept.keys(), "what has ended would run again"
     last = start(config, results)
     out, err = last.communicate(timeout=240)
     assert last.returncode == 0, out + err
     assert kept.items() <= tiny_runs.results(killed).items()
-    assert tiny_runs.waiting(ASKED, results) == []
+    assert waiting(results) == []
     assert [verified.faults for verified in glue_bench.verify(killed)] == [[]]
     assert tiny_runs.unlike(tiny_runs.bits(whole), tiny_runs.bits(killed)) == []
     assert tiny_runs.unlike(tiny_runs.tables(whole), tiny_runs.tables(killed)) == []
 
 
-def test_a_run_that_is_killed_again_and_again_ends_as_one_that_was_not(whole, tmp_path):
-    check(whole, tmp_path, kills=4)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kills", [1, 2, 3, 5, 8, 10] * 5)
-def test_so_do_many_others(whole, tmp_path, kills):
-    check(whole, tmp_path, kills)
-
-
 # A second driver
 
-THREE = tiny_runs.experiment(pretraining=None, checkpoint="scratch", seeds=[1, 2, 3])
 LIBRARY = """
 import sys, yaml, glue_bench
 config, results = sys.argv[2], sys.argv[4]
@@ -149,7 +124,7 @@ except glue_bench.errors.UserError as error:
 
 def test_a_second_driver_is_refused_however_it_comes(tmp_path):
     config, results, link = tmp_path / "experiment.yaml", tmp_path / "runs", tmp_path / "link"
-    config.write_text(json.dumps(THREE))
+    config.write_text(json.dumps(tiny_runs.experiment(pretraining=None, checkpoint="scratch", seeds=[1, 2, 3])))
     first = Forked(CLI, "run", config, "--results", results)
     wait(first, results, 1)
     first.send_signal(signal.SIGSTOP)

@@ -8,13 +8,10 @@ tables. The README may take from all of them, and from the papers' tables.
 import csv
 import re
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
-from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NamedTuple
 
 import pytest
 
@@ -119,56 +116,16 @@ def test_the_digest_of_data_sees_every_text_and_label(task):
 
 PAGES = ["README.md", *(str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("results/*/README.md")))]
 KINDS = (
-    "leaderboard.*",
-    "statistics.*",
-    "budget.*",
-    "rates.csv",
-    "scores.csv",
-    "losses.csv",
-    "tupe-1.md",
+    *("leaderboard.*", "statistics.*", "budget.*", "rates.csv", "scores.csv", "losses.csv", "tupe-1.md"),
     "agreement*",
 )
+CONTRAST = re.compile(
+    r"^\|.*\| `([\w-]+)` - `([\w-]+)` \| ([-+][\d.]+) \(([-+][\d.]+) to ([-+][\d.]+)\) \|(?:[^|]*\|)? ([a-z ]+) \|$",
+    re.MULTILINE,
+)
+INTERVAL = re.compile(r"\(([-+]\d+\.\d+) to ([-+]\d+\.\d+)\b")
 NUMBER = re.compile(r"(?<![\w.,/-])[-+]?\d[\d,]*(?:\.\d+)?(?: million|%|k\b|M\b)?(?![\w/]|[.-]\d)")
-INTERVAL = re.compile(r"(?:([-+]\d+\.\d+)[^\d;]{1,60}(?:\d+% interval )?\(?)?([-+]\d+\.\d+) to ([-+]?\d+\.\d+)")
-SENTENCE = re.compile(r"`([\w-]+)` is (better|worse) than `([\w-]+)` \(([-+][\d.]+) nats\)")
-ROW = re.compile(r"\| +`?([\w-]+)`? - `?([\w-]+)`? +\|(.*)")
-UNITS = {" million": 1e6, "M": 1e6, "k": 1e3}
-ANSWERS = {"yes": True, "holds": True, "does not hold": True, "not s": False}
-
-
-class Contrast(NamedTuple):
-    """A difference of two arms as a page prints it; what it leaves out is empty."""
-
-    page: str
-    arms: tuple[str, ...]
-    numbers: tuple[str, ...]  # difference, low, high
-    answer: str = ""
-
-
-def contrasts(page: str) -> Iterator[Contrast]:
-    """The rows of tables that name two arms, and in sentences the intervals, and verdicts between two arms."""
-    rows = [found for line in (ROOT / page).read_text("utf-8").splitlines() if (found := ROW.search(line))]
-    for row in rows:
-        numbers = re.findall(r"[-+]?\d+\.\d+", row[3])
-        if len(numbers) >= 3:
-            answer = next((cell.strip() for cell in row[3].split("|") if re.match(r" *[a-z]{3}", cell)), "")
-            yield Contrast(page, (row[1], row[2]), tuple(numbers[:3]), answer)
-    text = re.sub(r"\|[^|]*(?=\|)", "", prose(page)) if rows else prose(page)
-    for numbers in INTERVAL.findall(text):
-        yield Contrast(page, (), numbers)
-    for arm, verdict, reference, difference in SENTENCE.findall(text):
-        yield Contrast(page, (arm, reference), (difference,), verdict)
-    for listed in re.findall(r"not shown to differ: (.*?)\.", text):
-        for pair in re.findall(r"`([\w-]+)` and `([\w-]+)`", listed):
-            yield Contrast(page, pair, (), "not shown")
-
-
-def prose(page: str) -> str:
-    """A page in one line, without code, links' targets and comments."""
-    text = (ROOT / page).read_text("utf-8")
-    text = re.sub(r"```.*?```|<!--.*?-->|<picture>.*?</picture>", "", text, flags=re.DOTALL)
-    text = re.sub(r"\]\([^)]*\)|https?://\S+", "", text)
-    return re.sub(r"[ \t]*\n>?[ \t]*", " ", text)
+UNITS = {" million": 1e6, "M": 1e6, "k": 1e3, "%": 1.0}
 
 
 def folders(page: str) -> list[Path]:
@@ -176,68 +133,52 @@ def folders(page: str) -> list[Path]:
     return FOLDERS if page == "README.md" else [(ROOT / page).parent]
 
 
-@cache
-def statistics(page: str) -> list[dict[str, str]]:
-    """The rows that a page may take from: those named beforehand first."""
-    texts = [(path / "statistics.csv").read_text("utf-8") for path in folders(page)]
-    rows = [row for text in texts for row in csv.DictReader(StringIO(text))]
-    return sorted(rows, key=lambda row: row["kind"] != "declared")
+def is_shown(text: str, value: float) -> bool:
+    """Whether a value is printed so; without a sign it may be a size."""
+    unit = next((unit for unit in UNITS if text.endswith(unit)), "")
+    number = text.removesuffix(unit).replace(",", "")
+    sizes = (value,) if text[0] in "+-" else (value, -value)
+    near = 0.5 * 10 ** -len(number.partition(".")[2]) + 1e-9
+    return any(abs(one / UNITS.get(unit, 1.0) - float(number)) <= near for one in sizes)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_contrast_is_a_row_of_the_statistics(page):
+    """Its difference, interval and answer; of rows of its arms those named beforehand, of an interval alone any row."""
+    text = (ROOT / page).read_text("utf-8")
+    texts = [(path / "statistics.csv").read_text("utf-8").splitlines() for path in folders(page)]
+    rows = [row for lines in texts for row in csv.DictReader(lines)]
+    assert len(CONTRAST.findall(text)) == text.count("` - `")
+    for *arms, difference, low, high, answer in CONTRAST.findall(text):
+        mine = [row for row in rows if [row["arm"], row["reference"]] == arms and "loss" in row["column"]]
+        row = next(iter([row for row in mine if row["kind"] == "declared"] or mine))
+        shown = zip((difference, low, high), (row["difference"], row["low"], row["high"]), strict=True)
+        assert all(is_shown(number, float(value)) for number, value in shown), (arms, row)
+        verdict = {"": ["not shown"]}.get(row["verdict"], ["yes", row["verdict"]])
+        assert answer in verdict, (arms, row)
+    for low, high in INTERVAL.findall(CONTRAST.sub("", text)):
+        found = [row for row in rows if row["low"] and is_shown(low, float(row["low"]))]
+        assert any(is_shown(high, float(row["high"])) for row in found), (low, high)
 
 
 @cache
 def values(page: str) -> list[float]:
     """Every number of the tables that a page may take from."""
-    paths = [path for folder in folders(page) for kind in KINDS for path in folder.glob(kind)]
     found = set[float]()
-    for path in paths:
+    for path in (path for folder in folders(page) for kind in KINDS for path in folder.glob(kind)):
         text = path.read_text("utf-8")
         cells = re.split(r"[,\s]", text) if path.suffix == ".csv" else re.findall(r"[-+]?\d[\d,]*(?:\.\d+)?", text)
-        plain = (cell.replace(",", "") for cell in cells if re.fullmatch(r"[-+]?\d[\d,]*(\.\d+)?(e-?\d+)?", cell))
-        found |= set(map(float, plain))
+        plain = (cell.replace(",", "") for cell in cells)
+        found |= {float(cell) for cell in plain if re.fullmatch(r"[-+]?\d+(\.\d+)?(e-?\d+)?", cell)}
     return sorted(found)
-
-
-def is_shown(text: str, value: float) -> bool:
-    """Whether a value is printed so; without a sign it may be a size."""
-    unit = next((size for name, size in UNITS.items() if text.endswith(name)), 1.0)
-    digits = text.strip(" milonMk%")
-    near = 0.5 * 10 ** -len(digits.partition(".")[2]) + 1e-9
-    return any(
-        abs(one / unit - float(digits.replace(",", ""))) <= near
-        for one in ((value,) if text[0] in "+-" else (value, -value))
-    )
-
-
-def answers(answer: str, verdict: str) -> bool:
-    """Whether what a page says agrees with a verdict."""
-    if answer in ("better", "worse"):
-        return answer == verdict
-    said = next((shown for words, shown in ANSWERS.items() if answer.startswith(words)), None)
-    return said is None or said == bool(verdict)
-
-
-def is_row(contrast: Contrast, row: dict[str, str]) -> bool:
-    """Whether a row of statistics.csv has the contrast's numbers and its answer."""
-    columns = zip(contrast.numbers, (row["difference"], row["low"], row["high"]), strict=False)
-    printed = [(text if text[0] in "+-" else f"+{text}", value) for text, value in columns if text]
-    same = all(value and is_shown(text, float(value)) for text, value in printed)
-    return same and answers(contrast.answer, row["verdict"])
-
-
-@pytest.mark.parametrize("contrast", [one for page in PAGES for one in contrasts(page)], ids=str)
-def test_every_contrast_is_a_row_of_the_statistics(contrast):
-    """Of those of its arms the ones named beforehand, if there are some; of any arms if it names none."""
-    rows = statistics(contrast.page)
-    if contrast.arms:
-        rows = [row for row in rows if (row["arm"], row["reference"]) == contrast.arms and "loss" in row["column"]]
-        rows = [row for row in rows if row["kind"] == "declared"] or rows
-    assert any(is_row(contrast, row) for row in rows)
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_figure_stands_in_the_tables(page):
     """The numbers with decimals, a sign, a unit or thousands; versions of programs are none."""
-    text = re.sub(r"`[^`]*`|\b(?:torch|Python|recipe) \d[\d.]*", "` `", prose(page))
+    text = (ROOT / page).read_text("utf-8")
+    text = re.sub(r"```.*?```|<!--.*?-->", "", text, flags=re.DOTALL)
+    text = re.sub(r"\]\([^)]*\)|https?://\S+|`[^`]*`|\b(?:torch|Python) \d[\d.]*", " ", text.replace("\n", " "))
     figures = [found for found in NUMBER.finditer(text) if re.search(r"\.\d|^[-+]\d|,\d{3}|%|million|k|M", found[0])]
     made_up = [found for found in figures if not any(is_shown(found[0], value) for value in values(page))]
     assert [text[max(0, found.start() - 30) : found.end() + 12] for found in made_up] == []

@@ -4,9 +4,8 @@ import copy
 import io
 import json
 import random
-import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -58,13 +57,6 @@ def run(values: Mapping[str, Any], results: Path, **options: Any) -> Path:
     return summary.folder
 
 
-def waiting(values: Mapping[str, Any], results: Path) -> list[str]:
-    """What a run would do now: the ids of cells, and what would be pretrained, in words."""
-    given = {"console": Console(file=io.StringIO()), "device": "cpu", "precision": "float32", "dry_run": True}
-    summary = glue_bench.run(values, results=results, **given)
-    return [*summary.pretraining, *summary.waiting]
-
-
 @cache
 def glue() -> Path:
     """A folder with a small STS-B in the classic layout, the same on every machine."""
@@ -93,8 +85,7 @@ def tables(folder: Path) -> dict[str, Any]:
     """The tables that a run leaves, without seconds and bytes; the page of the budget has them within sentences."""
     pages = {path.name: path.read_bytes() for path in folder.glob("*.md") if path.stem != "budget"}
     frames = {path.name: pd.read_csv(path, dtype=str, keep_default_na=False) for path in folder.glob("*.csv")}
-    still = {name: frame.filter(regex="^(?!.*(second|memory))") for name, frame in frames.items()}
-    return pages | {name: frame.to_csv() for name, frame in still.items()}
+    return pages | {name: frame.filter(regex="^(?!.*(second|memory))").to_csv() for name, frame in frames.items()}
 
 
 def results(folder: Path) -> dict[str, tuple[int, bytes]]:
@@ -103,54 +94,36 @@ def results(folder: Path) -> dict[str, tuple[int, bytes]]:
     return {path.parent.name: (path.stat().st_ino, path.read_bytes()) for path in paths}
 
 
-def lose_weights(folder: Path) -> None:
-    """Delete what cells have started from, as a person does who needs the room."""
-    shutil.rmtree(folder / "checkpoints")
-
-
 def bits(folder: Path, *without: str) -> dict[str, Any]:
     """All that cells and pretrainings have left, by file: numbers to the last bit, and no clocks.
 
-    The files and, wherever they are in JSON, the keys of the names `without` are left out.
+    Wherever they are in JSON, the keys of the names `without` are left out.
     """
+
+    def still(value: Any) -> Any:
+        """Without the keys that move; a document that has some has a digest of them, too."""
+        if isinstance(value, list):
+            return [still(one) for one in value]
+        if not isinstance(value, dict):
+            return value
+        moving = CLOCKS.union(without) & value.keys()
+        return {key: still(value[key]) for key in sorted(value.keys() - moving - ({"digest"} if moving else set()))}
+
     found: dict[str, Any] = {}
     for path in sorted(folder.glob("*/**/*")):
         name = path.relative_to(folder).as_posix()
-        if path.name in without or any(part.startswith(".") for part in name.split("/")):
+        if not path.is_file() or any(part.startswith(".") for part in name.split("/")):
             continue
-        if path.suffix == ".json":
-            found[name] = _still(json.loads(path.read_bytes()), CLOCKS | set(without))
-        elif path.suffix == ".safetensors":
-            found[name] = _tensors(path.read_bytes())
-        elif path.is_file() and not path.suffix:
-            found[name] = path.read_bytes()
+        if path.suffix == ".safetensors":  # whose head names the digest of its record
+            found[name] = {key: (str(one.dtype), one.shape, one.tobytes()) for key, one in load_file(path).items()}
+        elif path.suffix in (".json", ""):
+            found[name] = still(json.loads(path.read_bytes())) if path.suffix else path.read_bytes()
     return found
-
-
-def _tensors(content: bytes) -> dict[str, Any]:
-    """What a safetensors file holds, by name, without the digest of its record: that has clocks in it."""
-    size = 8 + int.from_bytes(content[:8], "little")
-    head = json.loads(content[8:size])
-    head.pop("__metadata__", None)
-    spans = {name: [size + offset for offset in one["data_offsets"]] for name, one in head.items()}
-    return {name: (one["dtype"], one["shape"], content[slice(*spans[name])]) for name, one in head.items()}
 
 
 def unlike(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """The files of `one` that differ from those of `other`, or are not there: two of `bits` or `tables`."""
     return sorted(name for name in one if one[name] != other.get(name))
-
-
-def _still(value: Any, moving: set[str]) -> Any:
-    """A JSON value without some keys; a document that has clocks has a digest of them, too."""
-    if isinstance(value, list):
-        return [_still(one, moving) for one in value]
-    if not isinstance(value, dict):
-        return value
-    kept = value.keys() - moving
-    if kept < value.keys():
-        kept -= {"digest"}
-    return {key: _still(value[key], moving) for key in sorted(kept)}
 
 
 def numbers(folder: Path) -> dict[str, list[float]]:
@@ -159,23 +132,16 @@ def numbers(folder: Path) -> dict[str, list[float]]:
     for path in sorted(folder.glob("pretrainings/*/record.json")):
         record = json.loads(path.read_bytes())
         losses = [point.get(key) for point in record["losses"] for key in ("train_loss", "validation_loss")]
-        found[record["pretraining"]["arm"]] = losses
+        found[record["pretraining"]["arm"]] = [one for one in losses if one is not None]
     for path in sorted(folder.glob("cells/*/record.json")):
         record, logits = json.loads(path.read_bytes()), load_file(path.with_name("logits.safetensors"))
         found[record["cell"]["arm"]] += [epoch["train_loss"] for epoch in record["history"]]
         found[record["cell"]["arm"]] += [float(one) for split in sorted(logits) for one in np.ravel(logits[split])]
-    return {arm: [float(one) for one in values if one is not None] for arm, values in found.items()}
+    return found
 
 
 def machine(folder: Path) -> str:
     """The kind of processor, torch's version and the threads that its cells were computed with."""
-    told = {tuple(_machines(json.loads(path.read_bytes()))) for path in folder.glob("cells/*/record.json")}
-    (one,) = told
-    return ", ".join(one)
-
-
-def _machines(record: dict[str, Any]) -> Iterator[str]:
-    where = record["environment"]
-    yield where["processor"]
-    yield f"torch {where['packages']['torch']}"
-    yield f"{where['threads']} thread{'s' * (where['threads'] != 1)}"
+    where = json.loads(min(folder.glob("cells/*/record.json")).read_bytes())["environment"]
+    threads = f"{where['threads']} thread{'s' * (where['threads'] != 1)}"
+    return f"{where['processor']}, torch {where['packages']['torch']}, {threads}"
