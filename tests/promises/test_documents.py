@@ -9,12 +9,12 @@ import subprocess
 import sys
 from importlib import import_module
 from operator import attrgetter
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from pages import PAGES, ROOT, block, blocks, page
 from typer.main import get_command
 from typer.testing import CliRunner
 
@@ -23,13 +23,32 @@ from glue_bench.cli import app
 from glue_bench.config import load_experiment
 from glue_bench.config.load import parse_yaml
 
+ROOT = Path(__file__).parents[2]
+PATTERNS = ("README.md", "CHANGELOG.md", "benchmarks/README.md", "docs/**/*.md", "results/*/README.md")
+PAGES = {
+    str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
+    for pattern in (*PATTERNS, "results/*/METHODS.md")
+    for path in sorted(ROOT.glob(pattern))
+}
 SNIPPETS = ("glue_bench.run", "GlueMetric", "class Kerple", "class Scaled", "AutoModelForSequenceClassification")
 """The blocks of Python, by what they hold: each has its test below."""
 NOTEBOOK = ROOT / "docs" / "tutorial" / "notebook.ipynb"
-EVERY_KEY = parse_yaml(block("yaml", page("reference/experiment")), "page")
-STATIONS = re.findall(
-    r"^([a-z/_]+\.py) +([\w.]+) ", "".join(blocks("", page("explanation/architecture"))), re.MULTILINE
-)
+
+
+def page(name: str) -> str:
+    """A page of docs/."""
+    return PAGES[f"docs/{name}.md"]
+
+
+def blocks(language: str, text: str | None = None) -> list[str]:
+    """The code of all blocks of a language, of one page or of all of them."""
+    fences = re.findall(r"^```(\w*)\n(.*?)^```$", text or "\n".join(PAGES.values()), re.DOTALL | re.MULTILINE)
+    return [code for named, code in fences if named == language]
+
+
+def block(language: str, text: str, holding: str = "") -> str:
+    """The first block of a language in a page that holds these words."""
+    return next(code for code in blocks(language, text) if holding in code)
 
 
 def commands(text: str) -> list[list[str]]:
@@ -71,13 +90,9 @@ def test_every_link_leads_to_a_file_and_a_heading(name):
         target = (ROOT / name).parent / file if file else ROOT / name
         assert target.exists(), file
         if anchor and "." not in anchor:  # a dot: made from a docstring
-            assert anchor in anchors(target.read_text("utf-8")), f"{file}#{anchor}"
-
-
-def anchors(text: str) -> set[str]:
-    """The headings of a page, as addresses."""
-    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
-    return {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", heading).strip().lower()) for heading in headings}
+            headings = re.findall(r"^#+ (.+)$", target.read_text("utf-8"), re.MULTILINE)
+            plain = (re.sub(r"[^\w\s-]", "", heading).strip().lower() for heading in headings)
+            assert anchor in {re.sub(r"[-\s]+", "-", heading) for heading in plain}, f"{file}#{anchor}"
 
 
 # What a page has to name
@@ -97,11 +112,12 @@ def keys(section: Any, prefix: str = "") -> set[str]:
 
 def test_the_reference_of_an_experiment_has_every_key_and_its_default():
     """Only arms, and what a section requires, are examples."""
-    few = {key: EVERY_KEY["pretraining"][key] for key in ("corpus", "steps")}
-    named = {key: EVERY_KEY[key] for key in ("name", "data", "arms")}
+    every_key = parse_yaml(block("yaml", page("reference/experiment")), "page")
+    few = {key: every_key["pretraining"][key] for key in ("corpus", "steps")}
+    named = {key: every_key[key] for key in ("name", "data", "arms")}
     default = load_experiment({**named, "pretraining": few}).model_dump(mode="json", by_alias=True)
-    assert load_experiment(EVERY_KEY).model_dump(mode="json", by_alias=True) == default
-    assert keys(default) <= keys(EVERY_KEY)
+    assert load_experiment(every_key).model_dump(mode="json", by_alias=True) == default
+    assert keys(default) <= keys(every_key)
 
 
 def test_every_variant_is_in_the_reference():
@@ -124,17 +140,14 @@ def test_the_citation_names_this_version():
     assert cited["version"] == glue_bench.__version__
 
 
-def test_the_tree_names_every_room():
+def test_the_architecture_names_every_room_and_stations_that_are_there():
     rooms = {path.name for path in (ROOT / "glue_bench").iterdir() if (path / "__init__.py").exists()}
-    tree = block("", page("explanation/architecture"), "glue_bench/\n")
-    assert [room for room in rooms if f"\n  {room}/ " not in tree] == []
-
-
-def test_every_station_is_there_and_ways_are_short():
-    for path, name in STATIONS:
-        room = import_module(f"glue_bench.{path.removesuffix('.py').replace('/', '.')}")
-        assert attrgetter(name)(room), name
-    assert len(STATIONS) == 15  # ten of a cell, five of a bias
+    text = page("explanation/architecture")
+    assert [room for room in rooms if f"\n  {room}/ " not in text] == []
+    stations = re.findall(r"^([a-z/_]+)\.py +([\w.]+) ", "".join(blocks("", text)), re.MULTILINE)
+    for path, name in stations:
+        assert attrgetter(name)(import_module(f"glue_bench.{path.replace('/', '.')}")), name
+    assert len(stations) == 15  # ten of a cell, five of a bias
 
 
 # Snippets

@@ -77,7 +77,9 @@ def ran(tmp_path_factory) -> Path:
     return tiny_runs.run(ASKED, tmp_path_factory.mktemp("ran"))
 
 
-Both = Callable[[Path, Path, Callable[..., str]], tuple[Any, Any]]
+Verb = Callable[..., str]
+"""The command: what it says with these words."""
+Both = Callable[[Path, Path, Verb], tuple[Any, Any]]
 """Of a finished experiment, an empty folder and the command: what a function gives, and what its verb says."""
 
 
@@ -92,14 +94,13 @@ def same_rows(frame: pd.DataFrame, printed: str, rounding: float = 1e-6) -> tupl
     return frame[texts].astype(object).fillna("").to_numpy().tolist(), read[texts].to_numpy().tolist()
 
 
-def of_run(ran: Path, out: Path, verb: Callable[..., str]) -> tuple[Any, Any]:
+def of_run(ran: Path, out: Path, verb: Verb) -> tuple[Any, Any]:
     (out / "tiny.yaml").write_text(json.dumps(ASKED))
-    words = ("run", out / "tiny.yaml", "--results", out, "--device", "cpu", "--precision", "float32")
-    verb(*words)
+    verb("run", out / "tiny.yaml", "--results", out, "--device", "cpu", "--precision", "float32")
     return tiny_runs.unlike(tiny_runs.bits(ran), tiny_runs.bits(out / "tiny")), []
 
 
-def of_plan(ran: Path, out: Path, verb: Callable[..., str]) -> tuple[Any, Any]:
+def of_plan(ran: Path, out: Path, verb: Verb) -> tuple[Any, Any]:
     more = ASKED | {"seeds": [2, 3], "finetuning": ASKED["finetuning"] | {"weight_decay": 0.5}}
     (out / "tiny.yaml").write_text(json.dumps(more))
     cells = glue_bench.plan(more, results=ran.parent).query("why != ''")
@@ -108,13 +109,20 @@ def of_plan(ran: Path, out: Path, verb: Callable[..., str]) -> tuple[Any, Any]:
     return counts | {f"would run {len(cells)} of 8 cells, 0 are done, in {ran}"}, set(said)
 
 
-def of_status(ran: Path, _: Path, verb: Callable[..., str]) -> tuple[Any, Any]:
+def of_status(ran: Path, _: Path, verb: Verb) -> tuple[Any, Any]:
     head, *rows = [line.split() for line in verb("status", ran).splitlines()[:3]]
     done = {row[0]: int(row[head.index("done")]) for row in rows}
     return glue_bench.status(ran).query("state == 'done'").value_counts("arm").to_dict(), done
 
 
-def of_checkpoint(ran: Path, out: Path, verb: Callable[..., str]) -> tuple[Any, Any]:
+def of_leaderboard(ran: Path, _: Path, verb: Verb) -> tuple[Any, Any]:
+    """What the verb prints has the baselines below the arms."""
+    lines = verb("leaderboard", ran, "--format", "csv").splitlines(keepends=True)
+    arms = [line for line in lines if not line.startswith("baseline,")]
+    return same_rows(glue_bench.leaderboard(ran), "".join(arms), 0.0051)
+
+
+def of_checkpoint(ran: Path, out: Path, verb: Verb) -> tuple[Any, Any]:
     source = str(next(ran.glob("checkpoints/add-*/step-4")))
     glue_bench.convert(source, out / "function", "untied")
     verb("convert", source, out / "verb", "--variant", "untied")
@@ -122,47 +130,42 @@ def of_checkpoint(ran: Path, out: Path, verb: Callable[..., str]) -> tuple[Any, 
     return tuple({name: content for name, content in each.items() if name != "conversion.json"} for each in files)
 
 
-def of_analyse(ran: Path, out: Path, verb: Callable[..., str]) -> tuple[Any, Any]:
+def of_analyse(ran: Path, out: Path, verb: Verb) -> tuple[Any, Any]:
     source = str(next(ran.glob("checkpoints/add-*/step-4")))
     found = glue_bench.analyse([source], only=["order"], sequences=8)
     verb("analyse", source, "--only", "order", "--sequences", "8", "-o", out)
     return same_rows(found.measures, (out / "measures.csv").read_text(), 1e-6)
 
 
-def of_file(function: Callable[[Path, Path], Any], *words: str) -> Both:
-    """A function and a verb that write a file."""
-
-    def both(ran: Path, out: Path, verb: Callable[..., str]) -> tuple[Any, Any]:
-        suffix = ".html" if words[0] == "report" else ".zip"
-        files = [out / f"{name}{suffix}" for name in ("function", "verb")]
-        function(ran, files[0])
-        verb(words[0], ran, *words[1:], "-o", files[1])
-        return files[0].read_bytes(), files[1].read_bytes()
-
-    return both
-
-
-def of_frame(function: Callable[[Path], pd.DataFrame], *words: str, rounding: float = 1e-6) -> Both:
-    """A function that gives a frame and a verb that prints one; RUNS is the folder."""
-
-    def both(ran: Path, _: Path, verb: Callable[..., str]) -> tuple[Any, Any]:
-        said = verb(*(str(ran) if word == "RUNS" else word for word in words), "--format", "csv")
-        return same_rows(function(ran), said, rounding)
-
-    return both
-
-
-def of_leaderboard(ran: Path, _: Path, verb: Callable[..., str]) -> tuple[Any, Any]:
-    """The file has the baselines below the arms."""
-    lines = verb("leaderboard", str(ran), "--format", "csv").splitlines(keepends=True)
-    arms = [line for line in lines if not line.startswith("baseline,")]
-    return same_rows(glue_bench.leaderboard(ran), "".join(arms), 0.0051)
-
-
-def of_verify(ran: Path, _: Path, verb: Callable[..., str]) -> tuple[Any, Any]:
+def of_verify(ran: Path, _: Path, verb: Verb) -> tuple[Any, Any]:
     (verified,) = glue_bench.verify(ran)
     said = verb("verify", ran)
     return [check.name for check in verified.checks if check.name not in said], verified.faults
+
+
+def of_frame(words: str, rounding: float = 1e-6, **given: Any) -> Both:
+    """A function that gives a frame and a verb that prints one; RUNS is the folder."""
+    name, *rest = words.split()
+
+    def both(ran: Path, _: Path, verb: Verb) -> tuple[Any, Any]:
+        named = [ran if word == "RUNS" else word for word in rest]
+        taken = [word for word in named if not str(word).startswith("-")][: 1 + (name == "table")]
+        return same_rows(getattr(glue_bench, name)(*taken, **given), verb(name, *named, "--format", "csv"), rounding)
+
+    return both
+
+
+def of_file(words: str, suffix: str = ".zip", **given: Any) -> Both:
+    """A function and a verb that write a file."""
+    name, *rest = words.split()
+
+    def both(ran: Path, out: Path, verb: Verb) -> tuple[Any, Any]:
+        one, other = out / f"function{suffix}", out / f"verb{suffix}"
+        getattr(glue_bench, name)(ran, one, **given)
+        verb(name, ran, *rest, "-o", other)
+        return one.read_bytes(), other.read_bytes()
+
+    return both
 
 
 PAIRS: dict[str, Both] = {
@@ -170,16 +173,12 @@ PAIRS: dict[str, Both] = {
     "plan": of_plan,
     "status": of_status,
     "leaderboard": of_leaderboard,
-    "statistics": of_frame(lambda ran: glue_bench.statistics(ran, pairs=True), "statistics", "RUNS", "--pairs"),
-    "statistics of seeds": of_frame(
-        lambda ran: glue_bench.statistics(ran, difference=9.0), "statistics", "RUNS", "--difference", "9"
-    ),
-    "table": of_frame(lambda ran: glue_bench.table("tupe-1", ran), "table", "tupe-1", "RUNS", rounding=0.0051),
-    "report": of_file(lambda ran, out: glue_bench.report(ran, out), "report"),
-    "export": of_file(lambda ran, out: glue_bench.export(ran, out), "export"),
-    "submit": of_file(
-        lambda ran, out: glue_bench.submit(ran, out, arm="add", fill=True), "submit", "--arm", "add", "--fill"
-    ),
+    "statistics": of_frame("statistics RUNS --pairs", pairs=True),
+    "statistics of seeds": of_frame("statistics RUNS --difference 9", difference=9.0),
+    "table": of_frame("table tupe-1 RUNS", rounding=0.0051),
+    "report": of_file("report", ".html"),
+    "export": of_file("export"),
+    "submit": of_file("submit --arm add --fill", arm="add", fill=True),
     "card": lambda ran, _, verb: (glue_bench.card(ran, "add").text, verb("card", ran, "--arm", "add")),
     "convert": of_checkpoint,
     "analyse": of_analyse,
@@ -230,23 +229,16 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"epochs": 3}, "epochs finetuning"),
     ({"data": "dem"}, "dem demo"),
     ({"data": "./nowhere"}, "./nowhere"),
-    ({"data": ""}, "data"),
     ({"limit": 1}, "limit"),
     ({"tasks": ["colla"]}, "colla cola"),
     ({"tasks": []}, "tasks"),
     ({"tasks": ["rte", "rte"]}, "rte"),
-    ({"tasks": "rte"}, "tasks"),
     ({"seeds": "all"}, "seeds all"),
-    ({"seeds": []}, "seeds"),
     ({"seeds": [1, 1]}, "seeds 1"),
-    ({"seeds": [-1]}, "seeds -1"),
     ({"seeds": [2**32]}, "seeds"),
-    ({"seeds": ["1"]}, "seeds 1"),
     ({"arms": ["conct"]}, "conct concat"),
-    ({"arms": []}, "arms"),
     ({"arms": ["add", "add"]}, "add"),
     ({"arms": [{"name": "x"}]}, "variant"),
-    ({"arms": [{"variant": "add", "option": {}}]}, "option options"),
     ({"arms": [{"variant": "add", "options": {"x": 1}}]}, "x add"),
     ({"arms": [{"variant": "concat-split", "options": {"position_share": 2}}]}, "position_share"),
     ({"arms": [{"variant": "native"}]}, "native"),
@@ -254,23 +246,16 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"arms": ["mine"], "plugins": ["none.py"]}, "none.py"),
     ({"scratch": {"hidden_size": 15}}, "hidden_size 15 num_attention_heads 2"),
     ({"scratch": {"vocab_size": 5}}, "scratch.vocab_size"),
-    ({"scratch": {"num_hidden_layers": 0}}, "scratch.num_hidden_layers"),
-    ({"scratch": {"hidden": 16}}, "hidden scratch"),
     ({"pretraining": {"length": 64}}, "pretraining.length 64 32"),
     ({"pretraining": {"steps": 0}}, "pretraining.steps"),
-    ({"pretraining": {"steps": "4"}}, "pretraining.steps"),
-    ({"pretraining": {"stps": 4}}, "stps steps"),
     ({"pretraining": {"batch_tokens": 8}}, "batch_tokens 8 16"),
     ({"pretraining": {"learning_rates": [1e-3]}}, "learning_rate learning_rates"),
     ({"pretraining": TWO_RATES}, "rate_search"),
-    ({"pretraining": {"rate_search": {"steps": 2}}}, "rate_search"),
     ({"pretraining": TWO_RATES | {"rate_search": {"steps": 9}}}, "rate_search.steps 9 4"),
     ({"pretraining": TWO_RATES | {"rate_search": {"steps": 2, "seed": 1}}}, "rate_search.seeds 1"),
     ({"pretraining": {"checkpoints": [4]}}, "checkpoints 4"),
     ({"pretraining": {"schedule": "trapezoid"}}, "decay_share"),
-    ({"pretraining": {"decay_share": 0.2}}, "decay_share"),
     ({"pretraining": {"validation_share": 1}}, "validation_share"),
-    ({"pretraining": {"mask_probability": 0}}, "mask_probability"),
     ({"pretraining": {"corpus": None}}, "corpus"),
     ({"pretraining": {"corpus": "none.txt"}}, "none.txt"),
     ({"pretraining": {"from": "checkpoint"}}, "checkpoint"),
@@ -278,10 +263,8 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"pretraining": None, "checkpoint": "./nowhere"}, "./nowhere"),
     ({"finetuning": {"epoch": 3}}, "epoch epochs"),
     ({"finetuning": {"epochs": 0}}, "finetuning.epochs"),
-    ({"finetuning": {"batch_size": 0}}, "finetuning.batch_size"),
     ({"finetuning": {"max_length": 3}}, "finetuning.max_length"),
     ({"finetuning": {"max_length": 64}}, "max_length 64 32"),
-    ({"finetuning": {"learning_rates": []}}, "finetuning.learning_rates"),
     ({"finetuning": {"learning_rates": [0]}}, "finetuning.learning_rates"),
     ({"finetuning": {"learning_rates": [1e-3, 1e-3]}}, "finetuning.learning_rates 0.001"),
     ({"finetuning": {"warmup_ratio": 2}}, "finetuning.warmup_ratio"),
@@ -292,16 +275,13 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"tasks": ["mnli", "rte"], "finetuning": {"from_mnli": ["rte"], "mnli_rate": 5e-3}}, "mnli_rate 0.005"),
     ({"finetuning": {"predict": ["test"]}}, "predict validation"),
     ({"finetuning": {"predictions": "float8"}}, "predictions float16"),
-    ({"finetuning": {"keep": "some"}}, "keep best all"),
     ({"finetuning": {"max_steps": 0}}, "max_steps"),
     ({"finetuning": {"tasks": {"colla": {}}}}, "colla cola"),
-    ({"finetuning": {"tasks": {"rte": {"epoch": 1}}}}, "epoch epochs"),
     ({"finetuning": {"learning_rates": [1e-3, 2e-3]}, "protocol": {"rate": "fixed"}}, "protocol.rate stsb"),
     ({"protocol": {"choose_on": "held_out"}}, "choose_on held_out_share"),
     ({"protocol": {"reference": "nobody"}}, "nobody reference"),
     ({"protocol": {"contrasts": [["add", "nobody"]]}}, "nobody contrasts"),
     ({"protocol": {"contrasts": [["add", "add"]]}}, "contrasts"),
-    ({"protocol": {"epoch": "first"}}, "protocol.epoch first"),
     ({"protocol": {"primary": "validation_loss"}, "pretraining": None, "checkpoint": "scratch"}, "primary pretraining"),
     ({"resources": {"cpus": 0}}, "resources.cpus"),
     ({"resources": {"gpus": 1.5}}, "gpus 1.5"),
@@ -333,7 +313,6 @@ rnu                                                                rnu
 run                                                                --checkpoint
 run none.yaml                                                      none.yaml
 run tiny.yaml x                                                    x
-run tiny.yaml --resluts y                                          --resluts
 run tiny.yaml --only                                               --only
 run tiny.yaml --data=                                              empty
 run tiny.yaml --only task=colla                                    colla stsb --only
@@ -345,17 +324,13 @@ run tiny.yaml --data ./none                                        ./none
 run tiny.yaml --corpus none.txt                                    none.txt
 run tiny.yaml --limit 1                                            --limit 2
 run tiny.yaml --workers 0                                          workers 0
-run tiny.yaml --workers many                                       workers many auto
 run tiny.yaml --address nowhere                                    --address nowhere
-run tiny.yaml --slurm partition                                    --slurm partition
 run tiny.yaml --slurm a=1,a=2                                      --slurm a
 run tiny.yaml --slurm partition=x --workers 2                      --slurm --workers
 run tiny.yaml --device tpu                                         tpu cpu
-run tiny.yaml --precision fp8                                      fp8 bf16
 run tiny.yaml --track diary                                        diary tensorboard
 run tiny.yaml --plugin none.py                                     none.py
 run tiny.yaml --checkpoint x                                       --checkpoint CONFIG
-run tiny.yaml --arm add                                            --arm CONFIG
 run --arm add                                                      --checkpoint
 run tiny.yaml --results tiny.yaml                                  tiny.yaml --results
 run broken.yaml                                                    broken.yaml
@@ -365,72 +340,53 @@ run OUT                                                            OUT
 run tiny.yaml --results s3://x/y                                   s3
 init                                                               NAME
 init tiny                                                          tiny.yaml
-init a/b                                                           a/b
 status                                                             DIR
 status OUT                                                         OUT
 status RUNS/..                                                     tiny
-status RUNS x                                                      x
 status RUNS --format yml                                           yml json
 leaderboard none                                                   none
-leaderboard RUNS none                                              none
 leaderboard RUNS --format cvs                                      cvs csv
 leaderboard RUNS -o none/board.md                                  none/board.md
 leaderboard RUNS --protocol seeds=max                              seeds max
-leaderboard RUNS --protocol x                                      x
 leaderboard RUNS --protocol sed=mean                               sed seeds
 leaderboard RUNS --protocol reference=nobody                       nobody
 leaderboard RUNS --protocol choose_on=held_out                     held_out
 report OUT                                                         OUT
 report RUNS -o a.pdf                                               .html
-report RUNS -o none/a.html                                         none
 statistics OUT                                                     OUT
 statistics RUNS --equivalent -1                                    -1
-statistics RUNS --format cvs                                       cvs csv
 statistics RUNS --difference 0                                     0
-statistics RUNS --difference x                                     --difference
 statistics RUNS --difference 1 --power 2                           2
 statistics RUNS --difference 1 --pairs                             --difference --pairs
 table tupe-9                                                       tupe-9
 table tupe-1 OUT                                                   OUT
 submit                                                             --check
 submit RUNS                                                        -o
-submit RUNS -o a.zip                                               add untied
 submit RUNS --arm ad -o a.zip                                      ad add
 submit RUNS --arm add -o a.tar                                     .zip
 submit RUNS --arm add -o a.zip                                     --fill
-submit RUNS --arm add -o none/a.zip --fill                         none
-submit OUT -o x.zip                                                OUT
 submit --check none.zip                                            none.zip
-submit --check tiny.yaml                                           tiny.yaml
 submit --check a.zip --fill                                        --check
 leaderboard RUNS --diagnostic none                                 none
-leaderboard RUNS --diagnostic tiny.yaml                            tiny.yaml
 card RUNS                                                          add untied
-card RUNS --arm ad                                                 ad add
 card OUT                                                           OUT
 export RUNS                                                        -o
 export RUNS -o a.tar                                               .zip
-export RUNS -o a.zip --format zp                                   zp zip
 export RUNS -o a --format eee                                      --organization
 export RUNS -o a.zip --organization us                             organization eee
 export OUT -o a.zip                                                OUT
 verify none                                                        none
 verify OUT                                                         OUT
-verify tiny.yaml                                                   tiny.yaml
 data nothing                                                       nothing
-data OUT                                                           OUT
 variants --plugin none.py                                          none.py
 convert none c --variant add                                       none
-convert RUNS c --variant add                                       RUNS
 convert CHECKPOINT c                                               --variant
 convert CHECKPOINT c --variant ad                                  ad add
-convert CHECKPOINT c --variant add --option x                      x
 convert CHECKPOINT c --variant diet-abs --option rank=many         rank diet-abs many
 convert CHECKPOINT c --variant add --option x=1                    x add
 convert CHECKPOINT tiny.yaml --variant add                         tiny.yaml
 convert CHECKPOINT RUNS --variant add                              RUNS
 convert CHECKPOINT c --variant add --tokenizer none                none
-analyse none                                                       none
 analyse                                                            SOURCE
 analyse CHECKPOINT --only odour                                    odour order
 analyse CHECKPOINT --sequences 7                                   --sequences 8
