@@ -6,23 +6,22 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from io import StringIO
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+from folder import Folder, labelled_ax
 from read_pages import READERS, Read, read_markdown
 from stored import Bench
 from typer.main import get_command
 from typer.testing import CliRunner
 
 from glue_bench.cli import app
-from glue_bench.data.tasks import COLUMNS, TASKS, TRAINABLE
+from glue_bench.data.tasks import COLUMNS, TRAINABLE
 
 ROOT = Path(__file__).parents[2]
 STORED = [ROOT / "results" / name for name in ("minilm", "study")]  # converted arms; pretrained ones, planned contrasts
-PAIRS = 1104
-"""Rows of the labelled diagnostic set."""
 NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:,\d{3})*(?:\.\d+)?(?![\w.]*\w)")
 Row = dict[str, Any]
 
@@ -55,29 +54,14 @@ def fill(bench: Bench) -> Path:
     return bench.plan()
 
 
-def fill_diagnostic(bench: Bench) -> tuple[Path, Path]:
-    """An experiment whose runs of MNLI predicted the diagnostic set, and the labels of that set."""
-    labels, generator = np.arange(PAIRS) % 3, np.random.default_rng(0)
-    lines = ["Lexical Semantics\tPredicate-Argument Structure\tLogic\tKnowledge\tDomain\tPremise\tHypothesis\tLabel"]
-    lines += [
-        f"\t\t{'Negation' * (row < 600)}\t\t\t{row}\t{row}\t{TASKS['ax'].labels[row % 3]}" for row in range(PAIRS)
-    ]
-    (bench.path / "diagnostic-full.tsv").write_text("\n".join(lines) + "\n")
-    for arm in ("add", "none"):
-        for seed in (1, 2, 3):
-            bench.finish("mnli", seed, 0.5, arm=arm)
-            guessed = np.where(generator.random(PAIRS) < 0.7, labels, generator.integers(0, 3, PAIRS))
-            logits = {"test_matched": np.zeros((1, 3)), "test_ax": np.eye(3)[guessed]}
-            bench.predict(bench.cells[-1]["cell_id"], logits)
-    return bench.plan(), bench.path / "diagnostic-full.tsv"
-
-
 @pytest.fixture(scope="module")
 def words_of(tmp_path_factory: pytest.TempPathFactory):
-    """The words of a case with the folders that are made for it."""
+    """The words of a case with the folders that are made for it: one of them has predicted the diagnostic set."""
+    asked = Folder(tmp_path_factory.mktemp("asked") / "asked")
+    for arm, seed in product(("add", "none"), (1, 2, 3)):
+        asked.run(arm, "mnli", 1, seed)
     made = fill(Bench(tmp_path_factory.mktemp("made") / "toy"))
-    asked, labels = fill_diagnostic(Bench(tmp_path_factory.mktemp("asked") / "asked"))
-    places = {"MADE": made, "ASKED": asked, "LABELS": labels}
+    places = {"MADE": made, "ASKED": asked.plan(), "LABELS": labelled_ax(asked.path)}
     return lambda words: [places.get(word, word) for word in words]
 
 
@@ -123,19 +107,16 @@ def test_markdown_latex_html_and_json_have_the_same_cells(case, words_of):
     assert texts == [[[text for text, _ in row] for row in table.rows] for table in markdown]
 
 
+def plain(title: str) -> str:
+    return re.sub("[^a-z0-9]", "", re.sub(r" of \d+$", "", title.lower()))
+
+
 def names_of(row: Row) -> set[str]:
     """The texts by which a page names a row of the data."""
     if "reference" in row and "kind" in row:
         return {f"{row['arm']} - {row['reference']}"}
-    named = {row.get(name) for name in ("model", "arm", "category", "phenomenon", "table")} | {
-        f"ours: {row.get('arm')}"
-    }
-    named |= set() if "model" in row else {row.get("column")}
-    return {plain(str(name)) for name in named if name}
-
-
-def plain(title: str) -> str:
-    return re.sub("[^a-z0-9]", "", re.sub(r" of \d+$", "", title.lower()))
+    kinds = ["model", "arm", "category", "phenomenon", "table", *["column"] * ("model" not in row)]
+    return {plain(str(row[kind])) for kind in kinds if row.get(kind)} | {plain(f"ours: {row.get('arm')}")}
 
 
 COLUMN = {plain(name): name for name in COLUMNS}
