@@ -75,7 +75,14 @@ class Worker:
         """
         with self._telling(job.id) as tell:
             try:
-                self._await(job)
+                if changed := changed_files(job, self.inputs):
+                    raise UserError(
+                        f"{socket.gethostname()} has another {', '.join(changed)} for '{job.id}' than the machine that "
+                        "planned it; all machines must see the same files"
+                    )
+                until = time.monotonic() + SEEN_SECONDS
+                while time.monotonic() < until and not all(self.store.stamp(name) for name in job.after):
+                    time.sleep(0.5)
                 return self._pretrain(job, tell) if isinstance(job, Pretraining) else self._finetune(job, tell)
             except OtherComputerError as error:  # of a worker that is unlike the others: the sweep goes on without it
                 return self._fail(job, str(error))
@@ -88,17 +95,6 @@ class Worker:
                     raise DiskError(f"cannot write to '{place}': {problem}; {advice}") from error
                 where = " in pretraining" if isinstance(job, Pretraining) else ""
                 return self._fail(job, f"{type(error).__name__}{where}: {error}")
-
-    def _await(self, job: Job) -> None:
-        """Refuse a job that would be another one with the files of this machine; wait for what it starts from."""
-        if changed := changed_files(job, self.inputs):
-            raise UserError(
-                f"{socket.gethostname()} has another {', '.join(changed)} for '{job.id}' than the machine that planned "
-                "it; all machines must see the same files"
-            )
-        until = time.monotonic() + SEEN_SECONDS
-        while time.monotonic() < until and not all(self.store.stamp(name) for name in job.after):
-            time.sleep(0.5)
 
     def _finetune(self, cell: Cell, tell: Tell) -> Record:
         """Fine-tune; the model stays if the experiment keeps models, or if other cells start from this one."""

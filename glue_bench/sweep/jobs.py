@@ -14,7 +14,7 @@ DIGITS = 12  # of a digest
 Facts = dict[str, Any]
 
 
-class Work:
+class Todo:
     """What chosen `cells` of a plan lack, by what is stored.
 
     `left` are the ids of those that are not done. They have no record, or have not left the model or the test

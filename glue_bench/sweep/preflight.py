@@ -11,7 +11,7 @@ from glue_bench.files import IN_THE_CACHE, cache_folder, prove_writable, results
 from glue_bench.model.checks import check_order
 from glue_bench.model.variants.options import check_variant
 from glue_bench.records.values import Cell, Job, Pretraining
-from glue_bench.sweep.jobs import Work
+from glue_bench.sweep.jobs import Todo
 from glue_bench.testing import check_plugin, load_plugins
 from glue_bench.training.compute import Compute
 from glue_bench.training.inputs import Inputs
@@ -146,7 +146,7 @@ def _check_vocabulary(arm: Arm, inputs: Inputs) -> None:
         )
 
 
-def remarks(work: Work, inputs: Inputs, compute: Compute, *, side_by_side: bool, elsewhere: bool) -> Iterator[str]:
+def remarks(work: Todo, inputs: Inputs, compute: Compute, *, side_by_side: bool, elsewhere: bool) -> Iterator[str]:
     """What a person should know before this work is done: no mistakes, but perhaps not what was meant.
 
     `side_by_side` says that workers run the jobs, `elsewhere` that these may be on machines of which nothing is known

@@ -113,7 +113,7 @@ class Watch:
         snapshot = Snapshot(
             {arm: Counts(**Counter(found)) for arm, found in arms.items()},
             Counts(**Counter(states.get(each.id, "missing") for each in self.plan.pretrainings)),
-            [describe_progress(describe_job(self.jobs[name]), progress, now) for name, progress in running.items()],
+            [describe_progress(self.jobs[name], progress) for name, progress in running.items()],
             {describe_job(self.jobs[name]): error for name, error in failed.items() if name not in running},
         )
         if not running:
@@ -163,17 +163,11 @@ def describe_job(job: Job) -> str:
     return f"pretraining {job.label}" if isinstance(job, Pretraining) else job.label
 
 
-def describe_progress(label: str, progress: Progress, now: float) -> str:
-    """`add on mnli, rate 2e-05, seed 1, step 120 of 780, loss 0.523, about 3 min left (host:4711)`."""
-    words = [label]
-    if progress.steps:
-        words.append(f"step {progress.step:,} of {progress.steps:,}")
-    if progress.loss is not None:
-        words.append(f"loss {progress.loss:.3f}")
-    if progress.steps and progress.step:
-        left = (progress.updated - progress.began) / progress.step * (progress.steps - progress.step)
-        words.append(f"about {duration(max(0.0, left - (now - progress.updated)))} left")
-    return f"{', '.join(words)} ({progress.worker})"
+def describe_progress(job: Job, progress: Progress) -> str:
+    """`add on mnli, rate 2e-05, seed 1, step 120 of 780, loss 0.523 (host:4711)`."""
+    step = f", step {progress.step:,} of {progress.steps:,}" if progress.steps else ""
+    loss = "" if progress.loss is None else f", loss {progress.loss:.3f}"
+    return f"{describe_job(job)}{step}{loss} ({progress.worker})"
 
 
 def describe_result(result: Result) -> str:

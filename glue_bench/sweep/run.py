@@ -24,7 +24,7 @@ from glue_bench.remote import refuse_url
 from glue_bench.sweep.attempt import Worker, make_worker
 from glue_bench.sweep.drive import Observer, drive
 from glue_bench.sweep.executors import Executor, Inline, Ray
-from glue_bench.sweep.jobs import Work, longest_first
+from glue_bench.sweep.jobs import Todo, longest_first
 from glue_bench.sweep.plan import make_plan, select
 from glue_bench.sweep.preflight import check_disks, check_starts, remarks, room_here
 from glue_bench.sweep.progress import Estimate
@@ -108,10 +108,10 @@ class Summary:
     cause: str = ""
 
 
-def find_work(plan: Plan, cells: Sequence[Cell], inputs: Inputs) -> Work:
-    """What is left to do of these cells of a plan, by what is stored. Raises as `Work`."""
+def find_work(plan: Plan, cells: Sequence[Cell], inputs: Inputs) -> Todo:
+    """What is left to do of these cells of a plan, by what is stored. Raises as `Todo`."""
     splits = {task: {*TASKS[task].test_splits} & inputs.data(task).splits.keys() for task in plan.tasks}
-    return Work(plan, cells, inputs.store, [task for task in splits if splits[task] or inputs.diagnostic(task)])
+    return Todo(plan, cells, inputs.store, [task for task in splits if splits[task] or inputs.diagnostic(task)])
 
 
 def sweep(
@@ -179,7 +179,7 @@ def _executor(inputs: Inputs, plan: Plan, options: RunOptions, compute: Compute)
     return Ray(make, experiment.resources, workers=options.workers, address=options.address)
 
 
-def _run(work: Work, inputs: Inputs, options: RunOptions, compute: Compute, watch: Watch, summary: Summary) -> Summary:
+def _run(work: Todo, inputs: Inputs, options: RunOptions, compute: Compute, watch: Watch, summary: Summary) -> Summary:
     """Run the jobs, and after them those whose need has only shown then: of the runs that a submission takes."""
     plan, store, tuning = work.plan, inputs.store, inputs.experiment.finetuning
     cells = {cell.id for cell in plan.cells}

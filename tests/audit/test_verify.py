@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from glue_bench.audit.verify import verify
 from glue_bench.records.store import Store
-from glue_bench.records.values import PretrainingRecord, Record
+from glue_bench.records.values import Cell, PretrainingRecord, Record
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 AGAIN = "; delete its folder and run again"
@@ -101,66 +101,55 @@ def test_a_number_in_a_table_and_tables_that_are_gone_or_too_many(finished, glue
 # What a person changes and signs anew, as if the run itself had written it
 
 
-def forged(folder: Path, **changes: Any) -> str:
+def forged(folder: Path, stored: Any = None, **changes: Any) -> str:
     """Store a cell's record with these changes, its logits and its digest fitting; its folder."""
     store, record = Store(folder), record_of(folder)
-    logits = changes.pop("stored", None) or store.logits(record)
-    store.write(record.model_copy(update=changes), logits)
+    store.write(record.model_copy(update=changes), stored or store.logits(record))
     return f"cells/{record.cell.id}"
 
 
-def a_score(folder: Path, *, of_the_epoch: bool = False) -> str:
-    record = record_of(folder)
+def changed(record: Record) -> dict[str, Any]:
+    """A changed score, and a history that has it, too."""
     scores = {"validation": {**record.scores["validation"], "pearson": 0.9}}
-    if not of_the_epoch:
-        return forged(folder, scores=scores) + ": its scores are not those of its last epoch"
     last = record.history[-1].model_copy(update={"scores": scores})
-    return forged(folder, scores=scores, history=(*record.history[:-1], last)) + ": validation gives pearson "
+    return {"scores": scores, "history": (*record.history[:-1], last)}
 
 
-def a_collapse(folder: Path) -> str:
-    split = () if record_of(folder).collapsed else ("validation",)
-    return forged(folder, collapsed=split) + ": it is wrong on whether validation is collapsed"
+def other(record: Record) -> Cell:
+    """The cell with another setting under its own id."""
+    return record.cell.model_copy(update={"settings": record.cell.settings.model_copy(update={"epochs": 9})})
 
 
-def logits(folder: Path) -> str:
-    (own,) = Store(folder).logits(record_of(folder)).values()
-    return forged(folder, stored={"validation": own + np.arange(len(own))[:, None]}) + ": validation gives pearson "
-
-
-def logits_of_another_split(folder: Path) -> str:
-    (own,) = Store(folder).logits(record_of(folder)).values()
-    return forged(folder, stored={"other": own}) + ": 'validation'"
-
-
-def a_setting(folder: Path) -> str:
-    cell = record_of(folder).cell
-    settings = cell.settings.model_copy(update={"epochs": 9})
-    return forged(folder, cell=cell.model_copy(update={"settings": settings})) + ": its id is not that of what it says"
-
-
-def where_it_started(folder: Path) -> str:
-    started = f": it started from weights of {pretraining_of(folder).pretraining.id} that were made anew since"
-    return forged(folder, started_from="0" * 64) + started
-
-
-FORGERIES: dict[str, tuple[str, Callable[[Path], str]]] = {
-    "a score": ("predictions", a_score),
-    "a score of the epoch too": ("predictions", lambda folder: a_score(folder, of_the_epoch=True)),
-    "a collapse": ("predictions", a_collapse),
-    "logits": ("predictions", logits),
-    "logits of another split": ("predictions", logits_of_another_split),
-    "a setting": ("ids", a_setting),
-    "where it started": ("weights", where_it_started),
+FORGERIES: dict[str, tuple[Callable[[Record, np.ndarray], dict[str, Any]], str, str]] = {
+    "a score": (
+        lambda one, _: {"scores": changed(one)["scores"]},
+        "predictions",
+        "its scores are not those of its last",
+    ),
+    "a score of the epoch too": (lambda one, _: changed(one), "predictions", "validation gives pearson "),
+    "a collapse": (
+        lambda one, _: {"collapsed": () if one.collapsed else ("validation",)},
+        "predictions",
+        "it is wrong on whether validation is collapsed",
+    ),
+    "logits": (
+        lambda _, own: {"stored": {"validation": own + np.arange(len(own))[:, None]}},
+        "predictions",
+        "validation gives pearson ",
+    ),
+    "logits of another split": (lambda _, own: {"stored": {"other": own}}, "predictions", "'validation'"),
+    "a setting": (lambda one, _: {"cell": other(one)}, "ids", "its id is not that of what it says"),
+    "where it started": (lambda *_: {"started_from": "0" * 64}, "weights", "it started from weights of "),
 }
 
 
 @pytest.mark.parametrize("name", FORGERIES)
 def test_a_record_that_was_signed_anew_is_held_to_what_it_follows_from(finished, name):
-    check, forge = FORGERIES[name]
-    begins = forge(finished)
+    change, check, said = FORGERIES[name]
+    (own,) = Store(finished).logits(record_of(finished)).values()
+    place = forged(finished, **change(record_of(finished), own))
     (fault,) = found(finished)[check]
-    assert fault.startswith(begins)
+    assert fault.startswith(f"{place}: {said}")
     assert fault.endswith(AGAIN)
 
 

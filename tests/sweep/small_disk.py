@@ -1,12 +1,11 @@
 """A program: sweeps on a disk of its own that fills up, and on one that is read-only. Prints what came of each.
 
-    python small_disk.py MOUNTPOINT EXPERIMENT.yaml
+    unshare -m python small_disk.py MOUNTPOINT EXPERIMENT.yaml
 
-The disk is a tmpfs in a mount namespace of this process's own; it is gone when the process ends, however it ends.
+The disk is a tmpfs in the mount namespace of this process; it is gone when the process ends, however it ends.
 """
 
 import contextlib
-import ctypes
 import gc
 import io
 import json
@@ -16,21 +15,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-DISK_MIB = 16
+import glue_bench.api
+from glue_bench import cli
+from glue_bench.training import pretrain
+
 STEP = 8  # KiB more from run to run: the write that fails is of the cache, the plan, a state, a checkpoint, a record
-CLONE_NEWNS, CLONE_NEWUSER = 0x00020000, 0x10000000
 ENOUGH = 2  # records on the disk when it becomes read-only
-
-
-def unshare() -> None:
-    """A mount namespace of this process's own, for those who are not root too; Python has it from 3.12 on."""
-    user, group = os.geteuid(), os.getegid()
-    if ctypes.CDLL(None).unshare(CLONE_NEWNS | (CLONE_NEWUSER if user else 0)):
-        raise OSError("no mount namespace")
-    if user:
-        for name, text in (("setgroups", "deny"), ("uid_map", f"0 {user} 1"), ("gid_map", f"0 {group} 1")):
-            Path("/proc/self", name).write_text(text)
-    subprocess.run(["mount", "--make-rprivate", "/"], check=True)
 
 
 def mount(place: Path, *options: str) -> None:
@@ -38,19 +28,9 @@ def mount(place: Path, *options: str) -> None:
     subprocess.run(["mount", "-t", "tmpfs", "-o", ",".join(options), "tmpfs", str(place)], check=True)
 
 
-def leave(place: Path, room: int) -> None:
-    """Fill the disk up to so many KiB."""
-    status = os.statvfs(place)
-    size = status.f_bavail * status.f_bsize - room * 1024
-    with contextlib.suppress(OSError), (place / "ballast").open("wb") as file:
-        file.write(b"\0" * size)
-
-
-def glue_bench(*words: object) -> dict:
-    """What a verb does, in this process."""
-    from glue_bench import cli
-
-    sys.argv = ["glue-bench", *map(str, words)]
+def run(*words: object) -> dict:
+    """What `glue-bench run` does, in this process."""
+    sys.argv = ["glue-bench", "run", *map(str, words)]
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
@@ -67,9 +47,8 @@ def glue_bench(*words: object) -> dict:
 
 def left_half_written(place: Path) -> list[str]:
     """Files that are neither absent nor whole."""
-    results = place / "runs" / "tiny"
     found = [str(path) for path in place.rglob(".*") if path.name != ".lock"]
-    for path in results.rglob("*.json"):
+    for path in (place / "runs" / "tiny").rglob("*.json"):
         try:
             json.loads(path.read_bytes())
         except ValueError:
@@ -80,14 +59,11 @@ def left_half_written(place: Path) -> list[str]:
 def main() -> None:
     """Mount, fill, run, free, run."""
     place, config = Path(sys.argv[1]), sys.argv[2]
-    unshare()
-    mount(place, f"size={DISK_MIB}m")
+    mount(place, "size=16m")
     os.environ["GLUE_BENCH_CACHE"] = str(place / "cache")
-
-    from glue_bench.training import pretrain
-
+    glue_bench.api.write_page = os.fsync = lambda *_: None  # as in the tests' own process
     pretrain.SAVE_SECONDS = 0  # a state at every step
-    command, results = ("run", config, "--results", place / "runs"), place / "runs" / "tiny"
+    command, results = (config, "--results", place / "runs"), place / "runs" / "tiny"
     found: dict = {"full": []}
 
     def count() -> int:
@@ -96,21 +72,23 @@ def main() -> None:
     def fill_until(done: Callable[[], bool]) -> None:
         room = 0
         while not done():
-            leave(place, room)
-            found["full"].append({"room": room, **glue_bench(*command), "half": left_half_written(place)})
+            status = os.statvfs(place)
+            with contextlib.suppress(OSError), (place / "ballast").open("wb") as file:
+                file.write(b"\0" * (status.f_bavail * status.f_bsize - room * 1024))
+            found["full"].append({**run(*command), "half": left_half_written(place)})
             (place / "ballast").unlink()
             room += STEP
 
     fill_until(lambda: any("from the last state" in said["err"] for said in found["full"]))
-    found["pretrained"] = glue_bench(*command, "--only", "seed=1")
+    found["pretrained"] = run(*command, "--only", "seed=1")
     before = count()
     fill_until(lambda: count() >= before + ENOUGH)
     found["kept"] = count()
     mount(place, "remount", "ro")
-    found["read_only"] = glue_bench(*command)
+    found["read_only"] = run(*command)
     mount(place, "remount", "rw")
     found["half"] = left_half_written(place)
-    found["last"] = glue_bench(*command)
+    found["last"] = run(*command)
     found["half_at_last"] = left_half_written(place)
     found["tables"] = [(results / name).read_text() for name in ("leaderboard.csv", "scores.csv")]
     print(json.dumps(found))

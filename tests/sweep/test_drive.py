@@ -10,7 +10,6 @@ from functools import partial
 import pytest
 import stub
 
-from glue_bench.errors import UserError
 from glue_bench.records.store import Store
 from glue_bench.records.values import Failure, Job, Result
 from glue_bench.sweep import drive as drive_module
@@ -115,14 +114,6 @@ def test_a_search_that_diverges_everywhere_is_a_failure(run, store, searched):
     [(name, error)] = driven.failed.items()
     assert name == job.id
     assert error.startswith("every learning rate of the search diverged (0.001: diverged")
-
-
-def test_what_every_job_would_meet_ends_the_sweep(run, store):
-    jobs = [stub.cell(seed) for seed in (1, 2)]
-    stub.mishap(store, jobs[0], "refuse")
-    with pytest.raises(UserError, match=r"^this machine has other files$"):
-        run(*jobs)
-    assert store.recorded() == set()
 
 
 @pytest.mark.parametrize(("number", "cause"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "terminated")])

@@ -55,7 +55,7 @@ def test_a_look_counts_the_jobs_of_the_plan_by_their_state(store):
     assert snapshot.pretrainings == Counts(done=1)
     assert snapshot.failed == {CELLS[5].label: "ValueError: no"}
     [line] = snapshot.running
-    assert line == f"{CELLS[3].label}, step 10 of 40, loss 0.500, about 3 min left (here:4711)"
+    assert line == f"{CELLS[3].label}, step 10 of 40, loss 0.500 (here:4711)"
     assert describe_counts(snapshot) == "3 of 6 cells done, 1 running, 1 failed, 1 missing; 1 of 1 pretrainings"
     document = json.loads(json.dumps(snapshot.document()))
     assert document["cells"] == {"done": 3, "running": 1, "failed": 1, "missing": 1}
@@ -106,7 +106,7 @@ def test_words(tmp_path):
     )
     assert describe_pace(Snapshot({}, Counts())) == ""
     progress, worker = Progress(id="a", worker="here:1", began=0.0, updated=0.0), stub.StubWorker(tmp_path, 0.0)
-    assert describe_progress("add on rte", progress, 1.0) == "add on rte (here:1)"  # it has no steps yet
+    assert describe_progress(CELLS[0], progress) == f"{CELLS[0].label} (here:1)"  # it has no steps yet
     assert describe_result(worker.run(CELLS[0])) == "accuracy 50.00, 0.0 s"
     assert describe_result(worker.run(FIRST)) == "validation loss 1000.000, 0.0 s"
     assert describe_result(Failure(id="a", error="ValueError: no")) == "FAILED ValueError: no"
