@@ -210,7 +210,7 @@ class Bench:
         published = TABLES[table]
         printed = next(row.printed for row in published.rows if row.label == label)
         scores: dict[str, Scores] = {}
-        for column, (task, split, metric) in published.scores.items():
+        for column, ((task, split, metric),) in published.singly.parts.items():
             by_metric = scores.setdefault(task, {}).setdefault(split, dict.fromkeys(TASKS[task].metrics, 0.5))
             by_metric[metric] = float(printed[column]) / 100
         for task, value in scores.items():

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,30 +39,6 @@ class Scores:
     position_word: Float[Tensor, "#b h l l"] | None
     position_position: Float[Tensor, "#b #h l l"] | None
     entangled: bool
-
-
-class Deep(NamedTuple):
-    """`states` by layer, float32 on the CPU: what enters the first block, then what each block leaves.
-
-    `attention` has the mean over sequences of each block's attention: row i says where token i looks.
-    """
-
-    states: list[Float[np.ndarray, "s l d"]]
-    attention: list[Float[np.ndarray, "h l l"]]
-
-
-@torch.inference_mode()
-def read_deep(model: EncoderModel, ids: Tensor) -> Deep:
-    """Read sequences (s, l) of one length without padding."""
-    attention: list[Tensor] = [torch.zeros(())] * len(model.blocks)
-
-    def look(block: int, scores: Scores) -> None:
-        attention[block] = attention[block] + scores.logits.softmax(-1).sum(0).double().cpu() / len(ids)
-
-    with watching(model, look):
-        read = [[state.cpu() for state in model.hidden_states(some)] for some in ids.split(AT_ONCE)]
-    states = [torch.cat(of_layer).numpy() for of_layer in zip(*read, strict=True)]
-    return Deep(states, [each.numpy() for each in attention])
 
 
 @contextmanager

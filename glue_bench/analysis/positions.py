@@ -48,7 +48,14 @@ def measure_position_scores(queries: Heads, keys: Heads) -> Measured:
     queries, keys = queries[:, :MOST], keys[:, :MOST]
     scores = [query @ key.T for query, key in zip(queries, keys, strict=True)]
     found = np.array([[toeplitz(each), locality(each), symmetric(each)] for each in scores])
-    draws = np.array([_at_random(queries, keys, np.random.default_rng([SEED, draw])) for draw in range(ORDERS)])
+    drawn = []
+    for generator in (np.random.default_rng([SEED, draw]) for draw in range(ORDERS)):
+        order = generator.permutation(queries.shape[1])
+        turned = keys @ ortho_group.rvs(queries.shape[2], random_state=generator)
+        moved = [each[np.ix_(order, order)] for each in scores]
+        others = zip(moved, queries, turned, strict=True)
+        drawn.append([[toeplitz(each), locality(each), symmetric(query @ key.T)] for each, query, key in others])
+    draws = np.array(drawn)
     found, draws = np.vstack([found.mean(0), found]), np.hstack([draws.mean(1, keepdims=True), draws])
     rows = [
         row(f"positions.scores.{name}", value, chance=expected(draws[:, head, column]), layer=1, head=head or None)
@@ -102,17 +109,6 @@ def attended(attention: Matrix) -> dict[str, float]:
     found = {f"within_{m}": float((attention * (np.abs(away) <= m)).sum(-1).mean()) for m in WITHIN}
     sides = np.where(np.abs(away) <= both, -np.sign(away), 0)
     return found | {"left_minus_right": float((attention * sides).sum(-1).mean())}
-
-
-def _at_random(queries: Heads, keys: Heads, generator: np.random.Generator) -> list[list[float]]:
-    """The three measures of each head with positions in random order, and with keys turned."""
-    order = generator.permutation(queries.shape[1])
-    turn = ortho_group.rvs(queries.shape[2], random_state=generator)
-    found = []
-    for query, key in zip(queries, keys, strict=True):
-        moved = (query @ key.T)[np.ix_(order, order)]
-        found.append([toeplitz(moved), locality(moved), symmetric(query @ (key @ turn).T)])
-    return found
 
 
 def _distances(n: int) -> np.ndarray:

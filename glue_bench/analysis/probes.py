@@ -64,7 +64,7 @@ PLAIN = torch.nn.Identity()  # the sum as it is
 @torch.inference_mode()
 def measure_decoding(table: InputSum, norm: Norm) -> Measured:
     """Word, position and collisions of the sum; word and position after `norm`, and of what stands beside the sum."""
-    table.check_positions()
+    table.check()
     drawn = [told(with_random_positions(table, draw), PLAIN, FEWER, draw) for draw in range(DRAWS)]
     draws = {name: [draw[name] for draw in drawn] for name in drawn[0]}
     by_draws = {

@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from glue_bench.analysis.chance import LeftOut
-from glue_bench.analysis.hooks import Deep, read_deep
+from glue_bench.analysis.hooks import AT_ONCE, Scores, watching
 from glue_bench.analysis.tables import InputSum, input_sum
 from glue_bench.analysis.word_order import HeldOut
 from glue_bench.errors import UserError
@@ -31,6 +31,16 @@ LENGTH = 128  # tokens of a sequence, at most
 FEW = 64  # sequences of what takes all blocks, or is done several times
 FEWEST = 8  # sequences of which an interval is still told
 SENTENCES_AT_ONCE = 500
+
+
+class Deep(NamedTuple):
+    """`states` by layer, float32 on the CPU: what enters the first block, then what each block leaves.
+
+    `attention` has the mean over sequences of each block's attention: row i says where token i looks.
+    """
+
+    states: list[Float[np.ndarray, "s l d"]]
+    attention: list[Float[np.ndarray, "h l l"]]
 
 
 class Source(NamedTuple):
@@ -124,9 +134,18 @@ class Subject:
         return torch.from_numpy(self.ids).to(self.model.device)
 
     @cached_property
+    @torch.inference_mode()
     def deep(self) -> Deep:
         """What all blocks compute of the first sequences. Raises LeftOut where there is no text."""
-        return read_deep(self.model, self.tokens[:FEW])
+        ids, attention = self.tokens[:FEW], [torch.zeros(())] * len(self.model.blocks)
+
+        def look(block: int, scores: Scores) -> None:
+            attention[block] = attention[block] + scores.logits.softmax(-1).sum(0).double().cpu() / len(ids)
+
+        with watching(self.model, look):
+            read = [[state.cpu() for state in self.model.hidden_states(some)] for some in ids.split(AT_ONCE)]
+        states = [torch.cat(of_layer).numpy() for of_layer in zip(*read, strict=True)]
+        return Deep(states, [each.numpy() for each in attention])
 
     def masked_lm(self, sequences: int) -> tuple[EncoderForMaskedLM, HeldOut]:
         """The encoder with its masked-LM head, and the first sequences with masks. Raises LeftOut where one lacks."""

@@ -57,15 +57,11 @@ class InputSum:
         """Whether the rows of `positions` differ by more than rounding."""
         return bool(self.positions.abs().max() > EXACT * self.words.abs().max())
 
-    def check_positions(self) -> None:
-        """Raises LeftOut where no position enters at the input."""
+    def check(self, *, shared: bool = False) -> None:
+        """Raises LeftOut where no position enters; of `shared` dimensions, where words have others: R must be 0."""
         if not self.has_positions:
             raise LeftOut("no position enters at the input, which positions would share with the words")
-
-    def check_shared(self) -> None:
-        """Raises LeftOut where no position enters, or in other dimensions than words: R, |cos| and rho must be 0."""
-        self.check_positions()
-        if not (moving(numpy(self.words)) & moving(numpy(self.positions))).any():
+        if shared and not (moving(numpy(self.words)) & moving(numpy(self.positions))).any():
             raise LeftOut("words and positions have dimensions of their own")
 
 
@@ -107,25 +103,32 @@ def measure_subspaces(table: InputSum) -> Measured:
     Subspaces whose dimensions together exceed d meet, whatever the tables: of so many the angle is 0. The chance of
     their median is that of random subspaces of these dimensions.
     """
-    table.check_shared()
+    table.check(shared=True)
     words, positions = numpy(table.words), numpy(table.positions)
     (of_words, directions), (of_positions, axes) = spectrum(words), spectrum(positions)
-    inside, width = np.square(directions.T @ axes), words.shape[1]
+    inside, width = np.square(directions.T @ axes), words.shape[1]  # cos^2 of directions of words and of positions
+
+    def overlap(inside: Squared) -> float:
+        return float(width * (of_words @ inside @ of_positions) / (of_words.sum() * of_positions.sum()))
+
+    def curve(inside: Squared) -> Values:
+        return np.cumsum(inside @ of_positions) / of_positions.sum()
+
     sample = unit(words[np.linspace(0, len(words) - 1, min(len(words), PAIRED_WORDS)).astype(int)])
     rows, generator = unit(positions), np.random.default_rng([SEED, width])
     first, second = leading(of_words), leading(of_positions)
     overlaps, curves, cosines, medians = [], [], [], list[float]()
     for _ in range(ROTATIONS):
         turn = ortho_group.rvs(width, random_state=generator)
-        overlaps.append(overlap(of_words, of_positions, np.square(turn)))
-        curves.append(_curve(of_positions, np.square(turn)))
+        overlaps.append(overlap(np.square(turn)))
+        curves.append(curve(np.square(turn)))
         if len(medians) < DRAWS:
             of_random = np.linalg.svd(turn[:first, :second], compute_uv=False)
             medians.append(float(np.degrees(np.median(np.arccos(of_random.clip(max=1))))))
         cosines.append(np.abs((sample @ turn.astype(np.float32)) @ rows.T).mean())
     angles = np.degrees(subspace_angles(directions[:, :first], axes[:, :second]))
     found = [
-        row("subspaces.overlap", overlap(of_words, of_positions, inside), chance=middle(overlaps)),
+        row("subspaces.overlap", overlap(inside), chance=middle(overlaps)),
         row("subspaces.mean_abs_cosine", np.abs(sample @ rows.T).mean(), chance=middle(cosines)),
         row("subspaces.norm_ratio", np.sqrt(np.square(positions).sum() / len(positions) / of_words.sum())),
         row("subspaces.angles.smallest", angles.min()),
@@ -135,7 +138,7 @@ def measure_subspaces(table: InputSum) -> Measured:
         row("subspaces.angles.positions_dimensions", second),
     ]
     low, high = np.quantile(curves, TAILS, axis=0)
-    share = {"m": np.arange(1, width + 1), "share": _curve(of_positions, inside), "low": low, "high": high}
+    share = {"m": np.arange(1, width + 1), "share": curve(inside), "low": low, "high": high}
     spectra = [
         pd.DataFrame({"table": name, "index": share["m"], "variance": values / values.sum()})
         for name, values in (("words", of_words), ("positions", of_positions))
@@ -145,7 +148,7 @@ def measure_subspaces(table: InputSum) -> Measured:
 
 def measure_tables(table: InputSum) -> Measured:
     """The participation ratio of each table; dimensions that are of other tables alone are none of its shape."""
-    table.check_positions()
+    table.check()
     found = []
     for name, part in (("words", table.words), ("positions", table.positions)):
         rows = numpy(part)
@@ -162,7 +165,7 @@ def measure_tables(table: InputSum) -> Measured:
 
 def measure_dimensions(table: InputSum) -> Measured:
     """share_95, in how many dimensions positions move, and the matrix `dimensions` of both tables' sd_j."""
-    table.check_positions()
+    table.check()
     positions = numpy(table.positions)
     of_words, of_positions, moves = numpy(table.words).std(0), positions.std(0), moving(positions)
     shape = len(positions), int(moves.sum())
@@ -179,7 +182,7 @@ def measure_dimensions(table: InputSum) -> Measured:
 
 def measure_correlation(table: InputSum) -> Measured:
     """rho and its p-value."""
-    table.check_shared()
+    table.check(shared=True)
     rho, chance, p = correlation(numpy(table.words).std(0), numpy(table.positions).std(0))
     return Measured([row("dimensions.spearman", rho, chance=chance), row("dimensions.spearman_p", p)])
 
@@ -194,11 +197,6 @@ def leading(variances: Values) -> int:
     """How many directions hold 95% of the variance."""
     held = np.cumsum(variances)
     return 1 + int(np.searchsorted(held / held[-1], VARIANCE))
-
-
-def overlap(of_words: Values, of_positions: Values, inside: Squared) -> float:
-    """R, with inside[a, b] = cos^2 of the words' direction a and the positions' direction b."""
-    return float(len(of_words) * (of_words @ inside @ of_positions) / (of_words.sum() * of_positions.sum()))
 
 
 def participation_ratio(covariance: Squared) -> float:
@@ -225,8 +223,3 @@ def unit(rows: Table) -> Table:
     """Rows of length 1 in float32; a row of zeros stays."""
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     return (rows / np.where(lengths > 0, lengths, 1)).astype(np.float32)
-
-
-def _curve(of_positions: Values, inside: Squared) -> Values:
-    """s_m for m = 1..d."""
-    return np.cumsum(inside @ of_positions) / of_positions.sum()

@@ -113,7 +113,7 @@ def head_shares(model: EncoderModel, table: InputSum, ids: Tensor) -> Float[np.n
 def measure_effect(subject: Subject) -> Measured:
     """What each of the nine terms changes in attention, and each of the four in the masked-LM loss."""
     model, table = subject.model, subject.sum
-    table.check_positions()
+    table.check()
     found = numpy(torch.cat([divergences(model, table, some) for some in subject.tokens[:FEW].split(AT_ONCE)]))
     measures = {
         f"terms.kl.{named(term)}": Sums(each, np.ones(len(each))) for term, each in zip(NINE, found.T, strict=True)

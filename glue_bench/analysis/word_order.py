@@ -129,7 +129,10 @@ def order_sums(
     found["reverse"] = rise([moved(probe, lambda words: words[::-1]) for probe in text.probes], base)
     starts = [start for start in STARTS if 4 * start <= positions]  # three quarters are left to the text
     if starts and model.base.variant.takes_start():
-        rows = [_cut(probe.masked, positions - starts[-1]) for probe in text.probes]
+        most = positions - starts[-1]
+        # What is left of a longer text ends with a separator, as it did.
+        ends = [[*range(min(most, len(probe.ids)) - 1), -1] for probe in text.probes]
+        rows = [Row(*(part[end] for part in probe.masked)) for probe, end in zip(text.probes, ends, strict=True)]
         base = loss_sums(model, rows)
         found |= {f"start_{start}": rise(rows, base, start) for start in starts}
     return {name: sums for name, sums in found.items() if sums.counts.any()}
@@ -190,13 +193,6 @@ def moved(probe: Probe, order: Callable[[list[Span]], list[Span]]) -> Row:
         first, stop = words[0][0], words[-1][1]
         places[first:stop] = [place for word in order(words) for place in range(*word)]
     return probe.masked._replace(ids=probe.masked.ids[places], labels=probe.masked.labels[places])
-
-
-def _cut(row: Row, length: int) -> Row:
-    """The first `length` tokens, the last of them a separator as it was."""
-    if len(row.ids) <= length:
-        return row
-    return Row(*(np.append(part[: length - 1], part[-1]) for part in row))
 
 
 def swap_sums(model: EncoderForMaskedLM, text: HeldOut, distance: int) -> Sums:

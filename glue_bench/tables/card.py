@@ -108,16 +108,13 @@ def card(path: str | Path, arm: str | None = None) -> Card:
     )
     page = Page(title=f"{results.experiment}: {arm}", banner=NO_BENCHMARK if made_up.any() else "", tables=(table,))
     header = _header(arm, cell, scores[~made_up & scores["value"].notna()])
-    places = {(task if len(models) > 1 else ""): folder for task, folder in models.items()}
-    usage = []
-    for place in list(places)[:1]:
-        imports = "" if cell["variant"] == NATIVE else "import glue_bench  # lets transformers know the encoder\n"
-        inside = f', subfolder="{place}"' if place else ""
-        usage = [USAGE.format(imports=imports, repository=PLACEHOLDER, inside=inside)]
+    imports = "" if cell["variant"] == NATIVE else "import glue_bench  # lets transformers know the encoder\n"
+    inside = f', subfolder="{next(iter(models))}"' if len(models) > 1 else ""
+    usage = USAGE.format(imports=imports, repository=PLACEHOLDER, inside=inside) if models else ""
     return Card(
         arm=arm,
-        text="\n".join([f"---\n{header}\n---\n", page.to_markdown(), *usage]),
-        models=places,
+        text="\n".join([f"---\n{header}\n---\n", page.to_markdown(), *filter(None, [usage])]),
+        models={(task if len(models) > 1 else ""): folder for task, folder in models.items()},
         without=tuple(task for task in runs if task not in models),
         scores=scores,
     )

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 
@@ -14,34 +14,20 @@ from glue_bench.tables.numbers import MISSING, csv_text, json_text
 from glue_bench.tables.table import BETTER, WORSE, Column, Page, Table
 
 NUMBERS, PAGE, ROWS = "analysis.json", "analysis.md", "measures.csv"
-ABOVE, BELOW = f" {BETTER}", f" {WORSE}"
-
-
-class Headline(NamedTuple):
-    """A measure that the table shows: its name, what it says, and its unit."""
-
-    measure: str
-    title: str
-    unit: str = ""
-
-    def text(self, value: float) -> str:
-        """A value as the table has it; a share near 1 with two decimals, as 99.97% is not all."""
-        return f"{100 * value:.{2 if 0.99 < value < 1 else 1}f}" if self.unit == "%" else f"{value:.3g}"
-
-
-HEADLINES = (
-    Headline("terms.mixed", "Mixed terms in attention's logits", "%"),
-    Headline("terms.mixed_to_words", "Mixed terms beside word to word", "%"),
-    Headline("subspaces.overlap", "Overlap of words and positions"),
-    Headline("subspaces.mean_abs_cosine", "|cos| of a word and a position"),
-    Headline("decoding.sum.word_accuracy", "Words told from the sum", "%"),
-    Headline("decoding.sum.position_accuracy", "Positions told from the sum", "%"),
-    Headline("positions.absolute_mae", "Error of a position told from its row"),
-    Headline("positions.scores.toeplitz", "Positions' scores that follow distance", "%"),
-    Headline("dimensions.share_95", "Dimensions that positions move in", "%"),
-    Headline("dimensions.spearman", "Correlation of spreads over dimensions"),
-    Headline("order.swap.1", "Texts preferred to swapped neighbours", "%"),
-)
+HEADLINES = {
+    "terms.mixed": "Mixed terms in attention's logits (%)",
+    "terms.mixed_to_words": "Mixed terms beside word to word (%)",
+    "subspaces.overlap": "Overlap of words and positions",
+    "subspaces.mean_abs_cosine": "|cos| of a word and a position",
+    "decoding.sum.word_accuracy": "Words told from the sum (%)",
+    "decoding.sum.position_accuracy": "Positions told from the sum (%)",
+    "positions.absolute_mae": "Error of a position told from its row",
+    "positions.scores.toeplitz": "Positions' scores that follow distance (%)",
+    "dimensions.share_95": "Dimensions that positions move in (%)",
+    "dimensions.spearman": "Correlation of spreads over dimensions",
+    "order.swap.1": "Texts preferred to swapped neighbours (%)",
+}
+"""The measures that the table shows, and what they say."""
 MARKS = "▼ below, ▲ above the range that chance gives; no mark: inside it."
 LEGEND = {
     "terms": "Mixed terms: word to position and position to word, in block 1. Chance: positions turned at random.",
@@ -61,18 +47,18 @@ def inside_page(analysis: Analysis) -> Page:
 
     As CSV and JSON it is the whole table of measures.
     """
-    labels = list(analysis.subjects["checkpoint"])
+    labels, rows, marks = list(analysis.subjects["checkpoint"]), list[dict[str, str]](), list[dict[str, str]]()
     whole = analysis.measures[analysis.measures["head"].isna()].drop_duplicates(["checkpoint", "measure"])
     by_name = {name: mine.set_index("checkpoint").to_dict("index") for name, mine in whole.groupby("measure")}
-    shown = [each for each in HEADLINES if each.measure in by_name]
-    rows, marks = [], []
-    for headline in shown:
-        found: dict[Any, Any] = by_name[headline.measure]
-        texts = {label: headline.text(found[label]["value"]) if label in found else MISSING for label in labels}
-        for name, bounds in (("interval", ("low", "high")), ("chance", ("chance_low", "chance_high"))):
-            values = [found[labels[0]][bound] for bound in bounds] if labels[0] in found else [math.nan]
-            texts[name] = "" if math.isnan(values[0]) else " to ".join(dict.fromkeys(map(headline.text, values)))
-        rows.append({"measure": headline.title + (f" ({headline.unit})" if headline.unit else "")} | texts)
+    shown = {name: title for name, title in HEADLINES.items() if name in by_name}
+    for name, title in shown.items():
+        found: dict[Any, Any] = by_name[name]
+        texts = {label: _text(found[label]["value"], title) if label in found else MISSING for label in labels}
+        first = found.get(labels[0], dict.fromkeys(("low", "high", "chance_low", "chance_high"), math.nan))
+        for kind, of in (("interval", ""), ("chance", "chance_")):
+            bounds = dict.fromkeys(_text(first[f"{of}{end}"], title) for end in ("low", "high"))
+            texts[kind] = "" if math.isnan(first[f"{of}low"]) else " to ".join(bounds)
+        rows.append({"measure": title} | texts)
         marks.append({label: _mark(row) for label, row in found.items()})
     columns = {"measure": Column("Measure"), **{label: Column(label, show=str) for label in labels}}
     if len(labels) == 1:
@@ -81,22 +67,26 @@ def inside_page(analysis: Analysis) -> Page:
         frame=pd.DataFrame(rows, columns=list(columns)),
         columns=columns,
         caption=f"Text: {analysis.text}, {analysis.sequences} sequences asked for.",
-        legend=(MARKS, *(line for kind, line in LEGEND.items() if any(each[0].startswith(kind) for each in shown))),
+        legend=(MARKS, *(line for kind, line in LEGEND.items() if any(name.startswith(kind) for name in shown))),
         marks=pd.DataFrame(marks),
     )
-    tables = [table]
-    if len(analysis.left_out):  # once for each reason and the checkpoints of which it is said
-        by_reason = analysis.left_out.groupby(["checkpoint", "reason"], sort=False)["measure"].agg(", ".join)
-        alike = by_reason.reset_index().groupby(["measure", "reason"], sort=False)["checkpoint"].agg(", ".join)
-        names = {"checkpoint": Column("Checkpoint"), "measure": Column("Left out"), "reason": Column("Reason")}
-        tables.append(Table(frame=alike.reset_index(), columns=names, title="Left out"))
-    return Page(title="Inside the encoders", tables=tuple(tables), data=analysis.measures, decimals=6)
+    # What is left out is said once for each reason and the checkpoints of which it is said.
+    by_reason = analysis.left_out.groupby(["checkpoint", "reason"], sort=False)["measure"].agg(", ".join)
+    alike = by_reason.reset_index().groupby(["measure", "reason"], sort=False)["checkpoint"].agg(", ".join)
+    names = {"checkpoint": Column("Checkpoint"), "measure": Column("Left out"), "reason": Column("Reason")}
+    left_out = [Table(frame=alike.reset_index(), columns=names, title="Left out")] if len(alike) else []
+    return Page(title="Inside the encoders", tables=(table, *left_out), data=analysis.measures, decimals=6)
+
+
+def _text(value: float, title: str) -> str:
+    """A value as the table has it; a share near 1 with two decimals, as 99.97% is not all."""
+    return f"{100 * value:.{2 if 0.99 < value < 1 else 1}f}" if title.endswith("(%)") else f"{value:.3g}"
 
 
 def _mark(row: Mapping[str, float]) -> str:
     """Where a number lies beside the range of chance; beside an exact chance, where its own interval lies."""
     low, high = (row["value"], row["value"]) if row["chance_low"] < row["chance_high"] else (row["low"], row["high"])
-    return BELOW if high < row["chance_low"] else ABOVE if low > row["chance_high"] else ""
+    return f" {WORSE}" if high < row["chance_low"] else f" {BETTER}" if low > row["chance_high"] else ""
 
 
 def write_analysis(analysis: Analysis, folder: Path) -> None:

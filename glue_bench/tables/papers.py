@@ -50,7 +50,6 @@ LEGEND = {
     MISSING: "– no score of ours.",  # noqa: RUF001
     "pairs": "Theirs / ours; ? is not stated.",
 }
-Score = tuple[str, str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,14 +95,9 @@ class Published:
     notes: tuple[str, ...] = ()
 
     @property
-    def scores(self) -> dict[str, Score]:
-        """(task, split, metric) of ours by column, of those that have one."""
-        return {name: score for name in self.columns if (score := score_of(name))}
-
-    @property
     def singly(self) -> Average:
-        """Every column for itself; as an average, their mean."""
-        parts = {name: (score,) for name, score in self.scores.items()}
+        """Each column that has a score of ours for itself; as an average, their mean."""
+        parts = {name: (score,) for name in self.columns if (score := score_of(name))}
         return Average(rule=f"mean of the {len(parts)} columns", parts=parts)
 
     @property
@@ -112,7 +106,7 @@ class Published:
         return AVERAGES[self.convention] if self.convention else self.singly
 
 
-def score_of(column: str) -> Score | None:
+def score_of(column: str) -> tuple[str, str, str] | None:
     """(task, split, metric) of ours; None of the average and of what is not GLUE."""
     if column in COLUMNS:
         task, split = COLUMNS[column]
@@ -121,20 +115,20 @@ def score_of(column: str) -> Score | None:
     return (task, "validation", metric) if task in TASKS and metric in TASKS[task].metrics else None
 
 
-def _published(
+def published_table(
     rows: Mapping[str, Any], columns: str, parameters: float = math.nan, steps: int | None = None, **facts: Any
 ) -> Published:
     """A table of papers.yaml; `parameters` and `steps` are those of every row with a counterpart that has no others."""
-    names, of_all = tuple(columns.split()), {"parameters": parameters, "steps": steps}
-    made = []
+    names, made = tuple(columns.split()), []
     for label, row in rows.items():
         printed = dict(zip(names, row.pop("scores").split(), strict=True))
-        made.append(Row(label=label, printed=printed, **(of_all if "variant" in row else {}) | row))
+        of_all = {"parameters": parameters, "steps": steps} if "variant" in row else {}
+        made.append(Row(label=label, printed=printed, **of_all | row))
     return Published(columns=names, rows=tuple(made), **facts)
 
 
 TABLES: dict[str, Published] = {
-    name: _published(**facts)
+    name: published_table(**facts)
     for name, facts in yaml.safe_load((files(__package__) / "papers.yaml").read_text(encoding="utf-8")).items()
 }
 """By their names on the command line."""
@@ -200,8 +194,9 @@ def our_values(published: Published, board: Board) -> dict[Any, dict[str, Any]]:
 
     The rate is that with the best statistic over seeds of the table's own metrics of a task.
     """
-    wanted = pd.DataFrame(published.scores.values(), columns=["task", "split", "metric"])
-    scores = board.scores.merge(wanted.drop_duplicates(), on=["task", "split", "metric"])
+    wanted = [score for (score,) in published.singly.parts.values()]
+    places = pd.DataFrame(wanted, columns=["task", "split", "metric"]).drop_duplicates()
+    scores = board.scores.merge(places, on=["task", "split", "metric"])
     runs = aggregate(scores, RUN)["mean"].rename("value").reset_index()
     scores = at_rates(scores, best_rates(runs, published.statistic))
     parts = part_values(scores, published.singly)
@@ -265,7 +260,8 @@ def paper_page(beside: Beside) -> Page:
     """The printed rows, ours below those that have an arm of ours, and in what the two differ."""
     published, results = beside.published, beside.board.results if beside.board else None
     partial = () if results is None or "demo" in results.data_source else results.partial_tasks
-    tasks = {name: {score[0]} for name, score in published.scores.items()} | {AVERAGE: {*published.average.tasks}}
+    tasks = {name: {score[0]} for name, (score,) in published.singly.parts.items()}
+    tasks[AVERAGE] = {*published.average.tasks}
     marked = [name for name in published.columns if tasks.get(name, set()) & {*partial}]
     rows = list(_rows(beside))
     frame = pd.DataFrame([row for row, _ in rows], columns=["model", *published.columns])

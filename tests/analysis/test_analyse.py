@@ -11,13 +11,11 @@ from stored import Bench, digest
 from tiny_models import SENTENCES
 
 import glue_bench as package
-from glue_bench.analysis.analyse import DEFAULT_TEXT
-from glue_bench.analysis.subject import Asked, Source, Subject, find_sources
+from glue_bench.analysis.subject import find_sources
 from glue_bench.errors import UserError
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.testing import encoder_config, random_model
-from glue_bench.training.corpus import open_corpus
 from glue_bench.training.tokenizers import train_tokenizer
 
 POSITIONS = 24
@@ -112,19 +110,6 @@ def check_rows(rows: pd.DataFrame) -> None:
     assert set(shares.loc[shares["checkpoint"] == "bert", "layer"]) == {1}
     layers = rows.query("checkpoint == 'bert' and measure == 'decoding.layers.word_accuracy'")["layer"]
     assert layers.tolist() == [0, 1, 2]
-
-
-def test_the_default_text_has_512_sequences_and_a_source(tmp_path):
-    tokenizer = train_tokenizer(SENTENCES, 8_000)
-    tokenizer.model_max_length = 512
-    model = random_model(EncoderModel, encoder_config("none", vocab_size=8_000, max_position_embeddings=128))
-    model.save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    ids = Subject(Source("none", str(tmp_path)), Asked(open_corpus([str(DEFAULT_TEXT)]), 512)).ids
-    assert ids.shape == (512, 128)
-    assert (ids[:, 0] == tokenizer.cls_token_id).all()
-    assert (ids[:, -1] == tokenizer.sep_token_id).all()
-    assert "William Morris" in (DEFAULT_TEXT.parent / "README.md").read_text()
 
 
 def test_only_so_much_of_the_text_is_read_and_one_that_is_too_short_leaves_the_measures_of_tables(

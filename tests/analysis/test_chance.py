@@ -79,20 +79,15 @@ def test_the_band_of_a_share_leaves_room_for_what_a_sample_may_miss():
 # Of fresh weights
 
 
-def start(seed: int, variant: str = "add") -> EncoderModel:
+def start(seed: int) -> EncoderModel:
     sizes = {"vocab_size": WORDS, "max_position_embeddings": POSITIONS, "hidden_size": WIDTH, "pad_token_id": None}
-    return fresh(EncoderModel, encoder_config(variant, **sizes), seed).eval()
+    return fresh(EncoderModel, encoder_config("add", **sizes), seed).eval()
 
 
 def of_tables(seed: int) -> Iterator[Row]:
     table = input_sum(start(seed), POSITIONS)
     for measure in (measure_subspaces, measure_tables, measure_dimensions, measure_correlation):
         yield from measure(table).rows
-
-
-def of_tables_apart(seed: int) -> Iterator[Row]:
-    table = input_sum(start(seed, "concat-split"), POSITIONS)
-    yield from (*measure_tables(table).rows, *measure_dimensions(table).rows)
 
 
 def of_positions(seed: int) -> Iterator[Row]:
@@ -123,7 +118,7 @@ def of_text(seed: int) -> Iterator[Row]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("simulated", [of_tables, of_tables_apart, of_positions, of_decoding, of_text])
+@pytest.mark.parametrize("simulated", [of_tables, of_positions, of_decoding, of_text])
 def test_bands_hold_what_chance_gives(simulated: Callable[[int], Iterator[Row]], monkeypatch):
     for name, small in {"PAIRS": 400, "FEWER": 400, "TESTS": 400, "SUMS": 200, "ORDERED": 1_000}.items():
         monkeypatch.setattr(f"glue_bench.analysis.probes.{name}", small)

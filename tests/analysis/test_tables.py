@@ -1,4 +1,4 @@
-"""Measures of tables, positions and hidden states: by hand, planted structure, and the seed's printed sinusoids."""
+"""Measures of tables, positions and hidden states: by hand, and of planted structure."""
 
 from types import SimpleNamespace
 

@@ -9,11 +9,9 @@ from itertools import combinations
 from pathlib import Path
 from xml.etree import ElementTree
 
-import matplotlib
 import numpy as np
 import pytest
 from figure_texts import texts_of
-from matplotlib import colormaps
 from matplotlib.colors import to_rgb
 
 from glue_bench.tables.drawing import (
@@ -23,10 +21,8 @@ from glue_bench.tables.drawing import (
     ON_DARK,
     PAPER,
     QUIET,
-    SETTINGS,
     arm_styles,
     drawn,
-    fitted,
     legend_below,
     panels,
     paper_style,
@@ -34,7 +30,6 @@ from glue_bench.tables.drawing import (
 )
 from glue_bench.tables.export import find
 from glue_bench.tables.figures import (
-    forest,
     forest_rows,
     forests,
     loss_by_parameters,
@@ -63,13 +58,9 @@ def linear(colour):
     return np.where(value <= 0.04045, value / 12.92, ((value + 0.055) / 1.055) ** 2.4)
 
 
-def luminance(colour):
-    return float(TO_XYZ[1] @ linear(colour))
-
-
 def contrast(one, other):
     """WCAG 2.1, contrast ratio."""
-    low, high = sorted([luminance(one), luminance(other)])
+    low, high = sorted(float(TO_XYZ[1] @ linear(colour)) for colour in (one, other))
     return (high + 0.05) / (low + 0.05)
 
 
@@ -91,13 +82,6 @@ def test_lines_and_text_stand_out_from_the_page_and_series_from_each_other_for_e
         assert min(distances) >= 18
 
 
-def test_pictures_become_lighter_evenly_for_every_reader():
-    steps = colormaps[SETTINGS["image.cmap"]](np.linspace(0, 1, 33))[:, :3]
-    for kind in BLIND:
-        lightness = np.diff([lab(tuple(colour), kind)[0] for colour in steps])
-        assert lightness.min() > 0.5
-
-
 # Sizes, names and legends
 
 
@@ -107,11 +91,6 @@ def test_eighteen_arms_look_different_and_the_reference_is_ink():
     assert len({(style["color"], style["marker"]) for style in styles.values()}) == 18
     assert (styles["arm3"]["color"], styles["arm0"]["color"]) == (INK, CYCLE[0])
     assert arm_styles(["a", "b", "c"], "b") == arm_styles(["b", "a", "c"], "b")
-
-
-def test_a_long_name_keeps_both_ends():
-    assert fitted("concat-projection") == "concat-projection"
-    assert fitted("concat-projection-with-rotary-2", 12) == "concat…ary-2"
 
 
 @pytest.mark.parametrize("labels", [["add"], [f"concat-split-{i}" for i in range(18)], ["x" * 70, "y"]])
@@ -131,10 +110,10 @@ def test_a_legend_stays_inside_its_figure(labels):
 
 
 @paper_style()
-def example(slope=1.0):
+def example():
     figure, (axes,) = panels(1, 2.2)
     axes.set(title="Loss of one", xlabel="steps < 10", ylabel="loss")
-    axes.plot([1, 2, 3], [slope, 0.0001, slope], color=CYCLE[0], marker="o", markerfacecolor=PAPER)
+    axes.plot([1, 2, 3], [1.0, 0.0001, 1.0], color=CYCLE[0], marker="o", markerfacecolor=PAPER)
     axes.imshow(np.arange(4.0).reshape(2, 2), aspect="auto")
     return figure
 
@@ -148,16 +127,10 @@ def test_the_same_figure_has_the_same_bytes_in_every_process(tmp_path):
         f"import sys; sys.path[:0] = {list(map(str, Path(__file__).parents[:2]))!r}\n"
         "import test_drawn_figures; print(*test_drawn_figures.digests(), 'matplotlib.pyplot' in sys.modules)"
     )
+    (tmp_path / "matplotlibrc").write_text("lines.linewidth: 9\nfont.size: 30\n")  # the user's own settings
     environment = {**os.environ, "PYTHONHASHSEED": "7", "MPLCONFIGDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, check=True, text=True, capture_output=True)
     assert done.stdout.split() == [*digests(), "False"]
-
-
-def test_other_numbers_give_other_bytes_and_the_settings_of_the_user_change_nothing():
-    before = drawn(example(), "svg")
-    assert drawn(example(2), "svg") != before
-    with matplotlib.rc_context({"lines.linewidth": 9, "svg.hashsalt": "x", "font.size": 30}):
-        assert drawn(example(), "svg") == before
 
 
 def test_save_writes_every_format_and_makes_the_folder(tmp_path):
@@ -205,12 +178,6 @@ def test_differences_of_seeds_have_the_difference_as_their_mean(study):
         for row in forest_rows(study, column).to_dict("records"):
             assert len(row["seeds"]) == row["n_arm"] > 1
             assert np.mean(row["seeds"]) == pytest.approx(row["difference"], abs=1e-9)
-
-
-def test_without_planned_contrasts_there_is_no_star():
-    texts = texts_of(forest(find(ROOT / "results" / "minilm"), "average"))
-    assert {"concat - add", "untied - add", "none - add", "points", "+0.31"} <= {*texts}
-    assert not [text for text in texts if "*" in text]
 
 
 @pytest.mark.exact

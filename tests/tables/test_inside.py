@@ -20,7 +20,7 @@ FOUR = [(query, key) for query in ("word", "position") for key in ("word", "posi
 
 def analysis(labels=("one",), more: list[Row] | None = None) -> Analysis:
     """Made-up rows and matrices of each kind, with cells of 8 tokens and two heads."""
-    rows = [row(each.measure, 0.5, chance=(0.4, 0.6)) for each in HEADLINES] if more is None else more
+    rows = [row(measure, 0.5, chance=(0.4, 0.6)) for measure in HEADLINES] if more is None else more
     for query, key in FOUR:
         rows = [*rows, row(f"terms.share.{query}_{key}", 0.25, (0.2, 0.3), layer=1, n=9)]
         rows += [row(f"terms.share.{query}_{key}", 0.2, layer=1, head=head, n=9) for head in (1, 2)]
@@ -78,7 +78,7 @@ def test_the_table_has_a_row_a_headline_and_a_legend_for_what_is_there():
     assert len(one.legend) == 1 + len(LEGEND) <= 8
     few = inside_page(analysis(more=[row("order.swap.1", 0.5, chance=(0.5, 0.5))])).tables[0]
     assert few.legend == (one.legend[0], LEGEND["order"])
-    assert {each.measure.partition(".")[0] for each in HEADLINES} == set(LEGEND)
+    assert {measure.partition(".")[0] for measure in HEADLINES} == set(LEGEND)
 
 
 def test_what_is_left_out_is_said_once_with_its_reason():

@@ -3,8 +3,6 @@
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from glue_bench.tables.budget import budget_frame, tokens_to_reach
 from glue_bench.tables.compare import reference_arm
@@ -31,13 +29,6 @@ def curve(*losses: float | None) -> pd.DataFrame:
 )
 def test_tokens_to_reach_by_hand(loss, points, tokens):
     assert tokens_to_reach(loss, points) == tokens
-
-
-@given(st.lists(st.floats(0.1, 9), min_size=1, max_size=12), st.floats(0.1, 9), st.floats(0, 1))
-def test_a_lower_loss_is_reached_no_sooner(losses, loss, less):
-    sooner, later = (tokens_to_reach(target, curve(*losses)) for target in (loss, loss - less))
-    assert (sooner or np.inf) <= (later or np.inf)
-    assert (sooner is None) == (min(losses) > loss)
 
 
 def test_the_reference_is_the_one_chosen_the_first_additive_arm_or_the_first():
