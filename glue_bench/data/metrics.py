@@ -26,6 +26,10 @@ def score(task: str, predictions: ArrayLike, references: ArrayLike) -> dict[str,
     predicted, expected = _checked(row, "predictions", predictions), _checked(row, "references", references)
     if len(predicted) != len(expected):
         raise ValueError(f"{task}: {len(predicted)} predictions for {len(expected)} references")
+    if row.is_regression:
+        if _is_constant(expected) or _is_constant(predicted):  # a correlation has no number there
+            return dict.fromkeys(row.metrics, 0.0)
+        expected, predicted = _scaled(expected), _scaled(predicted)
     return {name: METRICS[name](expected, predicted) for name in row.metrics}
 
 
@@ -62,12 +66,9 @@ def _checked(task: Task, name: str, values: ArrayLike) -> np.ndarray:
         raise ValueError(f"{task.name}: the labels of this split are not public, so it cannot be scored")
     if task.is_regression:
         return array.astype(np.float64)
-    bad = ~np.isin(array, range(task.num_labels))
-    if bad.any():
-        raise ValueError(
-            f"{task.name}: {name} hold {array[bad.argmax()]} at row {bad.argmax()}; "
-            f"expected class ids from 0 to {task.num_labels - 1}"
-        )
+    if (bad := ~np.isin(array, range(task.num_labels))).any():
+        wrong = f"{name} hold {array[bad.argmax()]} at row {bad.argmax()}"
+        raise ValueError(f"{task.name}: {wrong}; expected class ids from 0 to {task.num_labels - 1}")
     return array.astype(np.int64)
 
 
@@ -78,16 +79,6 @@ def _is_constant(values: np.ndarray) -> bool:
 def _scaled(values: np.ndarray) -> np.ndarray:
     """Values within [-1, 1]: correlations stay as they are, and squares of huge scores do not overflow."""
     return values / max(1.0, np.abs(values).max())
-
-
-def _varied(function: Callable) -> Callable[[np.ndarray, np.ndarray], float]:
-    """A correlation that is 0 where either side is constant: it has no number there."""
-
-    def correlation(expected: np.ndarray, predicted: np.ndarray) -> float:
-        constant = _is_constant(expected) or _is_constant(predicted)
-        return 0.0 if constant else float(function(_scaled(expected), _scaled(predicted)))
-
-    return correlation
 
 
 def _f1(expected: np.ndarray, predicted: np.ndarray) -> float:
@@ -115,7 +106,7 @@ METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
     "accuracy": lambda expected, predicted: float((expected == predicted).mean()),
     "f1": _f1,
     "matthews_correlation": _matthews,
-    "pearson": _varied(_pearson),
-    "spearmanr": _varied(lambda *sides: np.corrcoef([Series(side).rank() for side in sides])[1, 0]),
+    "pearson": _pearson,
+    "spearmanr": lambda *sides: float(np.corrcoef([Series(side).rank() for side in sides])[1, 0]),
 }
-"""Metric name -> function of (expected, predicted)."""
+"""Metric name -> function of (expected, predicted); for correlations they vary and are `_scaled`."""
