@@ -6,16 +6,7 @@ from typing import Annotated
 
 import typer
 
-from glue_bench.cli.common import (
-    FAILED,
-    Folder,
-    Text,
-    check_output,
-    echo_some,
-    new_table,
-    print_table,
-    warn,
-)
+from glue_bench.cli.common import FAILED, Folder, Text, check_output, echo_some, new_table, print_table, warn
 from glue_bench.errors import LONGEST, UserError, shortened
 from glue_bench.terminal import echo
 
