@@ -73,7 +73,7 @@ def tiny(variant: str, steps: int) -> Experiment:
     """A small encoder without dropout, pretrained on text and fine-tuned on a task of the demo for some steps each."""
     still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}
-    text = {"corpus": "demo", "steps": steps, "batch_tokens": 1024, "length": 64, "learning_rate": 1e-3}
+    text = {"corpus": "demo", "steps": steps, "batch_tokens": 1024, "length": 64, "learning_rates": [1e-3]}
     finetuning = {"learning_rates": [1e-4], "epochs": 3, "batch_size": 16, "max_length": 64, "max_steps": steps}
     return load_experiment(
         {

@@ -60,7 +60,6 @@ def test_a_search_tries_every_rate_with_each_of_its_seeds_and_keeps_nothing():
     runs = settings.searches()
     assert [(run.learning_rate, run.seed) for run in runs] == [(1e-3, 0), (1e-3, 8), (1e-4, 0), (1e-4, 8)]
     assert {(run.steps, *run.kept_steps, run.rate_search) for run in runs} == {(3, 3, None)}
-    assert loaded(pretraining=SEARCHED | {"rate_search": {"steps": 3, "seed": 7}}).pretraining.rate_search.seeds == [7]
 
 
 def test_an_arm_with_a_rate_of_its_own_is_not_searched_for():
@@ -88,10 +87,9 @@ def test_arms_inherit_their_variants_name_and_checkpoint_revision_and_tokenizer_
     ]
 
 
-def test_tasks_are_named_in_any_case_and_one_seed_rate_or_corpus_is_short_for_a_list_of_one():
+def test_tasks_are_named_in_any_case_and_one_corpus_is_short_for_a_list_of_one():
     assert loaded(tasks=["RTE", "SST-2", "stsB", "MNLI"]).tasks == ["rte", "sst2", "stsb", "mnli"]
-    settings = loaded(pretraining=PRETRAINED | {"seed": 3, "learning_rate": 2e-4}).pretraining
-    assert (settings.seeds, settings.learning_rates, settings.corpus) == ([3], [2e-4], ["demo"])
+    assert loaded(pretraining=PRETRAINED).pretraining.corpus == ["demo"]
 
 
 def test_what_is_given_beside_an_experiment_takes_the_place_of_its_own():
@@ -192,7 +190,7 @@ REFUSED = [
     ({"arms": [{"variant": "add", "options": {"a": 10**24}}]}, "'a': give a text, a number, true"),
     # what does not go together
     ({"checkpoint": "base", "arms": [{"variant": "add", "embedding_size": 64}]}, "the tables of 'base' have their own"),
-    ({"pretraining": PRETRAINED | {"seed": 1, "seeds": [1]}}, "pretraining: give seed or seeds, not both"),
+    ({"pretraining": PRETRAINED | {"seed": 1}}, "unknown key 'seed' in pretraining; did you mean 'seeds'?"),
     ({"tasks": ["rte"], "finetuning": FROM_MNLI}, "experiment: finetuning.from_mnli needs mnli among the tasks"),
 ]
 
@@ -209,7 +207,7 @@ def test_every_mistake_is_listed():
         loaded(seeds="1", tasks=["colla"], zzz=1)
     said = str(caught.value)
     assert said.startswith(
-        "experiment: 3 mistakes: (1) tasks: unknown task 'colla'; did you mean 'cola'? (2) seeds.0: in"
+        "experiment: 3 mistakes: (1) tasks: unknown task 'colla'; did you mean 'cola'? (2) seeds: in"
     )
     assert "(3) unknown key 'zzz'" in said
     with pytest.raises(UserError, match=r" and 4 more$"):

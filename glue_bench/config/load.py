@@ -5,7 +5,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from pydantic import AliasChoices, ValidationError
+from pydantic import ValidationError
 
 from glue_bench.config.experiment import Arm, Experiment, Protocol, Resources, ScratchEncoder, plain_options
 from glue_bench.config.settings import SCRATCH, Finetuning, PretrainingSettings, RateSearch, Section, TaskSettings
@@ -119,8 +119,6 @@ def _mistake(problem: dict[str, Any]) -> str:
     if problem["type"] == "extra_forbidden":
         section = next((SECTIONS[name] for name in reversed(parents) if name in SECTIONS), Experiment)
         keys = [*_keys(section), *(SHARED if section is Experiment else ())]
-        if key in keys:  # a short one, beside the one before it
-            return f"{above}: give {key} or {keys[keys.index(key) - 1]}, not both"
         elsewhere = [name for name, other in SECTIONS.items() if key in _keys(other)]
         if elsewhere and not get_close_matches(key, keys, n=1):
             return f"unknown key '{key}'{f' in {above}' if above else ''}; it belongs to {elsewhere[0]}"
@@ -132,11 +130,7 @@ def _mistake(problem: dict[str, Any]) -> str:
 
 def _keys(section: type[Section]) -> list[str]:
     """All keys of a section, as the file spells them."""
-    keys = list[str]()
-    for name, field in section.model_fields.items():
-        choices = field.validation_alias
-        keys += map(str, choices.choices) if isinstance(choices, AliasChoices) else [field.alias or name]
-    return keys
+    return [field.alias or name for name, field in section.model_fields.items()]
 
 
 def _key_value(option: str, text: str) -> tuple[str, str]:

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
-    AliasChoices,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -52,14 +51,12 @@ def printable(text: str) -> str:
     return text
 
 
-OneOrMore = BeforeValidator(lambda given: given if isinstance(given, list) else [given])
-"""One value is short for a list of one."""
 Place = Annotated[str, StringConstraints(min_length=1, max_length=MOST_TEXT), AfterValidator(printable)]
 """A file, a folder, a URL, or a name of the hub."""
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # what numpy's generator takes
-Seeds = Annotated[list[Seed], Field(min_length=1), OneOrMore, AfterValidator(distinct)]
+Seeds = Annotated[list[Seed], Field(min_length=1), AfterValidator(distinct)]
 LearningRate = Annotated[float, Field(gt=0, le=100)]
-LearningRates = Annotated[list[LearningRate], Field(min_length=1), OneOrMore, AfterValidator(distinct)]
+LearningRates = Annotated[list[LearningRate], Field(min_length=1), AfterValidator(distinct)]
 
 
 class Section(BaseModel):
@@ -173,17 +170,22 @@ class RateSearch(Section):
     """How each arm's learning rate is chosen: by the lowest mean validation loss over `seeds`, the lowest of equals."""
 
     steps: int = Field(gt=0, le=MOST_STEPS)
-    seeds: Seeds = Field([0], validation_alias=AliasChoices("seeds", "seed"))
+    seeds: Seeds = [0]
 
 
 class PretrainingSettings(Section):
     """Masked-LM pretraining, the same for every arm. Defaults of the optimiser: TUPE's table 2.
 
-    All arms of one seed see the same masks and order. `seed: 1` and `learning_rate: 1e-4` are short for lists of one.
-    The settings of one run are those with one seed (`with_seed`) and, if there is no rate to choose, one rate.
+    All arms of one seed see the same masks and order. The settings of one run are those with one seed (`with_seed`)
+    and, if there is no rate to choose, one rate.
     """
 
-    corpus: Annotated[list[Place], Field(min_length=1), OneOrMore, AfterValidator(distinct)]
+    corpus: Annotated[
+        list[Place],
+        Field(min_length=1),
+        BeforeValidator(lambda given: [given] if isinstance(given, str) else given),
+        AfterValidator(distinct),
+    ]
     documents: Literal["files", "blank_lines"] = "files"
     segments: Literal["one", "pairs"] = "one"
     start: Literal["scratch", "checkpoint"] = Field("scratch", alias="from")
@@ -193,7 +195,7 @@ class PretrainingSettings(Section):
     micro_batch_tokens: int | None = Field(None, gt=0, le=2**30)
     length: int = Field(128, ge=8, le=MOST_POSITIONS)
     mask_probability: float = Field(0.15, gt=0, lt=1)
-    learning_rates: LearningRates = Field([1e-4], validation_alias=AliasChoices("learning_rates", "learning_rate"))
+    learning_rates: LearningRates = [1e-4]
     rate_search: RateSearch | None = None
     schedule: Literal["linear", "trapezoid"] = "linear"
     warmup_ratio: float = Field(0.01, ge=0, le=1)
@@ -202,7 +204,7 @@ class PretrainingSettings(Section):
     weight_decay: float = Field(0.01, ge=0)
     adam_epsilon: float = Field(1e-6, gt=0)
     clip_norm: float = Field(1.0, gt=0)
-    seeds: Seeds = Field([1], validation_alias=AliasChoices("seeds", "seed"))
+    seeds: Seeds = [1]
     validation_share: float = Field(0.03, gt=0, lt=1)
     validations: int = Field(10, gt=0, le=10_000)
     checkpoints: Annotated[list[Annotated[int, Field(gt=0)]], AfterValidator(distinct)] = []

@@ -14,7 +14,7 @@ def finished(finished, tiny, small_demo) -> Path:
         tiny(
             arms=["add", {"variant": "untied", "options": {"segments": "scores"}}],
             tasks=["mnli", "rte", "stsb"],
-            pretraining={"corpus": "demo", "steps": 10, "batch_tokens": 256, "length": 32, "learning_rate": 1e-3},
+            pretraining={"corpus": "demo", "steps": 10, "batch_tokens": 256, "length": 32, "learning_rates": [1e-3]},
             finetuning={"from_mnli": ["rte"]},
         )
     )

@@ -28,7 +28,7 @@ FINETUNING = {
     "predict": ["validation", "test"], "keep": "all",
 }  # fmt: skip
 PRETRAINING = {
-    "corpus": "demo", "steps": 11, "batch_tokens": 500, "length": 24, "learning_rate": 4e-3, "warmup_ratio": 0.2,
+    "corpus": "demo", "steps": 11, "batch_tokens": 500, "length": 24, "learning_rates": [4e-3], "warmup_ratio": 0.2,
     "weight_decay": 0.1, "adam_epsilon": 1e-7, "clip_norm": 0.5, "validation_share": 0.02, "validations": 3,
 }  # fmt: skip
 SENTENCES = ("the old cat saw anna.", "tom helped it, and then he left!", "why?", "nobody called the lazy seal today.")
@@ -85,7 +85,7 @@ def experiments(folder: Path) -> dict[str, dict[str, Any]]:
         "search": few | {
             "arms": _arms(("shaw", {}), ("multiply", {})),
             "pretraining": {
-                "learning_rate": None, "learning_rates": [1e-3, 8e-3], "rate_search": {"steps": 5, "seed": 7},
+                "learning_rates": [1e-3, 8e-3], "rate_search": {"steps": 5, "seed": 7},
                 "mask_probability": 0.3,
             },
         },

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 ASKED = tiny_runs.experiment(
     arms=["add", "untied"],
     tasks=["mnli", "rte"],
-    pretraining={"steps": 30, "learning_rate": None, "learning_rates": [1e-3, 2e-3], "rate_search": {"steps": 10}},
+    pretraining={"steps": 30, "learning_rates": [1e-3, 2e-3], "rate_search": {"steps": 10}},
     finetuning={"from_mnli": ["rte"], "predict": ["validation", "test"], "keep": "all"},
 )
 """Of each arm two runs of a search for its rate, a pretraining, a cell on MNLI, and one that starts from that."""

@@ -222,7 +222,7 @@ def test_predictions_give_the_scores(ran):
 
 # Refusals: what is wrong, and what the one line must name
 
-TWO_RATES = {"learning_rate": None, "learning_rates": [1e-3, 2e-3]}
+TWO_RATES = {"learning_rates": [1e-3, 2e-3]}
 MISTAKES: list[tuple[dict[str, Any], str]] = [
     *(({"name": name}, "name") for name in ("a b", "", "..", "x" * 300, 3)),
     ({"nam": "x"}, "nam name"),
@@ -249,10 +249,10 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"pretraining": {"length": 64}}, "pretraining.length 64 32"),
     ({"pretraining": {"steps": 0}}, "pretraining.steps"),
     ({"pretraining": {"batch_tokens": 8}}, "batch_tokens 8 16"),
-    ({"pretraining": {"learning_rates": [1e-3]}}, "learning_rate learning_rates"),
+    ({"pretraining": {"learning_rate": 1e-3}}, "learning_rate learning_rates"),
     ({"pretraining": TWO_RATES}, "rate_search"),
     ({"pretraining": TWO_RATES | {"rate_search": {"steps": 9}}}, "rate_search.steps 9 4"),
-    ({"pretraining": TWO_RATES | {"rate_search": {"steps": 2, "seed": 1}}}, "rate_search.seeds 1"),
+    ({"pretraining": TWO_RATES | {"rate_search": {"steps": 2, "seed": 1}}}, "rate_search seed seeds"),
     ({"pretraining": {"checkpoints": [4]}}, "checkpoints 4"),
     ({"pretraining": {"schedule": "trapezoid"}}, "decay_share"),
     ({"pretraining": {"validation_share": 1}}, "validation_share"),

@@ -27,7 +27,7 @@ EXPERIMENT: dict[str, Any] = {
     "tasks": ["stsb"],
     "seeds": [1],
     "pretraining": {
-        **{"steps": 4, "batch_tokens": 128, "length": 16, "learning_rate": 1e-3},
+        **{"steps": 4, "batch_tokens": 128, "length": 16, "learning_rates": [1e-3]},
         **{"validations": 2, "validation_share": 0.1},
     },
     "finetuning": {"learning_rates": [1e-3], "epochs": 1, "batch_size": 8, "max_length": 32},

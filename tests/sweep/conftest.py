@@ -18,10 +18,8 @@ def pretrained(tiny):
     """The tiny experiment on CoLA with pretraining, as plain values; `pretraining` is merged into its settings."""
 
     def of(pretraining=(), **changes) -> dict[str, Any]:
-        settings = SETTINGS | dict(pretraining)
-        if "learning_rates" in settings:
-            settings.pop("learning_rate")
-        return tiny(**{"tasks": ["cola"], "arms": ["add", "untied"], "pretraining": settings} | changes)
+        settings = {"tasks": ["cola"], "arms": ["add", "untied"], "pretraining": SETTINGS | dict(pretraining)}
+        return tiny(**settings | changes)
 
     return of
 

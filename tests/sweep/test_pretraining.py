@@ -136,7 +136,7 @@ def test_checkpoints_wanted_later_are_made_then_with_the_same_weights_and_each_i
 
 def test_grafted_arms_become_adapted_and_the_checkpoints_own_stays_pretrained(sweep, pretrained, make_bert):
     bert = make_bert(texts=tuple(generate("cola")["train"]["text_a"]))
-    still = {"from": "checkpoint", "learning_rate": 1e-12, "weight_decay": 0.0}
+    still = {"from": "checkpoint", "learning_rates": [1e-12], "weight_decay": 0.0}
     summary = sweep(pretrained(still, checkpoint=str(bert), arms=["add", "concat"]))
     assert {record.cell.origin for record in records(summary).values()} == {"pretrained", "adapted"}
     made = pretrainings(summary)[0].pretraining
@@ -189,7 +189,7 @@ def test_a_rate_that_diverges_is_the_worst_and_all_of_them_are_a_failure(sweep, 
 
 
 def test_positions_that_pretraining_has_killed_fail_its_cells(sweep, pretrained):
-    settings = {"learning_rate": 1.0, "weight_decay": 1.0, "warmup_ratio": 0.0, "schedule": "trapezoid"}
+    settings = {"learning_rates": [1.0], "weight_decay": 1.0, "warmup_ratio": 0.0, "schedule": "trapezoid"}
     summary = sweep(pretrained(settings | {"decay_share": 0.01, "clip_norm": 1e-30, "adam_epsilon": 1e9}, arms=["add"]))
     (error,) = summary.failed.values()
     assert error.startswith("arm 'add' (variant 'add' from '")

@@ -10,7 +10,7 @@ from glue_bench.sweep.drive import Observer
 from glue_bench.sweep.run import Summary
 
 SETTINGS = {
-    **{"corpus": "demo", "steps": 10, "batch_tokens": 256, "length": 32, "learning_rate": 1e-3},
+    **{"corpus": "demo", "steps": 10, "batch_tokens": 256, "length": 32, "learning_rates": [1e-3]},
     **{"validations": 2, "validation_share": 0.05},
 }
 

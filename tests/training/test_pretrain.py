@@ -84,7 +84,7 @@ def test_pretraining_equals_plain_torch(tmp_path, arm):
     scratch = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.1}
     tiny = Tiny.of(
         tmp_path, *arm, scratch=scratch, steps=9, micro_batch_tokens=3 * LENGTH, adam_epsilon=1e-2,
-        learning_rate=0.05, clip_norm=0.1, weight_decay=0.1, warmup_ratio=0.3, segments="pairs",
+        learning_rates=[0.05], clip_norm=0.1, weight_decay=0.1, warmup_ratio=0.3, segments="pairs",
     )  # fmt: skip
     left = tiny.finish()
     model, losses = plainly_pretrained(tiny)
@@ -213,7 +213,7 @@ def test_a_run_that_diverges_says_what_was_spent(tmp_path, monkeypatch):
 
 def settings(**changes) -> PretrainingSettings:
     return PretrainingSettings(
-        **{"corpus": ["x"], "steps": 10, "batch_tokens": 32, "length": 16, "learning_rate": 1.0} | changes
+        **{"corpus": ["x"], "steps": 10, "batch_tokens": 32, "length": 16, "learning_rates": [1.0]} | changes
     )
 
 

@@ -118,7 +118,7 @@ class Tiny:
         (path / "text.txt").write_text("\n".join(counting()))
         word_tokenizer().save_pretrained(path / "words")
         usual = {"corpus": [str(path / "text.txt")], "tokenizer": str(path / "words"), "steps": 20, "length": LENGTH}
-        usual |= {"batch_tokens": 8 * LENGTH, "learning_rate": 3e-3, "warmup_ratio": 0.1}
+        usual |= {"batch_tokens": 8 * LENGTH, "learning_rates": [3e-3], "warmup_ratio": 0.1}
         usual |= {"validation_share": 0.1, "validations": 2}
         experiment = load_experiment(
             {
