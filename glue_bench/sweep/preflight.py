@@ -16,7 +16,6 @@ from glue_bench.testing import check_plugin, load_plugins
 from glue_bench.training.compute import Compute
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.tokenizers import vocabulary_size
-from glue_bench.values import series
 
 
 def check_experiment(experiment: Experiment, inputs: Inputs) -> None:
@@ -166,7 +165,7 @@ def remarks(work: Todo, inputs: Inputs, compute: Compute, *, side_by_side: bool,
         if count := others.total():
             was = "1 finished cell was" if count == 1 else f"{count:,} finished cells were"
             done = "they count as done, another --results computes all anew"
-            yield f"{was} computed on {series(sorted(others))}, not on {here} as this run; {done}"
+            yield f"{was} computed on {' and '.join(sorted(others))}, not on {here} as this run; {done}"
     begun = Counter(record.cell.pretraining for record in records.values())
     for job in work.jobs:
         if count := begun[job.id]:

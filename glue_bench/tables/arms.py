@@ -16,8 +16,10 @@ import pandas as pd
 
 from glue_bench.config import AS_PUBLISHED, SCRATCH, Arm
 from glue_bench.records.values import ArmFacts, Cell, Plan, Shape
-from glue_bench.values import BLOCK, BlockKey
 
+BlockKey = tuple[str, str]
+BLOCK = ["origin", "shape"]
+"""The columns whose values, a BlockKey, name a block."""
 ARMS = ("arm", "variant", "origin", "options", "embedding_size", "summary", "shape", "start", "start_digest",
         "checkpoint", "parameters", "non_embedding_parameters", "added_over_add", "flops_per_token",
         "length")  # fmt: skip

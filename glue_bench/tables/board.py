@@ -38,11 +38,6 @@ class Average:
     parts: Mapping[str, Part]
 
     @property
-    def title(self) -> str:
-        """As a column's head."""
-        return f"Avg. of {len(self.parts)}"
-
-    @property
     def tasks(self) -> tuple[str, ...]:
         """The tasks that it needs."""
         needed = {task for part in self.parts.values() for task, _, _ in part}
@@ -73,9 +68,7 @@ AVERAGES: dict[str, Average] = {
     ),
     "average_eight_tasks": Average(rule="as official, but without WNLI (MosaicBERT)", parts=_TASKS),
 }  # fmt: skip
-"""The four conventions by which papers average GLUE."""
-LEADING = ("average_official", "average_nine_columns")
-"""Those that stand in the leaderboard's frame beside `average_of`."""
+"""The four conventions by which papers average GLUE; the first two stand in the leaderboard's frame."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +104,7 @@ class Board:
 
     def title_of(self, column: str) -> str:
         """A column as tables head it, such as Avg. of 7 or Val. loss."""
-        return self.average.title if column == AVERAGE else title_of(column)
+        return f"Avg. of {len(self.average.parts)}" if column == AVERAGE else title_of(column)
 
     @property
     def reported(self) -> pd.DataFrame:
@@ -199,11 +192,9 @@ def _reported(scores: pd.DataFrame, protocol: Protocol) -> pd.DataFrame:
     chooses = (scores["split"] == HELD_OUT) == (protocol.choose_on == HELD_OUT)
     values = aggregate(main_scores(scores[chooses]), by)["mean"].rename("value").reset_index()
     values = scores[by].drop_duplicates().merge(values, on=by, how="left")
-    if protocol.epoch == "last":
-        return values[values["last"]]
     # The first of equals: an epoch that is no better has only cost time. An undefined value loses to any other.
-    best = values.sort_values(["value", "epoch"], ascending=[False, True]).drop_duplicates("cell_id")
-    return best.sort_index()
+    best = values.sort_values(["value", "epoch"], ascending=[False, True]).drop_duplicates("cell_id").sort_index()
+    return values[values["last"]] if protocol.epoch == "last" else best
 
 
 def _table(
@@ -216,8 +207,7 @@ def _table(
         mine = aggregate(values, ["arm"], statistic).reindex(table.index)
         counts = mine["n"].fillna(0).astype(int)
         table = table.assign(**{column: mine[statistic], f"{column}_std": mine["std"], f"{column}_n": counts})
-    table = _with_averages(table, runs, {AVERAGE: there} | {name: AVERAGES[name] for name in LEADING}, statistic)
-    table = table.join(arms[FACTS])
+    table = _with_averages(table, runs, dict([(AVERAGE, there), *AVERAGES.items()][:3]), statistic).join(arms[FACTS])
     # Origins in their fixed order, shapes in that of their first arm, arms by their average.
     blocks = [
         block.sort_values(AVERAGE, ascending=False, kind="stable")
@@ -241,12 +231,11 @@ def steps_frame(board: Board) -> pd.DataFrame:
 
     Empty where only one checkpoint is fine-tuned, and of several experiments together.
     """
-    results = board.results
-    if len(results.all_steps) < 2:
+    every = board.results.all_steps
+    if len(every) < 2:
         return pd.DataFrame()
-    tables = [make_board(results, board.protocol, steps).table.assign(steps=steps) for steps in results.all_steps]
-    frame = pd.concat(tables, ignore_index=True)
-    return frame[["origin", "arm", "variant", "steps", *tables[0].columns[3:-1]]]
+    tables = [make_board(board.results, board.protocol, steps).table.assign(steps=steps) for steps in every]
+    return pd.concat(tables, ignore_index=True)[["origin", "arm", "variant", "steps", *tables[0].columns[3:-1]]]
 
 
 def averages(board: Board) -> pd.DataFrame:
@@ -288,11 +277,10 @@ def best_rates(runs: pd.DataFrame, statistic: str = "mean") -> pd.DataFrame:
     the rates with the most finished seeds compete, because a mean of few seeds wins by luck; an undefined value loses
     to any other; ties take the lower rate.
     """
-    rates = aggregate(runs, ["arm", "task", "learning_rate"], statistic).reset_index()
-    rates[statistic] = rates[statistic].round(9)  # the order of summation must not break a tie
+    of_rate = ["arm", "task", "learning_rate"]
+    rates = aggregate(runs, of_rate, statistic).round(9).reset_index()  # the order of summation must not break a tie
     rates = rates.sort_values(["n", statistic, "learning_rate"], ascending=[False, False, True])
-    best = rates.drop_duplicates(["arm", "task"]).sort_index()
-    return best[["arm", "task", "learning_rate"]].reset_index(drop=True)
+    return rates.drop_duplicates(of_rate[:2]).sort_index()[of_rate].reset_index(drop=True)
 
 
 def at_rates(frame: pd.DataFrame, rates: pd.DataFrame) -> pd.DataFrame:

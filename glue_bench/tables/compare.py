@@ -12,10 +12,9 @@ from glue_bench.data.tasks import COLUMNS, TASKS
 from glue_bench.errors import UserError
 from glue_bench.stats.outcomes import Outcomes, effective_number, unit_of
 from glue_bench.stats.verdicts import Group, arms_frame, assess, columns_frame, declared, verdicts
-from glue_bench.tables.arms import blocks_of
+from glue_bench.tables.arms import BLOCK, BlockKey, blocks_of
 from glue_bench.tables.board import AVERAGE, NOT_AVERAGED, Board, main_scores
 from glue_bench.tables.results import Arrays
-from glue_bench.values import BLOCK, BlockKey
 
 CONVERSION = "conversion"
 MEASURES = {"validation_loss": "loss", "swap_1": "share"}

@@ -8,14 +8,13 @@ from pandas import DataFrame
 
 from glue_bench.data.tasks import COLUMNS
 from glue_bench.stats.verdicts import Group
-from glue_bench.tables.arms import FACTS, block_names, blocks_of
+from glue_bench.tables.arms import BLOCK, FACTS, block_names, blocks_of
 from glue_bench.tables.board import AVERAGE, Board, floors, steps_frame
 from glue_bench.tables.compare import CONVERSION, Comparison
 from glue_bench.tables.facts import arms_table, marked_tasks, setup_table
 from glue_bench.tables.numbers import MISSING, banner, decimals_of, number, short
 from glue_bench.tables.results import comparable
 from glue_bench.tables.table import BETTER, WORSE, Column, Page, Table, with_legend
-from glue_bench.values import BLOCK
 
 AGAINST = "{column} against `{reference}`: {better} better, {worse} worse, {alike} not told apart, {untested} untested"
 PLANNED = "planned contrasts: {differ} of {planned} differ"

@@ -7,13 +7,12 @@ from simulated import REGIMES, fill_drawn, simulate
 from stored import SHAPE, cell_with, plan_with
 
 from glue_bench.stats.power import power_frame
-from glue_bench.tables.arms import arms_frame, with_starts
+from glue_bench.tables.arms import BLOCK, arms_frame, with_starts
 from glue_bench.tables.board import leaderboard, open_board
 from glue_bench.tables.compare import compare
 from glue_bench.tables.contrasts import difference_page, statistics_page
 from glue_bench.tables.export import find
 from glue_bench.tables.pages import best_of, leaderboard_page
-from glue_bench.values import BLOCK
 
 LARGE = SHAPE | {"hidden_size": 64, "embedding_size": 64}
 TEXTS = [f"2 layers, hidden size {size}, 2 heads, intermediate size 16, vocabulary 100" for size in (8, 64)]

@@ -94,17 +94,6 @@ def test_the_page_counts_what_waits_and_shows_what_has_run(study):
     assert shown["later"] == ["–", "", "–"]  # noqa: RUF001
 
 
-def test_an_arm_without_all_seeds_takes_none_from_the_others(study, new_bench):
-    folders = (study, make_study(new_bench("b"), half=0))
-    whole, without = (find(path).of("declared").set_index(["column", "arm"]) for path in folders)
-    first, second = (found.loc[[("validation_loss", "none")]] for found in (whole, without))
-    names = ["difference", "low", "high", "n_arm"]
-    assert first.iloc[0][names].to_list() == second.iloc[0][names].to_list()
-    half = whole.loc[[("validation_loss", "half")]].iloc[0]
-    assert half["why"] == "1 of 3 pretraining seeds are missing (half)"
-    assert half["difference"] == pytest.approx(0.1, abs=0.02)
-
-
 def test_contrasts_that_wait_are_shown_with_their_reason_and_counted(study):
     page = statistics_page(find(study))
     _, rows = table_of(page)
