@@ -192,7 +192,7 @@ def method_part(comparison: Comparison) -> Part:
     name, folder = results.experiment, f"results/{results.experiment}"
     data = results.data_source if results.data_source in ("demo", "hub") else "GLUE_FOLDER"
     lines = [
-        f"glue-bench run {name}.yaml --data {data}" + " --corpus TEXT" * bool(plan.experiment.pretraining),
+        f"glue-bench run {name}.yaml --data {data}" + (" --corpus TEXT" if plan.experiment.pretraining else ""),
         *(f"glue-bench {verb} {folder}" for verb in ("leaderboard", "statistics", "report")),
         f"# next: {next_step(comparison, folder)}".replace("`", ""),
     ]
