@@ -18,7 +18,7 @@ from scipy.optimize import brentq
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from simulated import REGIMES, Regime, simulate, true_score
+from simulated import POSITIVE, REGIMES, Regime, error_size, simulate
 
 from glue_bench.stats.verdicts import Group, assess, contrast_rows
 
@@ -76,6 +76,20 @@ POWER = (
     Setting(regime="mostly noise", seeds=2, better="b", rate=0.8),
     Setting(regime="seeds and examples", seeds=5, better="b", rate=0.8),
 )
+
+
+def true_score(column: str, rate: float, regime: Regime, factor: float = 1.0) -> float:
+    """The mean over seeds of the score on endless examples, points, by Gauss-Hermite quadrature."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+    weights, seed = weights / weights.sum(), nodes * np.sqrt(regime.seed * factor)
+    if column == "stsb":
+        return float(100 * weights @ (1 / np.sqrt(1 + error_size(rate, regime, seed) ** 2)))
+    right = norm.cdf((norm.ppf(rate) * np.sqrt(regime.within) + seed) / np.sqrt(regime.within))
+    if column != "cola":
+        return float(100 * weights @ right)
+    predicted = POSITIVE * right + (1 - POSITIVE) * (1 - right)
+    covariance = POSITIVE * right - predicted * POSITIVE
+    return float(100 * weights @ (covariance / np.sqrt(predicted * (1 - predicted) * POSITIVE * (1 - POSITIVE))))
 
 
 def rates_of(setting: Setting) -> tuple[dict[str, float], dict[str, float], Regime, float]:

@@ -1,7 +1,4 @@
-"""Chromium without a window, driven through the pipe of its DevTools protocol: nothing but the browser is needed.
-
-Selenium and Playwright do the same through packages of 10 and 40 MB, and through a driver or a browser of their own.
-"""
+"""Chromium without a window, driven through the pipe of its DevTools protocol: nothing but the browser is needed."""
 
 import json
 import select
@@ -12,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-FLAGS = (
+FLAGS = [
     "--headless",
     "--no-sandbox",
     "--disable-gpu",
     "--hide-scrollbars",
     "--remote-debugging-pipe",
     "--no-first-run",
-)
+]
 TROUBLE = ("Runtime.exceptionThrown", "Log.entryAdded", "Runtime.consoleAPICalled")
 PATIENCE = 120
 """Seconds without a word after which the browser is given up."""
@@ -69,11 +66,9 @@ class Browser:
             self.events.append(self._next())
 
     def close(self) -> None:
-        """End it."""
         self.call("Browser.close")
-        self.process.wait(timeout=60)
-        self.process.stdin.close()
-        self.process.stdout.close()
+        with self.process:
+            self.process.wait(timeout=60)
         self.folder.cleanup()
 
 
@@ -131,5 +126,4 @@ class Tab:
         return [url for each in asked if not (url := each["request"]["url"]).startswith("data:")]
 
     def close(self) -> None:
-        """Close the page."""
         self.browser.call("Target.closeTarget", targetId=self.target)

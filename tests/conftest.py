@@ -27,10 +27,9 @@ Made = Callable[..., Any]
 
 
 class _OthersFirst(MetaPathFinder):
-    """Imports other projects' large modules before the first module whose shapes are checked.
+    """Imports other projects' large modules before the first one whose shapes are checked, which saves five seconds.
 
-    While jaxtyping loads such a module, Python does not find the compiled form of what this module imports, and
-    compiles it again: five seconds in each process.
+    While jaxtyping loads such a module, Python does not find the compiled form of what it imports.
     """
 
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:  # noqa: ARG002
@@ -43,25 +42,17 @@ class _OthersFirst(MetaPathFinder):
 
 sys.meta_path.insert(0, _OthersFirst())
 
+SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
 TINY: dict[str, Any] = {
     "name": "tiny",
     "data": "demo",
     "checkpoint": "scratch",
-    "scratch": {
-        "vocab_size": 200,
-        "hidden_size": 16,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "intermediate_size": 32,
-        "max_position_embeddings": 32,
-    },
+    "scratch": {"vocab_size": 200, "max_position_embeddings": 32, **SIZES},
     "arms": ["add", "none"],
     "tasks": ["cola", "stsb"],
     "seeds": [1],
     "finetuning": {"learning_rates": [1e-3], "epochs": 1, "batch_size": 16, "max_length": 32},
 }
-
-
 PLUGIN = """
 from glue_bench.model.variants.additive import Add
 
@@ -102,43 +93,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _token_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Tokenised tasks never reach the user's own cache."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GLUE_BENCH_CACHE", str(tmp_path_factory.mktemp("cache")))
-        yield
+def _as_on_every_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test reaches the user's own cache, and all compute in float32, whatever a CPU would choose.
 
-
-@pytest.fixture(autouse=True, scope="session")
-def _float32() -> Iterator[None]:
-    """On every machine, those whose CPU would choose bf16 included; a test of the choice takes this away."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GLUE_BENCH_PRECISION", "float32")
-        yield
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _disk_not_waited_for() -> Iterator[None]:
-    """No test takes the machine's power away; tests/records/test_store.py says when fsync is called."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "fsync", lambda _: None)
-        yield
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _no_page() -> Iterator[None]:
-    """Runs end without a report, whose figures take longer than a tiny run does."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("glue_bench.api.write_page", lambda *_: None)
-        yield
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _verbs_made_once() -> Iterator[None]:
-    """Of the command line, which is called a thousand times; the making takes 10 ms."""
+    Nothing waits for the disk, runs end without a report, and verbs are made once: these take longer than a tiny run.
+    """
     import typer.main
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GLUE_BENCH_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("GLUE_BENCH_PRECISION", "float32")
+        patch.setattr(os, "fsync", lambda _: None)  # tests/records/test_store.py says when it is called
+        patch.setattr("glue_bench.api.write_page", lambda *_: None)
         patch.setattr("typer.main.get_command", cache(typer.main.get_command))
         yield
 
@@ -184,42 +150,25 @@ def small_demo(monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
     demo.generate.cache_clear()
 
 
-@pytest.fixture
-def no_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs end without tables: for tests that do not look at them, as they take half of a tiny run's time."""
-    monkeypatch.setattr("glue_bench.api.write_results", lambda _: None)
-
-
 @pytest.fixture(scope="session")
-def _finished_before() -> dict[str, Any]:
-    """By experiment and rows of the demo: the summary of its run, and what the run printed."""
-    return {}
+def _run_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Any]:
+    """The summary of an experiment (as JSON) on a demo of so many rows (only told apart by them), run once."""
+    from rich.console import Console
+
+    from glue_bench.api import run
+
+    given = {"console": Console(file=io.StringIO())}
+    return cache(lambda experiment, _: run(json.loads(experiment), results=tmp_path_factory.mktemp("run"), **given))
 
 
 @pytest.fixture
-def finished(
-    _finished_before: dict[str, Any],
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Made:
-    """A finished experiment in `tmp_path / place`, to be changed: run for the first test, copied for the others.
-
-    What its run printed is `finished.said`.
-    """
+def finished(_run_once: Callable[[str, str], Any], tmp_path: Path) -> Made:
+    """A finished experiment in `tmp_path / place`, to be changed: run for the first test, copied for the others."""
 
     def of(experiment: dict[str, Any], place: str = "runs") -> Any:
-        from rich.console import Console
-
-        from glue_bench.api import run
         from glue_bench.data import demo
 
-        key = json.dumps([experiment, demo.ROWS, "no_tables" in request.fixturenames], sort_keys=True)
-        if key not in _finished_before:
-            console = Console(file=io.StringIO(), width=200)
-            summary = run(experiment, results=tmp_path_factory.mktemp("finished"), console=console)
-            _finished_before[key] = summary, console.file.getvalue()
-        summary, of.said = _finished_before[key]
+        summary = _run_once(json.dumps(experiment, sort_keys=True), str(demo.ROWS))
         return replace(summary, folder=shutil.copytree(summary.folder, tmp_path / place / summary.folder.name))
 
     return of
@@ -229,34 +178,19 @@ def finished(
 def make_bert(tmp_path: Path) -> Made:
     """Save a tiny random BertModel, with a tokenizer trained on `texts` beside it, and return its folder."""
 
-    def make(
-        name: str = "bert",
-        *,
-        seed: int = 0,
-        texts: tuple[str, ...] = (),
-        vocab_size: int = 250,
-        positions: int = 32,
-        pooler: bool = True,
-    ) -> Path:
+    def make(name: str = "bert", *, seed: int = 0, texts: tuple[str, ...] = (), vocab_size: int = 250,
+             positions: int = 32, pooler: bool = True) -> Path:  # fmt: skip
         import torch
         from transformers import BertConfig, BertModel
 
         from glue_bench.training.tokenizers import train_tokenizer
 
         torch.manual_seed(seed)
-        config = BertConfig(
-            vocab_size=vocab_size,
-            hidden_size=16,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            intermediate_size=32,
-            max_position_embeddings=positions,
-        )
-        folder = tmp_path / name
-        BertModel(config, add_pooling_layer=pooler).save_pretrained(folder)
+        config = BertConfig(vocab_size=vocab_size, max_position_embeddings=positions, **SIZES)
+        BertModel(config, add_pooling_layer=pooler).save_pretrained(tmp_path / name)
         if texts:
-            train_tokenizer(texts, 200).save_pretrained(folder)
-        return folder
+            train_tokenizer(texts, 200).save_pretrained(tmp_path / name)
+        return tmp_path / name
 
     return make
 

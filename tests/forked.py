@@ -13,15 +13,7 @@ from pathlib import Path
 CLI = "from glue_bench.cli import main; main()"
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(
-    [
-        "datasets",
-        "glue_bench.cli.sweeps",
-        "glue_bench.tables.export",
-        "glue_bench.sweep.run",
-        "glue_bench.training.pretrain",
-        "rich.live",
-        "sklearn.metrics",
-    ]
+    ["datasets", "glue_bench.cli", "glue_bench.tables.export", "glue_bench.training.pretrain", "rich.live"]
 )
 
 

@@ -41,8 +41,7 @@ def read_markdown(text: str) -> list[Read]:
 
 def _markdown_cell(cell: str) -> Shown:
     bold = re.fullmatch(r"\*\*(.+)\*\*(.*)", cell)
-    shown = bold[1] + (bold[2] or "") if bold else cell
-    return _unescape_markdown(shown), bool(bold)
+    return _unescape_markdown(bold[1] + bold[2] if bold else cell), bool(bold)
 
 
 def _unescape_markdown(text: str) -> str:
@@ -64,49 +63,36 @@ _SILENT = {r"\textbf", r"\texttt", r"\ensuremath", r"\item"}
 
 
 def read_latex(text: str) -> list[Read]:
-    """The tables of a LaTeX fragment, each by its caption."""
+    """The tables of a LaTeX fragment, each by its caption. Every environment is closed, innermost first."""
     assert text.startswith("% Needs \\usepackage{booktabs")
     body = re.sub(r"(?<!\\)\$(\\?[a-z]+|-)\$", r"\\ensuremath{\1}", text.partition("\n")[2])
-    check_environments(body)
-    return [_latex_table(part) for part in re.findall(r"\\begin\{table\*?\}(.*?)\\end\{table\*?\}", body, re.DOTALL)]
-
-
-def check_environments(text: str) -> None:
-    """Every environment is closed, innermost first."""
     stack: list[str] = []
-    for kind, name in re.findall(r"\\(begin|end)\{(\w+\*?)\}", text):
+    for kind, name in re.findall(r"\\(begin|end)\{(\w+\*?)\}", body):
         if kind == "begin":
             stack.append(name)
         else:
             assert stack.pop() == name
     assert not stack
+    return [_latex_table(part) for part in re.findall(r"\\begin\{table\*?\}(.*?)\\end\{table\*?\}", body, re.DOTALL)]
 
 
 def _latex_table(text: str) -> Read:
-    caption = re.search(r"^\\caption\{(.*)\}$", text, re.MULTILINE)
-    assert caption
+    """One table: its header and rows, feet included."""
+    (caption,) = re.findall(r"^\\caption\{(.*)\}$", text, re.MULTILINE)
     assert re.search(r"^\\label\{tab:[a-z0-9-]+\}$", text, re.MULTILINE)
     (tabular,) = re.findall(r"^\\begin\{tabular\}(.*?)^\\end\{tabular\}\}?$", text, re.DOTALL | re.MULTILINE)
-    header, *rows = _latex_tabular(tabular)
-    return Read(latex_text(caption[1]), [cell for cell, _ in header], rows)
-
-
-def _latex_tabular(text: str) -> list[list[Shown]]:
-    """The header and the rows of one tabular, feet included."""
-    columns = re.match(r"\{((?:[lr]|p\{[^}]*\})+)\}$", text, re.MULTILINE)
+    columns = re.match(r"\{((?:[lr]|p\{[^}]*\})+)\}$", tabular, re.MULTILINE)
+    parts = re.split(r"^\\(?:top|mid|bottom)rule$", tabular, flags=re.MULTILINE)
     assert columns
-    parts = re.split(r"^\\(?:top|mid|bottom)rule$", text, flags=re.MULTILINE)
     assert len(parts) in (4, 5)
-    lines = [line for part in parts[1:-1] for line in part.strip().splitlines()]
-    read = [[(latex_text(cell), r"\textbf{" in cell) for cell in _latex_cells(row)] for row in lines]
+    read = []
+    for line in (line for part in parts[1:-1] for line in part.strip().splitlines()):
+        assert line.endswith(r" \\")
+        assert not re.match(r"\s*[\[*]", line)  # an option of the \\ or \midrule before it
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)&", line.removesuffix(r"\\"))]
+        read.append([(latex_text(cell), r"\textbf{" in cell) for cell in cells])
     assert {len(row) for row in read} == {len(re.findall(r"[lr]|p\{[^}]*\}", columns[1]))}
-    return read
-
-
-def _latex_cells(row: str) -> list[str]:
-    assert row.endswith(r" \\")
-    assert not re.match(r"\s*[\[*]", row)  # an option of the \\ or \midrule before it
-    return [cell.strip() for cell in re.split(r"(?<!\\)&", row.removesuffix(r"\\"))]
+    return Read(latex_text(caption), [cell for cell, _ in read[0]], read[1:])
 
 
 def latex_text(source: str) -> str:
@@ -195,3 +181,28 @@ def read_html(text: str) -> list[Read]:
 
 
 READERS = {"markdown": read_markdown, "latex": read_latex, "html": read_html}
+
+
+# Figures
+
+
+def texts_of(figure):
+    """Draw a figure without pixels; all texts in it, of which each must lie inside the figure."""
+    from matplotlib.text import Text
+
+    from glue_bench.tables.drawing import paper_style
+
+    with paper_style():
+        figure.draw_without_rendering()
+    axes = [axis for one in figure.axes for axis in (one.xaxis, one.yaxis)]
+    beyond = []
+    for axis in axes:  # labels of ticks that are not drawn: those outside the axis
+        low, high = sorted(axis.get_view_interval())
+        ticks = [*axis.get_major_ticks(), *axis.get_minor_ticks()]
+        beyond += [tick.label1 for tick in ticks if not low <= tick.get_loc() <= high]
+    found = [text for text in figure.findobj(Text) if text.get_text() and text.get_visible() and text not in beyond]
+    page = figure.bbox.padded(2)
+    for text in found:
+        box = text.get_window_extent()
+        assert page.count_contains(box.corners()) == 4, f"'{text.get_text()}' is cut off: {box} of {page}"
+    return [text.get_text() for text in found]

@@ -68,9 +68,8 @@ def record_of(cell: Cell | None = None, **facts: Any) -> Record:
 
 def history_of(split: str, metric: str, *values: float | None) -> tuple[dict[str, Any], ...]:
     """The epochs of a run with these values of one score."""
-    return tuple(
-        {"epoch": epoch, "train_loss": 1.0, "scores": {split: {metric: value}}} for epoch, value in enumerate(values, 1)
-    )
+    scores = ({split: {metric: value}} for value in values)
+    return tuple({"epoch": epoch, "train_loss": 1.0, "scores": each} for epoch, each in enumerate(scores, 1))
 
 
 def pretraining_with(arm: str = "add", seed: int = 1, steps: int = 1, **facts: Any) -> Pretraining:
@@ -92,20 +91,18 @@ def plan_with(*cells: Cell, **more: Any) -> Plan:
     config, source, name = more.pop("config", {}), more.pop("data_source", "tsv"), more.pop("experiment", "toy")
     if "pretraining" in config:
         config = config | {"pretraining": {"corpus": "text", "steps": 1} | config["pretraining"]}
-    pretrained = [*more.get("pretrainings", ())]
     start = "scratch" if "pretraining" in config else "org/{}"
-    named = {job.arm: {"name": job.arm, "variant": job.variant, "checkpoint": start.format(job.arm)}
-             for job in (*cells, *pretrained)}  # fmt: skip
+    jobs = [*cells, *more.get("pretrainings", ())]
+    named = {job.arm: {"name": job.arm, "variant": job.variant, "checkpoint": start.format(job.arm)} for job in jobs}
     named = named or {"add": {"name": "add", "variant": "add", "checkpoint": "scratch"}}
     for arm in config.get("arms", ()):
         named[arm["name"]] = named.get(arm["name"], {"variant": "add", "checkpoint": "scratch"}) | arm
-    tasks = dict.fromkeys(cell.task for cell in cells)
-    facts = {task: TaskFacts(source=source, digest=next(cell.data for cell in cells if cell.task == task))
-             for task in tasks}  # fmt: skip
-    bare = {"name": name, "data": source, "tasks": [*tasks] or ["rte"], "seeds": [1]}
+    digests = {cell.task: cell.data for cell in reversed(cells)}
+    facts = {cell.task: TaskFacts(source=source, digest=digests[cell.task]) for cell in cells}
+    bare = {"name": name, "data": source, "tasks": [*facts] or ["rte"], "seeds": [1]}
     experiment = Experiment.model_validate({**bare, **config, "arms": [*named.values()]})
     arms = {cell.arm: ArmFacts(summary="", shape=SHAPE, parameters=1) for cell in cells}
-    values = {"arms": arms, "tasks": facts, "tokens": dict.fromkeys(tasks, 1)}
+    values = {"arms": arms, "tasks": facts, "tokens": dict.fromkeys(facts, 1)}
     return Plan(experiment=experiment, cells=cells, **values | more)
 
 
@@ -175,11 +172,10 @@ class Bench:
     def pretrain(self, arm="add", seed=1, *, pieces=None, sums=None, finished=True, **facts) -> Pretraining:
         """A pretraining that the plan asks for, with its record if it is `finished`."""
         of_job = {name: facts.pop(name) for name in ("steps", "settings", "is_search", "searches") if name in facts}
-        pretraining = pretraining_with(arm, seed, id=f"{arm}-{seed}", **of_job)
-        record = pretrained_of(pretraining, **facts) if finished else pretraining
-        sums = sums or self.pretrained.get(pretraining.id, (None, None, None))[2]
-        self.pretrained[pretraining.id] = record, pieces, sums
-        return pretraining
+        job = pretraining_with(arm, seed, id=f"{arm}-{seed}", **of_job)
+        sums = sums or self.pretrained.get(job.id, (None, None, None))[2]
+        self.pretrained[job.id] = pretrained_of(job, **facts) if finished else job, pieces, sums
+        return job
 
     def finish_predicted(self, task, arm, accuracy, seeds=3, origin="pretrained", spread=0.005, source="tsv") -> None:
         """Runs whose predictions are right on such a share of the task's labels; of a correlation near enough."""
@@ -195,13 +191,11 @@ class Bench:
                     logits[split] = said[:, None]
                     scores[split] = {"pearson": np.corrcoef(said, gold)[0, 1], "spearmanr": 0.0}
                     continue
-                wrong = generator.choice(ROWS, round((1 - share) * ROWS), replace=False)
-                said = gold.copy()
+                wrong, said = generator.choice(ROWS, round((1 - share) * ROWS), replace=False), gold.copy()
                 said[wrong] = (said[wrong] + 1) % TASKS[task].num_labels
                 logits[split] = np.eye(TASKS[task].num_labels)[said]
-                scores[split] = dict.fromkeys(TASKS[task].metrics, float((said == gold).mean()))
-                if task == "cola":
-                    scores[split] = {"matthews_correlation": np.corrcoef(said, gold)[0, 1]}
+                value = np.corrcoef(said, gold)[0, 1] if task == "cola" else float((said == gold).mean())
+                scores[split] = dict.fromkeys(TASKS[task].metrics, value)
             self.finish(task, seed, scores, arm=arm, origin=origin, source=source)
             self.predict(self.cells[-1]["cell_id"], logits)
 
@@ -244,6 +238,21 @@ class Bench:
             entry = {"pretraining_seed": 1} | entry
         named = {"id": entry["cell_id"], "data": digest(self.tasks.get(entry["task"], {}).get("digest", "d"))}
         return cell_with(**{name: value for name, value in entry.items() if name != "cell_id"}, **named)
+
+
+LONG = "concat-with-a-projection-and-a-rather-long-name"
+ARMS = {"add": 0.8, "none": 0.5, LONG: 0.805}
+
+
+def fill(bench: Bench, arms=None, tasks=("rte", "sst2"), source="demo") -> Path:
+    """Three runs of each arm (name -> accuracy) on each task, with predictions; the experiment's folder.
+
+    Beside the demo data, which `source` names, no published table is shown, so that reports are made sooner.
+    """
+    for arm, accuracy in (arms or ARMS).items():
+        for task in tasks:
+            bench.finish_predicted(task, arm, accuracy, source=source)
+    return bench.plan(config={"name": "toy", "arms": [{"name": arm} for arm in arms or ARMS]}, data_source=source)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.untied import TERMS
-from glue_bench.testing import (
+from glue_bench.testing import (  # noqa: F401 (which tests take from here)
     HEADS,
     HIDDEN,
     LAYERS,
@@ -30,21 +30,6 @@ from glue_bench.testing import (
     segments,
     tokens,
 )
-
-__all__ = [  # with what the tests take from there through here
-    "HEADS",
-    "HIDDEN",
-    "NARROW",
-    "POSITIONS",
-    "encoder_config",
-    "max_error",
-    "pad",
-    "random_model",
-    "segments",
-    "shuffled",
-    "states",
-    "tokens",
-]
 
 HEAD_SIZE = HIDDEN // HEADS
 SENTENCES = (
@@ -69,45 +54,21 @@ def shuffled(token_ids: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def states(
-    model: EncoderModel,
-    token_ids: Tensor,
-    mask: Tensor | None = None,
-    segment_ids: Tensor | None = None,
-    start: int = 0,
-) -> list[Tensor]:
+def states(model: EncoderModel, token_ids: Tensor, mask: Tensor | None = None, segment_ids: Tensor | None = None,
+           start: int = 0) -> list[Tensor]:  # fmt: skip
     """Hidden states without a graph."""
     return model.hidden_states(token_ids, mask, segment_ids, start=start)
 
 
-def bert_config() -> BertConfig:
-    return BertConfig(**SIZES)
-
-
-def roberta_config() -> RobertaConfig:
-    return RobertaConfig(**SIZES | {"max_position_embeddings": POSITIONS + 2}, type_vocab_size=1, layer_norm_eps=1e-5)
-
-
-def electra_config() -> ElectraConfig:
-    return ElectraConfig(**SIZES, embedding_size=NARROW)
-
-
-def distilbert_config() -> DistilBertConfig:
-    return DistilBertConfig(
-        vocab_size=VOCABULARY,
-        dim=HIDDEN,
-        n_layers=LAYERS,
-        n_heads=HEADS,
-        hidden_dim=40,
-        max_position_embeddings=POSITIONS,
-    )
-
-
 CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
-    "bert": bert_config,
-    "roberta": roberta_config,
-    "electra": electra_config,
-    "distilbert": distilbert_config,
+    "bert": lambda: BertConfig(**SIZES),
+    "roberta": lambda: RobertaConfig(
+        **SIZES | {"max_position_embeddings": POSITIONS + 2}, type_vocab_size=1, layer_norm_eps=1e-5
+    ),
+    "electra": lambda: ElectraConfig(**SIZES, embedding_size=NARROW),
+    "distilbert": lambda: DistilBertConfig(
+        vocab_size=VOCABULARY, dim=HIDDEN, n_layers=LAYERS, n_heads=HEADS, hidden_dim=40, max_position_embeddings=16
+    ),
 }
 
 
@@ -146,38 +107,25 @@ ARMS = [(variant, options) for variant in VARIANTS for options in ({}, *OPTIONS.
 """Beside the defaults each way in which a variant builds other modules."""
 
 TUPE_ARGS: dict[str, Any] = {
-    "arch": "bert_base",
-    "encoder_layers": 2,
-    "encoder_embed_dim": 16,
-    "encoder_ffn_embed_dim": 32,
-    "encoder_attention_heads": 2,
-    "activation_fn": "gelu",
-    "max_positions": 20,
-    "rel_pos": True,
-    "embedding_normalize": True,
-    "encoder_normalize_before": False,
-    "dropout": 0.2,
-    "attention_dropout": 0.3,
+    **{"arch": "bert_base", "encoder_layers": 2, "encoder_embed_dim": 16, "encoder_ffn_embed_dim": 32},
+    **{"encoder_attention_heads": 2, "activation_fn": "gelu", "max_positions": 20, "rel_pos": True},
+    **{"embedding_normalize": True, "encoder_normalize_before": False, "dropout": 0.2, "attention_dropout": 0.3},
 }
-_LINEARS = {"pos_q_linear": (16, 16), "pos_k_linear": (16, 16)}
-_BLOCK_LINEARS = {"self_attn.out_proj": (16, 16), "fc1": (32, 16), "fc2": (16, 32)}
 
 
 def tupe_shapes() -> dict[str, tuple[int, ...]]:
     """Every weight of an official TUPE-R checkpoint with these settings and 250 tokens, by fairseq's names."""
-    encoder = "decoder.sentence_encoder."
-    linears = {encoder + name: shape for name, shape in _LINEARS.items()} | {"decoder.lm_head.dense": (16, 16)}
-    norms = [f"{encoder}pos_ln", f"{encoder}emb_layer_norm", "decoder.lm_head.layer_norm"]
+    encoder, lm_head = "decoder.sentence_encoder.", "decoder.lm_head."
+    linears = dict.fromkeys((f"{encoder}pos_q_linear", f"{encoder}pos_k_linear", f"{lm_head}dense"), (16, 16))
+    norms = [f"{encoder}pos_ln", f"{encoder}emb_layer_norm", f"{lm_head}layer_norm"]
     shapes: dict[str, tuple[int, ...]] = {
-        f"{encoder}embed_tokens.weight": (250, 16),
-        f"{encoder}pos.weight": (21, 16),
-        f"{encoder}relative_attention_bias.weight": (33, 2),
-        "decoder.lm_head.weight": (250, 16),
-        "decoder.lm_head.bias": (250,),
+        **{f"{encoder}embed_tokens.weight": (250, 16), f"{encoder}pos.weight": (21, 16)},
+        **{f"{encoder}relative_attention_bias.weight": (33, 2)},
     }
+    shapes |= {"decoder.lm_head.weight": (250, 16), "decoder.lm_head.bias": (250,)}
     for block in (f"{encoder}layers.0.", f"{encoder}layers.1."):
         shapes |= {f"{block}self_attn.in_proj_weight": (48, 16), f"{block}self_attn.in_proj_bias": (48,)}
-        linears |= {block + name: shape for name, shape in _BLOCK_LINEARS.items()}
+        linears |= {f"{block}self_attn.out_proj": (16, 16), f"{block}fc1": (32, 16), f"{block}fc2": (16, 32)}
         norms += [f"{block}self_attn_layer_norm", f"{block}final_layer_norm"]
     for name, shape in linears.items():
         shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}

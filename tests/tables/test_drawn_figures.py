@@ -11,8 +11,8 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from figure_texts import texts_of
 from matplotlib.colors import to_rgb
+from read_pages import texts_of
 
 from glue_bench.tables.drawing import (
     CYCLE,

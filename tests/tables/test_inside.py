@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from figure_texts import texts_of
+from read_pages import texts_of
 
 from glue_bench.analysis.chance import Analysis, Row, row
 from glue_bench.errors import UserError

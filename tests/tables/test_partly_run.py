@@ -4,8 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from figure_texts import texts_of
-from read_pages import read_markdown
+from read_pages import read_markdown, texts_of
 from stored import Bench
 
 from glue_bench.tables.budget import budget_page

@@ -5,10 +5,8 @@ import re
 
 import pytest
 import yaml
-from figure_texts import texts_of
-from read_pages import parse_html, read_html, read_markdown
-from reported import LONG, fill
-from stored import Bench
+from read_pages import parse_html, read_html, read_markdown, texts_of
+from stored import LONG, Bench, fill
 
 from glue_bench.config import load_experiment
 from glue_bench.records.values import Plan

@@ -2,8 +2,7 @@
 
 import pytest
 from browser import Browser, Tab, chromium
-from reported import LONG, fill
-from stored import Bench
+from stored import LONG, Bench, fill
 
 from glue_bench.tables.export import find
 from glue_bench.tables.report import make_report
