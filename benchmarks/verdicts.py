@@ -15,6 +15,7 @@ from typing import Annotated
 import numpy as np
 import typer
 from scipy.optimize import brentq
+from scipy.stats import norm
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
