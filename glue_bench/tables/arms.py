@@ -14,8 +14,8 @@ from typing import Any
 
 import pandas as pd
 
-from glue_bench.config import AS_PUBLISHED, SCRATCH, Arm
-from glue_bench.records.values import ArmFacts, Cell, Plan, Shape
+from glue_bench.config import AS_PUBLISHED, SCRATCH
+from glue_bench.records.values import ArmFacts, Plan, Shape
 
 BlockKey = tuple[str, str]
 BLOCK = ["origin", "shape"]
@@ -39,24 +39,23 @@ def arms_frame(plan: Plan) -> pd.DataFrame:
     """
     cells = {cell.arm: cell for cell in plan.cells}
     configured = {arm.name: arm for arm in plan.experiment.arms}
-    rows = [_arm(configured[name], facts, cells[name]) for name, facts in plan.arms.items()]
+    rows = list[dict[str, Any]]()
+    for name, facts in plan.arms.items():
+        arm, cell = configured[name], cells[name]
+        # Where a person keeps a checkpoint is no one's business.
+        shown = PurePath(arm.checkpoint).name if arm.checkpoint.startswith(("/", "~", ".")) else arm.checkpoint
+        named = f"{shown}@{arm.revision}" if arm.revision else shown
+        rows.append({
+            **{each: getattr(facts, each) for each in ARMS if each in ArmFacts.model_fields},
+            **{"arm": arm.name, "variant": cell.variant, "origin": cell.origin, "checkpoint": arm.checkpoint},
+            **{"options": arm.options, "embedding_size": arm.embedding_size},
+            "shape": shape_text(facts.shape) if facts.shape and cell.origin != AS_PUBLISHED else ANY_SHAPE,
+            "start": FRESH if named == SCRATCH else named,
+            # Of a native arm it says behind the digest, too, how texts are given to the model.
+            "start_digest": "" if named == SCRATCH else cell.checkpoint.partition(" ")[0],
+        })  # fmt: skip
     kinds = {"parameters": "Int64", "embedding_size": "Int64"}
     return pd.DataFrame(rows, columns=list(ARMS)).astype(kinds).set_index("arm", drop=False)
-
-
-def _arm(arm: Arm, facts: ArmFacts, cell: Cell) -> dict[str, Any]:
-    # Where a person keeps a checkpoint is no one's business.
-    shown = PurePath(arm.checkpoint).name if arm.checkpoint.startswith(("/", "~", ".")) else arm.checkpoint
-    named = f"{shown}@{arm.revision}" if arm.revision else shown
-    return {
-        **{each: getattr(facts, each) for each in ARMS if each in ArmFacts.model_fields},
-        **{"arm": arm.name, "variant": cell.variant, "origin": cell.origin, "checkpoint": arm.checkpoint},
-        **{"options": arm.options, "embedding_size": arm.embedding_size},
-        "shape": shape_text(facts.shape) if facts.shape and cell.origin != AS_PUBLISHED else ANY_SHAPE,
-        "start": FRESH if named == SCRATCH else named,
-        # Of a native arm it says behind the digest, too, how texts are given to the model.
-        "start_digest": "" if named == SCRATCH else cell.checkpoint.partition(" ")[0],
-    }
 
 
 def with_starts(arms: pd.DataFrame, steps: int | None) -> pd.DataFrame:

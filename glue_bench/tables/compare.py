@@ -126,23 +126,23 @@ def read_outcomes(board: Board) -> Iterator[Outcomes]:
     for column in board.columns:
         task, split = COLUMNS[column]
         runs = scores[(scores["task"] == task) & (scores["split"] == split)]
-        if len(runs):
-            digest = data[runs["cell_id"].iloc[0]]
-            why, predictions, labels = _predictions(column, runs, digest, board.results.arrays)
-            yield Outcomes(
-                column=column,
-                task=task,
-                metric=TASKS[task].metrics[0],
-                arms=arms,
-                owners=runs["arm"].map(arms.index).to_numpy(),
-                pretraining_seeds=runs["pretraining_seed"].fillna(0).to_numpy(int),
-                seeds=runs["seed"].to_numpy(),
-                scores=runs["value"].to_numpy(),
-                predictions=predictions,
-                labels=labels,
-                why=dict.fromkeys(runs.loc[~runs["last"], "arm"], OTHER_EPOCH) | why,
-                averaged=column != NOT_AVERAGED or board.columns == (NOT_AVERAGED,),
-            )
+        if runs.empty:
+            continue
+        why, predictions, labels = _predictions(column, runs, data[runs["cell_id"].iloc[0]], board.results.arrays)
+        yield Outcomes(
+            column=column,
+            task=task,
+            metric=TASKS[task].metrics[0],
+            arms=arms,
+            owners=runs["arm"].map(arms.index).to_numpy(),
+            pretraining_seeds=runs["pretraining_seed"].fillna(0).to_numpy(int),
+            seeds=runs["seed"].to_numpy(),
+            scores=runs["value"].to_numpy(),
+            predictions=predictions,
+            labels=labels,
+            why=dict.fromkeys(runs.loc[~runs["last"], "arm"], OTHER_EPOCH) | why,
+            averaged=column != NOT_AVERAGED or board.columns == (NOT_AVERAGED,),
+        )
 
 
 def _predictions(

@@ -1,7 +1,5 @@
 """How the numbers of a leaderboard came about, and what its arms are: two tables of facts, made of fixed fields."""
 
-from collections.abc import Iterator
-
 import pandas as pd
 
 from glue_bench.config import HELD_OUT
@@ -57,7 +55,7 @@ def setup_table(comparison: Comparison) -> Table:
         ("Seeds", _seeds(board)),
         ("Planned contrasts", "; ".join(named["arm"] + " - " + named["reference"] + ": " + told)),
         ("Intervals cover", " or ".join(COVERS[kind] for kind in kinds)),
-        ("Fine-tuning", "; ".join(_finetuning(board))),
+        ("Fine-tuning", _finetuning(board)),
         ("Reported", f"{board.protocol.seeds} over seeds; {epoch}; validation"),
         ("Data", _data(board)),
         ("Computed on", "; ".join(f"{place}: {count} runs" for place, count in places.sort_index().items())),
@@ -85,11 +83,9 @@ def _weights(board: Board) -> str:
     trained = board.results.pretrainings[~board.results.pretrainings["is_search"]]["tokens"].dropna()
     tokens = f", {' or '.join(dict.fromkeys(short(count, 2) for count in trained))} tokens" if len(trained) else ""
     starts = board.table.groupby(["origin", "start"], sort=False)["arm"].agg(", ".join).reset_index()
-    told = []
-    for row in starts.to_dict("records"):
-        more = tokens if "steps of pretraining" in row["start"] else ""
-        told.append(f"{row['origin']}: {row['start']}{more}" + (f" ({row['arm']})" if len(starts) > 1 else ""))
-    return "; ".join(told)
+    more = starts["start"].str.contains("steps of pretraining").map({True: tokens, False: ""})
+    names = " (" + starts["arm"] + ")" if len(starts) > 1 else ""
+    return "; ".join(starts["origin"] + ": " + starts["start"] + more + names)
 
 
 def _seeds(board: Board) -> str:
@@ -102,27 +98,24 @@ def _seeds(board: Board) -> str:
     return f"{told[0]} pretraining, {told[1]} fine-tuning of each" if pretrainings.any() else f"{told[1]} fine-tuning"
 
 
-def _finetuning(board: Board) -> Iterator[str]:
+def _finetuning(board: Board) -> str:
     tasks, settings = board.results.tasks, board.results.tasks["settings"]
 
-    def told(name: str, form: str) -> Iterator[str]:
+    def told(name: str, form: str) -> str:
         """A setting by task: its value, or each of its values with the tasks that have it."""
         values = settings.map(lambda each: each.get(name)).dropna()
         groups = {f"{value:g}": titles(tuple(mine.index)) for value, mine in values.groupby(values)}
         shown = (value + (f" ({which})" if len(groups) > 1 else "") for value, which in groups.items())
-        return iter([form.format(", ".join(shown))] if groups else [])
+        return form.format(", ".join(shown)) if groups else ""
 
-    for name, form in (("epochs", "epochs {}"), ("batch_size", "batch {}"), ("max_length", "length {}")):
-        yield from told(name, form)
     rates = ", ".join(map("{:g}".format, sorted(board.cells["learning_rate"].unique())))
     if board.cells.groupby("task")["learning_rate"].nunique().max() > 1:
         chosen = "the slice held out of train" if board.protocol.choose_on == HELD_OUT else "validation"
         rates = f"the best of {rates} for each arm and task, by the {board.protocol.rate_statistic} on {chosen}"
-    yield f"rate {rates}"
-    yield from told("max_steps", "at most {} steps")
-    yield from told("held_out_share", "{} of train held out")
-    if tasks["from_mnli"].any():
-        yield f"from the arm's own MNLI run: {titles(tuple(tasks.index[tasks['from_mnli']]))}"
+    parts = [told("epochs", "epochs {}"), told("batch_size", "batch {}"), told("max_length", "length {}")]
+    parts += [f"rate {rates}", told("max_steps", "at most {} steps"), told("held_out_share", "{} of train held out")]
+    tuned = titles(tuple(tasks.index[tasks["from_mnli"]]))
+    return "; ".join(filter(None, [*parts, tuned and f"from the arm's own MNLI run: {tuned}"]))
 
 
 def _data(board: Board) -> str:

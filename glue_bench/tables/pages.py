@@ -63,9 +63,9 @@ MARKS_MEAN = "▲ ▼ better, worse than the reference; bold best\n† a part of
 
 
 def leaderboard_page(comparison: Comparison) -> Page:
-    """One table for each group of arms that are compared, the scores by steps of pretraining, and the facts."""
+    """The tables of `screen_page` with a legend, the scores by steps of pretraining, and the facts."""
     board = comparison.board
-    tables, steps = group_tables(comparison), steps_frame(board)
+    tables, steps = [*screen_page(comparison).tables], steps_frame(board)
     tables += [steps_table(comparison, steps)] if len(steps) else []
     tables = explained(tables, LEGEND, ["planned"] if len(comparison.of("declared")) else [])
     return Page(
@@ -77,9 +77,9 @@ def leaderboard_page(comparison: Comparison) -> Page:
 
 
 def screen_page(comparison: Comparison) -> Page:
-    """What of the leaderboard a terminal shows: its tables, without legends and facts."""
-    warning = banner(comparison.board.results.data_source)
-    return Page(title="", banner=warning, tables=tuple(group_tables(comparison)))
+    """What of the leaderboard a terminal shows: a table for each group of arms that are compared."""
+    tables = tuple(group_table(comparison, group, heading) for heading, group in groups_shown(comparison).items())
+    return Page(title="", banner=banner(comparison.board.results.data_source), tables=tables)
 
 
 def groups_shown(comparison: Comparison) -> dict[str, Group]:
@@ -121,11 +121,6 @@ def scores_frame(comparison: Comparison) -> DataFrame:
         blocks = [block.sort_values(columns[0], ascending=up, kind="stable") for _, block in blocks_of(table)]
         table = pd.concat(blocks, ignore_index=True)
     return table
-
-
-def group_tables(comparison: Comparison) -> list[Table]:
-    """A table for each group of arms that are compared."""
-    return [group_table(comparison, group, heading) for heading, group in groups_shown(comparison).items()]
 
 
 def group_table(comparison: Comparison, group: Group, heading: str) -> Table:

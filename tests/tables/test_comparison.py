@@ -15,7 +15,6 @@ from glue_bench.tables.export import find, tables
 from glue_bench.tables.report import make_report
 
 RATES = {"low": 0.6, "high": 0.9, "higher": 0.9}
-GRAFTED = {"high": {"origin": "grafted"}, "higher": {"origin": "grafted"}}
 
 
 def drawn(columns, seeds=2):
@@ -40,35 +39,6 @@ def test_an_experiment_on_disk_is_judged_as_in_memory(bench):
     group = Group(origin="o", shape="s", arms=tuple(RATES), reference="low")
     expected = verdicts(assess(drawn(("sst2", "rte")), [group])).set_index(["column", "arm"])
     np.testing.assert_allclose(found.loc[expected.index, NUMBERS], expected[NUMBERS])
-
-
-@pytest.mark.parametrize(
-    ("facts", "reference"),
-    [({}, "low"), ({"protocol": {"reference": "high"}}, "high"), ({"arms": {"higher": {"variant": "add"}}}, "higher")],
-    ids=["first", "protocol", "add"],
-)
-def test_the_reference_is_add_or_the_first_or_what_the_protocol_says(bench, facts, reference):
-    assert set(compared(fill(bench, **facts)).of("reference")["reference"]) == {reference}
-
-
-@pytest.mark.parametrize("shared", [True, False])
-def test_converted_arms_are_compared_with_the_arm_of_their_checkpoint(bench, shared):
-    """They are judged together with it, and its spread counts too."""
-    fill(bench, arms=GRAFTED)
-    arms = [{"name": arm, "checkpoint": "bert" if shared else arm} for arm in RATES]
-    found = compared(bench.plan(config={"arms": arms}))
-    cost, columns = found.of("conversion"), found.columns.dropna(subset="smallest").set_index("column")
-    if not shared:
-        assert cost.empty
-        return
-    assert found.of("reference").empty
-    assert set(cost["reference"]) == {"low"}
-    assert set(cost["origin"]) == {"grafted"}
-    assert set(cost["verdict"]) == {"better"}
-    assert columns["smallest"].to_dict() == cost.groupby("column")["smallest"].median().to_dict()
-    (group,) = (one for one in found.assessed if one.origin == "conversion")
-    pooled = group.estimates[0].spreads[0].pooled
-    assert columns["finetuning_deviation"]["sst2"] == pytest.approx(np.sqrt(pooled))
 
 
 def test_what_cannot_be_compared_says_why_and_concerns_its_arm_alone(bench):

@@ -3,6 +3,7 @@
 import csv
 import json
 from io import StringIO
+from itertools import product
 
 import pytest
 
@@ -11,42 +12,23 @@ from glue_bench.tables.export import find, next_step, write_tables
 from glue_bench.tables.pages import leaderboard_page
 
 
-def fill(bench):
-    """Two arms of two origins, all tasks, two seeds; one cell of the second arm is missing."""
-    for arm, origin, base in (("add", "pretrained", 0.5), ("cat", "grafted", 0.6)):
-        for task in TRAINABLE:
-            for seed in (1, 2):
-                where, missing = {"arm": arm, "origin": origin}, (arm, task, seed) == ("cat", "rte", 2)
-                if missing:
-                    bench.expect(task, seed, **where)
-                else:
-                    bench.finish(task, seed, base + 0.0123 * seed, **where)
-    return bench.plan()
-
-
-def test_bytes_depend_only_on_plan_and_scores(bench, new_bench):
-    fill(bench)
+def test_bytes_depend_only_on_plan_and_scores_and_tables_of_an_earlier_plan_do_not_stay(bench, new_bench):
+    for task, seed in product(TRAINABLE, (1, 2)):
+        bench.finish(task, seed, 0.5 + 0.0123 * seed)
+    bench.expect("rte", 3)
     other = new_bench("other")
     other.cells, other.arms = bench.cells, bench.arms
-    for cell in reversed(bench.cells):
-        if cell["cell_id"] in bench.runs:
-            other.record(cell, bench.runs[cell["cell_id"]][1]["scores"], seconds=99.0)
-    other.plan()
-    written = [write_tables(find(path)) for path in (bench.path, other.path)]
-    assert [p.name for p in written[0]] == ["leaderboard.md", "leaderboard.csv", "scores.csv", "averages.csv"]
+    for cell in reversed(bench.cells[:-1]):
+        other.record(cell, bench.runs[cell["cell_id"]][1]["scores"], seconds=99.0)
+    written = [write_tables(find(each.plan())) for each in (bench, other)]
+    assert [path.name for path in written[0]][:2] == ["leaderboard.md", "leaderboard.csv"]
     for mine, theirs in zip(*written, strict=True):
         assert mine.read_bytes() == theirs.read_bytes()
-
-
-def test_tables_of_an_earlier_plan_do_not_stay(bench):
-    fill(bench)
     (bench.path / "notes.md").write_text("mine")
-    earlier = {path.name for path in write_tables(find(bench.path))}
     bench.cells = [cell for cell in bench.cells if cell["task"] == "rte"]
-    bench.plan()
-    written = {path.name for path in write_tables(find(bench.path))}
-    assert earlier - written == {"averages.csv"}
-    assert {path.name for path in bench.path.glob("*.[cm][sd]*")} == written | {"notes.md"}
+    names = {path.name for path in write_tables(find(bench.plan()))}
+    assert {path.name for path in written[0]} - names == {"averages.csv"}
+    assert {path.name for path in bench.path.glob("*.[cm][sd]*")} == names | {"notes.md"}
 
 
 def test_csv_and_json_say_what_the_data_is_and_what_is_missing_and_scores_are_tidy(bench):
