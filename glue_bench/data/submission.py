@@ -15,7 +15,7 @@ import numpy as np
 
 from glue_bench.data.metrics import decide
 from glue_bench.data.tasks import AX_SPLIT, TASKS
-from glue_bench.data.tsv import BOM, SCORES
+from glue_bench.data.tsv import SCORES
 from glue_bench.errors import QUOTED, UserError, quoted, shortened
 from glue_bench.files import ENCRYPTED, UNREADABLE, plain_entry
 
@@ -24,7 +24,6 @@ SHOWN = 3  # findings of a kind
 MOST_ENTRIES = 1000
 LARGEST_ENTRY = 2**23  # bytes that are unpacked; the largest file of a good submission has 3.5 MB
 LARGEST_ZIP = 2**24  # bytes of a zip that is read; a good submission that is not compressed has 4 MB
-JUNK = re.compile(r"(^|[/\\])(__MACOSX([/\\]|$)|\._|\.DS_Store$|Thumbs\.db$|desktop\.ini$)", re.IGNORECASE)
 
 MAJORITY = {
     **{"cola": "1", "sst2": "1", "mrpc": "1", "stsb": "2.701", "qqp": "0", "wnli": "0"},
@@ -136,38 +135,21 @@ def lint(content: bytes, where: str = "the file") -> list[Finding]:
     if len(names) > MOST_ENTRIES:
         return [Finding("zip", where, None, f"{len(names)} entries", "the eleven files")]
     findings = _first_of_each_kind(_lint_names(names))
-    # Of two entries with one name, readers take the last.
-    places = {_base_name(name): name for name in names if not JUNK.search(name)}
-    for name in (name for name in FILES if name in places):
-        findings += _first_of_each_kind(_lint_entry(FILES[name], archive, archive.getinfo(places[name])))
+    for name in (name for name in FILES if name in names):  # of two entries with one name, readers take the last
+        findings += _first_of_each_kind(_lint_entry(FILES[name], archive, archive.getinfo(name)))
     return findings
 
 
 def _lint_names(names: list[str]) -> Iterator[Finding]:
-    plain = []
-    for name in names:
-        if JUNK.search(name):
-            yield Finding("junk", name, None, "left by an operating system, not part of a submission", "no such file")
-        elif not _base_name(name):
-            yield Finding("folder", name, None, "a folder", "the eleven files at the top of the zip, in no folder")
-        else:
-            plain.append(_base_name(name))
-            if plain[-1] != name:
-                yield Finding("nested", name, None, "inside a folder", f"{plain[-1]} at the top of the zip")
-    for name, count in Counter(plain).items():
+    for name, count in Counter(names).items():
         if count > 1:
             yield Finding("duplicate", name, None, f"{count} times in the zip", "once")
-        if name not in FILES:
-            near = get_close_matches(name, FILES, n=1)
-            yield Finding("unknown", name, None, "unknown file", near[0] if near else "only the eleven files")
+        if name not in FILES:  # some programs on Windows divide folders by a backslash
+            near = get_close_matches(re.split(r"[/\\]", name)[-1], FILES, n=1) or ["only the eleven files"]
+            yield Finding("unknown", name, None, "unknown file", f"{near[0]} at the top of the zip")
     for name in FILES:
-        if name not in plain:  # each by a kind of its own: a missing file is never left out of the list
+        if name not in names:  # each by a kind of its own: a missing file is never left out of the list
             yield Finding(f"missing {name}", name, None, "missing", f"{FILES[name].rows} predictions")
-
-
-def _base_name(name: str) -> str:
-    """The name without its folders, which some programs on Windows divide by a backslash; of a folder nothing."""
-    return re.split(r"[/\\]", name)[-1]
 
 
 def _lint_entry(file: File, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Iterator[Finding]:
@@ -187,70 +169,30 @@ def _lint_entry(file: File, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) ->
         if len(content) > LARGEST_ENTRY:
             yield Finding("entry", file.name, None, f"more than {LARGEST_ENTRY} bytes when unpacked", "3.5 MB at most")
         else:
-            yield from _lint_content(file, content)
-
-
-def _lint_content(file: File, content: bytes) -> Iterator[Finding]:
-    if content.startswith(BOM):
-        yield Finding("bom", file.name, 1, "begins with a byte-order mark", "plain UTF-8")
-        content = content.removeprefix(BOM)
-    try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        yield Finding("encoding", file.name, line, f"byte 0x{content[error.start]:02x} is not UTF-8", "UTF-8")
-        return
-    if count := text.count("\r"):
-        line = text[: text.index("\r")].count("\n") + 1
-        yield Finding("ends", file.name, line, f"carriage returns, {count} of them", "lines that end in a line feed")
-        text = text.replace("\r\n", "\n").replace("\r", "\n")
-    lines = text.removesuffix("\n").split("\n")
-    if len(lines) > 2 * (file.rows + MOST_ENTRIES):
-        yield Finding("rows", file.name, None, f"{len(lines)} lines", f"{file.rows + 1}")
-    else:
-        yield from _lint_lines(file, lines)
+            yield from _lint_lines(file, content.decode(errors="backslashreplace").removesuffix("\n").split("\n"))
 
 
 def _lint_lines(file: File, lines: list[str]) -> Iterator[Finding]:
-    numbered = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
-    if not numbered:
-        yield Finding("empty", file.name, None, "empty", f"the header and {file.rows} predictions")
+    """The header, the number of rows, and each row that is not its index, a tab and a prediction."""
+    if lines[0] != HEADER:
+        yield Finding("header", file.name, 1, quoted(lines[0]), f"the header {HEADER!r}")
+    if len(lines) != file.rows + 1:
+        yield Finding("rows", file.name, None, f"{len(lines) - 1} rows", f"{file.rows}")
+    if len(lines) > 2 * (file.rows + MOST_ENTRIES):
         return
-    for number in (number for number, line in enumerate(lines, 1) if not line.strip()):
-        yield Finding("blank", file.name, number, "a blank line", "none")
-    number, first = numbered[0]
-    has_header = not re.match(r"[0-9]+[\t,; ]", first)
-    if numbered[0] != (1, HEADER):
-        problem = f"header {quoted(first)}" if has_header else f"no header, but {quoted(first)}"
-        yield Finding("header", file.name, number, problem, f"{HEADER!r} (with a tab)")
-    rows = numbered[has_header:]
-    if len(rows) != file.rows:
-        yield Finding("rows", file.name, None, f"{len(rows)} rows", f"{file.rows}")
-    for index, (number, line) in enumerate(rows):
-        yield from _lint_row(file, number, line, index)
-
-
-def _lint_row(file: File, number: int, line: str, index: int) -> Iterator[Finding]:
-    fields = [field.strip() for field in line.split("\t")]
-    if "\t".join(fields) != line:
-        yield Finding("spaces", file.name, number, f"blanks around a field in {quoted(line)}", "none")
-    if len(fields) != 2:
-        problem = f"{len(fields)} field{'s' if len(fields) > 1 else ''}"
-        yield Finding("fields", file.name, number, problem, "2, index and prediction (separated by a tab)")
-        return
-    if fields[0] != str(index):
-        expected = f"{index}: they count from 0 without a gap"
-        yield Finding("index", file.name, number, f"index {quoted(fields[0])}", expected)
-    if not _is_permitted(file, fields[1]):
-        permitted = " or ".join(file.labels) or f"a number from {SCORES[0]:g} to {SCORES[1]:g}"
-        yield Finding("prediction", file.name, number, f"bad prediction {quoted(fields[1])}", permitted)
+    permitted = " or ".join(file.labels) or f"a number from {SCORES[0]:g} to {SCORES[1]:g}"
+    for index, line in enumerate(lines[1:]):
+        number, _, text = line.partition("\t")
+        if number != str(index) or not _is_permitted(file, text):
+            yield Finding("row", file.name, index + 2, quoted(line), f"{index}, a tab, and {permitted}")
 
 
 def _is_permitted(file: File, text: str) -> bool:
     if file.labels:
         return text in file.labels
-    try:
-        return len(text) <= QUOTED and text.isascii() and "_" not in text and SCORES[0] <= float(text) <= SCORES[1]
+    try:  # Python also reads blanks around a number, other digits, and underscores
+        is_plain = len(text) <= QUOTED and text.isascii() and "_" not in text and text.strip() == text
+        return is_plain and SCORES[0] <= float(text) <= SCORES[1]
     except ValueError:
         return False
 

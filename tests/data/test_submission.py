@@ -176,8 +176,8 @@ def test_a_score_may_be_written_in_any_way(text):
 
 
 WORDS = [
-    ("RTE.tsv", 3, "1", "line 4: bad prediction '1'; expected entailment or not_entailment"),
-    ("STS-B.tsv", 12, "5.2", "line 13: bad prediction '5.2'; expected a number from 0 to 5"),
+    ("RTE.tsv", 3, "1", r"line 4: '2\t1'; expected 2, a tab, and entailment or not_entailment"),
+    ("STS-B.tsv", 12, "5.2", r"line 13: '11\t5.2'; expected 11, a tab, and a number from 0 to 5"),
 ]
 
 
@@ -192,19 +192,19 @@ def test_findings_of_a_kind_are_three_and_a_count():
     findings = said(ruined)
     assert len([finding for finding in findings if finding.startswith("AX.tsv")]) == 4
     assert "AX.tsv: 9 more like this" in findings
-    assert said(GOOD | {"RTE.tsv": b"index\tprediction\n" * 3_000}) == ["RTE.tsv: 3000 lines; expected 13"]
+    assert said(GOOD | {"RTE.tsv": b"index\tprediction\n" * 3_000}) == ["RTE.tsv: 2999 rows; expected 12"]
 
 
 def test_folders_doubles_and_unknown_files_are_found():
     folder = {f"submission\\{name}": content for name, content in GOOD.items()} | {"submission/": b""}
-    findings = said(folder | {"__MACOSX/._RTE.tsv": b"x", ".DS_Store": b"x", "submission\\AX.tsv": b"nonsense\n"})
-    assert any(finding.startswith("submission\\AX.tsv: inside a folder; expected AX.tsv") for finding in findings)
-    assert any("8 more files like this" in finding for finding in findings)
-    assert any(finding.startswith("submission/: a folder") for finding in findings)
-    assert sum("left by an operating system" in finding for finding in findings) == 2
-    assert any(finding.startswith("AX.tsv, line 1: header 'nonsense'") for finding in findings)
-    assert not any("missing" in finding for finding in findings)
-    assert said(GOOD | {"MNLI_m.tsv": b"x"}) == ["MNLI_m.tsv: unknown file; expected MNLI-m.tsv"]
+    findings = said(folder | {"__MACOSX/._RTE.tsv": b"x"})
+    assert "submission\\AX.tsv: unknown file; expected AX.tsv at the top of the zip" in findings
+    assert sum("unknown file" in finding for finding in findings) == 3
+    assert any("10 more files like this" in finding for finding in findings)
+    assert sum("missing" in finding for finding in findings) == len(FILES)
+    assert said(GOOD | {"MNLI_m.tsv": b"x"}) == ["MNLI_m.tsv: unknown file; expected MNLI-m.tsv at the top of the zip"]
+    (finding,) = said(GOOD | {".DS_Store": b"x"})
+    assert finding == ".DS_Store: unknown file; expected only the eleven files at the top of the zip"
 
 
 def test_zips_as_others_make_them():
