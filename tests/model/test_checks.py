@@ -13,8 +13,9 @@ from glue_bench.model.checks import check_order
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.additive import NoPosition
-from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Variant
-from glue_bench.model.variants.relative import RelativeBias
+from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Grafted, Variant
+from glue_bench.model.variants.diet import DietAbs
+from glue_bench.model.variants.relative import AddRelative
 from glue_bench.testing import encoder_config, random_model
 
 
@@ -38,37 +39,27 @@ def refusal(start: Start) -> str:
     return str(caught.value)
 
 
-class Bias(Variant):
+class Quiet(AddRelative):
     """T5's bias alone, which a graft starts at zero: dead, but it learns."""
-
-    def __init__(self, dims: Dimensions) -> None:
-        super().__init__(dims)
-        self.relative = RelativeBias(dims.num_heads)
 
     def forward(self, token_ids: Tensor, segment_ids: Tensor) -> EncoderInput:
         return EncoderInput(self.words_and_segments(token_ids, segment_ids), self.relative(token_ids.shape[1]))
 
-    def graft(self, base: Additive) -> Any:
-        nn.init.zeros_(self.relative.table.weight)
-        return super().graft(base)
-
-
-class StuckProduct(Variant):
-    """P_Q P_K^T with both at zero after a graft: noise would wake it, a gradient cannot."""
-
     def __init__(self, dims: Dimensions) -> None:
         super().__init__(dims)
-        self.queries = nn.Embedding(dims.max_positions, dims.num_heads)
-        self.keys = nn.Embedding(dims.max_positions, dims.num_heads)
+        del self.positions
 
-    def forward(self, token_ids: Tensor, segment_ids: Tensor) -> EncoderInput:
-        query, key = (table.weight[: token_ids.shape[1]].T for table in (self.queries, self.keys))
-        bias = query[None, :, :, None] * key[None, :, None, :]
-        return EncoderInput(self.words_and_segments(token_ids, segment_ids), bias)
+    def graft(self, base: Additive) -> Grafted:
+        nn.init.zeros_(self.relative.table.weight)
+        return Variant.graft(self, base)
 
-    def graft(self, base: Additive) -> Any:
-        nn.init.zeros_(self.queries.weight)
-        nn.init.zeros_(self.keys.weight)
+
+class StuckProduct(DietAbs):
+    """P_Q P_K^T with both at zero after a graft: noise would wake it, a gradient cannot."""
+
+    def graft(self, base: Additive) -> Grafted:
+        for table in (*self.queries, *self.keys):
+            nn.init.zeros_(table.weight)
         return super().graft(base)
 
 
@@ -81,29 +72,23 @@ class AloneInName(NoPosition):
 
 
 @pytest.mark.parametrize(("variant", "options"), ARMS)
-def test_every_graft_is_alive_or_has_no_position(variant: str, options: dict[str, Any], additive: Start) -> None:
+def test_every_graft_and_fresh_weights_are_alive_or_have_no_position(
+    variant: str, options: dict[str, Any], additive: Start
+) -> None:
     check_order(graft(additive, variant, options), "mine")
-
-
-@pytest.mark.parametrize(("variant", "options"), ARMS)
-def test_fresh_weights_are_alive_or_have_no_position(variant: str, options: dict[str, Any]) -> None:
     config = encoder_config(variant, variant_options=options, num_hidden_layers=1)
     check_order(Start(config, {}, "scratch"), "mine")
 
 
-def test_a_graft_that_starts_dead_but_learns_is_let_through(additive: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(VARIANTS, "quiet", Bias)
+def test_a_graft_that_starts_dead_is_refused_unless_it_learns(additive: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(VARIANTS, "quiet", Quiet)
+    monkeypatch.setitem(VARIANTS, "stuck", StuckProduct)
     start = graft(additive, "quiet", {})
     check_order(start, "mine")
     with pytest.raises(UserError, match="position is dead"):  # or it would not have started dead
         check_order(Start(start.config, start.weights, "pretrained"), "mine")
-
-
-def test_a_graft_that_starts_dead_and_cannot_learn_is_refused(additive: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(VARIANTS, "stuck", StuckProduct)
-    assert "position is dead, no gradient reaches queries, keys; give another checkpoint" in refusal(
-        graft(additive, "stuck", {})
-    )
+    said = "position is dead, no gradient reaches queries, keys; give another checkpoint"
+    assert said in refusal(graft(additive, "stuck", {}))
 
 
 UNTIED_PARTS = "positions, position_norm, position_query, position_key"

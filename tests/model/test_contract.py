@@ -9,14 +9,8 @@ from torch import Tensor, nn
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.additive import Add, NoPosition
 from glue_bench.model.variants.base import Dimensions, EncoderInput, Variant, check_positions
-from glue_bench.model.variants.relative import RelativeBias
+from glue_bench.model.variants.relative import AddRelative
 from glue_bench.testing import CLAUSES, ContractError, check_clause, check_contract
-
-
-class KeysCut(Add):
-    def forward(self, token_ids: Tensor, segment_ids: Tensor) -> EncoderInput:
-        hidden = super().forward(token_ids, segment_ids).hidden
-        return EncoderInput(hidden, rotate=lambda _, query, key: (query, key[..., :1]))
 
 
 class StartsLate(Add):
@@ -88,19 +82,16 @@ class Deaf(NoPosition):
     uses_position = True
 
 
-class OneBiasTooMany(Add):
-    def __init__(self, dims: Dimensions) -> None:
-        super().__init__(dims)
-        self.relative = RelativeBias(dims.num_heads)
-
+class OneBiasTooMany(AddRelative):
     def forward(self, token_ids: Tensor, segment_ids: Tensor) -> EncoderInput:
-        hidden, bias = super().forward(token_ids, segment_ids).hidden, self.relative(token_ids.shape[1])
-        return EncoderInput(hidden, [bias] * (self.dims.num_blocks + 1))
+        given = super().forward(token_ids, segment_ids)
+        return EncoderInput(given.hidden, [given.bias] * (self.dims.num_blocks + 1))
 
 
-class TensorOnly(Add):
-    def forward(self, token_ids: Tensor, segment_ids: Tensor) -> Any:
-        return super().forward(token_ids, segment_ids).hidden
+class ScoresTooWide(Add):
+    def forward(self, token_ids: Tensor, segment_ids: Tensor) -> EncoderInput:
+        hidden = super().forward(token_ids, segment_ids).hidden
+        return EncoderInput(hidden, scores=lambda _, query, key: (query @ key.mT).repeat(1, 1, 1, 2))
 
 
 class RootOfZero(Add):
@@ -121,9 +112,8 @@ class ScoresOfTheMeanKey(Add):
 
 
 BROKEN: list[tuple[str, type[Variant], str]] = [
-    ("shapes", KeysCut, r"rotate, block 0: keys have shape \(3, 3, 1, 1\), not \(3, 3, 1, 8\)"),
     ("shapes", OneBiasTooMany, "bias has 3 tensors for 2 blocks; give one tensor, or one per block"),
-    ("shapes", TensorOnly, "forward returns Tensor, not EncoderInput"),
+    ("shapes", ScoresTooWide, r"scores, block 0: they have shape \(3, 3, 1, 2\), not \('1 or 3', 3, 1, 1\)"),
     ("gradients", RootOfZero, r"the gradient of parameter base\.variant\.positions\.weight is not finite in Enc"),
     ("padding", ScoresOfTheMeanKey, r"changes real tokens by \d.* after block 1; 1e-5 is permitted"),
     ("save and load", BufferLost, "outputs differ by .*a tensor of __init__"),

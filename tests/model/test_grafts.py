@@ -16,7 +16,6 @@ from tiny_models import (
     encoder,
     encoder_config,
     max_error,
-    pad,
     random_model,
     saved,
     segments,
@@ -35,29 +34,19 @@ from glue_bench.model.variants.additive import Add
 from glue_bench.model.variants.base import Additive, Dimensions, Grafted
 from glue_bench.model.variants.options import PLACES
 
-MODELS = {
-    "bert": transformers.BertModel,
-    "roberta": transformers.RobertaModel,
-    "electra": transformers.ElectraModel,
-    "distilbert": transformers.DistilBertModel,
-}
-
-every_family = pytest.mark.parametrize("family", CONFIGS)
-
 
 def additive(folder: Path, family: str = "bert") -> Start:
     """A random additive checkpoint of a family."""
-    return read_checkpoint(saved(folder, MODELS[family], family)[1])
+    return read_checkpoint(saved(folder, transformers.AutoModel.from_config, family)[1])
 
 
-def start_states(start: Start, dtype: torch.dtype = torch.float32) -> list[Tensor]:
-    """Hidden states of a padded batch with two segments."""
-    ids, _ = pad(tokens(), [11, 7, 2], start.config.pad_token_id)
-    model = encoder(start.config, start.weights).to(dtype)
-    return states(model, ids, None, segments(ids, start.config.type_vocab_size))
+def start_states(start: Start) -> list[Tensor]:
+    """Hidden states of a batch with two segments."""
+    ids = tokens()
+    return states(encoder(start.config, start.weights), ids, None, segments(ids, start.config.type_vocab_size))
 
 
-@every_family
+@pytest.mark.parametrize("family", CONFIGS)
 @pytest.mark.parametrize("variant", ["untied", "none"])
 def test_nothing_else_changes_where_there_are_no_positions(family: str, variant: str, tmp_path: Path) -> None:
     """With p = 0 all that is left of `untied` is the wider scale, which the grown queries undo."""
@@ -102,25 +91,10 @@ def test_only_additive_checkpoints_of_ours_are_grafted(variant: str) -> None:
                 graft(checkpoint, other, {})
 
 
-SHARE, TOKENS = 0.25, HIDDEN - HIDDEN // 4
-
-
-def split_config(share: float = SHARE, **changes: Any) -> Any:
-    return encoder_config("concat-split", variant_options={"position_share": share}, **changes)
-
-
-def padded_to_add(model: EncoderModel) -> EncoderModel:
-    """The additive encoder whose tables are zero in the other part's dimensions."""
-    weights = model.state_dict()
-    share = model.variant.positions.embedding_dim
-    for name, (left, right) in {"words": (0, share), "segments": (0, share), "positions": (TOKENS, 0)}.items():
-        weights[f"variant.{name}.weight"] = torch.nn.functional.pad(weights[f"variant.{name}.weight"], (left, right))
-    return encoder(encoder_config("add"), weights)
-
-
-@pytest.mark.parametrize(("sizes", "expected"), [({}, TOKENS), ({"embedding_size": NARROW}, 9)])
+@pytest.mark.parametrize(("sizes", "expected"), [({}, 18), ({"embedding_size": NARROW}, 9)])
 def test_the_masked_lm_head_has_the_width_of_the_tokens(sizes: dict[str, int], expected: int, tmp_path: Path) -> None:
-    model = random_model(EncoderForMaskedLM, split_config(**sizes))
+    config = encoder_config("concat-split", variant_options={"position_share": 0.25}, **sizes)
+    model = random_model(EncoderForMaskedLM, config)
     assert model.dense.weight.shape == (expected, HIDDEN)
     assert model.head_norm.weight.shape == (expected,)
     assert model.decoder.weight is model.base.variant.words.weight
@@ -153,16 +127,16 @@ def test_graft_reduces_each_table_by_its_svd_and_says_what_is_kept(share: float,
         torch.testing.assert_close((after @ after.mT).double(), nearest @ nearest.mT, atol=1e-4, rtol=1e-4)
 
 
-def test_graft_finds_tables_that_are_split_already(tmp_path: Path) -> None:
+def test_graft_finds_tables_that_are_split_already() -> None:
     """What the rotation of the basis is for: the blocks find every coordinate where they look for it."""
-    split = random_model(EncoderModel, split_config())
-    add = padded_to_add(split)
-    add.save_pretrained(tmp_path)
-    start = graft(read_checkpoint(str(tmp_path)), "concat-split", {"position_share": SHARE})
+    options = {"position_share": 0.25}
+    split, weights = random_model(EncoderModel, encoder_config("concat-split", variant_options=options)), {}
+    for name, tensor in split.state_dict().items():  # of addition where each table is zero in the other's part
+        sides = {"variant.positions.weight": (18, 0), "variant.words.weight": (0, 6), "variant.segments.weight": (0, 6)}
+        weights[name] = torch.nn.functional.pad(tensor, sides[name]) if name in sides else tensor
+    start = graft(Start(encoder_config("add"), weights, "pretrained"), "concat-split", options)
     assert start.variance_kept == pytest.approx({"tokens": 1, "positions": 1, "segments": 1})
-    ids = tokens()
-    again = states(encoder(start.config, start.weights), ids, None, segments(ids))
-    assert max_error(again, states(split, ids, None, segments(ids))) < 1e-4
+    assert max_error(start_states(start), start_states(Start(split.config, split.state_dict(), ""))) < 1e-4
 
 
 @pytest.mark.parametrize("variant", ["add", "concat", "gate"])
@@ -170,12 +144,9 @@ def test_graft_finds_tables_that_are_split_already(tmp_path: Path) -> None:
 @pytest.mark.parametrize("before", PLACES)
 def test_a_graft_is_exact_where_the_segments_stay_and_only_there(before: str, after: str, variant: str) -> None:
     theirs = random_model(EncoderModel, encoder_config("add", variant_options={"segments": before}))
-    start = graft(Start(theirs.config, theirs.state_dict(), "pretrained"), variant, {"segments": after})
-    ours = EncoderModel(start.config).eval()
-    ours.load_state_dict(start.weights)
-    ids = tokens()
-    error = max_error(*(states(model, ids, None, segments(ids)) for model in (ours, theirs)))
-    assert start.exact == (error < 1e-5)
+    base = Start(theirs.config, theirs.state_dict(), "pretrained")
+    start = graft(base, variant, {"segments": after})
+    assert start.exact == (max_error(start_states(start), start_states(base)) < 1e-5)
     assert start.exact == (before == after or (before, after) == ("none", "scores"))
 
 

@@ -3,29 +3,20 @@
 import math
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import transformers
-from tiny_models import (
-    LAYERS,
-    encoder_config,
-    random_model,
-    segments,
-    tokens,
-)
+from tiny_models import LAYERS, encoder_config, max_error, random_model, segments, states, tokens
 from tiny_models import encoder as loaded
-from torch import Tensor
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from glue_bench.model.checkpoints import graft, read_checkpoint
+from glue_bench.model.checkpoints import Start, graft
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.families import FAMILIES
 from glue_bench.model.fresh import fresh
 from glue_bench.model.variants.additive import angles
-from glue_bench.model.variants.options import canonical_options
 from glue_bench.model.variants.relative import alibi_slopes, offsets, relative_buckets
 from glue_bench.model.variants.untied import TERMS
 
@@ -138,30 +129,7 @@ LENGTH = 6
 
 def encoder(variant: str, **options: object) -> EncoderModel:
     """A random encoder whose positions are loud enough to be seen."""
-    model = EncoderModel(encoder_config(variant, variant_options=options)).eval()
-    for parameter in model.parameters():
-        if parameter.ndim > 1:
-            torch.nn.init.normal_(parameter, std=0.4)
-    return model
-
-
-def ids() -> Tensor:
-    return torch.randint(1, 40, (2, LENGTH))
-
-
-def with_weights_of(model: EncoderModel, other: EncoderModel) -> EncoderModel:
-    model.load_state_dict(other.state_dict(), strict=False)
-    return model
-
-
-def output(model: EncoderModel, tokens: Tensor) -> Tensor:
-    with torch.no_grad():
-        return model(tokens).last_hidden_state
-
-
-def assert_same(one: EncoderModel, other: EncoderModel) -> None:
-    tokens = ids()
-    assert (output(one, tokens) - output(other, tokens)).abs().max() < 1e-5
+    return random_model(EncoderModel, encoder_config(variant, variant_options=options))
 
 
 def fresh_model(variant: str, options: Mapping[str, object], **sizes: object) -> EncoderModel:
@@ -169,28 +137,28 @@ def fresh_model(variant: str, options: Mapping[str, object], **sizes: object) ->
     return fresh(EncoderModel, encoder_config(variant, variant_options=dict(options), **sizes)).eval()
 
 
+def apart(one: EncoderModel, other: EncoderModel) -> float:
+    return max_error(states(one, tokens()), states(other, tokens()))
+
+
 @pytest.mark.parametrize("segments", ["input", "none"])
 def test_concat_that_starts_from_the_identity_starts_as_addition(segments: str) -> None:
-    place, tokens = {"segments": segments}, ids()
-    add = output(fresh_model("add", place), tokens)
-    assert (output(fresh_model("concat", {"init": "identity", **place}), tokens) - add).abs().max() < 1e-5
-    assert (output(fresh_model("concat", place), tokens) - add).abs().max() > 0.1
-    assert canonical_options("concat", {"init": "random", **place}) == canonical_options("concat", place)
+    place = {"segments": segments}
+    add = fresh_model("add", place)
+    assert apart(fresh_model("concat", {"init": "identity", **place}), add) < 1e-5
+    assert apart(fresh_model("concat", place), add) > 0.1
 
 
-def test_sinusoids_start_at_the_scale_of_the_words(tmp_path: Path) -> None:
-    tokens = ids()
+def test_sinusoids_start_at_the_scale_of_the_words() -> None:
     words, number, fixed = (
         fresh_model("add-sinusoidal", options, initializer_range=0.1)
         for options in ({"scale": "words"}, {"scale": 0.1}, {})
     )
-    assert (output(words, tokens) - output(number, tokens)).abs().max() < 1e-5
-    assert (output(words, tokens) - output(fixed, tokens)).abs().max() > 0.1
-    encoder("add").save_pretrained(tmp_path)
-    add = read_checkpoint(str(tmp_path))
-    grafted = graft(add, "add-sinusoidal", {"scale": "words"})
-    assert grafted.weights["variant.scale"] == add.weights["variant.words.weight"].std()
-    assert "variant.scale" not in graft(add, "add-sinusoidal", {}).weights
+    assert apart(words, number) < 1e-5
+    assert apart(words, fixed) > 0.1
+    add = encoder("add")
+    grafted = graft(Start(add.config, add.state_dict(), "pretrained"), "add-sinusoidal", {"scale": "words"})
+    assert grafted.weights["variant.scale"] == add.variant.words.weight.std()
 
 
 def modules_of(terms: Sequence[str]) -> set[str]:
@@ -201,13 +169,14 @@ def modules_of(terms: Sequence[str]) -> set[str]:
 
 
 @pytest.mark.parametrize("kept", [kept for count in range(1, 5) for kept in combinations(TERMS, count)], ids="+".join)
+@torch.no_grad()
 def test_every_subset_of_terms_is_its_equation(kept: tuple[str, ...]) -> None:
     variant = encoder("four-term", terms=list(kept)).variant
     assert {name.partition(".")[0] for name in variant.state_dict()} == {"words", "segments"} | modules_of(kept)
     if not variant.uses_position:
         return
-    tokens = ids()
-    given = variant(tokens, torch.zeros_like(tokens))
+    ids = tokens(2, LENGTH)
+    given = variant(ids, torch.zeros_like(ids))
     heads, size = variant.dims.num_heads, variant.dims.head_size
     query, key = torch.randn(2, 2, heads, LENGTH, size)
     new_query, new_key = (query, key) if given.rotate is None else given.rotate(0, query, key)
@@ -227,11 +196,13 @@ def test_every_subset_of_terms_is_its_equation(kept: tuple[str, ...]) -> None:
         assert scores[0, h, i, j].item() == pytest.approx(expected.item(), abs=1e-4)
 
 
-def test_a_gate_half_open_is_addition() -> None:
-    gate, add = encoder("gate"), encoder("add")
-    torch.nn.init.zeros_(gate.variant.gate.weight)
-    torch.nn.init.zeros_(gate.variant.gate.bias)
-    assert_same(with_weights_of(gate, add), add)
+@pytest.mark.parametrize(("variant", "zeros"), [("gate", "gate"), ("add-relative", "relative.table")])
+def test_a_gate_half_open_and_a_bias_of_zeros_are_addition(variant: str, zeros: str) -> None:
+    model, add = encoder(variant), encoder("add")
+    for weight in model.variant.get_submodule(zeros).parameters():
+        torch.nn.init.zeros_(weight)
+    model.load_state_dict(add.state_dict(), strict=False)
+    assert apart(model, add) < 1e-5
 
 
 @pytest.mark.parametrize("share", [True, False])
@@ -254,10 +225,10 @@ def test_diet_abs_is_a_product_a_head_without_scale() -> None:
 
 def test_shaw_adds_the_relative_key_before_the_product() -> None:
     variant = encoder("shaw", max_distance=3).variant
-    tokens = ids()
+    ids = tokens(2, LENGTH)
     heads, size = variant.dims.num_heads, variant.dims.head_size
     query, key = torch.randn(2, 2, heads, LENGTH, size)
-    extra = variant(tokens, torch.zeros_like(tokens)).scores(1, query, key)
+    extra = variant(ids, torch.zeros_like(ids)).scores(1, query, key)
     scores = query @ key.mT * size**-0.5 + extra
     table = variant.relative_keys[1].weight
     for i, j in [(0, 0), (0, 5), (5, 0), (2, 3)]:
@@ -266,40 +237,19 @@ def test_shaw_adds_the_relative_key_before_the_product() -> None:
         assert scores[1, 0, i, j].item() == pytest.approx(expected.item(), abs=1e-4)
 
 
-def test_a_relative_bias_of_zeros_is_addition() -> None:
-    relative, add = encoder("add-relative"), encoder("add")
-    torch.nn.init.zeros_(relative.variant.relative.table.weight)
-    assert_same(with_weights_of(relative, add), add)
-
-
-every_untied = pytest.mark.parametrize("variant", ["untied", "untied-tie-cls", "untied-relative"])
-
 PROJECTIONS = [f"variant.position_{side}.{part}" for side in ("query", "key") for part in ("weight", "bias")]
 
 
-def share_config(variant: str, share: bool, place: str = "input", **sizes: Any) -> Any:
-    options = {"share": share, "segments": place}
-    return encoder_config(
-        variant, variant_options=options, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, **sizes
-    )
-
-
-def of_block(weights: dict[str, Tensor], block: int) -> dict[str, Tensor]:
-    """One block's projections as the shared ones."""
-    return {name: tensor.chunk(LAYERS)[block] if name in PROJECTIONS else tensor for name, tensor in weights.items()}
-
-
-@every_untied
+@pytest.mark.parametrize("variant", ["untied", "untied-tie-cls", "untied-relative"])
 @torch.no_grad()
 def test_each_block_gets_the_bias_of_its_own_projections(variant: str) -> None:
-    own = random_model(EncoderModel, share_config(variant, False))
-    ids = tokens()
-    start = own.variant(ids, segments(ids))
-    biases = list(start.bias)
+    """Each is that of an encoder whose blocks share this block's projections."""
+    own, ids = encoder(variant, share=False), tokens()
+    biases = list(own.variant(ids, segments(ids)).bias)
     assert len(biases) == LAYERS
-    assert start.rotate is None
-    assert start.scores is None
     for block, bias in enumerate(biases):
-        one = loaded(share_config(variant, True), of_block(own.state_dict(), block))
+        weights = own.state_dict()
+        weights |= {name: weights[name].chunk(LAYERS)[block] for name in PROJECTIONS}
+        one = loaded(encoder_config(variant), weights)
         torch.testing.assert_close(bias, one.variant(ids, segments(ids)).bias, atol=1e-6, rtol=1e-6)
     assert float((biases[0] - biases[1]).abs().max()) > 0.1

@@ -6,6 +6,7 @@ import pytest
 import torch
 from tiny_models import (
     ARMS,
+    HIDDEN,
     OPTIONS,
     POSITIONS,
     encoder_config,
@@ -18,13 +19,12 @@ from tiny_models import (
 from torch import Tensor
 
 from glue_bench.errors import UserError
-from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.cost import budget
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.options import PLACES
-from glue_bench.testing import CLAUSES, check_clause, check_contract
+from glue_bench.testing import CLAUSES, NO_DROPOUT, check_clause, check_contract
 
 every_variant = pytest.mark.parametrize("variant", VARIANTS)
 
@@ -52,17 +52,13 @@ def test_every_parameter_learns_under_every_option(variant: str, options: dict[s
     check_clause("gradients", variant, options)
 
 
-def without_dropout(variant: str, **sizes: Any) -> EncoderConfig:
-    return encoder_config(variant, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, **sizes)
-
-
 def test_which_rows_of_the_untied_table_learn() -> None:
     """Row 0 makes theta_1, one constant for the whole row of scores of [CLS], which softmax ignores.
 
     So p_theta1 does nothing in TUPE-A, by equation 9 as by the official code. Row 1 (theta_2) and the rows of
     positions 1 to l - 1 learn; rows past the sequence do not.
     """
-    model = random_model(EncoderForMaskedLM, without_dropout("untied")).double()
+    model = random_model(EncoderForMaskedLM, encoder_config("untied", **NO_DROPOUT)).double()
     model(tokens(3, 9), labels=tokens(3, 9)).loss.backward()
     size = model.base.variant.positions.weight.grad.abs().amax(dim=1)
     assert size[0] < 1e-12
@@ -70,59 +66,43 @@ def test_which_rows_of_the_untied_table_learn() -> None:
     assert not size[10:].any()
 
 
-TABLES = ("words", "positions", "segments")
-
-
-def config(variant="add", **changes):
-    sizes = {"vocab_size": 65, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    usual = sizes | {"intermediate_size": 32, "max_position_embeddings": POSITIONS}
-    return EncoderConfig(**usual | changes, variant=variant)
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
+@every_variant
 def test_parameters_are_those_of_the_encoder(variant):
-    counted = budget(config(variant), POSITIONS)
-    sizes = {name: p.numel() for name, p in EncoderModel(config(variant)).named_parameters()}
-    base = {name: p.numel() for name, p in EncoderModel(config()).named_parameters()}
-    tables = [n for name, n in sizes.items() if name.split(".")[:2] in (["variant", t] for t in TABLES)]
+    counted = budget(encoder_config(variant), POSITIONS)
+    sizes = {name: p.numel() for name, p in EncoderModel(encoder_config(variant)).named_parameters()}
+    base = sum(p.numel() for p in EncoderModel(encoder_config()).parameters())
+    tables = [f"variant.{table}." for table in ("words", "positions", "segments")]
     assert counted["parameters"] == sum(sizes.values())
-    assert counted["non_embedding_parameters"] == sum(sizes.values()) - sum(tables)
-    assert counted["added_over_add"] == sum(sizes.values()) - sum(base.values())
+    assert counted["added_over_add"] == sum(sizes.values()) - base
+    inside = [size for name, size in sizes.items() if not name.startswith(tuple(tables))]
+    assert counted["non_embedding_parameters"] == sum(inside)
 
 
-@pytest.mark.parametrize(("variant", "mixing"), [("add", 0), ("none", 0), ("concat", 2 * 48 * 16)])
+@pytest.mark.parametrize(("variant", "mixing"), [("add", 0), ("none", 0), ("concat", 2 * 3 * HIDDEN * HIDDEN)])
 def test_operations_are_those_of_the_matrix_products(variant, mixing):
-    d, inner, length, layers = 16, 32, POSITIONS, 2
+    d, inner, length, layers = HIDDEN, 40, POSITIONS, 2
     block = 2 * d * 3 * d + 2 * d * d + 2 * 2 * d * inner + 2 * 2 * length * d
     pooler = 2 * d * d // length  # forward alone: masked-LM pretraining does not use it
-    counted = budget(config(variant, num_hidden_layers=layers), length)
-    assert counted["flops_per_token"] == 3 * (layers * block + mixing) + pooler
-    assert counted["length"] == length
+    assert budget(encoder_config(variant), length)["flops_per_token"] == 3 * (layers * block + mixing) + pooler
 
 
 def test_a_variant_of_the_same_name_with_other_code_is_counted_anew(monkeypatch):
     sizes = []
     for variant in ("none", "add"):  # as two versions of a plugin would be
         monkeypatch.setitem(VARIANTS, "mine", VARIANTS[variant])
-        sizes.append(budget(config("mine"), POSITIONS)["parameters"])
-    assert sizes == [budget(config(variant), POSITIONS)["parameters"] for variant in ("none", "add")]
+        sizes.append(budget(encoder_config("mine"), POSITIONS)["parameters"])
     assert sizes[0] < sizes[1]
 
 
 def with_segments(variant: str, place: str, **sizes: int) -> EncoderModel:
-    model = EncoderModel(encoder_config(variant, variant_options={"segments": place}, **sizes)).eval()
-    for parameter in model.parameters():
-        if parameter.ndim > 1:
-            torch.nn.init.normal_(parameter, std=0.4)
-    return model
+    return random_model(EncoderModel, encoder_config(variant, variant_options={"segments": place}, **sizes))
 
 
 @every_variant
 @pytest.mark.parametrize("place", PLACES)
 def test_segments_matter_unless_they_enter_nowhere(variant: str, place: str) -> None:
-    model, tokens = with_segments(variant, place), torch.randint(1, 40, (2, 6))
-    apart = torch.tensor([[0, 0, 0, 1, 1, 1]]).expand(2, -1)
-    change = max_error(states(model, tokens, None, apart), states(model, tokens))
+    model, ids = with_segments(variant, place), tokens()
+    change = max_error(states(model, ids, None, segments(ids)), states(model, ids))
     assert change == 0 if place == "none" else change > 1e-2
 
 
@@ -190,21 +170,17 @@ def test_positions_that_do_not_exist_are_refused(variant):
             model.variant(ids, segments(ids), beyond)
 
 
-def split_config(share: float = 0.25, **changes: Any) -> Any:
-    return encoder_config("concat-split", variant_options={"position_share": share}, **changes)
-
-
 @pytest.mark.parametrize(("share", "parts"), [(0.01, "24 for tokens and 0"), (0.99, "0 for tokens and 24")])
 def test_a_share_that_leaves_a_part_nothing_is_refused(share: float, parts: str) -> None:
     message = rf"{parts} for positions; neither may be 0, so give a share from 0\.04167 to 0\.9583"
     with pytest.raises(UserError, match=f"variant 'concat-split' cannot be made .*{message}"):
-        EncoderModel(split_config(share))
+        EncoderModel(encoder_config("concat-split", variant_options={"position_share": share}))
 
 
 @torch.no_grad()
 def test_tokens_and_segments_are_in_one_part_and_positions_in_the_other() -> None:
-    variant = random_model(EncoderModel, split_config()).variant
-    ids = tokens()
+    config, ids = encoder_config("concat-split", variant_options={"position_share": 0.25}), tokens()
+    variant = random_model(EncoderModel, config).variant
     hidden = variant(ids, segments(ids)).hidden
     assert torch.equal(hidden[..., :18], variant.words(ids) + variant.segments(segments(ids)))
     assert torch.equal(hidden[..., 18:], variant.positions.weight[:11].expand(3, -1, -1))

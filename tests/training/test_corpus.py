@@ -79,12 +79,9 @@ def test_no_character_but_spaces_is_lost(text):
     assert all(sentence == sentence.strip() and sentence for sentence in found)
 
 
-def test_a_folders_files_come_sorted_and_only_those_of_text(write):
+def test_files_come_sorted_from_folders_and_in_their_order_by_name(write):
     folder = write(b_txt="Two.", a__z_text="One.", c_tokens="Three.", d_raw="Four.", e_TXT="Five.", f_md="no", txt="no")
     assert documents(opened(folder)) == [["One."], ["Two."], ["Three."], ["Four."], ["Five."]]
-
-
-def test_names_keep_their_order_and_a_file_may_be_of_any_suffix(write):
     folder = write(b_md="B.", empty_md="\n \n", a_txt="A. And more.")
     corpus = opened(folder / "b.md", folder / "empty.md", folder / "a.txt")
     assert documents(corpus) == documents(corpus) == [["B."], ["A.", "And more."]]

@@ -211,18 +211,14 @@ def test_a_run_that_diverges_says_what_was_spent(tmp_path, monkeypatch):
     assert spent["seconds"] >= spent["losses"][-1]["seconds"]
 
 
-def settings(**changes) -> PretrainingSettings:
-    return PretrainingSettings(
-        **{"corpus": ["x"], "steps": 10, "batch_tokens": 32, "length": 16, "learning_rates": [1.0]} | changes
-    )
-
-
-@pytest.mark.parametrize("ratio", [0.0, 0.25, 1.0])
-def test_the_rate_is_that_of_fine_tuning_or_stays_between_warm_up_and_decay(ratio):
-    assert [rate_factor(settings(warmup_ratio=ratio), step) for step in range(10)] == [
-        linear_factor(step, 10, ratio) for step in range(10)
-    ]
-    trapezoid = settings(schedule="trapezoid", warmup_ratio=0.25, decay_share=0.2)
+def test_the_rate_is_that_of_fine_tuning_or_stays_between_warm_up_and_decay():
+    usual = {"corpus": ["x"], "steps": 10, "batch_tokens": 32, "length": 16, "learning_rates": [1.0]}
+    for ratio in (0.0, 0.25, 1.0):
+        linear = PretrainingSettings(**usual, warmup_ratio=ratio)
+        assert [rate_factor(linear, step) for step in range(10)] == [
+            linear_factor(step, 10, ratio) for step in range(10)
+        ]
+    trapezoid = PretrainingSettings(**usual, schedule="trapezoid", warmup_ratio=0.25, decay_share=0.2)
     factors = [rate_factor(trapezoid, step) for step in range(10)]
     assert factors == pytest.approx([0, 1 / 3, 2 / 3, 1, 1, 1, 1, 1, 1, 0.5])
 
@@ -296,14 +292,13 @@ def refused(tiny, **where) -> str:
 
 
 def test_the_state_of_another_computer_is_refused_and_that_of_another_rate_no_use(interrupted):
-    place, gpu = interrupted.place, replace(BF16, device=torch.device("cuda"))
+    place, rate = interrupted.place, interrupted.run.learning_rate
     assert refused(interrupted, compute=BF16) == (
         f"'{place.folder / 'resume.pt'}' was computed on cpu in float32, but this run computes on cpu in bf16; "
         "give --device cpu --precision float32, or delete it to start this arm anew"
     )
-    rate = interrupted.run.learning_rate
     with pytest.raises(UserError, match="but this run computes on cuda in bf16"):
-        place.resumed_state(gpu, rate)
+        place.resumed_state(replace(BF16, device=torch.device("cuda")), rate)
     assert place.resumed_state(CPU, rate)["progress"]["step"] == 3
     assert place.resumed_state(CPU, 1e-5) is None  # another search may have chosen it
 
@@ -316,7 +311,6 @@ def test_a_damaged_state_is_refused(interrupted, kept):
     message = refused(interrupted)
     assert message.startswith(f"cannot read '{path}' (")
     assert message.endswith("); delete it to start this arm anew")
-    assert "\n" not in message
 
 
 def test_checkpoints_of_the_steps_asked_for_are_kept_and_replace_those_of_an_earlier_run(tmp_path):

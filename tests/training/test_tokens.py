@@ -1,6 +1,7 @@
 """Tokenised tasks: what the tokenizer says, made once; the slice that is held out; batches of similar length."""
 
 from pathlib import Path
+from unittest.mock import Mock, call
 
 import numpy as np
 import pandas as pd
@@ -104,6 +105,7 @@ def test_train_is_parted_and_nothing_is_lost(lengths, share):
 
 
 PADDING = 9
+CPU, GPU, LATER = torch.device("cpu"), torch.device("cuda"), {"non_blocking": True}
 
 Lengths = st.lists(st.integers(1, 40), min_size=1, max_size=300)
 
@@ -166,27 +168,11 @@ def test_evaluation_covers_every_row_within_the_budget(lengths, budget, apart):
     assert [batch.ids.shape[1] for batch in batches] == sorted((b.ids.shape[1] for b in batches), reverse=True)
 
 
-class Moved:
-    """A tensor that says how it was moved."""
-
-    def __init__(self):
-        self.calls = []
-
-    def pin_memory(self):
-        self.calls.append("pinned")
-        return self
-
-    def to(self, device, **options):
-        self.calls.append((device.type, options))
-        return self
-
-
 @pytest.mark.parametrize(
-    ("device", "calls"), [("cpu", [("cpu", {})]), ("cuda", ["pinned", ("cuda", {"non_blocking": True})])]
+    ("device", "calls"), [("cpu", [call.to(CPU)]), ("cuda", [call.pin_memory(), call.pin_memory().to(GPU, **LATER)])]
 )
 def test_the_host_does_not_wait_until_a_gpu_has_copied_a_batch(device, calls):
-    plain, masked = [Moved() for _ in range(4)], [Moved() for _ in range(5)]
+    plain, masked = [Mock() for _ in range(4)], [Mock() for _ in range(5)]
     Batch(*plain, np.arange(2)).to(torch.device(device))
     MaskedBatch(*masked).to(torch.device(device))
-    assert [tensor.calls for tensor in plain + masked] == [calls] * 9
-    assert Batch(plain[0], plain[1], None, plain[3], np.arange(2)).to(torch.device(device)).mask is None
+    assert [tensor.mock_calls for tensor in plain + masked] == [calls] * 9
