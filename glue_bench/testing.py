@@ -3,8 +3,10 @@
 `load_plugins` adds variants of your own, and `check_contract("my-variant")` raises the first clause that one breaks.
 """
 
+import json
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,7 +22,7 @@ from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.fresh import drawing, fresh, on_meta
 from glue_bench.model.heads import EncoderForMaskedLM, EncoderForSequenceClassification
-from glue_bench.model.plugins import PLUGINS, load_file, place, remove_plugins
+from glue_bench.model.plugins import PLUGINS, Plugin, load_file, place, remove_plugins
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.base import EncoderInput, Variant
 from glue_bench.model.variants.options import canonical_options, check_variant
@@ -38,10 +40,11 @@ ENCODERS: dict[str, dict[str, Any]] = {
     "without LayerNorm at its input": {"embedding_norm": False},
     "with blocks of recent encoders": {"norm_first": True, "gated": True},
 }
-LOADERS: dict[type[Any], Any] = {EncoderForSequenceClassification: AutoModelForSequenceClassification}
-LOADERS |= {EncoderForMaskedLM: AutoModelForMaskedLM}
+LOADERS: dict[type[Any], Any] = {
+    EncoderForSequenceClassification: AutoModelForSequenceClassification,
+    EncoderForMaskedLM: AutoModelForMaskedLM,
+}
 IN_ONE = {"save and load", "draws"}  # which the first of ENCODERS is enough for, and which take the longest
-_met: set[tuple[str, str, str]] = set()  # names, digests and options of plugins that have been checked
 
 
 class ContractError(Exception):
@@ -102,13 +105,13 @@ def check_plugin(name: str, options: Mapping[str, Any] | None = None) -> None:
 
     Raises UserError with the first clause that it breaks, and where, or for an option that it does not have.
     """
-    plugin = PLUGINS.get(name)
-    if plugin is None:
-        return
-    options = canonical_options(name, options) if options else {}
-    key = (name, plugin.digest, str(sorted(options.items())))
-    if key in _met:
-        return
+    if name in PLUGINS:
+        _hold(name, PLUGINS[name], json.dumps(canonical_options(name, options) if options else {}, sort_keys=True))
+
+
+@cache
+def _hold(name: str, plugin: Plugin, settings: str) -> None:
+    options = json.loads(settings)
     try:
         check_contract(name, options)
     except ContractError as error:
@@ -116,7 +119,6 @@ def check_plugin(name: str, options: Mapping[str, Any] | None = None) -> None:
             return
         said = f"with {options}, {error}" if options else error
         raise UserError(f"plugin '{plugin.file}': variant '{name}' does not meet the contract: {said}") from error
-    _met.add(key)
 
 
 def encoder_config(variant: str = "add", **changes: Any) -> EncoderConfig:

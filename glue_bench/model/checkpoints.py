@@ -215,9 +215,7 @@ def graft(start: Start, variant: str, options: Mapping[str, Any]) -> Start:
 
     Blocks are kept. Where the variant scales scores by 1 / sqrt(terms * k), queries grow by sqrt(terms), so
     that the word-word scores stay those of the checkpoint. What a graft leaves fresh is as `fresh` draws it.
-
-    Raises:
-        UserError: the checkpoint is of another variant that is not `add`, or of this one with other options.
+    Raises UserError for a checkpoint of another variant that is not `add`, or of this one with other options.
     """
     wanted = variant, canonical_options(variant, options)
     own = start.config.variant, canonical_options(start.config.variant, start.config.variant_options)
@@ -271,10 +269,8 @@ def weights_digest(weights: Mapping[str, Tensor]) -> str:
 def check_parity(folder: Path, start: Start) -> None:
     """Compare hidden states, and the logits where there is a masked-LM head, with those of transformers' own model.
 
-    Both read the same random tokens in float32.
-
-    Raises:
-        UserError: they differ by more than TOLERANCE, are not finite, or transformers cannot compute the checkpoint.
+    Both read the same random tokens in float32. Raises UserError where they differ by more than TOLERANCE, are not
+    finite, or transformers cannot compute the checkpoint.
     """
     (ids, segments, mask), about = random_tokens(start.config), f"checkpoint '{start.name}'"
     with drawing():

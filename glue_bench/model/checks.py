@@ -20,9 +20,7 @@ def check_order(start: Start, arm: str) -> None:
     yet, such as a table of zeros, as long as each part of the variant learns: a gradient reaches it, in one of the
     first UPDATES updates. (Noise on the parameters would not tell: a product of two tables of zeros comes alive under
     noise, but its gradient is zero and it never learns.)
-
-    Raises:
-        UserError: with the arm, the checkpoint, and what to do; also where the encoder cannot be built or run.
+    The error says the arm, the checkpoint, and what to do; it is one, too, where the encoder cannot be built or run.
     """
     about = f"arm '{arm}' (variant '{start.config.variant}' from '{start.name}')"
     try:

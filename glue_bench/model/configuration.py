@@ -33,9 +33,7 @@ class EncoderConfig(PretrainedConfig):
     `embedding_norm` says that what enters is normalised, as everywhere but in some of TUPE's. `norm_first` and
     `gated` make the blocks of recent encoders: LayerNorm before attention and feed-forward layers, and GeGLU.
     `origin` is how the weights came to be: pretrained, adapted, grafted or scratch.
-
-    Raises:
-        ValueError: a size, a rate or a value that no encoder can have, or a setting that this encoder does not compute.
+    Raises ValueError for what no encoder can have, or what this encoder does not compute.
     """
 
     model_type = "glue_bench"

@@ -231,10 +231,8 @@ class EncoderModel(EncoderPreTrainedModel):
     ) -> BaseModelOutputWithPooling:
         """Hidden states (b, l, d) and pooled output (b, d).
 
-        `attention_mask` is 1 on real tokens; leave it out where nothing is padded, attention is faster then.
-
-        Raises:
-            ValueError: ids that are not integers of that shape, or more of them than there are positions.
+        `attention_mask` is 1 on real tokens; leave it out where nothing is padded, attention is faster then. Raises
+        ValueError for ids that are not integers of that shape, or more of them than there are positions.
         """
         states = self.hidden_states(input_ids, attention_mask, token_type_ids)
         return BaseModelOutputWithPooling(

@@ -26,12 +26,8 @@ WANTED = ["*.json", "*.txt", "*.model"]
 def locate(name: str, revision: str | None = None, *, weights: bool = True) -> Path:
     """Where checkpoint `name` lies: the folder or file of that name, a copy of a URL's, or a snapshot from the hub.
 
-    Without `weights` a snapshot may lack them: a tokenizer needs none.
-
-    Raises:
-        UserError: no such folder, file, URL or hub repository, the hub cannot be reached, or a revision of what is no
-            hub id.
-        DiskError: the hub's cache is full or cannot be written.
+    Without `weights` a snapshot may lack them: a tokenizer needs none. Raises UserError where there is no such place,
+    the hub cannot be reached, or a revision is of what is no hub id; DiskError where the hub's cache is full.
     """
     path = Path(name).expanduser()
     if revision is not None and (is_url(name) or path.exists()):
@@ -68,11 +64,7 @@ def locate(name: str, revision: str | None = None, *, weights: bool = True) -> P
 
 
 def fingerprint(place: Path) -> str:
-    """SHA-256 over config.json and the weights, or over the one file: they alone decide what an encoder computes.
-
-    Raises:
-        UserError: the folder has no weights, or a file cannot be read.
-    """
+    """SHA-256 over config.json and the weights, or over the one file: they alone decide what an encoder computes."""
     total = hashlib.sha256()
     for path in [place / "config.json", *weight_files(place)] if place.is_dir() else [place]:
         try:

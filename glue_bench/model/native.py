@@ -114,9 +114,8 @@ def read_native(
 ) -> NativeStart:
     """A checkpoint from the hub or a folder as transformers has it; code that comes with it is never run.
 
-    Raises:
-        UserError: one file, a model that transformers cannot read or has no classifier for, weights that are absent, a
-            padding token that is not the tokenizer's, or files that are no longer of `digest`, their `fingerprint`.
+    Raises UserError for one file, a model that transformers cannot read or has no classifier for, absent weights, a
+    padding token that is not the tokenizer's, or files that are no longer of `digest`, their `fingerprint`.
     """
     folder = locate(name, revision)
     if not folder.is_dir():

@@ -79,11 +79,7 @@ class Compute:
 
 
 def choose_compute(device: str = AUTO, precision: str = AUTO) -> Compute:
-    """Where this process computes; `auto` takes a GPU if there is one, and bf16 where the device is faster in it.
-
-    Raises:
-        UserError: no such device, no such precision, or a device that is not there.
-    """
+    """Where this process computes; `auto` takes a GPU if there is one, and bf16 where the device is faster in it."""
     if device not in DEVICES:
         raise UserError(f"device '{device}' is none of {', '.join(DEVICES)}")
     if precision == AUTO:

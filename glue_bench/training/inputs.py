@@ -214,8 +214,7 @@ class Inputs:
     def start(self, cell: Cell) -> Start:
         """What the cell starts from: its arm, a pretraining of it, or what its MNLI cell has learnt.
 
-        Raises:
-            UserError: a model is not there, is damaged, or has other weights than its record says.
+        Raises UserError for a model that is not there, is damaged, or has other weights than its record says.
         """
         arm = self.arm(cell.arm)
         start = self.initial(arm)

@@ -59,10 +59,7 @@ def train(
 
     The last epoch is cut short where the settings' `max_steps` end it. A batch goes through in parts of `rows_at_once`
     rows, if given; the update is that of the whole. AdamW (0.9, 0.999), linear warm-up and linear decay to zero,
-    gradients clipped to a total norm (TUPE, table 2).
-
-    Raises:
-        NonFiniteLossError: an epoch's loss is NaN or infinite.
+    gradients clipped to a total norm (TUPE, table 2). Raises NonFiniteLossError after an epoch whose loss is none.
     """
     model.to(compute.device)  # before the optimiser is made, because a move may replace the parameters
     optimizer = make_optimizer(model, settings)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from operator import itemgetter
 from pathlib import Path
 
@@ -53,8 +53,7 @@ class PackedText:
         """
         bounds = np.union1d(self.offsets[:-1], self.starts)
         owners = self.documents[np.searchsorted(self.starts, bounds, side="right") - 1]
-        starts: list[int] = []
-        documents: list[int] = []
+        starts, documents = list[int](), list[int]()
         stops = [*bounds[1:].tolist(), len(self.ids)]
         for run, stop, document in zip(bounds.tolist(), stops, owners.tolist(), strict=True):
             for start in range(run, stop, PIECE_TOKENS):
@@ -75,16 +74,13 @@ def pack(
 
     `validation_share` of the sentences is held out: the last ones of long documents, and some short ones whole. With
     `pairs` half of the sequences are cut at a sentence into [CLS] A [SEP] B [SEP], as BERT's.
-
-    Raises:
-        UserError: the corpus is too small to hold out a sequence, or none can be cut, or the tokenizer knows nothing
-            of it, or has no [CLS], [SEP] or [MASK].
+    Raises UserError where the corpus is too small to hold out a sequence, or none can be cut, or the tokenizer knows
+    nothing of it, or has no [CLS], [SEP] or [MASK].
     """
     needed = {"[CLS]": tokenizer.cls_token_id, "[SEP]": tokenizer.sep_token_id, "[MASK]": tokenizer.mask_token_id}
     if missing := [name for name, token_id in needed.items() if token_id is None]:
-        raise UserError(
-            f"the tokenizer has no {' and no '.join(missing)} token; masked-LM pretraining needs one, name another"
-        )
+        has = f"the tokenizer has no {' and no '.join(missing)} token"
+        raise UserError(f"{has}; masked-LM pretraining needs one, name another")
     ids = np.uint16 if vocabulary_size(tokenizer) <= 2**16 else np.int32
     kinds = {"ids": ids, "cuts": np.uint16, "offsets": np.int64, "starts": np.int64, "documents": np.int64}
 
@@ -92,17 +88,16 @@ def pack(
         sizes = (sum(1 for _ in group) for _, group in groupby(corpus.numbered(), itemgetter(0)))
         learnt = array("q", count_learnt(sizes, validation_share))
         for split in SPLITS:
-            chosen = encoded(part_of(corpus, learnt, split), tokenizer)
-            if not write(sequences(chosen, tokenizer, length, pairs=pairs), folder, split, kinds):
+            chosen = encoded(corpus, learnt, split, tokenizer)
+            if not write(sequences(chosen, tokenizer, length, pairs), folder, split, kinds):
                 raise UserError(f"corpus '{corpus.name}' is too small: nothing left for {split}; add text")
         packed = read(folder)
         if np.isin(packed["validation"].ids, tokenizer.all_special_ids).all():
             raise UserError(f"the tokenizer knows no word of corpus '{corpus.name}'; name another with `tokenizer`")
         if pairs and not np.any(packed["train"].cuts):
-            raise UserError(
-                f"pretraining.segments: pairs, but no sequence of corpus '{corpus.name}' has two sentences to cut "
-                "between; give each sentence a line or a full stop, raise pretraining.length, or leave segments out"
-            )
+            wrong = f"no sequence of corpus '{corpus.name}' has two sentences to cut between"
+            advice = "give each sentence a line or a full stop, raise pretraining.length, or leave segments out"
+            raise UserError(f"pretraining.segments: pairs, but {wrong}; {advice}")
 
     def read(folder: Path) -> dict[str, PackedText]:
         names = [name for name in kinds if pairs or name != "cuts"]
@@ -130,17 +125,15 @@ def count_learnt(sizes: Iterable[int], share: float) -> Iterator[int]:
         yield size - held_out
 
 
-def part_of(corpus: Corpus, learnt: Iterable[int], split: str) -> Iterator[tuple[int, str]]:
-    """The sentences of one split, each with the number of its document."""
-    for (_, sentences), count in zip(groupby(corpus.numbered(), itemgetter(0)), learnt, strict=True):
-        yield from islice(sentences, count) if split == "train" else islice(sentences, count, None)
-
-
 def encoded(
-    sentences: Iterable[tuple[int, str]], tokenizer: PreTrainedTokenizerBase
+    corpus: Corpus, learnt: Iterable[int], split: str, tokenizer: PreTrainedTokenizerBase
 ) -> Iterator[tuple[int, list[int]]]:
-    """The tokens of each sentence, with the number of its document."""
-    rest = iter(sentences)
+    """The tokens of each sentence of one split, with the number of its document."""
+    documents = zip(groupby(corpus.numbered(), itemgetter(0)), learnt, strict=True)
+    rest = chain.from_iterable(
+        islice(sentences, count) if split == "train" else islice(sentences, count, None)
+        for (_, sentences), count in documents
+    )
     while some := list(islice(rest, SENTENCES_AT_ONCE)):
         numbers, texts = zip(*some, strict=True)
         yield from zip(numbers, encode(tokenizer, list(texts)), strict=True)
@@ -168,11 +161,7 @@ class Filling:
 
 
 def sequences(
-    sentences: Iterable[tuple[int, list[int]]],
-    tokenizer: PreTrainedTokenizerBase,
-    length: int,
-    *,
-    pairs: bool = False,
+    sentences: Iterable[tuple[int, list[int]]], tokenizer: PreTrainedTokenizerBase, length: int, pairs: bool
 ) -> Iterator[Filling]:
     """[CLS] ... [SEP] of at most `length` tokens, with `pairs` every other one cut, as far as there are sentences."""
     cls, sep = int(tokenizer.cls_token_id), int(tokenizer.sep_token_id)
@@ -224,8 +213,7 @@ def write(made: Iterable[Filling], folder: Path, split: str, kinds: Mapping[str,
         put(offsets=[0])
         for each in made:
             # A document that begins a sequence has its [CLS], too.
-            starts = [tokens + (place and place + 1) for place, _ in each.documents]
+            put(starts=[tokens + (place and place + 1) for place, _ in each.documents])
             tokens += len(each.tokens)
-            documents = [number for _, number in each.documents]
-            put(ids=each.tokens, cuts=[each.cut], starts=starts, documents=documents, offsets=[tokens])
+            put(documents=[number for _, number in each.documents], ids=each.tokens, cuts=[each.cut], offsets=[tokens])
     return tokens

@@ -80,10 +80,7 @@ class PretrainingFolder:
 
     def resumed_state(self, compute: Compute, rate: float) -> dict[str, Any] | None:
         """The state last saved, or None; one of another rate, which another search has chosen, counts as none.
-
-        Raises:
-            UserError: as `read_state`.
-            OtherComputerError: it was computed on another kind of device or in another precision.
+        Raises as `read_state`, and OtherComputerError for one of another kind of device or another precision.
         """
         state, here = self.read_state(), [compute.device.type, compute.precision]
         if state is None or state["rate"] != rate:

@@ -34,11 +34,7 @@ SPECIAL = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls"
 
 
 def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenizerBase:
-    """The tokenizer beside a checkpoint, or of another hub id or folder.
-
-    Raises:
-        UserError: there is none that can be used, it has no words, no padding token, or ids beyond MOST_TOKENS.
-    """
+    """The tokenizer beside a checkpoint, or of another hub id or folder; raises UserError where none can be used."""
     folder = locate(name, revision, weights=False)
     if not folder.is_dir():
         raise UserError(f"no tokenizer in '{name}', which is one file; name one with `tokenizer`")

@@ -137,9 +137,8 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """The same batch on a device."""
-        mask = None if self.mask is None else moved(self.mask, device)
-        ids, segments, labels = (moved(tensor, device) for tensor in (self.ids, self.segments, self.labels))
-        return Batch(ids, segments, mask, labels, self.rows)
+        tensors = (self.ids, self.segments, self.mask, self.labels)
+        return Batch(*(each if each is None else moved(each, device) for each in tensors), rows=self.rows)  # type: ignore[arg-type]
 
     def parts(self, rows: int) -> Iterator["Batch"]:
         """The batch in parts of at most `rows` rows, in order."""
@@ -151,9 +150,7 @@ class Batch:
 
 def moved(tensor: Tensor, device: torch.device) -> Tensor:
     """A tensor of the host on a device. A GPU copies it by itself: the host does not wait for the steps before."""
-    if device.type != "cuda":
-        return tensor.to(device)
-    return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 def training_batches(

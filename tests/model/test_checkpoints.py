@@ -17,7 +17,6 @@ from huggingface_hub.errors import HFValidationError, HTTPError, RepositoryNotFo
 from safetensors.torch import load_file, save_file
 from tiny_models import encoder, encoder_config, max_error, pad, random_model, saved, segments, states, tokens
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from glue_bench.errors import DiskError, UserError
 from glue_bench.model.checkpoints import read_checkpoint
@@ -28,7 +27,7 @@ from glue_bench.model.locate import locate
 TOLERANCE = 1e-5
 
 
-def test_pooler_output_equals_berts(tmp_path: Path) -> None:
+def test_pooler_output_equals_berts(tmp_path):
     theirs, folder = saved(tmp_path, transformers.BertForSequenceClassification, "bert")
     start, (ids, mask) = read_checkpoint(folder), pad(tokens(), [11, 7, 2], 0)
     with torch.no_grad():
@@ -37,7 +36,7 @@ def test_pooler_output_equals_berts(tmp_path: Path) -> None:
     torch.testing.assert_close(ours, expected, atol=TOLERANCE, rtol=0)
 
 
-def test_a_pooler_that_nothing_trained_is_left_out(tmp_path: Path) -> None:
+def test_a_pooler_that_nothing_trained_is_left_out(tmp_path):
     _, folder = saved(tmp_path, transformers.RobertaModel, "roberta")
     assert not any(name.startswith("pooler.") for name in read_checkpoint(folder).weights)
 
@@ -56,7 +55,7 @@ def of_torch(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("form", [with_gammas, of_torch, None])
-def test_weights_are_read_in_every_form(form: Callable[[Path], None] | None, tmp_path: Path) -> None:
+def test_weights_are_read_in_every_form(form, tmp_path):
     theirs, _ = saved(tmp_path, transformers.BertForMaskedLM, "bert", max_shard_size="10GB" if form else "10KB")
     if form:
         form(tmp_path)
@@ -70,7 +69,7 @@ def test_weights_are_read_in_every_form(form: Callable[[Path], None] | None, tmp
 
 
 @pytest.mark.parametrize("kind", [EncoderModel, EncoderForMaskedLM])
-def test_our_own_checkpoint_is_read_back(kind: type[PreTrainedModel], tmp_path: Path) -> None:
+def test_our_own_checkpoint_is_read_back(kind, tmp_path):
     model = random_model(kind, encoder_config("untied", origin="adapted"))
     model.save_pretrained(tmp_path)
     checkpoint = read_checkpoint(str(tmp_path))
@@ -153,7 +152,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_read_is_refused_in_one_line(case: str, tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_refused_in_one_line(case, tmp_path):
     saved(tmp_path, transformers.BertModel, "bert")
     change, said = REFUSED[case]
     change(tmp_path)
@@ -172,7 +171,7 @@ OURS: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "said"), OURS, ids=str)
-def test_a_setting_that_no_encoder_of_ours_has_is_refused(changes: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_a_setting_that_no_encoder_of_ours_has_is_refused(changes, said, tmp_path):
     random_model(EncoderForMaskedLM, encoder_config("add")).save_pretrained(tmp_path)
     settings(**changes)(tmp_path)
     with pytest.raises(UserError, match=said):
@@ -189,9 +188,7 @@ INDEXED = ["model-1.safetensors", "model.safetensors.index.json"]
 @pytest.mark.parametrize(
     ("wanted", "others"), [(SHARDS, []), (["model.safetensors"], SHARDS[:2]), (INDEXED, ["pytorch_model.bin"])]
 )
-def test_all_weights_of_one_form_are_fetched_from_the_hub(
-    wanted: list[str], others: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_weights_of_one_form_are_fetched_from_the_hub(wanted, others, tmp_path, monkeypatch):
     def download(_: str, *, allow_patterns: list[str], **where: Any) -> str:  # noqa: ARG001
         for name in [*wanted, *others, "tf_model.h5"]:
             if any(fnmatch(name, pattern) for pattern in allow_patterns):
@@ -215,7 +212,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("revision", [None, "main", "a" * 40])
-def test_a_cached_snapshot_is_found_offline(cache: Path, revision: str | None) -> None:
+def test_a_cached_snapshot_is_found_offline(cache, revision):
     repository = cache / "models--org--model"
     saved(repository / "snapshots" / ("a" * 40), transformers.BertModel, "bert")
     (repository / "refs").mkdir()
@@ -236,14 +233,14 @@ HUB: dict[str, tuple[Exception, str]] = {
 
 
 @pytest.mark.parametrize("case", HUB)
-def test_what_the_hub_does_not_give_is_one_line(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_hub_does_not_give_is_one_line(case, monkeypatch):
     error, said = HUB[case]
     monkeypatch.setattr(huggingface_hub, "snapshot_download", Mock(side_effect=error))
     with pytest.raises(DiskError if case == "full disk" else UserError, match=said):
         locate("org/model", "v9")
 
 
-def test_no_such_place(tmp_path: Path) -> None:
+def test_no_such_place(tmp_path):
     for name in ("./nowhere", "/nowhere/at/all", "~/nowhere-at-all", "runs/arms/untied", "my.pt"):
         with pytest.raises(UserError, match=rf"no checkpoint (folder|file) '{name}'"):
             locate(name)

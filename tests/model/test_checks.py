@@ -1,7 +1,5 @@
 """Position is alive in an arm's actual weights, or can come alive; else the arm is refused."""
 
-from typing import Any
-
 import pytest
 import torch
 from tiny_models import ARMS
@@ -72,15 +70,13 @@ class AloneInName(NoPosition):
 
 
 @pytest.mark.parametrize(("variant", "options"), ARMS)
-def test_every_graft_and_fresh_weights_are_alive_or_have_no_position(
-    variant: str, options: dict[str, Any], additive: Start
-) -> None:
+def test_every_graft_and_fresh_weights_are_alive_or_have_no_position(variant, options, additive):
     check_order(graft(additive, variant, options), "mine")
     config = encoder_config(variant, variant_options=options, num_hidden_layers=1)
     check_order(Start(config, {}, "scratch"), "mine")
 
 
-def test_a_graft_that_starts_dead_is_refused_unless_it_learns(additive: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_graft_that_starts_dead_is_refused_unless_it_learns(additive, monkeypatch):
     monkeypatch.setitem(VARIANTS, "quiet", Quiet)
     monkeypatch.setitem(VARIANTS, "stuck", StuckProduct)
     start = graft(additive, "quiet", {})
@@ -101,13 +97,13 @@ UNTIED_PARTS = "positions, position_norm, position_query, position_key"
         ("untied-relative", f"position is dead in part, no gradient reaches {UNTIED_PARTS};"),
     ],
 )
-def test_a_part_that_is_dead_from_the_start_is_refused(variant: str, said: str, additive: Start) -> None:
+def test_a_part_that_is_dead_from_the_start_is_refused(variant, said, additive):
     """A product of two factors of zero has no gradient; that T5's bias beside it learns does not wake it."""
     additive.weights["variant.positions.weight"].zero_()
     assert said in refusal(graft(additive, variant, {}))
 
 
-def test_trained_weights_with_dead_positions_are_refused() -> None:
+def test_trained_weights_with_dead_positions_are_refused():
     check_order(trained("add"), "mine")
     same = torch.ones(16, 24)  # one position like the other, and not only at zero
     assert "does not change the output of these trained weights; give another checkpoint, or take" in refusal(
@@ -115,10 +111,10 @@ def test_trained_weights_with_dead_positions_are_refused() -> None:
     )
 
 
-def test_a_variant_without_position_that_hears_one_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variant_without_position_that_hears_one_is_refused(monkeypatch):
     monkeypatch.setitem(VARIANTS, "alone", AloneInName)
     assert "permuting tokens changes the output by" in refusal(trained("alone"))
 
 
-def test_an_output_that_is_not_finite_is_refused() -> None:
+def test_an_output_that_is_not_finite_is_refused():
     assert "its output is not finite" in refusal(trained("add", **{"norm.weight": torch.full((24,), torch.nan)}))

@@ -129,19 +129,17 @@ BROKEN: list[tuple[str, type[Variant], str]] = [
 
 
 @pytest.mark.parametrize(("clause", "variant", "said"), BROKEN, ids=lambda value: getattr(value, "__name__", ""))
-def test_a_broken_variant_is_told_the_clause_and_the_place(
-    clause: str, variant: type[Variant], said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_variant_is_told_the_clause_and_the_place(clause, variant, said, monkeypatch):
     monkeypatch.setitem(VARIANTS, "broken", variant)
     with pytest.raises(ContractError, match=f"^clause '{clause}', encoder like BERT: .*{said}"):
         check_clause(clause, "broken")
 
 
-def test_the_contract_is_every_clause(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_contract_is_every_clause(monkeypatch):
     monkeypatch.setitem(VARIANTS, "broken", MovesCls)  # which breaks the last one alone
     with pytest.raises(ContractError, match=f"^clause '{list(CLAUSES)[-1]}', "):
         check_contract("broken")
 
 
-def test_every_clause_is_broken_by_some_variant() -> None:
+def test_every_clause_is_broken_by_some_variant():
     assert {clause for clause, _, _ in BROKEN} == set(CLAUSES)

@@ -38,7 +38,7 @@ def random_block(**changes: Any) -> Block:
 
 
 @pytest.mark.parametrize("norm_first", [False, True])
-def test_a_block_is_that_of_torch(norm_first: bool) -> None:
+def test_a_block_is_that_of_torch(norm_first):
     ours = random_block(norm_first=norm_first)
     theirs = nn.TransformerEncoderLayer(
         24, 3, 40, activation="gelu", layer_norm_eps=1e-12, batch_first=True, norm_first=norm_first, dtype=torch.float64
@@ -56,7 +56,7 @@ def test_a_block_is_that_of_torch(norm_first: bool) -> None:
         torch.testing.assert_close(ours(HIDDEN, PLAIN, mask, 1), found[:, :1], atol=1e-12, rtol=1e-12)
 
 
-def test_a_gated_feed_forward_layer_is_that_of_modernbert() -> None:
+def test_a_gated_feed_forward_layer_is_that_of_modernbert():
     ours = random_block(norm_first=True, gated=True)
     theirs = ModernBertMLP(ModernBertConfig(hidden_size=24, intermediate_size=40, mlp_bias=True)).double().eval()
     theirs.load_state_dict(
@@ -67,7 +67,7 @@ def test_a_gated_feed_forward_layer_is_that_of_modernbert() -> None:
 
 
 @pytest.mark.parametrize("norm_first", [False, True])
-def test_what_leaves_the_last_block_is_normalised(norm_first: bool) -> None:
+def test_what_leaves_the_last_block_is_normalised(norm_first):
     model = random_model(EncoderModel, encoder_config(norm_first=norm_first, gated=True))
     norm = model.final_norm if norm_first else model.blocks[-1].norm
     nn.init.ones_(norm.weight)
@@ -78,7 +78,7 @@ def test_what_leaves_the_last_block_is_normalised(norm_first: bool) -> None:
 
 
 @pytest.mark.usefixtures("small_demo")
-def test_an_experiment_has_these_blocks_and_other_ids(tiny: Any) -> None:
+def test_an_experiment_has_these_blocks_and_other_ids(tiny):
     def start_of(**scratch: Any) -> tuple[str, EncoderConfig, str]:
         inputs = Inputs(load_experiment(tiny(arms=["add"], checkpoint="scratch", scratch=scratch)))
         arm, shape = inputs.experiment.arms[0], make_plan(inputs.experiment, inputs).arms["add"].shape

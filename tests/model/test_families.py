@@ -76,7 +76,7 @@ TELLING = ("pad_token_id", "is_decoder")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_setting_of_the_family_is_among_them(family: str) -> None:
+def test_every_setting_of_the_family_is_among_them(family):
     """So that a setting which transformers adds is noticed here."""
     fields = {field.name for field in dataclasses.fields(type(AutoConfig.for_model(family)))}
     assert fields - LABELS <= {name for name, (families, *_) in SETTINGS.items() if family in families}
@@ -143,9 +143,7 @@ def apart(theirs: PreTrainedModel, checkpoint: Start, head: bool) -> float:
 
 
 @pytest.mark.parametrize(("family", "setting", "value"), cases(read=True))
-def test_what_is_read_computes_what_transformers_computes(
-    family: str, setting: str, value: Any, tmp_path: Path
-) -> None:
+def test_what_is_read_computes_what_transformers_computes(family, setting, value, tmp_path):
     theirs = saved(tmp_path, family, True, {setting: value})
     checkpoint = read_checkpoint(str(tmp_path))
     assert checkpoint.head
@@ -164,9 +162,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize(("family", "setting", "value"), cases(read=False))
-def test_what_is_not_read_is_refused_in_one_line(
-    family: str, setting: str, value: Any, plain: dict[str, Path], tmp_path: Path
-) -> None:
+def test_what_is_not_read_is_refused_in_one_line(family, setting, value, plain, tmp_path):
     shutil.copytree(plain[family], tmp_path, dirs_exist_ok=True)
     change_config(tmp_path, **{setting: value})
     with pytest.raises(UserError, match=rf"^checkpoint '{tmp_path}'.*") as refused:
@@ -180,9 +176,7 @@ def change_config(folder: Path, **changes: Any) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_decoder_that_differs_from_the_words_is_refused_and_the_encoder_alone_is_read(
-    family: str, tmp_path: Path
-) -> None:
+def test_a_decoder_that_differs_from_the_words_is_refused_and_the_encoder_alone_is_read(family, tmp_path):
     theirs = built(family, True, {"tie_word_embeddings": False})
     theirs.save_pretrained(tmp_path)
     with pytest.raises(UserError, match=r"the masked-LM head does not compute .* Save its encoder alone, or use it as"):
@@ -191,7 +185,7 @@ def test_a_decoder_that_differs_from_the_words_is_refused_and_the_encoder_alone_
     assert apart(theirs.base_model, read_checkpoint(str(tmp_path)), head=False) < TOLERANCE
 
 
-def test_a_refusal_says_which_block_differs_by_how_much_and_what_to_do(plain: dict[str, Path], tmp_path: Path) -> None:
+def test_a_refusal_says_which_block_differs_by_how_much_and_what_to_do(plain, tmp_path):
     shutil.copytree(plain["bert"], tmp_path, dirs_exist_ok=True)
     change_config(tmp_path, is_decoder=True)
     said = r"block 1 does not compute what transformers \S+ computes \(off by [\d.]+\)\. Use it as a `native` arm\."
@@ -199,7 +193,7 @@ def test_a_refusal_says_which_block_differs_by_how_much_and_what_to_do(plain: di
         read_checkpoint(str(tmp_path))
 
 
-def test_damaged_weights_are_said(plain: dict[str, Path], tmp_path: Path) -> None:
+def test_damaged_weights_are_said(plain, tmp_path):
     shutil.copytree(plain["roberta"], tmp_path, dirs_exist_ok=True)
     weights = load_file(tmp_path / "model.safetensors")
     save_file({name: tensor * float("nan") for name, tensor in weights.items()}, tmp_path / "model.safetensors")

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
 import torch
@@ -48,7 +48,7 @@ def start_states(start: Start) -> list[Tensor]:
 
 @pytest.mark.parametrize("family", CONFIGS)
 @pytest.mark.parametrize("variant", ["untied", "none"])
-def test_nothing_else_changes_where_there_are_no_positions(family: str, variant: str, tmp_path: Path) -> None:
+def test_nothing_else_changes_where_there_are_no_positions(family, variant, tmp_path):
     """With p = 0 all that is left of `untied` is the wider scale, which the grown queries undo."""
     checkpoint = additive(tmp_path, family)
     assert max_error(start_states(graft(checkpoint, variant, {})), start_states(checkpoint)) > 1e-2
@@ -58,7 +58,7 @@ def test_nothing_else_changes_where_there_are_no_positions(family: str, variant:
     assert max_error(start_states(start), start_states(checkpoint)) < 1e-5
 
 
-def test_untied_graft_starts_at_the_position_term_of_the_first_block(tmp_path: Path) -> None:
+def test_untied_graft_starts_at_the_position_term_of_the_first_block(tmp_path):
     """Equation 6's last term, p_i W^Q (p_j W^K)^T / sqrt(k), which is all there is without words and segments."""
     checkpoint = additive(tmp_path)
     for name, tensor in checkpoint.weights.items():
@@ -77,7 +77,7 @@ def test_untied_graft_starts_at_the_position_term_of_the_first_block(tmp_path: P
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_only_additive_checkpoints_of_ours_are_grafted(variant: str) -> None:
+def test_only_additive_checkpoints_of_ours_are_grafted(variant):
     model = random_model(EncoderModel, encoder_config(variant, origin="adapted"))
     checkpoint = Start(model.config, model.state_dict(), "adapted", name="mine")
     assert graft(checkpoint, variant, {}) is checkpoint
@@ -92,7 +92,7 @@ def test_only_additive_checkpoints_of_ours_are_grafted(variant: str) -> None:
 
 
 @pytest.mark.parametrize(("sizes", "expected"), [({}, 18), ({"embedding_size": NARROW}, 9)])
-def test_the_masked_lm_head_has_the_width_of_the_tokens(sizes: dict[str, int], expected: int, tmp_path: Path) -> None:
+def test_the_masked_lm_head_has_the_width_of_the_tokens(sizes, expected, tmp_path):
     config = encoder_config("concat-split", variant_options={"position_share": 0.25}, **sizes)
     model = random_model(EncoderForMaskedLM, config)
     assert model.dense.weight.shape == (expected, HIDDEN)
@@ -112,7 +112,7 @@ def best_approximation(table: Tensor, rank: int) -> tuple[Tensor, float]:
 
 
 @pytest.mark.parametrize("share", [0.125, 0.25, 0.5])
-def test_graft_reduces_each_table_by_its_svd_and_says_what_is_kept(share: float, tmp_path: Path) -> None:
+def test_graft_reduces_each_table_by_its_svd_and_says_what_is_kept(share, tmp_path):
     checkpoint = additive(tmp_path)
     start = graft(checkpoint, "concat-split", {"position_share": share})
     width = round(HIDDEN * share)
@@ -127,7 +127,7 @@ def test_graft_reduces_each_table_by_its_svd_and_says_what_is_kept(share: float,
         torch.testing.assert_close((after @ after.mT).double(), nearest @ nearest.mT, atol=1e-4, rtol=1e-4)
 
 
-def test_graft_finds_tables_that_are_split_already() -> None:
+def test_graft_finds_tables_that_are_split_already():
     """What the rotation of the basis is for: the blocks find every coordinate where they look for it."""
     options = {"position_share": 0.25}
     split, weights = random_model(EncoderModel, encoder_config("concat-split", variant_options=options)), {}
@@ -142,7 +142,7 @@ def test_graft_finds_tables_that_are_split_already() -> None:
 @pytest.mark.parametrize("variant", ["add", "concat", "gate"])
 @pytest.mark.parametrize("after", PLACES)
 @pytest.mark.parametrize("before", PLACES)
-def test_a_graft_is_exact_where_the_segments_stay_and_only_there(before: str, after: str, variant: str) -> None:
+def test_a_graft_is_exact_where_the_segments_stay_and_only_there(before, after, variant):
     theirs = random_model(EncoderModel, encoder_config("add", variant_options={"segments": before}))
     base = Start(theirs.config, theirs.state_dict(), "pretrained")
     start = graft(base, variant, {"segments": after})
@@ -165,7 +165,7 @@ class Own(Add):
         return Grafted(exact=False)
 
 
-def test_a_graft_computes_with_one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_graft_computes_with_one_thread(tmp_path, monkeypatch):
     """The SVD of `concat-split` rounds by the number of threads, on tables of a real size."""
     monkeypatch.setitem(VARIANTS, "own", Own)
     monkeypatch.setattr(Own, "found", [])
@@ -185,9 +185,7 @@ def unfilled_memory_is_nan() -> Iterator[None]:
 @pytest.mark.usefixtures("unfilled_memory_is_nan")
 @pytest.mark.parametrize("family", ["bert", "electra"])  # with a pooler, and without one
 @pytest.mark.parametrize("arm", [*ARMS, ("own", {})], ids=str)
-def test_every_number_of_a_classifier_is_of_its_start_or_drawn(
-    arm: Any, family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_number_of_a_classifier_is_of_its_start_or_drawn(arm, family, tmp_path, monkeypatch):
     """Nothing is drawn that a start's weights replace, and nothing is left without a value."""
     monkeypatch.setitem(VARIANTS, "own", Own)
     start, found = graft(additive(tmp_path, family), *arm), []

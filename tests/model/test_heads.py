@@ -2,8 +2,6 @@
 
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -14,7 +12,7 @@ from glue_bench.model.heads import EncoderForMaskedLM, EncoderForSequenceClassif
 
 
 @pytest.mark.parametrize("kind", [EncoderModel, EncoderForSequenceClassification, EncoderForMaskedLM])
-def test_hidden_states_are_returned_where_they_are_asked_for(kind: Any) -> None:
+def test_hidden_states_are_returned_where_they_are_asked_for(kind):
     model, (ids, mask) = random_model(kind, encoder_config(num_labels=2)), pad(tokens(), [11, 7, 2])
     inputs = ids, mask, segments(ids)
     plain, found = model(*inputs), model(*inputs, output_hidden_states=True)
@@ -46,7 +44,7 @@ def test_to_compute_only_what_the_pooler_reads_changes_nothing_that_it_reads(var
         torch.testing.assert_close(gradient, theirs[name], rtol=1e-7, atol=1e-10, msg=name)
 
 
-def test_the_masked_lm_head_at_some_places_predicts_what_it_does_at_all_and_its_loss_is_their_mean() -> None:
+def test_the_masked_lm_head_at_some_places_predicts_what_it_does_at_all_and_its_loss_is_their_mean():
     model, ids = random_model(EncoderForMaskedLM, encoder_config()), tokens()
     places = torch.tensor([0, 5, 17])
     labels = torch.full_like(ids, -100)
@@ -56,7 +54,7 @@ def test_the_masked_lm_head_at_some_places_predicts_what_it_does_at_all_and_its_
     torch.testing.assert_close(whole.loss, -some.log_softmax(-1)[range(3), ids.view(-1)[places]].mean())
 
 
-def test_the_loss_of_one_output_is_the_mean_squared_error() -> None:
+def test_the_loss_of_one_output_is_the_mean_squared_error():
     logits, scores = torch.tensor([[1.0], [2.5]]), torch.tensor([0.0, 2.0])
     assert float(classification_loss(logits, scores)) == pytest.approx((1 + 0.25) / 2)
 
@@ -88,7 +86,7 @@ torch.save(found, sys.argv[3])
 """
 
 
-def test_auto_model_loads_our_checkpoint_whichever_is_imported_first(tmp_path: Path) -> None:
+def test_auto_model_loads_our_checkpoint_whichever_is_imported_first(tmp_path):
     """In one new interpreter, because another takes seconds."""
     model = random_model(EncoderModel, encoder_config("untied"))
     model.save_pretrained(tmp_path)

@@ -1,8 +1,6 @@
 """Options of variants: typed, completed with defaults, and in one form before anything compares or hashes them."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,7 +40,7 @@ class Wide(Add):
 
 
 @pytest.mark.parametrize(("name", "option"), OPTIONS)
-def test_a_value_is_refused_or_can_be_built_and_stays_what_it_is(name: str, option: str) -> None:
+def test_a_value_is_refused_or_can_be_built_and_stays_what_it_is(name, option):
     """Whatever the value: nothing is taken for another type, and nothing but a UserError says so."""
     default = declared(VARIANTS[name], name)[option].default
     assert canonical_options(name, {option: json.loads(json.dumps(default))}) == {}  # to write it out changes nothing
@@ -70,19 +68,19 @@ def test_a_value_is_refused_or_can_be_built_and_stays_what_it_is(name: str, opti
         ("add", {"segments": "inputs"}, "x: unknown value 'inputs' in option 'segments' .*; did you mean 'input'"),
     ],
 )  # fmt: skip
-def test_a_wrong_value_is_one_line(name: str, options: dict[str, Any], said: str) -> None:
+def test_a_wrong_value_is_one_line(name, options, said):
     with pytest.raises(UserError, match=said):
         check_variant(name, options, "x")
 
 
-def test_which_terms_counts_and_not_their_order() -> None:
+def test_which_terms_counts_and_not_their_order():
     given = {"terms": ["position-word", "word-word", "word-word"]}
     assert canonical_options("four-term", given) == {"terms": ["word-word", "position-word"]}
     assert canonical_options("four-term", {"terms": list(reversed(TERMS))}) == {}
 
 
 @pytest.mark.parametrize("stored", [None, {"share": True, "segments": "input"}], ids=str)
-def test_a_checkpoint_takes_its_own_options_in_any_form_and_no_others(stored: Any) -> None:
+def test_a_checkpoint_takes_its_own_options_in_any_form_and_no_others(stored):
     start = Start(encoder_config("untied", variant_options=stored), {}, "adapted")
     for asked in ({}, {"share": True}):
         assert graft(start, "untied", asked) is start
@@ -90,7 +88,7 @@ def test_a_checkpoint_takes_its_own_options_in_any_form_and_no_others(stored: An
         graft(start, "untied", {"share": False})
 
 
-def test_a_plugins_options_have_the_type_of_their_annotation_or_default(write_plugin: Callable[..., Path]) -> None:
+def test_a_plugins_options_have_the_type_of_their_annotation_or_default(write_plugin):
     load_plugins([write_plugin(PLUGIN)])
     assert canonical_options("wide", {"times": 1, "factor": 2, "names": ["a"]}) == {}
     given = {"times": 2, "factor": 3, "names": ["b"]}
@@ -101,7 +99,7 @@ def test_a_plugins_options_have_the_type_of_their_annotation_or_default(write_pl
 
 
 @pytest.mark.usefixtures("small_demo")
-def test_what_a_plugin_cannot_do_is_refused_before_any_compute(tiny: Any, write_plugin: Callable[..., Path]) -> None:
+def test_what_a_plugin_cannot_do_is_refused_before_any_compute(tiny, write_plugin):
     cases: list[tuple[dict[str, Any], str]] = [
         ({"times": 0}, "arm 'wide': variant 'wide' cannot be made with options {'times': 0}: index 0 is out of bounds"),
         (
@@ -123,8 +121,6 @@ def test_what_a_plugin_cannot_do_is_refused_before_any_compute(tiny: Any, write_
     "declaration",
     ["times: 'Unknown' = 1", "times: torch.Tensor = 1", "times=object()", "times=float('nan')", "times: int"],
 )
-def test_a_plugins_declaration_that_cannot_be_checked_is_refused(
-    declaration: str, write_plugin: Callable[..., Path]
-) -> None:
+def test_a_plugins_declaration_that_cannot_be_checked_is_refused(declaration, write_plugin):
     with pytest.raises(UserError, match="variant 'wide': option 'times' needs a default, and a type that JSON has val"):
         load_plugins([write_plugin(PLUGIN.replace("times: int = 1", declaration))])

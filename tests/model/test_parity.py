@@ -22,7 +22,7 @@ from glue_bench.model.variants.untied import TERMS
 
 
 @pytest.mark.parametrize(("buckets", "max_distance"), [(32, 128), (16, 64), (8, 20)])
-def test_buckets_are_those_of_t5(buckets: int, max_distance: int) -> None:
+def test_buckets_are_those_of_t5(buckets, max_distance):
     away = offsets(300, torch.zeros(1))
     theirs = T5Attention._relative_position_bucket(away, num_buckets=buckets, max_distance=max_distance)
     assert torch.equal(relative_buckets(away, buckets, max_distance), theirs)
@@ -54,7 +54,7 @@ def check_parity(ours: EncoderModel, theirs: transformers.PreTrainedModel, padde
 
 
 @pytest.mark.parametrize("padded", [False, True])
-def test_rotary_computes_what_roformer_computes(padded: bool) -> None:
+def test_rotary_computes_what_roformer_computes(padded):
     theirs = roformer()
     weights, _ = FAMILIES["bert"].translate(theirs.state_dict(), None)
     ours = EncoderModel(encoder_config("rotary", **LIKE_OTHERS)).eval()
@@ -62,21 +62,21 @@ def test_rotary_computes_what_roformer_computes(padded: bool) -> None:
     check_parity(ours, theirs, padded, 1e-5)
 
 
-def test_slopes_are_the_papers() -> None:
+def test_slopes_are_the_papers():
     assert alibi_slopes(8) == [2.0**-power for power in range(1, 9)]
     assert alibi_slopes(16)[:2] == [2**-0.5, 2**-1]
     assert len(set(alibi_slopes(12))) == 12
     assert alibi_slopes(12)[8:] == [2**-0.5, 2**-1.5, 2**-2.5, 2**-3.5]
 
 
-def test_alibi_falls_linearly_with_distance_on_both_sides() -> None:
+def test_alibi_falls_linearly_with_distance_on_both_sides():
     model = EncoderModel(encoder_config("alibi", num_attention_heads=4))
     bias = model.variant(torch.ones(1, 5, dtype=torch.long), torch.zeros(1, 5, dtype=torch.long)).bias
     expected = [[-0.25 * abs(i - j) for j in range(5)] for i in range(5)]  # the first of four slopes is 2^-2
     assert torch.equal(bias[0, 0], torch.tensor(expected))
 
 
-def test_angles_are_those_of_the_original_transformer() -> None:
+def test_angles_are_those_of_the_original_transformer():
     sine, cosine = angles(6, 8, torch.zeros(1))
     for position in range(6):
         for pair in range(4):
@@ -113,7 +113,7 @@ def from_deberta(raw: dict[str, torch.Tensor], heads: int, blocks: int) -> dict[
 
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("terms", [["c2p", "p2c"], ["c2p"], ["p2c"]])
-def test_disentangled_computes_what_deberta_computes(terms: list[str], padded: bool) -> None:
+def test_disentangled_computes_what_deberta_computes(terms, padded):
     theirs = deberta(terms)
     names = {"c2p": "content-position", "p2c": "position-content"}
     options = {"terms": [names[term] for term in terms]}
@@ -142,14 +142,14 @@ def apart(one: EncoderModel, other: EncoderModel) -> float:
 
 
 @pytest.mark.parametrize("segments", ["input", "none"])
-def test_concat_that_starts_from_the_identity_starts_as_addition(segments: str) -> None:
+def test_concat_that_starts_from_the_identity_starts_as_addition(segments):
     place = {"segments": segments}
     add = fresh_model("add", place)
     assert apart(fresh_model("concat", {"init": "identity", **place}), add) < 1e-5
     assert apart(fresh_model("concat", place), add) > 0.1
 
 
-def test_sinusoids_start_at_the_scale_of_the_words() -> None:
+def test_sinusoids_start_at_the_scale_of_the_words():
     words, number, fixed = (
         fresh_model("add-sinusoidal", options, initializer_range=0.1)
         for options in ({"scale": "words"}, {"scale": 0.1}, {})
@@ -170,7 +170,7 @@ def modules_of(terms: Sequence[str]) -> set[str]:
 
 @pytest.mark.parametrize("kept", [kept for count in range(1, 5) for kept in combinations(TERMS, count)], ids="+".join)
 @torch.no_grad()
-def test_every_subset_of_terms_is_its_equation(kept: tuple[str, ...]) -> None:
+def test_every_subset_of_terms_is_its_equation(kept):
     variant = encoder("four-term", terms=list(kept)).variant
     assert {name.partition(".")[0] for name in variant.state_dict()} == {"words", "segments"} | modules_of(kept)
     if not variant.uses_position:
@@ -197,7 +197,7 @@ def test_every_subset_of_terms_is_its_equation(kept: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(("variant", "zeros"), [("gate", "gate"), ("add-relative", "relative.table")])
-def test_a_gate_half_open_and_a_bias_of_zeros_are_addition(variant: str, zeros: str) -> None:
+def test_a_gate_half_open_and_a_bias_of_zeros_are_addition(variant, zeros):
     model, add = encoder(variant), encoder("add")
     for weight in model.variant.get_submodule(zeros).parameters():
         torch.nn.init.zeros_(weight)
@@ -206,7 +206,7 @@ def test_a_gate_half_open_and_a_bias_of_zeros_are_addition(variant: str, zeros: 
 
 
 @pytest.mark.parametrize("share", [True, False])
-def test_diet_rel_is_a_scalar_a_distance(share: bool) -> None:
+def test_diet_rel_is_a_scalar_a_distance(share):
     variant = encoder("diet-rel", share=share).variant
     for block in (0, 1):
         bias = variant.position_bias(0 if share else block, LENGTH)
@@ -216,14 +216,14 @@ def test_diet_rel_is_a_scalar_a_distance(share: bool) -> None:
     assert len(variant.distances) == (1 if share else 2)
 
 
-def test_diet_abs_is_a_product_a_head_without_scale() -> None:
+def test_diet_abs_is_a_product_a_head_without_scale():
     variant = encoder("diet-abs", rank=5).variant
     bias = variant.position_bias(0, LENGTH)
     queries, keys = (part[0].weight.view(-1, variant.dims.num_heads, 5) for part in (variant.queries, variant.keys))
     assert bias[0, 1, 2, 4].item() == pytest.approx((queries[2, 1] @ keys[4, 1]).item(), abs=1e-5)
 
 
-def test_shaw_adds_the_relative_key_before_the_product() -> None:
+def test_shaw_adds_the_relative_key_before_the_product():
     variant = encoder("shaw", max_distance=3).variant
     ids = tokens(2, LENGTH)
     heads, size = variant.dims.num_heads, variant.dims.head_size
@@ -242,7 +242,7 @@ PROJECTIONS = [f"variant.position_{side}.{part}" for side in ("query", "key") fo
 
 @pytest.mark.parametrize("variant", ["untied", "untied-tie-cls", "untied-relative"])
 @torch.no_grad()
-def test_each_block_gets_the_bias_of_its_own_projections(variant: str) -> None:
+def test_each_block_gets_the_bias_of_its_own_projections(variant):
     """Each is that of an encoder whose blocks share this block's projections."""
     own, ids = encoder(variant, share=False), tokens()
     biases = list(own.variant(ids, segments(ids)).bias)

@@ -62,7 +62,7 @@ def refusal(path: Path) -> str:
     return str(caught.value)
 
 
-def test_a_plugin_becomes_a_variant(write_plugin: Write) -> None:
+def test_a_plugin_becomes_a_variant(write_plugin):
     path = write_plugin(LOUD)
     load_plugins([path])
     assert list(VARIANTS)[-1] == "loud"
@@ -74,9 +74,7 @@ def test_a_plugin_becomes_a_variant(write_plugin: Write) -> None:
         check_variant("loud", {"facto": 3.0})
 
 
-def test_the_same_file_stays_loaded_and_an_edited_one_is_loaded_anew(
-    write_plugin: Write, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_same_file_stays_loaded_and_an_edited_one_is_loaded_anew(write_plugin, monkeypatch):
     """Also at once and at equal size, which Python's own cache of compiled files does not notice."""
     path = write_plugin(LOUD)
     load_plugins([path, path])
@@ -101,7 +99,7 @@ BACKWARDS = LOUD.replace("factor=2.0", "factor=2.0, backwards=False, width=1").r
 ).replace("+ positions)", "+ (positions.flip(0) if self.backwards else positions))")  # fmt: skip
 
 
-def test_options_are_held_to_the_contract_each_once(write_plugin: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_are_held_to_the_contract_each_once(write_plugin, monkeypatch):
     load_plugins([write_plugin(BACKWARDS)])
     said = r"'loud' does not meet the contract: with \{'backwards': True\}, clause 'padding', encoder like BERT: "
     with pytest.raises(UserError, match=said):
@@ -114,7 +112,7 @@ def test_options_are_held_to_the_contract_each_once(write_plugin: Write, monkeyp
     check_plugin("loud", {"backwards": False})  # as by default
 
 
-def test_a_plugins_checkpoint_needs_the_plugin(write_plugin: Write, tmp_path: Path) -> None:
+def test_a_plugins_checkpoint_needs_the_plugin(write_plugin, tmp_path):
     path = write_plugin(LOUD)
     load_plugins([path])
     model = random_model(EncoderForMaskedLM, encoder_config("loud"))
@@ -149,7 +147,7 @@ def test_a_plugins_checkpoint_needs_the_plugin(write_plugin: Write, tmp_path: Pa
     ],
     ids=lambda value: value[:20],
 )  # fmt: skip
-def test_a_file_that_is_no_plugin(code: str, said: str, write_plugin: Write) -> None:
+def test_a_file_that_is_no_plugin(code, said, write_plugin):
     refused = refusal(write_plugin(code))
     assert re.search(said, refused), refused
 
@@ -177,14 +175,14 @@ def test_a_file_that_is_no_plugin(code: str, said: str, write_plugin: Write) -> 
     ],
     ids=["padding", "gradients", "shapes", "graft", "no graft"],
 )  # fmt: skip
-def test_a_plugin_that_breaks_the_contract(old: str, new: str, said: str, write_plugin: Write) -> None:
+def test_a_plugin_that_breaks_the_contract(old, new, said, write_plugin):
     assert old in LOUD
     refused = refusal(write_plugin(LOUD.replace(old, new)))
     assert "my_variant.py': variant 'loud' does not meet the contract: " in refused
     assert said in refused
 
 
-def test_one_file_may_have_several_variants_and_helpers_and_all_are_kept_or_none(write_plugin: Write) -> None:
+def test_one_file_may_have_several_variants_and_helpers_and_all_are_kept_or_none(write_plugin):
     helper = "from abc import abstractmethod\nclass Base(Add):\n    @abstractmethod\n    def help(self): ...\n"
     load_plugins([write_plugin(f"{LOUD}{helper}class Other(Loud):\n    name = 'other'\nAlias = Other")])
     assert set(PLUGINS) == {"loud", "other"}

@@ -101,7 +101,7 @@ def equations(weights: dict[str, Tensor], args: dict[str, Any], ids: Tensor) -> 
     [{}, {"embedding_normalize": False}, {"activation_fn": "relu"}, {"activation_fn": "tanh"}, {"dropout": 0.0}],
     ids=str,
 )
-def test_what_is_read_is_the_equation(rel_pos: bool, changes: dict[str, Any], make_tupe: Callable[..., Path]) -> None:
+def test_what_is_read_is_the_equation(rel_pos, changes, make_tupe):
     path = make_tupe(spoil=random_weights, rel_pos=rel_pos, **changes)
     with torch.serialization.safe_globals([argparse.Namespace]):
         args = vars(torch.load(path, weights_only=True)["args"])
@@ -116,7 +116,7 @@ def test_what_is_read_is_the_equation(rel_pos: bool, changes: dict[str, Any], ma
 @torch.no_grad()
 @pytest.mark.skipif(not GOLDEN.is_dir(), reason="no golden outputs of the official TUPE code here")
 @pytest.mark.parametrize("name", ["tupe_a", "tupe_r"])
-def test_hidden_states_and_logits_are_those_of_the_official_code(name: str) -> None:
+def test_hidden_states_and_logits_are_those_of_the_official_code(name):
     """Of checkpoints in the release's layout."""
     model = masked_lm(read(GOLDEN / f"{name}.pt")).eval()
     expected = load_file(GOLDEN / f"{name}.expected.safetensors")
@@ -130,9 +130,7 @@ def test_hidden_states_and_logits_are_those_of_the_official_code(name: str) -> N
     assert float((hidden - expected["hidden"])[real].abs().max()) > 1e-2
 
 
-def test_what_a_training_or_fine_tuning_leaves_is_no_hindrance(
-    make_tupe: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_training_or_fine_tuning_leaves_is_no_hindrance(make_tupe, monkeypatch):
     """fairseq's trainer pickles its meters beside the weights; fine-tuning adds heads of its own."""
     meters = ModuleType("fairseq.meters")
     meters.TimeMeter = type("TimeMeter", (), {"__module__": "fairseq.meters"})  # type: ignore[attr-defined]
@@ -182,9 +180,7 @@ ARGS: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(
     ("change", "said"), [*MISFITS, *ARGS], ids=lambda value: value if isinstance(value, str) else ""
 )
-def test_a_file_that_does_not_fit_is_refused_in_one_line(
-    change: Spoil | dict[str, Any], said: str, make_tupe: Callable[..., Path]
-) -> None:
+def test_a_file_that_does_not_fit_is_refused_in_one_line(change, said, make_tupe):
     path = make_tupe(**change) if isinstance(change, dict) else make_tupe(spoil=change)
     with pytest.raises(UserError, match=f"tupe.pt'.*{said}") as refused:
         read(path)
@@ -201,7 +197,7 @@ class RunsCode:
         return Path.touch, (self.path,)
 
 
-def test_pickled_code_is_not_run(make_tupe: Callable[..., Path], tmp_path: Path) -> None:
+def test_pickled_code_is_not_run(make_tupe, tmp_path):
     path = make_tupe(spoil=lambda saved: saved.update(extra_state=RunsCode(tmp_path / "ran")))
     with pytest.raises(
         UserError, match=r"tupe.pt' as an official TUPE .* it pickles \S+, which might run code$"
@@ -212,9 +208,7 @@ def test_pickled_code_is_not_run(make_tupe: Callable[..., Path], tmp_path: Path)
 
 
 @pytest.mark.parametrize("content", [b"", b"not a checkpoint", pickle.dumps({"args": 1}), None], ids=repr)
-def test_files_that_are_none_of_torch_are_refused(
-    content: bytes | None, make_tupe: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_files_that_are_none_of_torch_are_refused(content, make_tupe, tmp_path):
     path = tmp_path / "bad.pt"
     path.write_bytes(make_tupe().read_bytes()[:-3000] if content is None else content)
     with pytest.raises(UserError, match=r"cannot read '.*bad.pt' as an official TUPE checkpoint"):

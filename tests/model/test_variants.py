@@ -1,7 +1,5 @@
 """The contract over all of VARIANTS, what each costs, where segments enter, and where a sequence may start."""
 
-from typing import Any
-
 import pytest
 import torch
 from tiny_models import (
@@ -31,7 +29,7 @@ every_variant = pytest.mark.parametrize("variant", VARIANTS)
 
 @every_variant
 @pytest.mark.parametrize("clause", [clause for clause in CLAUSES if clause != "gradients"])  # which follows
-def test_every_variant_meets_the_contract(clause: str, variant: str) -> None:
+def test_every_variant_meets_the_contract(clause, variant):
     check_clause(clause, variant)
 
 
@@ -43,16 +41,16 @@ LAST = [(variant, sets[-1]) for variant, sets in OPTIONS.items()]
     [pytest.param(*arm, marks=() if arm in LAST else pytest.mark.slow) for arm in ARMS if arm[1]],
     ids=str,
 )
-def test_options_keep_the_contract(variant: str, options: dict[str, Any]) -> None:
+def test_options_keep_the_contract(variant, options):
     check_contract(variant, options)
 
 
 @pytest.mark.parametrize(("variant", "options"), ARMS, ids=str)
-def test_every_parameter_learns_under_every_option(variant: str, options: dict[str, Any]) -> None:
+def test_every_parameter_learns_under_every_option(variant, options):
     check_clause("gradients", variant, options)
 
 
-def test_which_rows_of_the_untied_table_learn() -> None:
+def test_which_rows_of_the_untied_table_learn():
     """Row 0 makes theta_1, one constant for the whole row of scores of [CLS], which softmax ignores.
 
     So p_theta1 does nothing in TUPE-A, by equation 9 as by the official code. Row 1 (theta_2) and the rows of
@@ -100,13 +98,13 @@ def with_segments(variant: str, place: str, **sizes: int) -> EncoderModel:
 
 @every_variant
 @pytest.mark.parametrize("place", PLACES)
-def test_segments_matter_unless_they_enter_nowhere(variant: str, place: str) -> None:
+def test_segments_matter_unless_they_enter_nowhere(variant, place):
     model, ids = with_segments(variant, place), tokens()
     change = max_error(states(model, ids, None, segments(ids)), states(model, ids))
     assert change == 0 if place == "none" else change > 1e-2
 
 
-def test_scores_hold_a_scalar_a_head_and_pair() -> None:
+def test_scores_hold_a_scalar_a_head_and_pair():
     model = with_segments("add", "scores")
     scores = model.segment_scores(torch.tensor([[0, 1]]))
     table = model.segment_scores.table.weight
@@ -115,7 +113,7 @@ def test_scores_hold_a_scalar_a_head_and_pair() -> None:
 
 
 @pytest.mark.parametrize(("types", "has"), [(0, "none"), (1, "only one")])
-def test_scores_of_segments_that_the_encoder_lacks_are_refused(types: int, has: str) -> None:
+def test_scores_of_segments_that_the_encoder_lacks_are_refused(types, has):
     with pytest.raises(UserError, match=f"segments cannot enter the scores, the encoder has {has}"):
         with_segments("add", "scores", type_vocab_size=types)
 
@@ -171,14 +169,14 @@ def test_positions_that_do_not_exist_are_refused(variant):
 
 
 @pytest.mark.parametrize(("share", "parts"), [(0.01, "24 for tokens and 0"), (0.99, "0 for tokens and 24")])
-def test_a_share_that_leaves_a_part_nothing_is_refused(share: float, parts: str) -> None:
+def test_a_share_that_leaves_a_part_nothing_is_refused(share, parts):
     message = rf"{parts} for positions; neither may be 0, so give a share from 0\.04167 to 0\.9583"
     with pytest.raises(UserError, match=f"variant 'concat-split' cannot be made .*{message}"):
         EncoderModel(encoder_config("concat-split", variant_options={"position_share": share}))
 
 
 @torch.no_grad()
-def test_tokens_and_segments_are_in_one_part_and_positions_in_the_other() -> None:
+def test_tokens_and_segments_are_in_one_part_and_positions_in_the_other():
     config, ids = encoder_config("concat-split", variant_options={"position_share": 0.25}), tokens()
     variant = random_model(EncoderModel, config).variant
     hidden = variant(ids, segments(ids)).hidden

@@ -56,7 +56,7 @@ def output(model: PreTrainedModel) -> Tensor:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_auto_model_reads_what_a_graft_starts_from(variant: str, bert: Path, tmp_path: Path) -> None:
+def test_auto_model_reads_what_a_graft_starts_from(variant, bert, tmp_path):
     before = torch.random.get_rng_state()
     record = convert(str(bert), tmp_path / "out", variant)
     assert torch.equal(torch.random.get_rng_state(), before)
@@ -69,7 +69,7 @@ def test_auto_model_reads_what_a_graft_starts_from(variant: str, bert: Path, tmp
     assert (max(record["relative_error"]) < 1e-5) == start.exact
 
 
-def test_the_record_says_what_was_converted_into_what(bert: Path, tmp_path: Path) -> None:
+def test_the_record_says_what_was_converted_into_what(bert, tmp_path):
     options = {"terms": ["word-word", "word-position"]}
     record = convert(str(bert), tmp_path / "out", "four-term", options)
     assert json.loads((tmp_path / "out" / "conversion.json").read_text()) == record
@@ -80,7 +80,7 @@ def test_the_record_says_what_was_converted_into_what(bert: Path, tmp_path: Path
     assert AutoModel.from_pretrained(tmp_path / "out").config.variant_options == options
 
 
-def test_a_masked_lm_head_goes_along_unless_the_words_are_narrower(bert: Path, tmp_path: Path) -> None:
+def test_a_masked_lm_head_goes_along_unless_the_words_are_narrower(bert, tmp_path):
     source = with_head(bert)
     record, model = convert(source, tmp_path / "out", "concat"), AutoModelForMaskedLM.from_pretrained(tmp_path / "out")
     expected = masked_lm(read_checkpoint(source))
@@ -95,12 +95,12 @@ def test_a_masked_lm_head_goes_along_unless_the_words_are_narrower(bert: Path, t
 
 
 @pytest.mark.parametrize("pooler", [True, False])
-def test_only_a_pooler_of_the_source_is_saved(pooler: bool, make_bert: Made, tmp_path: Path) -> None:
+def test_only_a_pooler_of_the_source_is_saved(pooler, make_bert, tmp_path):
     convert(str(make_bert(texts=TEXTS, pooler=pooler)), tmp_path / "out", "untied")
     assert ("pooler.dense.weight" in read_checkpoint(str(tmp_path / "out")).weights) == pooler
 
 
-def test_what_cannot_be_converted_is_refused_and_leaves_nothing(bert: Path, make_bert: Made, tmp_path: Path) -> None:
+def test_what_cannot_be_converted_is_refused_and_leaves_nothing(bert, make_bert, tmp_path):
     small, out = make_bert("small", vocab_size=20), tmp_path / "out"
     with pytest.raises(UserError, match=r"has \d+ tokens but '.*small' embeds 20; give the tokenizer"):
         convert(str(small), out, "concat", tokenizer=str(bert))
@@ -119,9 +119,7 @@ def test_what_cannot_be_converted_is_refused_and_leaves_nothing(bert: Path, make
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(28, "No space left on device")], ids=["Ctrl-C", "disk"])
-def test_a_conversion_cut_short_leaves_nothing(
-    error: Any, bert: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_conversion_cut_short_leaves_nothing(error, bert, tmp_path, monkeypatch):
     monkeypatch.setattr(conversion.PreTrainedTokenizerBase, "save_pretrained", Mock(side_effect=error))
     with pytest.raises(KeyboardInterrupt if error is KeyboardInterrupt else UserError):
         convert(str(bert), tmp_path / "new" / "out", "concat")
