@@ -30,8 +30,7 @@ from glue_bench.analysis.subject import Subject
 from glue_bench.analysis.tables import InputSum
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.variants.base import rows_from
-from glue_bench.model.variants.diet import DietAbs
-from glue_bench.model.variants.untied import FourTerm, Untied, UntiedTieCls
+from glue_bench.model.variants.untied import DietAbs, FourTerm, Untied, UntiedTieCls
 
 ORDERS = 20  # random ones, of positions' scores
 ATTENTION_ORDERS = 200

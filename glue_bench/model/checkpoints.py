@@ -179,11 +179,21 @@ def _read_tupe(path: Path, name: str) -> Start:
         reason = f"it pickles {unsafe[1]}, which might run code" if unsafe else first_line(error)
         official = "an official TUPE checkpoint, which is a file of torch.save with args and model"
         raise UserError(f"cannot read '{path}' as {official}: {reason}") from error
-    about = f"TUPE checkpoint '{name}'"
+    about, args = (
+        f"TUPE checkpoint '{name}'",
+        {"dropout": 0.1, "attention_dropout": 0.1, **args},
+    )  # as its code fills in
+    wrong = [f"no {key}" for key in (*TUPE.settings.values(), "rel_pos") if key not in args]
+    wrong += [f"{key}={quoted(args[key])}" for key, only in OTHERWISE.items() if args.get(key, only) != only]
     try:
-        config = _tupe_config({"dropout": 0.1, "attention_dropout": 0.1, **args}, raw)  # as the official code fills in
+        if wrong:
+            raise ValueError(", ".join(wrong))
+        config = TUPE.configure(args)
     except Exception as error:  # as for transformers' settings
         raise UserError(f"{about}: its args do not fit: {' '.join(str(error).split())}") from error
+    words = raw.get(f"{TUPE.prefix}embed_tokens.weight")  # without them any number will do: they are then missing
+    config.vocab_size = len(words) if words is not None and words.ndim else config.vocab_size
+    config.variant = "untied-relative" if args["rel_pos"] else "untied"
     start = _complete(name, config, *TUPE.translate(raw, config.pad_token_id))
     read = {*rename(raw, TUPE.encoder, TUPE.prefix).values(), *rename(raw, TUPE.head).values(), DECODER}
     unknown = [key for key in raw if key not in read and not key.startswith("classification_heads.")]  # of fine-tuning
@@ -193,21 +203,6 @@ def _read_tupe(path: Path, name: str) -> Start:
     if DECODER in raw and not torch.equal(raw[DECODER].float(), start.weights["variant.words.weight"]):
         raise UserError(f"{about}: {DECODER} differs from the words, to which it should be tied")
     return start
-
-
-def _tupe_config(args: dict[str, Any], raw: Mapping[str, Tensor]) -> EncoderConfig:
-    """The configuration that the args of TUPE's training mean; raises ValueError for those that it cannot have."""
-    if lacking := [key for key in (*TUPE.settings.values(), "rel_pos") if key not in args]:
-        raise ValueError(f"they lack {lacking[0]}")
-    wrong = [key for key, only in OTHERWISE.items() if args.get(key, only) != only]
-    wrong += [key for key in ("rel_pos", "embedding_normalize") if type(args[key]) is not bool]
-    if wrong:
-        raise ValueError(f"this encoder does not compute {', '.join(f'{key}={quoted(args[key])}' for key in wrong)}")
-    config = TUPE.configure(args)
-    words = raw.get(f"{TUPE.prefix}embed_tokens.weight")  # without them any number will do: they are then missing
-    config.vocab_size = len(words) if words is not None and words.ndim else config.vocab_size
-    config.variant = "untied-relative" if args["rel_pos"] else "untied"
-    return config
 
 
 def graft(start: Start, variant: str, options: Mapping[str, Any]) -> Start:

@@ -81,31 +81,29 @@ def fingerprint(place: Path) -> str:
 
 def weight_files(folder: Path) -> list[Path]:
     """The files of weights of a checkpoint folder; raises UserError where there are none, or their index is damaged."""
-    for name in WEIGHT_FILES:
-        path = folder / name
-        if path.exists():
-            if path.suffix != ".json":
-                return [path]
-            shards = read_json(path).get("weight_map")
-            if not isinstance(shards, dict) or not all(isinstance(shard, str) for shard in shards.values()):
-                raise UserError(f"'{path}' has no weight_map of names of files; the file may be damaged")
-            return [folder / shard for shard in sorted(set(shards.values()))]
-    raise UserError(f"checkpoint folder '{folder}' has no weights; expected one of {', '.join(WEIGHT_FILES)}")
+    path = next((folder / name for name in WEIGHT_FILES if (folder / name).exists()), None)
+    if path is None:
+        raise UserError(f"checkpoint folder '{folder}' has no weights; expected one of {', '.join(WEIGHT_FILES)}")
+    if path.suffix != ".json":
+        return [path]
+    shards = read_json(path).get("weight_map")
+    if not isinstance(shards, dict) or not all(isinstance(shard, str) for shard in shards.values()):
+        raise UserError(f"'{path}' has no weight_map of names of files; the file may be damaged")
+    return [folder / shard for shard in sorted(set(shards.values()))]
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object of a checkpoint folder; raises UserError where there is none."""
     try:
-        content = parse_json(read_file(path))
+        if isinstance(content := parse_json(read_file(path)), dict):
+            return content
+        raise ValueError("it is no object")
     except FileNotFoundError as error:
         raise UserError(f"checkpoint folder '{path.parent}' has no {path.name}") from error
     except OSError as error:
         raise UserError(f"cannot read '{path}': {error.strerror}") from error
     except ValueError as error:
         raise UserError(f"'{path}' is not valid JSON ({error})") from error
-    if not isinstance(content, dict):
-        raise UserError(f"'{path}' is not a JSON object")
-    return content
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:

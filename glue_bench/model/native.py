@@ -45,8 +45,8 @@ LOCAL = {"local_files_only": True, "trust_remote_code": False}
 class NativeStart(Start):
     """What a native arm starts from: transformers' own configuration, and the weights of the model without its head.
 
-    `reads_segments` says that the model is given segments, `pads_left` that its tokenizer pads on the left, and
-    `longest` is the longest text in tokens that configuration and tokenizer admit.
+    `reads_segments`: the model is given segments. `pads_left`: its tokenizer pads on the left. `longest`: the longest
+    text in tokens that configuration and tokenizer admit.
     """
 
     config: Any

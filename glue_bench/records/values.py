@@ -170,7 +170,7 @@ class Shape(Value):
 
 
 class ArmFacts(Value):
-    """What an arm is (`summary`: its variant in words) and costs, as `model.cost.budget` has it."""
+    """What an arm is (`summary`: its variant in words) and costs, as `model.checks.budget` has it."""
 
     summary: Text
     shape: Shape | None = None

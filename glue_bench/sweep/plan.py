@@ -7,7 +7,7 @@ from typing import Any
 
 from glue_bench.config import NATIVE, SCRATCH, Arm, Experiment, PretrainingSettings
 from glue_bench.errors import UserError, unknown
-from glue_bench.model.cost import budget
+from glue_bench.model.checks import budget
 from glue_bench.model.native import SUMMARY
 from glue_bench.model.plugins import plugin_digest
 from glue_bench.model.variants import VARIANTS

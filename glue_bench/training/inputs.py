@@ -18,8 +18,8 @@ from glue_bench.data.task_data import Source, TaskData, limited
 from glue_bench.data.tasks import AX_SPLIT
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import Start, graft, read_checkpoint, weights_digest
+from glue_bench.model.checks import native_budget
 from glue_bench.model.configuration import EncoderConfig
-from glue_bench.model.cost import native_budget
 from glue_bench.model.locate import fingerprint, locate
 from glue_bench.model.native import NativeStart, read_native
 from glue_bench.model.variants.options import canonical_options
@@ -273,7 +273,7 @@ class Inputs:
         return self.once(("fingerprint", name, revision), lambda: fingerprint(locate(name, revision)))
 
     def native_budget(self, arm: Arm, length: int) -> dict[str, Any]:
-        """The `cost.native_budget` of an arm, whose model has then run on a text of `length` tokens."""
+        """The `checks.native_budget` of an arm, whose model has then run on a text of `length` tokens."""
         start = self.initial(arm)
         assert isinstance(start, NativeStart), "what other arms cost follows from their configuration"
         tokenizer = self.tokenizer(arm)

@@ -137,8 +137,9 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """The same batch on a device."""
-        tensors = (self.ids, self.segments, self.mask, self.labels)
-        return Batch(*(each if each is None else moved(each, device) for each in tensors), rows=self.rows)  # type: ignore[arg-type]
+        mask = None if self.mask is None else moved(self.mask, device)
+        ids, segments, labels = (moved(tensor, device) for tensor in (self.ids, self.segments, self.labels))
+        return Batch(ids, segments, mask, labels, self.rows)
 
     def parts(self, rows: int) -> Iterator["Batch"]:
         """The batch in parts of at most `rows` rows, in order."""

@@ -127,7 +127,7 @@ QUERY = KEY.replace("key", "query")
 REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no config": (file("config.json", None), r"has no config\.json"),
     "no JSON": (file("config.json", b"{'model_type': 'bert'}"), r"config\.json' is not valid JSON"),
-    "a list": (file("config.json", b"[]"), r"config\.json' is not a JSON object"),
+    "a list": (file("config.json", b"[]"), "is not valid JSON .it is no object"),
     "width": (settings(hidden_size="wide"), "config.json does not fit"),
     "family": (settings(model_type="gpt2"), "model_type 'gpt2'; glue-bench reads bert, roberta, .*, glue_bench"),
     "activation": (settings(hidden_act="gelou"), "its activation 'gelou' is not known"),

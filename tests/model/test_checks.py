@@ -12,8 +12,8 @@ from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.additive import NoPosition
 from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Grafted, Variant
-from glue_bench.model.variants.diet import DietAbs
 from glue_bench.model.variants.relative import AddRelative
+from glue_bench.model.variants.untied import DietAbs
 from glue_bench.testing import encoder_config, random_model
 
 

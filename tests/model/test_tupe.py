@@ -158,7 +158,7 @@ MISFITS: list[tuple[Spoil, str]] = [
     (lambda saved: saved.update(model={"a": 1}), "its a is no plain tensor"),
 ]
 ARGS: list[tuple[dict[str, Any], str]] = [
-    ({"max_positions": None}, "its args do not fit: they lack max_positions"),
+    ({"max_positions": None}, "its args do not fit: no max_positions"),
     ({"encoder_layers": "2"}, "num_hidden_layers is '2'"),
     ({"encoder_attention_heads": 3}, "hidden_size is 16; it must be a multiple of num_attention_heads 3"),
     ({"encoder_ffn_embed_dim": 64}, r"up.weight has shape \(32, 16\), its settings say \(64, 16\)"),
@@ -167,7 +167,7 @@ ARGS: list[tuple[dict[str, Any], str]] = [
     ({"encoder_layers": 1}, "unknown weights"),
     ({"activation_fn": "swoosh"}, "activation 'swoosh' is not known"),
     ({"embedding_normalize": False}, "unknown weights, such as norm"),
-    ({"embedding_normalize": "yes"}, "embedding_normalize='yes'"),
+    ({"embedding_normalize": "yes"}, "embedding_norm is 'yes'; it must be true or false"),
     ({"encoder_normalize_before": True}, "encoder_normalize_before=True"),
     ({"dropout": "high"}, "hidden_dropout_prob is 'high'"),
     ({"attention_dropout": 1.0}, "attention_probs_dropout_prob is 1.0"),

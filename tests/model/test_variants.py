@@ -17,7 +17,7 @@ from tiny_models import (
 from torch import Tensor
 
 from glue_bench.errors import UserError
-from glue_bench.model.cost import budget
+from glue_bench.model.checks import budget
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.variants import VARIANTS
@@ -173,12 +173,3 @@ def test_a_share_that_leaves_a_part_nothing_is_refused(share, parts):
     message = rf"{parts} for positions; neither may be 0, so give a share from 0\.04167 to 0\.9583"
     with pytest.raises(UserError, match=f"variant 'concat-split' cannot be made .*{message}"):
         EncoderModel(encoder_config("concat-split", variant_options={"position_share": share}))
-
-
-@torch.no_grad()
-def test_tokens_and_segments_are_in_one_part_and_positions_in_the_other():
-    config, ids = encoder_config("concat-split", variant_options={"position_share": 0.25}), tokens()
-    variant = random_model(EncoderModel, config).variant
-    hidden = variant(ids, segments(ids)).hidden
-    assert torch.equal(hidden[..., :18], variant.words(ids) + variant.segments(segments(ids)))
-    assert torch.equal(hidden[..., 18:], variant.positions.weight[:11].expand(3, -1, -1))

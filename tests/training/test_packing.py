@@ -171,10 +171,7 @@ def test_whatever_changes_the_sequences_is_packed_anew(cache):
         assert len(list(cache.iterdir())) == number
 
 
-NO_PAIRS = (
-    "pretraining.segments: pairs, but no sequence of corpus 'made' has two sentences to cut between; give each "
-    "sentence a line or a full stop, raise pretraining.length, or leave segments out"
-)
+NO_PAIRS = "pretraining.segments: pairs, but no sequence of corpus 'made' has two sentences to cut between; give"
 LACKING = {name: word_tokenizer(without=f"{name.lower()}_token") for name in ("MASK", "CLS", "SEP")}
 NO_TOKEN = "the tokenizer has no [{}] token; masked-LM pretraining needs one, name another"
 

@@ -166,22 +166,20 @@ class Disentangled(Variant):
         middle = self.dims.max_positions
         table = self.distances.weight[middle - length + 1 : middle + length]
         rows = length - 1 - offsets(length, hidden)
+        heads = partial(rearrange, pattern="r (h k) -> h r k", h=self.dims.num_heads)
 
         def relative_scores(block: int, query: Tensor, key: Tensor) -> Tensor:
             # Each product takes one of the two, and so the scale once.
             query, key = query * self.score_scale, key * self.score_scale
             wanted = []
             if self.keys:
-                wanted.append(by_distance(query, self._heads(self.keys[block](table)), rows))
+                wanted.append(by_distance(query, heads(self.keys[block](table)), rows))
             if self.queries:
                 # Gathered with a row a key and a column a query, so both the choice and the result are transposed.
-                wanted.append(by_distance(key, self._heads(self.queries[block](table)), rows.mT).mT)
+                wanted.append(by_distance(key, heads(self.queries[block](table)), rows.mT).mT)
             return torch.stack(wanted).sum(0)
 
         return EncoderInput(hidden, scores=relative_scores)
-
-    def _heads(self, projected: Float[Tensor, "r hk"]) -> Float[Tensor, "h r k"]:
-        return rearrange(projected, "r (h k) -> h r k", h=self.dims.num_heads)
 
 
 def offsets(length: int, like: Tensor) -> Int[Tensor, "l l"]:
