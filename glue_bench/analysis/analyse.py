@@ -1,18 +1,41 @@
-"""The inside of encoders: which measures there are, and all of them of each encoder in one long table."""
+"""The inside of encoders: which measures there are, and all of them of each encoder in one long table.
+
+What of a hidden state is position, and what is context, by layer, is measured here (Song & Zhong 2023, arXiv
+2310.04861). Shapes: s sequences, l places, d width. Of the hidden states h[c, t] of sequence c at place t:
+
+    h = mean + pos_t + ctx_c + residual
+    pos_t = mean over sequences of h[:, t] - mean            ctx_c = mean over places of h[c] - mean
+
+The parts are orthogonal in the sum of squares, so that their shares sum to 1. [CLS] and the last [SEP], which always
+stand at the same places, are left out. Averages of finitely many sequences are never 0: chance of the position's share
+is that of tokens shuffled within their sequence, of the context's that of tokens shuffled between sequences. `rank` is
+how many directions hold 95% of the variance of pos_t, `cosine` the mean |cos| of pos_t and ctx_c over all pairs, whose
+chance is that of positions turned by a random rotation.
+"""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from jaxtyping import Float
+from scipy.stats import ortho_group
 from threadpoolctl import threadpool_limits
 
-from glue_bench.analysis.chance import NONE, Analysis, Interval, LeftOut, Measured, Row, row
-from glue_bench.analysis.layers import measure_layers
+from glue_bench.analysis.chance import NONE, SEED, Analysis, Interval, LeftOut, Measured, Row, expected, row
 from glue_bench.analysis.positions import measure_attention, measure_position_scores, position_heads, position_rows
 from glue_bench.analysis.probes import measure_decoding, measure_decoding_layers, measure_position_rows
 from glue_bench.analysis.subject import FEWEST, Asked, Source, Subject, find_sources
-from glue_bench.analysis.tables import measure_correlation, measure_dimensions, measure_subspaces, measure_tables
+from glue_bench.analysis.tables import (
+    leading,
+    measure_correlation,
+    measure_dimensions,
+    measure_subspaces,
+    measure_tables,
+    spectrum,
+    unit,
+)
 from glue_bench.analysis.terms import measure_effect, measure_terms
 from glue_bench.analysis.word_order import DISTANCES, order_sums
 from glue_bench.errors import UserError, unknown
@@ -24,6 +47,8 @@ DEFAULT_TEXT = Path(__file__).parent / "default_text" / "news_from_nowhere.txt"
 DEFAULT_NAME = "News from Nowhere (the default text)"
 LARGE = 2e7  # weights of the blocks from which on only neighbouring words are swapped, in fewer sequences
 OF_ORDER, OF_LARGE = 128, 16  # sequences
+DRAWS = 5  # shuffles and rotations of hidden states
+States = Float[np.ndarray, "s l d"]
 TYPES: dict[str, Any] = {**dict.fromkeys(Row._fields[1:6], float), "layer": "Int64", "head": "Int64", "n": int}
 """Of the columns of rows. Without rows, too, or pandas 2 warns where checkpoints are put together."""
 
@@ -100,6 +125,45 @@ def _measured(source: Source, asked: Asked, only: Sequence[str]) -> dict[str, pd
         "left_out": pd.DataFrame(list(left_out.items()), columns=["measure", "reason"]),
         **matrices,
     }
+
+
+def measure_layers(subject: Subject) -> Measured:
+    """The parts of each layer."""
+    states = enumerate(subject.deep.states)
+    return Measured([each for layer, of_layer in states for each in parts_of(of_layer[:, 1:-1], layer)])
+
+
+def parts_of(states: States, layer: int = 0) -> list[Row]:
+    """Shares of position, context and the rest, the rank of positions, and how orthogonal they are to contexts."""
+    centred = states.astype(np.float64)
+    centred = centred - centred.mean((0, 1))
+    total, generator = np.square(centred).sum(), np.random.default_rng([SEED, *states.shape])
+    position, context = share(centred, 0, total), share(centred, 1, total)
+    within = [share(_shuffled(centred, 1, generator), 0, total) for _ in range(DRAWS)]
+    between = [share(_shuffled(centred, 0, generator), 1, total) for _ in range(DRAWS)]
+    places, sequences = centred.mean(0), unit(centred.mean(1))
+    turns = [ortho_group.rvs(states.shape[-1], random_state=generator).astype(np.float32) for _ in range(DRAWS)]
+    cosines = [float(np.abs(unit(places) @ turn @ sequences.T).mean()) for turn in turns]
+    cosine = float(np.abs(unit(places) @ sequences.T).mean())
+    found: list[tuple[str, float, Interval]] = [
+        ("position", position, expected(within)),
+        ("context", context, expected(between)),
+        ("residual", 1 - position - context, NONE),
+        ("rank", leading(spectrum(places)[0]), NONE),
+        ("cosine", cosine, expected(cosines)),
+    ]
+    return [row(f"layers.{name}", value, chance=chance, layer=layer, n=len(states)) for name, value, chance in found]
+
+
+def share(centred: States, over: int, total: float) -> float:
+    """The share of the means over an axis in the sum of squares: over sequences (0) of positions, else of contexts."""
+    return float(np.square(centred.mean(over)).sum() * centred.shape[over] / total)
+
+
+def _shuffled(centred: States, axis: int, generator: np.random.Generator) -> States:
+    """Tokens in random order along an axis, for each index of the other one."""
+    order = generator.permuted(np.indices(centred.shape[:2])[axis], axis=axis)
+    return np.take_along_axis(centred, order[..., None], axis)
 
 
 def measure_order(subject: Subject) -> Measured:

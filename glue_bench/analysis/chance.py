@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isnan, nan
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -123,19 +123,9 @@ class Sums:
         return max(0.0, min(low, few)), min(1.0, max(high, many))
 
 
-def row(
-    measure: str,
-    value: float,
-    interval: Interval = NONE,
-    chance: Interval = NONE,
-    *,
-    layer: int | None = None,
-    head: int | None = None,
-    n: int = 0,
-) -> Row:
-    """A row of pairs of bounds."""
-    low, high, chance_low, chance_high = map(float, (*interval, *chance))
-    return Row(measure, float(value), low, high, chance_low, chance_high, layer, head, n)
+def row(measure: str, value: float, interval: Interval = NONE, chance: Interval = NONE, **place: Any) -> Row:
+    """A row of pairs of bounds; `place` are its layer, head and n."""
+    return Row(measure, *map(float, (value, *interval, *chance)), **place)
 
 
 def middle(draws: Sequence[float] | np.ndarray) -> Interval:

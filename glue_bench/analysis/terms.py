@@ -33,7 +33,7 @@ from jaxtyping import Float, Int
 from scipy.stats import ortho_group
 from torch import Tensor
 
-from glue_bench.analysis.chance import EXACT, SEED, Interval, LeftOut, Measured, Row, Sums, expected, row
+from glue_bench.analysis.chance import EXACT, SEED, LeftOut, Measured, Sums, expected, row
 from glue_bench.analysis.hooks import AT_ONCE, Scores, numpy, watching
 from glue_bench.analysis.score_terms import (
     BIAS,
@@ -62,22 +62,16 @@ Queries = Float[Tensor, "3 b h l k"]
 
 @torch.no_grad()
 def measure_terms(subject: Subject) -> Measured:
-    """Shares of the first block's terms; where positions enter the scores instead, `measure_score_terms`."""
+    """Shares of the first block's terms; where positions enter the scores instead, `measure_score_terms`.
+
+    The band of chance is that of turned positions. Beside it stand the mean shares of each baseline; among positions of
+    fresh weights, the table's own are any others.
+    """
     model, table, ids = subject.model, subject.sum, subject.tokens
     if not table.has_positions:
         return measure_score_terms(subject)
     error = check_sum(model, table, ids[:AT_ONCE])
-    by_term = sequence_shares(model, table, ids)
-    chance, others = _baselines(model, table, ids[:FEW])
-    rows = share_rows(1, [*NINE, BIAS][: by_term.shape[-1]], by_term, chance)
-    return Measured([row("terms.sum_error", error, layer=1), *rows, *others])
-
-
-def _baselines(model: EncoderModel, table: InputSum, ids: Tensor) -> tuple[dict[str, Interval], list[Row]]:
-    """The band of each measure that turned positions give, by its name; and the mean shares of each baseline.
-
-    Among positions of fresh weights, the table's own are any others.
-    """
+    by_term, ids = sequence_shares(model, table, ids), ids[:FEW]
     start = fresh(EncoderModel, cast(EncoderConfig, model.config), SEED).eval().to(model.device)
     by_head = np.array([head_shares(model, turned(table, draw), ids) for draw in range(DRAWS)])
     draws = by_head.mean(1)
@@ -90,12 +84,13 @@ def _baselines(model: EncoderModel, table: InputSum, ids: Tensor) -> tuple[dict[
         "covariance": np.mean([head_shares(model, redrawn(table, draw), ids) for draw in range(FEWER)], axis=(0, 1)),
         "fresh": head_shares(start, input_sum(start, ids.shape[1]), ids).mean(0),
     }
-    rows = [
+    others = [
         row(f"terms.share_{name}.{named(term)}", value, layer=1, n=len(ids))
         for name, values in found.items()
         for term, value in zip(NINE, values, strict=True)
     ]
-    return chance, rows
+    rows = share_rows(1, [*NINE, BIAS][: by_term.shape[-1]], by_term, chance)
+    return Measured([row("terms.sum_error", error, layer=1), *rows, *others])
 
 
 def sequence_shares(model: EncoderModel, table: InputSum, ids: Tensor) -> Float[np.ndarray, "s h t"]:

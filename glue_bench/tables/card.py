@@ -84,20 +84,20 @@ def card(path: str | Path, arm: str | None = None) -> Card:
     board = open_board(path)
     arm, results = known_arm(board, arm), board.results
     runs, scores = median_runs(board, arm), arm_scores(board, arm)
-    if not runs:
+    if runs.empty:
         raise UserError(f"arm '{arm}' of '{results.folder}' has no finished run to tell of")
-    models = {task: folder for task, run in runs.items() if (folder := results.arrays.model(run.cell_id))}
+    models = {task: folder for task, cell_id in runs["cell_id"].items() if (folder := results.arrays.model(cell_id))}
     early = board.runs.loc[(board.runs["arm"] == arm) & ~board.runs["last"], "task"]
     scores.loc[scores["task"].isin(early), ["mean", "error"]] = math.nan  # the weights are those of the last epoch
     scores = scores.assign(
         title=[TASKS[task].title for task in scores["task"]],
         name=scores["metric"].map(METRIC_NAMES),
-        rate=[runs[task].learning_rate for task in scores["task"]],
-        seed=[runs[task].seed for task in scores["task"]],
+        rate=scores["task"].map(runs["learning_rate"]),
+        seed=scores["task"].map(runs["seed"]),
         revision=scores["task"].map(results.tasks["revision"]),
     )
     made_up = scores["task"].isin(results.partial_tasks) | ("demo" in results.data_source)
-    cell = results.cells[results.cells["cell_id"] == next(iter(runs.values())).cell_id].iloc[0]
+    cell = results.cells[results.cells["cell_id"] == runs["cell_id"].iloc[0]].iloc[0]
     what = "as it is published" if cell["variant"] == NATIVE else f"with the variant `{cell['variant']}`"
     by = f"glue-bench {cell['environment'].glue_bench or ''}".rstrip()
     table = Table(
@@ -115,7 +115,7 @@ def card(path: str | Path, arm: str | None = None) -> Card:
         arm=arm,
         text="\n".join([f"---\n{header}\n---\n", page.to_markdown(), *filter(None, [usage])]),
         models={(task if len(models) > 1 else ""): folder for task, folder in models.items()},
-        without=tuple(task for task in runs if task not in models),
+        without=tuple(task for task in runs.index if task not in models),
         scores=scores,
     )
 

@@ -203,10 +203,18 @@ def method_part(comparison: Comparison) -> Part:
 
 def environments_table(results: Results) -> Table:
     """A column for each environment in which fine-tunings or pretrainings were computed."""
+
+    def shown(environment: Environment) -> Iterator[tuple[str, str]]:
+        commit = (environment.git_commit or "")[:DIGITS]
+        facts = dict(environment) | environment.packages | {"git_commit": commit, "packages": None, "glue_bench": None}
+        for name, fact in ({"glue-bench": environment.glue_bench} | facts).items():
+            if fact not in (None, ""):
+                yield name, str(fact)
+
     columns, seconds = dict[str, dict[str, str]](), 0.0
     for kind, frame in (("Fine-tuning", results.cells), ("Pretraining", results.pretrainings)):
         done = frame[frame["finished"]]
-        counts = sorted(Counter(map(_facts, done["environment"])).items())
+        counts = sorted(Counter(tuple(shown(each)) for each in done["environment"]).items())
         for place, (facts, count) in enumerate(counts, 1):
             columns[f"{kind} {place}" if len(counts) > 1 else kind] = {"runs": f"{count:,}", **dict(facts)}
         seconds += done["seconds"].sum()
@@ -216,14 +224,6 @@ def environments_table(results: Results) -> Table:
         columns={"fact": Column("Environment"), **{name: Column(name) for name in columns}},
         caption=HOURS.format(hours=seconds / 3600),
     )
-
-
-def _facts(environment: Environment) -> tuple[tuple[str, str], ...]:
-    """What of an environment is shown, as pairs."""
-    facts: dict[str, Any] = {"glue-bench": environment.glue_bench, **dict(environment), **environment.packages}
-    facts["git_commit"] = (environment.git_commit or "")[:DIGITS]
-    left_out = ("glue_bench", "packages")
-    return tuple((key, str(value)) for key, value in facts.items() if value not in (None, "") and key not in left_out)
 
 
 def experiment_text(plan: Plan) -> str:

@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,15 +21,6 @@ RUN_RULE = (
     "of the finished runs at the rate reported for the task, the one whose main validation score (the mean over its "
     "scored splits) is the median over seeds; of an even number the lower of the middle two, of equals the lower seed"
 )
-
-
-class Run(NamedTuple):
-    """The run that stands for an arm on a task; `value` is its main validation score as reported, 0 to 100."""
-
-    cell_id: str
-    learning_rate: float
-    seed: int
-    value: float
 
 
 def write_submission(board: Board, output: Path, arm: str | None = None, *, fill: bool = False) -> dict[str, Any]:
@@ -83,49 +74,47 @@ def _predicted(board: Board, arm: str) -> tuple[dict[str, bytes], dict[str, dict
     scored = aggregate(scores, ["cell_id"])["mean"]
     files, origins, missing = dict[str, bytes](), dict[str, dict[str, Any]](), dict[str, str]()
     for name, file in FILES.items():
-        run = runs.get(file.model)
-        logits = board.results.arrays.logits(run.cell_id, test=True).get(file.split) if run else None
-        if run is None or logits is None:
+        cell_id = runs["cell_id"].get(file.model)
+        logits = board.results.arrays.logits(cell_id, test=True).get(file.split) if cell_id else None
+        if logits is None:
             what = f"split '{file.split}'" if file.task == file.model else TASKS[file.task].title
-            missing[name] = f"'{run.cell_id}' has predicted no {what}" if run else f"no finished run of {file.model}"
+            missing[name] = f"'{cell_id}' has predicted no {what}" if cell_id else f"no finished run of {file.model}"
             continue
         try:
             files[name] = write_file(file, logits)
         except ValueError as error:
-            raise UserError(f"predictions of '{run.cell_id}', split '{file.split}': {error}") from error
-        value = scored[run.cell_id]
+            raise UserError(f"predictions of '{cell_id}', split '{file.split}': {error}") from error
+        value = scored[cell_id]
         origins[name] = {
             "rows": len(logits),
-            "cell_id": run.cell_id,
+            "cell_id": cell_id,
             "split": file.split,
-            "data": cells["data" if file.task == file.model else "diagnostic"][run.cell_id],
-            "learning_rate": run.learning_rate,
-            "seed": run.seed,
+            "data": cells["data" if file.task == file.model else "diagnostic"][cell_id],
+            "learning_rate": float(runs["learning_rate"][file.model]),
+            "seed": int(runs["seed"][file.model]),
             # JSON has no NaN; an undefined validation score is null, as in a record.
             "validation": None if math.isnan(value) else round(float(value), 4),
         }
     return files, origins, missing
 
 
-def median_runs(board: Board, arm: str) -> dict[str, Run]:
-    """The run of each task by RUN_RULE; an undefined score is lower than any other."""
+def median_runs(board: Board, arm: str) -> pd.DataFrame:
+    """The run by RUN_RULE that stands for an arm on a task (the index); an undefined score is lower than any other.
+
+    cell_id, learning_rate, seed, and `value`, its main validation score as reported, 0 to 100.
+    """
     scores = main_scores(board.runs[board.runs["arm"] == arm])
     runs = aggregate(scores, ["task", "cell_id", "learning_rate", *SEEDS])["mean"].rename("value").reset_index()
     # The order of summation must not decide between equals.
-    runs["rank"] = runs["value"].fillna(-np.inf).round(9)
-    chosen = {}
-    for task, mine in runs.groupby("task", sort=False):
-        ranked = mine.sort_values(["rank", *SEEDS])
-        middle = ranked[ranked["rank"] == ranked["rank"].iloc[(len(mine) - 1) // 2]].iloc[0]
-        chosen[str(task)] = Run(
-            middle["cell_id"], float(middle["learning_rate"]), int(middle["seed"]), float(middle["value"])
-        )
-    return chosen
+    runs = runs.assign(rank=runs["value"].fillna(-np.inf).round(9)).sort_values(["rank", *SEEDS])
+    middle = runs.groupby("task")["rank"].transform(lambda ranks: ranks.iloc[(len(ranks) - 1) // 2])
+    chosen = runs[runs["rank"] == middle].drop_duplicates("task").set_index("task").loc[scores["task"].unique()]
+    return chosen[["cell_id", "learning_rate", "seed", "value"]]
 
 
 def chosen_runs(board: Board) -> set[str]:
     """The ids of `median_runs` of all arms."""
-    return {run.cell_id for arm in board.arms for run in median_runs(board, arm).values()}
+    return {cell_id for arm in board.arms for cell_id in median_runs(board, arm)["cell_id"]}
 
 
 def arm_scores(board: Board, arm: str) -> pd.DataFrame:
@@ -144,7 +133,7 @@ def arm_scores(board: Board, arm: str) -> pd.DataFrame:
         independent = group["value"]
         if group["pretraining_seed"].nunique() > 1:
             independent = aggregate(group, ["pretraining_seed"])["mean"]
-        value = values[runs[str(task)].cell_id, split, metric] / 100
+        value = values[runs["cell_id"][task], split, metric] / 100
         error = independent.std(ddof=1, skipna=False) / math.sqrt(len(independent)) / 100
         rows.append((task, split, metric, value, independent.mean(skipna=False) / 100, error, len(independent)))
     return pd.DataFrame(rows, columns=["task", "split", "metric", "value", "mean", "error", "n"])

@@ -26,7 +26,7 @@ OF_SUM = ("tables.participation_ratio.words", "dimensions.share_95", "decoding.s
 NAMES = (*SHARED, *OF_POSITIONS, *OF_SUM, *FOUR, "order.swap.1")
 SMALL = {
     **{f"probes.{name}": size for name, size in {"PAIRS": 200, "FEWER": 100, "TESTS": 200, "SUMS": 200}.items()},
-    **{"probes.DRAWS": 2, "probes.TABLES": 2, "probes.ORDERED": 300, "terms.DRAWS": 2, "layers.DRAWS": 2},
+    **{"probes.DRAWS": 2, "probes.TABLES": 2, "probes.ORDERED": 300, "terms.DRAWS": 2, "analyse.DRAWS": 2},
     **{"tables.PERMUTATIONS": 100, "tables.SPREAD_DRAWS": 50, "tables.ROTATIONS": 20},
     **{"positions.ORDERS": 3, "positions.ATTENTION_ORDERS": 20, "analyse.OF_ORDER": 8},
 }

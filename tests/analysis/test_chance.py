@@ -7,9 +7,9 @@ import pytest
 import torch
 from threadpoolctl import threadpool_limits
 
+from glue_bench.analysis.analyse import parts_of
 from glue_bench.analysis.chance import Row, Sums, expected, expected_share, middle
 from glue_bench.analysis.hooks import numpy
-from glue_bench.analysis.layers import parts_of
 from glue_bench.analysis.positions import measure_position_scores, position_heads
 from glue_bench.analysis.probes import measure_decoding, measure_position_rows
 from glue_bench.analysis.score_terms import mixed_to_words
@@ -126,7 +126,7 @@ def test_bands_hold_what_chance_gives(simulated: Callable[[int], Iterator[Row]],
     found: dict[str, list[bool]] = {}
     with threadpool_limits(1):  # of matrices this small, several threads spend most of the time waiting for each other
         for seed in range(SIMULATIONS):
-            for room in ("terms", "positions", "layers", "probes", "tables"):
+            for room in ("terms", "positions", "analyse", "probes", "tables"):
                 monkeypatch.setattr(f"glue_bench.analysis.{room}.SEED", 1_000 + seed)  # baselines are drawn anew, too
             for row in simulated(seed):
                 if row.chance_low < row.chance_high:

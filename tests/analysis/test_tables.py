@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from glue_bench.analysis.analyse import parts_of, share
 from glue_bench.analysis.chance import LeftOut, Measured, Row
-from glue_bench.analysis.layers import parts_of, share
 from glue_bench.analysis.positions import attended, locality, position_heads, position_rows, symmetric, toeplitz
 from glue_bench.analysis.probes import (
     PLAIN,

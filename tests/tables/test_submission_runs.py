@@ -31,7 +31,7 @@ def finish(bench, task, seed=1, value=0.5, without=(), rows=None, **where):
 
 
 def chosen(bench, task="rte", arm="add"):
-    return median_runs(open_board(bench.plan()), arm)[task]
+    return median_runs(open_board(bench.plan()), arm).loc[task]
 
 
 # Which run
@@ -124,7 +124,7 @@ def test_the_manifest_states_the_score_of_the_epoch_that_predicted_and_an_undefi
     predict(bench)
     finish(bench, "stsb", value=None)
     told = written(bench, tmp_path, fill=True, config={"protocol": {"epoch": "best"}})[0]["files"]
-    assert median_runs(open_board(bench.path), "add")["rte"].value == pytest.approx(70)
+    assert median_runs(open_board(bench.path), "add")["value"]["rte"] == pytest.approx(70)
     assert (told["RTE.tsv"]["validation"], told["STS-B.tsv"]["validation"]) == (50, None)
 
 
