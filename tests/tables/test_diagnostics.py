@@ -1,7 +1,5 @@
 """R3 on a made-up diagnostic set: per arm, category and phenomenon."""
 
-import re
-
 import numpy as np
 import pytest
 from sklearn.metrics import matthews_corrcoef
@@ -70,17 +68,6 @@ def test_r3_is_the_mean_over_seeds_of_the_three_class_correlation(bench, diagnos
         assert (found["n"], found["examples"], found["labels"]) == (3, rows.sum(), 3)
 
 
-def test_one_label_alone_counts_as_nothing_and_is_marked(bench, diagnostic):
-    finish(bench, 1, LABELS)
-    bench.plan()
-    page = diagnostics_page(open_board(bench.path), diagnostic)
-    found = row(page.data, "Knowledge", "World knowledge")
-    assert (found["mean"], found["labels"], found["examples"]) == (0.0, 1, ALL_NEUTRAL.sum())
-    text = page.to_markdown()
-    assert re.search(r"\| Knowledge +\| World knowledge +\| +368 \| +0\.00° \|", text)
-    assert "- ° all pairs have one label" in text
-
-
 def test_right_is_a_hundred_always_wrong_is_less_than_chance_and_runs_at_the_reported_rate_count(bench, diagnostic):
     finish(bench, 1, guesses(1), value=0.4, rate=1e-5)
     finish(bench, 1, LABELS, value=0.6, rate=2e-5)
@@ -102,6 +89,11 @@ def test_the_page_has_a_column_an_arm(bench, diagnostic):
     table, setup = page.tables
     assert table.header == ["Category", "Phenomenon", "Pairs", "add", "concat", "none"]
     assert list(dict.fromkeys(row[0].text for row in table.rows)) == ["All", "Logic", "Knowledge"]
+    known = row(page.data, "Knowledge", "World knowledge", arm="none")  # all pairs of it have one label
+    assert (known["mean"], known["labels"], known["examples"]) == (0.0, 1, ALL_NEUTRAL.sum())
+    assert [cell.text for cell in table.rows[-1][1:3]] == ["World knowledge", "368"]
+    assert [cell.text for cell in table.rows[-1][-1:]] == ["0.00°"]
+    assert table.legend[1].startswith("° all pairs have one label")
     add, concat, none = (cell.text for cell in table.rows[0][3:])
     assert none == "100.00"
     assert "±" in add

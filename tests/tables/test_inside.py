@@ -95,6 +95,11 @@ def test_files_are_read_again_for_the_digests_that_are_asked_for(tmp_path):
     files = {path.name: path.read_bytes() for path in (tmp_path / "first").iterdir()}
     assert files == {path.name: path.read_bytes() for path in (tmp_path / "second").iterdir()}
     assert set(files) == {"analysis.json", "analysis.md", "measures.csv", *(f"{name}.csv" for name in made.matrices)}
+    facts = json.loads(files["analysis.json"])["checkpoints"]["one"]
+    assert facts["measures"]["subspaces.overlap"] == {"value": 0.5, "chance": [0.4, 0.6]}
+    assert facts["measures"]["terms.share.word_word"] == {"value": 0.25, "interval": [0.2, 0.3], "n": 9}
+    assert facts["measures"]["decoding.layers.1.word_accuracy"]["chance"] == [0.1, 0.1]
+    assert facts["left_out"] == {"order": "no head"}
     whole = read_analysis(tmp_path / "first", ["one", "two", "three"])
     assert inside_page(whole).to_markdown() == inside_page(made).to_markdown() == files["analysis.md"].decode()
     part = read_analysis(tmp_path / "first", ["two"])
@@ -111,15 +116,6 @@ def test_a_damaged_folder_is_one_line(content, tmp_path):
     (tmp_path / "analysis.json").write_text(content)
     with pytest.raises(UserError, match=r"is damaged .*run `glue-bench analyse -o "):
         read_analysis(tmp_path, ["one"])
-
-
-def test_the_numbers_have_the_names_that_others_rely_on(tmp_path):
-    write_analysis(analysis(), tmp_path)
-    (facts,) = json.loads((tmp_path / "analysis.json").read_text())["checkpoints"].values()
-    assert facts["measures"]["subspaces.overlap"] == {"value": 0.5, "chance": [0.4, 0.6]}
-    assert facts["measures"]["terms.share.word_word"] == {"value": 0.25, "interval": [0.2, 0.3], "n": 9}
-    assert facts["measures"]["decoding.layers.1.word_accuracy"]["chance"] == [0.1, 0.1]
-    assert facts["left_out"] == {"order": "no head"}
 
 
 def test_a_report_shows_the_analysis_of_its_own_arms_alone(tmp_path):

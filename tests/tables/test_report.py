@@ -45,16 +45,11 @@ def test_the_parts_and_their_links(told, made, text):
     assert read.texts["p"][0] == leaderboard_page(told).tables[0].caption.replace("`", "")
 
 
-def test_its_tables_are_those_of_the_pages(told, text):
+def test_its_tables_are_those_of_the_pages_and_what_explains_is_folded(told, text):
     shown = [(table.header, table.rows) for table in read_html(text)]
-    for page in (leaderboard_page(told), statistics_page(told)):
+    for page in (statistics_page(told), leaderboard_page(told)):
         assert all((table.header, table.rows) in shown for table in read_markdown(page.to_markdown()))
-
-
-def test_what_explains_is_folded(told, text):
-    summaries = parse_html(text).texts["summary"]
-    page = leaderboard_page(told)
-    assert summaries[:3] == [
+    assert parse_html(text).texts["summary"][:3] == [
         f"What columns and marks mean ({len(page.tables[0].legend)} lines)",
         f"Setup ({len(page.tables[-2].rows)} rows)",
         "Arms (3 rows)",
@@ -62,26 +57,20 @@ def test_what_explains_is_folded(told, text):
     assert "<details>" not in page.to_html()
 
 
-def test_it_needs_nothing_but_itself(text):
+def test_it_needs_nothing_but_itself_and_its_figures_are_drawn_and_named(made, text):
     read = parse_html(text)
     fetched = [value for tag, name, value in read.attributes if name in ("src", "href") and tag != "a"]
-    assert all(value.startswith("data:image/svg+xml;base64,") for value in fetched)
+    contents = [base64.b64decode(value.removeprefix("data:image/svg+xml;base64,")) for value in fetched]
+    assert [content[:5] for content in contents] == [b"<?xml"] * 2
+    assert [figure.name for figure in made.figures] == ["contrasts", "differences"]
+    assert {"none - add", f"{LONG[:9]}…{LONG[-8:]} - add", "worse"} <= {*texts_of(made.figures[0].figure)}
+    assert [value for tag, name, value in read.attributes if (tag, name) == ("img", "alt")] == [
+        figure.title for figure in made.figures
+    ]
     assert not {"link", "iframe", "object"} & set(read.texts)
     assert "default-src 'none'" in text
     assert not re.search(r"url\((?!#)|@import", text)
     assert len(text.encode()) < 2 * 2**20
-
-
-def test_its_figures_are_drawn_and_named(made, text):
-    assert [figure.name for figure in made.figures] == ["contrasts", "differences"]
-    assert {"none - add", f"{LONG[:9]}…{LONG[-8:]} - add", "worse"} <= {*texts_of(made.figures[0].figure)}
-    images = [value for tag, name, value in parse_html(text).attributes if (tag, name) == ("img", "src")]
-    contents = [base64.b64decode(value.partition(",")[2]) for value in images]
-    assert [content[:5] for content in contents] == [b"<?xml"] * 2
-    assert b"none - add" in contents[0]
-    assert [value for tag, name, value in parse_html(text).attributes if (tag, name) == ("img", "alt")] == [
-        figure.title for figure in made.figures
-    ]
 
 
 def test_what_a_plan_holds_is_shown_and_never_run(bench):
