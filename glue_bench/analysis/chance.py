@@ -125,7 +125,7 @@ class Sums:
 
 def row(measure: str, value: float, interval: Interval = NONE, chance: Interval = NONE, **place: Any) -> Row:
     """A row of pairs of bounds; `place` are its layer, head and n."""
-    return Row(measure, *map(float, (value, *interval, *chance)), **place)
+    return Row(measure, float(value), *interval, *chance, **place)
 
 
 def middle(draws: Sequence[float] | np.ndarray) -> Interval:

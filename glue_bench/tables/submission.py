@@ -68,18 +68,20 @@ def write_submission(board: Board, output: Path, arm: str | None = None, *, fill
 
 def _predicted(board: Board, arm: str) -> tuple[dict[str, bytes], dict[str, dict[str, Any]], dict[str, str]]:
     """The files that the stored predictions of an arm give, what each is made of, and why the others are missing."""
-    runs, cells = median_runs(board, arm), board.cells.set_index("cell_id")
+    runs: dict[Any, dict[Any, Any]] = median_runs(board, arm).to_dict("index")
+    cells = board.cells.set_index("cell_id")
     scores = board.results.scores.merge(board.cells[["cell_id", "task"]], on="cell_id")
     scores = main_scores(scores[scores["last"] & (scores["split"] != HELD_OUT)])
     scored = aggregate(scores, ["cell_id"])["mean"]
     files, origins, missing = dict[str, bytes](), dict[str, dict[str, Any]](), dict[str, str]()
     for name, file in FILES.items():
-        cell_id = runs["cell_id"].get(file.model)
-        logits = board.results.arrays.logits(cell_id, test=True).get(file.split) if cell_id else None
-        if logits is None:
+        run = runs.get(file.model)
+        logits = board.results.arrays.logits(run["cell_id"], test=True).get(file.split) if run else None
+        if run is None or logits is None:
             what = f"split '{file.split}'" if file.task == file.model else TASKS[file.task].title
-            missing[name] = f"'{cell_id}' has predicted no {what}" if cell_id else f"no finished run of {file.model}"
+            missing[name] = f"'{run['cell_id']}' has predicted no {what}" if run else f"no finished run of {file.model}"
             continue
+        cell_id = run["cell_id"]
         try:
             files[name] = write_file(file, logits)
         except ValueError as error:
@@ -90,8 +92,8 @@ def _predicted(board: Board, arm: str) -> tuple[dict[str, bytes], dict[str, dict
             "cell_id": cell_id,
             "split": file.split,
             "data": cells["data" if file.task == file.model else "diagnostic"][cell_id],
-            "learning_rate": float(runs["learning_rate"][file.model]),
-            "seed": int(runs["seed"][file.model]),
+            "learning_rate": run["learning_rate"],
+            "seed": run["seed"],
             # JSON has no NaN; an undefined validation score is null, as in a record.
             "validation": None if math.isnan(value) else round(float(value), 4),
         }
@@ -125,7 +127,8 @@ def arm_scores(board: Board, arm: str) -> pd.DataFrame:
     undefined score makes both NaN, as in the tables. Runs that start from the same pretrained weights are not
     independent: where there are several pretraining seeds, `n` counts these, and their means are averaged.
     """
-    runs, rows, scores = median_runs(board, arm), [], board.results.scores
+    chosen: dict[Any, str] = median_runs(board, arm)["cell_id"].to_dict()
+    rows, scores = [], board.results.scores
     last = scores[scores["last"]].set_index(["cell_id", "split", "metric"])["value"]
     values: dict[Any, float] = last.to_dict()
     mine = board.runs[board.runs["arm"] == arm]
@@ -133,7 +136,7 @@ def arm_scores(board: Board, arm: str) -> pd.DataFrame:
         independent = group["value"]
         if group["pretraining_seed"].nunique() > 1:
             independent = aggregate(group, ["pretraining_seed"])["mean"]
-        value = values[runs["cell_id"][task], split, metric] / 100
+        value = values[chosen[task], split, metric] / 100
         error = independent.std(ddof=1, skipna=False) / math.sqrt(len(independent)) / 100
         rows.append((task, split, metric, value, independent.mean(skipna=False) / 100, error, len(independent)))
     return pd.DataFrame(rows, columns=["task", "split", "metric", "value", "mean", "error", "n"])

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from read_pages import READERS
+from stored import history_of
 
 from glue_bench.data.tasks import TASKS
 from glue_bench.tables.numbers import BANNER
@@ -164,6 +165,11 @@ def test_medians_at_the_rate_of_the_best_median(bench):
     assert cells_of(MADE_UP, bench).loc[("Sum", "cola"), "ours"] == pytest.approx(58)
     by_mean = cells_of(replace(MADE_UP, statistic="mean"), bench)
     assert by_mean.loc[("Sum", "cola"), "ours"] == pytest.approx(100 * (0.9 + 0.5 + 0.5) / 3)
+    for seed, value in enumerate((0.60, 0.58, 0.56), start=1):
+        history = history_of("validation", "matthews_correlation", 0.7, value)
+        bench.change(f"add-cola-lr3e-05-s{seed}", history=history)
+    bench.plan()
+    assert cells_of(replace(MADE_UP, epoch="best"), bench).loc[("Sum", "cola"), "ours"] == pytest.approx(70)
 
 
 def test_the_metrics_are_the_papers(bench):

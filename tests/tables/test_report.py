@@ -125,10 +125,14 @@ def test_checkpoints_that_were_fine_tuned_are_shown_by_steps(bench):
     ]  # fmt: skip
 
 
-def test_the_published_table_with_most_of_our_arms_is_open(made):
+def test_the_published_table_with_most_of_our_arms_is_open_and_one_with_none_is_not_there(made, bench):
     (part,) = (part for part in made.parts if part.title == "Published tables")
     assert "ours: none" in [row[0].text for row in part.tables[0].rows]  # of all tables nopos alone has such a row
     assert len(part.folded) == 6
+    for seed in (1, 2):
+        bench.finish("rte", seed, arm="none")
+    (alone,) = (part for part in make_report(find(bench.plan())).parts if part.title == "Published tables")
+    assert alone.folded == ()
 
 
 def test_environments_are_columns_with_their_counts(bench):
