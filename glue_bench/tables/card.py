@@ -86,7 +86,8 @@ def card(path: str | Path, arm: str | None = None) -> Card:
     runs, scores = median_runs(board, arm), arm_scores(board, arm)
     if runs.empty:
         raise UserError(f"arm '{arm}' of '{results.folder}' has no finished run to tell of")
-    models = {task: folder for task, cell_id in runs["cell_id"].items() if (folder := results.arrays.model(cell_id))}
+    kept = {str(task): results.arrays.model(cell_id) for task, cell_id in runs["cell_id"].items()}
+    models = {task: folder for task, folder in kept.items() if folder}
     early = board.runs.loc[(board.runs["arm"] == arm) & ~board.runs["last"], "task"]
     scores.loc[scores["task"].isin(early), ["mean", "error"]] = math.nan  # the weights are those of the last epoch
     scores = scores.assign(
@@ -115,7 +116,7 @@ def card(path: str | Path, arm: str | None = None) -> Card:
         arm=arm,
         text="\n".join([f"---\n{header}\n---\n", page.to_markdown(), *filter(None, [usage])]),
         models={(task if len(models) > 1 else ""): folder for task, folder in models.items()},
-        without=tuple(task for task in runs.index if task not in models),
+        without=tuple(task for task in kept if task not in models),
         scores=scores,
     )
 
