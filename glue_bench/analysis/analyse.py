@@ -14,6 +14,7 @@ chance is that of positions turned by a random rotation.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from threadpoolctl import threadpool_limits
 from glue_bench.analysis.chance import NONE, SEED, Analysis, Interval, LeftOut, Measured, Row, expected, row
 from glue_bench.analysis.positions import measure_attention, measure_position_scores, position_heads, position_rows
 from glue_bench.analysis.probes import measure_decoding, measure_decoding_layers, measure_position_rows
-from glue_bench.analysis.subject import FEWEST, Asked, Source, Subject, find_sources
+from glue_bench.analysis.subject import FEWEST, Subject, find_sources
 from glue_bench.analysis.tables import (
     leading,
     measure_correlation,
@@ -39,6 +40,7 @@ from glue_bench.analysis.tables import (
 from glue_bench.analysis.terms import measure_effect, measure_terms
 from glue_bench.analysis.word_order import DISTANCES, order_sums
 from glue_bench.errors import UserError, unknown
+from glue_bench.model.checkpoints import weights_digest
 from glue_bench.training.compute import choose_compute, quiet_transformers
 from glue_bench.training.corpus import open_corpus
 
@@ -87,10 +89,13 @@ def analyse(
         raise UserError(f"nothing to analyse: {'; '.join(gone)}")
     with threadpool_limits(limits=1, user_api="blas"):
         quiet_transformers()
-        asked = Asked(open_corpus(texts), sequences, tokenizer, choose_compute(device, "float32").device)
+        text = open_corpus(texts)
+        open_one = partial(
+            Subject, corpus=text, sequences=sequences, named=tokenizer, device=choose_compute(device, "float32").device
+        )
         for source in found[1:]:  # what cannot be read is said before anything is measured
-            Subject(source, asked)
-        measured = {source.label: _measured(source, asked, only) for source in found}
+            open_one(source.name)
+        measured = {source.label: _measured(open_one(source.name), only) for source in found}
     together = {
         name: pd.concat({label: frames[name] for label, frames in measured.items() if name in frames})
         .reset_index(level=0, names="checkpoint")
@@ -98,18 +103,20 @@ def analyse(
         for name in dict.fromkeys(name for frames in measured.values() for name in frames)
     }
     facts, rows, left_out = (together.pop(name) for name in ("subjects", "measures", "left_out"))
-    text = DEFAULT_NAME if corpus is None else ", ".join(texts)
-    return Analysis(text, asked.corpus.digest, sequences, facts, rows, left_out, together, tuple(gone))
+    named = DEFAULT_NAME if corpus is None else ", ".join(texts)
+    return Analysis(named, text.digest, sequences, facts, rows, left_out, together, tuple(gone))
 
 
-def _measured(source: Source, asked: Asked, only: Sequence[str]) -> dict[str, pd.DataFrame]:
+def _measured(subject: Subject, only: Sequence[str]) -> dict[str, pd.DataFrame]:
     """The frames of an `Analysis`, of one checkpoint and without its name."""
-    subject, rows, left_out, matrices = Subject(source, asked), list[Row](), dict[str, str](), dict[str, pd.DataFrame]()
-    config = subject.model.config
+    rows, left_out, matrices = list[Row](), dict[str, str](), dict[str, pd.DataFrame]()
+    config, weights = subject.model.config, subject.model.state_dict()
+    # Masked-LM pretraining does not train a pooler.
+    digest = weights_digest({name: each for name, each in weights.items() if not name.startswith("pooler.")})
     facts = {
         **{"variant": config.variant, "origin": config.origin, "blocks": config.num_hidden_layers},
         **{"heads": config.num_attention_heads, "width": config.hidden_size, "positions": subject.positions},
-        **{"words": config.vocab_size, "weights": subject.weights},
+        **{"words": config.vocab_size, "weights": digest},
     }
     for name, measure in ((name, measure) for kind in only or MEASURES for name, measure in MEASURES[kind].items()):
         try:

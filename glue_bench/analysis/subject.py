@@ -1,7 +1,6 @@
 """A checkpoint that is taken apart: which ones a name stands for, what can read text for it, what it makes of that."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -18,7 +17,7 @@ from glue_bench.analysis.hooks import AT_ONCE, Scores, watching
 from glue_bench.analysis.tables import InputSum, input_sum
 from glue_bench.analysis.word_order import HeldOut
 from glue_bench.errors import UserError
-from glue_bench.model.checkpoints import encoder, masked_lm, read_checkpoint, weights_digest
+from glue_bench.model.checkpoints import encoder, masked_lm, read_checkpoint
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.locate import locate
@@ -50,41 +49,29 @@ class Source(NamedTuple):
     name: str
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What is asked for: `sequences` of text, read with a `tokenizer` (None: the checkpoint's own)."""
-
-    corpus: Corpus
-    sequences: int
-    tokenizer: str | None = None
-    device: str | torch.device = "cpu"
-
-
 class Subject:
     """A checkpoint with all that it takes to measure it; `positions` are those that it was trained on.
+
+    So many `sequences` of the corpus are read, with the tokenizer that is `named` or the checkpoint's own.
 
     Raises:
         UserError: it cannot be read.
     """
 
-    def __init__(self, source: Source, asked: Asked) -> None:
-        checkpoint = read_checkpoint(source.name)
-        self.source, self.asked = source, asked
+    def __init__(
+        self, name: str, corpus: Corpus, sequences: int, named: str | None = None, device: str | torch.device = "cpu"
+    ) -> None:
+        checkpoint = read_checkpoint(name)
+        self.corpus, self.sequences, self.named = corpus, sequences, named or name
         self.head: EncoderForMaskedLM | UserError
         self.model: EncoderModel
         try:
-            head = masked_lm(checkpoint).eval().to(asked.device)
+            head = masked_lm(checkpoint).eval().to(device)
             self.head, self.model = head, head.base
         except UserError as error:
-            self.head, self.model = error, encoder(checkpoint).eval().to(asked.device)
+            self.head, self.model = error, encoder(checkpoint).eval().to(device)
         most = self.model.config.max_position_embeddings
-        self.positions = min(most, _trained_positions(source.name) or most)
-
-    @property
-    def weights(self) -> str:
-        """The `weights_digest` of the encoder without a pooler, which masked-LM pretraining does not train."""
-        weights = self.model.state_dict()
-        return weights_digest({name: tensor for name, tensor in weights.items() if not name.startswith("pooler.")})
+        self.positions = min(most, _trained_positions(name) or most)
 
     @cached_property
     def sum(self) -> InputSum:
@@ -94,15 +81,15 @@ class Subject:
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerBase:
         """Its own, or the one that was named. Raises LeftOut where there is none that fits."""
-        name, rows = self.asked.tokenizer or self.source.name, self.model.config.vocab_size
+        rows = self.model.config.vocab_size
         try:
-            tokenizer = load_tokenizer(name)
+            tokenizer = load_tokenizer(self.named)
         except UserError as error:
             raise LeftOut(f"{error}: the measures of text need one (--tokenizer NAME)") from error
         if (size := vocabulary_size(tokenizer)) > rows:
             raise LeftOut(
-                f"the tokenizer of '{name}' has {size} tokens but the checkpoint embeds {rows}; give the tokenizer "
-                "it was trained with (--tokenizer NAME)"
+                f"the tokenizer of '{self.named}' has {size} tokens but the checkpoint embeds {rows}; "
+                "give the tokenizer it was trained with (--tokenizer NAME)"
             )
         return tokenizer
 
@@ -116,10 +103,10 @@ class Subject:
         if first is None or last is None:
             raise LeftOut("its tokenizer has no [CLS] or no [SEP]; name another (--tokenizer NAME)")
         length = min(LENGTH, self.positions)
-        sentences, room = iter(self.asked.corpus), length - 2
+        sentences, room = iter(self.corpus), length - 2
         some = iter(lambda: list(islice(sentences, SENTENCES_AT_ONCE)), [])
         stream = (token for texts in some for ids in encode(self.tokenizer, texts) for token in ids)
-        tokens = np.fromiter(islice(stream, room * self.asked.sequences), dtype=np.int64)
+        tokens = np.fromiter(islice(stream, room * self.sequences), dtype=np.int64)
         rows = tokens[: len(tokens) // room * room].reshape(-1, room)
         if len(rows) < FEWEST:
             raise LeftOut(
