@@ -230,9 +230,8 @@ def test_the_rows_and_heads_of_a_variant_give_its_own_scores(variant):
     assert len(position_rows(model, table)) == POSITIONS
 
 
-@pytest.mark.parametrize("variant", ["untied", "untied-relative"])
-def test_the_constants_of_a_reset_cls_are_no_positions(variant):
-    model, table = without_positions(variant)
+def test_the_constants_of_a_reset_cls_are_no_positions():
+    model, table = without_positions("untied")
     before = position_rows(model, table), *position_heads(model, table)
     with torch.no_grad():
         model.variant.positions.weight[:2] += 1

@@ -92,17 +92,12 @@ def test_the_terms_of_every_variant_add_up_or_are_left_out_with_a_reason(variant
         assert sum(found.values()) == pytest.approx(1, abs=1e-4)
 
 
-def test_terms_that_do_not_add_up_are_refused():
-    model = model_of("add")
-    table = input_sum(model, POSITIONS)
-    with torch.no_grad(), pytest.raises(LeftOut, match="away from the encoder's own"):
-        check_sum(model, replace(table, positions=1.001 * table.positions), IDS)
-
-
-def test_the_tables_are_those_of_the_variant():
+def test_the_tables_are_those_of_the_variant_and_terms_of_others_are_refused():
     model = model_of("add")
     table = input_sum(model, POSITIONS)
     with torch.no_grad():
+        with pytest.raises(LeftOut, match="away from the encoder's own"):
+            check_sum(model, replace(table, positions=1.001 * table.positions), IDS)
         entering = model.variant(IDS, torch.zeros_like(IDS)).hidden
         words, positions = model.variant.words.weight, model.variant.positions.weight
         assert table.words == pytest.approx(words - words.mean(0), abs=1e-5)
