@@ -87,6 +87,7 @@ def test_every_measure_of_every_encoder_has_a_row_or_a_reason(checkpoints, text)
     assert reasons["reason"].str.len().min() > 10
     bert = mean_over_heads(found, "bert")
     assert bert.loc["terms.sum_error", "value"] < 1e-5
+    assert bert.loc["layers.rank", "n"] == bert.loc["terms.share.word_word", "n"] >= 8
     assert bert.loc[[name for name in bert.index if name.startswith("terms.share.")], "value"].sum() == pytest.approx(1)
     rises = bert.loc[[name.replace("share", "loss_rise") for name in FOUR]]
     assert (rises["low"].le(rises["value"]) & rises["value"].le(rises["high"])).all()
