@@ -24,7 +24,7 @@ def open_source(name: str) -> Source:
     if not folder.exists():
         if os.sep in name or name.startswith((".", "~")):
             raise UserError(f"folder {name} does not exist; give hub, demo or the path of a folder")
-        raise UserError(f"{unknown('data source', name, ('hub', 'demo'))} Or give the path of a folder")
+        raise UserError(f"{unknown('data source', name, ('hub', 'demo'))} (or give the path of a folder)")
     if not folder.is_dir():
         raise UserError(f"data source {name} is a file; expected a folder")
     try:

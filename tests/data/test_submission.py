@@ -110,32 +110,25 @@ def predict(text: str) -> Callable[[list[str], int], list[str]]:
 
 ROW_MUTATIONS: dict[str, Callable[[list[str], int], list[str]]] = {
     "drop": lambda lines, row: lines[:row] + lines[row + 1 :],
-    "double": lambda lines, row: [*lines[: row + 1], *lines[row:]],
     "last one first": lambda lines, _: [lines[0], lines[-1], *lines[1:-1]],
     "wrong label": predict("maybe"),
     "out of range": predict("5.001"),
     "nan": predict("nan"),
-    "huge": predict("1e999"),
     "underscore": predict("0_1"),
     "other digits": predict("\N{ARABIC-INDIC DIGIT ONE}"),
     "extra column": edit(lambda line: f"{line}\t0.9"),
-    "comma": edit(lambda line: line.replace("\t", ",")),
-    "long": predict("1" * 1000),
     "trailing blank": edit(lambda line: f"{line} "),
     "carriage return": edit(lambda line: f"{line}\r"),
     "blank line": edit(lambda line: f"{line}\n"),
-    "emptied line": edit(lambda _: ""),
 }
 FILE_MUTATIONS: dict[str, Callable[[bytes], bytes]] = {
     "empty": lambda _: b"",
     "header alone": lambda content: content.split(b"\n")[0] + b"\n",
-    "no header": lambda content: content.split(b"\n", 1)[1],
     "other header": lambda content: content.replace(b"prediction", b"label"),
     "byte-order mark": lambda content: b"\xef\xbb\xbf" + content,
     "utf-16": lambda content: content.decode().encode("utf-16"),
     "latin-1": lambda content: content + "12\té\n".encode("latin-1"),
     "windows": lambda content: content.replace(b"\n", b"\r\n"),
-    "blank line first": lambda content: b"\n" + content,
     "cut short": lambda content: content[:60],
 }
 

@@ -85,18 +85,6 @@ def test_any_text_survives(tmp_path: Path, content, crlf, blank):
     assert skipped == 0
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.binary(max_size=60))
-def test_any_bytes_are_read_or_refused(tmp_path: Path, content):
-    path, message = tmp_path / "train.tsv", "train.tsv, line "
-    path.write_bytes(content)
-    try:
-        read_split(path, TASKS["cola"], "train")
-    except UserError as error:
-        message = str(error)
-    assert "train.tsv, line " in message or "line 1 is missing" in message
-
-
 BAD_FILES = [
     ("SST-2/train.tsv", "text\tlabel\na\t1\n", "line 1: no column 'sentence'; found 'text', 'label'"),
     ("SST-2/train.tsv", "sentence\tlabel\na\t1\nb\n", "line 3: row too short: 1 fields; expected 2"),
