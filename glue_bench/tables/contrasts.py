@@ -8,7 +8,6 @@ from glue_bench.errors import UserError
 from glue_bench.stats.power import Costs, power_frame
 from glue_bench.stats.verdicts import Group, all_pairs, equivalence, letters_frame
 from glue_bench.tables.arms import block_names, blocks_of
-from glue_bench.tables.board import Board
 from glue_bench.tables.budget import measured_costs
 from glue_bench.tables.compare import Comparison
 from glue_bench.tables.numbers import MISSING, banner, decimals_of, number
@@ -86,9 +85,15 @@ def statistics_page(comparison: Comparison, equivalent: float | None = None, pai
         UserError: as `contrasts_frame`.
     """
     board, frame = comparison.board, contrasts_frame(comparison, equivalent, pairs)
-    blocks = blocks_of(comparison.columns.dropna(subset="smallest"))
+    blocks, spreads = blocks_of(comparison.columns.dropna(subset="smallest")), []
     names = block_names(key for key, _ in blocks)
-    spreads = [_spread(board, mine, f"Spread: {names[key]}" if len(blocks) > 1 else "Spread") for key, mine in blocks]
+    deviations = {"column": Column("Column")} | {name: Column(text, show=str) for name, text in DEVIATIONS.items()}
+    for key, columns in blocks:
+        exact, rows = columns["column"].map(decimals_of), columns.assign(column=columns["column"].map(board.title_of))
+        for name in DEVIATIONS:
+            rows[name] = [number(value, digits) or MISSING for value, digits in zip(rows[name], exact, strict=True)]
+        heading = f"Spread: {names[key]}" if len(blocks) > 1 else "Spread"
+        spreads.append(Table(title=heading, frame=rows[list(deviations)], columns=deviations))
     letters = _letters(comparison, frame) if pairs else []
     return Page(
         title=f"Statistics: {board.results.experiment}",
@@ -168,16 +173,6 @@ def _chosen(comparison: Comparison, frame: DataFrame) -> DataFrame:
     best_first = shown.assign(rank=rank, place=place).sort_values(["place", "rank"], kind="stable")
     parts = {kind: best_first if kind == "reference" else shown for kind in FAMILIES}
     return pd.concat([part[part["kind"] == kind] for kind, part in parts.items()], ignore_index=True)[list(frame)]
-
-
-def _spread(board: Board, columns: DataFrame, heading: str) -> Table:
-    rows = [
-        {"column": board.title_of(row["column"])}
-        | {name: number(row[name], decimals_of(row["column"])) or MISSING for name in DEVIATIONS}
-        for row in columns.to_dict("records")
-    ]
-    shown = {"column": Column("Column")} | {name: Column(text, show=str) for name, text in DEVIATIONS.items()}
-    return Table(title=heading, frame=DataFrame(rows), columns=shown)
 
 
 def _of_group(frame: DataFrame, group: Group) -> DataFrame:

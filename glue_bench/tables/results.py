@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from glue_bench.config import AS_PUBLISHED, HELD_OUT, Arm, Protocol
+from glue_bench.config import AS_PUBLISHED, HELD_OUT, Protocol
 from glue_bench.data.metrics import decide, score
 from glue_bench.data.tasks import TASKS, find_task, titles
 from glue_bench.errors import UserError
 from glue_bench.records.store import Finished, Store, open_store
 from glue_bench.records.value import Environment
-from glue_bench.records.values import Plan, Record
+from glue_bench.records.values import Plan
 from glue_bench.stats.outcomes import constant_score
 from glue_bench.tables.arms import arms_frame
 
@@ -26,7 +26,7 @@ ORIGINS = ("pretrained", "adapted", "grafted", AS_PUBLISHED, "scratch")
 CELL = ("cell_id", "arm", "variant", "origin", "task", "learning_rate", "seed", "pretraining_seed", "steps")
 OF_RUN = ("finished", "collapsed", "precision", "data", "parameters", "base_model", "processor", "seconds",
           "environment", "diagnostic", "digest")  # fmt: skip
-NO_RUN = {"finished": False, "collapsed": (), "precision": "", "processor": "", "base_model": ""}
+NO_RUN: dict[str, Any] = {"finished": False, "collapsed": (), "precision": "", "processor": "", "base_model": ""}
 SCORES = ("cell_id", "epoch", "last", "split", "metric", "value")
 TASK = ("task", "source", "digest", "revision", "partial", "rows", "settings", "from_mnli")
 PRETRAINING = ("pretraining_id", "arm", "seed", "is_search", "finished", "learning_rate", "searches", "steps",
@@ -249,26 +249,21 @@ def comparable(processors: Iterable[str]) -> list[str]:
 def _cells(plan: Plan, finished: Finished) -> pd.DataFrame:
     arms, rows = {arm.name: arm for arm in plan.experiment.arms}, list[dict[str, Any]]()
     for cell in plan.cells:
-        record = finished.records.get(cell.id)
-        planned: dict[str, Any] = {"cell_id": cell.id, "learning_rate": cell.settings.learning_rate, "data": cell.data}
-        planned |= {name: getattr(cell, name) for name in CELL if name not in planned}
-        rows.append(planned | (_of_run(record, arms.get(cell.arm), finished) if record else NO_RUN))
+        rows.append(NO_RUN | {name: getattr(cell, name) for name in (*CELL, "data") if hasattr(cell, name)})
+        rows[-1] |= {"cell_id": cell.id, "learning_rate": cell.settings.learning_rate}
+        if record := finished.records.get(cell.id):
+            arm, pretraining = arms.get(cell.arm), finished.pretrainings.get(cell.pretraining or "")
+            ran = _computed_on(record.environment)
+            before = _computed_on(pretraining.environment) if pretraining else ran
+            rows[-1] |= {name: getattr(record, name) for name in OF_RUN if hasattr(record, name)} | {
+                "finished": True,
+                "precision": record.precision or record.environment.precision or "",
+                # Without a revision the name may be that of a folder, which is no one's business.
+                "base_model": f"{arm.checkpoint}@{arm.revision}" if arm and arm.revision else "",
+                "processor": ", then ".join(dict.fromkeys(comparable([before, ran]))) if before and ran else "",
+            }
     kinds: Any = {"learning_rate": float, "seed": int, "pretraining_seed": "Int64", "steps": "Int64", "finished": bool}
     return pd.DataFrame(rows, columns=[*CELL, *OF_RUN]).astype(kinds)
-
-
-def _of_run(record: Record, arm: Arm | None, finished: Finished) -> dict[str, Any]:
-    """What a finished run adds to its cell."""
-    pretraining = finished.pretrainings.get(record.cell.pretraining or "")
-    ran = _computed_on(record.environment)
-    before = _computed_on(pretraining.environment) if pretraining else ran
-    return {name: getattr(record, name) for name in OF_RUN if hasattr(record, name)} | {
-        "finished": True,
-        "precision": record.precision or record.environment.precision or "",
-        # Without a revision the name may be that of a folder, which is no one's business.
-        "base_model": f"{arm.checkpoint}@{arm.revision}" if arm and arm.revision else "",
-        "processor": ", then ".join(dict.fromkeys(comparable([before, ran]))) if before and ran else "",
-    }
 
 
 def _computed_on(environment: Environment) -> str:
