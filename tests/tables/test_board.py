@@ -3,6 +3,7 @@
 import math
 import shutil
 
+import numpy as np
 import pytest
 
 from glue_bench.data.tasks import TRAINABLE
@@ -22,11 +23,13 @@ def test_mean_sample_deviation_and_n(bench):
     for seed, value in ((1, 0.60), (2, 0.62), (3, 0.67)):
         bench.finish("rte", seed, value)
     bench.finish("mrpc", 1)
+    for seed, value in ((1, 0.5), (2, None), (3, 0.5)):  # an undefined score is not left out
+        bench.finish("stsb", seed, value)
     bench.expect("cola", 1)
     row = leaderboard(bench.plan()).iloc[0]
     assert (row["rte"], row["rte_n"]) == (pytest.approx(63.0), 3)
     assert row["rte_std"] == pytest.approx(13**0.5)  # (9 + 1 + 16) / 2
-    assert math.isnan(row["mrpc_std"])
+    assert np.isnan(row[["mrpc_std", "stsb", "stsb_std"]].astype(float)).all()
     assert (math.isnan(row["cola"]), row["cola_n"]) == (True, 0)
 
 
