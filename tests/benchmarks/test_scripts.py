@@ -15,21 +15,19 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
 def run(script, *arguments):
-    """What the script prints."""
+    """What the script prints, and the rounds of its JSON file where it is asked for one."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(BENCHMARKS.parent)}
     command = [sys.executable, BENCHMARKS / script, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=3000)
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return json.loads(arguments[-1].read_text())["rounds"] if "--json" in arguments else done.stdout
 
 
 @pytest.mark.parametrize("precision", ["auto", "float32"])
 def test_finetune_compares_peers_with_ours(tmp_path, precision):
     arguments = ("--rounds", 2, "--steps", 2, "--batch-size", 8, "--precision", precision)
-    text = run("finetune.py", *arguments, "--json", tmp_path / "all.json")
-    rounds = json.loads((tmp_path / "all.json").read_text())["rounds"]["rte"]
+    rounds = run("finetune.py", *arguments, "--json", tmp_path / "all.json")["rte"]
     assert [len(turn) for turn in rounds] == [4, 4]
-    assert all(name in text for name in rounds[0])
     for turn in rounds:
         assert len({result["tokens"] for result in turn.values()}) == 1  # the same examples
         for result in turn.values():
@@ -44,8 +42,8 @@ def test_every_variant_is_compared_with_add():
 
 
 def test_pretrain_compares_trainer_with_ours(tmp_path):
-    run("pretrain.py", "--rounds", 1, "--steps", 2, "--length", 64, "--rows", 8, "--json", tmp_path / "all.json")
-    (turn,) = json.loads((tmp_path / "all.json").read_text())["rounds"]
+    sizes = ("--rounds", 1, "--steps", 2, "--length", 64, "--rows", 8)
+    (turn,) = run("pretrain.py", *sizes, "--json", tmp_path / "all.json")
     ours, peer = (result["tokens"] for result in turn.values())
     assert ours == pytest.approx(peer, rel=0.1)  # other sequences of the same text, nearly all of them full
 
@@ -57,13 +55,14 @@ def test_overhead_is_that_of_every_cell_but_the_first():
 
 
 def test_agreement_scores_both_systems_for_every_seed(tmp_path, make_bert, write_yaml):
-    texts = ("tom helped the old cat today .", "the fox chased anna , a person .")
+    checkpoint = make_bert(texts=("tom helped the old cat today .", "the fox chased anna , a person ."))
+    settings = {"learning_rates": [1e-3], "epochs": 1, "max_length": 32}
     experiment = {
         "name": "tiny",
         "data": "demo",
-        "checkpoint": str(make_bert(texts=texts)),
+        "checkpoint": str(checkpoint),
         "arms": ["add"],
-        "finetuning": {"learning_rates": [1e-3], "epochs": 1, "max_length": 32},
+        "finetuning": settings,
     }
     output = tmp_path / "both.csv"
     text = run("agreement.py", write_yaml(experiment), "--task", "rte", "--seed", 1, "--seed", 2, "-o", output)
@@ -76,8 +75,8 @@ def test_agreement_scores_both_systems_for_every_seed(tmp_path, make_bert, write
 
 def test_gpu_compares_a_device_with_the_cpu(tmp_path):
     """Here the CPU itself: nothing differs, but for the rounding of bf16."""
-    run("gpu.py", "--device", "cpu", "--variant", "untied", "--steps", 3, "--json", tmp_path / "all.json")
-    differences = json.loads((tmp_path / "all.json").read_text())["rounds"]["untied"]
+    sizes = ("--device", "cpu", "--variant", "untied", "--steps", 3)
+    differences = run("gpu.py", *sizes, "--json", tmp_path / "all.json")["untied"]
     assert {name for name, value in differences.items() if value == 0} == {"loss", "logits", "masked-LM loss"}
     assert all(0 < value < 0.03 for name, value in differences.items() if "bf16" in name)
 

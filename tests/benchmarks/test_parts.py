@@ -1,0 +1,107 @@
+"""What the benchmarks share: samples, turns, ratios, workers that live from round to round, and the other side."""
+
+import os
+from functools import partial
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from transformers import DataCollatorWithPadding, Trainer
+
+import common
+from common import OURS, Settings, Worker
+from glue_bench.data.sources import open_source
+from glue_bench.training.tokenizers import load_tokenizer
+from glue_bench.training.tokens import tokenise
+from peers import arguments, as_dataset, real_tokens, score_split
+
+TEXTS = ("a cat .", "the old cat saw the fox today .", "a fox .")
+
+
+def test_a_cells_rows_are_a_sample_of_train_the_same_for_all_and_start_again_past_its_end():
+    settings = Settings("demo", "rte", "somewhere", batch_size=4)
+    rows = settings.rows(1000, 5)
+    assert len(set(rows)) == 20
+    assert max(rows) > 200
+    assert np.array_equal(rows, settings.rows(1000, 5))
+    few = settings.rows(6, 3)
+    assert sorted(few[:6]) == list(range(6))
+    assert np.array_equal(few[6:], few[:6])
+
+
+def test_ratios_are_of_one_round_each_and_above_1_where_ours_is_better():
+    peer = [{"tokens_per_second": n, "total_seconds": 2 * n, "peak_bytes": 2**21} for n in (10, 20, 30)]
+    ours = {"tokens_per_second": 30, "total_seconds": 10, "peak_bytes": 2**20}
+    rounds = [{"peer": one, OURS: ours} for one in peer]
+    row = [cell.strip() for cell in common.speed_table(rounds).splitlines()[2].split("|")[1:-1]]
+    assert row == ["peer", "20 (15 to 25)", "1.50 (1.25 to 2.25)", "40.00 (30.00 to 50.00)", "4.00 (3.00 to 5.00)", "2"]
+
+
+def counting(start):
+    """A worker's work: remembers its rounds, fails at zero steps, ends its process at -1."""
+    seen = [start]
+
+    def work(steps):
+        if steps < 0:
+            os._exit(3)
+        seen.append(seen[-1] + 12 // steps)
+        bytearray(64 * 2**20)
+        return {"seen": list(seen), "process": os.getpid()}
+
+    return work
+
+
+@pytest.mark.slow
+def test_a_worker_is_one_process_of_its_own_that_lives_on_and_whose_end_is_noticed():
+    worker = Worker(partial(counting, 5))
+    first, second = worker.round(3), worker.round(4)
+    assert second["seen"] == [5, 9, 12]
+    assert first["process"] == second["process"] != os.getpid()
+    assert 0.9 * 64 <= first["peak_bytes"] / 2**20 < 2 * 64
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        worker.round(0)
+    with pytest.raises(RuntimeError, match="exit code 3"):
+        worker.round(-1)
+    worker.close()
+
+
+@pytest.fixture
+def tokenizer(make_bert):
+    return load_tokenizer(str(make_bert(texts=TEXTS)))
+
+
+def test_both_sides_see_the_same_token_ids_and_padding_is_not_counted(tokenizer):
+    data = open_source("demo").load("rte")
+    ours = tokenise(data, tokenizer, 12).splits["validation"]
+    peer, padded = (as_dataset(data.splits["validation"], tokenizer, 12, padding) for padding in ("dynamic", "fixed"))
+    assert [token for ids in peer["input_ids"] for token in ids] == ours.ids.tolist()
+    assert peer["label"] == ours.labels.tolist()
+    assert {len(ids) for ids in padded["input_ids"]} == {12}
+    assert real_tokens(padded) == real_tokens(peer) == len(ours.ids)
+
+
+class Oracle(torch.nn.Module):
+    """Says 1 where a text has a word."""
+
+    def __init__(self, word: int) -> None:
+        super().__init__()
+        self.word = word
+
+    def forward(self, input_ids, labels, **_):  # Trainer gives what this names
+        assert labels.shape == input_ids.shape[:1]
+        has = (input_ids == self.word).any(1).float()
+        return {"loss": has.sum(), "logits": torch.stack([1 - has, has], 1)}
+
+
+@pytest.mark.parametrize("padding", ["dynamic", "grouped"])
+def test_predictions_are_scored_with_their_own_labels(tmp_path, tokenizer, padding):
+    """Grouped by length, Trainer predicts the examples in another order than that of the split."""
+    texts = [" ".join(TEXTS[i % 3].split()[: 1 + i % 5]) for i in range(40)]
+    split = as_dataset(pd.DataFrame({"text_a": texts, "label": [int("old" in text) for text in texts]}), tokenizer, 16)
+    hyperparameters = Settings("demo", "rte", "here").experiment.finetuning.hyperparameters("rte", 5e-5)
+    made = arguments(hyperparameters, tmp_path, padding, epochs=1, rows=4, seed=1)
+    assert (made.learning_rate, made.get_warmup_steps(100), made.max_grad_norm, made.weight_decay) == (5e-5, 6, 1, 0.01)
+    oracle = Oracle(tokenizer.convert_tokens_to_ids("old"))
+    trainer = Trainer(oracle, made, DataCollatorWithPadding(tokenizer), processing_class=tokenizer)
+    assert score_split(trainer, "rte", split) == {"accuracy": 1.0}
