@@ -260,12 +260,6 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path / "toy")
 
 
-@pytest.fixture(scope="module")
-def lasting_bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
-    """One that the tests of a module share, and do not change."""
-    return Bench(tmp_path_factory.mktemp("bench") / "toy")
-
-
 @pytest.fixture
 def new_bench(tmp_path: Path):
     """Further experiments of one test, by name."""

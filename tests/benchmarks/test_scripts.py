@@ -56,14 +56,8 @@ def test_overhead_is_that_of_every_cell_but_the_first():
 
 def test_agreement_scores_both_systems_for_every_seed(tmp_path, make_bert, write_yaml):
     checkpoint = make_bert(texts=("tom helped the old cat today .", "the fox chased anna , a person ."))
-    settings = {"learning_rates": [1e-3], "epochs": 1, "max_length": 32}
-    experiment = {
-        "name": "tiny",
-        "data": "demo",
-        "checkpoint": str(checkpoint),
-        "arms": ["add"],
-        "finetuning": settings,
-    }
+    experiment = {"name": "tiny", "data": "demo", "checkpoint": str(checkpoint), "arms": ["add"]}
+    experiment |= {"finetuning": {"learning_rates": [1e-3], "epochs": 1, "max_length": 32}}
     output = tmp_path / "both.csv"
     text = run("agreement.py", write_yaml(experiment), "--task", "rte", "--seed", 1, "--seed", 2, "-o", output)
     lines = pd.read_csv(output)

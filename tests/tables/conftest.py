@@ -1,5 +1,5 @@
 """Experiments on disk, made by hand."""
 
-from stored import bench, lasting_bench, new_bench
+from stored import bench, new_bench
 
-__all__ = ["bench", "lasting_bench", "new_bench"]
+__all__ = ["bench", "new_bench"]
