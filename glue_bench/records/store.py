@@ -61,7 +61,7 @@ class Finished:
 class Store:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder).expanduser()
-        self.slurm, self.analysis = self.folder / "slurm.json", self.folder / "analysis"
+        self.slurm = self.folder / "slurm.json"
 
     @property
     def has_plan(self) -> bool:

@@ -34,10 +34,8 @@ def make_plan(experiment: Experiment, inputs: Inputs) -> Plan:
     pretrainings, cells = settle_jobs(experiment, inputs)
     for cell in cells:
         check_cell(cell, inputs)
-    places: dict[str, Any] = {
-        "data": inputs.source.kind,
-        "plugins": [],
-    }  # no one's business; digests tell what they are
+    # Where a person keeps data, text and plugins is no one's business; digests tell what they are.
+    places: dict[str, Any] = {"data": inputs.source.kind, "plugins": []}
     if experiment.pretraining:
         places["pretraining"] = experiment.pretraining.model_copy(update={"corpus": [inputs.corpus.digest]})
     tasks = {}

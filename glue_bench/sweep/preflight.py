@@ -29,11 +29,10 @@ def check_experiment(experiment: Experiment, inputs: Inputs) -> None:
     for arm in ours:
         check_variant(arm.variant, arm.options, f"arm '{arm.name}'")
         check_plugin(arm.variant, arm.options)
-    there = [task for task in experiment.tasks if task in inputs.source.tasks()]
+    there = inputs.source.tasks()
     if missing := [task for task in experiment.tasks if task not in there]:
-        raise UserError(
-            f"data '{experiment.data}' has no {', '.join(missing)}; complete it, or set `tasks: [{', '.join(there)}]`"
-        )
+        left = ", ".join(task for task in experiment.tasks if task in there)
+        raise UserError(f"data '{experiment.data}' has no {', '.join(missing)}; complete it, or set `tasks: [{left}]`")
     for arm in ours:
         check_order(inputs.initial(arm), arm.name)
     if experiment.pretraining:
