@@ -3,10 +3,15 @@
 import pytest
 from tiny_sweeps import contents, records
 
+from glue_bench.config import load_experiment
 from glue_bench.data.demo import generate
 from glue_bench.data.metrics import score_logits
 from glue_bench.data.tasks import TRAINABLE
+from glue_bench.errors import UserError
 from glue_bench.records.store import Store
+from glue_bench.sweep.attempt import make_worker
+from glue_bench.sweep.plan import make_plan
+from glue_bench.training.inputs import Inputs
 
 pytestmark = pytest.mark.usefixtures("small_demo")
 
@@ -95,6 +100,18 @@ def test_a_record_that_is_damaged_is_run_again_and_everything_else_written_anew(
     assert (again.skipped, again.finished, again.failed) == (1, 1, {})
     assert contents(folder).keys() == before.keys()
     assert (folder / "plan.json").read_bytes() == before["plan.json"]
+
+
+def test_a_machine_with_other_files_than_the_plan_was_made_of_ends_the_sweep(tiny, small_demo, tmp_path):
+    experiment = load_experiment(tiny(arms=["add"], tasks=["cola"]))
+    (cell,) = make_plan(experiment, Inputs(experiment)).cells
+    small_demo(train=40)
+    worker = make_worker(experiment, tmp_path, "cpu", "float32")
+    with pytest.raises(
+        UserError, match=rf"has another tokenizer, data for '{cell.id}' than the machine that planned it"
+    ):
+        worker.run(cell)
+    assert worker.store.recorded() == set()
 
 
 # Why a job runs
