@@ -4,7 +4,7 @@ import contextlib
 import io
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple
 from datetime import datetime
 from importlib import import_module
@@ -105,12 +105,13 @@ def view(snapshot: Snapshot, latest: Iterable[str] = ()) -> Group:
 
 # Trackers: each job is a run of its own, written by the driver when the job has ended. No job depends on it.
 
+TRACKERS = ("tensorboard", "wandb", "mlflow", "trackio")  # as pip names them
 Curve = dict[int, dict[str, float]]
 """By epoch or step, values by their names."""
 
 
 class Tracker(Observer):
-    """Hands the curve of each job that ends well to one of TRACKERS: scores by epoch, losses of pretraining by step.
+    """Writes the curve of each job that ends well for one of TRACKERS: scores by epoch, losses of pretraining by step.
 
     `cola/validation/matthews_correlation` and the like: a task's charts stand together, and show all arms.
     """
@@ -134,56 +135,39 @@ class Tracker(Observer):
             settings = {**result.cell.key, **result.cell.settings.model_dump(exclude_none=True), "origin": job.origin}
             name, kind = job.id, result.cell.task
             for epoch in result.history:
-                scores = (
-                    (f"{split}/{metric}", each[metric]) for split, each in epoch.scores.items() for metric in each
-                )
-                curve[epoch.epoch] = {"train_loss": epoch.train_loss, **dict(scores)}
+                scores = {f"{split}/{name}": each[name] for split, each in epoch.scores.items() for name in each}
+                curve[epoch.epoch] = {"train_loss": epoch.train_loss, **scores}
         known = {
             at: {f"{kind}/{tag}": value for tag, value in values.items() if value is not None}
             for at, values in curve.items()
         }
-        TRACKERS[self.name](self, name, {**settings, "id": job.id, "kind": kind}, known)
+        self._write(name, {**settings, "id": job.id, "kind": kind}, known)
 
+    def _write(self, name: str, settings: dict[str, Any], curve: Curve) -> None:
+        if self.name == "tensorboard":
+            from torch.utils.tensorboard import SummaryWriter
 
-def _tensorboard(tracker: Tracker, name: str, settings: dict[str, Any], curve: Curve) -> None:
-    from torch.utils.tensorboard import SummaryWriter
-
-    with SummaryWriter(tracker.folder / "tensorboard" / settings["arm"] / name) as writer:
-        for step, values in curve.items():
-            for tag, value in values.items():
-                writer.add_scalar(tag, value, step)
-
-
-def _mlflow(tracker: Tracker, name: str, settings: dict[str, Any], curve: Curve) -> None:
-    mlflow: Any = import_module("mlflow")
-    mlflow.set_experiment(tracker.experiment)
-    with mlflow.start_run(run_name=name):
-        mlflow.log_params(settings)
-        for step, values in curve.items():
-            mlflow.log_metrics(values, step=step)
-
-
-def _wandb(tracker: Tracker, name: str, settings: dict[str, Any], curve: Curve, **options: Any) -> None:
-    """Weights & Biases, or trackio, which has the same functions."""
-    module: Any = import_module(tracker.name)
-    run = module.init(project=tracker.experiment, name=name, group=settings["arm"], config=settings, **options)
-    for step, values in curve.items():
-        run.log(values, step=step)
-    run.finish()
-
-
-def _trackio(*run: Any) -> None:
-    with contextlib.redirect_stdout(io.StringIO()):  # it would speak in the midst of the table
-        _wandb(*run, embed=False, auto_log_cpu=False, auto_log_gpu=False)  # no dashboard, no measures of the machine
-
-
-TRACKERS: dict[str, Callable[[Tracker, str, dict[str, Any], Curve], None]] = {
-    "tensorboard": _tensorboard,
-    "wandb": _wandb,
-    "mlflow": _mlflow,
-    "trackio": _trackio,
-}
-"""What writes a run, by the names that pip uses."""
+            with SummaryWriter(self.folder / "tensorboard" / settings["arm"] / name) as writer:
+                for step, values in curve.items():
+                    for tag, value in values.items():
+                        writer.add_scalar(tag, value, step)
+            return
+        module: Any = import_module(self.name)
+        if self.name == "mlflow":
+            module.set_experiment(self.experiment)
+            with module.start_run(run_name=name):
+                module.log_params(settings)
+                for step, values in curve.items():
+                    module.log_metrics(values, step=step)
+            return
+        quiet = self.name == "trackio"  # no dashboard, no measures of the machine, and no words amidst the table
+        options = dict.fromkeys(("embed", "auto_log_cpu", "auto_log_gpu"), False) if quiet else {}
+        with contextlib.redirect_stdout(io.StringIO()) if quiet else contextlib.nullcontext():
+            named = {"project": self.experiment, "name": name, "group": settings["arm"]}
+            run = module.init(**named, config=settings, **options)
+            for step, values in curve.items():
+                run.log(values, step=step)
+            run.finish()
 
 
 def check_trackers(names: Iterable[str]) -> None:

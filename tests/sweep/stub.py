@@ -77,18 +77,18 @@ class StubWorker:
         self.folder, self.store, self.seconds = Path(folder), Store(folder), seconds
 
     def run(self, job: Job) -> Result:
-        begun = time.time()
+        begun, path = time.time(), self.folder / "mishaps" / job.id
         progress = Progress(id=job.id, worker=f"here:{os.getpid()}", began=begun, updated=begun, steps=2)
         self.store.write_progress(progress)
         with (self.folder / "attempts").open("a") as file:
             file.write(f"{job.id} {os.getpid()}\n")
         time.sleep(self.seconds)
         self.store.write_progress(progress.model_copy(update={"step": 1, "updated": time.time()}))
-        mishap = self._mishap(job)
-        if mishap in ("die", "die always"):
-            os.kill(os.getpid(), signal.SIGKILL)
-        if mishap == "hang":
-            os.kill(os.getpid(), signal.SIGSTOP)
+        mishap = path.read_text() if path.exists() else ""
+        if mishap and mishap != "die always":
+            path.unlink()
+        if mishap in ("die", "die always", "hang"):
+            os.kill(os.getpid(), signal.SIGSTOP if mishap == "hang" else signal.SIGKILL)
         if mishap == "refuse":
             raise UserError("this machine has other files")
         self.store.drop_progress(job.id)
@@ -96,26 +96,14 @@ class StubWorker:
             failure = Failure(id=job.id, error="ValueError: no")
             self.store.write_failure(failure)
             return failure
+        facts = {"seconds": self.seconds, "environment": Environment(device="cpu", threads=1)}
         if isinstance(job, Pretraining):
-            return self._pretrained(job, mishap)
-        environment = Environment(device="cpu", threads=1, processor=str(os.getpid()))
-        facts = {"scores": {"validation": {"accuracy": 0.5}}, "history": (), "seconds": self.seconds}
-        record = Record(cell=job, **facts, training_tokens=100, parameters=1, environment=environment)
-        return self.store.write(record, {"validation": np.zeros((2, 2), np.float32)})
-
-    def _mishap(self, job: Job) -> str:
-        path = self.folder / "mishaps" / job.id
-        mishap = path.read_text() if path.exists() else ""
-        if mishap and mishap != "die always":
-            path.unlink()
-        return mishap
-
-    def _pretrained(self, job: Pretraining, mishap: str) -> PretrainingRecord:
-        loss = None if mishap == "diverge" else 1 / job.learning_rate
-        facts = {"steps": 10, "tokens": 100, "seconds": self.seconds, "stream": "0", "validation_loss": loss}
-        points = (LossPoint(step=10, tokens=100, train_loss=1.0, seconds=1.0),)
-        record = PretrainingRecord(pretraining=job, **facts, losses=points, environment=Environment())
-        return self.store.write_pretraining(record)
+            loss = None if mishap == "diverge" else 1 / job.learning_rate
+            facts |= {"steps": 10, "tokens": 100, "stream": "0", "validation_loss": loss}
+            facts |= {"losses": (LossPoint(step=10, tokens=100, train_loss=1.0, seconds=1.0),)}
+            return self.store.write_pretraining(PretrainingRecord(pretraining=job, **facts))
+        facts |= {"scores": {"validation": {"accuracy": 0.5}}, "history": (), "training_tokens": 100, "parameters": 1}
+        return self.store.write(Record(cell=job, **facts), {"validation": np.zeros((2, 2), np.float32)})
 
 
 def mishap(store: Store, job: Job, what: str) -> None:

@@ -138,31 +138,6 @@ def test_a_plugins_file_is_part_of_its_cells_alone(one, write_plugin):
 # Mistakes
 
 
-BACKWARDS = """
-from glue_bench.model.variants.additive import Add
-from glue_bench.model.variants.base import EncoderInput
-
-class Mine(Add):
-    name = "mine"
-
-    def __init__(self, dims, *, backwards=False):
-        super().__init__(dims)
-        self.backwards = backwards
-
-    def forward(self, token_ids, segment_ids):
-        positions = self.positions.weight[: token_ids.shape[1]]
-        words = self.words_and_segments(token_ids, segment_ids)
-        return EncoderInput(words + (positions.flip(0) if self.backwards else positions))
-"""
-
-
-def test_a_plugin_that_breaks_the_contract_with_the_options_of_an_arm_alone_is_refused(tiny, write_plugin):
-    plugin, arm = str(write_plugin(BACKWARDS)), {"variant": "mine", "name": "m"}
-    plan(tiny(arms=[arm], plugins=[plugin]))
-    with pytest.raises(UserError, match=r"does not meet the contract: with \{'backwards': True\}, clause 'padding'"):
-        plan(tiny(arms=[{**arm, "options": {"backwards": True}}], plugins=[plugin]))
-
-
 def test_dead_positions_are_refused(tiny, make_bert, texts):
     """The variant is alive in the contract; these weights are not."""
     folder = make_bert(texts=texts)
