@@ -45,24 +45,21 @@ class Scores:
 def watching(model: EncoderModel, look: Callable[[int, Scores], None]) -> Iterator[None]:
     """In this block, `look` is given the number of each block, from 0, and its scores, as they are computed."""
 
-    def watch(number: int, attention: Attention, given: tuple[Any, ...]) -> None:
-        look(number, _scores(attention, *given[:2]))
+    def watch(number: int, attention: Attention, inputs: tuple[Any, ...]) -> None:
+        hidden, given = inputs[:2]
+        queries, keys = (part.transpose(1, 2) for part in attention.project(hidden)[:2])
+        bias, extra = given.bias, {"word_position": None, "position_word": None}
+        if given.scores:
+            extra = {"word_position": given.scores(queries, 0 * keys), "position_word": given.scores(0 * queries, keys)}
+            both = given.scores(queries, keys)
+            bias = both if bias is None else bias + both
+        turned = given.rotate(queries, keys) if given.rotate else (queries, keys)
+        entangled = bool(turned[0].any()) and not all(map(torch.equal, turned, (queries, keys)))
+        content = turned[0] @ turned[1].mT * attention.scale
+        logits = content if bias is None else content + bias
+        look(number, Scores(logits, content, position_position=given.bias, entangled=entangled, **extra))
 
     with ExitStack() as hooks:
         for number, block in enumerate(model.blocks):
             hooks.enter_context(block.attention.register_forward_pre_hook(partial(watch, number)))  # type: ignore[union-attr]
         yield
-
-
-def _scores(attention: Attention, hidden: Float[Tensor, "b l d"], given: Any) -> Scores:
-    queries, keys = (part.transpose(1, 2) for part in attention.project(hidden)[:2])
-    bias, extra = given.bias, {"word_position": None, "position_word": None}
-    if given.scores:
-        extra = {"word_position": given.scores(queries, 0 * keys), "position_word": given.scores(0 * queries, keys)}
-        both = given.scores(queries, keys)
-        bias = both if bias is None else bias + both
-    turned = given.rotate(queries, keys) if given.rotate else (queries, keys)
-    entangled = bool(turned[0].any()) and not all(map(torch.equal, turned, (queries, keys)))
-    content = turned[0] @ turned[1].mT * attention.scale
-    logits = content if bias is None else content + bias
-    return Scores(logits, content, position_position=given.bias, entangled=entangled, **extra)

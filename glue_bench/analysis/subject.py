@@ -150,8 +150,9 @@ def find_sources(names: Iterable[str]) -> tuple[list[Source], list[str]]:
     found, gone = list[Source](), list[str]()
     for name in names:
         stored = Store(name)
-        if not stored.has_plan:
-            found.append(Source(_short(name), name))
+        if not stored.has_plan:  # the last part of a path or hub id; of step-1000, the pretraining's folder too
+            parts = (Path(name).resolve() if Path(name).name in ("", "..") else Path(name)).parts
+            found.append(Source("/".join(parts[-2:]) if parts[-1].startswith("step-") else parts[-1], name))
             continue
         plan, missing = stored.plan(), list[str]()
         jobs, records = [job for job in plan.pretrainings if not job.is_search], stored.finished(plan).pretrainings
@@ -179,9 +180,3 @@ def _trained_positions(folder: str) -> int | None:
         return None
     lengths = {job.id: job.settings.length for job in stored.plan().pretrainings}
     return lengths.get(pretraining.name)
-
-
-def _short(name: str) -> str:
-    """The last part of a path or hub id; for step-1000 of a pretraining, the pretraining's folder too."""
-    parts = (Path(name).resolve() if Path(name).name in ("", "..") else Path(name)).parts
-    return "/".join(parts[-2:]) if parts[-1].startswith("step-") else parts[-1]

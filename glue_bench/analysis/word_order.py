@@ -22,7 +22,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase
 
@@ -153,8 +152,11 @@ def row_losses(model: EncoderForMaskedLM, rows: Sequence[Row], start: int = 0) -
     summed = np.zeros(len(rows))
     for chosen in _batches(rows):
         together = [rows[index] for index in chosen]
-        ids, segments = (_padded([getattr(row, name) for row in together], 0) for name in ("ids", "segments"))
-        labels = _padded([row.labels for row in together], IGNORED)
+        parts = [[torch.from_numpy(part) for part in of_rows] for of_rows in zip(*together, strict=True)]
+        ids, segments, labels = (
+            pad_sequence(part, batch_first=True, padding_value=value)
+            for part, value in zip(parts, (0, 0, IGNORED), strict=True)
+        )
         mask = torch.arange(ids.shape[1]) < torch.tensor([len(row.ids) for row in together])[:, None]
         ids, mask, segments = (each.to(model.device) for each in (ids, mask, segments))
         states = model.base.hidden_states(ids, mask, segments, start=start)[-1].flatten(0, 1)
@@ -163,10 +165,6 @@ def row_losses(model: EncoderForMaskedLM, rows: Sequence[Row], start: int = 0) -
         losses = F.cross_entropy(logits, labels.flatten()[places].to(model.device), reduction="none").double().cpu()
         summed[chosen] = np.bincount(places.numpy() // ids.shape[1], losses.numpy(), minlength=len(chosen))
     return summed
-
-
-def _padded(parts: Sequence[np.ndarray], value: int) -> Tensor:
-    return pad_sequence([torch.from_numpy(part) for part in parts], batch_first=True, padding_value=value)
 
 
 def _batches(rows: Sequence[Row]) -> Iterator[np.ndarray]:

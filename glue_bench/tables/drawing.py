@@ -169,13 +169,10 @@ def drawn(figure: Figure, format: str) -> bytes:
     ).encode()
 
 
-def save(figure: Figure, stem: Path) -> list[Path]:
-    """Write the figure as `stem` with the suffix of each format, into a folder that is made if needed; the paths.
+def save(figure: Figure, stem: Path) -> None:
+    """Write the figure as `stem` with the suffix of each format, into a folder that is made if needed.
 
     Text stays text in SVG and is embedded as TrueType in PDF, as publishers want it.
     """
-    stem.parent.mkdir(parents=True, exist_ok=True)
-    paths = [stem.with_name(f"{stem.name}.{format}") for format in NO_DATES]
-    for path, format in zip(paths, NO_DATES, strict=True):
-        write_atomically(path, drawn(figure, format))
-    return paths
+    for format in NO_DATES:
+        write_atomically(stem.with_name(f"{stem.name}.{format}"), drawn(figure, format))
