@@ -1,6 +1,7 @@
 """Inputs behind URLs, copied once for each state; results behind none."""
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -87,17 +88,21 @@ def test_what_cannot_be_read_is_one_line(url, said):
     assert str(caught.value) == said
 
 
-def test_a_copy_that_breaks_off_leaves_nothing(bucket, tmp_path, cache, monkeypatch):
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ConnectionError("reset by peer"), r"^cannot read 'memory://bucket' \(ConnectionError: reset by peer\)$"),
+        (OSError(28, "full"), r"^cannot copy 'memory://bucket' to '.*': No space left on device; make room there"),
+    ],
+)
+def test_a_copy_that_breaks_off_leaves_nothing(bucket, tmp_path, cache, monkeypatch, error, said):
     from fsspec.implementations.memory import MemoryFileSystem
-
-    def breaks(*_, **__):
-        raise ConnectionError("reset by peer")
 
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / "a.txt").write_text("One.")
     url = bucket(tmp_path / "text")
-    monkeypatch.setattr(MemoryFileSystem, "get_file", breaks)
-    with pytest.raises(UserError, match=r"^cannot read 'memory://bucket' \(ConnectionError: reset by peer\)$"):
+    monkeypatch.setattr(MemoryFileSystem, "get_file", Mock(side_effect=error))
+    with pytest.raises(UserError, match=said):
         fetched(url)
     assert list((cache / "fetched").iterdir()) == []
 

@@ -7,15 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
 from glue_bench.data.tasks import TRAINABLE, find_task
 from glue_bench.errors import UserError, plain
@@ -216,25 +208,22 @@ class PretrainingSettings(Section):
                 yield f"{key} {getattr(self, key)} holds no sequence of length {self.length}"
         if self.tokenizer and self.start != SCRATCH:
             yield "tokenizer is that of each arm's checkpoint; leave it out with from: checkpoint"
-        if self.rate_search is None and len(self.learning_rates) > 1:
-            yield f"several learning_rates {self.learning_rates} need rate_search: {{steps: N}} to choose for each arm"
-        if self.rate_search is not None:
-            yield from self._of_search(self.rate_search)
+        search, rates = self.rate_search, self.learning_rates
+        if search is None and len(rates) > 1:
+            yield f"several learning_rates {rates} need rate_search: {{steps: N}} to choose for each arm"
+        if search and len(rates) == 1:
+            yield "rate_search has nothing to choose from; give several learning_rates, or leave it out"
+        if search and search.steps > self.steps:
+            yield f"rate_search.steps {search.steps} is longer than the training of {self.steps} steps"
+        if compared := {*(search.seeds if search else ())} & {*self.seeds}:
+            chosen = f"the rate would be chosen on a run of the seeds {self.seeds}; give the search other seeds"
+            yield f"rate_search.seeds: {min(compared)} is a seed of the pretraining: {chosen}"
         if self.schedule == "linear" and self.decay_share is not None:
             yield "decay_share belongs to schedule: trapezoid; the linear schedule decays after its warm-up"
         if self.schedule == "trapezoid" and self.decay_share is None:
             yield "schedule: trapezoid needs decay_share, the part of the steps in which the rate falls, such as 0.2"
         if self.warmup_ratio + (self.decay_share or 0.0) > 1:
             yield f"warmup_ratio {self.warmup_ratio:g} and decay_share {self.decay_share:g} are together more than 1"
-
-    def _of_search(self, search: RateSearch) -> Iterator[str]:
-        if len(self.learning_rates) == 1:
-            yield "rate_search has nothing to choose from; give several learning_rates, or leave it out"
-        if search.steps > self.steps:
-            yield f"rate_search.steps {search.steps} is longer than the training of {self.steps} steps"
-        if compared := set(search.seeds) & set(self.seeds):
-            chosen = f"the rate would be chosen on a run of the seeds {self.seeds}; give the search other seeds"
-            yield f"rate_search.seeds: {min(compared)} is a seed of the pretraining: {chosen}"
 
     @property
     def seed(self) -> int:
