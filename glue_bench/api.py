@@ -163,7 +163,7 @@ def statistics(
     Raises:
         UserError: there is no such experiment, or a margin, difference or power is not one.
     """
-    from glue_bench.tables.contrasts import contrasts_frame, seeds_frame
+    from glue_bench.tables.compare import contrasts_frame, seeds_frame
     from glue_bench.tables.export import find
 
     if difference is not None:

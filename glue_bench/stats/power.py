@@ -43,8 +43,8 @@ def power_frame(assessed: Iterable[Group], difference: float, power: float = 0.8
 
     A row for each kind of `seeds` whose variance is known: "fine-tuning" seeds of one pretraining, or "pretraining"
     seeds, each with as many fine-tuning seeds as cost least. `difference` is in points (nats of a loss). `cost` is that
-    of one arm. `best_finetuning_seeds` is
-    sqrt(c_P sigma_F^2 / (c_F sigma_P^2)), the best number for each of many pretrainings. `why` says what is missing.
+    of one arm. `best_finetuning_seeds`, sqrt(c_P sigma_F^2 / (c_F sigma_P^2)), is the best number for each of many
+    pretrainings. `why` says what is missing.
 
     Raises:
         UserError: the difference is not above 0, or the power not between 0.05 and 1.

@@ -71,10 +71,11 @@ def assess(outcomes: Iterable[Outcomes], groups: Sequence[Group], primary: str =
     return assessed
 
 
-def verdicts(assessed: Iterable[Group]) -> pd.DataFrame:
+def verdicts(assessed: Iterable[Group], *, every: bool = False) -> pd.DataFrame:
     """Each arm's contrast with the reference of its group, in each column: VERDICT_COLUMNS.
 
-    One row per group, column and arm other than the reference.
+    One row per group, column and arm other than the reference, or with `every` one per pair of arms, by Holm's method
+    as `declared`.
 
     - `difference`: mean of `arm` less mean of `reference` over their seeds; points (0 to 100), of a loss nats.
     - `error`, `freedom`: the standard error of the difference over seeds and examples, and its degrees of freedom.
@@ -93,8 +94,9 @@ def verdicts(assessed: Iterable[Group]) -> pd.DataFrame:
     """
     rows = []
     for one in assessed:
-        pairs = [(arm, one.reference) for arm in one.arms if arm != one.reference]
-        rows += contrast_rows(one, pairs, len(pairs), stepwise=False)
+        with_reference = [(arm, one.reference) for arm in one.arms if arm != one.reference]
+        pairs = list(combinations(one.arms, 2)) if every else with_reference
+        rows += contrast_rows(one, pairs, len(pairs), stepwise=every)
     return pd.DataFrame(rows, columns=VERDICT_COLUMNS)
 
 
@@ -120,15 +122,6 @@ def declared(assessed: Iterable[Group], contrasts: Sequence[Pair]) -> pd.DataFra
         estimates = tuple(estimate.of([arm for arm in estimate.arms if arm in named]) for estimate in one.estimates)
         asked = [pair for pair, home in homes.items() if home is one]
         rows += contrast_rows(replace(one, estimates=estimates), asked, len(contrasts))
-    return pd.DataFrame(rows, columns=VERDICT_COLUMNS)
-
-
-def all_pairs(assessed: Iterable[Group]) -> pd.DataFrame:
-    """Every pair of arms of a group, as `declared`, for all pairs of a column."""
-    rows = []
-    for one in assessed:
-        pairs = list(combinations(one.arms, 2))
-        rows += contrast_rows(one, pairs, len(pairs))
     return pd.DataFrame(rows, columns=VERDICT_COLUMNS)
 
 
@@ -214,7 +207,7 @@ def letters_of(arms: Sequence[str], apart: Collection[frozenset[str]]) -> dict[s
 
 
 def letters_frame(assessed: Iterable[Group], pairs: pd.DataFrame) -> pd.DataFrame:
-    """Letters of each arm that has an interval, the best first: LETTER_COLUMNS; `pairs` are of `all_pairs`."""
+    """Letters of each arm that has an interval, the best first: LETTER_COLUMNS; `pairs` are verdicts of `every` one."""
     apart, rows = dict[tuple[str, ...], set[frozenset[str]]](), []
     for *key, arm, reference in pairs.loc[pairs["verdict"] != "", VERDICT_COLUMNS[:5]].to_numpy().tolist():
         apart.setdefault(tuple(key), set()).add(frozenset((arm, reference)))

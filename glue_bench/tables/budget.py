@@ -118,18 +118,6 @@ def told(frame: DataFrame) -> DataFrame:
     return frame.drop(columns=silent)
 
 
-def measured_costs(results: Results) -> tuple[float, float]:
-    """Seconds that one pretraining of an arm took, and those of one fine-tuning seed; means, 0 if none.
-
-    A seed is a run on every task at each of its learning rates. Runs of a rate search of pretraining are left out: they
-    are shorter, and made once for all seeds.
-    """
-    trained = results.pretrainings[results.pretrainings["finished"] & ~results.pretrainings["is_search"]]
-    runs = results.cells[results.cells["finished"]]
-    each = runs.groupby(["task", "learning_rate"])["seconds"].mean().sum() if len(runs) else 0.0
-    return float(np.mean(trained["seconds"])) if len(trained) else 0.0, float(each)
-
-
 def budget_page(results: Results) -> Page:
     """One row per arm, of several seeds of pretraining their means; the facts behind it, and the search for rates."""
     budgets, rates = budget_frame(results), rates_frame(results)

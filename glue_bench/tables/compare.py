@@ -11,10 +11,11 @@ from glue_bench.data.metrics import decide
 from glue_bench.data.tasks import COLUMNS, TASKS
 from glue_bench.errors import UserError
 from glue_bench.stats.outcomes import Outcomes, effective_number, unit_of
-from glue_bench.stats.verdicts import Group, arms_frame, assess, columns_frame, declared, verdicts
+from glue_bench.stats.power import Costs, power_frame
+from glue_bench.stats.verdicts import Group, arms_frame, assess, columns_frame, declared, equivalence, verdicts
 from glue_bench.tables.arms import BLOCK, BlockKey, blocks_of
 from glue_bench.tables.board import AVERAGE, NOT_AVERAGED, Board, main_scores
-from glue_bench.tables.results import Arrays
+from glue_bench.tables.results import Arrays, Results
 
 CONVERSION = "conversion"
 MEASURES = {"validation_loss": "loss", "swap_1": "share"}
@@ -83,6 +84,37 @@ def compare(board: Board) -> Comparison:
         arms=arms.assign(**{name: arms["arm"].map(blocks[name]) for name in BLOCK}),
         columns=columns.assign(origin=columns["at"], shape=columns["of"]).drop(columns=["at", "of"]),
     )
+
+
+def contrasts_frame(comparison: Comparison, equivalent: float | None = None, pairs: bool = False) -> pd.DataFrame:
+    """All contrasts by their `kind`, also those of all `pairs`; with a margin `equivalent` its test beside each.
+
+    Raises:
+        UserError: the margin is not above 0.
+    """
+    if equivalent is not None and not equivalent > 0:
+        raise UserError(f"--equivalent {equivalent:g}: give a difference above 0, such as 0.5")
+    every = verdicts(comparison.assessed if pairs else (), every=True).assign(kind="pair")
+    frame = pd.concat([comparison.contrasts, every], ignore_index=True) if len(every) else comparison.contrasts
+    frame = frame.astype({"agree": "Int64", "paired": "Int64"})
+    return frame if equivalent is None else equivalence(frame, equivalent)
+
+
+def seeds_frame(comparison: Comparison, difference: float, power: float) -> pd.DataFrame:
+    """The `power_frame` of an experiment, its costs the measured seconds. Raises as that."""
+    return power_frame(comparison.assessed, difference, power, Costs(*measured_costs(comparison.board.results)))
+
+
+def measured_costs(results: Results) -> tuple[float, float]:
+    """Seconds that one pretraining of an arm took, and those of one fine-tuning seed; means, 0 if none.
+
+    A seed is a run on every task at each of its learning rates. Runs of a rate search of pretraining are left out: they
+    are shorter, and made once for all seeds.
+    """
+    trained = results.pretrainings[results.pretrainings["finished"] & ~results.pretrainings["is_search"]]
+    runs = results.cells[results.cells["finished"]]
+    each = runs.groupby(["task", "learning_rate"])["seconds"].mean().sum() if len(runs) else 0.0
+    return float(np.mean(trained["seconds"])) if len(trained) else 0.0, float(each)
 
 
 def groups_of(board: Board) -> list[Group]:

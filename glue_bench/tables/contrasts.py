@@ -5,11 +5,9 @@ import pandas as pd
 from pandas import DataFrame
 
 from glue_bench.errors import UserError
-from glue_bench.stats.power import Costs, power_frame
-from glue_bench.stats.verdicts import Group, all_pairs, equivalence, letters_frame
+from glue_bench.stats.verdicts import Group, letters_frame
 from glue_bench.tables.arms import block_names, blocks_of
-from glue_bench.tables.budget import measured_costs
-from glue_bench.tables.compare import Comparison
+from glue_bench.tables.compare import Comparison, contrasts_frame, seeds_frame
 from glue_bench.tables.numbers import MISSING, banner, decimals_of, number
 from glue_bench.tables.pages import against, explained, groups_shown, lowest_is_best, planned_contrasts
 from glue_bench.tables.table import Column, Page, Table, with_legend
@@ -64,20 +62,6 @@ SEEDS_MEAN = (
 )
 
 
-def contrasts_frame(comparison: Comparison, equivalent: float | None = None, pairs: bool = False) -> DataFrame:
-    """All contrasts by their `kind`, also those of all `pairs`; with a margin `equivalent` its test beside each.
-
-    Raises:
-        UserError: the margin is not above 0.
-    """
-    if equivalent is not None and not equivalent > 0:
-        raise UserError(f"--equivalent {equivalent:g}: give a difference above 0, such as 0.5")
-    every = all_pairs(comparison.assessed if pairs else ()).assign(kind="pair")
-    frame = pd.concat([comparison.contrasts, every], ignore_index=True) if len(every) else comparison.contrasts
-    frame = frame.astype({"agree": "Int64", "paired": "Int64"})
-    return frame if equivalent is None else equivalence(frame, equivalent)
-
-
 def statistics_page(comparison: Comparison, equivalent: float | None = None, pairs: bool = False) -> Page:
     """The contrasts on the column that decides, those of others with a verdict, and how far scores spread.
 
@@ -124,11 +108,6 @@ def difference_page(comparison: Comparison, difference: float, power: float = 0.
         data=frame,
         decimals=DECIMALS,
     )
-
-
-def seeds_frame(comparison: Comparison, difference: float, power: float) -> DataFrame:
-    """The `power_frame` of an experiment, its costs the measured seconds. Raises as that."""
-    return power_frame(comparison.assessed, difference, power, Costs(*measured_costs(comparison.board.results)))
 
 
 def p_text(p: float) -> str:

@@ -195,12 +195,11 @@ def submission(outputs: dict[str, np.ndarray]) -> dict[str, bytes]:
 def frames(folder: Path) -> Iterator[tuple[str, pd.DataFrame]]:
     """Every frame behind the tables of an experiment's folder, by name."""
     from glue_bench.stats.power import Costs, power_frame
-    from glue_bench.stats.verdicts import VERDICT_COLUMNS, all_pairs, contrast_rows, equivalence, letters_frame
+    from glue_bench.stats.verdicts import VERDICT_COLUMNS, contrast_rows, equivalence, letters_frame, verdicts
     from glue_bench.tables.arms import FACTS, with_starts
     from glue_bench.tables.board import RUN, SCORE_COLUMNS, SEEDS, averages, make_board, open_board, steps_frame
-    from glue_bench.tables.budget import budget_frame, measured_costs, rates_frame
-    from glue_bench.tables.compare import compare
-    from glue_bench.tables.contrasts import contrasts_frame
+    from glue_bench.tables.budget import budget_frame, rates_frame
+    from glue_bench.tables.compare import compare, contrasts_frame, measured_costs
     from glue_bench.tables.papers import TABLES, set_beside
     from glue_bench.tables.results import read_results
 
@@ -234,7 +233,7 @@ def frames(folder: Path) -> Iterator[tuple[str, pd.DataFrame]]:
         yield f"arms_{name}", found.arms
         yield f"columns_{name}", found.columns
         if name == "own":
-            pairs = all_pairs(found.assessed)
+            pairs = verdicts(found.assessed, every=True)
             yield "pairs", pairs.drop(columns=["agree", "paired"])
             yield "letters", letters_frame(found.assessed, pairs)
             costs = Costs(*measured_costs(results))

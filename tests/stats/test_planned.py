@@ -5,7 +5,7 @@ import pytest
 from simulated import REGIMES, simulate
 
 from glue_bench.stats.estimates import combined, of_blocks
-from glue_bench.stats.verdicts import ALPHA, NUMBERS, Group, all_pairs, assess, declared, holm, two_sided, verdicts
+from glue_bench.stats.verdicts import ALPHA, NUMBERS, Group, assess, declared, holm, two_sided, verdicts
 
 PLANNED = [("b", "a"), ("c", "a"), ("d", "c")]
 CASES = [{"seeds": 3}, {"seeds": 1, "pretrainings": 4, "pretraining": 0.03, "block": 0.2}]
@@ -33,7 +33,7 @@ def test_arms_that_no_contrast_names_change_no_planned_row(case):
 
 def test_all_arms_named_is_what_pairs_are_pooled_over():
     (one,) = assessed("abcd", CASES[1])
-    pairs = all_pairs([one])
+    pairs = verdicts([one], every=True)
     every = declared([one], list(zip(pairs["arm"], pairs["reference"], strict=True))[:6])
     np.testing.assert_allclose(every["error"], pairs["error"])
 

@@ -14,7 +14,6 @@ from glue_bench.stats.verdicts import (
     APART,
     NUMBERS,
     Group,
-    all_pairs,
     arms_frame,
     assess,
     columns_frame,
@@ -81,7 +80,7 @@ def test_interval_p_value_and_verdict_are_of_one_test(seed, case, shift):
     rates = {"a": 0.75, "b": 0.75 + shift, "c": 0.75 - shift / 3}
     one = assessed(drawn(seed, rates=rates, regime=REGIMES["all three"], **case))
     by_reference = judge(one)
-    for frame in (by_reference, declared(one, [("b", "c"), ("a", "c"), ("a", "x")]), all_pairs(one)):
+    for frame in (by_reference, declared(one, [("b", "c"), ("a", "c"), ("a", "x")]), judge(one, every=True)):
         told, without_0 = frame["p_adjusted"] < 0.05, (frame["low"] > 0) | (frame["high"] < 0)
         assert without_0.equals(frame["p"] * frame["family"] < 0.05)
         assert without_0.equals(frame["difference"].abs() > frame["smallest"])
@@ -172,7 +171,7 @@ def test_contrasts_named_beforehand_are_corrected_for_their_own_number():
 
 def test_all_pairs_have_letters():
     one = assessed(drawn())
-    pairs = all_pairs(one)
+    pairs = judge(one, every=True)
     assert len(pairs) == 3 * 4
     assert set(pairs["family"]) == {3}
     letters = letters_frame(one, pairs)

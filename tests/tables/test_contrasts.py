@@ -5,8 +5,8 @@ import pytest
 from read_pages import Read, read_markdown
 from stored import SHAPE
 
-from glue_bench.tables.budget import measured_costs
-from glue_bench.tables.contrasts import LEGEND, contrasts_frame, difference_page, p_text, statistics_page
+from glue_bench.tables.compare import contrasts_frame, measured_costs
+from glue_bench.tables.contrasts import LEGEND, difference_page, p_text, statistics_page
 from glue_bench.tables.export import find
 from glue_bench.tables.numbers import MISSING
 from glue_bench.tables.results import read_results
