@@ -40,10 +40,8 @@ ENCODERS: dict[str, dict[str, Any]] = {
     "without LayerNorm at its input": {"embedding_norm": False},
     "with blocks of recent encoders": {"norm_first": True, "gated": True},
 }
-LOADERS: dict[type[Any], Any] = {
-    EncoderForSequenceClassification: AutoModelForSequenceClassification,
-    EncoderForMaskedLM: AutoModelForMaskedLM,
-}
+LOADERS: dict[type[Any], Any] = {EncoderForSequenceClassification: AutoModelForSequenceClassification}
+LOADERS[EncoderForMaskedLM] = AutoModelForMaskedLM
 IN_ONE = {"save and load", "draws"}  # which the first of ENCODERS is enough for, and which take the longest
 
 
@@ -54,9 +52,7 @@ class ContractError(Exception):
 def check_contract(variant: str, options: Mapping[str, Any] | None = None) -> None:
     """Hold a variant to every clause.
 
-    Raises:
-        UserError: no such variant.
-        ContractError: the first clause that it breaks; where its own code raises, with the line that does.
+    Raises ContractError with the first that it breaks, and where its own code raises with the line that does.
     """
     for clause in CLAUSES:
         check_clause(clause, variant, options)
@@ -84,11 +80,8 @@ def check_clause(clause: str, variant: str, options: Mapping[str, Any] | None = 
 def load_plugins(paths: Iterable[str | Path]) -> None:
     """Add the variants of these files to VARIANTS: `glue_bench.load_plugins(["my_variant.py"])`.
 
-    A file is loaded anew only if it has changed.
-
-    Raises:
-        UserError: a file that cannot be read or imported, or that defines no variant; a name that is absent or taken;
-            a broken clause of the contract. Says which, and in which line where there is one.
+    A file is loaded anew only if it has changed. Raises UserError for a file that cannot be read or imported or that
+    defines no variant, a name that is absent or taken, or a broken clause, with the line where there is one.
     """
     for path in paths:
         added = load_file(Path(path).expanduser())

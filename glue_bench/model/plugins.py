@@ -36,10 +36,8 @@ def load_file(path: Path) -> list[str]:
     """Add the variants that a Python file defines to VARIANTS; returns their names, none if the file is loaded already.
 
     Every concrete subclass of Variant that the file defines is one variant, called by its class attribute `name`. Its
-    `summary` defaults to the first line of its docstring, its `source` to the file's name.
-
-    Raises:
-        UserError: a file that cannot be read or imported, or that defines no variant; a name that is absent or taken.
+    `summary` defaults to the first line of its docstring, its `source` to the file's name. Raises UserError for a file
+    that cannot be read or imported, or that defines no variant, and for a name that is absent or taken.
     """
     try:
         code = read_file(path)

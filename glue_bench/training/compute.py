@@ -105,10 +105,7 @@ def choose_compute(device: str = AUTO, precision: str = AUTO) -> Compute:
 
 
 def multiplies_bf16() -> bool:
-    """Whether the CPU has instructions that multiply matrices of bf16 faster than those of float32.
-
-    Tiles (Intel AMX) are several times as fast, vectors (AVX-512 BF16: AMD since Zen 4) twice.
-    """
+    """Whether the CPU multiplies matrices faster in bf16: tiles (Intel AMX) several times, AVX-512 BF16 twice."""
     capabilities: Mapping[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
     able = capabilities.get("amx_bf16") or capabilities.get("avx512_bf16")
     return bool(able) and torch.backends.mkldnn.is_available()

@@ -45,18 +45,15 @@ class Outcome:
 def finetune(
     cell: Cell, inputs: Inputs, compute: Compute, *, keep: Keep | None = None, progress: Progress = silent
 ) -> Outcome:
-    """Fine-tune one cell. The same cell on the same machine gives the same bits, whatever ran before.
-
-    On a GPU some gradients are summed in any order, so that last bits may differ.
+    """Fine-tune one cell. The same cell on the same CPU gives the same bits, whatever ran before.
 
     The score is the last epoch's; every epoch's scores are kept in `history`, those on a held-out slice of train among
     them. Where memory is short, the cell begins again with batches in halves, in quarters, at last row by row; updates
     stay those of whole batches. A loss of NaN in bf16 gets one more try in float32. The facts say so
     (`micro_batch_size`, `precision`). With `keep` they have the digest of the encoder's weights.
 
-    Raises:
-        NonFiniteLossError: training diverged in float32.
-        UserError: what the cell starts from is not there, is damaged, or is not of the record that the cell names.
+    Raises NonFiniteLossError where training diverged in float32, and UserError where what the cell starts from is not
+    there, is damaged, or is not of the record that the cell names.
     """
     start, tokens = inputs.start(cell), inputs.tokens(cell)
     with on_threads(compute.threads_for(start.config.get_text_config().hidden_size)):

@@ -75,10 +75,8 @@ def pretrain(job: Pretraining, inputs: Inputs, compute: Compute, *, progress: Pr
     interruption. SAVE_SECONDS lie between two such states, and the caller drops the last one once the record is safe.
     Where memory is short, it goes on with half the rows at once, at last row by row; the facts say with how many tokens
     (`micro_batch_tokens`).
-
-    Raises:
-        NonFiniteLossError: training diverged.
-        UserError: the state to continue from is damaged, or was computed on another device or in another precision.
+    Raises NonFiniteLossError where training diverged, and UserError where the state to continue from is damaged, or was
+    computed on another device or in another precision.
     """
     settings = job.settings if job.rate is None else job.settings.at(job.rate)  # that a search has chosen
     # One thread for steps too small to share: their operations end before a second thread has joined in.
@@ -266,8 +264,7 @@ def rate_factor(settings: PretrainingSettings, step: int) -> float:
     """The part of the learning rate at `step` (from 0).
 
     `linear` is that of fine-tuning. `trapezoid` stays at 1 between warm-up and a linear decay to zero over the last
-    ceil(decay_share * steps) steps (Hägele et al. 2024, arXiv 2405.18392): before
-    the decay only the length of the warm-up depends on `steps`.
+    ceil(decay_share * steps) steps (Hägele et al. 2024, arXiv 2405.18392).
     """
     if settings.decay_share is None:
         return linear_factor(step, settings.steps, settings.warmup_ratio)

@@ -72,9 +72,8 @@ class TokenisedTask:
 def hold_out(tokens: TokenisedTask, share: float) -> TokenisedTask:
     """The task with `share` of its training examples, at least one, drawn at random, as a split of their own.
 
-    Rates and epochs can be chosen on it without the validation set. The slice is drawn by examples: MNLI's three
-    hypotheses of a premise, for one, can fall on both sides, so that scores on it are a little better than those on
-    the validation set. They are for choosing, not for reporting.
+    It is for choosing, not for reporting: MNLI's three hypotheses of a premise, for one, can fall on both sides, so
+    that scores on it are a little better than those on the validation set.
     """
     train = tokens.splits["train"]
     order = np.random.default_rng(HELD_OUT_SEED).permutation(len(train))

@@ -63,10 +63,8 @@ class Alibi(Variant):
     """a_ij -= m_h |i - j| with fixed slopes (Press, Smith & Lewis 2022), symmetric as encoders use it.
 
     The paper's model is a decoder, which sees only what is to the left. Here both sides get the same bias, so that a
-    head cannot tell a token's left neighbour from its right one: direction shows in the distance to [CLS] alone.
-
-    The slopes are the paper's: for h heads the geometric sequence that starts at 2^(-8/h) with that ratio,
-    interleaved where h is no power of two.
+    head cannot tell a token's left neighbour from its right one: direction shows in the distance to [CLS] alone. The
+    slopes are the paper's, the geometric sequence from 2^(-8/h) on, interleaved where h is no power of two.
     """
 
     summary = (
