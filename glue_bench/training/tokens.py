@@ -59,7 +59,6 @@ class TokenisedSplit:
 class TokenisedTask:
     """Every split of one task under one tokenizer and length."""
 
-    task: str
     splits: Mapping[str, TokenisedSplit]
     padding_id: int
 
@@ -103,7 +102,7 @@ def tokenise(data: TaskData, tokenizer: PreTrainedTokenizerBase, max_length: int
 
     key = f"{data.task}-{data.digest[:16]}-{tokenizer_digest(tokenizer)[:16]}-{max_length}"
     splits = kept_or_made(cache_folder() / "tokens" / key, make, read)
-    return TokenisedTask(data.task, splits, int(tokenizer.pad_token_id))
+    return TokenisedTask(splits, int(tokenizer.pad_token_id))
 
 
 def encoded_split(frame: pd.DataFrame, tokenizer: PreTrainedTokenizerBase, max_length: int) -> TokenisedSplit:

@@ -41,8 +41,10 @@ class WordRule:
         # The mark itself is in many vocabularies.
         mark = next((mark for mark in _STARTS if sum(token.startswith(mark) for token in tokens) > 1), None)
         starts = [token.startswith(mark) if mark else not token.startswith(_CONTINUES) for token in tokens]
-        joins = np.array([is_wordlike(token) for token in tokens])
-        return cls(special | np.array(starts), joins & ~special, separates, ~special)
+        bare = [token.lstrip("".join(_STARTS)).removeprefix(_CONTINUES) for token in tokens]
+        # Bytes of other scripts count as letters.
+        joins = [any(character.isalnum() or ord(character) > 127 for character in token) for token in bare]
+        return cls(special | np.array(starts), np.array(joins) & ~special, separates, ~special)
 
     def stretches(self, ids: np.ndarray) -> list[list[Span]]:
         """The words of a sequence (l,), in order, those between two separators in a list of their own."""
@@ -57,9 +59,3 @@ class WordRule:
             elif found[-1]:
                 found.append([])
         return [words for words in found if words]
-
-
-def is_wordlike(token: str) -> bool:
-    """Whether a token has a letter or a digit; bytes of other scripts count as letters."""
-    bare = token.lstrip("".join(_STARTS)).removeprefix(_CONTINUES)
-    return any(character.isalnum() or ord(character) > 127 for character in bare)

@@ -144,10 +144,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
     "code": (file(BIN, {"weights": Path("a call, not a tensor")}), "cannot read weights"),
     "no tensors": (file(BIN, [1]), "no tensors by their names"),
     "a number": (file(BIN, {"a": 1}), "its a is no plain tensor"),
-    "larger than stored": (
-        file(BIN, {"a": torch.zeros(1).expand(10**12)}),
-        "its a is larger than what is stored",
-    ),
+    "larger than stored": (file(BIN, {"a": torch.zeros(1).expand(10**12)}), "its a is larger than what is stored"),
 }
 
 

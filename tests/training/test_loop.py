@@ -18,15 +18,7 @@ from glue_bench.config import Hyperparameters
 from glue_bench.model.fresh import on_meta
 from glue_bench.model.heads import EncoderForMaskedLM, EncoderForSequenceClassification
 from glue_bench.training.compute import Compute
-from glue_bench.training.loop import (
-    linear_factor,
-    part_losses,
-    predict,
-    set_rate,
-    train,
-    update,
-    used_rows_only,
-)
+from glue_bench.training.loop import linear_factor, part_losses, predict, set_rate, train, update, used_rows_only
 from glue_bench.training.masking import MaskedBatch
 from glue_bench.training.pretrain import part_losses as masked_part_losses
 from glue_bench.training.tokens import Batch, TokenisedSplit, collate, evaluation_batches, training_batches

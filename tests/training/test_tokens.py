@@ -52,7 +52,7 @@ def single() -> TaskData:
 @pytest.mark.parametrize("data", [pairs(), single()], ids=["pairs", "single"])
 def test_every_example_is_what_the_tokenizer_makes_of_it(data, length):
     made = tokenise(data, TOKENIZER, length)
-    assert (made.task, made.padding_id, set(made.splits)) == (data.task, TOKENIZER.pad_token_id, set(data.splits))
+    assert (made.padding_id, set(made.splits)) == (TOKENIZER.pad_token_id, set(data.splits))
     for name, frame in data.splits.items():
         split = made.splits[name]
         arrays = (split.ids, split.segments, split.offsets, split.labels)
@@ -98,7 +98,7 @@ def examples(split) -> list[tuple]:
 @given(st.lists(st.integers(1, 5), min_size=2, max_size=30), st.floats(0.01, 0.5))
 def test_train_is_parted_and_nothing_is_lost(lengths, share):
     whole = split_of(lengths)
-    parts = hold_out(TokenisedTask("rte", {"train": whole, "validation": whole}, 0), share).splits
+    parts = hold_out(TokenisedTask({"train": whole, "validation": whole}, 0), share).splits
     assert sorted(examples(parts["train"]) + examples(parts["held_out"])) == examples(whole)
     assert len(parts["held_out"]) == max(1, round(share * len(whole)))
     assert parts["validation"] is whole

@@ -88,7 +88,12 @@ class Untied(Variant):
         fit p. U^Q and U^K then stay fresh, and positions start at scores that are not those of the checkpoint.
         """
         copy(self.positions, torch.cat([base.positions[:1], base.positions]))
-        self.position_norm.weight.copy_(base.norm * share_of_positions(base))
+        pairs = torch.arange(len(base.words)) % len(base.positions)  # each word with some position
+        total = base.words + base.positions[pairs]
+        if base.segments is not None:
+            total = total + base.segments[0]
+        share = float(base.positions.std(dim=1).mean() / total.std(dim=1).mean())
+        self.position_norm.weight.copy_(base.norm * share)
         starts = {"position_query": base.query * self.score_terms**0.5, "position_key": base.key}
         for name, weight in starts.items():
             if projection := getattr(self, name, None):  # `four-term` has only those that its terms read
@@ -274,12 +279,3 @@ def reset_cls(scores: Float[Tensor, "u h n n"]) -> Float[Tensor, "u h l l"]:
     row = scores[:, :, 0, 0, None, None].expand(-1, -1, 1, scores.shape[-1] - 1)
     column = scores[:, :, 1, 1, None, None].expand(-1, -1, scores.shape[-1] - 2, 1)
     return torch.cat([row, torch.cat([column, scores[:, :, 2:, 2:]], dim=3)], dim=2)
-
-
-def share_of_positions(base: Additive) -> float:
-    """Mean std(p_i) / std(w + p_i + s_0), each vocabulary row paired with some position."""
-    pairs = torch.arange(len(base.words)) % len(base.positions)
-    total = base.words + base.positions[pairs]
-    if base.segments is not None:
-        total = total + base.segments[0]
-    return float(base.positions.std(dim=1).mean() / total.std(dim=1).mean())
