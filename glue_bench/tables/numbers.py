@@ -74,17 +74,6 @@ def csv_text(frame: pd.DataFrame, **options: Any) -> str:
     return frame.assign(**texts).to_csv(index=False, lineterminator="\n", **options)
 
 
-def plain_rows(frame: pd.DataFrame, decimals: int = 2) -> list[dict[str, Any]]:
-    """A table's rows for JSON."""
-
-    def plain(name: str, value: Any) -> Any:
-        if not isinstance(value, float):
-            return None if value is pd.NA else value
-        return float(number(value, decimals_of(name, decimals))) if math.isfinite(value) else None
-
-    return [{str(name): plain(str(name), value) for name, value in row.items()} for row in frame.to_dict("records")]
-
-
 def json_text(document: Any) -> str:
     """A document as JSON, without characters that would control a terminal."""
     text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

@@ -66,7 +66,11 @@ def leaderboard_page(comparison: Comparison) -> Page:
     """The tables of `screen_page` with a legend, the scores by steps of pretraining, and the facts."""
     board = comparison.board
     tables, steps = [*screen_page(comparison).tables], steps_frame(board)
-    tables += [steps_table(comparison, steps)] if len(steps) else []
+    if len(steps):
+        scores = {name: _column(board, name) for name in score_columns(comparison) if name in steps}
+        columns = {"arm": Column("Arm"), "steps": Column("Steps", show="{:,}".format), **scores}
+        steps = steps.sort_values(["arm", "steps"], kind="stable", ignore_index=True)
+        tables.append(Table(title="Against steps of pretraining", frame=steps, columns=columns))
     tables = explained(tables, LEGEND, ["planned"] if len(comparison.of("declared")) else [])
     return Page(
         title=f"Leaderboard: {board.results.experiment}",
@@ -216,14 +220,6 @@ def explained(tables: Sequence[Table], legend: Mapping[str, str], more: Iterable
         keys |= {"task" if name in COLUMNS else name for name in table.columns} | (set(marks) & set(MARKS))
         keys |= {row[0].text for row in table.rows[len(table.rows) - table.feet :]}
     return with_legend(tables, tuple(dict.fromkeys(line for key, line in legend.items() if key in keys)))
-
-
-def steps_table(comparison: Comparison, steps: DataFrame) -> Table:
-    """The scores after each fine-tuned checkpoint of the pretraining: a `steps_frame`."""
-    steps = steps.sort_values(["arm", "steps"], kind="stable", ignore_index=True)
-    scores = {name: _column(comparison.board, name) for name in score_columns(comparison) if name in steps}
-    columns = {"arm": Column("Arm"), "steps": Column("Steps", show="{:,}".format), **scores}
-    return Table(title="Against steps of pretraining", frame=steps, columns=columns)
 
 
 def leaderboard_frame(comparison: Comparison) -> DataFrame:

@@ -4,6 +4,7 @@ Every format prints the texts of `Table.rows`, so that none can say anything els
 text; captions and legends are sentences, which may hold `**bold**` and `` `code` ``, neither within the other.
 """
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,7 +23,7 @@ from rich.text import Text
 from tabulate import tabulate
 
 from glue_bench.errors import unknown
-from glue_bench.tables.numbers import MISSING, frame_csv, json_text, number, plain_rows
+from glue_bench.tables.numbers import MISSING, decimals_of, frame_csv, json_text, number
 
 FORMATS = ("markdown", "csv", "json", "latex", "html")
 SUFFIXES = {".md": "markdown", ".csv": "csv", ".json": "json", ".tex": "latex", ".html": "html"}
@@ -160,11 +161,18 @@ class Page:
         captions = [table.caption for table in self.tables if table.caption]
         legend = [line for table in self.tables for line in table.legend]
         head = {"title": self.title, "banner": self.banner, "captions": captions, "legend": legend}
-        data = plain_rows(self.tables[0].frame if self.data is None else self.data, self.decimals)
+
+        def plain(name: str, value: Any) -> Any:
+            if not isinstance(value, float):
+                return None if value is pd.NA else value
+            return float(number(value, decimals_of(name, self.decimals))) if math.isfinite(value) else None
+
+        data = (self.tables[0].frame if self.data is None else self.data).rename(columns=str).to_dict("records")
+        rows = [{name: plain(str(name), value) for name, value in row.items()} for row in data]
         texts = [[dict(zip(table.columns, (cell.text for cell in row), strict=True)) for row in table.rows]
                  for table in self.tables]  # fmt: skip
-        tables = [{"title": table.title, "rows": rows} for table, rows in zip(self.tables, texts, strict=True)]
-        return json_text(head | {"rows": data, "tables": tables})
+        tables = [{"title": table.title, "rows": cells} for table, cells in zip(self.tables, texts, strict=True)]
+        return json_text(head | {"rows": rows, "tables": tables})
 
     def to_latex(self) -> str:
         r"""A fragment to \input: floating tables, so that each caption repeats the title, each with its legend."""

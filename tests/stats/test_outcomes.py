@@ -41,14 +41,6 @@ def test_whole_weights_repeat_rows_and_give_the_metric_also_of_a_constant(task, 
         assert expected == [0.0, 0.0]
 
 
-def test_counts_stay_exact_in_single_precision():
-    rows = 40_430
-    parts = sums_of("accuracy", np.ones((1, rows), int), np.ones(rows, int)).reshape(-1, 1)
-    weights = np.random.default_rng(0).multinomial(rows, np.full(rows, 1 / rows)).astype(np.float32)
-    assert parts.dtype == np.float32
-    assert (weights @ parts).item() == rows
-
-
 def drawn(column, seed=0, arms=2, seeds=2):
     generator = np.random.default_rng(seed)
     if column == "stsb":
@@ -127,13 +119,9 @@ def test_shared_variance_is_that_of_what_each_seed_adds_to_an_example():
     each = 100**2 * 0.21 / 2000
     assert found[0, 0] == pytest.approx(each / 20, rel=0.1)
     assert found[0, 1] == pytest.approx(2 * each / 20, rel=0.1)
-
-
-def test_within_blocks_what_the_arms_have_in_common_is_left_out():
-    generator = np.random.default_rng(0)
+    # Within blocks what the arms have in common is left out.
     common, own = generator.normal(size=(6, 1000)), generator.normal(size=(2, 6, 1000))
-    values = (10 * common + own).reshape(12, 1000)
-    found = shared_variance(values, np.repeat([0, 1], 6), blocked=True)
+    found = shared_variance((10 * common + own).reshape(12, 1000), np.repeat([0, 1], 6), blocked=True)
     assert found[0, 1] == pytest.approx(2 / 6 / 1000, rel=0.1)
     assert found[0, 0] == pytest.approx(101 / 6 / 1000, rel=0.1)
 
