@@ -142,7 +142,7 @@ MUTATIONS = (
         f"{MODEL}/encoder.py",
         "torch.tanh(self.dense(hidden[:, 0]))",
         "torch.tanh(self.dense(hidden[:, -1]))",
-        ("tests/model/test_heads.py", "tests/model/test_families.py"),
+        ("tests/model/test_encoder.py", "tests/model/test_families.py"),
         BITS,
     ),
     Mutation(

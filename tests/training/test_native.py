@@ -9,17 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
+import transformers
 from tiny_pretraining import CPU
 from torch import nn
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-    BertConfig,
-    BertForSequenceClassification,
-    PreTrainedTokenizerFast,
-)
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 from glue_bench.config import load_experiment
 from glue_bench.data.demo import generate
@@ -47,13 +40,8 @@ EAGER = {"deberta", "deberta-v2", "mpnet", "roformer", "xlnet"}
 
 # One position more than the texts have, for families that count from the padding token.
 SIZES: dict[str, Any] = {"vocab_size": 260, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-SIZES |= {
-    "intermediate_size": 32,
-    "max_position_embeddings": 33,
-    "pad_token_id": 0,
-    "bos_token_id": 2,
-    "eos_token_id": 3,
-}
+SIZES |= {"intermediate_size": 32, "max_position_embeddings": 33}
+SIZES |= {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
 DECODER = SIZES | {"num_key_value_heads": 1, "head_dim": 8}
 BART_LIKE = {
     **{"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2},
@@ -111,7 +99,7 @@ def save_tokenizer(folder: Path, texts: tuple[str, ...], *, segments: bool, side
     """A tokenizer of at most 250 words, which gives segments or does not, and pads on a side."""
     names = ["input_ids", *(["token_type_ids"] if segments else []), "attention_mask"]
     tokenizer = train_tokenizer(texts, 250).backend_tokenizer
-    PreTrainedTokenizerFast(
+    transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, **SPECIAL, model_input_names=names, padding_side=side
     ).save_pretrained(folder)
 
@@ -216,6 +204,8 @@ def test_but_for_dropout_a_step_is_that_of_transformers(family, tmp_path, words,
     inputs = inputs_of(native(save_family(tmp_path, family, words, **{blocks: 2})))
     start, batch = inputs.initial(inputs.experiment.arms[0]), padded_batch(inputs, tmp_path)
     ours = without_dropout(start.classifier(("one", "other"), seed=1))
+    for weight in ours.parameters():
+        weight.data *= 6 if weight.ndim > 1 else 1  # loud enough that attention is not even
     theirs = copy.copy(ours)
     config = copy.deepcopy(start.config)
     config.num_labels = 2
@@ -234,8 +224,8 @@ def test_but_for_dropout_a_step_is_that_of_transformers(family, tmp_path, words,
 
 
 def test_a_head_trained_for_another_task_is_left_out_and_a_missing_pooler_is_fresh(tmp_path, folder_of, inputs_of):
-    config = BertConfig.from_pretrained(folder_of("bert"), num_labels=2)
-    tuned = BertForSequenceClassification(config)
+    config = transformers.BertConfig.from_pretrained(folder_of("bert"), num_labels=2)
+    tuned = transformers.BertForSequenceClassification(config)
     tuned.classifier.weight.data.fill_(7.0)
     state = {name: tensor for name, tensor in tuned.state_dict().items() if "pooler" not in name}
     tuned.save_pretrained(tmp_path, state_dict=state)
