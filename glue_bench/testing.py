@@ -80,8 +80,11 @@ def check_clause(clause: str, variant: str, options: Mapping[str, Any] | None = 
 def load_plugins(paths: Iterable[str | Path]) -> None:
     """Add the variants of these files to VARIANTS: `glue_bench.load_plugins(["my_variant.py"])`.
 
-    A file is loaded anew only if it has changed. Raises UserError for a file that cannot be read or imported or that
-    defines no variant, a name that is absent or taken, or a broken clause, with the line where there is one.
+    A file is loaded anew only if it has changed.
+
+    Raises:
+        UserError: a file that cannot be read or imported or that defines no variant, a name that is absent or taken, or
+            a broken clause, with the line where there is one.
     """
     for path in paths:
         added = load_file(Path(path).expanduser())
