@@ -2,14 +2,10 @@
 
 import copy
 import gc
-import io
-import json
 import os
-import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import cache
 from importlib.abc import MetaPathFinder
 from pathlib import Path
@@ -119,7 +115,7 @@ def frozen_imports() -> None:
     gc.freeze()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def tiny() -> Made:
     """The tiny experiment as plain values, with changes merged into it; None takes a key away."""
     return lambda **changes: _merge(copy.deepcopy(TINY), changes)
@@ -148,30 +144,6 @@ def small_demo(monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
     resize()
     yield resize
     demo.generate.cache_clear()
-
-
-@pytest.fixture(scope="session")
-def _run_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Any]:
-    """The summary of an experiment (as JSON) on a demo of so many rows (only told apart by them), run once."""
-    from rich.console import Console
-
-    from glue_bench.api import run
-
-    given = {"console": Console(file=io.StringIO())}
-    return cache(lambda experiment, _: run(json.loads(experiment), results=tmp_path_factory.mktemp("run"), **given))
-
-
-@pytest.fixture
-def finished(_run_once: Callable[[str, str], Any], tmp_path: Path) -> Made:
-    """A finished experiment in `tmp_path / place`, to be changed: run for the first test, copied for the others."""
-
-    def of(experiment: dict[str, Any], place: str = "runs") -> Any:
-        from glue_bench.data import demo
-
-        summary = _run_once(json.dumps(experiment, sort_keys=True), str(demo.ROWS))
-        return replace(summary, folder=shutil.copytree(summary.folder, tmp_path / place / summary.folder.name))
-
-    return of
 
 
 @pytest.fixture
