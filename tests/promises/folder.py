@@ -22,9 +22,8 @@ from glue_bench.records.arrays import Labels
 from glue_bench.records.store import Store
 from glue_bench.records.values import Cell, Failure, LossPoint, Measure, Pretraining
 
-ROWS, TESTS = 40, 12
-"""Examples of each validation split, and of each test split."""
-STEPS = 8
+ROWS, TESTS, STEPS = 40, 12, 8
+"""Examples of each validation split, of each test split; steps of a pretraining."""
 ENVIRONMENT = {"glue_bench": "0.1.0", "processor": "this one", "device": "cpu", "precision": "float32", "threads": 1}
 
 
@@ -50,20 +49,20 @@ class Folder:
         facts = {"variant": arm, "is_search": search, "settings": {"learning_rates": [rate]}}
         job = pretraining_with(arm, seed, STEPS, **facts)
         self.pretrainings |= {job.id: job} if planned else {}
-        points = [{"step": step, "tokens": 100 * step, "seconds": step} for step in (1, STEPS)]
+        points = [{"step": step, "tokens": step, "seconds": step} for step in (1, STEPS)]
         losses = [LossPoint(**one, train_loss=loss, validation_loss=loss + 1 / one["step"]) for one in points]
-        told = {"tokens": 100 * STEPS, "seconds": seconds, "environment": ENVIRONMENT, "losses": tuple(losses)}
-        told |= {"train_loss": loss, "validation_loss": losses[-1].validation_loss}
-        if search:
-            self.store.write_pretraining(pretrained_of(job, **told))
-            return
         draw, count = self._draw(job.id), np.full(12, 10)
         pieces = {"loss_sum": 10 * (loss + draw.normal(0, 0.1, 12)), "count": count, "document": np.arange(12)}
-        sums = {"swap_1": np.stack([draw.integers(5, 10, 12).astype(float), count])}
-        value = float(sums["swap_1"][0].sum() / sums["swap_1"][1].sum())
-        told |= {"weights": {STEPS: digest(f"weights {job.id}")}, "measure_tokens": 100}
-        told |= {"measures": (Measure(name="swap_1", value=value, standard_error=0.01, n=12),)}
-        self.store.write_pretraining(pretrained_of(job.model_copy(update={"rate": rate}), **told), pieces, sums)
+        right = draw.integers(5, 10, 12).astype(float)
+        facts = {"tokens": 100 * STEPS, "seconds": seconds, "environment": ENVIRONMENT, "losses": tuple(losses)}
+        facts |= {"train_loss": loss, "validation_loss": losses[-1].validation_loss}
+        if not search:
+            measure = Measure(name="swap_1", value=float(right.sum() / count.sum()), standard_error=0.01, n=12)
+            weights = {STEPS: digest(f"weights {job.id}")}
+            facts |= {"weights": weights, "measure_tokens": 100, "measures": (measure,)}
+            job = job.model_copy(update={"rate": rate})
+        arrays = () if search else (pieces, {"swap_1": np.stack([right, count])})
+        self.store.write_pretraining(pretrained_of(job, **facts), *arrays)
 
     def run(self, arm: str, task: str, seed: int = 1, pretraining_seed: int = 1, *, rate: float = 1e-3,
             steps: int = STEPS, planned: bool = True, recorded: bool = True, like: str = "", right: float = 0.7,
@@ -80,32 +79,27 @@ class Folder:
         of_task = {"task": task, "data": digest(task + data), "learning_rate": rate, "held_out_share": 0.1}
         cell = cell_with(seed=seed, **of_arm, **of_task, **start)
         self.cells |= {cell.id: cell} if planned else {}
-        gold = np.arange(ROWS) % TASKS[task].num_labels
-        given = self._draw(task).permutation(gold) if self.bits else gold
-        self.labels[task] = Labels(dict.fromkeys(TASKS[task].columns, given))
-        if recorded:
-            draw, chance = self._draw(cell.id), self._draw(cell.id).random(2)
-            epochs, logits = [], {}
-            for share, held_out in zip((right + 0.15, right), chance, strict=True):  # the first epoch is better
-                logits = {split: _logits(draw, gold, share, task) for split in TASKS[task].columns}
-                scores = {split: score(task, decide(task, said), gold) for split, said in logits.items()}
-                epochs.append({**scores, "held_out": {TASKS[task].metrics[0]: float(held_out)}})
-            epochs[-1] |= scored or {}
-            facts = {"seconds": 5.0, "environment": ENVIRONMENT, "diagnostic": digest("ax") if task == "mnli" else None}
-            facts["scores"] = {split: epochs[-1][split] for split in logits}
-            facts["history"] = tuple(
-                {"epoch": epoch, "train_loss": 1.0, "scores": scores} for epoch, scores in enumerate(epochs, 1)
+        gold, labels = np.arange(ROWS) % TASKS[task].num_labels, TASKS[task].columns
+        self.labels[task] = Labels(dict.fromkeys(labels, self._draw(task).permutation(gold) if self.bits else gold))
+        if not recorded:
+            return cell.id
+        draw, epochs, logits = self._draw(cell.id), [], {}
+        for epoch, share in enumerate((right + 0.15, right), 1):  # the first epoch is better
+            logits = {split: _logits(draw, gold, share, task) for split in labels}
+            scores = {split: score(task, decide(task, said), gold) for split, said in logits.items()}
+            scores |= {"held_out": {TASKS[task].metrics[0]: float(draw.random())}} | (
+                scored or {} if epoch == 2 else {}
             )
-            facts["started_from"] = digest(f"weights {cell.pretraining}")
-            splits, other = (
-                (*TASKS[task].test_splits, *["test_ax"] * (task == "mnli")),
-                self._draw(f"{like or cell.id} t"),
-            )
-            tests = {split: other.random((TESTS, TASKS[task].num_labels), np.float32) for split in splits}
-            with self.store.aside() as aside:
-                (aside / "config.json").write_text("{}")
-                (aside / "model.safetensors").write_text(f"the weights of {cell.id}, {self.bits}")
-                self.store.write(record_of(cell, **facts | more), logits, tests, aside)
+            epochs.append({"epoch": epoch, "train_loss": 1.0, "scores": scores})
+        facts = {"seconds": 5.0, "environment": ENVIRONMENT, "diagnostic": digest("ax") if task == "mnli" else None}
+        facts |= {"scores": {split: scores[split] for split in labels}, "history": tuple(epochs)}
+        facts |= {"started_from": digest(f"weights {cell.pretraining}")}
+        splits, other = [*TASKS[task].test_splits, *["test_ax"] * (task == "mnli")], self._draw(f"{like or cell.id} t")
+        tests = {split: other.random((TESTS, TASKS[task].num_labels), np.float32) for split in splits}
+        with self.store.aside() as aside:
+            (aside / "config.json").write_text("{}")
+            (aside / "model.safetensors").write_text(f"the weights of {cell.id}, {self.bits}")
+            self.store.write(record_of(cell, **facts | more), logits, tests, aside)
         return cell.id
 
     def fail(self, arm: str, task: str, seed: int, *, planned: bool = True) -> None:
@@ -115,10 +109,8 @@ class Folder:
 
     def plan(self, **protocol: Any) -> Path:
         """Write the plan, which asks for what is planned so far; the folder."""
-        config = {"protocol": protocol, "finetuning": {"held_out_share": 0.1}}
-        config |= {
-            "arms": [{"name": arm, "checkpoint": "scratch"} for arm in {cell.arm for cell in self.cells.values()}]
-        }
+        arms = [{"name": arm, "checkpoint": "scratch"} for arm in {cell.arm: None for cell in self.cells.values()}]
+        config = {"protocol": protocol, "finetuning": {"held_out_share": 0.1}, "arms": arms}
         config |= {"pretraining": {"segments": "pairs", "steps": STEPS}} if self.pretrained else {}
         plan = plan_with(*self.cells.values(), config=config, pretrainings=tuple(self.pretrainings.values()))
         self.store.write_plan(plan, {task: labels for task, labels in self.labels.items() if task in plan.tasks})
@@ -136,8 +128,8 @@ def planned(folder: Path) -> list[dict[str, Any]]:
     cells: list[dict[str, Any]] = json.loads((folder / "plan.json").read_bytes())["cells"]
     for cell in cells:
         path = folder / "cells" / cell["id"] / "record.json"
-        failed = (folder / "failures" / f"{cell['id']}.json").exists()
         cell["record"] = json.loads(path.read_bytes()) if path.exists() else None
+        failed = (folder / "failures" / f"{cell['id']}.json").exists()
         cell["state"] = "done" if cell["record"] else "failed" if failed else "missing"
     return cells
 
@@ -145,11 +137,12 @@ def planned(folder: Path) -> list[dict[str, Any]]:
 def prune(folder: Path) -> Path:
     """Delete all that the plan does not ask for; the folder."""
     plan = json.loads((folder / "plan.json").read_bytes())
-    ids = {job["id"] for kind in ("cells", "pretrainings") for job in plan.get(kind, ())}
-    for kind in ("cells", "pretrainings", "failures", "checkpoints"):
-        for path in list((folder / kind).glob("*")):
-            if (path.stem if path.suffix == ".json" else path.name) not in ids:
-                path.unlink() if path.is_file() else shutil.rmtree(path)
+    ids = {job["id"] for job in [*plan["cells"], *plan.get("pretrainings", ())]}
+    for path in [
+        path for kind in ("cells", "pretrainings", "failures", "checkpoints") for path in folder.glob(f"{kind}/*")
+    ]:
+        if path.name.removesuffix(".json") not in ids:
+            path.unlink() if path.is_file() else shutil.rmtree(path)
     return folder
 
 
@@ -166,9 +159,8 @@ def verb(*words: object) -> str:
 
 def written(out: Path, *patterns: str) -> str:
     """The files of a folder, or all below it, without the second at which a log was made; of an archive its SHA-256."""
-    found = {path for pattern in patterns or ["**/*"] for path in out.glob(pattern) if path.is_file()}
     texts = []
-    for path in sorted(found):
+    for path in sorted({path for pattern in patterns or ["**/*"] for path in out.glob(pattern) if path.is_file()}):
         zipped = path.suffix == ".zip"
         texts.append(f"{path.name}: {hashlib.sha256(path.read_bytes()).hexdigest() if zipped else path.read_text()}")
     return re.sub(r'"retrieved_timestamp": "\d+"', "", "\n".join(texts))
@@ -184,27 +176,19 @@ def labelled_ax(out: Path) -> Path:
     return path
 
 
-FORMATS = ("--format", "markdown"), ("--format", "csv"), ("--format", "json")
-Reader = Callable[[Path, Path], str]
-"""Of an experiment's folder and an empty one, to which it may write: all that a verb prints and writes."""
-VERBS: dict[str, Reader] = {
-    "status": lambda folder, _: verb("status", folder),
-    "leaderboard": lambda folder, _: "".join(verb("leaderboard", folder, *more) for more in FORMATS),
-    "report": lambda folder, out: verb("report", folder, "-o", out / "report.html") + written(out),
-    "statistics": lambda folder, _: verb("statistics", folder, "--pairs", "--equivalent", "20", "--format", "json"),
-    "power": lambda folder, _: verb("statistics", folder, "--difference", "20", "--format", "json"),
-    "table": lambda folder, _: verb("table", "tupe-1", folder),
-    "submit": lambda folder, out: (
-        verb("submit", folder, "--arm", "add", "--fill", "-o", out / "add.zip") + written(out)
-    ),
-    "diagnostics": lambda folder, out: verb(
-        "leaderboard", folder, "--diagnostic", labelled_ax(out), "--format", "json"
-    ),
-    "card": lambda folder, out: verb("card", folder, "--arm", "add", "-o", out / "card") + written(out),
-    "export": lambda folder, out: (
-        verb("export", folder, "--format", "eee", "--organization", "us", "-o", out) + written(out)
-    ),
+VERBS = {
+    "status": "status RUNS",
+    "leaderboard": "leaderboard RUNS; leaderboard RUNS --format csv; leaderboard RUNS --format json",
+    "report": "report RUNS -o OUT/report.html",
+    "statistics": "statistics RUNS --pairs --equivalent 20 --format json",
+    "power": "statistics RUNS --difference 20 --format json",
+    "table": "table tupe-1 RUNS",
+    "submit": "submit RUNS --arm add --fill -o OUT/add.zip",
+    "diagnostics": "leaderboard RUNS --format json --diagnostic LABELS",
+    "card": "card RUNS --arm add -o OUT/card",
+    "export": "export RUNS --format eee --organization us -o OUT",
 }
+"""Verbs that read the folder of an experiment, RUNS, and perhaps write into another one."""
 FUNCTIONS: dict[str, Callable[[Path], Any]] = {
     "status": glue_bench.status,
     "predictions": glue_bench.predictions,
@@ -214,16 +198,12 @@ FUNCTIONS: dict[str, Callable[[Path], Any]] = {
     "table": lambda folder: glue_bench.table("tupe-1", folder),
     "card": lambda folder: glue_bench.card(folder, "add").text,
 }
+READERS = [*VERBS, *(f"{name}()" for name in FUNCTIONS)]
 
 
 def told(value: Any) -> str:
     """A value as text, frames in full precision."""
     return str(value.to_csv() if hasattr(value, "to_csv") else value)
-
-
-READERS: dict[str, Reader] = VERBS | {
-    f"{name}()": lambda folder, _, call=call: told(call(folder)) for name, call in FUNCTIONS.items()
-}
 
 
 def stamps(folder: Path) -> dict[Path, tuple[int, bytes]]:
@@ -232,12 +212,16 @@ def stamps(folder: Path) -> dict[Path, tuple[int, bytes]]:
 
 
 def read(name: str, folder: Path, out: Path) -> str:
-    """What a reader says of a folder, without the paths; it changes no file. A refusal is an answer, too."""
+    """What a reader says of a folder and writes into `out`, without paths. A refusal is an answer, too."""
     out.mkdir()
-    before = stamps(folder)
+    before, places = stamps(folder), {"RUNS": folder, "OUT": out, "LABELS": labelled_ax(out)}
     try:
-        said = READERS[name](folder, out)
+        if name.endswith("()"):
+            said = told(FUNCTIONS[name[:-2]](folder))
+        else:
+            calls = (re.sub("RUNS|OUT|LABELS", lambda found: str(places[found[0]]), VERBS[name])).split("; ")
+            said = "".join(verb(*call.split()) for call in calls) + written(out)
     except UserError as error:
         said = f"refused: {error}"
-    assert stamps(folder) == before
+    assert stamps(folder) == before, "it changed a file"
     return said.replace(str(out), "OUT").replace(str(folder), "FOLDER")

@@ -11,7 +11,6 @@ import json
 import os
 import re
 import resource
-import shutil
 import signal
 import struct
 import sys
@@ -24,27 +23,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import tiny_runs
 import yaml
-
-EXPERIMENT = tiny_runs.experiment(
-    arms=["add", {"name": "other", "variant": "untied", "options": {"segments": "scores"}}],
-    seeds=[1, 2],
-    finetuning={"predict": ["validation", "test"], "tasks": {"rte": {"epochs": 2}}},
-    protocol={"contrasts": [["other", "add"]]},
-)
-
-
-def fresh(world: Path, kind: str = "") -> Path:
-    """The folder for an example, emptied; or a copy there of one of the inputs that lie beside it."""
-    place, source = world / "work", world / kind
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir()
-    os.chdir(place)
-    if not kind:
-        return place
-    return Path(shutil.copytree(source, place / kind) if source.is_dir() else shutil.copy(source, place / kind))
-
 
 # What may be wrong with a value, a text, a file
 
@@ -92,8 +71,7 @@ def document(tree: Any, random: Random) -> Any:
 
     tree = copy.deepcopy(tree)
     for _ in range(random.randint(1, 3)):
-        holder, key = random.choice([*places(tree)] or [([tree], 0)])
-        other, place = random.choice([*places(tree)] or [([tree], 0)])
+        (holder, key), (other, place) = (random.choice([*places(tree)] or [([tree], 0)]) for _ in range(2))
         value, how = copy.deepcopy(random.choice(random.choice([NAMES, NUMBERS, OTHERS]))), random.randrange(8)
         if how == 0:
             del holder[key]
@@ -106,24 +84,6 @@ def document(tree: Any, random: Random) -> Any:
         else:
             holder[key] = copy.deepcopy(other[place]) if how == 5 else value
     return tree
-
-
-def content(given: bytes, random: Random) -> bytes:
-    """Bytes with something changed in them."""
-    at, to = sorted(random.randrange(len(given) + 1) for _ in range(2))
-    junk = random.choice([b"\0", b"\xff\xfe", b"\x1b[2J", b"\n", b"\t", b'"', b"\xef\xbb\xbf", b"9" * 6000, b"{" * 50])
-    turned = bytes([given[at % len(given)] ^ 1 << random.randrange(8)]) if given else b""
-    parts = [given[:at], given[:at] + junk + given[at:], given[:at] + given[to:], given[:to] + given[at:], b"", junk]
-    return random.choice([*parts, given[:at] + turned + given[at + 1 :], given + given, junk * 100])
-
-
-def json_content(given: bytes, random: Random) -> bytes:
-    """A JSON object with something changed in it; the digest of what it says may be made to fit."""
-    try:
-        tree = document(json.loads(given), random)
-    except (ValueError, RecursionError):  # it has been spoiled before
-        return content(given, random)
-    return signed(tree) if isinstance(tree, dict) and random.random() < 0.8 else marked(json.dumps(tree))
 
 
 def marked(text: str) -> bytes:
@@ -139,28 +99,44 @@ def signed(tree: dict[str, Any]) -> bytes:
     return said[:at] + hashlib.sha256(said).hexdigest().encode() + said[at:]
 
 
-def table(given: bytes, random: Random) -> bytes:
-    """Tab-separated rows with fields and columns changed."""
-    rows = [line.split(b"\t") for line in given.splitlines()] or [[b""]]
-    texts = [*(name.encode(errors="surrogatepass") for name in NAMES), b"1e400", b"nan", b"5.1", b"x" * 2_000_000]
-    for _ in range(random.randint(1, 4)):
-        row, text = random.choice([rows[0], random.choice(rows)]), random.choice(texts)
-        at = random.randrange(len(row) + 1)
-        row[at : at + random.choice([0, 1, 1, len(row)])] = random.choice([[], [text], [text, *row]])
-    return b"\n".join(map(b"\t".join, rows)) + b"\n"
+def changed(given: bytes, suffix: str, random: Random) -> bytes:
+    """The content of a file with something changed: its values, its rows, or any of its bytes."""
+    if suffix in (".json", ".yaml") and random.random() < 0.8:
+        with contextlib.suppress(ValueError, RecursionError):  # it has been changed before
+            tree = document(json.loads(given), random)
+            if suffix == ".json" and isinstance(tree, dict) and random.random() < 0.8:
+                return signed(tree)
+            return random.choice([marked(json.dumps(tree)), yaml.dump(tree).encode()])
+    if suffix == ".tsv" and random.random() < 0.8:
+        rows = [line.split(b"\t") for line in given.splitlines()] or [[b""]]
+        texts = [*(name.encode(errors="surrogatepass") for name in NAMES), b"1e400", b"nan", b"5.1", b"x" * 2_000_000]
+        for _ in range(random.randint(1, 4)):
+            row, text = random.choice([rows[0], random.choice(rows)]), random.choice(texts)
+            at = random.randrange(len(row) + 1)
+            row[at : at + random.choice([0, 1, 1, len(row)])] = random.choice([[], [text], [text, *row]])
+        return b"\n".join(map(b"\t".join, rows)) + b"\n"
+    at, to = sorted(random.randrange(len(given) + 1) for _ in range(2))
+    junk = random.choice([b"\0", b"\xff\xfe", b"\x1b[2J", b"\n", b"\t", b'"', b"\xef\xbb\xbf", b"9" * 6000, b"{" * 50])
+    turned = bytes([given[at % len(given)] ^ 1 << random.randrange(8)]) if given else b""
+    parts = [given[:at], given[:at] + junk + given[at:], given[:at] + given[to:], given[:to] + given[at:], b"", junk]
+    return random.choice([*parts, given[:at] + turned + given[at + 1 :], given + given, junk * 100])
 
 
-def spoil(files: Sequence[Path], random: Random) -> None:
-    """Change one of the files in one of all these ways."""
-    path, how = random.choice(files), random.random()
+def spoil(path: Path, random: Random) -> None:
+    """Change a file, or put something else in its place, or give it another name."""
+    how = random.random()
     if not path.is_file() or path.is_symlink() or path.stat().st_size > 2**27:  # it has been spoiled before
         return
-    if how < 0.12:
+    if path.suffix == ".zip":
+        path.write_bytes(changed_zip(path, random))
+    elif how < 0.1:
         path.unlink()
         random.choice(list(ODD_FILES.values()))(path)
+    elif how < 0.2:
+        with contextlib.suppress(OSError, ValueError):  # no file can be called so
+            path.rename(path.with_name((random.choice(NAMES) + path.suffix)[-200:]))
     else:
-        change = {".json": json_content, ".tsv": table}.get(path.suffix, content)
-        path.write_bytes((change if how < 0.8 else content)(path.read_bytes(), random))
+        path.write_bytes(changed(path.read_bytes(), path.suffix, random))
 
 
 def zipped(entries: dict[str, bytes]) -> bytes:
@@ -172,85 +148,16 @@ def zipped(entries: dict[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
-def names_alone(size: int) -> bytes:
-    """A zip of about so many bytes that has entries' names, and nothing else."""
-    head = struct.pack("<4s4B4HL2L5H2L", b"PK\x01\x02", 20, 3, 20, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0) + b"x"
-    count = size // len(head)
-    return head * count + struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 65535, 65535, count * len(head), 0, 0)
-
-
-# One generator a kind of input: the words of a verb
-
-
-def experiments(world: Path, random: Random) -> list[object]:
-    """An experiment file, checked but not run."""
-    tree = document(EXPERIMENT, random)
-    text = json_content(json.dumps(EXPERIMENT).encode(), random) if random.random() < 0.5 else yaml.dump(tree).encode()
-    (fresh(world) / "experiment.yaml").write_bytes(content(text, random) if random.random() < 0.2 else text)
-    return ["run", "experiment.yaml", "--dry-run", "--results", "runs"]
-
-
-def checked(**changes: Any) -> list[object]:
-    """The words that check an experiment without pretraining, in the folder for examples."""
-    values = tiny_runs.experiment(**{"pretraining": None, "checkpoint": "scratch", "limit": None} | changes)
-    Path("experiment.yaml").write_text(yaml.safe_dump(values))
-    return ["run", "experiment.yaml", "--dry-run", "--results", "runs"]
-
-
-def data(world: Path, random: Random) -> list[object]:
-    """A folder in GLUE's layout, described, or checked for an experiment."""
-    folder = fresh(world, "glue")
-    for _ in range(random.randint(1, 2)):
-        spoil(sorted(folder.glob("*/*.tsv")), random)
-    return ["data", folder] if random.random() < 0.5 else checked(data=str(folder), tasks=["rte", "stsb"])
-
-
-READERS = {
-    **{"status": [], "leaderboard": [], "statistics": ["--pairs"], "verify": [], "card": ["--arm", "add"]},
-    **{"report": ["-o", "page.html"], "export": ["-o", "out.zip"], "submit": ["--arm", "add", "-o", "x.zip", "--fill"]},
-}
-
-
-def results(world: Path, random: Random) -> list[object]:
-    """Any files of a results folder, which may come with someone's results."""
-    folder = fresh(world, "tiny")
-    for _ in range(random.randint(1, 3)):
-        files = sorted(path for path in folder.rglob("*") if path.is_file() and "checkpoints" not in path.parts)
-        if random.random() < 0.85:
-            spoil(files, random)
-            continue
-        path, name = random.choice(files), random.choice(NAMES)
-        with contextlib.suppress(OSError, ValueError):  # no file can be called so
-            path.rename(path.with_name((name + path.suffix)[-200:]))
-    verb = random.choice(list(READERS))
-    return [verb, folder, *READERS[verb]]
-
-
-def checkpoints(world: Path, random: Random) -> list[object]:
-    """A checkpoint's folder or file, to convert, to measure, or for an arm to start from."""
-    folder = fresh(world, random.choice(["bert", "bert", "own", "tupe.pt"]))
-    files = sorted(path for path in folder.rglob("*") if path.is_file()) or [folder]
-    for _ in range(random.randint(1, 2)):
-        spoil([*(path for path in files if path.name == "config.json"), random.choice(files)], random)
-    variant = random.choice(["add", "untied", "concat", "none"])
-    words = ["convert", folder, "out", "--variant", variant]
-    measured = ["analyse", folder, "--only", "order", "--sequences", "8", "-o", "inside"]
-    return random.choice([words, measured, checked(checkpoint=str(folder), scratch=None, arms=["add", "untied"])])
-
-
-def zips(world: Path, random: Random) -> list[object]:
-    """A bundle of results with its manifest made to fit, or a submission: entries changed, doubled, lied about."""
-    kind = random.choice(["bundle.zip", "submission.zip"])
-    path = fresh(world, kind)
+def changed_zip(path: Path, random: Random) -> bytes:
+    """A bundle, whose manifest is made to fit, or a submission, with entries changed, or a lie about one of them."""
     with zipfile.ZipFile(path) as archive:
         entries = {one.filename: archive.read(one) for one in archive.infolist() if one.file_size < 10**6}
     manifest = json.loads(entries.pop("manifest.json", b"{}"))
     for _ in range(random.randint(0, 3)):
         name, new = random.choice(sorted(entries)), random.choice(NAMES).replace("\ud800", "")[:60_000]
         given = entries[name] if random.random() < 0.7 else entries.pop(name)
-        spoiled = json_content(given, random) if name.endswith(".json") else content(given, random)
-        entries[random.choice([name, name, new, f"tiny/{new}.json"]) or "x"] = spoiled
-    if kind == "bundle.zip":
+        entries[random.choice([name, name, new, f"tiny/{new}.json"]) or "x"] = changed(given, Path(name).suffix, random)
+    if manifest:
         sums = {name: {"bytes": len(one), "sha256": hashlib.sha256(one).hexdigest()} for name, one in entries.items()}
         manifest = document(manifest | {"files": sums}, random) if random.random() < 0.4 else manifest | {"files": sums}
         entries["manifest.json"] = signed(manifest) if isinstance(manifest, dict) else json.dumps(manifest).encode()
@@ -258,36 +165,15 @@ def zips(world: Path, random: Random) -> list[object]:
     at, lie = written.rindex(b"PK\x01\x02"), random.choice([0, 1, 60 * 2**20, 2**32 - 1]).to_bytes(4, "little")
     place = at + random.choice([16, 20, 24, 42])  # checksum, packed size, size, where it lies
     lied = written[:place] + lie + written[place + 4 :]
-    path.write_bytes(random.choice([written, written, lied, content(written, random)]))
-    return ["verify", path] if kind == "bundle.zip" else ["submit", "--check", path]
+    return random.choice([written, written, lied, changed(written, "", random)])
 
 
-CALLS = """
-verify NAME, status NAME, report NAME, data NAME, init NAME, run NAME, NAME, verify --NAME, leaderboard NAME RUNS,
-leaderboard RUNS --format NAME, leaderboard RUNS --protocol NAME, leaderboard RUNS --protocol reference=NAME,
-table NAME RUNS, submit --check NAME, submit RUNS --arm NAME -o x.zip, export RUNS -o NAME, status RUNS --format NAME,
-card RUNS --arm NAME, convert NAME c --variant add, convert BERT c --variant NAME, statistics RUNS --difference NAME,
-convert BERT c --variant add --option NAME=NAME, convert BERT NAME --variant add, variants --plugin NAME,
-analyse NAME --corpus NAME, analyse NAME -o analysis, leaderboard RUNS --diagnostic NAME,
-run --checkpoint NAME --dry-run, run NAME --slurm NAME, run NAME --slurm partition=NAME
-""".strip().split(",")
+def names_alone(size: int) -> bytes:
+    """A zip of about so many bytes that has entries' names, and nothing else."""
+    head = b"PK\x01\x02\x14\x03\x14" + bytes(21) + b"\x01" + bytes(17) + b"x"
+    count = size // len(head)
+    return head * count + struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 65535, 65535, count * len(head), 0, 0)
 
-
-def words(world: Path, random: Random) -> list[object]:
-    """A name on a command line, wherever a verb takes one."""
-    return named(world, random.choice(CALLS), random.choice(NAMES))
-
-
-def named(world: Path, call: str, name: str) -> list[object]:
-    """A call with this name in it."""
-    fresh(world)
-    places = {"NAME": name, "RUNS": str(world / "tiny"), "BERT": str(world / "bert")}
-    return [re.sub("NAME|RUNS|BERT", lambda found: places[found[0]], word) for word in call.split()]
-
-
-GENERATORS: dict[str, Callable[[Path, Random], list[object]]] = {
-    each.__name__: each for each in (experiments, data, results, checkpoints, zips, words)
-}
 
 # The verdict
 

@@ -9,36 +9,41 @@ import os
 import re
 import shutil
 import tempfile
+from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from random import Random
 from secrets import randbits
 
 import pytest
 import tiny_runs
-from hostile import (
-    CALLS,
-    EXPERIMENT,
-    GENERATORS,
-    JSON_TEXTS,
-    ODD_FILES,
-    READERS,
-    YAML_TEXTS,
-    checked,
-    complaints,
-    fresh,
-    named,
-    names_alone,
-    signed,
-    zipped,
-)
+from hostile import JSON_TEXTS, NAMES, ODD_FILES, YAML_TEXTS, complaints, names_alone, signed, spoil, zipped
 from tiny_models import save_tupe
 
-FEW, MANY = 8, 1000
+FEW, MANY = 6, 1000
+HEAD = "index\tsentence1\tsentence2\tlabel\n"
+CHECKPOINTS = {"bert": "untied", "own": "untied", "tupe.pt": "untied-relative"}
+"""The layouts of checkpoints, and a variant that each can be converted to."""
+CALLS = {
+    "tiny": "status IT, leaderboard IT, statistics IT --pairs, verify IT, card IT --arm add, report IT -o page.html, "
+    "export IT -o out.zip, submit IT --arm add -o x.zip --fill",
+    "glue": "data IT, run ../glue.yaml --dry-run --results runs",
+    **{
+        kind: f"convert IT out --variant {variant}, analyse IT --only order --sequences 8 -o inside, "
+        f"run ../{kind}.yaml --dry-run --results runs"
+        for kind, variant in CHECKPOINTS.items()
+    },
+    "bundle.zip": "verify IT",
+    "submission.zip": "submit --check IT",
+    "experiment.yaml": "run IT --dry-run --results runs",
+}
+READ = {kind: {call.split()[0]: call.split() for call in calls.split(", ")} for kind, calls in CALLS.items()}
+"""By the kind of an input, the words of each verb that reads IT."""
 
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
-    """A folder with a finished experiment, its bundle and submission, checkpoints of three layouts, and data."""
+    """A folder with each kind of input as it should be."""
     import glue_bench
 
     base, here = tmp_path_factory.mktemp("hostile"), Path.cwd()
@@ -52,160 +57,182 @@ def world(tmp_path_factory):
         patch.setattr("tempfile.tempdir", None)
         patch.setattr("sys.dont_write_bytecode", True)
         import matplotlib.font_manager  # noqa: F401 (which writes a list of fonts, once for each home)
+        from transformers import BertConfig, BertForMaskedLM
 
-        runs = tiny_runs.run(EXPERIMENT, base)
+        other = {"name": "other", "variant": "untied", "options": {"segments": "scores"}}
+        asked = {"arms": ["add", other], "seeds": [1, 2], "protocol": {"contrasts": [["other", "add"]]}}
+        predicted = {"predict": ["validation", "test"], "tasks": {"rte": {"epochs": 2}}}
+        experiment, work = tiny_runs.experiment(finetuning=predicted, **asked), base / "work"
+        data = {"data": str(work / "glue"), "tasks": ["rte", "stsb"], "limit": None, "checkpoint": "scratch"}
+        written = {"experiment": experiment, "glue": tiny_runs.experiment(pretraining=None, **data)}
+        for kind, variant in CHECKPOINTS.items():
+            given = {"checkpoint": str(work / kind), "tokenizer": str(base / "own"), "arms": [variant], "scratch": None}
+            written[kind] = tiny_runs.experiment(pretraining=None, finetuning={"max_length": 16}, **given)
+        for name, values in written.items():
+            (base / f"{name}.yaml").write_text(json.dumps(values))
+        runs = tiny_runs.run(experiment, base)
         record = next(runs.glob("cells/*/record.json")).read_bytes()
         assert signed(json.loads(record)) == record, "the package signs in another way: change `signed`"
         glue_bench.export(runs, base / "bundle.zip")
         glue_bench.submit(runs, base / "submission.zip", arm="add", fill=True)
-        shutil.copytree(next(runs.glob("checkpoints/add-*/step-4")), base / "own")
-        write_bert(base)
+        own = shutil.copytree(next(runs.glob("checkpoints/add-*/step-4")), base / "own")
+        words = len(json.loads((own / "tokenizer.json").read_bytes())["model"]["vocab"])
+        config = BertConfig(vocab_size=words, **tiny_runs.SIZES, max_position_embeddings=32)
+        BertForMaskedLM(config).save_pretrained(base / "bert")
+        for path in own.glob("tokenizer*"):
+            shutil.copy(path, base / "bert")
         save_tupe(base / "tupe.pt")
         rows = [f"{row}\tthe cat\ta dog {row}\t{('not_', '')[row % 2]}entailment\n" for row in range(18)]
         shutil.copytree(tiny_runs.glue(), base / "glue")
         (base / "glue" / "RTE").mkdir()
         for split in ("train", "dev"):
-            text = "index\tsentence1\tsentence2\tlabel\n" + "".join(rows)
-            (base / "glue" / "RTE" / f"{split}.tsv").write_text(text)
+            (base / "glue" / "RTE" / f"{split}.tsv").write_text("".join([HEAD, *rows]))
         glue_bench.convert(str(base / "bert"), base / "first", "add")  # which imports torch and transformers
         yield base
         os.chdir(here)
     tempfile.tempdir = None
 
 
-def write_bert(base: Path) -> None:
-    """A checkpoint in BERT's own layout, with the tokenizer of `own`."""
-    from transformers import BertConfig, BertForMaskedLM
-
-    words = len(json.loads((base / "own" / "tokenizer.json").read_bytes())["model"]["vocab"])
-    config = BertConfig(vocab_size=words, **tiny_runs.SIZES, max_position_embeddings=32)
-    BertForMaskedLM(config).save_pretrained(base / "bert")
-    for path in (base / "own").glob("tokenizer*"):
-        shutil.copy(path, base / "bert")
+def fresh(world: Path, kind: str) -> Path:
+    """A copy of an input in the folder for examples, where nothing else is."""
+    place, source = world / "work", world / kind
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir()
+    os.chdir(place)
+    return Path(shutil.copytree(source, place / kind) if source.is_dir() else shutil.copy(source, place / kind))
 
 
-def convert(folder: Path) -> list[object]:
-    return ["convert", folder, folder.parent / "out", "--variant", "none"]
+def read(whole: Path, verb: str) -> list[object]:
+    return [whole if word == "IT" else word for word in READ[whole.name][verb]]
 
 
-RECORD = "cells/*/record.json"
-PLACES = {
-    **{f"a record, {verb}": ("tiny", RECORD, [verb, ..., *READERS[verb]]) for verb in ("leaderboard", "verify")},
-    "a pretraining, verify": ("tiny", "pretrainings/*/record.json", ["verify", ...]),
-    "predictions, verify": ("tiny", "cells/*/logits.safetensors", ["verify", ...]),
-    "a plan": ("tiny", "plan.json", ["status", ...]),
-    "gold labels": ("tiny", "labels/*", ["export", ..., "-o", "out.zip"]),
-    "BERT's config": ("bert", "config.json", None),
-    "BERT's weights": ("bert", "model.safetensors", None),
-    "our config": ("own", "config.json", None),
-    "a tokenizer": ("bert", "tokenizer.json", None),
-    "a TUPE file": ("tupe.pt", "", None),
-    "a bundle": ("bundle.zip", "", ["verify", ...]),
-    "a submission": ("submission.zip", "", ["submit", "--check", ...]),
-    "a table": ("glue", "RTE/train.tsv", ["data", ...]),
-    "an experiment": ("glue", "RTE/dev.tsv", ["run", ...]),
-}
-"""By the kind of a file: what it is part of, where it lies there, and the verb that reads it (None: convert)."""
-
-
-def put(world, place: str, write) -> list[object]:
-    """Write something in the place of a file; the words that read it."""
-    kind, pattern, words = PLACES[place]
-    whole = fresh(world, kind)
-    path = min(whole.glob(pattern)) if pattern else whole
-    path.unlink()
-    write(path)
-    given = path if words and words[0] == "run" else whole
-    return [given if word is ... else word for word in words] if words else convert(whole)
-
-
-def yaml_text(world, text: str) -> list[object]:
-    (fresh(world) / "experiment.yaml").write_text(text)
-    return ["run", "experiment.yaml", "--dry-run", "--results", "runs"]
-
-
+PLACES = """
+tiny cells/*/record.json leaderboard
+tiny cells/*/record.json verify
+tiny pretrainings/*/record.json verify
+tiny cells/*/logits.safetensors verify
+tiny plan.json status
+tiny labels/* export
+bert config.json convert
+bert model.safetensors convert
+bert tokenizer.json convert
+own config.json convert
+tupe.pt convert
+bundle.zip verify
+submission.zip submit
+glue RTE/train.tsv data
+glue RTE/train.tsv run
+experiment.yaml run
+""".strip().splitlines()
+"""Of a file: the input that it is part of, perhaps where it lies there, and the verb that reads it."""
+LARGE_AND_ODD = [
+    lambda _: zipped({"AX.tsv": bytes(400 * 2**20)}),
+    lambda _: zipped({"manifest.json": b" " * 65 * 2**20}),
+    lambda _: names_alone(47 * 10**6),
+    lambda _: zipped({"AX.tsv": b"\n" * 2**23}),
+    lambda _: zipped({"STS-B.tsv": b"index\tprediction\n0\t" + b"1" * 2**22 + b"x\n"}),
+    lambda _: zipped({"../../up.tsv": b"x", "/etc/passwd": b"x", "a\x1b[2J/plan.json": b"{}"}),
+]
 CONFIG = {
     **{"num_attention_heads": 0, "hidden_size": -8, "vocab_size": 10**11, "max_position_embeddings": 10**9},
     **{"num_hidden_layers": 10**7, "hidden_dropout_prob": 5, "layer_norm_eps": "x", "origin": [1], "pad_token_id": -1},
 }
 
 
-def config(world, kind: str, key: str) -> list[object]:
-    """A checkpoint whose config has an impossible value."""
-    path = fresh(world, kind) / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_bytes()) | {key: CONFIG[key]}))
-    return convert(path.parent)
-
-
-def tokenizer(world) -> list[object]:
-    """One with an id beyond memory."""
-    path = fresh(world, "bert") / "tokenizer.json"
-    path.write_text(re.sub(r'("cat": )\d+', rf"\g<1>{10**9}", path.read_text()))
-    return [*convert(path.parent), "--tokenizer", path.parent]
-
-
-def long_word(world, size: int) -> list[object]:
-    folder = fresh(world, "glue")
-    (folder / "RTE" / "train.tsv").write_text(f"index\tsentence1\tsentence2\tlabel\n0\t{'w' * size}\tb\tentailment\n")
-    return checked(data=str(folder), tasks=["rte"])
-
-
-def way_out(world, verb: str) -> list[object]:
+def way_out(given: bytes) -> bytes:
     """A plan with an id that leads out of the folder."""
-    folder = fresh(world, "tiny")
-    plan = json.loads((folder / "plan.json").read_bytes())
+    plan = json.loads(given)
     plan["cells"][0]["id"] = "../../../etc/passwd"
-    (folder / "plan.json").write_bytes(signed(plan))
-    return [verb, folder, *READERS[verb]]
+    return signed(plan)
 
 
-ZIPS = {
-    "an entry of 400 MiB": lambda: zipped({"AX.tsv": bytes(400 * 2**20)}),
-    "a manifest of 65 MiB": lambda: zipped({"manifest.json": b" " * 65 * 2**20}),
-    "a million names": lambda: names_alone(47 * 10**6),
-    "eight million lines": lambda: zipped({"AX.tsv": b"\n" * 2**23}),
-    "digits without end": lambda: zipped({"STS-B.tsv": b"index\tprediction\n0\t" + b"1" * 2**22 + b"x\n"}),
-    "ways out": lambda: zipped({"../../up.tsv": b"x", "/etc/passwd": b"x", "a\x1b[2J/plan.json": b"{}"}),
-}
-NAMED = "\x1b[2Jtwo\nlines" + "x" * 300
-CASES = {
-    **{("no file", place, odd): (put, place, ODD_FILES[odd]) for place in PLACES for odd in ODD_FILES},
-    **{
-        ("JSON", place, number): (put, place, lambda path, text=text: path.write_text(text))
-        for place in ("a record, verify", "a plan", "our config", "a tokenizer")
-        for number, text in enumerate(JSON_TEXTS)
-    },
-    **{
-        ("zip", place, name): (put, place, lambda path, made=made: path.write_bytes(made()))
-        for place in ("a bundle", "a submission")
-        for name, made in ZIPS.items()
-    },
-    **{("YAML", number): (yaml_text, text) for number, text in enumerate(YAML_TEXTS)},
-    **{("config", kind, key): (config, kind, key) for kind in ("bert", "own") for key in CONFIG},
-    **{("name", call.strip()): (named, call, NAMED) for call in CALLS},
-    **{("long word", size): (long_word, size) for size in (2**20, 2 * 10**7)},
-    **{("way out", verb): (way_out, verb) for verb in READERS},
-    ("tokenizer",): (tokenizer,),
-}
-"""What makes an input, and gives the words that read it."""
+CONTENTS: list[tuple[str, str | Callable[[bytes], bytes]]] = [
+    *product(["experiment.yaml run"], YAML_TEXTS),
+    *product(["tiny cells/*/record.json verify", "tiny plan.json status"], JSON_TEXTS),
+    *product(["own config.json convert", "bert tokenizer.json convert"], JSON_TEXTS),
+    *product(["bundle.zip verify", "submission.zip submit"], LARGE_AND_ODD),
+    *product(["glue RTE/train.tsv run"], [f"{HEAD}0\t{'w' * size}\tb\tentailment\n" for size in (2**20, 2 * 10**7)]),
+    *product([f"tiny plan.json {verb}" for verb in READ["tiny"]], [way_out]),
+    ("bert tokenizer.json convert", lambda given: re.sub(rb'("cat": )\d+', rb"\g<1>1000000000", given)),
+    *(
+        (f"{kind} config.json convert", lambda given, one=one: json.dumps(json.loads(given) | dict([one])).encode())
+        for kind, one in product(("bert", "own"), CONFIG.items())
+    ),
+]
+"""What may stand in a file, or what makes it of the content that should."""
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: " ".join(map(str, case)))
-def test_whatever_it_is_a_verb_takes_it_well(world, case, capfd):
-    make, *given = CASES[case]
-    assert not complaints(capfd, world, make(world, *given))
+def put(world: Path, place: str, change: Callable[[Path], object]) -> list[object]:
+    """Change the file in a place; the words that read it."""
+    kind, *pattern, verb = place.split()
+    whole = fresh(world, kind)
+    change(min(whole.glob(*pattern)) if pattern else whole)
+    return read(whole, verb)
+
+
+@pytest.mark.parametrize(("kind", "verb"), [(kind, verb) for kind in READ for verb in READ[kind]])
+def test_an_input_as_it_should_be_is_read(glue_bench, world, kind, verb):
+    said = glue_bench(*read(fresh(world, kind), verb))
+    assert said.status in (0, int(verb == "submit")), said  # whose rows are few
+
+
+@pytest.mark.parametrize("odd", ODD_FILES)
+@pytest.mark.parametrize("place", PLACES)
+def test_a_file_that_is_none_is_taken_well(world, place, odd, capfd):
+    assert not complaints(capfd, world, put(world, place, lambda path: (path.unlink(), ODD_FILES[odd](path))))
+
+
+@pytest.mark.parametrize(("place", "content"), CONTENTS, ids=lambda one: one[:40] if isinstance(one, str) else "made")
+def test_whatever_a_file_holds_is_taken_well(world, place, content, capfd):
+    make = content if callable(content) else lambda _: content.encode()
+    assert not complaints(capfd, world, put(world, place, lambda path: path.write_bytes(make(path.read_bytes()))))
+
+
+WITH_NAMES = """
+verify NAME, status NAME, report NAME, data NAME, init NAME, run NAME, NAME, verify --NAME, leaderboard NAME RUNS,
+leaderboard RUNS --format NAME, leaderboard RUNS --protocol NAME, leaderboard RUNS --protocol reference=NAME,
+table NAME RUNS, submit --check NAME, submit RUNS --arm NAME -o x.zip, export RUNS -o NAME, status RUNS --format NAME,
+card RUNS --arm NAME, convert NAME c --variant add, convert BERT c --variant NAME, statistics RUNS --difference NAME,
+convert BERT c --variant add --option NAME=NAME, convert BERT NAME --variant add, variants --plugin NAME,
+analyse NAME --corpus NAME, analyse NAME -o analysis, leaderboard RUNS --diagnostic NAME,
+run --checkpoint NAME --dry-run, run NAME --slurm NAME, run NAME --slurm partition=NAME
+""".strip().split(",")
+
+
+def named(world: Path, call: str, name: str) -> list[object]:
+    """A call with this name on the command line."""
+    fresh(world, "experiment.yaml")
+    places = {"NAME": name, "RUNS": str(world / "tiny"), "BERT": str(world / "bert")}
+    return [re.sub("NAME|RUNS|BERT", lambda found: places[found[0]], word) for word in call.split()]
+
+
+@pytest.mark.parametrize("call", WITH_NAMES, ids=str.strip)
+def test_a_name_that_moves_the_cursor_is_taken_well_wherever_a_verb_takes_one(world, call, capfd):
+    assert not complaints(capfd, world, named(world, call, "\x1b[2Jtwo\nlines" + "x" * 300))
+
+
+def generated(world: Path, kind: str, random: Random) -> list[object]:
+    """The words that read an input of a kind, one to three files of which are spoiled."""
+    if kind == "words":
+        return named(world, random.choice(WITH_NAMES), random.choice(NAMES))
+    whole = fresh(world, kind)
+    for _ in range(random.randint(1, 3) if whole.is_dir() else 1):
+        files = sorted(path for path in whole.rglob("*") if path.is_file()) or [whole]
+        suffix = random.choice(sorted({path.suffix for path in files}))
+        spoil(random.choice([path for path in files if path.suffix == suffix]), random)
+    return read(whole, random.choice(list(READ[kind])))
 
 
 @pytest.mark.parametrize("number", range(FEW))
-@pytest.mark.parametrize("kind", GENERATORS)
+@pytest.mark.parametrize("kind", [*READ, "words"])
 def test_no_input_harms_hangs_or_confuses(world, kind, number, capfd):
-    assert not complaints(capfd, world, GENERATORS[kind](world, Random(f"{kind} {number}")))
+    assert not complaints(capfd, world, generated(world, kind, Random(f"{kind} {number}")))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", GENERATORS)
+@pytest.mark.parametrize("kind", [*READ, "words"])
 def test_none_of_a_thousand_does(world, kind, capfd):
     base = randbits(64)
     tried = (f"{base} {number}" for number in range(MANY))
-    found = {seed: complaints(capfd, world, GENERATORS[kind](world, Random(seed))) for seed in tried}
+    found = {seed: complaints(capfd, world, generated(world, kind, Random(seed))) for seed in tried}
     assert not [f"{seed}: {said}" for seed, said in found.items() if said]
