@@ -12,10 +12,8 @@ import json
 import logging
 import random
 import shutil
-import struct
 import sys
 import tempfile
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +41,7 @@ def train_all(place: Path) -> Path:
 
 
 def digest(numbers: list[float]) -> str:
-    return hashlib.sha256(struct.pack(f"{len(numbers)}d", *numbers)).hexdigest()[:16]
+    return hashlib.sha256(np.array(numbers).tobytes()).hexdigest()[:16]
 
 
 @pytest.fixture(scope="module")
@@ -115,17 +113,12 @@ ASKED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 """What is asked for beside results: the change of the experiment, and where the results hold what was seen."""
 
 
-@pytest.fixture(scope="module")
-def asked(tmp_path_factory):
-    """The folder of a run that is asked for something more, run once."""
-    return cache(lambda what: tiny_runs.run(tiny_runs.experiment(**ASKED[what][0]), tmp_path_factory.mktemp("asked")))
-
-
 @pytest.mark.parametrize("what", ASKED)
-def test_what_is_asked_beside_changes_no_id_and_no_bit(usual, asked, what):
-    seen = ASKED[what][1]
-    assert tiny_runs.results(asked(what)).keys() == tiny_runs.results(usual).keys()
-    assert same(asked(what), tiny_runs.bits(usual, *seen), *seen)
+def test_what_is_asked_beside_changes_no_id_and_no_bit(usual, tmp_path, what):
+    change, seen = ASKED[what]
+    folder = tiny_runs.run(tiny_runs.experiment(**change), tmp_path)
+    assert tiny_runs.results(folder).keys() == tiny_runs.results(usual).keys()
+    assert same(folder, tiny_runs.bits(usual, *seen), *seen)
 
 
 def test_weights_that_are_made_again_are_recognised_even_if_their_loss_is_measured_more_often(usual, tmp_path):
@@ -138,25 +131,20 @@ def test_weights_that_are_made_again_are_recognised_even_if_their_loss_is_measur
     assert b"lost" not in (folder / "leaderboard.md").read_bytes()
 
 
-class Looking(io.StringIO):
-    """A screen that reads the results whenever something is written on it."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__()
-        self.folder, self.looks = folder, 0
-
-    def write(self, text: str) -> int:
-        if (self.folder / "plan.json").exists():
-            glue_bench.status(self.folder)
-            glue_bench.leaderboard(self.folder)
-            glue_bench.predictions(self.folder)
-            self.looks += 1
-        return super().write(text)
-
-
 def test_a_reader_beside_a_run_changes_nothing(usual, tmp_path):
-    screen = Looking(tmp_path / "tiny")
-    folder = tiny_runs.run(tiny_runs.experiment(), tmp_path, console=Console(file=screen))
+    """It reads the results whenever something is written on the screen."""
+
+    class Looking(io.StringIO):
+        looks = 0
+
+        def write(self, text: str) -> int:
+            if (tmp_path / "tiny" / "plan.json").exists():
+                for look in (glue_bench.status, glue_bench.leaderboard, glue_bench.predictions):
+                    look(tmp_path / "tiny")
+                self.looks += 1
+            return super().write(text)
+
+    folder = tiny_runs.run(tiny_runs.experiment(), tmp_path, console=Console(file=(screen := Looking())))
     assert screen.looks > 1
     assert same(folder, tiny_runs.bits(usual))
 
@@ -193,14 +181,12 @@ def test_workers_change_nothing(usual, tmp_path):
     assert same(tiny_runs.run(tiny_runs.experiment(), tmp_path, workers=2), tiny_runs.bits(usual))
 
 
-READ = ("verify RUNS", "export RUNS -o OUT/bundle.zip", "analyse RUNS --only order --sequences 8 -o OUT/analysis")
-"""Of what else reads, `folder.read` finds the same."""
-
-
 def test_neither_a_verb_that_reads_nor_a_dry_run_nor_a_plan_changes_a_file(usual, tmp_path):
+    """Of what else reads, `folder.read` finds the same."""
     before = stamps(usual)
-    for words in READ:
-        verb(*words.replace("OUT", str(tmp_path)).replace("RUNS", str(usual)).split())
+    verb("verify", usual)
+    verb("export", usual, "-o", tmp_path / "bundle.zip")
+    verb("analyse", usual, "--only", "order", "--sequences", 8, "-o", tmp_path / "analysis")
     glue_bench.plan(tiny_runs.experiment(seeds=[1, 2]), results=usual.parent)
     summary = glue_bench.run(tiny_runs.experiment(seeds=[1, 2]), results=usual.parent, dry_run=True)
     assert len(summary.waiting) == 1

@@ -99,8 +99,7 @@ def test_the_rows_of_every_frame_can_be_told_apart_and_those_of_runs_by_their_pr
     frames = {name: frame for name, frame in frames.items() if "arm" in frame}
     assert frames.keys() == KEYS.keys()
     for name, frame in frames.items():
-        assert len(frame)
-        assert not frame.duplicated(KEYS[name]).any(), name
+        assert len(frame) > frame.duplicated(KEYS[name]).sum() == 0, name
         if {"cell_id", "pretraining_seed"} & {*KEYS[name]}:
             assert sorted(frame["pretraining_seed"].unique()) == PRETRAININGS, name
     records = [cell["record"] for cell in planned(uneven) if cell["record"]]
@@ -125,8 +124,7 @@ def test_a_run_of_the_same_pretraining_is_no_independent_one(name, tmp_path):
             like = made.run(arm, task, 1, pretraining_seed, planned=False, recorded=False)
             made.run(arm, task, seed, pretraining_seed, like=like, right=0.6 + pretraining_seed / 20)
         found.append(re.findall(SPREAD[name], read(name, made.plan(), tmp_path / f"out{len(seeds)}")))
-    assert found[0]
-    assert found[0] == found[1]
+    assert found[0] == found[1] != []
 
 
 def test_arms_from_random_weights_share_no_pretrained_ones(tmp_path):
@@ -146,7 +144,6 @@ CHOICES = {
     "epoch": ("last", "best"),
     "choose_on": ("validation", "held_out"),
 }
-BEST_EPOCH = re.compile(r"best[^.\n]{0,30}epoch|epoch[^.\n]{0,30}best")
 
 
 @pytest.fixture(scope="module")
@@ -184,19 +181,15 @@ def test_other_records_have_another_name(chosen, tmp_path):
     for bits in (0, 1, 0):
         chosen.bits = bits
         chosen.run("untied", "rte", planned=False)
-        names.append(
-            {name for name, log in logs(chosen.plan(), tmp_path).items() if "untied" in log["model_info"]["id"]}
-        )
-    first, other, again = names
-    assert first == again != other
+        found = logs(chosen.plan(), tmp_path).items()
+        names.append({name for name, log in found if "untied" in log["model_info"]["id"]})
+    assert names[0] == names[2] != names[1]
 
 
 @pytest.mark.parametrize("what", ["log", "card"])
 def test_the_epoch_is_named_where_it_is_the_best(what, chosen, tmp_path):
-    said = {}
     for epoch in CHOICES["epoch"]:
         folder = chosen.plan(epoch=epoch)
         texts = [glue_bench.card(folder, "add").text] if what == "card" else logs(folder, tmp_path / epoch).values()
-        said[epoch] = "".join(map(str, texts))
-    assert not BEST_EPOCH.search(said["last"])
-    assert BEST_EPOCH.search(said["best"])
+        named = re.search(r"best[^.\n]{0,30}epoch|epoch[^.\n]{0,30}best", "".join(map(str, texts)))
+        assert bool(named) == (epoch == "best")

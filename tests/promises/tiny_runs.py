@@ -19,13 +19,8 @@ import glue_bench
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
 EXPERIMENT: dict[str, Any] = {
-    "name": "tiny",
-    "data": "demo",
-    "limit": 24,
+    **{"name": "tiny", "data": "demo", "limit": 24, "arms": ["add"], "tasks": ["stsb"], "seeds": [1]},
     "scratch": {"vocab_size": 200, "max_position_embeddings": 32, "initializer_range": 0.2, **SIZES},
-    "arms": ["add"],
-    "tasks": ["stsb"],
-    "seeds": [1],
     "pretraining": {
         **{"steps": 4, "batch_tokens": 128, "length": 16, "learning_rates": [1e-3]},
         **{"validations": 2, "validation_share": 0.1},
@@ -63,9 +58,8 @@ def glue() -> Path:
     draw, folder = random.Random(0), Path(_PLACE.name) / "glue"
     (folder / "STS-B").mkdir(parents=True)
     for name, rows in (("train", 40), ("dev", 12)):
-        lines = [[str(row), _sentence(draw), _sentence(draw), f"{draw.uniform(0, 5):.1f}"] for row in range(rows)]
-        text = "\n".join("\t".join(line) for line in [["index", "sentence1", "sentence2", "score"], *lines])
-        (folder / "STS-B" / f"{name}.tsv").write_text(text + "\n", encoding="utf-8")
+        lines = [f"{row}\t{_sentence(draw)}\t{_sentence(draw)}\t{draw.uniform(0, 5):.1f}\n" for row in range(rows)]
+        (folder / "STS-B" / f"{name}.tsv").write_text("".join(["index\tsentence1\tsentence2\tscore\n", *lines]))
     return folder
 
 
@@ -110,10 +104,8 @@ def bits(folder: Path, *without: str) -> dict[str, Any]:
         return {key: still(value[key]) for key in sorted(value.keys() - moving - ({"digest"} if moving else set()))}
 
     found: dict[str, Any] = {}
-    for path in sorted(folder.glob("*/**/*")):
+    for path in (path for path in folder.glob("*/**/*") if path.is_file() and "/." not in str(path)):
         name = path.relative_to(folder).as_posix()
-        if not path.is_file() or any(part.startswith(".") for part in name.split("/")):
-            continue
         if path.suffix == ".safetensors":  # whose head names the digest of its record
             found[name] = {key: (str(one.dtype), one.shape, one.tobytes()) for key, one in load_file(path).items()}
         elif path.suffix in (".json", ""):
