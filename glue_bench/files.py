@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import hashlib
 import io
 import json
 import lzma
@@ -105,6 +106,12 @@ def read_file(path: Path, most: int = LARGEST) -> bytes:
     return path.read_bytes()
 
 
+def file_digest(path: Path) -> str:
+    """The SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def check_json(content: bytes, most: int = MOST_VALUES) -> bytes:
     """The bytes of a JSON text that anyone may have made. Raises ValueError if it has more values than `most`."""
     if sum(map(content.count, (b",", b"{", b"["))) > most:
@@ -152,14 +159,14 @@ def prove_writable(folder: Path) -> None:
         file.flush()
 
 
-def write_atomically(path: Path, content: bytes) -> None:
+def write_atomically(path: Path, content: bytes, *, flush: bool = True) -> None:
     """Write a `whole_file`: `path` is either absent, the old content or the whole new one."""
-    with whole_file(path) as file:
+    with whole_file(path, flush=flush) as file:
         file.write(content)
 
 
 @contextlib.contextmanager
-def whole_file(path: Path) -> Iterator[IO[bytes]]:
+def whole_file(path: Path, *, flush: bool = True) -> Iterator[IO[bytes]]:
     """A file to write that takes its name when the block ends, flushed to disk; not if it ends with an error."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -167,14 +174,15 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
     try:
         with os.fdopen(handle, "wb") as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
         aside.chmod(0o644)  # mkstemp makes files private
+        if flush:
+            _sync(aside)
         aside.replace(path)
     except BaseException:
         aside.unlink(missing_ok=True)
         raise
-    _sync(path.parent)
+    if flush:
+        _sync(path.parent)
 
 
 @contextlib.contextmanager

@@ -9,8 +9,7 @@ import pytest
 
 from glue_bench.config import Experiment, Hyperparameters, PretrainingSettings
 from glue_bench.data.tasks import TASKS, TRAINABLE
-from glue_bench.records.arrays import Labels
-from glue_bench.records.store import Store
+from glue_bench.records.store import Labels, Store
 from glue_bench.records.values import ArmFacts, Cell, Plan, Pretraining, PretrainingRecord, Record, TaskFacts
 from glue_bench.tables.papers import TABLES
 
@@ -167,7 +166,7 @@ class Bench:
 
     def label(self, task: str, gold: dict[str, np.ndarray], **baselines: dict[str, np.ndarray]) -> None:
         """The labels of a task, and what baselines predict."""
-        self.labels[task] = Labels(gold, baselines)
+        self.labels[task] = {"gold": gold, **baselines}
 
     def pretrain(self, arm="add", seed=1, *, pieces=None, sums=None, finished=True, **facts) -> Pretraining:
         """A pretraining that the plan asks for, with its record if it is `finished`."""
@@ -222,12 +221,14 @@ class Bench:
                          for task, facts in tasks.items()}  # fmt: skip
         self.store.write_plan(plan_with(*cells, **more), self.labels)
         for name, (cell, facts) in self.runs.items():
-            with self.store.aside() as aside:
-                for file, content in self.models.get(name, {}).items():
-                    (aside / file).write_text(content)
-                kept = aside if name in self.models else None
-                record = record_of(self._cell(cell), **facts)
-                self.store.write(record, self.logits.get(name, {}), self.tests.get(name), kept)
+
+            def save(model: Path, name=name) -> None:
+                for file, content in self.models[name].items():
+                    (model / file).write_text(content)
+
+            kept = save if name in self.models else None
+            record = record_of(self._cell(cell), **facts)
+            self.store.write(record, self.logits.get(name, {}), self.tests.get(name), kept)
         for record, pieces, sums in self.pretrained.values():
             if isinstance(record, PretrainingRecord):
                 self.store.write_pretraining(record, pieces, sums)

@@ -23,12 +23,12 @@ from glue_bench.files import (
     LARGEST_ARRAYS,
     UNREADABLE,
     check_file,
+    file_digest,
     opened_zip,
     plain_entry,
     read_file,
     whole_file,
 )
-from glue_bench.records.arrays import file_digest
 from glue_bench.records.store import Store
 from glue_bench.records.value import Digest, Sealed, Text, Value, Whole
 

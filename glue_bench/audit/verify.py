@@ -74,7 +74,7 @@ def _check(store: Store) -> tuple[Check, ...]:
     """All checks of an experiment's folder; what cannot be read is a fault, never an error."""
     try:
         plan = store.plan()
-        finished, strays = store.finished(plan), [*store.strays(plan)]
+        finished, strays = store.finished(plan), store.strays(plan)
     except UserError as error:
         return (Check("plan", "cannot be read", (str(error),)),)
     except OSError as error:
@@ -118,7 +118,7 @@ def _scores(store: Store, record: Record, plan: Plan) -> bool:
     task, data, last = record.cell.task, record.cell.data, record.history[-1].scores
     facts = plan.tasks.get(task)
     named = facts.labels if facts and facts.digest == data else None
-    logits, labels = store.logits(record), store.labels(task, data, named).gold
+    logits, labels = store.logits(record), store.labels(task, data, named)["gold"]
     store.logits(record, test=True)
     store.model(record, whole=True)
     if record.scores != {split: scores for split, scores in last.items() if split != HELD_OUT}:

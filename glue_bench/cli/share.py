@@ -1,6 +1,5 @@
 """Verbs for others: a submission to the GLUE site, a model card, a bundle of results, and whether one is true."""
 
-import hashlib
 from pathlib import Path
 from typing import Annotated
 
@@ -112,6 +111,7 @@ def export(
     """
     from glue_bench.api import export as write
     from glue_bench.audit.verify import verify as verify_results
+    from glue_bench.files import file_digest
 
     if format == "zip":
         check_output(output, ".zip")
@@ -120,10 +120,8 @@ def export(
         echo_some([output / name for name in written["files"]])
         echo_some([f"{name}: {why}" for name, why in written["left_out"].items()], "left out: ", err=True)
         return
-    with output.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
     size = f"{len(written.files)} files, {output.stat().st_size / 1e6:.1f} MB"
-    echo(f"{', '.join(written.experiments)}: written to {output} ({size}, SHA-256 {digest})")
+    echo(f"{', '.join(written.experiments)}: written to {output} ({size}, SHA-256 {file_digest(output)})")
     faults = [fault for verified in verify_results(output) for fault in verified.faults]
     warn(f"glue-bench verify {output} will find", faults)
 

@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -11,38 +10,6 @@ from glue_bench.errors import UserError
 from glue_bench.files import LARGEST_ARRAYS, check_file, is_damage
 
 Arrays = Mapping[str, np.ndarray]
-
-
-@dataclass(frozen=True)
-class Labels:
-    """Of one task's data: gold labels by scored split, (rows,), and by baseline and split what it predicts, (rows,)."""
-
-    gold: Arrays
-    baselines: Mapping[str, Arrays] = field(default_factory=dict)
-
-    @property
-    def arrays(self) -> Arrays:
-        """All of them by `gold/<split>` or `<baseline>/<split>`."""
-        named = {"gold": self.gold, **self.baselines}
-        return {f"{name}/{split}": values for name, splits in named.items() for split, values in splits.items()}
-
-    @property
-    def digest(self) -> str | None:
-        """The `arrays_digest` of labels that were read; None of empty ones."""
-        return arrays_digest(self.arrays) if self.gold else None
-
-    def file(self, data: str) -> bytes:
-        """Their file, which names the digest of the data."""
-        return dump(shrunk(self.arrays), data=data)
-
-    @classmethod
-    def read(cls, folder: Path, name: str, data: str, digest: str | None) -> "Labels":
-        """Those in a file, as `read_arrays`; UserError also if they are of other data."""
-        by_name = dict[str, dict[str, np.ndarray]]()
-        for key, values in read_arrays(folder, name, data=data, holds=digest).items():
-            kind, _, split = key.rpartition("/")
-            by_name.setdefault(kind, {})[split] = values
-        return cls(by_name.pop("gold", {}), by_name)
 
 
 def shrunk(arrays: Arrays) -> dict[str, np.ndarray]:
@@ -101,9 +68,3 @@ def read_arrays(folder: Path, name: str, *, holds: str | None = None, **said: st
     if holds not in (None, arrays_digest(arrays)):
         raise UserError(f"{name}: changed since the run wrote it; {again}")
     return arrays
-
-
-def file_digest(path: Path) -> str:
-    """The SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -21,29 +21,34 @@ missing or damaged.
 
 import contextlib
 import os
-import shutil
 import socket
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from filelock import FileLock, Timeout
 
 from glue_bench.errors import UserError
-from glue_bench.files import check_json, prove_writable, read_file, set_aside, whole_folder, write_atomically
-from glue_bench.records.arrays import Arrays, Labels, arrays_digest, dump, file_digest, read_arrays, shrunk, widened
+from glue_bench.files import (
+    file_digest,
+    prove_writable,
+    read_file,
+    results_written_to,
+    set_aside,
+    whole_folder,
+    write_atomically,
+)
+from glue_bench.records.arrays import Arrays, arrays_digest, dump, read_arrays, shrunk, widened
 from glue_bench.records.values import Cell, Failure, Job, Plan, PretrainingRecord, Progress, Record, Result
 from glue_bench.remote import refuse_url
 
-LARGEST = 2**27
-"""Bytes of a plan at most: one of 50,000 cells has 40 million."""
-STAMP = "record.digest"
-"""The file in a kept model's folder that has the digest of its cell's record."""
-WEIGHTS = "weights.digest"
-"""The file in a checkpoint's folder that has the digest of its encoder's weights."""
+LARGEST = 2**27  # bytes of a plan: one of 50,000 cells has 40 million
+STAMP = "record.digest"  # in a kept model's folder, the digest of its cell's record
+WEIGHTS = "weights.digest"  # in a checkpoint's folder, the digest of its encoder's weights
+Labels = Mapping[str, Arrays]
+"""Of one task's data: `gold` labels by scored split, (rows,), and by baseline and split what it predicts, (rows,)."""
 Ended = TypeVar("Ended", Record, PretrainingRecord)
 Kind = TypeVar("Kind", Plan, Record, PretrainingRecord)
 
@@ -82,10 +87,10 @@ class Store:
     def finished(self, plan: Plan) -> Finished:
         """What is stored of a plan. A record that cannot be believed counts as missing, with a line in `problems`."""
         cells, there = [cell.id for cell in plan.cells], self._ids("cells")
-        pretrained = {each.id for each in plan.pretrainings} & self._ids("pretrainings")
         records, bad = self._records(Record, (name for name in cells if name in there))
-        trained, worse = self._records(PretrainingRecord, sorted(pretrained))
-        return Finished(records, trained, len(there.difference(cells)), (*bad, *worse))
+        pretrained = {each.id for each in plan.pretrainings} & self._ids("pretrainings")
+        pretrainings, worse = self._records(PretrainingRecord, sorted(pretrained))
+        return Finished(records, pretrainings, len(there.difference(cells)), (*bad, *worse))
 
     def record(self, cell_id: str) -> Record | None:
         """The record of a cell; None without a whole one."""
@@ -95,10 +100,10 @@ class Store:
         """The record of a pretraining; None without a whole one."""
         return self._records(PretrainingRecord, [pretraining_id])[0].get(pretraining_id)
 
-    def strays(self, plan: Plan) -> Iterator[Record]:
+    def strays(self, plan: Plan) -> list[Record]:
         """The records of cells outside the plan, as far as they are whole."""
         outside = self._ids("cells").difference(cell.id for cell in plan.cells)
-        return filter(None, map(self.record, sorted(outside)))
+        return [*self._records(Record, sorted(outside))[0].values()]
 
     def _records(self, kind: type[Ended], names: Iterable[str]) -> tuple[dict[str, Ended], list[str]]:
         """The records of these jobs, and a line about each that is not as it was written."""
@@ -127,7 +132,7 @@ class Store:
     def failures(self, plan: Plan) -> list[Failure]:
         """Why jobs of the plan failed that have not ended well since, in its order."""
         paths, done = {path.stem: path for path in (self.folder / "failures").glob("*.json")}, self.recorded()
-        return [Failure.read(paths[job.id]) for job in plan.jobs if job.id in paths and job.id not in done]
+        return [Failure.of(paths[job.id]) for job in plan.jobs if job.id in paths and job.id not in done]
 
     def stamp(self, name: str) -> str:
         """Changes whenever a result of this job is stored, a failure included; empty without one."""
@@ -141,7 +146,7 @@ class Store:
         """What was stored last of a job; None if nothing can be believed."""
         last, _ = max(self._results(job.id), key=lambda one: one[1].st_mtime_ns, default=(None, None))
         if last and last.parent.name == "failures":
-            return Failure.read(last)
+            return Failure.of(last)
         return self.record(job.id) if isinstance(job, Cell) else self.pretraining(job.id)
 
     def _results(self, name: str) -> Iterator[tuple[Path, os.stat_result]]:
@@ -173,9 +178,13 @@ class Store:
         return read_arrays(self.folder, name, record=record.digest, holds=digest) if digest else {}
 
     def labels(self, task: str, data: str, named: str | None = None) -> Labels:
-        """The labels of a task's data with this digest, theirs may be `named` by a plan; empty ones without a file."""
-        name = _labels(task, data)
-        return Labels.read(self.folder, name, data, named) if (self.folder / name).exists() else Labels({})
+        """The labels of a task's data with this digest (a plan may have `named` theirs); no `gold` without a file."""
+        name, by_kind = _labels(task, data), {"gold": dict[str, np.ndarray]()}
+        if (self.folder / name).exists():
+            for key, values in read_arrays(self.folder, name, data=data, holds=named).items():
+                kind, _, split = key.rpartition("/")
+                by_kind.setdefault(kind, {})[split] = values
+        return by_kind
 
     def model(self, record: Record, *, whole: bool = False) -> Path | None:
         """Where a cell's model lies, if it is kept; with `whole` each of its files is compared with its digest."""
@@ -216,19 +225,15 @@ class Store:
         found = []
         for path in sorted((self.folder / "progress").glob("*.json")):
             with contextlib.suppress(OSError, ValueError):  # it has ended meanwhile
-                found.append(Progress.model_validate_json(check_json(read_file(path))))
+                found.append(Progress.read(read_file(path)))
         return found
 
     def prepare(self, *, make: bool = True) -> None:
         """Make the folder, and prove that it can be written; without `make` nothing stays of the attempt."""
-        try:
+        with results_written_to(self.folder, "choose another folder with --results"):
             if make:
                 self.folder.mkdir(parents=True, exist_ok=True)
             prove_writable(self.folder)
-        except OSError as error:
-            raise UserError(
-                f"cannot write results to '{self.folder}': {error.strerror}; choose another folder with --results"
-            ) from error
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
@@ -256,20 +261,26 @@ class Store:
         """Replace the plan, and store the `labels` of tasks; the plan as it was stored, which names their digests."""
         tasks = {}
         for task, facts in plan.tasks.items():
+            name, arrays = _labels(task, facts.digest), dict[str, np.ndarray]()
             if task in labels:
-                write_atomically(self.folder / _labels(task, facts.digest), labels[task].file(facts.digest))
-            tasks[task] = facts.model_copy(update={"labels": self.labels(task, facts.digest).digest})
+                kinds = labels[task].items()
+                arrays = shrunk({f"{kind}/{split}": each for kind, splits in kinds for split, each in splits.items()})
+                write_atomically(self.folder / name, dump(arrays, data=facts.digest))
+            elif (self.folder / name).exists():
+                arrays = read_arrays(self.folder, name, data=facts.digest)
+            tasks[task] = facts.model_copy(update={"labels": arrays_digest(arrays) if arrays else None})
         plan = plan.model_copy(update={"tasks": tasks}).seal()
         write_atomically(self.folder / "plan.json", plan.file())
         return plan
 
-    def write(self, record: Record, logits: Arrays, tests: Arrays | None = None, model: Path | None = None) -> Record:
+    def write(
+        self, record: Record, logits: Arrays, tests: Arrays | None = None, save: Callable[[Path], None] | None = None
+    ) -> Record:
         """Store a finished cell as one folder, in the place of an older one; the record as it was stored.
 
-        `model` is the folder that its model was saved to, in `aside`, which is moved.
+        `save` writes the files of its model into an empty folder, if the model is kept.
         """
-        kept = {path.name: file_digest(path) for path in sorted(model.iterdir())} if model else None
-        return self._write(record.model_copy(update={"model": kept}), {"logits": logits, "tests": tests or None}, model)
+        return self._write(record, {"logits": logits, "tests": tests or None}, save)
 
     def write_pretraining(
         self, record: PretrainingRecord, losses: Arrays | None = None, sums: Arrays | None = None
@@ -278,35 +289,31 @@ class Store:
         arrays = {"losses": losses, "sums": sums}
         return self._write(record, {name: shrunk(each) if each else None for name, each in arrays.items()})
 
-    def _write(self, record: Ended, beside: Mapping[str, Arrays | None], model: Path | None = None) -> Ended:
-        there = {name: arrays for name, arrays in beside.items() if arrays is not None}
-        digests = dict.fromkeys(beside) | {name: arrays_digest(arrays) for name, arrays in there.items()}
-        if "losses" in digests:  # which in a record are the curve
-            digests["piece_losses"] = digests.pop("losses")
-        record = record.model_copy(update=digests).seal()
+    def _write(
+        self, record: Ended, beside: Mapping[str, Arrays | None], save: Callable[[Path], None] | None = None
+    ) -> Ended:
+        facts: dict[str, Any] = {name: None if each is None else arrays_digest(each) for name, each in beside.items()}
+        if "losses" in facts:  # which in a record are the curve
+            facts["piece_losses"] = facts.pop("losses")
         with whole_folder(self.folder / record.job.kind / record.job.id, replaces=True) as folder:
-            for name, arrays in there.items():
-                (folder / f"{name}.safetensors").write_bytes(dump(arrays, record=record.digest))
-            if model:
-                model.rename(folder / "model").chmod(0o755)  # `aside` is private
+            if save:
+                (folder / "model").mkdir()
+                save(folder / "model")
+                facts["model"] = {path.name: file_digest(path) for path in sorted((folder / "model").iterdir())}
+            record = record.model_copy(update=facts).seal()
+            if save:
                 (folder / "model" / STAMP).write_text(record.digest)
+            for name, arrays in beside.items():
+                if arrays is not None:
+                    (folder / f"{name}.safetensors").write_bytes(dump(arrays, record=record.digest))
             (folder / "record.json").write_bytes(record.file())
         (self.folder / "failures" / f"{record.job.id}.json").unlink(missing_ok=True)
         return record
 
     def write_failure(self, failure: Failure) -> None:
         """Store why a job failed; a later success removes it."""
-        write_atomically(self.folder / "failures" / f"{failure.id}.json", failure.model_dump_json(indent=1).encode())
-
-    @contextlib.contextmanager
-    def aside(self) -> Iterator[Path]:
-        """A folder to save a model in before its record is there; what is left of it in the end goes."""
-        (self.folder / "cells").mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(dir=self.folder / "cells", prefix=".model-"))
-        try:
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+        text = failure.model_dump_json(indent=1, exclude_none=True)
+        write_atomically(self.folder / "failures" / f"{failure.id}.json", text.encode())
 
     def drop_model(self, cell_id: str) -> None:
         """Delete a cell's model, if it is there; its record stays."""
@@ -314,14 +321,8 @@ class Store:
 
     def write_progress(self, progress: Progress) -> None:
         """Replace what is known of a job under way. It is not flushed: nothing depends on it after a power cut."""
-        path = self.folder / "progress" / f"{progress.id}.json"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        aside = path.with_name(f".{path.name}.{os.getpid()}")
-        try:
-            aside.write_bytes(progress.model_dump_json().encode())
-            aside.replace(path)
-        finally:
-            aside.unlink(missing_ok=True)  # of a disk that is full
+        path, text = self.folder / "progress" / f"{progress.id}.json", progress.model_dump_json(exclude_none=True)
+        write_atomically(path, text.encode(), flush=False)
 
     def drop_progress(self, name: str) -> None:
         (self.folder / "progress" / f"{name}.json").unlink(missing_ok=True)

@@ -6,21 +6,14 @@ The origin of a record is the machine and the code that made it. It is recorded,
 import hashlib
 import json
 import platform
+import re
 import subprocess
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    SerializerFunctionWrapHandler,
-    StringConstraints,
-    model_serializer,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from glue_bench.errors import plain, shortened
 from glue_bench.files import check_json
@@ -46,13 +39,14 @@ class Value(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    @model_serializer(mode="wrap")
-    def _without_none(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return {name: value for name, value in dump(self).items() if value is not None}
+    def document(self, **options: Any) -> dict[str, Any]:
+        """The JSON object, as `json.dumps` takes it; `options` are those of `model_dump`."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True, **options)
 
-    def document(self) -> dict[str, Any]:
-        """The JSON object, as `json.dumps` takes it."""
-        return self.model_dump(mode="json", by_alias=True)
+    @classmethod
+    def read(cls, file: bytes) -> Self:
+        """The value of a file that anyone may have made. Raises ValueError if it is no such value."""
+        return cls.model_validate_json(check_json(file))
 
 
 class Sealed(Value):
@@ -72,12 +66,12 @@ class Sealed(Value):
 
     @classmethod
     def read(cls, file: bytes) -> Self:
-        """The value of a file. Raises ValueError if it is no such value, or has not the digest of what it says."""
+        """Likewise; ValueError also if it has not the digest of what it says."""
         begin, end = len(DIGEST_FIRST), len(DIGEST_FIRST) + 64
         digest = hashlib.sha256(file[:begin] + file[end:]).hexdigest().encode()
         if not file.startswith(DIGEST_FIRST) or digest != file[begin:end]:
             raise ValueError("changed since it was written")
-        return cls.model_validate_json(check_json(file))
+        return super().read(file)
 
 
 class Environment(Value):
@@ -132,7 +126,6 @@ def name_processor(cpuinfo: str) -> str:
 
     Virtual machines shorten the name, so that processors that round differently would have the same one.
     """
-    lines = (line.partition(":") for line in cpuinfo.partition("\n\n")[0].splitlines())
-    first = {key.strip(): value.strip() for key, _, value in lines}
+    first = dict(re.findall(r"(?m)^(.*?)\s*: (.*)$", cpuinfo.partition("\n\n")[0]))
     name, family, model = (first.get(key, "") for key in ("model name", "cpu family", "model"))
     return f"{name} (family {family}, model {model})" if name and family and model else name

@@ -2,14 +2,15 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, SerializerFunctionWrapHandler, StringConstraints, field_serializer, model_validator
+from pydantic import Field, StringConstraints, field_serializer, model_validator
 
 from glue_bench.config import Experiment, Hyperparameters, PretrainingSettings
 from glue_bench.data.tasks import TRAINABLE
-from glue_bench.files import check_json, read_file
+from glue_bench.files import read_file
 from glue_bench.records.value import NAME, Digest, Environment, Lines, Scores, Sealed, Text, Value, Whole, Word
 
 COMPUTES = 1
@@ -20,14 +21,14 @@ class Work(Value):
     """What cells and pretrainings have in common: what decides them.
 
     The `id` ends in twelve digits of the SHA-256 of all fields but NOT_HASHED, and of COMPUTES. It is made when none is
-    given; `model_copy` keeps it, so change only fields that are not hashed with that. `options` are those of the
-    variant that differ from their defaults, `plugin` is the digest of the source of a variant of the user's own.
+    given; `model_copy` keeps it. `options` are those of the variant that differ from their defaults, `plugin` is the
+    digest of the source of a variant of the user's own.
     `checkpoint` is what the arm starts from before any pretraining: the digest of its files, or the sizes of fresh
     weights. `origin` says how the weights come to be that the arm's cells start from. Beside these fields, `after` are
     the ids of the jobs that have to end before it, and `label` is it in words.
     """
 
-    NOT_HASHED: ClassVar = frozenset({"id", "origin"})
+    NOT_HASHED: ClassVar[Mapping[str, Any]] = {"id": True, "origin": True}
     id: Annotated[str, StringConstraints(pattern=f"^$|^{NAME}", max_length=240)] = ""
     arm: Word
     variant: Word
@@ -36,10 +37,6 @@ class Work(Value):
     tokenizer: Digest
     checkpoint: Text
     origin: Literal["pretrained", "adapted", "grafted", "scratch", "as published"]
-
-    @field_serializer("settings", mode="wrap", check_fields=False)
-    def _settled(self, settings: Any, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return {name: value for name, value in dump(settings).items() if value is not None}
 
     @model_validator(mode="after")
     def _with_id(self) -> Self:
@@ -55,7 +52,7 @@ class Work(Value):
     @property
     def hashed(self) -> dict[str, Any]:
         """The fields that decide the result."""
-        return {name: value for name, value in self.document().items() if name not in self.NOT_HASHED}
+        return self.document(exclude=self.NOT_HASHED)
 
     @property
     def true_id(self) -> str:
@@ -109,17 +106,17 @@ class Pretraining(Work):
     """One pretraining = arm x seed, or a run of the search for its rate, with all that decides its weights.
 
     `packing` is the version of how sequences are cut from the text. `settings` are those of this run alone, with one
-    seed, and a digest in place of the corpus. ONLY_WATCH are those that decide no weights, or whose content is hashed
-    in their place. `parts` is how many tokens are computed at once, if that decides the weights: with dropout.
+    seed; not hashed are those that decide no weights, or whose content is hashed in their place. `parts` is how many
+    tokens are computed at once, if that decides the weights: with dropout.
     `searches` are the runs that its rate is chosen from, `rate` is the chosen one: before that it has no
     `learning_rate`. A run of a search keeps no weights.
     """
 
     kind: ClassVar = "pretrainings"
-    NOT_HASHED: ClassVar = Work.NOT_HASHED | {"rate"}
-    ONLY_WATCH: ClassVar = frozenset(
-        {"corpus", "tokenizer", "checkpoints", "finetune_checkpoints", "validations", "micro_batch_tokens"}
-    )
+    NOT_HASHED: ClassVar[Mapping[str, Any]] = {
+        **{"id": True, "origin": True, "rate": True},
+        "settings": {"corpus", "tokenizer", "checkpoints", "finetune_checkpoints", "validations", "micro_batch_tokens"},
+    }
     corpus: Digest
     packing: Whole
     settings: PretrainingSettings
@@ -139,12 +136,6 @@ class Pretraining(Work):
     @property
     def learning_rate(self) -> float | None:
         return self.rate or (None if self.settings.rate_search else self.settings.learning_rate)
-
-    @property
-    def hashed(self) -> dict[str, Any]:
-        fields = super().hashed
-        settings = {name: value for name, value in fields["settings"].items() if name not in self.ONLY_WATCH}
-        return {**fields, "settings": settings}
 
     @property
     def label(self) -> str:
@@ -210,6 +201,10 @@ class Plan(Sealed):
     pretrainings: tuple[Pretraining, ...] = ()
     cells: tuple[Cell, ...]
 
+    @field_serializer("experiment")
+    def _whole(self, experiment: Experiment) -> dict[str, Any]:
+        return experiment.model_dump(mode="json", by_alias=True)
+
     @property
     def jobs(self) -> tuple[Job, ...]:
         return (*self.pretrainings, *self.cells)
@@ -221,14 +216,15 @@ class Epoch(Value):
     scores: Scores
 
 
-class RunFacts(Value):
-    """What training says of a finished cell. `scores` and `collapsed` are those after its last epoch.
+class Record(Sealed):
+    """A finished cell. `scores` and `collapsed` are those after its last epoch.
 
     `collapsed` are the splits on which it gave one answer to everything. `order` is always empty: a part of the stored
     records. `training_seconds` are those of training steps alone. `micro_batch_size` is set where memory was too short
     for whole batches, `precision` where it is not that of the environment. `diagnostic` is the digest of the diagnostic
     set (AX), if that was predicted. `started_from` is the `weights_digest` of the encoder that it started from, None in
-    migrated records alone, and `weights` that of a kept model's encoder.
+    migrated records alone, and `weights` that of a kept model's encoder. `Store.write` fills in the `arrays_digest` of
+    its `logits` and `tests`, and the SHA-256 of the files of its `model`.
     """
 
     scores: Scores
@@ -247,11 +243,6 @@ class RunFacts(Value):
     started_from: Digest | None = None
     weights: Digest | None = None
     environment: Environment
-
-
-class Record(RunFacts, Sealed):
-    """A finished cell. `Store.write` fills in the `arrays_digest` of its `logits` and `tests`, and files' SHA-256."""
-
     cell: Cell
     logits: Digest | None = None
     tests: Digest | None = None
@@ -326,10 +317,10 @@ class Failure(Value):
     lost: bool = False
 
     @classmethod
-    def read(cls, path: Path) -> Self:
+    def of(cls, path: Path) -> Self:
         """The one in a file; of a file that cannot be read, that."""
         try:
-            return cls.model_validate_json(check_json(read_file(path)))
+            return cls.read(read_file(path))
         except (OSError, ValueError) as error:
             return cls(id=path.stem, error=f"failures/{path.name} cannot be read: {type(error).__name__}")
 

@@ -101,19 +101,18 @@ class Worker:
         tuning = self.inputs.experiment.finetuning
         is_source = cell.task == "mnli" and cell.settings.learning_rate == (tuning.mnli_rate or tuning.rates("mnli")[0])
         keeps = tuning.keep is not None or (bool(tuning.from_mnli) and is_source)
-        with self.store.aside() as aside:
+        kept = list[PreTrainedModel]()
 
-            def keep(model: PreTrainedModel) -> None:
-                model.save_pretrained(aside)
-                save_tokenizer(self.inputs.tokenizer(self.inputs.arm(cell.arm)), aside)
+        def save(folder: Path) -> None:
+            kept[0].save_pretrained(folder)
+            save_tokenizer(self.inputs.tokenizer(self.inputs.arm(cell.arm)), folder)
 
-            outcome = finetune(cell, self.inputs, self.compute, keep=keep if keeps else None, progress=tell)
-            kind = cell.settings.predictions or "float32"  # they were rounded before they were scored
-            logits = {name: each.astype(kind) for name, each in outcome.predictions.items() if not is_test(name)}
-            tests = {name: each for name, each in outcome.predictions.items() if is_test(name)}
-            record = Record(cell=cell, **dict(outcome.facts))
-            with results_written_to(self.store.folder):
-                return self.store.write(record, logits, tests, aside if keeps else None)
+        outcome = finetune(cell, self.inputs, self.compute, keep=kept.append if keeps else None, progress=tell)
+        kind = cell.settings.predictions or "float32"  # they were rounded before they were scored
+        logits = {name: each.astype(kind) for name, each in outcome.predictions.items() if not is_test(name)}
+        tests = {name: each for name, each in outcome.predictions.items() if is_test(name)}
+        with results_written_to(self.store.folder):
+            return self.store.write(outcome.facts, logits, tests, save if kept else None)
 
     def _pretrain(self, job: Pretraining, tell: Tell) -> PretrainingRecord | Failure:
         """Pretrain an arm, measure it, and check that its positions are alive: that decides for all cells after it.

@@ -16,7 +16,6 @@ from glue_bench.data.task_data import known_labels
 from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError, quoted
 from glue_bench.files import cache_folder, results_written_to
-from glue_bench.records.arrays import Labels
 from glue_bench.records.store import Store
 from glue_bench.records.value import versions
 from glue_bench.records.values import Cell, Failure, Job, Plan, Pretraining
@@ -156,9 +155,9 @@ def sweep(
             return replace(summary, reasons=dict(Counter(work.reasons().values()).most_common()))
         with results_written_to(store.folder):  # with the gold labels, by which every statistic can be recomputed
             data = {task: inputs.data(task) for task in plan.tasks}
-            missing = {task: each for task, each in data.items() if not store.labels(task, each.digest).gold}
-            labels = {task: Labels(known_labels(each), baseline_predictions(each)) for task, each in missing.items()}
-            store.write_plan(plan, labels)
+            missing = {task: each for task, each in data.items() if not store.labels(task, each.digest)["gold"]}
+            given = {task: {"gold": known_labels(each), **baseline_predictions(each)} for task, each in missing.items()}
+            store.write_plan(plan, given)
         return _run(work, inputs, options, compute, watch, summary)
 
 

@@ -57,7 +57,7 @@ class Arrays:
         """Gold labels of each scored split of data with this digest, (rows,); empty where none are stored."""
         facts = self._plan.tasks.get(task)
         named = facts.labels if facts and facts.digest == digest else None
-        return dict(self._store.labels(task, digest, named).gold)
+        return dict(self._store.labels(task, digest, named)["gold"])
 
     def pieces(self, pretraining_id: str) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """A pretraining's measures and its loss, piece by piece of text, as `Store.sums` and `Store.losses` have it."""
@@ -325,12 +325,13 @@ def _baselines(store: Store, plan: Plan, problems: list[str]) -> pd.DataFrame:
         except UserError as error:
             problems.append(str(error))
             continue
-        metric = TASKS[task].metrics[0]
-        rows += [(task, split, metric, MAJORITY, constant_score(metric, gold)) for split, gold in labels.gold.items()]
+        gold, metric = labels["gold"], TASKS[task].metrics[0]
+        rows += [(task, split, metric, MAJORITY, constant_score(metric, each)) for split, each in gold.items()]
         rows += [
             (task, split, metric, baseline, 100.0 * value)
-            for baseline, by_split in labels.baselines.items()
+            for baseline, by_split in labels.items()
+            if baseline != "gold"
             for split, predicted in by_split.items()
-            for metric, value in score(task, predicted, labels.gold[split]).items()
+            for metric, value in score(task, predicted, gold[split]).items()
         ]
     return pd.DataFrame(rows, columns=list(BASELINES)).astype({"value": float})

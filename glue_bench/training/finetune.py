@@ -15,7 +15,7 @@ from glue_bench.model.checkpoints import Start, weights_digest
 from glue_bench.model.fresh import on_threads
 from glue_bench.model.heads import EncoderForSequenceClassification
 from glue_bench.model.native import NativeClassifier
-from glue_bench.records.values import Cell, Epoch, RunFacts
+from glue_bench.records.values import Cell, Epoch, Record
 from glue_bench.training.compute import Compute, is_out_of_memory, release_memory, return_freed
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.loop import NonFiniteLossError, Progress, predict, silent, train, used_rows_only
@@ -38,7 +38,7 @@ Keep = Callable[[PreTrainedModel], None]
 class Outcome:
     """What a finished cell leaves: its part of the record, complete, and logits float32 (rows, labels) per split."""
 
-    facts: RunFacts
+    facts: Record
     predictions: dict[str, np.ndarray]
 
 
@@ -102,7 +102,8 @@ class Attempt:
         collapsed = [name for name, logits in predictions.items() if name != HELD_OUT and is_collapsed(task, logits)]
         tests = [name for name in (*TASKS[task].test_splits, AX_SPLIT) if name in splits]
         predictions |= {name: self.predict(model, name) for name in tests}
-        facts = RunFacts(
+        facts = Record(
+            cell=self.cell,
             scores={name: scores for name, scores in history[-1].scores.items() if name != HELD_OUT},
             history=tuple(history),
             collapsed=tuple(collapsed),

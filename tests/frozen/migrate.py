@@ -20,8 +20,7 @@ from safetensors.numpy import load_file
 from glue_bench.config import Experiment, Hyperparameters, PretrainingSettings, load_experiment
 from glue_bench.data.baselines import baseline_predictions
 from glue_bench.data.sources import open_source
-from glue_bench.records.arrays import Labels
-from glue_bench.records.store import Store
+from glue_bench.records.store import Labels, Store
 from glue_bench.records.values import ArmFacts, Cell, Plan, Pretraining, PretrainingRecord, Record, TaskFacts
 from glue_bench.training.inputs import Inputs
 
@@ -117,7 +116,7 @@ class Old:
         """The gold labels, and the baselines where the data are here."""
         gold = load_file(self.folder / "labels" / f"{task}-{digest[:12]}.safetensors")
         data = open_source(str(glue)).load(task) if glue.is_dir() else None
-        return Labels(gold, baseline_predictions(data) if data and data.digest == digest else {})
+        return {"gold": gold, **(baseline_predictions(data) if data and data.digest == digest else {})}
 
     def write_pretraining(self, store: Store, name: str, pretraining: Pretraining) -> None:
         path = self.folder / "pretraining" / f"{name}.json"

@@ -18,8 +18,7 @@ from glue_bench.cli import app
 from glue_bench.data.metrics import decide, score
 from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError
-from glue_bench.records.arrays import Labels
-from glue_bench.records.store import Store
+from glue_bench.records.store import Labels, Store
 from glue_bench.records.values import Cell, Failure, LossPoint, Measure, Pretraining
 
 ROWS, TESTS, STEPS = 40, 12, 8
@@ -80,7 +79,7 @@ class Folder:
         cell = cell_with(seed=seed, **of_arm, **of_task, **start)
         self.cells |= {cell.id: cell} if planned else {}
         gold, labels = np.arange(ROWS) % TASKS[task].num_labels, TASKS[task].columns
-        self.labels[task] = Labels(dict.fromkeys(labels, self._draw(task).permutation(gold) if self.bits else gold))
+        self.labels[task] = {"gold": dict.fromkeys(labels, self._draw(task).permutation(gold) if self.bits else gold)}
         if not recorded:
             return cell.id
         draw, epochs, logits = self._draw(cell.id), [], {}
@@ -96,10 +95,12 @@ class Folder:
         facts |= {"started_from": digest(f"weights {cell.pretraining}")}
         splits, other = [*TASKS[task].test_splits, *["test_ax"] * (task == "mnli")], self._draw(f"{like or cell.id} t")
         tests = {split: other.random((TESTS, TASKS[task].num_labels), np.float32) for split in splits}
-        with self.store.aside() as aside:
-            (aside / "config.json").write_text("{}")
-            (aside / "model.safetensors").write_text(f"the weights of {cell.id}, {self.bits}")
-            self.store.write(record_of(cell, **facts | more), logits, tests, aside)
+
+        def save(model: Path) -> None:
+            (model / "config.json").write_text("{}")
+            (model / "model.safetensors").write_text(f"the weights of {cell.id}, {self.bits}")
+
+        self.store.write(record_of(cell, **facts | more), logits, tests, save)
         return cell.id
 
     def fail(self, arm: str, task: str, seed: int, *, planned: bool = True) -> None:

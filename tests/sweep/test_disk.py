@@ -65,7 +65,7 @@ def test_wherever_the_disk_gets_full_nothing_is_lost(config, tmp_path):
     stopped = [said for said in found["full"] if said["status"] != 0]
     assert all(is_one_line(said, "cannot write", "No space left on device") for said in stopped), stopped
     assert [said["half"] for said in found["full"] if said["half"]] == []
-    assert is_one_line(found["read_only"], "cannot write results to", "Read-only file system"), found
+    assert is_one_line(found["read_only"], "cannot write to", "Read-only file system"), found
     assert found["last"]["status"] == 0, found["last"]
     assert f"{found['kept']} were done before, 0 failed" in found["last"]["out"], found["last"]
     assert found["half"] == found["half_at_last"] == []

@@ -35,7 +35,7 @@ def no_cluster(_, __):
 
 def results_are_a_file(_, folder: Path):
     (folder / "runs").write_text("in the way")
-    return {}, "cannot write results to"
+    return {}, "cannot write to"
 
 
 def cache_is_a_file(patch, folder: Path):

@@ -29,7 +29,7 @@ def test_predictions_and_gold_labels_give_every_score(sweep, tiny):
     summary = sweep(tiny(arms=["add"], tasks=list(TRAINABLE)))
     store = Store(summary.folder)
     for record in records(summary).values():
-        logits, labels = store.logits(record), store.labels(record.cell.task, record.cell.data).gold
+        logits, labels = store.logits(record), store.labels(record.cell.task, record.cell.data)["gold"]
         assert set(labels) == set(record.scores) == set(logits)
         for split, scores in record.scores.items():
             assert score_logits(record.cell.task, logits[split], labels[split]) == pytest.approx(scores, abs=1e-6)
