@@ -47,8 +47,10 @@ from glue_bench.remote import refuse_url
 LARGEST = 2**27  # bytes of a plan: one of 50,000 cells has 40 million
 STAMP = "record.digest"  # in a kept model's folder, the digest of its cell's record
 WEIGHTS = "weights.digest"  # in a checkpoint's folder, the digest of its encoder's weights
+LABELS = "labels/{}-{:.12}.safetensors"  # of a task's data with this digest
 Labels = Mapping[str, Arrays]
 """Of one task's data: `gold` labels by scored split, (rows,), and by baseline and split what it predicts, (rows,)."""
+Save = Callable[[Path], None] | None
 Ended = TypeVar("Ended", Record, PretrainingRecord)
 Kind = TypeVar("Kind", Plan, Record, PretrainingRecord)
 
@@ -179,7 +181,7 @@ class Store:
 
     def labels(self, task: str, data: str, named: str | None = None) -> Labels:
         """The labels of a task's data with this digest (a plan may have `named` theirs); no `gold` without a file."""
-        name, by_kind = _labels(task, data), {"gold": dict[str, np.ndarray]()}
+        name, by_kind = LABELS.format(task, data), {"gold": dict[str, np.ndarray]()}
         if (self.folder / name).exists():
             for key, values in read_arrays(self.folder, name, data=data, holds=named).items():
                 kind, _, split = key.rpartition("/")
@@ -261,7 +263,7 @@ class Store:
         """Replace the plan, and store the `labels` of tasks; the plan as it was stored, which names their digests."""
         tasks = {}
         for task, facts in plan.tasks.items():
-            name, arrays = _labels(task, facts.digest), dict[str, np.ndarray]()
+            name, arrays = LABELS.format(task, facts.digest), dict[str, np.ndarray]()
             if task in labels:
                 kinds = labels[task].items()
                 arrays = shrunk({f"{kind}/{split}": each for kind, splits in kinds for split, each in splits.items()})
@@ -273,9 +275,7 @@ class Store:
         write_atomically(self.folder / "plan.json", plan.file())
         return plan
 
-    def write(
-        self, record: Record, logits: Arrays, tests: Arrays | None = None, save: Callable[[Path], None] | None = None
-    ) -> Record:
+    def write(self, record: Record, logits: Arrays, tests: Arrays | None = None, save: Save = None) -> Record:
         """Store a finished cell as one folder, in the place of an older one; the record as it was stored.
 
         `save` writes the files of its model into an empty folder, if the model is kept.
@@ -289,9 +289,7 @@ class Store:
         arrays = {"losses": losses, "sums": sums}
         return self._write(record, {name: shrunk(each) if each else None for name, each in arrays.items()})
 
-    def _write(
-        self, record: Ended, beside: Mapping[str, Arrays | None], save: Callable[[Path], None] | None = None
-    ) -> Ended:
+    def _write(self, record: Ended, beside: Mapping[str, Arrays | None], save: Save = None) -> Ended:
         facts: dict[str, Any] = {name: None if each is None else arrays_digest(each) for name, each in beside.items()}
         if "losses" in facts:  # which in a record are the curve
             facts["piece_losses"] = facts.pop("losses")
@@ -328,24 +326,18 @@ class Store:
         (self.folder / "progress" / f"{name}.json").unlink(missing_ok=True)
 
 
-def _labels(task: str, data: str) -> str:
-    return f"labels/{task}-{data[:12]}.safetensors"
-
-
 def open_store(folder: str | Path) -> Store:
     """The store of an experiment that has been run. Raises UserError if there is no experiment in the folder."""
     refuse_url(folder)
     if (store := Store(folder)).has_plan:
         return store
-    inside = ", ".join(child.folder.name for child in _inside(store))
+    inside = ", ".join(child.folder.name for child in map(Store, sorted(store.folder.glob("*"))) if child.has_plan)
     hint = f"it holds experiments: {inside}" if inside else "give DIR/<experiment> of a finished run"
     raise UserError(f"no experiment in '{store.folder}' (no plan.json in it); {hint}")
 
 
 def experiments_in(folder: str | Path) -> list[Store]:
     """The store in a folder, or those of all experiments in it, by name. Raises UserError if there is none."""
-    return ([] if Store(folder).has_plan else _inside(Store(folder))) or [open_store(folder)]
-
-
-def _inside(store: Store) -> list[Store]:
-    return [child for child in map(Store, sorted(store.folder.glob("*"))) if child.has_plan]
+    store = Store(folder)
+    within = [] if store.has_plan else [child for child in map(Store, sorted(store.folder.glob("*"))) if child.has_plan]
+    return within or [open_store(folder)]
