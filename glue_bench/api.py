@@ -1,7 +1,6 @@
 """What the verbs do, as plain functions that return frames; some verbs' functions stand in their own rooms."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,14 +28,17 @@ def run(
     corpus: str | Sequence[str] = (),
     plugins: Iterable[str | Path] = (),
     limit: int | None = None,
+    results: str | Path = "runs",
     console: "Console | None" = None,
+    track: Iterable[str] = (),
     **options: Any,
 ) -> "Summary":
     """Pretrain and fine-tune what an experiment lacks, and write its tables and its page to `results/<experiment>`.
 
     `experiment` is a YAML file, its content as a mapping, or an Experiment; `data`, `corpus`, `plugins` and `limit` are
-    those of `glue_bench.config.load_experiment`. `options` are those of `glue_bench.sweep.run.RunOptions`: results,
-    only, dry_run, workers, address, slurm, device, precision, track. Progress is shown on the `console`.
+    those of `glue_bench.config.load_experiment`. Progress is shown on the `console`. Losses and scores go to the
+    trackers `track`: tensorboard, wandb, mlflow, trackio. `options` are those of `glue_bench.sweep.run.sweep`: only,
+    dry_run, workers, address, slurm, device, precision.
 
     Example:
         >>> summary = glue_bench.run("configs/demo.yaml", only=["task=rte", "seed=1"])  # doctest: +SKIP
@@ -45,30 +47,21 @@ def run(
         UserError: bad input, before any cell is run; later, results that cannot be written, or no workers.
     """
     from glue_bench.files import results_written_to
-    from glue_bench.sweep.observers import check_trackers
-    from glue_bench.sweep.run import RunOptions, sweep
+    from glue_bench.sweep.observers import Display, Tracker
+    from glue_bench.sweep.progress import Watch
+    from glue_bench.sweep.run import sweep
 
-    how = RunOptions(**options)
-    check_trackers(how.track)
     parsed = load_experiment(experiment, data=data, corpus=corpus, plugins=plugins, limit=limit)
-    summary = sweep(parsed, how, console, partial(_observers, console, how.track))
-    if not how.dry_run and summary.cause != "terminated":  # whoever ends us waits for seconds
+    trackers = [Tracker(name, Path(str(results)).expanduser() / parsed.name) for name in track]
+
+    def watch(store: "Store", plan: "Plan", jobs: "Sequence[Job]") -> "list[Observer]":
+        return [*([Display(console, Watch(store, plan), jobs)] if console else []), *trackers]
+
+    summary = sweep(parsed, console, watch, results=results, **options)
+    if not options.get("dry_run") and summary.cause != "terminated":  # whoever ends us waits for seconds
         with results_written_to(summary.folder):
             write_results(summary.folder)
     return summary
-
-
-def _observers(
-    console: "Console | None", track: Iterable[str], store: "Store", plan: "Plan", jobs: "Sequence[Job]"
-) -> "list[Observer]":
-    from glue_bench.sweep.observers import Lines, Table, Tracker
-    from glue_bench.sweep.progress import Watch
-
-    trackers: list[Observer] = [Tracker(name, plan.experiment.name, store.folder) for name in track]
-    if console is None:
-        return trackers
-    watch = Watch(store, plan)
-    return [Table(console, watch) if console.is_terminal else Lines(console, watch, jobs), *trackers]
 
 
 def write_results(folder: Path) -> None:
@@ -101,8 +94,8 @@ def plan(experiment: Given, *, results: str | Path = "runs", **changes: Any) -> 
     Raises:
         UserError: bad input, as for `run`.
     """
+    from glue_bench.sweep.jobs import Todo
     from glue_bench.sweep.plan import make_plan
-    from glue_bench.sweep.run import find_work
     from glue_bench.training.compute import quiet_transformers
     from glue_bench.training.inputs import Inputs
 
@@ -110,7 +103,7 @@ def plan(experiment: Given, *, results: str | Path = "runs", **changes: Any) -> 
     parsed = load_experiment(experiment, **changes)
     inputs = Inputs(parsed, Path(results) / parsed.name)
     asked = make_plan(parsed, inputs)
-    why = find_work(asked, asked.cells, inputs).reasons()
+    why = Todo(asked, asked.cells, inputs).reasons()
     return _cells(asked, inputs.store).assign(why=[why.get(cell.id, "") for cell in asked.cells])
 
 

@@ -153,7 +153,7 @@ def _run(experiment: Path | dict[str, Any], **given: Any) -> None:
 def status(folder: Folder, format: Annotated[str, typer.Option("--format", help="text or json.")] = "text") -> None:
     """Say which cells are done, running, failed or missing, at what pace, and for how long still."""
     from glue_bench.records.store import open_store
-    from glue_bench.sweep.progress import Watch, describe_counts, describe_pace
+    from glue_bench.sweep.progress import STATES, Watch
 
     if format not in ("text", "json"):
         raise unknown("format", format, ("text", "json"), "--format")
@@ -162,12 +162,12 @@ def status(folder: Folder, format: Annotated[str, typer.Option("--format", help=
     if format == "json":
         echo(json.dumps(snapshot.document()))
         return
-    table = new_table("arm", "done", "running", "failed", "missing")
+    table = new_table("arm", *STATES)
     for arm, counts in snapshot.arms.items():
-        table.add_row(arm, *map(str, (counts.done, counts.running, counts.failed, counts.missing)))
+        table.add_row(arm, *map(str, counts.values()))
     print_table(table)
     echo_some(snapshot.running, "running: ")
     echo_some([f"{job}: {error}" for job, error in snapshot.failed.items()], "failed: ")
-    if pace := describe_pace(snapshot):
-        echo(f"at the last hour's pace: {pace}")
-    echo(f"{describe_counts(snapshot)} in {folder}")
+    if snapshot.pace:
+        echo(f"at the last hour's pace: {snapshot.pace}")
+    echo(f"{snapshot.described} in {folder}")

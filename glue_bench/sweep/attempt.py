@@ -22,23 +22,13 @@ from glue_bench.model.checks import check_order
 from glue_bench.model.fresh import on_threads
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.plugins import load_file
-from glue_bench.records.values import (
-    Cell,
-    Failure,
-    Job,
-    Measure,
-    Pretraining,
-    PretrainingRecord,
-    Progress,
-    Record,
-    Result,
-)
-from glue_bench.sweep.plan import changed_files
+from glue_bench.records import values
+from glue_bench.records.values import Cell, Failure, Job, Pretraining, PretrainingRecord, Record, Result
+from glue_bench.sweep.plan import of_arm
 from glue_bench.training.compute import AUTO, Compute, choose_compute, quiet_transformers
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs, is_test
-from glue_bench.training.loop import NonFiniteLossError
-from glue_bench.training.loop import Progress as Tell
+from glue_bench.training.loop import NonFiniteLossError, Progress
 from glue_bench.training.pretrain import pretrain
 from glue_bench.training.pretrained import OtherComputerError
 from glue_bench.training.tokenizers import save_tokenizer
@@ -48,11 +38,7 @@ SEEN_SECONDS = 60.0  # until the listing of a shared disk shows what another mac
 
 
 def make_worker(experiment: Experiment, folder: Path, device: str = AUTO, precision: str = AUTO) -> "Worker":
-    """A worker in a process of its own, which has its share of the machine.
-
-    Raises:
-        UserError: a plugin cannot be loaded here, or there is no such device.
-    """
+    """A worker in a process of its own, which has its share of the machine. Raises UserError where it lacks a file."""
     quiet_transformers()
     for path in experiment.plugins:
         load_file(Path(path).expanduser())
@@ -75,7 +61,12 @@ class Worker:
         """
         with self._telling(job.id) as tell:
             try:
-                if changed := changed_files(job, self.inputs):
+                here = of_arm(self.inputs.arm(job.arm), self.inputs)
+                if isinstance(job, Pretraining):
+                    here["corpus"] = self.inputs.corpus.digest
+                else:
+                    here["data"] = self.inputs.data(job.task).digest
+                if changed := [name for name, value in here.items() if getattr(job, name) != value]:
                     raise UserError(
                         f"{socket.gethostname()} has another {', '.join(changed)} for '{job.id}' than the machine that "
                         "planned it; all machines must see the same files"
@@ -96,7 +87,7 @@ class Worker:
                 where = " in pretraining" if isinstance(job, Pretraining) else ""
                 return self._fail(job, f"{type(error).__name__}{where}: {error}")
 
-    def _finetune(self, cell: Cell, tell: Tell) -> Record:
+    def _finetune(self, cell: Cell, tell: Progress) -> Record:
         """Fine-tune; the model stays if the experiment keeps models, or if other cells start from this one."""
         tuning = self.inputs.experiment.finetuning
         is_source = cell.task == "mnli" and cell.settings.learning_rate == (tuning.mnli_rate or tuning.rates("mnli")[0])
@@ -114,7 +105,7 @@ class Worker:
         with results_written_to(self.store.folder):
             return self.store.write(outcome.facts, logits, tests, save if kept else None)
 
-    def _pretrain(self, job: Pretraining, tell: Tell) -> PretrainingRecord | Failure:
+    def _pretrain(self, job: Pretraining, tell: Progress) -> PretrainingRecord | Failure:
         """Pretrain an arm, measure it, and check that its positions are alive: that decides for all cells after it.
 
         A rate at which a run of a search diverges is a result, too: the worst of all.
@@ -151,12 +142,12 @@ class Worker:
         text = HeldOut(self.inputs.text(arm)["validation"], self.inputs.tokenizer(arm), settings.mask_probability)
         with on_threads(self.compute.threads_for(model.config.hidden_size)):
             found = order_sums(model, text, settings.length)
-        measures = (
-            Measure(name=name, value=one.value, standard_error=_known(one.standard_error), n=one.n)
+        measures = tuple(
+            values.Measure(name=name, value=one.value, standard_error=_known(one.standard_error), n=one.n)
             for name, one in found.items()
         )
         sums = {name: np.stack([one.sums, one.counts]) for name, one in found.items()}
-        return {"measures": tuple(measures), "measure_tokens": sum(len(probe.ids) for probe in text.probes)}, sums
+        return {"measures": measures, "measure_tokens": sum(len(probe.ids) for probe in text.probes)}, sums
 
     def _fail(self, job: Job, error: str) -> Failure:
         trace, environment = traceback.format_exc(), self.compute.environment()
@@ -166,7 +157,7 @@ class Worker:
         return failure
 
     @contextmanager
-    def _telling(self, name: str) -> Iterator[Tell]:
+    def _telling(self, name: str) -> Iterator[Progress]:
         """In this block a file tells how far the job is. It decides nothing: one that cannot be written is left out."""
         began, told, here = time.time(), -math.inf, f"{socket.gethostname()}:{os.getpid()}"
 
@@ -177,7 +168,7 @@ class Worker:
             told, last = time.monotonic() if step else -math.inf, None if loss is None else _known(loss())
             facts = {"worker": here, "began": began, "step": step, "steps": steps, "loss": last}
             with suppress(OSError):
-                self.store.write_progress(Progress(id=name, updated=time.time(), **facts))
+                self.store.write_progress(values.Progress(id=name, updated=time.time(), **facts))
 
         tell(0, None, None)
         try:

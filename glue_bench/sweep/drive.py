@@ -1,19 +1,20 @@
 """The loop of a sweep: which job runs next, what follows from one that has ended, and how a sweep ends early."""
 
+import math
 import signal
 import sys
 import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from types import FrameType
 from typing import Any, NoReturn
 
 from glue_bench.records.store import Store
 from glue_bench.records.values import Cell, Failure, Job, Plan, Pretraining, PretrainingRecord, Result
 from glue_bench.sweep.executors import Executor, Terminated
-from glue_bench.sweep.jobs import best_rate, chosen
+from glue_bench.sweep.jobs import chosen
 from glue_bench.sweep.progress import describe_job
 
 LOSSES = 2  # how often a job is run again after the worker that ran it was lost
@@ -22,40 +23,17 @@ START_SECONDS = 300.0  # before a worker that has not begun its job yet is given
 
 
 class Observer:
-    """Watches a sweep: it hears when an executor takes a job, and when a job ends, which will not run again.
-
-    One that raises an error is left out from then on.
-    """
+    """Watches a sweep: it hears when a job has ended, which will not run again. One that raises is left out then."""
 
     def begin(self) -> None: ...
-    def started(self, job: Job) -> None: ...
     def ended(self, job: Job, result: Result) -> None: ...
     def say(self, line: str) -> None: ...
     def end(self) -> None: ...
 
 
-def drive(
-    jobs: Sequence[Job], executor: Executor, store: Store, plan: Plan, watching: Sequence[Observer]
-) -> tuple[dict[str, Result], str]:
-    """Run the jobs, each after those that it starts from, in the order given as far as the executor has room.
+class Loop:
+    """Runs jobs, each after those that it starts from, in the order given as far as the executor has room."""
 
-    Returned are the results by id, and why the loop ended early: "interrupted" (Ctrl-C), "terminated" (SIGTERM), or
-    empty if it did not.
-
-    Raises:
-        UserError: what every job would meet.
-    """
-    loop, cause = _Loop(jobs, executor, store, plan, watching), ""
-    try:
-        with loop.signals(), executor if jobs else nullcontext():
-            loop.run()
-    except KeyboardInterrupt as error:
-        first = next(iter(loop.asked), type(error))  # Ray raises one of its own in its place
-        cause = "terminated" if issubclass(first, Terminated) else "interrupted"
-    return loop.results, cause
-
-
-class _Loop:
     def __init__(
         self, jobs: Sequence[Job], executor: Executor, store: Store, plan: Plan, watching: Sequence[Observer]
     ) -> None:
@@ -71,74 +49,85 @@ class _Loop:
             if cell.mnli:
                 self.followers[cell.mnli].add(cell.id)
 
-    def run(self) -> None:
-        self._tell("begin")
+    def run(self) -> tuple[dict[str, Result], str]:
+        """The results by id, and why it ended early: "interrupted" (Ctrl-C), "terminated" (SIGTERM), else empty.
+
+        Raises UserError for what every job would meet.
+        """
         try:
-            while self.waiting or self.running:
-                if self.asked:  # by a signal that was raised where Python lets nothing out
-                    raise self.asked[0]
-                while self.executor.free > 0 and (job := self._next()):
-                    del self.waiting[job.id]
-                    self._start(job)
-                for job, result in self.executor.wait(TURN_SECONDS) if self.running else ():
-                    self._ended(job, result)
-                self._give_up()
-            self._drop_models(self.plan.cells)  # and what a killed driver has left
-        finally:
-            self._tell("end")
+            with self._signals(), self.executor if self.waiting else nullcontext(), ExitStack() as stack:
+                stack.callback(self._tell, "end")
+                self._tell("begin")
+                while self.waiting or self.running:
+                    if self.asked:  # by a signal that was raised where Python lets nothing out
+                        raise self.asked[0]
+                    while self.executor.free > 0 and (job := self._next()):
+                        self._start(self.waiting.pop(job.id))
+                    for job, result in self.executor.wait(TURN_SECONDS) if self.running else ():
+                        self._ended(job, result)
+                    self._give_up()
+                self._drop_models(self.plan.cells)  # and what a killed driver has left
+        except KeyboardInterrupt as error:
+            first = next(iter(self.asked), type(error))  # Ray raises one of its own in its place
+            return self.results, "terminated" if issubclass(first, Terminated) else "interrupted"
+        return self.results, ""
 
     def _next(self) -> Job | None:
         """The first job that waits for no other one."""
-        for job in self.waiting.values():
-            if not any(name in self.waiting or name in self.running for name in job.after):
-                return job
-        return None
+        left = (self.waiting, self.running)
+        return next(
+            (job for job in self.waiting.values() if not any(name in jobs for name in job.after for jobs in left)), None
+        )
 
     def _start(self, job: Job) -> None:
-        results = map(self.results.get, job.after)
-        ready: Job | Failure = next((result for result in results if isinstance(result, Failure)), job)
-        if isinstance(ready, Pretraining) and ready.searches:
-            ready = self._at_best_rate(ready)
-        if isinstance(ready, Failure):
-            self._fail(job, ready.model_copy(update={"id": job.id}))
-            return
+        for result in map(self.results.get, job.after):
+            if isinstance(result, Failure):
+                return self._finish(job, result.model_copy(update={"id": job.id}))
+        if isinstance(job, Pretraining) and job.searches:
+            rate, losses = self._best_rate(job)
+            if rate is None:
+                error = f"every learning rate of the search diverged ({losses}); add lower ones"
+                return self._finish(job, Failure(id=job.id, error=error))
+            self._tell("say", f"{describe_job(job)}: learning rate {rate:g}, by the loss of its search ({losses})")
+            job = job.model_copy(update={"rate": rate})
         self.store.drop_progress(job.id)  # that of an attempt that was lost
         self.stamps[job.id] = self.store.stamp(job.id)
         self.heard[job.id] = None, time.monotonic()
-        self.running[job.id] = ready
-        self.executor.submit(ready)
-        self._tell("started", ready)
+        self.running[job.id] = job
+        self.executor.submit(job)
 
-    def _at_best_rate(self, job: Pretraining) -> Pretraining | Failure:
-        """The pretraining at the rate that its search has chosen."""
-        runs = [self.results.get(name) or self.store.pretraining(name) for name in job.searches]
-        rate, losses = best_rate([record for record in runs if isinstance(record, PretrainingRecord)])
-        if rate is None:
-            return Failure(id=job.id, error=f"every learning rate of the search diverged ({losses}); add lower ones")
-        self._tell("say", f"{describe_job(job)}: learning rate {rate:g}, by the loss of its search ({losses})")
-        return job.model_copy(update={"rate": rate})
+    def _best_rate(self, job: Pretraining) -> tuple[float | None, str]:
+        """The learning rate of the lowest mean loss over the runs of the search, and these losses in words.
+
+        Of equals it is the lower rate; None where each of them diverged.
+        """
+        losses = defaultdict[float, list[float]](list)
+        for name in job.searches:
+            record = self.results.get(name) or self.store.pretraining(name)
+            if isinstance(record, PretrainingRecord):
+                loss = math.inf if record.validation_loss is None else record.validation_loss
+                losses[record.pretraining.settings.learning_rate].append(loss)
+        means = {rate: sum(each) / len(each) for rate, each in sorted(losses.items())}
+        best = min((rate for rate in means if math.isfinite(means[rate])), key=means.__getitem__, default=None)
+        told = (f"{rate:g}: {f'{loss:.4f}' if math.isfinite(loss) else 'diverged'}" for rate, loss in means.items())
+        return best, ", ".join(told)
 
     def _ended(self, job: Job, result: Result) -> None:
         del self.running[job.id]
         if isinstance(result, Failure) and result.lost and self.store.stamp(job.id) != self.stamps[job.id]:
             result = self.store.result(job) or result  # its worker was lost when the record was stored
-        if not (isinstance(result, Failure) and result.lost):
-            self._finish(job, result)
-        elif self.losses[job.id] < LOSSES:
-            self.losses[job.id] += 1
-            self.waiting = {job.id: job, **self.waiting}
-            self._tell("say", f"{describe_job(job)}: its worker was lost ({result.error}); it runs again")
-        else:
-            error = f"its worker was lost {LOSSES + 1} times: {result.error}"
-            self._fail(job, result.model_copy(update={"error": error}))
-
-    def _fail(self, job: Job, failure: Failure) -> None:
-        """A failure that no worker has stored."""
-        self.store.write_failure(failure)
-        self._finish(job, failure)
+        if isinstance(result, Failure) and result.lost:
+            if self.losses[job.id] < LOSSES:
+                self.losses[job.id] += 1
+                self.waiting = {job.id: job, **self.waiting}
+                return self._tell("say", f"{describe_job(job)}: its worker was lost ({result.error}); it runs again")
+            result = result.model_copy(update={"error": f"its worker was lost {LOSSES + 1} times: {result.error}"})
+        self._finish(job, result)
 
     def _finish(self, job: Job, result: Result) -> None:
         self.results[job.id] = result
+        if isinstance(result, Failure):  # which no worker may have stored
+            self.store.write_failure(result)
         self.store.drop_progress(job.id)
         if isinstance(job, Cell):
             self._drop_models([self.cells[name] for name in (job.id, job.mnli) if name])
@@ -180,10 +169,13 @@ class _Loop:
                 getattr(observer, what)(*values)
             except Exception as error:
                 self.watching.remove(observer)
-                self._tell("say", f"{observer} is left out from here on ({type(error).__name__}: {error})")
+                self._tell(
+                    "say",
+                    f"the {type(observer).__name__.lower()} is left out from here on ({type(error).__name__}: {error})",
+                )
 
     @contextmanager
-    def signals(self) -> Iterator[None]:
+    def _signals(self) -> Iterator[None]:
         """In this block SIGINT and SIGTERM raise, and are written down: Python ignores what `__del__` raises."""
         if threading.current_thread() is not threading.main_thread():
             yield

@@ -12,11 +12,10 @@ import socket
 import subprocess
 import sys
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from glue_bench.config import Resources
 from glue_bench.errors import UserError, plain
@@ -36,7 +35,6 @@ STORE_BYTES = 256 * 2**20  # nothing but jobs and results passes through it; Ray
 # Where text and checkpoints are kept, and how to train, is the same on all machines of a cluster.
 PASSED_ON = ("GLUE_BENCH_CACHE", "HF_HOME", "HF_HUB_OFFLINE", "GLUE_BENCH_PRECISION")
 
-
 MakeWorker = Callable[[], Any]
 """Makes what runs jobs, like `attempt.Worker`. It is called in the process that runs them, and travels there."""
 
@@ -45,41 +43,36 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM, as a batch system sends it."""
 
 
-class Executor(ABC):
+class Executor(Protocol):
     """Runs jobs; a context outside which none of them runs, Slurm's after a SIGTERM excepted.
 
-    Where it `queues`, a job may wait for a machine. Where it does not, one that says nothing hangs. It is `free` to
-    take so many jobs now. What `submit` is given, `wait` returns with its result, after about so many seconds; a job
-    whose worker is gone, by `cancel` perhaps, as a `lost` failure. UserError is what every job would meet.
+    Where it `queues`, on machines of which nothing is known here, a job may wait for one. Where it does not, one that
+    says nothing hangs. It is `free` to take so many jobs now. What `submit` is given, `wait` returns with its result,
+    after about so many seconds; a job whose worker is gone, by `cancel` perhaps, as a `lost` failure. UserError is what
+    every job would meet.
     """
 
-    queues = False
+    queues: bool = False
+
+    @property
+    def free(self) -> int: ...
+    def submit(self, job: Job) -> None: ...
+    def wait(self, seconds: float) -> list[tuple[Job, Result]]: ...
+    def cancel(self, job: Job) -> None: ...
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:  # noqa: B027 - not all have to end
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         """End what runs."""
-
-    @property
-    @abstractmethod
-    def free(self) -> int: ...
-
-    @abstractmethod
-    def submit(self, job: Job) -> None: ...
-
-    @abstractmethod
-    def wait(self, seconds: float) -> list[tuple[Job, Result]]: ...
-
-    @abstractmethod
-    def cancel(self, job: Job) -> None: ...
+        return
 
 
 class Inline(Executor):
     """One job at a time in this process, which is busy until the job has ended."""
 
-    def __init__(self, make: MakeWorker) -> None:
-        self.worker, self.jobs = make(), list[Job]()
+    def __init__(self, worker: Any) -> None:
+        self.worker, self.jobs = worker, list[Job]()
 
     @property
     def free(self) -> int:
@@ -125,37 +118,25 @@ class Ray(Executor):
     def __init__(self, make: MakeWorker, resources: Resources, *, workers: int | None, address: str | None) -> None:
         """`workers` processes on this machine, or at `address` (HOST:PORT) at most so many, or all it has room for.
 
-        Raises:
-            UserError: Ray is not installed, or nothing answers at the address.
+        Raises UserError where Ray is not installed, or no cluster at the address can be used.
         """
         os.environ.update({name: os.environ.get(name, value) for name, value in RAY_SETTINGS.items()})
         logging.getLogger("ray").setLevel(logging.ERROR)
-        self.ray = needed("ray", "--workers and --address")  # which reads them
-        self.make, self.resources, self.workers, self.address = make, resources, workers, address
-        self.queues = address is not None
+        self.ray = needed("ray", "ray", "--workers and --address")  # which reads them
+        self.make, self.resources, self.workers = make, resources, workers
         self.idle, self.running = list[Any](), dict[Any, tuple[Any, Job]]()
-        if address is not None:  # a connection tells at once, where Ray tries for long
-            host, _, port = address.rpartition(":")
-            try:
-                socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
-            except OSError as error:
-                raise UserError(f"no Ray cluster answers at {address}: {error.strerror or error}") from error
+        self.options: dict[str, Any] = {"address": "local", "num_cpus": (workers or 1) * resources.cpus}
+        self.options |= {"include_dashboard": False, "object_store_memory": STORE_BYTES}
+        if address is not None:
+            _refuse_what_is_no_cluster(address)
+            passed_on = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+            self.queues, self.options = True, {"address": address, "runtime_env": {"env_vars": passed_on}}
 
     def __enter__(self) -> Self:
-        """Connect.
-
-        Raises:
-            UserError: there is no such cluster, or no machine has room for a job.
-        """
-        options: dict[str, Any] = {"address": "local", "num_cpus": (self.workers or 1) * self.resources.cpus}
-        options |= {"include_dashboard": False, "object_store_memory": STORE_BYTES}
-        if self.address is not None:
-            _refuse_what_is_no_cluster(self.address)
-            passed_on = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-            options = {"address": self.address, "runtime_env": {"env_vars": passed_on}}
+        """Connect. Raises UserError where Ray does not start, or no machine has room for a job."""
         before = signal.getsignal(signal.SIGTERM)
         try:
-            self.ray.init(**options, **QUIET)
+            self.ray.init(**self.options, **QUIET)
         except Exception as error:  # of no class of its own where the machine is too busy
             raise UserError(f"Ray did not start: {str(error).splitlines()[0]}") from error
         if threading.current_thread() is threading.main_thread():
@@ -170,6 +151,7 @@ class Ray(Executor):
 
     def __exit__(self, *error: object) -> None:
         self.ray.shutdown()
+        self.idle, self.running = [], {}
 
     @property
     def free(self) -> int:
@@ -211,22 +193,19 @@ def lost(job: Job, cause: str) -> Failure:
     return Failure(id=job.id, error=plain(cause).replace("\n", " "), lost=True)
 
 
-def needed(module: str, options: str) -> Any:
-    """An engine's package, which is an extra of the same name or, of submitit, `slurm`.
-
-    Raises:
-        UserError: it is not installed.
-    """
+def needed(module: str, extra: str, options: str) -> Any:
+    """The package of an engine, which is an extra. Raises UserError where it is not installed."""
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
-        extra = "slurm" if module == "submitit" else module
         raise UserError(f"{options} needs {module}; install it: pip install 'glue-bench[{extra}]'") from error
 
 
 def _refuse_what_is_no_cluster(address: str) -> None:
     """Another process connects first: where no cluster answers, or one that asks for another token, Ray ends it."""
-    command = [sys.executable, "-P", "-c", f"import ray; ray.init({address!r}, **{QUIET})"]
+    host, _, port = address.rpartition(":")
+    connect = f"socket.create_connection(({host.strip('[]')!r}, {port}), 5)"  # which tells at once; Ray tries for long
+    command = [sys.executable, "-P", "-c", f"import socket; {connect}; import ray; ray.init({address!r}, **{QUIET})"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=CONNECT_SECONDS)
     except subprocess.TimeoutExpired:

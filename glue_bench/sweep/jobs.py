@@ -1,16 +1,19 @@
 """What is left to do of a plan and why, and the order that lets many workers end together. No torch."""
 
 import json
-import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from glue_bench.data.tasks import TASKS
 from glue_bench.records.store import Store
-from glue_bench.records.values import Cell, Job, Plan, Pretraining, PretrainingRecord
+from glue_bench.records.values import Cell, Job, Plan, Pretraining
+
+if TYPE_CHECKING:
+    from glue_bench.training.inputs import Inputs
 
 DIGITS = 12  # of a digest
+PLACE = ("kind", "arm", "task", "seed", "pretraining_seed", "is_search")
 Facts = dict[str, Any]
 
 
@@ -21,47 +24,45 @@ class Todo:
     predictions that the experiment asks for: with `keep: all` of every cell, else of those that a submission takes.
     `jobs` has to run for them, each after those that it waits for. So others run, too, perhaps again: an MNLI cell
     without the model, or a pretraining without a checkpoint, that one of them starts from; and runs of a search without
-    a record. `tested` are the tasks whose data have test splits.
+    a record.
 
     Raises:
         UserError: what is stored beside a record cannot be read.
     """
 
-    def __init__(self, plan: Plan, cells: Sequence[Cell], store: Store, tested: Collection[str]) -> None:
-        self.plan, self.cells, self.store, self.finished = plan, cells, store, store.finished(plan)
-        records, tuning, lacking = self.finished.records, plan.experiment.finetuning, set()
-        for name, record in records.items():
-            has_model = not tuning.keep or store.model(record) is not None
-            has_tests = not tuning.predicts_test or record.tests is not None or record.cell.task not in tested
-            if not (has_model and has_tests):
-                lacking.add(name)
+    def __init__(self, plan: Plan, cells: Sequence[Cell], inputs: "Inputs") -> None:
+        self.plan, self.cells, self.store = plan, cells, inputs.store
+        self.finished, tuning = self.store.finished(plan), plan.experiment.finetuning
+        records, trained = self.finished.records, self.finished.pretrainings
+        splits = {task: {*TASKS[task].test_splits} & inputs.data(task).splits.keys() for task in plan.tasks}
+        tested = [task for task in splits if splits[task] or inputs.diagnostic(task)]
+        lacking = {
+            name
+            for name, record in records.items()
+            if (tuning.keep and self.store.model(record) is None)
+            or (tuning.predicts_test and record.tests is None and record.cell.task in tested)
+        }
         if lacking and tuning.keep != "all":
-            lacking &= {*chosen(store)}
+            lacking &= {*chosen(self.store)}
         self.left = {cell.id for cell in cells if cell.id not in records or cell.id in lacking}
-        self.jobs = self._jobs()
-
-    def _jobs(self) -> list[Job]:
-        cells, starts = {cell.id: cell for cell in self.plan.cells}, self.plan.pretrainings
-        sources = {source for name in self.left if (source := cells[name].mnli)}
-        runs = self.left | {name for name in sources if not self._has_model(name)}
-        steps = defaultdict[str | None, set[int | None]](set)
-        for name in runs:
-            steps[cells[name].pretraining].add(cells[name].steps)
-        trained = [job for job in starts if job.id in steps and not self._has_weights(job.id, steps[job.id])]
-        searches = {name for job in trained for name in job.searches}.difference(self.finished.pretrainings)
-        tuned = [cell for cell in self.plan.cells if cell.id in runs]
-        before = [job for job in starts if job.id in searches]
-        return [*before, *trained, *sorted(tuned, key=lambda cell: cell.mnli is not None)]
-
-    def _has_model(self, cell: str) -> bool:
-        record = self.finished.records.get(cell)
-        return record is not None and record.weights is not None and self.store.model(record) is not None
-
-    def _has_weights(self, name: str, steps: Collection[int | None]) -> bool:
-        """Whether a pretraining has a record, and the checkpoints after these steps, of the run that it records."""
-        record = self.finished.pretrainings.get(name)
-        weights = record.weights if record else None
-        return weights is not None and all(self.store.holds(name, step, weights.get(step)) for step in steps if step)
+        planned, steps, runs = {cell.id: cell for cell in plan.cells}, defaultdict[str, set[int]](set), {*self.left}
+        for source in filter(None, (planned[name].mnli for name in self.left)):
+            record = records.get(source)
+            if record is None or record.weights is None or self.store.model(record) is None:
+                runs.add(source)
+        for cell in map(planned.__getitem__, runs):
+            if cell.pretraining and cell.steps:
+                steps[cell.pretraining].add(cell.steps)
+        weights = {name: record.weights or {} for name, record in trained.items()}  # of the run that it records
+        wanted = [
+            job
+            for job in plan.pretrainings
+            if not all(self.store.holds(job.id, step, weights.get(job.id, {}).get(step)) for step in steps[job.id])
+        ]
+        searches = {name for job in wanted for name in job.searches}.difference(trained)
+        before = [job for job in plan.pretrainings if job.id in searches]
+        tuned = sorted((cell for cell in plan.cells if cell.id in runs), key=lambda cell: cell.mnli is not None)
+        self.jobs: list[Job] = [*before, *wanted, *tuned]
 
     def reasons(self) -> dict[str, str]:
         """By id why each of the jobs is to run."""
@@ -70,13 +71,13 @@ class Todo:
         damaged = {line.split("/")[1] for line in finished.problems}
         starts = {name for job in self.jobs for name in job.after}
         earlier = [record.cell for record in store.strays(plan)]
-        begun = {cell.pretraining for cell in earlier if cell.pretraining}
-        made = [record.pretraining for name in sorted(begun) if (record := store.pretraining(name))]
+        begun = sorted({cell.pretraining for cell in earlier if cell.pretraining})
+        made = [record.pretraining for name in begun if (record := store.pretraining(name))]
         pretrainings = {job.id: job for job in (*plan.pretrainings, *made)}
-        others = defaultdict[tuple[Any, ...], list[Facts]](list)
-        stored: list[Job] = [*earlier, *(job for job in made if job.id not in finished.pretrainings)]
-        for other in stored:
-            others[_place(other)].append(_facts(other, pretrainings))
+        others: list[Job] = [*earlier, *(job for job in made if job.id not in finished.pretrainings)]
+        stored = defaultdict[tuple[Any, ...], list[Facts]](list)
+        for other in others:
+            stored[_place(other)].append(_facts(other, pretrainings))
 
         def why(job: Job) -> str:
             if job.id in failures:
@@ -87,7 +88,7 @@ class Todo:
                 return "it has left no model or no test predictions, which are asked for"
             if job.id in damaged:
                 return "its record is damaged"
-            return _difference(_facts(job, pretrainings), others[_place(job)])
+            return _difference(_facts(job, pretrainings), stored[_place(job)])
 
         return {job.id: why(job) for job in self.jobs}
 
@@ -117,64 +118,44 @@ def _difference(now: Facts, stored: Sequence[Facts]) -> str:
 
 
 def _place(job: Job) -> tuple[Any, ...]:
-    if isinstance(job, Cell):
-        return job.arm, job.task, job.seed, job.pretraining_seed
-    return job.arm, job.seed, job.is_search
+    return tuple(getattr(job, name, None) for name in PLACE)
 
 
 def _facts(job: Job, pretrainings: Mapping[str, Pretraining]) -> Facts:
     """What decides a job, named as in the experiment file; a pretraining that it starts from by its own facts."""
+
+    def flat(document: Facts, before: str = "") -> Iterator[tuple[str, Any]]:
+        for name, value in document.items():
+            if isinstance(value, dict):
+                yield from flat(value, section if name == "settings" else f"{before}{name}.")
+            elif name != "searches":
+                yield before + name, value
+
     section = "finetuning." if isinstance(job, Cell) else "pretraining."
-    facts = {name.replace("settings.", section, 1): value for name, value in _flat(job.hashed)}
+    facts = dict(flat(job.hashed))
     start = pretrainings.get(facts.pop("pretraining", None) or "")
     return facts if start is None else _facts(start, pretrainings) | facts
 
 
-def _flat(document: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in document.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{before}{name}.")
-        elif not (isinstance(value, list) and name == "searches"):
-            yield before + name, value
-
-
-def best_rate(runs: Collection[PretrainingRecord]) -> tuple[float | None, str]:
-    """The learning rate of the lowest mean loss over the runs of a pretraining's search, and these losses in words.
-
-    Of equals it is the lower rate; None where each of them diverged.
-    """
-    losses = defaultdict[float, list[float]](list)
-    for record in runs:
-        loss = math.inf if record.validation_loss is None else record.validation_loss
-        losses[record.pretraining.settings.learning_rate].append(loss)
-    means = {rate: sum(each) / len(each) for rate, each in sorted(losses.items())}
-    best = min((rate for rate in means if math.isfinite(means[rate])), key=means.__getitem__, default=None)
-    told = (f"{rate:g}: {f'{loss:.4f}' if math.isfinite(loss) else 'diverged'}" for rate, loss in means.items())
-    return best, ", ".join(told)
-
-
 def longest_first(jobs: Sequence[Job], plan: Plan) -> list[Job]:
-    """The longest jobs first, so that none of them is left to the end.
+    """The longest jobs first, so that none of them is left to the end. Each of `jobs` comes after those it waits for.
 
     One that others wait for counts with the longest chain of them: they can only come after it. Equals keep their
     order.
     """
-    cost, followers = costs(jobs, plan), defaultdict[str, list[Job]](list)
-    for job in jobs:
+    length = costs(plan)
+    after = defaultdict[str, float](float)
+    for job in reversed(jobs):
+        length[job.id] += after[job.id]
         for name in job.after:
-            followers[name].append(job)
-
-    @cache
-    def chain(name: str) -> float:
-        return max((cost[job.id] + chain(job.id) for job in followers[name]), default=0.0)
-
-    return sorted(jobs, key=lambda job: -(cost[job.id] + chain(job.id)))
+            after[name] = max(after[name], length[job.id])
+    return sorted(jobs, key=lambda job: -length[job.id])
 
 
-def costs(jobs: Sequence[Job], plan: Plan) -> dict[str, float]:
+def costs(plan: Plan) -> dict[str, float]:
     """By id the expected operations of each job's training: tokens x operations a token."""
     tokens = {
         job.id: plan.tokens[job.task] if isinstance(job, Cell) else job.settings.steps * job.settings.batch_tokens
-        for job in jobs
+        for job in plan.jobs
     }
-    return {job.id: tokens[job.id] * (plan.arms[job.arm].flops_per_token or 0) for job in jobs}
+    return {job.id: tokens[job.id] * (plan.arms[job.arm].flops_per_token or 0) for job in plan.jobs}

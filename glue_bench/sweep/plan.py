@@ -6,16 +6,18 @@ from itertools import product
 from typing import Any
 
 from glue_bench.config import NATIVE, SCRATCH, Arm, Experiment, PretrainingSettings
+from glue_bench.data.task_data import TaskData
 from glue_bench.errors import UserError, unknown
-from glue_bench.model.checks import budget
+from glue_bench.model.checks import budget, check_order
 from glue_bench.model.native import SUMMARY
 from glue_bench.model.plugins import plugin_digest
 from glue_bench.model.variants import VARIANTS
-from glue_bench.model.variants.options import canonical_options
-from glue_bench.records.values import ArmFacts, Cell, Job, Plan, Pretraining, Shape, TaskFacts
-from glue_bench.sweep.preflight import check_cell, check_experiment
+from glue_bench.model.variants.options import canonical_options, check_variant
+from glue_bench.records.values import ArmFacts, Cell, Plan, Pretraining, Shape, TaskFacts
+from glue_bench.testing import check_plugin, load_plugins
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.packing import LAYOUT_VERSION
+from glue_bench.training.tokenizers import vocabulary_size
 
 SPECIAL_TOKENS = 3
 CHARACTERS_A_TOKEN = 4.0  # English in WordPieces; only ratios between tasks matter
@@ -30,28 +32,77 @@ def make_plan(experiment: Experiment, inputs: Inputs) -> Plan:
     Raises:
         UserError: the first thing that would stop a job.
     """
-    check_experiment(experiment, inputs)
+    _check(experiment, inputs)
     pretrainings, cells = settle_jobs(experiment, inputs)
-    for cell in cells:
-        check_cell(cell, inputs)
     # Where a person keeps data, text and plugins is no one's business; digests tell what they are.
     places: dict[str, Any] = {"data": inputs.source.kind, "plugins": []}
     if experiment.pretraining:
         places["pretraining"] = experiment.pretraining.model_copy(update={"corpus": [inputs.corpus.digest]})
-    tasks = {}
-    for task in experiment.tasks:
-        data = inputs.data(task)
-        rows = {name: len(split) for name, split in data.splits.items()} if data.partial else {}
-        named = {name: getattr(data, name) for name in ("source", "digest", "partial", "revision")}
-        tasks[task] = TaskFacts(**named, rows=rows)
     return Plan(
         experiment=experiment.model_copy(update=places),
         arms={arm.name: _arm_facts(arm, inputs) for arm in experiment.arms},
-        tasks=tasks,
+        tasks={task: _task_facts(inputs.data(task)) for task in experiment.tasks},
         tokens={task: _expected_tokens(task, inputs) for task in experiment.tasks},
         pretrainings=tuple(pretrainings),
         cells=tuple(cells),
     )
+
+
+def _check(experiment: Experiment, inputs: Inputs) -> None:
+    """Load the experiment's plugins; refuse arms, tasks and a pretraining that cannot run."""
+    load_plugins(experiment.plugins)
+    ours = [arm for arm in experiment.arms if arm.variant != NATIVE]
+    for arm in ours:
+        check_variant(arm.variant, arm.options, f"arm '{arm.name}'")
+        check_plugin(arm.variant, arm.options)
+    there = inputs.source.tasks()
+    if missing := [task for task in experiment.tasks if task not in there]:
+        left = ", ".join(task for task in experiment.tasks if task in there)
+        raise UserError(f"data '{experiment.data}' has no {', '.join(missing)}; complete it, or set `tasks: [{left}]`")
+    for task in experiment.tasks:
+        train, splits = inputs.train(task), inputs.data(task).splits
+        if not any(name.startswith("validation") for name in splits):
+            advice = "complete the data or leave the task out of `tasks`"
+            raise UserError(f"task '{task}' has no validation split in '{experiment.data}'; {advice}")
+        if experiment.finetuning.hyperparameters(task, 0.0).held_out_share and len(train) < 2:
+            raise UserError(f"task '{task}': the train split has one example, of which nothing can be held out")
+        inputs.diagnostic(task)
+    for arm in ours:
+        check_order(inputs.initial(arm), arm.name)
+    for arm in experiment.arms:
+        _check_arm(arm, inputs)
+    seeds = len(experiment.pretraining.seeds) if experiment.pretraining else 0
+    if seeds and seeds > (sequences := len(inputs.text(experiment.arms[0])["train"])):
+        raise UserError(
+            f"pretraining.seeds has {seeds} seeds, but the text gives only {sequences} sequences to train on, so that "
+            "they could not differ in the order; add text, or give fewer seeds"
+        )
+
+
+def _check_arm(arm: Arm, inputs: Inputs) -> None:
+    """Refuse a tokenizer, a length or a text that its encoder cannot take, or tokens that other arms do not see."""
+    experiment, start, named = inputs.experiment, inputs.initial(arm), f"arm '{arm.name}'"
+    first, pretraining, positions = experiment.arms[0], experiment.pretraining, start.positions
+    if pretraining and inputs.tokenizer_digest(arm) != inputs.tokenizer_digest(first):
+        raise UserError(
+            f"arms '{first.name}' and '{arm.name}' have different tokenizers, so they cannot be pretrained on the "
+            "same tokens; give both the same, or put them into experiments of their own"
+        )
+    tokens, rows = vocabulary_size(inputs.tokenizer(arm)), start.config.get_text_config().vocab_size
+    told, embedded = inputs.segments(arm)
+    if tokens > rows or told > embedded > 1:
+        says, has = (f"has {tokens} tokens", rows) if tokens > rows else (f"tells {told} segments apart", embedded)
+        advice = "give the tokenizer it was trained with"
+        raise UserError(f"{named}: the tokenizer {says} but the checkpoint '{arm.checkpoint}' embeds {has}; {advice}")
+    if pretraining and pretraining.segments == "pairs" and min(told, embedded) < 2:
+        which = f"tokenizer tells {told}" if told < 2 else f"encoder embeds {embedded}"
+        raise UserError(f"{named}: pretraining.segments: pairs, but its {which} segments, not 2; leave segments out")
+    lengths = {task: experiment.finetuning.hyperparameters(task, 0.0).max_length for task in experiment.tasks}
+    wanted = {f"max_length {length} of task '{task}'": length for task, length in lengths.items()}
+    wanted |= {f"pretraining.length {pretraining.length}": pretraining.length} if pretraining else {}
+    for what, length in wanted.items():
+        if positions is not None and length > positions:
+            raise UserError(f"{named}: {what} exceeds the {positions} positions of '{arm.checkpoint}'; lower it")
 
 
 def settle_jobs(experiment: Experiment, inputs: Inputs) -> tuple[list[Pretraining], list[Cell]]:
@@ -79,16 +130,6 @@ def of_arm(arm: Arm, inputs: Inputs) -> dict[str, Any]:
         "checkpoint": inputs.start_digest(arm),
         "origin": inputs.origin(arm),
     }
-
-
-def changed_files(job: Job, inputs: Inputs) -> list[str]:
-    """What the files that are read here would make another of the job: another machine may have other ones."""
-    here = of_arm(inputs.arm(job.arm), inputs)
-    if isinstance(job, Pretraining):
-        here["corpus"] = inputs.corpus.digest
-    else:
-        here["data"] = inputs.data(job.task).digest
-    return [name for name, value in here.items() if getattr(job, name) != value]
 
 
 def _pretraining(arm: Arm, settings: PretrainingSettings, inputs: Inputs, **facts: Any) -> Pretraining:
@@ -153,6 +194,11 @@ def _arm_facts(arm: Arm, inputs: Inputs) -> ArmFacts:
         shape=Shape(**{name: getattr(start.config, name) or None for name in Shape.model_fields}),
         **budget(start.config, length),
     )
+
+
+def _task_facts(data: TaskData) -> TaskFacts:
+    rows = {name: len(split) for name, split in data.splits.items()} if data.partial else {}
+    return TaskFacts(source=data.source, digest=data.digest, partial=data.partial, revision=data.revision, rows=rows)
 
 
 def _expected_tokens(task: str, inputs: Inputs) -> int:

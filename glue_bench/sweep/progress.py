@@ -3,7 +3,7 @@
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from glue_bench.records.store import Store
@@ -11,9 +11,12 @@ from glue_bench.records.values import Failure, Job, Plan, Pretraining, Pretraini
 from glue_bench.sweep.jobs import costs
 
 WINDOW_SECONDS = 3600.0  # the pace is that of the last hour
-NEWEST = 200  # so many records are read, however old they are, to estimate what is left
+NEWEST = 200  # so many of the new records are read to estimate pace and what is left
 GROUND = 3  # so many jobs must have ended before anything is said of the rest
 LIVE_SECONDS = 300.0  # a worker that has said nothing for longer counts as gone
+STATES = ("done", "running", "failed", "missing")  # what failed runs again with the next command
+Counts = dict[str, int]
+"""How many jobs are in each of STATES."""
 
 
 class Estimate:
@@ -24,7 +27,7 @@ class Estimate:
     """
 
     def __init__(self, plan: Plan) -> None:
-        self.costs = costs(plan.jobs, plan)
+        self.costs = costs(plan)
         self.kinds = {job.id: getattr(job, "task", "pretraining") for job in plan.jobs}
         self.ended, self.spent, self.paid = 0, defaultdict[str, float](float), defaultdict[str, float](float)
 
@@ -39,9 +42,8 @@ class Estimate:
         """How long a job will take; None while nothing is known."""
         if not self.ended:
             return None
-        kind = self.kinds[job_id]
-        spent, paid = ((each[kind],) if kind in self.paid else each.values() for each in (self.spent, self.paid))
-        return self.costs[job_id] * sum(spent) / sum(paid)
+        kinds = [self.kinds[job_id]] if self.kinds[job_id] in self.paid else [*self.paid]
+        return self.costs[job_id] * sum(self.spent[kind] for kind in kinds) / sum(self.paid[kind] for kind in kinds)
 
     def seconds_left(self, waiting: Iterable[str], running: Mapping[str, float], at_once: int) -> float | None:
         """Until all have ended, `at_once` side by side, those `running` since so many seconds; None without ground."""
@@ -50,20 +52,6 @@ class Estimate:
         under_way = [max((self.seconds(name) or 0.0) - since, 0.0) for name, since in running.items()]
         work = sum(self.seconds(name) or 0.0 for name in waiting) + sum(under_way)
         return max(work / max(1, at_once), *under_way, 0.0)
-
-
-@dataclass(frozen=True)
-class Counts:
-    """How many jobs are in which state. `failed` ones run again with the next command."""
-
-    done: int = 0
-    running: int = 0
-    failed: int = 0
-    missing: int = 0
-
-    @property
-    def total(self) -> int:
-        return self.done + self.running + self.failed + self.missing
 
 
 @dataclass(frozen=True)
@@ -84,11 +72,27 @@ class Snapshot:
     @property
     def cells(self) -> Counts:
         """Those of all arms together."""
-        return Counts(*(sum(getattr(one, name) for one in self.arms.values()) for name in asdict(Counts())))
+        return {state: sum(counts[state] for counts in self.arms.values()) for state in STATES}
+
+    @property
+    def described(self) -> str:
+        """`12 of 80 cells done, 2 running, 0 failed, 66 missing; 3 of 4 pretrainings`."""
+        cells, before = self.cells, self.pretrainings
+        text = ", ".join(f"{cells[state]:,} {state}" for state in STATES[1:])
+        pretrained = f"; {before['done']:,} of {sum(before.values()):,} pretrainings" if any(before.values()) else ""
+        return f"{cells['done']:,} of {sum(cells.values()):,} cells done, {text}{pretrained}"
+
+    @property
+    def pace(self) -> str:
+        """`about 12 min left, 120 cells/h, 3,400 tokens/s`, as far as it is known."""
+        left, cells, tokens = self.seconds_left, self.cells_per_hour, self.tokens_per_second
+        known = [] if left is None else [f"about {duration(left)} left"]
+        known += [f"{cells:,.{1 if cells < 10 else 0}f} cells/h"] if cells else []
+        return ", ".join([*known, f"{tokens:,.0f} tokens/s"] if tokens else known)
 
     def document(self) -> dict[str, Any]:
         """It as JSON has it."""
-        return {"cells": asdict(self.cells), **asdict(self)}
+        return {"cells": self.cells, **asdict(self)}
 
 
 class Watch:
@@ -96,66 +100,54 @@ class Watch:
 
     def __init__(self, store: Store, plan: Plan) -> None:
         self.store, self.plan, self.estimate = store, plan, Estimate(plan)
-        self.jobs = {job.id: job for job in plan.jobs}
+        self.jobs, self.arms = {job.id: job for job in plan.jobs}, defaultdict[str, list[Job]](list)
+        for cell in plan.cells:
+            self.arms[cell.arm].append(cell)
         self.seen, self.ended = set[str](), list[tuple[float, Record]]()  # cells, with when they were stored
 
     def look(self) -> Snapshot:
         """The experiment as it is now."""
         now, done = time.time(), self.store.recorded() & self.jobs.keys()
-        self._learn(done - self.seen, now)
+        self._learn(done - self.seen)
         failed = {failure.id: failure.error for failure in self.store.failures(self.plan)}
         live = (one for one in self.store.progress() if one.id in self.jobs and now - one.updated < LIVE_SECONDS)
         running = {one.id: one for one in live}
         states = dict.fromkeys(done, "done") | dict.fromkeys(failed, "failed") | dict.fromkeys(running, "running")
-        arms = defaultdict[str, list[str]](list)
-        for cell in self.plan.cells:
-            arms[cell.arm].append(states.get(cell.id, "missing"))
-        snapshot = Snapshot(
-            {arm: Counts(**Counter(found)) for arm, found in arms.items()},
-            Counts(**Counter(states.get(each.id, "missing") for each in self.plan.pretrainings)),
+
+        def counted(jobs: Sequence[Job]) -> Counts:
+            found = Counter(states.get(job.id, "missing") for job in jobs)
+            return {state: found[state] for state in STATES}
+
+        return Snapshot(
+            {arm: counted(cells) for arm, cells in self.arms.items()},
+            counted(self.plan.pretrainings),
             [describe_progress(self.jobs[name], progress) for name, progress in running.items()],
             {describe_job(self.jobs[name]): error for name, error in failed.items() if name not in running},
+            *self._pace(running, self.jobs.keys() - states.keys(), now),
         )
+
+    def _pace(self, running: Mapping[str, Progress], missing: Iterable[str], now: float) -> tuple[float | None, ...]:
+        """Seconds left, cells an hour and tokens a second."""
         if not running:
-            return snapshot
+            return None, None, None
         since = {name: now - progress.began for name, progress in running.items()}
-        left = self.estimate.seconds_left(self.jobs.keys() - states.keys(), since, len(running))
+        left = self.estimate.seconds_left(missing, since, len(running))
         recent = [(at, record) for at, record in self.ended if at >= now - WINDOW_SECONDS]
         period = min(WINDOW_SECONDS, now - min((at - record.seconds for at, record in recent), default=now))
         if len(recent) < 2 or period <= 0:  # a disk whose clock is ahead
-            return replace(snapshot, seconds_left=left)
-        tokens = sum(record.training_tokens for _, record in recent) / period
-        return replace(
-            snapshot, seconds_left=left, cells_per_hour=3600 * len(recent) / period, tokens_per_second=tokens
-        )
+            return left, None, None
+        tokens = sum(record.training_tokens for _, record in recent)
+        return left, 3600 * len(recent) / period, tokens / period
 
-    def _learn(self, new: set[str], now: float) -> None:
+    def _learn(self, new: set[str]) -> None:
         """Read those of the new records that tell of the pace now."""
         self.seen |= new
-        stored = sorted(((self.store.stored_at(name), name) for name in new), reverse=True)
-        for at, name in [one for place, one in enumerate(stored) if place < NEWEST or one[0] >= now - WINDOW_SECONDS]:
+        for at, name in sorted((self.store.stored_at(name), name) for name in new)[-NEWEST:]:
             result = self.store.result(self.jobs[name])
             if result and not isinstance(result, Failure):
                 self.estimate.learn(name, result.seconds)
             if isinstance(result, Record):
                 self.ended.append((at, result))
-
-
-def describe_counts(snapshot: Snapshot) -> str:
-    """`12 of 80 cells done, 2 running, 0 failed, 66 missing; 3 of 4 pretrainings`."""
-    cells, before = snapshot.cells, snapshot.pretrainings
-    text = f"{cells.done:,} of {cells.total:,} cells done, {cells.running:,} running, {cells.failed:,} failed"
-    pretrained = f"; {before.done:,} of {before.total:,} pretrainings" if before.total else ""
-    return f"{text}, {cells.missing:,} missing{pretrained}"
-
-
-def describe_pace(snapshot: Snapshot) -> str:
-    """`about 12 min left, 120 cells/h, 3,400 tokens/s`, as far as it is known."""
-    left, cells, tokens = snapshot.seconds_left, snapshot.cells_per_hour, snapshot.tokens_per_second
-    known = ["" if left is None else f"about {duration(left)} left"]
-    known += [f"{cells:,.{1 if cells < 10 else 0}f} cells/h" if cells else ""]
-    known += [f"{tokens:,.0f} tokens/s" if tokens else ""]
-    return ", ".join(filter(None, known))
 
 
 def describe_job(job: Job) -> str:

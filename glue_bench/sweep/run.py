@@ -1,31 +1,30 @@
 """The story of a sweep: plan, check, and run the jobs that are left."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.console import Console
 
-from glue_bench.config import Experiment
+from glue_bench.config import Experiment, Resources
 from glue_bench.data.baselines import baseline_predictions
 from glue_bench.data.task_data import known_labels
-from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError, quoted
-from glue_bench.files import cache_folder, results_written_to
+from glue_bench.files import IN_THE_CACHE, cache_folder, prove_writable, results_written_to
 from glue_bench.records.store import Store
 from glue_bench.records.value import versions
 from glue_bench.records.values import Cell, Failure, Job, Plan, Pretraining
 from glue_bench.remote import refuse_url
 from glue_bench.sweep.attempt import Worker, make_worker
-from glue_bench.sweep.drive import Observer, drive
+from glue_bench.sweep.drive import Loop, Observer
 from glue_bench.sweep.executors import Executor, Inline, Ray
 from glue_bench.sweep.jobs import Todo, longest_first
 from glue_bench.sweep.plan import make_plan, select
-from glue_bench.sweep.preflight import check_disks, check_starts, remarks, room_here
 from glue_bench.sweep.progress import Estimate
 from glue_bench.sweep.slurm import Slurm, refuse_live_jobs
 from glue_bench.terminal import tell
@@ -35,56 +34,6 @@ from glue_bench.training.inputs import Inputs
 AUTO = "auto"
 MOST_WORKERS = 4096
 Watch = Callable[[Store, Plan, Sequence[Job]], Sequence[Observer]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunOptions:
-    """How an experiment is run. Nothing here changes what a cell is, or its id.
-
-    Results go to `results/<experiment>`. `only` is a list of KEY=VALUE conditions on cells; arms without a chosen cell
-    are not pretrained. With `dry_run` all is checked that a run checks, and nothing is run or written. `workers`
-    processes of this machine ("auto": as many as it has room for) share the jobs, or those of the Ray cluster at
-    `address` (HOST:PORT), or Slurm with these options of sbatch (`slurm`); without any they run in this process, one
-    after another. `device` is auto, cpu, cuda or mps, `precision` auto (bf16 where the device is faster in it), float32
-    or bf16. Losses and scores go to the trackers `track`: tensorboard, wandb, mlflow, trackio.
-
-    Raises:
-        UserError: one of them is none, or there are several engines.
-    """
-
-    results: str | Path = "runs"
-    only: Iterable[str] = ()
-    dry_run: bool = False
-    workers: int | str | None = None
-    address: str | None = None
-    slurm: Mapping[str, Any] | None = None
-    device: str = "auto"
-    precision: str = "auto"
-    track: Iterable[str] = ()
-
-    def __post_init__(self) -> None:
-        for name in ("only", "track"):  # an iterator could be read only once
-            object.__setattr__(self, name, tuple(getattr(self, name)))
-        if not isinstance(self.results, str | Path) or not str(self.results):
-            raise UserError(f"results {quoted(self.results)}: give a folder")
-        refuse_url(self.results)
-        if self.workers not in (None, AUTO) and not (type(self.workers) is int and 1 <= self.workers <= MOST_WORKERS):
-            raise UserError(f"workers {quoted(self.workers)}: give a whole number from 1 to {MOST_WORKERS}, or {AUTO}")
-        host, _, port = (self.address or "host:1").rpartition(":")
-        if not (host and "/" not in host and port.isdecimal() and 0 < int(port[:6]) < 2**16):
-            raise UserError(f"--address is HOST:PORT with a port from 1 to 65535, not {quoted(self.address)}")
-        if self.slurm is not None and (self.workers or self.address):
-            raise UserError("--slurm goes without --workers and --address: one engine runs all jobs")
-
-    @property
-    def elsewhere(self) -> bool:
-        """Whether jobs run on machines of a cluster."""
-        return bool(self.address or self.slurm is not None)
-
-    @property
-    def side_by_side(self) -> bool:
-        """Whether jobs run in processes of their own."""
-        return bool(self.workers or self.elsewhere)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,43 +56,56 @@ class Summary:
     cause: str = ""
 
 
-def find_work(plan: Plan, cells: Sequence[Cell], inputs: Inputs) -> Todo:
-    """What is left to do of these cells of a plan, by what is stored. Raises as `Todo`."""
-    splits = {task: {*TASKS[task].test_splits} & inputs.data(task).splits.keys() for task in plan.tasks}
-    return Todo(plan, cells, inputs.store, [task for task in splits if splits[task] or inputs.diagnostic(task)])
-
-
 def sweep(
-    experiment: Experiment, options: RunOptions, console: Console | None = None, watch: Watch = lambda *_: ()
+    experiment: Experiment,
+    console: Console | None = None,
+    watch: Watch = lambda *_: (),
+    *,
+    results: str | Path = "runs",
+    only: Iterable[str] = (),
+    dry_run: bool = False,
+    workers: int | str | None = None,
+    address: str | None = None,
+    slurm: Mapping[str, Any] | None = None,
+    device: str = AUTO,
+    precision: str = AUTO,
 ) -> Summary:
-    """Bring the results in `results/<experiment>` up to the plan. With `dry_run`, only say what would run.
+    """Bring the results in `results/<experiment>` up to the plan. No option changes what a cell is, or its id.
 
-    What is worth knowing before a run is said on the `console`; what happens then is told to the observers that `watch`
-    makes.
+    `only` is a list of KEY=VALUE conditions on cells; arms without a chosen cell are not pretrained. With `dry_run` all
+    is checked that a run checks, and nothing is run or written. `workers` processes of this machine ("auto": as many as
+    it has room for) share the jobs, or those of the Ray cluster at `address` (HOST:PORT), or Slurm with these options
+    of sbatch (`slurm`); without any they run in this process, one after another. `device` is auto, cpu, cuda or mps,
+    `precision` auto (bf16 where the device is faster in it), float32 or bf16.
+
+    What is worth knowing is said on the `console`; what happens then is told to the observers that `watch` makes.
 
     Raises:
         UserError: bad input, before any job is run and before anything is written; later on, what every job would meet.
     """
-    refuse_url(cache_folder(), "the cache (GLUE_BENCH_CACHE)")
+    _check_places_and_engine(results, workers, address, slurm)
     quiet_transformers()
     versions()  # before any job: the commit is that of the code now loaded
-    compute = choose_compute(options.device, options.precision)
-    if options.workers == AUTO:
-        options = replace(options, workers=None if options.address else room_here(experiment.resources, compute))
-    inputs = Inputs(experiment, Path(options.results) / experiment.name)
+    compute, resources = choose_compute(device, precision), experiment.resources
+    inputs = Inputs(experiment, Path(results) / experiment.name)
     plan, store = make_plan(experiment, inputs), inputs.store
-    cells = select(plan.cells, options.only)
-    _executor(inputs, plan, options, compute)  # what is wrong with an engine shows before anything else
-    check_disks(inputs)
-    if not options.dry_run:
-        store.prepare()
-    with nullcontext() if options.dry_run else store.lock():
-        work = find_work(plan, cells, inputs)
-        where = {"side_by_side": options.side_by_side, "elsewhere": options.elsewhere}
+    cells = select(plan.cells, only)
+    make = partial(make_worker, experiment, store.folder.absolute(), device, precision)
+    count = workers if isinstance(workers, int) else room_here(resources, compute) if workers and not address else None
+    executor: Executor
+    if slurm is not None:
+        executor = Slurm(make, resources, store, Estimate(plan), slurm)
+    else:
+        refuse_live_jobs(store)
+        has_ray = count or address
+        executor = Ray(make, resources, workers=count, address=address) if has_ray else Inline(Worker(inputs, compute))
+    store.prepare(make=not dry_run)
+    with nullcontext() if dry_run else store.lock():
+        work = Todo(plan, cells, inputs)
         if console:
-            for line in remarks(work, inputs, compute, **where):
+            for line in _remarks(work, inputs, compute, executor):
                 tell(console, line)
-        check_starts(work.jobs, inputs)
+        _check_starts(work.jobs, inputs)
         summary = Summary(
             folder=store.folder,
             planned=len(cells),
@@ -151,47 +113,107 @@ def sweep(
             waiting=tuple(job.id for job in work.jobs if isinstance(job, Cell)),
             pretraining=tuple(job.label for job in work.jobs if isinstance(job, Pretraining)),
         )
-        if options.dry_run:
+        if dry_run:
             return replace(summary, reasons=dict(Counter(work.reasons().values()).most_common()))
-        with results_written_to(store.folder):  # with the gold labels, by which every statistic can be recomputed
-            data = {task: inputs.data(task) for task in plan.tasks}
-            missing = {task: each for task, each in data.items() if not store.labels(task, each.digest)["gold"]}
-            given = {task: {"gold": known_labels(each), **baseline_predictions(each)} for task, each in missing.items()}
-            store.write_plan(plan, given)
-        return _run(work, inputs, options, compute, watch, summary)
+        return _run(work, inputs, executor, watch, summary)
 
 
-def _executor(inputs: Inputs, plan: Plan, options: RunOptions, compute: Compute) -> Executor:
-    """What runs the jobs: this process, or workers.
+def _check_places_and_engine(results: object, workers: object, address: str | None, slurm: object) -> None:
+    if not isinstance(results, str | Path) or not str(results):
+        raise UserError(f"results {quoted(results)}: give a folder")
+    refuse_url(results)
+    refuse_url(cache_folder(), "the cache (GLUE_BENCH_CACHE)")
+    with results_written_to(cache_folder(), IN_THE_CACHE):
+        prove_writable(cache_folder())
+    if workers not in (None, AUTO) and not (type(workers) is int and 1 <= workers <= MOST_WORKERS):
+        raise UserError(f"workers {quoted(workers)}: give a whole number from 1 to {MOST_WORKERS}, or {AUTO}")
+    host, _, port = (address or "host:1").rpartition(":")
+    if not (host and "/" not in host and port.isdecimal() and 0 < int(port[:6]) < 2**16):
+        raise UserError(f"--address is HOST:PORT with a port from 1 to 65535, not {quoted(address)}")
+    if slurm is not None and (workers or address):
+        raise UserError("--slurm goes without --workers and --address: one engine runs all jobs")
 
-    Raises:
-        UserError: the engine is not installed, or Slurm still runs jobs of these results for another command.
+
+def _check_starts(jobs: Sequence[Job], inputs: Inputs) -> None:
+    """Read all that these jobs start from, as far as none of them has yet to make it: it may be damaged."""
+    made_then, starts = {job.id for job in jobs}, dict[tuple[str | int | None, ...], Cell]()
+    for job in jobs:
+        if isinstance(job, Pretraining):
+            inputs.checkpoints(job.id).read_state()
+        elif job.pretraining not in made_then:
+            # Without its MNLI cell, the start is the arm that this one starts from, too.
+            cell = job.model_copy(update={"mnli": None}) if job.mnli in made_then else job
+            starts.setdefault((cell.arm, cell.pretraining, cell.steps, cell.mnli), cell)
+    for cell in starts.values():
+        inputs.start(cell)
+
+
+def _remarks(work: Todo, inputs: Inputs, compute: Compute, executor: Executor) -> Iterator[str]:
+    """What a person should know before this work is done: no mistakes, but perhaps not what was meant."""
+    resources, here = inputs.experiment.resources, f"{compute.name} in {compute.precision}"
+    side_by_side = not isinstance(executor, Inline)
+    on_cpus = side_by_side and not resources.gpus and compute.device.type != "cpu"
+    yield f"computing on {here}" + ("; workers on CPUs, because resources.gpus is 0" if on_cpus else "")
+    segments = {arm.name: inputs.segments(arm) for arm in inputs.experiment.arms}
+    if without := [name for name, (told, embedded) in segments.items() if told > 1 >= embedded]:
+        yield f"both texts of a pair are segment 0, because the encoder has no other: {', '.join(without)}"
+    jobs, records = {job.id: job for job in work.jobs}, work.finished.records
+    if not (on_cpus or executor.queues):  # device and precision decide no id, but move scores
+        made = [record.environment for name, record in records.items() if name not in jobs]
+        known = (f"{one.device} in {one.precision}" for one in made if one.device and one.precision)
+        others = Counter(where for where in known if where != here)
+        if count := others.total():
+            was = "1 finished cell was" if count == 1 else f"{count:,} finished cells were"
+            done = "they count as done, another --results computes all anew"
+            yield f"{was} computed on {' and '.join(sorted(others))}, not on {here} as this run; {done}"
+    begun = Counter(record.cell.pretraining for record in records.values())
+    for job in work.jobs:
+        if count := begun[job.id]:
+            cells = f"{count:,} finished cell{'s' * (count > 1)}"
+            yield f"{job.label} is pretrained again: its weights are gone. {cells} started from the old ones."
+    if replaced := len(records.keys() & jobs.keys()):
+        cells = "1 finished cell is" if replaced == 1 else f"{replaced:,} finished cells are"
+        yield f"{cells} run again, whole, for a model or test predictions; on a GPU scores may come out otherwise"
+    cores = room_here(resources, compute)
+    configs = [inputs.initial(inputs.arm(name)).config.get_text_config() for name in {job.arm for job in work.jobs}]
+    is_narrow = all(compute.threads_for(config.hidden_size) == 1 for config in configs)
+    if cores and not side_by_side and len(jobs) > 1 and is_narrow:
+        used = min(cores, len(jobs))
+        yield f"one of {cores} cores is at work (narrow encoder); glue-bench run --workers auto uses {used}"
+
+
+def room_here(resources: Resources, compute: Compute) -> int | None:
+    """How many workers this machine has room for; None where one process does as much.
+
+    That is so on a GPU which `resources` do not share out. A worker takes `resources.cpus` of the threads that PyTorch
+    takes by itself: a thread for each core that this process may use.
     """
-    experiment, store = inputs.experiment, inputs.store
-    make = partial(make_worker, experiment, store.folder.absolute(), options.device, options.precision)
-    if options.slurm is not None:
-        return Slurm(make, experiment.resources, store, Estimate(plan), options.slurm)
-    refuse_live_jobs(store)
-    if not options.side_by_side:
-        return Inline(lambda: Worker(inputs, compute))
-    assert not isinstance(options.workers, str), "settled before"
-    return Ray(make, experiment.resources, workers=options.workers, address=options.address)
+    fits = compute.threads // resources.cpus
+    if resources.gpus:
+        fits = min(fits, resources.fitting(torch.cuda.device_count()))
+    elif compute.device.type != "cpu":
+        return None
+    return fits if fits > 1 else None
 
 
-def _run(work: Todo, inputs: Inputs, options: RunOptions, compute: Compute, watch: Watch, summary: Summary) -> Summary:
+def _run(work: Todo, inputs: Inputs, executor: Executor, watch: Watch, summary: Summary) -> Summary:
     """Run the jobs, and after them those whose need has only shown then: of the runs that a submission takes."""
     plan, store, tuning = work.plan, inputs.store, inputs.experiment.finetuning
+    with results_written_to(store.folder):  # with the gold labels, by which every statistic can be recomputed
+        data = [(task, inputs.data(task)) for task in plan.tasks]
+        missing = [(task, each) for task, each in data if not store.labels(task, each.digest)["gold"]]
+        given = {task: {"gold": known_labels(each), **baseline_predictions(each)} for task, each in missing}
+        store.write_plan(plan, given)
     cells = {cell.id for cell in plan.cells}
     while True:
-        jobs = longest_first(work.jobs, plan) if options.side_by_side else work.jobs
-        executor = _executor(inputs, plan, options, compute)
-        results, cause = drive(jobs, executor, store, plan, watch(store, plan, jobs))
+        jobs = work.jobs if isinstance(executor, Inline) else longest_first(work.jobs, plan)
+        results, cause = Loop(jobs, executor, store, plan, watch(store, plan, jobs)).run()
         ended = {name: result for name, result in results.items() if name in cells}
         failed = {name: result.error for name, result in ended.items() if isinstance(result, Failure)}
         finished = summary.finished + len(ended) - len(failed)
         summary = replace(summary, finished=finished, failed=summary.failed | failed, cause=cause)
-        if cause or not jobs or not (tuning.keep == "best" or tuning.predicts_test):
+        if cause or not (tuning.keep == "best" or tuning.predicts_test):
             return summary
-        work = find_work(plan, [cell for cell in work.cells if cell.id not in summary.failed], inputs)
+        work = Todo(plan, [cell for cell in work.cells if cell.id not in summary.failed], inputs)
         if not work.jobs:
             return summary

@@ -41,9 +41,12 @@ IMPOSSIBLE = {
 }
 """Why Slurm keeps a job that it will never start."""
 HELD = "launch failed requeued held"
-NO_CAUSE = re.compile("^srun: .*(Exited with exit code|Force Terminated|Terminating|Job step aborted)")
-"""What srun adds to the last words of a process."""
+NO_CAUSE = re.compile("^srun: .*(Exited with exit code|Force Terminated|Terminating|Job step aborted)|^\\s*$")
+"""What srun adds to the last words of a process, and empty lines."""
+NO_SLURM = "--slurm: no Slurm answers here; start the command where sbatch and squeue work"
 USER_ERROR = "glue_bench.errors.UserError: "
+Stamps = dict[str, str]
+"""By the ids of the jobs of a batch, in their order, the `Store.stamp` that each had when it was sent."""
 
 
 class Batch:
@@ -62,11 +65,13 @@ class Batch:
 
     def checkpoint(self, jobs: list[tuple[Job, str]]) -> Any:
         """What submitit puts back into the queue when the time limit is near."""
+        from submitit.helpers import DelayedSubmission
+
         self.cuts[self.job.id] += 1
         if self.cuts[self.job.id] == CUTS and not isinstance(self.job, Pretraining):
             os.write(2, b"it takes longer than a Slurm job may: give --slurm a larger timeout_min\n")
             os._exit(1)  # an exception would be raised in the midst of the cell, which would fail of it
-        return needed("submitit", "--slurm").helpers.DelayedSubmission(self, jobs)
+        return DelayedSubmission(self, jobs)
 
 
 class Slurm(Executor):
@@ -77,38 +82,40 @@ class Slurm(Executor):
     def __init__(
         self, make: MakeWorker, resources: Resources, store: Store, estimate: Estimate, options: Mapping[str, Any]
     ) -> None:
-        """`options` are submitit's, those of sbatch, and `minutes`: how much work goes into a batch."""
-        given = dict(options)
-        self.seconds = 60 * float(given.pop("minutes", MINUTES))
-        self.options = {"timeout_min": max(30, int(self.seconds / 30) + 10), "cpus_per_task": resources.cpus}
-        self.options |= {"gpus_per_node": math.ceil(resources.gpus)} if resources.gpus else {}
-        self.options |= given
-        self.store, self.batch, self.estimate = store, Batch(make, store.folder), estimate
+        """`options` are submitit's, those of sbatch, and `minutes`: how much work goes into a batch.
+
+        Raises UserError where submitit is not installed, no Slurm answers, or an option is of another type.
+        """
+        submitit, config = needed("submitit", "slurm", "--slurm"), ask("scontrol", "show", "config")
+        if config is None:
+            raise UserError(NO_SLURM)
+        self.most = int(re.findall(r"MaxArraySize\s*=\s*(\d+)", config)[0]) - 1
         self.name, self.logs = job_name(store), store.slurm.with_suffix("").absolute()
-        self.jobs, self.fresh, self.stored = dict[str, Job](), list[Job](), list[Job]()
-        self.sent = dict[str, dict[str, str]]()  # the jobs of a batch and what was stored of them before
-        self.before = dict[str, str]()  # the same of all that an earlier driver has sent
-        self.absent, self.polled_at, self.looked_at = Counter[str](), 0.0, 0.0
+        self.engine = submitit.AutoExecutor(self.logs / "%A", cluster="slurm", slurm_max_num_timeout=10**6)
+        try:
+            self.seconds = 60 * float(options.get("minutes", MINUTES))
+            given = {"timeout_min": max(30, int(self.seconds / 30) + 10), "cpus_per_task": resources.cpus}
+            given |= {"gpus_per_node": math.ceil(resources.gpus)} if resources.gpus else {}
+            given |= {name: value for name, value in options.items() if name != "minutes"}
+            prefixes = dict.fromkeys(SHARED, "") | dict.fromkeys(SUBMITITS, "slurm_")
+            named = {f"{prefixes[name]}{name}": value for name, value in given.items() if name in prefixes}
+            others = {name: value for name, value in given.items() if name not in prefixes}
+            self.engine.update_parameters(name=self.name, slurm_additional_parameters=others, **named)
+        except (AssertionError, ValueError) as error:
+            raise UserError(f"--slurm: {error}") from error
+        self.store, self.batch, self.estimate = store, Batch(make, store.folder), estimate
+        self.jobs, self.fresh, self.sent = dict[str, Job](), list[Job](), dict[str, Stamps]()
+        self.absent, self.polled_at = Counter[str](), 0.0
 
     def __enter__(self) -> Self:
-        """Take over what is under way.
-
-        Raises:
-            UserError: submitit is not installed, or no Slurm answers.
-        """
-        submitit = needed("submitit", "--slurm")
-        config, live = ask("scontrol", "show", "config"), live_jobs(self.name)
-        if config is None or live is None:
-            raise UserError("--slurm: no Slurm answers here; start the command where sbatch and squeue work")
-        self.most = int(re.findall(r"MaxArraySize\s*=\s*(\d+)", config)[0]) - 1
-        self.engine = submitit.AutoExecutor(self.logs / "%A", cluster="slurm", slurm_max_num_timeout=10**6)
-        prefixes = dict.fromkeys(SHARED, "") | dict.fromkeys(SUBMITITS, "slurm_")
-        named = {f"{prefixes[name]}{name}": value for name, value in self.options.items() if name in prefixes}
-        others = {name: value for name, value in self.options.items() if name not in prefixes}
-        self.engine.update_parameters(name=self.name, slurm_additional_parameters=others, **named)
-        sent = sent_jobs(self.store)
-        self.before = {job_id: stamp for jobs in sent.values() for job_id, stamp in jobs.items()}
-        self.sent = {name: jobs for name, jobs in sent.items() if name in live}
+        """Take over what is under way, or has ended unseen. Raises UserError where no Slurm answers."""
+        if (live := live_jobs(self.name)) is None:
+            raise UserError(NO_SLURM)
+        stamp, sent = self.store.stamp, sent_jobs(self.store)
+        self.sent = {
+            name: {job: old for job, old in stamps.items() if name in live or stamp(job) != old}
+            for name, stamps in sent.items()
+        }
         if strange := live.keys() - self.sent.keys():  # a driver was lost before it had written them down
             ask("scancel", *strange)
         return self
@@ -118,7 +125,8 @@ class Slurm(Executor):
             return
         if self.sent:
             ask("scancel", *self.sent)
-        elif kind is None:
+            self._write()
+        if kind is None:
             self.store.slurm.unlink(missing_ok=True)
             shutil.rmtree(self.logs, ignore_errors=True)
 
@@ -127,89 +135,67 @@ class Slurm(Executor):
         return 10**9 if self.estimate.ended else max(0, UNKNOWN_PACE - len(self.jobs))
 
     def submit(self, job: Job) -> None:
-        if self.store.stamp(job.id) != self.before.get(job.id, self.store.stamp(job.id)):
-            self.stored.append(job)  # by what an earlier driver has sent, since this one has looked
-            return
         self.jobs[job.id] = job
-        if not any(job.id in jobs for jobs in self.sent.values()):
+        if not any(job.id in stamps for stamps in self.sent.values()):
             self.fresh.append(job)
 
-    def wait(self, seconds: float) -> list[tuple[Job, Result]]:
+    def wait(self, seconds: float) -> list[tuple[Job, Result]]:  # noqa: ARG002
         self._send()
-        time.sleep(seconds)
-        ended, now = [(job, self._result(job)) for job in self.stored], time.monotonic()
-        self.stored.clear()
-        if now >= self.looked_at + LOOK_SECONDS:
-            self.looked_at = now
-            ended += self._ended()
-        if now >= self.polled_at + POLL_SECONDS and (live := live_jobs(self.name)) is not None:
-            self.polled_at = now
+        time.sleep(LOOK_SECONDS)
+        ended = [*self._ended()]
+        if time.monotonic() >= self.polled_at + POLL_SECONDS and (live := live_jobs(self.name)) is not None:
+            self.polled_at = time.monotonic()
             ended += self._lost(live)
         return ended
 
     def cancel(self, job: Job) -> None:
-        ask("scancel", *(name for name, jobs in self.sent.items() if job.id in jobs))
+        ask("scancel", *(name for name, stamps in self.sent.items() if job.id in stamps))
 
     def _send(self) -> None:
-        """Send what was submitted, in arrays of batches.
-
-        Raises:
-            UserError: Slurm refuses it.
-        """
-        batches = [*self._batches()]
+        """Send what was submitted, in arrays of batches: pretrainings alone, and so each cell of unknown pace."""
+        batches, room = list[list[tuple[Job, str]]](), -math.inf
+        for job in self.fresh:
+            expected = None if isinstance(job, Pretraining) else self.estimate.seconds(job.id)
+            expected = math.inf if expected is None else expected
+            if expected > room:
+                batches.append([])
+                room = self.seconds
+            batches[-1].append((job, self.store.stamp(job.id)))
+            room -= expected
         self.fresh = []
         for first in range(0, len(batches), self.most):
-            jobs = [[(job, self.store.stamp(job.id)) for job in batch] for batch in batches[first : first + self.most]]
+            array = batches[first : first + self.most]
             try:
                 with contextlib.redirect_stderr(io.StringIO()):  # sbatch's words come with the error, too
-                    handles = self.engine.map_array(self.batch, jobs)
+                    handles = self.engine.map_array(self.batch, array)
             except Exception as error:  # of several classes
                 raise UserError(f"--slurm: Slurm refuses the jobs: {str(error).strip()}") from error
-            for handle, batch in zip(handles, jobs, strict=True):
+            for handle, batch in zip(handles, array, strict=True):
                 self.sent[handle.job_id] = {job.id: stamp for job, stamp in batch}
             self._write()
-
-    def _batches(self) -> Iterator[list[Job]]:
-        """Pretrainings alone, and so are cells until something is known of how long they take."""
-        batch, seconds = list[Job](), 0.0
-        for job in self.fresh:
-            expected = self.estimate.seconds(job.id)
-            if isinstance(job, Pretraining) or expected is None:
-                yield [job]
-                continue
-            if batch and seconds + expected > self.seconds:
-                yield batch
-                batch, seconds = [], 0.0
-            batch, seconds = [*batch, job], seconds + expected
-        if batch:
-            yield batch
 
     def _write(self) -> None:
         write_atomically(self.store.slurm, json.dumps(self.sent, indent=1).encode())
 
     def _ended(self) -> Iterator[tuple[Job, Result]]:
         """What has been stored: a batch runs its jobs in their order."""
-        for name, jobs in [*self.sent.items()]:
-            for job_id, stamp in [*jobs.items()]:
+        for name, stamps in [*self.sent.items()]:
+            for job_id, stamp in [*stamps.items()]:
                 if self.store.stamp(job_id) == stamp:
                     break
-                del jobs[job_id]
-                if job := self.jobs.pop(job_id, None):
-                    yield job, self._result(job)
-            if not jobs:
+                if job := self.jobs.pop(job_id, None):  # else one that this driver has not handed out yet
+                    del stamps[job_id]
+                    result = self.store.result(job) or lost(job, "its record is damaged")
+                    if not isinstance(result, Failure):
+                        self.estimate.learn(job.id, result.seconds)
+                    yield job, result
+            if not stamps:
                 del self.sent[name]
-
-    def _result(self, job: Job) -> Result:
-        result = self.store.result(job) or lost(job, "its record is damaged")
-        if not isinstance(result, Failure):
-            self.estimate.learn(job.id, result.seconds)
-        return result
 
     def _lost(self, live: Mapping[str, str]) -> Iterator[tuple[Job, Result]]:
         """The job at work in each batch that is gone, with the end of its log; those after it are sent again.
 
-        Raises:
-            UserError: Slurm will never start a job, or one has ended with such an error.
+        Raises UserError where Slurm will never start a job, or one has ended with such an error.
         """
         for name, why in live.items():
             if why in IMPOSSIBLE:
@@ -224,15 +210,14 @@ class Slurm(Executor):
                 del self.jobs[job.id]
                 log = self.logs / name.partition("_")[0] / f"{name}_0_log.err"
                 lines = log.read_text(errors="replace").split("\n") if log.exists() else []
-                said = (line for line in reversed(lines) if line.strip() and not NO_CAUSE.search(line))
-                last = next(said, "it was never started")
+                last = next((line for line in reversed(lines) if not NO_CAUSE.search(line)), "it was never started")
                 if last.startswith(USER_ERROR):
                     raise UserError(last.removeprefix(USER_ERROR))
                 yield job, lost(job, f"{last} (Slurm job {name}, {log})")
         self._write()
 
 
-def sent_jobs(store: Store) -> dict[str, dict[str, str]]:
+def sent_jobs(store: Store) -> dict[str, Stamps]:
     """The jobs of each Slurm job that a driver of this folder has sent, as far as it has written them down."""
     return parse_json(read_file(store.slurm)) if store.slurm.exists() else {}
 
@@ -243,11 +228,7 @@ def job_name(store: Store) -> str:
 
 
 def refuse_live_jobs(store: Store) -> None:
-    """Another engine may not run what Slurm still runs.
-
-    Raises:
-        UserError: Slurm has jobs of this folder, or cannot be asked.
-    """
+    """Another engine may not run what Slurm still runs: raises UserError where it has jobs, or cannot be asked."""
     sent, name = sent_jobs(store), job_name(store)
     live = live_jobs(name) if sent else {}
     if live is None or live.keys() & sent.keys():

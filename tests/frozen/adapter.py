@@ -36,13 +36,13 @@ def run(experiment: dict[str, Any], results: Path, precision: str) -> Told:
     training step.
     """
     from glue_bench.config import load_experiment
-    from glue_bench.sweep.run import RunOptions, sweep
+    from glue_bench.sweep.run import sweep
 
     console, search = Console(file=io.StringIO()), experiment.get("pretraining", {}).get("rate_search", {})
     if "seed" in search:  # the only one, in d9d4906
         search["seeds"] = [search.pop("seed")]
     with _hearing() as told:
-        summary = sweep(load_experiment(experiment), RunOptions(results=results, precision=precision), console)
+        summary = sweep(load_experiment(experiment), console, results=results, precision=precision)
     assert not summary.failed, summary.failed
     return told
 

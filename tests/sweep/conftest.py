@@ -5,36 +5,32 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from tiny_sweeps import SETTINGS, Moody, Started
+from tiny_sweeps import SETTINGS, Ended, Moody
 
 from glue_bench.config import load_experiment
 from glue_bench.model.variants import VARIANTS
-from glue_bench.sweep.run import RunOptions, Summary
+from glue_bench.sweep.run import Summary
 from glue_bench.sweep.run import sweep as run_sweep
 
 
 @pytest.fixture
 def pretrained(tiny):
     """The tiny experiment on CoLA with pretraining, as plain values; `pretraining` is merged into its settings."""
-
-    def of(pretraining=(), **changes) -> dict[str, Any]:
-        settings = {"tasks": ["cola"], "arms": ["add", "untied"], "pretraining": SETTINGS | dict(pretraining)}
-        return tiny(**settings | changes)
-
-    return of
+    settings = {"tasks": ["cola"], "arms": ["add", "untied"]}
+    return lambda pretraining=(), **changes: tiny(pretraining=SETTINGS | dict(pretraining), **settings | changes)
 
 
 @pytest.fixture
 def sweep(tmp_path):
-    """Run an experiment into the same folder each time; what was printed is `sweep.said`, what ran `sweep.started`."""
+    """Run an experiment into the same folder each time; what was printed is `sweep.said`, what ran `sweep.ended`."""
 
     def run_it(values: dict[str, Any], **options: Any) -> Summary:
-        console, seen = Console(file=io.StringIO(), width=200), Started()
-        how = RunOptions(**{"results": tmp_path / "runs"} | options)
+        console, seen = Console(file=io.StringIO(), width=200), Ended()
         try:
-            return run_sweep(load_experiment(values), how, console, lambda *_: [seen])
+            options = {"results": tmp_path / "runs"} | options
+            return run_sweep(load_experiment(values), console, lambda *_: [seen], **options)
         finally:
-            run_it.said, run_it.started = "\n".join([console.file.getvalue(), *seen.lines]), seen.jobs
+            run_it.said, run_it.ended = "\n".join([console.file.getvalue(), *seen.lines]), seen.jobs
 
     return run_it
 

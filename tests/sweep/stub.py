@@ -1,4 +1,4 @@
-"""Jobs that take a moment and train nothing, and a worker of them that has mishaps.
+"""Jobs that take a moment and train nothing, a worker of them that has mishaps, and engines for it.
 
 A file `mishaps/<job>` beside the results says what happens to the job: `die` (SIGKILL), `hang` (SIGSTOP), `raise`,
 `refuse` (a UserError), `diverge`, each the first time alone, or `die always`.
@@ -7,11 +7,13 @@ A file `mishaps/<job>` beside the results says what happens to the job: `die` (S
 import os
 import signal
 import time
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 
-from glue_bench.config import load_experiment
+from glue_bench.config import Resources, load_experiment
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
 from glue_bench.records.value import Environment
@@ -29,6 +31,9 @@ from glue_bench.records.values import (
     Result,
     TaskFacts,
 )
+from glue_bench.sweep import executors, slurm
+from glue_bench.sweep.drive import Loop, Observer
+from glue_bench.sweep.progress import Estimate
 
 DIGEST = "0" * 64
 EXPERIMENT = {
@@ -41,19 +46,15 @@ EXPERIMENT = {
 ALIKE = {"arm": "add", "variant": "add", "tokenizer": DIGEST, "checkpoint": "tiny", "origin": "pretrained"}
 
 
-def experiment(**changes):
-    return load_experiment(EXPERIMENT | changes)
-
-
 def cell(seed: int, task: str = "cola", **changes) -> Cell:
-    settings = experiment().finetuning.hyperparameters(task, 1e-3)
+    settings = load_experiment(EXPERIMENT).finetuning.hyperparameters(task, 1e-3)
     return Cell(**ALIKE, task=task, data=DIGEST, settings=settings, seed=seed, **changes)
 
 
 def pretraining(rates=(1e-3,), **changes) -> Pretraining:
     search = {"rate_search": {"steps": 2}} if len(rates) > 1 else {}
     given = {**EXPERIMENT["pretraining"], "learning_rates": list(rates), **search}
-    settings = experiment(pretraining=given).pretraining
+    settings = load_experiment(EXPERIMENT | {"pretraining": given}).pretraining
     return Pretraining(**ALIKE, corpus=DIGEST, packing=1, settings=settings, **changes)
 
 
@@ -61,7 +62,7 @@ def plan(*jobs: Job, **changes) -> Plan:
     """A plan of these jobs."""
     cells = tuple(job for job in jobs if isinstance(job, Cell))
     return Plan(
-        experiment=experiment(**changes),
+        experiment=load_experiment(EXPERIMENT | changes),
         arms={"add": ArmFacts(summary="sum", flops_per_token=1)},
         tasks={job.task: TaskFacts(source="demo", digest=DIGEST) for job in cells},
         tokens={job.task: 100 for job in cells},
@@ -73,7 +74,7 @@ def plan(*jobs: Job, **changes) -> Plan:
 class StubWorker:
     """As the real one: it writes how far it is, then the record or why there is none."""
 
-    def __init__(self, folder: Path, seconds: float = 0.2) -> None:
+    def __init__(self, folder: Path, seconds: float = 0.0) -> None:
         self.folder, self.store, self.seconds = Path(folder), Store(folder), seconds
 
     def run(self, job: Job) -> Result:
@@ -113,8 +114,42 @@ def mishap(store: Store, job: Job, what: str) -> None:
     path.write_text(what)
 
 
-def attempts(store: Store, job: Job) -> list[int]:
-    """The processes that have begun a job, in order."""
+def attempts(store: Store, *jobs: Job) -> list[int]:
+    """How often each job has been begun."""
     path = store.folder / "attempts"
-    lines = [line.split() for line in path.read_text().splitlines()] if path.exists() else []
-    return [int(process) for name, process in lines if name == job.id]
+    begun = [line.split()[0] for line in path.read_text().splitlines()] if path.exists() else []
+    return [begun.count(job.id) for job in jobs]
+
+
+def engine(name: str, store: Store, *jobs: Job, seconds: float = 0.0, **options) -> executors.Executor:
+    """`inline`, `ray` with its options, or `slurm`, which is asked often."""
+    make = partial(StubWorker, store.folder, seconds)
+    if name == "inline":
+        return executors.Inline(make())
+    if name == "ray":
+        given = {"workers": 2, "address": None, "resources": Resources()} | options
+        return executors.Ray(make, **given)
+    slurm.POLL_SECONDS, slurm.LOOK_SECONDS = 1.0, 0.2
+    return slurm.Slurm(make, Resources(), store, Estimate(plan(*jobs)), options)
+
+
+class Told(Observer):
+    """What a loop says, and the ids of the jobs that have ended."""
+
+    def __init__(self) -> None:
+        self.lines, self.ids = list[str](), list[str]()
+
+    def ended(self, job: Job, _: Result) -> None:
+        self.ids.append(job.id)
+
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+
+
+def drive(store: Store, executor: executors.Executor, *jobs: Job, watching=(), **changes) -> SimpleNamespace:
+    """What comes of jobs: `finished` ids, errors by the ids of the `failed`, the `cause`, and the `lines` said."""
+    told = Told()
+    results, cause = Loop(jobs, executor, store, plan(*jobs, **changes), [*watching, told]).run()
+    failed = {name: result.error for name, result in results.items() if isinstance(result, Failure)}
+    finished = [name for name in told.ids if name not in failed]
+    return SimpleNamespace(finished=finished, failed=failed, cause=cause, lines=told.lines, ids=told.ids)

@@ -24,6 +24,7 @@ from glue_bench.training.inputs import Inputs
 
 pytestmark = pytest.mark.usefixtures("small_demo")
 SEEDS = {"seeds": [1, 2, 3]}
+BOTH = ("validation", "test")
 
 
 @pytest.fixture
@@ -37,6 +38,11 @@ def values(tiny):
     return of
 
 
+@pytest.fixture
+def bert(make_bert) -> str:
+    return str(make_bert(texts=tuple(f"the {word} cat sat on the mat ." for word in ("black", "old", "quick"))))
+
+
 def models(summary) -> set[str]:
     """The ids of the cells whose models lie there."""
     return {path.parent.name for path in summary.folder.glob("cells/*/model")}
@@ -46,11 +52,9 @@ def chosen(summary) -> set[str]:
     return set(chosen_runs(open_board(summary.folder)))
 
 
-@pytest.mark.parametrize("native", [False, True], ids=["ours", "native"])
-def test_a_kept_model_predicts_what_is_stored(sweep, values, make_bert, native):
-    bert = str(make_bert(texts=tuple(f"the {word} cat sat on the mat ." for word in ("black", "old", "quick"))))
-    arm = {"variant": "native" if native else "untied", "name": "mine", "checkpoint": bert}
-    summary = sweep(values("all", arms=[arm], tasks=["rte", "stsb"]))
+@pytest.mark.parametrize("variant", ["untied", "native"])
+def test_a_kept_model_predicts_what_is_stored(sweep, values, bert, variant):
+    summary = sweep(values("all", arms=[{"variant": variant, "checkpoint": bert}], tasks=["rte", "stsb"]))
     store = Store(summary.folder)
     for record in records(summary).values():
         task, folder = record.cell.task, store.model(record, whole=True)
@@ -65,24 +69,21 @@ def test_a_kept_model_predicts_what_is_stored(sweep, values, make_bert, native):
 
 
 def test_the_best_is_the_run_that_a_submission_takes(sweep, values):
-    summary = sweep(values("best", **SEEDS, arms=["add", "none"], tasks=["rte", "cola"]))
-    assert len(models(summary)) == 4
+    experiment = values("best", **SEEDS, arms=["add", "none"], tasks=["rte", "cola"])
+    summary = sweep(experiment)
     assert models(summary) == chosen(summary)
-    again = sweep(values("best", **SEEDS, arms=["add", "none"], tasks=["rte", "cola"]))
-    assert (again.finished, sweep.started) == (0, [])
+    assert len(models(summary)) == 4
+    assert (sweep(experiment).finished, sweep.ended) == (0, [])
 
 
-def test_a_cell_that_failed_holds_nothing_back(sweep, values, moody):
+def test_of_an_arm_and_task_that_have_ended_the_chosen_model_stays_though_a_cell_failed(sweep, values, moody):
     moody(RuntimeError("gone wrong"), at=6)  # in the third seed
     summary = sweep(values("best", **SEEDS, arms=["moody"]))
-    assert len(summary.failed) == 1
+    assert (summary.finished, len(summary.failed)) == (2, 1)
     assert models(summary) == chosen(summary)
-
-
-def test_of_an_arm_and_task_that_have_ended_the_chosen_model_stays(sweep, values, moody):
     moody(KeyboardInterrupt(), at=9)  # in the first cell of the second task
-    summary = sweep(values("best", **SEEDS, arms=["moody"], tasks=["rte", "cola"]))
-    assert (summary.finished, len(models(summary))) == (3, 1)
+    other = sweep(values("best", **SEEDS, arms=["moody"], tasks=["rte", "cola"], name="other"))
+    assert (other.finished, len(models(other))) == (3, 1)
 
 
 def test_of_finished_runs_the_chosen_ones_run_again_for_their_models(sweep, values):
@@ -93,9 +94,7 @@ def test_of_finished_runs_the_chosen_ones_run_again_for_their_models(sweep, valu
     assert "1 finished cell is run again, whole, for a model or test predictions" in sweep.said
     assert models(summary) == chosen(summary) == set(summary.waiting)
     assert leaderboard(summary.folder).equals(table)
-    assert {name: record.scores for name, record in records(summary).items()} == {
-        name: record.scores for name, record in stored.items()
-    }
+    assert all(stored[name].scores == record.scores for name, record in records(summary).items())
     every = sweep(values("all", **SEEDS))
     assert (every.finished, every.skipped, len(models(every))) == (2, 1, 3)
 
@@ -109,9 +108,8 @@ def test_a_run_that_is_chosen_only_in_the_end_runs_again_in_the_same_command(swe
 
 
 def test_of_finished_runs_the_chosen_ones_run_again_for_their_test_predictions(sweep, values):
-    both = ("validation", "test")
     sweep(values(**SEEDS, tasks=["mnli"]))
-    summary = sweep(values(predict=both, **SEEDS, tasks=["mnli"]))
+    summary = sweep(values(predict=BOTH, **SEEDS, tasks=["mnli"]))
     assert (summary.finished, summary.skipped) == (1, 2)
     store = Store(summary.folder)
     (predicted,) = [record for record in store.finished(store.plan()).records.values() if record.tests]
@@ -119,7 +117,7 @@ def test_of_finished_runs_the_chosen_ones_run_again_for_their_test_predictions(s
     assert set(store.logits(predicted, test=True)) == {"test_matched", "test_mismatched", AX_SPLIT}
     assert predicted.diagnostic is not None
     before = contents(summary.folder / "cells")
-    assert sweep(values(predict=both, **SEEDS, tasks=["mnli"])).finished == 0
+    assert sweep(values(predict=BOTH, **SEEDS, tasks=["mnli"])).finished == 0
     assert contents(summary.folder / "cells") == before
 
 
@@ -129,9 +127,7 @@ def test_data_without_test_splits_are_no_reason_to_run_again(sweep, values, tmp_
     rows = [f"{row}\ta cat {row}\ta dog\t{'not_' * (row % 2)}entailment" for row in range(20)]
     for name in ("train", "dev"):
         (folder / f"{name}.tsv").write_text("\n".join(["index\tsentence1\tsentence2\tlabel", *rows]) + "\n")
-    both = values(predict=("validation", "test"), data=str(folder.parent))
-    assert sweep(both).finished == 1
-    assert sweep(both).finished == 0
+    assert [sweep(values(predict=BOTH, data=str(folder.parent))).finished for _ in range(2)] == [1, 0]
 
 
 # Cells that start from their arm's MNLI cell
@@ -155,14 +151,9 @@ def tasks_with_models(folder) -> set[str]:
     return {path.parent.name.split("-")[1] for path in folder.glob("cells/*/model")}
 
 
-def ids(staged) -> dict[str, str]:
-    experiment = load_experiment(staged)
-    return {cell.task: cell.id for cell in make_plan(experiment, Inputs(experiment)).cells}
-
-
 def test_mnli_runs_first_and_its_encoder_is_the_start(sweep, staged, tmp_path):
     summary = sweep(staged())
-    assert sweep.started == ["add mnli", "add cola", "add rte"]
+    assert sweep.ended == ["add mnli", "add cola", "add rte"]
     found = records(summary)
     assert found["add rte"].cell.mnli == found["add mnli"].cell.id
     assert found["add rte"].started_from == found["add mnli"].weights != found["add rte"].weights
@@ -172,31 +163,26 @@ def test_mnli_runs_first_and_its_encoder_is_the_start(sweep, staged, tmp_path):
     assert alone["add rte"].history[0].train_loss != found["add rte"].history[0].train_loss
 
 
-def test_every_variants_model_gives_the_weights_that_its_record_names(staged, tmp_path):
+def test_every_variants_model_gives_the_weights_that_its_record_names(staged, bert, tmp_path):
     """What is saved, read and grafted has the digest of what was trained."""
     arms = [{"name": f"a{number}", "variant": name, "options": each} for number, (name, each) in enumerate(ARMS)]
+    arms.append({"variant": "native", "checkpoint": bert})
     experiment = load_experiment(staged(["mnli", "rte"], arms, max_steps=1))
     worker = Worker(Inputs(experiment, tmp_path), choose_compute("cpu", "float32"))
     for cell in make_plan(experiment, worker.inputs).cells:
         if cell.task == "mnli":
             worker.run(cell)
         else:
-            assert worker.inputs.start(cell).weights.keys() >= {"pooler.dense.weight"}
+            assert worker.inputs.start(cell).weights
             assert worker.inputs.started_from(cell) == worker.store.record(cell.mnli).weights
 
 
-def test_a_native_arms_model_gives_the_weights_that_its_record_names(sweep, staged, make_bert):
-    bert = make_bert(texts=tuple(f"the {word} cat sat on the mat ." for word in ("black", "old", "quick")))
-    found = records(sweep(staged(["mnli", "rte"], [{"variant": "native", "checkpoint": str(bert)}])))
-    assert found["native rte"].started_from == found["native mnli"].weights
-
-
 def test_a_change_of_the_mnli_run_changes_the_cells_that_start_from_it_alone(staged):
-    first, second, alone = (
-        ids(staged()),
-        ids(staged(per_task={"mnli": {"epochs": 2}})),
-        ids(staged(from_mnli=[])),
-    )
+    def ids(**changes) -> dict[str, str]:
+        experiment = load_experiment(staged(**changes))
+        return {cell.task: cell.id for cell in make_plan(experiment, Inputs(experiment)).cells}
+
+    first, second, alone = ids(), ids(per_task={"mnli": {"epochs": 2}}), ids(from_mnli=[])
     assert {task for task in THREE if first[task] != second[task]} == {"mnli", "rte"}
     assert {task for task in THREE if first[task] != alone[task]} == {"rte"}
 
@@ -206,33 +192,27 @@ def test_a_model_stays_while_a_cell_waits_for_it_and_is_made_again_where_it_is_g
     assert tasks_with_models(folder) == {"mnli"}
     sweep(staged(), only=["task=cola"])
     assert tasks_with_models(folder) == {"mnli"}
-    (source,) = Store(folder).plan().cells[1:2]
-    before = Store(folder).record(source.id)
-    Store(folder).drop_model(source.id)
+    store = Store(folder)
+    (source,) = store.plan().cells[1:2]
+    before = store.record(source.id)
+    store.drop_model(source.id)
+    reasons = {"its weights are gone, and others start from them": 1, "not run yet": 1}
+    assert sweep(staged(), dry_run=True).reasons == reasons
     again = sweep(staged())
-    assert sweep.started == ["add mnli", "add rte"]
-    assert "1 finished cell is run again, whole" in sweep.said
+    assert sweep.ended == ["add mnli", "add rte"]
     assert (again.finished, again.failed) == (2, {})
-    after = Store(folder).record(source.id)
+    after = store.record(source.id)
     assert (after.weights, after.scores) == (before.weights, before.scores)
 
 
-def test_a_model_of_another_run_or_with_other_weights_than_its_record_says_is_refused(sweep, staged):
-    two = staged() | {"seeds": [1, 2]}
-    folder = sweep(two, only=["task=mnli"]).folder
-    first, second = sorted(folder.glob("cells/*/model"))
-    aside = first.rename(folder / "aside")
-    second.rename(first)
-    with pytest.raises(UserError, match=r"^cells/.*/model: it belongs to another run; delete it and run again$"):
-        sweep(two)
-    assert not list(folder.glob("cells/*rte*"))
-    shutil.rmtree(first)
-    aside.rename(first)
-    tensors = load_file(first / "model.safetensors")
+def test_a_model_with_other_weights_than_its_record_says_is_refused(sweep, staged):
+    folder = sweep(staged(), only=["task=mnli"]).folder
+    (model,) = folder.glob("cells/*/model")
+    tensors = load_file(model / "model.safetensors")
     tensors["base.norm.bias"][0] += 1e-6
-    save_file(tensors, first / "model.safetensors", metadata={"format": "pt"})
+    save_file(tensors, model / "model.safetensors", metadata={"format": "pt"})
     for dry_run in (True, False):
         with pytest.raises(UserError, match=r"model' is damaged: its weights are not those of its record; delete it"):
-            sweep(two, dry_run=dry_run)
-    shutil.rmtree(first)
-    assert sweep(two).finished == 6
+            sweep(staged(), dry_run=dry_run)
+    shutil.rmtree(model)
+    assert sweep(staged()).finished == 3

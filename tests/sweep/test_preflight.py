@@ -13,7 +13,7 @@ from glue_bench.data.demo import generate
 from glue_bench.errors import UserError
 from glue_bench.files import cache_folder
 from glue_bench.records.store import Store
-from glue_bench.sweep.preflight import room_here
+from glue_bench.sweep.run import room_here
 from glue_bench.training.compute import Compute
 from glue_bench.training.tokenizers import train_tokenizer
 
@@ -30,7 +30,7 @@ def no_ray(patch, _):
 
 def no_cluster(_, __):
     pytest.importorskip("ray")
-    return {"address": "127.0.0.1:1"}, "no Ray cluster answers at 127.0.0.1:1: Connection refused"
+    return {"address": "127.0.0.1:1"}, "cannot use the Ray cluster at 127.0.0.1:1: ConnectionRefusedError"
 
 
 def results_are_a_file(_, folder: Path):
@@ -60,7 +60,7 @@ def test_a_dry_run_and_a_run_refuse_alike_and_leave_no_trace(sweep, tiny, monkey
 def test_a_dry_run_writes_nothing_and_says_what_would_run_and_where(sweep, tiny, tmp_path):
     summary = sweep(tiny(), only=["arm=none"], dry_run=True)
     assert [cell.split("-lr")[0] for cell in summary.waiting] == ["none-cola", "none-stsb"]
-    assert (summary.reasons, sweep.started) == ({"not run yet": 2}, [])
+    assert (summary.reasons, sweep.ended) == ({"not run yet": 2}, [])
     assert not (tmp_path / "runs").exists()
     assert sweep.said.splitlines()[0] == "computing on cpu in float32"
 

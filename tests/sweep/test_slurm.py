@@ -2,22 +2,21 @@
 
 import contextlib
 import os
-from functools import partial
 from pathlib import Path
 
 import pytest
 import stub
 
-from glue_bench.config import Resources
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
 from glue_bench.sweep import slurm
 from glue_bench.sweep.executors import Terminated
-from glue_bench.sweep.progress import Estimate
 from glue_bench.sweep.slurm import Batch, Slurm, refuse_live_jobs
 
 pytest.importorskip("submitit")
 from fake_slurm import FakeSlurm
+
+CELLS = [stub.cell(seed) for seed in range(8)]
 
 
 @pytest.fixture
@@ -31,19 +30,19 @@ def store(tmp_path) -> Store:
 def cluster(store, tmp_path, monkeypatch) -> FakeSlurm:
     """A cluster of which every question is asked at every turn."""
     made = FakeSlurm(tmp_path / "slurm", store.folder / "slurm")
-    monkeypatch.setattr(slurm, "POLL_SECONDS", 0.0)
-    monkeypatch.setattr(slurm, "LOOK_SECONDS", 0.0)
     monkeypatch.setenv("PATH", f"{made.bin}:{os.environ['PATH']}")
     return made
 
 
 @pytest.fixture
-def engine(cluster, store):  # noqa: ARG001
+def engine(cluster, store, monkeypatch):  # noqa: ARG001
     """An executor of these jobs."""
 
     def make(*jobs, **options) -> Slurm:
-        worker = partial(stub.StubWorker, store.folder, 0.0)
-        return Slurm(worker, Resources(), store, Estimate(stub.plan(*jobs)), options)
+        made = stub.engine("slurm", store, *jobs, **options)
+        for name in ("POLL_SECONDS", "LOOK_SECONDS"):
+            monkeypatch.setattr(slurm, name, 0.0)
+        return made
 
     return make
 
@@ -72,67 +71,62 @@ def ended(executor: Slurm) -> list[tuple[str, str]]:
     return [(job.id, getattr(result, "error", "")) for job, result in executor.wait(0.0)]
 
 
+def well(*jobs) -> list[tuple[str, str]]:
+    """What `ended` says of jobs that have ended well."""
+    return [(job.id, "") for job in jobs]
+
+
 def test_a_pretraining_goes_alone_and_cells_of_a_known_pace_together(engine, store, cluster):
-    first, cells = stub.pretraining(), [stub.cell(seed) for seed in range(8)]
-    with engine(first, *cells) as executor:
-        assert submit(executor, first, *cells[:4]) == []
+    first = stub.pretraining()
+    with engine(first, *CELLS) as executor:
+        assert submit(executor, first, *CELLS[:4]) == []
         assert cluster.live() == ["100_0", "100_1", "100_2", "100_3", "200"]  # an array is no longer than permitted
         cluster.run(*cluster.live())
-        assert ended(executor) == [(job.id, "") for job in (first, *cells[:4])]
-        submit(executor, *cells[4:])
+        assert ended(executor) == well(first, *CELLS[:4])
+        submit(executor, *CELLS[4:])
         assert cluster.live() == ["300"]
         cluster.run("300")
-        assert ended(executor) == [(job.id, "") for job in cells[4:]]
-    assert {*store.finished(stub.plan(first, *cells)).records} == {cell.id for cell in cells}
+        assert ended(executor) == well(*CELLS[4:])
+    assert {*store.finished(stub.plan(first, *CELLS)).records} == {cell.id for cell in CELLS}
     assert not store.slurm.exists()
     assert not cluster.logs.exists()
 
 
 def test_a_batch_runs_in_a_process_of_its_own(engine, store, cluster, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", f"{Path(__file__).parent}:{os.environ.get('PYTHONPATH', '')}")
-    job = stub.cell(1)
-    with engine(job) as executor:
-        submit(executor, job)
+    with engine(CELLS[0]) as executor:
+        submit(executor, CELLS[0])
         cluster.run_aside("100")
-        assert ended(executor) == [(job.id, "")]
-    assert stub.attempts(store, job) != [os.getpid()]
+        assert ended(executor) == well(CELLS[0])
+    assert (store.folder / "attempts").read_text() != f"{CELLS[0].id} {os.getpid()}\n"
 
 
 def test_of_a_batch_that_is_gone_the_job_at_work_is_lost_and_the_others_are_sent_again(engine, store, cluster):
-    ground, *jobs = [stub.cell(seed) for seed in range(5)]
+    ground, *jobs = CELLS[:5]
     stub.mishap(store, jobs[0], "raise")
     with engine(ground, *jobs) as executor:
         submit(executor, ground)
         cluster.run("100")
-        assert ended(executor) == [(ground.id, "")]
+        assert ended(executor) == well(ground)
         submit(executor, *jobs)
         cluster.run("200", most=2)
         assert ended(executor) == [(jobs[0].id, "ValueError: no"), (jobs[1].id, "")]  # one answer is not enough
-        [(lost, why)] = ended(executor)
-        assert (lost, why) == (jobs[2].id, f"it was never started (Slurm job 200, {cluster.logs}/200/200_0_log.err)")
+        cluster.break_down()
+        assert [ended(executor) for _ in range(4)] == [[]] * 4  # and none is no answer
+        cluster.break_down(broken=False)
+        why = f"it was never started (Slurm job 200, {cluster.logs}/200/200_0_log.err)"
+        assert ended(executor) == [(jobs[2].id, why)]
         submit(executor, jobs[2])
         assert cluster.live() == ["300"]
         cluster.run("300")
-        assert {*ended(executor)} == {(jobs[2].id, ""), (jobs[3].id, "")}
-    assert [len(stub.attempts(store, job)) for job in jobs] == [1, 1, 1, 1]
-
-
-def test_while_squeue_does_not_answer_nothing_is_lost(engine, cluster):
-    job = stub.cell(1)
-    with engine(job) as executor:
-        submit(executor, job)
-        cluster.end("100")
-        cluster.break_down()
-        assert [ended(executor) for _ in range(4)] == [[]] * 4
-        cluster.break_down(broken=False)
-        assert [len(ended(executor)) for _ in range(2)] == [0, 1]
+        assert {*ended(executor)} == {*well(*jobs[2:])}
+    assert stub.attempts(store, *jobs) == [1, 1, 1, 1]
 
 
 def test_a_job_that_is_given_up_or_held_is_cancelled(engine, cluster):
-    jobs = [stub.cell(seed) for seed in range(2)]
-    with engine(*jobs) as executor:
-        submit(executor, *jobs)
-        executor.cancel(jobs[0])
+    with engine(*CELLS[:2]) as executor:
+        submit(executor, *CELLS[:2])
+        executor.cancel(CELLS[0])
         assert cluster.live() == ["100_1"]
         cluster.say_why("launch failed requeued held")
         ended(executor)
@@ -140,26 +134,24 @@ def test_a_job_that_is_given_up_or_held_is_cancelled(engine, cluster):
 
 
 def test_a_batch_that_is_started_again_goes_on_after_what_is_stored(store):
-    jobs = [(stub.cell(seed), store.stamp(stub.cell(seed).id)) for seed in range(3)]
-    batch = Batch(partial(stub.StubWorker, store.folder, 0.0), store.folder)
+    jobs = [(job, store.stamp(job.id)) for job in CELLS[:3]]
+    batch = Batch(lambda: stub.StubWorker(store.folder), store.folder)
     batch(jobs[:2])
     batch.checkpoint(jobs).function(jobs)
-    assert [len(stub.attempts(store, job)) for job, _ in jobs] == [1, 1, 1]
-    batch([(job, store.stamp(job.id)) for job, _ in jobs])  # asked for again, for what it has not left
-    assert [len(stub.attempts(store, job)) for job, _ in jobs] == [2, 2, 2]
+    assert stub.attempts(store, *CELLS[:3]) == [1, 1, 1]
+    batch([(job, store.stamp(job.id)) for job in CELLS[:3]])  # asked for again, for what it has not left
+    assert stub.attempts(store, *CELLS[:3]) == [2, 2, 2]
 
 
 def test_what_every_job_would_meet_ends_the_sweep_and_its_slurm_jobs(engine, store, cluster):
-    jobs = [stub.cell(seed) for seed in range(2)]
-    stub.mishap(store, jobs[0], "refuse")
+    stub.mishap(store, CELLS[0], "refuse")
 
     def meet(executor: Slurm) -> None:
-        submit(executor, *jobs)
+        submit(executor, *CELLS[:2])
         cluster.run("100_0")
-        ended(executor)
-        ended(executor)
+        ended(executor), ended(executor)
 
-    with pytest.raises(UserError, match=r"^this machine has other files$"), engine(*jobs) as executor:
+    with pytest.raises(UserError, match=r"^this machine has other files$"), engine(*CELLS[:2]) as executor:
         meet(executor)
     assert cluster.live() == []
 
@@ -168,30 +160,29 @@ def test_what_every_job_would_meet_ends_the_sweep_and_its_slurm_jobs(engine, sto
 
 
 def test_a_new_driver_takes_over_what_runs_and_what_ended_while_nobody_looked(sent, engine, store, cluster):
-    jobs = [stub.cell(seed) for seed in range(3)]
+    jobs = CELLS[:3]
     sent(*jobs)
     cluster.run("100_0")
     with engine(*jobs) as later:
         cluster.run("100_1")
-        assert {*submit(later, *jobs)} == {(job.id, "") for job in jobs[:2]}
+        assert {*submit(later, *jobs)} == {*well(*jobs[:2])}
         assert cluster.live() == ["100_2"]
         cluster.run("100_2")
-        assert ended(later) == [(jobs[2].id, "")]
-    assert [len(stub.attempts(store, job)) for job in jobs] == [1, 1, 1]
+        assert ended(later) == well(jobs[2])
+    assert stub.attempts(store, *jobs) == [1, 1, 1]
 
 
 def test_ctrl_c_cancels_the_jobs_and_so_does_a_driver_those_that_nobody_has_written_down(sent, engine, store, cluster):
-    jobs = [stub.cell(seed) for seed in range(2)]
-    sent(jobs[0], by=KeyboardInterrupt)
+    sent(CELLS[0], by=KeyboardInterrupt)
     assert cluster.live() == []
-    sent(jobs[0])
+    sent(CELLS[0])
     store.slurm.unlink()  # as if the driver had been killed before
-    with engine(*jobs):
+    with engine(*CELLS[:2]):
         assert cluster.live() == []
 
 
 def test_another_engine_is_refused_while_slurm_jobs_live(sent, store, cluster):
-    sent(stub.cell(1))
+    sent(CELLS[0])
     with pytest.raises(UserError, match=r"has 1 jobs in Slurm; go on with --slurm, or end them: scancel --name glue"):
         refuse_live_jobs(store)
     cluster.break_down()
@@ -205,16 +196,22 @@ def test_another_engine_is_refused_while_slurm_jobs_live(sent, store, cluster):
 # What is refused
 
 
-def test_what_slurm_refuses_or_never_starts_is_one_line(engine, cluster, monkeypatch, tmp_path):
-    job = stub.cell(1)
-    refused = r"^--slurm: Slurm refuses the jobs: .*invalid partition specified: gpu$"
-    with pytest.raises(UserError, match=refused), engine(job, partition="gpu") as executor:
-        submit(executor, job)
-    cluster.say_why("PartitionTimeLimit")
-    never = r"^--slurm: Slurm will never start job 100 \(PartitionTimeLimit\)"
-    with pytest.raises(UserError, match=never), engine(job) as executor:
-        submit(executor, job)
+@pytest.mark.parametrize(
+    ("options", "why", "refusal"),
+    [
+        ({"partition": "gpu"}, "None", r"^--slurm: Slurm refuses the jobs: .*invalid partition specified: gpu$"),
+        ({}, "PartitionTimeLimit", r"^--slurm: Slurm will never start job 100 \(PartitionTimeLimit\)"),
+        ({"timeout_min": "long"}, "None", r"^--slurm: Parameter \"timeout_min\" expected type <class 'int'>"),
+    ],
+)
+def test_what_slurm_refuses_or_never_starts_is_one_line(engine, cluster, options, why, refusal):
+    cluster.say_why(why)
+    with pytest.raises(UserError, match=refusal), engine(CELLS[0], **options) as executor:
+        submit(executor, CELLS[0])
     assert cluster.live() == []
+
+
+def test_without_slurm_it_is_refused_before_anything_is_run(engine, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UserError, match="no Slurm answers here"), engine(job):
-        pass
+    with pytest.raises(UserError, match="no Slurm answers here"):
+        engine(CELLS[0])

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("small_demo")
 def test_a_sweep_leaves_a_record_a_cell(sweep, tiny):
     summary = sweep(tiny())
     assert (summary.planned, summary.skipped, summary.finished, summary.failed) == (4, 0, 4, {})
-    assert sweep.started == ["add cola", "none cola", "add stsb", "none stsb"]
+    assert sweep.ended == ["add cola", "none cola", "add stsb", "none stsb"]
     assert {record.cell.id for record in records(summary).values()} == set(summary.waiting)
     names = {path.name for path in summary.folder.iterdir() if not path.name.startswith(".")}
     assert names == {"cells", "labels", "plan.json", "progress"} - ({"progress"} - names)
@@ -52,7 +52,7 @@ def test_finished_cells_are_skipped_and_nothing_is_written_twice(sweep, tiny):
     before = contents(first.folder / "cells")
     second = sweep(tiny())
     assert (second.planned, second.skipped, second.finished) == (4, 2, 2)
-    assert sweep.started == ["add stsb", "none stsb"]
+    assert sweep.ended == ["add stsb", "none stsb"]
     written = contents(first.folder)
     assert before.items() <= contents(first.folder / "cells").items()
     third = sweep(tiny())
@@ -66,7 +66,7 @@ def test_finished_cells_are_skipped_and_nothing_is_written_twice(sweep, tiny):
 def test_a_failing_cell_does_not_end_the_sweep_and_is_tried_again(sweep, tiny, moody):
     moody(RuntimeError("out of luck"))
     summary = sweep(tiny(arms=["moody", "none"]))
-    assert sweep.started == ["moody cola", "none cola", "moody stsb", "none stsb"]
+    assert sweep.ended == ["moody cola", "none cola", "moody stsb", "none stsb"]
     assert summary.finished == 2
     assert set(summary.failed.values()) == {"RuntimeError: out of luck"}
     store = Store(summary.folder)

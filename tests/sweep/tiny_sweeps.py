@@ -15,13 +15,13 @@ SETTINGS = {
 }
 
 
-class Started(Observer):
-    """Notes which jobs are handed out, and what is said."""
+class Ended(Observer):
+    """Notes which jobs have ended, and what is said."""
 
     def __init__(self) -> None:
         self.jobs, self.lines = list[str](), list[str]()
 
-    def started(self, job) -> None:
+    def ended(self, job, _) -> None:
         self.jobs.append(f"{job.arm} pretraining" if isinstance(job, Pretraining) else f"{job.arm} {job.task}")
 
     def say(self, line) -> None:
