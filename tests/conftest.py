@@ -7,7 +7,6 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
-from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,22 +20,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 Made = Callable[..., Any]
 
-
-class _OthersFirst(MetaPathFinder):
-    """Imports other projects' large modules before the first one whose shapes are checked, which saves five seconds.
-
-    While jaxtyping loads such a module, Python does not find the compiled form of what it imports.
-    """
-
-    def find_spec(self, fullname: str, path: object = None, target: object = None) -> None:  # noqa: ARG002
-        if fullname == "glue_bench.model":
-            sys.meta_path.remove(self)
-            import scipy.optimize  # noqa: F401
-            import torch._dynamo
-            import torch.distributed.tensor  # noqa: F401
-
-
-sys.meta_path.insert(0, _OthersFirst())
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
 TINY: dict[str, Any] = {
@@ -58,13 +41,18 @@ class Mine(Add):
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Properties are tried on few examples, and under `-m slow` on many; a busy machine is no failure."""
+    """Properties are tried on few examples, and under `-m slow` on many; a busy machine is no failure.
+
+    Each worker has a stretch of the suite and takes from another's once it is through: what modules share is made once.
+    """
     from hypothesis import settings
 
     settings.register_profile("few", max_examples=25, deadline=None)
     settings.register_profile("many", max_examples=2000, deadline=None)
     if not config.getoption("hypothesis_profile", None):
         settings.load_profile("many" if _asks_for_slow(config) else "few")
+    if config.getoption("dist", "no") == "load":
+        config.option.dist = "worksteal"
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -77,15 +65,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _asks_for_slow(config: pytest.Config) -> bool:
     return "slow" in config.option.markexpr.replace("not slow", "")
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Each worker has a stretch of the suite, and takes from another's once it is through: what modules share is
-    made once, and no worker waits for the last."""
-    from xdist.scheduler import WorkStealingScheduling
-
-    return WorkStealingScheduling(config, log) if config.option.dist == "load" else None
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -32,12 +32,7 @@ GOLDEN = Path(__file__).with_name("bits.json")
 def train_all(place: Path) -> Path:
     """Every variant, pretrained and fine-tuned for a few steps on text of our own."""
     values = tiny_runs.experiment(data=str(tiny_runs.glue()), limit=None, arms=list(glue_bench.VARIANTS))
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        return tiny_runs.run(values, place / "runs")
-    finally:
-        torch.set_num_threads(before)
+    return tiny_runs.run(values, place / "runs")
 
 
 def digest(numbers: list[float]) -> str:
@@ -194,6 +189,7 @@ def test_neither_a_verb_that_reads_nor_a_dry_run_nor_a_plan_changes_a_file(usual
 
 
 if __name__ == "__main__":
+    torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as place:
         folder = train_all(Path(place))
         machine, numbers = tiny_runs.machine(folder), tiny_runs.numbers(folder)

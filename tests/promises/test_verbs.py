@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from typer.main import get_command
 
 import glue_bench
 from glue_bench.cli import app
+from glue_bench.config.load import parse_yaml
 
 ASKED = tiny_runs.experiment(
     arms=["add", "untied"], tasks=["mnli", "stsb"], seeds=[1, 2], finetuning={"predict": ["validation", "test"]}
@@ -206,68 +208,54 @@ def test_predictions_give_the_scores(ran):
     np.testing.assert_allclose(100 * right.loc[board.index], board)
 
 
-# Refusals: what is wrong, and what the one line must name
+# Refusals: what is wrong -> what the one line must name
 
-WRONG_VALUES: dict[str, list[Any]] = {
-    **{"name": ["a b", "", "..", "x" * 300, 3], "limit": [1], "tasks": [[]], "seeds": ["all", [2**32]]},
-    **{"scratch.vocab_size": [5], "pretraining.steps": [0], "pretraining.validation_share": [1]},
-    **{"finetuning.epochs": [0], "finetuning.max_length": [3], "finetuning.max_steps": [0]},
-    **{"finetuning.learning_rates": [[0], [1e-3, 1e-3]], "finetuning.warmup_ratio": [2]},
-    **{"finetuning.held_out_share": [0.9], "finetuning.predictions": ["float8"]},
-    **{"resources.cpus": [0], "resources.give_up_after": [0]},
+MISTAKES = {
+    "": """
+name: a b -> name; name: "" -> name; name: .. -> name; name: 3 -> name; nam: x -> nam name
+epochs: 3 -> epochs finetuning; data: dem -> dem demo; data: ./nowhere -> ./nowhere; limit: 1 -> limit
+tasks: [colla] -> colla cola; tasks: [] -> tasks; tasks: [rte, rte] -> rte
+seeds: all -> seeds all; seeds: [1, 1] -> seeds 1; seeds: [4294967296] -> seeds
+arms: [conct] -> conct concat; arms: [add, add] -> add; arms: [{name: x}] -> variant
+arms: [{variant: add, options: {x: 1}}] -> x add; arms: [{variant: native}] -> native
+arms: [{variant: concat-split, options: {position_share: 2}}] -> position_share
+arms: [{variant: add, revision: main}] -> revision; arms: [{variant: add, pretraining_rate: 0}] -> pretraining_rate
+arms: [mine], plugins: [none.py] -> none.py; pretraining: null -> checkpoint
+pretraining: null, checkpoint: ./nowhere -> ./nowhere
+pretraining: null, checkpoint: scratch, protocol: {primary: validation_loss} -> primary pretraining
+tasks: [mnli, rte], finetuning: {from_mnli: [rte], mnli_rate: 5e-3} -> mnli_rate 0.005
+finetuning: {learning_rates: [1e-3, 2e-3]}, protocol: {rate: fixed} -> protocol.rate stsb
+""",
+    "scratch": "vocab_size: 5 -> scratch.vocab_size; hidden_size: 15 -> hidden_size 15 num_attention_heads 2",
+    "pretraining": """
+steps: 0 -> pretraining.steps; length: 64 -> pretraining.length 64 32; batch_tokens: 8 -> batch_tokens 8 16
+learning_rate: 1e-3 -> learning_rate learning_rates; validation_share: 1 -> validation_share
+checkpoints: [4] -> checkpoints 4; schedule: trapezoid -> decay_share; corpus: null -> corpus
+corpus: none.txt -> none.txt; from: checkpoint -> checkpoint; learning_rates: [1e-3, 2e-3] -> rate_search
+learning_rates: [1e-3, 2e-3], rate_search: {steps: 9} -> rate_search.steps 9 4
+learning_rates: [1e-3, 2e-3], rate_search: {steps: 2, seed: 1} -> rate_search seed seeds
+learning_rates: [1e-3, 2e-3], rate_search: {steps: 2, seeds: [0, 1]} -> rate_search.seeds 1
+""",
+    "finetuning": """
+epochs: 0 -> finetuning.epochs; epoch: 3 -> epoch epochs; max_steps: 0 -> finetuning.max_steps
+max_length: 3 -> finetuning.max_length; max_length: 64 -> max_length 64 32; warmup_ratio: 2 -> finetuning.warmup_ratio
+learning_rates: [0] -> finetuning.learning_rates; learning_rates: [1e-3, 1e-3] -> finetuning.learning_rates 0.001
+held_out_share: 0.9 -> finetuning.held_out_share; predictions: float8 -> finetuning.predictions float16
+predict: [test] -> predict validation; from_mnli: [rte] -> from_mnli mnli; from_mnli: [cola] -> cola rte
+mnli_rate: 1e-3 -> mnli_rate from_mnli; tasks: {colla: {}} -> colla cola
+tasks: {rte: {limit: 1}} -> finetuning.tasks.rte.limit
+""",
+    "protocol": """
+choose_on: held_out -> choose_on held_out_share; reference: nobody -> nobody reference
+contrasts: [[add, nobody]] -> nobody contrasts; contrasts: [[add, add]] -> contrasts
+""",
+    "resources": "cpus: 0 -> resources.cpus; gpus: 1.5 -> gpus 1.5; give_up_after: 0 -> resources.give_up_after",
 }
-"""By the key that the line must name."""
-TWO_RATES = {"learning_rates": [1e-3, 2e-3]}
-MISTAKES: list[tuple[dict[str, Any], str]] = [
-    ({"nam": "x"}, "nam name"),
-    ({"epochs": 3}, "epochs finetuning"),
-    ({"data": "dem"}, "dem demo"),
-    ({"data": "./nowhere"}, "./nowhere"),
-    ({"tasks": ["colla"]}, "colla cola"),
-    ({"tasks": ["rte", "rte"]}, "rte"),
-    ({"seeds": [1, 1]}, "seeds 1"),
-    ({"arms": ["conct"]}, "conct concat"),
-    ({"arms": ["add", "add"]}, "add"),
-    ({"arms": [{"name": "x"}]}, "variant"),
-    ({"arms": [{"variant": "add", "options": {"x": 1}}]}, "x add"),
-    ({"arms": [{"variant": "concat-split", "options": {"position_share": 2}}]}, "position_share"),
-    ({"arms": [{"variant": "native"}]}, "native"),
-    ({"arms": [{"variant": "add", "revision": "main"}]}, "revision"),
-    ({"arms": ["mine"], "plugins": ["none.py"]}, "none.py"),
-    ({"scratch": {"hidden_size": 15}}, "hidden_size 15 num_attention_heads 2"),
-    ({"pretraining": {"length": 64}}, "pretraining.length 64 32"),
-    ({"pretraining": {"batch_tokens": 8}}, "batch_tokens 8 16"),
-    ({"pretraining": {"learning_rate": 1e-3}}, "learning_rate learning_rates"),
-    ({"pretraining": TWO_RATES}, "rate_search"),
-    ({"pretraining": TWO_RATES | {"rate_search": {"steps": 9}}}, "rate_search.steps 9 4"),
-    ({"pretraining": TWO_RATES | {"rate_search": {"steps": 2, "seed": 1}}}, "rate_search seed seeds"),
-    ({"pretraining": {"checkpoints": [4]}}, "checkpoints 4"),
-    ({"pretraining": {"schedule": "trapezoid"}}, "decay_share"),
-    ({"pretraining": {"corpus": None}}, "corpus"),
-    ({"pretraining": {"corpus": "none.txt"}}, "none.txt"),
-    ({"pretraining": {"from": "checkpoint"}}, "checkpoint"),
-    ({"pretraining": None}, "checkpoint"),
-    ({"pretraining": None, "checkpoint": "./nowhere"}, "./nowhere"),
-    ({"finetuning": {"epoch": 3}}, "epoch epochs"),
-    ({"finetuning": {"max_length": 64}}, "max_length 64 32"),
-    ({"finetuning": {"from_mnli": ["rte"]}}, "from_mnli mnli"),
-    ({"finetuning": {"from_mnli": ["cola"]}}, "cola rte"),
-    ({"finetuning": {"mnli_rate": 1e-3}}, "mnli_rate from_mnli"),
-    ({"tasks": ["mnli", "rte"], "finetuning": {"from_mnli": ["rte"], "mnli_rate": 5e-3}}, "mnli_rate 0.005"),
-    ({"finetuning": {"predict": ["test"]}}, "predict validation"),
-    ({"finetuning": {"tasks": {"colla": {}}}}, "colla cola"),
-    ({"finetuning": {"learning_rates": [1e-3, 2e-3]}, "protocol": {"rate": "fixed"}}, "protocol.rate stsb"),
-    ({"protocol": {"choose_on": "held_out"}}, "choose_on held_out_share"),
-    ({"protocol": {"reference": "nobody"}}, "nobody reference"),
-    ({"protocol": {"contrasts": [["add", "nobody"]]}}, "nobody contrasts"),
-    ({"protocol": {"contrasts": [["add", "add"]]}}, "contrasts"),
-    ({"protocol": {"primary": "validation_loss"}, "pretraining": None, "checkpoint": "scratch"}, "primary pretraining"),
-    ({"finetuning": {"tasks": {"rte": {"limit": 1}}}}, "finetuning.tasks.rte.limit"),
-    ({"resources": {"gpus": 1.5}}, "gpus 1.5"),
-    ({"arms": [{"variant": "add", "pretraining_rate": 0}]}, "pretraining_rate"),
-    ({"pretraining": TWO_RATES | {"rate_search": {"steps": 2, "seeds": [0, 1]}}}, "rate_search.seeds 1"),
-    ({"seeds": list(range(9_000)), "arms": ["add", "none"], "tasks": ["cola", "rte", "stsb"]}, "54,000 50,000"),
-]  # fmt: skip
+"""By the section of an experiment (none: of all)."""
+
+
+def cases(text: str) -> list[list[str]]:
+    return [case.split(" -> ") for case in re.split("; |\n", text.strip())]
 
 
 def refusal(said: str, names: str) -> None:
@@ -275,111 +263,63 @@ def refusal(said: str, names: str) -> None:
     assert [name for name in names.split() if name not in said] == [], said
 
 
-for name, (section, _, key) in ((name, name.partition(".")) for name in WRONG_VALUES):
-    MISTAKES += [({section: {key: value} if key else value}, name) for value in WRONG_VALUES[name]]
+CHANGES = [(section, *case) for section, text in MISTAKES.items() for case in cases(text)]
 
 
-@pytest.mark.parametrize(("change", "names"), MISTAKES, ids=[str(change)[:60] for change, _ in MISTAKES])
-def test_a_mistake_in_an_experiment_is_one_line_that_names_it(refused, tmp_path, monkeypatch, change, names):
+@pytest.mark.parametrize(("section", "change", "names"), CHANGES)
+def test_a_mistake_in_an_experiment_is_one_line_that_names_it(refused, tmp_path, monkeypatch, section, change, names):
+    changes = parse_yaml(f"{{{change}}}", "case")
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "tiny.yaml").write_text(json.dumps(tiny_runs.experiment(**change)))
+    (tmp_path / "tiny.yaml").write_text(json.dumps(tiny_runs.experiment(**{section: changes} if section else changes)))
     refusal(refused("run", "tiny.yaml", "--results", "runs"), names)
     assert not (tmp_path / "runs").exists()
 
 
-WRONG_WORDS = [
-    *((f"{verb} OUT", "OUT") for verb in ("run", "status", "report", "statistics", "table tupe-1", "card", "verify")),
-    *(
-        tuple(line.split("  ", 1))
-        for line in """
-rnu                                                                rnu
-run                                                                --checkpoint
-run none.yaml                                                      none.yaml
-run tiny.yaml x                                                    x
-run tiny.yaml --only                                               --only
-run tiny.yaml --data=                                              empty
-run tiny.yaml --only task=colla                                    colla stsb --only
-run tiny.yaml --only task                                          task
-run tiny.yaml --only tsk=rte                                       tsk task
-run tiny.yaml --only seed=9                                        seed 9
-run tiny.yaml --data dem                                           dem demo
-run tiny.yaml --data ./none                                        ./none
-run tiny.yaml --corpus none.txt                                    none.txt
-run tiny.yaml --limit 1                                            --limit 2
-run tiny.yaml --workers 0                                          workers 0
-run tiny.yaml --address nowhere                                    --address nowhere
-run tiny.yaml --slurm a=1,a=2                                      --slurm a
-run tiny.yaml --slurm partition=x --workers 2                      --slurm --workers
-run tiny.yaml --device tpu                                         tpu cpu
-run tiny.yaml --track diary                                        diary tensorboard
-run tiny.yaml --plugin none.py                                     none.py
-run tiny.yaml --checkpoint x                                       --checkpoint CONFIG
-run --arm add                                                      --checkpoint
-run tiny.yaml --results tiny.yaml                                  tiny.yaml --results
-run broken.yaml                                                    broken.yaml
-run list.yaml                                                      list.yaml
-run twice.yaml                                                     twice.yaml
-run tiny.yaml --results s3://x/y                                   s3
-init                                                               NAME
-init tiny                                                          tiny.yaml
-status                                                             DIR
-status RUNS/..                                                     tiny
-status RUNS --format yml                                           yml json
-leaderboard none                                                   none
-leaderboard RUNS --format cvs                                      cvs csv
-leaderboard RUNS -o none/board.md                                  none/board.md
-leaderboard RUNS --protocol seeds=max                              seeds max
-leaderboard RUNS --protocol sed=mean                               sed seeds
-leaderboard RUNS --protocol reference=nobody                       nobody
-leaderboard RUNS --protocol choose_on=held_out                     held_out
-report RUNS -o a.pdf                                               .html
-statistics RUNS --equivalent -1                                    -1
-statistics RUNS --difference 0                                     0
-statistics RUNS --difference 1 --power 2                           2
-statistics RUNS --difference 1 --pairs                             --difference --pairs
-table tupe-9                                                       tupe-9
-submit                                                             --check
-submit RUNS                                                        -o
-submit RUNS --arm ad -o a.zip                                      ad add
-submit RUNS --arm add -o a.tar                                     .zip
-submit RUNS --arm add -o a.zip                                     --fill
-submit --check none.zip                                            none.zip
-submit --check a.zip --fill                                        --check
-leaderboard RUNS --diagnostic none                                 none
-card RUNS                                                          add untied
-export RUNS                                                        -o
-export RUNS -o a.tar                                               .zip
-export RUNS -o a --format eee                                      --organization
-export RUNS -o a.zip --organization us                             organization eee
-export OUT -o a.zip                                                OUT
-verify none                                                        none
-data nothing                                                       nothing
-variants --plugin none.py                                          none.py
-convert none c --variant add                                       none
-convert CHECKPOINT c                                               --variant
-convert CHECKPOINT c --variant ad                                  ad add
-convert CHECKPOINT c --variant diet-abs --option rank=many         rank diet-abs many
-convert CHECKPOINT c --variant add --option x=1                    x add
-convert CHECKPOINT tiny.yaml --variant add                         tiny.yaml
-convert CHECKPOINT RUNS --variant add                              RUNS
-convert CHECKPOINT c --variant add --tokenizer none                none
-analyse                                                            SOURCE
-analyse CHECKPOINT --only odour                                    odour order
-analyse CHECKPOINT --sequences 7                                   --sequences 8
-analyse CHECKPOINT -o tiny.yaml                                    tiny.yaml
-""".strip().splitlines()
-    ),
-]
-"""The words, and what the line must name. RUNS is a finished experiment, CHECKPOINT an encoder, OUT an empty folder."""
+def test_an_experiment_of_too_many_cells_is_refused(refused, tmp_path):
+    many = {"seeds": [*range(9_000)], "arms": ["add", "none"], "tasks": ["cola", "rte", "stsb"]}
+    (tmp_path / "tiny.yaml").write_text(json.dumps(tiny_runs.experiment(**many)))
+    refusal(refused("run", tmp_path / "tiny.yaml"), "54,000 50,000")
+
+
+WRONG_WORDS = """
+rnu -> rnu; run -> --checkpoint; run none.yaml -> none.yaml; run tiny.yaml x -> x; run tiny.yaml --only -> --only
+run tiny.yaml --data= -> empty; run tiny.yaml --only task=colla -> colla stsb --only; run tiny.yaml --only task -> task
+run tiny.yaml --only tsk=rte -> tsk task; run tiny.yaml --only seed=9 -> seed 9; run tiny.yaml --data dem -> dem demo
+run tiny.yaml --data ./none -> ./none; run tiny.yaml --corpus none.txt -> none.txt; run tiny.yaml --limit 1 -> --limit 2
+run tiny.yaml --workers 0 -> workers 0; run tiny.yaml --address nowhere -> --address nowhere
+run tiny.yaml --slurm a=1,a=2 -> --slurm a; run tiny.yaml --slurm partition=x --workers 2 -> --slurm --workers
+run tiny.yaml --device tpu -> tpu cpu; run tiny.yaml --track diary -> diary tensorboard; run --arm add -> --checkpoint
+run tiny.yaml --plugin none.py -> none.py; run tiny.yaml --checkpoint x -> --checkpoint CONFIG
+run tiny.yaml --results tiny.yaml -> tiny.yaml --results; run tiny.yaml --results s3://x/y -> s3
+run broken.yaml -> broken.yaml; run list.yaml -> list.yaml; run twice.yaml -> twice.yaml; run OUT -> OUT
+init -> NAME; init tiny -> tiny.yaml; status -> DIR; status OUT -> OUT; status RUNS/.. -> tiny
+status RUNS --format yml -> yml json; leaderboard none -> none; leaderboard RUNS --format cvs -> cvs csv
+leaderboard RUNS -o none/board.md -> none/board.md; leaderboard RUNS --protocol seeds=max -> seeds max
+leaderboard RUNS --protocol sed=mean -> sed seeds; leaderboard RUNS --protocol reference=nobody -> nobody
+leaderboard RUNS --protocol choose_on=held_out -> held_out; leaderboard RUNS --diagnostic none -> none
+report OUT -> OUT; report RUNS -o a.pdf -> .html; statistics OUT -> OUT; statistics RUNS --equivalent -1 -> -1
+statistics RUNS --difference 0 -> 0; statistics RUNS --difference 1 --power 2 -> 2
+statistics RUNS --difference 1 --pairs -> --difference --pairs; table tupe-9 -> tupe-9; table tupe-1 OUT -> OUT
+submit -> --check; submit RUNS -> -o; submit RUNS --arm ad -o a.zip -> ad add; submit RUNS --arm add -o a.tar -> .zip
+submit RUNS --arm add -o a.zip -> --fill; submit --check none.zip -> none.zip; submit --check a.zip --fill -> --check
+card RUNS -> add untied; card OUT -> OUT; export RUNS -> -o; export RUNS -o a.tar -> .zip; export OUT -o a.zip -> OUT
+export RUNS -o a --format eee -> --organization; export RUNS -o a.zip --organization us -> organization eee
+verify none -> none; verify OUT -> OUT; data nothing -> nothing; variants --plugin none.py -> none.py
+convert none c --variant add -> none; convert CHECKPOINT c -> --variant; convert CHECKPOINT c --variant ad -> ad add
+convert CHECKPOINT c --variant diet-abs --option rank=many -> rank diet-abs many
+convert CHECKPOINT c --variant add --option x=1 -> x add; convert CHECKPOINT tiny.yaml --variant add -> tiny.yaml
+convert CHECKPOINT RUNS --variant add -> RUNS; convert CHECKPOINT c --variant add --tokenizer none -> none
+analyse -> SOURCE; analyse CHECKPOINT --only odour -> odour order; analyse CHECKPOINT --sequences 7 -> --sequences 8
+analyse CHECKPOINT -o tiny.yaml -> tiny.yaml
+"""
+"""RUNS is a finished experiment, CHECKPOINT an encoder, OUT an empty folder."""
 FILES = {
-    "broken.yaml": "a: [",
-    "list.yaml": "- a",
-    "twice.yaml": "name: a\nname: b\n",
+    **{"broken.yaml": "a: [", "list.yaml": "- a", "twice.yaml": "name: a\nname: b\n"},
     "tiny.yaml": json.dumps(tiny_runs.experiment()),
 }
 
 
-@pytest.mark.parametrize(("words", "names"), WRONG_WORDS, ids=[words for words, _ in WRONG_WORDS])
+@pytest.mark.parametrize(("words", "names"), cases(WRONG_WORDS))
 def test_a_mistake_on_the_command_line_is_one_line_that_names_it(refused, ran, tmp_path, monkeypatch, words, names):
     (tmp_path / "empty").mkdir()
     for name, content in FILES.items():
