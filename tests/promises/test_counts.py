@@ -5,7 +5,6 @@ And what leaves the house says by which protocol it came about: equal names for 
 
 import json
 import re
-from functools import cache
 from itertools import combinations, product
 
 import pandas as pd
@@ -17,16 +16,6 @@ from glue_bench import api
 from glue_bench.data.tasks import TASKS
 
 PRETRAININGS, SEEDS, ARMS = [1, 2, 3], [1, 2], ["add", "untied"]
-COUNTS = {
-    "done": ("status", r"(\d+) of (\d+) cells done"),
-    "states": ("status", r"untied +(\d+) +(\d+) +(\d+) +(\d+)"),
-    "runs": ("leaderboard", r"(\d+) of (\d+) planned;"),
-    "undefined": ("leaderboard", r"(\d+) undefined scores"),
-    "finished": ("report", r"(\d+) of (\d+) planned;"),
-    "computed": ("report", r"(?s)Environment\s.*?\bruns\s+(\d+)"),
-    "seeds": ("card", r"\| RTE +\| validation .* \| +(\d+) \| +0.001 \|"),
-    "independent": ("export", r'"num_samples": (\d+)'),
-}
 KEYS = {
     "status": ["cell_id"],
     "predictions": ["cell_id", "split", "row"],
@@ -63,32 +52,26 @@ def uneven(tmp_path_factory):
     return made.plan()
 
 
-@pytest.fixture(scope="module")
-def said(uneven, tmp_path_factory):
-    """What a reader says of it, as text without tags."""
-    return cache(lambda name: re.sub("<[^>]*>", " ", read(name, uneven, tmp_path_factory.mktemp("out") / "out")))
-
-
-def counted(what, folder):
-    """A count, made anew from the records and the plan."""
-    cells = planned(folder)
+def test_counts_are_those_of_the_files(uneven, tmp_path):
+    """Made anew from the records and the plan, and found on every page."""
+    cells = planned(uneven)
     records = [cell["record"] for cell in cells if cell["record"]]
-    if what == "states":
-        states = [cell["state"] for cell in cells if cell["arm"] == "untied"]
-        return states.count("done"), 0, states.count("failed"), states.count("missing")
-    if what == "undefined":
-        scores = [value for one in records for split in one["scores"].values() for value in split.values()]
-        return (scores.count(None),)
-    if what in ("seeds", "independent"):
-        return (len({record["cell"]["pretraining_seed"] for record in records}),)
-    return (len(records), len(cells))[: 1 + (what != "computed")]
-
-
-@pytest.mark.parametrize("what", COUNTS)
-def test_a_count_is_that_of_the_files(what, uneven, said):
-    reader, pattern = COUNTS[what]
-    found = {tuple(map(int, match.groups())) for match in re.finditer(pattern, said(reader))}
-    assert found == {counted(what, uneven)}
+    states = [cell["state"] for cell in cells if cell["arm"] == "untied"]
+    scores = [value for one in records for split in one["scores"].values() for value in split.values()]
+    pretrainings, runs = len({record["cell"]["pretraining_seed"] for record in records}), (len(records), len(cells))
+    counts = [
+        ("status", r"(\d+) of (\d+) cells done", *runs),
+        ("status", r"untied +(\d+) +(\d+) +(\d+) +(\d+)", *map(states.count, ("done", "running", "failed", "missing"))),
+        ("leaderboard", r"(\d+) of (\d+) planned;", *runs),
+        ("leaderboard", r"(\d+) undefined scores", scores.count(None)),
+        ("report", r"(\d+) of (\d+) planned;", *runs),
+        ("report", r"(?s)Environment\s.*?\bruns\s+(\d+)", len(records)),
+        ("card", r"\| RTE +\| validation .* \| +(\d+) \| +0.001 \|", pretrainings),
+        ("export", r'"num_samples": (\d+)', pretrainings),
+    ]
+    for number, (reader, pattern, *expected) in enumerate(counts):
+        said = re.sub("<[^>]*>", " ", read(reader, uneven, tmp_path / f"{number}"))
+        assert {tuple(map(int, found.groups())) for found in re.finditer(pattern, said)} == {tuple(expected)}, pattern
 
 
 def test_the_rows_of_every_frame_can_be_told_apart_and_those_of_runs_by_their_pretraining(uneven):
