@@ -15,9 +15,11 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 import glue_bench
+from glue_bench.analysis.analyse import MEASURES
 from glue_bench.cli import app
 from glue_bench.config import load_experiment
 from glue_bench.config.load import parse_yaml
+from glue_bench.testing import CLAUSES
 
 ROOT = Path(__file__).parents[2]
 PATTERNS = ("README.md", "CHANGELOG.md", "benchmarks/README.md", "docs/**/*.md", "results/*/README.md")
@@ -115,6 +117,12 @@ def test_every_variant_is_in_the_reference():
         assert f"## {name}\n\n::: {variant.__module__}.{variant.__qualname__}\n" in text
     printed = [line.rstrip() for line in CliRunner().invoke(app, ["variants"]).stdout.splitlines()]
     assert [line for line in blocks("", text)[0].splitlines() if line.rstrip() not in printed] == []
+
+
+def test_every_clause_of_the_contract_and_every_kind_of_measure_is_on_its_page():
+    _, _, contract = page("how-to/add-a-variant").partition("| clause | what it asks |\n|---|---|\n")
+    assert re.findall(r"^\| ([a-z ]+) \|", contract, re.MULTILINE) == list(CLAUSES)
+    assert set(re.findall(r"^## .*\(`(\w+)`\)$", page("reference/measures"), re.MULTILINE)) == set(MEASURES)
 
 
 def test_every_docstring_that_a_page_shows_is_there():
