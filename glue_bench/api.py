@@ -50,6 +50,7 @@ def run(
     from glue_bench.sweep.observers import Display, Tracker
     from glue_bench.sweep.progress import Watch
     from glue_bench.sweep.run import sweep
+    from glue_bench.tables.export import find, write_tables
 
     parsed = load_experiment(experiment, data=data, corpus=corpus, plugins=plugins, limit=limit)
     trackers = [Tracker(name, Path(str(results)).expanduser() / parsed.name) for name in track]
@@ -60,17 +61,10 @@ def run(
     summary = sweep(parsed, console, watch, results=results, **options)
     if not options.get("dry_run") and summary.cause != "terminated":  # whoever ends us waits for seconds
         with results_written_to(summary.folder):
-            write_results(summary.folder)
+            comparison = find(summary.folder)
+            write_tables(comparison)
+            write_page(comparison)
     return summary
-
-
-def write_results(folder: Path) -> None:
-    """Write the tables of an experiment and its report, from one reading of its records, into its folder."""
-    from glue_bench.tables.export import find, write_tables
-
-    comparison = find(folder)
-    write_tables(comparison)
-    write_page(comparison)
 
 
 def write_page(comparison: "Comparison") -> None:

@@ -1,5 +1,6 @@
 """The experiment file: what it means, and what is said about a mistake in it."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -31,13 +32,11 @@ def test_shipped_experiments_load_and_are_what_they_hold(path):
 
 
 def test_defaults_are_tupes_table_2():
-    settings = loaded().finetuning
-    assert loaded().tasks == list(TRAINABLE)
-    assert loaded().seeds == [1, 2, 3, 4, 5]
-    assert settings.learning_rates == [2e-5, 3e-5, 4e-5, 5e-5]
-    assert (settings.epochs, settings.batch_size) == (10, 32)
-    assert (settings.warmup_ratio, settings.weight_decay, settings.clip_norm) == (0.06, 0.01, 1.0)
-    assert settings.adam_epsilon == 1e-6
+    tuning = loaded().finetuning
+    assert (loaded().tasks, loaded().seeds) == (list(TRAINABLE), [1, 2, 3, 4, 5])
+    assert (tuning.learning_rates, tuning.epochs, tuning.batch_size) == ([2e-5, 3e-5, 4e-5, 5e-5], 10, 32)
+    assert (tuning.warmup_ratio, tuning.weight_decay, tuning.clip_norm) == (0.06, 0.01, 1.0)
+    assert tuning.adam_epsilon == 1e-6
 
 
 def test_settings_of_a_task_take_the_place_of_shared_ones():
@@ -110,10 +109,9 @@ def test_what_is_given_beside_an_experiment_takes_the_place_of_its_own():
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        *[("010", 10), ("-07", -7), ("0o17", 15), ("0x1F", 31), ("1.", 1.0), (".5", 0.5), ("1e3", 1000.0), ("+2", 2)],
-        *[(text, 2e-5) for text in ("2e-5", "2E-5", "2.e-5", ".2e-4", "2.0e-5", "+2e-5", "0.00002")],
-        *[(text, text) for text in ("1:30", "1:30:00.5", "0o8", "2e-5x", "e5", "yes", "b=c")],
-        *[("false", False), ("[word-word, 2]", ["word-word", 2])],
+        *[("010", 10), ("0o17", 15), ("1e3", 1000.0), ("2e-5", 2e-5), (".2E-4", 2e-5), ("false", False)],
+        *[(text, text) for text in ("1:30", "2e-5x", "yes", "b=c")],
+        ("[word-word, 2]", ["word-word", 2]),
     ],
 )
 def test_values_are_those_of_yaml_1_2(text, value):
@@ -130,30 +128,25 @@ def test_a_protocol_is_changed_by_key_and_value():
 # Refusals: what is given, and what is said of it
 
 BAD_FILES = {
-    "a: b: c": "not valid YAML: mapping values are not allowed",
-    "seeds: 2024-13-45": "not valid YAML: month",
-    "name: a\ndata: demo\nname: b": 'not valid YAML: found duplicate key "name"',
-    "[" * 5000: "nested too deeply",
-    "": "give a YAML file or its content, a mapping with keys name, data, arms",
-    "&a [*a]": "no experiment but a value of type list",
+    b"a: b: c": "not valid YAML: mapping values are not allowed",
+    b"seeds: 2024-13-45": "not valid YAML: month",
+    b"name: a\ndata: demo\nname: b": 'not valid YAML: found duplicate key "name"',
+    b"[" * 5000: "nested too deeply",
+    b"": "give a YAML file or its content, a mapping with keys name, data, arms",
+    b"&a [*a]": "no experiment but a value of type list",
+    b"\xff\xfe\x00": "not valid YAML",
 }
 
 
-@pytest.mark.parametrize("text", BAD_FILES)
-def test_a_file_that_is_no_experiment(write_yaml, text):
-    path = write_yaml(text)
-    with pytest.raises(UserError) as caught:
-        load_experiment(path)
-    assert str(caught.value).startswith(f"{path}: ")
-    assert BAD_FILES[text] in str(caught.value)
-
-
 def test_what_is_no_file_and_no_experiment(tmp_path):
-    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
+    path = tmp_path / "experiment.yaml"
+    for content, said in BAD_FILES.items():
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=rf"^{re.escape(str(path))}: .*{said}"):
+            load_experiment(path)
     wrong = {
         tmp_path / "none.yaml": r"cannot read experiment file '.*none.yaml': No such file",
         tmp_path: "Is a directory",
-        tmp_path / "binary.yaml": "not valid YAML",
         None: "no experiment but a value of type NoneType; give a YAML file or its content",
     }
     for given, said in wrong.items():
@@ -163,16 +156,12 @@ def test_what_is_no_file_and_no_experiment(tmp_path):
         load_experiment(MINIMAL, corpus=["demo"])
 
 
-FROM_MNLI = {"from_mnli": ["rte"], "learning_rates": [1e-5]}
 REFUSED = [
     # a key or a name
-    ({"sedes": [1]}, "unknown key 'sedes'; did you mean 'seeds'?"),
     ({"zzz": 1}, "unknown key 'zzz'; known: name, data, arms"),
     ({"epochs": 3}, "unknown key 'epochs'; it belongs to finetuning"),
     ({"finetuning": {"tasks": {"rte": {"learning_rate": [1]}}}}, "in finetuning.tasks.rte; did you mean 'learning_r"),
     ({"arms": ["add", {"variant": "none", "tokeniser": "t"}]}, "unknown key 'tokeniser' in arms.1; did you mean"),
-    ({"pretraining": SEARCHED | {"rate_search": {"steps": 1, "sed": 1}}}, "'sed' in pretraining.rate_search; did you"),
-    ({"tasks": ["colla"]}, "tasks: unknown task 'colla'; did you mean 'cola'?"),
     ({"tasks": ["rte", "RTE"]}, "tasks: values must differ; given twice: rte"),
     ({"arms": ["add", "none"], "protocol": {"contrasts": [["add", "none"], ["none", "add"]]}}, "none is given twice"),
     # a type
@@ -191,7 +180,6 @@ REFUSED = [
     # what does not go together
     ({"checkpoint": "base", "arms": [{"variant": "add", "embedding_size": 64}]}, "the tables of 'base' have their own"),
     ({"pretraining": PRETRAINED | {"seed": 1}}, "unknown key 'seed' in pretraining; did you mean 'seeds'?"),
-    ({"tasks": ["rte"], "finetuning": FROM_MNLI}, "experiment: finetuning.from_mnli needs mnli among the tasks"),
 ]
 
 
@@ -206,20 +194,16 @@ def test_every_mistake_is_listed():
     with pytest.raises(UserError) as caught:
         loaded(seeds="1", tasks=["colla"], zzz=1)
     said = str(caught.value)
-    assert said.startswith(
-        "experiment: 3 mistakes: (1) tasks: unknown task 'colla'; did you mean 'cola'? (2) seeds: in"
-    )
+    assert said.startswith("experiment: 3 mistakes: (1) tasks: unknown task 'colla'; did you mean 'cola'? (2) seeds: ")
     assert "(3) unknown key 'zzz'" in said
     with pytest.raises(UserError, match=r" and 4 more$"):
         loaded(**{f"zzz{number}": 1 for number in range(9)})
 
 
 BAD_OPTIONS = {
-    "rank": "takes KEY=VALUE, not 'rank'",
     "=4": "takes KEY=VALUE, not '=4'",
     "rank=": "takes KEY=VALUE, not 'rank='",
     "rank=4 rank=5": "--option rank is given twice",
-    "terms=[a": "--option terms=[a: not valid YAML",
     "terms=2020-13-45": "--option terms=2020-13-45: not valid YAML",
     "share=2020-01-01": "--option 'share': give a text, a number",
     "scale=.nan": "--option 'scale': nan is not a finite number",

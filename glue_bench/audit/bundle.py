@@ -148,7 +148,7 @@ def _unpack(archive: zipfile.ZipFile, path: Path, folder: Path) -> dict[str, str
             with archive.open(name) as file, (folder / name).open("wb") as copy:
                 shutil.copyfileobj(file, copy)
         except UNREADABLE as error:
-            broken[name] = f"cannot be read ({error})"
+            broken[name] = str(error)
     return broken
 
 
@@ -168,16 +168,14 @@ def _compared(path: Path, folder: Path, names: Iterable[str], broken: Mapping[st
             faults.append(f"{name}: a bundle has no file of such a name; {DAMAGED}")
         elif name not in counts:
             faults.append(f"{name}: missing; {DAMAGED}")
-        elif why := broken.get(name) or _difference(folder / name, expected):
-            faults.append(f"{name}: {why}; {DAMAGED}")
+        elif name in broken:
+            faults.append(f"{name}: cannot be read ({broken[name]}); {DAMAGED}")
+        else:
+            try:
+                check_file(folder / name, LARGEST_ARRAYS)
+                size, digest = (folder / name).stat().st_size, file_digest(folder / name)
+                if (size, digest) != (expected.bytes, expected.sha256):
+                    faults.append(f"{name}: not what the manifest has a digest of; {DAMAGED}")
+            except OSError as error:
+                faults.append(f"{name}: cannot be read ({error}); {DAMAGED}")
     return Opened(folder, manifest, tuple(faults))
-
-
-def _difference(path: Path, expected: Summed) -> str:
-    """What is wrong with a file of which only a part is in memory at a time; empty if nothing is."""
-    try:
-        check_file(path, LARGEST_ARRAYS)
-        found = Summed(bytes=path.stat().st_size, sha256=file_digest(path))
-    except OSError as error:
-        return f"cannot be read ({error})"
-    return "" if found == expected else "not what the manifest has a digest of"

@@ -1,21 +1,17 @@
 """What the verbs share: exit statuses, options, plain tables, one line to standard error, a text to a file."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from glue_bench.errors import UserError, plain, shortened
 from glue_bench.terminal import Screen, echo
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
 FAILED, BAD_INPUT, INTERRUPTED, TERMINATED = 1, 2, 130, 143
-SHOWN = 100
-"""Lines of a list that may be as long as whoever made a file likes."""
+SHOWN = 100  # lines of a list that may be as long as whoever made a file likes
 
 Text = str | None
 Texts = list[str] | None
@@ -73,19 +69,16 @@ def echo_some(lines: Sequence[object], before: str = "", *, err: bool = False) -
         echo(f"{before}and {len(lines) - SHOWN} more", err=err)
 
 
-def new_table(*columns: str, wrap: str = "") -> "Table":
-    """A plain table in which only the column `wrap` gives way to a narrow window."""
+def print_rows(columns: Sequence[str], rows: Iterable[Iterable[object]], wrap: str = "") -> None:
+    """Print a plain table, in which only the columns `wrap` give way to a narrow window; no head if all are empty."""
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    table = Table(box=None, pad_edge=False, header_style="bold", show_header=any(columns))
     for column in columns:
         table.add_column(column, no_wrap=column != wrap, min_width=14 if column == wrap else None)
-    return table
-
-
-def print_table(table: "Table") -> None:
-    """Print it. A pipe has no width to fit into: cutting cells there would lose data."""
-    width = None if sys.stdout.isatty() else 1000
+    for row in rows:
+        table.add_row(*map(str, row))
+    width = None if sys.stdout.isatty() else 1000  # a pipe has none to fit into: cutting cells would lose data
     Screen(width=width, markup=False, highlight=False).print(table)  # brackets in a name are no markup
 
 

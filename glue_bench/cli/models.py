@@ -1,11 +1,11 @@
 """Verbs about data, variants and checkpoints: what there is, conversions, and the inside of encoders."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from glue_bench.cli.common import Device, Plugins, Text, Texts, Tokenizer, new_table, print_table, say
+from glue_bench.cli.common import Device, Plugins, Text, Texts, Tokenizer, print_rows, say
 from glue_bench.terminal import echo
 
 KINDS = ("train", "validation", "test")
@@ -24,12 +24,11 @@ def data(
     from glue_bench.data.tasks import TASKS
 
     if source is None:
-        table = new_table("task", "question", "metrics", *KINDS, wrap="question")
+        rows = []
         for task in TASKS.values():
             kinds = ((split.rows for name, split in task.splits.items() if name.startswith(kind)) for kind in KINDS)
-            sizes = (str(sum(rows) or "-") for rows in kinds)
-            table.add_row(task.name, task.summary, ", ".join(task.metrics), *sizes)
-        print_table(table)
+            rows.append((task.name, task.summary, ", ".join(task.metrics), *(sum(sizes) or "-" for sizes in kinds)))
+        print_rows(("task", "question", "metrics", *KINDS), rows, wrap="question")
         return
     from glue_bench.data.sources import describe, open_source
 
@@ -37,10 +36,8 @@ def data(
         say("asking the hub ...")
     frame = describe(open_source(source))
     shown = frame.drop(columns="status").rename(columns={"official_rows": "official"})
-    table = new_table(*shown.columns, wrap="labels")
-    for row in shown.itertuples(index=False):
-        table.add_row(*("-" if value == "" else str(value) for value in row))
-    print_table(table)
+    rows = (["-" if value == "" else value for value in row] for row in shown.itertuples(index=False))
+    print_rows([*shown], rows, wrap="labels")
     for status, tasks in frame.groupby("status", sort=False)["task"].unique().items():
         echo(f"{status}: {', '.join(tasks)}")
 
@@ -50,10 +47,8 @@ def variants(plugin: Plugins = None) -> None:
     if not plugin:
         from glue_bench.model.variants import VARIANTS
 
-        table = new_table("variant", "what it does", "source", wrap="what it does")
-        for name, variant in VARIANTS.items():
-            table.add_row(name, variant.summary, variant.source)
-        print_table(table)
+        rows = ((name, variant.summary, variant.source) for name, variant in VARIANTS.items())
+        print_rows(("variant", "what it does", "source"), rows, wrap="what it does")
         return
     say("checking the contract ...")
     from glue_bench.model.plugins import PLUGINS
@@ -83,25 +78,12 @@ def convert(
 
     options = parse_options(option or ())
     say("reading the checkpoint ...")
-    from rich.table import Table
-
     from glue_bench.testing import load_plugins
     from glue_bench.training.convert import convert as convert_checkpoint
 
     load_plugins(plugin or ())
     record = convert_checkpoint(source, out, variant, options, revision=revision, tokenizer=tokenizer)
     echo(f"{record['source']} ({record['source_variant']}) -> {out} ({record['variant']})\n")
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold", no_wrap=True)
-    for row in _describe_conversion(record).items():
-        table.add_row(*row)
-    print_table(table)
-    echo(f"\nwritten to {out}, every figure to {out / 'conversion.json'}")
-    echo("it is read by AutoModel.from_pretrained after `import glue_bench`, and as an arm's `checkpoint`")
-
-
-def _describe_conversion(record: dict[str, Any]) -> dict[str, str]:
-    """What a conversion did and what it lost, as rows of a table."""
     errors = [f"{error:.2f}" if error >= 0.01 else f"{error:.1g}" for error in record["relative_error"]]
     exact = "exact: it computes what the source computes, up to rounding"
     rows = {
@@ -113,7 +95,9 @@ def _describe_conversion(record: dict[str, Any]) -> dict[str, str]:
     }
     if kept := record["variance_kept"]:
         rows["variance kept"] = ", ".join(f"{table} {share:.1%}" for table, share in kept.items())
-    return rows
+    print_rows(("", ""), rows.items())
+    echo(f"\nwritten to {out}, every figure to {out / 'conversion.json'}")
+    echo("it is read by AutoModel.from_pretrained after `import glue_bench`, and as an arm's `checkpoint`")
 
 
 def analyse(

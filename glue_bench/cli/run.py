@@ -17,8 +17,7 @@ from glue_bench.cli.common import (
     Text,
     Texts,
     echo_some,
-    new_table,
-    print_table,
+    print_rows,
     say,
 )
 from glue_bench.cli.tables import print_leaderboard
@@ -162,10 +161,7 @@ def status(folder: Folder, format: Annotated[str, typer.Option("--format", help=
     if format == "json":
         echo(json.dumps(snapshot.document()))
         return
-    table = new_table("arm", *STATES)
-    for arm, counts in snapshot.arms.items():
-        table.add_row(arm, *map(str, counts.values()))
-    print_table(table)
+    print_rows(("arm", *STATES), ((arm, *counts.values()) for arm, counts in snapshot.arms.items()))
     echo_some(snapshot.running, "running: ")
     echo_some([f"{job}: {error}" for job, error in snapshot.failed.items()], "failed: ")
     if snapshot.pace:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from glue_bench.cli.common import FAILED, Folder, Text, check_output, echo_some, new_table, print_table, warn
+from glue_bench.cli.common import FAILED, Folder, Text, check_output, echo_some, print_rows, warn
 from glue_bench.errors import LONGEST, UserError, shortened
 from glue_bench.terminal import echo
 
@@ -35,18 +35,16 @@ def submit(
         return
     if folder is None or output is None:
         raise UserError("give DIR/EXPERIMENT and -o FILE.zip, or --check FILE.zip")
+    from glue_bench.api import submit as write
     from glue_bench.data.submission import lint
-    from glue_bench.tables.board import open_board
-    from glue_bench.tables.submission import write_submission
 
     check_output(output, ".zip")
-    written = write_submission(open_board(folder), output, arm, fill=fill)
-    table = new_table("file", "rows", "run", "validation")
+    written, rows = write(folder, output, arm=arm, fill=fill), []
     for name, origin in written["files"].items():
         run = origin.get("cell_id", f"none: {origin.get('filled')} on every row (--fill)")
         value = origin.get("validation")
-        table.add_row(name, str(origin["rows"]), run, "-" if value is None else f"{value:.2f}")
-    print_table(table)
+        rows.append((name, origin["rows"], run, "-" if value is None else f"{value:.2f}"))
+    print_rows(("file", "rows", "run", "validation"), rows)
     echo(f"\nwritten to {output} (SHA-256 {written['sha256']}), its runs to {output.with_suffix('.json')}")
     if filled := [name for name, origin in written["files"].items() if "filled" in origin]:
         echo(f"filled with the majority class, not predicted: {', '.join(filled)}")
@@ -135,10 +133,9 @@ def verify(
     found = verify_results(path)
     for verified in found:
         echo(f"{verified.name}\n")
-        table = new_table("check", "result", "what was found")
-        for check in verified.checks:
-            table.add_row(check.name, "FAULT" if check.faults else "good", shortened(check.found, LONGEST // 2))
-        print_table(table)
+        results = ((each, "FAULT" if each.faults else "good") for each in verified.checks)
+        rows = ((each.name, result, shortened(each.found, LONGEST // 2)) for each, result in results)
+        print_rows(("check", "result", "what was found"), rows)
         echo()
     faults = [fault for verified in found for fault in verified.faults]
     echo_some(faults, "fault: ")

@@ -33,10 +33,8 @@ Name = Annotated[str, StringConstraints(pattern=NAME)]
 """What files and folders are called by: they may have 255 bytes, of which ids and endings take up to 120."""
 MOST_CELLS = 50_000
 MOST_TOKENS, MOST_PARAMETERS = 10**6, 10**10
-NATIVE = "native"
-"""In the place of a variant: the checkpoint's own model as transformers has it, nothing of it changed."""
-AS_PUBLISHED = "as published"
-"""The origin of native arms."""
+NATIVE = "native"  # in the place of a variant: the checkpoint's own model as transformers has it, nothing of it changed
+AS_PUBLISHED = "as published"  # the origin of native arms
 HELD_OUT = "held_out"
 
 

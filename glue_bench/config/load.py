@@ -15,10 +15,8 @@ from glue_bench.files import read_file
 Names = str | Path | Iterable[str | Path]
 SHARED = ("checkpoint", "revision", "tokenizer")
 """Keys at the top of a file that stand for every arm that has none."""
-LARGEST_YAML = 2**17
-"""Bytes of an experiment file, at most: an arm takes about a hundred."""
-SHOWN = 5
-"""Mistakes of a file that are told."""
+LARGEST_YAML = 2**17  # bytes of an experiment file: an arm takes about a hundred
+SHOWN = 5  # mistakes of a file that are told
 SECTIONS: dict[str | int, type[Section]] = {
     **{"arms": Arm, "scratch": ScratchEncoder, "pretraining": PretrainingSettings, "finetuning": Finetuning},
     **{"protocol": Protocol, "resources": Resources, "rate_search": RateSearch, "tasks": TaskSettings},
@@ -35,9 +33,9 @@ def load_experiment(
 ) -> Experiment:
     """An experiment from its file, from what such a file holds, or as it is.
 
-    `data`, `corpus` and `limit` take the place of the experiment's own; `plugins` are added to its own. In a file,
-    `checkpoint`, `revision` and `tokenizer` at the top stand for every arm that has no checkpoint of its own; an arm
-    may be just a variant's name, and its `name` is by default its variant.
+    `data`, `corpus` and `limit` take the place of the experiment's own; `plugins` are added to them. In a file,
+    `checkpoint`, `revision` and `tokenizer` at the top stand for every arm without a checkpoint of its own; an arm may
+    be just a variant's name, and its `name` is by default its variant.
 
     Raises:
         UserError: no such file, not YAML, a key, name or type that does not fit (what and where), or a corpus for an
@@ -99,10 +97,10 @@ def _with_full_arms(values: dict[str, Any]) -> dict[str, Any]:
     return values | {"arms": full}
 
 
-def _mistakes(error: ValidationError) -> str:
-    """The first SHOWN mistakes with their places, and how many more there are."""
+def _mistakes(error: ValidationError, whole: type[Section] = Experiment) -> str:
+    """The first SHOWN mistakes in a section with their places, and how many more there are."""
     problems = error.errors(include_url=False)
-    told = [_mistake(dict(one)) for one in problems[:SHOWN]]
+    told = [_mistake(dict(one), whole) for one in problems[:SHOWN]]
     if len(told) == 1:
         return told[0]
     shown = [f"({number}) {shortened(one, 2 * QUOTED)}" for number, one in enumerate(told, 1)]
@@ -110,14 +108,14 @@ def _mistakes(error: ValidationError) -> str:
     return f"{len(problems)} mistakes: {' '.join(shown)}{more}"
 
 
-def _mistake(problem: dict[str, Any]) -> str:
+def _mistake(problem: dict[str, Any], whole: type[Section]) -> str:
     """What is wrong with a value and where; of an unknown key the nearest of its section, or another one with it."""
     *parents, key = problem["loc"] or ("experiment",)
     place, above = ".".join(map(str, problem["loc"])), ".".join(map(str, parents))
     if problem["type"] == "missing":
         return f"missing key '{place}'"
     if problem["type"] == "extra_forbidden":
-        section = next((SECTIONS[name] for name in reversed(parents) if name in SECTIONS), Experiment)
+        section = next((SECTIONS[name] for name in reversed(parents) if name in SECTIONS), whole)
         keys = [*_keys(section), *(SHARED if section is Experiment else ())]
         elsewhere = [name for name, other in SECTIONS.items() if key in _keys(other)]
         if elsewhere and not get_close_matches(key, keys, n=1):
@@ -159,14 +157,8 @@ def parse_options(given: Iterable[str], option: str = "--option") -> dict[str, A
 
 def changed_protocol(protocol: Protocol, changes: Iterable[str]) -> Protocol:
     """A protocol with some of its choices, given as KEY=VALUE, changed. Contrasts are named beforehand, in the file."""
-    keys = [key for key in Protocol.model_fields if key != "contrasts"]
-    for change in changes:
-        key, value = _key_value("--protocol", change)
-        if key not in keys:
-            raise unknown("key", key, keys, "--protocol")
-        try:
-            protocol = Protocol.model_validate(protocol.model_dump() | {key: value})
-        except ValidationError as error:
-            choices = error.errors()[0]["ctx"]["expected"]
-            raise UserError(f"--protocol {key}: '{value}' is not one of {choices}") from error
-    return protocol
+    given = dict(_key_value("--protocol", change) for change in changes)
+    try:
+        return Protocol.model_validate(protocol.model_dump() | given)
+    except ValidationError as error:
+        raise UserError(f"--protocol: {_mistakes(error, Protocol)}") from error

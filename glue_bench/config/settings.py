@@ -227,23 +227,21 @@ class PretrainingSettings(Section):
 
     @property
     def seed(self) -> int:
-        """The seed of one run's settings."""
         return self.seeds[0]
 
     @property
     def learning_rate(self) -> float:
-        """The learning rate of one run's settings."""
         return self.learning_rates[0]
 
-    def with_seed(self, seed: int) -> "PretrainingSettings":
+    def with_seed(self, seed: int) -> Self:
         """The settings of the run with one of the seeds; its rate may still have to be chosen."""
         return self.model_copy(update={"seeds": [seed]})
 
-    def at(self, rate: float) -> "PretrainingSettings":
+    def at(self, rate: float) -> Self:
         """The settings at one rate, without a search."""
         return self.model_copy(update={"learning_rates": [rate], "rate_search": None})
 
-    def searches(self) -> "list[PretrainingSettings]":
+    def searches(self) -> list[Self]:
         """The settings of each run of the rate search: a whole pretraining of its number of steps, at one rate."""
         if self.rate_search is None:
             return []
@@ -268,5 +266,4 @@ class PretrainingSettings(Section):
 
     @property
     def finetuned_steps(self) -> list[int]:
-        """Steps whose checkpoints are fine-tuned."""
         return self.kept_steps if self.finetune_checkpoints else [self.steps]

@@ -3,6 +3,7 @@
 import json
 import shutil
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,6 @@ from glue_bench.audit.verify import verify
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
 
-in_one_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 BROKEN = "; the bundle is damaged; get it anew"
 
 
@@ -60,6 +60,9 @@ def test_it_holds_what_a_run_leaves_and_nothing_private_or_half_written(finished
     tables = {"leaderboard.md", "leaderboard.csv", "scores.csv", "statistics.csv", "budget.csv", "intrinsic.csv"}
     assert {f"{finished.name}/{name}" for name in ("plan.json", *tables)} <= files.keys()
     assert manifest.experiments == [finished.name]
+    again = shutil.copytree(finished, tmp_path / "elsewhere" / finished.name, copy_function=shutil.copyfile)
+    write_bundle([Store(again)], tmp_path / "again.zip")
+    assert (tmp_path / "x.zip").read_bytes() == (tmp_path / "again.zip").read_bytes()
 
 
 def test_a_file_that_goes_while_a_bundle_is_written_is_left_out(finished, tmp_path, monkeypatch):
@@ -70,12 +73,6 @@ def test_a_file_that_goes_while_a_bundle_is_written_is_left_out(finished, tmp_pa
     monkeypatch.setattr(Path, "read_bytes", lambda path: (failure.unlink(missing_ok=True), real(path))[1])
     assert not [name for name in write_bundle([Store(finished)], tmp_path / "x.zip").files if "failures" in name]
     assert faults(tmp_path / "x.zip") == ()
-
-
-def test_the_same_content_gives_the_same_bytes(finished, bundle, tmp_path):
-    again = shutil.copytree(finished, tmp_path / "elsewhere" / finished.name, copy_function=shutil.copyfile)
-    write_bundle([Store(again)], tmp_path / "b.zip")
-    assert bundle.read_bytes() == (tmp_path / "b.zip").read_bytes()
 
 
 def test_a_write_that_fails_leaves_the_old_bundle_and_nothing_else(finished, bundle, monkeypatch):
@@ -89,8 +86,8 @@ def test_a_write_that_fails_leaves_the_old_bundle_and_nothing_else(finished, bun
     assert (bundle.read_bytes(), sorted(bundle.parent.iterdir())) == (before, there)
 
 
-def test_several_experiments_and_two_of_one_name(finished, glue_bench, refused, tmp_path):
-    shutil.copytree(finished, finished.with_name("other"))
+def test_several_experiments_two_of_one_name_and_one_that_does_not_verify(finished, glue_bench, refused, tmp_path):
+    other = shutil.copytree(finished, finished.with_name("other"))
     shutil.copytree(finished, tmp_path / "else" / finished.name)
     said = glue_bench("export", finished.parent, "-o", tmp_path / "x.zip")
     assert said.status == 0, said
@@ -99,15 +96,11 @@ def test_several_experiments_and_two_of_one_name(finished, glue_bench, refused, 
     error = refused("export", finished, tmp_path / "else" / finished.name, "-o", tmp_path / "y.zip")
     assert f"two of the folders have one name ({finished.name}); give each experiment once" in error
     assert not (tmp_path / "y.zip").exists()
-
-
-def test_a_bundle_of_what_does_not_verify_says_so(finished, glue_bench, tmp_path):
-    path = finished / "leaderboard.csv"
+    path = other / "leaderboard.csv"
     path.write_text(path.read_text().replace(",1,", ",2,", 1))
-    said = glue_bench("export", finished, "-o", tmp_path / "x.zip")
-    assert said.status == 1
-    assert (tmp_path / "x.zip").exists()
-    assert f"{finished.name}/leaderboard.csv: line 2 is not what the records give" in said.err
+    said = glue_bench("export", finished.parent, "-o", tmp_path / "y.zip")
+    assert (said.status, (tmp_path / "y.zip").exists()) == (1, True)
+    assert "other/leaderboard.csv: line 2 is not what the records give" in said.err
 
 
 # Reading
@@ -124,37 +117,28 @@ def test_a_bundle_verifies_whole_and_unpacked(bundle, glue_bench, tmp_path):
     assert faults(tmp_path / "unpacked") == ("more.md: not in the manifest; take it away",)
 
 
-def test_no_byte_of_any_file_can_be_flipped_unseen(bundle):
-    files, damaged = contents(bundle), bundle.with_name("damaged.zip")
+def test_no_bit_of_a_file_or_of_the_archive_can_be_flipped_unseen(bundle):
+    whole, files, damaged = bundle.read_bytes(), contents(bundle), bundle.with_name("damaged.zip")
 
-    @given(name=st.sampled_from(sorted(files)), where=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
-    @in_one_folder
+    def flipped(content: bytes, where: float, bit: int) -> bytes:
+        place = int(where * len(content))
+        return content[:place] + bytes([content[place] ^ 1 << bit]) + content[place + 1 :]
+
+    @given(st.sampled_from([None, *sorted(files)]), st.floats(0, 1, exclude_max=True), st.integers(0, 7))
+    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
     def flip(name, where, bit):
-        content = bytearray(files[name])
-        content[int(where * len(content))] ^= 1 << bit
-        rewrite(damaged, {**files, name: bytes(content)})
+        if name is None:
+            damaged.write_bytes(flipped(whole, where, bit))
+        else:
+            rewrite(damaged, {**files, name: flipped(files[name], where, bit)})
         if name == MANIFEST:
             with pytest.raises(UserError, match=r"manifest.json is no manifest, or was changed"):
                 faults(damaged)
-        else:
+        elif name:
             assert faults(damaged) == (f"{name}: not what the manifest has a digest of{BROKEN}",)
-
-    flip()
-
-
-def test_a_flip_in_the_archive_is_seen_or_changes_no_content(bundle):
-    whole, files, damaged = bundle.read_bytes(), contents(bundle), bundle.with_name("damaged.zip")
-
-    @given(where=st.integers(0, len(whole) - 1), bit=st.integers(0, 7))
-    @in_one_folder
-    def flip(where, bit):
-        content = bytearray(whole)
-        content[where] ^= 1 << bit
-        damaged.write_bytes(content)
-        try:
-            assert faults(damaged) or contents(damaged) == files
-        except UserError:
-            return
+        else:
+            with suppress(UserError):  # it is no bundle any more
+                assert faults(damaged) or contents(damaged) == files
 
     flip()
 
@@ -189,11 +173,10 @@ def test_nothing_is_unpacked_outside(bundle, monkeypatch, tmp_path, name):
     [
         (lambda files: {MANIFEST: files[MANIFEST], "small/x.md": b"0" * 2**20}, "compressed or encrypted"),
         (lambda _: {"CoLA.tsv": b"index\tprediction\n"}, "it has no manifest.json"),
-        (lambda files: {MANIFEST: files[MANIFEST].replace(b'"bytes":1', b'"bytes":2', 1)}, "was changed after it was"),
         (lambda files: {MANIFEST: json.dumps({**json.loads(files[MANIFEST]), "format": "x"}).encode()}, "no manifest"),
         (lambda _: None, "not a bundle that `glue-bench export` wrote, or damaged"),
     ],
-    ids=["compressed", "no manifest", "a changed manifest", "another format", "no zip"],
+    ids=["compressed", "no manifest", "another format", "no zip"],
 )
 def test_what_is_no_bundle_is_one_line(bundle, refused, change, said):
     if files := change(contents(bundle)):

@@ -7,6 +7,7 @@ import pytest
 
 from glue_bench.data.tasks import TASKS
 from glue_bench.model.variants import VARIANTS
+from glue_bench.records.store import Store
 from glue_bench.testing import CLAUSES
 
 SENTENCES = ("the old cat chased the tall dog again .", "was the quiet goose watched by anna ?")
@@ -82,17 +83,13 @@ def test_convert_says_what_was_lost(glue_bench, bert, write_plugin, monkeypatch,
 
 
 @pytest.mark.usefixtures("small_demo")
-@pytest.mark.parametrize("kind", ["a TUPE file", "what was converted"])
-def test_an_arm_may_start_from(kind, glue_bench, make_tupe, bert, tiny, write_yaml, tmp_path):
-    if kind == "a TUPE file":
-        arm, origin = (
-            {"variant": "untied-relative", "checkpoint": str(make_tupe()), "tokenizer": str(bert)},
-            "pretrained",
-        )
-    else:
-        glue_bench("convert", bert, tmp_path / "out", "--variant", "rotary")
-        arm, origin = {"variant": "rotary", "checkpoint": str(tmp_path / "out")}, "grafted"
-    values = tiny(arms=[arm], tasks=["cola"], finetuning={"max_length": 20})
-    assert "1 cells run" in glue_bench("run", write_yaml(values), "--results", tmp_path / "runs").out
-    (record,) = (tmp_path / "runs" / "tiny" / "cells").glob("*/record.json")
-    assert json.loads(record.read_text())["cell"]["origin"] == origin
+def test_arms_may_start_from_a_tupe_file_and_what_was_converted(
+    glue_bench, make_tupe, bert, tiny, write_yaml, tmp_path
+):
+    glue_bench("convert", bert, tmp_path / "out", "--variant", "rotary")
+    arms = [{"variant": "untied-relative", "checkpoint": str(make_tupe()), "tokenizer": str(bert)}]
+    arms += [{"variant": "rotary", "checkpoint": str(tmp_path / "out")}]
+    config = write_yaml(tiny(arms=arms, tasks=["cola"], finetuning={"max_length": 20}))
+    assert "2 cells run" in glue_bench("run", config, "--results", tmp_path / "runs").out
+    cells = Store(tmp_path / "runs" / "tiny").plan().cells
+    assert {cell.arm: cell.origin for cell in cells} == {"untied-relative": "pretrained", "rotary": "grafted"}

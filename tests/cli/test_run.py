@@ -4,7 +4,7 @@ import json
 import signal
 import time
 from pathlib import Path
-from typing import ClassVar
+from unittest.mock import Mock
 
 import pytest
 
@@ -19,28 +19,18 @@ GOES_ON = "finished jobs are kept; the same command goes on from here\n"
 pytestmark = pytest.mark.usefixtures("small_demo")
 
 
-class Moody(VARIANTS["add"]):
-    """Does what is told it in the first training step after it was told to."""
-
-    does: ClassVar = None
-
-    def forward(self, token_ids, segment_ids):
-        if self.training and token_ids.device.type != "meta" and Moody.does:  # on meta operations are only counted
-            Moody.does()
-        return super().forward(token_ids, segment_ids)
-
-
 @pytest.fixture
 def moody(monkeypatch):
-    """Arms may have the variant `moody`, which is told what to do in a training step."""
+    """The variant `moody`, which calls this in training steps."""
+    does = Mock()
+
+    class Moody(VARIANTS["add"]):
+        def forward(self, token_ids, segment_ids):
+            if self.training and token_ids.device.type != "meta":  # on which operations are only counted
+                does()
+            return super().forward(token_ids, segment_ids)
+
     monkeypatch.setitem(VARIANTS, "moody", Moody)
-    return lambda does: monkeypatch.setattr(Moody, "does", staticmethod(does))
-
-
-def raising(error: BaseException):
-    def does() -> None:
-        raise error
-
     return does
 
 
@@ -75,7 +65,7 @@ def test_run_prints_the_leaderboard_and_what_was_done(glue_bench, config, tmp_pa
 
 
 def test_a_failing_cell_is_named_and_the_status_is_1(glue_bench, moody_config, tmp_path, moody):
-    moody(raising(RuntimeError("out of luck")))
+    moody.side_effect = RuntimeError("out of luck")
     said = glue_bench("run", moody_config, "--results", tmp_path)
     assert said.status == 1
     assert "1 cells run, 0 were done before, 1 failed, 0 left" in said.out
@@ -95,7 +85,7 @@ ENDS = {"interrupted": (KeyboardInterrupt(), 130), "terminated": (None, 143)}
 @pytest.mark.parametrize("cause", ENDS)
 def test_what_is_finished_is_kept_when_a_run_is_ended(glue_bench, moody_config, tmp_path, moody, cause):
     error, status = ENDS[cause]
-    moody(raising(error) if error else lambda: signal.raise_signal(signal.SIGTERM))
+    moody.side_effect = error or (lambda: signal.raise_signal(signal.SIGTERM))
     before = signal.getsignal(signal.SIGTERM)
     said = glue_bench("run", moody_config, "--results", tmp_path)
     assert said.status == status

@@ -77,31 +77,25 @@ def test_a_zip_is_called_good_or_its_findings_are_listed_one_a_line(glue_bench, 
     assert said.out.splitlines()[-1] == r"WNLI.tsv, line 9: '7\tentailment'; expected 7, a tab, and 0 or 1"
 
 
-@pytest.fixture
-def other_order(tmp_path) -> Path:
-    """A checkpoint with an MNLI head of its own, in the order that many have: contradiction first."""
+def test_strings_are_right_for_a_checkpoint_with_another_order_of_labels(
+    glue_bench, tiny, write_yaml, tmp_path, small_demo
+):
+    """Its MNLI head has the order that many have: contradiction first."""
     import torch
     from transformers import BertConfig, BertForSequenceClassification
 
     from glue_bench.training.tokenizers import train_tokenizer
 
+    small_demo(train=480, validation=24, test=30)
     torch.manual_seed(0)
-    order = {0: "contradiction", 1: "entailment", 2: "neutral"}
     shape = {"num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64, "max_position_embeddings": 32}
-    named = {"id2label": order, "label2id": {name: number for number, name in order.items()}}
-    config = BertConfig(vocab_size=250, hidden_size=64, **shape, **named)
+    order = dict(enumerate(("contradiction", "entailment", "neutral")))
+    config = BertConfig(vocab_size=250, hidden_size=64, **shape, id2label=order)
     BertForSequenceClassification(config).save_pretrained(tmp_path / "mnli")
     frame = demo.generate("mnli")["train"]
     train_tokenizer([*frame["text_a"], *frame["text_b"]], 200).save_pretrained(tmp_path / "mnli")
-    return tmp_path / "mnli"
-
-
-def test_strings_are_right_for_a_checkpoint_with_another_order_of_labels(
-    glue_bench, tiny, write_yaml, tmp_path, small_demo, other_order
-):
-    small_demo(train=480, validation=24, test=30)
     settings = {"learning_rates": [3e-3], "epochs": 8, "batch_size": 16, "predict": ["validation", "test"]}
-    changed = {"checkpoint": str(other_order), "scratch": None, "arms": ["add"], "tasks": ["mnli"]}
+    changed = {"checkpoint": str(tmp_path / "mnli"), "scratch": None, "arms": ["add"], "tasks": ["mnli"]}
     config = write_yaml(tiny(**changed, finetuning=settings))
     assert glue_bench("run", config, "--results", tmp_path).status == 0
     glue_bench("submit", tmp_path / "tiny", "-o", tmp_path / "x.zip", "--fill")

@@ -3,62 +3,32 @@
 import json
 import pickle
 import subprocess
-from typing import Any
 
 import pytest
 from pydantic import ValidationError
 from stored import cell_with, digest, plan_with, pretrained_of, pretraining_with, record_of
 
-from glue_bench.config import Hyperparameters, RateSearch
 from glue_bench.records import value as value_module
 from glue_bench.records import values
 from glue_bench.records.value import Sealed
 from glue_bench.records.values import Cell, Failure, Plan, PretrainingRecord, Record
 
-CELL: dict[str, Any] = {
-    **{"arm": "other", "variant": "concat", "options": {"init": "random"}, "plugin": digest("a plugin")},
-    **{"tokenizer": digest("other"), "checkpoint": "scratch {}", "task": "mrpc", "data": digest("other"), "seed": 2},
-    **{"pretraining": "add-123", "pretraining_seed": 2, "steps": 5, "mnli": "add-mnli-123", "origin": "adapted"},
-    "settings": Hyperparameters(**dict(cell_with().settings) | {"epochs": 4}),
-}
-"""Of each field but the id another value."""
-PRETRAINING: dict[str, Any] = {
-    **{name: CELL[name] for name in ("arm", "variant", "options", "plugin", "tokenizer", "origin")},
-    **{"checkpoint": digest("other"), "corpus": digest("other"), "packing": 3, "parts": 64, "searches": ("add-1",)},
-    **{"is_search": True, "rate": 0.5, "settings": pretraining_with(steps=2).settings},
-}
-SETTINGS: dict[str, Any] = {
-    **{"learning_rate": 0.5, "epochs": 9, "batch_size": 9, "max_length": 9, "warmup_ratio": 0.5, "weight_decay": 0.5},
-    **{"adam_epsilon": 0.5, "clip_norm": 0.5, "max_steps": 9, "held_out_share": 0.5, "predictions": "float16"},
-}
-PRETRAINING_SETTINGS: dict[str, Any] = {
-    **{"corpus": ["elsewhere"], "documents": "blank_lines", "segments": "pairs", "start": "checkpoint"},
-    **{"tokenizer": "elsewhere", "steps": 9, "batch_tokens": 9, "micro_batch_tokens": 9, "length": 9},
-    **{"mask_probability": 0.5, "learning_rates": [0.5], "schedule": "trapezoid", "warmup_ratio": 0.5},
-    **{"rate_search": RateSearch(steps=1), "decay_share": 0.5, "dropout": 0.5, "weight_decay": 0.5},
-    **{"adam_epsilon": 0.5, "clip_norm": 0.5, "seeds": [9], "validation_share": 0.5, "validations": 9},
-    **{"checkpoints": [1], "finetune_checkpoints": True},
-}
 WATCH = {"corpus", "tokenizer", "checkpoints", "finetune_checkpoints", "validations", "micro_batch_tokens"}
 
 
+@pytest.mark.filterwarnings("ignore:Pydantic serializer")  # a number is no value of most fields
 @pytest.mark.parametrize(
-    ("job", "others", "free", "settings", "watch"),
-    [
-        (cell_with(), CELL, {"origin"}, SETTINGS, set()),
-        (pretraining_with(), PRETRAINING, {"origin", "rate"}, PRETRAINING_SETTINGS, WATCH),
-    ],
+    ("job", "free", "watch"),
+    [(cell_with(), {"id", "origin"}, set()), (pretraining_with(), {"id", "origin", "rate"}, WATCH)],
     ids=["cell", "pretraining"],
 )
-def test_every_field_and_setting_decides_the_id_but_those_that_are_not_hashed(job, others, free, settings, watch):
-    def alike(**changes) -> bool:
-        return job.model_copy(update=changes).true_id[-12:] == job.true_id[-12:]
+def test_every_field_and_setting_decides_the_id_but_those_that_are_not_hashed(job, free, watch):
+    def alike(change) -> bool:
+        return job.model_copy(update=change).true_id[-12:] == job.true_id[-12:]
 
-    assert {*others, "id"} == set(type(job).model_fields)
-    assert {name for name in others if alike(**{name: others[name]})} == free
-    assert settings.keys() == type(job.settings).model_fields.keys()
-    settled = {name: job.settings.model_copy(update={name: value}) for name, value in settings.items()}
-    assert {name for name, each in settled.items() if alike(settings=each)} == watch
+    settings = {name: job.settings.model_copy(update={name: 0.123}) for name in type(job.settings).model_fields}
+    assert {name for name in type(job).model_fields.keys() - {"settings"} if alike({name: 0.123})} == free
+    assert {name for name, changed in settings.items() if alike({"settings": changed})} == watch
 
 
 def test_a_number_for_how_training_computes_decides_every_id(monkeypatch):
@@ -84,12 +54,13 @@ def test_a_pretraining_has_its_only_rate_or_the_one_that_its_search_has_chosen(r
 
 
 def test_a_job_in_words():
-    assert cell_with(pretraining_seed=1, steps=10).label == "add after 10 steps on rte, rate 2e-05, seed 1"
-    assert cell_with(pretraining_seed=2, steps=10).label == "add after 10 steps of seed 2 on rte, rate 2e-05, seed 1"
-    assert (pretraining_with().label, pretraining_with(seed=2).label) == ("add", "add, seed 2")
     search = pretraining_with(steps=1000, is_search=True, settings={"learning_rates": [1e-3]})
-    assert search.label == "add, rate 0.001 for 1,000 steps"
-    assert cell_with(steps=10, pretraining_seed=2).key == {
+    cell, later = (cell_with(steps=10, pretraining_seed=seed) for seed in (1, 2))
+    assert [job.label for job in (cell, later, pretraining_with(), pretraining_with(seed=2), search)] == [
+        *("add after 10 steps on rte, rate 2e-05, seed 1", "add after 10 steps of seed 2 on rte, rate 2e-05, seed 1"),
+        *("add", "add, seed 2", "add, rate 0.001 for 1,000 steps"),
+    ]
+    assert later.key == {
         **{"arm": "add", "variant": "add", "task": "rte", "learning_rate": 2e-5, "seed": 1},
         **{"steps": 10, "pretraining_seed": 2},
     }
@@ -139,27 +110,25 @@ def test_what_an_error_says_is_kept_as_a_terminal_may_have_it():
     assert "\x1b" not in failure.error
     assert failure.error.endswith("thing\nsecond line")
     assert len(failure.traceback) <= 2**16
-    assert Failure.model_validate_json(failure.model_dump_json()) == failure
 
 
 # Where they are from
 
 
-def git(folder, *arguments) -> str:
-    command = ["git", "-C", folder, "-c", "user.name=a", "-c", "user.email=a@b", *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
-
-
 def test_the_commit_is_not_that_of_a_project_in_which_the_package_is_only_installed(tmp_path, monkeypatch):
+    def git(*words) -> str:
+        command = ["git", "-C", tmp_path, "-c", "user.name=a", "-c", "user.email=a@b", *words]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
     package = tmp_path / ".venv" / "glue_bench"
     (package / "records").mkdir(parents=True)
     (package / "__init__.py").touch()
     monkeypatch.setattr(value_module, "__file__", str(package / "records" / "value.py"))
-    git(tmp_path, "init", "--quiet")
-    git(tmp_path, "commit", "--quiet", "--allow-empty", "--message", "their own")
+    git("init", "--quiet")
+    git("commit", "--quiet", "--allow-empty", "--message", "their own")
     assert value_module.versions.__wrapped__().git_commit is None
-    git(tmp_path, "add", ".venv/glue_bench/__init__.py")  # as in a checkout of it
-    assert value_module.versions.__wrapped__().git_commit == git(tmp_path, "rev-parse", "HEAD").strip() + "+changes"
+    git("add", ".venv/glue_bench/__init__.py")  # as in a checkout of it
+    assert value_module.versions.__wrapped__().git_commit == git("rev-parse", "HEAD") + "+changes"
 
 
 FIRST = "processor\t: 0\ncpu family\t: 26\nmodel\t\t: 2\nmodel name\t: AMD EPYC\nflags\t\t: fpu model name\n"
@@ -172,7 +141,6 @@ FIRST = "processor\t: 0\ncpu family\t: 26\nmodel\t\t: 2\nmodel name\t: AMD EPYC\
         ("model name\t: ARMv8 Processor rev 1\n", "ARMv8 Processor rev 1"),
         ("processor\t: 0\nCPU part\t: 0xd0c\n\n", ""),
     ],
-    ids=["two", "no family", "no name"],
 )
 def test_a_processor_is_named_with_its_family(cpuinfo, name):
     assert value_module.name_processor(cpuinfo) == name
