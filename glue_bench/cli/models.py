@@ -36,8 +36,8 @@ def data(
         say("asking the hub ...")
     frame = describe(open_source(source))
     shown = frame.drop(columns="status").rename(columns={"official_rows": "official"})
-    rows = (["-" if value == "" else value for value in row] for row in shown.itertuples(index=False))
-    print_rows([*shown], rows, wrap="labels")
+    texts = (["-" if value == "" else value for value in row] for row in shown.itertuples(index=False))
+    print_rows([*shown], texts, wrap="labels")
     for status, tasks in frame.groupby("status", sort=False)["task"].unique().items():
         echo(f"{status}: {', '.join(tasks)}")
 
