@@ -74,7 +74,7 @@ def by_trainer(cell: Cell, inputs: Inputs, padding: str, *, bf16: bool) -> Score
     tokenizer = inputs.tokenizer(arm)
     frames, needed = inputs.data(cell.task).splits, ("train", *TASKS[cell.task].validation_splits)
     splits = {name: as_dataset(frames[name], tokenizer, length) for name in needed}
-    return train_and_score(cell, arm.checkpoint, splits, tokenizer, padding, bf16=bf16)
+    return train_and_score(cell, arm.checkpoint, splits, tokenizer, padding, None, bf16=bf16)
 
 
 def as_lines(system: str, cell: Cell, scores: Scores, seconds: float) -> pd.DataFrame:

@@ -6,8 +6,8 @@
 
 Runs a sweep of small pretrainings and cells undisturbed, then the same one over and over, while mishaps come every few
 results: see MISHAPS. After one that ends the driver, the same command is given again. No job is hit twice, because one
-whose worker is lost three times is a failure. It prints, and writes to `--log`, how many mishaps of each kind there
-were, how long the driver took to end after each (`longest`, in seconds), and
+whose worker is lost three times is a failure. It prints how many mishaps of each kind there were, how long the driver
+took to end after each (`longest`, in seconds), and
 
     lost          records that were there and are not any more
     repeated      records that were written a second time
@@ -30,8 +30,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -49,7 +48,6 @@ MISHAPS = {
     "driver": "SIGKILL to the process that was started",
     "terminate": "SIGTERM to it",
     "interrupt": "SIGINT to it",
-    "disk": "no room on the disk of the results; where a tmpfs may be mounted",
     "worker": "SIGKILL to a worker",
     "ended": "SIGTERM to a worker",
     "hang": "SIGSTOP to a worker, which is given up",
@@ -57,17 +55,16 @@ MISHAPS = {
     "cancelled": "scancel of a Slurm job",
 }
 KINDS = {
-    "inline": ("driver", "terminate", "interrupt", "disk"),
-    "ray": ("driver", "terminate", "interrupt", "disk", "head", *("worker", "ended", "hang") * 3),
+    "inline": ("driver", "terminate", "interrupt"),
+    "ray": ("driver", "terminate", "interrupt", "head", *("worker", "ended", "hang") * 3),
     "slurm": ("driver", "terminate", "interrupt", *("worker", "hang", "cancelled") * 2),
 }
 OPTIONS = {"inline": (), "ray": ("--workers", "2"), "slurm": ("--slurm", "minutes=1")}
 SIGNALS = {"driver": signal.SIGKILL, "terminate": signal.SIGTERM, "interrupt": signal.SIGINT}
 WORKERS = {"worker": signal.SIGKILL, "ended": signal.SIGTERM, "hang": signal.SIGSTOP}
-STATUS = {"driver": -signal.SIGKILL, "terminate": 143, "interrupt": 130, "disk": 2, "head": 1}
+STATUS = {"driver": -signal.SIGKILL, "terminate": 143, "interrupt": 130, "head": 1}
 """How the driver ends after those mishaps that end it."""
 LIMIT_SECONDS = 1800.0  # no driver takes so long, even on a busy machine
-UNSHARED = "KILLS_UNSHARED"
 SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
 EXPERIMENT = {
     "name": "kills",
@@ -113,10 +110,6 @@ class Driver:
         self.process = CONTEXT.Process(target=drive, args=(words, str(place / "cache"), self.output))
         self.process.start()
 
-    def send(self, number: signal.Signals) -> None:
-        assert self.process.pid
-        os.kill(self.process.pid, number)
-
     def wait(self) -> tuple[int | None, str]:
         """Its exit status, None if it had to be killed, and what it printed."""
         self.process.join(LIMIT_SECONDS)
@@ -158,27 +151,22 @@ def main() -> None:
     parser.add_argument("--engine", choices=[*KINDS], default="inline")
     parser.add_argument("--mishaps", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--log", type=Path)
     parser.add_argument("--place", type=Path, help="an empty folder that the nodes of a Slurm cluster see")
     given = parser.parse_args()
     found, draw = Found(), random.Random(given.seed)
-    with tempfile.TemporaryDirectory(dir=given.place) as folder, small_disk(Path(folder), given.engine) as has_disk:
-        kinds = [kind for kind in KINDS[given.engine] if has_disk or kind != "disk"]
+    with tempfile.TemporaryDirectory(dir=given.place) as folder:
         place = Path(folder)
         (place / "kills.yaml").write_text(yaml.safe_dump(EXPERIMENT))
         status, said = Driver(place, "whole", "inline").wait()
         if status != 0:
             raise RuntimeError(said)
         while found.mishaps.total() < given.mishaps and found.is_sound:
-            disturb(place, given.engine, kinds, given.mishaps, draw, found)
-            text = json.dumps(vars(found), indent=1)
-            if given.log:
-                given.log.write_text(text + "\n")
-    print(text)
+            disturb(place, given.engine, given.mishaps, draw, found)
+    print(json.dumps(vars(found), indent=1))
     sys.exit(0 if found.is_sound else 1)
 
 
-def disturb(place: Path, engine: str, kinds: list[str], most: int, draw: random.Random, found: Found) -> None:
+def disturb(place: Path, engine: str, most: int, draw: random.Random, found: Found) -> None:
     """One sweep, from nothing to its end."""
     shutil.rmtree(place / "runs", ignore_errors=True)
     records, hit, status = Records(place / "runs" / "kills"), set[str](), None
@@ -189,12 +177,11 @@ def disturb(place: Path, engine: str, kinds: list[str], most: int, draw: random.
             if not wait_for(draw.randint(1, 5), records, driver, found):
                 break
             time.sleep(draw.uniform(0, 0.5))
-            last = draw.choice(kinds)
+            last = draw.choice(KINDS[engine])
             if driver.process.is_alive() and cause(last, driver, place, draw, hit):
                 found.mishaps[last] += 1
         began = time.monotonic()
         status, said = driver.wait()
-        (place / "ballast").unlink(missing_ok=True)
         records.look(found)
         if last in STATUS:
             found.longest[last] = round(max(found.longest.get(last, 0.0), time.monotonic() - began), 1)
@@ -216,12 +203,7 @@ def wait_for(more: int, records: Records, driver: Driver, found: Found) -> bool:
 def cause(kind: str, driver: Driver, place: Path, draw: random.Random, hit: set[str]) -> bool:
     """Whether the mishap came about. `hit` are the jobs whose worker has had one."""
     if kind in SIGNALS:
-        driver.send(SIGNALS[kind])
-        return True
-    if kind == "disk":
-        room = os.statvfs(place)
-        with suppress(OSError), (place / "ballast").open("wb") as file:
-            file.write(bytes(room.f_bavail * room.f_bsize))
+        os.kill(driver.process.pid, SIGNALS[kind])
         return True
     if kind == "cancelled":
         return cancel(place / "runs" / "kills", draw, hit)
@@ -284,27 +266,6 @@ def tables(folder: Path) -> dict[str, str]:
     """The tables of a run without seconds and bytes."""
     frames = {path.name: pd.read_csv(path, dtype=str, keep_default_na=False) for path in folder.glob("*.csv")}
     return {name: frame.filter(regex="^(?!.*(second|memory))").to_csv() for name, frame in frames.items()}
-
-
-@contextmanager
-def small_disk(place: Path, engine: str) -> Iterator[bool]:
-    """A small disk of this process and its children alone, for which it begins anew; whether there is one."""
-    if engine == "slurm" or os.name != "posix" or shutil.which("unshare") is None:
-        yield False
-        return
-    if os.environ.get(UNSHARED) is None:
-        unshare = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-rm"]
-        probe = [*unshare, "mount", "-t", "tmpfs", "tmpfs", str(place)]
-        if subprocess.run(probe, capture_output=True, check=False).returncode:
-            yield False
-            return
-        place.rmdir()
-        os.execvpe(unshare[0], [*unshare, sys.executable, *sys.argv], os.environ | {UNSHARED: "1"})
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(place)], check=True)
-    try:
-        yield True
-    finally:
-        subprocess.run(["umount", "--lazy", str(place)], check=True)  # a folder under it cannot be removed
 
 
 if __name__ == "__main__":

@@ -42,6 +42,7 @@ from glue_bench.training.pretrain import pretrain
 from glue_bench.training.tokens import TokenisedTask
 
 EVALUATION_ROWS = 64  # run_glue's own default is 8, which would be slow
+Settled = Hyperparameters | PretrainingSettings
 
 
 class Given(Inputs):
@@ -100,7 +101,7 @@ def make_peer(settings: Settings, padding: str) -> Round:
         rows = frames["train"].iloc[settings.rows(len(frames["train"]), steps)]
         splits, clock = {"train": as_dataset(rows, tokenizer, MAX_LENGTH, padding), **scored}, Clock()
         began = time.perf_counter()
-        scores = train_and_score(cell, arm.checkpoint, splits, tokenizer, padding, callbacks=[clock], bf16=bf16)
+        scores = train_and_score(cell, arm.checkpoint, splits, tokenizer, padding, [clock], bf16=bf16)
         seconds = {"training_seconds": clock.seconds, "total_seconds": time.perf_counter() - began}
         return {"tokens": real_tokens(splits["train"]), "scores": scores, **seconds}
 
@@ -111,11 +112,9 @@ class Clock(TrainerCallback):
     """Seconds of the training loop, without the making of model, optimiser and data loader."""
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
-        """The first step is about to begin."""
         self.began = time.perf_counter()
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
-        """The last step has been taken."""
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         self.seconds = time.perf_counter() - self.began
@@ -135,14 +134,7 @@ def real_tokens(split: Dataset) -> int:
 
 
 def train_and_score(
-    cell: Cell,
-    checkpoint: str,
-    splits: dict[str, Dataset],
-    tokenizer: Any,
-    padding: str = "dynamic",
-    *,
-    callbacks: Any = None,
-    bf16: bool,
+    cell: Cell, checkpoint: str, splits: dict[str, Dataset], tokenizer: Any, padding: str, callbacks: Any, *, bf16: bool
 ) -> dict[str, dict[str, float]]:
     """Scores of each validation split after the last epoch."""
     task = TASKS[cell.task]
@@ -167,18 +159,11 @@ def trained(
 
 
 def arguments(
-    settings: Hyperparameters | PretrainingSettings,
-    folder: str | Path,
-    padding: str = "dynamic",
-    *,
-    epochs: int,
-    rows: int,
-    seed: int,
-    bf16: bool = False,
+    settings: Settled, folder: str, padding: str = "dynamic", *, epochs: int, rows: int, seed: int, bf16: bool = False
 ) -> TrainingArguments:
     """The settings in Trainer's names, batches of `rows`, its own default optimiser, and nothing saved or reported."""
     return TrainingArguments(
-        output_dir=str(folder),
+        output_dir=folder,
         num_train_epochs=epochs,
         per_device_train_batch_size=rows,
         per_device_eval_batch_size=EVALUATION_ROWS,

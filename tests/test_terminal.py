@@ -20,7 +20,6 @@ from rich.table import Table
 from rich.text import Text
 
 from glue_bench.errors import LONGEST, QUOTED, DiskError, UserError, plain, quoted, shortened, unknown
-from glue_bench.model.variants import VARIANTS
 from glue_bench.terminal import Screen, echo, silence, tell
 
 EVIL = "a\x1b[2J\x9b1m\x07\r\u202eb"
@@ -28,15 +27,11 @@ SHOWN = r"a\x1b[2J\x9b1m\x07\r\u202eb"
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2028\u2029\ud800-\udfff]")
 
 
-@given(st.text())
-def test_what_is_shown_has_no_control_characters(text):
+@given(st.text(), st.text(st.characters(categories=["L", "N", "P", "S", "Zs"])))
+def test_what_is_shown_has_no_control_characters_and_what_controls_nothing_stays_as_it_is(text, harmless):
     assert not CONTROLS.search(plain(text))
     assert plain(plain(text)) == plain(text)
-
-
-@given(st.text(st.characters(categories=["L", "N", "P", "S", "Zs"])))
-def test_a_text_that_controls_nothing_stays_as_it_is(text):
-    assert plain(f"{text}\t\n") == f"{text}\t\n"
+    assert plain(f"{harmless}\t\n") == f"{harmless}\t\n"
 
 
 def test_the_screen_shows_codes_and_keeps_its_own_colours(capsys):
@@ -124,19 +119,11 @@ def test_a_line_that_cannot_be_written_is_lost_and_the_next_one_is_not(gone):
 
 
 @pytest.mark.usefixtures("small_demo")
-@pytest.mark.parametrize("stdout", ["pipe", "captured"])
-def test_a_run_ends_well_with_nobody_to_hear_of_it(glue_bench, tiny, write_yaml, tmp_path, monkeypatch, gone, stdout):
-    config = write_yaml(tiny(tasks=["cola"], arms=["add"]))
+def test_a_run_ends_well_with_nobody_to_hear_of_it(glue_bench, tiny, write_yaml, tmp_path, monkeypatch, gone):
     monkeypatch.setattr(sys, "stderr", gone)
-    if stdout == "captured":
-        said = glue_bench("run", config, "--results", tmp_path)
-        assert "1 cells run" in said.out
-    else:
-        with broken("pipe") as unread:
-            monkeypatch.setattr(sys, "stdout", unread)
-            said = glue_bench("run", config, "--results", tmp_path)
+    said = glue_bench("run", write_yaml(tiny(tasks=["cola"], arms=["add"])), "--results", tmp_path)
     assert said.status == 0
-    assert len(list((tmp_path / "tiny" / "cells").iterdir())) == 1
+    assert "1 cells run" in said.out
 
 
 @pytest.mark.usefixtures("small_demo")
@@ -144,19 +131,12 @@ def test_a_run_ends_well_with_nobody_to_hear_of_it(glue_bench, tiny, write_yaml,
 def test_a_reader_of_standard_output_that_is_gone_does_not_keep_standard_error_from_failures(
     glue_bench, tiny, write_yaml, tmp_path, monkeypatch, kind
 ):
-    class Failing(VARIANTS["add"]):
-        def forward(self, token_ids, segment_ids):
-            if self.training and token_ids.device.type != "meta":  # on which operations are only counted
-                raise RuntimeError("out of luck")
-            return super().forward(token_ids, segment_ids)
-
-    monkeypatch.setitem(VARIANTS, "failing", Failing)
-    config = write_yaml(tiny(tasks=["cola"], arms=["failing"]))
+    config = write_yaml(tiny(tasks=["stsb"], arms=["add"], finetuning={"learning_rates": [100.0], "weight_decay": 1e9}))
     with broken(kind) as unread:
         monkeypatch.setattr(sys, "stdout", unread)
         said = glue_bench("run", config, "--results", tmp_path)
     assert said.status == 1
-    assert said.err.count("failed: failing-cola") == 1
+    assert said.err.count("failed: add-stsb") == 1
 
 
 def test_no_write_of_any_size_fails_once_a_stream_is_silent():

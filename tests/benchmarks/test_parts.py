@@ -100,7 +100,7 @@ def test_predictions_are_scored_with_their_own_labels(tmp_path, tokenizer, paddi
     texts = [" ".join(TEXTS[i % 3].split()[: 1 + i % 5]) for i in range(40)]
     split = as_dataset(pd.DataFrame({"text_a": texts, "label": [int("old" in text) for text in texts]}), tokenizer, 16)
     hyperparameters = Settings("demo", "rte", "here").experiment.finetuning.hyperparameters("rte", 5e-5)
-    made = arguments(hyperparameters, tmp_path, padding, epochs=1, rows=4, seed=1)
+    made = arguments(hyperparameters, str(tmp_path), padding, epochs=1, rows=4, seed=1)
     assert (made.learning_rate, made.get_warmup_steps(100), made.max_grad_norm, made.weight_decay) == (5e-5, 6, 1, 0.01)
     oracle = Oracle(tokenizer.convert_tokens_to_ids("old"))
     trainer = Trainer(oracle, made, DataCollatorWithPadding(tokenizer), processing_class=tokenizer)

@@ -49,9 +49,7 @@ def test_pretrain_compares_trainer_with_ours(tmp_path):
 
 
 def test_overhead_is_that_of_every_cell_but_the_first():
-    text = run("overhead.py", "--cells", 3, "--turns", 1, "--against", BENCHMARKS.parent)
-    assert text.count("s a cell beyond training and scoring") == 2
-    assert text.count(", 2 cells)") == 2
+    assert ", 2 cells)" in run("overhead.py", "--cells", 3, "--turns", 1)
 
 
 def test_agreement_scores_both_systems_for_every_seed(tmp_path, make_bert, write_yaml):
