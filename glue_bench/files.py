@@ -26,15 +26,10 @@ from glue_bench.errors import DiskError, UserError
 
 CHECKSUMS = "checksums.json"
 Kept = TypeVar("Kept")
-LARGEST = 2**26
-"""Bytes of a file of others, at most, where nothing else is said: a thousand times what an experiment's JSON takes."""
-LARGEST_ARRAYS = 2**31
-LARGEST_PART = 2**24
-"""Bytes of the list of entries of a zip, at most; 100,000 entries with long names take 14 MB."""
-MOST_VALUES = 2**21
-"""Values of a JSON text, at most; a plan of 50,000 cells has 700,000. Each may take a hundred bytes of memory."""
-ENCRYPTED = 0x1
-"""The flag of an entry of a zip."""
+# At most: bytes of others' files and arrays, and of the list of entries of a zip, of which 100,000 with long names take
+# 14 MB; values of a JSON text, of which a plan of 50,000 cells has 700,000. Each may take a hundred bytes of memory.
+LARGEST, LARGEST_ARRAYS, LARGEST_PART, MOST_VALUES = 2**26, 2**31, 2**24, 2**21
+ENCRYPTED = 0x1  # the flag of an entry of a zip
 UNREADABLE = (
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
     *(EOFError, OSError, NotImplementedError, RuntimeError, ValueError),

@@ -228,10 +228,10 @@ class Bench:
 
             kept = save if name in self.models else None
             record = record_of(self._cell(cell), **facts)
-            self.store.write(record, self.logits.get(name, {}), self.tests.get(name), kept)
+            self.store.write(record, kept, logits=self.logits.get(name), tests=self.tests.get(name))
         for record, pieces, sums in self.pretrained.values():
             if isinstance(record, PretrainingRecord):
-                self.store.write_pretraining(record, pieces, sums)
+                self.store.write(record, losses=pieces, sums=sums)
         return self.path
 
     def _cell(self, entry: dict[str, Any]) -> Cell:

@@ -75,10 +75,8 @@ def _check(store: Store) -> tuple[Check, ...]:
     try:
         plan = store.plan()
         finished, strays = store.finished(plan), store.strays(plan)
-    except UserError as error:
+    except (UserError, OSError) as error:
         return (Check("plan", "cannot be read", (str(error),)),)
-    except OSError as error:
-        return (Check("plan", "cannot be read", (f"{error.filename}: {error.strerror}",)),)
     records, pretrainings = [*finished.records.values(), *strays], [*finished.pretrainings.values()]
     damaged, errors = finished.left_out - len(strays), [failure.error for failure in store.failures(plan)]
     outside = (f"cells/: {damaged} outside the plan cannot be believed; delete them",) if damaged else ()

@@ -40,7 +40,7 @@ from glue_bench.files import (
     whole_folder,
     write_atomically,
 )
-from glue_bench.records.arrays import Arrays, arrays_digest, dump, read_arrays, shrunk, widened
+from glue_bench.records.value import Arrays, arrays_digest, dump, read_arrays, shrunk, widened
 from glue_bench.records.values import Cell, Failure, Job, Plan, PretrainingRecord, Progress, Record, Result
 from glue_bench.remote import refuse_url
 
@@ -275,24 +275,17 @@ class Store:
         write_atomically(self.folder / "plan.json", plan.file())
         return plan
 
-    def write(self, record: Record, logits: Arrays, tests: Arrays | None = None, save: Save = None) -> Record:
-        """Store a finished cell as one folder, in the place of an older one; the record as it was stored.
+    def write(self, record: Ended, save: Save = None, **arrays: Arrays | None) -> Ended:
+        """Store a finished job as one folder, in the place of an older one; the record as it was stored.
 
-        `save` writes the files of its model into an empty folder, if the model is kept.
+        `arrays` are the `logits` and `tests` of a cell, the `losses` and `sums` of a pretraining, as the methods read
+        them. `save` writes the files of a cell's model into an empty folder, if the model is kept.
         """
-        return self._write(record, {"logits": logits, "tests": tests or None}, save)
-
-    def write_pretraining(
-        self, record: PretrainingRecord, losses: Arrays | None = None, sums: Arrays | None = None
-    ) -> PretrainingRecord:
-        """Store a finished pretraining likewise; `losses` and `sums` are those that the methods of these names read."""
-        arrays = {"losses": losses, "sums": sums}
-        return self._write(record, {name: shrunk(each) if each else None for name, each in arrays.items()})
-
-    def _write(self, record: Ended, beside: Mapping[str, Arrays | None], save: Save = None) -> Ended:
-        facts: dict[str, Any] = {name: None if each is None else arrays_digest(each) for name, each in beside.items()}
-        if "losses" in facts:  # which in a record are the curve
-            facts["piece_losses"] = facts.pop("losses")
+        is_cell = isinstance(record, Record)
+        there = {name: each if is_cell else shrunk(each) for name, each in arrays.items() if each}
+        facts: dict[str, Any] = dict.fromkeys(("model", "logits", "tests") if is_cell else ("piece_losses", "sums"))
+        for name, each in there.items():  # the losses in a record are the curve
+            facts["piece_losses" if name == "losses" else name] = arrays_digest(each)
         with whole_folder(self.folder / record.job.kind / record.job.id, replaces=True) as folder:
             if save:
                 (folder / "model").mkdir()
@@ -301,9 +294,8 @@ class Store:
             record = record.model_copy(update=facts).seal()
             if save:
                 (folder / "model" / STAMP).write_text(record.digest)
-            for name, arrays in beside.items():
-                if arrays is not None:
-                    (folder / f"{name}.safetensors").write_bytes(dump(arrays, record=record.digest))
+            for name, each in there.items():
+                (folder / f"{name}.safetensors").write_bytes(dump(each, record=record.digest))
             (folder / "record.json").write_bytes(record.file())
         (self.folder / "failures" / f"{record.job.id}.json").unlink(missing_ok=True)
         return record

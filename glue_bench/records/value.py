@@ -1,4 +1,4 @@
-"""What all values on disk have in common: frozen, known fields alone, a digest where they are sealed; and their origin.
+"""What all on disk has in common: values of known fields alone, arrays in few bytes, both with digests; their origin.
 
 The origin of a record is the machine and the code that made it. It is recorded, never hashed.
 """
@@ -8,28 +8,29 @@ import json
 import platform
 import re
 import subprocess
+from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Self
 
+import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
-from glue_bench.errors import plain, shortened
-from glue_bench.files import check_json
+from glue_bench.errors import UserError, plain, shortened
+from glue_bench.files import LARGEST_ARRAYS, check_file, check_json, is_damage
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9_.+-]*$"
-Word = Annotated[str, StringConstraints(pattern=f"^{NAME}", max_length=240)]
-"""A name that may be part of a file's name."""
+Word = Annotated[str, StringConstraints(pattern=f"^{NAME}", max_length=240)]  # it may be part of a file's name
 Text = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f-\x9f]*$", max_length=4096)]
 """One line without control characters, which is fit for a terminal."""
 Lines = Annotated[str, AfterValidator(lambda text: shortened(plain(text), 2**16))]
 """What others say, such as an error: control characters become their codes, and what is too long is cut."""
-Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-"""A SHA-256 in hexadecimal digits."""
+Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]  # a SHA-256
 Whole = Annotated[int, Field(gt=-(2**63), lt=2**63)]
 Scores = dict[str, dict[str, Annotated[float, Field(gt=-1.000001, lt=1.000001)] | None]]
 """split -> metric -> value (at most 1); null where the metric is undefined."""
+Arrays = Mapping[str, np.ndarray]
 DIGEST_FIRST = b'{"digest":"'
 PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "numpy", "scikit-learn", "scipy")
 
@@ -72,6 +73,64 @@ class Sealed(Value):
         if not file.startswith(DIGEST_FIRST) or digest != file[begin:end]:
             raise ValueError("changed since it was written")
         return super().read(file)
+
+
+def shrunk(arrays: Arrays) -> dict[str, np.ndarray]:
+    """The same values, each array in the smallest type of its kind that holds all of them exactly."""
+    smallest = {}
+    for name, values in arrays.items():
+        kind = values.dtype.kind
+        tried = (values.astype(f"{kind}{size}") for size in ((2, 4, 8) if kind == "f" else (1, 2, 4, 8)))
+        with np.errstate(over="ignore"):  # what is too large becomes infinite, and differs
+            smallest[name] = next(small for small in tried if np.array_equal(small, values, equal_nan=True))
+    return smallest
+
+
+def widened(arrays: Arrays) -> dict[str, np.ndarray]:
+    """Arrays that were `shrunk`, as 64-bit floats and integers again: small integers would overflow in a sum."""
+    return {name: values.astype(f"{values.dtype.kind}8") for name, values in arrays.items()}
+
+
+def arrays_digest(arrays: Arrays) -> str:
+    """SHA-256 of names, types, shapes and values, whatever the order of the names."""
+    total = hashlib.sha256()
+    for name, values in sorted(arrays.items()):
+        total.update(f"{name} {values.dtype.str} {values.shape} ".encode() + np.ascontiguousarray(values).tobytes())
+    return total.hexdigest()
+
+
+def dump(arrays: Arrays, **said: str) -> bytes:
+    """Arrays as their file has them, with what is `said` of them."""
+    from safetensors.numpy import save
+
+    return save({name: np.ascontiguousarray(values) for name, values in arrays.items()}, said)
+
+
+def read_arrays(folder: Path, name: str, *, holds: str | None = None, **said: str) -> dict[str, np.ndarray]:
+    """The arrays of numbers in a file that anyone may have made.
+
+    Raises:
+        UserError: it cannot be read, is damaged, `said` something else when it was written, or does not hold the arrays
+            of this digest.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    again = f"delete {'it' if 'data' in said else 'its folder'} and run again"
+    try:
+        check_file(folder / name, LARGEST_ARRAYS)
+        with safe_open(folder / name, "numpy") as file:
+            says = file.metadata() or {}
+            arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (it is no mapping)
+        if others := sorted(key for key, values in arrays.items() if values.dtype.kind not in "fiu"):
+            raise ValueError(f"{', '.join(others)} are no numbers")
+    except (SafetensorError, OSError, LookupError, ValueError, TypeError, AttributeError) as error:
+        reason = getattr(error, "strerror", None) or error  # the last three are of types that NumPy has not
+        raise UserError(f"{name}: cannot be read ({reason}){f'; {again}' if is_damage(error) else ''}") from error
+    if any(says.get(what) != digest for what, digest in said.items()):
+        raise UserError(f"{name}: it belongs to {'other data' if 'data' in said else 'another run'}; {again}")
+    if holds not in (None, arrays_digest(arrays)):
+        raise UserError(f"{name}: changed since the run wrote it; {again}")
+    return arrays
 
 
 class Environment(Value):

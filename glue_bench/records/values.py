@@ -278,7 +278,7 @@ class PretrainingRecord(Sealed):
     at once in the end. `weights` has by step the `weights_digest` of the encoder in its checkpoint; None for searches
     and in migrated records. `measures` are those of the last checkpoint, taken on `measure_tokens` tokens of validation
     text; empty where they failed. `piece_losses` and `sums` are the `arrays_digest` of the arrays beside it, which
-    `Store.write_pretraining` fills in.
+    `Store.write` fills in.
     """
 
     steps: Whole

@@ -103,7 +103,7 @@ class Worker:
         logits = {name: each.astype(kind) for name, each in outcome.predictions.items() if not is_test(name)}
         tests = {name: each for name, each in outcome.predictions.items() if is_test(name)}
         with results_written_to(self.store.folder):
-            return self.store.write(outcome.facts, logits, tests, save if kept else None)
+            return self.store.write(outcome.facts, save if kept else None, logits=logits, tests=tests)
 
     def _pretrain(self, job: Pretraining, tell: Progress) -> PretrainingRecord | Failure:
         """Pretrain an arm, measure it, and check that its positions are alive: that decides for all cells after it.
@@ -130,7 +130,7 @@ class Worker:
                 return self._fail(job, str(error))
         folder = self.inputs.checkpoints(job.id)
         with results_written_to(self.store.folder):
-            stored = self.store.write_pretraining(PretrainingRecord(pretraining=job, **facts), losses, sums)
+            stored = self.store.write(PretrainingRecord(pretraining=job, **facts), losses=losses, sums=sums)
             folder.drop_state()  # there is nothing to go on from
             if job.is_search:
                 folder.drop()

@@ -98,7 +98,7 @@ def test_a_number_in_a_table_and_tables_that_are_gone_or_too_many(finished, glue
 def forged(folder: Path, stored: Any = None, **changes: Any) -> str:
     """Store a cell's record with these changes, its logits and its digest fitting; its folder."""
     store, record = Store(folder), record_of(folder)
-    store.write(record.model_copy(update=changes), stored or store.logits(record))
+    store.write(record.model_copy(update=changes), logits=stored or store.logits(record))
     return f"cells/{record.cell.id}"
 
 
@@ -156,7 +156,7 @@ def test_so_is_that_of_a_pretraining(finished, change):
         sums["swap_1"] = sums["swap_1"] * [[2.0], [1.0]]
     else:
         losses = {"loss_sum": np.ones((2, 2))}
-    store.write_pretraining(record, losses, sums)
+    store.write(record, losses=losses, sums=sums)
     said = {"loss": "its validation loss is not the mean", "shape": "'count'"}
     (fault,) = found(finished)["pretrainings"]
     assert f"pretrainings/{record.pretraining.id}: {said.get(change, 'its ')}" in fault

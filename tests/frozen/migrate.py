@@ -133,7 +133,8 @@ class Old:
         if measures and (measures["step"], measures["arm"]) != (told["steps"], told["arm"]):
             raise SystemExit(f"{measured}: not of this pretraining")
         losses = arrays(path.with_suffix(".safetensors"), told.get("validation_sha256"))
-        store.write_pretraining(record, losses, load_file(measured.with_suffix(".safetensors")) if measures else None)
+        sums = load_file(measured.with_suffix(".safetensors")) if measures else None
+        store.write(record, losses=losses, sums=sums)
 
     def write_cell(self, store: Store, name: str, cell: Cell) -> None:
         told = read(self.folder / "records" / f"{name}.json")
@@ -148,7 +149,7 @@ class Old:
             training_tokens=told["tokens"]["training"],
         )
         path = self.folder / "predictions" / f"{name}.safetensors"
-        store.write(record, arrays(path, told["predictions_sha256"]) or {})
+        store.write(record, logits=arrays(path, told["predictions_sha256"]))
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -60,8 +60,8 @@ class Folder:
             weights = {STEPS: digest(f"weights {job.id}")}
             facts |= {"weights": weights, "measure_tokens": 100, "measures": (measure,)}
             job = job.model_copy(update={"rate": rate})
-        arrays = () if search else (pieces, {"swap_1": np.stack([right, count])})
-        self.store.write_pretraining(pretrained_of(job, **facts), *arrays)
+        arrays = {} if search else {"losses": pieces, "sums": {"swap_1": np.stack([right, count])}}
+        self.store.write(pretrained_of(job, **facts), **arrays)
 
     def run(self, arm: str, task: str, seed: int = 1, pretraining_seed: int = 1, *, rate: float = 1e-3,
             steps: int = STEPS, planned: bool = True, recorded: bool = True, like: str = "", right: float = 0.7,
@@ -100,7 +100,7 @@ class Folder:
             (model / "config.json").write_text("{}")
             (model / "model.safetensors").write_text(f"the weights of {cell.id}, {self.bits}")
 
-        self.store.write(record_of(cell, **facts | more), logits, tests, save)
+        self.store.write(record_of(cell, **facts | more), save, logits=logits, tests=tests)
         return cell.id
 
     def fail(self, arm: str, task: str, seed: int, *, planned: bool = True) -> None:

@@ -13,8 +13,8 @@ from safetensors.numpy import load_file
 from stored import DATA, cell_with, plan_with, pretrained_of, pretraining_with, record_of
 
 from glue_bench.errors import UserError
-from glue_bench.records.arrays import arrays_digest, dump, shrunk, widened
 from glue_bench.records.store import Store, experiments_in, open_store
+from glue_bench.records.value import arrays_digest, dump, shrunk, widened
 from glue_bench.records.values import Failure, Progress
 
 CELL, OTHER, PRETRAINING = cell_with(), cell_with(seed=2), pretraining_with()
@@ -36,13 +36,13 @@ def finish(store: Store, bits: float = 0.0, cell=CELL, **facts):
     """A finished cell with everything that a run may leave; runs with other bits leave others."""
     logits, tests = ({name: each + np.float32(bits) for name, each in one.items()} for one in (LOGITS, TESTS))
     save = lambda model: (model / "model.safetensors").write_text(f"weights {bits}")  # noqa: E731
-    return store.write(record_of(cell, **facts), logits, tests, save)
+    return store.write(record_of(cell, **facts), save, logits=logits, tests=tests)
 
 
 def pretrain(store: Store, bits: float = 0.0):
     """A finished pretraining, likewise."""
     losses = {**LOSSES, "loss_sum": LOSSES["loss_sum"] + bits}
-    return store.write_pretraining(pretrained_of(PRETRAINING), losses, {"swap_1": SUMS["swap_1"] + bits})
+    return store.write(pretrained_of(PRETRAINING), losses=losses, sums={"swap_1": SUMS["swap_1"] + bits})
 
 
 def same(found, expected) -> bool:
@@ -111,10 +111,10 @@ def test_a_finished_cell_and_a_pretraining_are_read_as_they_were_stored(store):
 
 def test_what_a_run_was_not_asked_for_is_empty(store):
     half = {"validation": LOGITS["validation"].astype(np.float16).T}
-    record = store.write(record_of(CELL), half)
+    record = store.write(record_of(CELL), logits=half)
     assert same(store.logits(record), {"validation": LOGITS["validation"].T})
     assert (record.tests, record.model, store.model(record), store.logits(record, test=True)) == (None, None, None, {})
-    search = store.write_pretraining(pretrained_of(PRETRAINING), None, {})
+    search = store.write(pretrained_of(PRETRAINING), sums={})
     assert store.losses(search) == store.sums(search) == {}
     assert len([*store.folder.rglob("*.safetensors")]) == 1
 

@@ -102,9 +102,9 @@ class StubWorker:
             loss = None if mishap == "diverge" else 1 / job.learning_rate
             facts |= {"steps": 10, "tokens": 100, "stream": "0", "validation_loss": loss}
             facts |= {"losses": (LossPoint(step=10, tokens=100, train_loss=1.0, seconds=1.0),)}
-            return self.store.write_pretraining(PretrainingRecord(pretraining=job, **facts))
+            return self.store.write(PretrainingRecord(pretraining=job, **facts))
         facts |= {"scores": {"validation": {"accuracy": 0.5}}, "history": (), "training_tokens": 100, "parameters": 1}
-        return self.store.write(Record(cell=job, **facts), {"validation": np.zeros((2, 2), np.float32)})
+        return self.store.write(Record(cell=job, **facts), logits={"validation": np.zeros((2, 2), np.float32)})
 
 
 def mishap(store: Store, job: Job, what: str) -> None:
