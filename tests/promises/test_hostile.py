@@ -208,7 +208,7 @@ def named(world: Path, call: str, name: str) -> list[object]:
 
 @pytest.mark.parametrize("call", WITH_NAMES, ids=str.strip)
 def test_a_name_that_moves_the_cursor_is_taken_well_wherever_a_verb_takes_one(world, call, capfd):
-    assert not complaints(capfd, world, named(world, call, "\x1b[2Jtwo\nlines" + "x" * 300))
+    assert not complaints(capfd, world, named(world, call, "\x9b2J\u202etwo\nlines" + "x" * 300))
 
 
 def generated(world: Path, kind: str, random: Random) -> list[object]:
