@@ -94,10 +94,10 @@ def test_the_readme_is_short():
     assert len(PAGES["README.md"].split()) <= 910
 
 
-def keys(section: Any) -> set[str]:
-    """The keys of a section of an experiment and of its own sections."""
-    of_sections = (keys(value) for value in section.values() if isinstance(value, dict))
-    return set(section).union(*of_sections)
+def keys(section: Any, prefix: str = "") -> set[str]:
+    """The keys of a section of an experiment, those of its sections with their own names before them."""
+    inner = (keys(value, f"{prefix}{key}.") for key, value in section.items() if isinstance(value, dict))
+    return {prefix + key for key in section}.union(*inner)
 
 
 def test_the_reference_of_an_experiment_has_every_key_and_its_default():

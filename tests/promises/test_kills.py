@@ -61,16 +61,6 @@ def wait(process: Forked, results: Path, count: int) -> None:
         time.sleep(0.01)
 
 
-def kill(config: Path, results: Path, done: int, write: int | None) -> None:
-    """Start a run that dies before a `write`, or soon after so many jobs are `done`; it is gone afterwards."""
-    process = start(config, results, AT_A_WRITE.format(write=write) if write else "")
-    if not write:
-        wait(process, results, done)
-        time.sleep(random.uniform(0, 0.4))
-        process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=240)
-
-
 def waiting(results: Path) -> list[str]:
     """What a run would do now: the ids of cells, and what would be pretrained, in words."""
     summary = glue_bench.run(ASKED, results=results, device="cpu", precision="float32", dry_run=True)
@@ -95,7 +85,12 @@ def test_a_run_that_is_killed_again_and_again_ends_as_one_that_was_not(whole, tm
         done = random.randrange(JOBS * number // kills, JOBS * (number + 1) // kills)
         for write in (None, random.randrange(1, WRITES))[: 1 + number % 2]:
             print("killed", f"before write {write}" if write else f"after {done} jobs")  # shown if the test fails
-            kill(config, results, done, write)
+            process = start(config, results, AT_A_WRITE.format(write=write) if write else "")
+            if not write:
+                wait(process, results, done)
+                time.sleep(random.uniform(0, 0.4))
+                process.send_signal(signal.SIGKILL)
+            process.communicate(timeout=240)
             found = tiny_runs.results(killed)
             assert kept.items() <= found.items(), "a result was lost, or stored twice"
             kept = found

@@ -8,6 +8,7 @@ tables. The README may take from all of them, and from the papers' tables.
 import csv
 import re
 import shutil
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -115,10 +116,7 @@ def test_the_digest_of_data_sees_every_text_and_label(task):
 # Figures of pages
 
 PAGES = ["README.md", *(str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("results/*/README.md")))]
-KINDS = (
-    *("leaderboard.*", "statistics.*", "budget.*", "rates.csv", "scores.csv", "losses.csv", "tupe-1.md"),
-    "agreement*",
-)
+TABLE = re.compile("(leaderboard|statistics|budget|rates|scores|losses|agreement|tupe-1).*")
 CONTRAST = re.compile(
     r"^\|.*\| `([\w-]+)` - `([\w-]+)` \| ([-+][\d.]+) \(([-+][\d.]+) to ([-+][\d.]+)\) \|(?:[^|]*\|)? ([a-z ]+) \|$",
     re.MULTILINE,
@@ -128,9 +126,10 @@ NUMBER = re.compile(r"(?<![\w.,/-])[-+]?\d[\d,]*(?:\.\d+)?(?: million|%|k\b|M\b)
 UNITS = {" million": 1e6, "M": 1e6, "k": 1e3, "%": 1.0}
 
 
-def folders(page: str) -> list[Path]:
-    """The folders whose tables a page may take from."""
-    return FOLDERS if page == "README.md" else [(ROOT / page).parent]
+def tables(page: str) -> list[Path]:
+    """The tables that a page may take from: of its own folder, the README of all."""
+    folders = FOLDERS if page == "README.md" else [(ROOT / page).parent]
+    return [path for folder in folders for path in folder.glob("*.*") if TABLE.fullmatch(path.name)]
 
 
 def is_shown(text: str, value: float) -> bool:
@@ -146,7 +145,7 @@ def is_shown(text: str, value: float) -> bool:
 def test_every_contrast_is_a_row_of_the_statistics(page):
     """Its difference, interval and answer; of rows of its arms those named beforehand, of an interval alone any row."""
     text = (ROOT / page).read_text("utf-8")
-    texts = [(path / "statistics.csv").read_text("utf-8").splitlines() for path in folders(page)]
+    texts = [path.read_text("utf-8").splitlines() for path in tables(page) if path.name == "statistics.csv"]
     rows = [row for lines in texts for row in csv.DictReader(lines)]
     assert len(CONTRAST.findall(text)) == text.count("` - `")
     for *arms, difference, low, high, answer in CONTRAST.findall(text):
@@ -165,12 +164,12 @@ def test_every_contrast_is_a_row_of_the_statistics(page):
 def values(page: str) -> list[float]:
     """Every number of the tables that a page may take from."""
     found = set[float]()
-    for path in (path for folder in folders(page) for kind in KINDS for path in folder.glob(kind)):
+    for path in tables(page):
         text = path.read_text("utf-8")
-        cells = re.split(r"[,\s]", text) if path.suffix == ".csv" else re.findall(r"[-+]?\d[\d,]*(?:\.\d+)?", text)
-        plain = (cell.replace(",", "") for cell in cells)
-        found |= {float(cell) for cell in plain if re.fullmatch(r"[-+]?\d+(\.\d+)?(e-?\d+)?", cell)}
-    return sorted(found)
+        for cell in re.split(r"[,\s]", text) if path.suffix == ".csv" else re.findall(r"[-+]?\d[\d,]*(?:\.\d+)?", text):
+            with suppress(ValueError):
+                found.add(float(cell.replace(",", "")))
+    return [*found]
 
 
 @pytest.mark.parametrize("page", PAGES)
