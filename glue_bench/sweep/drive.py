@@ -74,10 +74,10 @@ class Loop:
 
     def _next(self) -> Job | None:
         """The first job that waits for no other one."""
-        left = (self.waiting, self.running)
-        return next(
-            (job for job in self.waiting.values() if not any(name in jobs for name in job.after for jobs in left)), None
-        )
+        for job in self.waiting.values():
+            if not any(name in self.waiting or name in self.running for name in job.after):
+                return job
+        return None
 
     def _start(self, job: Job) -> None:
         for result in map(self.results.get, job.after):
@@ -97,10 +97,7 @@ class Loop:
         self.executor.submit(job)
 
     def _best_rate(self, job: Pretraining) -> tuple[float | None, str]:
-        """The learning rate of the lowest mean loss over the runs of the search, and these losses in words.
-
-        Of equals it is the lower rate; None where each of them diverged.
-        """
+        """The (lowest) rate of the lowest mean loss in its search, None if all diverged, and these losses in words."""
         losses = defaultdict[float, list[float]](list)
         for name in job.searches:
             record = self.results.get(name) or self.store.pretraining(name)

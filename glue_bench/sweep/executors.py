@@ -1,8 +1,4 @@
-"""Where jobs run: in this process, in Ray's actors, or in Slurm's jobs (slurm.py).
-
-An executor takes jobs and gives back what came of them. Which job comes next, and what becomes of one whose worker was
-lost, is decided by the loop in drive.py.
-"""
+"""Where jobs run: in this process, in Ray's actors, or in Slurm's jobs (slurm.py). The loop in drive.py says which."""
 
 import logging
 import math
@@ -46,10 +42,9 @@ class Terminated(KeyboardInterrupt):
 class Executor(Protocol):
     """Runs jobs; a context outside which none of them runs, Slurm's after a SIGTERM excepted.
 
-    Where it `queues`, on machines of which nothing is known here, a job may wait for one. Where it does not, one that
-    says nothing hangs. It is `free` to take so many jobs now. What `submit` is given, `wait` returns with its result,
-    after about so many seconds; a job whose worker is gone, by `cancel` perhaps, as a `lost` failure. UserError is what
-    every job would meet.
+    Where it `queues`, on machines of which nothing is known here, a job may wait for one; elsewhere one that says
+    nothing hangs. It is `free` to take so many jobs now. What `submit` is given, `wait` returns with its result, after
+    about so many seconds; a job whose worker is gone as a `lost` failure. UserError is what every job would meet.
     """
 
     queues: bool = False

@@ -20,11 +20,10 @@ Facts = dict[str, Any]
 class Todo:
     """What chosen `cells` of a plan lack, by what is stored.
 
-    `left` are the ids of those that are not done. They have no record, or have not left the model or the test
-    predictions that the experiment asks for: with `keep: all` of every cell, else of those that a submission takes.
-    `jobs` has to run for them, each after those that it waits for. So others run, too, perhaps again: an MNLI cell
-    without the model, or a pretraining without a checkpoint, that one of them starts from; and runs of a search without
-    a record.
+    `left` are the ids of those without a record, or without the model or the test predictions that the experiment asks
+    for: with `keep: all` of every cell, else of those that a submission takes. `jobs` has to run for them, each after
+    those that it waits for: also an MNLI cell without the model, or a pretraining without a checkpoint, that one of
+    them starts from, and runs of a search without a record.
 
     Raises:
         UserError: what is stored beside a record cannot be read.
@@ -74,10 +73,14 @@ class Todo:
         begun = sorted({cell.pretraining for cell in earlier if cell.pretraining})
         made = [record.pretraining for name in begun if (record := store.pretraining(name))]
         pretrainings = {job.id: job for job in (*plan.pretrainings, *made)}
+
+        def place(job: Job) -> tuple[Any, ...]:
+            return tuple(getattr(job, name, None) for name in PLACE)
+
         others: list[Job] = [*earlier, *(job for job in made if job.id not in finished.pretrainings)]
         stored = defaultdict[tuple[Any, ...], list[Facts]](list)
         for other in others:
-            stored[_place(other)].append(_facts(other, pretrainings))
+            stored[place(other)].append(_facts(other, pretrainings))
 
         def why(job: Job) -> str:
             if job.id in failures:
@@ -88,7 +91,7 @@ class Todo:
                 return "it has left no model or no test predictions, which are asked for"
             if job.id in damaged:
                 return "its record is damaged"
-            return _difference(_facts(job, pretrainings), stored[_place(job)])
+            return _difference(_facts(job, pretrainings), stored[place(job)])
 
         return {job.id: why(job) for job in self.jobs}
 
@@ -117,10 +120,6 @@ def _difference(now: Facts, stored: Sequence[Facts]) -> str:
     return ", ".join(changes) or "glue-bench computes otherwise since"
 
 
-def _place(job: Job) -> tuple[Any, ...]:
-    return tuple(getattr(job, name, None) for name in PLACE)
-
-
 def _facts(job: Job, pretrainings: Mapping[str, Pretraining]) -> Facts:
     """What decides a job, named as in the experiment file; a pretraining that it starts from by its own facts."""
 
@@ -140,11 +139,9 @@ def _facts(job: Job, pretrainings: Mapping[str, Pretraining]) -> Facts:
 def longest_first(jobs: Sequence[Job], plan: Plan) -> list[Job]:
     """The longest jobs first, so that none of them is left to the end. Each of `jobs` comes after those it waits for.
 
-    One that others wait for counts with the longest chain of them: they can only come after it. Equals keep their
-    order.
+    One that others wait for counts with the longest chain of them. Equals keep their order.
     """
-    length = costs(plan)
-    after = defaultdict[str, float](float)
+    length, after = costs(plan), defaultdict[str, float](float)
     for job in reversed(jobs):
         length[job.id] += after[job.id]
         for name in job.after:

@@ -27,10 +27,9 @@ TRACKERS = ("tensorboard", "wandb", "mlflow", "trackio")  # as pip names them
 
 
 class Display(Observer):
-    """In a terminal a table that lives, and failures that scroll by above it; in a log lines with the local time.
+    """In a terminal a table, every two seconds anew, and failures that scroll by above it.
 
-    The table has counts, pace, what ended last, and arms, every two seconds. The log has a line per job that ends, and
-    once a minute one per job that runs.
+    In a log a line per job that ends, with the local time, and once a minute one per job that runs.
     """
 
     def __init__(self, console: Console, watch: Watch, jobs: Sequence[Job]) -> None:
@@ -73,8 +72,7 @@ class Display(Observer):
 def view(snapshot: Snapshot, latest: Iterable[str] = ()) -> Group:
     """Counts and pace, the `latest` lines and what runs, then the arms, those first in which something is left.
 
-    A window that is too low cuts off arms, one that is too narrow the ends of lines. They are plain lines, because a
-    rich table of 18 arms takes seven times as long, in the process that trains.
+    They are plain lines: a rich table of 18 arms takes seven times as long, in the process that trains.
     """
     lines = [snapshot.described, snapshot.pace]
     lines += [*latest, *(f"running {line}" for line in snapshot.running)][-LINES_OF_JOBS:]

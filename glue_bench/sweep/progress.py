@@ -22,8 +22,7 @@ Counts = dict[str, int]
 class Estimate:
     """How long jobs will take, from those that have ended and from what each of them is expected to cost.
 
-    Costs leave out scoring, loading and what each task's rows have of their own. So seconds per cost are learnt for
-    each task, and a task of which nothing has ended takes those of all others.
+    Costs leave out scoring and loading. Seconds per cost are learnt for each task; an unknown one takes those of all.
     """
 
     def __init__(self, plan: Plan) -> None:

@@ -40,9 +40,8 @@ Watch = Callable[[Store, Plan, Sequence[Job]], Sequence[Observer]]
 class Summary:
     """What a sweep did. `failed` maps ids of cells to errors.
 
-    `waiting` are the ids of the cells, and `pretraining` what was to be pretrained in words, that were to run when it
-    began; of a dry run `reasons` says why, with how many jobs each. `cause`: why it ended early, "interrupted" (Ctrl-C)
-    or "terminated" (SIGTERM); empty if it did not.
+    When it began, the cells with the ids `waiting` were to run, and `pretraining` in words; of a dry run `reasons` says
+    why, with how many jobs each. `cause`: "interrupted" (Ctrl-C), "terminated" (SIGTERM), else empty.
     """
 
     folder: Path
@@ -160,8 +159,8 @@ def _remarks(work: Todo, inputs: Inputs, compute: Compute, executor: Executor) -
     jobs, records = {job.id: job for job in work.jobs}, work.finished.records
     if not (on_cpus or executor.queues):  # device and precision decide no id, but move scores
         made = [record.environment for name, record in records.items() if name not in jobs]
-        known = (f"{one.device} in {one.precision}" for one in made if one.device and one.precision)
-        others = Counter(where for where in known if where != here)
+        others = Counter(f"{one.device} in {one.precision}" for one in made if one.device and one.precision)
+        del others[here]
         if count := others.total():
             was = "1 finished cell was" if count == 1 else f"{count:,} finished cells were"
             done = "they count as done, another --results computes all anew"
@@ -174,19 +173,17 @@ def _remarks(work: Todo, inputs: Inputs, compute: Compute, executor: Executor) -
     if replaced := len(records.keys() & jobs.keys()):
         cells = "1 finished cell is" if replaced == 1 else f"{replaced:,} finished cells are"
         yield f"{cells} run again, whole, for a model or test predictions; on a GPU scores may come out otherwise"
-    cores = room_here(resources, compute)
     configs = [inputs.initial(inputs.arm(name)).config.get_text_config() for name in {job.arm for job in work.jobs}]
-    is_narrow = all(compute.threads_for(config.hidden_size) == 1 for config in configs)
+    is_narrow, cores = all(compute.threads_for(one.hidden_size) == 1 for one in configs), room_here(resources, compute)
     if cores and not side_by_side and len(jobs) > 1 and is_narrow:
         used = min(cores, len(jobs))
         yield f"one of {cores} cores is at work (narrow encoder); glue-bench run --workers auto uses {used}"
 
 
 def room_here(resources: Resources, compute: Compute) -> int | None:
-    """How many workers this machine has room for; None where one process does as much.
+    """How many workers this machine has room for; None where one process does as much, as on a GPU that is not shared.
 
-    That is so on a GPU which `resources` do not share out. A worker takes `resources.cpus` of the threads that PyTorch
-    takes by itself: a thread for each core that this process may use.
+    A worker takes `resources.cpus` of the threads that PyTorch takes by itself: one for each core that it may use.
     """
     fits = compute.threads // resources.cpus
     if resources.gpus:

@@ -22,7 +22,7 @@ for job in ${last:+$(seq -f ${number}_%.0f 0 $last)}; do touch live/$job; done
 echo "Submitted batch job $number"
 """,
     "squeue": """
-[ ! -e broken ] || { echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1; }
+[ "$(cat reason)" != down ] || { echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1; }
 for job in $(ls live); do echo "$job|$(cat reason)"; done
 """,
     "scancel": 'for job in "$@"; do rm -f live/$job; done',
@@ -37,20 +37,23 @@ class FakeSlurm:
         for place in (self.bin, folder / "live"):
             place.mkdir(parents=True)
         (folder / "number").write_text("0")
-        self.say_why("None")
+        self.say("None")
         for name, script in COMMANDS.items():
             command = self.bin / name
             command.write_text(f"#!/bin/sh\ncd {folder}\n{script}")
             command.chmod(0o755)
 
+    def say(self, reason: str) -> None:
+        """Why jobs wait; `down`: the controller does not answer."""
+        (self.folder / "reason").write_text(reason)
+
     def live(self) -> list[str]:
         """The jobs that wait or run."""
         return sorted(path.name for path in (self.folder / "live").iterdir())
 
-    def end(self, *jobs: str) -> None:
-        """However they have ended."""
-        for job in jobs:
-            (self.folder / "live" / job).unlink()
+    def end(self, job: str) -> None:
+        """However it has ended."""
+        (self.folder / "live" / job).unlink()
 
     def run(self, *jobs: str, most: int | None = None) -> None:
         """Run what was sent as these jobs in this process, or the first of it, and end them."""
@@ -65,14 +68,6 @@ class FakeSlurm:
 
     def run_aside(self, job: str) -> None:
         """Run a job as Slurm does: submitit in a process of its own."""
-        command = [sys.executable, "-m", "submitit.core._submit", str(self.logs / "%A").replace("%A", job)]
+        command = [sys.executable, "-m", "submitit.core._submit", str(self.logs / job)]
         subprocess.run(command, env={**os.environ, "SUBMITIT_EXECUTOR": "slurm", "SLURM_JOB_ID": job}, check=True)
         self.end(job)
-
-    def break_down(self, *, broken: bool = True) -> None:
-        """Whether the controller answers."""
-        (self.folder / "broken").touch() if broken else (self.folder / "broken").unlink()
-
-    def say_why(self, reason: str) -> None:
-        """Why jobs wait."""
-        (self.folder / "reason").write_text(reason)

@@ -122,14 +122,13 @@ def attempts(store: Store, *jobs: Job) -> list[int]:
 
 
 def engine(name: str, store: Store, *jobs: Job, seconds: float = 0.0, **options) -> executors.Executor:
-    """`inline`, `ray` with its options, or `slurm`, which is asked often."""
+    """`inline`, `ray` or `slurm` with their options."""
     make = partial(StubWorker, store.folder, seconds)
     if name == "inline":
         return executors.Inline(make())
     if name == "ray":
         given = {"workers": 2, "address": None, "resources": Resources()} | options
         return executors.Ray(make, **given)
-    slurm.POLL_SECONDS, slurm.LOOK_SECONDS = 1.0, 0.2
     return slurm.Slurm(make, Resources(), store, Estimate(plan(*jobs)), options)
 
 

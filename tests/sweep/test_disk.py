@@ -1,4 +1,4 @@
-"""A disk that fills up, and one that is read-only, in earnest: one line, nothing half-written, nothing lost."""
+"""A disk that fills up, in earnest: one line, nothing half-written, nothing lost."""
 
 import json
 import os
@@ -10,23 +10,54 @@ from pathlib import Path
 import pytest
 from forked import CLI, Forked
 
-PROGRAM = Path(__file__).with_name("small_disk.py")
 UNSHARE = ["unshare", "-m"] if hasattr(os, "geteuid") and os.geteuid() == 0 else ["unshare", "-rm"]
 WORDS = ("cat", "dog", "horse", "fox", "tom", "anna", "old", "young", "chased", "helped", "called")
+MOUNT = "mount -t tmpfs -o size=16m tmpfs"
+# In the mount namespace of this program alone; the disk is gone when it ends, however it ends. From run to run there
+# are some KiB more: the write that fails is of the cache, the plan, a state, a checkpoint, a record, a table.
+PROGRAM = f"""
+import contextlib, gc, io, json, os, pathlib, subprocess, sys
+import glue_bench.api
+from glue_bench import cli
+from glue_bench.training import pretrain
 
-
-def mounts(place: Path) -> bool:
-    """Whether a process may mount a tmpfs of its own here."""
-    command = [*UNSHARE, "mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place)]
-    try:
-        return subprocess.run(command, capture_output=True, check=False, timeout=60).returncode == 0
-    except OSError:
-        return False
+place, config = pathlib.Path(sys.argv[1]), sys.argv[2]
+subprocess.run([*"{MOUNT}".split(), str(place)], check=True)
+os.environ["GLUE_BENCH_CACHE"] = str(place / "cache")
+glue_bench.api.write_page = os.fsync = lambda *_: None  # as in the tests' own process
+pretrain.SAVE_SECONDS = 0  # a state at every step
+sys.argv, found, results = ["glue-bench", "run", config, "--results", str(place / "runs")], [], place / "runs" / "tiny"
+while not found or found[-1]["status"]:
+    free = os.statvfs(place).f_bavail * os.statvfs(place).f_bsize
+    with contextlib.suppress(OSError), (place / "ballast").open("wb") as file:
+        file.write(bytes(max(0, free - 8192 * len(found))))
+    out, err, status = io.StringIO(), io.StringIO(), 0
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            cli.main()
+        except SystemExit as end:
+            status = end.code or 0
+        except BaseException as error:
+            status = repr(error)
+    gc.collect()
+    gc.freeze()  # the next run does not look through what this one has imported
+    half = [str(path) for path in place.rglob(".*") if path.name != ".lock"]
+    for path in results.rglob("*.json"):
+        try:
+            json.loads(path.read_bytes())
+        except ValueError:
+            half.append(str(path))
+    records = {{path.parent.name: path.stat().st_mtime for path in results.glob("*/*/record.json")}}
+    (place / "ballast").unlink()
+    found.append({{"status": status, "err": err.getvalue(), "half": half, "records": records}})
+tables = [(results / name).read_text() for name in ("leaderboard.csv", "scores.csv")]
+print(json.dumps([found, tables]))
+"""
 
 
 @pytest.fixture
 def config(tiny, write_yaml, tmp_path) -> Path:
-    """Twelve cells on a little RTE in the classic layout, with pretraining before them."""
+    """Eight cells on a little RTE in the classic layout, with pretraining before them."""
     draw = random.Random(0)
 
     def text() -> str:
@@ -40,39 +71,29 @@ def config(tiny, write_yaml, tmp_path) -> Path:
         (tmp_path / "glue" / "RTE" / f"{name}.tsv").write_text(f"{content}\n")
     (tmp_path / "text.txt").write_text("\n".join(f"{text()} ." for _ in range(400)))
     pretraining = {"corpus": str(tmp_path / "text.txt"), "steps": 3, "batch_tokens": 256, "length": 32}
-    values = {"data": str(tmp_path / "glue"), "tasks": ["rte"], "arms": ["add", "untied"], "seeds": [1, 2, 3, 4, 5, 6]}
+    values = {"data": str(tmp_path / "glue"), "tasks": ["rte"], "arms": ["add", "untied"], "seeds": [1, 2, 3, 4]}
     return write_yaml(tiny(**values, pretraining=pretraining | {"validations": 1}))
 
 
-def is_one_line(said: dict, *words: str) -> bool:
-    """Exit status 2, an error of one line with these words, no traceback."""
-    lines = [line for line in said["err"].splitlines() if line.startswith("error: ")]
-    one = len(lines) == 1 and said["err"].endswith(lines[0] + "\n") and all(word in lines[0] for word in words)
-    return said["status"] == 2 and one
-
-
 def test_wherever_the_disk_gets_full_nothing_is_lost(config, tmp_path):
-    """The only test of a disk that is full in earnest, and of one that is read-only."""
     place = tmp_path / "disk"
     place.mkdir()
-    if not mounts(place):
+    if os.name != "posix" or subprocess.run([*UNSHARE, *MOUNT.split(), str(place)], check=False).returncode:
         pytest.skip("a process may not mount a tmpfs of its own here")
     whole = Forked(CLI, "run", config, "--results", tmp_path / "whole")
-    command = [*UNSHARE, sys.executable, str(PROGRAM), str(place), str(config)]
+    command = [*UNSHARE, sys.executable, "-c", PROGRAM, str(place), str(config)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=400)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    stopped = [said for said in found["full"] if said["status"] != 0]
-    assert all(is_one_line(said, "cannot write", "No space left on device") for said in stopped), stopped
-    assert [said["half"] for said in found["full"] if said["half"]] == []
-    assert is_one_line(found["read_only"], "cannot write to", "Read-only file system"), found
-    assert found["last"]["status"] == 0, found["last"]
-    assert f"{found['kept']} were done before, 0 failed" in found["last"]["out"], found["last"]
-    assert found["half"] == found["half_at_last"] == []
-    errors = [said["err"].splitlines()[-1] for said in stopped]
+    (*stopped, last), tables = json.loads(done.stdout)
+    for one in stopped:
+        assert (one["status"], one["half"], one["err"].count("error: ")) == (2, [], 1), one
+        assert "cannot write" in one["err"].splitlines()[-1]
+        assert "No space left on device" in one["err"].splitlines()[-1]
+        assert one["records"].items() <= last["records"].items()
+    errors = [one["err"].splitlines()[-1] for one in stopped]
     for what in ("/cache/", "/runs/tiny", "goes on from the last state"):  # all kinds of places have been full
         assert any(what in line for line in errors), errors
+    assert (last["half"], len(last["records"])) == ([], 10)
     _, err = whole.communicate(timeout=240)
     assert whole.returncode == 0, err
-    names = ("leaderboard.csv", "scores.csv")
-    assert found["tables"] == [(tmp_path / "whole" / "tiny" / name).read_text() for name in names]
+    assert tables == [(tmp_path / "whole" / "tiny" / name).read_text() for name in ("leaderboard.csv", "scores.csv")]

@@ -1,7 +1,6 @@
 """What is known before anything is computed: a dry run refuses what a run refuses, and both say the same lines."""
 
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,42 +10,31 @@ from transformers import RobertaConfig, RobertaModel
 from glue_bench.config import Resources
 from glue_bench.data.demo import generate
 from glue_bench.errors import UserError
-from glue_bench.files import cache_folder
 from glue_bench.records.store import Store
 from glue_bench.sweep.run import room_here
 from glue_bench.training.compute import Compute
 from glue_bench.training.tokenizers import train_tokenizer
 
 pytestmark = pytest.mark.usefixtures("small_demo")
+FAULTS = {
+    "no ray": ({"workers": 2}, "--workers and --address needs ray; install it: pip install 'glue-bench[ray]'"),
+    "no cluster": ({"address": "127.0.0.1:1"}, "cannot use the Ray cluster at 127.0.0.1:1: ConnectionRefusedError"),
+    "results are a file": ({}, "cannot write to"),
+    "cache is a file": ({}, "cannot write to"),
+    "cache is a URL": ({}, "the cache (GLUE_BENCH_CACHE)"),
+}
 
 
-# Each fault is put there; what is returned is how to run then, and what is said.
-
-
-def no_ray(patch, _):
-    patch.setitem(sys.modules, "ray", None)
-    return {"workers": 2}, "--workers and --address needs ray; install it: pip install 'glue-bench[ray]'"
-
-
-def no_cluster(_, __):
-    pytest.importorskip("ray")
-    return {"address": "127.0.0.1:1"}, "cannot use the Ray cluster at 127.0.0.1:1: ConnectionRefusedError"
-
-
-def results_are_a_file(_, folder: Path):
-    (folder / "runs").write_text("in the way")
-    return {}, "cannot write to"
-
-
-def cache_is_a_file(patch, folder: Path):
-    (folder / "cache").write_text("in the way")
-    patch.setenv("GLUE_BENCH_CACHE", str(folder / "cache"))
-    return {}, "cannot write to"
-
-
-@pytest.mark.parametrize("fault", [no_ray, no_cluster, results_are_a_file, cache_is_a_file], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("fault", FAULTS)
 def test_a_dry_run_and_a_run_refuse_alike_and_leave_no_trace(sweep, tiny, monkeypatch, tmp_path, fault):
-    options, expected = fault(monkeypatch, tmp_path)
+    options, expected = FAULTS[fault]
+    if fault == "no ray":
+        monkeypatch.setitem(sys.modules, "ray", None)
+    elif fault == "no cluster":
+        pytest.importorskip("ray")
+    else:
+        (tmp_path / ("runs" if "results" in fault else "cache")).write_text("in the way")
+        monkeypatch.setenv("GLUE_BENCH_CACHE", "s3://bucket/cache" if "URL" in fault else str(tmp_path / "cache"))
     before, said = contents(tmp_path), []
     for dry_run in (True, False):
         with pytest.raises(UserError) as caught:
@@ -66,19 +54,18 @@ def test_a_dry_run_writes_nothing_and_says_what_would_run_and_where(sweep, tiny,
 
 
 def test_texts_that_have_one_segment_are_said(sweep, tiny, tmp_path):
-    words = generate("cola")["train"]["text_a"]
     config = RobertaConfig(vocab_size=300, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
                            intermediate_size=32, max_position_embeddings=40, type_vocab_size=1)  # fmt: skip
     RobertaModel(config).save_pretrained(tmp_path / "one")
-    train_tokenizer(words, 200).save_pretrained(tmp_path / "words")
-    one = {"checkpoint": str(tmp_path / "one"), "tokenizer": str(tmp_path / "words"), "arms": ["add"]}
-    sweep(tiny(**one), dry_run=True)
+    train_tokenizer(generate("cola")["train"]["text_a"], 200).save_pretrained(tmp_path / "words")
+    sweep(tiny(checkpoint=str(tmp_path / "one"), tokenizer=str(tmp_path / "words"), arms=["add"]), dry_run=True)
     assert "both texts of a pair are segment 0, because the encoder has no other: add" in sweep.said
 
 
 def test_finished_cells_of_another_precision_are_said_and_count_as_done(sweep, tiny):
-    sweep(tiny(), only=["task=cola"], precision="float32")
-    summary = sweep(tiny(), dry_run=True, precision="bf16")
+    folder = sweep(tiny(), only=["task=cola"], precision="float32").folder
+    with Store(folder).lock():  # a store that another driver holds can still be looked at
+        summary = sweep(tiny(), dry_run=True, precision="bf16")
     line = "2 finished cells were computed on cpu in float32, not on cpu in bf16 as this run; they count as done"
     assert line in sweep.said
     assert summary.skipped == 2
@@ -105,20 +92,6 @@ def test_idle_cores_are_said_where_several_processes_would_use_them(sweep, tiny,
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     sweep(tiny(), dry_run=True)
     assert "one of 3 cores is at work (narrow encoder); glue-bench run --workers auto uses 3" in sweep.said
-    sweep(tiny(), dry_run=True, only=["arm=add", "task=cola"])
-    assert "at work" not in sweep.said
-    sweep(tiny(scratch={"hidden_size": 256}), dry_run=True)
-    assert "at work" not in sweep.said
-
-
-def test_the_cache_is_not_behind_a_url(sweep, tiny, monkeypatch):
-    monkeypatch.setenv("GLUE_BENCH_CACHE", "s3://bucket/cache")
-    assert str(cache_folder())
-    with pytest.raises(UserError, match=r"the cache \(GLUE_BENCH_CACHE\)"):
-        sweep(tiny())
-
-
-def test_a_store_that_another_driver_holds_can_still_be_looked_at(sweep, tiny):
-    folder = sweep(tiny()).folder
-    with Store(folder).lock():
-        assert sweep(tiny(seeds=[1, 2]), dry_run=True).waiting
+    for changes, only in (({}, ["arm=add", "task=cola"]), ({"scratch": {"hidden_size": 256}}, [])):
+        sweep(tiny(**changes), dry_run=True, only=only)
+        assert "at work" not in sweep.said

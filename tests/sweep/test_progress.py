@@ -147,30 +147,49 @@ def test_what_a_display_shows(store, monkeypatch, is_terminal):
 
 # Trackers
 
-CELL = stub.cell(3, "mnli")
-EPOCHS = tuple(
-    Epoch(epoch=epoch, train_loss=1 / epoch, scores={"validation": {"accuracy": 0.5, "f1": None}}) for epoch in (1, 2)
-)
-CURVE = [
-    ({"mnli/train_loss": 1.0, "mnli/validation/accuracy": 0.5}, 1),
-    ({"mnli/train_loss": 0.5, "mnli/validation/accuracy": 0.5}, 2),
-]
+
+def steps(log) -> list[tuple[dict, int]]:
+    """The values and steps with which a function was called."""
+    return [(call.args[0], call.kwargs["step"]) for call in log.call_args_list]
 
 
-@pytest.fixture
-def end(tmp_path, monkeypatch):
-    """Tell a tracker that a pretraining and a cell have ended, and that another one has failed."""
+def scalars(module) -> list[tuple[dict, int]]:
+    """The same of TensorBoard's function, which takes one value at a time."""
+    found: dict[int, dict] = {}
+    writer = module.SummaryWriter.return_value.__enter__.return_value
+    for tag, value, step in (call.args for call in writer.add_scalar.call_args_list):
+        found.setdefault(step, {})[tag] = value
+    return [(values, step) for step, values in found.items()]
 
-    def tell(name: str, module: MagicMock | None = None) -> None:
-        if module:
-            module.__spec__ = module  # it is installed
-            monkeypatch.setitem(sys.modules, name, module)
-        worker, tracker = stub.StubWorker(tmp_path), Tracker(name, tmp_path / "stub")
-        tracker.ended(FIRST, worker.run(FIRST))
-        tracker.ended(CELL, worker.run(CELL).model_copy(update={"history": EPOCHS}))
-        tracker.ended(stub.cell(4), Failure(id="failed", error="ValueError: no"))
 
-    return tell
+CURVES = {
+    **dict.fromkeys(("wandb", "trackio"), lambda module: steps(module.init.return_value.log)),
+    **{"mlflow": lambda module: steps(module.log_metrics), "tensorboard": scalars},
+}
+
+
+@pytest.mark.parametrize("name", TRACKERS)
+def test_a_tracker_has_the_curve_of_each_job_that_ends_well(name, tmp_path, monkeypatch, capsys):
+    module, cell = MagicMock(), stub.cell(3, "mnli")
+    module.__spec__ = module  # it is installed
+    module.init.return_value.finish.side_effect = lambda: print("* Run finished") if name == "trackio" else None
+    for each in {name, "torch.utils.tensorboard"}:
+        monkeypatch.setitem(sys.modules, each, module)
+    scores = {"validation": {"accuracy": 0.5, "f1": None}}
+    history = tuple(Epoch(epoch=epoch, train_loss=1 / epoch, scores=scores) for epoch in (1, 2))
+    worker, tracker = stub.StubWorker(tmp_path), Tracker(name, tmp_path / "stub")
+    tracker.ended(FIRST, worker.run(FIRST))
+    tracker.ended(cell, worker.run(cell).model_copy(update={"history": history}))
+    tracker.ended(stub.cell(4), Failure(id="failed", error="ValueError: no"))
+    assert capsys.readouterr().out == ""
+    settings = ("'arm': 'add'", "'seed': 3", "'learning_rate': 0.001", "'epochs': 10", "'origin': 'pretrained'")
+    for words in ("stub", cell.id, *(settings if name != "tensorboard" else ())):
+        assert words in str(module.mock_calls)
+    assert CURVES[name](module) == [
+        ({"pretraining/train_loss": 1.0, "pretraining/tokens": 100}, 10),
+        ({"mnli/train_loss": 1.0, "mnli/validation/accuracy": 0.5}, 1),
+        ({"mnli/train_loss": 0.5, "mnli/validation/accuracy": 0.5}, 2),
+    ]
 
 
 def test_a_tracker_that_is_not_installed_is_one_line(monkeypatch, tmp_path):
@@ -178,45 +197,3 @@ def test_a_tracker_that_is_not_installed_is_one_line(monkeypatch, tmp_path):
     for name in {*TRACKERS} - {*sys.modules}:
         with pytest.raises(UserError, match=rf"^--track {name} needs {name}, which is not installed: pip install"):
             Tracker(name, tmp_path)
-
-
-@pytest.mark.parametrize("name", ["wandb", "trackio"])
-def test_weights_and_biases_and_trackio(end, capsys, name):
-    module = MagicMock()
-    module.init.return_value.finish.side_effect = lambda: print("* Run finished") if name == "trackio" else None
-    end(name, module)
-    assert capsys.readouterr().out == ""
-    pretraining, cell = (call.kwargs for call in module.init.call_args_list)
-    assert (pretraining["project"], pretraining["group"], cell["name"]) == ("stub", "add", CELL.id)
-    assert (pretraining["config"]["kind"], cell["config"]["kind"]) == ("pretraining", "mnli")
-    settings = {"arm": "add", "task": "mnli", "seed": 3, "learning_rate": 1e-3, "epochs": 10, "origin": "pretrained"}
-    assert settings.items() <= cell["config"].items()
-    logged = [(call.args[0], call.kwargs["step"]) for call in module.init.return_value.log.call_args_list]
-    assert logged == [({"pretraining/train_loss": 1.0, "pretraining/tokens": 100}, 10), *CURVE]
-    assert module.init.return_value.finish.call_count == 2
-
-
-def test_mlflow(end):
-    mlflow = MagicMock()
-    end("mlflow", mlflow)
-    assert [call.args for call in mlflow.set_experiment.call_args_list] == [("stub",)] * 2
-    assert mlflow.start_run.call_args.kwargs == {"run_name": CELL.id}
-    assert mlflow.log_params.call_args.args[0]["seed"] == 3
-    assert [(call.args[0], call.kwargs["step"]) for call in mlflow.log_metrics.call_args_list[1:]] == CURVE
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_tensorboard_reads_what_was_written(end, tmp_path):
-    pytest.importorskip("tensorboard")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    end("tensorboard")
-    found = {}
-    for folder in (tmp_path / "stub" / "tensorboard" / "add").iterdir():
-        events = EventAccumulator(str(folder))
-        events.Reload()
-        found[folder.name] = {tag: len(events.Scalars(tag)) for tag in events.Tags()["scalars"]}
-    assert found == {
-        CELL.id: {"mnli/train_loss": 2, "mnli/validation/accuracy": 2},
-        f"pretraining-{FIRST.id}": {"pretraining/train_loss": 1, "pretraining/tokens": 1},
-    }

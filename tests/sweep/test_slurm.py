@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -31,20 +32,15 @@ def cluster(store, tmp_path, monkeypatch) -> FakeSlurm:
     """A cluster of which every question is asked at every turn."""
     made = FakeSlurm(tmp_path / "slurm", store.folder / "slurm")
     monkeypatch.setenv("PATH", f"{made.bin}:{os.environ['PATH']}")
+    for name in ("POLL_SECONDS", "LOOK_SECONDS"):
+        monkeypatch.setattr(slurm, name, 0.0)
     return made
 
 
 @pytest.fixture
-def engine(cluster, store, monkeypatch):  # noqa: ARG001
+def engine(cluster, store):  # noqa: ARG001
     """An executor of these jobs."""
-
-    def make(*jobs, **options) -> Slurm:
-        made = stub.engine("slurm", store, *jobs, **options)
-        for name in ("POLL_SECONDS", "LOOK_SECONDS"):
-            monkeypatch.setattr(slurm, name, 0.0)
-        return made
-
-    return make
+    return partial(stub.engine, "slurm", store)
 
 
 @pytest.fixture
@@ -111,9 +107,9 @@ def test_of_a_batch_that_is_gone_the_job_at_work_is_lost_and_the_others_are_sent
         submit(executor, *jobs)
         cluster.run("200", most=2)
         assert ended(executor) == [(jobs[0].id, "ValueError: no"), (jobs[1].id, "")]  # one answer is not enough
-        cluster.break_down()
+        cluster.say("down")
         assert [ended(executor) for _ in range(4)] == [[]] * 4  # and none is no answer
-        cluster.break_down(broken=False)
+        cluster.say("None")
         why = f"it was never started (Slurm job 200, {cluster.logs}/200/200_0_log.err)"
         assert ended(executor) == [(jobs[2].id, why)]
         submit(executor, jobs[2])
@@ -128,7 +124,7 @@ def test_a_job_that_is_given_up_or_held_is_cancelled(engine, cluster):
         submit(executor, *CELLS[:2])
         executor.cancel(CELLS[0])
         assert cluster.live() == ["100_1"]
-        cluster.say_why("launch failed requeued held")
+        cluster.say("launch failed requeued held")
         ended(executor)
         assert cluster.live() == []
 
@@ -185,10 +181,10 @@ def test_another_engine_is_refused_while_slurm_jobs_live(sent, store, cluster):
     sent(CELLS[0])
     with pytest.raises(UserError, match=r"has 1 jobs in Slurm; go on with --slurm, or end them: scancel --name glue"):
         refuse_live_jobs(store)
-    cluster.break_down()
+    cluster.say("down")
     with pytest.raises(UserError, match="squeue could not be asked"):
         refuse_live_jobs(store)
-    cluster.break_down(broken=False)
+    cluster.say("None")
     cluster.end("100")
     refuse_live_jobs(store)
 
@@ -196,22 +192,16 @@ def test_another_engine_is_refused_while_slurm_jobs_live(sent, store, cluster):
 # What is refused
 
 
-@pytest.mark.parametrize(
-    ("options", "why", "refusal"),
-    [
+def test_what_slurm_refuses_or_never_starts_is_one_line(engine, cluster, monkeypatch, tmp_path):
+    for options, why, refusal in (
         ({"partition": "gpu"}, "None", r"^--slurm: Slurm refuses the jobs: .*invalid partition specified: gpu$"),
         ({}, "PartitionTimeLimit", r"^--slurm: Slurm will never start job 100 \(PartitionTimeLimit\)"),
         ({"timeout_min": "long"}, "None", r"^--slurm: Parameter \"timeout_min\" expected type <class 'int'>"),
-    ],
-)
-def test_what_slurm_refuses_or_never_starts_is_one_line(engine, cluster, options, why, refusal):
-    cluster.say_why(why)
-    with pytest.raises(UserError, match=refusal), engine(CELLS[0], **options) as executor:
-        submit(executor, CELLS[0])
-    assert cluster.live() == []
-
-
-def test_without_slurm_it_is_refused_before_anything_is_run(engine, monkeypatch, tmp_path):
+    ):
+        cluster.say(why)
+        with pytest.raises(UserError, match=refusal), engine(CELLS[0], **options) as executor:
+            submit(executor, CELLS[0])
+        assert cluster.live() == []
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UserError, match="no Slurm answers here"):
+    with pytest.raises(UserError, match="no Slurm answers here"):  # before anything is run
         engine(CELLS[0])
