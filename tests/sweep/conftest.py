@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from tiny_sweeps import SETTINGS, Ended, Moody
+from stub import Told
+from tiny_sweeps import SETTINGS, Moody
 
 from glue_bench.config import load_experiment
 from glue_bench.model.variants import VARIANTS
@@ -25,12 +26,13 @@ def sweep(tmp_path):
     """Run an experiment into the same folder each time; what was printed is `sweep.said`, what ran `sweep.ended`."""
 
     def run_it(values: dict[str, Any], **options: Any) -> Summary:
-        console, seen = Console(file=io.StringIO(), width=200), Ended()
+        console, seen = Console(file=io.StringIO(), width=200), Told()
         try:
             options = {"results": tmp_path / "runs"} | options
             return run_sweep(load_experiment(values), console, lambda *_: [seen], **options)
         finally:
-            run_it.said, run_it.ended = "\n".join([console.file.getvalue(), *seen.lines]), seen.jobs
+            run_it.said = "\n".join([console.file.getvalue(), *seen.lines])
+            run_it.ended = [f"{job.arm} {getattr(job, 'task', 'pretraining')}" for job in seen.jobs]
 
     return run_it
 

@@ -133,13 +133,13 @@ def engine(name: str, store: Store, *jobs: Job, seconds: float = 0.0, **options)
 
 
 class Told(Observer):
-    """What a loop says, and the ids of the jobs that have ended."""
+    """What a loop says, and the jobs that have ended."""
 
     def __init__(self) -> None:
-        self.lines, self.ids = list[str](), list[str]()
+        self.lines, self.jobs = list[str](), list[Job]()
 
     def ended(self, job: Job, _: Result) -> None:
-        self.ids.append(job.id)
+        self.jobs.append(job)
 
     def say(self, line: str) -> None:
         self.lines.append(line)
@@ -150,5 +150,5 @@ def drive(store: Store, executor: executors.Executor, *jobs: Job, watching=(), *
     told = Told()
     results, cause = Loop(jobs, executor, store, plan(*jobs, **changes), [*watching, told]).run()
     failed = {name: result.error for name, result in results.items() if isinstance(result, Failure)}
-    finished = [name for name in told.ids if name not in failed]
-    return SimpleNamespace(finished=finished, failed=failed, cause=cause, lines=told.lines, ids=told.ids)
+    finished = [job.id for job in told.jobs if job.id not in failed]
+    return SimpleNamespace(finished=finished, failed=failed, cause=cause, lines=told.lines)

@@ -162,14 +162,6 @@ def when_running(store: Store, job, action) -> None:
 
 
 @only_slurm
-def test_a_preempted_job_goes_back_into_the_queue_and_is_not_lost(run, store):
-    urgent = "sbatch --partition=urgent --exclusive --nodes=2 --output=/dev/null --wrap"
-    when_running(store, stub.cell(1), lambda: said(*urgent.split(), "sleep 5"))
-    driven = run(stub.cell(1), stub.cell(2), seconds=15.0)
-    assert (len(driven.finished), driven.lines) == (2, [])
-
-
-@only_slurm
 def test_near_its_time_limit_a_batch_goes_back_into_the_queue_and_a_cell_that_needs_more_fails(run, store):
     def cut() -> None:
         for attempt in range(1, slurm.CUTS * 3 + 1):

@@ -1,12 +1,11 @@
-"""What the tests of sweeps share: settings, readers of results, a variant that raises on demand, runs aside."""
+"""What the tests of sweeps share: settings, readers of results, a variant that raises on demand."""
 
 from pathlib import Path
 from typing import ClassVar
 
 from glue_bench.model.variants import VARIANTS
 from glue_bench.records.store import Store
-from glue_bench.records.values import Pretraining, PretrainingRecord, Record
-from glue_bench.sweep.drive import Observer
+from glue_bench.records.values import PretrainingRecord, Record
 from glue_bench.sweep.run import Summary
 
 SETTINGS = {
@@ -15,31 +14,16 @@ SETTINGS = {
 }
 
 
-class Ended(Observer):
-    """Notes which jobs have ended, and what is said."""
-
-    def __init__(self) -> None:
-        self.jobs, self.lines = list[str](), list[str]()
-
-    def ended(self, job, _) -> None:
-        self.jobs.append(f"{job.arm} pretraining" if isinstance(job, Pretraining) else f"{job.arm} {job.task}")
-
-    def say(self, line) -> None:
-        self.lines.append(line)
-
-
 def records(summary: Summary) -> dict[str, Record]:
     """The records of a sweep's plan, by arm and task."""
     store = Store(summary.folder)
-    found = store.finished(store.plan()).records.values()
-    return {f"{record.cell.arm} {record.cell.task}": record for record in found}
+    return {f"{one.cell.arm} {one.cell.task}": one for one in store.finished(store.plan()).records.values()}
 
 
 def pretrainings(summary: Summary) -> list[PretrainingRecord]:
     """The records of its pretrainings, in the plan's order."""
     store = Store(summary.folder)
-    plan = store.plan()
-    found = store.finished(plan).pretrainings
+    found = store.finished(plan := store.plan()).pretrainings
     return [found[job.id] for job in plan.pretrainings if job.id in found]
 
 
