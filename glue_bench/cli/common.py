@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Exit, Option
 
 from glue_bench.errors import UserError, plain, shortened
 from glue_bench.terminal import Screen, echo
@@ -15,17 +15,18 @@ SHOWN = 100  # lines of a list that may be as long as whoever made a file likes
 
 Text = str | None
 Texts = list[str] | None
+Place = Path | None
 Plugins = Annotated[
-    list[Path] | None, typer.Option("--plugin", metavar="FILE", help="Python with variants of yours; may be repeated.")
+    list[Path] | None, Option("--plugin", metavar="FILE", help="Python with variants of yours; may be repeated.")
 ]
-Device = Annotated[str, typer.Option(metavar="DEVICE", help="cpu, cuda or mps; auto: a GPU if there is one.")]
-Tokenizer = Annotated[Text, typer.Option(metavar="NAME", help="Id or folder of a tokenizer, in place of their own.")]
-Folder = Annotated[Path, typer.Argument(metavar="DIR/EXPERIMENT", help="The folder of an experiment's results.")]
-Folders = Annotated[list[Path], typer.Argument(metavar="DIR/EXPERIMENT", help="Folders of experiments' results.")]
-Output = Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write to a file.")]
+Device = Annotated[str, Option(metavar="DEVICE", help="cpu, cuda or mps; auto: a GPU if there is one.")]
+Tokenizer = Annotated[Text, Option(metavar="NAME", help="Id or folder of a tokenizer, in place of their own.")]
+Folder = Annotated[Path, Argument(metavar="DIR/EXPERIMENT", help="The folder of an experiment's results.")]
+Folders = Annotated[list[Path], Argument(metavar="DIR/EXPERIMENT", help="Folders of experiments' results.")]
+Output = Annotated[Place, Option("-o", "--output", metavar="FILE", help="Write to a file.")]
 Format = Annotated[
     Text,
-    typer.Option(
+    Option(
         "--format",
         help="markdown, csv, json, latex or html. Without it FILE's suffix decides (.md .csv .json .tex .html); "
         "else it is markdown, or a table in a terminal.",
@@ -58,7 +59,7 @@ def warn(line: str, findings: Sequence[object]) -> None:
     if findings:
         echo(f"warning: {line}:", fg="yellow", err=True)
         echo_some(findings, err=True)
-        raise typer.Exit(FAILED)
+        raise Exit(FAILED)
 
 
 def echo_some(lines: Sequence[object], before: str = "", *, err: bool = False) -> None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from glue_bench.cli.common import Device, Plugins, Text, Texts, Tokenizer, print_rows, say
 from glue_bench.terminal import echo
@@ -18,7 +18,7 @@ ORIGINS = {
 
 
 def data(
-    source: Annotated[Text, typer.Argument(metavar="SOURCE", help="hub, demo, or a folder with GLUE in it.")] = None,
+    source: Annotated[Text, Argument(metavar="SOURCE", help="hub, demo, or a folder with GLUE in it.")] = None,
 ) -> None:
     """Show what a data source holds: rows, official rows, label balance, digests. Without one, list GLUE's tasks."""
     from glue_bench.data.tasks import TASKS
@@ -63,13 +63,11 @@ def variants(plugin: Plugins = None) -> None:
 
 
 def convert(
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="A checkpoint: hub id, folder or TUPE file (.pt).")],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to write; it must not exist, or be empty.")],
-    variant: Annotated[str, typer.Option(metavar="NAME", help="The variant to convert to: see `glue-bench variants`.")],
-    option: Annotated[
-        Texts, typer.Option(metavar="KEY=VALUE", help="An option of the variant; may be repeated.")
-    ] = None,
-    revision: Annotated[Text, typer.Option(metavar="REV", help="The revision of a hub id.")] = None,
+    source: Annotated[str, Argument(metavar="SOURCE", help="A checkpoint: hub id, folder or TUPE file (.pt).")],
+    out: Annotated[Path, Argument(metavar="OUT", help="The folder to write; it must not exist, or be empty.")],
+    variant: Annotated[str, Option(metavar="NAME", help="The variant to convert to: see `glue-bench variants`.")],
+    option: Annotated[Texts, Option(metavar="KEY=VALUE", help="An option of the variant; may be repeated.")] = None,
+    revision: Annotated[Text, Option(metavar="REV", help="The revision of a hub id.")] = None,
     tokenizer: Tokenizer = None,
     plugin: Plugins = None,
 ) -> None:
@@ -101,20 +99,20 @@ def convert(
 
 
 def analyse(
-    sources: Annotated[list[str], typer.Argument(metavar="SOURCE", help="Checkpoints, or folders of experiments.")],
+    sources: Annotated[list[str], Argument(metavar="SOURCE", help="Checkpoints, or folders of experiments.")],
     corpus: Annotated[
-        Texts, typer.Option(metavar="TEXT", help="Text to read, as for `run`; else chapters of a book.")
+        Texts, Option(metavar="TEXT", help="Text to read, as for `run`; else chapters of a book.")
     ] = None,
-    sequences: Annotated[int, typer.Option(metavar="N", min=8, help="Sequences of text to read.")] = 512,
+    sequences: Annotated[int, Option(metavar="N", min=8, help="Sequences of text to read.")] = 512,
     only: Annotated[
         Text,
-        typer.Option(metavar="NAME,...", help="terms, subspaces, decoding, positions, dimensions, order; or all."),
+        Option(metavar="NAME,...", help="terms, subspaces, decoding, positions, dimensions, order; or all."),
     ] = None,
     tokenizer: Tokenizer = None,
     device: Device = "auto",
     plugin: Plugins = None,
     output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="FOLDER", help="Where numbers, tables and figures go.")
+        Path, Option("-o", "--output", metavar="FOLDER", help="Where numbers, tables and figures go.")
     ] = Path("analysis"),
 ) -> None:
     """Measure the inside of encoders: do words and positions mix, and does the sum keep them apart?"""

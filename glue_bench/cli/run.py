@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Exit, Option
 
 from glue_bench.cli.common import (
     FAILED,
@@ -13,6 +13,7 @@ from glue_bench.cli.common import (
     TERMINATED,
     Device,
     Folder,
+    Place,
     Plugins,
     Text,
     Texts,
@@ -30,7 +31,7 @@ ONLY = "Only cells with this arm, variant, task, learning_rate, seed, pretrainin
 SLURM = "Slurm jobs with sbatch's options: partition=gpu,timeout_min=240 (needs submitit)."
 STATUS = {"": 0, "interrupted": INTERRUPTED, "terminated": TERMINATED}
 
-Results = Annotated[Path, typer.Option(metavar="DIR", help="Where results go: DIR/<experiment>.")]
+Results = Annotated[Path, Option(metavar="DIR", help="Where results go: DIR/<experiment>.")]
 
 
 def demo(results: Results = RUNS) -> None:
@@ -40,7 +41,7 @@ def demo(results: Results = RUNS) -> None:
 
 
 def init(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The experiment's name; its file is NAME.yaml.")],
+    name: Annotated[str, Argument(metavar="NAME", help="The experiment's name; its file is NAME.yaml.")],
 ) -> None:
     """Write an annotated experiment to NAME.yaml."""
     from glue_bench.config.experiment import NAME
@@ -57,29 +58,23 @@ def init(
 
 
 def run(
-    config: Annotated[Path | None, typer.Argument(metavar="CONFIG", help="A YAML file; or say it by options.")] = None,
-    checkpoint: Annotated[Text, typer.Option(metavar="NAME", help="Without CONFIG: what arms start from.")] = None,
-    arm: Annotated[
-        Texts, typer.Option(metavar="VARIANT", help="Without CONFIG: a variant, else native; repeatable.")
-    ] = None,
-    task: Annotated[Texts, typer.Option(metavar="TASK", help="Without CONFIG: a task, else all; repeatable.")] = None,
-    seed: Annotated[list[int] | None, typer.Option(metavar="N", help="Without CONFIG: a seed, else 1 to 5.")] = None,
-    data: Annotated[Text, typer.Option(metavar="SOURCE", help="hub, demo, a folder or its URL.")] = None,
-    corpus: Annotated[Texts, typer.Option(metavar="TEXT", help="Files, a URL, hub:NAME or demo; repeatable.")] = None,
-    limit: Annotated[
-        int | None, typer.Option(metavar="N", min=2, help="Rows of train and validation: no benchmark.")
-    ] = None,
+    config: Annotated[Place, Argument(metavar="CONFIG", help="A YAML file; or say it by options.")] = None,
+    checkpoint: Annotated[Text, Option(metavar="NAME", help="Without CONFIG: what arms start from.")] = None,
+    arm: Annotated[Texts, Option(metavar="VARIANT", help="Without CONFIG: a variant, else native; repeatable.")] = None,
+    task: Annotated[Texts, Option(metavar="TASK", help="Without CONFIG: a task, else all; repeatable.")] = None,
+    seed: Annotated[list[int] | None, Option(metavar="N", help="Without CONFIG: a seed, else 1 to 5.")] = None,
+    data: Annotated[Text, Option(metavar="SOURCE", help="hub, demo, a folder or its URL.")] = None,
+    corpus: Annotated[Texts, Option(metavar="TEXT", help="Files, a URL, hub:NAME or demo; repeatable.")] = None,
+    limit: Annotated[int | None, Option(metavar="N", min=2, help="Rows of train and validation: no benchmark.")] = None,
     results: Results = RUNS,
-    only: Annotated[Texts, typer.Option(metavar="KEY=VALUE", help=ONLY)] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything; say what would run and why.")] = False,
-    workers: Annotated[Text, typer.Option(metavar="N", help="Processes here; auto: what fits (needs Ray).")] = None,
-    address: Annotated[Text, typer.Option(metavar="HOST:PORT", help="The processes of a Ray cluster.")] = None,
-    slurm: Annotated[Text, typer.Option(metavar="KEY=VALUE,...", help=SLURM)] = None,
+    only: Annotated[Texts, Option(metavar="KEY=VALUE", help=ONLY)] = None,
+    dry_run: Annotated[bool, Option("--dry-run", help="Check everything; say what would run and why.")] = False,
+    workers: Annotated[Text, Option(metavar="N", help="Processes here; auto: what fits (needs Ray).")] = None,
+    address: Annotated[Text, Option(metavar="HOST:PORT", help="The processes of a Ray cluster.")] = None,
+    slurm: Annotated[Text, Option(metavar="KEY=VALUE,...", help=SLURM)] = None,
     device: Device = "auto",
-    precision: Annotated[str, typer.Option(metavar="FORMAT", help="float32, bf16 (mixed) or auto.")] = "auto",
-    track: Annotated[
-        Texts, typer.Option(metavar="NAME", help="tensorboard, wandb, mlflow or trackio; repeatable.")
-    ] = None,
+    precision: Annotated[str, Option(metavar="FORMAT", help="float32, bf16 (mixed) or auto.")] = "auto",
+    track: Annotated[Texts, Option(metavar="NAME", help="tensorboard, wandb, mlflow or trackio; repeatable.")] = None,
     plugin: Plugins = None,
 ) -> None:
     """Pretrain and fine-tune what is missing of an experiment, and print its leaderboard."""
@@ -146,10 +141,10 @@ def _run(experiment: Path | dict[str, Any], **given: Any) -> None:
         echo(f"results: {summary.folder} (leaderboard.md, leaderboard.csv, scores.csv, cells/)\n")
         if summary.cause != "terminated":  # whoever ends us waits for seconds
             print_leaderboard(summary.folder, failed=tuple(summary.failed))
-    raise typer.Exit(STATUS[summary.cause] or (FAILED if failed else 0))
+    raise Exit(STATUS[summary.cause] or (FAILED if failed else 0))
 
 
-def status(folder: Folder, format: Annotated[str, typer.Option("--format", help="text or json.")] = "text") -> None:
+def status(folder: Folder, format: Annotated[str, Option("--format", help="text or json.")] = "text") -> None:
     """Say which cells are done, running, failed or missing, at what pace, and for how long still."""
     from glue_bench.records.store import open_store
     from glue_bench.sweep.progress import STATES, Watch

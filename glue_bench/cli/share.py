@@ -3,28 +3,26 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Exit, Option
 
-from glue_bench.cli.common import FAILED, Folder, Text, check_output, echo_some, print_rows, warn
+from glue_bench.cli.common import FAILED, Folder, Place, Text, check_output, echo_some, print_rows, warn
 from glue_bench.errors import LONGEST, UserError, shortened
 from glue_bench.terminal import echo
 
-Arm = Annotated[Text, typer.Option(metavar="NAME", help="The arm to hand in; the only one needs no name.")]
+Arm = Annotated[Text, Option(metavar="NAME", help="The arm to hand in; the only one needs no name.")]
 
 
 def submit(
-    folder: Annotated[
-        Path | None, typer.Argument(metavar="DIR/EXPERIMENT", help="The folder of an experiment's results.")
-    ] = None,
+    folder: Annotated[Place, Argument(metavar="DIR/EXPERIMENT", help="The folder of an experiment's results.")] = None,
     arm: Arm = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE.zip", help="The zip; FILE.json tells its runs.")
+        Place, Option("-o", "--output", metavar="FILE.zip", help="The zip; FILE.json tells its runs.")
     ] = None,
     fill: Annotated[
-        bool, typer.Option("--fill", help="The majority class in place of files that have no predictions.")
+        bool, Option("--fill", help="The majority class in place of files that have no predictions.")
     ] = False,
     check: Annotated[
-        Path | None, typer.Option(metavar="FILE.zip", help="Only look for mistakes in a zip, whoever made it.")
+        Place, Option(metavar="FILE.zip", help="Only look for mistakes in a zip, whoever made it.")
     ] = None,
 ) -> None:
     """Write the zip of an arm's test predictions that the GLUE site takes, or check one."""
@@ -63,18 +61,16 @@ def _check(path: Path) -> None:
         raise UserError(f"cannot read '{path}': {error.strerror}") from error
     echo_some(findings)
     if findings:
-        raise typer.Exit(FAILED)
+        raise Exit(FAILED)
     echo(f"{path}: good; {len(FILES)} files, {sum(file.rows for file in FILES.values())} predictions")
 
 
 def card(
     folder: Folder,
     arm: Arm = None,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="DIR", help="Write card and models there.")
-    ] = None,
+    output: Annotated[Place, Option("-o", "--output", metavar="DIR", help="Write card and models there.")] = None,
     push: Annotated[
-        Text, typer.Option(metavar="REPO", help="Send them to a repository of the hub; a new one is private.")
+        Text, Option(metavar="REPO", help="Send them to a repository of the hub; a new one is private.")
     ] = None,
 ) -> None:
     """Write a model card with an arm's results, for the hub, and send it with the fine-tuned models."""
@@ -94,13 +90,11 @@ def card(
 
 
 def export(
-    folders: Annotated[list[Path], typer.Argument(metavar="DIR/EXPERIMENT", help="Results, or a folder of several.")],
-    output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="FILE.zip|DIR", help="The bundle; for eee a folder.")
-    ],
-    format: Annotated[str, typer.Option("--format", help="zip: a bundle; eee: logs of Every Eval Ever.")] = "zip",
+    folders: Annotated[list[Path], Argument(metavar="DIR/EXPERIMENT", help="Results, or a folder of several.")],
+    output: Annotated[Path, Option("-o", "--output", metavar="FILE.zip|DIR", help="The bundle; for eee a folder.")],
+    format: Annotated[str, Option("--format", help="zip: a bundle; eee: logs of Every Eval Ever.")] = "zip",
     organization: Annotated[
-        Text, typer.Option(metavar="NAME", help="With eee: who states these scores; a name of the hub.")
+        Text, Option(metavar="NAME", help="With eee: who states these scores; a name of the hub.")
     ] = None,
 ) -> None:
     """Bundle records, predictions, tables, plan and environments of experiments into one file for others.
@@ -125,7 +119,7 @@ def export(
 
 
 def verify(
-    path: Annotated[Path, typer.Argument(metavar="FILE|DIR", help="A bundle, or the folder of an experiment.")],
+    path: Annotated[Path, Argument(metavar="FILE|DIR", help="A bundle, or the folder of an experiment.")],
 ) -> None:
     """Check digests, ids, that predictions give the scores and records the tables; exit status 1 where they do not."""
     from glue_bench.audit.verify import verify as verify_results
@@ -142,4 +136,4 @@ def verify(
     count = f"{len(faults)} fault{'s' if len(faults) > 1 else ''}"
     echo(f"{path}: {count if faults else 'good'}")
     if faults:
-        raise typer.Exit(FAILED)
+        raise Exit(FAILED)

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
-from glue_bench.cli.common import Folder, Folders, Format, Output, Texts, check_output, emit, say
+from glue_bench.cli.common import Folder, Folders, Format, Output, Place, Text, Texts, check_output, emit, say
 from glue_bench.errors import UserError
 from glue_bench.terminal import Screen, echo, tell
 
@@ -17,11 +17,11 @@ def leaderboard(
     output: Output = None,
     protocol: Annotated[
         Texts,
-        typer.Option(metavar="KEY=VALUE", help="By another rate, seeds, epoch, choose_on, reference or primary."),
+        Option(metavar="KEY=VALUE", help="By another rate, seeds, epoch, choose_on, reference or primary."),
     ] = None,
     diagnostic: Annotated[
-        Path | None,
-        typer.Option(metavar="PATH", help="Instead, MNLI's models by phenomenon: diagnostic-full.tsv or its folder."),
+        Place,
+        Option(metavar="PATH", help="Instead, MNLI's models by phenomenon: diagnostic-full.tsv or its folder."),
     ] = None,
 ) -> None:
     """Recompute an experiment's leaderboard from its records, or that of several experiments together."""
@@ -46,10 +46,10 @@ def leaderboard(
 def report(
     folders: Folders,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="The page; else report.html in the folder.")
+        Place, Option("-o", "--output", metavar="FILE", help="The page; else report.html in the folder.")
     ] = None,
     figures: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Also write each figure there: PDF, SVG and PNG for a paper.")
+        Place, Option(metavar="DIR", help="Also write each figure there: PDF, SVG and PNG for a paper.")
     ] = None,
 ) -> None:
     """Write one page to open in a browser: verdict, tables that sort, figures, and how it was made."""
@@ -65,13 +65,13 @@ def report(
 def statistics(
     folder: Folder,
     equivalent: Annotated[
-        float | None, typer.Option(metavar="POINTS", help="Also test which arms differ by less than this.")
+        float | None, Option(metavar="POINTS", help="Also test which arms differ by less than this.")
     ] = None,
-    pairs: Annotated[bool, typer.Option("--pairs", help="Also compare all pairs, with letters.")] = False,
+    pairs: Annotated[bool, Option("--pairs", help="Also compare all pairs, with letters.")] = False,
     difference: Annotated[
-        float | None, typer.Option(metavar="POINTS", help="Instead, how many seeds it takes to see a true difference.")
+        float | None, Option(metavar="POINTS", help="Instead, how many seeds it takes to see a true difference.")
     ] = None,
-    power: Annotated[float, typer.Option(help="With --difference: the probability of seeing it.")] = 0.8,
+    power: Annotated[float, Option(help="With --difference: the probability of seeing it.")] = 0.8,
     format: Format = None,
     output: Output = None,
 ) -> None:
@@ -92,10 +92,8 @@ def statistics(
 
 
 def table(
-    name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="A published table; without one, they are listed.")
-    ] = None,
-    folder: Annotated[Path | None, typer.Argument(metavar="DIR/EXPERIMENT", help="Results to print beside it.")] = None,
+    name: Annotated[Text, Argument(metavar="NAME", help="A published table; without one, they are listed.")] = None,
+    folder: Annotated[Place, Argument(metavar="DIR/EXPERIMENT", help="Results to print beside it.")] = None,
     format: Format = None,
     output: Output = None,
 ) -> None:

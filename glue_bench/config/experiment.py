@@ -194,5 +194,4 @@ class Experiment(Section):
     def pretraining_of(self, arm: Arm, seed: int) -> PretrainingSettings:
         """The settings of the arm's pretraining with one of the seeds; its rate may still have to be chosen."""
         assert self.pretraining is not None, "the experiment has no pretraining"
-        settings = self.pretraining.with_seed(seed)
-        return settings if arm.pretraining_rate is None else settings.at(arm.pretraining_rate)
+        return self.pretraining.run(seed, arm.pretraining_rate)

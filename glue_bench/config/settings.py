@@ -166,8 +166,8 @@ class RateSearch(Section):
 class PretrainingSettings(Section):
     """Masked-LM pretraining, the same for every arm. Defaults of the optimiser: TUPE's table 2.
 
-    All arms of one seed see the same masks and order. The settings of one run are those with one seed (`with_seed`)
-    and, if there is no rate to choose, one rate.
+    All arms of one seed see the same masks and order. The settings of one `run` are those with one seed and, if there
+    is no rate to choose, one rate.
     """
 
     corpus: Annotated[
@@ -233,20 +233,17 @@ class PretrainingSettings(Section):
     def learning_rate(self) -> float:
         return self.learning_rates[0]
 
-    def with_seed(self, seed: int) -> Self:
-        """The settings of the run with one of the seeds; its rate may still have to be chosen."""
-        return self.model_copy(update={"seeds": [seed]})
-
-    def at(self, rate: float) -> Self:
-        """The settings at one rate, without a search."""
-        return self.model_copy(update={"learning_rates": [rate], "rate_search": None})
+    def run(self, seed: int, rate: float | None = None) -> Self:
+        """The settings of the run with one of the seeds, at this rate; without one it may still have to be chosen."""
+        chosen = {} if rate is None else {"learning_rates": [rate], "rate_search": None}
+        return self.model_copy(update={"seeds": [seed], **chosen})
 
     def searches(self) -> list[Self]:
         """The settings of each run of the rate search: a whole pretraining of its number of steps, at one rate."""
         if self.rate_search is None:
             return []
         kept = {"checkpoints": [], "finetune_checkpoints": False, "validations": 1, "steps": self.rate_search.steps}
-        runs = [self.at(rate).with_seed(seed) for rate in self.learning_rates for seed in self.rate_search.seeds]
+        runs = [self.run(seed, rate) for rate in self.learning_rates for seed in self.rate_search.seeds]
         return [run.model_copy(update=kept) for run in runs]
 
     @property

@@ -78,7 +78,7 @@ def pretrain(job: Pretraining, inputs: Inputs, compute: Compute, *, progress: Pr
     Raises NonFiniteLossError where training diverged, and UserError where the state to continue from is damaged, or was
     computed on another device or in another precision.
     """
-    settings = job.settings if job.rate is None else job.settings.at(job.rate)  # that a search has chosen
+    settings = job.settings.run(job.seed, job.rate)  # that a search has chosen
     # One thread for steps too small to share: their operations end before a second thread has joined in.
     is_small = inputs.initial(inputs.arm(job.arm)).config.hidden_size * settings.batch_tokens < SHARED_WORK
     with on_threads(1 if is_small else compute.threads):

@@ -143,29 +143,21 @@ def test_no_bit_of_a_file_or_of_the_archive_can_be_flipped_unseen(bundle):
     flip()
 
 
-def test_files_that_are_gone_or_were_added_are_named(bundle):
+def test_files_that_are_gone_were_added_or_lead_out_are_named(bundle, monkeypatch, tmp_path):
+    (tmp_path / "aside").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "aside"))
     files = contents(bundle)
     gone = next(name for name in files if name.endswith("/record.json"))
-    rewrite(bundle, {**{name: content for name, content in files.items() if name != gone}, "small/x.md": b""})
+    kept = {name: content for name, content in files.items() if name != gone}
+    rewrite(bundle, kept | {"small/x.md": b""})
     assert faults(bundle) == ("small/x.md: not in the manifest; take it away", f"{gone}: missing{BROKEN}")
-
-
-ESCAPES = ["../out.md", "/out.md", "small/../../out.md", "small\\..\\out.md", "c:/out.md", "small/.hidden.md", "a/b.sh"]
-
-
-@pytest.mark.parametrize("name", ESCAPES)
-def test_nothing_is_unpacked_outside(bundle, monkeypatch, tmp_path, name):
-    (tmp_path / "temporary").mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
-    files = contents(bundle)
-    manifest = Manifest.model_validate_json(files.pop(MANIFEST))
-    listed = {**manifest.files, name: next(iter(manifest.files.values()))}
-    manifest = manifest.model_copy(update={"files": listed}).seal()
-    rewrite(bundle, {**files, name: b"outside", MANIFEST: manifest.file()})
+    manifest = Manifest.read(kept.pop(MANIFEST))
+    away = dict.fromkeys(("../out.md", "/out.md", "small\\..\\out.md", "small/.hidden.md"), manifest.files[gone])
+    manifest = manifest.model_copy(update={"files": manifest.files | away}).seal()
+    rewrite(bundle, kept | dict.fromkeys(away, files[gone]) | {MANIFEST: manifest.file()})
     with opened_bundle(bundle) as opened:
-        assert not list(opened.folder.parent.glob("out.md"))
-        assert not [path for path in opened.folder.rglob("*") if path.name in ("out.md", ".hidden.md", "b.sh")]
-        assert f"{name}: a bundle has no file of such a name{BROKEN}" in opened.faults
+        assert {path.name for path in opened.folder.parent.rglob("*")}.isdisjoint({"out.md", ".hidden.md"})
+        assert set(opened.faults) >= {f"{name}: a bundle has no file of such a name{BROKEN}" for name in away}
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,4 @@
-"""What the benchmarks share: samples, turns, ratios, workers that live from round to round, and the other side."""
-
-import os
-from functools import partial
+"""What the benchmarks share: samples, ratios, and the other side."""
 
 import numpy as np
 import pandas as pd
@@ -10,7 +7,7 @@ import torch
 from transformers import DataCollatorWithPadding, Trainer
 
 import common
-from common import OURS, Settings, Worker
+from common import OURS, Settings
 from glue_bench.data.sources import open_source
 from glue_bench.training.tokenizers import load_tokenizer
 from glue_bench.training.tokens import tokenise
@@ -36,34 +33,6 @@ def test_ratios_are_of_one_round_each_and_above_1_where_ours_is_better():
     rounds = [{"peer": one, OURS: ours} for one in peer]
     row = [cell.strip() for cell in common.speed_table(rounds).splitlines()[2].split("|")[1:-1]]
     assert row == ["peer", "20 (15 to 25)", "1.50 (1.25 to 2.25)", "40.00 (30.00 to 50.00)", "4.00 (3.00 to 5.00)", "2"]
-
-
-def counting(start):
-    """A worker's work: remembers its rounds, fails at zero steps, ends its process at -1."""
-    seen = [start]
-
-    def work(steps):
-        if steps < 0:
-            os._exit(3)
-        seen.append(seen[-1] + 12 // steps)
-        bytearray(64 * 2**20)
-        return {"seen": list(seen), "process": os.getpid()}
-
-    return work
-
-
-@pytest.mark.slow
-def test_a_worker_is_one_process_of_its_own_that_lives_on_and_whose_end_is_noticed():
-    worker = Worker(partial(counting, 5))
-    first, second = worker.round(3), worker.round(4)
-    assert second["seen"] == [5, 9, 12]
-    assert first["process"] == second["process"] != os.getpid()
-    assert 0.9 * 64 <= first["peak_bytes"] / 2**20 < 2 * 64
-    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
-        worker.round(0)
-    with pytest.raises(RuntimeError, match="exit code 3"):
-        worker.round(-1)
-    worker.close()
 
 
 @pytest.fixture

@@ -1,10 +1,15 @@
-"""The verbs that print what is known of variants, data, checkpoints and encoders."""
+"""The verbs that print what is known of variants, data, checkpoints and encoders, and the one that hands in."""
 
+import hashlib
 import json
 import re
+from pathlib import Path
 
 import pytest
 
+from glue_bench.data import demo
+from glue_bench.data.sources import DemoSource
+from glue_bench.data.submission import FILES, fill_file, make_zip
 from glue_bench.data.tasks import TASKS
 from glue_bench.model.variants import VARIANTS
 from glue_bench.records.store import Store
@@ -55,17 +60,18 @@ def test_analyse_prints_its_page_and_leaves_numbers_tables_and_figures(bert, glu
 
 
 CONVERSIONS = {
-    "untied --option segments=scores": [
+    "diet-abs --option rank=4 --option share=false": [
         "conversion      approximate",
         "origin          grafted: weights of another variant",
         r"hidden states   relative error 0\.\d\d after the last block, on random tokens *$",
         r"error by layer  0\.\d\d 0\.\d\d \(the input first\)",
         "masked-LM head  none in the source",
     ],
-    "concat": ["conversion      exact: it computes what the source computes"],
     "concat-split": [r"variance kept   tokens \d\d\.\d%, positions \d\d\.\d%"],
-    "mine --plugin my_variant.py": [r".* \(add\) -> .* \(mine\)$"],
-    "diet-abs --option rank=4 --option share=false": ["conversion      approximate"],
+    "mine --plugin my_variant.py": [
+        r".* \(add\) -> .* \(mine\)$",
+        "conversion      exact: it computes what the source",
+    ],
 }
 
 
@@ -74,12 +80,9 @@ def test_convert_says_what_was_lost(glue_bench, bert, write_plugin, monkeypatch,
     write_plugin()
     monkeypatch.chdir(tmp_path)
     said = glue_bench("convert", bert, "out", "--variant", *words.split())
-    assert said.status == 0
     assert [line for line in CONVERSIONS[words] if not re.search(f"(?m)^{line}", said.out)] == [], said.out
-    record = json.loads((tmp_path / "out" / "conversion.json").read_text())
-    assert record["variant"] == words.split()[0]
     if "rank" in words:
-        assert record["options"] == {"rank": 4, "share": False}
+        assert json.loads((tmp_path / "out" / "conversion.json").read_text())["options"] == {"rank": 4, "share": False}
 
 
 @pytest.mark.usefixtures("small_demo")
@@ -93,3 +96,63 @@ def test_arms_may_start_from_a_tupe_file_and_what_was_converted(
     assert "2 cells run" in glue_bench("run", config, "--results", tmp_path / "runs").out
     cells = Store(tmp_path / "runs" / "tiny").plan().cells
     assert {cell.arm: cell.origin for cell in cells} == {"untied-relative": "pretrained", "rotary": "grafted"}
+
+
+# A submission
+
+
+def labelled(folder: Path, rows=slice(None)) -> Path:
+    """The demo's AX with labels, in the layout of diagnostic-full.tsv."""
+    lines = ["Lexical Semantics\tPredicate-Argument Structure\tLogic\tKnowledge\tDomain\tPremise\tHypothesis\tLabel"]
+    frame = demo.generate("ax")["test"]
+    for premise, hypothesis in zip(frame["text_a"], frame["text_b"], strict=True):
+        lines.append("\t".join(["", "", "Negation", "", "", premise, hypothesis, "neutral"]))
+    path = folder / "diagnostic-full.tsv"
+    path.write_text("\n".join(lines[rows]) + "\n")
+    return path
+
+
+@pytest.mark.usefixtures("small_demo")
+def test_what_a_run_has_predicted_is_handed_in_and_scored(glue_bench, refused, tiny, write_yaml, tmp_path):
+    config = write_yaml(tiny(arms=["add"], tasks=["mnli", "rte"], finetuning={"predict": ["validation", "test"]}))
+    assert glue_bench("run", config, "--results", tmp_path).status == 0
+    finished, out = tmp_path / "tiny", tmp_path / "x.zip"
+    error = refused("submit", finished, "-o", out)
+    assert "arm 'add' has no predictions for 7 of the eleven files: CoLA.tsv (no finished run of cola)" in error
+    assert not list(tmp_path.glob("x.*"))
+    said = glue_bench("submit", finished, "--arm", "add", "-o", out, "--fill")
+    assert said.status == 1
+    assert "filled with the majority class, not predicted: CoLA.tsv, SST-2.tsv, MRPC.tsv" in said.out
+    assert "made-up data" in said.out
+    assert said.err.splitlines() == [
+        f"warning: the site will not take {out}:",
+        "MNLI-m.tsv: 12 rows; expected 9796",
+        "MNLI-mm.tsv: 12 rows; expected 9847",
+        "RTE.tsv: 12 rows; expected 3000",
+        "AX.tsv: 12 rows; expected 1104",
+    ]
+    assert glue_bench("submit", "--check", out).out.splitlines() == said.err.splitlines()[1:]
+    told = json.loads(out.with_suffix(".json").read_text())
+    assert told["sha256"] == hashlib.sha256(out.read_bytes()).hexdigest()
+    assert told["files"]["AX.tsv"]["cell_id"] == told["files"]["MNLI-m.tsv"]["cell_id"]
+    assert told["files"]["AX.tsv"]["data"] == DemoSource().load("ax").digest
+    # The diagnostic set
+    diagnostic = ("leaderboard", finished, "--diagnostic")
+    page = glue_bench(*diagnostic, labelled(tmp_path)).out
+    assert page.startswith("# Diagnostic set: tiny\n\n**Made from the embedded demo data")
+    assert re.search(r"\| Logic +\| +\| +12 \|", page)
+    glue_bench(*diagnostic, labelled(tmp_path), "-o", tmp_path / "page.md")
+    assert (tmp_path / "page.md").read_text() == page
+    assert "has 11 rows, but " in refused(*diagnostic, labelled(tmp_path, slice(-1)))
+    (tmp_path / "diagnostic-full.tsv").write_text("index\tsentence1\tsentence2\n0\ta\tb\n")
+    assert "expected the labelled diagnostic-full.tsv" in refused(*diagnostic, tmp_path / "diagnostic-full.tsv")
+
+
+def test_a_zip_is_called_good_or_its_findings_are_listed_one_a_line(glue_bench, tmp_path):
+    path = tmp_path / "it.zip"
+    path.write_bytes(make_zip({name: fill_file(file) for name, file in FILES.items()}))
+    assert glue_bench("submit", "--check", path) == (0, f"{path}: good; 11 files, 426309 predictions\n", "")
+    path.write_bytes(make_zip({"WNLI.tsv": fill_file(FILES["WNLI.tsv"]).replace(b"\n7\t0", b"\n7\tentailment")}))
+    said = glue_bench("submit", "--check", path)
+    assert (said.status, len(said.out.splitlines())) == (1, 11)
+    assert said.out.splitlines()[-1] == r"WNLI.tsv, line 9: '7\tentailment'; expected 7, a tab, and 0 or 1"

@@ -174,7 +174,7 @@ def arrays(path: Path, digest: str | None) -> dict[str, np.ndarray] | None:
 def settings_of(told: dict[str, Any], experiment: Experiment) -> PretrainingSettings:
     """The settings of an old plan's pretraining, as `make_plan` settles them."""
     identity = told["identity"]
-    own = experiment.pretraining.with_seed(experiment.pretraining.seeds[0] if told.get("is_search") else told["seed"])
+    own = experiment.pretraining.run(experiment.pretraining.seeds[0] if told.get("is_search") else told["seed"])
     if told.get("is_search"):
         (own,) = [one for one in own.searches() if one.learning_rate == identity["settings"]["learning_rate"]]
     plain = {"corpus": [identity["corpus"]], "tokenizer": None, "learning_rates": sorted(own.learning_rates)}
