@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from glue_bench.model.variants import VARIANTS
     from glue_bench.tables.board import leaderboard
     from glue_bench.tables.card import card
+    from glue_bench.tables.export import predictions
     from glue_bench.tables.report import report
-    from glue_bench.tables.results import predictions
     from glue_bench.testing import load_plugins
     from glue_bench.training.convert import convert
 
@@ -37,7 +37,7 @@ _HOMES = {
     "convert": "glue_bench.training.convert",
     "leaderboard": "glue_bench.tables.board",
     "load_plugins": "glue_bench.testing",
-    "predictions": "glue_bench.tables.results",
+    "predictions": "glue_bench.tables.export",
     "report": "glue_bench.tables.report",
     "verify": "glue_bench.audit.verify",
 }

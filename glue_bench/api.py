@@ -150,12 +150,14 @@ def statistics(
     Raises:
         UserError: there is no such experiment, or a margin, difference or power is not one.
     """
-    from glue_bench.tables.compare import contrasts_frame, seeds_frame
+    from glue_bench.stats.power import power_frame
+    from glue_bench.tables.compare import contrasts_frame, measured_costs
     from glue_bench.tables.export import find
 
+    found = find(path)
     if difference is not None:
-        return seeds_frame(find(path), difference, power)
-    return contrasts_frame(find(path), equivalent, pairs)
+        return power_frame(found.assessed, difference, power, measured_costs(found.board.results))
+    return contrasts_frame(found, equivalent, pairs)
 
 
 def table(name: str, path: str | Path | None = None) -> "pd.DataFrame":

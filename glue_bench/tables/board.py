@@ -1,6 +1,7 @@
 """One experiment's leaderboard: how scores of single runs become one number of an arm, and the order of arms.
 
-Rates are chosen, runs are aggregated over seeds, columns are averaged by one of the conventions of averaging GLUE.
+Rates are chosen, runs are aggregated over seeds, columns are averaged by one of the conventions of averaging GLUE. Arms
+are ranked together only if they have one origin and one shape: a block.
 """
 
 import math
@@ -13,21 +14,22 @@ import pandas as pd
 
 from glue_bench.config import HELD_OUT, Protocol, changed_protocol, load_experiment
 from glue_bench.data.tasks import COLUMNS, TASKS, TRAINABLE
-from glue_bench.tables.arms import FACTS, with_starts
-from glue_bench.tables.numbers import title_of
 from glue_bench.tables.results import ORIGINS, Results, join, read_results
 
 Part = tuple[tuple[str, str, str], ...]
+MEASURES = {"validation_loss": "Val. loss", "train_loss": "Train. loss", "swap_1": "Swap test"}
+"""Titles of columns that are no tasks."""
 AVERAGE, NOT_AVERAGED = "average", "wnli"
 """The column by which arms are ordered, and the task that is left out of it: its validation set misleads."""
+BLOCK, FACTS = ["origin", "shape"], ["shape", "start", "parameters"]
+"""The columns whose values name a block, and what tables say of an arm's encoder."""
 SEEDS = ["pretraining_seed", "seed"]
-"""The columns that tell apart the runs of an arm on a task at a rate; the first is NA without pretraining of ours."""
 RUN = ["arm", "task", "learning_rate", *SEEDS]
-"""What tells a run from the others of its experiment."""
+"""What tells a run from the others of its experiment; the pretraining seed is NA without pretraining of ours."""
 SCORE_COLUMNS = ("arm", "variant", "origin", "task", "split", "metric", "learning_rate", *SEEDS, "value")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Average:
     """One convention of averaging GLUE, its `rule` in words.
 
@@ -52,22 +54,20 @@ _TASKS = {task: part for task, part in _OFFICIAL.items() if task != NOT_AVERAGED
 _COLUMNS: dict[str, Part] = {name: ((*COLUMNS[name], TASKS[COLUMNS[name][0]].metrics[0]),) for name in COLUMNS}
 AVERAGES: dict[str, Average] = {
     "average_official": Average(
-        rule="macro-average, WNLI included; a task with two metrics counts as their "
-        "mean, MNLI matched and mismatched as one (GLUE paper, section 3.4)",
-        parts=_OFFICIAL,
+        "macro-average, WNLI included; a task with two metrics counts as their mean, MNLI matched and mismatched as "
+        "one (GLUE paper, section 3.4)",
+        _OFFICIAL,
     ),
     "average_nine_columns": Average(
-        rule="MNLI matched and mismatched count separately, accuracy "
-        "for QQP and MRPC, Pearson for STS-B (TUPE, table 1)",
-        parts={name: part for name, part in _COLUMNS.items() if name != NOT_AVERAGED},
+        "MNLI matched and mismatched count separately, accuracy for QQP and MRPC, Pearson for STS-B (TUPE, table 1)",
+        {name: part for name, part in _COLUMNS.items() if name != NOT_AVERAGED},
     ),
     "average_eight_columns": Average(
-        rule="as nine columns, but MNLI matched and mismatched count as one (ModernBERT)",
-        parts={task: tuple(place for place in part if place[2] == TASKS[task].metrics[0])
-               for task, part in _TASKS.items()},
+        "as nine columns, but MNLI matched and mismatched count as one (ModernBERT)",
+        {task: tuple(place for place in part if place[2] == TASKS[task].metrics[0]) for task, part in _TASKS.items()},
     ),
-    "average_eight_tasks": Average(rule="as official, but without WNLI (MosaicBERT)", parts=_TASKS),
-}  # fmt: skip
+    "average_eight_tasks": Average("as official, but without WNLI (MosaicBERT)", _TASKS),
+}
 """The four conventions by which papers average GLUE; the first two stand in the leaderboard's frame."""
 
 
@@ -80,7 +80,7 @@ class Board:
     reported `rates` (arm, task, learning_rate). `choosing` has for each finished run (RUN, cell_id) the `value` by
     which its rate competes. `table` is what `leaderboard` returns. `columns` are the leaderboard columns of the tasks
     that have run (of all, before any has), `average` is what AVERAGE is of them. `planned` and `collapsed` count
-    seeds: arm -> column.
+    seeds: a row for each arm, in the experiment's order, and a column for each of `columns`.
     """
 
     results: Results
@@ -94,13 +94,13 @@ class Board:
     table: pd.DataFrame
     columns: tuple[str, ...]
     average: Average
-    planned: dict[str, dict[str, int]]
-    collapsed: dict[str, dict[str, int]]
+    planned: pd.DataFrame
+    collapsed: pd.DataFrame
 
     @property
     def arms(self) -> list[str]:
         """All arms, in the experiment's order."""
-        return list(dict.fromkeys(self.cells["arm"]))
+        return [*self.planned.index]
 
     def title_of(self, column: str) -> str:
         """A column as tables head it, such as Avg. of 7 or Val. loss."""
@@ -118,10 +118,9 @@ def leaderboard(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
 
     One row per arm. Columns: origin, arm, variant; for each leaderboard column of the experiment's tasks `<col>` (mean
     or median over seeds of its main metric, 0 to 100), `<col>_std` (sample standard deviation) and `<col>_n`
-    (finished seeds), MNLI matched and mismatched apart; `average` of the columns that are there (without WNLI),
-    `average_official` and `average_nine_columns`, each with its `_std`; `shape` of the encoder, `start` (the
-    checkpoint, or fresh weights) and `parameters`, without any head. Missing values are NaN. Rows are in blocks of one
-    origin and one shape, and in the order of `average` within one; arms without an average come last.
+    (finished seeds); `average` of the columns that are there (without WNLI), `average_official` and
+    `average_nine_columns`, each with its `_std`; `shape` of the encoder, `start` (the checkpoint, or fresh weights) and
+    `parameters`, without any head. Rows are in blocks of one origin and one shape, by `average` within one.
 
     Example:
         >>> glue_bench.leaderboard("runs/demo")[["arm", "rte", "rte_std"]]  # doctest: +SKIP
@@ -141,7 +140,7 @@ def open_board(paths: str | Path | Sequence[str | Path], changes: Sequence[str] 
             asks for what an experiment has not, or as `join`.
     """
     several = [read_results(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
-    changed = [{"protocol": changed_protocol(results.protocol, changes)} for results in several]
+    changed = [{"protocol": changed_protocol(results.plan.experiment.protocol, changes)} for results in several]
     for results, change in zip(several, changed, strict=True):
         load_experiment(results.plan.experiment.model_copy(update=change))  # which refuses what does not go together
     return make_board(join(several) if len(several) > 1 else several[0], changed[0]["protocol"])
@@ -149,7 +148,8 @@ def open_board(paths: str | Path | Sequence[str | Path], changes: Sequence[str] 
 
 def make_board(results: Results, protocol: Protocol | None = None, steps: int | None = None) -> Board:
     """The leaderboard after `steps` of pretraining (the last), by the experiment's own protocol unless one is given."""
-    protocol, steps = protocol or results.protocol, steps or max(results.all_steps, default=None)
+    protocol = protocol or results.plan.experiment.protocol
+    steps = steps or max(results.all_steps, default=None)
     cells = results.after(steps)
     reported = _reported(results.scores.merge(cells[["cell_id", *RUN]], on="cell_id"), protocol)
     choosing = reported[["cell_id", *RUN, "value"]]
@@ -160,10 +160,13 @@ def make_board(results: Results, protocol: Protocol | None = None, steps: int | 
     ran = {*cells.loc[cells["finished"], "task"]} or tasks
     columns = tuple(column for column, (task, _) in COLUMNS.items() if task in ran)
     runs, average_there = at_rates(scores, rates), average_of(columns)
-    planned = cells.drop_duplicates(["arm", "task", *SEEDS]).groupby(["arm", "task"]).size().to_dict()
+    planned = Counter(zip(*cells.drop_duplicates(["arm", "task", *SEEDS])[["arm", "task"]].to_numpy().T, strict=True))
     answers = at_rates(cells, rates)[["arm", "task", "collapsed"]].itertuples(index=False)
     collapsed = Counter((arm, task, split) for arm, task, splits in answers for split in splits)
-    facts = with_starts(results.arms, steps).loc[arms]
+    starts = results.arms["start"] + (f", then {steps:,} steps of pretraining" if steps else "")
+    # Where other contents have the same name, digests tell them apart.
+    of_one_name = results.arms.groupby("start")["start_digest"].transform("nunique") == 1
+    starts = starts.where(of_one_name, starts + " (" + results.arms["start_digest"].str[:12] + ")")
     shown = [column for column, (task, _) in COLUMNS.items() if task in tasks]
     return Board(
         results=results,
@@ -174,11 +177,11 @@ def make_board(results: Results, protocol: Protocol | None = None, steps: int | 
         choosing=choosing,
         rates=rates,
         runs=runs,
-        table=_table(facts, runs, shown, average_there, protocol.seeds),
+        table=_table(results.arms.assign(start=starts).loc[arms], runs, shown, average_there, protocol.seeds),
         columns=columns,
         average=average_there,
-        planned={arm: {each: int(planned.get((arm, COLUMNS[each][0]), 0)) for each in columns} for arm in arms},
-        collapsed={arm: {each: collapsed[arm, *COLUMNS[each]] for each in columns} for arm in arms},
+        planned=pd.DataFrame({each: [planned[arm, COLUMNS[each][0]] for arm in arms] for each in columns}, arms),
+        collapsed=pd.DataFrame({each: [collapsed[arm, *COLUMNS[each]] for arm in arms] for each in columns}, arms),
     )
 
 
@@ -197,17 +200,15 @@ def _reported(scores: pd.DataFrame, protocol: Protocol) -> pd.DataFrame:
     return values[values["last"]] if protocol.epoch == "last" else best
 
 
-def _table(
-    arms: pd.DataFrame, runs: pd.DataFrame, columns: Sequence[str], there: Average, statistic: str
-) -> pd.DataFrame:
+def _table(arms: pd.DataFrame, runs: pd.DataFrame, columns: Sequence[str], there: Average, by: str) -> pd.DataFrame:
     table = arms[["origin", "arm", "variant"]]
     for column in columns:
         task, split = COLUMNS[column]
-        values = main_scores(runs[(runs["task"] == task) & (runs["split"] == split)])
-        mine = aggregate(values, ["arm"], statistic).reindex(table.index)
+        mine = aggregate(main_scores(runs[(runs["task"] == task) & (runs["split"] == split)]), ["arm"], by)
+        mine = mine.reindex(table.index)
         counts = mine["n"].fillna(0).astype(int)
-        table = table.assign(**{column: mine[statistic], f"{column}_std": mine["std"], f"{column}_n": counts})
-    table = _with_averages(table, runs, dict([(AVERAGE, there), *AVERAGES.items()][:3]), statistic).join(arms[FACTS])
+        table = table.assign(**{column: mine[by], f"{column}_std": mine["std"], f"{column}_n": counts})
+    table = _with_averages(table, runs, dict([(AVERAGE, there), *AVERAGES.items()][:3]), by).join(arms[FACTS])
     # Origins in their fixed order, shapes in that of their first arm, arms by their average.
     blocks = [
         block.sort_values(AVERAGE, ascending=False, kind="stable")
@@ -217,13 +218,11 @@ def _table(
     return pd.concat(blocks, ignore_index=True) if blocks else table.reset_index(drop=True)
 
 
-def _with_averages(
-    table: pd.DataFrame, runs: pd.DataFrame, conventions: Mapping[str, Average], statistic: str
-) -> pd.DataFrame:
-    for name, convention in conventions.items():
-        mine = average(runs, convention, statistic).reindex(table.index)
-        table = table.assign(**{name: mine[statistic], f"{name}_std": mine["std"]})
-    return table
+def _with_averages(frame: pd.DataFrame, runs: pd.DataFrame, every: Mapping[str, Average], by: str) -> pd.DataFrame:
+    for name, convention in every.items():
+        mine = average(runs, convention, by).reindex(frame.index)
+        frame = frame.assign(**{name: mine[by], f"{name}_std": mine["std"]})
+    return frame
 
 
 def steps_frame(board: Board) -> pd.DataFrame:
@@ -250,6 +249,14 @@ def averages(board: Board) -> pd.DataFrame:
     return frame.assign(shape=table["shape"]).reset_index(drop=True)[: None if whole else 0]
 
 
+def title_of(column: str) -> str:
+    """MNLI-m, MNLI-mm; elsewhere the task's own title; of a measure its name in words."""
+    if column not in COLUMNS:
+        return MEASURES.get(column) or column.replace("_", " ").capitalize()
+    task = TASKS[COLUMNS[column][0]]
+    return task.title + column.removeprefix(task.name).replace("_", "-")
+
+
 def floors(board: Board) -> pd.DataFrame:
     """What trivial baselines score: a row for each, its name as `arm`, with the board's columns and AVERAGE."""
     places = pd.DataFrame([(*_COLUMNS[column][0], column) for column in board.columns],
@@ -267,7 +274,7 @@ def average_of(columns: Sequence[str]) -> Average:
     Where none is missing this is `average_nine_columns`, by which papers compare.
     """
     averaged = [column for column in columns if column != NOT_AVERAGED] or list(columns)
-    return Average(rule=f"mean of {len(averaged)} columns", parts={column: _COLUMNS[column] for column in averaged})
+    return Average(f"mean of {len(averaged)} columns", {column: _COLUMNS[column] for column in averaged})
 
 
 def best_rates(runs: pd.DataFrame, statistic: str = "mean") -> pd.DataFrame:
@@ -300,9 +307,8 @@ def aggregate(values: pd.DataFrame, by: list[str], statistic: str = "mean") -> p
     """
     groups = values.groupby(by, sort=False, dropna=False)["value"]
     n, undefined = groups.size(), groups.count() < groups.size()
-    return pd.DataFrame(
-        {statistic: groups.agg(statistic).mask(undefined), "std": groups.std(ddof=1).mask(undefined), "n": n}
-    )
+    middle, deviation = groups.agg(statistic).mask(undefined), groups.std(ddof=1).mask(undefined)
+    return pd.DataFrame({statistic: middle, "std": deviation, "n": n})
 
 
 def average(scores: pd.DataFrame, convention: Average, statistic: str = "mean") -> pd.DataFrame:

@@ -8,9 +8,8 @@ from pandas import DataFrame
 
 from glue_bench.records.value import Environment
 from glue_bench.tables.compare import reference_arm
-from glue_bench.tables.numbers import MISSING, banner, decimals_of
 from glue_bench.tables.results import ORIGINS, Results
-from glue_bench.tables.table import Column, Page, Table, facts_table
+from glue_bench.tables.table import MISSING, Column, Page, Table, decimals_of, facts_table
 
 RUN = ["pretraining_seed", "learning_rate", "search_tokens"]
 """What tells the pretrainings of an arm apart: the rate where it was searched for, and what all of its search saw."""
@@ -83,7 +82,7 @@ def _tokens_to_reference(results: Results, runs: DataFrame) -> dict[str, float |
     """By the id of the pretraining. All arms of a seed have the reference of that seed."""
     if runs.empty:
         return {}
-    reference = reference_arm(results.arms["variant"], results.protocol.reference)
+    reference = reference_arm(results.arms["variant"], results.plan.experiment.protocol.reference)
     of_reference = runs[runs["arm"] == reference].dropna(subset="validation_loss")
     goals = of_reference.set_index("pretraining_seed")["validation_loss"].to_dict()
     curves = dict(list(results.losses.groupby("pretraining_id")))
@@ -138,7 +137,7 @@ def budget_page(results: Results) -> Page:
     facts = facts_table((*_facts(budgets), ("Not pretrained yet", ", ".join(waiting))))
     return Page(
         title=f"Budgets: {results.experiment}",
-        banner=banner(results.data_source),
+        banner=results.banner,
         tables=(table, facts, *([_search(rates)] if len(rates) else [])),
     )
 

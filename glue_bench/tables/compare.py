@@ -11,10 +11,9 @@ from glue_bench.data.metrics import decide
 from glue_bench.data.tasks import COLUMNS, TASKS
 from glue_bench.errors import UserError
 from glue_bench.stats.outcomes import Outcomes, effective_number, unit_of
-from glue_bench.stats.power import Costs, power_frame
+from glue_bench.stats.power import Costs
 from glue_bench.stats.verdicts import Group, arms_frame, assess, columns_frame, declared, equivalence, verdicts
-from glue_bench.tables.arms import BLOCK, BlockKey, blocks_of
-from glue_bench.tables.board import AVERAGE, NOT_AVERAGED, Board, main_scores
+from glue_bench.tables.board import AVERAGE, BLOCK, NOT_AVERAGED, Board, main_scores
 from glue_bench.tables.results import Arrays, Results
 
 CONVERSION = "conversion"
@@ -36,8 +35,8 @@ class Comparison:
     Every arm but a reference is in exactly one of the groups `assessed`: with the arms that were made from one
     checkpoint and the arm that it came from, where the arm was converted, else with its block. `contrasts` has
     VERDICT_COLUMNS behind a `kind`: "reference" within blocks, "conversion" for what a conversion costs, which ranks
-    nothing, and "declared" for those that the protocol names. `arms` and `columns` are the frames of `stats.verdicts`.
-    In all of them `origin` and `shape` are those of the (first) arm. `primary` is the column by which arms are judged,
+    nothing, and "declared" for those that the protocol names. `arms` and `columns` are the frames of `stats.verdicts`;
+    in all of them `origin` and `shape` are those of the (first) arm. `primary` is the column by which arms are judged,
     the first one of each group.
     """
 
@@ -70,19 +69,16 @@ def compare(board: Board) -> Comparison:
     arms = arms[(arms["origin"] != CONVERSION) | (arms["arm"] != arms["shape"])].reset_index(drop=True)
     # Groups of converted arms are named by their source; what is known of them stands at the blocks of the arms.
     blocks = board.table.set_index("arm")[BLOCK]
-    homes = [
-        (group.origin, group.shape, *place)
-        for group in groups
-        for place in dict.fromkeys(map(tuple, blocks.loc[list(group.arms[group.origin == CONVERSION :])].to_numpy()))
-    ]
-    columns = columns_frame(assessed, found).merge(pd.DataFrame(homes, columns=[*BLOCK, "at", "of"]), on=BLOCK)
+    members = [(one.origin, one.shape, arm) for one in groups for arm in one.arms[one.origin == CONVERSION :]]
+    homes = pd.DataFrame(members, columns=[*BLOCK, "arm"]).join(blocks.add_prefix("of_"), on="arm")
+    columns = columns_frame(assessed, found).merge(homes.drop(columns="arm").drop_duplicates(), on=BLOCK)
     return Comparison(
         board=board,
         primary=primary,
         assessed=tuple(assessed),
         contrasts=contrasts.assign(**{name: contrasts["arm"].map(blocks[name]) for name in BLOCK}),
         arms=arms.assign(**{name: arms["arm"].map(blocks[name]) for name in BLOCK}),
-        columns=columns.assign(origin=columns["at"], shape=columns["of"]).drop(columns=["at", "of"]),
+        columns=columns.assign(**{name: columns.pop(f"of_{name}") for name in BLOCK}),
     )
 
 
@@ -100,12 +96,7 @@ def contrasts_frame(comparison: Comparison, equivalent: float | None = None, pai
     return frame if equivalent is None else equivalence(frame, equivalent)
 
 
-def seeds_frame(comparison: Comparison, difference: float, power: float) -> pd.DataFrame:
-    """The `power_frame` of an experiment, its costs the measured seconds. Raises as that."""
-    return power_frame(comparison.assessed, difference, power, Costs(*measured_costs(comparison.board.results)))
-
-
-def measured_costs(results: Results) -> tuple[float, float]:
+def measured_costs(results: Results) -> Costs:
     """Seconds that one pretraining of an arm took, and those of one fine-tuning seed; means, 0 if none.
 
     A seed is a run on every task at each of its learning rates. Runs of a rate search of pretraining are left out: they
@@ -114,7 +105,7 @@ def measured_costs(results: Results) -> tuple[float, float]:
     trained = results.pretrainings[results.pretrainings["finished"] & ~results.pretrainings["is_search"]]
     runs = results.cells[results.cells["finished"]]
     each = runs.groupby(["task", "learning_rate"])["seconds"].mean().sum() if len(runs) else 0.0
-    return float(np.mean(trained["seconds"])) if len(trained) else 0.0, float(each)
+    return Costs(float(np.mean(trained["seconds"])) if len(trained) else 0.0, float(each))
 
 
 def groups_of(board: Board) -> list[Group]:
@@ -124,13 +115,13 @@ def groups_of(board: Board) -> list[Group]:
     one that starts from it too, the reference if there are several.
     """
     variants, chosen = board.results.arms["variant"].loc[board.arms], board.protocol.reference
-    sources, groups = dict[str, str](), dict[BlockKey, Group]()
+    sources, groups = dict[str, str](), dict[tuple[str, str], Group]()
     for _, started in board.table.groupby("start", sort=False) if len(board.results.plans) == 1 else ():
         pretrained = variants[variants.index.isin(started.loc[started["origin"] == "pretrained", "arm"])]
         converted = started.loc[started["origin"].isin(["grafted", "adapted"]), "arm"]
         if len(pretrained):
             sources |= dict.fromkeys(converted, reference_arm(pretrained, chosen))
-    for (origin, shape), block in blocks_of(board.table):
+    for (origin, shape), block in board.table.groupby(BLOCK, sort=False):
         own = tuple(arm for arm in block["arm"] if arm not in sources)
         if own:
             reference = reference_arm(variants[variants.index.isin(own)], chosen)
@@ -181,13 +172,13 @@ def _predictions(
     column: str, runs: pd.DataFrame, digest: str, arrays: Arrays
 ) -> tuple[dict[str, str], np.ndarray, np.ndarray]:
     """Why some arms' runs cannot be compared, predictions (runs, examples; of theirs zeros) and labels (examples,)."""
-    (task, split), nothing = COLUMNS[column], (np.empty((0, 0)), np.empty(0))
+    task, split = COLUMNS[column]
     try:
-        labels = arrays.gold(task, digest).get(split)
+        labels, problem = arrays.gold(task, digest).get(split), NO_LABELS
     except UserError as error:
-        return dict.fromkeys(runs["arm"], str(error)), *nothing
+        labels, problem = None, str(error)
     if labels is None:
-        return dict.fromkeys(runs["arm"], NO_LABELS), *nothing
+        return dict.fromkeys(runs["arm"], problem), np.empty((0, 0)), np.empty(0)
     why: dict[str, str] = {}
     predictions = np.zeros((len(runs), len(labels)), np.float64 if task == "stsb" else np.int64)
     for row, (arm, cell) in enumerate(zip(runs["arm"], runs["cell_id"], strict=True)):

@@ -5,12 +5,12 @@ import pandas as pd
 from pandas import DataFrame
 
 from glue_bench.errors import UserError
+from glue_bench.stats.power import power_frame
 from glue_bench.stats.verdicts import Group, letters_frame
-from glue_bench.tables.arms import block_names, blocks_of
-from glue_bench.tables.compare import Comparison, contrasts_frame, seeds_frame
-from glue_bench.tables.numbers import MISSING, banner, decimals_of, number
-from glue_bench.tables.pages import against, explained, groups_shown, lowest_is_best, planned_contrasts
-from glue_bench.tables.table import Column, Page, Table, with_legend
+from glue_bench.tables.board import BLOCK
+from glue_bench.tables.compare import Comparison, contrasts_frame, measured_costs
+from glue_bench.tables.pages import against, block_names, explained, groups_shown, planned_contrasts
+from glue_bench.tables.table import MISSING, Column, Page, Table, decimals_of, number, with_legend
 
 DECIMALS, LEAST_P = 6, 0.0001
 FAMILIES = {"declared": "planned", "conversion": "conversion", "reference": "from reference"}
@@ -43,10 +43,10 @@ CONTRAST = {
     **{"p_equivalent": Column("p (equivalent)", show=str), "verdict": Column("Verdict")},
 }
 DEVIATIONS = {
-    "pretraining_deviation": "Between pretrainings",
-    "finetuning_deviation": "Between fine-tunings",
-    "example_deviation": "Over examples",
-    "smallest": "Smallest difference",
+    "pretraining_deviation": Column("Between pretrainings", show=str),
+    "finetuning_deviation": Column("Between fine-tunings", show=str),
+    "example_deviation": Column("Over examples", show=str),
+    "smallest": Column("Smallest difference", show=str),
 }
 TO_FIND = "A true difference of {:g} (points; of Val. loss nats), found with probability {:g}."
 SEEDS = {
@@ -69,19 +69,17 @@ def statistics_page(comparison: Comparison, equivalent: float | None = None, pai
         UserError: as `contrasts_frame`.
     """
     board, frame = comparison.board, contrasts_frame(comparison, equivalent, pairs)
-    blocks, spreads = blocks_of(comparison.columns.dropna(subset="smallest")), []
-    names = block_names(key for key, _ in blocks)
-    deviations = {"column": Column("Column")} | {name: Column(text, show=str) for name, text in DEVIATIONS.items()}
-    for key, columns in blocks:
-        exact, rows = columns["column"].map(decimals_of), columns.assign(column=columns["column"].map(board.title_of))
-        for name in DEVIATIONS:
-            rows[name] = [number(value, digits) or MISSING for value, digits in zip(rows[name], exact, strict=True)]
-        heading = f"Spread: {names[key]}" if len(blocks) > 1 else "Spread"
-        spreads.append(Table(title=heading, frame=rows[list(deviations)], columns=deviations))
+    known, columns = comparison.columns.dropna(subset="smallest"), {"column": Column("Column"), **DEVIATIONS}
+    exact, rows = known["column"].map(decimals_of), known.assign(column=known["column"].map(board.title_of))
+    for name in DEVIATIONS:
+        rows[name] = [number(value, digits) or MISSING for value, digits in zip(known[name], exact, strict=True)]
+    blocks = dict(list(rows.groupby(BLOCK, sort=False)))
+    headings = {key: f"Spread: {name}" if len(blocks) > 1 else "Spread" for key, name in block_names(blocks).items()}
+    spreads = [Table(title=headings[key], frame=block[[*columns]], columns=columns) for key, block in blocks.items()]
     letters = _letters(comparison, frame) if pairs else []
     return Page(
         title=f"Statistics: {board.results.experiment}",
-        banner=banner(board.results.data_source),
+        banner=board.results.banner,
         tables=(_contrasts(comparison, frame), *with_legend(letters, LETTERS), *with_legend(spreads, SPREAD)),
         data=frame,
         decimals=DECIMALS,
@@ -94,31 +92,34 @@ def difference_page(comparison: Comparison, difference: float, power: float = 0.
     Raises:
         UserError: nothing has run, or as `power_frame`.
     """
-    board, frame = comparison.board, seeds_frame(comparison, difference, power)
+    board, results = comparison.board, comparison.board.results
+    frame = power_frame(comparison.assessed, difference, power, measured_costs(results))
     if frame.empty:
-        where = board.results.folder
+        where = results.folder
         raise UserError(f"{where}: nothing has run yet, so that no spread is known; run a part of the experiment first")
     shown, caption = frame.assign(column=frame["column"].map(board.title_of)), TO_FIND.format(difference, power)
     tables = [Table(title=heading, caption=caption, frame=_of_group(shown, group), columns=SEEDS)
               for heading, group in groups_shown(comparison).items()]  # fmt: skip
-    return Page(
-        title=f"Seeds needed: {board.results.experiment}",
-        banner=banner(board.results.data_source),
-        tables=tuple(with_legend(tables, SEEDS_MEAN)),
-        data=frame,
-        decimals=DECIMALS,
-    )
-
-
-def p_text(p: float) -> str:
-    """Four decimals, and never 0."""
-    if pd.isna(p):
-        return MISSING
-    return f"< {LEAST_P:.4f}" if p < LEAST_P else f"{p:.4f}"
+    title, shown_tables = f"Seeds needed: {results.experiment}", tuple(with_legend(tables, SEEDS_MEAN))
+    return Page(title=title, banner=results.banner, tables=shown_tables, data=frame, decimals=DECIMALS)
 
 
 def _contrasts(comparison: Comparison, frame: DataFrame) -> Table:
-    chosen, rows = _chosen(comparison, frame), []
+    """Planned contrasts, what conversions cost, and every other arm less the reference, of each column the best first.
+
+    All of the column that decides, and those of others with a verdict.
+    """
+    named, primary = {(a, b) for a, b in comparison.board.protocol.contrasts}, frame["column"] == comparison.primary
+    pairs = [pair in named for pair in zip(frame["arm"], frame["reference"], strict=True)]
+    again = (frame["kind"] == "reference") & primary & np.array(pairs, bool)
+    chosen = frame[(primary | (frame["verdict"] != "")) & ~again & frame["kind"].isin(FAMILIES)]
+    is_loss, families, places = chosen["column"].str.contains("loss"), list(FAMILIES), list(chosen["column"].unique())
+    chosen = chosen.assign(
+        family_place=chosen["kind"].map(families.index),
+        place=chosen["column"].map(places.index).where(chosen["kind"] == "reference", 0),
+        rank=chosen["difference"].where(is_loss, -chosen["difference"]).where(chosen["kind"] == "reference", 0.0),
+    ).sort_values(["family_place", "place", "rank"], kind="stable")
+    rows = []
     for row in chosen.to_dict("records"):
         known, exact = row["why"] == "", f"+z.{decimals_of(row['column'])}f"
         texts = {
@@ -138,20 +139,11 @@ def _contrasts(comparison: Comparison, frame: DataFrame) -> Table:
     return explained([table], LEGEND, chosen["kind"].unique())[0]
 
 
-def _chosen(comparison: Comparison, frame: DataFrame) -> DataFrame:
-    """Planned contrasts, what conversions cost, and every other arm less the reference, of each column the best first.
-
-    All of the column that decides, and those of others with a verdict.
-    """
-    named, primary = {(a, b) for a, b in comparison.board.protocol.contrasts}, frame["column"] == comparison.primary
-    pairs = [pair in named for pair in zip(frame["arm"], frame["reference"], strict=True)]
-    again = (frame["kind"] == "reference") & primary & np.array(pairs, bool)
-    shown = frame[(primary | (frame["verdict"] != "")) & ~again]
-    rank = shown["difference"].where(shown["column"].isin(lowest_is_best(comparison)), -shown["difference"])
-    place = shown["column"].map(list(dict.fromkeys(shown["column"])).index)
-    best_first = shown.assign(rank=rank, place=place).sort_values(["place", "rank"], kind="stable")
-    parts = {kind: best_first if kind == "reference" else shown for kind in FAMILIES}
-    return pd.concat([part[part["kind"] == kind] for kind, part in parts.items()], ignore_index=True)[list(frame)]
+def p_text(p: float) -> str:
+    """Four decimals, and never 0."""
+    if pd.isna(p):
+        return MISSING
+    return f"< {LEAST_P:.4f}" if p < LEAST_P else f"{p:.4f}"
 
 
 def _of_group(frame: DataFrame, group: Group) -> DataFrame:
@@ -161,14 +153,13 @@ def _of_group(frame: DataFrame, group: Group) -> DataFrame:
 def _letters(comparison: Comparison, frame: DataFrame) -> list[Table]:
     """For each group its arms, with means and letters in every column."""
     letters, tables = letters_frame(comparison.assessed, frame[frame["kind"] == "pair"]), []
-    letters["text"] = [
-        f"{number(row['mean'], decimals_of(row['column']))} {row['letters']}" for row in letters.to_dict("records")
-    ]
+    letters["text"] = [f"{number(row['mean'], decimals_of(row['column']))} {row['letters']}"
+                       for row in letters.to_dict("records")]  # fmt: skip
     for heading, group in groups_shown(comparison).items():
         mine = _of_group(letters, group)
-        wide, names = mine.pivot(index="arm", columns="column", values="text"), list(dict.fromkeys(mine["column"]))
-        wide = wide.fillna(MISSING).loc[list(dict.fromkeys(mine["arm"])), names].reset_index()
-        columns = {name: Column(comparison.board.title_of(name), show=str) for name in names}
-        columns, heading = {"arm": Column("Arm"), **columns}, f"All pairs: {heading}" if heading else "All pairs"
-        tables.append(Table(title=heading, frame=wide, columns=columns))
+        names, arms = list(mine["column"].unique()), list(mine["arm"].unique())
+        wide = mine.pivot(index="arm", columns="column", values="text").fillna(MISSING).loc[arms, names].reset_index()
+        columns = {"arm": Column("Arm")} | {name: Column(comparison.board.title_of(name), show=str) for name in names}
+        title = f"All pairs: {heading}" if heading else "All pairs"
+        tables.append(Table(title=title, frame=wide, columns=columns))
     return tables

@@ -14,9 +14,8 @@ from glue_bench.data.tasks import AX_SPLIT
 from glue_bench.errors import UserError
 from glue_bench.stats.verdicts import LEAST_FOR_DEVIATION
 from glue_bench.tables.board import Board, aggregate
-from glue_bench.tables.numbers import MISSING, banner, number
 from glue_bench.tables.submission import HOW
-from glue_bench.tables.table import Column, Page, Table, facts_table
+from glue_bench.tables.table import MISSING, Column, Page, Table, facts_table, number
 
 FRAME_COLUMNS = ("arm", "category", "phenomenon", "mean", "std", "n", "examples", "labels")
 ONE_LABEL = "°"
@@ -74,7 +73,7 @@ def diagnostics_page(board: Board, diagnostic: Diagnostic) -> Page:
     )
     return Page(
         title=f"Diagnostic set: {results.experiment}",
-        banner=banner(results.data_source),
+        banner=results.banner,
         tables=(table, facts_table(facts)),
         data=frame,
     )

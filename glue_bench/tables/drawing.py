@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from glue_bench.files import write_atomically
-from glue_bench.tables.numbers import short
+from glue_bench.tables.table import short
 
 COLUMN, WIDE = 3.25, 6.75  # inches: the width of one column of a paper, and of two with the space between them
 DPI = 300

@@ -1,17 +1,21 @@
-"""The files of a results folder, and the command that matters next."""
+"""The files of a results folder, what its runs predicted, and the command that matters next."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from glue_bench.data.tasks import TRAINABLE
+import numpy as np
+import pandas as pd
+
+from glue_bench.data.metrics import decide
+from glue_bench.data.tasks import TRAINABLE, find_task
 from glue_bench.files import write_atomically
 from glue_bench.tables.board import SCORE_COLUMNS, averages, open_board, steps_frame
 from glue_bench.tables.budget import budget_frame, budget_page, rates_frame, told
 from glue_bench.tables.compare import Comparison, compare
 from glue_bench.tables.contrasts import statistics_page
-from glue_bench.tables.facts import marked_tasks
-from glue_bench.tables.numbers import csv_text, frame_csv, number
-from glue_bench.tables.pages import leaderboard_page
+from glue_bench.tables.pages import leaderboard_page, marked_tasks
+from glue_bench.tables.results import read_results
+from glue_bench.tables.table import csv_text
 
 TABLES = (
     *("leaderboard.md", "leaderboard.csv", "averages.csv", "scores.csv", "steps.csv"),
@@ -20,6 +24,8 @@ TABLES = (
 """Every file that `write_tables` may write."""
 SEEDS = 3
 """From so many seeds on an arm shows how far its own runs spread."""
+PREDICTIONS = ("cell_id", "arm", "task", "learning_rate", "pretraining_seed", "seed", "split", "row", "predicted",
+               "label")  # fmt: skip
 
 
 def find(paths: str | Path | Sequence[str | Path], protocol: Sequence[str] = ()) -> Comparison:
@@ -50,12 +56,11 @@ def tables(comparison: Comparison) -> dict[str, str]:
     checkpoints of the pretraining are fine-tuned steps.csv; where the tasks allow a conventional average averages.csv.
     """
     board, results = comparison.board, comparison.board.results
-    leaderboard, budgets = leaderboard_page(comparison), budget_frame(results)
+    leaderboard, budgets, measures = leaderboard_page(comparison), budget_frame(results), results.measures
     one_seed = board.scores["pretraining_seed"].nunique() < 2
     names = [name for name in SCORE_COLUMNS if not (one_seed and name == "pretraining_seed")]
-    scores = board.scores.assign(value=board.scores["value"].map(lambda value: number(value, 4)))
     contents = {"leaderboard.md": leaderboard.to_markdown(), "leaderboard.csv": leaderboard.to_csv()}
-    contents |= {"scores.csv": csv_text(scores[names])}
+    contents |= {"scores.csv": csv_text(board.scores[names].astype({"learning_rate": object}), 4)}
     if len(comparison.contrasts):
         statistics = statistics_page(comparison)
         contents |= {"statistics.md": statistics.to_markdown(), "statistics.csv": statistics.to_csv()}
@@ -63,12 +68,33 @@ def tables(comparison: Comparison) -> dict[str, str]:
         contents |= {"budget.md": budget_page(results).to_markdown(), "budget.csv": csv_text(told(budgets))}
         losses = told(results.losses.drop(columns="pretraining_id"))
         contents |= {"losses.csv": csv_text(losses, float_format="%.4f")}
-    steps, conventions, rates, measures = steps_frame(board), averages(board), rates_frame(results), results.measures
-    contents |= {"averages.csv": frame_csv(conventions)} if len(conventions) else {}
-    contents |= {"steps.csv": frame_csv(steps)} if len(steps) else {}
-    contents |= {"rates.csv": csv_text(rates)} if len(rates) else {}
-    measured = {"intrinsic.csv": frame_csv(measures.drop(columns="pretraining_id"), 5)} if len(measures) else {}
-    return contents | measured
+    frames = {"averages.csv": (averages(board), 2), "steps.csv": (steps_frame(board), 2)}
+    frames |= {"rates.csv": (rates_frame(results), None), "intrinsic.csv": (measures.drop(columns="pretraining_id"), 5)}
+    return contents | {name: csv_text(frame, exact) for name, (frame, exact) in frames.items() if len(frame)}
+
+
+def predictions(path: str | Path, *, task: str | None = None) -> pd.DataFrame:
+    """What the finished runs of the experiment in the folder `path` predicted, of all tasks or of one.
+
+    One row per run and example (PREDICTIONS): `row` is from 0, in the order of the data; `predicted` and `label` are
+    ids of classes, or scores of STS-B. `label` is missing where no gold labels are stored, as for test splits.
+
+    Example:
+        >>> glue_bench.predictions("runs/demo", task="rte").eval("predicted == label").mean()  # doctest: +SKIP
+
+    Raises:
+        UserError: there is no such experiment or task, or a file is damaged.
+    """
+    results, wanted = read_results(path), find_task(task).name if task else None
+    cells, frames = results.cells[results.cells["finished"]].sort_values("cell_id"), []
+    for cell in (cells[cells["task"] == wanted] if wanted else cells).to_dict("records"):
+        labels = results.arrays.gold(cell["task"], cell["data"])
+        scored, tests = (results.arrays.logits(cell["cell_id"], test=test) for test in (False, True))
+        for split, logits in (scored | tests).items():
+            decided = decide(cell["task"], logits)
+            values = {"row": np.arange(len(decided)), "predicted": decided, "label": labels.get(split, np.nan)}
+            frames.append(pd.DataFrame({**{name: cell[name] for name in PREDICTIONS[:6]}, "split": split, **values}))
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(PREDICTIONS))
 
 
 def next_step(comparison: Comparison, folder: str, failed: Sequence[str] = ()) -> str:
@@ -84,7 +110,7 @@ def next_step(comparison: Comparison, folder: str, failed: Sequence[str] = ()) -
         return f"`glue-bench table NAME {folder}` (beside a paper's table; `glue-bench table` lists them)"
     if board.steps and board.cells["pretraining_seed"].nunique() == 1:
         return "`seeds: [1, 2, 3]` under `pretraining`, and the same `glue-bench run`"
-    if min(count for counts in board.planned.values() for count in counts.values()) < SEEDS:
+    if board.planned.min(axis=None) < SEEDS:
         return "`seeds: [1, 2, 3]` in the experiment, and the same `glue-bench run`"
     if not (contrasts.loc[contrasts["column"] == comparison.primary, "verdict"] != "").any():
         return f"`glue-bench statistics {folder} --difference 1` (how many seeds a point takes)"

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from glue_bench.tables.board import steps_frame
+from glue_bench.tables.board import steps_frame, title_of
 from glue_bench.tables.compare import Comparison
 from glue_bench.tables.drawing import (
     CYCLE,
@@ -27,7 +27,7 @@ from glue_bench.tables.drawing import (
     panels,
     paper_style,
 )
-from glue_bench.tables.numbers import decimals_of, title_of
+from glue_bench.tables.table import decimals_of
 
 BAND, FEW = 0.18, 8  # the opacity of the band around a line; with more arms bands hide each other and are left out
 UNPLANNED = "*"

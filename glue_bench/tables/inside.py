@@ -10,8 +10,7 @@ import pandas as pd
 from glue_bench.analysis.chance import Analysis
 from glue_bench.errors import UserError
 from glue_bench.files import parse_json, read_file, results_written_to, write_atomically
-from glue_bench.tables.numbers import MISSING, csv_text, json_text
-from glue_bench.tables.table import BETTER, WORSE, Column, Page, Table
+from glue_bench.tables.table import BETTER, MISSING, WORSE, Column, Page, Table, csv_text, json_text
 
 NUMBERS, PAGE, ROWS = "analysis.json", "analysis.md", "measures.csv"
 HEADLINES = {

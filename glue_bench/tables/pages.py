@@ -1,20 +1,31 @@
 """The leaderboard as a page: one line of fixed fields, a table, a legend of constants, and two tables of facts."""
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import pandas as pd
-from pandas import DataFrame
+from pandas import DataFrame, Series
 
-from glue_bench.data.tasks import COLUMNS
-from glue_bench.stats.verdicts import Group
-from glue_bench.tables.arms import BLOCK, FACTS, block_names, blocks_of
-from glue_bench.tables.board import AVERAGE, Board, floors, steps_frame
+from glue_bench.config import HELD_OUT
+from glue_bench.data.tasks import COLUMNS, TASKS, titles
+from glue_bench.stats.verdicts import COVERS, Group
+from glue_bench.tables.board import AVERAGE, BLOCK, FACTS, SEEDS, Board, floors, steps_frame
 from glue_bench.tables.compare import CONVERSION, Comparison
-from glue_bench.tables.facts import arms_table, marked_tasks, setup_table
-from glue_bench.tables.numbers import MISSING, banner, decimals_of, number, short
 from glue_bench.tables.results import comparable
-from glue_bench.tables.table import BETTER, WORSE, Column, Page, Table, with_legend
+from glue_bench.tables.table import (
+    BETTER,
+    MISSING,
+    WORSE,
+    Column,
+    Page,
+    Table,
+    decimals_of,
+    facts_table,
+    number,
+    short,
+    with_legend,
+)
 
 AGAINST = "{column} against `{reference}`: {better} better, {worse} worse, {alike} not told apart, {untested} untested"
 PLANNED = "planned contrasts: {differ} of {planned} differ"
@@ -25,65 +36,91 @@ MARKS = (BETTER, WORSE, PARTIAL, COLLAPSED, FEWER, UNLIKE, MISSING)
 SMALLEST = "smallest difference"
 OF_CONTRASTS = ["difference", "low", "high", "verdict", "smallest"]
 COSTS = "Converted from {source}: what the conversion costs, no ranking"
-_SCORES = (
-    "Scores are of the validation set, times 100: Matthews correlation for CoLA, Pearson correlation for STS-B, "
-    "accuracy elsewhere. Avg. is the mean of the task columns shown; WNLI never counts."
-)
-_MEASURES = (
-    "Val. loss: cross-entropy per masked word on held-out text after pretraining, in nats; the lowest is best. Swap "
-    "test: how often the encoder prefers a text to the same text with two neighbouring words swapped; chance is 50."
-)
-_VERDICTS = (
-    "**Bold**: best of the column. ▲ ▼: better or worse than the reference at 5%, corrected for all arms of the "
-    "column. No mark: not shown to differ, which does not mean equal."
-)
-_FLOORS = (
-    "Majority class, word overlap, bag of words: scikit-learn on the same rows, no neural network. An arm at or below "
-    "them has shown nothing on that task."
-)
-_MARKED = (
-    "† a part of the official rows, so that no published score compares. ‡ a run gave one answer to everything. "
-    "* fewer runs than planned. ◇ another processor or precision than the reference. – no score."  # noqa: RUF001
-)
-LEGEND = {
-    **dict.fromkeys(("task", AVERAGE), _SCORES),
-    **dict.fromkeys(("validation_loss", "swap_1"), _MEASURES),
+_LEGEND = {
+    "task, average": "Scores are of the validation set, times 100: Matthews correlation for CoLA, Pearson correlation "
+    "for STS-B, accuracy elsewhere. Avg. is the mean of the task columns shown; WNLI never counts.",
+    "validation_loss, swap_1": "Val. loss: cross-entropy per masked word on held-out text after pretraining, in nats; "
+    "the lowest is best. Swap test: how often the encoder prefers a text to the same text with two neighbouring words "
+    "swapped; chance is 50.",
     "difference": "Difference: the arm less the reference in the column to its left, ± half of a 95% interval that "
     "holds for all arms together.",
-    **dict.fromkeys(("bold", BETTER, WORSE), _VERDICTS),
+    "bold, ▲, ▼": "**Bold**: best of the column. ▲ ▼: better or worse than the reference at 5%, corrected for all arms "
+    "of the column. No mark: not shown to differ, which does not mean equal.",
     "planned": "Planned contrasts are a family of their own; `statistics.md` has their intervals. Marks are "
     "exploratory beside them.",
-    **dict.fromkeys(("majority class", "word overlap", "bag of words"), _FLOORS),
-    SMALLEST: "Smallest difference: what an arm's measured difference must reach to get a mark: the median over arms, "
-    "each has its own.",
-    **dict.fromkeys((PARTIAL, COLLAPSED, FEWER, UNLIKE, MISSING), _MARKED),
+    "majority class, word overlap, bag of words": "Majority class, word overlap, bag of words: scikit-learn on the "
+    "same rows, no neural network. An arm at or below them has shown nothing on that task.",
+    "smallest difference": "Smallest difference: what an arm's measured difference must reach to get a mark: the "
+    "median over arms, each has its own.",
+    "†, ‡, *, ◇, –": "† a part of the official rows, so that no published score compares. ‡ a run gave one answer to "  # noqa: RUF001
+    "everything. * fewer runs than planned. ◇ another processor or precision than the reference. – no score.",  # noqa: RUF001
 }
+LEGEND = {key: line for keys, line in _LEGEND.items() for key in keys.split(", ")}
 """What may stand in a leaderboard (a column, a mark, a row), and the line that explains it."""
+ARMS = {
+    **{"arm": Column("Arm"), "variant": Column("Variant"), "options": Column("Options")},
+    **{"summary": Column("What it does"), "rate": Column("Pretraining rate", show="{:g}".format)},
+}
+SPLITS = {"validation_matched": "matched validation", "validation_mismatched": "mismatched validation"}
+CHOSEN = {"validation": "validation, which is optimistic", HELD_OUT: "the slice held out of train"}
+ONE_SEGMENT = "one in pretraining, so that fine-tuning began with an untrained second one"
 MARKS_MEAN = "▲ ▼ better, worse than the reference; bold best\n† a part of the rows; ‡ one answer to everything"
 
 
 def leaderboard_page(comparison: Comparison) -> Page:
     """The tables of `screen_page` with a legend, the scores by steps of pretraining, and the facts."""
-    board = comparison.board
-    tables, steps = [*screen_page(comparison).tables], steps_frame(board)
+    board, screen, steps = comparison.board, screen_page(comparison), steps_frame(comparison.board)
+    tables = [*screen.tables]
     if len(steps):
         scores = {name: _column(board, name) for name in score_columns(comparison) if name in steps}
         columns = {"arm": Column("Arm"), "steps": Column("Steps", show="{:,}".format), **scores}
         steps = steps.sort_values(["arm", "steps"], kind="stable", ignore_index=True)
         tables.append(Table(title="Against steps of pretraining", frame=steps, columns=columns))
     tables = explained(tables, LEGEND, ["planned"] if len(comparison.of("declared")) else [])
-    return Page(
-        title=f"Leaderboard: {board.results.experiment}",
-        banner=banner(board.results.data_source),
-        tables=(*tables, setup_table(comparison), arms_table(board)),
-        data=leaderboard_frame(comparison),
-    )
+    title, facts = f"Leaderboard: {board.results.experiment}", (setup_table(comparison), arms_table(board))
+    return replace(screen, title=title, tables=(*tables, *facts))
 
 
 def screen_page(comparison: Comparison) -> Page:
     """What of the leaderboard a terminal shows: a table for each group of arms that are compared."""
-    tables = tuple(group_table(comparison, group, heading) for heading, group in groups_shown(comparison).items())
-    return Page(title="", banner=banner(comparison.board.results.data_source), tables=tables)
+    frame, groups = leaderboard_frame(comparison), groups_shown(comparison).items()
+    tables = tuple(group_table(comparison, group, heading, frame) for heading, group in groups)
+    return Page(title="", banner=comparison.board.results.banner, tables=tables, data=frame)
+
+
+def leaderboard_frame(comparison: Comparison) -> DataFrame:
+    """What CSV and JSON have: a row for each arm, as the board's table, then one for each baseline.
+
+    Measures of pretraining have their mean and deviation, too; where one decides, its best arm comes first in a block.
+    Behind the scores `data_source` and `partial_tasks` (separated by `;`), shape, start, parameters, and `reference`;
+    then for each column `<col>_` and difference, low, high, verdict and smallest. The origin of a baseline is
+    "baseline".
+    """
+    board, contrasts, columns = comparison.board, comparison.of("reference", "conversion"), score_columns(comparison)
+    table, keys = board.table, [*BLOCK, "arm"]
+    for measure in columns:
+        if measure not in (AVERAGE, *board.columns):
+            mine = comparison.arms[comparison.arms["column"] == measure].drop_duplicates("arm").set_index("arm")
+            means, deviations = (table["arm"].map(mine[name]) for name in ("mean", "deviation"))
+            table = table.assign(**{measure: means, f"{measure}_std": deviations})
+    if columns[0] == "validation_loss":
+        blocks = [block.sort_values(columns[0], kind="stable") for _, block in table.groupby(BLOCK, sort=False)]
+        table = pd.concat(blocks)
+    made = {"data_source": board.results.data_source, "partial_tasks": ";".join(board.results.partial_tasks)}
+    table = pd.concat([table, floors(board).assign(origin="baseline", variant="")], ignore_index=True)
+    table = table.drop(columns=FACTS).assign(**made).join(table[FACTS])
+    table = table.merge(contrasts[[*keys, "reference"]].drop_duplicates(), on=keys, how="left")
+    for column in columns:
+        mine = contrasts[contrasts["column"] == column].set_index(keys)[OF_CONTRASTS]
+        table = table.join(mine.add_prefix(f"{column}_"), on=keys)
+    return table.astype({f"{column}_n": "Int64" for column in board.columns})
+
+
+def block_names(keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """Blocks as tables call them: by their origin, and by their shape too where an origin has several."""
+    keys = list(dict.fromkeys(keys))
+    origins = [origin for origin, _ in keys]
+    return {(origin, shape): origin if origins.count(origin) == 1 else f"{origin}, {shape}" for origin, shape in keys}
 
 
 def groups_shown(comparison: Comparison) -> dict[str, Group]:
@@ -107,59 +144,38 @@ def score_columns(comparison: Comparison) -> list[str]:
     return sorted(columns, key=lambda column: column != comparison.primary)
 
 
-def lowest_is_best(comparison: Comparison) -> set[str]:
-    """The columns of which the lowest value is the best."""
-    return {each.column for one in comparison.assessed for each in one.estimates if each.lowest_is_best}
-
-
-def scores_frame(comparison: Comparison) -> DataFrame:
-    """The board's table with the measures and their deviations; in a block the best of the first column comes first."""
-    table, columns = comparison.board.table, score_columns(comparison)
-    measures = [name for name in columns if name not in (AVERAGE, *comparison.board.columns)]
-    for measure in measures:
-        mine = comparison.arms[comparison.arms["column"] == measure].drop_duplicates("arm").set_index("arm")
-        means, deviations = (table["arm"].map(mine[name]) for name in ("mean", "deviation"))
-        table = table.assign(**{measure: means, f"{measure}_std": deviations})
-    if columns and columns[0] in measures:
-        up = columns[0] in lowest_is_best(comparison)
-        blocks = [block.sort_values(columns[0], ascending=up, kind="stable") for _, block in blocks_of(table)]
-        table = pd.concat(blocks, ignore_index=True)
-    return table
-
-
-def group_table(comparison: Comparison, group: Group, heading: str) -> Table:
-    """One row per arm, best first; then the baselines, and what a difference must reach."""
-    board, names, mine = comparison.board, score_columns(comparison), _of_group(comparison, group)
-    frame = scores_frame(comparison)
-    frame = frame[frame["arm"].isin(group.arms)]
+def group_table(comparison: Comparison, group: Group, heading: str, frame: DataFrame) -> Table:
+    """One row per arm of a `leaderboard_frame`, best first; then the baselines, and what a difference must reach."""
+    board, names = comparison.board, score_columns(comparison)
+    rows = frame[frame["arm"].isin(group.arms) | (frame["origin"] == "baseline")].reset_index(drop=True)
     if group.origin == CONVERSION:  # ranks nothing
-        frame = frame.sort_values("arm", key=lambda arms: arms != group.reference, kind="stable")
-    smallest = mine.dropna(subset="smallest").groupby("column")["smallest"].median()
-    feet = [floors(board), DataFrame([{"arm": SMALLEST, **smallest}] if len(smallest) else [])]
-    rows = pd.concat([frame, *(each for each in feet if len(each))], ignore_index=True)
-    columns = {"arm": Column("Arm"), "parameters": Column("Params", show=short)}
-    for i, name in enumerate(names):
-        columns[name] = _column(board, name)
-        if i == 0 and len(mine):
-            columns["difference"] = Column("Difference", show=str)
-            rows["difference"] = rows["arm"].map(_differences(mine, name) | {group.reference: "reference"})
-    best = {} if group.origin == CONVERSION else best_of(frame, names, lowest_is_best(comparison))
-    fields = [against(comparison, group), planned_contrasts(comparison), _floor(board, group)]
+        rows = rows.sort_values("arm", key=lambda arms: arms != group.reference, kind="stable", ignore_index=True)
+    is_compared, is_reference = (rows["reference"] == group.reference).any(), rows["arm"] == group.reference
+    # What the source of a conversion differs from is another group's.
+    of_contrasts = [f"{name}_{what}" for name in names for what in OF_CONTRASTS]
+    rows = rows.assign(**rows[of_contrasts].mask(is_reference))
+    arms = rows[rows["arm"].isin(group.arms)]
+    columns = {"arm": Column("Arm"), "parameters": Column("Params", show=short), names[0]: _column(board, names[0])}
+    if is_compared:
+        exact, (difference, half) = decimals_of(names[0]), (f"{names[0]}_{what}" for what in ("difference", "smallest"))
+        halves = rows[half].map(lambda value: f" ± {number(value, exact)}", na_action="ignore").fillna("")
+        texts = rows[difference].map(f"{{:+z.{exact}f}}".format, na_action="ignore").astype(object) + halves
+        rows["difference"] = texts.mask(is_reference, "reference")
+        columns["difference"] = Column("Difference", show=str)
+    columns |= {name: _column(board, name) for name in names[1:]}
+    smallest = arms[[f"{name}_smallest" for name in names]].astype(float).median().set_axis(names).dropna()
+    feet = [DataFrame([{"arm": SMALLEST, **smallest}])] if len(smallest) else []
+    rows = pd.concat([rows, *feet], ignore_index=True)
+    fields = [against(comparison, group), planned_contrasts(comparison), _floor(board, rows, arms)]
     return Table(
         title=heading,
         caption="; ".join(filter(None, fields)) + "." if any(fields) else "",
         frame=rows[list(columns)],
         columns=columns,
-        bold=DataFrame({name: rows["arm"].isin(best.get(name, ())) for name in names}),
-        marks=_marks(comparison, group, rows),
-        feet=len(rows) - len(frame),
+        bold=DataFrame({} if group.origin == CONVERSION else {name: is_best(arms[name], name) for name in names}),
+        marks=_marks(comparison, rows).assign(arm=_places(board.cells, rows["arm"], group) if is_compared else ""),
+        feet=len(rows) - len(arms),
     )
-
-
-def _of_group(comparison: Comparison, group: Group) -> DataFrame:
-    """The contrasts of a group's arms with its reference."""
-    found = comparison.of("conversion" if group.origin == CONVERSION else "reference")
-    return found[found["arm"].isin(group.arms) & (found["reference"] == group.reference)]
 
 
 def _column(board: Board, name: str) -> Column:
@@ -169,7 +185,8 @@ def _column(board: Board, name: str) -> Column:
 
 def against(comparison: Comparison, group: Group) -> str:
     """How many arms of a group are better and worse than its reference in the first column; nothing of one arm."""
-    mine = _of_group(comparison, group)
+    mine = comparison.of("conversion" if group.origin == CONVERSION else "reference")
+    mine = mine[mine["arm"].isin(group.arms) & (mine["reference"] == group.reference)]
     mine = mine[mine["column"] == comparison.primary]
     named = {"column": comparison.board.title_of(comparison.primary), "reference": group.reference}
     if mine.empty:
@@ -188,26 +205,37 @@ def planned_contrasts(comparison: Comparison) -> str:
     return PLANNED.format(differ=differ, planned=len(comparison.board.protocol.contrasts)) if len(found) else ""
 
 
-def _floor(board: Board, group: Group) -> str:
+def _floor(board: Board, rows: DataFrame, arms: DataFrame) -> str:
     """The best arm beside the best baseline that has every column."""
     column = AVERAGE if len(board.average.parts) > 1 else next(iter(board.average.parts))
-    arms = board.table.loc[board.table["arm"].isin(group.arms), column].dropna()
-    known = floors(board).dropna(subset=AVERAGE).sort_values(AVERAGE, kind="stable")
-    if arms.empty or known.empty:
+    known = rows[rows["origin"] == "baseline"].dropna(subset=AVERAGE).sort_values(AVERAGE, kind="stable")
+    if arms[column].isna().all() or known.empty:
         return ""
-    best = {"best": number(arms.max()), "baseline": known["arm"].iloc[-1], "floor": number(known[AVERAGE].iloc[-1])}
-    return FLOOR.format(average=board.title_of(column), **best)
+    best, floor = (number(scores.max()) for scores in (arms[column], known[AVERAGE]))
+    return FLOOR.format(average=board.title_of(column), best=best, baseline=known["arm"].iloc[-1], floor=floor)
 
 
-def best_of(frame: DataFrame, columns: Iterable[str], lowest: Collection[str] = ()) -> dict[str, frozenset[str]]:
-    """Column -> the arms with the best score as shown, so that a tie to two decimals is a tie; none where all tie."""
-    leaders = {}
-    for name in columns:
-        values, decimals = frame.set_index("arm")[name].dropna(), decimals_of(name)
-        shown = values.map(lambda value, decimals=decimals: float(number(value, decimals)))
-        best = frozenset(shown.index[shown == (shown.min() if name in lowest else shown.max())])
-        leaders[name] = best if len(best) < len(shown) else frozenset()
-    return leaders
+def is_best(scores: Series, column: str) -> Series:
+    """Which have the best score as it is shown, so that a tie to two decimals is a tie; none where all tie."""
+    shown = scores.map(lambda value: float(number(value, decimals_of(column))), na_action="ignore")
+    best = shown == (shown.min() if "loss" in column else shown.max())
+    return best & (best.sum() < shown.count())
+
+
+def _marks(comparison: Comparison, rows: DataFrame) -> DataFrame:
+    """Behind each score its verdict, and whether a run of it collapsed or is missing."""
+    board, arms, marks = comparison.board, rows["arm"], DataFrame(index=rows.index)
+    counts = comparison.arms.pivot_table("n", "arm", "column", aggfunc="first")
+    measured = [name for name in counts if name not in (AVERAGE, *board.columns)]
+    seeds = max([board.cells["pretraining_seed"].nunique(), *counts[measured].max()])
+    for name in score_columns(comparison):
+        told = rows[f"{name}_verdict"].map({"better": BETTER, "worse": WORSE}).fillna("").astype(object)
+        there, asked = arms.map(counts[name] if name in measured else {}), seeds
+        if name in board.columns:
+            told += (arms.map(board.collapsed[name]) > 0).map({True: COLLAPSED, False: ""})
+            there, asked = rows[f"{name}_n"].astype(float), arms.map(board.planned[name])
+        marks[name] = (told + (there < asked).map({True: FEWER, False: ""})).where(rows[name].notna(), "")
+    return marks
 
 
 def explained(tables: Sequence[Table], legend: Mapping[str, str], more: Iterable[str] = ()) -> list[Table]:
@@ -222,60 +250,117 @@ def explained(tables: Sequence[Table], legend: Mapping[str, str], more: Iterable
     return with_legend(tables, tuple(dict.fromkeys(line for key, line in legend.items() if key in keys)))
 
 
-def leaderboard_frame(comparison: Comparison) -> DataFrame:
-    """What CSV and JSON have: a row for each arm, as the board's table, then one for each baseline.
-
-    Behind the scores `data_source` and `partial_tasks` (separated by `;`), shape, start, parameters, and `reference`;
-    then for each column `<col>_` and difference, low, high, verdict and smallest. The origin of a baseline is
-    "baseline".
-    """
-    board, contrasts = comparison.board, comparison.of("reference", "conversion")
-    keys, baselines = [*BLOCK, "arm"], floors(board).assign(origin="baseline", variant="")
-    table = pd.concat([scores_frame(comparison), baselines], ignore_index=True)
-    made = {"data_source": board.results.data_source, "partial_tasks": ";".join(board.results.partial_tasks)}
-    table = table.drop(columns=FACTS).assign(**made).join(table[FACTS])
-    table = table.merge(contrasts[[*keys, "reference"]].drop_duplicates(), on=keys, how="left")
-    for column in score_columns(comparison):
-        mine = contrasts[contrasts["column"] == column].set_index(keys)[OF_CONTRASTS]
-        table = table.join(mine.add_prefix(f"{column}_"), on=keys)
-    return table.astype({f"{column}_n": "Int64" for column in board.columns})
+def marked_tasks(board: Board) -> tuple[str, ...]:
+    """Tasks run on a part of their rows; of demo tables the banner has said all there is to say."""
+    return () if "demo" in board.results.data_source else board.results.partial_tasks
 
 
-def _differences(contrasts: DataFrame, column: str) -> dict[str, str]:
-    """By arm its difference from the reference, and half of its interval where it has one."""
-    mine, exact = contrasts[contrasts["column"] == column].dropna(subset="difference"), decimals_of(column)
-    halves = mine["smallest"].map(lambda half: f" ± {number(half, exact)}").where(mine["why"] == "", "")
-    return dict(zip(mine["arm"], mine["difference"].map(f"{{:+z.{exact}f}}".format) + halves, strict=True))
+def setup_table(comparison: Comparison) -> Table:
+    """How the numbers came about: a row for each fact that is known."""
+    board, results, protocol = comparison.board, comparison.board.results, comparison.board.protocol
+    pretrainings = [plan.experiment.pretraining for plan in results.plans]
+    tested = comparison.columns.dropna(subset="smallest")
+    random = (tested["origin"] == "scratch") & (tested["seeds"] == "fine-tuning")
+    kinds = dict.fromkeys(tested["seeds"].mask(random, "random"))
+    named = comparison.of("declared")
+    named = named[named["column"] == comparison.primary]
+    told = named["verdict"].mask(named["verdict"] == "", "not told apart").mask(named["why"] != "", "untested")
+    epoch = "last epoch" if protocol.epoch == "last" else f"best epoch of each run by {CHOSEN[protocol.choose_on]}"
+    done, undefined = board.cells[board.cells["finished"]], int(board.scores["value"].isna().sum())
+    processors = pd.Series(comparable(done["processor"]), done.index)
+    places = (processors + ", " + done["precision"]).str.strip(", ").replace("", "unrecorded").value_counts()
+    runs = f"{len(done)} of {len(board.cells)} planned; {results.left_out} records left out"
+    facts = (
+        ("Encoder", "; ".join(board.table["shape"].unique())),
+        ("Weights", _weights(board)),
+        ("Segments", ONE_SEGMENT if any(each and each.segments == "one" for each in pretrainings) else ""),
+        ("Seeds", _seeds(board)),
+        ("Planned contrasts", "; ".join(named["arm"] + " - " + named["reference"] + ": " + told)),
+        ("Intervals cover", " or ".join(COVERS[kind] for kind in kinds)),
+        ("Fine-tuning", _finetuning(board)),
+        ("Reported", f"{protocol.seeds} over seeds; {epoch}; validation"),
+        ("Data", _data(board)),
+        ("Computed on", "; ".join(f"{place}: {count} runs" for place, count in places.sort_index().items())),
+        ("Runs", runs + (f"; {undefined} undefined scores" if undefined else "")),
+        *(("Left out", line) for line in results.problems),
+    )
+    return facts_table(facts)
 
 
-def _marks(comparison: Comparison, group: Group, rows: DataFrame) -> DataFrame:
-    """Behind a score its verdict, and whether a run collapsed or is missing; behind an arm, that it ran elsewhere."""
-    board, mine, marked = comparison.board, _of_group(comparison, group), dict[str, list[str]]()
-    sides = {(row["arm"], row["column"]): row["verdict"] for row in mine.to_dict("records")}
-    measured = comparison.arms[~comparison.arms["column"].isin((AVERAGE, *board.columns))]
-    seeds = max(board.cells["pretraining_seed"].nunique(), measured["n"].max()) if len(measured) else 0
-    fewer = {(row["arm"], row["column"]) for row in measured.to_dict("records") if row["n"] < seeds}
-    for name in score_columns(comparison):
-        marked[name] = []
-        for row in rows.to_dict("records"):
-            arm, told = row["arm"], ""
-            if arm in board.planned and pd.notna(row[name]):
-                told = {"better": BETTER, "worse": WORSE}.get(sides.get((arm, name), ""), "")
-                is_task = name in board.columns
-                told += COLLAPSED if is_task and board.collapsed[arm][name] else ""
-                less = row[f"{name}_n"] < board.planned[arm][name] if is_task else (arm, name) in fewer
-                told += FEWER if less else ""
-            marked[name].append(told)
-    unlike = unlike_arms(board.cells, group.reference) if len(mine) else set()
-    return DataFrame(marked | {"arm": [UNLIKE if arm in unlike else "" for arm in rows["arm"]]}, index=rows.index)
+def arms_table(board: Board) -> Table:
+    """What each arm is, in the experiment's order, and the rate that a search chose for its pretraining."""
+    results = board.results
+    frame = results.arms.loc[board.arms].reset_index(drop=True)
+    widths = [{} if pd.isna(width) else {"embedding_size": width} for width in frame["embedding_size"]]
+    options = [given | width for given, width in zip(frame["options"], widths, strict=True)]
+    frame["options"] = [", ".join(f"{name}: {value}" for name, value in given.items()) for given in options]
+    trained = results.pretrainings[~results.pretrainings["is_search"] & results.pretrainings["searches"].notna()]
+    frame["rate"] = frame["arm"].map(trained.dropna(subset="learning_rate").groupby("arm")["learning_rate"].first())
+    filled = {name: column for name, column in ARMS.items() if any(map(column.text, frame[name]))}
+    return Table(title="Arms", frame=frame, columns=filled)
 
 
-def unlike_arms(cells: DataFrame, reference: str) -> set[str]:
-    """The arms that have a run on another processor, or in another precision, than the reference's of that seed."""
+def _weights(board: Board) -> str:
+    """What the arms started from, by their origin; which arms, where there are several starts."""
+    trained = board.results.pretrainings[~board.results.pretrainings["is_search"]]["tokens"].dropna()
+    tokens = f", {' or '.join(dict.fromkeys(short(count, 2) for count in trained))} tokens" if len(trained) else ""
+    starts = board.table.groupby(["origin", "start"], sort=False)["arm"].agg(", ".join).reset_index()
+    more = starts["start"].str.contains("steps of pretraining").map({True: tokens, False: ""})
+    names = " (" + starts["arm"] + ")" if len(starts) > 1 else ""
+    return "; ".join(starts["origin"] + ": " + starts["start"] + more + names)
+
+
+def _seeds(board: Board) -> str:
+    runs = board.cells.drop_duplicates(["arm", "task", *SEEDS]).groupby(["arm", "task"])
+    pretrainings, number = runs["pretraining_seed"].nunique(), runs.size()
+    told = [
+        " to ".join(dict.fromkeys(f"{each:g}" for each in (numbers.min(), numbers.max())))
+        for numbers in (pretrainings, number / pretrainings.clip(lower=1))
+    ]
+    return f"{told[0]} pretraining, {told[1]} fine-tuning of each" if pretrainings.any() else f"{told[1]} fine-tuning"
+
+
+def _finetuning(board: Board) -> str:
+    tasks, settings = board.results.tasks, board.results.tasks["settings"]
+
+    def told(name: str, form: str) -> str:
+        """A setting by task: its value, or each of its values with the tasks that have it."""
+        values = settings.map(lambda each: each.get(name)).dropna()
+        groups = {f"{value:g}": titles(tuple(mine.index)) for value, mine in values.groupby(values)}
+        shown = (value + (f" ({which})" if len(groups) > 1 else "") for value, which in groups.items())
+        return form.format(", ".join(shown)) if groups else ""
+
+    rates = ", ".join(map("{:g}".format, sorted(board.cells["learning_rate"].unique())))
+    if board.cells.groupby("task")["learning_rate"].nunique().max() > 1:
+        chosen = CHOSEN[board.protocol.choose_on].partition(",")[0]
+        rates = f"the best of {rates} for each arm and task, by the {board.protocol.rate_statistic} on {chosen}"
+    parts = [told("epochs", "epochs {}"), told("batch_size", "batch {}"), told("max_length", "length {}")]
+    parts += [f"rate {rates}", told("max_steps", "at most {} steps"), told("held_out_share", "{} of train held out")]
+    tuned = titles(tuple(tasks.index[tasks["from_mnli"]]))
+    return "; ".join(filter(None, [*parts, tuned and f"from the arm's own MNLI run: {tuned}"]))
+
+
+def _data(board: Board) -> str:
+    """Where the rows are from, and which share of the official ones was there."""
+    results, told = board.results, [board.results.data_source]
+    for task in marked_tasks(board):
+        rows, official = results.tasks["rows"][task], TASKS[task].splits
+        shares = [
+            f"{100 * rows[split] / official[split].rows:.3g}% of {SPLITS.get(split, split)}"
+            for split in ("train", *TASKS[task].validation_splits)
+            if split in rows and rows[split] != official[split].rows
+        ]
+        told.append(f"{TASKS[task].title} {', '.join(shares) or 'in part'}")
+    return "; ".join(told) if len(told) > 1 or results.banner else f"{told[0]}, complete"
+
+
+def _places(cells: DataFrame, arms: Series, group: Group) -> Series:
+    """UNLIKE for an arm with a run on another processor, or in another precision, than the reference's of that seed."""
     known = cells[cells["finished"] & (cells["processor"] != "")]
     known = known.assign(processor=comparable(known["processor"]))
     keys, facts = ["task", "pretraining_seed", "seed"], ["processor", "precision"]
-    of_reference = known[known["arm"] == reference].drop_duplicates(keys)[[*keys, *facts]]
+    of_reference = known[known["arm"] == group.reference].drop_duplicates(keys)[[*keys, *facts]]
     both = known.merge(of_reference, on=keys, suffixes=("", "_reference"))
     others = both[[f"{fact}_reference" for fact in facts]].to_numpy()
-    return set(both.loc[(both[facts].to_numpy() != others).any(axis=1), "arm"])
+    unlike = both.loc[(both[facts].to_numpy() != others).any(axis=1), "arm"]
+    return arms.isin(unlike).map({True: UNLIKE, False: ""})

@@ -30,10 +30,10 @@ from glue_bench.tables.board import (
     best_rates,
     make_board,
     part_values,
+    title_of,
 )
-from glue_bench.tables.numbers import MISSING, banner, number, short, title_of
 from glue_bench.tables.results import Results, read_results
-from glue_bench.tables.table import Column, Page, Table, facts_table
+from glue_bench.tables.table import MISSING, Column, Page, Table, facts_table, number, short
 
 CELL_COLUMNS = ("model", "arm", "variant", "origin", "steps", "column", "published", "ours", "seeds", "difference")
 PAIR_COLUMNS = {
@@ -98,7 +98,7 @@ class Published:
     def singly(self) -> Average:
         """Each column that has a score of ours for itself; as an average, their mean."""
         parts = {name: (score,) for name in self.columns if (score := score_of(name))}
-        return Average(rule=f"mean of the {len(parts)} columns", parts=parts)
+        return Average(f"mean of the {len(parts)} columns", parts)
 
     @property
     def average(self) -> Average:
@@ -285,7 +285,7 @@ def paper_page(beside: Beside) -> Page:
         facts.append(("Data", results.data_source + parts))
     return Page(
         title=published.title,
-        banner=banner(results.data_source) if results else "",
+        banner=results.banner if results else "",
         tables=(main, *([pairs] if results else []), facts_table(facts)),
         data=beside.cells,
     )

@@ -1,9 +1,8 @@
 """An experiment, or several together, as one HTML file to show, which needs no network: its parts and their order."""
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -22,55 +21,20 @@ from glue_bench.tables.export import find, next_step
 from glue_bench.tables.figures import forest, forests, loss_by_parameters, losses, scores_by_steps
 from glue_bench.tables.inside import inside_page, read_analysis
 from glue_bench.tables.inside_figures import inside_figures
-from glue_bench.tables.numbers import banner
 from glue_bench.tables.pages import leaderboard_page, score_columns
 from glue_bench.tables.papers import TABLES, paper_page, set_beside
 from glue_bench.tables.results import Results
-from glue_bench.tables.table import Column, Table, templates
+from glue_bench.tables.table import Column, Page, Table
 
 FILE = "report.html"
-Paths = str | Path | Sequence[str | Path]
 LOSSES = "Means over the seeds of pretraining; of few arms a band goes from the lowest to the highest seed."
 HOURS = "The runs took {hours:,.1f} hours, added up over processes."
 DIGITS = 12  # of a digest that are shown
 
 
-@dataclass(frozen=True, kw_only=True)
-class Part:
-    """A part of a report: figures, tables, what is typed (`listing`), and parts that are folded behind their titles."""
-
-    title: str
-    figures: tuple[Drawing, ...] = ()
-    tables: tuple[Table, ...] = ()
-    listing: str = ""
-    folded: tuple["Part", ...] = ()
-
-    @property
-    def anchor(self) -> str:
-        """Where links to it lead: its title in lower case."""
-        return "-".join(re.findall(r"\w+", self.title.lower()))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Report:
-    """A report: its title, a warning above everything (demo data), the line of the leaderboard, and its parts."""
-
-    title: str
-    parts: tuple[Part, ...]
-    banner: str = ""
-    lead: str = ""
-
-    @property
-    def figures(self) -> list[Drawing]:
-        """Those of all parts."""
-        return [figure for part in self.parts for figure in part.figures]
-
-    def to_html(self) -> str:
-        """The whole document."""
-        return templates().get_template("page.html").render(page=self, parts=self.parts, folding=True)
-
-
-def report(path: Paths, output: str | Path | None = None, figures: str | Path | None = None) -> Path:
+def report(
+    path: str | Path | Sequence[str | Path], output: str | Path | None = None, figures: str | Path | None = None
+) -> Path:
     """Write the report of the experiment in the folder `path`, or of several together; where it was written.
 
     Without `output` that is `report.html` in the experiment's folder, or of several experiments in the current one.
@@ -89,12 +53,12 @@ def report(path: Paths, output: str | Path | None = None, figures: str | Path | 
         write_atomically(file, made.to_html().encode())
     if figures is not None:
         with results_written_to(Path(figures), "choose another folder with --figures"):
-            for figure in made.figures:
+            for figure in (figure for part in made.parts for figure in part.figures):
                 save(figure.figure, Path(figures) / figure.name)
     return file
 
 
-def make_report(comparison: Comparison, each: Sequence[Comparison] = ()) -> Report:
+def make_report(comparison: Comparison, each: Sequence[Comparison] = ()) -> Page:
     """The report of an experiment; of several together what they share first, then what `each` of them has."""
     results = comparison.board.results
     parts = [leaderboard_part(comparison)] if each else list(parts_of(comparison))
@@ -102,27 +66,31 @@ def make_report(comparison: Comparison, each: Sequence[Comparison] = ()) -> Repo
         figures = tuple(replace(figure, name=f"{name}-{figure.name}") for figure in part.figures)
         parts.append(replace(part, title=f"{name}: {part.title}", figures=figures))
     captions = [table.caption for table in parts[0].tables if table.caption]
-    if len(captions) == 1:  # what is said at the top is not said again above the table
+    lead = captions[0] if len(captions) == 1 else ""
+    if lead:  # what is said at the top is not said again above the table
         parts[0] = replace(parts[0], tables=tuple(replace(table, caption="") for table in parts[0].tables))
-    return Report(
-        title=f"Report: {results.experiment}",
-        banner=banner(results.data_source),
-        lead=captions[0] if len(captions) == 1 else "",
-        parts=tuple(parts),
-    )
+    return Page(title=f"Report: {results.experiment}", banner=results.banner, lead=lead, parts=tuple(parts))
 
 
-def parts_of(comparison: Comparison) -> Iterator[Part]:
+def parts_of(comparison: Comparison) -> Iterator[Page]:
     """What one experiment has found, from the leaderboard to the commands that made it."""
+    results, primary = comparison.board.results, comparison.primary
     yield leaderboard_part(comparison)
-    yield from differences_part(comparison)
-    yield from pretraining_part(comparison)
-    yield from inside_part(comparison.board.results)
-    yield from papers_part(comparison.board.results)
+    if len(comparison.contrasts):
+        others = [name for name in compared_columns(comparison) if name != primary]
+        figures = (
+            [Drawing(name="differences", title="Other columns", figure=forests(comparison, others))] if others else []
+        )
+        contrasts, *spreads = statistics_page(comparison).tables
+        yield Page(title="Differences", figures=tuple(figures), tables=(replace(contrasts, caption=""), *spreads))
+    if results.pretrainings["stream"].notna().any():
+        yield Page(title="Pretraining", figures=tuple(loss_figures(comparison)), tables=budget_page(results).tables)
+    yield from inside_part(results)
+    yield from papers_part(results)
     yield method_part(comparison)
 
 
-def leaderboard_part(comparison: Comparison) -> Part:
+def leaderboard_part(comparison: Comparison) -> Page:
     """The contrasts that decide as a forest, and the tables of the leaderboard, its facts folded."""
     *tables, setup, arms = leaderboard_page(comparison).tables
     figures, steps = list[Drawing](), steps_frame(comparison.board)
@@ -131,17 +99,8 @@ def leaderboard_part(comparison: Comparison) -> Part:
     if len(steps):
         drawn_steps = scores_by_steps(comparison, [name for name in score_columns(comparison) if name in steps])
         figures.append(Drawing(name="steps", title="Scores by steps of pretraining", figure=drawn_steps))
-    folded = Part(title="Setup", tables=(setup,)), Part(title="Arms", tables=(replace(arms, title=""),))
-    return Part(title="Leaderboard", figures=tuple(figures), tables=tuple(tables), folded=folded)
-
-
-def differences_part(comparison: Comparison) -> Iterator[Part]:
-    """A small forest for each other column, and the tables of the statistics; nothing where no arm can be compared."""
-    others = [name for name in compared_columns(comparison) if name != comparison.primary]
-    figures = [Drawing(name="differences", title="Other columns", figure=forests(comparison, others))] if others else []
-    if len(comparison.contrasts):
-        contrasts, *spreads = statistics_page(comparison).tables
-        yield Part(title="Differences", figures=tuple(figures), tables=(replace(contrasts, caption=""), *spreads))
+    folded = Page(title="Setup", tables=(setup,)), Page(title="Arms", tables=(replace(arms, title=""),))
+    return Page(title="Leaderboard", figures=tuple(figures), tables=tuple(tables), folded=folded)
 
 
 def compared_columns(comparison: Comparison) -> list[str]:
@@ -150,18 +109,16 @@ def compared_columns(comparison: Comparison) -> list[str]:
     return [name for name in score_columns(comparison) if name in known]
 
 
-def pretraining_part(comparison: Comparison) -> Iterator[Part]:
-    """Losses and budgets, where arms are pretrained."""
-    results, figures = comparison.board.results, []
+def loss_figures(comparison: Comparison) -> Iterator[Drawing]:
+    """Loss against tokens and against parameters, where they were measured."""
+    results = comparison.board.results
     if results.losses[["train_loss", "validation_loss"]].notna().any(axis=None):
-        figures.append(Drawing(name="loss", title="Loss by tokens", figure=losses(comparison), caption=LOSSES))
+        yield Drawing(name="loss", title="Loss by tokens", figure=losses(comparison), caption=LOSSES)
     if results.pretrainings["validation_loss"].notna().any() and results.arms["parameters"].notna().all():
-        figures.append(Drawing(name="parameters", title="Loss by parameters", figure=loss_by_parameters(comparison)))
-    if results.pretrainings["stream"].notna().any():
-        yield Part(title="Pretraining", figures=tuple(figures), tables=budget_page(results).tables)
+        yield Drawing(name="parameters", title="Loss by parameters", figure=loss_by_parameters(comparison))
 
 
-def inside_part(results: Results) -> Iterator[Part]:
+def inside_part(results: Results) -> Iterator[Page]:
     """What `analyse` has left in the folder `analysis` of the very weights of the arms; else nothing.
 
     Raises:
@@ -170,23 +127,22 @@ def inside_part(results: Results) -> Iterator[Part]:
     weights = set(results.pretrainings["weights"].dropna())
     analysis = read_analysis(results.folder / "analysis", weights) if weights else None
     if analysis is not None:
-        page = inside_page(analysis)
-        yield Part(title=page.title, figures=tuple(inside_figures(analysis)), tables=page.tables)
+        yield replace(inside_page(analysis), figures=tuple(inside_figures(analysis)))
 
 
-def papers_part(results: Results) -> Iterator[Part]:
+def papers_part(results: Results) -> Iterator[Page]:
     """Published rows with ours below them, the table with most of our arms open; none beside made-up data."""
     boards: dict[Any, Board] = {}
     made = [] if "demo" in results.data_source else [set_beside(table, results, boards) for table in TABLES.values()]
     arms = {one.published.title: one.cells["arm"].replace("", None).nunique() for one in made}
     made = sorted((one for one in made if arms[one.published.title]), key=lambda one: -arms[one.published.title])
     if made:
-        first, *others = [Part(title=page.title, tables=page.tables) for page in map(paper_page, made)]
+        first, *others = map(paper_page, made)
         shown = (replace(first.tables[0], title=first.title), *first.tables[1:])
-        yield Part(title="Published tables", tables=shown, folded=tuple(others))
+        yield Page(title="Published tables", tables=shown, folded=tuple(others))
 
 
-def method_part(comparison: Comparison) -> Part:
+def method_part(comparison: Comparison) -> Page:
     """Where the runs were computed, and what to type for the same numbers, with the experiment's file."""
     results, plan = comparison.board.results, comparison.board.results.plan
     name, folder = results.experiment, f"results/{results.experiment}"
@@ -196,9 +152,9 @@ def method_part(comparison: Comparison) -> Part:
         *(f"glue-bench {verb} {folder}" for verb in ("leaderboard", "statistics", "report")),
         f"# next: {next_step(comparison, folder)}".replace("`", ""),
     ]
-    experiment = Part(title=f"{name}.yaml, the experiment", listing=experiment_text(plan))
+    experiment = Page(title=f"{name}.yaml, the experiment", listing=experiment_text(plan))
     tables, listing = (environments_table(results),), "\n".join(lines) + "\n"
-    return Part(title="How it was made", tables=tables, listing=listing, folded=(experiment,))
+    return Page(title="How it was made", tables=tables, listing=listing, folded=(experiment,))
 
 
 def environments_table(results: Results) -> Table:

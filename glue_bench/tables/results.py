@@ -6,21 +6,21 @@ has a line in `problems`; its cell or pretraining counts as missing. What is not
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
+from itertools import product
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from glue_bench.config import AS_PUBLISHED, HELD_OUT, Protocol
-from glue_bench.data.metrics import decide, score
-from glue_bench.data.tasks import TASKS, find_task, titles
+from glue_bench.config import AS_PUBLISHED, HELD_OUT, SCRATCH
+from glue_bench.data.metrics import score
+from glue_bench.data.task_data import LIMITED
+from glue_bench.data.tasks import TASKS, titles
 from glue_bench.errors import UserError
 from glue_bench.records.store import Finished, Store, open_store
-from glue_bench.records.value import Environment
-from glue_bench.records.values import Plan
+from glue_bench.records.values import ArmFacts, Plan, Shape
 from glue_bench.stats.outcomes import constant_score
-from glue_bench.tables.arms import arms_frame
 
 ORIGINS = ("pretrained", "adapted", "grafted", AS_PUBLISHED, "scratch")
 CELL = ("cell_id", "arm", "variant", "origin", "task", "learning_rate", "seed", "pretraining_seed", "steps")
@@ -28,6 +28,9 @@ OF_RUN = ("finished", "collapsed", "precision", "data", "parameters", "base_mode
           "environment", "diagnostic", "digest")  # fmt: skip
 NO_RUN: dict[str, Any] = {"finished": False, "collapsed": (), "precision": "", "processor": "", "base_model": ""}
 SCORES = ("cell_id", "epoch", "last", "split", "metric", "value")
+ARMS = ("arm", "variant", "origin", "options", "embedding_size", "summary", "shape", "start", "start_digest",
+        "checkpoint", "parameters", "non_embedding_parameters", "added_over_add", "flops_per_token",
+        "length")  # fmt: skip
 TASK = ("task", "source", "digest", "revision", "partial", "rows", "settings", "from_mnli")
 PRETRAINING = ("pretraining_id", "arm", "seed", "is_search", "finished", "learning_rate", "searches", "steps",
                "tokens", "seconds", "tokens_per_second", "peak_memory_bytes", "stream", "train_loss",
@@ -35,9 +38,11 @@ PRETRAINING = ("pretraining_id", "arm", "seed", "is_search", "finished", "learni
 LOSSES = ("pretraining_id", "arm", "pretraining_seed", "step", "tokens", "train_loss", "validation_loss", "seconds")
 MEASURES = ("pretraining_id", "arm", "pretraining_seed", "step", "measure", "value", "standard_error", "n")
 BASELINES = ("task", "split", "metric", "baseline", "value")
-PREDICTIONS = ("cell_id", "arm", "task", "learning_rate", "pretraining_seed", "seed", "split", "row", "predicted",
-               "label")  # fmt: skip
 MAJORITY = "majority class"
+FRESH = "fresh weights of this shape"
+ANY_SHAPE = "each its own"
+"""What stands for the shapes of native arms, which are shown together whatever they are."""
+BANNER = "Made from the embedded demo data: not a benchmark."
 
 
 class Arrays:
@@ -76,9 +81,9 @@ class Results:
     `cells` has a row for each planned cell, in the plan's order: CELL, and of finished ones OF_RUN, where `data` is the
     digest of the task's data, `collapsed` the splits on which the run gave one answer to everything, and `processor`
     where its weights were pretrained and then where it ran. `scores` (SCORES) has a row for each score of each epoch of
-    a finished cell: 0 to 100, NaN where the metric is undefined. `arms` (ARMS of `tables.arms`), `tasks` (TASK; of
-    partial data `rows` by split), `pretrainings` (PRETRAINING, one for each arm and seed, and the runs of rate
-    searches), `losses` (LOSSES), `measures` (MEASURES) and `baselines` (BASELINES, 0 to 100) are of the plan, too.
+    a finished cell: 0 to 100, NaN where the metric is undefined. `arms` (ARMS, by name), `tasks` (TASK; of partial
+    data `rows` by split), `pretrainings` (PRETRAINING, one for each arm and seed, and the runs of rate searches),
+    `losses` (LOSSES), `measures` (MEASURES) and `baselines` (BASELINES, 0 to 100) are of the plan, too.
     """
 
     plans: tuple[Plan, ...]
@@ -106,14 +111,15 @@ class Results:
         return ", ".join(plan.experiment.name for plan in self.plans)
 
     @property
-    def protocol(self) -> Protocol:
-        """The (first) experiment's own."""
-        return self.plan.experiment.protocol
-
-    @property
     def data_source(self) -> str:
         """Where the data are from, several sources with a comma."""
         return ", ".join(sorted(set(self.tasks["source"])))
+
+    @property
+    def banner(self) -> str:
+        """What stands above every table whose numbers are not to be compared with others; else nothing."""
+        part = f"Made from a part of each split ({self.data_source}): not a benchmark."
+        return BANNER if "demo" in self.data_source else part if LIMITED in self.data_source else ""
 
     @property
     def partial_tasks(self) -> tuple[str, ...]:
@@ -150,7 +156,7 @@ def read_results(folder: str | Path) -> Results:
         plans=(plan,),
         cells=_cells(plan, finished),
         scores=_scores(plan, finished),
-        arms=arms_frame(plan),
+        arms=_arms(plan),
         tasks=_tasks(plan),
         pretrainings=_pretrainings(plan, finished),
         losses=pd.DataFrame(losses, columns=list(LOSSES)),
@@ -182,15 +188,13 @@ def join(several: Sequence[Results]) -> Results:
     if len(unlike) == len(number) > 0:
         raise UserError("the experiments have no task with the same data and settings; run them with the same --data")
     every = [arm for results in several for arm in results.arms["arm"]]
-    kinds = ("cells", "scores", "arms", "tasks", "pretrainings", "losses", "measures", "baselines")
-    parts = {kind: list[pd.DataFrame]() for kind in kinds}
+    parts = {kind: list[pd.DataFrame]() for kind, one in vars(several[0]).items() if isinstance(one, pd.DataFrame)}
     for name, results in zip(names, several, strict=True):
         steps = max(results.all_steps, default=None)
-        then = f", then {steps:,} steps of pretraining" if steps else ""
-        own = {arm: f"{name}/{arm}" for arm in every if every.count(arm) > 1}
-        cells, arms = results.after(steps), results.arms
+        cells, then = results.after(steps), f", then {steps:,} steps of pretraining" if steps else ""
         changed = {"cells": cells.assign(steps=cells["steps"].mask(cells["steps"].notna()))}
-        changed |= {"arms": arms.assign(start=arms["start"] + then)}
+        changed |= {"arms": results.arms.assign(start=results.arms["start"] + then)}
+        own = {arm: f"{name}/{arm}" for arm in every if every.count(arm) > 1}
         for kind, frames in parts.items():
             frame = changed.get(kind, getattr(results, kind))
             frame = frame[~frame["task"].isin(unlike)] if "task" in frame else frame
@@ -201,38 +205,10 @@ def join(several: Sequence[Results]) -> Results:
     tasks = joined["tasks"].drop_duplicates("task").sort_values("task", key=lambda named: named.map([*TASKS].index))
     joined |= {"tasks": tasks.set_index("task", drop=False), "arms": joined["arms"].set_index("arm", drop=False)}
     joined["baselines"] = joined["baselines"].drop_duplicates([*BASELINES[:4]], ignore_index=True)
-    left_out = [f"{titles(unlike)}: other data or settings of fine-tuning"] if unlike else []
-    return replace(
-        several[0],
-        **joined,
-        plans=tuple(results.plan for results in several),
-        problems=(*left_out, *(line for results in several for line in results.problems)),
-        left_out=sum(results.left_out for results in several),
-    )
-
-
-def predictions(path: str | Path, *, task: str | None = None) -> pd.DataFrame:
-    """What the finished runs of the experiment in the folder `path` predicted, of all tasks or of one.
-
-    One row per run and example (PREDICTIONS): `row` is from 0, in the order of the data; `predicted` and `label` are
-    ids of classes, or scores of STS-B. `label` is missing where no gold labels are stored, as for test splits.
-
-    Example:
-        >>> glue_bench.predictions("runs/demo", task="rte").eval("predicted == label").mean()  # doctest: +SKIP
-
-    Raises:
-        UserError: there is no such experiment or task, or a file is damaged.
-    """
-    results, wanted = read_results(path), find_task(task).name if task else None
-    cells, frames = results.cells[results.cells["finished"]].sort_values("cell_id"), []
-    for cell in (cells[cells["task"] == wanted] if wanted else cells).to_dict("records"):
-        labels = results.arrays.gold(cell["task"], cell["data"])
-        scored, tests = (results.arrays.logits(cell["cell_id"], test=test) for test in (False, True))
-        for split, logits in (scored | tests).items():
-            decided = decide(cell["task"], logits)
-            values = {"row": np.arange(len(decided)), "predicted": decided, "label": labels.get(split, np.nan)}
-            frames.append(pd.DataFrame({**{name: cell[name] for name in PREDICTIONS[:6]}, "split": split, **values}))
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(PREDICTIONS))
+    problems = [f"{titles(unlike)}: other data or settings of fine-tuning"] if unlike else []
+    joined["problems"] = (*problems, *(line for results in several for line in results.problems))
+    joined["left_out"] = sum(results.left_out for results in several)
+    return replace(several[0], **joined, plans=tuple(results.plan for results in several))
 
 
 def comparable(processors: Iterable[str]) -> list[str]:
@@ -246,29 +222,64 @@ def comparable(processors: Iterable[str]) -> list[str]:
     return [short.get(name, name) for name in names]
 
 
+def shape_text(shape: Shape) -> str:
+    """A shape in words, equal for equal shapes: all that decides how much an encoder learns whatever the variant.
+
+    An embedding size is said where it bounds what a word can say, below the hidden size (ELECTRA). Wider tables are
+    part of how an arm combines embeddings. Positions are left out: rows beyond the longest text take no part.
+    """
+    layers, heads = shape.num_hidden_layers, shape.num_attention_heads
+    parts = {
+        f"{layers} layer{'s' * (layers != 1)}, hidden size {shape.hidden_size}": True,
+        f"{heads} head{'s' * (heads != 1)}, intermediate size {shape.intermediate_size}": True,
+        f"embedding size {shape.embedding_size}": shape.embedding_size < shape.hidden_size,
+        f"vocabulary {shape.vocab_size}": True,
+        "LayerNorm first": shape.norm_first,
+        "gated": shape.gated,
+    }
+    return ", ".join(part for part, is_said in parts.items() if is_said)
+
+
+def _arms(plan: Plan) -> pd.DataFrame:
+    """ARMS: `start` is what weights started from, before any pretraining of ours, `start_digest` that of its files."""
+    cells, configured = {cell.arm: cell for cell in plan.cells}, {arm.name: arm for arm in plan.experiment.arms}
+    rows = list[dict[str, Any]]()
+    for name, facts in plan.arms.items():
+        arm, cell = configured[name], cells[name]
+        # Where a person keeps a checkpoint is no one's business.
+        shown = PurePath(arm.checkpoint).name if arm.checkpoint.startswith(("/", "~", ".")) else arm.checkpoint
+        named = f"{shown}@{arm.revision}" if arm.revision else shown
+        rows.append({
+            **{each: getattr(facts, each) for each in ARMS if each in ArmFacts.model_fields},
+            **{"arm": arm.name, "variant": cell.variant, "origin": cell.origin, "checkpoint": arm.checkpoint},
+            **{"options": arm.options, "embedding_size": arm.embedding_size},
+            "shape": shape_text(facts.shape) if facts.shape and cell.origin != AS_PUBLISHED else ANY_SHAPE,
+            "start": FRESH if named == SCRATCH else named,
+            # Of a native arm it says behind the digest, too, how texts are given to the model.
+            "start_digest": "" if named == SCRATCH else cell.checkpoint.partition(" ")[0],
+        })  # fmt: skip
+    kinds = {"parameters": "Int64", "embedding_size": "Int64"}
+    return pd.DataFrame(rows, columns=list(ARMS)).astype(kinds).set_index("arm", drop=False)
+
+
 def _cells(plan: Plan, finished: Finished) -> pd.DataFrame:
-    arms, rows = {arm.name: arm for arm in plan.experiment.arms}, list[dict[str, Any]]()
+    # Without a revision the name may be that of a folder, which is no one's business.
+    named = {arm.name: f"{arm.checkpoint}@{arm.revision}" for arm in plan.experiment.arms if arm.revision}
+    rows = list[dict[str, Any]]()
     for cell in plan.cells:
         rows.append(NO_RUN | {name: getattr(cell, name) for name in (*CELL, "data") if hasattr(cell, name)})
         rows[-1] |= {"cell_id": cell.id, "learning_rate": cell.settings.learning_rate}
         if record := finished.records.get(cell.id):
-            arm, pretraining = arms.get(cell.arm), finished.pretrainings.get(cell.pretraining or "")
-            ran = _computed_on(record.environment)
-            before = _computed_on(pretraining.environment) if pretraining else ran
+            runs = [run for run in (finished.pretrainings.get(cell.pretraining or ""), record) if run]
+            devices = [(run.environment.device, run.environment.processor) for run in runs]
+            places = [(processor if device in (None, "cpu") else device) or "" for device, processor in devices]
             rows[-1] |= {name: getattr(record, name) for name in OF_RUN if hasattr(record, name)} | {
-                "finished": True,
+                **{"finished": True, "base_model": named.get(cell.arm, "")},
                 "precision": record.precision or record.environment.precision or "",
-                # Without a revision the name may be that of a folder, which is no one's business.
-                "base_model": f"{arm.checkpoint}@{arm.revision}" if arm and arm.revision else "",
-                "processor": ", then ".join(dict.fromkeys(comparable([before, ran]))) if before and ran else "",
+                "processor": ", then ".join(dict.fromkeys(comparable(places))) if all(places) else "",
             }
     kinds: Any = {"learning_rate": float, "seed": int, "pretraining_seed": "Int64", "steps": "Int64", "finished": bool}
     return pd.DataFrame(rows, columns=[*CELL, *OF_RUN]).astype(kinds)
-
-
-def _computed_on(environment: Environment) -> str:
-    """The processor, or the GPU's name."""
-    return (environment.processor if environment.device in (None, "cpu") else environment.device) or ""
 
 
 def _scores(plan: Plan, finished: Finished) -> pd.DataFrame:
@@ -277,42 +288,35 @@ def _scores(plan: Plan, finished: Finished) -> pd.DataFrame:
         task, epochs = TASKS[record.cell.task], {epoch.epoch: epoch.scores for epoch in record.history}
         last = max(epochs, default=0)
         epochs[last] = epochs.get(last, {}) | record.scores
-        rows += [
-            (record.cell.id, epoch, epoch == last, split, metric, scores[split][metric])
-            for epoch, scores in epochs.items()
-            for split in (*task.columns, HELD_OUT)
-            for metric in task.metrics
-            if metric in scores.get(split, {})
-        ]
+        for epoch, split, metric in product(epochs, (*task.columns, HELD_OUT), task.metrics):
+            if metric in (scores := epochs[epoch].get(split, {})):
+                rows.append((record.cell.id, epoch, epoch == last, split, metric, scores[metric]))
     frame = pd.DataFrame(rows, columns=list(SCORES)).astype({"value": float, "last": bool})
     return frame.assign(value=100.0 * frame["value"])
 
 
 def _tasks(plan: Plan) -> pd.DataFrame:
-    cells, tuned = {cell.task: cell for cell in plan.cells}, {cell.task for cell in plan.cells if cell.mnli}
-    rows = []
+    cells, tuned, rows = {cell.task: cell for cell in plan.cells}, {cell.task for cell in plan.cells if cell.mnli}, []
     for task in (task for task in TASKS if task in cells):
-        facts, settings = plan.tasks[task], cells[task].settings
-        known = {name: getattr(facts, name) for name in ("source", "digest", "partial", "rows")}
-        known |= {"task": task, "revision": facts.revision or "", "from_mnli": task in tuned}
-        rows.append(known | {"settings": settings.model_dump(exclude_none=True, exclude={"learning_rate"})})
+        known = {name: getattr(plan.tasks[task], name) for name in ("source", "digest", "partial", "rows")}
+        known |= {"task": task, "revision": plan.tasks[task].revision or "", "from_mnli": task in tuned}
+        settings = cells[task].settings.model_dump(exclude_none=True, exclude={"learning_rate"})
+        rows.append(known | {"settings": settings})
     frame = pd.DataFrame(rows, columns=list(TASK)).astype({"partial": bool, "from_mnli": bool})
     return frame.set_index("task", drop=False)
 
 
 def _pretrainings(plan: Plan, finished: Finished) -> pd.DataFrame:
     """A `learning_rate` is there where it was searched for."""
-    rows = []
+    rows = list[dict[str, Any]]()
     for each in sorted(plan.pretrainings, key=lambda each: each.is_search):
         record = finished.pretrainings.get(each.id)
-        row: dict[str, Any] = {"pretraining_id": each.id, "arm": each.arm, "seed": each.seed}
-        row |= {"is_search": each.is_search, "finished": record is not None}
+        rows.append({"pretraining_id": each.id, "is_search": each.is_search, "finished": record is not None})
+        rows[-1] |= {"arm": each.arm, "seed": each.seed}
         if record:
-            row |= {name: getattr(record, name) for name in PRETRAINING if hasattr(record, name)}
-            rate = each.learning_rate if each.is_search else record.pretraining.rate
-            row |= {"learning_rate": rate, "searches": each.searches}
-            row["weights"] = (record.weights or {}).get(record.steps)
-        rows.append(row)
+            rows[-1] |= {name: getattr(record, name) for name in PRETRAINING if hasattr(record, name)}
+            rows[-1] |= {"searches": each.searches, "weights": (record.weights or {}).get(record.steps)}
+            rows[-1]["learning_rate"] = each.learning_rate if each.is_search else record.pretraining.rate
     kinds = {"is_search": bool, "finished": bool, "learning_rate": float, "validation_loss": float, "seconds": float}
     return pd.DataFrame(rows, columns=list(PRETRAINING)).astype(kinds)
 

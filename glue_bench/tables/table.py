@@ -4,13 +4,14 @@ Every format prints the texts of `Table.rows`, so that none can say anything els
 text; captions and legends are sentences, which may hold `**bold**` and `` `code` ``, neither within the other.
 """
 
+import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -22,14 +23,19 @@ from rich.table import Table as Grid
 from rich.text import Text
 from tabulate import tabulate
 
-from glue_bench.errors import unknown
-from glue_bench.tables.numbers import MISSING, decimals_of, frame_csv, json_text, number
+from glue_bench.errors import UNSHOWN, unknown
 
-FORMATS = ("markdown", "csv", "json", "latex", "html")
+if TYPE_CHECKING:
+    from glue_bench.tables.drawing import Drawing
+
 SUFFIXES = {".md": "markdown", ".csv": "csv", ".json": "json", ".tex": "latex", ".html": "html"}
+FORMATS = tuple(SUFFIXES.values())
 LONG = 40
 """Columns with longer texts are broken into lines."""
 BETTER, WORSE = "▲", "▼"
+MISSING = "–"  # noqa: RUF001 (an en dash is what a table shows for nothing)
+_FORMULA = re.compile(r"[=+\-@\t\r]")
+_NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _MARKED = re.compile(r"\*\*([^*]+)\*\*|`([^`]+)`")
 # An underscore between letters or digits marks nothing in Markdown, nor does an ampersand that begins no entity;
 # number signs are taken off the end of a heading.
@@ -115,23 +121,29 @@ class Table:
         """Of each column "number", "text", or "long" if its texts are broken into lines."""
         widths = [max((len(row[i].text) for row in self.rows), default=0) for i in range(len(self.columns))]
         texts = ["long" if width > LONG else "text" for width in widths]
-        numbers = [column.decimals is not None or column.show is not None for column in self.columns.values()]
-        return ["number" if is_number else text for is_number, text in zip(numbers, texts, strict=True)]
+        columns = zip(self.columns.values(), texts, strict=True)
+        return [text if column.decimals is None and column.show is None else "number" for column, text in columns]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """A page: its title, a warning above everything (demo data), and its tables.
+    """A page: its title, a warning above everything (demo data), and its tables; or a report, whose `parts` are pages.
 
     `data` is what CSV and JSON have, with so many `decimals` (of losses three at least): the first table's whole frame
-    unless it is given.
+    unless it is given. HTML alone shows the `lead` below the title of a report, and of its parts figures, what is
+    typed (`listing`), and pages that are `folded` behind their titles.
     """
 
     title: str
-    tables: tuple[Table, ...]
+    tables: tuple[Table, ...] = ()
     banner: str = ""
     data: DataFrame | None = None
     decimals: int = 2
+    lead: str = ""
+    figures: tuple["Drawing", ...] = ()
+    listing: str = ""
+    folded: tuple["Page", ...] = ()
+    parts: tuple["Page", ...] = ()
 
     def render(self, format: str = "markdown") -> str:
         """The page in one of FORMATS."""
@@ -154,13 +166,10 @@ class Page:
 
     def to_csv(self) -> str:
         """The data as CSV."""
-        return frame_csv(self.tables[0].frame if self.data is None else self.data, self.decimals)
+        return csv_text(self.tables[0].frame if self.data is None else self.data, self.decimals)
 
     def to_json(self) -> str:
         """Title, banner, captions, legend, the data as `rows` (null: missing), and the texts of all `tables`."""
-        captions = [table.caption for table in self.tables if table.caption]
-        legend = [line for table in self.tables for line in table.legend]
-        head = {"title": self.title, "banner": self.banner, "captions": captions, "legend": legend}
 
         def plain(name: str, value: Any) -> Any:
             if not isinstance(value, float):
@@ -168,20 +177,28 @@ class Page:
             return float(number(value, decimals_of(name, self.decimals))) if math.isfinite(value) else None
 
         data = (self.tables[0].frame if self.data is None else self.data).rename(columns=str).to_dict("records")
-        rows = [{name: plain(str(name), value) for name, value in row.items()} for row in data]
         texts = [[dict(zip(table.columns, (cell.text for cell in row), strict=True)) for row in table.rows]
                  for table in self.tables]  # fmt: skip
-        tables = [{"title": table.title, "rows": cells} for table, cells in zip(self.tables, texts, strict=True)]
-        return json_text(head | {"rows": rows, "tables": tables})
+        return json_text({
+            **{"title": self.title, "banner": self.banner},
+            "captions": [table.caption for table in self.tables if table.caption],
+            "legend": [line for table in self.tables for line in table.legend],
+            "rows": [{name: plain(str(name), value) for name, value in row.items()} for row in data],
+            "tables": [{"title": one.title, "rows": rows} for one, rows in zip(self.tables, texts, strict=True)],
+        })  # fmt: skip
 
     def to_latex(self) -> str:
         r"""A fragment to \input: floating tables, so that each caption repeats the title, each with its legend."""
-        tables = "\n".join(_latex_table(self, table) for table in self.tables)
-        return r"% Needs \usepackage{booktabs,graphicx}" + f"\n{tables}"
+        return "\n".join([r"% Needs \usepackage{booktabs,graphicx}", *(_latex(self, table) for table in self.tables)])
 
     def to_html(self) -> str:
-        """A whole document, without scripts: nothing is fetched, light and dark, on screens of any width."""
-        return templates().get_template("page.html").render(page=self, parts=[self], folding=False)
+        """A whole document, light and dark, on screens of any width; nothing is fetched. Only a report has scripts."""
+        flags: Any = dict.fromkeys(("autoescape", "trim_blocks", "lstrip_blocks", "keep_trailing_newline"), True)
+        environment = Environment(loader=PackageLoader("glue_bench.tables", "."), undefined=StrictUndefined, **flags)
+        environment.filters["line"] = one_line
+        environment.filters["sentence"] = lambda text: Markup(sentence(text, "html"))
+        environment.filters["anchor"] = lambda title: "-".join(re.findall(r"\w+", title.lower()))
+        return environment.get_template("page.html").render(page=self, parts=self.parts or [self])
 
     def show(self, console: Console, file: str = "") -> None:
         """Print it in a terminal; where columns do not fit, the last ones are left out, and a line names the `file`."""
@@ -247,58 +264,84 @@ def sentence(text: str, format: str = "markdown") -> str:
     return shown
 
 
-def templates() -> Environment:
-    """The templates of documents; what they show is escaped."""
-    environment = Environment(
-        loader=PackageLoader("glue_bench.tables", "."),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        undefined=StrictUndefined,
-    )
-    environment.filters |= {"line": one_line, "sentence": lambda text: Markup(sentence(text, "html"))}
-    return environment
+def decimals_of(column: str, decimals: int = 2) -> int:
+    """How many decimals a column has: points have two, losses in nats, which differ by less, three at least."""
+    return max(decimals, 3) if "loss" in column else decimals
+
+
+def number(value: float, decimals: int = 2) -> str:
+    """Fixed decimals, no negative zero; empty for a missing value."""
+    return "" if math.isnan(value) else f"{value:z.{decimals}f}"
+
+
+def short(count: float, digits: int = 3) -> str:
+    """A large number to so many digits: 4.39M, 131B, 16.5T; B is a billion (1e9), T a trillion (1e12)."""
+    for unit, size in (("E", 1e18), ("P", 1e15), ("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(count) >= size:
+            return f"{count / size:.{digits}g}{unit}"
+    return f"{count:g}"
+
+
+def csv_text(frame: DataFrame, decimals: int | None = None, **options: Any) -> str:
+    """A table as CSV, floats with `decimals` if these are given, by the options of `DataFrame.to_csv`.
+
+    A text that a spreadsheet would take for a formula begins with an apostrophe, which keeps it a text.
+    """
+
+    def text(value: Any) -> Any:
+        is_formula = isinstance(value, str) and _FORMULA.match(value) and not _NUMBER.fullmatch(value)
+        return f"'{value}" if is_formula else value
+
+    for name in frame.select_dtypes("float") if decimals is not None else ():
+        exact = decimals_of(str(name), decimals or 0)
+        frame = frame.assign(**{str(name): [number(value, exact) for value in frame[name]]})
+    texts = {str(name): frame[name].map(text) for name in frame if frame[name].dtype.kind == "O"}
+    return frame.assign(**texts).to_csv(index=False, lineterminator="\n", **options)
+
+
+def json_text(document: Any) -> str:
+    """A document as JSON, without characters that would control a terminal."""
+    text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return UNSHOWN.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
 def _markdown(text: str) -> str:
     return _MARKDOWN.sub(r"\\\g<0>", one_line(text))
 
 
-def _html(text: str) -> str:
-    return _LINK.sub(r'<a href="\g<0>">\g<0></a>', str(escape(text)))
-
-
-def _latex(text: str) -> str:
+def _tex(text: str) -> str:
     return _LIGATURE.sub(r"\1{}", _TEX_SPECIAL.sub(lambda match: _TEX[match[0]], one_line(text)))
 
 
-_PLAIN: dict[str, Any] = {"markdown": _markdown, "latex": _latex, "html": _html, "terminal": escape_markup}
+_PLAIN: dict[str, Callable[[str], str]] = {
+    **{"markdown": _markdown, "latex": _tex, "terminal": escape_markup},
+    "html": lambda text: _LINK.sub(r'<a href="\g<0>">\g<0></a>', str(escape(text))),
+}
 
 
-def _latex_table(page: Page, table: Table) -> str:
+def _latex(page: Page, table: Table) -> str:
     """A floating table that is made smaller only where it is wider than the line, with a rule above the feet.
 
     Among numbers a hyphen before a digit is a minus.
     """
-    titles = [f"{_latex(title)}." for title in (page.title, table.title) if title]
-    titles += [rf"\textbf{{{_latex(page.banner)}}}"] if page.banner else []
+    titles = [f"{_tex(title)}." for title in (page.title, table.title) if title]
+    titles += [rf"\textbf{{{_tex(page.banner)}}}"] if page.banner else []
     caption = " ".join([*titles, *([sentence(table.caption, "latex")] if table.caption else [])])
     label = "-".join(re.findall(r"[a-z0-9]+", f"{page.title} {table.title}".lower())) or "table"
 
     def shown(cell: Cell, style: str) -> str:
-        text = _latex(_MINUS.sub("\N{MINUS SIGN}", cell.text) if style == "number" else cell.text)
+        text = _tex(_MINUS.sub("\N{MINUS SIGN}", cell.text) if style == "number" else cell.text)
         return rf"\textbf{{{text}}}" if cell.bold else text
 
     rows = [list(map(shown, row, table.styles)) for row in table.rows]
-    styler = DataFrame(rows, columns=list(map(_latex, table.header)), dtype=object).style.hide(axis="index")
+    styler = DataFrame(rows, columns=list(map(_tex, table.header)), dtype=object).style.hide(axis="index")
     sides = "".join({"number": "r", "text": "l", "long": r"p{0.3\linewidth}"}[style] for style in table.styles)
     place: Any = {"position": "htbp", "position_float": "centering", "caption": caption, "label": f"tab:{label}"}
     lines = styler.to_latex(column_format=sides, hrules=True, **place).splitlines()
     if table.feet:
         lines.insert(-3 - table.feet, r"\midrule")  # below the feet are \bottomrule and two ends
-    start = lines.index(f"\\begin{{tabular}}{{{sides}}}")
-    lines.insert(start, r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%")
+    fitting = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
+    lines.insert(lines.index(f"\\begin{{tabular}}{{{sides}}}"), fitting)
     lines[-2] += "}"
     legend = [rf"\item {sentence(line, 'latex')}" for line in table.legend]
     return "\n".join([*lines, *([r"\begin{itemize}", *legend, r"\end{itemize}"] if legend else []), ""])

@@ -255,7 +255,7 @@ def _counted(by: dict[str, dict[str, int]]) -> Iterator[tuple[tuple[str, str], i
 
 def predicted(folder: Path) -> pd.DataFrame:
     """What every finished run has predicted, as `glue_bench.predictions`."""
-    from glue_bench.tables.results import predictions
+    from glue_bench.tables.export import predictions
 
     return predictions(folder)
 
