@@ -194,9 +194,8 @@ def submission(outputs: dict[str, np.ndarray]) -> dict[str, bytes]:
 
 def frames(folder: Path) -> Iterator[tuple[str, pd.DataFrame]]:
     """Every frame behind the tables of an experiment's folder, by name."""
-    from glue_bench.stats.power import Costs, power_frame
+    from glue_bench.stats.power import power_frame
     from glue_bench.stats.verdicts import VERDICT_COLUMNS, contrast_rows, equivalence, letters_frame, verdicts
-    from glue_bench.tables.arms import FACTS, with_starts
     from glue_bench.tables.board import RUN, SCORE_COLUMNS, SEEDS, averages, make_board, open_board, steps_frame
     from glue_bench.tables.budget import budget_frame, rates_frame
     from glue_bench.tables.compare import compare, contrasts_frame, measured_costs
@@ -210,7 +209,7 @@ def frames(folder: Path) -> Iterator[tuple[str, pd.DataFrame]]:
     if len(results.losses):
         protocols["loss"] = ["primary=validation_loss"]
     facts = ["arm", "variant", "origin", "task", "learning_rate", *SEEDS[::-1], "finished", "collapsed", "precision"]
-    of_arms = with_starts(results.arms, own.steps)[["parameters", *FACTS[:2]]]
+    of_arms = own.table.set_index("arm")[["parameters", "shape", "start"]]
     yield "cells", own.cells[[*facts, "processor"]].join(of_arms, on="arm")
     for name, changes in protocols.items():
         board = open_board(folder, changes)
@@ -220,7 +219,7 @@ def frames(folder: Path) -> Iterator[tuple[str, pd.DataFrame]]:
         yield f"rates_{name}", board.rates
         yield f"averages_{name}", averages(board)
         counts = {"planned": board.planned, "collapsed": board.collapsed}
-        rows = [(*place, of, n) for of, by in counts.items() for place, n in _counted(by)]
+        rows = [(*place, of, n) for of, by in counts.items() for place, n in _counted(by.T.to_dict())]
         yield f"counts_{name}", pd.DataFrame(rows, columns=["arm", "column", "of", "n"])
         found = compare(board)
         contrasts = contrasts_frame(found, equivalent=0.5)
@@ -236,7 +235,7 @@ def frames(folder: Path) -> Iterator[tuple[str, pd.DataFrame]]:
             pairs = verdicts(found.assessed, every=True)
             yield "pairs", pairs.drop(columns=["agree", "paired"])
             yield "letters", letters_frame(found.assessed, pairs)
-            costs = Costs(*measured_costs(results))
+            costs = measured_costs(results)
             asked = product((0.02, 0.3, 1.0, 2.0, 3.0, 5.0, 8.0), (0.8, 0.95))
             yield "power", pd.concat([power_frame(found.assessed, apart, power, costs) for apart, power in asked])
             yield "power_no_costs", power_frame(found.assessed, 2.5, 0.9).assign(cost=math.nan)

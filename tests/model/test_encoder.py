@@ -20,7 +20,7 @@ from glue_bench.model.cpu import Dropout, draw_kept, keep_factors
 from glue_bench.model.encoder import Block, BlockScores, EncoderModel
 from glue_bench.model.heads import EncoderForMaskedLM, classification_loss
 from glue_bench.sweep.plan import make_plan
-from glue_bench.tables.arms import shape_text
+from glue_bench.tables.results import shape_text
 from glue_bench.training.inputs import Inputs
 
 PLAIN = BlockScores(None, None, None, whole=False)

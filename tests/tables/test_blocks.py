@@ -4,15 +4,14 @@ import numpy as np
 import pytest
 from read_pages import read_markdown
 from simulated import REGIMES, fill_drawn, simulate
-from stored import SHAPE, cell_with, plan_with
+from stored import SHAPE
 
 from glue_bench.stats.power import power_frame
-from glue_bench.tables.arms import BLOCK, arms_frame, with_starts
-from glue_bench.tables.board import leaderboard, open_board
+from glue_bench.tables.board import BLOCK, leaderboard, open_board
 from glue_bench.tables.compare import compare
 from glue_bench.tables.contrasts import difference_page, statistics_page
 from glue_bench.tables.export import find
-from glue_bench.tables.pages import best_of, leaderboard_page
+from glue_bench.tables.pages import is_best, leaderboard_page
 
 LARGE = SHAPE | {"hidden_size": 64, "embedding_size": 64}
 TEXTS = [f"2 layers, hidden size {size}, 2 heads, intermediate size 16, vocabulary 100" for size in (8, 64)]
@@ -48,7 +47,8 @@ def test_every_size_of_the_shape_parts_blocks_but_tables_wider_than_them_do_not(
     bench.arms["two"] |= {"shape": SHAPE | {size: value}}
     table = leaderboard(bench.plan())
     assert table["shape"].nunique() == blocks
-    assert best_of(table[-1:], ["rte"]) == {"rte": frozenset()}
+    assert table["arm"][is_best(table["rte"], "rte")].tolist() == ["two"]
+    assert is_best(table["rte"][-1:], "rte").tolist() == [False]  # an arm alone is no winner
 
 
 def test_blocks_of_one_origin_stand_together_and_are_ranked_apart(bench):
@@ -92,11 +92,12 @@ def test_two_experiments_of_two_shapes_are_named_blocks(new_bench):
         ("../models/model", None, None, "model"),
     ],
 )
-def test_tables_name_what_an_arm_started_from(checkpoint, revision, steps, start):
+def test_tables_name_what_an_arm_started_from(bench, checkpoint, revision, steps, start):
     """A person's folders are no one's business."""
     configured = {"name": "a", "checkpoint": checkpoint, "revision": revision}
-    plan = plan_with(cell_with(arm="a"), config={"arms": [configured]})
-    assert with_starts(arms_frame(plan), steps)["start"]["a"] == start
+    bench.expect(arm="a")
+    bench.cells[-1]["steps"] = steps
+    assert leaderboard(bench.plan(config={"arms": [configured]}))["start"].tolist() == [start]
 
 
 @pytest.mark.parametrize("place", ["org/{}", "/folder-of-{}/model"], ids=["names", "contents"])

@@ -55,8 +55,8 @@ def test_collapsed_runs_count_at_the_chosen_rate_only_and_a_seed_once(bench):
     bench.finish("rte", 1, 0.6, rate=3e-5)
     bench.finish("mnli", 1, 0.33, collapsed=["validation_matched"])
     board = open_board(bench.plan())
-    assert board.collapsed == {"add": {"mnli_m": 1, "mnli_mm": 0, "rte": 0}}
-    assert board.planned == {"add": {"mnli_m": 1, "mnli_mm": 1, "rte": 1}}
+    assert board.collapsed.T.to_dict() == {"add": {"mnli_m": 1, "mnli_mm": 0, "rte": 0}}
+    assert board.planned.T.to_dict() == {"add": {"mnli_m": 1, "mnli_mm": 1, "rte": 1}}
 
 
 # Averages

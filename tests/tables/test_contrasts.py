@@ -8,9 +8,8 @@ from stored import SHAPE
 from glue_bench.tables.compare import contrasts_frame, measured_costs
 from glue_bench.tables.contrasts import LEGEND, difference_page, p_text, statistics_page
 from glue_bench.tables.export import find
-from glue_bench.tables.numbers import MISSING
 from glue_bench.tables.results import read_results
-from glue_bench.tables.table import Page
+from glue_bench.tables.table import MISSING, Page
 
 LARGE = SHAPE | {"hidden_size": 64, "embedding_size": 64}
 

@@ -13,7 +13,8 @@ from glue_bench.analysis.chance import Analysis, Row, row
 from glue_bench.errors import UserError
 from glue_bench.tables.inside import HEADLINES, LEGEND, inside_page, read_analysis, write_analysis
 from glue_bench.tables.inside_figures import DESCRIPTIONS, inside_figures, write_figures
-from glue_bench.tables.report import Part, inside_part
+from glue_bench.tables.report import inside_part
+from glue_bench.tables.table import Page
 
 FOUR = [(query, key) for query in ("word", "position") for key in ("word", "position")]
 
@@ -121,7 +122,7 @@ def test_a_damaged_folder_is_one_line(content, tmp_path):
 def test_a_report_shows_the_analysis_of_its_own_arms_alone(tmp_path):
     write_analysis(analysis(("one", "two")), tmp_path / "analysis")
 
-    def parts(*weights: str | None) -> list[Part]:
+    def parts(*weights: str | None) -> list[Page]:
         results = SimpleNamespace(folder=tmp_path, pretrainings=pd.DataFrame({"weights": weights}))
         return list(inside_part(results))
 

@@ -13,10 +13,10 @@ from rich.console import Console
 
 from glue_bench.data.tasks import TRAINABLE
 from glue_bench.tables import budget, contrasts, pages
+from glue_bench.tables.board import title_of
 from glue_bench.tables.export import find
-from glue_bench.tables.numbers import MISSING, title_of
 from glue_bench.tables.pages import LEGEND, MARKS, leaderboard_page, screen_page
-from glue_bench.tables.table import Page
+from glue_bench.tables.table import MISSING, Page
 
 ROOT = Path(__file__).parents[2]
 STORED = sorted(path.parent for path in ROOT.glob("results/*/plan.json"))

@@ -8,9 +8,8 @@ from read_pages import READERS
 from stored import history_of
 
 from glue_bench.data.tasks import TASKS
-from glue_bench.tables.numbers import BANNER
 from glue_bench.tables.papers import TABLES, Published, Row, beside_named, paper_page, set_beside
-from glue_bench.tables.results import read_results
+from glue_bench.tables.results import BANNER, read_results
 
 TOLERANCE = {"tupe-1": 0.005, "tupe-3-4": 0.005, "diet-2": 0.05, "bert-1": 0.05, "miniatures": 0.1}
 """Half of the last decimal; the server averaged more decimals than it printed, so that both roundings add up."""

@@ -124,7 +124,7 @@ def test_whether_all_arms_of_a_seed_were_shown_the_same_is_said(study, new_bench
 
 
 def test_the_report_is_drawn_with_a_loss_that_decides(study):
-    figures = {figure.name: figure.figure for figure in make_report(find(study)).figures}
+    figures = {one.name: one.figure for part in make_report(find(study)).parts for one in part.figures}
     assert {"contrasts", "differences", "loss", "parameters"} == figures.keys()
     texts = texts_of(figures["contrasts"])
     assert {"none - add", "later - add", "not run", "Contrasts: Val. loss"} <= {*texts}

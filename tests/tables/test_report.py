@@ -13,9 +13,9 @@ from glue_bench.records.values import Plan
 from glue_bench.tables.contrasts import statistics_page
 from glue_bench.tables.drawing import NO_DATES
 from glue_bench.tables.export import find
-from glue_bench.tables.numbers import BANNER
 from glue_bench.tables.pages import leaderboard_page
 from glue_bench.tables.report import experiment_text, make_report, report
+from glue_bench.tables.results import BANNER
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def test_the_parts_and_their_links(told, made, text):
     read = parse_html(text)
     ids = {value for _, name, value in read.attributes if name == "id"}
     links = [value for tag, name, value in read.attributes if (tag, name) == ("a", "href") and value.startswith("#")]
-    assert links == [f"#{part.anchor}" for part in made.parts]
+    assert links == [f"#{title.lower().replace(' ', '-')}" for title in titles]
     assert {link[1:] for link in links} <= ids
     assert (read.texts["h1"], read.texts["h2"]) == (["Report: toy"], titles)
     assert read.texts["p"][0] == leaderboard_page(told).tables[0].caption.replace("`", "")
@@ -62,10 +62,11 @@ def test_it_needs_nothing_but_itself_and_its_figures_are_drawn_and_named(made, t
     fetched = [value for tag, name, value in read.attributes if name in ("src", "href") and tag != "a"]
     contents = [base64.b64decode(value.removeprefix("data:image/svg+xml;base64,")) for value in fetched]
     assert [content[:5] for content in contents] == [b"<?xml"] * 2
-    assert [figure.name for figure in made.figures] == ["contrasts", "differences"]
-    assert {"none - add", f"{LONG[:9]}…{LONG[-8:]} - add", "worse"} <= {*texts_of(made.figures[0].figure)}
+    figures = [figure for part in made.parts for figure in part.figures]
+    assert [figure.name for figure in figures] == ["contrasts", "differences"]
+    assert {"none - add", f"{LONG[:9]}…{LONG[-8:]} - add", "worse"} <= {*texts_of(figures[0].figure)}
     assert [value for tag, name, value in read.attributes if (tag, name) == ("img", "alt")] == [
-        figure.title for figure in made.figures
+        figure.title for figure in figures
     ]
     assert not {"link", "iframe", "object"} & set(read.texts)
     assert "default-src 'none'" in text

@@ -16,8 +16,7 @@ from read_pages import READERS, parse_html
 from rich.console import Console
 
 from glue_bench.errors import UNSHOWN, UserError
-from glue_bench.tables.numbers import frame_csv, json_text
-from glue_bench.tables.table import Column, Page, Table, chosen_format
+from glue_bench.tables.table import Column, Page, Table, chosen_format, csv_text, json_text
 
 NASTY = ("a_b", "50%", "x|y", "<b>", "{}", "**x**", "[1]", "\\", "&amp;", "~^", "# $1", "a--b", '"q"', "`c`", "† ±",
          "a---b", "''", "&#38;", "#", "=1")  # fmt: skip
@@ -160,7 +159,7 @@ def test_the_format_is_the_one_asked_for_or_that_of_the_file():
 
 def test_csv_keeps_texts_that_look_like_formulas_texts_and_numbers_numbers():
     frame = pd.DataFrame({"arm": ["=1+1", "+x", "-2+3", "@a", "-1.5", "a=1", "-"], "value": [-1.5, 0, 1, 2, 3, 4, 5]})
-    assert frame_csv(frame).splitlines() == [
+    assert csv_text(frame, 2).splitlines() == [
         *("arm,value", "'=1+1,-1.50", "'+x,0.00", "'-2+3,1.00", "'@a,2.00"),
         *("-1.5,3.00", "a=1,4.00", "'-,5.00"),
     ]
