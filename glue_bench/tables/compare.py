@@ -13,10 +13,12 @@ from glue_bench.errors import UserError
 from glue_bench.stats.outcomes import Outcomes, effective_number, unit_of
 from glue_bench.stats.power import Costs
 from glue_bench.stats.verdicts import Group, arms_frame, assess, columns_frame, declared, equivalence, verdicts
-from glue_bench.tables.board import AVERAGE, BLOCK, NOT_AVERAGED, Board, main_scores
+from glue_bench.tables.board import AVERAGE, BLOCK, FACTS, NOT_AVERAGED, Board, floors, main_scores
 from glue_bench.tables.results import Arrays, Results
 
 CONVERSION = "conversion"
+OF_CONTRASTS = ["difference", "low", "high", "verdict", "smallest"]
+"""What a leaderboard's frame has of the contrasts of a column."""
 MEASURES = {"validation_loss": "loss", "swap_1": "share"}
 """Measures of a pretrained encoder that are compared as columns, and their metrics."""
 LEAST_DOCUMENTS = 5
@@ -94,6 +96,42 @@ def contrasts_frame(comparison: Comparison, equivalent: float | None = None, pai
     frame = pd.concat([comparison.contrasts, every], ignore_index=True) if len(every) else comparison.contrasts
     frame = frame.astype({"agree": "Int64", "paired": "Int64"})
     return frame if equivalent is None else equivalence(frame, equivalent)
+
+
+def leaderboard_frame(comparison: Comparison) -> pd.DataFrame:
+    """What CSV and JSON have: a row for each arm, as the board's table, then one for each baseline.
+
+    Measures of pretraining have their mean and deviation, too; where one decides, its best arm comes first in a block.
+    Behind the scores `data_source` and `partial_tasks` (separated by `;`), shape, start, parameters, and `reference`;
+    then for each column `<col>_` and difference, low, high, verdict and smallest. The origin of a baseline is
+    "baseline".
+    """
+    board, contrasts, columns = comparison.board, comparison.of("reference", "conversion"), score_columns(comparison)
+    table, keys = board.table, [*BLOCK, "arm"]
+    for measure in columns:
+        if measure not in (AVERAGE, *board.columns):
+            mine = comparison.arms[comparison.arms["column"] == measure].drop_duplicates("arm").set_index("arm")
+            means, deviations = (table["arm"].map(mine[name]) for name in ("mean", "deviation"))
+            table = table.assign(**{measure: means, f"{measure}_std": deviations})
+    if columns[0] == "validation_loss":
+        blocks = [block.sort_values(columns[0], kind="stable") for _, block in table.groupby(BLOCK, sort=False)]
+        table = pd.concat(blocks)
+    made = {"data_source": board.results.data_source, "partial_tasks": ";".join(board.results.partial_tasks)}
+    table = pd.concat([table, floors(board).assign(origin="baseline", variant="")], ignore_index=True)
+    table = table.drop(columns=FACTS).assign(**made).join(table[FACTS])
+    table = table.merge(contrasts[[*keys, "reference"]].drop_duplicates(), on=keys, how="left")
+    for column in columns:
+        mine = contrasts[contrasts["column"] == column].set_index(keys)[OF_CONTRASTS]
+        table = table.join(mine.add_prefix(f"{column}_"), on=keys)
+    return table.astype({f"{column}_n": "Int64" for column in board.columns})
+
+
+def score_columns(comparison: Comparison) -> list[str]:
+    """The columns in the order of a page: the one that decides, the measures, the average, the tasks."""
+    board = comparison.board
+    measures = [name for name in comparison.columns["column"].unique() if name not in (AVERAGE, *board.columns)]
+    columns = [*measures, *([AVERAGE] if len(board.average.parts) > 1 else []), *board.columns]
+    return sorted(columns, key=lambda column: column != comparison.primary)
 
 
 def measured_costs(results: Results) -> Costs:

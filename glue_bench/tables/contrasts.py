@@ -9,7 +9,7 @@ from glue_bench.stats.power import power_frame
 from glue_bench.stats.verdicts import Group, letters_frame
 from glue_bench.tables.board import BLOCK
 from glue_bench.tables.compare import Comparison, contrasts_frame, measured_costs
-from glue_bench.tables.pages import against, block_names, explained, groups_shown, planned_contrasts
+from glue_bench.tables.pages import block_names, caption, explained, groups_shown
 from glue_bench.tables.table import MISSING, Column, Page, Table, decimals_of, number, with_legend
 
 DECIMALS, LEAST_P = 6, 0.0001
@@ -97,8 +97,8 @@ def difference_page(comparison: Comparison, difference: float, power: float = 0.
     if frame.empty:
         where = results.folder
         raise UserError(f"{where}: nothing has run yet, so that no spread is known; run a part of the experiment first")
-    shown, caption = frame.assign(column=frame["column"].map(board.title_of)), TO_FIND.format(difference, power)
-    tables = [Table(title=heading, caption=caption, frame=_of_group(shown, group), columns=SEEDS)
+    shown, asked = frame.assign(column=frame["column"].map(board.title_of)), TO_FIND.format(difference, power)
+    tables = [Table(title=heading, caption=asked, frame=_of_group(shown, group), columns=SEEDS)
               for heading, group in groups_shown(comparison).items()]  # fmt: skip
     title, shown_tables = f"Seeds needed: {results.experiment}", tuple(with_legend(tables, SEEDS_MEAN))
     return Page(title=title, banner=results.banner, tables=shown_tables, data=frame, decimals=DECIMALS)
@@ -133,9 +133,8 @@ def _contrasts(comparison: Comparison, frame: DataFrame) -> Table:
         }
         rows.append(texts | {name: p_text(row[name]) for name in ("p_adjusted", "p_equivalent") if name in row})
     columns = {name: column for name, column in CONTRAST.items() if name != "p_equivalent" or name in frame}
-    fields = [against(comparison, group) for group in groups_shown(comparison).values()]
-    caption = "; ".join(filter(None, [*fields, planned_contrasts(comparison)]))
-    table = Table(frame=DataFrame(rows, columns=list(columns)), columns=columns, caption=caption and f"{caption}.")
+    told = caption(comparison, groups_shown(comparison).values())
+    table = Table(frame=DataFrame(rows, columns=list(columns)), columns=columns, caption=told)
     return explained([table], LEGEND, chosen["kind"].unique())[0]
 
 

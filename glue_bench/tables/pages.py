@@ -10,8 +10,8 @@ from pandas import DataFrame, Series
 from glue_bench.config import HELD_OUT
 from glue_bench.data.tasks import COLUMNS, TASKS, titles
 from glue_bench.stats.verdicts import COVERS, Group
-from glue_bench.tables.board import AVERAGE, BLOCK, FACTS, SEEDS, Board, floors, steps_frame
-from glue_bench.tables.compare import CONVERSION, Comparison
+from glue_bench.tables.board import AVERAGE, SEEDS, Board, steps_frame
+from glue_bench.tables.compare import CONVERSION, OF_CONTRASTS, Comparison, leaderboard_frame, score_columns
 from glue_bench.tables.results import comparable
 from glue_bench.tables.table import (
     BETTER,
@@ -34,7 +34,6 @@ NOTHING = "{column} against `{reference}`: nothing is compared ({why})"
 PARTIAL, COLLAPSED, FEWER, UNLIKE = "†", "‡", "*", "◇"
 MARKS = (BETTER, WORSE, PARTIAL, COLLAPSED, FEWER, UNLIKE, MISSING)
 SMALLEST = "smallest difference"
-OF_CONTRASTS = ["difference", "low", "high", "verdict", "smallest"]
 COSTS = "Converted from {source}: what the conversion costs, no ranking"
 _LEGEND = {
     "task, average": "Scores are of the validation set, times 100: Matthews correlation for CoLA, Pearson correlation "
@@ -88,34 +87,6 @@ def screen_page(comparison: Comparison) -> Page:
     return Page(title="", banner=comparison.board.results.banner, tables=tables, data=frame)
 
 
-def leaderboard_frame(comparison: Comparison) -> DataFrame:
-    """What CSV and JSON have: a row for each arm, as the board's table, then one for each baseline.
-
-    Measures of pretraining have their mean and deviation, too; where one decides, its best arm comes first in a block.
-    Behind the scores `data_source` and `partial_tasks` (separated by `;`), shape, start, parameters, and `reference`;
-    then for each column `<col>_` and difference, low, high, verdict and smallest. The origin of a baseline is
-    "baseline".
-    """
-    board, contrasts, columns = comparison.board, comparison.of("reference", "conversion"), score_columns(comparison)
-    table, keys = board.table, [*BLOCK, "arm"]
-    for measure in columns:
-        if measure not in (AVERAGE, *board.columns):
-            mine = comparison.arms[comparison.arms["column"] == measure].drop_duplicates("arm").set_index("arm")
-            means, deviations = (table["arm"].map(mine[name]) for name in ("mean", "deviation"))
-            table = table.assign(**{measure: means, f"{measure}_std": deviations})
-    if columns[0] == "validation_loss":
-        blocks = [block.sort_values(columns[0], kind="stable") for _, block in table.groupby(BLOCK, sort=False)]
-        table = pd.concat(blocks)
-    made = {"data_source": board.results.data_source, "partial_tasks": ";".join(board.results.partial_tasks)}
-    table = pd.concat([table, floors(board).assign(origin="baseline", variant="")], ignore_index=True)
-    table = table.drop(columns=FACTS).assign(**made).join(table[FACTS])
-    table = table.merge(contrasts[[*keys, "reference"]].drop_duplicates(), on=keys, how="left")
-    for column in columns:
-        mine = contrasts[contrasts["column"] == column].set_index(keys)[OF_CONTRASTS]
-        table = table.join(mine.add_prefix(f"{column}_"), on=keys)
-    return table.astype({f"{column}_n": "Int64" for column in board.columns})
-
-
 def block_names(keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
     """Blocks as tables call them: by their origin, and by their shape too where an origin has several."""
     keys = list(dict.fromkeys(keys))
@@ -134,14 +105,6 @@ def groups_shown(comparison: Comparison) -> dict[str, Group]:
     headings = {(group.origin, group.shape): COSTS.format(source=group.shape) for group in shown}
     headings |= {key: name[:1].upper() + name[1:] if len(shown) > 1 else "" for key, name in names.items()}
     return {headings[group.origin, group.shape]: group for group in shown}
-
-
-def score_columns(comparison: Comparison) -> list[str]:
-    """The columns in the order of a page: the one that decides, the measures, the average, the tasks."""
-    board = comparison.board
-    measures = [name for name in comparison.columns["column"].unique() if name not in (AVERAGE, *board.columns)]
-    columns = [*measures, *([AVERAGE] if len(board.average.parts) > 1 else []), *board.columns]
-    return sorted(columns, key=lambda column: column != comparison.primary)
 
 
 def group_table(comparison: Comparison, group: Group, heading: str, frame: DataFrame) -> Table:
@@ -166,10 +129,9 @@ def group_table(comparison: Comparison, group: Group, heading: str, frame: DataF
     smallest = arms[[f"{name}_smallest" for name in names]].astype(float).median().set_axis(names).dropna()
     feet = [DataFrame([{"arm": SMALLEST, **smallest}])] if len(smallest) else []
     rows = pd.concat([rows, *feet], ignore_index=True)
-    fields = [against(comparison, group), planned_contrasts(comparison), _floor(board, rows, arms)]
     return Table(
         title=heading,
-        caption="; ".join(filter(None, fields)) + "." if any(fields) else "",
+        caption=caption(comparison, [group], _floor(board, rows, arms)),
         frame=rows[list(columns)],
         columns=columns,
         bold=DataFrame({} if group.origin == CONVERSION else {name: is_best(arms[name], name) for name in names}),
@@ -183,26 +145,27 @@ def _column(board: Board, name: str) -> Column:
     return Column(board.title_of(name) + (PARTIAL if is_partial else ""), decimals_of(name))
 
 
-def against(comparison: Comparison, group: Group) -> str:
+def caption(comparison: Comparison, groups: Iterable[Group], floor: str = "") -> str:
+    """One line of fixed fields: who differs in the first column, how many planned contrasts do, and the `floor`."""
+    found = comparison.of("declared")
+    differ = ((found["column"] == comparison.primary) & (found["verdict"] != "")).sum()
+    planned = PLANNED.format(differ=differ, planned=len(comparison.board.protocol.contrasts)) if len(found) else ""
+    fields = [*(_against(comparison, group) for group in groups), planned, floor]
+    return "; ".join(filter(None, fields)) + "." if any(fields) else ""
+
+
+def _against(comparison: Comparison, group: Group) -> str:
     """How many arms of a group are better and worse than its reference in the first column; nothing of one arm."""
     mine = comparison.of("conversion" if group.origin == CONVERSION else "reference")
     mine = mine[mine["arm"].isin(group.arms) & (mine["reference"] == group.reference)]
     mine = mine[mine["column"] == comparison.primary]
     named = {"column": comparison.board.title_of(comparison.primary), "reference": group.reference}
-    if mine.empty:
-        return ""
     tested = mine[mine["why"] == ""]
     if tested.empty:
-        return NOTHING.format(**named, why=re.sub(r" \([^)]*\)$", "", mine["why"].iloc[0].split("; ")[0]))
+        reason = "".join(mine["why"][:1]).split("; ")[0]
+        return NOTHING.format(**named, why=re.sub(r" \([^)]*\)$", "", reason)) if reason else ""
     counts = {side or "alike": (tested["verdict"] == side).sum() for side in ("better", "worse", "")}
     return AGAINST.format(**named, **counts, untested=len(mine) - len(tested))
-
-
-def planned_contrasts(comparison: Comparison) -> str:
-    """How many of the contrasts that the experiment names differ in the first column."""
-    found = comparison.of("declared")
-    differ = ((found["column"] == comparison.primary) & (found["verdict"] != "")).sum()
-    return PLANNED.format(differ=differ, planned=len(comparison.board.protocol.contrasts)) if len(found) else ""
 
 
 def _floor(board: Board, rows: DataFrame, arms: DataFrame) -> str:

@@ -14,14 +14,14 @@ from glue_bench.records.value import Environment
 from glue_bench.records.values import Plan
 from glue_bench.tables.board import Board, steps_frame
 from glue_bench.tables.budget import budget_page
-from glue_bench.tables.compare import Comparison
+from glue_bench.tables.compare import Comparison, score_columns
 from glue_bench.tables.contrasts import statistics_page
 from glue_bench.tables.drawing import Drawing, save
 from glue_bench.tables.export import find, next_step
 from glue_bench.tables.figures import forest, forests, loss_by_parameters, losses, scores_by_steps
 from glue_bench.tables.inside import inside_page, read_analysis
 from glue_bench.tables.inside_figures import inside_figures
-from glue_bench.tables.pages import leaderboard_page, score_columns
+from glue_bench.tables.pages import leaderboard_page
 from glue_bench.tables.papers import TABLES, paper_page, set_beside
 from glue_bench.tables.results import Results
 from glue_bench.tables.table import Column, Page, Table
