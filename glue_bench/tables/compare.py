@@ -159,7 +159,8 @@ def groups_of(board: Board) -> list[Group]:
         converted = started.loc[started["origin"].isin(["grafted", "adapted"]), "arm"]
         if len(pretrained):
             sources |= dict.fromkeys(converted, reference_arm(pretrained, chosen))
-    for (origin, shape), block in board.table.groupby(BLOCK, sort=False):
+    for key, block in board.table.groupby(BLOCK, sort=False):
+        origin, shape = map(str, key)
         own = tuple(arm for arm in block["arm"] if arm not in sources)
         if own:
             reference = reference_arm(variants[variants.index.isin(own)], chosen)

@@ -73,7 +73,7 @@ def statistics_page(comparison: Comparison, equivalent: float | None = None, pai
     exact, rows = known["column"].map(decimals_of), known.assign(column=known["column"].map(board.title_of))
     for name in DEVIATIONS:
         rows[name] = [number(value, digits) or MISSING for value, digits in zip(known[name], exact, strict=True)]
-    blocks = dict(list(rows.groupby(BLOCK, sort=False)))
+    blocks = {(str(origin), str(shape)): block for (origin, shape), block in rows.groupby(BLOCK, sort=False)}
     headings = {key: f"Spread: {name}" if len(blocks) > 1 else "Spread" for key, name in block_names(blocks).items()}
     spreads = [Table(title=headings[key], frame=block[[*columns]], columns=columns) for key, block in blocks.items()]
     letters = _letters(comparison, frame) if pairs else []

@@ -68,7 +68,10 @@ def tables(comparison: Comparison) -> dict[str, str]:
         contents |= {"budget.md": budget_page(results).to_markdown(), "budget.csv": csv_text(told(budgets))}
         losses = told(results.losses.drop(columns="pretraining_id"))
         contents |= {"losses.csv": csv_text(losses, float_format="%.4f")}
-    frames = {"averages.csv": (averages(board), 2), "steps.csv": (steps_frame(board), 2)}
+    frames: dict[str, tuple[pd.DataFrame, int | None]] = {
+        "averages.csv": (averages(board), 2),
+        "steps.csv": (steps_frame(board), 2),
+    }
     frames |= {"rates.csv": (rates_frame(results), None), "intrinsic.csv": (measures.drop(columns="pretraining_id"), 5)}
     return contents | {name: csv_text(frame, exact) for name, (frame, exact) in frames.items() if len(frame)}
 
@@ -110,7 +113,7 @@ def next_step(comparison: Comparison, folder: str, failed: Sequence[str] = ()) -
         return f"`glue-bench table NAME {folder}` (beside a paper's table; `glue-bench table` lists them)"
     if board.steps and board.cells["pretraining_seed"].nunique() == 1:
         return "`seeds: [1, 2, 3]` under `pretraining`, and the same `glue-bench run`"
-    if board.planned.min(axis=None) < SEEDS:
+    if board.planned.to_numpy().min() < SEEDS:
         return "`seeds: [1, 2, 3]` in the experiment, and the same `glue-bench run`"
     if not (contrasts.loc[contrasts["column"] == comparison.primary, "verdict"] != "").any():
         return f"`glue-bench statistics {folder} --difference 1` (how many seeds a point takes)"
