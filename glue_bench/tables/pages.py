@@ -121,7 +121,7 @@ def group_table(comparison: Comparison, group: Group, heading: str, frame: DataF
     columns = {"arm": Column("Arm"), "parameters": Column("Params", show=short), names[0]: _column(board, names[0])}
     if is_compared:
         exact, (difference, half) = decimals_of(names[0]), (f"{names[0]}_{what}" for what in ("difference", "smallest"))
-        halves = rows[half].map(lambda value: f" ± {number(value, exact)}", na_action="ignore").fillna("")
+        halves = rows[half].map(lambda value: f" ± {number(value, exact)}", na_action="ignore").astype(object).fillna("")
         texts = rows[difference].map(f"{{:+z.{exact}f}}".format, na_action="ignore").astype(object) + halves
         rows["difference"] = texts.mask(is_reference, "reference")
         columns["difference"] = Column("Difference", show=str)
@@ -192,7 +192,7 @@ def _marks(comparison: Comparison, rows: DataFrame) -> DataFrame:
     measured = [name for name in counts if name not in (AVERAGE, *board.columns)]
     seeds = max([board.cells["pretraining_seed"].nunique(), *counts[measured].max()])
     for name in score_columns(comparison):
-        told = rows[f"{name}_verdict"].map({"better": BETTER, "worse": WORSE}).fillna("").astype(object)
+        told = rows[f"{name}_verdict"].map({"better": BETTER, "worse": WORSE}).astype(object).fillna("")
         there, asked = arms.map(counts[name] if name in measured else {}), seeds
         if name in board.columns:
             told += (arms.map(board.collapsed[name]) > 0).map({True: COLLAPSED, False: ""})
