@@ -117,9 +117,8 @@ class Estimate:
     pretraining seeds where `blocked`. `arms` have an interval; `why` says what the others lack. `tasks` are the runs
     of what varies independently, by its weight. Values lie within `limits`; `finetuned` is as in `Outcomes`.
 
-    `examples` and `shared`, (arms, arms), are V_ex and what of it the spread over seeds has too; `of_finetuning` is
-    what of `shared` other fine-tuning seeds of the same pretrainings would change.
-    V_ex has `examples_freedom` degrees of freedom.
+    `examples` and `shared`, (arms, arms), are V_ex, with `examples_freedom`, and what of it the spread over seeds has
+    too; `of_finetuning` is what of `shared` other fine-tuning seeds of the same pretrainings would change.
     """
 
     column: str
@@ -184,8 +183,7 @@ class Estimate:
         if reference not in self.arms or len(self.arms) < 2:
             return np.nan
         r = self.arms.index(reference)
-        rest = np.maximum(0.0, self.examples[r] - self.shared[r])
-        return float(np.delete(rest, r).mean())
+        return float(np.delete(np.maximum(0.0, self.examples[r] - self.shared[r]), r).mean())
 
     def deviation(self, arm: str) -> float:
         """The sample standard deviation over an arm's seeds; of an average of the seeds' averages.
@@ -301,11 +299,10 @@ def _why_not(outcomes: Outcomes, arm: str, runs: np.ndarray, seeds: int, blocked
 
 
 def _why_no_average(arm: str, columns: Sequence[Estimate]) -> str:
-    reasons = [column.why[arm] for column in columns if arm in column.why]
-    if reasons:
-        return reasons[0]
     pretrained, runs = set(), dict[str, set[bytes]]()
     for column in columns:
+        if arm in column.why:
+            return column.why[arm]
         for task, scores in column.of([arm]).tasks.items():
             pretrained.add(tuple(np.unique(scores.pretraining_seeds)))
             runs.setdefault(task, set()).add(np.array(scores[1:3]).tobytes())

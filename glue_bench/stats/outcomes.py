@@ -38,16 +38,14 @@ NEGLIGIBLE = 1e-12
 class Outcomes:
     """The runs of one column, of all arms of an experiment, at the rates chosen.
 
-    `scores` (runs,) are in points (0 to 100), or in nats where the metric is a loss. `owners` (runs,) says whose each
-    run is, an index into `arms`; `pretraining_seeds` and `seeds` (runs,) say which run it is. Without pretraining of
-    ours all pretraining seeds are equal. Runs of columns of one `task` are the same runs.
+    `scores` (runs,) are in points, or in nats of a loss. `owners` (runs,) are indices into `arms`; `pretraining_seeds`
+    (all equal without pretraining of ours) and `seeds` (runs,) say which run it is. Columns of one `task` share runs.
 
-    `predictions` (runs, examples) and `labels` (examples,) are what the metric takes. For a metric that is a ratio of
-    two sums, they are its numerator and its denominator, by the document or piece of text: of a "loss" the summed loss
-    and the number of tokens, of a "share" the hits and the trials. Both are empty where nothing is known of single
-    examples, and the intervals then cover seeds alone. `why` has the arms whose runs cannot be compared, and the
-    reason. `averaged` says whether the column counts in the average, `finetuned` whether a run of it costs a
-    fine-tuning: measures of a pretrained encoder do not.
+    `predictions` (runs, examples) and `labels` (examples,) are what the metric takes; of a ratio of two sums its
+    numerators and denominators, by document or piece of text: summed loss and tokens of a "loss", hits and trials of a
+    "share". Both are empty where nothing is known of single examples, and the intervals then cover seeds alone. `why`
+    has the arms whose runs cannot be compared, and the reason. `averaged` says whether the column counts in the
+    average, `finetuned` whether a run of it costs a fine-tuning: measures of a pretrained encoder do not.
     """
 
     column: str
@@ -150,7 +148,8 @@ def score_sums(metric: str, sums: np.ndarray, total: np.ndarray | float) -> np.n
         square = predicted * (total - predicted) * positive * (total - positive)
         return _ratio(hits * total - predicted * positive, np.sqrt(np.maximum(square, 0)))
     x, y, xx, yy, xy = parts / total
-    return _ratio(xy - x * y, np.sqrt(_variance(x, xx) * _variance(y, yy)))
+    variances = [np.where(v - m**2 > NEGLIGIBLE * v, v - m**2, 0.0) for m, v in ((x, xx), (y, yy))]
+    return _ratio(xy - x * y, np.sqrt(variances[0] * variances[1]))
 
 
 def contributions(metric: str, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -254,11 +253,6 @@ def _of_differences(covariance: np.ndarray) -> np.ndarray:
 
 def _ratio(over: np.ndarray, under: np.ndarray) -> np.ndarray:
     return np.divide(over, under, out=np.zeros_like(over), where=under > 0)
-
-
-def _variance(mean: np.ndarray, square: np.ndarray) -> np.ndarray:
-    variance = square - mean**2
-    return np.where(variance > NEGLIGIBLE * square, variance, 0.0)
 
 
 def _centred(values: np.ndarray) -> np.ndarray:

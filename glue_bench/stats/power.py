@@ -6,7 +6,7 @@ correction. Draws do not depend on the variances, which only scale them, so that
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -91,20 +91,20 @@ class Spreads:
             enough = one.examples_suffice(difference, power)
             why = f"more than {MOST_SEEDS:,} seeds" if enough else TOO_FEW.format(spread=math.sqrt(one.examples))
             number = least(partial(one.power_of_seeds, difference), power, MOST_SEEDS) if enough else None
-            yield {"seeds": "fine-tuning", **(self._design(1, number, costs) if number else {"why": why})}
+            yield {"seeds": "fine-tuning", **(_design(1, number, costs) if number else {"why": why})}
         if blocked:
             enough = self.examples_suffice(difference, power)
-            why = "" if enough else TOO_FEW.format(spread=math.sqrt(self.examples))
+            why = f"more than {MOST_PRETRAININGS} pretraining seeds"
+            why = why if enough else TOO_FEW.format(spread=math.sqrt(self.examples))
             most = MOST_FINETUNINGS if sum(self.finetuning) > 0 else 1  # without a spread more of them only cost more
-            tried = range(1, most + 1) if enough else ()
             reached = partial(self.power_of_pretrainings, difference)
-            numbers = {each: least(partial(reached, finetunings=each), power, MOST_PRETRAININGS) for each in tried}
-            made = [self._design(number, each, costs) for each, number in numbers.items() if number]
-            missing = {"why": why or f"more than {MOST_PRETRAININGS} pretraining seeds"}
+            numbers = {each: least(partial(reached, finetunings=each), power, MOST_PRETRAININGS)
+                       for each in range(1, most + 1) if enough}  # fmt: skip
+            made = [_design(number, each, costs) for each, number in numbers.items() if number]
             best = math.nan
             if self.pretraining > 0 and costs.finetuning > 0 and sum(self.finetuning) > 0:
                 best = math.sqrt(costs.pretraining / costs.finetuning * sum(self.finetuning) / self.pretraining)
-            cheapest = min(made, key=lambda design: design["cost"], default=missing)
+            cheapest = min(made, key=lambda design: design["cost"], default={"why": why})
             yield {"seeds": "pretraining", "best_finetuning_seeds": best, **cheapest}
 
     def power_of_seeds(self, difference: float, seeds: int) -> float:
@@ -112,27 +112,26 @@ class Spreads:
         units = [_unit_of_seeds(self.arms, seeds, task) for task in range(len(self.finetuning))]
         total = 2 * sum(self.finetuning) / seeds
         found = difference + math.sqrt(self.examples + total) * _normal()
-        return self._seen(found, [_scaled(unit, v) for unit, v in zip(units, self.finetuning, strict=True)], total)
+        return self._seen(found, units, self.finetuning, total)
 
     def power_of_pretrainings(self, difference: float, pretrainings: int, finetunings: int) -> float:
         """The probability of a verdict with so many pretraining seeds, and fine-tuning seeds for each."""
         unit, means = _unit_of_blocks(self.arms, pretrainings)
         each = self.pretraining + sum(self.finetuning) / finetunings
         found = difference + math.sqrt(each) * means + math.sqrt(self.examples) * _normal()
-        return self._seen(found, [_scaled(unit, each)], 2 * each / pretrainings)
+        return self._seen(found, [unit], [each], 2 * each / pretrainings)
 
     def examples_suffice(self, difference: float, power: float) -> bool:
         """Whether endless seeds would do: their only limit is the dev set."""
         limit = -ndtri(ALPHA / 2 / (self.arms - 1))
         return self.examples == 0 or bool(ndtr(difference / math.sqrt(self.examples) - limit) >= power)
 
-    def _design(self, pretrainings: int, finetunings: int, costs: Costs) -> dict[str, Any]:
-        cost = pretrainings * (costs.pretraining + finetunings * costs.finetuning)
-        return {"pretraining_seeds": pretrainings, "finetuning_seeds": finetunings, "cost": cost}
-
-    def _seen(self, found: np.ndarray, spreads: list[Spread], total: float) -> float:
+    def _seen(self, found: np.ndarray, units: Sequence[Spread], variances: Sequence[float], total: float) -> float:
+        """Of spreads drawn with the variance 1, scaled to these."""
+        scaled = [unit._replace(variance=unit.variance * each, pooled=unit.pooled * each)
+                  for unit, each in zip(units, variances, strict=True)]  # fmt: skip
         shared = self.overlap * total
-        variance, freedom = combined(spreads, [0, 1], self.examples + shared, shared, self.examples_freedom)
+        variance, freedom = combined(scaled, [0, 1], self.examples + shared, shared, self.examples_freedom)
         p = two_sided(found, np.sqrt(variance), freedom)
         return float(np.mean((p * (self.arms - 1) < ALPHA) & (found > 0)))
 
@@ -164,8 +163,9 @@ def least(power_of: Callable[[int], float], power: float, most: int) -> int | No
     return 2 + bisect_left(range(2, most), power, key=power_of) if power_of(most) >= power else None
 
 
-def _scaled(unit: Spread, variance: float) -> Spread:
-    return unit._replace(variance=unit.variance * variance, pooled=unit.pooled * variance)
+def _design(pretrainings: int, finetunings: int, costs: Costs) -> dict[str, Any]:
+    cost = pretrainings * (costs.pretraining + finetunings * costs.finetuning)
+    return {"pretraining_seeds": pretrainings, "finetuning_seeds": finetunings, "cost": cost}
 
 
 @cache

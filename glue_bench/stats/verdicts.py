@@ -3,7 +3,7 @@
 import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, product
+from itertools import combinations
 from string import ascii_lowercase
 from typing import Any
 
@@ -56,17 +56,16 @@ def assess(outcomes: Iterable[Outcomes], groups: Sequence[Group], primary: str =
     A group has the columns of which it has a run, and all that count in the average. A single column has no average.
     """
     columns: list[list[Estimate]] = [[] for _ in groups]
-    averaged: set[str] = set()
+    averaged, assessed = set[str](), []
     for one in outcomes:
         averaged |= {one.column} if one.averaged else set()
         for group, mine in zip(groups, columns, strict=True):
             mine.append(column_estimate(one, group.arms, group.reference))
-    assessed = []
     for group, mine in zip(groups, columns, strict=True):
         counted = [column for column in mine if column.column in averaged]
-        shown = [column for column in mine if column.means or column.column in averaged]
         average = [average_estimate(counted, group.arms)] if len(counted) > 1 else []
-        ordered = sorted([*average, *shown], key=lambda column: column.column != primary)
+        shown = [*average, *(column for column in mine if column.means or column.column in averaged)]
+        ordered = sorted(shown, key=lambda column: column.column != primary)
         assessed.append(replace(group, estimates=tuple(ordered)))
     return assessed
 
@@ -94,10 +93,10 @@ def verdicts(assessed: Iterable[Group], *, every: bool = False) -> pd.DataFrame:
     """
     rows = []
     for one in assessed:
-        with_reference = [(arm, one.reference) for arm in one.arms if arm != one.reference]
-        pairs = list(combinations(one.arms, 2)) if every else with_reference
+        pairs = [(arm, one.reference) for arm in one.arms if arm != one.reference]
+        pairs = list(combinations(one.arms, 2)) if every else pairs
         rows += contrast_rows(one, pairs, len(pairs), stepwise=every)
-    return pd.DataFrame(rows, columns=VERDICT_COLUMNS)
+    return pd.DataFrame(rows, columns=VERDICT_COLUMNS).astype(dict.fromkeys(NUMBERS, float))
 
 
 def declared(assessed: Iterable[Group], contrasts: Sequence[Pair]) -> pd.DataFrame:
@@ -122,7 +121,7 @@ def declared(assessed: Iterable[Group], contrasts: Sequence[Pair]) -> pd.DataFra
         estimates = tuple(estimate.of([arm for arm in estimate.arms if arm in named]) for estimate in one.estimates)
         asked = [pair for pair, home in homes.items() if home is one]
         rows += contrast_rows(replace(one, estimates=estimates), asked, len(contrasts))
-    return pd.DataFrame(rows, columns=VERDICT_COLUMNS)
+    return pd.DataFrame(rows, columns=VERDICT_COLUMNS).astype(dict.fromkeys(NUMBERS, float))
 
 
 def arms_frame(assessed: Iterable[Group]) -> pd.DataFrame:
@@ -133,14 +132,12 @@ def arms_frame(assessed: Iterable[Group]) -> pd.DataFrame:
     - `why`: what is missing where it is not tested.
     """
     rows = []
-    for one in assessed:
-        for estimate, arm in product(one.estimates, one.arms):
+    for group, estimate in ((one, estimate) for one in assessed for estimate in one.estimates):
+        for arm in group.arms:
             tested = arm in estimate.arms and estimate.seeds[arm] >= LEAST_FOR_DEVIATION
-            rows.append({
-                **{"origin": one.origin, "shape": one.shape, "column": estimate.column, "arm": arm},
-                **{"mean": estimate.means.get(arm), "n": estimate.seeds[arm], "seeds": estimate.kind},
-                **{"deviation": estimate.deviation(arm) if tested else None, "why": estimate.why.get(arm, "")},
-            })  # fmt: skip
+            place, n = (group.origin, group.shape, estimate.column, arm, estimate.means.get(arm)), estimate.seeds[arm]
+            deviation = estimate.deviation(arm) if tested else None
+            rows.append((*place, n, estimate.kind, deviation, estimate.why.get(arm, "")))
     return pd.DataFrame(rows, columns=ARM_COLUMNS).astype({"mean": float, "deviation": float})
 
 
@@ -194,12 +191,7 @@ def letters_of(arms: Sequence[str], apart: Collection[frozenset[str]]) -> dict[s
         split: list[frozenset[str]] = []
         for group in groups:
             split += [group - {arm} for arm in sorted(pair)] if pair <= group else [group]
-        # What another group holds is absorbed; of equal groups the first stays.
-        groups = [
-            group
-            for i, group in enumerate(split)
-            if not any(group < other or (group == other and j < i) for j, other in enumerate(split))
-        ]
+        groups = list(dict.fromkeys(group for group in split if not any(group < other for other in split)))  # absorbed
     groups.sort(key=lambda group: sorted(map(arms.index, group)))
     # a to z, then a1 to z1 and so on.
     letters = [letter + turn for turn in ("", *map(str, range(1, len(groups)))) for letter in ascii_lowercase]

@@ -45,10 +45,7 @@ def diagnostics_page(board: Board, diagnostic: Diagnostic) -> Page:
     first, *others = runs.sort_values("cell_id").drop_duplicates("diagnostic")[["cell_id", "diagnostic"]].to_numpy()
     for other in others:
         raise UserError(f"'{first[0]}' and '{other[0]}' predicted different AX data; run the older one again")
-    frame, verified = (
-        _r3(cells[cells["cell_id"].isin(predicted)], predicted, diagnostic),
-        check_order(diagnostic, first[1]),
-    )
+    frame, verified = _r3(runs, predicted, diagnostic), check_order(diagnostic, first[1])
     several = (frame["n"] >= LEAST_FOR_DEVIATION) & frame["std"].notna()
     deviations = (" ± " + frame["std"].map(number)).where(several, "")
     shown = frame.assign(text=frame["mean"].map(number).replace("", MISSING) + deviations)
@@ -57,6 +54,7 @@ def diagnostics_page(board: Board, diagnostic: Diagnostic) -> Page:
     wide = wide.merge(shown.pivot(index=keys, columns="arm", values="text").reset_index(), on=keys)
     wide = wide.assign(category=wide["category"].replace("", "All"))
     columns = {"category": Column("Category"), "phenomenon": Column("Phenomenon"), "examples": Column("Pairs", 0)}
+    columns |= {arm: Column(arm, show=str) for arm in arms}
     marks = pd.DataFrame(dict.fromkeys(arms, (wide["labels"] == 1).map({True: ONE_LABEL, False: ""})))
     without = len(cells) - len(runs)
     facts = (
@@ -65,34 +63,25 @@ def diagnostics_page(board: Board, diagnostic: Diagnostic) -> Page:
         ("Data", "MNLI in part: no published score compares" if "mnli" in results.partial_tasks else ""),
         ("Order", "" if verified else UNVERIFIED),
     )
-    table = Table(
-        frame=wide,
-        columns=columns | {arm: Column(arm, show=str) for arm in arms},
-        marks=marks,
-        legend=(R3, *([ONE_LABEL_MEANS] if marks.any(axis=None) else [])),
-    )
-    return Page(
-        title=f"Diagnostic set: {results.experiment}",
-        banner=results.banner,
-        tables=(table, facts_table(facts)),
-        data=frame,
-    )
+    legend = (R3, *([ONE_LABEL_MEANS] if marks.any(axis=None) else []))
+    tables = Table(frame=wide, columns=columns, marks=marks, legend=legend), facts_table(facts)
+    return Page(title=f"Diagnostic set: {results.experiment}", banner=results.banner, tables=tables, data=frame)
 
 
 def _predictions(board: Board, cells: pd.DataFrame, diagnostic: Diagnostic) -> dict[str, np.ndarray]:
     """The classes that runs of MNLI predicted, by cell."""
-    predicted = {}
+    predicted, number_of_pairs = {}, len(diagnostic.pairs)
     for cell_id in cells["cell_id"]:
-        if (logits := board.results.arrays.logits(cell_id, test=True).get(AX_SPLIT)) is not None:
-            try:
-                predicted[cell_id] = decide("ax", logits)
-            except ValueError as error:
-                raise UserError(f"predictions of '{cell_id}', split '{AX_SPLIT}': {error}") from error
-            if len(logits) != len(diagnostic.pairs):
-                raise UserError(
-                    f"{diagnostic.path} has {len(diagnostic.pairs)} rows, but '{cell_id}' predicted {len(logits)}; "
-                    "expected the labels of the sentences that were predicted"
-                )
+        logits = board.results.arrays.logits(cell_id, test=True).get(AX_SPLIT)
+        if logits is not None and len(logits) != number_of_pairs:
+            raise UserError(
+                f"{diagnostic.path} has {number_of_pairs} rows, but '{cell_id}' predicted {len(logits)}; expected the "
+                "labels of the sentences that were predicted"
+            )
+        try:
+            predicted |= {} if logits is None else {cell_id: decide("ax", logits)}
+        except ValueError as error:
+            raise UserError(f"predictions of '{cell_id}', split '{AX_SPLIT}': {error}") from error
     if not predicted:
         raise UserError(f"no run of '{board.results.folder}' has predicted AX; {HOW}")
     return predicted

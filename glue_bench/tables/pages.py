@@ -121,7 +121,7 @@ def group_table(comparison: Comparison, group: Group, heading: str, frame: DataF
     columns = {"arm": Column("Arm"), "parameters": Column("Params", show=short), names[0]: _column(board, names[0])}
     if is_compared:
         exact, (difference, half) = decimals_of(names[0]), (f"{names[0]}_{what}" for what in ("difference", "smallest"))
-        halves = rows[half].map(lambda value: f" ± {number(value, exact)}", na_action="ignore").astype(object).fillna("")
+        halves = rows[half].map(f" ± {{:z.{exact}f}}".format, na_action="ignore").astype(object).fillna("")
         texts = rows[difference].map(f"{{:+z.{exact}f}}".format, na_action="ignore").astype(object) + halves
         rows["difference"] = texts.mask(is_reference, "reference")
         columns["difference"] = Column("Difference", show=str)

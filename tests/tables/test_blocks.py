@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from read_pages import read_markdown
 from simulated import REGIMES, fill_drawn, simulate
 from stored import SHAPE
 
@@ -59,25 +58,6 @@ def test_blocks_of_one_origin_stand_together_and_are_ranked_apart(bench):
     for arm in ("B", "D"):
         bench.arms[arm] |= {"shape": LARGE}
     assert leaderboard(bench.plan())["arm"].tolist() == ["c", "a", "f", "B", "D", "e"]
-
-
-def test_two_experiments_of_two_shapes_are_named_blocks(new_bench):
-    paths = []
-    for name, shape, checkpoint in (("first", SHAPE, "scratch"), ("second", LARGE, "org/large-model")):
-        bench = new_bench(name)
-        bench.finish("rte", 1, 0.5, arm="add")
-        bench.finish("rte", 1, 0.6, arm=f"{name}-arm")
-        for arm in bench.arms:
-            bench.arms[arm] |= {"shape": shape}
-        arms = [{"name": arm, "checkpoint": checkpoint} for arm in bench.arms]
-        paths.append(bench.plan(experiment=name, config={"arms": arms}))
-    text = leaderboard_page(find(paths)).to_markdown()
-    assert all(words in text for words in (*TEXTS, "fresh weights of this shape", "org/large-model"))
-    shown = [[(row[0][0], row[2]) for row in table.rows] for table in read_markdown(text)[:2]]
-    assert shown == [
-        [(arm, ("60.00", True)), (other, ("50.00", False))]
-        for arm, other in (("first-arm", "first/add"), ("second-arm", "second/add"))
-    ]
 
 
 @pytest.mark.parametrize(
