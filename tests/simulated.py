@@ -7,7 +7,6 @@ whose size the seed decides.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 import numpy as np
 from scipy.stats import norm
@@ -16,7 +15,6 @@ from glue_bench.data.tasks import COLUMNS, TASKS
 from glue_bench.stats.outcomes import Outcomes, score_sums, sums_of
 
 POSITIVE = 0.7
-NO_FACTS: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -102,14 +100,10 @@ def outcomes_of(column: str, predictions: Mapping[str, np.ndarray], labels: np.n
     return Outcomes(**values | more)
 
 
-def fill_drawn(
-    bench, outcomes: Outcomes, *, labels: bool = True, arms: Mapping[str, Mapping[str, str]] = NO_FACTS
-) -> None:
-    """A column of such an experiment on disk: its runs with their predictions; `arms` has facts of some."""
+def fill_drawn(bench, outcomes: Outcomes) -> None:
+    """A column of such an experiment on disk: its runs with their predictions, and the labels."""
     runs = zip(outcomes.owners, outcomes.seeds, outcomes.predictions, outcomes.scores, strict=True)
     for owner, seed, run, score in runs:
-        arm = outcomes.arms[owner]
-        bench.finish(outcomes.task, int(seed), score / 100, arm=arm, **arms.get(arm, {}))
+        bench.finish(outcomes.task, int(seed), score / 100, arm=outcomes.arms[owner])
         bench.predict(bench.cells[-1]["cell_id"], {"validation": np.stack([1.0 - run, run], axis=1)})
-    if labels:
-        bench.label(outcomes.task, {"validation": outcomes.labels})
+    bench.label(outcomes.task, {"validation": outcomes.labels})

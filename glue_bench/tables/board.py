@@ -201,14 +201,9 @@ def _reported(scores: pd.DataFrame, protocol: Protocol) -> pd.DataFrame:
 
 
 def _table(arms: pd.DataFrame, runs: pd.DataFrame, columns: Sequence[str], there: Average, by: str) -> pd.DataFrame:
-    table = arms[["origin", "arm", "variant"]]
-    for column in columns:
-        task, split = COLUMNS[column]
-        mine = aggregate(main_scores(runs[(runs["task"] == task) & (runs["split"] == split)]), ["arm"], by)
-        mine = mine.reindex(table.index)
-        counts = mine["n"].fillna(0).astype(int)
-        table = table.assign(**{column: mine[by], f"{column}_std": mine["std"], f"{column}_n": counts})
-    table = _with_averages(table, runs, dict([(AVERAGE, there), *AVERAGES.items()][:3]), by).join(arms[FACTS])
+    every = {column: average_of([column]) for column in columns} | {AVERAGE: there}
+    every |= {name: AVERAGES[name] for name in ("average_official", "average_nine_columns")}
+    table = _with_averages(arms[["origin", "arm", "variant"]], runs, every, by).join(arms[FACTS])
     # Origins in their fixed order, shapes in that of their first arm, arms by their average.
     blocks = [
         block.sort_values(AVERAGE, ascending=False, kind="stable")
@@ -221,7 +216,8 @@ def _table(arms: pd.DataFrame, runs: pd.DataFrame, columns: Sequence[str], there
 def _with_averages(frame: pd.DataFrame, runs: pd.DataFrame, every: Mapping[str, Average], by: str) -> pd.DataFrame:
     for name, convention in every.items():
         mine = average(runs, convention, by).reindex(frame.index)
-        frame = frame.assign(**{name: mine[by], f"{name}_std": mine["std"]})
+        seeds = {f"{name}_n": mine["n"].fillna(0).astype(int)} if name in COLUMNS else {}
+        frame = frame.assign(**{name: mine[by], f"{name}_std": mine["std"], **seeds})
     return frame
 
 

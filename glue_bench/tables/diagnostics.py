@@ -70,7 +70,7 @@ def diagnostics_page(board: Board, diagnostic: Diagnostic) -> Page:
 
 def _predictions(board: Board, cells: pd.DataFrame, diagnostic: Diagnostic) -> dict[str, np.ndarray]:
     """The classes that runs of MNLI predicted, by cell."""
-    predicted, number_of_pairs = {}, len(diagnostic.pairs)
+    predicted, number_of_pairs = dict[str, np.ndarray](), len(diagnostic.pairs)
     for cell_id in cells["cell_id"]:
         logits = board.results.arrays.logits(cell_id, test=True).get(AX_SPLIT)
         if logits is not None and len(logits) != number_of_pairs:

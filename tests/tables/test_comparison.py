@@ -1,7 +1,6 @@
 """Runs on disk as outcomes: which are read, and what is said of those that cannot be compared."""
 
 import sys
-from types import MappingProxyType
 
 import numpy as np
 import pytest
@@ -17,17 +16,16 @@ from glue_bench.tables.report import make_report
 RATES = {"low": 0.6, "high": 0.9, "higher": 0.9}
 
 
-def drawn(columns, seeds=2):
-    return simulate(
-        np.random.default_rng(5), columns=columns, rates=RATES, seeds=seeds, regime=REGIMES["mostly examples"]
-    )
+def drawn(columns):
+    regime = REGIMES["mostly examples"]
+    return simulate(np.random.default_rng(5), columns=columns, rates=RATES, seeds=2, regime=regime)
 
 
-def fill(bench, *, labels=True, columns=("sst2",), arms=MappingProxyType({}), **config):
-    """An experiment's folder with predictions; `arms` has facts of some, and `config` is of its file."""
+def fill(bench, columns=("sst2",)):
+    """An experiment's folder with predictions."""
     for outcomes in drawn(columns):
-        fill_drawn(bench, outcomes, labels=labels, arms=arms)
-    return bench.plan(config=config)
+        fill_drawn(bench, outcomes)
+    return bench.plan()
 
 
 def compared(path):
