@@ -128,8 +128,8 @@ class Spreads:
 
     def _seen(self, found: np.ndarray, units: Sequence[Spread], variances: Sequence[float], total: float) -> float:
         """Of spreads drawn with the variance 1, scaled to these."""
-        scaled = [unit._replace(variance=unit.variance * each, pooled=unit.pooled * each)
-                  for unit, each in zip(units, variances, strict=True)]  # fmt: skip
+        pairs = zip(units, variances, strict=True)
+        scaled = [unit._replace(variance=unit.variance * each) for unit, each in pairs]
         shared = self.overlap * total
         variance, freedom = combined(scaled, [0, 1], self.examples + shared, shared, self.examples_freedom)
         p = two_sided(found, np.sqrt(variance), freedom)

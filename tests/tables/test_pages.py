@@ -90,6 +90,18 @@ def test_an_arm_that_ran_elsewhere_than_the_reference_with_that_seed_is_marked(p
         assert facts(bench.path)["Computed on"] == "One, bf16: 1 runs; One, float32: 3 runs"
 
 
+def test_the_source_of_a_conversion_has_the_marks_of_its_own_block_there_alone(bench):
+    origins = {"add": "pretrained", "w": "pretrained", "u": "grafted"}
+    for (arm, origin), accuracy in zip(origins.items(), (0.5, 0.9, 0.6), strict=True):
+        bench.finish_predicted("rte", arm, accuracy, origin=origin)
+    arms = [{"name": arm, "checkpoint": "one" if arm == "add" else "two"} for arm in origins]
+    _, tables = shown(bench.plan(config={"arms": arms}))
+    rows = [{row[0][0]: [text for text, _ in row[2:]] for row in table.rows} for table in tables[:2]]
+    assert (rows[0]["w"][0][-1], rows[1]["u"][0][-1], rows[1]["w"][0][-1] in MARKS) == ("▲", "▼", False)
+    assert rows[1]["w"][1] == "reference"
+    assert rows[1]["smallest difference"][0] == rows[1]["u"][1].partition(" ± ")[2]
+
+
 # Facts
 
 
