@@ -10,8 +10,17 @@ from tiny_sweeps import SETTINGS, Moody
 
 from glue_bench.config import load_experiment
 from glue_bench.model.variants import VARIANTS
+from glue_bench.records.store import Store
 from glue_bench.sweep.run import Summary
 from glue_bench.sweep.run import sweep as run_sweep
+
+
+@pytest.fixture
+def store(tmp_path) -> Store:
+    """An empty one."""
+    made = Store(tmp_path / "runs")
+    made.prepare()
+    return made
 
 
 @pytest.fixture

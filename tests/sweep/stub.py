@@ -15,22 +15,10 @@ import numpy as np
 
 from glue_bench.config import Resources, load_experiment
 from glue_bench.errors import UserError
+from glue_bench.records import values
 from glue_bench.records.store import Store
 from glue_bench.records.value import Environment
-from glue_bench.records.values import (
-    ArmFacts,
-    Cell,
-    Failure,
-    Job,
-    LossPoint,
-    Plan,
-    Pretraining,
-    PretrainingRecord,
-    Progress,
-    Record,
-    Result,
-    TaskFacts,
-)
+from glue_bench.records.values import Cell, Failure, Job, Plan, Pretraining, Result
 from glue_bench.sweep import executors, slurm
 from glue_bench.sweep.drive import Loop, Observer
 from glue_bench.sweep.progress import Estimate
@@ -63,8 +51,8 @@ def plan(*jobs: Job, **changes) -> Plan:
     cells = tuple(job for job in jobs if isinstance(job, Cell))
     return Plan(
         experiment=load_experiment(EXPERIMENT | changes),
-        arms={"add": ArmFacts(summary="sum", flops_per_token=1)},
-        tasks={job.task: TaskFacts(source="demo", digest=DIGEST) for job in cells},
+        arms={"add": values.ArmFacts(summary="sum", flops_per_token=1)},
+        tasks={job.task: values.TaskFacts(source="demo", digest=DIGEST) for job in cells},
         tokens={job.task: 100 for job in cells},
         pretrainings=tuple(job for job in jobs if isinstance(job, Pretraining)),
         cells=cells,
@@ -79,7 +67,7 @@ class StubWorker:
 
     def run(self, job: Job) -> Result:
         begun, path = time.time(), self.folder / "mishaps" / job.id
-        progress = Progress(id=job.id, worker=f"here:{os.getpid()}", began=begun, updated=begun, steps=2)
+        progress = values.Progress(id=job.id, worker=f"here:{os.getpid()}", began=begun, updated=begun, steps=2)
         self.store.write_progress(progress)
         with (self.folder / "attempts").open("a") as file:
             file.write(f"{job.id} {os.getpid()}\n")
@@ -101,10 +89,10 @@ class StubWorker:
         if isinstance(job, Pretraining):
             loss = None if mishap == "diverge" else 1 / job.learning_rate
             facts |= {"steps": 10, "tokens": 100, "stream": "0", "validation_loss": loss}
-            facts |= {"losses": (LossPoint(step=10, tokens=100, train_loss=1.0, seconds=1.0),)}
-            return self.store.write(PretrainingRecord(pretraining=job, **facts))
+            facts |= {"losses": (values.LossPoint(step=10, tokens=100, train_loss=1.0, seconds=1.0),)}
+            return self.store.write(values.PretrainingRecord(pretraining=job, **facts))
         facts |= {"scores": {"validation": {"accuracy": 0.5}}, "history": (), "training_tokens": 100, "parameters": 1}
-        return self.store.write(Record(cell=job, **facts), logits={"validation": np.zeros((2, 2), np.float32)})
+        return self.store.write(values.Record(cell=job, **facts), logits={"validation": np.zeros((2, 2), np.float32)})
 
 
 def mishap(store: Store, job: Job, what: str) -> None:

@@ -16,13 +16,6 @@ from glue_bench.sweep.executors import Executor, lost
 
 
 @pytest.fixture
-def store(tmp_path) -> Store:
-    made = Store(tmp_path / "stub")
-    made.prepare()
-    return made
-
-
-@pytest.fixture
 def run(store):
     """Run jobs in this process."""
     return partial(stub.drive, store, stub.engine("inline", store))

@@ -103,18 +103,6 @@ def engine(request, monkeypatch) -> str:
     return request.param
 
 
-only_slurm = pytest.mark.parametrize(
-    "engine", [pytest.param("slurm", marks=[pytest.mark.slow, HAS_SLURM])], indirect=True
-)
-
-
-@pytest.fixture
-def store(tmp_path) -> Store:
-    made = Store(tmp_path / "runs")
-    made.prepare()
-    return made
-
-
 @pytest.fixture
 def run(engine, store):
     """Run jobs on two workers, or in Slurm."""
@@ -124,9 +112,6 @@ def run(engine, store):
         return stub.drive(store, executor, *jobs, resources={"give_up_after": give_up_after})
 
     return run_them
-
-
-# Jobs
 
 
 def test_what_is_well_is_stored_and_mishaps_are_made_good(run, store, engine):
@@ -161,7 +146,7 @@ def when_running(store: Store, job, action) -> None:
     threading.Thread(target=wait).start()
 
 
-@only_slurm
+@pytest.mark.parametrize("engine", [SLURM], indirect=True)
 def test_near_its_time_limit_a_batch_goes_back_into_the_queue_and_a_cell_that_needs_more_fails(run, store):
     def cut() -> None:
         for attempt in range(1, slurm.CUTS * 3 + 1):

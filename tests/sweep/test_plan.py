@@ -5,20 +5,13 @@ import shutil
 
 import pytest
 from safetensors.torch import load_file, save_file
+from tiny_sweeps import plan
 
-from glue_bench.config import load_experiment
 from glue_bench.data.demo import generate
 from glue_bench.errors import UserError
-from glue_bench.records.values import Plan
-from glue_bench.sweep.plan import make_plan, select
-from glue_bench.training.inputs import Inputs
+from glue_bench.sweep.plan import select
 
 pytestmark = pytest.mark.usefixtures("small_demo")
-
-
-def plan(values) -> Plan:
-    experiment = load_experiment(values)
-    return make_plan(experiment, Inputs(experiment))
 
 
 def ids(values) -> list[str]:
@@ -59,9 +52,6 @@ def test_the_plan_hides_where_data_and_text_are(tiny, tmp_path, texts):
     whole = plan(tiny(pretraining=pretraining | {"validation_share": 0.1}))
     assert "secret" not in whole.model_dump_json()
     assert {cell.origin for cell in whole.cells} == {"pretrained"}
-
-
-# Ids
 
 
 def test_an_id_is_a_slug_and_a_hash_of_whatever_changes_the_outcome(tiny, one, small_demo):
@@ -107,9 +97,6 @@ def test_a_plugins_file_is_part_of_its_cells_alone(one, write_plugin):
     assert one(plugins=[str(plugin)]) == without
 
 
-# Mistakes
-
-
 def test_what_cannot_run_is_refused(tiny, make_bert, texts, tmp_path):
     small, dead = make_bert("small", vocab_size=20), make_bert("dead", texts=texts)
     weights = load_file(dead / "model.safetensors")
@@ -132,9 +119,6 @@ def test_what_cannot_run_is_refused(tiny, make_bert, texts, tmp_path):
     ):
         with pytest.raises(UserError, match=said):
             plan(tiny(**values))
-
-
-# --only
 
 
 def test_only_keeps_the_cells_that_match(tiny):

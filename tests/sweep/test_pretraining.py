@@ -6,25 +6,17 @@ from collections import Counter
 
 import pytest
 from safetensors.torch import load_file, save_file
-from tiny_sweeps import pretrainings, records
+from tiny_sweeps import plan, pretrainings, records
 from transformers import AutoModelForMaskedLM
 
-from glue_bench.config import load_experiment
 from glue_bench.data.demo import generate
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import weights_digest
 from glue_bench.records.store import Store
-from glue_bench.sweep.plan import make_plan
 from glue_bench.training import pretrain as training
-from glue_bench.training.inputs import Inputs
 
 pytestmark = pytest.mark.usefixtures("small_demo")
 SEARCH = {"learning_rates": [3e-3, 1e-5], "rate_search": {"steps": 4, "seeds": [8, 9]}}
-
-
-def plan(values):
-    experiment = load_experiment(values)
-    return make_plan(experiment, Inputs(experiment))
 
 
 @pytest.fixture
@@ -33,9 +25,6 @@ def id_of(pretrained):
     return lambda pretraining=(), **changes: (
         plan(pretrained(pretraining, **{"arms": ["add"]} | changes)).cells[0].pretraining
     )
-
-
-# What decides a pretraining
 
 
 def test_what_the_weights_follow_from_changes_the_id_and_what_only_watches_does_not(id_of, small_demo, tmp_path):
@@ -61,9 +50,6 @@ def test_parts_of_a_batch_change_the_id_where_dropout_is_drawn_for_each_of_them(
     assert id_of({"micro_batch_tokens": 64}, **still) == id_of(**still)
     assert id_of({"micro_batch_tokens": 64, "dropout": 0.0}) == id_of({"dropout": 0.0})
     assert id_of({"micro_batch_tokens": 64, "dropout": 0.1}, **still) != id_of({"dropout": 0.1}, **still)
-
-
-# From scratch and from a checkpoint
 
 
 def test_arms_are_pretrained_and_their_cells_start_from_that(sweep, pretrained):
@@ -124,9 +110,6 @@ def test_grafted_arms_become_adapted_and_the_checkpoints_own_stays_pretrained(sw
     assert (theirs["embeddings.word_embeddings.weight"] - ours["base.variant.words.weight"]).abs().max() < 1e-8
 
 
-# A rate of one's own, or the best of a search
-
-
 def test_each_arm_is_pretrained_at_the_rate_of_its_lowest_mean_loss(sweep, pretrained):
     arms = ["add", "untied", {"variant": "none", "pretraining_rate": 2e-3}]
     summary = sweep(pretrained(SEARCH | {"seeds": [1, 2]}, arms=arms))
@@ -158,9 +141,6 @@ def test_a_rate_that_diverges_is_the_worst(sweep, pretrained):
     assert diverged.tokens > 0  # what it cost until then
 
 
-# Failures and interruptions
-
-
 def test_positions_that_pretraining_has_killed_fail_its_cells(sweep, pretrained):
     settings = {"learning_rates": [1.0], "weight_decay": 1.0, "warmup_ratio": 0.0, "schedule": "trapezoid"}
     summary = sweep(pretrained(settings | {"decay_share": 0.01, "clip_norm": 1e-30, "adam_epsilon": 1e9}, arms=["add"]))
@@ -183,9 +163,6 @@ def test_a_state_of_another_precision_fails_its_own_arm_and_a_damaged_one_is_ref
     state.write_bytes(state.read_bytes()[:-30])
     with pytest.raises(UserError, match=r"resume.pt' \(.*\); delete it to start this arm anew"):
         sweep(values, dry_run=True)
-
-
-# Checkpoints that are damaged, or of two runs
 
 
 def test_a_damaged_checkpoint_of_a_pretraining_is_named(sweep, pretrained):
@@ -214,9 +191,6 @@ def test_checkpoints_of_two_runs_are_not_taken_for_one(sweep, pretrained):
     (again,) = pretrainings(summary)
     assert again.weights == made.weights
     assert all(store.holds(name, step, made.weights[step]) for step in (3, 10))
-
-
-# What is refused before one begins
 
 
 def test_what_cannot_be_pretrained_is_refused(pretrained, make_bert):

@@ -16,16 +16,7 @@ from glue_bench.records.store import Store
 from glue_bench.records.values import Epoch, Failure, Progress
 from glue_bench.sweep import observers
 from glue_bench.sweep.observers import TRACKERS, Display, Tracker, view
-from glue_bench.sweep.progress import (
-    LIVE_SECONDS,
-    STATES,
-    Estimate,
-    Snapshot,
-    Watch,
-    describe_progress,
-    describe_result,
-    duration,
-)
+from glue_bench.sweep.progress import LIVE_SECONDS, STATES, Estimate, Snapshot, Watch, describe_result, duration
 
 FIRST = stub.pretraining()
 CELLS = [stub.cell(seed, pretraining=FIRST.id, steps=10, pretraining_seed=1) for seed in range(6)]
@@ -100,12 +91,7 @@ def test_words(tmp_path):
     assert said == ["0.4 s", "40 s", "12 min", "3 h 05 min", "2 d 4 h"]
     assert Snapshot({}, counts(), seconds_left=720.0, cells_per_hour=4.25).pace == "about 12 min left, 4.2 cells/h"
     assert Snapshot({}, counts()).pace == ""
-    progress, worker = Progress(id="a", worker="here:1", began=0.0, updated=0.0), stub.StubWorker(tmp_path)
-    assert describe_progress(CELLS[0], progress) == f"{CELLS[0].label} (here:1)"  # it has no steps yet
-    assert describe_result(worker.run(FIRST)) == "validation loss 1000.000, 0.0 s"
-
-
-# In a terminal and in a log
+    assert describe_result(stub.StubWorker(tmp_path).run(FIRST)) == "validation loss 1000.000, 0.0 s"
 
 
 @pytest.mark.parametrize(("arms", "height", "width"), [(3, 24, 80), (40, 24, 80), (3, 8, 40), (3, 5, 20)])
@@ -143,9 +129,6 @@ def test_what_a_display_shows(store, monkeypatch, is_terminal):
     if not is_terminal:
         assert f"[1/3] {CELLS[4].label}: accuracy 50.00, 0.0 s" in text
         assert all(line[:10].count("-") == 2 for line in text.splitlines())  # the local time
-
-
-# Trackers
 
 
 def steps(log) -> list[tuple[dict, int]]:

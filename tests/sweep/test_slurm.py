@@ -9,7 +9,6 @@ import pytest
 import stub
 
 from glue_bench.errors import UserError
-from glue_bench.records.store import Store
 from glue_bench.sweep import slurm
 from glue_bench.sweep.executors import Terminated
 from glue_bench.sweep.slurm import Batch, Slurm, refuse_live_jobs
@@ -18,13 +17,6 @@ pytest.importorskip("submitit")
 from fake_slurm import FakeSlurm
 
 CELLS = [stub.cell(seed) for seed in range(8)]
-
-
-@pytest.fixture
-def store(tmp_path) -> Store:
-    made = Store(tmp_path / "runs")
-    made.prepare()
-    return made
 
 
 @pytest.fixture
@@ -152,9 +144,6 @@ def test_what_every_job_would_meet_ends_the_sweep_and_its_slurm_jobs(engine, sto
     assert cluster.live() == []
 
 
-# The driver ends
-
-
 def test_a_new_driver_takes_over_what_runs_and_what_ended_while_nobody_looked(sent, engine, store, cluster):
     jobs = CELLS[:3]
     sent(*jobs)
@@ -187,9 +176,6 @@ def test_another_engine_is_refused_while_slurm_jobs_live(sent, store, cluster):
     cluster.say("None")
     cluster.end("100")
     refuse_live_jobs(store)
-
-
-# What is refused
 
 
 def test_what_slurm_refuses_or_never_starts_is_one_line(engine, cluster, monkeypatch, tmp_path):

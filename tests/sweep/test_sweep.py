@@ -42,9 +42,6 @@ def test_a_record_says_where_it_comes_from(sweep, tiny, make_bert):
     assert (environment.device, environment.precision, environment.threads) == ("cpu", "float32", 1)
 
 
-# Failures and interruptions
-
-
 def test_a_failing_cell_does_not_end_the_sweep_and_is_tried_again(sweep, tiny, why, moody):
     moody(RuntimeError("out of luck"))
     values = tiny(arms=["moody", "none"])
@@ -96,9 +93,6 @@ def test_a_machine_with_other_files_than_the_plan_was_made_of_ends_the_sweep(tin
     with pytest.raises(UserError, match=said):
         worker.run(cell)
     assert worker.store.recorded() == set()
-
-
-# Why a job runs
 
 
 @pytest.fixture

@@ -3,15 +3,24 @@
 from pathlib import Path
 from typing import ClassVar
 
+from glue_bench.config import load_experiment
 from glue_bench.model.variants import VARIANTS
 from glue_bench.records.store import Store
-from glue_bench.records.values import PretrainingRecord, Record
+from glue_bench.records.values import Plan, PretrainingRecord, Record
+from glue_bench.sweep.plan import make_plan
 from glue_bench.sweep.run import Summary
+from glue_bench.training.inputs import Inputs
 
 SETTINGS = {
     **{"corpus": "demo", "steps": 10, "batch_tokens": 256, "length": 32, "learning_rates": [1e-3]},
     **{"validations": 2, "validation_share": 0.05},
 }
+
+
+def plan(values) -> Plan:
+    """The plan of an experiment."""
+    experiment = load_experiment(values)
+    return make_plan(experiment, Inputs(experiment))
 
 
 def records(summary: Summary) -> dict[str, Record]:
@@ -23,8 +32,8 @@ def records(summary: Summary) -> dict[str, Record]:
 def pretrainings(summary: Summary) -> list[PretrainingRecord]:
     """The records of its pretrainings, in the plan's order."""
     store = Store(summary.folder)
-    found = store.finished(plan := store.plan()).pretrainings
-    return [found[job.id] for job in plan.pretrainings if job.id in found]
+    found = store.finished(planned := store.plan()).pretrainings
+    return [found[job.id] for job in planned.pretrainings if job.id in found]
 
 
 def contents(folder: Path) -> dict[str, bytes]:
