@@ -123,6 +123,8 @@ def test_a_protocol_is_changed_by_key_and_value():
     protocol = loaded(protocol={"contrasts": []}).protocol
     changed = changed_protocol(protocol, ["seeds=median", "reference=none"])
     assert (changed.seeds, changed.reference, changed.rate) == ("median", "none", "best-mean")
+    with pytest.raises(UserError, match=r"^--protocol: unknown key 'chose_on'; did you mean 'choose_on'\?$"):
+        changed_protocol(protocol, ["chose_on=held_out"])
 
 
 # Refusals: what is given, and what is said of it

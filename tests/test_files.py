@@ -76,11 +76,14 @@ def test_a_folder_reaches_the_disk_before_it_takes_its_name(tmp_path, monkeypatc
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.EIO])
 def test_a_disk_that_flushes_no_folders_is_no_error_and_one_that_fails_is(tmp_path, monkeypatch, number):
+    flushed = []
+
     def fsync(handle):
-        if stat.S_ISDIR(os.fstat(handle).st_mode):
+        flushed.append(stat.S_ISREG(os.fstat(handle).st_mode))
+        if not flushed[-1]:
             raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "fsync", fsync)
     with pytest.raises(OSError, match="Input/output") if number == errno.EIO else nullcontext():
         write_atomically(tmp_path / "file", b"content")
-    assert (tmp_path / "file").read_bytes() == b"content"
+    assert ((tmp_path / "file").read_bytes(), flushed) == (b"content", [True, False])

@@ -110,15 +110,11 @@ class Opened:
 
 @contextmanager
 def opened_bundle(path: Path) -> Iterator[Opened]:
-    """A bundle, or the folder that one was unpacked into. Files that no bundle has are not touched.
+    """A bundle. Files that no bundle has are not unpacked.
 
     Raises:
         UserError: it is no zip or has no manifest that can be read, or there is no room to unpack it.
     """
-    if path.is_dir():
-        names = [file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_file()]
-        yield _compared(path, path, names, {})
-        return
     with TemporaryDirectory(prefix="glue-bench-verify-") as folder:
         try:
             check_file(path, LARGEST_BUNDLE)

@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from glue_bench.analysis.chance import Sums
-from glue_bench.audit.bundle import MANIFEST, opened_bundle
+from glue_bench.audit.bundle import opened_bundle
 from glue_bench.config import HELD_OUT
 from glue_bench.data.metrics import is_collapsed, score_logits
 from glue_bench.errors import UserError
@@ -47,7 +47,7 @@ class Verified:
 
 
 def verify(path: str | Path) -> list[Verified]:
-    """Check a bundle, an unpacked one, an experiment's folder, or a folder of experiments.
+    """Check a bundle, an experiment's folder, or a folder of experiments.
 
     Example:
         >>> [fault for each in glue_bench.verify("demo.zip") for fault in each.faults]  # doctest: +SKIP
@@ -58,7 +58,7 @@ def verify(path: str | Path) -> list[Verified]:
     path = Path(path).expanduser()
     if not path.exists():
         raise UserError(f"no file or folder '{path}'")
-    if path.is_dir() and not (path / MANIFEST).is_file():
+    if path.is_dir():
         return [Verified(str(store.folder), _check(store)) for store in experiments_in(path)]
     with opened_bundle(path) as bundle:
         files = f"{len(bundle.manifest.files)} files, by glue-bench {bundle.manifest.glue_bench}"

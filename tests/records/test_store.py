@@ -111,7 +111,7 @@ def test_a_finished_cell_and_a_pretraining_are_read_as_they_were_stored(store):
 
 def test_what_a_run_was_not_asked_for_is_empty(store):
     half = {"validation": LOGITS["validation"].astype(np.float16).T}
-    record = store.write(record_of(CELL), logits=half)
+    record = store.write(finish(store), logits=half)
     assert same(store.logits(record), {"validation": LOGITS["validation"].T})
     assert (record.tests, record.model, store.model(record), store.logits(record, test=True)) == (None, None, None, {})
     search = store.write(pretrained_of(PRETRAINING), sums={})

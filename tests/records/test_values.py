@@ -3,6 +3,7 @@
 import json
 import pickle
 import subprocess
+from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
@@ -85,6 +86,16 @@ def test_a_sealed_value_is_read_as_it_was_written_and_every_bit_of_its_file_is_c
     for damaged in (*cut, *(before + bytes([byte]) + after for before, byte, after in bits)):
         with pytest.raises(ValueError, match="changed since"):
             type(value).read(damaged)
+
+
+@pytest.mark.parametrize(
+    ("kind", "pattern"),
+    [(Plan, "plan.json"), (Record, "cells/*/record.json"), (PretrainingRecord, "pretrainings/*/record.json")],
+)
+def test_the_committed_files_would_be_written_with_the_same_bytes(kind, pattern):
+    paths = [*(Path(__file__).parents[2] / "results").glob(f"*/{pattern}")]
+    assert [path for path in paths if kind.read(path.read_bytes()).seal().file() != path.read_bytes()] == []
+    assert len(paths) > 2
 
 
 @pytest.mark.parametrize(
