@@ -41,7 +41,7 @@ class Mine(Add):
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Properties are tried on few examples, and under `-m slow` on many; a busy machine is no failure.
+    """Properties are tried on few examples, or with `--hypothesis-profile many` on many; a busy machine is no failure.
 
     Each worker has a stretch of the suite and takes from another's once it is through: what modules share is made once.
     """
@@ -50,21 +50,9 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.register_profile("few", max_examples=25, deadline=None)
     settings.register_profile("many", max_examples=2000, deadline=None)
     if not config.getoption("hypothesis_profile", None):
-        settings.load_profile("many" if _asks_for_slow(config) else "few")
+        settings.load_profile("few")
     if config.getoption("dist", "no") == "load":
         config.option.dist = "worksteal"
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """`-m slow` runs every property, on more examples."""
-    for item in items if _asks_for_slow(config) else ():
-        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
-            item.add_marker("slow")
-
-
-def _asks_for_slow(config: pytest.Config) -> bool:
-    return "slow" in config.option.markexpr.replace("not slow", "")
 
 
 @pytest.fixture(autouse=True, scope="session")
