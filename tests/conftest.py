@@ -89,14 +89,10 @@ def tiny() -> Made:
 
 
 def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    for key, value in changes.items():
-        if value is None:
-            del base[key]
-        elif isinstance(value, dict) and isinstance(base.get(key), dict):
-            _merge(base[key], value)
-        else:
-            base[key] = value
-    return base
+    """Sections are merged into those of the same name."""
+    sections = {key for key in base if isinstance(base[key], dict) and isinstance(changes.get(key), dict)}
+    changes = changes | {key: _merge(base[key], changes[key]) for key in sections}
+    return {key: value for key, value in (base | changes).items() if value is not None}
 
 
 @pytest.fixture
