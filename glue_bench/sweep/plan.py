@@ -185,7 +185,7 @@ def _cells(experiment: Experiment, inputs: Inputs, pretrainings: Sequence[Pretra
 
 def _arm_facts(arm: Arm, inputs: Inputs) -> ArmFacts:
     experiment, start = inputs.experiment, inputs.initial(arm)
-    if arm.variant == NATIVE:  # at a length at which the preflight has run its model already
+    if arm.variant == NATIVE:  # its model runs here, on the longest text: one that cannot is refused
         longest = max(experiment.finetuning.hyperparameters(task, 0.0).max_length for task in experiment.tasks)
         return ArmFacts(summary=SUMMARY, **inputs.native_budget(arm, longest))
     length = experiment.pretraining.length if experiment.pretraining else experiment.finetuning.max_length

@@ -13,6 +13,7 @@ from glue_bench.records.values import Job, Result
 from glue_bench.sweep import drive
 from glue_bench.sweep.drive import Observer
 from glue_bench.sweep.executors import Executor, lost
+from glue_bench.sweep.jobs import longest_first
 
 
 @pytest.fixture
@@ -24,6 +25,12 @@ def run(store):
 FIRST = stub.pretraining()
 MNLI = stub.cell(1, "mnli", pretraining=FIRST.id, steps=10, pretraining_seed=1)
 RTE = stub.cell(1, "rte", pretraining=FIRST.id, steps=10, pretraining_seed=1, mnli=MNLI.id)
+
+
+def test_the_longest_chain_of_jobs_comes_first():
+    other, long = stub.cell(2), stub.cell(3, "mnli")
+    plan = stub.plan(FIRST, other, long, MNLI, RTE).model_copy(update={"tokens": {"cola": 90, "mnli": 100, "rte": 90}})
+    assert longest_first(plan.jobs, plan) == [FIRST, MNLI, long, other, RTE]
 
 
 def test_each_job_runs_after_those_that_it_starts_from_and_fails_with_them(run, store):
