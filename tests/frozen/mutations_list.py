@@ -352,7 +352,7 @@ MUTATIONS = (
         "glue_bench/tables/board.py",
         "cells = results.after(steps)",
         "cells = results.cells",
-        ("tests/tables/test_board.py", "tests/tables/test_table.py", "tests/tables/test_read_results.py"),
+        ("tests/tables/test_board.py", "tests/tables/test_table.py"),
         ("tests/promises/test_five_formats.py::test_the_leaderboard_is_of_the_last_checkpoint_alone",),
     ),
     Mutation(

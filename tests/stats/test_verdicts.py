@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pandas as pd
@@ -20,6 +21,7 @@ from glue_bench.stats.verdicts import (
     declared,
     equivalence,
     holm,
+    letters_of,
 )  # fmt: skip
 from glue_bench.stats.verdicts import verdicts as judge
 
@@ -232,3 +234,37 @@ def test_arms_and_columns_by_themselves():
     assert columns.index.tolist() == ["average", "sst2", "cola", "rte"]
     assert columns["smallest"]["rte"] == pytest.approx(found[found["column"] == "rte"]["smallest"].median())
     assert columns["pretraining_deviation"].isna().all()
+
+
+# Letters
+
+ARMS = [f"arm{i}" for i in range(7)]
+PAIRS = list(combinations(ARMS, 2))
+apart_pairs = st.sets(st.sampled_from(PAIRS)).map(lambda pairs: {frozenset(pair) for pair in pairs})
+
+
+@given(apart_pairs)
+def test_arms_share_a_letter_exactly_if_they_are_not_told_apart_and_no_letter_is_needless(apart):
+    letters = letters_of(ARMS, apart)
+    for a, b in PAIRS:
+        assert bool(set(letters[a]) & set(letters[b])) == (frozenset({a, b}) not in apart)
+    assert all(letters.values())
+    members = [{arm for arm in ARMS if letter in letters[arm]} for letter in set("".join(letters.values()))]
+    assert not any(a < b for a in members for b in members)
+    assert len({frozenset(group) for group in members}) == len(members)
+
+
+@pytest.mark.parametrize(
+    ("apart", "letters"),
+    [
+        ([], "a a a"),
+        ([(0, 2)], "a ab b"),  # alike is not transitive
+        ([(0, 1), (0, 2)], "a b b"),
+        ([(0, 1), (0, 2), (1, 2)], "a b c"),
+    ],
+)
+def test_letters_by_hand(apart, letters):
+    arms = ["x", "y", "z"]
+    pairs = {frozenset({arms[i], arms[j]}) for i, j in apart}
+    assert list(letters_of(arms, pairs).values()) == letters.split()
+    assert letters_of([], set()) == {}

@@ -2,15 +2,20 @@
 
 import math
 import shutil
+from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pytest
+from stored import DATA
 
+import glue_bench
 from glue_bench.config import Protocol
 from glue_bench.data.tasks import TRAINABLE
 from glue_bench.errors import UserError
 from glue_bench.tables.board import AVERAGES, COLUMNS, average_of, averages, leaderboard, make_board, open_board
 from glue_bench.tables.export import find, tables
+from glue_bench.tables.pages import leaderboard_page
 from glue_bench.tables.results import read_results
 
 # Columns and rows
@@ -205,3 +210,107 @@ def test_a_change_that_is_wrong_or_that_the_experiment_cannot_give_is_refused(be
     bench.finish("mrpc")
     with pytest.raises(UserError, match=message):
         open_board(bench.plan(), [change])
+
+
+# What is read
+
+
+def test_a_damaged_record_is_a_problem_and_its_cell_is_missing(bench):
+    for seed in (1, 2):
+        bench.finish(seed=seed)
+    bench.plan()
+    bench.file("add-rte-lr2e-05-s1").write_text("{")
+    results = read_results(bench.path)
+    assert results.cells["finished"].tolist() == [False, True]
+    (problem,) = results.problems
+    assert problem.startswith("cells/add-rte-lr2e-05-s1/record.json: damaged or edited")
+
+
+def test_what_baselines_score_is_told_from_stored_predictions_and_damaged_labels_are_a_problem(bench):
+    gold = {"validation": np.array([0, 1, 1, 0])}
+    bench.finish()
+    bench.label("rte", gold, **{"bag of words": {"validation": np.array([0, 1, 0, 0])}, "always right": gold})
+    results = read_results(bench.plan())
+    assert results.tasks.loc["rte", ["source", "digest"]].tolist() == ["tsv", DATA]
+    assert results.baselines.values.tolist() == [
+        ["rte", "validation", "accuracy", "majority class", 50.0],
+        ["rte", "validation", "accuracy", "always right", 100.0],
+        ["rte", "validation", "accuracy", "bag of words", 75.0],
+    ]
+    (path,) = (bench.path / "labels").iterdir()
+    path.write_bytes(b"x")
+    results = read_results(bench.path)
+    assert (len(results.baselines), len(results.problems)) == (0, 1)
+
+
+def test_runs_after_two_pretrainings_are_two_runs_of_one_arm(bench):
+    for seed, value in ((1, 0.6), (2, 0.8)):
+        for task in TRAINABLE:
+            cell = bench.expect(task, 1)
+            cell |= {"cell_id": f"{cell['cell_id']}-p{seed}", "steps": 9, "pretraining_seed": seed}
+            bench.record(cell, value)
+    board = open_board(bench.plan())
+    for frame in (board.cells, board.scores, board.choosing):
+        assert set(frame["pretraining_seed"]) == {1, 2}
+    (row,) = board.table.to_dict("records")
+    assert (row["rte"], row["rte_n"], row["average_official"]) == (pytest.approx(70), 2, pytest.approx(70))
+    assert row["rte_std"] == row["average_official_std"] == pytest.approx(math.sqrt(200))
+    header, *_ = tables(find(bench.path))["scores.csv"].splitlines()
+    assert header == "arm,variant,origin,task,split,metric,learning_rate,pretraining_seed,seed,value"
+
+
+def test_no_other_file_reads_records_for_people():
+    package = Path(glue_bench.__file__).parent
+    files = (package / "tables").rglob("*.py")
+    found = {file.name for file in files if "records.store" in file.read_text()}
+    assert found == {"results.py", "card.py"}
+
+
+# Several experiments
+
+
+@pytest.fixture
+def two(new_bench):
+    """Two experiments with an arm `add` each, and `none` in the second, of whose runs of RTE something may differ."""
+
+    def make(of_rte=MappingProxyType({}), **plan):
+        first, second = new_bench("one"), new_bench("two")
+        for bench, value in ((first, 0.5), (second, 0.7)):
+            for task in ("rte", "cola"):
+                bench.record(bench.expect(task), value, **(of_rte if (bench, task) == (second, "rte") else {}))
+        second.record(second.expect("rte", arm="none"), 0.9, **of_rte)
+        return [first.plan(experiment="one"), second.plan(experiment="two", **plan)]
+
+    return make
+
+
+def test_arms_stand_side_by_side_under_names_of_their_own_by_the_first_protocol(two):
+    folders = two(config={"protocol": {"seeds": "median"}})
+    assert leaderboard(folders).set_index("arm")["rte"].to_dict() == pytest.approx(
+        {"one/add": 50, "two/add": 70, "none": 90}
+    )
+    assert "mean over seeds" in leaderboard_page(find(folders)).to_markdown()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"data": {"digest": "other"}}, {"hyperparameters": {"epochs": 4}}, {"mnli": "add-mnli-lr2e-05-s1"}],
+    ids=["data", "settings", "from mnli"],
+)
+def test_a_task_that_is_not_alike_is_left_out_and_the_rest_is_printed(two, change):
+    folders = two(change)
+    frame, text = leaderboard(folders), leaderboard_page(find(folders)).to_markdown()
+    assert "rte" not in frame
+    assert sorted(frame["cola"].dropna()) == pytest.approx([50, 70])
+    assert "RTE: other data or settings of fine-tuning" in text
+
+
+def test_what_cannot_stand_together_is_one_line(new_bench):
+    folders = []
+    for name in ("one", "two"):
+        bench = new_bench(name)
+        bench.record(bench.expect("rte"), data={"digest": name})
+        folders.append(bench.plan(experiment=name))
+    for given, message in ((folders, "no task with the same data"), (folders[:1] * 2, "have one name")):
+        with pytest.raises(UserError, match=message):
+            leaderboard(given)
