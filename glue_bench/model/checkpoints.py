@@ -18,7 +18,7 @@ from transformers.activations import ACT2FN
 from glue_bench.errors import UserError, first_line, quoted
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.encoder import EncoderModel
-from glue_bench.model.families import FAMILIES, TUPE, rename
+from glue_bench.model.families import FAMILIES, TUPE
 from glue_bench.model.fresh import drawing, fresh, on_meta, on_threads, unfilled
 from glue_bench.model.heads import EncoderForMaskedLM, EncoderForSequenceClassification
 from glue_bench.model.locate import checked_weights, fingerprint, locate, read_json, read_weights, unpickle
@@ -26,10 +26,10 @@ from glue_bench.model.variants.base import Additive, Grafted
 from glue_bench.model.variants.options import canonical_options, segments_enter
 
 DECODER = "decoder.lm_head.weight"
+# Settings of TUPE that are read at one value alone, which is also that of a file without them.
 OTHERWISE = {"encoder_normalize_before": False, "rel_pos_bins": 32, "max_rel_pos": 128}
-"""Settings of TUPE that are read at one value alone, which is also that of a file without them."""
+# What stands in for fairseq's meters, which its trainer stores with the weights: attributes and no behaviour.
 METERS = [(type(name, (), {}), f"fairseq.meters.{name}") for name in ("AverageMeter", "TimeMeter", "StopwatchMeter")]
-"""What stands in for fairseq's meters, which its trainer stores with the weights: attributes and no behaviour."""
 TOLERANCE = 1e-4  # of the largest value; rounding alone makes 2e-6 of it in 24 random blocks of width 256
 LENGTH = 32
 
@@ -39,7 +39,7 @@ class Start:
     """A configuration, and weights of EncoderModel (none: all fresh; without a pooler where a checkpoint has none).
 
     `head` is that of EncoderForMaskedLM, where the checkpoint has a whole one that fits. `exact` and `variance_kept`
-    are a graft's (`Grafted`); without one nothing is lost. `name` is what the user called the checkpoint.
+    are those of `Grafted`. `name` is what the user called the checkpoint.
     """
 
     config: EncoderConfig
@@ -179,10 +179,7 @@ def _read_tupe(path: Path, name: str) -> Start:
         reason = f"it pickles {unsafe[1]}, which might run code" if unsafe else first_line(error)
         official = "an official TUPE checkpoint, which is a file of torch.save with args and model"
         raise UserError(f"cannot read '{path}' as {official}: {reason}") from error
-    about, args = (
-        f"TUPE checkpoint '{name}'",
-        {"dropout": 0.1, "attention_dropout": 0.1, **args},
-    )  # as its code fills in
+    about, args = f"TUPE checkpoint '{name}'", {"dropout": 0.1, "attention_dropout": 0.1} | args  # as its code fills in
     wrong = [f"no {key}" for key in (*TUPE.settings.values(), "rel_pos") if key not in args]
     wrong += [f"{key}={quoted(args[key])}" for key, only in OTHERWISE.items() if args.get(key, only) != only]
     try:
@@ -195,7 +192,7 @@ def _read_tupe(path: Path, name: str) -> Start:
     config.vocab_size = len(words) if words is not None and words.ndim else config.vocab_size
     config.variant = "untied-relative" if args["rel_pos"] else "untied"
     start = _complete(name, config, *TUPE.translate(raw, config.pad_token_id))
-    read = {*rename(raw, TUPE.encoder, TUPE.prefix).values(), *rename(raw, TUPE.head).values(), DECODER}
+    read = {*TUPE.rename(raw).values(), DECODER}
     unknown = [key for key in raw if key not in read and not key.startswith("classification_heads.")]  # of fine-tuning
     unknown += [key for key in start.weights if key not in on_meta(EncoderModel, config).state_dict()]
     if unknown:
@@ -222,7 +219,7 @@ def graft(start: Start, variant: str, options: Mapping[str, Any]) -> Start:
         raise UserError(f"{said}; only additive checkpoints can be grafted")
     config = with_variant(start.config, *wanted, origin="grafted")
     model = fresh(EncoderModel, config)
-    with drawing(), on_threads(1):
+    with drawing(), on_threads(1), torch.no_grad():
         query, key, _ = start.weights["blocks.0.attention.qkv.weight"].chunk(3)
         words, positions = (start.weights[f"variant.{table}.weight"] for table in ("words", "positions"))
         norm = start.weights.get("norm.weight", torch.ones(words.shape[1]))
@@ -262,10 +259,9 @@ def weights_digest(weights: Mapping[str, Tensor]) -> str:
 
 @torch.no_grad()
 def check_parity(folder: Path, start: Start) -> None:
-    """Compare hidden states, and the logits where there is a masked-LM head, with those of transformers' own model.
+    """Compare hidden states, and the logits where there is a head, of random tokens with transformers' own model's.
 
-    Both read the same random tokens in float32. Raises UserError where they differ by more than TOLERANCE, are not
-    finite, or transformers cannot compute the checkpoint.
+    Raises UserError where they differ by more than TOLERANCE, are not finite, or transformers cannot compute them.
     """
     (ids, segments, mask), about = random_tokens(start.config), f"checkpoint '{start.name}'"
     with drawing():

@@ -1,7 +1,4 @@
-"""What is asked of an arm before compute is spent on it: does the order of tokens reach its output, what does it cost?
-
-Its cost are parameters and floating-point operations; of a native arm they are found by running its model.
-"""
+"""What is asked of an arm before compute is spent on it: does order reach its output, and what does it cost?"""
 
 import json
 from functools import cache
@@ -38,43 +35,38 @@ def check_order(start: Start, arm: str) -> None:
     The error says the arm, the checkpoint, and what to do; it is one, too, where the encoder cannot be built or run.
     """
     about = f"arm '{arm}' (variant '{start.config.variant}' from '{start.name}')"
+    trained, dead, learns = start.origin not in {"grafted", "scratch"}, list[str](), True
     try:
-        wrong = deaf(start)
+        model, generator = encoder(start).double().eval(), torch.Generator().manual_seed(0)
+        # As different as the vocabulary permits.
+        length = min(ORDER_LENGTH, start.config.max_position_embeddings)
+        ids = torch.randperm(start.config.vocab_size, generator=generator)[None, :length]
+        change = float(order_difference(model, ids).detach().abs().max())
+        if model.variant.uses_position and not trained and change < float("inf"):
+            dead, learns = dead_parts(model, ids)
     except UserError as error:
         raise UserError(f"arm '{arm}': {error}") from error
     except Exception as error:  # what the code of a plugin raises is anything
         raise UserError(f"{about}: its encoder cannot run: {type(error).__name__}: {first_line(error)}") from error
-    if wrong:
-        raise UserError(f"{about}: {wrong}")
-
-
-def deaf(start: Start) -> str:
-    """What is wrong with how the encoder of a start hears the order of tokens; empty if nothing is."""
-    model, generator = encoder(start).double().eval(), torch.Generator().manual_seed(0)
-    # As different as the vocabulary permits.
-    length = min(ORDER_LENGTH, start.config.max_position_embeddings)
-    ids = torch.randperm(start.config.vocab_size, generator=generator)[None, :length]
-    change = float(order_difference(model, ids).detach().abs().max())
+    heard = change > HEARD
     if not change < float("inf"):
-        return "its output is not finite; the checkpoint's weights are damaged, give another"
+        raise UserError(f"{about}: its output is not finite; the checkpoint's weights are damaged, give another")
     if not model.variant.uses_position:
-        said = f"permuting tokens changes the output by {change:.1e}, but it has no position"
-        return said if change > HEARD else ""
-    if start.origin not in {"grafted", "scratch"}:
+        if heard:
+            raise UserError(f"{about}: permuting tokens changes the output by {change:.1e}, but it has no position")
+    elif trained and not heard:
         said = "position is dead, permuting tokens does not change the output of these trained weights"
-        return "" if change > HEARD else f"{said}; give another checkpoint, or take the variant 'none'"
-    dead, learns = dead_parts(model, ids)
-    heard = learns or change > HEARD
-    if heard and not dead:
-        return ""
-    said = f"position is dead{' in part' if heard else ''}, no gradient reaches {', '.join(dead) or 'it'}"
-    return f"{said}; give another checkpoint, or let the variant's graft leave positions that are not all zero"
+        raise UserError(f"{about}: {said}; give another checkpoint, or take the variant 'none'")
+    elif dead or not (heard or learns):
+        said = f"position is dead{' in part' * (heard or learns)}, no gradient reaches {', '.join(dead) or 'it'}"
+        advice = "give another checkpoint, or let the variant's graft leave positions that are not all zero"
+        raise UserError(f"{about}: {said}; {advice}")
 
 
 def permutation(length: int) -> Int[Tensor, " l"]:
     """Where each token of a sequence comes from: the first stays, the others change places.
 
-    Not a reversal, which keeps the distances between all but the first and so can hide a relative position.
+    A reversal would keep the distances between the others, and so can hide a relative position.
     """
     others = torch.randperm(length - 1, generator=torch.Generator().manual_seed(0))
     return torch.cat([torch.zeros(1, dtype=torch.long), 1 + others])

@@ -39,10 +39,7 @@ def attend(
 
 
 class _Attention(torch.autograd.Function):
-    """Head by head, with products over the batch: those read slices of any layout, but write contiguous ones only.
-
-    The arguments are those of `attend`.
-    """
+    """Head by head, with products over the batch: those read slices of any layout, but write contiguous ones only."""
 
     @staticmethod
     def forward(ctx: Any, *given: Any) -> Tensor:

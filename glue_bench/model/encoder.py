@@ -31,8 +31,7 @@ Mask = Bool[Tensor, "b l"]
 class BlockScores(NamedTuple):
     """What a variant changes in the scores of one block: the attributes of `EncoderInput`, of this block alone.
 
-    `whole`: project the queries of all positions, although only the first rows are wanted, so that gradients keep the
-    last bits that they have always had.
+    `whole`: project the queries of all positions, although only the first rows are wanted; gradients' last bits depend.
     """
 
     bias: Float[Tensor, "#b #h l l"] | None

@@ -2,8 +2,7 @@
 
 Names are those of transformers' BERT, RoBERTa, ELECTRA and DistilBERT (XLM-RoBERTa and CamemBERT are RoBERTa), and of
 the official TUPE (guolinke/TUPE at 4c64ff7, built on fairseq). A pair is the checkpoint's name and ours, up to the
-final `weight` or `bias`; # is a block's number. The first pair that fits counts. Query, key and value are stacked into
-`qkv` afterwards.
+final `weight` or `bias`; # is a block's number. Query, key and value are stacked into `qkv` afterwards.
 """
 
 import re
@@ -18,6 +17,7 @@ from glue_bench.model.configuration import EncoderConfig
 
 Pairs = tuple[tuple[str, str], ...]
 
+HEAD = ("dense.", "head_norm.", "decoder.bias")  # of a masked-LM head: the decoder's weight is the token table
 TABLES: Pairs = (
     ("embeddings.word_embeddings.", "variant.words."),
     ("embeddings.position_embeddings.", "variant.positions."),
@@ -42,14 +42,15 @@ BERT_SETTINGS = {name: name for name in _SAME.split()}
 class Family:
     """How one family of checkpoints is read.
 
-    `prefix` is what a model with a head puts before the encoder's names. `settings` maps our configuration names to
-    theirs, `fixed` gives values that theirs do not have. Where `counts_from_padding` is true, positions are counted
-    from pad_token_id + 1 (fairseq's make_positions), and the rows of the position table before that are never used.
+    `prefix` is what a model with a head puts before the encoder's names; `head` are the checkpoint's names of HEAD.
+    `settings` maps our configuration names to theirs, `fixed` gives values that theirs do not have. Where
+    `counts_from_padding` is true, positions are counted from pad_token_id + 1 (fairseq's make_positions), and the rows
+    of the position table before that are never used.
     """
 
     prefix: str
     encoder: Pairs
-    head: Pairs
+    head: tuple[str, str, str]
     settings: Mapping[str, str]
     fixed: Mapping[str, Any]
     counts_from_padding: bool = False
@@ -67,7 +68,8 @@ class Family:
         self, raw: Mapping[str, Tensor], padding_id: int | None
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Weights of EncoderModel and of EncoderForMaskedLM's head, in float32; names without a pair are left out."""
-        weights = {ours: raw[name].float() for ours, name in rename(raw, self.encoder, self.prefix).items()}
+        weights = {ours: raw[name].float() for ours, name in self.rename(raw).items()}
+        head = {name: weights.pop(name) for name in [*weights] if name.startswith(HEAD)}
         for name in [name for name in weights if ".attention.query." in name]:
             parts = [weights.pop(name.replace(".query.", f".{part}."), None) for part in ("query", "key", "value")]
             whole = [part for part in parts if part is not None]
@@ -76,30 +78,29 @@ class Family:
         positions = weights.get("variant.positions.weight")
         if self.counts_from_padding and padding_id is not None and positions is not None:
             weights["variant.positions.weight"] = positions[padding_id + 1 :].clone()
-        return weights, {ours: raw[name].float() for ours, name in rename(raw, self.head).items()}
+        return weights, head
 
-
-def rename(names: Iterable[str], pairs: Pairs, prefix: str = "") -> dict[str, str]:
-    """Our name -> the checkpoint's name, for every name that has a pair."""
-    found: dict[str, str] = {}
-    for name in names:
-        # Checkpoints converted from TensorFlow (bert-base-uncased) say gamma and beta.
-        bare = name.removeprefix(prefix).replace("LayerNorm.gamma", "LayerNorm.weight")
-        bare = bare.replace("LayerNorm.beta", "LayerNorm.bias")
-        for theirs, ours in pairs:
-            pattern = re.escape(theirs).replace(r"\#", r"(?P<block>\d+)")
-            if match := re.fullmatch(f"{pattern}(?P<ending>weight|bias)?", bare):
-                block = match.groupdict().get("block", "")
-                found[ours.replace("#", block) + (match["ending"] or "")] = name
-                break
-    return found
+    def rename(self, names: Iterable[str]) -> dict[str, str]:
+        """Our name -> the checkpoint's name, for every name that has a pair."""
+        found: dict[str, str] = {}
+        for name in names:
+            # Checkpoints converted from TensorFlow (bert-base-uncased) say gamma and beta.
+            bare = name.removeprefix(self.prefix).replace("LayerNorm.gamma", "LayerNorm.weight")
+            bare = bare.replace("LayerNorm.beta", "LayerNorm.bias")
+            for theirs, ours in (*self.encoder, *zip(self.head, HEAD, strict=True)):
+                pattern = re.escape(theirs).replace(r"\#", r"(?P<block>\d+)")
+                if match := re.fullmatch(f"{pattern}(?P<ending>weight|bias)?", bare):
+                    block = match.groupdict().get("block", "")
+                    found[ours.replace("#", block) + (match["ending"] or "")] = name
+                    break
+        return found
 
 
 ROBERTA = Family(
     prefix="roberta.",
     # Released RoBERTa files carry a pooler that no objective trained; like transformers, start afresh.
     encoder=(*TABLES, *BERT_BLOCKS),
-    head=(("lm_head.dense.", "dense."), ("lm_head.layer_norm.", "head_norm."), ("lm_head.bias", "decoder.bias")),
+    head=("lm_head.dense.", "lm_head.layer_norm.", "lm_head.bias"),
     settings=BERT_SETTINGS,
     fixed={"head_act": "gelu"},
     counts_from_padding=True,
@@ -108,11 +109,7 @@ FAMILIES: dict[str, Family] = {
     "bert": Family(
         prefix="bert.",
         encoder=(*TABLES, *BERT_BLOCKS, ("pooler.dense.", "pooler.dense.")),
-        head=(
-            ("cls.predictions.transform.dense.", "dense."),
-            ("cls.predictions.transform.LayerNorm.", "head_norm."),
-            ("cls.predictions.bias", "decoder.bias"),
-        ),
+        head=("cls.predictions.transform.dense.", "cls.predictions.transform.LayerNorm.", "cls.predictions.bias"),
         settings=BERT_SETTINGS,
         fixed={},
     ),
@@ -122,11 +119,7 @@ FAMILIES: dict[str, Family] = {
     "electra": Family(
         prefix="electra.",
         encoder=(*TABLES, *BERT_BLOCKS, ("embeddings_project.", "project.")),
-        head=(
-            ("generator_predictions.dense.", "dense."),
-            ("generator_predictions.LayerNorm.", "head_norm."),
-            ("generator_lm_head.bias", "decoder.bias"),
-        ),
+        head=("generator_predictions.dense.", "generator_predictions.LayerNorm.", "generator_lm_head.bias"),
         settings=BERT_SETTINGS | {"embedding_size": "embedding_size"},
         fixed={"head_act": "gelu"},
     ),
@@ -143,11 +136,7 @@ FAMILIES: dict[str, Family] = {
             ("transformer.layer.#.ffn.lin2.", "blocks.#.down."),
             ("transformer.layer.#.output_layer_norm.", "blocks.#.norm."),
         ),
-        head=(
-            ("vocab_transform.", "dense."),
-            ("vocab_layer_norm.", "head_norm."),
-            ("vocab_projector.bias", "decoder.bias"),
-        ),
+        head=("vocab_transform.", "vocab_layer_norm.", "vocab_projector.bias"),
         settings={
             **{name: name for name in ("vocab_size", "max_position_embeddings", "initializer_range", "pad_token_id")},
             **{"hidden_size": "dim", "num_hidden_layers": "n_layers", "num_attention_heads": "n_heads"},
@@ -174,11 +163,7 @@ TUPE = Family(
         ("layers.#.fc2.", "blocks.#.down."),
         ("layers.#.final_layer_norm.", "blocks.#.norm."),
     ),
-    head=(
-        ("decoder.lm_head.dense.", "dense."),
-        ("decoder.lm_head.layer_norm.", "head_norm."),
-        ("decoder.lm_head.bias", "decoder.bias"),
-    ),
+    head=("decoder.lm_head.dense.", "decoder.lm_head.layer_norm.", "decoder.lm_head.bias"),
     settings={
         **{"hidden_size": "encoder_embed_dim", "num_hidden_layers": "encoder_layers"},
         **{"num_attention_heads": "encoder_attention_heads", "intermediate_size": "encoder_ffn_embed_dim"},

@@ -25,8 +25,7 @@ Model = TypeVar("Model", bound=PreTrainedModel)
 def fresh(kind: type[Model], config: EncoderConfig, seed: int = SEED) -> Model:
     """A model on the CPU whose weights depend on `seed`, and on the name of the module that they are of, alone.
 
-    What transformers cannot initialise, such as a variant's own `nn.Parameter`, is decided by `seed` and by what the
-    variant's `__init__` drew before.
+    A variant's own `nn.Parameter`, which transformers cannot initialise, follows what its `__init__` drew before, too.
     """
     done: set[int] = set()
     with drawing(seed):

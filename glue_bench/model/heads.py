@@ -63,12 +63,6 @@ class EncoderForMaskedLM(EncoderPreTrainedModel):
         self.decoder = nn.Linear(width, config.vocab_size)
         self.post_init()
 
-    def get_output_embeddings(self) -> nn.Module:
-        return self.decoder
-
-    def set_output_embeddings(self, value: nn.Module) -> None:
-        self.decoder = value  # type: ignore[assignment]
-
     @can_return_tuple
     def forward(
         self,

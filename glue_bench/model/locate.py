@@ -17,10 +17,8 @@ from glue_bench.remote import fetched, is_url
 
 SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
 WEIGHT_FILES = (*SAFETENSORS, "pytorch_model.bin", "pytorch_model.bin.index.json")
-LARGEST_WEIGHTS = 2**34
-"""Bytes of a file of weights, at most: several times what the largest known encoder takes."""
-WANTED = ["*.json", "*.txt", "*.model"]
-"""All that an encoder and its tokenizer need but the weights, of which other frameworks' copies stay where they are."""
+LARGEST_WEIGHTS = 2**34  # bytes of a file of weights: several times what the largest known encoder takes
+WANTED = ["*.json", "*.txt", "*.model"]  # beside the weights, of which other frameworks' copies are not fetched
 
 
 def locate(name: str, revision: str | None = None, *, weights: bool = True) -> Path:

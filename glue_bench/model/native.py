@@ -8,17 +8,9 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
+import transformers
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
-from transformers import (
-    AttentionInterface,
-    AttentionMaskInterface,
-    AutoConfig,
-    AutoModelForSequenceClassification,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    set_seed,
-)
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
@@ -31,13 +23,13 @@ from glue_bench.model.fresh import drawing
 from glue_bench.model.locate import fingerprint, locate
 
 SUMMARY = "the model as transformers has it, with its own head and tokenizer"
+AUTO = transformers.AutoModelForSequenceClassification
 UNBOUNDED = 10**6  # tokenizers without a limit say 1e30
 ANY_SEGMENT = 256
-DRAWS = " with 16-bit dropout of all tokens"
-"""How random numbers are drawn on a CPU: a part of a cell's identity."""
+DRAWS = " with 16-bit dropout of all tokens"  # how random numbers are drawn on a CPU: a part of a cell's identity
 ATTENTION = "glue_bench_cpu"
+# Families whose attention is given padding and nothing else that would change the scores.
 OUR_ATTENTION = {"bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert", "albert"}
-"""Families whose attention is given padding and nothing else that would change the scores."""
 LOCAL = {"local_files_only": True, "trust_remote_code": False}
 
 
@@ -71,8 +63,8 @@ class NativeStart(Start):
         """The model under a fresh head of its own with an output a label, decided by the seed."""
         config = copy.deepcopy(self.config)
         config.update(label_settings(labels))
-        set_seed(seed)
-        model = AutoModelForSequenceClassification.from_config(config, dtype=torch.float32, trust_remote_code=False)
+        transformers.set_seed(seed)
+        model = AUTO.from_config(config, dtype=torch.float32, trust_remote_code=False)
         model.base_model.load_state_dict(self.weights, strict=False)
         for module in list(model.modules()):
             for name, part in module.named_children():
@@ -86,14 +78,14 @@ class NativeStart(Start):
 class NativeClassifier(nn.Module):
     """A model of transformers with its own pooling and head, called as `EncoderForSequenceClassification` is."""
 
-    def __init__(self, model: PreTrainedModel, *, reads_segments: bool, pads_left: bool) -> None:
+    def __init__(self, model: transformers.PreTrainedModel, *, reads_segments: bool, pads_left: bool) -> None:
         super().__init__()
         self.model, self.reads_segments, self.pads_left = model, reads_segments, pads_left
 
     @property
-    def base(self) -> PreTrainedModel:
+    def base(self) -> transformers.PreTrainedModel:
         """The model without its head."""
-        return cast(PreTrainedModel, self.model.base_model)
+        return cast(transformers.PreTrainedModel, self.model.base_model)
 
     def forward(
         self, input_ids: Int[Tensor, "b l"], attention_mask: Bool[Tensor, "b l"] | None, segments: Int[Tensor, "b l"]
@@ -110,7 +102,7 @@ class NativeClassifier(nn.Module):
 
 
 def read_native(
-    name: str, revision: str | None, tokenizer: PreTrainedTokenizerBase, digest: str | None = None
+    name: str, revision: str | None, tokenizer: transformers.PreTrainedTokenizerBase, digest: str | None = None
 ) -> NativeStart:
     """A checkpoint from the hub or a folder as transformers has it; code that comes with it is never run.
 
@@ -121,7 +113,7 @@ def read_native(
     if not folder.is_dir():
         raise UserError(f"checkpoint '{name}' is one file; a native arm starts from a folder or a hub id")
     try:
-        config = AutoConfig.from_pretrained(str(folder), **LOCAL)
+        config = transformers.AutoConfig.from_pretrained(str(folder), **LOCAL)
         text = config.get_text_config()
         stated, padding = getattr(text, "pad_token_id", None), tokenizer.pad_token_id
         if stated is not None and 0 <= stated < text.vocab_size and stated != padding:
@@ -132,7 +124,7 @@ def read_native(
         if hasattr(text, "use_cache"):
             text.use_cache = False  # of keys and values, for generating text
         with drawing():
-            model, found = AutoModelForSequenceClassification.from_pretrained(
+            model, found = AUTO.from_pretrained(
                 str(folder), config=config, dtype=torch.float32, output_loading_info=True, **LOCAL
             )
     except UserError:
@@ -179,5 +171,5 @@ def attention(
     return attend(query, key, value, None, mask, scale=scale, dropout=dropout), None
 
 
-AttentionInterface.register(ATTENTION, attention)
-AttentionMaskInterface.register(ATTENTION, sdpa_mask)
+transformers.AttentionInterface.register(ATTENTION, attention)
+transformers.AttentionMaskInterface.register(ATTENTION, sdpa_mask)

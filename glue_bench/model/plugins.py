@@ -22,7 +22,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")  # as arms are named
 
 @dataclass(frozen=True)
 class Plugin:
-    """A variant from elsewhere, the file that defines it, and the SHA-256 of that file."""
+    """A variant, the file that defines it, and the SHA-256 of that file."""
 
     variant: type[Variant]
     file: Path
@@ -93,10 +93,7 @@ def place(error: BaseException | None, file: str | None) -> str:
 
 
 def variants_in(file: Path, code: bytes) -> list[type[Variant]]:
-    """The concrete variants that the code of a file defines.
-
-    It runs as a module of its own name, and not by an import, which would take an older `__pycache__` for the file.
-    """
+    """The concrete variants that code defines, run as a module of its own name: an import might take an older cache."""
     module = ModuleType(f"glue_bench_plugin_{hashlib.sha256(bytes(file) + code).hexdigest()[:12]}")
     module.__file__ = str(file)
     sys.modules[module.__name__] = module

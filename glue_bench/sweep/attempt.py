@@ -128,12 +128,9 @@ class Worker:
                     check_order(start, arm.name)
             except UserError as error:
                 return self._fail(job, str(error))
-        folder = self.inputs.checkpoints(job.id)
         with results_written_to(self.store.folder):
             stored = self.store.write(PretrainingRecord(pretraining=job, **facts), losses=losses, sums=sums)
-            folder.drop_state()  # there is nothing to go on from
-            if job.is_search:
-                folder.drop()
+            self.inputs.checkpoints(job.id).end(keeps=not job.is_search)
         return stored
 
     def _measure(self, job: Pretraining, model: EncoderForMaskedLM) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

@@ -18,11 +18,9 @@ from glue_bench.records.value import Environment, versions
 AUTO = "auto"
 DEVICES = (AUTO, "cpu", "cuda", "mps")
 PRECISIONS = (AUTO, "float32", "bf16")
-PRECISION_VARIABLE = "GLUE_BENCH_PRECISION"
-"""The environment variable that says what `auto` stands for, on all machines that inherit it."""
+PRECISION_VARIABLE = "GLUE_BENCH_PRECISION"  # of the environment: what `auto` stands for
 NARROW = 256
-MALLOPT = {-1: 2**31 - 1, -3: 32 * 2**20}
-"""glibc's M_TRIM_THRESHOLD and M_MMAP_THRESHOLD, for which it accepts no more than that."""
+MALLOPT = {-1: 2**31 - 1, -3: 32 * 2**20}  # glibc's M_TRIM_THRESHOLD and M_MMAP_THRESHOLD, as high as it accepts
 SAID = (
     *("can't allocate memory", "DefaultCPUAllocator", "out of memory", "bad_alloc"),
     "CUBLAS_STATUS_ALLOC_FAILED",  # on a GPU that is all but full
@@ -32,10 +30,7 @@ SAID = (
 
 @dataclass(frozen=True)
 class Compute:
-    """A device, and whether products are computed in bf16: weights, moments and losses stay float32.
-
-    `threads` are those of the CPU that an encoder of some width uses; a narrow one takes a single thread.
-    """
+    """A device, whether products are computed in bf16 (the rest stays float32), and how many threads of the CPU."""
 
     device: torch.device
     bf16: bool
@@ -137,19 +132,19 @@ def return_freed() -> None:
         ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
-def release_memory() -> None:
-    """Give back what an attempt that ran out of memory has left behind."""
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-
-
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an allocation has failed, on the device or in the process."""
     if isinstance(error, OSError):  # of a file that could not be mapped
         return error.errno == errno.ENOMEM
     said = isinstance(error, RuntimeError) and any(words in str(error) for words in SAID)
     return said or isinstance(error, MemoryError | torch.OutOfMemoryError)
+
+
+def release_memory() -> None:
+    """Give back what an attempt that ran out of memory has left behind, once its traceback is gone."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def quiet_transformers() -> None:

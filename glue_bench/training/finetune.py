@@ -19,16 +19,9 @@ from glue_bench.records.values import Cell, Epoch, Record
 from glue_bench.training.compute import Compute, is_out_of_memory, release_memory, return_freed
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.loop import NonFiniteLossError, Progress, predict, silent, train, used_rows_only
-from glue_bench.training.tokens import (
-    EVALUATION_TOKENS,
-    Batch,
-    TokenisedSplit,
-    TokenisedTask,
-    bucketed_rows,
-    evaluation_batches,
-    training_batches,
-)
+from glue_bench.training.tokens import Batch, TokenisedTask, evaluation_batches, trained_tokens, training_batches
 
+EVALUATION_TOKENS = 4_096  # of a batch on a CPU; a GPU takes sixteen times as many
 Classifier = EncoderForSequenceClassification | NativeClassifier
 Keep = Callable[[PreTrainedModel], None]
 """Called with a fine-tuned model, as transformers knows it."""
@@ -36,7 +29,7 @@ Keep = Callable[[PreTrainedModel], None]
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a finished cell leaves: its part of the record, complete, and logits float32 (rows, labels) per split."""
+    """What a cell leaves: its part of the record, complete, and logits float32 (rows, labels) of each split."""
 
     facts: Record
     predictions: dict[str, np.ndarray]
@@ -47,11 +40,9 @@ def finetune(
 ) -> Outcome:
     """Fine-tune one cell. The same cell on the same CPU gives the same bits, whatever ran before.
 
-    The score is the last epoch's; every epoch's scores are kept in `history`, those on a held-out slice of train among
-    them. Where memory is short, the cell begins again with batches in halves, in quarters, at last row by row; updates
-    stay those of whole batches. A loss of NaN in bf16 gets one more try in float32. The facts say so
-    (`micro_batch_size`, `precision`). With `keep` they have the digest of the encoder's weights.
-
+    The score is the last epoch's. Where memory is short, the cell begins again with batches in halves, in quarters, at
+    last row by row; updates stay those of whole batches. A loss of NaN in bf16 gets one more try in float32. The facts
+    say so (`micro_batch_size`, `precision`). With `keep` they have the digest of the encoder's weights.
     Raises NonFiniteLossError where training diverged in float32, and UserError where what the cell starts from is not
     there, is damaged, or is not of the record that the cell names.
     """
@@ -109,7 +100,7 @@ class Attempt:
             collapsed=tuple(collapsed),
             seconds=round(time.perf_counter() - began, 3),
             training_seconds=round(training_seconds, 3),
-            training_tokens=trained_tokens(self.cell, splits["train"]),
+            training_tokens=trained_tokens(splits["train"], self.cell.settings, self.cell.seed),
             parameters=parameters,
             graft_is_exact=self.start.exact if self.start.origin == "grafted" else None,
             variance_kept=dict(self.start.variance_kept),
@@ -147,7 +138,7 @@ class Attempt:
     def predict(self, model: Classifier, name: str) -> np.ndarray:
         """Logits float32 (rows, labels) of a split, in its order; in parts as small as those of training."""
         batch_size = self.cell.settings.batch_size
-        most = 65_536 if self.compute.device.type == "cuda" else EVALUATION_TOKENS
+        most = EVALUATION_TOKENS * (16 if self.compute.device.type == "cuda" else 1)
         tokens = int(most * (self.rows_at_once or batch_size) / batch_size)
         batches = evaluation_batches(self.tokens.splits[name], self.tokens.padding_id, tokens, self.padded)
         return predict(model, batches, self.compute)
@@ -155,13 +146,3 @@ class Attempt:
     def padded(self, length: int) -> int:
         """The length that a batch whose longest example has this one is padded to."""
         return min(self.compute.few_sizes(length), self.cell.settings.max_length)
-
-
-def trained_tokens(cell: Cell, split: TokenisedSplit) -> int:
-    """The tokens of all updates, those of an epoch that ends early too."""
-    settings = cell.settings
-    in_epoch = -(-len(split) // settings.batch_size)
-    whole, left = divmod(settings.steps(in_epoch), in_epoch)
-    order = np.random.default_rng([cell.seed, whole + 1])
-    cut = bucketed_rows(split.lengths, settings.batch_size, order)[:left] if left else []
-    return int(split.offsets[-1]) * whole + sum(int(split.lengths[rows].sum()) for rows in cut)

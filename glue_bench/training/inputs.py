@@ -25,21 +25,13 @@ from glue_bench.model.native import NativeStart, read_native
 from glue_bench.model.variants.options import canonical_options
 from glue_bench.records.store import Store
 from glue_bench.records.values import Cell
+from glue_bench.training import tokenizers
 from glue_bench.training.corpus import Corpus, open_corpus
 from glue_bench.training.packing import PackedText, pack
 from glue_bench.training.pretrained import PretrainingFolder
-from glue_bench.training.tokenizers import (
-    cached_tokenizer,
-    load_tokenizer,
-    segment_types,
-    tokenizer_digest,
-    train_tokenizer,
-    vocabulary_size,
-)
 from glue_bench.training.tokens import TokenisedTask, collate, encoded_split, hold_out, tokenise
 
-TRAINED = {"scratch": "pretrained", "grafted": "adapted"}
-"""What an arm is after a pretraining of ours, by what it was before."""
+TRAINED = {"scratch": "pretrained", "grafted": "adapted"}  # what an arm is after a pretraining of ours, by its origin
 
 
 def is_test(split: str) -> bool:
@@ -50,7 +42,7 @@ def is_test(split: str) -> bool:
 class Inputs:
     """What an experiment's cells and pretrainings start from. Nothing is made before it is asked for, or twice.
 
-    `folder` is that of the experiment's results, where pretrainings and MNLI cells leave what cells start from.
+    In the results' `folder` pretrainings and MNLI cells leave what cells start from.
     """
 
     def __init__(self, experiment: Experiment, folder: Path | None = None) -> None:
@@ -111,8 +103,7 @@ class Inputs:
     def diagnostic(self, task: str) -> TaskData | None:
         """The diagnostic set that models of `task` predict beside their own splits: AX for MNLI, where there is one.
 
-        It is not part of a cell's identity, because it cannot change what is learnt. None where nothing but validation
-        splits is predicted, and where the hub's cache, offline, holds MNLI alone.
+        None where nothing but validation splits is predicted, and where the hub's cache, offline, holds MNLI alone.
         """
 
         def load() -> TaskData | None:
@@ -131,29 +122,29 @@ class Inputs:
         name = arm.tokenizer or arm.checkpoint
         if name != SCRATCH:
             revision = None if arm.tokenizer else arm.revision
-            return self.once(("tokenizer", name, revision), lambda: load_tokenizer(name, revision))
+            return self.once(("tokenizer", name, revision), lambda: tokenizers.load_tokenizer(name, revision))
 
         def make() -> PreTrainedTokenizerBase:
             vocab_size, pretraining = self.experiment.scratch.vocab_size, self.experiment.pretraining
             if pretraining is None:
                 frames = (self.train(task) for task in self.experiment.tasks)
                 columns = (frame[name] for frame in frames for name in frame.columns.intersection(["text_a", "text_b"]))
-                return train_tokenizer(chain.from_iterable(columns), vocab_size)
+                return tokenizers.train_tokenizer(chain.from_iterable(columns), vocab_size)
             if pretraining.tokenizer:
-                return load_tokenizer(pretraining.tokenizer)
-            return cached_tokenizer(f"{self.corpus.digest[:16]}-{vocab_size}", self.corpus, vocab_size)
+                return tokenizers.load_tokenizer(pretraining.tokenizer)
+            return tokenizers.cached_tokenizer(f"{self.corpus.digest[:16]}-{vocab_size}", self.corpus, vocab_size)
 
         return self.once(("tokenizer", SCRATCH), make)
 
     def tokenizer_digest(self, arm: Arm) -> str:
         """What decides how the arm's tokenizer splits text; a large one takes 0.1 s."""
         tokenizer = self.tokenizer(arm)
-        return self.once(("tokenizer digest", id(tokenizer)), lambda: tokenizer_digest(tokenizer))
+        return self.once(("tokenizer digest", id(tokenizer)), lambda: tokenizers.tokenizer_digest(tokenizer))
 
     def segments(self, arm: Arm) -> tuple[int, int]:
         """How many segments the arm's tokenizer tells apart, and how many its encoder does; 0 has no table for them."""
         tokenizer = self.tokenizer(arm)
-        told = self.once(("segments", id(tokenizer)), lambda: segment_types(tokenizer))
+        told = self.once(("segments", id(tokenizer)), lambda: tokenizers.segment_types(tokenizer))
         return told, self.initial(arm).segment_types
 
     def tokens(self, cell: Cell) -> TokenisedTask:
@@ -201,7 +192,7 @@ class Inputs:
                 return graft(self.once(("checkpoint", name, revision), read), arm.variant, arm.options)
             tokenizer = self.tokenizer(arm)
             config = EncoderConfig(
-                **self.experiment.scratch.model_dump() | {"vocab_size": vocabulary_size(tokenizer)},
+                **self.experiment.scratch.model_dump() | {"vocab_size": tokenizers.vocabulary_size(tokenizer)},
                 embedding_size=arm.embedding_size or 0,
                 variant=arm.variant,
                 variant_options=canonical_options(arm.variant, arm.options),

@@ -2,9 +2,6 @@
 
 Why not transformers' Trainer: a cell of a few hundred small steps has to start in milliseconds, and has to end with the
 same bits whatever the process ran before.
-
-The token table is half of a small encoder, and a task uses a part of its rows. To the others AdamW does nothing but
-decay them: their gradients and moments are zero. `used_rows_only` does just that, once an epoch.
 """
 
 import math
@@ -72,9 +69,9 @@ def train(
         model.train()
         losses = []
         for batch in islice(epochs(epoch), steps - done):
-            set_rate(optimizer, settings.learning_rate * linear_factor(done, steps, settings.warmup_ratio))
+            rate = settings.learning_rate * linear_factor(done, steps, settings.warmup_ratio)
             parts = part_losses(model, batch, compute, rows_at_once)
-            losses.append(update(model, optimizer, settings.clip_norm, parts))
+            losses.append(update(model, optimizer, rate, settings.clip_norm, parts))
             done += 1
             progress(done, steps, losses[-1].item)
         loss = float(torch.stack(losses).mean())  # the epoch's one wait for the device
@@ -83,12 +80,16 @@ def train(
         yield loss
 
 
-def update(model: nn.Module, optimizer: torch.optim.Optimizer, clip_norm: float, losses: Iterable[Tensor]) -> Tensor:
-    """One step of the optimiser along the gradient of the sum of `losses`; returns that sum.
+def update(
+    model: nn.Module, optimizer: torch.optim.Optimizer, rate: float, clip_norm: float, losses: Iterable[Tensor]
+) -> Tensor:
+    """One step of the optimiser, at this learning rate, along the gradient of the sum of `losses`; returns that sum.
 
     Each loss is taken back to the weights before the next one is computed, so that one graph is in memory at a time.
     """
     total = None
+    for group in optimizer.param_groups:
+        group["lr"] = rate
     for loss in losses:
         loss.backward()
         total = loss.detach() if total is None else total + loss.detach()
@@ -122,20 +123,10 @@ def make_optimizer(model: nn.Module, settings: Hyperparameters | PretrainingSett
     return torch.optim.AdamW(groups, **rates, fused=True)
 
 
-def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Set the learning rate of the next step."""
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-
-
 def linear_factor(step: int, steps: int, warmup_ratio: float) -> float:
-    """The part of the rate at `step` (from 0): up over ceil(ratio * steps) steps, then down to zero at `steps`, both
-    linear, as transformers'.
-    """
+    """The part of the rate at `step` (from 0) as transformers': linear, up over ceil(ratio * steps) steps, thendown."""
     warmup = math.ceil(warmup_ratio * steps)
-    if step < warmup:
-        return step / warmup
-    return max(0.0, (steps - step) / max(1, steps - warmup))
+    return step / warmup if step < warmup else max(0.0, (steps - step) / max(1, steps - warmup))
 
 
 @torch.inference_mode()
@@ -175,11 +166,6 @@ class UsedRows(nn.Module):
         self.register_buffer("used", used, persistent=False)
         self.table = table.requires_grad_(False)
 
-    @property
-    def embedding_dim(self) -> int:
-        """The width of a row."""
-        return self.weight.shape[1]
-
     def forward(self, ids: Int[Tensor, "b l"]) -> Float[Tensor, "b l d"]:
         if not self.training:
             return F.embedding(ids, self.table.weight)
@@ -209,8 +195,9 @@ class UsedRows(nn.Module):
 def used_rows_only(model: EncoderForSequenceClassification | NativeClassifier, ids: np.ndarray) -> Iterator[None]:
     """In this block the model trains only the token rows of `ids`; after it, the whole table is up to date and trained.
 
-    The model may be moved to another device or type in the block. Models that may use their table in other ways than by
-    looking rows up are left alone: variants of the user's own, tables of a class of their own, shared tables.
+    The token table is half of a small encoder, and a task uses a part of its rows. To the others AdamW does nothing but
+    decay them: their gradients and moments are zero. Models that may use their table in other ways than by looking rows
+    up are left alone: variants of the user's own, tables of a class of their own, shared tables.
     """
     table = model.base.get_input_embeddings()
     if isinstance(model, EncoderForSequenceClassification):

@@ -28,18 +28,17 @@ class Vocabulary:
 
     @classmethod
     def of(cls, tokenizer: PreTrainedTokenizerBase) -> "Vocabulary":
-        """The vocabulary of a tokenizer that has [MASK] and padding."""
+        """That of a tokenizer with [MASK] and padding."""
         regular = np.setdiff1d(np.arange(len(tokenizer)), tokenizer.all_special_ids)
         return cls(int(tokenizer.mask_token_id), int(tokenizer.pad_token_id), regular)
 
 
 @dataclass(frozen=True)
 class MaskedBatch:
-    """Sequences with some tokens to predict.
+    """Sequences with some tokens to predict: `ids` int64 (b, l), masked; `mask` bool (b, l), None where none is padded.
 
-    `ids` int64 (b, l), masked; `mask` bool (b, l), None where nothing is padded; `places` int64 (n,), the flat
-    indices into (b, l) to predict; `targets` int64 (n,), the tokens that stood there; `segments` int64 (b, l), None
-    where all is of one segment.
+    `places` int64 (n,) are the flat indices into (b, l) to predict; `targets` int64 (n,) the tokens that stood there;
+    `segments` int64 (b, l), None where all is of one segment.
     """
 
     ids: Tensor
@@ -70,7 +69,7 @@ class MaskedBatch:
     def to(self, device: torch.device) -> "MaskedBatch":
         """The same batch on a device."""
         tensors = (self.ids, self.mask, self.places, self.targets, self.segments)
-        return MaskedBatch(*(None if tensor is None else moved(tensor, device) for tensor in tensors))  # type: ignore[arg-type]
+        return MaskedBatch(*(moved(tensor, device) for tensor in tensors))  # type: ignore[arg-type]
 
 
 def training_batch(

@@ -113,8 +113,7 @@ def pack(
 def count_learnt(sizes: Iterable[int], share: float) -> Iterator[int]:
     """How many sentences of each document are learnt; what comes after them is held out, `share` of all.
 
-    Held out are the end of a long document, and now and then a whole short one. A short document is never cut: the
-    second of two sentences is not what the first one is.
+    Held out are the end of a long document, and now and then a short one, which is never cut.
     """
     owed = 0.0
     for size in sizes:
@@ -143,21 +142,13 @@ def encoded(
 class Filling:
     """A sequence without its [CLS] and last [SEP]: `tokens`, and where in them `sentences` and `documents` begin.
 
-    A document is (place, number). `cut` is where the second segment begins, counted from [CLS]; 0 without one.
+    A document is (place, number). `cut` is where the second segment begins, counted from [CLS].
     """
 
     tokens: list[int] = field(default_factory=list)
     sentences: list[int] = field(default_factory=list)
     documents: list[tuple[int, int]] = field(default_factory=list)
     cut: int = 0
-
-    def cut_at(self, place: int, sep: int) -> None:
-        """Begin a second segment with the sentence at `place`, behind a separator."""
-        if self.tokens[place - 1] != sep:
-            self.tokens.insert(place, sep)
-            self.documents = [(start + (start >= place), number) for start, number in self.documents]
-            place += 1
-        self.cut = place + 1
 
 
 def sequences(
@@ -173,7 +164,12 @@ def sequences(
             continue
         places = [place for place in each.sentences if 0 < place < len(each.tokens)]
         if pairs and places and 2 * cut <= count:
-            each.cut_at(draw.choice(places), sep)
+            place = draw.choice(places)
+            if each.tokens[place - 1] != sep:  # a second segment begins behind a separator
+                each.tokens.insert(place, sep)
+                each.documents = [(start + (start >= place), number) for start, number in each.documents]
+                place += 1
+            each.cut = place + 1
             cut += 1
         count += 1
         each.tokens = [cls, *each.tokens, sep]

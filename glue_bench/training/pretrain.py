@@ -21,15 +21,7 @@ from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.records.values import Pretraining
 from glue_bench.training.compute import Compute, is_out_of_memory, peak_bytes, release_memory, reset_peak
 from glue_bench.training.inputs import TRAINED, Inputs
-from glue_bench.training.loop import (
-    NonFiniteLossError,
-    Progress,
-    linear_factor,
-    make_optimizer,
-    set_rate,
-    silent,
-    update,
-)
+from glue_bench.training.loop import NonFiniteLossError, Progress, linear_factor, make_optimizer, silent, update
 from glue_bench.training.masking import MaskedBatch, Vocabulary, evaluation_batches, target_pieces, training_batch
 
 LOSSES = 100  # points of a training-loss curve
@@ -43,8 +35,7 @@ DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 class State:
     """How far a run is. `stream` is a hash over every batch so far, `losses` the curve, `pending` since its last point.
 
-    `tokens` are real ones, padding left out; `seconds` are those of training alone. `weights` has the digest of each
-    checkpoint so far, by its step.
+    `tokens` are without padding, `seconds` of training alone; `weights` has the digest of each checkpoint by its step.
     """
 
     step: int = 0
@@ -72,9 +63,8 @@ def pretrain(job: Pretraining, inputs: Inputs, compute: Compute, *, progress: Pr
     """Pretrain an arm to the last step, at the job's rate, and keep its checkpoints; a run of a search keeps none.
 
     It continues from the folder's state if there is one; on a CPU the weights end with the same bits as without the
-    interruption. SAVE_SECONDS lie between two such states, and the caller drops the last one once the record is safe.
-    Where memory is short, it goes on with half the rows at once, at last row by row; the facts say with how many tokens
-    (`micro_batch_tokens`).
+    interruption. The caller drops the last state once the record is safe. Where memory is short, it goes on with half
+    the rows at once, at last row by row; the facts say with how many tokens (`micro_batch_tokens`).
     Raises NonFiniteLossError where training diverged, and UserError where the state to continue from is damaged, or was
     computed on another device or in another precision.
     """
@@ -98,7 +88,7 @@ def pretrain(job: Pretraining, inputs: Inputs, compute: Compute, *, progress: Pr
 def build_masked_lm(start: Start, seed: int, dropout: float | None = None) -> EncoderForMaskedLM:
     """The start's encoder under its masked-LM head; what it has no weights for is fresh and decided by `seed`.
 
-    With `dropout` it drops at this rate; its configuration, which fine-tuning goes by, keeps the start's rates.
+    With `dropout` it drops at this rate; its configuration, which fine-tuning goes by, keeps the start's.
     """
     kept = {name: getattr(start.config, name) for name in DROPOUTS}
     config = deepcopy(start.config)
@@ -130,7 +120,7 @@ class Run:
         self.state, saved = State(), self.folder.resumed_state(compute, settings.learning_rate)
         past = [step for step in self.keeps if saved and step <= saved["progress"]["step"]]
         # A state past a checkpoint that is wanted since counts as none.
-        if saved and all(self.folder.holds(step, saved["progress"]["weights"].get(step)) for step in past):
+        if saved and all(inputs.store.holds(job.id, step, saved["progress"]["weights"].get(step)) for step in past):
             self.model.load_state_dict(saved["model"])
             self.optimizer.load_state_dict(saved["optimizer"])
             self.state = State(**saved["progress"])
@@ -184,9 +174,11 @@ class Run:
         self.model.train()
         # Dropout's numbers follow from the step alone, so that a continued run needs no generator's state.
         torch.manual_seed(number(settings.seed, state.step, 0))
-        set_rate(self.optimizer, settings.learning_rate * rate_factor(settings, state.step))
-        losses = part_losses(self.model, batch, self.compute, settings.rows_at_once)
-        state.pending.append(update(self.model, self.optimizer, settings.clip_norm, losses))
+        rate = settings.learning_rate * rate_factor(settings, state.step)
+        rows, of_all = settings.rows_at_once, len(batch.ids)
+        parts = (batch.rows(first, min(first + rows, of_all)) for first in range(0, of_all, rows))
+        losses = (masked_losses(self.model, part, self.compute, "sum") / len(batch.targets) for part in parts)
+        state.pending.append(update(self.model, self.optimizer, rate, settings.clip_norm, losses))
         state.stream = hashlib.sha256(state.stream.encode() + batch.digest).hexdigest()
         state.tokens += batch.tokens
         state.step += 1
@@ -235,13 +227,6 @@ class Run:
         self.clock = time.perf_counter()
 
 
-def part_losses(model: EncoderForMaskedLM, batch: MaskedBatch, compute: Compute, rows: int) -> Iterator[Tensor]:
-    """The loss of each part of at most `rows` rows, as its share of the mean over the masked tokens of the batch."""
-    for start in range(0, len(batch.ids), rows):
-        part = batch.rows(start, min(start + rows, len(batch.ids)))
-        yield masked_losses(model, part, compute, "sum") / len(batch.targets)
-
-
 def masked_losses(model: EncoderForMaskedLM, batch: MaskedBatch, compute: Compute, reduction: str) -> Tensor:
     """The summed loss of a batch, or without reduction that of each target, and after these zeros."""
     more = (0, compute.few_sizes(len(batch.places)) - len(batch.places))
@@ -253,10 +238,7 @@ def masked_losses(model: EncoderForMaskedLM, batch: MaskedBatch, compute: Comput
 
 
 def is_due(step: int, steps: int, times: int) -> bool:
-    """Whether `step`, from 1 to `steps`, is one of `times` that are spread evenly. The last step always is.
-
-    No more steps than `times` are due: all of them, where there are no more.
-    """
+    """Whether `step`, from 1 to `steps`, is one of `times`, or of all, that are spread evenly; the last always is."""
     return step * times % steps < times
 
 

@@ -1,7 +1,4 @@
-"""One arm's pretraining on disk: kept checkpoints, and the state that a killed run continues from.
-
-A checkpoint is an EncoderForMaskedLM with its tokenizer; the last step's is the arm's own.
-"""
+"""One arm's pretraining on disk: kept checkpoints, and the state that a killed run continues from."""
 
 import io
 import shutil
@@ -31,14 +28,10 @@ class PretrainingFolder:
         self.store, self.name, self.folder = store, name, store.checkpoints(name)
         self.resume = self.folder / "resume.pt"
 
-    def holds(self, step: int, digest: str | None) -> bool:
-        """Whether the checkpoint after `step` steps is there, with weights of this digest."""
-        return self.store.holds(self.name, step, digest)
-
     def save_checkpoint(self, step: int, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> str:
-        """Keep the model, without its pooler, which masked-LM pretraining does not train; the digest of its encoder.
+        """Keep the model with its tokenizer, without the pooler, which nothing has trained; the digest of its encoder.
 
-        A checkpoint that is there is of an earlier run, which the record of this one will not describe.
+        One that is there is of an earlier run, which the record of this one will not describe.
         """
         weights = {name: tensor for name, tensor in model.state_dict().items() if ".pooler." not in name}
         inside = {name.removeprefix("base."): tensor for name, tensor in weights.items() if name.startswith("base.")}
@@ -80,6 +73,7 @@ class PretrainingFolder:
 
     def resumed_state(self, compute: Compute, rate: float) -> dict[str, Any] | None:
         """The state last saved, or None; one of another rate, which another search has chosen, counts as none.
+
         Raises as `read_state`, and OtherComputerError for one of another kind of device or another precision.
         """
         state, here = self.read_state(), [compute.device.type, compute.precision]
@@ -92,12 +86,10 @@ class PretrainingFolder:
             raise OtherComputerError(f"'{self.resume}' {wrong}; {advice}")
         return state
 
-    def drop(self) -> None:
-        """Delete it with all that is in it."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-    def drop_state(self) -> None:
-        """The run has ended; there is nothing to continue. What a kill left half-written goes too."""
+    def end(self, *, keeps: bool = True) -> None:
+        """There is nothing to continue. Checkpoints stay if they are to, and what a kill left half-written goes."""
+        if not keeps:
+            shutil.rmtree(self.folder, ignore_errors=True)
         self.resume.unlink(missing_ok=True)
         for aside in self.folder.glob(".*"):
             shutil.rmtree(aside) if aside.is_dir() else aside.unlink()

@@ -17,19 +17,16 @@ from glue_bench.files import cache_folder, check_file, check_json, kept_or_made,
 from glue_bench.model.locate import locate
 from glue_bench.training.compute import without_output
 
-LARGEST_VOCABULARY = 2**28
-"""Bytes of a file of a tokenizer, at most."""
-MOST_VALUES = 2**22
-"""Values of a tokenizer's JSON, at most; that of Gemma, with 256,000 tokens and 580,000 merges, has 2 million."""
+LARGEST_VOCABULARY = 2**28  # bytes of a file of a tokenizer
+MOST_VALUES = 2**22  # of a tokenizer's JSON: that of Gemma, with 256,000 tokens and 580,000 merges, has 2 million
 MOST_TOKENS = 10**7
-PROBE = (
+PROBE = (  # first and second texts of two pairs
     ["The café's 2 naïve owners, Zoë & Yûki, e-mailed <s> [MASK] 'today'...", "One"],
     ["Ünlike   them, 我们 went OUT!\tAgain? [SEP] </s>", "Another one was much longer than all that came before it."],
 )
-"""First and second texts of two pairs."""
 PROBE_LENGTH = 12
+# Settings that say where a tokenizer was found, or how it was fetched.
 PLACES = {"name_or_path", "is_local", "local_files_only", "cache_dir", "revision", "token"}
-"""Settings that say where a tokenizer was found, or how it was fetched."""
 SPECIAL = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
 
 
@@ -146,7 +143,7 @@ def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
         "split_special_tokens": tokenizer.split_special_tokens,
         "special": {name: getattr(tokenizer, f"{name}_id") for name in SPECIAL},
         "all_special_ids": sorted(tokenizer.all_special_ids),
-        "state": library.to_str() if library else written(tokenizer),
+        "state": library.to_str() if library else files_of(tokenizer),
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
@@ -160,7 +157,7 @@ def backend(tokenizer: PreTrainedTokenizerBase) -> Tokenizer | None:
     return library
 
 
-def written(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+def files_of(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
     """The files of a tokenizer in Python: its settings, wherever it was found, and a digest of each vocabulary."""
     with tempfile.TemporaryDirectory() as folder:
         with contextlib.suppress(NotImplementedError):  # of characters or bytes, without a vocabulary

@@ -13,24 +13,22 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from glue_bench.config import HELD_OUT
+from glue_bench.config import HELD_OUT, Hyperparameters
 from glue_bench.data.task_data import TaskData
 from glue_bench.files import cache_folder, kept_or_made
 from glue_bench.training.tokenizers import tokenizer_digest
 
 HELD_OUT_SEED = 0  # one slice for all arms, rates and seeds
 MOST_BATCHES_PER_RUN = 50
-EVALUATION_TOKENS = 4_096
 Padded = Callable[[int], int]
 """Length of a batch's longest example -> the length that the batch is padded to."""
 
 
 @dataclass(frozen=True, eq=False)
 class TokenisedSplit:
-    """All examples of a split, end to end.
+    """All examples of a split, end to end: `ids` int32 and `segments` uint8 (tokens,).
 
-    `ids` int32 and `segments` uint8 of shape (tokens,); example i is [offsets[i], offsets[i + 1]);
-    `labels` of shape (rows,), int64 classes or float32 scores, -1 where unknown. A split equals itself alone.
+    Example i is [offsets[i], offsets[i + 1]); `labels` (rows,) are int64 classes or float32 scores, -1 where unknown.
     """
 
     ids: np.ndarray
@@ -50,7 +48,6 @@ class TokenisedSplit:
         """The examples `rows`, in that order, as a split of their own."""
         lengths = self.lengths[rows]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
-        # Token t of the new split lies as far from its example's start as it did in the old one.
         places = np.arange(offsets[-1]) + np.repeat(self.offsets[rows] - offsets[:-1], lengths)
         return TokenisedSplit(self.ids[places], self.segments[places], offsets, self.labels[rows])
 
@@ -69,10 +66,9 @@ class TokenisedTask:
 
 
 def hold_out(tokens: TokenisedTask, share: float) -> TokenisedTask:
-    """The task with `share` of its training examples, at least one, drawn at random, as a split of their own.
+    """The task with `share` of its training examples, at least one, drawn at random, as a split to choose by.
 
-    It is for choosing, not for reporting: MNLI's three hypotheses of a premise, for one, can fall on both sides, so
-    that scores on it are a little better than those on the validation set.
+    It is not for reporting: MNLI's three hypotheses of a premise can fall on both sides.
     """
     train = tokens.splits["train"]
     order = np.random.default_rng(HELD_OUT_SEED).permutation(len(train))
@@ -121,10 +117,9 @@ def encoded_split(frame: pd.DataFrame, tokenizer: PreTrainedTokenizerBase, max_l
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch, padded on the right to its longest example or somewhat further.
+    """`ids` and `segments` int64 (b, l), padded on the right; `mask` bool (b, l), None where nothing is padded.
 
-    `ids` and `segments` int64 (b, l); `mask` bool (b, l), None where nothing is padded; `labels` (b,);
-    `rows` the examples' positions in the split.
+    `labels` (b,); `rows` (b,) are the examples' places in the split.
     """
 
     ids: Tensor
@@ -135,9 +130,8 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """The same batch on a device."""
-        mask = None if self.mask is None else moved(self.mask, device)
-        ids, segments, labels = (moved(tensor, device) for tensor in (self.ids, self.segments, self.labels))
-        return Batch(ids, segments, mask, labels, self.rows)
+        given = self.ids, self.segments, self.mask, self.labels
+        return Batch(*(moved(tensor, device) for tensor in given), self.rows)  # type: ignore[arg-type]
 
     def parts(self, rows: int) -> Iterator["Batch"]:
         """The batch in parts of at most `rows` rows, in order."""
@@ -147,8 +141,10 @@ class Batch:
             yield Batch(self.ids[some], self.segments[some], mask, self.labels[some], self.rows[some])
 
 
-def moved(tensor: Tensor, device: torch.device) -> Tensor:
+def moved(tensor: Tensor | None, device: torch.device) -> Tensor | None:
     """A tensor of the host on a device. A GPU copies it by itself: the host does not wait for the steps before."""
+    if tensor is None:
+        return None
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
@@ -164,9 +160,9 @@ def training_batches(
 def bucketed_rows(lengths: np.ndarray, batch_size: int, generator: np.random.Generator) -> list[np.ndarray]:
     """Every example once, in batches of `batch_size` (the last one smaller) of similar length.
 
-    Batches are cut from random runs of examples, each sorted by length. A longer run spends less on padding. A shorter
-    one lets two epochs differ: were the whole of a small split one run, its examples would meet the same ones in every
-    epoch. Runs are as long as those of transformers' `LengthGroupedSampler`: at least four, of at most 50 batches.
+    Batches are cut from random runs of examples, each sorted by length. A longer run spends less on padding, a shorter
+    one lets two epochs differ. Runs are those of transformers' `LengthGroupedSampler`: at least four, of at most 50
+    batches.
     """
     order = generator.permutation(len(lengths))
     run_length = max(1, min(len(lengths) // (4 * batch_size), MOST_BATCHES_PER_RUN)) * batch_size
@@ -176,9 +172,16 @@ def bucketed_rows(lengths: np.ndarray, batch_size: int, generator: np.random.Gen
     return [batches[index] for index in generator.permutation(len(batches))]
 
 
-def evaluation_batches(
-    split: TokenisedSplit, padding_id: int, tokens: int = EVALUATION_TOKENS, padded: Padded = int
-) -> Iterator[Batch]:
+def trained_tokens(split: TokenisedSplit, settings: Hyperparameters, seed: int) -> int:
+    """The tokens of all updates, those of an epoch that ends early too."""
+    in_epoch = -(-len(split) // settings.batch_size)
+    whole, left = divmod(settings.steps(in_epoch), in_epoch)
+    order = np.random.default_rng([seed, whole + 1])
+    cut = bucketed_rows(split.lengths, settings.batch_size, order)[:left] if left else []
+    return int(split.offsets[-1]) * whole + sum(int(split.lengths[rows].sum()) for rows in cut)
+
+
+def evaluation_batches(split: TokenisedSplit, padding_id: int, tokens: int, padded: Padded = int) -> Iterator[Batch]:
     """Every example once, longest first, in batches of about `tokens` tokens with padding."""
     order = np.argsort(-split.lengths, kind="stable")
     start = 0

@@ -183,7 +183,7 @@ def test_a_cell_is_trained_as_with_its_whole_table_and_kept_in_the_form_of_trans
     assert "glue_bench" not in (tmp_path / "config.json").read_text()
     kept = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
     loaded = NativeClassifier(kept, reads_segments=start.reads_segments, pads_left=start.pads_left)
-    found = predict(loaded, evaluation_batches(tokens.splits["validation"], tokens.padding_id), CPU)
+    found = predict(loaded, evaluation_batches(tokens.splits["validation"], tokens.padding_id, 4096), CPU)
     np.testing.assert_allclose(found, outcome.predictions["validation"], atol=1e-5)
     monkeypatch.setattr(finetuning, "used_rows_only", lambda *_: nullcontext())
     whole = finetune(cell, inputs, CPU).predictions["validation"]

@@ -267,7 +267,7 @@ def test_a_state_past_a_checkpoint_that_is_wanted_since_is_no_use(tmp_path, monk
         tiny.finish(stop=12)
     left = Tiny.of(tmp_path, checkpoints=[5, 15]).finish()
     assert [*left.facts["weights"]] == [5, 15, 20]
-    assert all(tiny.place.holds(step, digest) for step, digest in left.facts["weights"].items())
+    assert all(tiny.inputs.store.holds(tiny.run.id, step, digest) for step, digest in left.facts["weights"].items())
     assert [point["step"] for point in left.facts["losses"]] == list(range(1, 21))
 
 
@@ -321,7 +321,7 @@ def test_checkpoints_of_the_steps_asked_for_are_kept_and_replace_those_of_an_ear
     assert names == ["resume.pt", "step-10", "step-20", "step-5"]
     assert not torch.equal(tiny.weights(5)["dense.weight"], tiny.weights(10)["dense.weight"])
     before = tiny.files()
-    tiny.place.drop_state()
+    tiny.place.end()
     files = [tiny.checkpoint(step) / "model.safetensors" for step in (5, 10, 20)]
     for file in files:
         file.write_bytes(b"of a run that has no record")

@@ -9,16 +9,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from glue_bench.model.variants.base import (
-    Additive,
-    Dimensions,
-    EncoderInput,
-    Grafted,
-    Variant,
-    check_positions,
-    copy,
-    rows_from,
-)
+from glue_bench.model.variants import base as contract
+from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Grafted, Variant, rows_from
 
 
 class NoPosition(Variant):
@@ -48,7 +40,7 @@ class Add(Variant):
 
     def graft(self, base: Additive) -> Grafted:
         super().graft(base)
-        copy(self.positions, base.positions)
+        self.positions.weight.copy_(base.positions)
         return Grafted(exact=True)
 
 
@@ -75,7 +67,7 @@ class AddSinusoidal(Variant):
 
     def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:
         hidden, length = self.words_and_segments(token_ids, segment_ids), token_ids.shape[1]
-        check_positions(length, start, self.dims.max_positions)
+        contract.check_positions(length, start, self.dims.max_positions)
         sine, cosine = angles(start + length, self.dims.embedding_size, hidden)
         table = rows_from(torch.stack([sine, cosine], dim=-1).flatten(1), length, start)
         # sin^2 + cos^2 = 1: the root mean square of a row is 1 / sqrt(2).

@@ -126,10 +126,13 @@ class Variant(nn.Module, ABC):
         return "start" in inspect.signature(self.forward).parameters
 
     def graft(self, base: Additive) -> Grafted:
-        """Take over an additive encoder's weights as closely as possible; here those of words and segments alone."""
-        copy(self.words, base.words)
+        """Take over an additive encoder's weights as closely as possible; here those of words and segments alone.
+
+        It is called where torch records no gradients.
+        """
+        self.words.weight.copy_(base.words)
         if self.segments is not None and base.segments is not None:
-            copy(self.segments, base.segments)
+            self.segments.weight.copy_(base.segments)
         return Grafted(exact=False)
 
     def words_and_segments(
@@ -138,12 +141,6 @@ class Variant(nn.Module, ABC):
         """The content that every variant shares: w_i + s_i."""
         words = self.words(token_ids)
         return words if self.segments is None else words + self.segments(segment_ids)
-
-
-def copy(module: nn.Embedding | nn.Linear, weight: Tensor) -> None:
-    """Overwrite a table's or projection's weight."""
-    with torch.no_grad():
-        module.weight.copy_(weight)
 
 
 def some_of(*names: str) -> AfterValidator:

@@ -9,10 +9,11 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from glue_bench.config import SCRATCH
-from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Grafted, Variant, copy, rows_from
+from glue_bench.model.variants.additive import Add
+from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Grafted, Variant, rows_from
 
 
-class Concat(Variant):
+class Concat(Add):
     """x_i = [w_i ; p_i ; s_i] M with M of shape (3d, d), or (2d, d) without segments.
 
     With M = [I ; I ; I] it is addition, exactly. Early form in NLP encoders: Kitaev & Klein 2018 (without
@@ -29,7 +30,6 @@ class Concat(Variant):
 
     def __init__(self, dims: Dimensions, *, init: Literal["random", "identity"] = "random") -> None:
         super().__init__(dims)
-        self.positions = nn.Embedding(dims.max_positions, dims.embedding_size)
         parts = 2 if self.segments is None else 3
         kind: type[nn.Linear] = SumOfParts if init == "identity" else nn.Linear
         # No bias: the LayerNorm that follows has one.
@@ -50,10 +50,8 @@ class Concat(Variant):
         return EncoderInput(self.projection(torch.cat(parts, dim=-1)))
 
     def graft(self, base: Additive) -> Grafted:
-        super().graft(base)
-        copy(self.positions, base.positions)
-        copy(self.projection, SumOfParts.fresh_weight(self.projection))
-        return Grafted(exact=True)
+        self.projection.weight.copy_(SumOfParts.fresh_weight(self.projection))
+        return super().graft(base)
 
 
 class SumOfParts(nn.Linear):
@@ -70,8 +68,7 @@ class ConcatSplit(Variant):
     It is addition where every table is zero in the other part's dimensions. Kitaev & Klein 2018 give positions
     half of the dimensions; their factored attention keeps the parts apart in every block, here attention and
     feed-forward layers mix them (their `--no-partitioned`), so that any share will do. An arm with tables wider than
-    its blocks (`embedding_size`) can give its tokens as many dimensions as `add` has: 160 with a share of 0.2 for
-    tokens of 128. It is projected back to 128 after LayerNorm, by 160 x 128 weights and a bias.
+    its blocks (`embedding_size`) can give its tokens as many dimensions as `add` has: 128 of 160 with a share of 0.2.
     """
 
     summary = "token and position side by side in the d dimensions, no projection; + segment in the token part"
@@ -96,8 +93,7 @@ class ConcatSplit(Variant):
     def graft(self, base: Additive) -> Grafted:
         """Reduce the token and the position table by a truncated SVD each, segments like the tokens they join.
 
-        The blocks stay as they are and read dimensions that have lost part of their meaning, so that it is never
-        exact; only where the tables are already split does it compute the same.
+        The blocks stay as they are: only where the tables are already split does it compute the same.
         """
         split = self.words.embedding_dim
         content, places = principal_basis(base.words, slice(split)), principal_basis(base.positions, slice(split, None))
@@ -105,7 +101,7 @@ class ConcatSplit(Variant):
         if self.segments is not None and base.segments is not None:
             tables["segments"] = self.segments, base.segments, content
         for module, table, basis in tables.values():
-            copy(module, table @ basis)
+            module.weight.copy_(table @ basis)
         kept = {name: variance_kept(table, basis) for name, (_, table, basis) in tables.items()}
         return Grafted(exact=False, variance_kept=kept)
 

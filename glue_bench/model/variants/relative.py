@@ -83,7 +83,8 @@ class Alibi(Variant):
 class Rotary(Variant):
     """q_i and k_j turned by their positions, so that q_i k_j depends on j - i alone (RoFormer, Su et al. 2021).
 
-    Pairs (0, 1), (2, 3), ... of each head turn by position * 10000^(-2m/k); values are not turned.
+    Pairs (x, y) = (0, 1), (2, 3), ... of each head become (x cos - y sin, y cos + x sin) of the angle
+    position * 10000^(-2m/k); values are not turned.
     """
 
     summary = "queries and keys rotated by position (RoPE)"
@@ -97,10 +98,11 @@ class Rotary(Variant):
         hidden = self.words_and_segments(token_ids, segment_ids)
         sine, cosine = angles(token_ids.shape[1], self.dims.head_size, hidden)
 
-        def rotate_both(_: int, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-            return rotate(query, sine, cosine), rotate(key, sine, cosine)
+        def turned(heads: Float[Tensor, "b h l k"]) -> Float[Tensor, "b h l k"]:
+            x, y = heads[..., ::2], heads[..., 1::2]
+            return torch.stack([x * cosine - y * sine, y * cosine + x * sine], dim=-1).flatten(-2)
 
-        return EncoderInput(hidden, rotate=rotate_both)
+        return EncoderInput(hidden, rotate=lambda _, query, key: (turned(query), turned(key)))
 
 
 class Shaw(Variant):
@@ -214,11 +216,3 @@ def by_distance(
     """
     products = heads @ table.mT
     return torch.gather(products, -1, rows.expand(*products.shape[:2], -1, -1))
-
-
-def rotate(
-    heads: Float[Tensor, "b h l k"], sine: Float[Tensor, "l k2"], cosine: Float[Tensor, "l k2"]
-) -> Float[Tensor, "b h l k"]:
-    """Each pair (x, y) of the last axis becomes (x cos - y sin, y cos + x sin)."""
-    x, y = heads[..., ::2], heads[..., 1::2]
-    return torch.stack([x * cosine - y * sine, y * cosine + x * sine], dim=-1).flatten(-2)

@@ -13,16 +13,7 @@ from jaxtyping import Float, Int
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from glue_bench.model.variants.base import (
-    Additive,
-    Dimensions,
-    EncoderInput,
-    Grafted,
-    Variant,
-    copy,
-    rows_from,
-    some_of,
-)
+from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Grafted, Variant, rows_from, some_of
 from glue_bench.model.variants.relative import BUCKETS, RelativeBias, offsets
 
 TERMS = ("word-word", "word-position", "position-word", "position-position")
@@ -65,8 +56,15 @@ class Untied(Variant):
         return EncoderInput(hidden, biases[0] if self.share else biases)
 
     def score_bias(self, length: int, start: int = 0) -> Float[Tensor, "u h l l"]:
-        """What positions add to the scaled scores, of every block or of each."""
-        return reset_cls(self.position_scores(length, start))
+        """What positions add to the scaled scores of every block or of each: reset_theta of equation 9.
+
+        theta_1 = (p_theta1 U^Q)(p_theta1 U^K)^T / sqrt(2k) fills row 0, that of [CLS] to [CLS] included. theta_2, the
+        same of p_theta2, fills the rest of column 0. A constant row changes no softmax, so theta_1 never learns.
+        """
+        scores = self.position_scores(length, start)
+        row = scores[:, :, 0, 0, None, None].expand(-1, -1, 1, length)
+        column = scores[:, :, 1, 1, None, None].expand(-1, -1, length - 1, 1)
+        return torch.cat([row, torch.cat([column, scores[:, :, 2:, 2:]], dim=3)], dim=2)
 
     def position_scores(self, length: int, start: int = 0) -> Float[Tensor, "u h n n"]:
         """(p_i U^Q)(p_j U^K)^T / sqrt(2k) over n = l + 1 rows of the table, of which two stay first."""
@@ -76,7 +74,6 @@ class Untied(Variant):
         key = rearrange(self.position_key(rows), "n (u h k) -> u h k n", **heads)
         return (query * self.score_scale) @ key
 
-    @torch.no_grad()
     def graft(self, base: Additive) -> Grafted:
         """Start at the position-position term of the additive encoder's first block (equation 6).
 
@@ -87,7 +84,7 @@ class Untied(Variant):
         Where the encoder projects its embeddings (ELECTRA-small), its W^Q and W^K take what is projected and do not
         fit p. U^Q and U^K then stay fresh, and positions start at scores that are not those of the checkpoint.
         """
-        copy(self.positions, torch.cat([base.positions[:1], base.positions]))
+        self.positions.weight.copy_(torch.cat([base.positions[:1], base.positions]))
         pairs = torch.arange(len(base.words)) % len(base.positions)  # each word with some position
         total = base.words + base.positions[pairs]
         if base.segments is not None:
@@ -99,14 +96,14 @@ class Untied(Variant):
             if projection := getattr(self, name, None):  # `four-term` has only those that its terms read
                 projection.bias.zero_()
                 if weight.shape[1] == projection.in_features:
-                    copy(projection, weight.repeat(self.projections, 1))
+                    projection.weight.copy_(weight.repeat(self.projections, 1))
         return super().graft(base)
 
 
 class UntiedTieCls(Untied):
     """TUPE-A without the reset function: equation 7 (the ablation `tie-cls` of TUPE's table 1).
 
-    Row 0 of the table, p_theta1 of TUPE-A, is there, saved and counted, too; no score reads it.
+    Row 0 of the table, p_theta1 of TUPE-A, is there, too; no score reads it.
     """
 
     summary = "TUPE-A without untying [CLS] (tie-cls)"
@@ -147,10 +144,10 @@ class FourTerm(Untied):
         a_ij = 1 / sqrt(|T| k) * sum over T of
             (x_i W^Q)(x_j W^K)^T, (x_i W^Q)(p_j U^K)^T, (p_i U^Q)(x_j W^K)^T, (p_i U^Q)(p_j U^K)^T
 
-    U^Q and U^K are shared by all blocks and p is normalised, as in TUPE; [CLS] is not untied. The terms that
-    hold x are computed in every block, the last one once. What none of the terms reads is not there: U^Q only with
-    a term whose query is a position, U^K only with one whose key is, and no table of positions for words alone.
-    Row 0 of the table, p_theta1 of TUPE-A, is there, saved and counted, too; no term reads it.
+    U^Q and U^K are shared by all blocks and p is normalised, as in TUPE; [CLS] is not untied, and no term reads row 0
+    of the table. The terms that hold x are computed in every block, the last one once. What none of the terms reads is
+    not there: U^Q only with a term whose query is a position, U^K only with one whose key is, and no table of positions
+    for words alone.
     """
 
     summary = (
@@ -174,11 +171,13 @@ class FourTerm(Untied):
         hidden = self.words_and_segments(token_ids, segment_ids)
         if not self.uses_position:
             return EncoderInput(hidden)
-        heads = self.position_heads(token_ids.shape[1], start)
-        bias = heads["query"] @ heads["key"].mT if "position-position" in self.terms else None
-
-        def drop_words(_: int, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-            return query * 0, key
+        rows = self.position_norm(rows_from(self.positions.weight, token_ids.shape[1], start, fixed=2)[1:])
+        heads = {}
+        for side in ("query", "key"):
+            if project := getattr(self, f"position_{side}", None):  # the terms read it
+                heads[side] = rearrange(project(rows), "l (h k) -> 1 h l k", h=self.dims.num_heads)
+        if "query" in heads:
+            heads["query"] = heads["query"] * self.score_scale
 
         def cross_terms(_: int, query: Tensor, key: Tensor) -> Tensor:
             wanted = []
@@ -188,19 +187,10 @@ class FourTerm(Untied):
                 wanted.append(heads["query"] @ key.mT)
             return torch.stack(wanted).sum(0)
 
-        rotate = None if "word-word" in self.terms else drop_words
+        bias = heads["query"] @ heads["key"].mT if "position-position" in self.terms else None
+        rotate = None if "word-word" in self.terms else lambda _, query, key: (query * 0, key)
         scores = cross_terms if self.terms & {"word-position", "position-word"} else None
         return EncoderInput(hidden, bias, rotate, scores)
-
-    def position_heads(self, length: int, start: int = 0) -> dict[str, Float[Tensor, "1 h l k"]]:
-        """Of the first `length` positions `query`, p U^Q scaled, and `key`, p U^K; without what no term reads."""
-        rows = self.position_norm(rows_from(self.positions.weight, length, start, fixed=2)[1:])
-        heads = {}
-        if hasattr(self, "position_query"):
-            heads["query"] = self.position_query(rows) * self.score_scale
-        if hasattr(self, "position_key"):
-            heads["key"] = self.position_key(rows)
-        return {side: rearrange(head, "l (h k) -> 1 h l k", h=self.dims.num_heads) for side, head in heads.items()}
 
     def graft(self, base: Additive) -> Grafted:
         return super().graft(base) if self.uses_position else Variant.graft(self, base)
@@ -267,15 +257,3 @@ class DietRel(Diet):
     def position_bias(self, block: int, length: int, start: int = 0) -> Float[Tensor, "1 h l l"]:  # noqa: ARG002
         table = self.distances[block].get_parameter("weight")
         return rearrange(table[offsets(length, table) + self.dims.max_positions - 1], "i j h -> 1 h i j")
-
-
-def reset_cls(scores: Float[Tensor, "u h n n"]) -> Float[Tensor, "u h l l"]:
-    """reset_theta of equation 9 on the scores of n = l + 1 table rows.
-
-    theta_1 = (p_theta1 U^Q)(p_theta1 U^K)^T / sqrt(2k) fills row 0, that of [CLS] to [CLS] included. theta_2, the same
-    of p_theta2, fills the rest of column 0. A constant row changes no softmax, so theta_1 never learns: it is there
-    for the equation's sake.
-    """
-    row = scores[:, :, 0, 0, None, None].expand(-1, -1, 1, scores.shape[-1] - 1)
-    column = scores[:, :, 1, 1, None, None].expand(-1, -1, scores.shape[-1] - 2, 1)
-    return torch.cat([row, torch.cat([column, scores[:, :, 2:, 2:]], dim=3)], dim=2)
