@@ -50,10 +50,7 @@ class ContractError(Exception):
 
 
 def check_contract(variant: str, options: Mapping[str, Any] | None = None) -> None:
-    """Hold a variant to every clause.
-
-    Raises ContractError with the first that it breaks, and where its own code raises with the line that does.
-    """
+    """Hold a variant to every clause; raises ContractError with the first that it breaks, and where."""
     for clause in CLAUSES:
         check_clause(clause, variant, options)
 
@@ -79,8 +76,6 @@ def check_clause(clause: str, variant: str, options: Mapping[str, Any] | None = 
 
 def load_plugins(paths: Iterable[str | Path]) -> None:
     """Add the variants of these files to VARIANTS: `glue_bench.load_plugins(["my_variant.py"])`.
-
-    A file is loaded anew only if it has changed.
 
     Raises:
         UserError: a file that cannot be read or imported or that defines no variant, a name that is absent or taken, or

@@ -28,10 +28,9 @@ UPDATES = 3  # a factor of zero learns in the first, its other factor in the sec
 def check_order(start: Start, arm: str) -> None:
     """Refuse an arm whose output does not change when tokens change places, or has a position where there is none.
 
-    Trained weights have had their chance. A graft, like fresh weights, may start with positions that change nothing
-    yet, such as a table of zeros, as long as each part of the variant learns: a gradient reaches it, in one of the
-    first UPDATES updates. (Noise on the parameters would not tell: a product of two tables of zeros comes alive under
-    noise, but its gradient is zero and it never learns.)
+    A graft, like fresh weights, may start with positions that change nothing yet, such as a table of zeros, as long as
+    each part of the variant learns: a gradient reaches it, in one of the first UPDATES updates. (Noise would not
+    tell: a product of two tables of zeros comes alive under noise, but never learns.)
     The error says the arm, the checkpoint, and what to do; it is one, too, where the encoder cannot be built or run.
     """
     about = f"arm '{arm}' (variant '{start.config.variant}' from '{start.name}')"
@@ -64,10 +63,7 @@ def check_order(start: Start, arm: str) -> None:
 
 
 def permutation(length: int) -> Int[Tensor, " l"]:
-    """Where each token of a sequence comes from: the first stays, the others change places.
-
-    A reversal would keep the distances between the others, and so can hide a relative position.
-    """
+    """Where each token comes from: the first stays, others change places (a reversal would keep distances)."""
     others = torch.randperm(length - 1, generator=torch.Generator().manual_seed(0))
     return torch.cat([torch.zeros(1, dtype=torch.long), 1 + others])
 

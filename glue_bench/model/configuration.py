@@ -26,13 +26,12 @@ KINDS: dict[str, tuple[Any, str]] = {
 class EncoderConfig(PretrainedConfig):
     """Sizes of an encoder, and the variant that feeds it.
 
-    Names are those of `transformers.BertConfig`. `embedding_size` is the width of the tables (ELECTRA's
-    may be smaller than `hidden_size`; 0 means equal). `max_position_embeddings` counts usable positions,
-    without RoBERTa's reserved rows. `type_vocab_size` 0 means no segment table. `head_act` is the activation
-    of the masked-LM head; None means that it is `hidden_act`, too.
-    `embedding_norm` says that what enters is normalised, as everywhere but in some of TUPE's. `norm_first` and
-    `gated` make the blocks of recent encoders: LayerNorm before attention and feed-forward layers, and GeGLU.
-    `origin` is how the weights came to be: pretrained, adapted, grafted or scratch.
+    Names are those of `transformers.BertConfig`. `embedding_size` is the width of the tables (0: `hidden_size`;
+    ELECTRA's may be smaller). `max_position_embeddings` counts usable positions, without RoBERTa's reserved rows.
+    `type_vocab_size` 0 means no segment table. `head_act` is the activation of the masked-LM head (None: `hidden_act`).
+    `embedding_norm` says that what enters is normalised, as it is but in some of TUPE's. `norm_first` and `gated` make
+    the blocks of recent encoders: LayerNorm before attention and feed-forward layers, and GeGLU. `origin` is how the
+    weights came to be: pretrained, adapted, grafted or scratch.
     Raises ValueError for what no encoder can have, or what this encoder does not compute.
     """
 

@@ -143,10 +143,7 @@ def draw_kept(shape: torch.Size | tuple[int, ...], rate: float) -> UInt8[Tensor,
 
 
 def keep_factors(kept: UInt8[Tensor, "*shape"], rate: float, dtype: torch.dtype) -> Float[Tensor, "*shape"]:
-    """0, or for what is kept 1 / (1 - rate) with the rate that is met, so that the mean is 1.
-
-    Made anew wherever they are needed: to keep them from the forward to the backward pass takes four times the memory.
-    """
+    """0, or 1 / (1 - rate) for what is kept; made anew where needed, as to keep them takes four times the memory."""
     return kept.to(dtype).mul_(STEPS / (STEPS - steps_dropped(rate)))
 
 

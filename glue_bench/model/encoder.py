@@ -179,10 +179,7 @@ class Pooler(nn.Module):
 
 
 class EncoderPreTrainedModel(PreTrainedModel):
-    """Weight initialisation is transformers' own: N(0, initializer_range), biases 0, LayerNorm 1 and 0.
-
-    A module that has a method `fresh_weight` starts with the weight that it returns.
-    """
+    """transformers' own initialisation; a module with a method `fresh_weight` starts with the weight that it gives."""
 
     config_class = EncoderConfig
     base_model_prefix = "base"

@@ -40,10 +40,7 @@ def fresh(kind: type[Model], config: EncoderConfig, seed: int = SEED) -> Model:
 
 
 def unfilled(kind: type[Model], config: EncoderConfig) -> Model:
-    """A model on the CPU for weights that replace every parameter: to draw them took 0.15 s a cell of MiniLM.
-
-    A plugin's variant is filled nevertheless: its `__init__` may draw what no weights replace.
-    """
+    """A model on the CPU for weights that replace every parameter (but a plugin's): saves 0.15 s a cell of MiniLM."""
     if VARIANTS.get(config.variant) not in OURS:
         return kind(config)
     with no_init_weights():

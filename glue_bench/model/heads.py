@@ -45,10 +45,7 @@ class EncoderForSequenceClassification(EncoderPreTrainedModel):
 
 
 class EncoderForMaskedLM(EncoderPreTrainedModel):
-    """BERT's masked-LM head: dense, activation, LayerNorm, then the tied token table with a bias.
-
-    The dense layer maps to the width of that table, which may be less than the hidden size.
-    """
+    """BERT's masked-LM head: dense (to the token table's width), activation, LayerNorm, the tied table with a bias."""
 
     _tied_weights_keys = {"decoder.weight": "base.variant.words.weight"}  # noqa: RUF012
 

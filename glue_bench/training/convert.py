@@ -35,8 +35,7 @@ def convert(
     """Write `source` as a checkpoint of `variant` to the folder `out`, which `AutoModel.from_pretrained` reads.
 
     Beside the weights lie the tokenizer, where there is one, and `conversion.json`, whose content is returned: whether
-    the conversion is exact, and the `relative_error` of hidden states, of the input first. `out` appears only when it
-    is whole.
+    the conversion is exact, and the `relative_error` of hidden states, of the input first.
 
     Example:
         >>> glue_bench.convert("google-bert/bert-base-uncased", "bert-untied", "untied")  # doctest: +SKIP
@@ -63,7 +62,7 @@ def convert(
             **{"revision": revision, "variant": variant, "options": start.config.variant_options or {}},
             **{"origin": start.origin, "exact": start.exact, "relative_error": relative_error(checkpoint, start)},
             "variance_kept": dict(start.variance_kept) or None,
-            "masked_lm_head": "none in the source" if not checkpoint.head else "kept" if start.head else DROPPED,
+            "masked_lm_head": "kept" if start.head else DROPPED if checkpoint.head else "none in the source",
             "tokenizer": None if loaded is None else tokenizer or source,
             "environment": versions().document(),
         }

@@ -79,10 +79,7 @@ def documents_of(part: Path | Sequence[str]) -> Iterator[Iterable[str]]:
 
 
 def paragraphs(lines: Iterable[str]) -> Iterator[str]:
-    """Lines, those that were wrapped in one: a line that stops in mid-sentence and goes on in lower case was.
-
-    Beyond LONGEST_LINE they are parted at a line.
-    """
+    """Lines, wrapped ones in one: a line that stops in mid-sentence and goes on in lower case, up to LONGEST_LINE."""
     wrapped, size = [""], 0
     for raw in lines:
         line, last = raw.rstrip(" \t\n"), wrapped[-1]

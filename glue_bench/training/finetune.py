@@ -23,8 +23,7 @@ from glue_bench.training.tokens import Batch, TokenisedTask, evaluation_batches,
 
 EVALUATION_TOKENS = 4_096  # of a batch on a CPU; a GPU takes sixteen times as many
 Classifier = EncoderForSequenceClassification | NativeClassifier
-Keep = Callable[[PreTrainedModel], None]
-"""Called with a fine-tuned model, as transformers knows it."""
+Keep = Callable[[PreTrainedModel], None]  # of a fine-tuned model, as transformers knows it
 
 
 @dataclass(frozen=True)

@@ -40,10 +40,7 @@ def is_test(split: str) -> bool:
 
 
 class Inputs:
-    """What an experiment's cells and pretrainings start from. Nothing is made before it is asked for, or twice.
-
-    In the results' `folder` pretrainings and MNLI cells leave what cells start from.
-    """
+    """What an experiment's jobs start from, made once, when it is asked for; `folder` is that of its results."""
 
     def __init__(self, experiment: Experiment, folder: Path | None = None) -> None:
         self.experiment, self.folder = experiment, folder
@@ -148,10 +145,9 @@ class Inputs:
         return told, self.initial(arm).segment_types
 
     def tokens(self, cell: Cell) -> TokenisedTask:
-        """The cell's task under its arm's tokenizer.
+        """The cell's task under its arm's tokenizer, perhaps with a slice of train held out.
 
-        Where the cell asks for it, a slice of train is held out as a split of its own. Test splits are left out unless
-        they are to be predicted; with them MNLI has the diagnostic set as the split AX_SPLIT, if the data has it.
+        Test splits are left out unless they are to be predicted; with them MNLI has the diagnostic set as AX_SPLIT.
         """
         arm, settings = self.arm(cell.arm), cell.settings
         (told, embedded) = self.segments(arm)
@@ -174,11 +170,9 @@ class Inputs:
     def text(self, arm: Arm) -> dict[str, PackedText]:
         """The text that the arm learns from, `train` and `validation`: equal for all arms with the same tokenizer."""
         settings, tokenizer = self.pretraining, self.tokenizer(arm)
-        pairs = settings.segments == "pairs"
-        return self.once(
-            ("packed", self.tokenizer_digest(arm)),
-            lambda: pack(self.corpus, tokenizer, settings.length, settings.validation_share, pairs=pairs),
-        )
+        how = {"pairs": settings.segments == "pairs"}
+        make = partial(pack, self.corpus, tokenizer, settings.length, settings.validation_share, **how)
+        return self.once(("packed", self.tokenizer_digest(arm)), make)
 
     def initial(self, arm: Arm) -> Start:
         """The arm before any pretraining of ours: fresh, a checkpoint as it is or as published, or a graft of one."""
@@ -191,22 +185,16 @@ class Inputs:
                 read = partial(read_checkpoint, name, revision, self.fingerprint(arm))
                 return graft(self.once(("checkpoint", name, revision), read), arm.variant, arm.options)
             tokenizer = self.tokenizer(arm)
-            config = EncoderConfig(
-                **self.experiment.scratch.model_dump() | {"vocab_size": tokenizers.vocabulary_size(tokenizer)},
-                embedding_size=arm.embedding_size or 0,
-                variant=arm.variant,
-                variant_options=canonical_options(arm.variant, arm.options),
-                pad_token_id=tokenizer.pad_token_id,
-            )
+            sizes = self.experiment.scratch.model_dump() | {"vocab_size": tokenizers.vocabulary_size(tokenizer)}
+            sizes |= {"embedding_size": arm.embedding_size or 0, "pad_token_id": tokenizer.pad_token_id}
+            options = canonical_options(arm.variant, arm.options)
+            config = EncoderConfig(**sizes, variant=arm.variant, variant_options=options)
             return Start(config, {}, SCRATCH, name=SCRATCH)
 
         return self.once(("initial", arm.name), make)
 
     def start(self, cell: Cell) -> Start:
-        """What the cell starts from: its arm, a pretraining of it, or what its MNLI cell has learnt.
-
-        Raises UserError for a model that is not there, is damaged, or has other weights than its record says.
-        """
+        """What it starts from: arm, pretraining or MNLI cell; raises UserError for one that is absent or damaged."""
         arm = self.arm(cell.arm)
         start = self.initial(arm)
         if cell.pretraining is not None and cell.steps is not None:

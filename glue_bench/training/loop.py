@@ -33,10 +33,7 @@ def silent(step: int, steps: int, loss: Callable[[], float]) -> None:
 
 
 class NonFiniteLossError(RuntimeError):
-    """Training diverged: a loss or a prediction became NaN or infinite.
-
-    Of a pretraining `spent` has what its record says of the run up to then: steps, tokens, seconds and losses.
-    """
+    """A loss or a prediction became NaN or infinite; `spent` is what a pretraining's record says of the run so far."""
 
     def __init__(self, message: str, spent: Mapping[str, Any] | None = None) -> None:
         super().__init__(message)
@@ -83,21 +80,17 @@ def train(
 def update(
     model: nn.Module, optimizer: torch.optim.Optimizer, rate: float, clip_norm: float, losses: Iterable[Tensor]
 ) -> Tensor:
-    """One step of the optimiser, at this learning rate, along the gradient of the sum of `losses`; returns that sum.
-
-    Each loss is taken back to the weights before the next one is computed, so that one graph is in memory at a time.
-    """
-    total = None
+    """One step at this rate along the gradient of the sum of `losses`, which is returned; one graph at a time."""
+    done = []
     for group in optimizer.param_groups:
         group["lr"] = rate
     for loss in losses:
         loss.backward()
-        total = loss.detach() if total is None else total + loss.detach()
+        done.append(loss.detach())
     torch.nn.utils.clip_grad_norm_(model.parameters(), clip_norm)
     optimizer.step()
     optimizer.zero_grad()
-    assert total is not None, "a batch has at least one row"
-    return total
+    return sum(done[1:], done[0])
 
 
 def part_losses(model: nn.Module, batch: Batch, compute: Compute, rows: int | None = None) -> Iterator[Tensor]:
@@ -146,10 +139,10 @@ def predict(model: nn.Module, batches: Iterable[Batch], compute: Compute) -> np.
 
 
 class UsedRows(nn.Module):
-    """A token table of which only the rows `used` (u,), sorted ids, are trained.
+    """A token table of which only the rows `used` (u,), sorted ids, are trained: `weight` (u, d).
 
-    `weight` (u, d) are those rows. In evaluation all rows are there, as AdamW would have left them. The table itself
-    stays a part of the model, without a gradient, so that it goes wherever training moves the model.
+    In evaluation all rows are there, as AdamW would have left them. The table itself stays a part of the model, without
+    a gradient, so that it goes wherever training moves the model.
     """
 
     lookup: Tensor

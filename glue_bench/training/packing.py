@@ -48,8 +48,7 @@ class PackedText:
     def pieces(self) -> tuple[np.ndarray, np.ndarray]:
         """Where pieces begin among the tokens, and the number of each one's document: int64 (pieces,) both.
 
-        A piece is as many whole sequences of one document as have together at most PIECE_TOKENS tokens, or a part of
-        a longer one.
+        A piece is whole sequences of one document with together at most PIECE_TOKENS tokens, or a part of a longer one.
         """
         bounds = np.union1d(self.offsets[:-1], self.starts)
         owners = self.documents[np.searchsorted(self.starts, bounds, side="right") - 1]
@@ -111,10 +110,7 @@ def pack(
 
 
 def count_learnt(sizes: Iterable[int], share: float) -> Iterator[int]:
-    """How many sentences of each document are learnt; what comes after them is held out, `share` of all.
-
-    Held out are the end of a long document, and now and then a short one, which is never cut.
-    """
+    """How many sentences of each document are learnt; `share` is held out: ends of long ones, some short ones."""
     owed = 0.0
     for size in sizes:
         owed += share * size

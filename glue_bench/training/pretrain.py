@@ -26,7 +26,6 @@ from glue_bench.training.masking import MaskedBatch, Vocabulary, evaluation_batc
 
 LOSSES = 100  # points of a training-loss curve
 SHARED_WORK = 2**18  # hidden size x tokens of a batch
-IGNORED = -100  # a target that cross_entropy leaves out
 SAVE_SECONDS = 60.0  # between two states to continue from
 DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
@@ -233,8 +232,8 @@ def masked_losses(model: EncoderForMaskedLM, batch: MaskedBatch, compute: Comput
     batch = batch.to(compute.device)
     with compute.autocast():
         logits = model(batch.ids, batch.mask, batch.segments, places=F.pad(batch.places, more)).logits
-    targets = F.pad(batch.targets, more, value=IGNORED)
-    return F.cross_entropy(logits.float(), targets, reduction=reduction, ignore_index=IGNORED)
+    targets = F.pad(batch.targets, more, value=-100)  # which cross_entropy leaves out
+    return F.cross_entropy(logits.float(), targets, reduction=reduction)
 
 
 def is_due(step: int, steps: int, times: int) -> bool:
@@ -243,10 +242,10 @@ def is_due(step: int, steps: int, times: int) -> bool:
 
 
 def rate_factor(settings: PretrainingSettings, step: int) -> float:
-    """The part of the learning rate at `step` (from 0).
+    """The part of the learning rate at `step` (from 0): `linear` as in fine-tuning, or `trapezoid`.
 
-    `linear` is that of fine-tuning. `trapezoid` stays at 1 between warm-up and a linear decay to zero over the last
-    ceil(decay_share * steps) steps (Hägele et al. 2024, arXiv 2405.18392).
+    That stays at 1 between warm-up and a linear decay to zero over the last ceil(decay_share * steps) steps (Hägele et
+    al. 2024, arXiv 2405.18392).
     """
     if settings.decay_share is None:
         return linear_factor(step, settings.steps, settings.warmup_ratio)

@@ -29,10 +29,7 @@ class PretrainingFolder:
         self.resume = self.folder / "resume.pt"
 
     def save_checkpoint(self, step: int, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> str:
-        """Keep the model with its tokenizer, without the pooler, which nothing has trained; the digest of its encoder.
-
-        One that is there is of an earlier run, which the record of this one will not describe.
-        """
+        """Keep the model with its tokenizer, without the pooler, which nothing has trained; its encoder's digest."""
         weights = {name: tensor for name, tensor in model.state_dict().items() if ".pooler." not in name}
         inside = {name.removeprefix("base."): tensor for name, tensor in weights.items() if name.startswith("base.")}
         digest = weights_digest(inside)

@@ -7,7 +7,6 @@ import re
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
@@ -88,10 +87,7 @@ def encode(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> list[list[in
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
-    """An uncased WordPiece tokenizer as BERT's, trained on `texts`; the same texts give the same vocabulary.
-
-    `texts` that can be read twice are never in memory as a whole.
-    """
+    """An uncased WordPiece tokenizer as BERT's, trained on `texts`: equal texts give equal vocabularies."""
     texts = list(texts) if isinstance(texts, Iterator) else texts
     trained = wordpiece({})
     # The trainer numbers the characters that continue a word (`##c`) in the order of a hash map, which differs from run
@@ -133,7 +129,8 @@ def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
     """SHA-256 of all that decides which ids a text becomes, and of nothing that does not.
 
     Padding is always on the right and lengths are always given, so that `padding_side` and `model_max_length` decide
-    nothing. What the tokenizer's own Python code does shows in a few encoded pairs, cut short.
+    nothing. What the tokenizer's own Python code does shows in a few encoded pairs, cut short; where all of it is in
+    Python, its files have the rest.
     """
     encoded = tokenizer(*PROBE, truncation=True, max_length=PROBE_LENGTH, return_token_type_ids=True, verbose=False)
     library = backend(tokenizer)
@@ -143,8 +140,17 @@ def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
         "split_special_tokens": tokenizer.split_special_tokens,
         "special": {name: getattr(tokenizer, f"{name}_id") for name in SPECIAL},
         "all_special_ids": sorted(tokenizer.all_special_ids),
-        "state": library.to_str() if library else files_of(tokenizer),
     }
+    if library:
+        content["state"] = library.to_str()
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            with contextlib.suppress(NotImplementedError):  # of characters or bytes, without a vocabulary
+                tokenizer.save_pretrained(folder)
+            files = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+        settings = json.loads(files.pop("tokenizer_config.json"))
+        digests = {name: hashlib.sha256(file).hexdigest() for name, file in files.items()}
+        content["state"] = digests | {name: value for name, value in settings.items() if name not in PLACES}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
@@ -155,14 +161,3 @@ def backend(tokenizer: PreTrainedTokenizerBase) -> Tokenizer | None:
         library.no_truncation()
         library.no_padding()
     return library
-
-
-def files_of(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-    """The files of a tokenizer in Python: its settings, wherever it was found, and a digest of each vocabulary."""
-    with tempfile.TemporaryDirectory() as folder:
-        with contextlib.suppress(NotImplementedError):  # of characters or bytes, without a vocabulary
-            tokenizer.save_pretrained(folder)
-        files = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
-    settings = json.loads(files.pop("tokenizer_config.json"))
-    digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
-    return digests | {name: value for name, value in settings.items() if name not in PLACES}

@@ -66,10 +66,7 @@ class TokenisedTask:
 
 
 def hold_out(tokens: TokenisedTask, share: float) -> TokenisedTask:
-    """The task with `share` of its training examples, at least one, drawn at random, as a split to choose by.
-
-    It is not for reporting: MNLI's three hypotheses of a premise can fall on both sides.
-    """
+    """The task with `share` of its training examples, at least one, drawn at random, as a split to choose by."""
     train = tokens.splits["train"]
     order = np.random.default_rng(HELD_OUT_SEED).permutation(len(train))
     held = max(1, round(share * len(train)))
@@ -160,9 +157,8 @@ def training_batches(
 def bucketed_rows(lengths: np.ndarray, batch_size: int, generator: np.random.Generator) -> list[np.ndarray]:
     """Every example once, in batches of `batch_size` (the last one smaller) of similar length.
 
-    Batches are cut from random runs of examples, each sorted by length. A longer run spends less on padding, a shorter
-    one lets two epochs differ. Runs are those of transformers' `LengthGroupedSampler`: at least four, of at most 50
-    batches.
+    Batches are cut from random runs of examples, each sorted by length: a longer run spends less on padding, a shorter
+    one lets epochs differ. Runs are those of transformers' `LengthGroupedSampler`: at least four, of at most 50.
     """
     order = generator.permutation(len(lengths))
     run_length = max(1, min(len(lengths) // (4 * batch_size), MOST_BATCHES_PER_RUN)) * batch_size

@@ -129,10 +129,7 @@ def check_pairs(size: int, what: str) -> None:
 
 
 def angles(length: int, width: int, like: Tensor) -> tuple[Float[Tensor, "l w2"], Float[Tensor, "l w2"]]:
-    """Sine and cosine of position * 10000^(-2m / width), m from 0 to width / 2 - 1; made anew on every call.
-
-    A stored buffer would be lost when transformers loads a model on the meta device.
-    """
+    """Sine and cosine of position * 10000^(-2m / width), m below width / 2; no buffer: loading would lose it."""
     places = torch.arange(length, device=like.device, dtype=torch.float32)
     rates = 10_000 ** (-torch.arange(0, width, 2, device=like.device, dtype=torch.float32) / width)
     turns = places[:, None] * rates

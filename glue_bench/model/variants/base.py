@@ -126,10 +126,7 @@ class Variant(nn.Module, ABC):
         return "start" in inspect.signature(self.forward).parameters
 
     def graft(self, base: Additive) -> Grafted:
-        """Take over an additive encoder's weights as closely as possible; here those of words and segments alone.
-
-        It is called where torch records no gradients.
-        """
+        """Take over an additive encoder's weights, without gradients, as closely as possible; here content."""
         self.words.weight.copy_(base.words)
         if self.segments is not None and base.segments is not None:
             self.segments.weight.copy_(base.segments)

@@ -26,9 +26,8 @@ TERMS = ("content-position", "position-content")
 class RelativeBias(nn.Module):
     """T5's bucketed bias (Raffel et al. 2020, section 2.1), one scalar a head and bucket, not scaled by 1 / sqrt(k).
 
-    Half of the buckets are for keys to the right; of each half, half are for single distances and the rest
-    grow logarithmically up to MAX_DISTANCE, beyond which all distances share the last one. `extra` rows at
-    the end of the table belong to no distance.
+    Half of the buckets are for keys to the right; of each half, half are for single distances and the rest grow
+    logarithmically up to MAX_DISTANCE and beyond. `extra` rows at the end of the table belong to no distance.
     """
 
     def __init__(self, num_heads: int, extra: int = 0) -> None:
@@ -83,8 +82,7 @@ class Alibi(Variant):
 class Rotary(Variant):
     """q_i and k_j turned by their positions, so that q_i k_j depends on j - i alone (RoFormer, Su et al. 2021).
 
-    Pairs (x, y) = (0, 1), (2, 3), ... of each head become (x cos - y sin, y cos + x sin) of the angle
-    position * 10000^(-2m/k); values are not turned.
+    Pairs (x, y) of neighbours in each head become (x cos - y sin, y cos + x sin) of position * 10000^(-2m/k).
     """
 
     summary = "queries and keys rotated by position (RoPE)"
@@ -210,9 +208,6 @@ def alibi_slopes(num_heads: int) -> list[float]:
 def by_distance(
     heads: Float[Tensor, "b h l k"], table: Float[Tensor, "*h r k"], rows: Int[Tensor, "l l"]
 ) -> Float[Tensor, "b h l l"]:
-    """heads_i . table[rows_ij], the table one for all heads or one a head.
-
-    One product with the whole table, then a choice, instead of l x l keys.
-    """
+    """heads_i . table[rows_ij], the table one for all heads or one a head: one product, then a choice."""
     products = heads @ table.mT
     return torch.gather(products, -1, rows.expand(*products.shape[:2], -1, -1))

@@ -25,10 +25,9 @@ class Untied(Variant):
         a_ij = (x_i W^Q)(x_j W^K)^T / sqrt(2k) + reset_theta((p_i U^Q)(p_j U^K)^T / sqrt(2k), i, j)
 
     per head, with LayerNorm on p (appendix B). As in the official code (guolinke/TUPE at 4c64ff7,
-    `transformer_sentence_encoder.py`) U^Q and U^K have biases and are shared by all blocks, and the table
-    has one row more than positions: rows 0 and 1 are p_theta1 ([CLS] to others) and p_theta2 (others to
-    [CLS]), position i >= 1 is row i + 1. [CLS] must be the first token and padding on the right.
-    Segments stay in the input where the encoder has them; TUPE itself has none.
+    `transformer_sentence_encoder.py`) U^Q and U^K have biases and are shared by all blocks, and the table has one row
+    more than positions: rows 0 and 1 are p_theta1 ([CLS] to others) and p_theta2 (others to [CLS]), position i >= 1 is
+    row i + 1. [CLS] must be the first token and padding on the right. TUPE itself has no segments.
 
     The paper shares U^Q and U^K "for efficiency". Without `share` each block has its own, stacked block by block in
     one projection; the table and its LayerNorm stay shared. Shapes: u is 1 with `share`, else the number of blocks.
@@ -77,9 +76,8 @@ class Untied(Variant):
     def graft(self, base: Additive) -> Grafted:
         """Start at the position-position term of the additive encoder's first block (equation 6).
 
-        There p enters as norm * p / std(w + p + s); here LayerNorm makes it p / std(p). The norm's weight
-        makes up for the ratio, and sqrt(score_terms) for the wider scale of the scores. Every block starts at
-        the same, whether it shares the projections or not: there p enters at the first block only.
+        There p enters as norm * p / std(w + p + s); here LayerNorm makes it p / std(p). The norm's weight makes up for
+        the ratio, and sqrt(score_terms) for the wider scale of the scores. Every block starts at the same.
 
         Where the encoder projects its embeddings (ELECTRA-small), its W^Q and W^K take what is projected and do not
         fit p. U^Q and U^K then stay fresh, and positions start at scores that are not those of the checkpoint.
@@ -101,10 +99,7 @@ class Untied(Variant):
 
 
 class UntiedTieCls(Untied):
-    """TUPE-A without the reset function: equation 7 (the ablation `tie-cls` of TUPE's table 1).
-
-    Row 0 of the table, p_theta1 of TUPE-A, is there, too; no score reads it.
-    """
+    """TUPE-A without the reset function: equation 7 (`tie-cls` of TUPE's table 1); no score reads row 0."""
 
     summary = "TUPE-A without untying [CLS] (tie-cls)"
 
@@ -115,9 +110,8 @@ class UntiedTieCls(Untied):
 class UntiedRelative(Untied):
     """TUPE-R (equation 11): TUPE-A plus T5's bias, and [CLS] reset in both.
 
-    As in the official code the two parts are reset separately, so that the effective constant is theta_k plus a
-    learned scalar a head: bucket 32, one more than T5's, for others to [CLS]; bucket 16, which no distance falls
-    into, for [CLS] to others.
+    As in the official code the two parts are reset separately, so that the effective constant is theta_k plus a learned
+    scalar a head: bucket 32, one more than T5's, for others to [CLS]; bucket 16, of no distance, for [CLS] to others.
     """
 
     summary = "TUPE-R: TUPE-A, and T5's bucketed bias with [CLS] untied there too"
@@ -197,10 +191,7 @@ class FourTerm(Untied):
 
 
 class Diet(Variant):
-    """DIET (Chen et al. 2021): a_ij = (x_i W^Q)(x_j W^K)^T / sqrt(k) + a position bias, neither scaled nor normalised.
-
-    With `share` all blocks have the same one.
-    """
+    """DIET (Chen et al. 2021): a_ij = (x_i W^Q)(x_j W^K)^T / sqrt(k) + a position bias, with `share` of all blocks."""
 
     source = "Chen et al. 2021"
 
