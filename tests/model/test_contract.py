@@ -4,20 +4,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
-
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.additive import Add, NoPosition
 from glue_bench.model.variants.base import Dimensions, EncoderInput, Variant, check_positions
-from glue_bench.model.variants.relative import AddRelative
 from glue_bench.testing import CLAUSES, ContractError, check_clause, check_contract
-
-
-class StartsLate(Add):
-    """Without the argument it does not start at 0."""
-
-    def forward(self, token_ids: Tensor, segment_ids: Tensor, start: int = 3) -> EncoderInput:
-        return super().forward(token_ids, segment_ids, start)
+from torch import Tensor, nn
 
 
 class MovesCls(Add):
@@ -40,17 +31,6 @@ class BufferLost(Add):
 
     def forward(self, token_ids: Tensor, segment_ids: Tensor) -> EncoderInput:
         return EncoderInput(super().forward(token_ids, segment_ids).hidden + self.ramp)
-
-
-class OneTypeOnly(Add):
-    def __init__(self, dims: Dimensions) -> None:
-        super().__init__(dims)
-        self.turn = nn.Linear(dims.embedding_size, dims.embedding_size)
-
-    def forward(self, token_ids: Tensor, segment_ids: Tensor) -> EncoderInput:
-        hidden = super().forward(token_ids, segment_ids).hidden
-        first = torch.zeros_like(hidden[:, :1], dtype=torch.long)
-        return EncoderInput(hidden.clone().scatter_(1, first, self.turn(hidden[:, :1])))
 
 
 class Rounded(Add):
@@ -82,12 +62,6 @@ class Deaf(NoPosition):
     uses_position = True
 
 
-class OneBiasTooMany(AddRelative):
-    def forward(self, token_ids: Tensor, segment_ids: Tensor) -> EncoderInput:
-        given = super().forward(token_ids, segment_ids)
-        return EncoderInput(given.hidden, [given.bias] * (self.dims.num_blocks + 1))
-
-
 class ScoresTooWide(Add):
     def forward(self, token_ids: Tensor, segment_ids: Tensor) -> EncoderInput:
         hidden = super().forward(token_ids, segment_ids).hidden
@@ -112,18 +86,15 @@ class ScoresOfTheMeanKey(Add):
 
 
 BROKEN: list[tuple[str, type[Variant], str]] = [
-    ("shapes", OneBiasTooMany, "bias has 3 tensors for 2 blocks; give one tensor, or one per block"),
     ("shapes", ScoresTooWide, r"scores, block 0: they have shape \(3, 3, 1, 2\), not \('1 or 3', 3, 1, 1\)"),
     ("gradients", RootOfZero, r"the gradient of parameter base\.variant\.positions\.weight is not finite in Enc"),
     ("padding", ScoresOfTheMeanKey, r"changes real tokens by \d.* after block 1; 1e-5 is permitted"),
     ("save and load", BufferLost, "outputs differ by .*a tensor of __init__"),
     ("autocast", Rounded, r"are 0\.\d+ off; 0\.03 is permitted"),
-    ("autocast", OneTypeOnly, r"RuntimeError: .*(dtype|type).* \(test_contract\.py:\d+\)"),
     ("graft", TakesTheCheckpointItself, r"the graft changes the checkpoint's own variant\.positions\.weight"),
     ("draws", DrawsAnewEachTime, r"fresh weights: variant\.scale is another each time"),
     ("meta device", AsksForValues, r"RuntimeError: .*meta tensors.* \(test_contract\.py:\d+\)"),
     ("position", Deaf, r"permuting tokens changes \[CLS\] by only \d\.\de-1\d"),
-    ("start", StartsLate, r"start=0 changes what forward returns by \d"),
     ("start", MovesCls, r"start=7 changes what forward returns for \[CLS\] by \d.*; it stays at position 0"),
 ]
 

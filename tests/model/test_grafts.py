@@ -7,12 +7,19 @@ from typing import ClassVar
 import pytest
 import torch
 import transformers
+from glue_bench.errors import UserError
+from glue_bench.model.checkpoints import Start, graft, read_checkpoint
+from glue_bench.model.encoder import EncoderModel
+from glue_bench.model.fresh import on_threads
+from glue_bench.model.variants import VARIANTS
+from glue_bench.model.variants.additive import Add
+from glue_bench.model.variants.base import Additive, Dimensions, Grafted
+from glue_bench.model.variants.options import PLACES
 from tiny_models import (
     ARMS,
     CONFIGS,
     HEAD_SIZE,
     HIDDEN,
-    NARROW,
     encoder,
     encoder_config,
     max_error,
@@ -23,16 +30,6 @@ from tiny_models import (
     tokens,
 )
 from torch import Tensor
-
-from glue_bench.errors import UserError
-from glue_bench.model.checkpoints import Start, graft, masked_lm, read_checkpoint
-from glue_bench.model.encoder import EncoderModel
-from glue_bench.model.fresh import on_threads
-from glue_bench.model.heads import EncoderForMaskedLM
-from glue_bench.model.variants import VARIANTS
-from glue_bench.model.variants.additive import Add
-from glue_bench.model.variants.base import Additive, Dimensions, Grafted
-from glue_bench.model.variants.options import PLACES
 
 
 def additive(folder: Path, family: str = "bert") -> Start:
@@ -89,19 +86,6 @@ def test_only_additive_checkpoints_of_ours_are_grafted(variant):
             said = f"cannot start variant '{other}' from 'mine', which is '{variant}'; only additive checkpoints can be"
             with pytest.raises(UserError, match=said):
                 graft(checkpoint, other, {})
-
-
-@pytest.mark.parametrize(("sizes", "expected"), [({}, 18), ({"embedding_size": NARROW}, 9)])
-def test_the_masked_lm_head_has_the_width_of_the_tokens(sizes, expected, tmp_path):
-    config = encoder_config("concat-split", variant_options={"position_share": 0.25}, **sizes)
-    model = random_model(EncoderForMaskedLM, config)
-    assert model.dense.weight.shape == (expected, HIDDEN)
-    assert model.head_norm.weight.shape == (expected,)
-    assert model.decoder.weight is model.base.variant.words.weight
-    model.save_pretrained(tmp_path)
-    again = masked_lm(read_checkpoint(str(tmp_path))).eval()
-    with torch.no_grad():
-        assert torch.equal(again(tokens()).logits, model(tokens()).logits)
 
 
 def best_approximation(table: Tensor, rank: int) -> tuple[Tensor, float]:

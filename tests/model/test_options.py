@@ -4,7 +4,6 @@ import json
 from typing import Any
 
 import pytest
-
 from glue_bench.config import load_experiment
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import Start, graft
@@ -33,9 +32,7 @@ class Wide(Add):
         self.names = names
 
     def forward(self, token_ids, segment_ids):
-        start = super().forward(token_ids, segment_ids)
-        assert self.factor < 10, "too much"
-        return start
+        return super().forward(token_ids, segment_ids)
 '''
 
 
@@ -102,10 +99,6 @@ def test_a_plugins_options_have_the_type_of_their_annotation_or_default(write_pl
 def test_what_a_plugin_cannot_do_is_refused_before_any_compute(tiny, write_plugin):
     cases: list[tuple[dict[str, Any], str]] = [
         ({"times": 0}, "arm 'wide': variant 'wide' cannot be made with options {'times': 0}: index 0 is out of bounds"),
-        (
-            {"factor": 11.0},
-            "'wide' does not meet the contract: with {'factor': 11.0}, clause 'shapes', encoder like BERT",
-        ),
         ({"factor": "2"}, "arm 'wide': option 'factor' of variant 'wide': input should be a valid number, not '2'"),
     ]
     plugin = str(write_plugin(PLUGIN))

@@ -2,6 +2,13 @@
 
 import pytest
 import torch
+from glue_bench.errors import UserError
+from glue_bench.model.checks import budget
+from glue_bench.model.encoder import EncoderModel
+from glue_bench.model.heads import EncoderForMaskedLM
+from glue_bench.model.variants import VARIANTS
+from glue_bench.model.variants.options import PLACES
+from glue_bench.testing import CLAUSES, NO_DROPOUT, check_clause, check_contract
 from tiny_models import (
     ARMS,
     HIDDEN,
@@ -15,14 +22,6 @@ from tiny_models import (
     tokens,
 )
 from torch import Tensor
-
-from glue_bench.errors import UserError
-from glue_bench.model.checks import budget
-from glue_bench.model.encoder import EncoderModel
-from glue_bench.model.heads import EncoderForMaskedLM
-from glue_bench.model.variants import VARIANTS
-from glue_bench.model.variants.options import PLACES
-from glue_bench.testing import CLAUSES, NO_DROPOUT, check_clause, check_contract
 
 every_variant = pytest.mark.parametrize("variant", VARIANTS)
 
@@ -142,17 +141,6 @@ def test_an_absolute_variant_reads_the_rows_from_there_on(variant):
             table.copy_(moved(table, fixed + (variant in UNTIED)))
     assert max_error(from_there, states(model, *inputs)) == 0
     assert max_error(from_there, still) > 1e-2
-
-
-def test_sinusoids_are_those_of_the_positions_from_there_on():
-    model, ids = random_model(EncoderModel, encoder_config("add-sinusoidal")), tokens(3, LENGTH)
-    kinds = segments(ids)
-    everywhere = model.variant(torch.full((1, POSITIONS), 7), torch.zeros(1, POSITIONS, dtype=torch.long)).hidden
-    words = model.variant.words_and_segments(torch.full((1, POSITIONS), 7), torch.zeros(1, POSITIONS, dtype=torch.long))
-    table = (everywhere - words)[0]
-    expected = model.variant.words_and_segments(ids, kinds)
-    expected = expected + torch.cat([table[:1], table[START + 1 : START + LENGTH]])
-    torch.testing.assert_close(model.variant(ids, kinds, START).hidden, expected)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

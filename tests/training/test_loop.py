@@ -2,18 +2,11 @@
 
 import copy
 from contextlib import nullcontext
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from tiny_models import ARMS
-from tiny_pretraining import CPU, LENGTH, config, plain_optimizer
-from torch import nn
-from torch.nn.functional import cross_entropy
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
-from transformers import get_linear_schedule_with_warmup
-
 from glue_bench.config import Hyperparameters
 from glue_bench.model.fresh import on_meta
 from glue_bench.model.heads import EncoderForMaskedLM, EncoderForSequenceClassification
@@ -22,6 +15,13 @@ from glue_bench.training.loop import linear_factor, part_losses, predict, train,
 from glue_bench.training.masking import MaskedBatch
 from glue_bench.training.pretrain import masked_losses
 from glue_bench.training.tokens import Batch, TokenisedSplit, collate, evaluation_batches, training_batches
+from tiny_models import ARMS
+from tiny_pretraining import CPU, LENGTH, config, plainly_trained
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from transformers import get_linear_schedule_with_warmup
 
 VARIANTS = ["add", "concat", "untied", "none"]
 
@@ -64,34 +64,18 @@ def trained(model, split, chosen, rows=None):
     return list(train(model, batches_of(split, chosen), steps, chosen, CPU, rows))
 
 
-def plainly_trained(model, split, chosen, rows=None):
-    """The same in plain torch, parts of the batch one by one."""
-    steps = min(-(-len(split) // chosen.batch_size) * chosen.epochs, chosen.max_steps or 10**9)
-    optimizer, schedule = plain_optimizer(model.named_parameters(), chosen, steps)
-    torch.manual_seed(3)
-    model.train()
-    done, losses = 0, []
+def plain_batches(model, split, chosen, rows):
+    """The losses of the parts of each batch of all epochs, as functions."""
     for epoch in range(1, chosen.epochs + 1):
-        ours = []
         for batch in batches_of(split, chosen)(epoch):
-            if done == steps:
-                break
-            model.zero_grad()
-            total = 0.0
-            for first in range(0, len(batch.labels), rows or len(batch.labels)):
+
+            def loss(first, batch=batch):
                 part = slice(first, first + (rows or len(batch.labels)))
                 mask = None if batch.mask is None else batch.mask[part]
                 logits = model(batch.ids[part], mask, batch.segments[part]).logits
-                loss = cross_entropy(logits, batch.labels[part], reduction="sum") / len(batch.labels)
-                loss.backward()
-                total += loss.item()
-            assert torch.nn.utils.clip_grad_norm_(model.parameters(), chosen.clip_norm) > chosen.clip_norm
-            optimizer.step()
-            schedule.step()
-            done += 1
-            ours.append(total)
-        losses += [np.mean(ours)] if ours else []
-    return losses
+                return cross_entropy(logits, batch.labels[part], reduction="sum") / len(batch.labels)
+
+            yield [partial(loss, first) for first in range(0, len(batch.labels), rows or len(batch.labels))]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -104,7 +88,11 @@ def test_training_equals_plain_torch(variant, split, changes, rows):
     """With dropout that differs from step to step and a classifier with its own."""
     chosen, model = settings(**changes), model_of(variant, **DROPPING)
     before, plain = copy.deepcopy(model), copy.deepcopy(model)
-    expected = plainly_trained(plain, split, chosen, rows)
+    in_epoch = -(-len(split) // chosen.batch_size)
+    steps = min(in_epoch * chosen.epochs, chosen.max_steps or 10**9)
+    torch.manual_seed(3)
+    losses = plainly_trained(plain, chosen, steps, plain_batches(plain, split, chosen, rows))
+    expected = [np.mean(losses[first : first + in_epoch]) for first in range(0, steps, in_epoch)]
     assert trained(model, split, chosen, rows) == pytest.approx(expected, abs=1e-6)
     for (name, ours), theirs in zip(model.named_parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-6, msg=lambda text, name=name: f"{name}: {text}")

@@ -5,12 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from tiny_models import ARMS
-from tiny_pretraining import CPU, LENGTH, STILL, Stopped, Tiny, fresh, plain_optimizer, timeless
-from transformers import AutoModelForMaskedLM, AutoTokenizer
-
 from glue_bench.config import PretrainingSettings
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import weights_digest
@@ -24,6 +18,11 @@ from glue_bench.training.loop import NonFiniteLossError, linear_factor
 from glue_bench.training.masking import Vocabulary, evaluation_batches, target_pieces, training_batch
 from glue_bench.training.pretrain import build_masked_lm, is_due, rate_factor
 from glue_bench.training.tokenizers import tokenizer_digest
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny_models import ARMS
+from tiny_pretraining import CPU, LENGTH, STILL, Stopped, Tiny, fresh, plainly_trained, timeless
+from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 BF16 = replace(CPU, bf16=True)
 
@@ -56,26 +55,14 @@ def validation_loss(tiny: Tiny, model: EncoderForMaskedLM) -> float:
     return sum(full_loss(model, batch).item() for batch in batches) / sum(len(batch.targets) for batch in batches)
 
 
-def plainly_pretrained(tiny: Tiny) -> tuple[EncoderForMaskedLM, list[float]]:
-    """The same in plain torch: the head over every place, parts of a batch one by one."""
-    chosen = tiny.run.settings
-    model = build_masked_lm(tiny.inputs.initial(tiny.arm), chosen.seed, chosen.dropout).train()
-    learning = ((name, weight) for name, weight in model.named_parameters() if ".pooler." not in name)
-    optimizer, schedule = plain_optimizer(learning, chosen, chosen.steps)
-    losses = []
-    for step in range(chosen.steps):
-        batch, total = batch_of(tiny, step), 0.0
-        torch.manual_seed(number(chosen.seed, step, 0))
-        model.zero_grad()
-        for first in range(0, len(batch.ids), chosen.rows_at_once):
-            loss = full_loss(model, batch.rows(first, min(first + chosen.rows_at_once, len(batch.ids))))
-            (loss / len(batch.targets)).backward()
-            total += loss.item() / len(batch.targets)
-        assert torch.nn.utils.clip_grad_norm_(model.parameters(), chosen.clip_norm) > chosen.clip_norm
-        optimizer.step()
-        schedule.step()
-        losses.append(total)
-    return model, losses
+def plain_batches(tiny: Tiny, model: EncoderForMaskedLM):
+    """The losses of the parts of each step's batch by the head over every place, as functions."""
+    for step in range(tiny.run.settings.steps):
+        batch, rows = batch_of(tiny, step), tiny.run.settings.rows_at_once
+        of_all = len(batch.targets)
+        torch.manual_seed(number(tiny.run.settings.seed, step, 0))
+        parts = [batch.rows(first, min(first + rows, len(batch.ids))) for first in range(0, len(batch.ids), rows)]
+        yield [lambda part=part, of_all=of_all: full_loss(model, part) / of_all for part in parts]
 
 
 @pytest.mark.parametrize("arm", [("add", {}), ("untied", {}), ("concat", {}), ("add", {"segments": "scores"})], ids=str)
@@ -87,7 +74,9 @@ def test_pretraining_equals_plain_torch(tmp_path, arm):
         learning_rates=[0.05], clip_norm=0.1, weight_decay=0.1, warmup_ratio=0.3, segments="pairs",
     )  # fmt: skip
     left = tiny.finish()
-    model, losses = plainly_pretrained(tiny)
+    chosen = tiny.run.settings
+    model = build_masked_lm(tiny.inputs.initial(tiny.arm), chosen.seed, chosen.dropout)
+    losses = plainly_trained(model, chosen, chosen.steps, plain_batches(tiny, model))
     assert [point["train_loss"] for point in left.facts["losses"]] == pytest.approx(losses, abs=1e-6)
     assert 0 < left.facts["segment_pairs"] <= 1
     start = build_masked_lm(tiny.inputs.initial(tiny.arm), 1).state_dict()

@@ -4,11 +4,6 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast
-
 from glue_bench.errors import UserError
 from glue_bench.training.tokenizers import (
     SPECIAL,
@@ -19,6 +14,10 @@ from glue_bench.training.tokenizers import (
     train_tokenizer,
 )
 from glue_bench.training.words import WordRule
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
 
 TEXTS = [
     "The old cat chased the tall dog again .",
@@ -38,11 +37,6 @@ WORDS = st.sampled_from(["[SEP]", "[MASK]", "the", "cats", "##s", "don't", "Anna
 @pytest.fixture(scope="module")
 def tokenizer():
     return train_tokenizer(TEXTS, 90)
-
-
-def test_training_gives_the_same_vocabulary_every_time():
-    # Many trainings, since two random orders may agree by chance.
-    assert len({tokenizer_digest(train_tokenizer(iter(TEXTS), 90)) for _ in range(8)}) == 1
 
 
 @given(more=st.lists(ODD, max_size=4))
@@ -135,8 +129,6 @@ COUNTS = {
     "truncation side": with_set(truncation_side="left"),
     "special tokens in texts": with_set(split_special_tokens=True),
     "[MASK]": with_set(mask_token="the"),
-    "[CLS]": with_set(cls_token="the"),
-    "[PAD]": with_set(pad_token="the"),
     "another special token": with_set(bos_token="dog"),
     "a word": lambda tokenizer: (tokenizer.add_tokens(["watched the"]), tokenizer)[1],
     "case": lambda tokenizer: changed(tokenizer, lambda state: state["normalizer"].update(lowercase=False)),
@@ -152,8 +144,6 @@ COUNTS_NOT = {
     "padding side": with_set(padding_side="left"),
     "longest text": with_set(model_max_length=3),
     "place": with_set(name_or_path="elsewhere"),
-    "spaces in decoded text": with_set(clean_up_tokenization_spaces=True),
-    "inputs that a model takes": with_set(model_input_names=["input_ids"]),
     "earlier calls": lambda tokenizer: (tokenizer(TEXTS, truncation=True, max_length=5, padding=True), tokenizer)[1],
 }
 

@@ -4,15 +4,12 @@ import hashlib
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import load_file
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast, get_linear_schedule_with_warmup
-
 from glue_bench.config import Arm, load_experiment
 from glue_bench.model.checkpoints import Start
 from glue_bench.model.configuration import EncoderConfig
@@ -25,6 +22,9 @@ from glue_bench.training.packing import PackedText
 from glue_bench.training.pretrain import Pretrained, pretrain
 from glue_bench.training.pretrained import PretrainingFolder
 from glue_bench.training.tokenizers import SPECIAL
+from safetensors.torch import load_file
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast, get_linear_schedule_with_warmup
 
 CPU = Compute(torch.device("cpu"), bf16=False, threads=1)
 STILL = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -81,16 +81,32 @@ def fresh(variant: str = "add", options: Mapping[str, Any] | None = None, **chan
     return Start(config(variant, options, **changes), {}, "scratch")
 
 
-def plain_optimizer(named: Iterable[tuple[str, torch.nn.Parameter]], chosen: Any, steps: int) -> tuple[Any, Any]:
-    """torch's AdamW with parameters grouped by name, and transformers' schedule."""
+def plainly_trained(model: torch.nn.Module, chosen: Any, steps: int, batches: Iterable[Iterable[Any]]) -> list[float]:
+    """The losses of a loop in plain torch, of `batches` that are functions, each the loss of a part.
+
+    torch's AdamW with parameters grouped by name, transformers' schedule, and gradients that are clipped at each step.
+    """
     groups: dict[bool, list[torch.nn.Parameter]] = {True: [], False: []}
-    for name, weight in named:
-        groups[not name.endswith("bias") and "norm" not in name.lower()].append(weight)
+    for name, weight in model.named_parameters():
+        if weight.requires_grad:
+            groups[not name.endswith("bias") and "norm" not in name.lower()].append(weight)
     optimizer = torch.optim.AdamW(
         [{"params": some, "weight_decay": decays * chosen.weight_decay} for decays, some in groups.items()],
         lr=chosen.learning_rate, betas=(0.9, 0.999), eps=chosen.adam_epsilon,
     )  # fmt: skip
-    return optimizer, get_linear_schedule_with_warmup(optimizer, math.ceil(chosen.warmup_ratio * steps), steps)
+    schedule, losses = get_linear_schedule_with_warmup(optimizer, math.ceil(chosen.warmup_ratio * steps), steps), []
+    for parts in islice(batches, steps):
+        model.train().zero_grad()
+        total = 0.0
+        for part in parts:
+            loss = part()
+            loss.backward()
+            total += loss.item()
+        assert torch.nn.utils.clip_grad_norm_(model.parameters(), chosen.clip_norm) > chosen.clip_norm
+        optimizer.step()
+        schedule.step()
+        losses.append(total)
+    return losses
 
 
 class Stopped(Exception):
