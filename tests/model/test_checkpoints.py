@@ -13,15 +13,16 @@ import huggingface_hub
 import pytest
 import torch
 import transformers
+from huggingface_hub.errors import HFValidationError, HTTPError, RepositoryNotFoundError, RevisionNotFoundError
+from safetensors.torch import load_file, save_file
+from tiny_models import encoder, encoder_config, max_error, pad, random_model, saved, segments, states, tokens
+from torch import Tensor
+
 from glue_bench.errors import DiskError, UserError
 from glue_bench.model.checkpoints import read_checkpoint
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.locate import locate
-from huggingface_hub.errors import HFValidationError, HTTPError, RepositoryNotFoundError, RevisionNotFoundError
-from safetensors.torch import load_file, save_file
-from tiny_models import encoder, encoder_config, max_error, pad, random_model, saved, segments, states, tokens
-from torch import Tensor
 
 TOLERANCE = 1e-5
 

@@ -2,6 +2,9 @@
 
 import pytest
 import torch
+from tiny_models import ARMS
+from torch import Tensor
+
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import Start, graft
 from glue_bench.model.checks import check_order
@@ -10,8 +13,6 @@ from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.additive import NoPosition
 from glue_bench.model.variants.base import EncoderInput
 from glue_bench.testing import encoder_config, random_model
-from tiny_models import ARMS
-from torch import Tensor
 
 
 @pytest.fixture

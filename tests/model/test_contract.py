@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
+
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.additive import Add, NoPosition
 from glue_bench.model.variants.base import Dimensions, EncoderInput, Variant, check_positions
 from glue_bench.testing import CLAUSES, ContractError, check_clause, check_contract
-from torch import Tensor, nn
 
 
 class MovesCls(Add):

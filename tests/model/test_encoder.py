@@ -7,6 +7,12 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from scipy.stats import binomtest
+from tiny_models import ARMS, encoder_config, pad, random_model, segments, tokens
+from torch import nn
+from transformers import ModernBertConfig
+from transformers.models.modernbert.modeling_modernbert import ModernBertMLP
+
 from glue_bench.config import load_experiment
 from glue_bench.model import cpu
 from glue_bench.model.configuration import EncoderConfig
@@ -16,11 +22,6 @@ from glue_bench.model.heads import EncoderForMaskedLM, classification_loss
 from glue_bench.sweep.plan import make_plan
 from glue_bench.tables.results import shape_text
 from glue_bench.training.inputs import Inputs
-from scipy.stats import binomtest
-from tiny_models import ARMS, encoder_config, pad, random_model, segments, tokens
-from torch import nn
-from transformers import ModernBertConfig
-from transformers.models.modernbert.modeling_modernbert import ModernBertMLP
 
 PLAIN = BlockScores(None, None, None, whole=False)
 HIDDEN, MASK = torch.randn(3, 7, 24, dtype=torch.float64), torch.arange(7) < torch.tensor([7, 5, 1])[:, None]

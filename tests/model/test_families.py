@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModelForMaskedLM, PreTrainedModel
+from transformers.activations import ACT2CLS
+
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import read_checkpoint
 from glue_bench.model.families import FAMILIES
 from glue_bench.testing import random_model
-from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoModelForMaskedLM, PreTrainedModel
-from transformers.activations import ACT2CLS
 
 ROBERTA = ("roberta", "xlm-roberta", "camembert")
 LIKE_BERT = ("bert", "electra", *ROBERTA)

@@ -7,14 +7,6 @@ from typing import ClassVar
 import pytest
 import torch
 import transformers
-from glue_bench.errors import UserError
-from glue_bench.model.checkpoints import Start, graft, read_checkpoint
-from glue_bench.model.encoder import EncoderModel
-from glue_bench.model.fresh import on_threads
-from glue_bench.model.variants import VARIANTS
-from glue_bench.model.variants.additive import Add
-from glue_bench.model.variants.base import Additive, Dimensions, Grafted
-from glue_bench.model.variants.options import PLACES
 from tiny_models import (
     ARMS,
     CONFIGS,
@@ -30,6 +22,15 @@ from tiny_models import (
     tokens,
 )
 from torch import Tensor
+
+from glue_bench.errors import UserError
+from glue_bench.model.checkpoints import Start, graft, read_checkpoint
+from glue_bench.model.encoder import EncoderModel
+from glue_bench.model.fresh import on_threads
+from glue_bench.model.variants import VARIANTS
+from glue_bench.model.variants.additive import Add
+from glue_bench.model.variants.base import Additive, Dimensions, Grafted
+from glue_bench.model.variants.options import PLACES
 
 
 def additive(folder: Path, family: str = "bert") -> Start:

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+
 from glue_bench.config import load_experiment
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import Start, graft

@@ -8,6 +8,10 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from tiny_models import LAYERS, encoder_config, max_error, random_model, segments, states, tokens
+from tiny_models import encoder as loaded
+from transformers.models.t5.modeling_t5 import T5Attention
+
 from glue_bench.model.checkpoints import Start, graft
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.families import FAMILIES
@@ -15,9 +19,6 @@ from glue_bench.model.fresh import fresh
 from glue_bench.model.variants.additive import angles
 from glue_bench.model.variants.relative import alibi_slopes, offsets, relative_buckets
 from glue_bench.model.variants.untied import TERMS
-from tiny_models import LAYERS, encoder_config, max_error, random_model, segments, states, tokens
-from tiny_models import encoder as loaded
-from transformers.models.t5.modeling_t5 import T5Attention
 
 
 @pytest.mark.parametrize(("buckets", "max_distance"), [(32, 128), (16, 64), (8, 20)])

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from tiny_models import encoder_config, random_model, tokens
+from transformers import AutoModelForMaskedLM
+
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import read_checkpoint
 from glue_bench.model.encoder import EncoderModel
@@ -15,8 +18,6 @@ from glue_bench.model.plugins import PLUGINS, plugin_digest
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.options import check_variant
 from glue_bench.testing import check_plugin, load_plugins
-from tiny_models import encoder_config, random_model, tokens
-from transformers import AutoModelForMaskedLM
 
 Write = Callable[..., Path]
 

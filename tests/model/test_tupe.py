@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from glue_bench.errors import UserError
-from glue_bench.model.checkpoints import Start, masked_lm, read_checkpoint
 from safetensors.torch import load_file
 from torch import Tensor
+
+from glue_bench.errors import UserError
+from glue_bench.model.checkpoints import Start, masked_lm, read_checkpoint
 
 Spoil = Callable[[dict[str, Any]], Any]
 ENCODER = "decoder.sentence_encoder."

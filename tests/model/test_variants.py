@@ -2,13 +2,6 @@
 
 import pytest
 import torch
-from glue_bench.errors import UserError
-from glue_bench.model.checks import budget
-from glue_bench.model.encoder import EncoderModel
-from glue_bench.model.heads import EncoderForMaskedLM
-from glue_bench.model.variants import VARIANTS
-from glue_bench.model.variants.options import PLACES
-from glue_bench.testing import CLAUSES, NO_DROPOUT, check_clause, check_contract
 from tiny_models import (
     ARMS,
     HIDDEN,
@@ -22,6 +15,14 @@ from tiny_models import (
     tokens,
 )
 from torch import Tensor
+
+from glue_bench.errors import UserError
+from glue_bench.model.checks import budget
+from glue_bench.model.encoder import EncoderModel
+from glue_bench.model.heads import EncoderForMaskedLM
+from glue_bench.model.variants import VARIANTS
+from glue_bench.model.variants.options import PLACES
+from glue_bench.testing import CLAUSES, NO_DROPOUT, check_clause, check_contract
 
 every_variant = pytest.mark.parametrize("variant", VARIANTS)
 

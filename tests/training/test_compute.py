@@ -4,6 +4,7 @@ import sys
 
 import pytest
 import torch
+
 from glue_bench.errors import UserError
 from glue_bench.model.fresh import on_threads
 from glue_bench.training.compute import Compute, choose_compute, is_out_of_memory, peak_bytes, reset_peak

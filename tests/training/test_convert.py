@@ -9,15 +9,16 @@ from unittest.mock import Mock
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import AutoModel, AutoModelForMaskedLM, PreTrainedModel
+
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import encoder, graft, masked_lm, read_checkpoint
 from glue_bench.model.locate import fingerprint
 from glue_bench.model.variants import VARIANTS
 from glue_bench.training import convert as conversion
 from glue_bench.training.convert import convert
-from safetensors.torch import load_file, save_file
-from torch import Tensor
-from transformers import AutoModel, AutoModelForMaskedLM, PreTrainedModel
 
 Made = Callable[..., Path]
 TEXTS = ("The baker opens her shop at six.", "By noon most of the bread is gone, and she cleans the oven.") * 9

@@ -7,12 +7,13 @@ from unittest.mock import Mock, call
 
 import datasets
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from glue_bench.data.demo import generate
 from glue_bench.errors import UserError
 from glue_bench.training import corpus as corpus_module
 from glue_bench.training.corpus import Corpus, open_corpus
-from hypothesis import given
-from hypothesis import strategies as st
 
 
 @pytest.fixture

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from tiny_pretraining import CPU, STILL
+
 from glue_bench.config import load_experiment
 from glue_bench.data.demo import generate
 from glue_bench.data.metrics import score_logits
@@ -19,7 +21,6 @@ from glue_bench.training.finetune import Outcome, finetune
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.loop import NonFiniteLossError
 from glue_bench.training.tokens import training_batches
-from tiny_pretraining import CPU, STILL
 
 pytestmark = pytest.mark.usefixtures("small_demo")
 

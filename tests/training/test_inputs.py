@@ -5,6 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
+from tiny_pretraining import CPU
+from tokenizers import Tokenizer
+from transformers import BertConfig, BertModel, DistilBertConfig, DistilBertModel, PreTrainedTokenizerFast
+
 from glue_bench.config import load_experiment
 from glue_bench.data.demo import generate
 from glue_bench.data.hub import HubSource
@@ -16,10 +21,6 @@ from glue_bench.sweep.plan import make_plan, settle_jobs
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.tokenizers import SPECIAL, train_tokenizer
-from safetensors.torch import load_file, save_file
-from tiny_pretraining import CPU
-from tokenizers import Tokenizer
-from transformers import BertConfig, BertModel, DistilBertConfig, DistilBertModel, PreTrainedTokenizerFast
 
 pytestmark = pytest.mark.usefixtures("small_demo")
 TEXTS = ("a cat sat on the mat", "the dog ran")

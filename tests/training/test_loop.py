@@ -7,6 +7,14 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from tiny_models import ARMS
+from tiny_pretraining import CPU, LENGTH, config, plainly_trained
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from transformers import get_linear_schedule_with_warmup
+
 from glue_bench.config import Hyperparameters
 from glue_bench.model.fresh import on_meta
 from glue_bench.model.heads import EncoderForMaskedLM, EncoderForSequenceClassification
@@ -15,13 +23,6 @@ from glue_bench.training.loop import linear_factor, part_losses, predict, train,
 from glue_bench.training.masking import MaskedBatch
 from glue_bench.training.pretrain import masked_losses
 from glue_bench.training.tokens import Batch, TokenisedSplit, collate, evaluation_batches, training_batches
-from tiny_models import ARMS
-from tiny_pretraining import CPU, LENGTH, config, plainly_trained
-from torch import nn
-from torch.nn.functional import cross_entropy
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
-from transformers import get_linear_schedule_with_warmup
 
 VARIANTS = ["add", "concat", "untied", "none"]
 

@@ -10,6 +10,10 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from tiny_pretraining import CPU
+from torch import nn
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+
 from glue_bench.config import load_experiment
 from glue_bench.data.demo import generate
 from glue_bench.errors import UserError
@@ -22,9 +26,6 @@ from glue_bench.training.inputs import Inputs
 from glue_bench.training.loop import UsedRows, predict, used_rows_only
 from glue_bench.training.tokenizers import SPECIAL, train_tokenizer
 from glue_bench.training.tokens import collate, encoded_split, evaluation_batches
-from tiny_pretraining import CPU
-from torch import nn
-from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 pytestmark = pytest.mark.usefixtures("small_demo")
 

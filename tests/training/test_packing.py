@@ -6,14 +6,15 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from glue_bench.errors import UserError
-from glue_bench.training import masking, packing
-from glue_bench.training.masking import MaskedBatch, Vocabulary, evaluation_batches, training_batch
-from glue_bench.training.packing import pack
 from hypothesis import HealthCheck, given
 from hypothesis import settings as given_settings
 from hypothesis import strategies as st
 from tiny_pretraining import corpus_of, packed_of, word_tokenizer
+
+from glue_bench.errors import UserError
+from glue_bench.training import masking, packing
+from glue_bench.training.masking import MaskedBatch, Vocabulary, evaluation_batches, training_batch
+from glue_bench.training.packing import pack
 
 CLS, SEP = 2, 3
 FIRST_WORD = 5

@@ -5,6 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny_models import ARMS
+from tiny_pretraining import CPU, LENGTH, STILL, Stopped, Tiny, fresh, plainly_trained, timeless
+from transformers import AutoModelForMaskedLM, AutoTokenizer
+
 from glue_bench.config import PretrainingSettings
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import weights_digest
@@ -18,11 +24,6 @@ from glue_bench.training.loop import NonFiniteLossError, linear_factor
 from glue_bench.training.masking import Vocabulary, evaluation_batches, target_pieces, training_batch
 from glue_bench.training.pretrain import build_masked_lm, is_due, rate_factor
 from glue_bench.training.tokenizers import tokenizer_digest
-from hypothesis import given
-from hypothesis import strategies as st
-from tiny_models import ARMS
-from tiny_pretraining import CPU, LENGTH, STILL, Stopped, Tiny, fresh, plainly_trained, timeless
-from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 BF16 = replace(CPU, bf16=True)
 

@@ -4,6 +4,11 @@ import json
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
 from glue_bench.errors import UserError
 from glue_bench.training.tokenizers import (
     SPECIAL,
@@ -14,10 +19,6 @@ from glue_bench.training.tokenizers import (
     train_tokenizer,
 )
 from glue_bench.training.words import WordRule
-from hypothesis import given
-from hypothesis import strategies as st
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast
 
 TEXTS = [
     "The old cat chased the tall dog again .",

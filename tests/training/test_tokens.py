@@ -7,6 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
 from glue_bench.data.task_data import TaskData
 from glue_bench.training.masking import MaskedBatch
 from glue_bench.training.tokenizers import train_tokenizer
@@ -21,8 +24,6 @@ from glue_bench.training.tokens import (
     tokenise,
     training_batches,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 FIRST = ["the old cat", "a dog chased the tall old goose again today", "anna ?", "the goose"]
 

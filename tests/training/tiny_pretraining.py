@@ -10,6 +10,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import load_file
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast, get_linear_schedule_with_warmup
+
 from glue_bench.config import Arm, load_experiment
 from glue_bench.model.checkpoints import Start
 from glue_bench.model.configuration import EncoderConfig
@@ -22,9 +26,6 @@ from glue_bench.training.packing import PackedText
 from glue_bench.training.pretrain import Pretrained, pretrain
 from glue_bench.training.pretrained import PretrainingFolder
 from glue_bench.training.tokenizers import SPECIAL
-from safetensors.torch import load_file
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import PreTrainedTokenizerFast, get_linear_schedule_with_warmup
 
 CPU = Compute(torch.device("cpu"), bf16=False, threads=1)
 STILL = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
