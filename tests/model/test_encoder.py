@@ -18,7 +18,7 @@ from glue_bench.model import cpu
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.cpu import Dropout, draw_kept, keep_factors
 from glue_bench.model.encoder import Block, BlockScores, EncoderModel
-from glue_bench.model.heads import EncoderForMaskedLM, classification_loss
+from glue_bench.model.heads import classification_loss
 from glue_bench.sweep.plan import make_plan
 from glue_bench.tables.results import shape_text
 from glue_bench.training.inputs import Inputs
@@ -163,15 +163,6 @@ def test_the_rate_of_dropout_is_the_stated_one_and_its_mean_is_one(rate):
     assert float(factors.mean()) == pytest.approx(1, abs=0.02)
 
 
-def test_neighbours_are_independent_and_each_lane_of_a_word_has_the_rate():
-    torch.manual_seed(1)
-    dropped = (draw_kept((10**6,), 0.1) == 0).float()
-    for lag in (1, 2, 3, 4, 1003):
-        both = float((dropped[lag:] * dropped[:-lag]).mean())
-        assert both == pytest.approx(0.01, abs=6e-4), lag
-    assert dropped.view(-1, 4).mean(dim=0).tolist() == pytest.approx([0.1] * 4, abs=3e-3)
-
-
 def test_the_gradient_is_dropped_where_the_value_is():
     torch.manual_seed(4)
     values, residual = torch.randn(50, 7, requires_grad=True), torch.randn(50, 7, requires_grad=True)
@@ -205,16 +196,6 @@ def test_to_compute_only_what_the_pooler_reads_changes_nothing_that_it_reads(var
     assert set(mine) == set(theirs)
     for name, gradient in mine.items():
         torch.testing.assert_close(gradient, theirs[name], rtol=1e-7, atol=1e-10, msg=name)
-
-
-def test_the_masked_lm_head_at_some_places_predicts_what_it_does_at_all_and_its_loss_is_their_mean():
-    model, ids = random_model(EncoderForMaskedLM, encoder_config()), tokens()
-    places = torch.tensor([0, 5, 17])
-    labels = torch.full_like(ids, -100)
-    labels.view(-1)[places] = ids.view(-1)[places]
-    whole, some = model(ids, labels=labels), model(ids, places=places).logits
-    torch.testing.assert_close(some, whole.logits.flatten(0, 1)[places])
-    torch.testing.assert_close(whole.loss, -some.log_softmax(-1)[range(3), ids.view(-1)[places]].mean())
 
 
 def test_the_loss_of_one_output_is_the_mean_squared_error():

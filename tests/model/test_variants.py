@@ -19,10 +19,9 @@ from torch import Tensor
 from glue_bench.errors import UserError
 from glue_bench.model.checks import budget
 from glue_bench.model.encoder import EncoderModel
-from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.options import PLACES
-from glue_bench.testing import CLAUSES, NO_DROPOUT, check_clause, check_contract
+from glue_bench.testing import CLAUSES, check_clause, check_contract
 
 every_variant = pytest.mark.parametrize("variant", VARIANTS)
 
@@ -48,20 +47,6 @@ def test_options_keep_the_contract(variant, options):
 @pytest.mark.parametrize(("variant", "options"), ARMS, ids=str)
 def test_every_parameter_learns_under_every_option(variant, options):
     check_clause("gradients", variant, options)
-
-
-def test_which_rows_of_the_untied_table_learn():
-    """Row 0 makes theta_1, one constant for the whole row of scores of [CLS], which softmax ignores.
-
-    So p_theta1 does nothing in TUPE-A, by equation 9 as by the official code. Row 1 (theta_2) and the rows of
-    positions 1 to l - 1 learn; rows past the sequence do not.
-    """
-    model = random_model(EncoderForMaskedLM, encoder_config("untied", **NO_DROPOUT)).double()
-    model(tokens(3, 9), labels=tokens(3, 9)).loss.backward()
-    size = model.base.variant.positions.weight.grad.abs().amax(dim=1)
-    assert size[0] < 1e-12
-    assert (size[1:10] > 1e-6).all()
-    assert not size[10:].any()
 
 
 @every_variant

@@ -148,38 +148,30 @@ def test_a_hub_datasets_rows_are_documents(hub):
     assert opened("hub:a/b:c@d0").digest != corpus.digest
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"fine\nnot \0 here\n", "has a NUL byte; this is a binary file, remove it"),
-        ("caf\u00e9\n".encode("latin-1"), "is not UTF-8 text (invalid continuation byte); convert or remove it"),
-        ("caf\u00e9".encode()[:-1], "is not UTF-8 text (unexpected end of data); convert or remove it"),
-        (b"y" * 20 + b"\n" + b"x" * 21, "has more than 20 characters without a line break; break it into lines"),
-    ],
-    ids=["NUL", "latin-1", "cut", "long"],
-)
-def test_what_is_no_text_is_refused(write, monkeypatch, content, message):
+FILES: dict[str, tuple[bytes, str]] = {
+    "NUL": (b"fine\nnot \0 here\n", "has a NUL byte; this is a binary file, remove it"),
+    "latin-1": ("caf\u00e9\n".encode("latin-1"), "is not UTF-8 text (invalid continuation byte); convert or remove it"),
+    "cut": ("caf\u00e9".encode()[:-1], "is not UTF-8 text (unexpected end of data); convert or remove it"),
+    "long": (b"y" * 20 + b"\n" + b"x" * 21, "has more than 20 characters without a line break; break it into lines"),
+}
+HUB: dict[str, tuple[object, str]] = {
+    "no route": (ConnectionError("no route\nto host"), "cannot read corpus 'hub:a/b' (no route); give text files or a"),
+    "no column": ({"sentence": ["One."], "id": [1]}, "corpus 'hub:a/b' has no column 'text', only sentence, id"),
+    "no text": ({"text": ["One.", None]}, "corpus 'hub:a/b', row 1: column 'text' holds None; expected text"),
+    "blank": ({"text": [" ", ""]}, "corpus 'hub:a/b' has no text in it"),
+}
+
+
+@pytest.mark.parametrize("case", [*FILES, *HUB])
+def test_what_is_no_text_is_refused_in_one_line(case, write, hub, monkeypatch):
+    if case in HUB:
+        answer, message = HUB[case]
+        hub(answer)
+        assert said("hub:a/b").startswith(message)
+        return
     monkeypatch.setattr(corpus_module, "LONGEST_LINE", 20)
-    folder = write(a_txt="good\n" + "x" * 20 + "\n", b_txt=content)
-    assert said(folder) == f"corpus file '{folder / 'b.txt'}' {message}"
-
-
-@pytest.mark.parametrize(
-    ("answer", "message"),
-    [
-        (
-            ConnectionError("no route\nto host"),
-            "cannot read corpus 'hub:a/b' (no route); give text files or a folder inst",
-        ),
-        ({"sentence": ["One."], "id": [1]}, "corpus 'hub:a/b' has no column 'text', only sentence, id"),
-        ({"text": ["One.", None]}, "corpus 'hub:a/b', row 1: column 'text' holds None; expected text"),
-        ({"text": [" ", ""]}, "corpus 'hub:a/b' has no text in it"),
-    ],
-    ids=["no route", "no column", "no text", "blank"],
-)
-def test_what_the_hub_does_not_give_is_one_line(hub, answer, message):
-    hub(answer)
-    assert said("hub:a/b").startswith(message)
+    folder = write(a_txt="good\n" + "x" * 20 + "\n", b_txt=FILES[case][0])
+    assert said(folder) == f"corpus file '{folder / 'b.txt'}' {FILES[case][1]}"
 
 
 def test_paths_without_text_are_refused(write, tmp_path):
@@ -188,9 +180,8 @@ def test_paths_without_text_are_refused(write, tmp_path):
     (folder / "links" / "b.txt").symlink_to(tmp_path / "gone.txt")
     (folder / "links" / "up").symlink_to(folder)
     os.mkfifo(folder / "pipes" / "b.txt")
-    (tmp_path / "none").mkdir()
+    (none := tmp_path / "none").mkdir()
     assert said("./nowhere/") == "corpus './nowhere/' does not exist; give a text file, a folder, hub:NAME or demo"
-    none = tmp_path / "none"
     assert said(none) == f"corpus folder '{none}' has no files that end in .txt, .text, .tokens, .raw"
     assert said(folder / "blank.txt") == f"corpus '{folder / 'blank.txt'}' has no text in it"
     for place, problem in (("links", "No such file or directory"), ("pipes", "not a plain file")):

@@ -5,8 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from tiny_models import ARMS
 from tiny_pretraining import CPU, LENGTH, STILL, Stopped, Tiny, fresh, plainly_trained, timeless
 from transformers import AutoModelForMaskedLM, AutoTokenizer
@@ -22,7 +20,7 @@ from glue_bench.training import packing
 from glue_bench.training import pretrain as module
 from glue_bench.training.loop import NonFiniteLossError, linear_factor
 from glue_bench.training.masking import Vocabulary, evaluation_batches, target_pieces, training_batch
-from glue_bench.training.pretrain import build_masked_lm, is_due, rate_factor
+from glue_bench.training.pretrain import build_masked_lm, rate_factor
 from glue_bench.training.tokenizers import tokenizer_digest
 
 BF16 = replace(CPU, bf16=True)
@@ -148,14 +146,6 @@ def test_a_point_is_the_mean_since_the_last_one_and_no_more_are_measured_than_as
         assert point["train_loss"] == pytest.approx(mean, rel=1e-5)
     weights = Tiny.of(tmp_path / "every", steps=19, validations=10).weights(19)
     assert all(torch.equal(weight, tiny.weights(19)[name]) for name, weight in weights.items())
-
-
-@given(steps=st.integers(1, 300), times=st.integers(1, 320))
-def test_what_is_due_so_many_times_is_due_no_more_often_and_evenly(steps, times):
-    due = [step for step in range(1, steps + 1) if is_due(step, steps, times)]
-    assert len(due) == min(steps, times)
-    assert due[-1] == steps
-    assert max(np.diff([0, *due])) - min(np.diff([0, *due])) <= 1
 
 
 class Greedy(VARIANTS["add"]):
