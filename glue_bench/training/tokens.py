@@ -128,7 +128,8 @@ class Batch:
     def to(self, device: torch.device) -> "Batch":
         """The same batch on a device."""
         given = self.ids, self.segments, self.mask, self.labels
-        return Batch(*(moved(tensor, device) for tensor in given), self.rows)  # type: ignore[arg-type]
+        ids, segments, mask, labels = (moved(tensor, device) for tensor in given)
+        return Batch(ids, segments, mask, labels, self.rows)  # type: ignore[arg-type]
 
     def parts(self, rows: int) -> Iterator["Batch"]:
         """The batch in parts of at most `rows` rows, in order."""

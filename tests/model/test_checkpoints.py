@@ -15,11 +15,12 @@ import torch
 import transformers
 from huggingface_hub.errors import HFValidationError, HTTPError, RepositoryNotFoundError, RevisionNotFoundError
 from safetensors.torch import load_file, save_file
-from tiny_models import encoder, encoder_config, pad, random_model, saved, segments, tokens
+from tiny_models import encoder, encoder_config, max_error, pad, random_model, saved, segments, states, tokens
 from torch import Tensor
 
 from glue_bench.errors import DiskError, UserError
 from glue_bench.model.checkpoints import read_checkpoint
+from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.locate import locate
 
@@ -61,6 +62,16 @@ def test_weights_are_read_in_every_form(form, tmp_path):
     else:
         assert len(list(tmp_path.glob("model-*.safetensors"))) > 1
     assert "head_norm.weight" in read_checkpoint(str(tmp_path)).head  # which computes what transformers does
+
+
+@pytest.mark.parametrize("kind", [EncoderModel, EncoderForMaskedLM])
+def test_our_own_checkpoint_is_read_back(kind, tmp_path):
+    model = random_model(kind, encoder_config("untied", origin="adapted"))
+    model.save_pretrained(tmp_path)
+    checkpoint = read_checkpoint(str(tmp_path))
+    assert (checkpoint.origin, bool(checkpoint.head)) == ("adapted", kind is EncoderForMaskedLM)
+    again = encoder(checkpoint.config, checkpoint.weights)
+    assert max_error(states(again, tokens()), states(model.base_model, tokens())) == 0
 
 
 def settings(**changes: Any) -> Callable[[Path], Any]:
