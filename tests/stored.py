@@ -170,7 +170,9 @@ class Bench:
 
     def pretrain(self, arm="add", seed=1, *, pieces=None, sums=None, finished=True, **facts) -> Pretraining:
         """A pretraining that the plan asks for, with its record if it is `finished`."""
-        of_job = {name: facts.pop(name) for name in ("steps", "settings", "is_search", "searches") if name in facts}
+        of_job = {
+            name: facts.pop(name) for name in ("steps", "settings", "is_search", "searches", "rate") if name in facts
+        }
         job = pretraining_with(arm, seed, id=f"{arm}-{seed}", **of_job)
         sums = sums or self.pretrained.get(job.id, (None, None, None))[2]
         self.pretrained[job.id] = pretrained_of(job, **facts) if finished else job, pieces, sums

@@ -159,29 +159,28 @@ def _without(model: EncoderModel, table: InputSum, query: str, key: str) -> Iter
         yield
 
 
-def _parts(model: EncoderModel, table: InputSum, ids: Int[Tensor, "b l"]) -> Float[Tensor, "3 b l d"]:
-    """w^, p^ and c^ of every token; where an encoder projects its input to the blocks' width, projected."""
-    norm, length = model.norm, ids.shape[1]
-    words, positions = table.words[ids], table.positions[:length]
+def heads(model: EncoderModel, table: InputSum, ids: Int[Tensor, "b l"]) -> tuple[Queries, Queries]:
+    """The scaled queries and the keys of w^, p^ and c^; their products are the nine terms.
+
+    Where an encoder projects its input to the blocks' width, the parts are projected, too.
+    """
+    norm, attention = model.norm, model.blocks[0].attention
+    words, positions = table.words[ids], table.positions[: ids.shape[1]]
     entering = words + positions + table.mean
     scale = (entering.var(-1, unbiased=False, keepdim=True) + norm.eps).rsqrt()
 
     def normed(rows: Tensor) -> Tensor:
         return norm.weight * (rows - rows.mean(-1, keepdim=True)) * scale
 
-    found = torch.stack([normed(words), normed(positions), normed(table.mean) + norm.bias])
-    if model.project is None:
-        return found
-    projected = F.linear(found, model.project.weight)
-    return torch.cat([projected[:2], projected[2:] + model.project.bias])
+    def linear(parts: Tensor, weight: Any, bias: Any) -> Tensor:
+        projected = F.linear(parts, weight)
+        return torch.cat([projected[:2], projected[2:] + bias])
 
-
-def heads(model: EncoderModel, table: InputSum, ids: Int[Tensor, "b l"]) -> tuple[Queries, Queries]:
-    """The scaled queries and the keys of each part; their products are the nine terms."""
-    split, attention = _parts(model, table, ids), model.blocks[0].attention
-    width = split.shape[-1]
-    both = F.linear(split, attention.qkv.weight[: 2 * width])  # type: ignore[union-attr,index]
-    both = torch.cat([both[:2], both[2:] + attention.qkv.bias[: 2 * width]])  # type: ignore[union-attr,index]
+    parts = torch.stack([normed(words), normed(positions), normed(table.mean) + norm.bias])
+    if model.project is not None:
+        parts = linear(parts, model.project.weight, model.project.bias)
+    both, width = attention.qkv, 2 * parts.shape[-1]  # type: ignore[union-attr]
+    both = linear(parts, both.weight[:width], both.bias[:width])  # type: ignore[union-attr,index]
     queries, keys = rearrange(both, "p b l (n h k) -> n p b h l k", n=2, h=attention.num_heads)  # type: ignore[union-attr]
     return queries * attention.scale, keys  # type: ignore[union-attr]
 

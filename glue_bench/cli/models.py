@@ -122,8 +122,9 @@ def analyse(
     with results_written_to(output, "give another folder with -o"):
         prove_writable(output)
     from glue_bench.analysis.analyse import analyse as measure
+    from glue_bench.tables.drawing import save
     from glue_bench.tables.inside import write_analysis
-    from glue_bench.tables.inside_figures import write_figures
+    from glue_bench.tables.inside_figures import inside_figures
     from glue_bench.testing import load_plugins
 
     load_plugins(plugin or ())
@@ -133,6 +134,7 @@ def analyse(
         say(f"left out: {line}")
     write_analysis(found, output)
     say("drawing ...")
-    write_figures(found, output)
+    for drawing in inside_figures(found):
+        save(drawing.figure, output / drawing.name)
     echo((output / "analysis.md").read_text(encoding="utf-8"), nl=False)
     say(f"written to {output}")

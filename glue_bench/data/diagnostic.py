@@ -64,17 +64,14 @@ def read_diagnostic(path: Path) -> Diagnostic:
         raise UserError(f"{file}: no rows; expected {AX.splits['test'].rows}")
     table = pd.DataFrame(rows)
     pairs = {"text_a": table[PREMISE], "text_b": table[HYPOTHESIS], "label": table[LABEL].map(AX.labels.index)}
-    return Diagnostic(path=file, pairs=pd.DataFrame(pairs), phenomena=_phenomena(table))
-
-
-def _phenomena(table: pd.DataFrame) -> dict[tuple[str, str], np.ndarray]:
     masks = {("", ""): np.ones(len(table), dtype=bool)}
     for category in CATEGORIES:
         shown = [{name.strip() for name in cell.split(";")} - {""} for cell in table[category]]
         masks[category, ""] = np.array([bool(names) for names in shown])
         for phenomenon in sorted(set().union(*shown)):
             masks[category, phenomenon] = np.array([phenomenon in names for names in shown])
-    return {place: mask for place, mask in masks.items() if mask.any()}
+    phenomena = {place: mask for place, mask in masks.items() if mask.any()}
+    return Diagnostic(path=file, pairs=pd.DataFrame(pairs), phenomena=phenomena)
 
 
 def check_order(diagnostic: Diagnostic, digest: str | None) -> bool:

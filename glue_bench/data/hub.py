@@ -69,21 +69,7 @@ class CloneSource(FolderSource):
         except Exception as error:  # datasets wraps Arrow's errors in several classes of its own
             said = first_line(error.__cause__ or error)
             raise UserError(f"cannot read {where}: {said}; expected Parquet files of {REPOSITORY}") from error
-        return to_task_data(row, loaded, where, self._readme_names(row.name))
-
-    def _readme_names(self, task: str) -> Sequence[str] | None:
-        """Label names by id from the YAML head of README.md, or None where it does not say."""
-        from datasets.info import DatasetInfosDict
-
-        readme = self.folder / "README.md"
-        try:
-            if readme.exists():
-                check_file(readme)
-            infos = DatasetInfosDict.from_directory(str(self.folder))
-        except Exception as error:  # whatever the YAML and feature parsers raise on a damaged README
-            raise UserError(f"cannot read {readme}: {first_line(error)}") from error
-        features = infos[task].features if task in infos else None
-        return getattr((features or {}).get("label"), "names", None)
+        return to_task_data(row, loaded, where)
 
 
 def _check_shards(split: str, paths: list[Path]) -> None:
@@ -104,11 +90,11 @@ def _check_shards(split: str, paths: list[Path]) -> None:
             raise UserError(f"{path}: a Git LFS pointer, not the data; run 'git lfs pull' in the clone")
 
 
-def to_task_data(task: Task, loaded: Mapping[str, Any], where: str, names: Sequence[str] | None = None) -> TaskData:
+def to_task_data(task: Task, loaded: Mapping[str, Any], where: str) -> TaskData:
     """What a `DatasetDict` holds; `where` starts the messages of UserError.
 
-    `names` are label names by id; without them the dataset's own ClassLabel is taken, and without that the ids already
-    have the order of `Task.labels`. Test labels are dropped: MRPC's are on the hub, but GLUE does not publish them.
+    Ids are translated by the names of the dataset's own ClassLabel; without one they already have the order of
+    `Task.labels`. Test labels are dropped: MRPC's are on the hub, but GLUE does not publish them.
     """
     frames = {}
     for split in (split for split in task.splits if split in loaded):
@@ -120,7 +106,7 @@ def to_task_data(task: Task, loaded: Mapping[str, Any], where: str, names: Seque
             raise UserError(f"{place}: no rows; expected at least one")
         columns = [_texts(dataset, name, place) for name in task.texts]
         data: dict[str, object] = dict(zip(("text_a", "text_b"), columns, strict=False))
-        known = names or getattr(dataset.features.get("label"), "names", None) or task.labels
+        known = getattr(dataset.features.get("label"), "names", None) or task.labels
         data["label"] = _labels(task, dataset, place, known) if labelled else unlabelled(task, len(dataset))
         frames[split] = pd.DataFrame(data)
     return TaskData(task.name, "hub", frames)

@@ -62,9 +62,6 @@ def describe(source: Source) -> pd.DataFrame:
 
 
 def _balance(task: Task, labels: pd.Series) -> str:
-    """Labels of a split in a few words."""
-    if (labels == UNLABELLED).all():
-        return "unlabelled"
-    if task.is_regression:
-        return f"{labels.min():.1f}-{labels.max():.1f} mean {labels.mean():.1f}"
-    return " / ".join(f"{name} {(labels == number).mean():.0%}" for number, name in enumerate(task.labels))
+    shares = [f"{name} {(labels == number).mean():.0%}" for number, name in enumerate(task.labels)]
+    told = " / ".join(shares) or f"{labels.min():.1f}-{labels.max():.1f} mean {labels.mean():.1f}"
+    return "unlabelled" if (labels == UNLABELLED).all() else told

@@ -41,7 +41,10 @@ and takes MNLI's. Counted again with
 
 @dataclass(frozen=True)
 class File:
-    """One file of a submission: the labels and rows of `task`, predicted by the model of `model` on its `split`."""
+    """One file of a submission: the labels and rows of `task`, predicted by the model of `model` on its `split`.
+
+    `labels` are the permitted predictions; empty where it is a number from 0 to 5.
+    """
 
     name: str
     task: str
@@ -51,7 +54,6 @@ class File:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Permitted predictions; empty where it is a number from 0 to 5."""
         return TASKS[self.task].written
 
 

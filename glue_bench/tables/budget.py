@@ -57,6 +57,11 @@ def budget_frame(results: Results) -> DataFrame:
     `tokens_to_reference` is after how many of them the validation loss first was the last one of the reference arm with
     the same seed, and `swap_1` the swap test of neighbouring words, 0 to 100.
     """
+
+    def device(environment: Environment) -> str | None:
+        threads = f"{environment.processor}, {environment.threads} thread{'s' * (environment.threads != 1)}"
+        return threads if environment.device == "cpu" else environment.device
+
     runs = results.pretrainings[~results.pretrainings["is_search"]].rename(columns={"seed": "pretraining_seed"})
     seen = results.pretrainings[results.pretrainings["finished"]].set_index("pretraining_id")["tokens"].to_dict()
     swaps = results.measures[results.measures["measure"] == "swap_1"].set_index("pretraining_id")["value"]
@@ -65,17 +70,12 @@ def budget_frame(results: Results) -> DataFrame:
         peak_memory_mb=(runs["peak_memory_bytes"].astype(float) / 1e6).round().astype("Int64"),
         tokens_to_reference=runs["pretraining_id"].map(_tokens_to_reference(results, runs)).astype(float).round(),
         swap_1=runs["pretraining_id"].map(100 * swaps).astype(float),
-        device=runs["environment"].map(_device, na_action="ignore"),
+        device=runs["environment"].map(device, na_action="ignore"),
     )
     frame = results.arms[OF_ARM].reset_index(drop=True).merge(runs, on="arm", how="left")
     frame = frame[["arm", "variant", "origin", *RUN, *FIGURES, "steps", "stream", "length", "device"]]
     frame = frame.astype(dict.fromkeys(("pretraining_seed", "search_tokens", "tokens_to_reference"), "Int64"))
     return frame.sort_values("origin", key=lambda column: column.map(ORIGINS.index), kind="stable", ignore_index=True)
-
-
-def _device(environment: Environment) -> str | None:
-    threads = f"{environment.processor}, {environment.threads} thread{'s' * (environment.threads != 1)}"
-    return threads if environment.device == "cpu" else environment.device
 
 
 def _tokens_to_reference(results: Results, runs: DataFrame) -> dict[str, float | None]:
@@ -127,26 +127,22 @@ def budget_page(results: Results) -> Page:
     frame = groups.first().assign(**means, seeds=groups["tokens"].count()).reset_index()
     frame = frame.drop(columns=["pretraining_seed"] if "pretraining_seed" in done else ["seeds"])
     names = [name for name in TITLES if name in frame]
+
+    def text(value: float, name: str) -> str:
+        decimals = decimals_of(name, 1) if value % 1 and value < 100 else 0
+        whole = f"{value:g}" if name == "learning_rate" else f"{value:,.{decimals}f}"
+        return MISSING if pd.isna(value) else whole
+
     columns = {name: Column(name.capitalize()) for name in ("arm", "variant", "origin")}
     table = Table(
-        frame=frame.assign(**{name: [_text(value, name) for value in frame[name]] for name in names}),
+        frame=frame.assign(**{name: [text(value, name) for value in frame[name]] for name in names}),
         columns=columns | {name: Column(TITLES[name], show=str) for name in names},
         legend=tuple(line for name, line in LEGEND.items() if name in names),
     )
     waiting = [arm for arm in budgets["arm"].unique() if arm not in set(done["arm"])]
     facts = facts_table((*_facts(budgets), ("Not pretrained yet", ", ".join(waiting))))
-    return Page(
-        title=f"Budgets: {results.experiment}",
-        banner=results.banner,
-        tables=(table, facts, *([_search(rates)] if len(rates) else [])),
-    )
-
-
-def _text(value: float, name: str) -> str:
-    if pd.isna(value):
-        return MISSING
-    decimals = decimals_of(name, 1) if value % 1 and value < 100 else 0
-    return f"{value:g}" if name == "learning_rate" else f"{value:,.{decimals}f}"
+    tables = table, facts, *([_search(rates)] if len(rates) else [])
+    return Page(title=f"Budgets: {results.experiment}", banner=results.banner, tables=tables)
 
 
 def _facts(budgets: DataFrame) -> Iterator[tuple[str, str]]:
@@ -163,22 +159,19 @@ def _facts(budgets: DataFrame) -> Iterator[tuple[str, str]]:
 
 def _search(rates: DataFrame) -> Table:
     """The loss of each arm at each rate, the chosen one in bold, with a mark where it is at an end of several."""
-    tried = rates.groupby("arm")["learning_rate"]
-    lowest, highest = tried.transform("min"), tried.transform("max")
-    ends = (lowest < highest) & ((rates["learning_rate"] == lowest) | (rates["learning_rate"] == highest))
-    named = rates.assign(rate=rates["learning_rate"].map("{:g}".format))
-    names = list(named.sort_values("learning_rate")["rate"].unique())
     wide, chosen = (
-        named.pivot(index="arm", columns="rate", values=name)[names].reset_index()
-        for name in ("validation_loss", "chosen")
+        rates.pivot(index="arm", columns="learning_rate", values=name) for name in ("validation_loss", "chosen")
     )
+    tried = chosen.apply(lambda row: row.dropna().to_list(), axis=1)
+    marks = [{"arm": "*"} if len(each) > 1 and (each[0] or each[-1]) else {} for each in tried]
+    names = [f"{rate:g}" for rate in wide]
     steps = " or ".join(f"{number:,}" for number in sorted(rates["steps"].unique()))
     return Table(
         title="Search for the learning rate",
         caption=RUNS.format(steps=steps),
-        frame=wide,
+        frame=wide.set_axis(names, axis=1).reset_index(),
         columns={"arm": Column("Arm"), **{rate: Column(rate, 3) for rate in names}},
-        bold=chosen[names],
-        marks=wide[["arm"]].isin(rates.loc[ends & rates["chosen"], "arm"].tolist()).replace({True: "*", False: ""}),
+        bold=chosen.set_axis(names, axis=1).reset_index(drop=True),
+        marks=DataFrame(marks, columns=["arm"]),
         legend=(SEARCHED,),
     )

@@ -32,7 +32,7 @@ BEST_EPOCH = (
 COLUMNS = {
     **{"title": Column("Task"), "split": Column("Split"), "name": Column("Metric"), "value": Column("This model", 4)},
     **{"mean": Column("Mean over seeds", 4), "error": Column("Standard error", 4), "n": Column("Seeds", 0)},
-    **{"rate": Column("Learning rate", show="{:g}".format), "seed": Column("Seed", 0)},
+    **{"learning_rate": Column("Learning rate", show="{:g}".format), "seed": Column("Seed", 0)},
 }
 USAGE = """\
 ```python
@@ -90,16 +90,14 @@ def card(path: str | Path, arm: str | None = None) -> Card:
     models = {task: folder for task, folder in kept.items() if folder}
     early = board.runs.loc[(board.runs["arm"] == arm) & ~board.runs["last"], "task"]
     scores.loc[scores["task"].isin(early), ["mean", "error"]] = math.nan  # the weights are those of the last epoch
+    scores = scores.join(runs[["learning_rate", "seed"]], on="task").join(results.tasks["revision"], on="task")
     scores = scores.assign(
-        title=[TASKS[task].title for task in scores["task"]],
-        name=scores["metric"].map(METRIC_NAMES),
-        rate=scores["task"].map(runs["learning_rate"]),
-        seed=scores["task"].map(runs["seed"]),
-        revision=scores["task"].map(results.tasks["revision"]),
+        title=[TASKS[task].title for task in scores["task"]], name=scores["metric"].map(METRIC_NAMES)
     )
     made_up = scores["task"].isin(results.partial_tasks) | ("demo" in results.data_source)
     cell = results.cells[results.cells["cell_id"] == runs["cell_id"].iloc[0]].iloc[0]
-    what = "as it is published" if cell["variant"] == NATIVE else f"with the variant `{cell['variant']}`"
+    native, several = cell["variant"] == NATIVE, len(models) > 1
+    what = "as it is published" if native else f"with the variant `{cell['variant']}`"
     by = f"glue-bench {cell['environment'].glue_bench or ''}".rstrip()
     table = Table(
         frame=scores,
@@ -109,13 +107,13 @@ def card(path: str | Path, arm: str | None = None) -> Card:
     )
     page = Page(title=f"{results.experiment}: {arm}", banner=NO_BENCHMARK if made_up.any() else "", tables=(table,))
     header = _header(arm, cell, scores[~made_up & scores["value"].notna()])
-    imports = "" if cell["variant"] == NATIVE else "import glue_bench  # lets transformers know the encoder\n"
-    inside = f', subfolder="{next(iter(models))}"' if len(models) > 1 else ""
+    imports = "" if native else "import glue_bench  # lets transformers know the encoder\n"
+    inside = f', subfolder="{next(iter(models))}"' if several else ""
     usage = USAGE.format(imports=imports, repository=PLACEHOLDER, inside=inside) if models else ""
     return Card(
         arm=arm,
         text="\n".join([f"---\n{header}\n---\n", page.to_markdown(), *filter(None, [usage])]),
-        models={(task if len(models) > 1 else ""): folder for task, folder in models.items()},
+        models={task if several else "": folder for task, folder in models.items()},
         without=tuple(task for task in kept if task not in models),
         scores=scores,
     )

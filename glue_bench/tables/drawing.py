@@ -65,7 +65,10 @@ SETTINGS: dict[str, Any] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Drawing:
-    """A figure with the name of its file, what it is called, and a sentence below it."""
+    """A figure with the name of its file, what it is called, and a sentence below it.
+
+    A page shows it `width` pixels wide, so that its text is as large as the page's, from an `address` that holds it.
+    """
 
     name: str
     title: str
@@ -74,12 +77,10 @@ class Drawing:
 
     @property
     def width(self) -> int:
-        """In pixels, of text as large as the page's."""
         return round(self.figure.get_figwidth() * 72 * PIXELS)
 
     @cached_property
     def address(self) -> str:
-        """The figure itself as the address of an image."""
         return f"data:image/svg+xml;base64,{base64.b64encode(drawn(self.figure, 'svg')).decode()}"
 
 

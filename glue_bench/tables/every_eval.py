@@ -14,18 +14,16 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from glue_bench.data.hub import REPOSITORY
-from glue_bench.data.metrics import decide
 from glue_bench.data.tasks import TASKS, titles
 from glue_bench.errors import UserError, quoted
 from glue_bench.files import write_atomically
-from glue_bench.stats.outcomes import contributions
 from glue_bench.tables.board import SEEDS, Board
 from glue_bench.tables.card import METRIC_NAMES
 from glue_bench.tables.submission import arm_scores
+from glue_bench.tables.table import json_text
 
 SCHEMA = "0.3.0"
 _NAME = re.compile(r"(?!(?:data|unknown)$)[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_-])?")
@@ -34,13 +32,11 @@ _NAME = re.compile(r"(?!(?:data|unknown)$)[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Z
 def write_logs(boards: Iterable[Board], folder: Path, organization: str) -> dict[str, Any]:
     """Write the logs of all arms below `folder`; `files` that were written, and by experiment what was `left_out`.
 
-    A score is the mean over the runs at the reported rate, with its standard error over independent runs; the main
-    score of one run alone has one over the examples. Made-up and partial data are left out, because a log states a
-    benchmark's score. `organization` is who states it.
+    A score is the mean over the runs at the reported rate, with its standard error over independent runs. Made-up and
+    partial data are left out, because a log states a benchmark's score. `organization` is who states it.
 
     Raises:
-        UserError: a name that cannot be part of a path, nothing that can be stated, damaged predictions, or a disk that
-            cannot be written.
+        UserError: a name that cannot be part of a path, nothing that can be stated, or a disk that cannot be written.
     """
     if not _NAME.fullmatch(organization):
         raise UserError(f"organization {quoted(organization)}: give letters, digits, dots, dashes and underscores")
@@ -60,9 +56,8 @@ def write_logs(boards: Iterable[Board], folder: Path, organization: str) -> dict
             name = f"glue-bench/{model}/{sha256(json.dumps(log, sort_keys=True).encode()).hexdigest()[:16]}"
             place = f"data/glue-bench/{model}/{uuid.UUID(bytes=sha256(name.encode()).digest()[:16], version=4)}.json"
             about = {"schema_version": SCHEMA, "evaluation_id": name, "retrieved_timestamp": str(int(time.time()))}
-            text = json.dumps(about | log, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
             try:
-                write_atomically(folder / place, text.encode())
+                write_atomically(folder / place, json_text(about | log).encode())
             except OSError as error:
                 raise UserError(f"cannot write '{folder}': {error.strerror or error}") from error
             files.append(place)
@@ -76,98 +71,48 @@ def _log(board: Board, organization: str, arm: str, cells: pd.DataFrame) -> dict
     """What the log of an arm says but for its name and the time."""
     facts, cells, scores = board.results.arms.loc[arm], cells[cells["arm"] == arm], arm_scores(board, arm)
     first, stated = cells.iloc[0], scores[scores["task"].isin(cells["task"]) & scores["mean"].notna()]
-    version, name = first["environment"].glue_bench or "unknown", f"{board.results.experiment}-{arm}"
-    details: dict[str, Any] = {
-        "deployment_type": "self_deployed",
-        "model_availability": "unknown",
-        **{name: facts[name] for name in ("variant", "options", "origin")},
-        "parameters": int(first["parameters"]),
-        "fine_tuned": "a model for each task",
-        "epoch": f"the {board.protocol.epoch} epoch of each run",
-        **({"base_model": first["base_model"]} if first["base_model"] else {}),
-    }
+    library, name = first["environment"].glue_bench or "unknown", f"{board.results.experiment}-{arm}"
+    details: dict[str, Any] = {"deployment_type": "self_deployed", "model_availability": "unknown"}
+    details |= {name: facts[name] for name in ("variant", "options", "origin")}
+    details |= {"parameters": int(first["parameters"]), "fine_tuned": "a model for each task"}
+    details |= {"epoch": f"the {board.protocol.epoch} epoch of each run"}
+    details |= {"base_model": first["base_model"]} if first["base_model"] else {}
+    source = {"source_name": "glue-bench", "source_type": "evaluation_run"}
+    source |= {"source_organization_name": organization, "evaluator_relationship": "first_party"}
+    engine = {"name": "glue-bench", "version": library}
+    model = {"name": name, "id": f"{organization}/{name}", "developer": organization, "inference_engine": engine}
     return {
-        "source_metadata": {
-            "source_name": "glue-bench",
-            "source_type": "evaluation_run",
-            "source_organization_name": organization,
-            "evaluator_relationship": "first_party",
-        },
-        "eval_library": {"name": "glue-bench", "version": version},
-        "model_info": {
-            "name": name,
-            "id": f"{organization}/{name}",
-            "developer": organization,
-            "inference_engine": {"name": "glue-bench", "version": version},
-            "additional_details": _texts(details),
-        },
-        "evaluation_results": [
-            _result(board, row, cells[cells["task"] == row["task"]]) for row in stated.to_dict("records")
-        ],
-    }
+        "source_metadata": source,
+        "eval_library": engine,
+        "model_info": model | {"additional_details": _texts(details)},
+        "evaluation_results": [_result(board, row, cells[cells["task"] == row["task"]])
+                               for row in stated.to_dict("records")],
+    }  # fmt: skip
 
 
 def _result(board: Board, row: dict[Any, Any], runs: pd.DataFrame) -> dict[str, Any]:
     """What a row of `arm_scores` says, of these runs."""
-    task, metric, name = TASKS[row["task"]], row["metric"], f"glue.{row['task']}.{row['split']}"
+    task, metric, n, name = TASKS[row["task"]], row["metric"], int(row["n"]), f"glue.{row['task']}.{row['split']}"
     share, revision = metric in ("accuracy", "f1"), board.results.tasks["revision"][task.name]
     data = {"config": task.name, "digest": runs["data"].iloc[0]} | ({"revision": revision} if revision else {})
-    details = {
-        "score": f"mean over {row['n']} independent runs" if row["n"] > 1 else "of one run",
-        "runs": runs["cell_id"].tolist(),
-        "records": runs["digest"].tolist(),
-        "learning_rate": runs["learning_rate"].iloc[0],
-    }
-    uncertainty = _uncertainty(board, row, runs.iloc[0])
+    source: dict[str, Any] = {"dataset_name": f"GLUE {task.title}", "source_type": "hf_dataset", "hf_repo": REPOSITORY}
+    source |= {"hf_split": row["split"], "samples_number": task.splits[row["split"]].rows}
+    metric_of = {"evaluation_description": task.summary, "metric_id": metric, "metric_name": METRIC_NAMES[metric]}
+    metric_of |= {"metric_kind": metric, "metric_unit": "proportion" if share else "coefficient"}
+    metric_of |= {"lower_is_better": False, "score_type": "continuous"}
+    details = {"score": f"mean over {n} independent runs" if n > 1 else "of one run", "runs": runs["cell_id"].tolist()}
+    details |= {"records": runs["digest"].tolist(), "learning_rate": runs["learning_rate"].iloc[0]}
+    method = "standard deviation over independent runs / sqrt(number of runs)"
+    error = {"standard_error": {"value": float(row["error"]), "method": method}, "num_samples": n}
+    spread = error | {"standard_deviation": float(row["error"]) * math.sqrt(n)}
+    uncertainty = {"uncertainty": spread} if n > 1 else {}
     return {
         "evaluation_result_id": f"{name}.{metric}",
         "evaluation_name": name,
-        "source_data": {
-            "dataset_name": f"GLUE {task.title}",
-            "source_type": "hf_dataset",
-            "hf_repo": REPOSITORY,
-            "hf_split": row["split"],
-            "samples_number": task.splits[row["split"]].rows,
-            "additional_details": data,
-        },
-        "metric_config": {
-            "evaluation_description": task.summary,
-            "metric_id": metric,
-            "metric_name": METRIC_NAMES[metric],
-            "metric_kind": metric,
-            "metric_unit": "proportion" if share else "coefficient",
-            "lower_is_better": False,
-            "score_type": "continuous",
-            "min_score": 0.0 if share else -1.0,
-            "max_score": 1.0,
-        },
-        "score_details": {
-            "score": float(row["mean"]),
-            **({"uncertainty": uncertainty} if uncertainty else {}),
-            "details": _texts(details),
-        },
+        "source_data": source | {"additional_details": data},
+        "metric_config": metric_of | {"min_score": 0.0 if share else -1.0, "max_score": 1.0},
+        "score_details": {"score": float(row["mean"]), **uncertainty, "details": _texts(details)},
     }
-
-
-def _uncertainty(board: Board, row: dict[Any, Any], run: pd.Series) -> dict[str, Any]:
-    """Over runs; of one run alone its main score's over the examples, if there are its predictions and labels."""
-    if row["n"] > 1:
-        method = "standard deviation over independent runs / sqrt(number of runs)"
-        return {
-            "standard_error": {"value": float(row["error"]), "method": method},
-            "standard_deviation": float(row["error"]) * math.sqrt(row["n"]),
-            "num_samples": int(row["n"]),
-        }
-    arrays, metric, split = board.results.arrays, TASKS[row["task"]].metrics[0], row["split"]
-    labels, logits = arrays.gold(row["task"], run["data"]).get(split), arrays.logits(run["cell_id"]).get(split)
-    is_last = board.runs.loc[board.runs["cell_id"] == run["cell_id"], "last"].all()  # predictions are of that epoch
-    if row["metric"] != metric or labels is None or logits is None or not is_last:
-        return {}
-    if len(logits) != len(labels) or not np.isfinite(logits).all():
-        raise UserError(f"'{run['cell_id']}' has diverged, or has no predictions for each of {split}'s rows")
-    answers = decide(row["task"], logits)
-    error = float(contributions(metric, answers[None], labels).std(ddof=1)) / math.sqrt(len(labels)) / 100
-    return {"standard_error": {"value": error, "method": "jackknife over the examples"}, "num_samples": len(labels)}
 
 
 def _texts(values: dict[str, Any]) -> dict[str, str]:

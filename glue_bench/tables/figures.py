@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
@@ -40,74 +39,64 @@ VERDICTS = {
 """How the contrasts of a verdict are drawn: its name in the legend, marker, colour and the marker's face."""
 
 
-@paper_style()
-def forest(comparison: Comparison, column: str) -> Figure:
-    """The contrasts of a column with their intervals, a dot for each seed, and the difference as a number.
-
-    The planned ones come first, as the protocol has them, then the others, the best one on top, with UNPLANNED behind
-    their names. A line is the interval; its marker says the verdict in shape and colour.
-    """
-    rows = forest_rows(comparison, column)
-    figure, (axes,) = panels(1, 0.62 + 0.14 * max(len(rows), 2))
-    kinds, decimals = _forest(axes, rows), decimals_of(column)
-    unit = "nats; left of 0 the first is better" if "loss" in column else "points"
-    axes.set(title=f"Contrasts: {comparison.board.title_of(column)}", xlabel=unit)
-    for place, difference in zip(axes.get_yticks(), rows["difference"], strict=True):
-        text = "not run" if np.isnan(difference) else f"{difference:+z.{decimals}f}"
-        axes.annotate(text, (1.02, place), xycoords=("axes fraction", "data"), va="center", size=SMALL)
-    _forest_legend(figure, kinds, planned=rows["planned"].nunique() > 1)
-    return figure
-
-
-@paper_style()
-def forests(comparison: Comparison, columns: Sequence[str]) -> Figure:
-    """As `forest`, a panel for each column, its rows in the order of those of the primary column."""
-    first = forest_rows(comparison, comparison.primary)["name"]
-    figure, grid = panels(len(columns), 0.64 + 0.105 * len(first), 4, sharey=True)
-    kinds: set[str] = set()
-    for axes, column in zip(grid, columns, strict=True):
-        kinds |= _forest(axes, forest_rows(comparison, column).set_index("name").reindex(first).reset_index())
-        axes.set(title=comparison.board.title_of(column), xlabel="nats" if "loss" in column else "points")
-    _forest_legend(figure, kinds, planned=False)
-    return figure
-
-
 def forest_rows(comparison: Comparison, column: str) -> pd.DataFrame:
-    """The rows of a forest: name, planned, difference, low, high, verdict, and `seeds`, the difference in each seed."""
+    """The contrasts of a column: planned, difference, low, high, verdict, and `seeds`, the difference in each seed.
+
+    The planned ones come first, as the protocol has them, then the others, the best one on top.
+    """
     frame = comparison.contrasts[comparison.contrasts["column"] == column]
     frame = frame.assign(planned=frame["kind"] == "declared")
     rest = frame[~frame["planned"]].sort_values("difference", ascending="loss" in column, kind="stable")
     rows = pd.concat([frame[frame["planned"]], rest]).drop_duplicates(["arm", "reference"])
     estimates = [one for each in comparison.assessed for one in each.estimates if one.column == column]
-    pairs = list(zip(rows["arm"], rows["reference"], strict=True))
-    seeds: list[Any] = [
-        next((one.differences(*pair) for one in estimates if {*pair} <= {*one.arms}), []) for pair in pairs
-    ]
-    star = rows["planned"].map({True: "", False: UNPLANNED if rows["planned"].any() else ""})
-    names = [f"{fitted(arm, 18)} - {fitted(reference, 14)}" for arm, reference in pairs]
-    return rows.assign(name=names + star, seeds=seeds).reset_index(drop=True)
+    seeds = list[Any]()
+    for pair in zip(rows["arm"], rows["reference"], strict=True):
+        seeds.append(next((one.differences(*pair) for one in estimates if {*pair} <= {*one.arms}), []))
+    return rows.assign(seeds=seeds).set_index(["arm", "reference"])
 
 
-def _forest(axes: Axes, rows: pd.DataFrame) -> set[str]:
-    """Draw one column, with a little room above the rows that were not planned; the verdicts that were drawn."""
-    places = np.arange(len(rows)) + 0.5 * (rows["planned"].any() & ~rows["planned"].to_numpy(bool))
-    rows = rows.assign(place=places, verdict=rows["verdict"].where(rows["low"].notna(), "none"))
-    axes.axvline(0, color=INK, linewidth=0.6, linestyle=(0, (1, 2)))
-    known = dict(list(rows.dropna(subset="difference").groupby("verdict")))
-    for verdict, mine in known.items():
-        _, marker, colour, face = VERDICTS[str(verdict)]
-        seeds = np.repeat(mine["place"] + 0.33, mine["seeds"].map(len))
-        axes.hlines(mine["place"], mine["low"], mine["high"], color=colour)
-        axes.plot(np.concatenate(mine["seeds"].to_list()), seeds, ".", color=colour, markersize=2)
-        axes.plot(mine["difference"], mine["place"], marker, color=colour, markerfacecolor=face, markersize=3)
-    axes.set_yticks(places, list(rows["name"]))
-    axes.set_ylim(places.max() + 0.7, -0.6)
-    axes.grid(visible=False, axis="y")
-    axes.xaxis.set_major_locator(MaxNLocator(5))
-    return {str(verdict) for verdict in known}
+@paper_style()
+def forest(comparison: Comparison, columns: Sequence[str]) -> Figure:
+    """Contrasts with their intervals and a dot for each seed, a panel for each column; of one the differences, too.
+
+    Rows are in the order of the primary column, with UNPLANNED behind names, and a little room above those that were
+    not planned. A line is the interval; its marker says the verdict in shape and colour.
+    """
+    first, alone = forest_rows(comparison, comparison.primary), len(columns) == 1
+    unplanned = ~first["planned"].to_numpy(bool) & bool(first["planned"].any())
+    places = np.arange(len(first)) + 0.5 * unplanned
+    pairs = [f"{fitted(arm, 18)} - {fitted(reference, 14)}" for arm, reference in first.index]
+    names = [name + UNPLANNED * star for name, star in zip(pairs, unplanned.tolist(), strict=True)]
+    height = 0.62 + 0.14 * max(len(first), 2) if alone else 0.64 + 0.105 * len(first)
+    figure, grid = panels(len(columns), height, 4, sharey=True)
+    kinds = set[str]()
+    for axes, column in zip(grid, columns, strict=True):
+        rows = forest_rows(comparison, column).reindex(first.index).assign(place=places)
+        rows["verdict"] = rows["verdict"].where(rows["low"].notna(), "none")
+        axes.axvline(0, color=INK, linewidth=0.6, linestyle=(0, (1, 2)))
+        for verdict, mine in rows.dropna(subset="difference").groupby("verdict"):
+            _, marker, colour, face = VERDICTS[str(verdict)]
+            seeds = np.repeat(mine["place"] + 0.33, mine["seeds"].map(len))
+            axes.hlines(mine["place"], mine["low"], mine["high"], color=colour)
+            axes.plot(np.concatenate(mine["seeds"].to_list()), seeds, ".", color=colour, markersize=2)
+            axes.plot(mine["difference"], mine["place"], marker, color=colour, markerfacecolor=face, markersize=3)
+            kinds.add(str(verdict))
+        axes.set_yticks(places, names)
+        axes.set_ylim(places.max() + 0.7, -0.6)
+        axes.grid(visible=False, axis="y")
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+        axes.set(title=comparison.board.title_of(column), xlabel="nats" if "loss" in column else "points")
+        for place, difference in zip(places, rows["difference"], strict=True) if alone else ():
+            text = "not run" if np.isnan(difference) else f"{difference:+z.{decimals_of(column)}f}"
+            axes.annotate(text, (1.02, place), xycoords=("axes fraction", "data"), va="center", size=SMALL)
+    if alone:
+        unit = "nats; left of 0 the first is better" if "loss" in columns[0] else "points"
+        grid[0].set(title=f"Contrasts: {comparison.board.title_of(columns[0])}", xlabel=unit)
+    _forest_legend(figure, kinds, f"{UNPLANNED} not planned" if unplanned.any() else "")
+    return figure
 
 
-def _forest_legend(figure: Figure, kinds: set[str], *, planned: bool) -> None:
+def _forest_legend(figure: Figure, kinds: set[str], unplanned: str) -> None:
     handles = [
         Line2D([], [], marker=marker, color=colour, markerfacecolor=face, linestyle="none", label=label)
         for verdict, (label, marker, colour, face) in VERDICTS.items()
@@ -115,9 +104,7 @@ def _forest_legend(figure: Figure, kinds: set[str], *, planned: bool) -> None:
     ]
     handles.append(Line2D([], [], color=INK, label="95% interval"))
     handles.append(Line2D([], [], color=INK, marker=".", markersize=2, linestyle="none", label="a seed"))
-    if planned:
-        handles.append(Line2D([], [], linestyle="none", label=f"{UNPLANNED} not planned"))
-    legend_below(figure, handles)
+    legend_below(figure, [*handles, Line2D([], [], linestyle="none", label=unplanned)][: None if unplanned else -1])
 
 
 @paper_style()
@@ -187,7 +174,7 @@ def reference_of(comparison: Comparison) -> str:
 
 def result_figures(comparison: Comparison) -> dict[str, bytes]:
     """The pictures that stand beside the tables of committed results, by the names of their files."""
-    figures = {"contrasts.svg": forest(comparison, comparison.primary)}
+    figures = {"contrasts.svg": forest(comparison, [comparison.primary])}
     if len(comparison.board.results.losses):
         figures["loss.svg"] = losses(comparison)
     return {name: drawn(figure, "svg") for name, figure in figures.items()}

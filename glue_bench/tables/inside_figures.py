@@ -1,7 +1,6 @@
 """The figures of an analysis: the terms of attention, what words and positions share, and what can be told of them."""
 
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pandas as pd
@@ -22,7 +21,6 @@ from glue_bench.tables.drawing import (
     legend_below,
     panels,
     paper_style,
-    save,
 )
 
 BASELINES = {
@@ -58,12 +56,6 @@ def inside_figures(analysis: Analysis) -> Iterator[Drawing]:
         yield Drawing(name=name, title=name, caption=DESCRIPTIONS[name], figure=figure)
 
 
-def write_figures(analysis: Analysis, folder: Path) -> None:
-    """Write every figure that the analysis has numbers for."""
-    for drawing in inside_figures(analysis):
-        save(drawing.figure, folder / drawing.name)
-
-
 # Tables of words and positions: a panel for each checkpoint
 
 
@@ -71,36 +63,35 @@ def _share_curve(axes: Axes, curve: pd.DataFrame) -> None:
     label = "random rotations, 95%"
     axes.fill_between(curve["m"], curve["low"], curve["high"], color=QUIET, alpha=0.35, linewidth=0, label=label)
     axes.plot(curve["m"], curve["share"], color=CYCLE[0], label="positions")
-    axes.set(xlabel="leading word directions", ylim=(-0.02, 1.02), xlim=(0, None))
+    axes.set(xlabel="leading word directions", ylim=(-0.02, 1.02))
 
 
 def _spectrum(axes: Axes, spectrum: pd.DataFrame) -> None:
     both = spectrum.pivot(index="index", columns="table", values="variance")
-    _two_lines(axes, both["words"], both["positions"])
-    axes.set(xlabel="principal direction", yscale="log", ylim=(LEAST_SHARE, 1), xlim=(0, None))
+    _two_lines(axes, both["words"], both["positions"], "principal direction")
+    axes.set(yscale="log", ylim=(LEAST_SHARE, 1))
     axes.yaxis.set_major_formatter("{x:g}")
 
 
 def _deviations(axes: Axes, dimensions: pd.DataFrame) -> None:
     by_dimension = dimensions.set_index("dimension")
-    _two_lines(axes, by_dimension["sd_words"], by_dimension["sd_positions"])
-    axes.set(xlabel="dimension", ylim=(0, None), xlim=(0, None))
+    _two_lines(axes, by_dimension["sd_words"], by_dimension["sd_positions"], "dimension")
+    axes.set(ylim=(0, None))
 
 
-def _two_lines(axes: Axes, words: pd.Series, positions: pd.Series) -> None:
+def _two_lines(axes: Axes, words: pd.Series, positions: pd.Series, across: str) -> None:
     """Words in colour and thin, positions in ink above them."""
     axes.plot(words, color=CYCLE[3], linewidth=0.7, label="words")
     axes.plot(positions, color=INK, linewidth=0.9, label="positions")
+    axes.set(xlabel=across)
 
 
 def _cosines(axes: Axes, cosines: pd.DataFrame) -> None:
     """Positions i down and j across; the last of evenly wide cells ends as far from its first token as the others."""
     matrix = cosines.pivot(index="i", columns="j", values="cosine")
-    sides = matrix.columns.to_numpy(float), matrix.index.to_numpy(float)
-    ends = [2 * places[-1] - places[-2] if len(places) > 1 else 1.0 for places in sides]
-    extent = (0, ends[0], ends[1], 0)
-    axes.imshow(matrix.to_numpy(float), norm=Normalize(-1, 1), extent=extent, aspect="auto")
-    axes.set_box_aspect(1)
+    places = matrix.index.to_numpy(float)
+    end = 2 * places[-1] - places[-2] if len(places) > 1 else 1.0
+    axes.imshow(matrix.to_numpy(float), norm=Normalize(-1, 1), extent=(0, end, end, 0))
     axes.grid(visible=False)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(3, integer=True))
@@ -120,21 +111,15 @@ OF_MATRICES: dict[str, tuple[Callable[[Axes, pd.DataFrame], None], str]] = {
 def of_matrix(name: str, matrix: pd.DataFrame) -> Figure:
     """A panel of OF_MATRICES for each checkpoint."""
     draw, values = OF_MATRICES[name]
-    figure, grid = panels(matrix["checkpoint"].nunique(), 1.9)
+    figure, grid = panels(matrix["checkpoint"].nunique(), 1.9 if draw is not _cosines else 2.6)
     for axes, (checkpoint, mine) in zip(grid, matrix.groupby("checkpoint", sort=False), strict=True):
-        axes.set_title(_panel_name(checkpoint, grid))
+        axes.set_title(fitted(str(checkpoint), 24 if len(grid) != 2 else 14))
         draw(axes, mine)
     if not grid[0].images:
         grid[0].set_ylabel(values)
         legend_below(figure)
         return figure
-    figure.set_figheight(figure.get_figheight() + (1.5 if len(grid) == 1 else 0.7))
-    width, height = figure.get_size_inches()
-    bar = figure.colorbar(
-        grid[0].images[0], ax=list(grid), label=values, location="bottom", aspect=9 * width, pad=0.1 / height,
-        format=lambda x, _: f"{x:g}".replace("-", "\N{MINUS SIGN}"),
-    )  # fmt: skip
-    bar.outline.set_linewidth(0.4)
+    bar = figure.colorbar(grid[0].images[0], ax=grid, label=values, location="bottom", aspect=40)
     if bar.solids is not None:
         bar.solids.set_rasterized(True)  # 256 little paths otherwise
     return figure
@@ -163,15 +148,11 @@ def term_shares(measures: pd.DataFrame) -> Figure:
         share, low, high = (by_kind["share"][name] for name in ("value", "low", "high"))
         axes.errorbar(share, places, xerr=[share - low, high - share], fmt="o", color=INK, label="measured")
         axes.axvline(0, color=INK, linewidth=0.6)
-        axes.set(title=_panel_name(checkpoint, grid), xlabel="share of variance")
+        axes.set(title=fitted(str(checkpoint), 24 if len(grid) != 2 else 14), xlabel="share of variance")
     grid[0].set_yticks(places, [term.replace("_", " to ") for term in terms])
     grid[0].set_ylim(len(terms) - 0.4, -0.6)
     legend_below(figure)
     return figure
-
-
-def _panel_name(name: object, grid: Sequence[Axes]) -> str:
-    return fitted(str(name), 14 if len(grid) == 2 else 24)
 
 
 @paper_style()

@@ -4,10 +4,9 @@ What is printed stands in papers.yaml, with how the numbers came about and which
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
-from itertools import product
 from pathlib import Path, PurePath
 from typing import Any, Literal
 
@@ -115,15 +114,13 @@ def score_of(column: str) -> tuple[str, str, str] | None:
     return (task, "validation", metric) if task in TASKS and metric in TASKS[task].metrics else None
 
 
-def published_table(
-    rows: Mapping[str, Any], columns: str, parameters: float = math.nan, steps: int | None = None, **facts: Any
-) -> Published:
-    """A table of papers.yaml; `parameters` and `steps` are those of every row with a counterpart that has no others."""
+def published_table(rows: Mapping[str, Any], columns: str, **facts: Any) -> Published:
+    """A table of papers.yaml: `parameters` and `steps` beside `rows` are those of every row with a counterpart."""
     names, made = tuple(columns.split()), []
+    alike = {name: facts.pop(name) for name in ("parameters", "steps") if name in facts}
     for label, row in rows.items():
         printed = dict(zip(names, row.pop("scores").split(), strict=True))
-        of_all = {"parameters": parameters, "steps": steps} if "variant" in row else {}
-        made.append(Row(label=label, printed=printed, **of_all | row))
+        made.append(Row(label=label, printed=printed, **(alike if "variant" in row else {}) | row))
     return Published(columns=names, rows=tuple(made), **facts)
 
 
@@ -162,30 +159,34 @@ def beside_named(name: str, path: str | Path | None = None) -> Beside:
 
 def set_beside(published: Published, results: Results | None = None, made: dict[Any, Board] | None = None) -> Beside:
     """The table beside an experiment; without one, the table alone. `made` keeps boards for the next table."""
-    made, boards = {} if made is None else made, dict[float, Board]()  # the latter by the share of all steps
-    last = max(results.all_steps, default=None) if results else None
-    for share in {row.share for row in published.rows} | {1.0}:
-        steps = last if share == 1 else round(share * (last or 0))
-        if results and (share == 1 or steps in results.all_steps):
-            key = published.epoch, steps
-            made[key] = made.get(key) or make_board(results, Protocol(epoch=published.epoch), steps)
-            boards[share] = made[key]
+    made, boards, arms = {} if made is None else made, dict[float, Board](), list[dict[Any, Any]]()
+    if results:
+        last = max(results.all_steps, default=None)
+        for share in {row.share for row in published.rows} | {1.0}:  # of all steps
+            steps = last if share == 1 else round(share * (last or 0))
+            if share == 1 or steps in results.all_steps:
+                key = published.epoch, steps
+                made[key] = made.get(key) or make_board(results, Protocol(epoch=published.epoch), steps)
+                boards[share] = made[key]
+        cells = boards[1.0].cells
+        ran = cells[cells["finished"] | (not cells["finished"].any())]  # before any has run, all arms
+        arms = results.arms.loc[ran["arm"].unique()].to_dict("records")
     values = {share: our_values(published, board) for share, board in boards.items()}
-    cells, pairs = list[dict[str, Any]](), list[dict[str, Any]]()
+    rows, pairs = list[dict[str, Any]](), list[dict[str, str]]()
     for row in published.rows:
-        fitting = [arm for arm in _arms(boards[1.0]) if _nearest(arm, row, published) is row] if results else []
-        if fitting and row.share in boards:
-            fitting = [arm | {"steps": boards[row.share].steps} for arm in fitting]
-            pairs += [_pair(published, row, arm, boards[row.share], values[row.share]) for arm in fitting]
+        board, fitting = boards.get(row.share), [arm for arm in arms if _nearest(arm, row, published) is row]
+        if board is None or not fitting:
+            pairs.append(dict.fromkeys(PAIR_COLUMNS, "") | {"model": row.label, "note": _why(published, row, fitting)})
+            fitting = [{"arm": "", "variant": "", "origin": ""}]
         else:
-            note, fitting = _why_missing(published, row, bool(fitting)), [{}]
-            pairs.append(dict.fromkeys(PAIR_COLUMNS, "") | {"model": row.label, "note": note})
-        for arm, (column, text) in product(fitting, row.printed.items()):
-            mine = values.get(row.share, {}).get((arm.get("arm"), column), {"ours": math.nan, "seeds": 0})
-            about = {"model": row.label, "column": column, "published": text, "difference": mine["ours"] - float(text)}
-            known = {name: arm.get(name, "") for name in ("arm", "variant", "origin")}
-            cells.append(known | {"steps": arm.get("steps")} | mine | about)
-    frame = pd.DataFrame(cells, columns=list(CELL_COLUMNS)).astype({"seeds": "int64", "steps": "Int64"})
+            pairs += [_pair(published, row, arm, board, values[row.share]) for arm in fitting]
+        printed = [{"model": row.label, "column": column, "published": text} for column, text in row.printed.items()]
+        steps, ours = board.steps if board and fitting[0]["arm"] else None, values.get(row.share, {})
+        none = {"ours": math.nan, "seeds": 0}
+        rows += [arm | {"steps": steps} | each | ours.get((arm["arm"], each["column"]), none)
+                 for arm in fitting for each in printed]  # fmt: skip
+    frame = pd.DataFrame(rows, columns=list(CELL_COLUMNS)).astype({"seeds": "int64", "steps": "Int64"})
+    frame["difference"] = frame["ours"] - frame["published"].astype(float)
     return Beside(published=published, cells=frame, pairs=pd.DataFrame(pairs), board=boards.get(1.0))
 
 
@@ -207,12 +208,6 @@ def our_values(published: Published, board: Board) -> dict[Any, dict[str, Any]]:
     return {key: {"ours": row[published.statistic], "seeds": int(row["n"])} for key, row in values.items()}
 
 
-def _arms(board: Board) -> list[dict[Any, Any]]:
-    """What is known of the arms that have a finished run, or, before any has, of all."""
-    has = board.cells["finished"] | (not board.cells["finished"].any())
-    return board.results.arms.loc[board.cells.loc[has, "arm"].unique()].to_dict("records")
-
-
 def _nearest(arm: Mapping[str, Any], row: Row, published: Published) -> Row | None:
     """Of the rows that an arm could stand beside, at this one's share of steps, the nearest in size."""
     rows = [each for each in published.rows if each.takes(arm["variant"], arm["options"]) and each.share == row.share]
@@ -220,11 +215,10 @@ def _nearest(arm: Mapping[str, Any], row: Row, published: Published) -> Row | No
     return min(rows, key=lambda each: abs(math.log(known / each.parameters)) if known else 0.0, default=None)
 
 
-def _why_missing(published: Published, row: Row, has_arm: bool) -> str:
-    if not row.variant:
-        return "no variant of ours"
-    if has_arm:
-        return f"no fine-tuned checkpoint after {row.share:.0%} of the steps"
+def _why(published: Published, row: Row, fitting: Sequence[Any]) -> str:
+    """Why no arm stands beside a row."""
+    if not row.variant or fitting:
+        return f"no fine-tuned checkpoint after {row.share:.0%} of the steps" if fitting else "no variant of ours"
     several = [other for other in published.rows if (other.variant, other.share) == (row.variant, row.share)]
     segments = " with segments: scores" if row.segments == "scores" else ""
     return f"no run of {row.variant}{segments}" + (f" near {short(row.parameters)} parameters" if several[1:] else "")
@@ -237,7 +231,7 @@ def _pair(published: Published, row: Row, arm: Mapping[str, Any], board: Board, 
         return " / ".join("?" if pd.isna(value) else shown(value) for value in (theirs, ours))
 
     mine = board.cells[board.cells["arm"] == arm["arm"]]
-    runs = max(values.get((arm["arm"], column), {"seeds": 0})["seeds"] for column in row.printed)
+    runs = max((values[arm["arm"], name]["seeds"] for name in row.printed if (arm["arm"], name) in values), default=0)
     pretrainings, pretraining = mine["pretraining_seed"].nunique(), board.results.plan.experiment.pretraining
     sizes = (row.steps, published.tokens), (board.steps, pretraining.batch_tokens if pretraining else None)
     theirs, ours = (steps * size if steps and size else None for steps, size in sizes)
@@ -263,9 +257,21 @@ def paper_page(beside: Beside) -> Page:
     tasks = {name: {score[0]} for name, (score,) in published.singly.parts.items()}
     tasks[AVERAGE] = {*published.average.tasks}
     marked = [name for name in published.columns if tasks.get(name, set()) & {*partial}]
-    rows = list(_rows(beside))
-    frame = pd.DataFrame([row for row, _ in rows], columns=["model", *published.columns])
-    shown = {"scores": True, "bold": any(bold for _, bold in rows), "ours": (beside.cells["arm"] != "").any()}
+    rows, best = list[dict[str, str]](), list[dict[str, bool]]()
+    highest = {name: max(float(row.printed[name]) for row in published.rows) for name in published.columns}
+    for row in published.rows:
+        mine = beside.cells[(beside.cells["model"] == row.label) & (beside.cells["arm"] != "")]
+        if beside.board is None or len(mine):
+            rows.append({"model": row.label, **row.printed})
+            leads = {name: float(text) == highest[name] for name, text in row.printed.items()}
+            best.append(leads if len(published.rows) > 1 else {})
+        for arm, cells in mine.groupby("arm", sort=False):
+            there = cells.dropna(subset="ours").to_dict("records")
+            texts = {cell["column"]: f"{number(cell['ours'])} ({cell['difference']:+z.2f})" for cell in there}
+            rows.append({"model": f"ours: {arm}", **dict.fromkeys(published.columns, MISSING), **texts})
+            best.append({})
+    frame, bold = pd.DataFrame(rows, columns=["model", *published.columns]), pd.DataFrame(best, index=range(len(rows)))
+    shown = {"scores": True, "bold": bold.eq(True).any(axis=None), "ours": (beside.cells["arm"] != "").any()}
     shown |= {"†": bool(marked), MISSING: (frame == MISSING).any(axis=None)}
     titles = {name: Column(_title(name) + "†" * (name in marked), show=str) for name in published.columns}
     main = Table(
@@ -273,37 +279,19 @@ def paper_page(beside: Beside) -> Page:
         columns={"model": Column("Model")} | titles,
         caption=f"{published.source}; the {published.split} set; {published.protocol}.",
         legend=(*(line for key, line in LEGEND.items() if shown.get(key)), *published.notes),
-        bold=pd.DataFrame([dict.fromkeys(bold, True) for _, bold in rows], index=frame.index),
+        bold=bold,
     )
+    facts = [("Average", published.average.rule if AVERAGE in published.columns else "")]
+    if results is None:
+        return Page(title=published.title, tables=(main, facts_table(facts)), data=beside.cells)
+    parts = f"; a part of {of_tasks(results.partial_tasks)}" if results.partial_tasks else ""
+    facts.append(("Experiment", results.experiment))
+    facts.append(("Reported", f"{published.statistic} over seeds; {published.epoch} epoch; validation"))
+    facts.append(("Data", results.data_source + parts))
     used = {name: Column(title) for name, title in PAIR_COLUMNS.items() if (beside.pairs[name] != "").any()}
     pairs = Table(frame=beside.pairs, columns=used, title="Theirs and ours", legend=(LEGEND["pairs"],))
-    facts = [("Average", published.average.rule if AVERAGE in published.columns else "")]
-    if results:
-        facts.append(("Experiment", results.experiment))
-        facts.append(("Reported", f"{published.statistic} over seeds; {published.epoch} epoch; validation"))
-        parts = f"; a part of {of_tasks(results.partial_tasks)}" if results.partial_tasks else ""
-        facts.append(("Data", results.data_source + parts))
-    return Page(
-        title=published.title,
-        banner=results.banner if results else "",
-        tables=(main, *([pairs] if results else []), facts_table(facts)),
-        data=beside.cells,
-    )
-
-
-def _rows(beside: Beside) -> Iterator[tuple[dict[str, str], list[str]]]:
-    """Each row as texts by column, and the columns whose best printed value it has."""
-    published = beside.published
-    best = {name: max(float(row.printed[name]) for row in published.rows) for name in published.columns}
-    for row in published.rows:
-        mine = beside.cells[(beside.cells["model"] == row.label) & (beside.cells["arm"] != "")]
-        if beside.board is None or len(mine):
-            leads = [name for name, text in row.printed.items() if float(text) == best[name]]
-            yield {"model": row.label, **row.printed}, leads if len(published.rows) > 1 else []
-        for arm, cells in mine.groupby("arm", sort=False):
-            there = cells.dropna(subset="ours").to_dict("records")
-            texts = {cell["column"]: f"{number(cell['ours'])} ({cell['difference']:+z.2f})" for cell in there}
-            yield {"model": f"ours: {arm}", **dict.fromkeys(published.columns, MISSING), **texts}, []
+    tables = main, pairs, facts_table(facts)
+    return Page(title=published.title, banner=results.banner, tables=tables, data=beside.cells)
 
 
 def _title(column: str) -> str:

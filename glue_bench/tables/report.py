@@ -18,7 +18,7 @@ from glue_bench.tables.compare import Comparison, score_columns
 from glue_bench.tables.contrasts import statistics_page
 from glue_bench.tables.drawing import Drawing, save
 from glue_bench.tables.export import find, next_step
-from glue_bench.tables.figures import forest, forests, loss_by_parameters, losses, scores_by_steps
+from glue_bench.tables.figures import forest, loss_by_parameters, losses, scores_by_steps
 from glue_bench.tables.inside import inside_page, read_analysis
 from glue_bench.tables.inside_figures import inside_figures
 from glue_bench.tables.pages import leaderboard_page
@@ -79,7 +79,7 @@ def parts_of(comparison: Comparison) -> Iterator[Page]:
     if len(comparison.contrasts):
         others = [name for name in compared_columns(comparison) if name != primary]
         figures = (
-            [Drawing(name="differences", title="Other columns", figure=forests(comparison, others))] if others else []
+            [Drawing(name="differences", title="Other columns", figure=forest(comparison, others))] if others else []
         )
         contrasts, *spreads = statistics_page(comparison).tables
         yield Page(title="Differences", figures=tuple(figures), tables=(replace(contrasts, caption=""), *spreads))
@@ -95,7 +95,7 @@ def leaderboard_part(comparison: Comparison) -> Page:
     *tables, setup, arms = leaderboard_page(comparison).tables
     figures, steps = list[Drawing](), steps_frame(comparison.board)
     if comparison.primary in compared_columns(comparison):
-        figures.append(Drawing(name="contrasts", title="Contrasts", figure=forest(comparison, comparison.primary)))
+        figures.append(Drawing(name="contrasts", title="Contrasts", figure=forest(comparison, [comparison.primary])))
     if len(steps):
         drawn_steps = scores_by_steps(comparison, [name for name in score_columns(comparison) if name in steps])
         figures.append(Drawing(name="steps", title="Scores by steps of pretraining", figure=drawn_steps))

@@ -1,7 +1,6 @@
 """From an experiment to one arm's submission: which run stands for the arm on a task, and what it predicted."""
 
 import hashlib
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError, unknown
 from glue_bench.files import write_atomically
 from glue_bench.tables.board import SEEDS, Board, aggregate, main_scores
+from glue_bench.tables.table import json_text
 
 HOW = "set `finetuning: {predict: [validation, test]}` and run the experiment again, on data that has test files"
 RUN_RULE = (
@@ -50,17 +50,12 @@ def write_submission(board: Board, output: Path, arm: str | None = None, *, fill
         files[name] = fill_file(FILES[name])
         origins[name] = {"rows": FILES[name].rows, "filled": MAJORITY[FILES[name].task]}
     content = make_zip(files)
-    manifest = {
-        "zip": output.name,
-        "sha256": hashlib.sha256(content).hexdigest(),
-        **{"experiment": results.experiment, "arm": arm, "data_source": results.data_source, "steps": board.steps},
-        "run": RUN_RULE,
-        "files": {name: origins[name] for name in FILES},
-    }
-    text = json.dumps(manifest, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    manifest: dict[str, Any] = {"zip": output.name, "sha256": hashlib.sha256(content).hexdigest()}
+    manifest |= {"experiment": results.experiment, "arm": arm, "data_source": results.data_source}
+    manifest |= {"steps": board.steps, "run": RUN_RULE, "files": {name: origins[name] for name in FILES}}
     try:
         write_atomically(output, content)
-        write_atomically(output.with_suffix(".json"), text.encode())
+        write_atomically(output.with_suffix(".json"), json_text(manifest).encode())
     except OSError as error:
         raise UserError(f"cannot write '{output}': {error.strerror}") from error
     return manifest
@@ -71,32 +66,28 @@ def _predicted(board: Board, arm: str) -> tuple[dict[str, bytes], dict[str, dict
     runs: dict[Any, dict[Any, Any]] = median_runs(board, arm).to_dict("index")
     cells = board.cells.set_index("cell_id")
     scores = board.results.scores.merge(board.cells[["cell_id", "task"]], on="cell_id")
-    scores = main_scores(scores[scores["last"] & (scores["split"] != HELD_OUT)])
-    scored = aggregate(scores, ["cell_id"])["mean"]
+    scored = aggregate(main_scores(scores[scores["last"] & (scores["split"] != HELD_OUT)]), ["cell_id"])["mean"]
     files, origins, missing = dict[str, bytes](), dict[str, dict[str, Any]](), dict[str, str]()
     for name, file in FILES.items():
-        run = runs.get(file.model)
-        logits = board.results.arrays.logits(run["cell_id"], test=True).get(file.split) if run else None
-        if run is None or logits is None:
-            what = f"split '{file.split}'" if file.task == file.model else TASKS[file.task].title
-            missing[name] = f"'{run['cell_id']}' has predicted no {what}" if run else f"no finished run of {file.model}"
+        if (run := runs.get(file.model)) is None:
+            missing[name] = f"no finished run of {file.model}"
             continue
-        cell_id = run["cell_id"]
+        cell_id, own = run["cell_id"], file.task == file.model
+        if (logits := board.results.arrays.logits(cell_id, test=True).get(file.split)) is None:
+            missing[name] = f"'{cell_id}' has predicted no " + (
+                f"split '{file.split}'" if own else TASKS[file.task].title
+            )
+            continue
         try:
             files[name] = write_file(file, logits)
         except ValueError as error:
             raise UserError(f"predictions of '{cell_id}', split '{file.split}': {error}") from error
-        value = scored[cell_id]
-        origins[name] = {
-            "rows": len(logits),
-            "cell_id": cell_id,
-            "split": file.split,
-            "data": cells["data" if file.task == file.model else "diagnostic"][cell_id],
-            "learning_rate": run["learning_rate"],
-            "seed": run["seed"],
-            # JSON has no NaN; an undefined validation score is null, as in a record.
-            "validation": None if math.isnan(value) else round(float(value), 4),
-        }
+        origins[name] = {"rows": len(logits), "cell_id": cell_id, "split": file.split}
+        origins[name] |= {"data": cells["data" if own else "diagnostic"][cell_id]}
+        origins[name] |= {"learning_rate": run["learning_rate"], "seed": run["seed"]}
+        # JSON has no NaN; an undefined validation score is null, as in a record.
+        value = float(scored[cell_id])
+        origins[name] |= {"validation": None if math.isnan(value) else round(value, 4)}
     return files, origins, missing
 
 
@@ -128,15 +119,14 @@ def arm_scores(board: Board, arm: str) -> pd.DataFrame:
     independent: where there are several pretraining seeds, `n` counts these, and their means are averaged.
     """
     chosen: dict[Any, str] = median_runs(board, arm)["cell_id"].to_dict()
-    rows, scores = [], board.results.scores
-    last = scores[scores["last"]].set_index(["cell_id", "split", "metric"])["value"]
-    values: dict[Any, float] = last.to_dict()
-    mine = board.runs[board.runs["arm"] == arm]
+    scores = board.results.scores[board.results.scores["last"]].set_index(["cell_id", "split", "metric"])
+    last: dict[Any, float] = scores["value"].to_dict()
+    rows, mine = [], board.runs[board.runs["arm"] == arm]
     for (task, split, metric), group in mine.groupby(["task", "split", "metric"], sort=False):
         independent = group["value"]
         if group["pretraining_seed"].nunique() > 1:
             independent = aggregate(group, ["pretraining_seed"])["mean"]
-        value = values[chosen[task], split, metric] / 100
+        value = last[chosen[task], split, metric] / 100
         error = independent.std(ddof=1, skipna=False) / math.sqrt(len(independent)) / 100
         rows.append((task, split, metric, value, independent.mean(skipna=False) / 100, error, len(independent)))
     return pd.DataFrame(rows, columns=["task", "split", "metric", "value", "mean", "error", "n"])

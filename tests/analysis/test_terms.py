@@ -9,22 +9,12 @@ import torch
 import transformers
 from tiny_models import ARMS, CONFIGS
 
+from glue_bench.analysis import terms as terms_room
 from glue_bench.analysis.chance import EXACT, LeftOut
 from glue_bench.analysis.hooks import watching
 from glue_bench.analysis.score_terms import FOUR, NINE, centred, mixed_to_words, shares_of_scores, terms_of
 from glue_bench.analysis.tables import InputSum, input_sum
-from glue_bench.analysis.terms import (
-    check_sum,
-    divergences,
-    head_shares,
-    heads,
-    measure_effect,
-    permuted,
-    position_bias,
-    redrawn,
-    shares,
-    turned,
-)
+from glue_bench.analysis.terms import check_sum, divergences, head_shares, heads, measure_effect, position_bias, shares
 from glue_bench.analysis.word_order import Row
 from glue_bench.model.checkpoints import encoder as encoder_of
 from glue_bench.model.checkpoints import read_checkpoint
@@ -165,15 +155,13 @@ def test_the_share_of_mixed_terms_beside_word_to_word_by_hand():
 
 def test_baselines_keep_what_they_should():
     table = input_sum(model_of("add"), POSITIONS)
-    moved = permuted(table, POSITIONS)
+    moved, other = terms_room.permuted(table, POSITIONS), terms_room.turned(table, 0).positions
     assert not torch.equal(moved.positions, table.positions)
     assert sorted(moved.positions.sum(1).tolist()) == sorted(table.positions.sum(1).tolist())
-    products = table.positions @ table.positions.T
-    other = turned(table, 0).positions
-    assert other @ other.T == pytest.approx(products, abs=1e-5)
+    assert other @ other.T == pytest.approx(table.positions @ table.positions.T, abs=1e-5)
     assert (other - table.positions).abs().max() > 0.1
-    assert redrawn(table, 0).positions.norm() == pytest.approx(float(table.positions.norm()))
     covariance = table.positions.T @ table.positions / POSITIONS
-    drawn = torch.stack([redrawn(table, draw).positions for draw in range(400)])
+    drawn = torch.stack([terms_room.redrawn(table, draw).positions for draw in range(400)])
     found = torch.einsum("tni,tnj->ij", drawn, drawn) / (400 * POSITIONS)
     assert found == pytest.approx(covariance, abs=0.1 * float(covariance.diag().max()))
+    assert drawn[0].norm() == pytest.approx(float(table.positions.norm()))

@@ -10,19 +10,8 @@ import torch
 import transformers
 from tiny_models import SENTENCES
 
-from glue_bench.analysis.chance import Sums
-from glue_bench.analysis.word_order import (
-    DISTANCES,
-    HeldOut,
-    Probe,
-    Row,
-    in_n_grams,
-    loss_sums,
-    moved,
-    order_sums,
-    pairs,
-    swap_sums,
-)
+from glue_bench.analysis import word_order
+from glue_bench.analysis.word_order import DISTANCES, HeldOut, Row, in_n_grams, moved, order_sums, pairs
 from glue_bench.model.checkpoints import masked_lm, read_checkpoint
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.testing import encoder_config, random_model
@@ -106,13 +95,15 @@ def test_what_knows_distances_alone_does_not_feel_a_moved_start(variant, tokeniz
     assert not any(found[name].sums.any() for name in STARTS)
 
 
-def test_a_moved_start_reads_all_texts_at_one_length(tokenizer, text):
+def test_a_moved_start_reads_all_texts_at_one_length_and_what_a_text_lacks_is_left_out(tokenizer, text):
     model, lengths = model_of("add", tokenizer), []
     model.base.variant.register_forward_pre_hook(lambda _, given: lengths.append(given[0].shape[1]))
     found = order_sums(model, text, POSITIONS, [])
     assert found["start_8"].counts.tolist() == found["start_16"].counts.tolist()
     assert max(lengths[-2:]) + 16 <= POSITIONS
     assert not set(STARTS) & order_sums(model, text, 31, []).keys()
+    short = HeldOut(packed(tokenizer, [("Yes",), ("No",)]), tokenizer)  # which has no two such words to swap
+    assert list(order_sums(model, short, 16)) == ["validation_loss", *RISES]
 
 
 # By hand
@@ -132,7 +123,7 @@ def test_the_swap_test_by_hand(tokenizer):
         # The token before stands there as it is: each token is masked on its own.
         original, other = (sum(log_p[tokens[k - 1], tokens[k]] for k in places) for tokens, places in versions)
         outcomes.add(original > other)
-        assert swap_sums(KnowsPairs(table), one, 2).value == float(original > other)
+        assert word_order.swap_sums(KnowsPairs(table), one, 2).value == float(original > other)
     assert outcomes == {True, False}
 
 
@@ -142,7 +133,7 @@ def test_the_loss_is_that_of_transformers(tokenizer, text, tmp_path):
     theirs = random_model(transformers.BertForMaskedLM, config)
     theirs.save_pretrained(tmp_path)
     masked = [probe.masked for probe in text.probes]
-    ours = loss_sums(masked_lm(read_checkpoint(str(tmp_path))).eval(), masked)
+    ours = word_order.loss_sums(masked_lm(read_checkpoint(str(tmp_path))).eval(), masked)
     for row, total, count in zip(masked, ours.sums, ours.counts, strict=True):
         ids, labels = (torch.from_numpy(part)[None] for part in (row.ids, row.labels))
         assert total == pytest.approx(theirs(ids, labels=labels).loss.item() * count, rel=1e-5)
@@ -151,33 +142,28 @@ def test_the_loss_is_that_of_transformers(tokenizer, text, tmp_path):
 # Words and their labels
 
 
-@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("n", [1, 2, 3, None])
 def test_labels_move_with_their_words(n, text):
+    """Where each token went to, its mask and its label went, too; n-grams stay whole, and None reverses words."""
     for index, probe in enumerate(text.probes):
-        unmasked = probe._replace(masked=Row(probe.ids, probe.ids, np.arange(len(probe.ids))))
-        row, plain = (
-            moved(each, lambda words, k=index: in_n_grams(words, n, np.random.default_rng([n, k])))
-            for each in (probe, unmasked)
-        )
-        # Where each token went to: its mask and its label went there, too.
+        unmasked = probe._replace(masked=Row(probe.ids, probe.masked.segments, np.arange(len(probe.ids))))
+
+        def order(words, k=index):
+            return in_n_grams(words, n, np.random.default_rng([n, k])) if n else words[::-1]
+
+        row, plain = moved(probe, order), moved(unmasked, order)
         assert (row.ids == probe.masked.ids[plain.labels]).all()
         assert (row.labels == probe.masked.labels[plain.labels]).all()
         assert (plain.ids == probe.ids[plain.labels]).all()
+        assert (row.segments == probe.masked.segments).all()  # words move within a segment, which stays where it is
         for words in probe.stretches:
             places = plain.labels[words[0][0] : words[-1][1]].tolist()
             assert sorted(places) == list(range(words[0][0], words[-1][1]))
-            for gram in (words[k : k + n] for k in range(0, len(words), n)):
+            assert n or places == [place for word in words[::-1] for place in range(*word)]
+            for gram in (words[k : k + n] for k in range(0, len(words), n)) if n else ():
                 whole = list(range(gram[0][0], gram[-1][1]))
                 at = places.index(whole[0])
                 assert places[at : at + len(whole)] == whole
-
-
-def test_the_reverse_by_hand():
-    masked = Row(np.arange(10), np.arange(10) // 8, np.arange(10) + 50)
-    row = moved(Probe(np.arange(10), masked, [[(1, 3), (3, 4), (4, 7)], [(8, 9)]]), lambda words: words[::-1])
-    assert row.ids.tolist() == [0, 4, 5, 6, 3, 1, 2, 7, 8, 9]
-    assert (row.labels == row.ids + 50).all()
-    assert (row.segments == masked.segments).all()  # words move within a segment, which stays where it is
 
 
 def test_segments_are_those_that_the_model_was_trained_with(tokenizer):
@@ -191,18 +177,3 @@ def test_segments_are_those_that_the_model_was_trained_with(tokenizer):
         assert all(len(set(probe.masked.segments[slice(words[0][0], words[-1][1])])) == 1 for words in probe.stretches)
     half = replace(text, tokens=len(plain.ids) // 2 + 9, text=replace(text.text, cuts=np.roll(cuts, 1)))
     assert [probe.masked.segments.any() for probe in half.probes] == [True, True]
-
-
-def test_a_text_without_two_such_words_has_no_swap_test(tokenizer):
-    short = HeldOut(packed(tokenizer, [("Yes",), ("No",)]), tokenizer)
-    assert list(order_sums(model_of("add", tokenizer), short, 16)) == ["validation_loss", *RISES]
-
-
-def test_a_standard_error_is_that_of_a_ratio():
-    """Of sequences of several sizes: the spread of the ratio itself when sequences are drawn anew."""
-    generator = np.random.default_rng(1)
-    counts = generator.integers(1, 9, size=400).astype(float)
-    sums = counts * generator.normal(2, 0.5, size=400) + generator.normal(size=400)
-    drawn = generator.integers(400, size=(2000, 400))
-    ratios = sums[drawn].sum(1) / counts[drawn].sum(1)
-    assert Sums(sums, counts).standard_error == pytest.approx(ratios.std(), rel=0.06)

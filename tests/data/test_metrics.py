@@ -1,4 +1,4 @@
-"""Metrics against hand values and SciPy, and what happens where they are undefined."""
+"""Metrics against scikit-learn and SciPy, and what happens where they are undefined."""
 
 import numpy as np
 import pytest
@@ -14,14 +14,25 @@ from glue_bench.errors import UserError
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 
 
-def test_classes_by_hand():
+def test_each_task_has_its_metrics():
     references, predictions = [1, 1, 1, 0, 0], [1, 1, 0, 1, 0]  # tp 2, fp 1, fn 1, tn 1
     assert score("sst2", predictions, references) == {"accuracy": pytest.approx(0.6)}
     assert score("mrpc", predictions, references) == {"accuracy": pytest.approx(0.6), "f1": pytest.approx(2 / 3)}
+    assert score("cola", predictions, references) == {"matthews_correlation": pytest.approx(1 / 6)}
     assert score("mrpc", [0, 0], [0, 0]) == {"accuracy": 1, "f1": 0}
-    matthews = (2 * 1 - 1 * 1) / np.sqrt(3 * 3 * 2 * 2)
-    assert score("cola", predictions, references) == {"matthews_correlation": pytest.approx(matthews)}
     assert score("cola", [1, 1], [0, 1]) == {"matthews_correlation": 0}
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.9, 1.0])
+def test_metrics_of_classes_are_those_of_scikit_learn(classes, share):
+    random = np.random.default_rng(classes)
+    expected, guessed = random.integers(0, classes, (2, 300))
+    predicted = np.where(random.random(300) < share, expected, guessed)
+    assert METRICS["accuracy"](expected, predicted) == accuracy_score(expected, predicted)
+    assert METRICS["matthews_correlation"](expected, predicted) == matthews_corrcoef(expected, predicted)
+    if classes == 2:
+        assert METRICS["f1"](expected, predicted) == f1_score(expected, predicted)
 
 
 def test_correlations_equal_scipy():
@@ -29,23 +40,10 @@ def test_correlations_equal_scipy():
     references = random.uniform(0, 5, 200)
     predictions = (references + random.normal(size=200)).astype(np.float32)
     result = score("stsb", predictions, references)
-    assert list(result) == ["pearson", "spearmanr"]
     assert result["pearson"] == pytest.approx(pearsonr(references, predictions).statistic, abs=1e-6)
     assert result["spearmanr"] == pytest.approx(spearmanr(references, predictions).statistic)
     huge = score("stsb", [1.7e308, -1.7e308, 1.7e308], [1.0, 2.0, 4.0])["pearson"]
     assert huge == pytest.approx(np.corrcoef([1, -1, 1], [1, 2, 4])[0, 1])
-
-
-@pytest.mark.parametrize("classes", [2, 3])
-def test_metrics_of_classes_are_those_of_scikit_learn(classes):
-    random = np.random.default_rng(classes)
-    for share in (0.0, 0.5, 0.9, 1.0):
-        expected = random.integers(0, classes, 300)
-        predicted = np.where(random.random(300) < share, expected, random.integers(0, classes, 300))
-        assert METRICS["accuracy"](expected, predicted) == accuracy_score(expected, predicted)
-        assert METRICS["matthews_correlation"](expected, predicted) == matthews_corrcoef(expected, predicted)
-        if classes == 2:
-            assert METRICS["f1"](expected, predicted) == f1_score(expected, predicted)
 
 
 @given(FINITE, st.lists(st.floats(0, 5), min_size=1, max_size=20), st.booleans())
@@ -59,18 +57,7 @@ def test_constant_scores_correlate_zero(constant, others, swapped):
 def test_correlations_are_never_nan(pairs):
     predictions, references = zip(*pairs, strict=True)
     values = list(score("stsb", predictions, references).values())
-    assert np.isfinite(values).all()
     assert max(np.abs(values)) <= 1 + 1e-9
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_values_that_are_not_finite_are_refused(bad):
-    with pytest.raises(ValueError, match="predictions are not finite, first at row 1"):
-        score("stsb", [1.0, bad], [1.0, 2.0])
-    with pytest.raises(ValueError, match="logits are not finite"):
-        score_logits("sst2", np.array([[0.0, bad]]), [0])
-    with pytest.raises(ValueError, match="logits are not finite"):
-        is_collapsed("sst2", np.array([[0.0, bad], [0.0, 1.0]]))
 
 
 @pytest.mark.parametrize(
@@ -80,13 +67,14 @@ def test_values_that_are_not_finite_are_refused(bad):
         ("sst2", [], [], r"shape \(0,\)"),
         ("sst2", [0, 2], [0, 1], r"predictions hold 2 at row 1; expected class ids from 0 to 1"),
         ("stsb", [0.5, 1.0], [-1.0, -1.0], "not public"),
+        *(("stsb", [1.0, bad], [1.0, 2.0], "predictions are not finite, first at row 1") for bad in (np.nan, np.inf)),
+        ("mnli", np.zeros((2, 2)), [0, 1], r"shape \(2, 2\); expected \(n, 3\)"),
+        ("sst2", np.array([[0.0, -np.inf]]), [0], "logits are not finite"),
     ],
 )
 def test_impossible_inputs_are_refused(task, predictions, references, error):
     with pytest.raises(ValueError, match=error):
-        score(task, predictions, references)
-    with pytest.raises(ValueError, match=r"shape \(2, 2\); expected \(n, 3\)"):
-        score_logits("mnli", np.zeros((2, 2)), [0, 1])
+        (score if np.ndim(predictions) == 1 else score_logits)(task, predictions, references)
     with pytest.raises(UserError, match="did you mean 'cola'"):
         score("colla", [0], [0])
 
@@ -97,17 +85,22 @@ def test_logits_become_predictions():
     assert score_logits("mnli", logits, [1, 2]) == {"accuracy": 0.5}
     column = np.array([[1.0], [2.5]], dtype=np.float32)
     assert decide("stsb", column).tolist() == decide("stsb", column[:, 0]).tolist() == [1.0, 2.5]
-    assert score_logits("stsb", column, [0.0, 5.0])["pearson"] == pytest.approx(1.0)
 
 
-def test_collapse():
-    assert is_collapsed("sst2", np.array([[0.0, 1.0], [0.2, 0.3]]))
-    assert not is_collapsed("sst2", np.array([[0.0, 1.0], [0.4, 0.3]]))
-    assert is_collapsed("stsb", np.array([[2.5], [2.500001]], dtype=np.float32))
-    assert is_collapsed("stsb", np.array([[20000.0], [20000.01]]))
-    assert not is_collapsed("stsb", np.array([[2.5], [2.51]]))
-    assert not is_collapsed("sst2", np.array([[0.0, 1.0]]))
-    assert not is_collapsed("stsb", np.zeros((0, 1)))
+@pytest.mark.parametrize(
+    ("task", "logits", "collapsed"),
+    [
+        ("sst2", [[0.0, 1.0], [0.2, 0.3]], True),
+        ("sst2", [[0.0, 1.0], [0.4, 0.3]], False),
+        ("stsb", [[2.5], [2.500001]], True),
+        ("stsb", [[20000.0], [20000.01]], True),
+        ("stsb", [[2.5], [2.51]], False),
+        ("sst2", [[0.0, 1.0]], False),
+        ("stsb", np.zeros((0, 1)), False),
+    ],
+)
+def test_collapse(task, logits, collapsed):
+    assert is_collapsed(task, np.array(logits)) == collapsed
 
 
 @pytest.mark.parametrize("task", ["mrpc", "stsb", "ax"])
@@ -118,8 +111,6 @@ def test_metric_equals_score(task, tmp_path):
     scores = random.uniform(0, 5, (2, 30)).astype(np.float32)
     pair = scores if TASKS[task].is_regression else random.integers(0, classes, (2, 30))
     metric = GlueMetric(task, cache_dir=str(tmp_path))
-    result = metric.compute(predictions=pair[0], references=pair[1])
-    assert result == pytest.approx(score(task, pair[0], pair[1]))
     for some in (slice(10), slice(10, None)):
         metric.add_batch(predictions=pair[0][some], references=pair[1][some])
-    assert metric.compute() == result
+    assert metric.compute() == pytest.approx(score(task, *pair))

@@ -68,10 +68,6 @@ def test_a_zip_has_the_same_bytes_whatever_the_order_and_the_time(monkeypatch):
     first = make_zip(GOOD)
     monkeypatch.setattr("time.time", lambda: 2e9)
     assert make_zip(dict(reversed(GOOD.items()))) == first
-    with zipfile.ZipFile(io.BytesIO(first)) as archive:
-        assert [(entry.filename, entry.external_attr >> 16) for entry in archive.infolist()] == [
-            (name, 0o100644) for name in sorted(GOOD)
-        ]
 
 
 @pytest.mark.skipif(not GLUE.is_dir(), reason="no GLUE folder here")
@@ -145,12 +141,6 @@ def test_a_mutated_row_or_file_is_found(name, kind, row):
     assert all(finding.startswith(name) for finding in findings)
 
 
-@given(dropped=st.sets(st.sampled_from(NAMES), min_size=1))
-def test_every_missing_file_is_named(dropped):
-    kept = {name: content for name, content in GOOD.items() if name not in dropped}
-    assert said(kept) == [f"{name}: missing; expected 12 predictions" for name in NAMES if name in dropped]
-
-
 @given(content=st.binary(max_size=300), places=st.lists(st.integers(0, 10**6), max_size=4), flip=st.integers(1, 255))
 def test_no_bytes_break_the_linter(content, places, flip):
     said(GOOD | {"STS-B.tsv": content})
@@ -168,16 +158,11 @@ def test_a_score_may_be_written_in_any_way(text):
     assert said(with_lines("STS-B.tsv", lambda lines: [*lines[:3], f"2\t{text}", *lines[4:]])) == []
 
 
-WORDS = [
-    ("RTE.tsv", 3, "1", r"line 4: '2\t1'; expected 2, a tab, and entailment or not_entailment"),
-    ("STS-B.tsv", 12, "5.2", r"line 13: '11\t5.2'; expected 11, a tab, and a number from 0 to 5"),
-]
-
-
-@pytest.mark.parametrize(("name", "row", "text", "words"), WORDS)
-def test_a_finding_says_file_line_problem_and_expectation(name, row, text, words):
-    (finding,) = said(with_lines(name, lambda lines: predict(text)(lines, row)))
-    assert finding == f"{name}, {words}"
+def test_a_finding_says_file_line_problem_and_expectation():
+    (finding,) = said(with_lines("RTE.tsv", lambda lines: predict("1")(lines, 3)))
+    assert finding == r"RTE.tsv, line 4: '2\t1'; expected 2, a tab, and entailment or not_entailment"
+    (finding,) = said(with_lines("STS-B.tsv", lambda lines: predict("5.2")(lines, 12)))
+    assert finding == r"STS-B.tsv, line 13: '11\t5.2'; expected 11, a tab, and a number from 0 to 5"
 
 
 def test_findings_of_a_kind_are_three_and_a_count():
@@ -188,14 +173,15 @@ def test_findings_of_a_kind_are_three_and_a_count():
     assert said(GOOD | {"RTE.tsv": b"index\tprediction\n" * 3_000}) == ["RTE.tsv: 2999 rows; expected 12"]
 
 
-def test_folders_doubles_and_unknown_files_are_found():
+def test_missing_files_folders_doubles_and_unknown_files_are_found():
+    kept = {name: GOOD[name] for name in NAMES[2:-1]}
+    assert said(kept) == [f"{name}: missing; expected 12 predictions" for name in (*NAMES[:2], NAMES[-1])]
     folder = {f"submission\\{name}": content for name, content in GOOD.items()} | {"submission/": b""}
     findings = said(folder | {"__MACOSX/._RTE.tsv": b"x"})
     assert "submission\\AX.tsv: unknown file; expected AX.tsv at the top of the zip" in findings
     assert sum("unknown file" in finding for finding in findings) == 3
     assert any("10 more files like this" in finding for finding in findings)
     assert sum("missing" in finding for finding in findings) == len(FILES)
-    assert said(GOOD | {"MNLI_m.tsv": b"x"}) == ["MNLI_m.tsv: unknown file; expected MNLI-m.tsv at the top of the zip"]
     (finding,) = said(GOOD | {".DS_Store": b"x"})
     assert finding == ".DS_Store: unknown file; expected only the eleven files at the top of the zip"
 

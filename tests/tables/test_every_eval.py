@@ -7,7 +7,6 @@ import subprocess
 
 import numpy as np
 import pytest
-from stored import ROWS, history_of
 
 from glue_bench.errors import UserError
 from glue_bench.tables.board import open_board
@@ -34,8 +33,11 @@ def test_a_score_is_the_mean_with_its_standard_error(bench, results):
     told = result["score_details"]
     assert told["score"] == pytest.approx(np.mean(values))
     assert told["uncertainty"]["standard_error"]["value"] == pytest.approx(np.std(values, ddof=1) / math.sqrt(3))
+    assert told["uncertainty"]["standard_deviation"] == pytest.approx(np.std(values, ddof=1))
     assert told["uncertainty"]["num_samples"] == 3
     assert json.loads(told["details"]["runs"]) == [f"add-rte-lr2e-05-s{seed}" for seed in (1, 2, 3)]
+    bench.finish("cola")
+    assert "uncertainty" not in results()[0]["glue.cola.validation.matthews_correlation"]["score_details"]
 
 
 def test_only_a_revision_that_the_record_knows_is_stated(bench, results):
@@ -44,19 +46,6 @@ def test_only_a_revision_that_the_record_knows_is_stated(bench, results):
     about = {name: each["source_data"]["additional_details"] for name, each in results()[0].items()}
     assert about["glue.rte.validation.accuracy"]["revision"] == "r"
     assert "revision" not in about["glue.cola.validation.matthews_correlation"]
-
-
-def test_one_run_has_a_standard_error_over_the_examples_of_the_epoch_that_is_reported(bench, results):
-    bench.finish_predicted("rte", "add", 0.7, seeds=1, spread=0)
-    uncertainty = results()[0]["glue.rte.validation.accuracy"]["score_details"]["uncertainty"]
-    assert uncertainty["standard_error"]["value"] == pytest.approx(math.sqrt(0.7 * 0.3 / (ROWS - 1)))
-    assert uncertainty["num_samples"] == ROWS
-    bench.change("add-rte-lr2e-05-s1", history=history_of("validation", "accuracy", 0.9, 0.7))
-    told = results(config={"protocol": {"epoch": "best"}})[0]["glue.rte.validation.accuracy"]["score_details"]
-    assert (told["score"], "uncertainty" in told) == (0.9, False)
-    bench.predict("add-rte-lr2e-05-s1", {"validation": np.zeros((3, 2))})
-    with pytest.raises(UserError, match="has no predictions for each of validation's rows"):
-        results()
 
 
 def test_only_a_benchmarks_scores_are_stated(bench, new_bench, results, tmp_path):

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from glue_bench.tables.budget import budget_frame, tokens_to_reach
+from glue_bench.tables.budget import budget_frame, budget_page, tokens_to_reach
 from glue_bench.tables.compare import reference_arm
 from glue_bench.tables.results import read_results
 
@@ -49,3 +49,14 @@ def test_the_budget_counts_to_the_reference_that_the_protocol_names(reference, t
     goal, found = reference or "add", budgets["tokens_to_reference"]
     assert found[goal] == tokens
     assert (found.isna() == (budgets["validation_loss"] > budgets["validation_loss"][goal])).all()
+
+
+def test_a_chosen_rate_at_an_end_of_the_search_has_a_mark(bench):
+    for arm, best in (("low", 1e-3), ("middle", 2e-3), ("high", 4e-3)):
+        bench.finish(arm=arm)
+        bench.pretrain(arm, rate=best)
+        for seed, rate in enumerate((1e-3, 2e-3, 4e-3), 2):
+            bench.pretrain(arm, seed, is_search=True, rate=rate, validation_loss=1.0 + (rate != best))
+    table = budget_page(read_results(bench.plan())).tables[-1]
+    assert [row[0].text for row in table.rows] == ["high*", "low*", "middle"]
+    assert [[cell.bold for cell in row].index(True) for row in table.rows] == [3, 1, 2]
