@@ -1,13 +1,14 @@
 """Mishaps at random moments of a sweep: nothing is lost or repeated, no traceback, the same tables.
 
     python benchmarks/kills.py --engine inline --mishaps 200     # 15 minutes on two cores
-    python benchmarks/kills.py --engine ray --mishaps 80
+    python benchmarks/kills.py --engine ray --mishaps 80 --place DIR
     python benchmarks/kills.py --engine slurm --mishaps 20       # where sbatch and squeue work
 
 Runs a sweep of small pretrainings and cells undisturbed, then the same one over and over, while mishaps come every few
-results: see MISHAPS. After one that ends the driver, the same command is given again. No job is hit twice, because one
-whose worker is lost three times is a failure. It prints how many mishaps of each kind there were, how long the driver
-took to end after each (`longest`, in seconds), and
+results: see MISHAPS. The disk is filled where the place has less than 1 GiB (`mount -t tmpfs -o size=64m tmpfs DIR`).
+After one that ends the driver, the same command is given again. No job is hit twice, because one whose worker is lost
+three times is a failure. It prints how many mishaps of each kind there were, how long the driver took to end after each
+(`longest`, in seconds), and
 
     lost          records that were there and are not any more
     repeated      records that were written a second time
@@ -48,6 +49,7 @@ MISHAPS = {
     "driver": "SIGKILL to the process that was started",
     "terminate": "SIGTERM to it",
     "interrupt": "SIGINT to it",
+    "disk": "no room on the disk of the results",
     "worker": "SIGKILL to a worker",
     "ended": "SIGTERM to a worker",
     "hang": "SIGSTOP to a worker, which is given up",
@@ -55,15 +57,16 @@ MISHAPS = {
     "cancelled": "scancel of a Slurm job",
 }
 KINDS = {
-    "inline": ("driver", "terminate", "interrupt"),
-    "ray": ("driver", "terminate", "interrupt", "head", *("worker", "ended", "hang") * 3),
+    "inline": ("driver", "terminate", "interrupt", "disk"),
+    "ray": ("driver", "terminate", "interrupt", "disk", "head", *("worker", "ended", "hang") * 3),
     "slurm": ("driver", "terminate", "interrupt", *("worker", "hang", "cancelled") * 2),
 }
 OPTIONS = {"inline": (), "ray": ("--workers", "2"), "slurm": ("--slurm", "minutes=1")}
 SIGNALS = {"driver": signal.SIGKILL, "terminate": signal.SIGTERM, "interrupt": signal.SIGINT}
 WORKERS = {"worker": signal.SIGKILL, "ended": signal.SIGTERM, "hang": signal.SIGSTOP}
-STATUS = {"driver": -signal.SIGKILL, "terminate": 143, "interrupt": 130, "head": 1}
+STATUS = {"driver": -signal.SIGKILL, "terminate": 143, "interrupt": 130, "disk": 2, "head": 1}
 """How the driver ends after those mishaps that end it."""
+SMALL_DISK = 2**30
 LIMIT_SECONDS = 1800.0  # no driver takes so long, even on a busy machine
 SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
 EXPERIMENT = {
@@ -151,7 +154,7 @@ def main() -> None:
     parser.add_argument("--engine", choices=[*KINDS], default="inline")
     parser.add_argument("--mishaps", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--place", type=Path, help="an empty folder that the nodes of a Slurm cluster see")
+    parser.add_argument("--place", type=Path, help="a folder on a small disk, or one that all nodes of a cluster see")
     given = parser.parse_args()
     found, draw = Found(), random.Random(given.seed)
     with tempfile.TemporaryDirectory(dir=given.place) as folder:
@@ -177,11 +180,13 @@ def disturb(place: Path, engine: str, most: int, draw: random.Random, found: Fou
             if not wait_for(draw.randint(1, 5), records, driver, found):
                 break
             time.sleep(draw.uniform(0, 0.5))
-            last = draw.choice(KINDS[engine])
+            room = shutil.disk_usage(place).total
+            last = draw.choice([kind for kind in KINDS[engine] if kind != "disk" or room < SMALL_DISK])
             if driver.process.is_alive() and cause(last, driver, place, draw, hit):
                 found.mishaps[last] += 1
         began = time.monotonic()
         status, said = driver.wait()
+        (place / "ballast").unlink(missing_ok=True)
         records.look(found)
         if last in STATUS:
             found.longest[last] = round(max(found.longest.get(last, 0.0), time.monotonic() - began), 1)
@@ -204,6 +209,10 @@ def cause(kind: str, driver: Driver, place: Path, draw: random.Random, hit: set[
     """Whether the mishap came about. `hit` are the jobs whose worker has had one."""
     if kind in SIGNALS:
         os.kill(driver.process.pid, SIGNALS[kind])
+        return True
+    if kind == "disk":
+        with suppress(OSError):
+            (place / "ballast").write_bytes(bytes(shutil.disk_usage(place).free))
         return True
     if kind == "cancelled":
         return cancel(place / "runs" / "kills", draw, hit)
