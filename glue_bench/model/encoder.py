@@ -31,7 +31,8 @@ Mask = Bool[Tensor, "b l"]
 class BlockScores(NamedTuple):
     """What a variant changes in the scores of one block: the attributes of `EncoderInput`, of this block alone.
 
-    `whole`: project the queries of all positions, although only the first rows are wanted; gradients' last bits depend.
+    `whole`: project the queries of all positions, although only the first rows are wanted. `scores` needs them all,
+    as it returns l x l; with `rotate` or a bias for each block they only keep the last bits of the gradients.
     """
 
     bias: Float[Tensor, "#b #h l l"] | None
@@ -53,11 +54,11 @@ def attend(
     """softmax(q k^T * scale + bias), without the keys that `mask` leaves out, with dropout, times v."""
     padding, dtype = None, query.dtype
     if mask is not None:  # padding keys at the lowest finite value: a row of -inf would be NaN
-        scores = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask, torch.finfo(dtype).min)
-        padding = scores[:, None, None]
+        padding = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask, torch.finfo(dtype).min)
+        padding = padding[:, None, None]
     if (dropout or (bias is not None and bias.requires_grad)) and cpu.trains_here(query):
         return cpu.attend(query, key, value, bias, padding, scale=scale, dropout=dropout)
-    added = [scores.to(dtype) for scores in (bias, padding) if scores is not None]
+    added = [part.to(dtype) for part in (bias, padding) if part is not None]
     mixed = F.scaled_dot_product_attention(
         query.transpose(1, 2),
         key.transpose(1, 2),
@@ -86,7 +87,7 @@ class Attention(nn.Module):
         query, key, value = self.project(hidden, None if changes.whole else rows)
         bias = changes.bias
         if changes.scores or changes.rotate:
-            queries, keys = query.transpose(1, 2), key.transpose(1, 2)
+            queries, keys = query.transpose(1, 2), key.transpose(1, 2)  # variants take heads before length
             if changes.scores:
                 extra = changes.scores(queries, keys)
                 bias = extra if bias is None else bias + extra
@@ -270,7 +271,8 @@ class EncoderModel(EncoderPreTrainedModel):
         mask = None if attention_mask is None else attention_mask.bool()
         whole = of_each or given.rotate is not None or given.scores is not None
         for index, (block, bias) in enumerate(zip(self.blocks, biases, strict=True)):
-            rotate, scores = (f and partial(f, index) for f in (given.rotate, given.scores))
+            rotate = partial(given.rotate, index) if given.rotate else None
+            scores = partial(given.scores, index) if given.scores else None
             rows = last_rows if index == len(self.blocks) - 1 else None
             states.append(block(states[-1], BlockScores(bias, rotate, scores, whole), mask, rows))
         if self.final_norm is not None:

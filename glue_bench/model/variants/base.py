@@ -154,7 +154,7 @@ def some_of(*names: str) -> AfterValidator:
 def rows_from(table: Float[Tensor, "n d"], length: int, start: int = 0, fixed: int = 1) -> Float[Tensor, "r d"]:
     """A table's rows for `length` tokens, r of them: length + fixed - 1.
 
-    The `fixed` first rows always stay: one is [CLS]'s position, and `Untied` has another. The rows that follow are
+    The `fixed` first rows always stay: [CLS]'s position, or two rows in `Untied` and its kin. The rows that follow are
     those of the other tokens, without the first `start`.
     """
     check_positions(length, start, len(table) - fixed + 1)

@@ -106,7 +106,7 @@ class Rotary(Variant):
 class Shaw(Variant):
     """a_ij = (x_i W^Q)(x_j W^K + a_(j - i))^T / sqrt(k) (equation 4 of TUPE; Shaw et al. 2018, equation 4).
 
-    Each block has its own table of keys, shared by its heads; distances beyond `max_distance` share the last.
+    Each block has its own table of keys, shared by its heads; j - i is clipped to -max_distance and +max_distance.
 
     What is missing of the paper: the relative values a^V, which it adds to what attention mixes (its equation 3).
     """
@@ -133,16 +133,17 @@ class Shaw(Variant):
 
 
 class Disentangled(Variant):
-    """DeBERTa (He et al. 2021, equation 4), with n positions and d = i - j + n:
+    """DeBERTa (He et al. 2021, equation 4), with n positions and m = i - j + n:
 
-        a_ij = (Q^c_i K^c_j + Q^c_i K^r_d + K^c_j Q^r_d) / sqrt(3k)
+        a_ij = (Q^c_i K^c_j + Q^c_i K^r_m + K^c_j Q^r_m) / sqrt(3k)
 
-    K^r = P W_kr without bias and Q^r = P W_qr with bias, of their own in each block; P has 2n rows and is shared.
-    The paper writes j - i + n for Q^r; its code, followed here, takes i - j + n for both. With one of the two
-    `terms` the scale is 1 / sqrt(2k), as in the code too.
+    K^r = P W_kr (`keys`) without bias and Q^r = P W_qr (`queries`) with bias, of their own in each block; P
+    (`distances`) has 2n rows and is shared. The paper writes j - i + n for Q^r; its code, followed here, takes
+    i - j + n for both. With one of the two `terms` the scale is 1 / sqrt(2k), as in that code.
 
-    What is missing of the paper: its enhanced mask decoder, which gives absolute positions to the masked-LM head
-    (section 3.2). Here they do not enter at all.
+    What is missing: the enhanced mask decoder, which gives absolute positions to the masked-LM head (section 3.2; here
+    they do not enter at all), and the code's dropout of P. K^c has a bias here, which enters the last term, and none in
+    the code.
     """
 
     summary = "content-position and position-content scores over relative distances (DeBERTa)"
@@ -160,14 +161,14 @@ class Disentangled(Variant):
 
     def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:  # noqa: ARG002
         hidden, length = self.words_and_segments(token_ids, segment_ids), token_ids.shape[1]
-        # Only the 2l - 1 distances that occur are projected: row i - j + l - 1.
+        # Only the 2l - 1 distances that occur are projected: row i - j + l - 1 here is row i - j + n of P.
         middle = self.dims.max_positions
         table = self.distances.weight[middle - length + 1 : middle + length]
         rows = length - 1 - offsets(length, hidden)
         heads = partial(rearrange, pattern="r (h k) -> h r k", h=self.dims.num_heads)
 
         def relative_scores(block: int, query: Tensor, key: Tensor) -> Tensor:
-            # Each product takes one of the two, and so the scale once.
+            # Content-position reads the query alone and position-content the key alone, so each is scaled once.
             query, key = query * self.score_scale, key * self.score_scale
             wanted = []
             if self.keys:

@@ -49,8 +49,7 @@ class Untied(Variant):
 
     def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:
         hidden = self.words_and_segments(token_ids, segment_ids)
-        # (u h l l) to u biases (1 h l l), one a block. They are computed at once and cut in one piece, because a cut
-        # for each block would fill the gradient of all blocks each time.
+        # Split once: an index for each block would allocate the gradient of all of them, (u h l l), each time.
         biases = self.score_bias(token_ids.shape[1], start).split(1)
         return EncoderInput(hidden, biases[0] if self.share else biases)
 
@@ -77,7 +76,7 @@ class Untied(Variant):
         """Start at the position-position term of the additive encoder's first block (equation 6).
 
         There p enters as norm * p / std(w + p + s); here LayerNorm makes it p / std(p). The norm's weight makes up for
-        the ratio, and sqrt(score_terms) for the wider scale of the scores. Every block starts at the same.
+        the ratio, and sqrt(score_terms) for the larger divisor of the scores. Every block starts at the same.
 
         Where the encoder projects its embeddings (ELECTRA-small), its W^Q and W^K take what is projected and do not
         fit p. U^Q and U^K then stay fresh, and positions start at scores that are not those of the checkpoint.
@@ -110,8 +109,9 @@ class UntiedTieCls(Untied):
 class UntiedRelative(Untied):
     """TUPE-R (equation 11): TUPE-A plus T5's bias, and [CLS] reset in both.
 
-    As in the official code the two parts are reset separately, so that the effective constant is theta_k plus a learned
-    scalar a head: bucket 32, one more than T5's, for others to [CLS]; bucket 16, of no distance, for [CLS] to others.
+    As in the official code the two parts are reset separately, so that the effective constant is theta_1 or theta_2
+    plus a learned scalar a head: bucket 32, one more than T5's, for others to [CLS]; bucket 16, of no distance, for
+    [CLS] to others.
     """
 
     summary = "TUPE-R: TUPE-A, and T5's bucketed bias with [CLS] untied there too"
