@@ -7,15 +7,12 @@
 Runs a sweep of small pretrainings and cells undisturbed, then the same one over and over, while mishaps come every few
 results: see MISHAPS. The disk is filled where the place has less than 1 GiB (`mount -t tmpfs -o size=64m tmpfs DIR`).
 After one that ends the driver, the same command is given again. No job is hit twice, because one whose worker is lost
-three times is a failure. It prints how many mishaps of each kind there were, how long the driver took to end after each
-(`longest`, in seconds), and
+three times is a failure. It prints the mishaps of each kind, the `longest` seconds that the driver took to end, and:
 
     lost          records that were there and are not any more
     repeated      records that were written a second time
     other_tables  tables that are not those of the undisturbed sweep, byte for byte, but for clocks
-    surprises     other exit statuses than those of STATUS, and tracebacks of ours
-
-Exits with 1 if one of these four is not empty.
+    surprises     other exit statuses than those of STATUS, and tracebacks of ours. Any of these four: exit status 1
 """
 
 import argparse
@@ -66,7 +63,6 @@ SIGNALS = {"driver": signal.SIGKILL, "terminate": signal.SIGTERM, "interrupt": s
 WORKERS = {"worker": signal.SIGKILL, "ended": signal.SIGTERM, "hang": signal.SIGSTOP}
 STATUS = {"driver": -signal.SIGKILL, "terminate": 143, "interrupt": 130, "disk": 2, "head": 1}
 """How the driver ends after those mishaps that end it."""
-SMALL_DISK = 2**30
 LIMIT_SECONDS = 1800.0  # no driver takes so long, even on a busy machine
 SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
 EXPERIMENT = {
@@ -180,8 +176,8 @@ def disturb(place: Path, engine: str, most: int, draw: random.Random, found: Fou
             if not wait_for(draw.randint(1, 5), records, driver, found):
                 break
             time.sleep(draw.uniform(0, 0.5))
-            room = shutil.disk_usage(place).total
-            last = draw.choice([kind for kind in KINDS[engine] if kind != "disk" or room < SMALL_DISK])
+            is_small = shutil.disk_usage(place).total < 2**30
+            last = draw.choice([kind for kind in KINDS[engine] if kind != "disk" or is_small])
             if driver.process.is_alive() and cause(last, driver, place, draw, hit):
                 found.mishaps[last] += 1
         began = time.monotonic()

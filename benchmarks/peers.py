@@ -41,7 +41,6 @@ from glue_bench.training.inputs import Inputs
 from glue_bench.training.pretrain import pretrain
 from glue_bench.training.tokens import TokenisedTask
 
-EVALUATION_ROWS = 64  # run_glue's own default is 8, which would be slow
 Settled = Hyperparameters | PretrainingSettings
 
 
@@ -93,9 +92,8 @@ def make_peer(settings: Settings, padding: str) -> Round:
     inputs, bf16 = Inputs(settings.experiment), settings.precision == "bf16"
     cell, (arm,) = settings.cell(inputs), inputs.experiment.arms
     tokenizer, frames = inputs.tokenizer(arm), inputs.data(cell.task).splits
-    scored = {
-        name: as_dataset(frames[name], tokenizer, MAX_LENGTH, padding) for name in TASKS[cell.task].validation_splits
-    }
+    task = TASKS[cell.task]
+    scored = {name: as_dataset(frames[name], tokenizer, MAX_LENGTH, padding) for name in task.validation_splits}
 
     def work(steps: int) -> dict[str, Any]:
         rows = frames["train"].iloc[settings.rows(len(frames["train"]), steps)]
@@ -148,11 +146,9 @@ def train_and_score(
         return {name: score_split(trainer, cell.task, splits[name]) for name in task.validation_splits}
 
 
-def trained(
-    model: Any, how: TrainingArguments, train: Dataset, tokenizer: Any, collator: Any, callbacks: Any
-) -> Trainer:
+def trained(model: Any, how: TrainingArguments, train: Dataset, tokenizer: Any, collator: Any, calls: Any) -> Trainer:
     """A Trainer that has trained, and printed nothing."""
-    trainer = Trainer(model, how, collator, train, processing_class=tokenizer, callbacks=callbacks)
+    trainer = Trainer(model, how, collator, train, processing_class=tokenizer, callbacks=calls)
     trainer.remove_callback(PrinterCallback)
     trainer.train()
     return trainer
@@ -166,7 +162,7 @@ def arguments(
         output_dir=folder,
         num_train_epochs=epochs,
         per_device_train_batch_size=rows,
-        per_device_eval_batch_size=EVALUATION_ROWS,
+        per_device_eval_batch_size=64,  # run_glue's own default is 8, which would be slow
         train_sampling_strategy="group_by_length" if padding == "grouped" else "random",
         learning_rate=settings.learning_rate,
         warmup_steps=settings.warmup_ratio,  # below 1 it is a share of all steps
