@@ -187,7 +187,7 @@ def wrong_shape(given: Any, expected: tuple[int, int, int], variant: Variant) ->
     for what, part, wanted in parts:
         permitted = [(1, *wanted[1:]), (batch, *wanted[1:])] if wanted is scores else [wanted]
         if tuple(part.shape) not in permitted:
-            return f"EncoderInput.{what} shape {tuple(part.shape)}, not {wanted}"
+            return f"EncoderInput.{what} shape {tuple(part.shape)}, not ({', '.join(map(str, wanted))})"
     return None
 
 
@@ -314,7 +314,8 @@ def position(config: EncoderConfig) -> str | None:
     if not model.variant.uses_position:
         return f"permuting tokens changes [CLS] by {change:.1e}: uses_position is False" if change >= 1e-12 else None
     least = 1e-2 if config.embedding_norm else 1e-3  # words that no norm has scaled may be louder
-    return None if change > least else f"permuting tokens changes [CLS] by only {change:.1e}; {least:g} is expected"
+    few = f"permuting tokens changes [CLS] by only {change:.1e}; {least:g} is expected where uses_position is True"
+    return None if change > least else few
 
 
 @torch.no_grad()

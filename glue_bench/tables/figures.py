@@ -59,10 +59,11 @@ def forest_rows(comparison: Comparison, column: str) -> pd.DataFrame:
 def forest(comparison: Comparison, columns: Sequence[str]) -> Figure:
     """Contrasts with their intervals and a dot for each seed, a panel for each column; of one the differences, too.
 
-    Rows are in the order of the primary column, with UNPLANNED behind names, and a little room above those that were
-    not planned. A line is the interval; its marker says the verdict in shape and colour.
+    Rows are in the order of the primary column, or of the first one while that has none, with UNPLANNED behind names,
+    and a little room above those that were not planned. A line is the interval; its marker says the verdict.
     """
-    first, alone = forest_rows(comparison, comparison.primary), len(columns) == 1
+    found = (forest_rows(comparison, column) for column in (comparison.primary, *columns))
+    first, alone = next(rows for rows in found if len(rows)), len(columns) == 1
     unplanned = ~first["planned"].to_numpy(bool) & bool(first["planned"].any())
     places = np.arange(len(first)) + 0.5 * unplanned
     pairs = [f"{fitted(arm, 18)} - {fitted(reference, 14)}" for arm, reference in first.index]

@@ -145,10 +145,13 @@ def papers_part(results: Results) -> Iterator[Page]:
 def method_part(comparison: Comparison) -> Page:
     """Where the runs were computed, and what to type for the same numbers, with the experiment's file."""
     results, plan = comparison.board.results, comparison.board.results.plan
-    name, folder = results.experiment, f"results/{results.experiment}"
-    data = results.data_source if results.data_source in ("demo", "hub") else "GLUE_FOLDER"
+    name, folder = results.experiment, f"runs/{results.experiment}"
+    places = f" --data {results.data_source if results.data_source in ('demo', 'hub') else 'GLUE_FOLDER'}"
+    places += " --corpus TEXT" * (plan.experiment.pretraining is not None)
+    places += " --plugin FILE" * any(job.plugin for job in (*plan.cells, *plan.pretrainings))
     lines = [
-        f"glue-bench run {name}.yaml --data {data}" + (" --corpus TEXT" if plan.experiment.pretraining else ""),
+        "# Save the experiment below as a file. Where its data, text and plugins are, only you know.",
+        f"glue-bench run {name}.yaml{places}",
         *(f"glue-bench {verb} {folder}" for verb in ("leaderboard", "statistics", "report")),
         f"# next: {next_step(comparison, folder)}".replace("`", ""),
     ]

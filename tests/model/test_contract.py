@@ -87,7 +87,7 @@ class ScoresOfTheMeanKey(Add):
 
 
 BROKEN: list[tuple[str, type[Variant], str]] = [
-    ("shapes", ScoresTooWide, r"scores, block 0: they have shape \(3, 3, 1, 2\), not \('1 or 3', 3, 1, 1\)"),
+    ("shapes", ScoresTooWide, r"scores, block 0: they have shape \(3, 3, 1, 2\), not \(1 or 3, 3, 1, 1\)"),
     ("gradients", RootOfZero, r"the gradient of parameter base\.variant\.positions\.weight is not finite in Enc"),
     ("padding", ScoresOfTheMeanKey, r"changes real tokens by \d.* after block 1; 1e-5 is permitted"),
     ("save and load", BufferLost, "outputs differ by .*a tensor of __init__"),

@@ -11,6 +11,7 @@ from glue_bench.tables.budget import budget_page
 from glue_bench.tables.contrasts import statistics_page
 from glue_bench.tables.export import find
 from glue_bench.tables.pages import leaderboard_page
+from glue_bench.tables.report import make_report
 from glue_bench.tables.results import read_results
 
 ROOT = Path(__file__).parents[2]
@@ -69,6 +70,19 @@ def test_arms_that_are_pretrained_and_not_fine_tuned_have_a_page(new_bench):
     path = bench.plan(config={"protocol": {"primary": "validation_loss"}, "pretraining": {}})
     _, rows = table_of(leaderboard_page(find(path)))
     assert [row[0] for row in rows] == ["add", "half", "none", "smallest difference"]
+
+
+@pytest.mark.parametrize("tuned", [(), ("add",), ("none", "half")])
+@pytest.mark.parametrize("primary", ["average", "validation_loss"])
+def test_whatever_has_run_has_a_report(tuned, primary, new_bench):
+    bench = new_bench("part")
+    for arm in LOSSES:
+        for seed in SEEDS:
+            pretrain(bench, arm, seed)
+        for task in ("rte", "sst2"):
+            bench.finish_predicted(task, arm, 0.7) if arm in tuned and task == "rte" else bench.expect(task, arm=arm)
+    report = make_report(find(bench.plan(config={"protocol": {"primary": primary}, "pretraining": {}}))).to_html()
+    assert [arm for arm in LOSSES if arm not in report] == []
 
 
 @pytest.fixture(scope="module")
