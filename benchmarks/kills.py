@@ -61,7 +61,7 @@ KINDS = {
 OPTIONS = {"inline": (), "ray": ("--workers", "2"), "slurm": ("--slurm", "minutes=1")}
 SIGNALS = {"driver": signal.SIGKILL, "terminate": signal.SIGTERM, "interrupt": signal.SIGINT}
 WORKERS = {"worker": signal.SIGKILL, "ended": signal.SIGTERM, "hang": signal.SIGSTOP}
-STATUS = {"driver": -signal.SIGKILL, "terminate": 143, "interrupt": 130, "disk": 2, "head": 1}
+STATUS = {"driver": 137, "terminate": 143, "interrupt": 130, "disk": 2, "head": 1}
 """How the driver ends after those mishaps that end it."""
 LIMIT_SECONDS = 1800.0  # no driver takes so long, even on a busy machine
 SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
@@ -110,9 +110,9 @@ class Driver:
         self.process.start()
 
     def wait(self) -> tuple[int | None, str]:
-        """Its exit status, None if it had to be killed, and what it printed."""
+        """Its exit status as a shell has it, None if it had to be killed, and what it printed."""
         self.process.join(LIMIT_SECONDS)
-        status = self.process.exitcode
+        status = self.process.exitcode if (self.process.exitcode or 0) >= 0 else 128 - self.process.exitcode
         self.process.kill()
         self.process.join()
         return status, self.output.read_text(errors="replace")

@@ -145,7 +145,7 @@ class Ray(Executor):
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.ray.shutdown()
+        self.ray.shutdown()  # with which SIGTERM gets its default action back: it then ends this process at once
         self.idle, self.running = [], {}
 
     @property
