@@ -116,7 +116,7 @@ class Ray(Executor):
         Raises UserError where Ray is not installed, or no cluster at the address can be used.
         """
         os.environ.update({name: os.environ.get(name, value) for name, value in RAY_SETTINGS.items()})
-        logging.getLogger("ray").setLevel(logging.ERROR)
+        logging.getLogger("ray._private").setLevel(logging.ERROR)  # not that of "ray", which ray.init sets
         self.ray = needed("ray", "ray", "--workers and --address")  # which reads them
         self.make, self.resources, self.workers = make, resources, workers
         self.idle, self.running = list[Any](), dict[Any, tuple[Any, Job]]()
