@@ -15,7 +15,7 @@ from glue_bench.tables.results import read_results
 
 PREDICTIONS, TESTS, MODELS = "cells/*/logits.safetensors", "cells/*/tests.safetensors", "cells/*/model"
 CASES = [
-    *product([PREDICTIONS], ("older runs", "other cells"), ("predictions()", "statistics", "export")),
+    *product([PREDICTIONS], ("older runs", "other cells"), ("predictions()", "statistics")),
     *product([TESTS], ("older runs", "other cells"), ("submit", "diagnostics", "predictions()")),
     *product([MODELS], ("older runs", "other cells"), ["card"]),
     *product(["labels/*"], ["older runs"], ("statistics", "predictions()")),
