@@ -120,7 +120,7 @@ def serve() -> None:
     """Run each experiment that comes on standard input; answer with the tokens a second of its training."""
     from glue_bench import api
 
-    api.write_page = lambda _: None
+    api.write_page = lambda *_: None
     for line in sys.stdin:
         values, precision = json.loads(line)
         with tempfile.TemporaryDirectory() as results:
