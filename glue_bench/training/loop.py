@@ -117,7 +117,7 @@ def make_optimizer(model: nn.Module, settings: Hyperparameters | PretrainingSett
 
 
 def linear_factor(step: int, steps: int, warmup_ratio: float) -> float:
-    """The part of the rate at `step` (from 0) as transformers': linear, up over ceil(ratio * steps) steps, thendown."""
+    """The part of the rate at `step` (from 0), as transformers has it: up over ceil(ratio * steps) steps, then down."""
     warmup = math.ceil(warmup_ratio * steps)
     return step / warmup if step < warmup else max(0.0, (steps - step) / max(1, steps - warmup))
 
