@@ -10,7 +10,7 @@ from glue_bench.files import write_atomically
 from glue_bench.tables.compare import Comparison
 from glue_bench.tables.export import find, write_tables
 from glue_bench.tables.figures import result_figures
-from glue_bench.tables.papers import TABLES, beside_named, paper_page
+from glue_bench.tables.papers import TABLES, named_page
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 
@@ -19,7 +19,7 @@ def rewrite(comparison: Comparison) -> list[Path]:
     """Write an experiment's tables, and the published tables and figures that its folder has; the paths written."""
     folder, written = comparison.board.results.folder, write_tables(comparison)
     papers = {f"{name}.md": name for name in TABLES if (folder / f"{name}.md").is_file()}
-    files = {name: paper_page(beside_named(paper, folder)).to_markdown().encode() for name, paper in papers.items()}
+    files = {name: named_page(paper, folder).to_markdown().encode() for name, paper in papers.items()}
     files |= {name: drawn for name, drawn in result_figures(comparison).items() if (folder / name).is_file()}
     for name, content in files.items():
         write_atomically(folder / name, content)

@@ -163,7 +163,7 @@ def statistics(
 def table(name: str, path: str | Path | None = None) -> "pd.DataFrame":
     """A published table by its name, beside the experiment in the folder `path` if that is given.
 
-    One row per printed value and arm of ours: `glue_bench.tables.papers.Beside.cells`.
+    One row per printed value and arm of ours: the rows of `glue_bench.tables.papers.paper_page`.
 
     Example:
         >>> glue_bench.table("tupe-1", "runs/minilm")  # doctest: +SKIP
@@ -171,9 +171,9 @@ def table(name: str, path: str | Path | None = None) -> "pd.DataFrame":
     Raises:
         UserError: there is no such table or experiment.
     """
-    from glue_bench.tables.papers import beside_named
+    from glue_bench.tables.papers import named_page
 
-    return beside_named(name, path).cells
+    return named_page(name, path).rows
 
 
 def export(

@@ -9,18 +9,10 @@ from pathlib import Path
 from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--hide-scrollbars",
-    "--remote-debugging-pipe",
-    "--no-first-run",
-]
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--remote-debugging-pipe"]
 TROUBLE = ("Runtime.exceptionThrown", "Log.entryAdded", "Runtime.consoleAPICalled")
 PATIENCE = 120
 """Seconds without a word after which the browser is given up."""
-KEYS = {"Enter": (13, "\r"), " ": (32, " "), "Tab": (9, "")}
 
 
 def chromium() -> str | None:
@@ -99,19 +91,17 @@ class Tab:
         assert "exceptionDetails" not in said, said["exceptionDetails"]
         return said["result"].get("value")
 
-    def press(self, key: str) -> None:
-        """A key, as if it were pressed."""
-        code, text = KEYS[key]
+    def press_enter(self) -> None:
+        """The key, as if it were pressed."""
         for kind in ("keyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code, text=text)
+            self.call("Input.dispatchKeyEvent", type=kind, key="Enter", windowsVirtualKeyCode=13, text="\r")
 
     def click(self, selector: str) -> None:
         """The mouse on the middle of an element."""
-        self.value(f"document.querySelector({json.dumps(selector)}).scrollIntoView({{block: 'center'}})")
-        x, y = self.value(
-            f"(() => {{ const box = document.querySelector({json.dumps(selector)}).getBoundingClientRect();"
-            "return [box.x + box.width / 2, box.y + box.height / 2]; })()"
-        )
+        element = f"document.querySelector({json.dumps(selector)})"
+        self.value(f"{element}.scrollIntoView({{block: 'center'}})")
+        box = self.value(f"{element}.getBoundingClientRect().toJSON()")
+        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
         for kind in ("mousePressed", "mouseReleased"):
             self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 

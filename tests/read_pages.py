@@ -2,7 +2,10 @@
 
 import re
 from html.parser import HTMLParser
+from operator import mul
 from typing import NamedTuple
+
+from markdown_it import MarkdownIt
 
 Shown = tuple[str, bool]  # the text of a cell without its markup, and whether a part of it is bold
 
@@ -15,37 +18,75 @@ class Read(NamedTuple):
     rows: list[list[Shown]]
 
 
-# Markdown
+# HTML, and Markdown as it is rendered
+
+_VOID = {"meta", "img"}
+
+
+class _Page(HTMLParser):
+    """A document's attributes, its texts by their tags, and its tables, each by its caption or the last heading."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.tables: list[Read] = []
+        self.attributes: list[tuple[str, str, str | None]] = []
+        self.texts: dict[str, list[str]] = {}
+        self.heading = ""
+
+    def handle_starttag(self, tag, attrs):
+        self.attributes += [(tag, name, value) for name, value in attrs]
+        self.texts.setdefault(tag, []).append("")
+        if tag not in _VOID:
+            self.open.append(tag)
+        if tag == "table":
+            self.tables.append(Read(self.heading, [], []))
+        elif tag == "tr" and "thead" not in self.open:
+            self.tables[-1].rows.append([])
+        elif tag in ("th", "td"):
+            table = self.tables[-1]
+            (table.header.append("") if "thead" in self.open else table.rows[-1].append(("", False)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+        if tag in ("h1", "h2"):
+            self.heading = self.texts[tag][-1]
+        elif tag == "caption":
+            self.tables[-1] = self.tables[-1]._replace(title=self.texts[tag][-1])
+
+    def handle_data(self, data):
+        for tag in set(self.open):
+            self.texts[tag][-1] += data
+        if {"th", "td"} & set(self.open):
+            table = self.tables[-1]
+            if "thead" in self.open:
+                table.header[-1] += data
+            else:
+                text, bold = table.rows[-1][-1]
+                table.rows[-1][-1] = (text + data, bold or "strong" in self.open)
+
+
+def _parsed(text: str) -> _Page:
+    """The document as parsed, every element closed and every row as long as its header."""
+    page = _Page()
+    page.feed(text)
+    page.close()
+    assert not page.open
+    assert all(len(row) == len(table.header) for table in page.tables for row in table.rows)
+    return page
+
+
+def parse_html(text: str) -> _Page:
+    assert text.startswith('<!doctype html>\n<html lang="en">')
+    return _parsed(text)
+
+
+def read_html(text: str) -> list[Read]:
+    return parse_html(text).tables
 
 
 def read_markdown(text: str) -> list[Read]:
-    """The tables of a Markdown page, each by the heading above it."""
-    found: list[Read] = []
-    title, inside = "", False
-    for line in text.splitlines():
-        if line.startswith("#"):
-            title = _unescape_markdown(re.sub(r"^#+ | #+$", "", line))
-        if not line.startswith("|"):
-            inside = False
-            continue
-        cells = [cell.strip() for cell in re.split(r"(?<!\\)(?:\\\\)*\|", line)[1:-1]]
-        if not inside:
-            found.append(Read(title, [_markdown_cell(cell)[0] for cell in cells], []))
-        elif not set(line) <= set("|-: "):
-            found[-1].rows.append([_markdown_cell(cell) for cell in cells])
-        inside = True
-    for table in found:
-        assert all(len(row) == len(table.header) for row in table.rows)
-    return found
-
-
-def _markdown_cell(cell: str) -> Shown:
-    bold = re.fullmatch(r"\*\*(.+)\*\*(.*)", cell)
-    return _unescape_markdown(bold[1] + bold[2] if bold else cell), bool(bold)
-
-
-def _unescape_markdown(text: str) -> str:
-    return re.sub(r"\\([!-/:-@\[-`{-~])", r"\1", text)
+    return _parsed(MarkdownIt().enable("table").render(text)).tables
 
 
 # LaTeX: everything that is not listed here is an error
@@ -54,26 +95,18 @@ _TOKEN = re.compile(r"\\(?:[A-Za-z]+|.)|[{}&%$#_^~]|[^\\{}&%$#_^~]+", re.DOTALL)
 _SYMBOLS = {
     r"\textbackslash": "\\", r"\textasciitilde": "~", r"\textasciicircum": "^", r"\textasciigrave": "`",
     r"\textbar": "|", r"\textless": "<", r"\textgreater": ">", r"\char": '"', r"\textdagger": "†",
-    r"\textdaggerdbl": "‡", r"\textendash": "–", r"\textemdash": "—",  # noqa: RUF001
-    r"\uparrow": "▲", r"\downarrow": "▼", r"\pm": "±", r"\times": "×", r"\leq": "≤", r"\geq": "≥",  # noqa: RUF001
-    r"\diamond": "◇", r"\textdegree": "°",
+    r"\textdaggerdbl": "‡", r"\textendash": "–", r"\textdegree": "°",  # noqa: RUF001
+    r"\uparrow": "▲", r"\downarrow": "▼", r"\pm": "±", r"\diamond": "◇",
     r"\&": "&", r"\%": "%", r"\$": "$", r"\#": "#", r"\_": "_", r"\{": "{", r"\}": "}", r"\\": "",
 }  # fmt: skip
 _SILENT = {r"\textbf", r"\texttt", r"\ensuremath", r"\item"}
 
 
 def read_latex(text: str) -> list[Read]:
-    """The tables of a LaTeX fragment, each by its caption. Every environment is closed, innermost first."""
+    """The tables of a LaTeX fragment, each by its caption."""
     assert text.startswith("% Needs \\usepackage{booktabs")
     body = re.sub(r"(?<!\\)\$(\\?[a-z]+|-)\$", r"\\ensuremath{\1}", text.partition("\n")[2])
-    stack: list[str] = []
-    for kind, name in re.findall(r"\\(begin|end)\{(\w+\*?)\}", body):
-        if kind == "begin":
-            stack.append(name)
-        else:
-            assert stack.pop() == name
-    assert not stack
-    return [_latex_table(part) for part in re.findall(r"\\begin\{table\*?\}(.*?)\\end\{table\*?\}", body, re.DOTALL)]
+    return [_latex_table(part) for part in re.findall(r"\\begin\{table\}(.*?)\\end\{table\}", body, re.DOTALL)]
 
 
 def _latex_table(text: str) -> Read:
@@ -116,81 +149,31 @@ def latex_text(source: str) -> str:
     return shown
 
 
-# HTML
-
-_VOID = {"meta", "img"}
-
-
-class _Page(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.open: list[str] = []
-        self.tables: list[Read] = []
-        self.attributes: list[tuple[str, str, str | None]] = []
-        self.texts: dict[str, list[str]] = {}
-
-    def handle_starttag(self, tag, attrs):
-        self.attributes += [(tag, name, value) for name, value in attrs]
-        self.texts.setdefault(tag, []).append("")
-        if tag not in _VOID:
-            self.open.append(tag)
-        if tag == "table":
-            self.tables.append(Read("", [], []))
-        elif tag == "tr" and {"tbody", "tfoot"} & set(self.open):
-            self.tables[-1].rows.append([])
-        elif tag == "th" and "thead" in self.open:
-            assert ("scope", "col") in attrs
-            self.tables[-1].header.append("")
-        elif tag in ("th", "td"):
-            assert tag == "td" or ("scope", "row") in attrs
-            self.tables[-1].rows[-1].append(("", False))
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        for tag in set(self.open):
-            self.texts[tag][-1] += data
-        if "caption" in self.open:
-            self.tables[-1] = self.tables[-1]._replace(title=self.tables[-1].title + data)
-        elif {"th", "td"} & set(self.open):
-            table = self.tables[-1]
-            if "thead" in self.open:
-                table.header[-1] += data
-            else:
-                text, bold = table.rows[-1][-1]
-                table.rows[-1][-1] = (text + data, bold or "strong" in self.open)
-
-
-def parse_html(text: str) -> _Page:
-    """The document as parsed, every element closed."""
-    assert text.startswith('<!doctype html>\n<html lang="en">')
-    page = _Page()
-    page.feed(text)
-    page.close()
-    assert not page.open
-    return page
-
-
-def read_html(text: str) -> list[Read]:
-    """The tables of an HTML page, each by its caption."""
-    tables = parse_html(text).tables
-    for table in tables:
-        assert all(len(row) == len(table.header) for row in table.rows)
-    return tables
-
-
 READERS = {"markdown": read_markdown, "latex": read_latex, "html": read_html}
 
 
 # Figures
 
 
+def linear(colour):
+    """The red, green and blue light of an sRGB colour."""
+    from matplotlib.colors import to_rgb
+
+    return [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
+
+
+def contrast(one, other):
+    """WCAG 2.1, contrast ratio."""
+    shares = (0.2126, 0.7152, 0.0722)
+    low, high = sorted(sum(map(mul, shares, linear(colour))) for colour in (one, other))
+    return (high + 0.05) / (low + 0.05)
+
+
 def texts_of(figure):
     """Draw a figure without pixels; all texts in it, of which each must lie inside the figure."""
     from matplotlib.text import Text
 
-    from glue_bench.tables.drawing import paper_style
+    from glue_bench.tables.figures import paper_style
 
     with paper_style():
         figure.draw_without_rendering()

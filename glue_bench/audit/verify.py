@@ -168,12 +168,12 @@ def _check_tables(store: Store) -> Check:
     """Every table is, byte for byte, what the records give: its own, and published ones with its rows beside them."""
     from glue_bench.tables.export import TABLES, find, tables
     from glue_bench.tables.papers import TABLES as PAPERS
-    from glue_bench.tables.papers import beside_named, paper_page
+    from glue_bench.tables.papers import named_page
 
     folder = store.folder
     try:
         names = [name for name in PAPERS if (folder / f"{name}.md").is_file()]
-        papers = {f"{name}.md": paper_page(beside_named(name, folder)).to_markdown() for name in names}
+        papers = {f"{name}.md": named_page(name, folder).to_markdown() for name in names}
         expected = {name: text.encode() for name, text in (tables(find(folder)) | papers).items()}
     except (LookupError, TypeError, ValueError, UserError) as error:
         return Check("tables", "cannot be made", (f"cells/: no tables can be made ({error}); get them anew",))

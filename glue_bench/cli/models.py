@@ -122,9 +122,8 @@ def analyse(
     with results_written_to(output, "give another folder with -o"):
         prove_writable(output)
     from glue_bench.analysis.analyse import analyse as measure
-    from glue_bench.tables.drawing import save
-    from glue_bench.tables.inside import write_analysis
-    from glue_bench.tables.inside_figures import inside_figures
+    from glue_bench.tables.figures import save
+    from glue_bench.tables.inside import inside_figures, write_analysis
     from glue_bench.testing import load_plugins
 
     load_plugins(plugin or ())

@@ -82,7 +82,7 @@ def card(
         echo(f"no model is kept of {', '.join(made.without)} (finetuning.keep: best keeps them)", fg="yellow", err=True)
     if output is not None:
         write_card(made, output)
-        echo(f"written to {output}: {len(made.files)} files, {len(made.models)} models")
+        echo(f"written to {output}: {len(made.files)} files")
     if push is not None:
         echo(f"pushed: {push_card(made, push)}")
     if output is None and push is None:

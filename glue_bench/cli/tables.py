@@ -98,12 +98,12 @@ def table(
     output: Output = None,
 ) -> None:
     """Print a paper's table, and an experiment's own rows under its rows."""
-    from glue_bench.tables.papers import beside_named, list_page, paper_page
+    from glue_bench.tables.papers import list_page, named_page
     from glue_bench.tables.table import chosen_format
 
     check_output(output)
     console, chosen = Screen(), chosen_format(format, output)
-    page = list_page() if name is None else paper_page(beside_named(name, folder))
+    page = list_page() if name is None else named_page(name, folder)
     if output is None and format is None and console.is_terminal:
         page.show(console, "-o table.md")
     else:

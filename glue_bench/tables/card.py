@@ -34,7 +34,7 @@ COLUMNS = {
     **{"mean": Column("Mean over seeds", 4), "error": Column("Standard error", 4), "n": Column("Seeds", 0)},
     **{"learning_rate": Column("Learning rate", show="{:g}".format), "seed": Column("Seed", 0)},
 }
-USAGE = """\
+USAGE = """
 ```python
 {imports}from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
@@ -46,25 +46,18 @@ tokenizer = AutoTokenizer.from_pretrained("{repository}"{inside})
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """A model card (`text`, README.md), and the models by their place.
+    """A model card (`text`), and the repository that it heads: content, or the file that has it, by path.
 
-    A place is a folder of the repository, "" where there is only one model. `scores` has the columns of
+    Where there are several models, each lies in the folder of its task. `scores` has the columns of
     `tables.submission.arm_scores`; where the protocol reports an earlier epoch of a task's runs than the last, of which
     the weights are, there is no mean of them. `without` are the tasks whose run has left no model.
     """
 
     arm: str
     text: str
-    models: Mapping[str, Path]
+    files: Mapping[str, bytes | Path]
     without: tuple[str, ...]
     scores: pd.DataFrame
-
-    @property
-    def files(self) -> dict[str, bytes | Path]:
-        """The repository: content, or the file that has it, by path."""
-        places = {path: place for place, folder in self.models.items() for path in sorted(folder.iterdir())}
-        found = {f"{place}/{path.name}".lstrip("/"): path for path, place in places.items() if path.name != STAMP}
-        return {"README.md": self.text.encode()} | found
 
 
 def card(path: str | Path, arm: str | None = None) -> Card:
@@ -72,8 +65,6 @@ def card(path: str | Path, arm: str | None = None) -> Card:
 
     Of each task it is about the run that `submit` takes. What it states to the hub (`model-index`) is that run's score,
     then the mean over seeds with its standard error, on `nyu-mll/glue`; of made-up or partial data nothing is stated.
-    Standard errors are those of pretraining seeds where there are several, because runs that start from the same
-    weights are not independent.
 
     Example:
         >>> print(glue_bench.card("runs/minilm", "add").text)  # doctest: +SKIP
@@ -91,9 +82,8 @@ def card(path: str | Path, arm: str | None = None) -> Card:
     early = board.runs.loc[(board.runs["arm"] == arm) & ~board.runs["last"], "task"]
     scores.loc[scores["task"].isin(early), ["mean", "error"]] = math.nan  # the weights are those of the last epoch
     scores = scores.join(runs[["learning_rate", "seed"]], on="task").join(results.tasks["revision"], on="task")
-    scores = scores.assign(
-        title=[TASKS[task].title for task in scores["task"]], name=scores["metric"].map(METRIC_NAMES)
-    )
+    titles = {name: task.title for name, task in TASKS.items()}
+    scores = scores.assign(title=scores["task"].map(titles), name=scores["metric"].map(METRIC_NAMES))
     made_up = scores["task"].isin(results.partial_tasks) | ("demo" in results.data_source)
     cell = results.cells[results.cells["cell_id"] == runs["cell_id"].iloc[0]].iloc[0]
     native, several = cell["variant"] == NATIVE, len(models) > 1
@@ -106,29 +96,28 @@ def card(path: str | Path, arm: str | None = None) -> Card:
         legend=(MODELS, *([BEST_EPOCH] if board.protocol.epoch == "best" else [])),
     )
     page = Page(title=f"{results.experiment}: {arm}", banner=NO_BENCHMARK if made_up.any() else "", tables=(table,))
-    header = _header(arm, cell, scores[~made_up & scores["value"].notna()])
     imports = "" if native else "import glue_bench  # lets transformers know the encoder\n"
     inside = f', subfolder="{next(iter(models))}"' if several else ""
     usage = USAGE.format(imports=imports, repository=PLACEHOLDER, inside=inside) if models else ""
-    return Card(
-        arm=arm,
-        text="\n".join([f"---\n{header}\n---\n", page.to_markdown(), *filter(None, [usage])]),
-        models={task if several else "": folder for task, folder in models.items()},
-        without=tuple(task for task in kept if task not in models),
-        scores=scores,
-    )
+    header = _header(arm, cell, results.arms["checkpoint"][arm], scores[~made_up & scores["value"].notna()])
+    text = f"---\n{header}\n---\n\n{page.to_markdown()}{usage}"
+    places = [(f"{task}/" * several, path) for task, folder in models.items() for path in sorted(folder.iterdir())]
+    files = {f"{place}{path.name}": path for place, path in places if path.name != STAMP}
+    without = tuple(task for task in kept if task not in models)
+    return Card(arm=arm, text=text, files={"README.md": text.encode(), **files}, without=without, scores=scores)
 
 
-def _header(arm: str, cell: pd.Series, stated: pd.DataFrame) -> str:
-    """The front matter: what the hub reads of a card."""
-    from huggingface_hub import EvalResult, ModelCardData
+def _header(arm: str, cell: pd.Series, checkpoint: str, stated: pd.DataFrame) -> str:
+    """The front matter: what the hub reads of a card. A name without a revision may be a folder's: the cache tells."""
+    from huggingface_hub import EvalResult, ModelCardData, constants
 
-    results = []
+    results, native = list[EvalResult](), cell["variant"] == NATIVE
     for row in stated.to_dict("records"):
-        over = f"{row['name']}, mean of {row['n']} seeds, standard error {row['error']:.4f}"
-        has_mean = row["n"] > 1 and not math.isnan(row["mean"])
-        for value, name in [(row["value"], row["name"]), *([(row["mean"], over)] if has_mean else [])]:
-            result = EvalResult(
+        values = {row["name"]: row["value"]}
+        if row["n"] > 1 and not math.isnan(row["mean"]):
+            values |= {f"{row['name']}, mean of {row['n']} seeds, standard error {row['error']:.4f}": row["mean"]}
+        results += [
+            EvalResult(
                 task_type="text-classification",
                 task_name=row["title"],
                 dataset_type=REPOSITORY,
@@ -140,14 +129,16 @@ def _header(arm: str, cell: pd.Series, stated: pd.DataFrame) -> str:
                 metric_value=round(value, 6),
                 metric_name=name,
             )
-            results.append(result)
-    native = cell["variant"] == NATIVE
+            for name, value in values.items()
+        ]
+    copy = Path(constants.HF_HUB_CACHE, f"models--{checkpoint.replace('/', '--')}")
+    is_of_hub = cell["base_model"] or (copy.is_dir() and not Path(checkpoint).exists())
     data = ModelCardData(
         library_name="transformers" if native else "glue-bench",
         pipeline_tag="text-classification",
         language="en",
         tags=["glue", "glue-bench"] + ([] if native else [cell["variant"]]),
-        base_model=cell["base_model"].partition("@")[0] or None,
+        base_model=checkpoint if is_of_hub else None,
         datasets=[REPOSITORY] if results else None,
         model_name=arm,
         eval_results=results or None,
@@ -180,12 +171,12 @@ def push_card(made: Card, repository: str) -> str:
     """
     from huggingface_hub import CommitOperationAdd, HfApi
 
-    if not made.models:
+    if len(made.files) == 1:
         raise UserError(
             f"arm '{made.arm}' has kept no model to push; set `finetuning: {{keep: best}}` and run the experiment "
             "again, which trains the runs that a card takes once more"
         )
-    files = made.files | {"README.md": made.text.replace(PLACEHOLDER, repository).encode()}
+    files = {**made.files, "README.md": made.text.replace(PLACEHOLDER, repository).encode()}
     operations = [CommitOperationAdd(path_in_repo=name, path_or_fileobj=what) for name, what in files.items()]
     try:
         api = HfApi()

@@ -13,11 +13,11 @@ from glue_bench.data.metrics import decide, score
 from glue_bench.data.tasks import AX_SPLIT
 from glue_bench.errors import UserError
 from glue_bench.stats.verdicts import LEAST_FOR_DEVIATION
-from glue_bench.tables.board import Board, aggregate
-from glue_bench.tables.submission import HOW
+from glue_bench.tables.board import SEEDS, Board
+from glue_bench.tables.submission import HOW, independent
 from glue_bench.tables.table import MISSING, Column, Page, Table, facts_table, number
 
-FRAME_COLUMNS = ("arm", "category", "phenomenon", "mean", "std", "n", "examples", "labels")
+PLACE, SIZES = ["arm", "category", "phenomenon"], ["examples", "labels"]
 ONE_LABEL = "°"
 R3 = (
     "R3: the Matthews correlation for three classes, times 100: mean ± sample standard deviation over seeds (of fewer "
@@ -31,15 +31,16 @@ UNVERIFIED = "labels and predictions are known to agree in their number only"
 def diagnostics_page(board: Board, diagnostic: Diagnostic) -> Page:
     """A row for each category and each of its phenomena, one column per arm; every run counts that has predicted AX.
 
-    Its data are R3 x100 of every arm on each phenomenon: FRAME_COLUMNS, one row per arm and phenomenon. `category` and
-    `phenomenon` are empty for everything, `phenomenon` for a category. `n` counts seeds, of several pretrainings these,
-    `examples` pairs, `labels` the different labels among them: with one of them R3 is 0, whatever is predicted.
+    Its data are R3 x100 of every arm on each phenomenon: PLACE, mean, std, n, SIZES, one row per arm and phenomenon.
+    `category` and `phenomenon` are empty for everything, `phenomenon` for a category. `n` counts seeds, of several
+    pretrainings these, `examples` pairs, `labels` the different labels among them: with one of them R3 is 0, whatever
+    is predicted.
 
     Raises:
         UserError: no run predicted AX, runs that predicted different ones, or labels that are not those of the
             predicted sentences.
     """
-    cells, results, keys = board.reported[board.reported["task"] == "mnli"], board.results, ["category", "phenomenon"]
+    cells, results, keys = board.reported[board.reported["task"] == "mnli"], board.results, PLACE[1:]
     predicted = _predictions(board, cells, diagnostic)
     runs = cells[cells["cell_id"].isin(predicted)]
     first, *others = runs.sort_values("cell_id").drop_duplicates("diagnostic")[["cell_id", "diagnostic"]].to_numpy()
@@ -50,9 +51,8 @@ def diagnostics_page(board: Board, diagnostic: Diagnostic) -> Page:
     deviations = (" ± " + frame["std"].map(number)).where(several, "")
     shown = frame.assign(text=frame["mean"].map(number).replace("", MISSING) + deviations)
     arms = list(frame["arm"].unique())
-    wide = frame.drop_duplicates(keys)[[*keys, "examples", "labels"]]
+    wide = frame.drop_duplicates(keys)[[*keys, *SIZES]]
     wide = wide.merge(shown.pivot(index=keys, columns="arm", values="text").reset_index(), on=keys)
-    wide = wide.assign(category=wide["category"].replace("", "All"))
     columns = {"category": Column("Category"), "phenomenon": Column("Phenomenon"), "examples": Column("Pairs", 0)}
     columns |= {arm: Column(arm, show=str) for arm in arms}
     marks = pd.DataFrame(dict.fromkeys(arms, (wide["labels"] == 1).map({True: ONE_LABEL, False: ""})))
@@ -64,22 +64,24 @@ def diagnostics_page(board: Board, diagnostic: Diagnostic) -> Page:
         ("Order", "" if verified else UNVERIFIED),
     )
     legend = (R3, *([ONE_LABEL_MEANS] if marks.any(axis=None) else []))
+    wide = wide.assign(category=wide["category"].replace("", "All"))
     tables = Table(frame=wide, columns=columns, marks=marks, legend=legend), facts_table(facts)
     return Page(title=f"Diagnostic set: {results.experiment}", banner=results.banner, tables=tables, data=frame)
 
 
 def _predictions(board: Board, cells: pd.DataFrame, diagnostic: Diagnostic) -> dict[str, np.ndarray]:
     """The classes that runs of MNLI predicted, by cell."""
-    predicted, number_of_pairs = dict[str, np.ndarray](), len(diagnostic.pairs)
+    predicted, pairs = dict[str, np.ndarray](), len(diagnostic.pairs)
     for cell_id in cells["cell_id"]:
-        logits = board.results.arrays.logits(cell_id, test=True).get(AX_SPLIT)
-        if logits is not None and len(logits) != number_of_pairs:
+        if (logits := board.results.arrays.logits(cell_id, test=True).get(AX_SPLIT)) is None:
+            continue
+        if len(logits) != pairs:
             raise UserError(
-                f"{diagnostic.path} has {number_of_pairs} rows, but '{cell_id}' predicted {len(logits)}; expected the "
-                "labels of the sentences that were predicted"
+                f"{diagnostic.path} has {pairs} rows, but '{cell_id}' predicted {len(logits)}; expected the labels of "
+                "the sentences that were predicted"
             )
         try:
-            predicted |= {} if logits is None else {cell_id: decide("ax", logits)}
+            predicted[cell_id] = decide("ax", logits)
         except ValueError as error:
             raise UserError(f"predictions of '{cell_id}', split '{AX_SPLIT}': {error}") from error
     if not predicted:
@@ -88,15 +90,11 @@ def _predictions(board: Board, cells: pd.DataFrame, diagnostic: Diagnostic) -> d
 
 
 def _r3(runs: pd.DataFrame, predicted: dict[str, np.ndarray], diagnostic: Diagnostic) -> pd.DataFrame:
-    """FRAME_COLUMNS: means over seeds, of several pretrainings of the means of those that start from the same one."""
-    labels, by, rows = diagnostic.pairs["label"].to_numpy(), ["arm", "category", "phenomenon"], []
+    labels, rows = diagnostic.pairs["label"].to_numpy(), []
     for run, (place, chosen) in product(runs.to_dict("records"), diagnostic.phenomena.items()):
         (value,) = score("ax", predicted[run["cell_id"]][chosen], labels[chosen]).values()
         counts = int(chosen.sum()), len(np.unique(labels[chosen]))
         rows.append((run["arm"], *place, run["pretraining_seed"], run["seed"], 100 * value, *counts))
-    values = pd.DataFrame(rows, columns=[*by, "pretraining_seed", "seed", "value", "examples", "labels"])
-    several = values.groupby("arm")["pretraining_seed"].transform("nunique") > 1
-    units = values.assign(unit=values["seed"].where(~several, values["pretraining_seed"]))
-    means = aggregate(units, [*by, "unit"])["mean"].rename("value").reset_index()
-    sizes = values.drop_duplicates(by)[[*by, "examples", "labels"]]
-    return aggregate(means, by).reset_index().merge(sizes, on=by)[list(FRAME_COLUMNS)]
+    values = pd.DataFrame(rows, columns=[*PLACE, *SEEDS, "value", *SIZES])
+    sizes = values.drop_duplicates(PLACE)[[*PLACE, *SIZES]]
+    return independent(values, PLACE).reset_index().merge(sizes, on=PLACE)

@@ -1,42 +1,178 @@
-"""Figures of an experiment: its contrasts, losses, and scores by steps of pretraining."""
+"""Figures of an experiment, its contrasts and its losses; how all figures look, and their files.
 
+They are a paper's column wide and are read in grey, on light and dark pages. An SVG has no ground and holds its own
+colours for dark pages. Colours differ in lightness, so that they stay apart in grey, and their hues were chosen by a
+search so that they stay apart with each kind of colour blindness (Machado et al. 2009); the tests compute both.
+"""
+
+import base64
+import io
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from itertools import product
+from math import ceil
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib import style
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from glue_bench.tables.board import steps_frame, title_of
+from glue_bench.files import write_atomically
+from glue_bench.tables.board import title_of
 from glue_bench.tables.compare import Comparison
-from glue_bench.tables.drawing import (
-    CYCLE,
-    INK,
-    PAPER,
-    QUIET,
-    SMALL,
-    WIDE,
-    arm_styles,
-    counted,
-    drawn,
-    fitted,
-    legend_below,
-    panels,
-    paper_style,
-)
-from glue_bench.tables.table import decimals_of
+from glue_bench.tables.table import decimals_of, short
 
+COLUMN, WIDE = 3.25, 6.75  # inches: the width of one column of a paper, and of two with the space between them
+DPI = 300
+PIXELS = 1.9  # of CSS for a point of an SVG: text of 7 points is 13 pixels
+INK, QUIET, LINE, PAPER = "#1b1b1b", "#595959", "#d0d0d0", "#ffffff"
+CYCLE = ("#4c4ed6", "#bb730f", "#94105f", "#299bdf", "#5b2d05", "#dd1d4b")
+"""Colours of series after INK, which is that of the reference. In this order the first few differ the most."""
+ON_DARK = {
+    **{INK: "#f2f2f2", QUIET: "#a8a8a8", LINE: "#4a4a4a", PAPER: "#161616"},
+    **dict(zip(CYCLE, ("#3d9df2", "#edba2e", "#e73f9b", "#bcdafa", "#cf2a37", "#f78d92"), strict=True)),
+}
+"""What a dark page has in place of each colour."""
+DASHES = ("solid", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.2, 1, 1.2)))
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+TEXT, SMALL = 7.0, 6.0  # points: titles and labels; ticks and legends. Nothing is smaller.
+NO_DATES: dict[str, dict[str, None]] = {
+    "svg": dict.fromkeys(("Date", "Creator", "Format", "Type")),
+    "pdf": dict.fromkeys(("CreationDate", "Creator", "Producer")),
+    "png": {"Software": None},
+}
+SETTINGS: dict[str, Any] = {
+    **{"font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans"], "font.size": TEXT, "text.color": INK},
+    **{"axes.titlesize": TEXT, "axes.titleweight": "bold", "axes.titlelocation": "left", "axes.titlepad": 4},
+    **{"axes.labelsize": TEXT, "axes.labelcolor": INK, "axes.edgecolor": QUIET, "axes.linewidth": 0.6},
+    **{"axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True, "axes.labelpad": 3},
+    **{"axes.grid": True, "grid.color": LINE, "grid.linewidth": 0.4, "axes.formatter.useoffset": False},
+    **{"xtick.labelsize": SMALL, "ytick.labelsize": SMALL, "xtick.color": QUIET, "ytick.color": QUIET},
+    **{"xtick.labelcolor": INK, "ytick.labelcolor": INK, "xtick.major.size": 2.5, "ytick.major.size": 2.5},
+    **{"xtick.major.width": 0.6, "ytick.major.width": 0.6, "legend.fontsize": SMALL, "legend.frameon": False},
+    **{"legend.handlelength": 2.2, "legend.labelspacing": 0.3, "legend.columnspacing": 1.2, "legend.borderpad": 0.1},
+    **{"lines.linewidth": 1.1, "lines.markersize": 3.5, "axes.facecolor": "none", "text.parse_math": False},
+    **{"svg.hashsalt": "glue-bench", "svg.fonttype": "none", "pdf.fonttype": 42},
+    **{"figure.dpi": DPI, "savefig.dpi": DPI},
+}
 BAND, FEW = 0.18, 8  # the opacity of the band around a line; with more arms bands hide each other and are left out
 UNPLANNED = "*"
-VERDICTS = {
-    "better": ("better", "^", CYCLE[0], CYCLE[0]),
-    "worse": ("worse", "v", CYCLE[1], CYCLE[1]),
-    "": ("not told apart", "o", INK, PAPER),
-    "none": ("no interval", "x", QUIET, QUIET),
+VERDICTS: dict[str, dict[str, Any]] = {
+    "better": {"label": "better", "marker": "^", "color": CYCLE[0]},
+    "worse": {"label": "worse", "marker": "v", "color": CYCLE[1]},
+    "": {"label": "not told apart", "marker": "o", "color": INK, "markerfacecolor": PAPER},
+    "none": {"label": "no interval", "marker": "x", "color": QUIET},
 }
-"""How the contrasts of a verdict are drawn: its name in the legend, marker, colour and the marker's face."""
+"""How the contrasts of a verdict are drawn, and its name in the legend."""
+
+paper_style = partial(style.context, ["default", SETTINGS])
+"""The settings under which figures are made and drawn, whatever the user's own are: a context or a decorator."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawing:
+    """A figure with the name of its file, what it is called, and a sentence below it.
+
+    A page shows it `width` pixels wide, so that its text is as large as the page's, from an `address` that holds it.
+    """
+
+    name: str
+    title: str
+    figure: Figure
+    caption: str = ""
+
+    @property
+    def width(self) -> int:
+        return round(self.figure.get_figwidth() * 72 * PIXELS)
+
+    @cached_property
+    def address(self) -> str:
+        return f"data:image/svg+xml;base64,{base64.b64encode(drawn(self.figure, 'svg')).decode()}"
+
+
+def panels(count: int, height: float, abreast: int = 3, **options: Any) -> tuple[Figure, list[Axes]]:
+    """A figure with so many panels of `height` inches, at most `abreast` side by side; `options` are of `subplots`.
+
+    Up to two side by side fit a paper's column, more take its whole width.
+    """
+    columns = min(count, abreast)
+    rows = ceil(count / columns)
+    figure = Figure(figsize=(COLUMN if columns < 3 else WIDE, rows * height), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False, **options).ravel()
+    for axes in grid[count:]:
+        axes.remove()
+    return figure, list(grid[:count])
+
+
+def arm_styles(arms: Sequence[str], reference: str = "") -> dict[str, dict[str, Any]]:
+    """Colour, dashes and marker of each arm, by their order: the same for the same `arms` in every figure.
+
+    The reference is drawn in ink. Of forty arms no two are alike.
+    """
+    styles: dict[str, dict[str, Any]] = {reference: {"color": INK, "linestyle": "solid", "marker": MARKERS[0]}}
+    for place, arm in enumerate(arm for arm in dict.fromkeys(arms) if arm != reference):
+        turn, colour = divmod(place, len(CYCLE))
+        marker = MARKERS[(place + 1) % len(MARKERS)]
+        styles[arm] = {"color": CYCLE[colour], "linestyle": DASHES[turn % len(DASHES)], "marker": marker}
+    return styles
+
+
+def legend_below(figure: Figure, handles: Sequence[Any] = ()) -> None:
+    """A legend under the axes, of `handles` or else of all that has a label there, each once; the figure grows by it.
+
+    It has as many columns as its longest label leaves room for.
+    """
+    labelled = [handle for axes in figure.axes for handle in axes.get_legend_handles_labels()[0]]
+    by_label = {str(handle.get_label()): handle for handle in handles or labelled}
+    labels = [fitted(label, 40) for label in by_label]
+    inches = 0.36 + max(map(len, labels), default=0) * SMALL * 0.56 / 72
+    columns = max(1, min(len(labels), int((figure.get_figwidth() - 0.1) / inches)))
+    figure.set_figheight(figure.get_figheight() + 0.115 * ceil(len(labels) / columns))
+    figure.legend(by_label.values(), labels, loc="outside lower center", ncols=columns)
+
+
+def fitted(name: str, length: int = 24) -> str:
+    """A name of at most so many characters: of a longer one both ends, as names of arms often differ in the last."""
+    return name if len(name) <= length else f"{name[: length // 2]}…{name[length // 2 + 1 - length :]}"
+
+
+def drawn(figure: Figure, format: str) -> bytes:
+    """The figure as the bytes of a file of that format: the same for the same figure, without dates.
+
+    An SVG has pixels that make its text as large as a page's, and the colours of dark pages.
+    """
+    with paper_style(), io.BytesIO() as file:
+        figure.patch.set_visible(format != "svg")
+        figure.savefig(file, format=format, metadata=NO_DATES[format])
+        content = file.getvalue()
+    if format != "svg":
+        return content
+    kinds = product(ON_DARK.items(), ("stroke", "fill"))
+    rules = "".join(f'[style*="{kind}: {light}"]{{{kind}:{dark}!important}}' for (light, dark), kind in kinds)
+    rules = f":root{{color-scheme:light dark}}@media (prefers-color-scheme:dark){{{rules}}}</style>"
+    svg = content.decode().replace("</style>", rules, 1)
+    return re.sub(
+        r'(width|height)="([\d.]+)pt"', lambda found: f'{found[1]}="{float(found[2]) * PIXELS:.0f}"', svg
+    ).encode()
+
+
+def save(figure: Figure, stem: Path) -> None:
+    """Write the figure as `stem` with the suffix of each format, into a folder that is made if needed.
+
+    Text stays text in SVG and is embedded as TrueType in PDF, as publishers want it.
+    """
+    for format in NO_DATES:
+        write_atomically(stem.with_name(f"{stem.name}.{format}"), drawn(figure, format))
+
+
+# Contrasts
 
 
 def forest_rows(comparison: Comparison, column: str) -> pd.DataFrame:
@@ -73,39 +209,38 @@ def forest(comparison: Comparison, columns: Sequence[str]) -> Figure:
     kinds = set[str]()
     for axes, column in zip(grid, columns, strict=True):
         rows = forest_rows(comparison, column).reindex(first.index).assign(place=places)
-        rows["verdict"] = rows["verdict"].where(rows["low"].notna(), "none")
-        axes.axvline(0, color=INK, linewidth=0.6, linestyle=(0, (1, 2)))
-        for verdict, mine in rows.dropna(subset="difference").groupby("verdict"):
-            _, marker, colour, face = VERDICTS[str(verdict)]
-            seeds = np.repeat(mine["place"] + 0.33, mine["seeds"].map(len))
-            axes.hlines(mine["place"], mine["low"], mine["high"], color=colour)
-            axes.plot(np.concatenate(mine["seeds"].to_list()), seeds, ".", color=colour, markersize=2)
-            axes.plot(mine["difference"], mine["place"], marker, color=colour, markerfacecolor=face, markersize=3)
-            kinds.add(str(verdict))
+        kinds |= _intervals(axes, rows.assign(verdict=rows["verdict"].where(rows["low"].notna(), "none")))
         axes.set_yticks(places, names)
-        axes.set_ylim(places.max() + 0.7, -0.6)
-        axes.grid(visible=False, axis="y")
-        axes.xaxis.set_major_locator(MaxNLocator(5))
-        axes.set(title=comparison.board.title_of(column), xlabel="nats" if "loss" in column else "points")
-        for place, difference in zip(places, rows["difference"], strict=True) if alone else ():
-            text = "not run" if np.isnan(difference) else f"{difference:+z.{decimals_of(column)}f}"
-            axes.annotate(text, (1.02, place), xycoords=("axes fraction", "data"), va="center", size=SMALL)
-    if alone:
-        unit = "nats; left of 0 the first is better" if "loss" in columns[0] else "points"
-        grid[0].set(title=f"Contrasts: {comparison.board.title_of(columns[0])}", xlabel=unit)
-    _forest_legend(figure, kinds, f"{UNPLANNED} not planned" if unplanned.any() else "")
+        title, unit = comparison.board.title_of(column), "nats" if "loss" in column else "points"
+        if alone:
+            title, unit = f"Contrasts: {title}", unit.replace("nats", "nats; left of 0 the first is better")
+            for place, value in zip(places, rows["difference"], strict=True):
+                text = "not run" if np.isnan(value) else f"{value:+z.{decimals_of(column)}f}"
+                axes.annotate(text, (1.02, place), xycoords=("axes fraction", "data"), va="center", size=SMALL)
+        axes.set(title=title, xlabel=unit, ylim=(places.max() + 0.7, -0.6))
+    looks = [{"linestyle": "none", **look} for verdict, look in VERDICTS.items() if verdict in kinds]
+    looks += [{"label": "95% interval", "color": INK}]
+    looks += [{"label": "a seed", "color": INK, "marker": ".", "markersize": 2, "linestyle": "none"}]
+    looks += [{"label": f"{UNPLANNED} not planned", "linestyle": "none"}] if unplanned.any() else []
+    legend_below(figure, [Line2D([], [], **look) for look in looks])
     return figure
 
 
-def _forest_legend(figure: Figure, kinds: set[str], unplanned: str) -> None:
-    handles = [
-        Line2D([], [], marker=marker, color=colour, markerfacecolor=face, linestyle="none", label=label)
-        for verdict, (label, marker, colour, face) in VERDICTS.items()
-        if verdict in kinds
-    ]
-    handles.append(Line2D([], [], color=INK, label="95% interval"))
-    handles.append(Line2D([], [], color=INK, marker=".", markersize=2, linestyle="none", label="a seed"))
-    legend_below(figure, [*handles, Line2D([], [], linestyle="none", label=unplanned)][: None if unplanned else -1])
+def _intervals(axes: Axes, rows: pd.DataFrame) -> set[str]:
+    """Draw the rows of a forest that have a difference, each at its `place`; their verdicts."""
+    axes.axvline(0, color=INK, linewidth=0.6, linestyle=(0, (1, 2)))
+    groups = rows.dropna(subset="difference").groupby("verdict")
+    for verdict, mine in groups:
+        look, seeds = VERDICTS[str(verdict)], np.repeat(mine["place"] + 0.33, mine["seeds"].map(len))
+        axes.hlines(mine["place"], mine["low"], mine["high"], color=look["color"])
+        axes.plot(np.concatenate(mine["seeds"].to_list()), seeds, ".", color=look["color"], markersize=2)
+        axes.plot(mine["difference"], mine["place"], linestyle="none", markersize=3, **look)
+    axes.grid(visible=False, axis="y")
+    axes.xaxis.set_major_locator(MaxNLocator(5))
+    return {str(verdict) for verdict in groups.groups}
+
+
+# Losses
 
 
 @paper_style()
@@ -115,7 +250,7 @@ def losses(comparison: Comparison) -> Figure:
     The training loss stands in where none was measured. A line is the mean over seeds, its band goes from the lowest to
     the highest seed. The legend begins with the lowest last loss.
     """
-    frame, reference = comparison.board.results.losses, reference_of(comparison)
+    frame, reference = comparison.board.results.losses, next((one.reference for one in comparison.assessed), "")
     name = "validation_loss" if frame["validation_loss"].notna().any() else "train_loss"
     wide = frame.pivot_table(name, "step", ["arm", "pretraining_seed"], sort=False)
     tokens, styles = frame.groupby("step")["tokens"].mean(), arm_styles(comparison.board.arms, reference)
@@ -132,45 +267,10 @@ def losses(comparison: Comparison) -> Figure:
                 axes.fill_between(x, low, high, color=look["color"], alpha=BAND, linewidth=0)
         axes.set(xlabel="tokens seen", xlim=(0, None), ylabel="nats; below 0 is better" if less else "nats")
         axes.set_title(f"Gap to {fitted(less)}" if less else title_of(name))
-        counted(axes)
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        axes.xaxis.set_major_formatter(lambda value, _: short(value, 6))  # digits that tell ticks apart: 22.75M, 131B
     legend_below(figure)
     return figure
-
-
-@paper_style()
-def loss_by_parameters(comparison: Comparison) -> Figure:
-    """The last validation loss of each arm against the parameters of its encoder; a dot is a seed."""
-    results, styles = comparison.board.results, arm_styles(comparison.board.arms, reference_of(comparison))
-    runs = results.pretrainings[~results.pretrainings["is_search"]].dropna(subset="validation_loss")
-    by_arm, sizes = runs.groupby("arm")["validation_loss"], results.arms["parameters"].to_dict()
-    figure, (axes,) = panels(1, 2.0)
-    axes.set(title="Val. loss by parameters", xlabel="parameters of the encoder", ylabel="nats, lower is better")
-    for arm, mean in by_arm.mean().sort_values().items():
-        mine, look = by_arm.get_group(arm), styles[str(arm)]
-        axes.plot([sizes[arm]] * len(mine), mine, ".", color=look["color"], markersize=2)
-        axes.plot(sizes[arm], mean, label=arm, **look | {"linestyle": "none"})
-    counted(axes)
-    legend_below(figure)
-    return figure
-
-
-@paper_style()
-def scores_by_steps(comparison: Comparison, columns: Sequence[str]) -> Figure:
-    """Means over seeds of each arm against the steps of pretraining before fine-tuning, a panel for each column."""
-    frame, styles = steps_frame(comparison.board), arm_styles(comparison.board.arms, reference_of(comparison))
-    figure, grid = panels(len(columns), 1.5)
-    for axes, column in zip(grid, columns, strict=True):
-        for arm, mine in frame.groupby("arm", sort=False):
-            axes.plot(mine["steps"], mine[column], label=arm, **styles[str(arm)])
-        axes.set(title=comparison.board.title_of(column), xlabel="steps of pretraining", ylabel="score (0 to 100)")
-        counted(axes)
-    legend_below(figure)
-    return figure
-
-
-def reference_of(comparison: Comparison) -> str:
-    """The arm that the others are compared with; of several the first, "" where nothing is compared."""
-    return next((one.reference for one in comparison.assessed), "")
 
 
 def result_figures(comparison: Comparison) -> dict[str, bytes]:

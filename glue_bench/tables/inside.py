@@ -1,15 +1,30 @@
-"""An analysis of encoders as one table, each number marked by the range that chance gives; and as files."""
+"""An analysis of encoders as one table, each number marked by the range that chance gives; its files and figures."""
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from glue_bench.analysis.chance import Analysis
 from glue_bench.errors import UserError
 from glue_bench.files import parse_json, read_file, results_written_to, write_atomically
+from glue_bench.tables.figures import (
+    CYCLE,
+    INK,
+    PAPER,
+    QUIET,
+    Drawing,
+    arm_styles,
+    fitted,
+    legend_below,
+    panels,
+    paper_style,
+)
 from glue_bench.tables.table import BETTER, MISSING, WORSE, Column, Page, Table, csv_text, json_text
 
 NUMBERS, PAGE, ROWS = "analysis.json", "analysis.md", "measures.csv"
@@ -37,8 +52,17 @@ LEGEND = {
     "order": "Swapped neighbours: an encoder without positions has 50%. The mark is by the number's own interval.",
 }
 """What explains the headlines whose names begin so."""
+SHOWN = ["text", "mark", "interval", "chance"]
+"""What the table shows of a measure."""
 BY_LAYER = ("layers", "decoding.layers", "positions.attention")
 """Beginnings of measures whose names in analysis.json have the layer before the last part."""
+BASELINES = {
+    "turned": ("positions turned", "v", CYCLE[5]),
+    "permuted": ("positions permuted", "s", CYCLE[1]),
+    "covariance": ("positions at random", "^", CYCLE[3]),
+    "fresh": ("fresh weights", "D", CYCLE[2]),
+}
+"""What a figure draws beside a measured share of a term: its label, marker and colour."""
 
 
 def inside_page(analysis: Analysis) -> Page:
@@ -46,46 +70,44 @@ def inside_page(analysis: Analysis) -> Page:
 
     As CSV and JSON it is the whole table of measures.
     """
-    labels, rows, marks = list(analysis.subjects["checkpoint"]), list[dict[str, str]](), list[dict[str, str]]()
-    whole = analysis.measures[analysis.measures["head"].isna()].drop_duplicates(["checkpoint", "measure"])
-    by_name = {name: mine.set_index("checkpoint").to_dict("index") for name, mine in whole.groupby("measure")}
-    shown = {name: title for name, title in HEADLINES.items() if name in by_name}
-    for name, title in shown.items():
-        found: dict[Any, Any] = by_name[name]
-        texts = {label: _text(found[label]["value"], title) if label in found else MISSING for label in labels}
-        first = found.get(labels[0], dict.fromkeys(("low", "high", "chance_low", "chance_high"), math.nan))
-        for kind, of in (("interval", ""), ("chance", "chance_")):
-            bounds = dict.fromkeys(_text(first[f"{of}{end}"], title) for end in ("low", "high"))
-            texts[kind] = "" if math.isnan(first[f"{of}low"]) else " to ".join(bounds)
-        rows.append({"measure": title} | texts)
-        marks.append({label: _mark(row) for label, row in found.items()})
+    labels, measures = list(analysis.subjects["checkpoint"]), analysis.measures
+    rows = measures[measures["head"].isna() & measures["measure"].isin(HEADLINES)]
+    rows = rows.drop_duplicates(["checkpoint", "measure"])
+    cells = pd.DataFrame(list(map(_shown, rows.to_dict("records"))), rows.index, SHOWN).join(rows)
+    names = [name for name in HEADLINES if name in set(rows["measure"])]
+    text, mark, interval, chance = (
+        cells.pivot(index="measure", columns="checkpoint", values=what).reindex(names, columns=labels) for what in SHOWN
+    )
     columns = {"measure": Column("Measure"), **{label: Column(label, show=str) for label in labels}}
+    frame = text.fillna(MISSING).assign(measure=[HEADLINES[name] for name in names])
     if len(labels) == 1:
         columns |= {"interval": Column("95% interval", show=str), "chance": Column("Chance", show=str)}
-    table = Table(
-        frame=pd.DataFrame(rows, columns=list(columns)),
-        columns=columns,
-        caption=f"Text: {analysis.text}, {analysis.sequences} sequences asked for.",
-        legend=(MARKS, *(line for kind, line in LEGEND.items() if any(name.startswith(kind) for name in shown))),
-        marks=pd.DataFrame(marks),
-    )
+        frame = frame.assign(interval=interval[labels[0]], chance=chance[labels[0]])
+    legend = (MARKS, *(line for kind, line in LEGEND.items() if any(name.startswith(kind) for name in names)))
+    caption = f"Text: {analysis.text}, {analysis.sequences} sequences asked for."
     # What is left out is said once for each reason and the checkpoints of which it is said.
     by_reason = analysis.left_out.groupby(["checkpoint", "reason"], sort=False)["measure"].agg(", ".join)
     alike = by_reason.reset_index().groupby(["measure", "reason"], sort=False)["checkpoint"].agg(", ".join)
-    names = {"checkpoint": Column("Checkpoint"), "measure": Column("Left out"), "reason": Column("Reason")}
-    left_out = [Table(frame=alike.reset_index(), columns=names, title="Left out")] if len(alike) else []
-    return Page(title="Inside the encoders", tables=(table, *left_out), data=analysis.measures, decimals=6)
+    titles = {"checkpoint": Column("Checkpoint"), "measure": Column("Left out"), "reason": Column("Reason")}
+    tables = [Table(frame=frame, columns=columns, caption=caption, legend=legend, marks=mark)]
+    tables += [Table(frame=alike.reset_index(), columns=titles, title="Left out")] if len(alike) else []
+    return Page(title="Inside the encoders", tables=tuple(tables), data=measures, decimals=6)
 
 
-def _text(value: float, title: str) -> str:
-    """A value as the table has it; a share near 1 with two decimals, as 99.97% is not all."""
-    return f"{100 * value:.{2 if 0.99 < value < 1 else 1}f}" if title.endswith("(%)") else f"{value:.3g}"
+def _shown(row: dict[Any, Any]) -> tuple[str, str, str, str]:
+    """SHOWN: the mark says where the value lies beside the range of chance, or its interval beside an exact chance."""
+    is_share = HEADLINES[row["measure"]].endswith("(%)")
 
+    def text(value: float) -> str:  # 99.97% is not all
+        return f"{100 * value:.{2 if 0.99 < value < 1 else 1}f}" if is_share else f"{value:.3g}"
 
-def _mark(row: Mapping[str, float]) -> str:
-    """Where a number lies beside the range of chance; beside an exact chance, where its own interval lies."""
-    low, high = (row["value"], row["value"]) if row["chance_low"] < row["chance_high"] else (row["low"], row["high"])
-    return f" {WORSE}" if high < row["chance_low"] else f" {BETTER}" if low > row["chance_high"] else ""
+    def both(*bounds: float) -> str:
+        return "" if math.isnan(bounds[0]) else " to ".join(dict.fromkeys(map(text, bounds)))
+
+    interval, chance = (row["low"], row["high"]), (row["chance_low"], row["chance_high"])
+    low, high = (row["value"],) * 2 if chance[0] < chance[1] else interval
+    mark = f" {WORSE}" if high < chance[0] else f" {BETTER}" if low > chance[1] else ""
+    return text(row["value"]), mark, both(*interval), both(*chance)
 
 
 def write_analysis(analysis: Analysis, folder: Path) -> None:
@@ -107,6 +129,11 @@ def write_analysis(analysis: Analysis, folder: Path) -> None:
 
 
 def _document(analysis: Analysis) -> dict[str, Any]:
+    """analysis.json: eight significant digits, which the same input gives again; null for what is not finite."""
+
+    def rounded(value: float) -> float | None:
+        return float(f"{value:.8g}") if math.isfinite(value) else None
+
     checkpoints = {}
     for facts in analysis.subjects.to_dict("records"):
         label, measures = facts.pop("checkpoint"), dict[str, Any]()
@@ -114,11 +141,9 @@ def _document(analysis: Analysis) -> dict[str, Any]:
         for row in rows.to_dict("records"):
             parent, _, last = row["measure"].rpartition(".")
             again = parent in BY_LAYER or row["measure"] in measures  # elsewhere the first block keeps the name
-            told: dict[str, Any] = {"value": _rounded(row["value"])}
-            for name, bounds in (("interval", ("low", "high")), ("chance", ("chance_low", "chance_high"))):
-                if not pd.isna(row[bounds[0]]):
-                    told[name] = [_rounded(row[bound]) for bound in bounds]
-            told |= {"n": row["n"]} if row["n"] else {}
+            ranges = {"interval": (row["low"], row["high"]), "chance": (row["chance_low"], row["chance_high"])}
+            known = {of: list(map(rounded, both)) for of, both in ranges.items() if not math.isnan(both[0])}
+            told = {"value": rounded(row["value"]), **known} | ({"n": row["n"]} if row["n"] else {})
             measures[f"{parent}.{row['layer']}.{last}" if again else row["measure"]] = told
         left_out = analysis.left_out[analysis.left_out["checkpoint"] == label]
         reasons = dict(zip(left_out["measure"], left_out["reason"], strict=True))
@@ -127,24 +152,22 @@ def _document(analysis: Analysis) -> dict[str, Any]:
     return {"schema_version": 1, **head, "matrices": list(analysis.matrices), "checkpoints": checkpoints}
 
 
-def _rounded(value: float) -> float | None:
-    """Eight significant digits, which the same input gives again on the same machine; None for what is not finite."""
-    return float(f"{value:.8g}") if math.isfinite(value) else None
-
-
 def read_analysis(folder: Path, weights: Collection[str]) -> Analysis | None:
     """What `write_analysis` has left of the encoders whose weights have these digests; None where there is nothing.
 
     Raises:
         UserError: a file of it cannot be read.
     """
-    if not (folder / NUMBERS).is_file():
+    if not weights or not (folder / NUMBERS).is_file():
         return None
     try:
         document = parse_json(read_file(folder / NUMBERS))
         facts = {label: each for label, each in document["checkpoints"].items() if each["weights"] in weights}
         reasons = [(label, *pair) for label in facts for pair in facts[label]["left_out"].items()]
-        frames = {name: pd.read_csv(folder / f"{name}.csv") for name in ("measures", *document["matrices"])}
+        types = {"layer": "Int64", "head": "Int64"}
+        frames = {
+            name: pd.read_csv(folder / f"{name}.csv", dtype=types) for name in ("measures", *document["matrices"])
+        }
         kept = {name: frame[frame["checkpoint"].isin(facts)] for name, frame in frames.items()}
         analysis = Analysis(
             text=str(document["text"]),
@@ -158,3 +181,117 @@ def read_analysis(folder: Path, weights: Collection[str]) -> Analysis | None:
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise UserError(f"'{folder}' is damaged ({error}); run `glue-bench analyse -o {folder}` again") from error
     return analysis if facts else None
+
+
+# Figures
+
+
+def inside_figures(analysis: Analysis) -> Iterator[Drawing]:
+    """Every figure that the analysis has numbers for."""
+    measures = analysis.measures[analysis.measures["head"].isna()]
+    for name, (draw, pattern, caption) in FIGURES.items():
+        drawn = measures[measures["measure"].str.match(pattern)] if pattern else analysis.matrices.get(name)
+        if drawn is not None and len(drawn):
+            yield Drawing(name=name, title=name, caption=caption, figure=draw(drawn))
+
+
+def _of_checkpoints(frame: pd.DataFrame, height: float, **options: Any) -> tuple[Figure, list[tuple[Axes, Any]]]:
+    """A figure with a panel for each checkpoint, and each panel with the rows that are its own."""
+    by_checkpoint = frame.groupby("checkpoint", sort=False)
+    figure, grid = panels(len(by_checkpoint), height, **options)
+    for axes, (checkpoint, _) in zip(grid, by_checkpoint, strict=True):
+        axes.set_title(fitted(str(checkpoint), 24 if len(grid) != 2 else 14))
+    return figure, [(axes, rows) for axes, (_, rows) in zip(grid, by_checkpoint, strict=True)]
+
+
+@paper_style()
+def subspace_curve(curves: pd.DataFrame) -> Figure:
+    """The share of the positions' variance inside the leading directions of the words, beside random rotations."""
+    figure, grid = _of_checkpoints(curves, 1.9)
+    for axes, curve in grid:
+        label = "random rotations, 95%"
+        axes.fill_between(curve["m"], curve["low"], curve["high"], color=QUIET, alpha=0.35, linewidth=0, label=label)
+        axes.plot(curve["m"], curve["share"], color=CYCLE[0], label="positions")
+        axes.set(xlabel="leading word directions", ylim=(-0.02, 1.02))
+    grid[0][0].set_ylabel("share of positions' variance")
+    legend_below(figure)
+    return figure
+
+
+@paper_style()
+def term_shares(measures: pd.DataFrame) -> Figure:
+    """Each term's share, with its interval and beside it what a term holds where positions mean nothing.
+
+    Terms of attention: Ke, He & Liu 2021, figure 2.
+    """
+    first = measures[measures["layer"] == measures.groupby("checkpoint")["layer"].transform("min")].copy()
+    first[["kind", "term"]] = first["measure"].str.removeprefix("terms.").str.split(".", expand=True)
+    terms = list(first["term"].unique())
+    figure, grid = _of_checkpoints(first, 0.55 + 0.14 * len(terms), sharey=True)
+    places = np.arange(len(terms))
+    for axes, rows in grid:
+        by_kind = {kind: mine.set_index("term").reindex(terms) for kind, mine in rows.groupby("kind")}
+        for name, (label, marker, colour) in BASELINES.items():
+            if (found := by_kind.get(f"share_{name}")) is not None:
+                axes.plot(found["value"], places, marker, color=colour, markerfacecolor=PAPER, label=label)
+        share, low, high = (by_kind["share"][name] for name in ("value", "low", "high"))
+        axes.errorbar(share, places, xerr=[share - low, high - share], fmt="o", color=INK, label="measured")
+        axes.axvline(0, color=INK, linewidth=0.6)
+        axes.set_xlabel("share of variance")
+    grid[0][0].set_yticks(places, [term.replace("_", " to ") for term in terms])
+    grid[0][0].set_ylim(len(terms) - 0.4, -0.6)
+    legend_below(figure)
+    return figure
+
+
+@paper_style()
+def decoding(measures: pd.DataFrame) -> Figure:
+    """How often a token's position, and its word, are told rightly: a panel for each, a line per checkpoint.
+
+    Layers are the sum of the rows of a word and a position, and its norm; then of real text 0, what enters block 1, and
+    the output of each block. The dashed line is the chance of a reader who knows nothing, a mean over the checkpoints.
+    """
+    told = measures.copy()
+    told[["of", "what"]] = told["measure"].str.extract(r"decoding\.(\w+)\.(\w+)_accuracy")
+    layers = ["sum", "norm", *sorted(told["layer"].dropna().unique())]
+    names = told["of"].replace({"random": "sum"})
+    told["place"] = list(map(layers.index, names.where(told["layer"].isna(), told["layer"])))
+    styles = arm_styles(list(told["checkpoint"].unique()))
+    figure, grid = panels(2, 1.35, 1, sharex=True)
+    for axes, what in zip(grid, ("position", "word"), strict=True):
+        mine = told[told["what"] == what]
+        guessed = mine[mine["of"] != "sum"].groupby("place")["chance_low"].mean()
+        axes.plot(guessed, color=QUIET, linestyle="dashed", linewidth=0.8, label="chance")
+        for (checkpoint, _), rows in mine.groupby(["checkpoint", mine["of"] == "layers"], sort=False):
+            look, random = styles[str(checkpoint)], rows[rows["of"] == "random"]
+            own = rows[rows["of"] != "random"]
+            axes.plot(own["place"], own["value"], label=checkpoint, **look)
+            axes.plot(random["place"], random["value"], "s", color=look["color"], markerfacecolor="none", markersize=5)
+        axes.set(title=f"Decoding of the {what}", ylabel="accuracy (0 to 1)", ylim=(-0.03, 1.03))
+    grid[-1].set(xlabel="layer (sum, norm: of the tables; 0: what enters block 1)")
+    grid[-1].set_xticks(range(len(layers)), [str(layer) for layer in layers])
+    legend_below(figure)
+    return figure
+
+
+FIGURES = {
+    "subspace_curve": (
+        subspace_curve,
+        "",
+        "Share of the positions' variance inside the leading directions of the words. A line above the band of random "
+        "rotations shares more directions than chance does.",
+    ),
+    "decoding": (
+        decoding,
+        r"decoding\.(?:sum|norm|random|layers)\.\w+_accuracy$",
+        "How often a token's position, and its word, can be read off the tables (their sum, and its norm) and each "
+        "layer. An open square: random positions of equal norms.",
+    ),
+    "terms_share": (
+        term_shares,
+        r"terms\.share(?:_\w+)?\.",
+        "Share of the variance of attention's scores that each of their terms has, in the first block. Shares sum to "
+        "1; one may be below 0.",
+    ),
+}
+"""How each figure is drawn, the measures that it draws (none: a matrix of its name), and what it shows."""

@@ -47,8 +47,8 @@ LEGEND = {
     "seeds of the paper; in brackets ours less theirs, which is not tested.",
     "†": "† a part of the official rows, so that ours and theirs are not of the same data.",
     MISSING: "– no score of ours.",  # noqa: RUF001
-    "pairs": "Theirs / ours; ? is not stated.",
 }
+THEIRS_OURS = ("Theirs / ours; ? is not stated.",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,48 +131,56 @@ TABLES: dict[str, Published] = {
 """By their names on the command line."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Beside:
-    """A published table and, where there is a `board`, what an experiment has of it.
-
-    `cells` (CELL_COLUMNS) has a row for each printed value and arm of ours that stands beside it, or one without an
-    arm: `published` is as printed; `ours` is 0 to 100, NaN where missing; `difference` is ours less theirs. `pairs`
-    (PAIR_COLUMNS, texts) say in what the two differ, theirs / ours, or in `note` why there is no counterpart.
-    """
-
-    published: Published
-    cells: pd.DataFrame
-    pairs: pd.DataFrame
-    board: Board | None = None
-
-
-def beside_named(name: str, path: str | Path | None = None) -> Beside:
-    """The published table `name` beside the experiment in the folder `path`, or alone.
+def named_page(name: str, path: str | Path | None = None) -> Page:
+    """The `paper_page` of the table `name` beside the experiment in the folder `path`, or alone.
 
     Raises:
         UserError: there is no such table or experiment.
     """
     if name not in TABLES:
         raise unknown("table", name, TABLES)
-    return set_beside(TABLES[name], None if path is None else read_results(path))
+    return paper_page(TABLES[name], None if path is None else read_results(path))
 
 
-def set_beside(published: Published, results: Results | None = None, made: dict[Any, Board] | None = None) -> Beside:
-    """The table beside an experiment; without one, the table alone. `made` keeps boards for the next table."""
-    made, boards, arms = {} if made is None else made, dict[float, Board](), list[dict[Any, Any]]()
+def paper_page(published: Published, results: Results | None = None, made: dict[Any, Board] | None = None) -> Page:
+    """The printed rows, ours below those that have an arm of the experiment, and in what the two differ.
+
+    Its data (CELL_COLUMNS) have a row for each printed value and arm of ours that stands beside it, or one without an
+    arm: `published` is as printed; `ours` is 0 to 100, NaN where missing; `difference` is ours less theirs. `made`
+    keeps boards for the next table.
+    """
+    cells, pairs = _set_beside(published, _boards(published, results, {} if made is None else made) if results else {})
+    facts, tables = [("Average", published.average.rule if AVERAGE in published.columns else "")], list[Table]()
     if results:
-        last = max(results.all_steps, default=None)
-        for share in {row.share for row in published.rows} | {1.0}:  # of all steps
-            steps = last if share == 1 else round(share * (last or 0))
-            if share == 1 or steps in results.all_steps:
-                key = published.epoch, steps
-                made[key] = made.get(key) or make_board(results, Protocol(epoch=published.epoch), steps)
-                boards[share] = made[key]
-        cells = boards[1.0].cells
-        ran = cells[cells["finished"] | (not cells["finished"].any())]  # before any has run, all arms
-        arms = results.arms.loc[ran["arm"].unique()].to_dict("records")
+        parts = f"; a part of {of_tasks(results.partial_tasks)}" if results.partial_tasks else ""
+        facts.append(("Experiment", results.experiment))
+        facts.append(("Reported", f"{published.statistic} over seeds; {published.epoch} epoch; validation"))
+        facts.append(("Data", results.data_source + parts))
+        used = {name: Column(title) for name, title in PAIR_COLUMNS.items() if (pairs[name] != "").any()}
+        tables.append(Table(frame=pairs, columns=used, title="Theirs and ours", legend=THEIRS_OURS))
+    banner = results.banner if results else ""
+    tables = [_scores(published, results, cells), *tables, facts_table(facts)]
+    return Page(title=published.title, banner=banner, tables=tuple(tables), data=cells)
+
+
+def _boards(published: Published, results: Results, made: dict[Any, Board]) -> dict[float, Board]:
+    """The boards after the shares of all steps at which rows were fine-tuned, where the experiment has such cells."""
+    last, boards = max(results.all_steps, default=None), dict[float, Board]()
+    for share in {1.0, *(row.share for row in published.rows)}:
+        steps = last if share == 1 else round(share * (last or 0))
+        if share == 1 or steps in results.all_steps:
+            key = published.epoch, steps
+            boards[share] = made[key] = made.get(key) or make_board(results, Protocol(epoch=published.epoch), steps)
+    return boards
+
+
+def _set_beside(published: Published, boards: Mapping[float, Board]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The data of a page; and PAIR_COLUMNS, texts: in what a row and an arm differ, or why it has no counterpart."""
+    arms, rows, pairs = list[dict[Any, Any]](), list[dict[str, Any]](), list[dict[str, str]]()
+    if whole := boards.get(1.0):
+        ran = whole.cells[whole.cells["finished"] | (not whole.cells["finished"].any())]  # before any has run, all arms
+        arms = whole.results.arms.loc[ran["arm"].unique()].to_dict("records")
     values = {share: our_values(published, board) for share, board in boards.items()}
-    rows, pairs = list[dict[str, Any]](), list[dict[str, str]]()
     for row in published.rows:
         board, fitting = boards.get(row.share), [arm for arm in arms if _nearest(arm, row, published) is row]
         if board is None or not fitting:
@@ -185,9 +193,8 @@ def set_beside(published: Published, results: Results | None = None, made: dict[
         none = {"ours": math.nan, "seeds": 0}
         rows += [arm | {"steps": steps} | each | ours.get((arm["arm"], each["column"]), none)
                  for arm in fitting for each in printed]  # fmt: skip
-    frame = pd.DataFrame(rows, columns=list(CELL_COLUMNS)).astype({"seeds": "int64", "steps": "Int64"})
-    frame["difference"] = frame["ours"] - frame["published"].astype(float)
-    return Beside(published=published, cells=frame, pairs=pd.DataFrame(pairs), board=boards.get(1.0))
+    cells = pd.DataFrame(rows, columns=list(CELL_COLUMNS)).astype({"seeds": "int64", "steps": "Int64"})
+    return cells.assign(difference=cells["ours"] - cells["published"].astype(float)), pd.DataFrame(pairs)
 
 
 def our_values(published: Published, board: Board) -> dict[Any, dict[str, Any]]:
@@ -250,48 +257,33 @@ def _pair(published: Published, row: Row, arm: Mapping[str, Any], board: Board, 
     }
 
 
-def paper_page(beside: Beside) -> Page:
-    """The printed rows, ours below those that have an arm of ours, and in what the two differ."""
-    published, results = beside.published, beside.board.results if beside.board else None
+def _scores(published: Published, results: Results | None, cells: pd.DataFrame) -> Table:
+    """The printed rows, and ours below them; beside an experiment those alone that have an arm of it."""
     partial = () if results is None or "demo" in results.data_source else results.partial_tasks
     tasks = {name: {score[0]} for name, (score,) in published.singly.parts.items()}
     tasks[AVERAGE] = {*published.average.tasks}
     marked = [name for name in published.columns if tasks.get(name, set()) & {*partial}]
-    rows, best = list[dict[str, str]](), list[dict[str, bool]]()
-    highest = {name: max(float(row.printed[name]) for row in published.rows) for name in published.columns}
+    rows = list[dict[str, str]]()
     for row in published.rows:
-        mine = beside.cells[(beside.cells["model"] == row.label) & (beside.cells["arm"] != "")]
-        if beside.board is None or len(mine):
-            rows.append({"model": row.label, **row.printed})
-            leads = {name: float(text) == highest[name] for name, text in row.printed.items()}
-            best.append(leads if len(published.rows) > 1 else {})
-        for arm, cells in mine.groupby("arm", sort=False):
-            there = cells.dropna(subset="ours").to_dict("records")
-            texts = {cell["column"]: f"{number(cell['ours'])} ({cell['difference']:+z.2f})" for cell in there}
+        mine = cells[(cells["model"] == row.label) & (cells["arm"] != "")]
+        rows += [{"model": row.label, **row.printed}] if results is None or len(mine) else []
+        for arm, each in mine.groupby("arm", sort=False):
+            known = each.dropna(subset="ours").to_dict("records")
+            texts = {cell["column"]: f"{number(cell['ours'])} ({cell['difference']:+z.2f})" for cell in known}
             rows.append({"model": f"ours: {arm}", **dict.fromkeys(published.columns, MISSING), **texts})
-            best.append({})
-    frame, bold = pd.DataFrame(rows, columns=["model", *published.columns]), pd.DataFrame(best, index=range(len(rows)))
-    shown = {"scores": True, "bold": bold.eq(True).any(axis=None), "ours": (beside.cells["arm"] != "").any()}
+    frame = pd.DataFrame(rows, columns=["model", *published.columns])
+    best = {name: max((row.printed[name] for row in published.rows), key=float) for name in published.columns}
+    bold = frame.eq(pd.Series({"model": "", **best}))
+    shown = {"scores": True, "bold": bold.any(axis=None), "ours": (cells["arm"] != "").any()}
     shown |= {"†": bool(marked), MISSING: (frame == MISSING).any(axis=None)}
     titles = {name: Column(_title(name) + "†" * (name in marked), show=str) for name in published.columns}
-    main = Table(
+    return Table(
         frame=frame,
         columns={"model": Column("Model")} | titles,
         caption=f"{published.source}; the {published.split} set; {published.protocol}.",
-        legend=(*(line for key, line in LEGEND.items() if shown.get(key)), *published.notes),
+        legend=(*(line for key, line in LEGEND.items() if shown[key]), *published.notes),
         bold=bold,
     )
-    facts = [("Average", published.average.rule if AVERAGE in published.columns else "")]
-    if results is None:
-        return Page(title=published.title, tables=(main, facts_table(facts)), data=beside.cells)
-    parts = f"; a part of {of_tasks(results.partial_tasks)}" if results.partial_tasks else ""
-    facts.append(("Experiment", results.experiment))
-    facts.append(("Reported", f"{published.statistic} over seeds; {published.epoch} epoch; validation"))
-    facts.append(("Data", results.data_source + parts))
-    used = {name: Column(title) for name, title in PAIR_COLUMNS.items() if (beside.pairs[name] != "").any()}
-    pairs = Table(frame=beside.pairs, columns=used, title="Theirs and ours", legend=(LEGEND["pairs"],))
-    tables = main, pairs, facts_table(facts)
-    return Page(title=published.title, banner=results.banner, tables=tables, data=beside.cells)
 
 
 def _title(column: str) -> str:

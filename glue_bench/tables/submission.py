@@ -74,20 +74,22 @@ def _predicted(board: Board, arm: str) -> tuple[dict[str, bytes], dict[str, dict
             continue
         cell_id, own = run["cell_id"], file.task == file.model
         if (logits := board.results.arrays.logits(cell_id, test=True).get(file.split)) is None:
-            missing[name] = f"'{cell_id}' has predicted no " + (
-                f"split '{file.split}'" if own else TASKS[file.task].title
-            )
+            what = f"split '{file.split}'" if own else TASKS[file.task].title
+            missing[name] = f"'{cell_id}' has predicted no {what}"
             continue
         try:
             files[name] = write_file(file, logits)
         except ValueError as error:
             raise UserError(f"predictions of '{cell_id}', split '{file.split}': {error}") from error
-        origins[name] = {"rows": len(logits), "cell_id": cell_id, "split": file.split}
-        origins[name] |= {"data": cells["data" if own else "diagnostic"][cell_id]}
-        origins[name] |= {"learning_rate": run["learning_rate"], "seed": run["seed"]}
-        # JSON has no NaN; an undefined validation score is null, as in a record.
         value = float(scored[cell_id])
-        origins[name] |= {"validation": None if math.isnan(value) else round(value, 4)}
+        origins[name] = {
+            **{"rows": len(logits), "cell_id": cell_id, "split": file.split},
+            **{"data": cells["data" if own else "diagnostic"][cell_id]},
+            **{"learning_rate": run["learning_rate"], "seed": run["seed"]},
+            "validation": None
+            if math.isnan(value)
+            else round(value, 4),  # null, as in a record, because JSON has no NaN
+        }
     return files, origins, missing
 
 
@@ -114,22 +116,22 @@ def arm_scores(board: Board, arm: str) -> pd.DataFrame:
     """What one arm scored, at the reported rates: a row for each task, split and metric.
 
     task, split, metric, the `value` of the run that stands for the task (`median_runs`) after its last epoch, `mean` of
-    what is reported over `n` independent runs and its standard error `error` (NaN for one run); all 0 to 1. An
-    undefined score makes both NaN, as in the tables. Runs that start from the same pretrained weights are not
-    independent: where there are several pretraining seeds, `n` counts these, and their means are averaged.
+    what is reported over `n` `independent` runs and its standard error `error` (NaN for one run); all 0 to 1. An
+    undefined score makes both NaN, as in the tables.
     """
-    chosen: dict[Any, str] = median_runs(board, arm)["cell_id"].to_dict()
-    scores = board.results.scores[board.results.scores["last"]].set_index(["cell_id", "split", "metric"])
-    last: dict[Any, float] = scores["value"].to_dict()
-    rows, mine = [], board.runs[board.runs["arm"] == arm]
-    for (task, split, metric), group in mine.groupby(["task", "split", "metric"], sort=False):
-        independent = group["value"]
-        if group["pretraining_seed"].nunique() > 1:
-            independent = aggregate(group, ["pretraining_seed"])["mean"]
-        value = last[chosen[task], split, metric] / 100
-        error = independent.std(ddof=1, skipna=False) / math.sqrt(len(independent)) / 100
-        rows.append((task, split, metric, value, independent.mean(skipna=False) / 100, error, len(independent)))
-    return pd.DataFrame(rows, columns=["task", "split", "metric", "value", "mean", "error", "n"])
+    places, last = ["task", "split", "metric"], board.results.scores[board.results.scores["last"]]
+    scores = independent(board.runs[board.runs["arm"] == arm], places).reset_index()
+    chosen = median_runs(board, arm)["cell_id"].reset_index().merge(last, on="cell_id")
+    scores = scores.merge(chosen[[*places, "value"]], how="left", on=places)
+    shares = {"value": scores["value"], "mean": scores["mean"], "error": scores["std"] / np.sqrt(scores["n"])}
+    return scores[places].assign(**{name: value / 100 for name, value in shares.items()}, n=scores["n"])
+
+
+def independent(values: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """`aggregate` over independent runs: of those that start from the same one of several pretrainings the mean."""
+    several = values.groupby(by)["pretraining_seed"].transform("nunique") > 1
+    units = values.assign(unit=values["seed"].where(~several, values["pretraining_seed"]))
+    return aggregate(aggregate(units, [*by, "unit"])["mean"].rename("value").reset_index(), by)
 
 
 def known_arm(board: Board, arm: str | None) -> str:

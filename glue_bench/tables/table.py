@@ -18,7 +18,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from pandas import DataFrame
 from rich.console import Console
-from rich.markup import escape as escape_markup
 from rich.table import Table as Grid
 from rich.text import Text
 from tabulate import tabulate
@@ -26,7 +25,7 @@ from tabulate import tabulate
 from glue_bench.errors import UNSHOWN, unknown
 
 if TYPE_CHECKING:
-    from glue_bench.tables.drawing import Drawing
+    from glue_bench.tables.figures import Drawing
 
 SUFFIXES = {".md": "markdown", ".csv": "csv", ".json": "json", ".tex": "latex", ".html": "html"}
 FORMATS = tuple(SUFFIXES.values())
@@ -34,28 +33,22 @@ LONG = 40
 """Columns with longer texts are broken into lines."""
 BETTER, WORSE = "▲", "▼"
 MISSING = "–"  # noqa: RUF001 (an en dash is what a table shows for nothing)
-_FORMULA = re.compile(r"[=+\-@\t\r]")
-_NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
+_FORMULA = re.compile(r"[=@\t\r]|[-+](?!(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\Z)")
 _MARKED = re.compile(r"\*\*([^*]+)\*\*|`([^`]+)`")
 # An underscore between letters or digits marks nothing in Markdown, nor does an ampersand that begins no entity;
 # number signs are taken off the end of a heading.
 _MARKDOWN = re.compile(r"[\\`*|>\[\]~$]|<(?=[\w/!?])|(?<![^\W_])_|_(?![^\W_])|&(?=#|\w+;)|#(?=#*$)")
 _LINK = re.compile(r"https?://(?:[^\s()<>&]|&amp;)*[\w/]")  # in escaped text, where other entities end an address
-_TEX = {
+_TEX = str.maketrans({
     **{special: f"\\{special}" for special in "&%$#_{}"},
     **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "`": r"\textasciigrave{}"},
     **{"|": r"\textbar{}", "<": r"\textless{}", ">": r"\textgreater{}", '"': r"\char34{}"},
     **{"[": "{[}", "*": "{*}"},  # after \\ and \midrule they would be taken for an option
-    **{"†": r"\textdagger{}", "‡": r"\textdaggerdbl{}", "◇": r"$\diamond$"},
-    **{"±": r"$\pm$", "×": r"$\times$", "≤": r"$\leq$", "≥": r"$\geq$", "°": r"\textdegree{}"},  # noqa: RUF001
-    **{"–": r"\textendash{}", "—": r"\textemdash{}", "\N{MINUS SIGN}": "$-$"},  # noqa: RUF001
-    **{BETTER: r"$\uparrow$", WORSE: r"$\downarrow$"},
-}
-_TEX_SPECIAL = re.compile("|".join(map(re.escape, _TEX)))
+    **{"†": r"\textdagger{}", "‡": r"\textdaggerdbl{}", "◇": r"$\diamond$", "±": r"$\pm$", "°": r"\textdegree{}"},
+    **{"–": r"\textendash{}", "\N{MINUS SIGN}": "$-$", BETTER: r"$\uparrow$", WORSE: r"$\downarrow$"},  # noqa: RUF001
+})  # fmt: skip
 _LIGATURE = re.compile(r"([-',])(?=\1)")
 _MINUS = re.compile(r"(?<![\w.-])-(?=\d)")
-_ENDS = {"markdown": ("**{}**", "`{}`"), "latex": (r"\textbf{{{}}}", r"\texttt{{{}}}"),
-         "html": ("<strong>{}</strong>", "<code>{}</code>"), "terminal": ("[bold]{}[/]", "[cyan]{}[/]")}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -109,20 +102,24 @@ class Table:
     def rows(self) -> list[list[Cell]]:
         """The cells, feet included."""
         names, index = list(self.columns), self.frame.index
-        texts = {name: list(map(column.text, self.frame[name].tolist())) for name, column in self.columns.items()}
-        marks = self.marks.reindex(index=index, columns=names).astype(object).fillna("")
-        marked = DataFrame(texts, index, names, dtype=object) + marks
-        bold = self.bold.reindex(index=index, columns=names).eq(True)
-        pairs = zip(marked.to_numpy().tolist(), bold.to_numpy().tolist(), strict=True)
-        return [list(map(Cell, *row)) for row in pairs]
+        marks = self.marks.reindex(index=index, columns=names).astype(object).fillna("").to_numpy().tolist()
+        bold = self.bold.reindex(index=index, columns=names).eq(True).to_numpy().tolist()
+        texts = zip(
+            *(map(column.text, self.frame[name].tolist()) for name, column in self.columns.items()), strict=True
+        )
+        return [
+            [Cell(text + mark, is_bold) for text, mark, is_bold in zip(*row, strict=True)]
+            for row in zip(texts, marks, bold, strict=True)
+        ]
 
     @cached_property
     def styles(self) -> list[str]:
         """Of each column "number", "text", or "long" if its texts are broken into lines."""
         widths = [max((len(row[i].text) for row in self.rows), default=0) for i in range(len(self.columns))]
-        texts = ["long" if width > LONG else "text" for width in widths]
-        columns = zip(self.columns.values(), texts, strict=True)
-        return [text if column.decimals is None and column.show is None else "number" for column, text in columns]
+        return [
+            ("long" if width > LONG else "text") if column.decimals is None and column.show is None else "number"
+            for column, width in zip(self.columns.values(), widths, strict=True)
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,6 +142,11 @@ class Page:
     folded: tuple["Page", ...] = ()
     parts: tuple["Page", ...] = ()
 
+    @property
+    def rows(self) -> DataFrame:
+        """What CSV and JSON have."""
+        return self.tables[0].frame if self.data is None else self.data
+
     def render(self, format: str = "markdown") -> str:
         """The page in one of FORMATS."""
         return str(getattr(self, f"to_{format}")())
@@ -166,7 +168,7 @@ class Page:
 
     def to_csv(self) -> str:
         """The data as CSV."""
-        return csv_text(self.tables[0].frame if self.data is None else self.data, self.decimals)
+        return csv_text(self.rows, self.decimals)
 
     def to_json(self) -> str:
         """Title, banner, captions, legend, the data as `rows` (null: missing), and the texts of all `tables`."""
@@ -176,8 +178,8 @@ class Page:
                 return None if value is pd.NA else value
             return float(number(value, decimals_of(name, self.decimals))) if math.isfinite(value) else None
 
-        data = (self.tables[0].frame if self.data is None else self.data).rename(columns=str).to_dict("records")
-        texts = [[dict(zip(table.columns, (cell.text for cell in row), strict=True)) for row in table.rows]
+        data = self.rows.rename(columns=str).to_dict("records")
+        texts = [[dict(zip(table.columns, (text for text, _ in row), strict=True)) for row in table.rows]
                  for table in self.tables]  # fmt: skip
         return json_text({
             **{"title": self.title, "banner": self.banner},
@@ -189,13 +191,13 @@ class Page:
 
     def to_latex(self) -> str:
         r"""A fragment to \input: floating tables, so that each caption repeats the title, each with its legend."""
-        return "\n".join([r"% Needs \usepackage{booktabs,graphicx}", *(_latex(self, table) for table in self.tables)])
+        tables = (_latex(self, number, table) for number, table in enumerate(self.tables, 1))
+        return "\n".join([r"% Needs \usepackage{booktabs,graphicx}", *tables])
 
     def to_html(self) -> str:
         """A whole document, light and dark, on screens of any width; nothing is fetched. Only a report has scripts."""
         flags: Any = dict.fromkeys(("autoescape", "trim_blocks", "lstrip_blocks", "keep_trailing_newline"), True)
         environment = Environment(loader=PackageLoader("glue_bench.tables", "."), undefined=StrictUndefined, **flags)
-        environment.filters["line"] = one_line
         environment.filters["sentence"] = lambda text: Markup(sentence(text, "html"))
         environment.filters["anchor"] = lambda title: "-".join(re.findall(r"\w+", title.lower()))
         return environment.get_template("page.html").render(page=self, parts=self.parts or [self])
@@ -208,7 +210,7 @@ class Page:
             if table.title:
                 console.print(Text(table.title, style="bold"))
             if table.caption:
-                console.print(Text.from_markup(sentence(table.caption, "terminal")))
+                console.print(Text(one_line(table.caption).replace("`", "")))
             grid, used = Grid(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold underline"), -1
             for title, style, *cells in zip(table.header, table.styles, *table.rows, strict=True):
                 used += 1 + (LONG if style == "long" else max([len(title), *(len(cell.text) for cell in cells)]))
@@ -230,11 +232,9 @@ def chosen_format(format: str | None, output: Path | None = None) -> str:
     Raises:
         UserError: the format is unknown.
     """
-    if format is None:
-        return SUFFIXES.get(output.suffix.lower(), "markdown") if output else "markdown"
-    if format not in FORMATS:
+    if format is not None and format not in FORMATS:
         raise unknown("format", format, FORMATS)
-    return format
+    return format or SUFFIXES.get(output.suffix.lower() if output else "", "markdown")
 
 
 def facts_table(facts: Iterable[tuple[str, str]]) -> Table:
@@ -254,8 +254,8 @@ def one_line(text: str) -> str:
 
 
 def sentence(text: str, format: str = "markdown") -> str:
-    """A sentence with its bold and its code in "markdown", "latex", "html" (with links) or markup for a "terminal"."""
-    plain, (as_bold, as_code) = _PLAIN[format], _ENDS[format]
+    """A sentence with its bold and its code in "markdown", "latex" or "html" (with links)."""
+    plain, as_bold, as_code = _INLINE[format]
     shown, *marked = _MARKED.split(one_line(text))
     shown = plain(shown)
     for bold, code, rest in zip(marked[::3], marked[1::3], marked[2::3], strict=True):
@@ -289,8 +289,7 @@ def csv_text(frame: DataFrame, decimals: int | None = None, **options: Any) -> s
     """
 
     def text(value: Any) -> Any:
-        is_formula = isinstance(value, str) and _FORMULA.match(value) and not _NUMBER.fullmatch(value)
-        return f"'{value}" if is_formula else value
+        return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
 
     for name in frame.select_dtypes("float") if decimals is not None else ():
         exact = decimals_of(str(name), decimals or 0)
@@ -306,42 +305,45 @@ def json_text(document: Any) -> str:
 
 
 def _markdown(text: str) -> str:
-    return _MARKDOWN.sub(r"\\\g<0>", one_line(text))
+    return _MARKDOWN.sub(r"\\\g<0>", text)
 
 
 def _tex(text: str) -> str:
-    return _LIGATURE.sub(r"\1{}", _TEX_SPECIAL.sub(lambda match: _TEX[match[0]], one_line(text)))
+    return _LIGATURE.sub(r"\1{}", text.translate(_TEX))
 
 
-_PLAIN: dict[str, Callable[[str], str]] = {
-    **{"markdown": _markdown, "latex": _tex, "terminal": escape_markup},
-    "html": lambda text: _LINK.sub(r'<a href="\g<0>">\g<0></a>', str(escape(text))),
+def _linked(text: str) -> str:
+    return _LINK.sub(r'<a href="\g<0>">\g<0></a>', str(escape(text)))
+
+
+_INLINE: dict[str, tuple[Callable[[str], str], str, str]] = {
+    "markdown": (_markdown, "**{}**", "`{}`"),
+    "latex": (_tex, r"\textbf{{{}}}", r"\texttt{{{}}}"),
+    "html": (_linked, "<strong>{}</strong>", "<code>{}</code>"),
 }
 
 
-def _latex(page: Page, table: Table) -> str:
+def _latex(page: Page, number: int, table: Table) -> str:
     """A floating table that is made smaller only where it is wider than the line, with a rule above the feet.
 
     Among numbers a hyphen before a digit is a minus.
     """
-    titles = [f"{_tex(title)}." for title in (page.title, table.title) if title]
-    titles += [rf"\textbf{{{_tex(page.banner)}}}"] if page.banner else []
-    caption = " ".join([*titles, *([sentence(table.caption, "latex")] if table.caption else [])])
-    label = "-".join(re.findall(r"[a-z0-9]+", f"{page.title} {table.title}".lower())) or "table"
+    parts = [f"{_tex(title)}." for title in (page.title, table.title) if title]
+    parts += [rf"\textbf{{{_tex(page.banner)}}}"] * bool(page.banner) + [sentence(table.caption, "latex")]
+    caption = " ".join(filter(None, parts))
+    label = "-".join(re.findall(r"[a-z0-9]+", page.title.lower())[:4]) + f"-{number}" * (number > 1)
 
     def shown(cell: Cell, style: str) -> str:
         text = _tex(_MINUS.sub("\N{MINUS SIGN}", cell.text) if style == "number" else cell.text)
         return rf"\textbf{{{text}}}" if cell.bold else text
 
-    rows = [list(map(shown, row, table.styles)) for row in table.rows]
-    styler = DataFrame(rows, columns=list(map(_tex, table.header)), dtype=object).style.hide(axis="index")
-    sides = "".join({"number": "r", "text": "l", "long": r"p{0.3\linewidth}"}[style] for style in table.styles)
-    place: Any = {"position": "htbp", "position_float": "centering", "caption": caption, "label": f"tab:{label}"}
-    lines = styler.to_latex(column_format=sides, hrules=True, **place).splitlines()
+    rows = [" & ".join(map(shown, row, table.styles)) + r" \\" for row in table.rows]
     if table.feet:
-        lines.insert(-3 - table.feet, r"\midrule")  # below the feet are \bottomrule and two ends
-    fitting = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%"
-    lines.insert(lines.index(f"\\begin{{tabular}}{{{sides}}}"), fitting)
-    lines[-2] += "}"
+        rows.insert(-table.feet, r"\midrule")
+    sides = "".join({"number": "r", "text": "l", "long": r"p{0.3\linewidth}"}[style] for style in table.styles)
+    lines = [r"\begin{table}[htbp]", r"\centering", rf"\caption{{{caption}}}", rf"\label{{tab:{label or 'table'}}}"]
+    lines += [r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%", rf"\begin{{tabular}}{{{sides}}}"]
+    lines += [r"\toprule", " & ".join(map(_tex, table.header)) + r" \\", r"\midrule", *rows, r"\bottomrule"]
     legend = [rf"\item {sentence(line, 'latex')}" for line in table.legend]
-    return "\n".join([*lines, *([r"\begin{itemize}", *legend, r"\end{itemize}"] if legend else []), ""])
+    lines += [r"\end{tabular}}", r"\end{table}", *([r"\begin{itemize}", *legend, r"\end{itemize}"] if legend else [])]
+    return "\n".join([*lines, ""])

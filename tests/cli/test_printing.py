@@ -56,7 +56,7 @@ def test_analyse_prints_its_page_and_leaves_numbers_tables_and_figures(bert, glu
     assert said.out == (tmp_path / "found" / "analysis.md").read_text()
     assert json.loads((tmp_path / "found" / "analysis.json").read_text())["checkpoints"]
     assert (tmp_path / "found" / "subspace_curve.csv").is_file()
-    assert {path.stem for path in (tmp_path / "found").glob("*.svg")} == {"subspace_curve", "spectrum", "dimensions"}
+    assert {path.stem for path in (tmp_path / "found").glob("*.svg")} == {"subspace_curve"}
 
 
 CONVERSIONS = {

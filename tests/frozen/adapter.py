@@ -199,7 +199,7 @@ def frames(folder: Path) -> Iterator[tuple[str, pd.DataFrame]]:
     from glue_bench.tables.board import RUN, SCORE_COLUMNS, SEEDS, averages, make_board, open_board, steps_frame
     from glue_bench.tables.budget import budget_frame, rates_frame
     from glue_bench.tables.compare import compare, contrasts_frame, measured_costs
-    from glue_bench.tables.papers import TABLES, set_beside
+    from glue_bench.tables.papers import TABLES, paper_page
     from glue_bench.tables.results import read_results
 
     results = read_results(folder)
@@ -245,7 +245,7 @@ def frames(folder: Path) -> Iterator[tuple[str, pd.DataFrame]]:
     yield "searched", rates_frame(results)
     yield "intrinsic", results.measures.drop(columns="pretraining_id")
     for name in TABLES:
-        yield f"paper_{name}", set_beside(TABLES[name], results).cells
+        yield f"paper_{name}", paper_page(TABLES[name], results).rows
 
 
 def _counted(by: dict[str, dict[str, int]]) -> Iterator[tuple[tuple[str, str], int]]:

@@ -82,7 +82,7 @@ def test_of_data_that_are_no_benchmark_nothing_is_stated(bench, spoilt):
 
 def test_a_card_says_where_its_models_lie(finished, tmp_path):
     made = card(finished.path)
-    assert (dict(made.models), made.without) == ({}, ("rte", "mnli"))
+    assert (set(made.files), made.without) == ({"README.md"}, ("rte", "mnli"))
     with pytest.raises(UserError, match="has kept no model to push"):
         push_card(made, "me/it")
     finished.keep("add-rte-lr2e-05-s3")
@@ -100,16 +100,20 @@ def test_a_card_says_where_its_models_lie(finished, tmp_path):
         card(finished.path)
 
 
-def test_where_an_arm_lies_on_the_disk_is_no_ones_business(bench):
-    hub = {"checkpoint": "google-bert/bert-base-uncased", "revision": "main"}
-    starts = {"local": {"checkpoint": "mine/bert"}, "hub": hub, "fresh": {"checkpoint": "scratch"}}
+def test_the_base_model_is_named_where_it_is_the_hubs_and_no_folder(bench, monkeypatch, tmp_path):
+    """Without a revision the cache of the hub tells; where an arm lies on the disk is no one's business."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    (tmp_path / "models--org--cached").mkdir()
+    starts = {"pinned": "org/pinned", "cached": "org/cached", "folder": "mine/bert", "fresh": "scratch"}
     for arm in starts:
         bench.finish(arm=arm)
-    bench.plan(config={"arms": [{"name": arm, **start} for arm, start in starts.items()]})
-    texts = {arm: card(bench.path, arm).text for arm in ("local", "hub", "fresh")}
-    assert "base_model: google-bert/bert-base-uncased" in texts["hub"]
-    assert "base_model" not in texts["local"] + texts["fresh"]
-    assert "mine/bert" not in texts["local"]
+    revisions = {"pinned": {"revision": "main"}}
+    bench.plan(config={"arms": [{"name": arm, "checkpoint": start, **revisions.get(arm, {})}
+                                for arm, start in starts.items()]})  # fmt: skip
+    texts = {arm: card(bench.path, arm).text for arm in starts}
+    named = {arm: ModelCard(text).data.base_model for arm, text in texts.items()}
+    assert named == {"pinned": "org/pinned", "cached": "org/cached", "folder": None, "fresh": None}
+    assert "mine/bert" not in texts["folder"]
 
 
 @pytest.fixture

@@ -45,21 +45,20 @@ def finish(bench, seed=1, predicted=None, digest=None, value=0.5, source="tsv", 
     bench.predict(cell["cell_id"], {"validation_matched": np.zeros((1, 3)), **splits})
 
 
-def row(frame, category="", phenomenon="", arm="add"):
-    mine = frame[(frame["arm"] == arm) & (frame["category"] == category) & (frame["phenomenon"] == phenomenon)]
-    assert len(mine) == 1
-    return mine.iloc[0]
+def by_place(page):
+    """The rows of a page's data by arm, category and phenomenon."""
+    return page.data.set_index(["arm", "category", "phenomenon"])
 
 
 def test_r3_is_the_mean_over_seeds_of_the_three_class_correlation_at_the_reported_rate(bench, diagnostic):
     for seed in (1, 2, 3):
         finish(bench, seed, guesses(seed), value=0.6, rate=2e-5)
         finish(bench, seed, LABELS, value=0.4, rate=1e-5)
-    frame = diagnostics_page(open_board(bench.plan()), diagnostic).data
+    frame = by_place(diagnostics_page(open_board(bench.plan()), diagnostic))
     places = {("", ""): LOGIC | True, ("Logic", ""): LOGIC, ("Logic", "Double negation"): LOGIC & DOUBLE}
     for place, rows in places.items():
         values = [100 * matthews_corrcoef(LABELS[rows], guesses(seed)[rows]) for seed in (1, 2, 3)]
-        found = row(frame, *place)
+        found = frame.loc["add", *place]
         assert found["mean"] == pytest.approx(np.mean(values))
         assert found["std"] == pytest.approx(np.std(values, ddof=1))
         assert (found["n"], found["examples"], found["labels"]) == (3, rows.sum(), 3)
@@ -77,7 +76,7 @@ def test_the_page_has_a_column_an_arm(bench, diagnostic):
     table, setup = page.tables
     assert table.header == ["Category", "Phenomenon", "Pairs", "add", "concat", "none"]
     assert list(dict.fromkeys(row[0].text for row in table.rows)) == ["All", "Logic", "Knowledge"]
-    known = row(page.data, "Knowledge", "World knowledge", arm="none")  # all pairs of it have one label
+    known = by_place(page).loc["none", "Knowledge", "World knowledge"]  # all pairs of it have one label
     assert (known["mean"], known["labels"], known["examples"]) == (0.0, 1, ALL_NEUTRAL.sum())
     assert [cell.text for cell in table.rows[-1][1:3]] == ["World knowledge", "368"]
     assert [cell.text for cell in table.rows[-1][-1:]] == ["0.00°"]

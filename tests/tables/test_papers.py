@@ -8,7 +8,7 @@ from read_pages import READERS
 from stored import history_of
 
 from glue_bench.data.tasks import TASKS
-from glue_bench.tables.papers import TABLES, beside_named, paper_page, published_table, set_beside
+from glue_bench.tables.papers import TABLES, named_page, paper_page, published_table
 from glue_bench.tables.results import BANNER, read_results
 
 TOLERANCE = {"tupe-1": 0.005, "tupe-3-4": 0.005, "diet-2": 0.05, "bert-1": 0.05, "miniatures": 0.1}
@@ -55,15 +55,13 @@ def test_counterparts_are_variants_with_their_own_defaults():
         assert row.segments in (None, *PLACES)
 
 
-SIZES = [(2, 128, 30522), (4, 256, 30522), (4, 512, 30522), (8, 512, 30522), (12, 768, 28996)]
-
-
-@pytest.mark.parametrize(("layers", "width", "vocabulary"), SIZES)
-def test_sizes_that_no_source_states_follow_from_the_shape(layers, width, vocabulary):
-    tables = (vocabulary + 512 + 2) * width + 2 * width
-    size = tables + layers * (12 * width**2 + 13 * width) + width**2 + width
-    stated = [*TABLES["miniatures"].rows, *TABLES["run-glue"].rows]
-    assert any(row.parameters == pytest.approx(size, rel=0.005) for row in stated)
+def test_sizes_that_no_source_states_follow_from_the_shape():
+    """Of BERT with so many layers of a width, and so many words."""
+    stated = [*TABLES["miniatures"].rows, TABLES["run-glue"].rows[0]]
+    shapes = [(2, 128, 30522), (4, 256, 30522), (4, 512, 30522), (8, 512, 30522), (12, 768, 28996)]
+    for row, (layers, width, words) in zip(stated, shapes, strict=True):
+        tables, block = (words + 512 + 2) * width + 2 * width, 12 * width**2 + 13 * width
+        assert row.parameters == pytest.approx(tables + layers * block + width**2 + width, rel=0.005)
 
 
 TERMS = ["position-position", "word-word", "word-position", "position-word"]
@@ -112,11 +110,9 @@ def pretrained(*names, steps=100):
 
 
 def beside(published, bench):
-    return set_beside(published, read_results(bench.path))
-
-
-def cells_of(published, bench):
-    return beside(published, bench).cells.set_index(["model", "column"])
+    """The page; its cells by model and column; and in what the two differ, by model."""
+    page = paper_page(published, read_results(bench.path))
+    return page, page.data.set_index(["model", "column"]), page.tables[1].frame.set_index("model")
 
 
 def test_rows_without_an_arm_say_why_and_the_page_has_ours_below_theirs(bench):
@@ -125,12 +121,12 @@ def test_rows_without_an_arm_say_why_and_the_page_has_ours_below_theirs(bench):
     for cell in bench.cells:
         cell.setdefault("steps", 100)
     bench.plan(**pretrained("add"))
-    made = beside(MADE_UP, bench)
-    assert made.pairs.set_index("model")["note"].to_dict() == {
+    page, _, differences = beside(MADE_UP, bench)
+    assert differences["note"].to_dict() == {
         **{"Sum": "", "Sum-mid": "no fine-tuned checkpoint after 30% of the steps", "Untied": ""},
         "Oracle": "no variant of ours",
     }
-    table, pairs, _ = paper_page(made).tables
+    table, pairs, _ = page.tables
     assert [[cell.text for cell in row[:3]] for row in table.rows] == [
         ["Sum", "50.0", "60.0"], ["ours: add", "49.00 (-1.00)", "–"],  # noqa: RUF001
         ["Untied", "70.0", "60.0"], ["ours: untied", "30.00 (-40.00)", "–"],  # noqa: RUF001
@@ -144,28 +140,24 @@ def test_medians_at_the_rate_of_the_best_median(bench):
     for seed, (low, high) in enumerate(((0.9, 0.60), (0.5, 0.58), (0.5, 0.56)), start=1):
         bench.finish("cola", seed, low, rate=2e-5)
         bench.finish("cola", seed, high, rate=3e-5)
+        bench.change(f"add-cola-lr3e-05-s{seed}", history=history_of("validation", "matthews_correlation", 0.7, high))
     bench.plan()
-    assert cells_of(MADE_UP, bench).loc[("Sum", "cola"), "ours"] == pytest.approx(58)
-    by_mean = cells_of(replace(MADE_UP, statistic="mean"), bench)
-    assert by_mean.loc[("Sum", "cola"), "ours"] == pytest.approx(100 * (0.9 + 0.5 + 0.5) / 3)
-    for seed, value in enumerate((0.60, 0.58, 0.56), start=1):
-        history = history_of("validation", "matthews_correlation", 0.7, value)
-        bench.change(f"add-cola-lr3e-05-s{seed}", history=history)
-    bench.plan()
-    assert cells_of(replace(MADE_UP, epoch="best"), bench).loc[("Sum", "cola"), "ours"] == pytest.approx(70)
+    for changes, ours in (({}, 58), ({"statistic": "mean"}, 100 * (0.9 + 0.5 + 0.5) / 3), ({"epoch": "best"}, 70)):
+        _, cells, _ = beside(replace(MADE_UP, **changes), bench)
+        assert cells.loc[("Sum", "cola"), "ours"] == pytest.approx(ours)
 
 
 def test_the_metrics_and_the_average_are_the_papers(bench, new_bench):
     bench.finish("mrpc", 1, {"accuracy": 0.7, "f1": 0.8})
     bench.finish("stsb", 1, {"pearson": 0.1, "spearmanr": 0.2})
     bench.plan()
-    tupe, bert = cells_of(TABLES["tupe-1"], bench)["ours"], cells_of(TABLES["bert-1"], bench)["ours"]
+    tupe, bert = (beside(TABLES[name], bench)[1]["ours"] for name in ("tupe-1", "bert-1"))
     assert (tupe["BERT-A", "mrpc"], tupe["BERT-A", "stsb"]) == (70.0, 10.0)
     assert (bert["BERT-Base", "mrpc_f1"], bert["BERT-Base", "stsb_spearmanr"]) == (80.0, 20.0)
     whole = new_bench("whole")  # ours are the published figures: so must be the average
     whole.finish_published("miniatures", "BERT-Small (4/512)")
     whole.plan()
-    cells = cells_of(TABLES["miniatures"], whole)
+    _, cells, _ = beside(TABLES["miniatures"], whole)
     assert cells[cells["arm"] == "add"].xs("average", level="column")["ours"].item() == pytest.approx(71.2, abs=0.1)
 
 
@@ -173,7 +165,7 @@ def test_an_arm_stands_beside_the_row_nearest_in_size_and_only_there(bench):
     bench.finish("rte", 1, arm="small", variant="add")
     bench.finish("rte", 1, arm="large", variant="add")
     bench.plan(arms={"small": {"parameters": 5_000_000}, "large": {"parameters": 40_000_000}})
-    pairs = beside(TABLES["miniatures"], bench).pairs.set_index("model")
+    _, _, pairs = beside(TABLES["miniatures"], bench)
     assert pairs["arm"].tolist() == ["small", "", "", "large"]
     assert pairs["note"]["BERT-Small (4/512)"] == "no run of add near 28.8M parameters"
     assert pairs["parameters"]["BERT-Medium (8/512)"] == "41.4M / 40M"
@@ -184,10 +176,9 @@ def test_a_row_of_an_earlier_checkpoint_takes_ours_after_the_same_share(bench):
         bench.finish("cola", seed, value, rate=steps * 1e-6)
         bench.cells[-1]["steps"] = steps
     bench.plan(**pretrained("add", steps=1000))
-    cells = cells_of(MADE_UP, bench)
+    _, cells, pairs = beside(MADE_UP, bench)
     assert cells.loc[("Sum", "cola"), ["ours", "steps"]].tolist() == [60.0, 1000]
     assert cells.loc[("Sum-mid", "cola"), ["ours", "steps"]].tolist() == [30.0, 300]
-    pairs = beside(MADE_UP, bench).pairs
     assert pairs["steps"].tolist() == ["1,000 / 1,000", "300 / 300", "", ""]
     assert pairs["seeds"].tolist() == ["5 / 2", "5 / 1", "", ""]
 
@@ -200,7 +191,7 @@ def test_seeds_of_several_pretrainings_and_what_ours_start_from(bench):
         bench.record(cell)
     bench.finish("cola", 1, arm="untied", origin="grafted")
     bench.plan(config={"arms": [{"name": "untied", "options": {}, "checkpoint": "/some/where/bert"}]})
-    pairs = beside(MADE_UP, bench).pairs.set_index("model")
+    _, _, pairs = beside(MADE_UP, bench)
     assert pairs["seeds"]["Sum"] == "5 / 5, of 5 pretrainings"
     assert pairs["start"]["Untied"] == "bert, grafted"
 
@@ -209,18 +200,18 @@ def test_partial_data_are_marked_and_made_up_data_have_a_banner(bench, new_bench
     bench.finish("cola", 1, partial=True)
     bench.finish("rte", 1)
     bench.plan()
-    page = paper_page(beside(MADE_UP, bench))
-    assert page.tables[0].header == ["Model", "CoLA†", "RTE", "Avg.†"]
-    assert any(line.startswith("†") for line in page.tables[0].legend)
+    table = beside(MADE_UP, bench)[0].tables[0]
+    assert table.header == ["Model", "CoLA†", "RTE", "Avg.†"]
+    assert any(line.startswith("†") for line in table.legend)
     demo = new_bench("demo")
     demo.finish("cola", 1, source="demo", partial=True)
     demo.plan()
-    page = paper_page(beside(MADE_UP, demo))
+    page, _, _ = beside(MADE_UP, demo)
     assert (page.banner, page.tables[0].header[1]) == (BANNER, "CoLA")
 
 
 def test_a_table_alone_has_all_rows_and_bold_is_the_best_printed_value():
-    for read in (READERS[format](paper_page(beside_named("tupe-1")).render(format))[0] for format in READERS):
+    for read in (READERS[format](named_page("tupe-1").render(format))[0] for format in READERS):
         assert [row[0][0] for row in read.rows] == [row.label for row in TABLES["tupe-1"].rows]
         assert [text for row in read.rows for text, bold in row if bold][-1] == "85.04"
         assert [row[0][0] for row in read.rows if row[8][1]] == ["TUPE-R"]

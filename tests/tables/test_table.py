@@ -5,6 +5,7 @@ import re
 import shutil
 import string
 import subprocess
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -90,9 +91,12 @@ def test_feet_stand_below_a_rule_and_captions_and_legends_have_bold_and_code(for
 
 
 def test_latex_repeats_what_a_floating_table_loses_and_is_made_smaller_only_where_it_is_too_wide():
-    text = page({"a": ["x" * 50], "b": ["-2-d"]}, {"b": Column("b", show=str)}, title="Tiny", banner="Demo.").to_latex()
-    assert r"\caption{Tiny. \textbf{Demo.}}" in text
-    assert r"\label{tab:tiny}" in text
+    made = page(
+        {"a": ["x" * 50], "b": ["-2-d"]}, {"b": Column("b", show=str)}, title="Tiny: a long way", banner="Demo."
+    )
+    text = replace(made, tables=(*made.tables, *made.tables)).to_latex()
+    assert text.count(r"\caption{Tiny: a long way. \textbf{Demo.}}") == 2
+    assert re.findall(r"\\label\{tab:(.*)\}", text) == ["tiny-a-long-way", "tiny-a-long-way-2"]
     assert r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%" in text
     assert r"\begin{tabular}{p{0.3\linewidth}r}" in text
     assert r" & $-$2-d \\" in text
@@ -118,6 +122,10 @@ def test_html_stands_alone_and_says_what_its_cells_are():
     assert {tag for tag, name, _ in read.attributes if name in ("src", "href")} == set()
     assert not {"script", "link", "img"} & set(read.texts)
     assert read.texts["title"] == read.texts["caption"] == ["<script>"]
+    assert (
+        '<tr><th scope="col" class="text"><span>a</span></th><th scope="col" class="number"><span>B</span></th></tr>'
+        in text
+    )
     assert '<tr><th scope="row" class="text">&lt;i&gt;</th><td class="number">1.00</td></tr>' in text
     assert re.search(r"\.number \{ text-align: right", text)
 

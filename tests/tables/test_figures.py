@@ -1,20 +1,17 @@
 """Figures: how all of them look, their files, and that each mark stands where the numbers say."""
 
-import hashlib
-import os
 import re
-import subprocess
-import sys
 from itertools import combinations
 from pathlib import Path
 from xml.etree import ElementTree
 
+import matplotlib as mpl
 import numpy as np
 import pytest
-from matplotlib.colors import to_rgb
-from read_pages import texts_of
+from read_pages import contrast, linear, texts_of
 
-from glue_bench.tables.drawing import (
+from glue_bench.tables.export import find
+from glue_bench.tables.figures import (
     CYCLE,
     INK,
     NO_DATES,
@@ -23,15 +20,16 @@ from glue_bench.tables.drawing import (
     QUIET,
     arm_styles,
     drawn,
+    forest,
+    forest_rows,
     legend_below,
     panels,
     paper_style,
+    result_figures,
     save,
 )
-from glue_bench.tables.export import find
-from glue_bench.tables.figures import forest, forest_rows, loss_by_parameters, result_figures
 
-ROOT = Path(__file__).parents[2]
+STUDY = Path(__file__).parents[2] / "results" / "study"
 SERIES = (INK, *CYCLE)
 LIGHT = dict(zip(ON_DARK, ON_DARK, strict=True))
 TO_XYZ = np.array(
@@ -45,18 +43,7 @@ BLIND = {  # Machado, Oliveira & Fernandes 2009, severity 1, on linear light
 }  # fmt: skip
 
 
-# Colours
-
-
-def linear(colour):
-    value = np.array(to_rgb(colour))
-    return np.where(value <= 0.04045, value / 12.92, ((value + 0.055) / 1.055) ** 2.4)
-
-
-def contrast(one, other):
-    """WCAG 2.1, contrast ratio."""
-    low, high = sorted(float(TO_XYZ[1] @ linear(colour)) for colour in (one, other))
-    return (high + 0.05) / (low + 0.05)
+# Colours, styles and legends
 
 
 def lab(colour, kind="none"):
@@ -77,15 +64,11 @@ def test_lines_and_text_stand_out_from_the_page_and_series_from_each_other_for_e
         assert min(distances) >= 18
 
 
-# Sizes, names and legends
-
-
 def test_eighteen_arms_look_different_and_the_reference_is_ink():
     styles = arm_styles([f"arm{i}" for i in range(18)], "arm3")
-    assert len({(style["color"], style["linestyle"]) for style in styles.values()}) == 18
-    assert len({(style["color"], style["marker"]) for style in styles.values()}) == 18
+    for mark in ("linestyle", "marker"):
+        assert len({(style["color"], style[mark]) for style in styles.values()}) == 18
     assert (styles["arm3"]["color"], styles["arm0"]["color"]) == (INK, CYCLE[0])
-    assert arm_styles(["a", "b", "c"], "b") == arm_styles(["b", "a", "c"], "b")
 
 
 @pytest.mark.parametrize("labels", [["add"], [f"concat-split-{i}" for i in range(18)], ["x" * 70, "y"]])
@@ -106,31 +89,18 @@ def example():
     figure, (axes,) = panels(1, 2.2)
     axes.set(title="Loss of one", xlabel="steps < 10", ylabel="loss")
     axes.plot([1, 2, 3], [1.0, 0.0001, 1.0], color=CYCLE[0], marker="o", markerfacecolor=PAPER)
-    axes.imshow(np.arange(4.0).reshape(2, 2), aspect="auto")
     return figure
 
 
-def digests():
-    return [hashlib.sha256(drawn(example(), format)).hexdigest() for format in NO_DATES]
-
-
-def test_the_same_figure_has_the_same_bytes_in_every_process(tmp_path):
-    code = (
-        f"import sys; sys.path[:0] = {list(map(str, Path(__file__).parents[:2]))!r}\n"
-        "import test_drawn_figures; print(*test_drawn_figures.digests(), 'matplotlib.pyplot' in sys.modules)"
-    )
-    (tmp_path / "matplotlibrc").write_text("lines.linewidth: 9\nfont.size: 30\n")  # the user's own settings
-    environment = {**os.environ, "PYTHONHASHSEED": "7", "MPLCONFIGDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, check=True, text=True, capture_output=True)
-    assert done.stdout.split() == [*digests(), "False"]
-
-
-def test_save_writes_every_format_and_makes_the_folder(tmp_path):
+def test_a_figure_has_the_same_bytes_in_every_format_whatever_the_users_settings_are(tmp_path):
     figure = example()
     save(figure, tmp_path / "new" / "loss.first")
-    svg, pdf, png = ((tmp_path / "new" / f"loss.first.{format}").read_bytes() for format in NO_DATES)
-    assert [content[:4] for content in (svg, pdf, png)] == [b"<?xm", b"%PDF", b"\x89PNG"]
+    files = {format: (tmp_path / "new" / f"loss.first.{format}").read_bytes() for format in NO_DATES}
     assert {path.name for path in (tmp_path / "new").iterdir()} == {f"loss.first.{format}" for format in NO_DATES}
+    with mpl.rc_context({"lines.linewidth": 9, "font.size": 30}):
+        assert files == {format: drawn(example(), format) for format in NO_DATES}
+    svg, pdf, png = files.values()
+    assert [content[:4] for content in (svg, pdf, png)] == [b"<?xm", b"%PDF", b"\x89PNG"]
     assert b"Date" not in svg + pdf
     assert b"/Type3" not in pdf
     assert int.from_bytes(png[16:20], "big") == 300 * figure.get_figwidth()
@@ -152,23 +122,15 @@ def test_an_svg_has_no_ground_and_each_of_its_colours_has_another_one_on_dark_pa
 
 @pytest.fixture(scope="module")
 def study():
-    return find(ROOT / "results" / "study")
-
-
-def test_differences_of_seeds_have_the_difference_as_their_mean(study):
-    for column in study.columns["column"].unique():
-        for row in forest_rows(study, column).to_dict("records"):
-            assert len(row["seeds"]) == row["n_arm"] > 1
-            assert np.mean(row["seeds"]) == pytest.approx(row["difference"], abs=1e-9)
+    return find(STUDY)
 
 
 @pytest.mark.exact
 def test_the_pictures_beside_the_results_are_those_that_the_results_give(study):
-    folder = ROOT / "results" / "study"
-    assert result_figures(study) == {path.name: path.read_bytes() for path in folder.glob("*.svg")}
+    assert result_figures(study) == {path.name: path.read_bytes() for path in STUDY.glob("*.svg")}
 
 
-def test_the_panels_of_a_forest_have_the_rows_of_the_primary_column(study):
+def test_the_panels_of_a_forest_have_the_rows_of_the_primary_column_and_dots_whose_mean_is_the_difference(study):
     columns = ["average", "cola", "swap_1"]
     figure = forest(study, columns)
     rows = forest_rows(study, "validation_loss")
@@ -178,18 +140,13 @@ def test_the_panels_of_a_forest_have_the_rows_of_the_primary_column(study):
     places = [*range(9), *(place + 0.5 for place in range(9, 16))]
     for axes, column in zip(figure.axes, columns, strict=True):
         own = forest_rows(study, column).reindex(rows.index).assign(place=places).dropna(subset="difference")
-        lines = [line for line in axes.lines if str(line.get_marker()) in "^vox"]
-        assert {point for line in lines for point in zip(line.get_ydata(), line.get_xdata(), strict=True)} == {
-            *zip(own["place"], own["difference"], strict=True)
-        }
+        assert own["seeds"].map(len).tolist() == own["n_arm"].tolist()
+        assert own["seeds"].map(np.mean).to_numpy() == pytest.approx(own["difference"].to_numpy(), abs=1e-9)
+        points, dots = ([point for line in axes.lines if str(line.get_marker()) in markers
+                         for point in zip(line.get_ydata(), line.get_xdata(), strict=True)]
+                        for markers in ("^vox", "."))  # fmt: skip
+        assert set(points) == {*zip(own["place"], own["difference"], strict=True)}
+        assert len(dots) == own["n_arm"].sum()
         drawn_lines = {tuple(segment.ravel()) for each in axes.collections for segment in each.get_segments()}
         assert drawn_lines >= {*zip(own["low"], own["place"], own["high"], own["place"], strict=True)}
     assert "* not planned" in texts_of(figure)
-
-
-def test_losses_by_parameters_are_those_of_the_table(study):
-    lines = [line for line in loss_by_parameters(study).axes[0].lines if line.get_marker() != "."]
-    means = study.arms[study.arms["column"] == "validation_loss"].set_index("arm")["mean"]
-    sizes = study.board.results.arms["parameters"]
-    found = sorted((line.get_xdata()[0], line.get_ydata()[0]) for line in lines)
-    assert found == [(size, pytest.approx(mean)) for size, mean in sorted(zip(sizes[means.index], means, strict=True))]
