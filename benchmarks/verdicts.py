@@ -114,7 +114,7 @@ def figures(setting: Setting, experiments: int, rows: int = 400) -> dict[str, fl
     rates, factors, regime, between = rates_of(setting)
     columns = COLUMNS_OF[setting.metric]
     truth = [10.0 * (arm == setting.better) for arm in ARMS[1:]]
-    group = Group(origin="pretrained", shape="", arms=ARMS, reference="a")
+    group = Group(arms=ARMS, reference="a")
     errors = covered = found = 0
     for _ in range(experiments):
         outcomes = simulate(

@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from glue_bench.data.glue_metric import GlueMetric
     from glue_bench.data.tasks import TASKS
     from glue_bench.model.variants import VARIANTS
-    from glue_bench.tables.board import leaderboard
     from glue_bench.tables.card import card
-    from glue_bench.tables.export import predictions
+    from glue_bench.tables.export import leaderboard, predictions
     from glue_bench.tables.report import report
     from glue_bench.testing import load_plugins
     from glue_bench.training.convert import convert
@@ -35,7 +34,7 @@ _HOMES = {
     "analyse": "glue_bench.analysis.analyse",
     "card": "glue_bench.tables.card",
     "convert": "glue_bench.training.convert",
-    "leaderboard": "glue_bench.tables.board",
+    "leaderboard": "glue_bench.tables.export",
     "load_plugins": "glue_bench.testing",
     "predictions": "glue_bench.tables.export",
     "report": "glue_bench.tables.report",

@@ -133,16 +133,14 @@ def statistics(
     path: str | Path,
     *,
     equivalent: float | None = None,
-    pairs: bool = False,
     difference: float | None = None,
     power: float = 0.8,
 ) -> "pd.DataFrame":
     """Which arms of the experiment in the folder `path` differ from the reference, and by how much.
 
-    One row per comparison and column. `kind` is reference, conversion, declared or pair (with `pairs`); the other
-    columns are `glue_bench.stats.verdicts.VERDICT_COLUMNS`. With `equivalent`, a margin in points, those of a test of
-    differing by less are added. With a `difference` in points, instead the `glue_bench.stats.power.power_frame`: how
-    many seeds it takes to see one with this `power`.
+    One row per comparison and column, as `glue_bench.stats.verdicts.verdicts` has it, with the `origin` and `shape` of
+    the arm. With `equivalent`, a margin in points, a test of differing by less is added. With a `difference` in points,
+    instead the `glue_bench.stats.power.power_frame`: how many seeds it takes to see one with this `power`.
 
     Example:
         >>> glue_bench.statistics("runs/demo").query("verdict != ''")  # doctest: +SKIP
@@ -151,13 +149,14 @@ def statistics(
         UserError: there is no such experiment, or a margin, difference or power is not one.
     """
     from glue_bench.stats.power import power_frame
-    from glue_bench.tables.compare import contrasts_frame, measured_costs
+    from glue_bench.stats.verdicts import equivalence
+    from glue_bench.tables.contrasts import measured_costs
     from glue_bench.tables.export import find
 
     found = find(path)
     if difference is not None:
         return power_frame(found.assessed, difference, power, measured_costs(found.board.results))
-    return contrasts_frame(found, equivalent, pairs)
+    return found.contrasts if equivalent is None else equivalence(found.contrasts, equivalent)
 
 
 def table(name: str, path: str | Path | None = None) -> "pd.DataFrame":

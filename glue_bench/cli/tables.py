@@ -67,7 +67,6 @@ def statistics(
     equivalent: Annotated[
         float | None, Option(metavar="POINTS", help="Also test which arms differ by less than this.")
     ] = None,
-    pairs: Annotated[bool, Option("--pairs", help="Also compare all pairs, with letters.")] = False,
     difference: Annotated[
         float | None, Option(metavar="POINTS", help="Instead, how many seeds it takes to see a true difference.")
     ] = None,
@@ -83,9 +82,9 @@ def statistics(
     check_output(output)
     chosen = chosen_format(format, output)
     if difference is None:
-        page = statistics_page(find(folder), equivalent, pairs)
-    elif pairs or equivalent is not None:
-        raise UserError("--difference stands alone, without --pairs and --equivalent")
+        page = statistics_page(find(folder), equivalent)
+    elif equivalent is not None:
+        raise UserError("--difference stands alone, without --equivalent")
     else:
         page = difference_page(find(folder), difference, power)
     emit(page.render(chosen), output)

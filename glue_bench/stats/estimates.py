@@ -17,6 +17,7 @@ What counts is then the mean square of the residuals of an arm's mean in a block
 that is less stable than the others is seen in its own residuals.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -27,7 +28,7 @@ import numpy as np
 from glue_bench.stats.outcomes import (
     AVERAGE,
     LIMITS,
-    LOWEST_IS_BEST,
+    RATIOS,
     Outcomes,
     Scores,
     contributions,
@@ -115,7 +116,8 @@ class Estimate:
 
     `means` and `seeds` are of all arms that have a run: points (nats of a loss), and how many fine-tuning seeds, or
     pretraining seeds where `blocked`. `arms` have an interval; `why` says what the others lack. `tasks` are the runs
-    of what varies independently, by its weight. Values lie within `limits`; `finetuned` is as in `Outcomes`.
+    of what varies independently, by its weight. Values lie within `limits`; `finetuned` says whether a run costs a
+    fine-tuning: measures of a pretrained encoder do not.
 
     `examples` and `shared`, (arms, arms), are V_ex, with `examples_freedom`, and what of it the spread over seeds has
     too; `of_finetuning` is what of `shared` other fine-tuning seeds of the same pretrainings would change.
@@ -158,12 +160,10 @@ class Estimate:
         if self.blocked:
             means = self.by_block()
             return means[a] - means[r]
-        parts = list[dict[int, float]]()
-        for scores in self.tasks.values():
-            ours, theirs = (dict(zip(one.seeds, one.values, strict=True)) for one in (scores.of([a]), scores.of([r])))
-            parts.append({seed: ours[seed] - theirs[seed] for seed in ours if seed in theirs})
-        common = [seed for seed in parts[0] if all(seed in part for part in parts)]
-        return np.array([sum(part[seed] for part in parts) for seed in common])
+        tasks = self.tasks.values()
+        parts = [dict(zip(zip(one.arms, one.seeds, strict=True), one.values, strict=True)) for one in tasks]
+        both = [s for arm, s in parts[0] if arm == a and all((a, s) in part and (r, s) in part for part in parts)]
+        return np.array([sum(part[a, s] - part[r, s] for part in parts) for s in both])
 
     @cached_property
     def spreads(self) -> list[Spread]:
@@ -185,18 +185,17 @@ class Estimate:
         r = self.arms.index(reference)
         return float(np.delete(np.maximum(0.0, self.examples[r] - self.shared[r]), r).mean())
 
-    def deviation(self, arm: str) -> float:
-        """The sample standard deviation over an arm's seeds; of an average of the seeds' averages.
+    @property
+    def pretraining_variance(self) -> float:
+        """That of how differently arms take to a pretraining seed (the arm-by-pretraining component); NaN without.
 
-        NaN where the tasks of an average differ in their seeds.
+        Of one fine-tuning seed for each pretraining only the sum with the variance of fine-tuning is known.
         """
-        a = self.arms.index(arm)
-        if self.blocked:
-            return float(np.std(self.by_block()[a], ddof=1))
-        runs = [scores.of([a]) for scores in self.tasks.values()]
-        if any(not np.array_equal(scores.seeds, runs[0].seeds) for scores in runs):
+        if not self.blocked or len(self.arms) < 2:
             return np.nan
-        return float(np.std(sum(scores.values for scores in runs), ddof=1))
+        of_means = sum(scores.finetuning_variance / scores.finetuning_seeds for scores in self.tasks.values())
+        both = float(self.spreads[0].pooled)
+        return both if math.isnan(of_means) else max(0.0, both - of_means)
 
 
 def column_estimate(outcomes: Outcomes, arms: Sequence[str], reference: str = "") -> Estimate:
@@ -209,28 +208,38 @@ def column_estimate(outcomes: Outcomes, arms: Sequence[str], reference: str = ""
     runs = {arm: order[outcomes.owners[order] == outcomes.arms.index(arm)] for arm in arms}
     pretrained = {arm: set(outcomes.pretraining_seeds[mine].tolist()) for arm, mine in runs.items()}
     blocked = len(set().union(*pretrained.values())) > 1
-    seeds = {arm: len(pretrained[arm]) if blocked else len(mine) for arm, mine in runs.items()}
-    why = {arm: reason for arm in arms if (reason := _why_not(outcomes, arm, runs[arm], seeds[arm], blocked))}
     full = pretrained.get(reference, set()) if blocked else set()
-    lacking = {arm: len(full - pretrained[arm]) for arm in arms if arm not in why}
-    why |= {arm: f"{number} of {len(full)} pretraining seeds are missing" for arm, number in lacking.items() if number}
+    seeds = {arm: len(pretrained[arm]) if blocked else len(mine) for arm, mine in runs.items()}
+
+    def why_not(arm: str) -> str:
+        if not len(runs[arm]):
+            return "no finished run"
+        if arm in outcomes.why:  # a file that is damaged or missing has to be mended, whatever else lacks
+            return outcomes.why[arm]
+        if seeds[arm] == 1:
+            return f"one {'pretraining ' * blocked}seed does not show how much scores vary"
+        if np.isnan(outcomes.scores[runs[arm]]).any():
+            return "a run has no score"
+        lacking = len(full - pretrained[arm])
+        return f"{lacking} of {len(full)} pretraining seeds are missing" if lacking else ""
+
+    why = {arm: reason for arm in arms if (reason := why_not(arm))}
     tested = tuple(arm for arm in arms if arm not in why)
     common = set.intersection(*(pretrained[arm] for arm in tested)) if tested else set()
     if blocked and len(common) < 2:
         why |= dict.fromkeys(tested, "the arms have fewer than two pretraining seeds in common")
         tested = ()
-    if blocked:
-        seeds |= dict.fromkeys(tested, len(common))
+    seeds |= dict.fromkeys(tested, len(common)) if blocked else {}
     estimate = Estimate(
         column=outcomes.column,
-        lowest_is_best=outcomes.metric in LOWEST_IS_BEST,
+        lowest_is_best=outcomes.metric == "loss",
         limits=LIMITS[outcomes.metric],
         means={arm: float(outcomes.scores[mine].mean()) for arm, mine in runs.items() if len(mine)},
         seeds=seeds,
         why=why,
         arms=tested,
         blocked=blocked,
-        finetuned=outcomes.finetuned,
+        finetuned=outcomes.metric not in RATIOS,
     )
     if not tested:
         return estimate
@@ -240,15 +249,24 @@ def column_estimate(outcomes: Outcomes, arms: Sequence[str], reference: str = ""
 
 def average_estimate(columns: Sequence[Estimate], arms: Sequence[str]) -> Estimate:
     """The mean over one column or more. Examples are independent; only the columns of one task share runs."""
-    why = {arm: reason for arm in arms if (reason := _why_no_average(arm, columns))}
+
+    def why_not(arm: str) -> str:
+        if whys := [column.why[arm] for column in columns if arm in column.why]:
+            return whys[0]
+        runs = [scores for column in columns for scores in column.of([arm]).tasks.values()]
+        alike = len({tuple(np.unique(scores.pretraining_seeds)) for scores in runs}) == 1
+        return "" if alike else "its columns differ in their pretraining seeds"
+
+    why = {arm: reason for arm in arms if (reason := why_not(arm))}
     tested = tuple(arm for arm in arms if arm not in why)
     number, tasks = len(columns), dict[str, Scores]()
     kept = [column.of(tested) for column in columns] if tested else []
     for task, scores in (item for column in kept for item in column.tasks.items()):
         before = tasks[task].values if task in tasks else 0.0
         tasks[task] = scores._replace(values=before + scores.values / number)
+    squares: Any = {name: sum(getattr(column, name) for column in kept) / number**2 for name in SQUARES if kept}
     whole = [arm for arm in arms if all(arm in column.means for column in columns)]
-    average = Estimate(
+    return Estimate(
         column=AVERAGE,
         lowest_is_best=all(column.lowest_is_best for column in columns),
         limits=tuple(np.mean([column.limits for column in columns], axis=0)),
@@ -258,9 +276,8 @@ def average_estimate(columns: Sequence[Estimate], arms: Sequence[str]) -> Estima
         arms=tested,
         blocked=any(column.blocked for column in columns),
         tasks=tasks,
+        **squares,
     )
-    squares: Any = {name: sum(getattr(column, name) for column in kept) / number**2 for name in SQUARES} if kept else {}
-    return replace(average, **squares)
 
 
 def _measured(estimate: Estimate, outcomes: Outcomes) -> Estimate:
@@ -272,40 +289,14 @@ def _measured(estimate: Estimate, outcomes: Outcomes) -> Estimate:
     unit_owners = (units @ owners).round().astype(int)
     weights = means_over(unit_owners) @ units
     means = dict(zip(estimate.arms, (weights @ outcomes.scores).tolist(), strict=True))
-    estimate = replace(estimate, means={**estimate.means, **means}, tasks={outcomes.task: scores})
-    if not len(outcomes.labels):
-        nothing: Any = np.zeros((len(means), len(means)))
-        return replace(estimate, **dict.fromkeys(SQUARES, nothing))
     values = contributions(outcomes.metric, outcomes.predictions, outcomes.labels)
     shared = shared_variance(units @ values, unit_owners, estimate.blocked)
-    cells = np.unique(scores.cells, return_inverse=True)[1]
     return replace(
         estimate,
+        means={**estimate.means, **means},
+        tasks={outcomes.task: scores},
         examples=example_variance(outcomes, weights, values),
         shared=shared,
-        of_finetuning=finetuning_variance(values, cells, unit_owners) if estimate.blocked else shared,
+        of_finetuning=finetuning_variance(values, scores.cells, unit_owners) if estimate.blocked else shared,
         examples_freedom=effective_number(outcomes.labels) - 1 if outcomes.metric == "loss" else np.inf,
     )
-
-
-def _why_not(outcomes: Outcomes, arm: str, runs: np.ndarray, seeds: int, blocked: bool) -> str:
-    if not len(runs):
-        return "no finished run"
-    if arm in outcomes.why:  # first, because a file that is damaged or missing has to be mended, whatever else lacks
-        return outcomes.why[arm]
-    if seeds == 1:
-        return f"one {'pretraining ' * blocked}seed does not show how much scores vary"
-    return "a run has no score" if np.isnan(outcomes.scores[runs]).any() else ""
-
-
-def _why_no_average(arm: str, columns: Sequence[Estimate]) -> str:
-    pretrained, runs = set(), dict[str, set[bytes]]()
-    for column in columns:
-        if arm in column.why:
-            return column.why[arm]
-        for task, scores in column.of([arm]).tasks.items():
-            pretrained.add(tuple(np.unique(scores.pretraining_seeds)))
-            runs.setdefault(task, set()).add(np.array(scores[1:3]).tobytes())
-    if len(pretrained) > 1:
-        return "its columns differ in their pretraining seeds"
-    return "the columns of one task differ in their seeds" if max(map(len, runs.values())) > 1 else ""

@@ -18,16 +18,12 @@ import numpy as np
 from glue_bench.data.metrics import CONSTANT
 
 LIMITS = {
-    "accuracy": (0.0, 100.0),
-    "matthews_correlation": (-100.0, 100.0),
-    "pearson": (-100.0, 100.0),
-    "share": (0.0, 100.0),
-    "loss": (-np.inf, np.inf),
+    **{"accuracy": (0.0, 100.0), "matthews_correlation": (-100.0, 100.0), "pearson": (-100.0, 100.0)},
+    **{"share": (0.0, 100.0), "loss": (-np.inf, np.inf)},
 }
 """The lowest and the highest value of each metric, in its unit: points, or nats of a loss (which is below no limit)."""
-LOWEST_IS_BEST = frozenset({"loss"})
 RATIOS = frozenset({"loss", "share"})
-"""Metrics that are a ratio of two sums, which predictions (the numerators) and labels (the denominators) have."""
+"""What is measured of an encoder without a fine-tuning: a ratio of sums, predictions over labels."""
 AVERAGE = "average"
 """The column of the mean over the columns that count in it: `averaged` says which do."""
 NEGLIGIBLE = 1e-12
@@ -43,9 +39,8 @@ class Outcomes:
 
     `predictions` (runs, examples) and `labels` (examples,) are what the metric takes; of a ratio of two sums its
     numerators and denominators, by document or piece of text: summed loss and tokens of a "loss", hits and trials of a
-    "share". Both are empty where nothing is known of single examples, and the intervals then cover seeds alone. `why`
-    has the arms whose runs cannot be compared, and the reason. `averaged` says whether the column counts in the
-    average, `finetuned` whether a run of it costs a fine-tuning: measures of a pretrained encoder do not.
+    "share". `why` has the arms whose runs cannot be compared, and the reason; where it has all of them, both may be
+    empty. `averaged` says whether the column counts in the average.
     """
 
     column: str
@@ -56,16 +51,15 @@ class Outcomes:
     pretraining_seeds: np.ndarray
     seeds: np.ndarray
     scores: np.ndarray
-    predictions: np.ndarray = field(default_factory=lambda: np.empty((0, 0)))
-    labels: np.ndarray = field(default_factory=lambda: np.empty(0))
+    predictions: np.ndarray
+    labels: np.ndarray
     why: Mapping[str, str] = field(default_factory=dict)
     averaged: bool = True
-    finetuned: bool = True
 
     def of(self, chosen: np.ndarray) -> "Outcomes":
         """Some of the runs: indices."""
         names = ("owners", "pretraining_seeds", "seeds", "scores", "predictions")
-        return replace(self, **{name: getattr(self, name)[chosen] for name in names if len(getattr(self, name))})
+        return replace(self, **{name: getattr(self, name)[chosen] for name in names})
 
 
 class Scores(NamedTuple):
@@ -84,9 +78,8 @@ class Scores(NamedTuple):
 
     @property
     def cells(self) -> np.ndarray:
-        """A number for each arm and pretraining seed, (runs,)."""
-        seeds, place = np.unique(self.pretraining_seeds, return_inverse=True)
-        return self.arms * len(seeds) + place
+        """A number for each arm and pretraining seed that has a run, (runs,), in the order of both."""
+        return np.unique(np.stack([self.arms, self.pretraining_seeds]), axis=1, return_inverse=True)[1].ravel()
 
     def by_block(self) -> np.ndarray:
         """Means over fine-tuning seeds, (arms, pretraining seeds); every arm has every pretraining seed."""
@@ -100,11 +93,12 @@ class Scores(NamedTuple):
     @property
     def finetuning_seeds(self) -> float:
         """Fine-tuning seeds for each arm and pretraining seed: the harmonic mean, by which they divide a variance."""
-        return float(1 / np.mean(1 / np.unique(self.cells, return_counts=True)[1]))
+        return float(1 / np.mean(1 / np.bincount(self.cells)))
 
+    @property
     def finetuning_variance(self) -> float:
         """The variance of a run over fine-tuning seeds, pooled within arms and pretraining seeds; NaN of one seed."""
-        squares, number = _squares(np.unique(self.cells, return_inverse=True)[1], self.values)
+        squares, number = _squares(self.cells, self.values)
         freedom = (number - 1).sum()
         return float(squares.sum() / freedom) if freedom else np.nan
 
@@ -171,12 +165,10 @@ def example_variance(outcomes: Outcomes, weights: np.ndarray, values: np.ndarray
     variance = _of_differences(np.atleast_2d(spread))
     if outcomes.metric == "loss":
         return variance
-    better, worse = (weights @ _with_two(outcomes, better=better) for better in (True, False))
-    number = better.shape[1]
-    ahead, behind = (mean - mean.mean(axis=1, keepdims=True) for mean in (better, worse))
-    crossed = ahead @ behind.T
-    floor = ((ahead**2).sum(axis=1)[:, None] + (behind**2).sum(axis=1) - 2 * crossed) / number**2
-    return np.maximum(variance, np.maximum(floor, floor.T))
+    means = [weights @ _with_two(outcomes, better=better) for better in (True, False)]
+    ahead, behind = (mean - mean.mean(axis=1, keepdims=True) for mean in means)
+    floor = (ahead**2).sum(axis=1)[:, None] + (behind**2).sum(axis=1) - 2 * ahead @ behind.T
+    return np.maximum(variance, np.maximum(floor, floor.T) / ahead.shape[1] ** 2)
 
 
 def shared_variance(values: np.ndarray, owners: np.ndarray, blocked: bool) -> np.ndarray:
@@ -223,13 +215,6 @@ def effective_number(sizes: np.ndarray) -> float:
     return float(np.square(sizes.sum(dtype=float)) / np.square(sizes, dtype=float).sum())
 
 
-def constant_score(metric: str, labels: np.ndarray) -> float:
-    """What the best constant prediction scores, in points: the majority class; NaN without labels, and of a ratio."""
-    if not len(labels) or metric in RATIOS:
-        return np.nan
-    return 100.0 * np.unique(labels, return_counts=True)[1].max() / len(labels) if metric == "accuracy" else 0.0
-
-
 def _with_two(outcomes: Outcomes, *, better: bool) -> np.ndarray:
     """Contributions with two examples more, on the first of which the arm is right, or wrong, as far as it can."""
     predictions, labels = outcomes.predictions, outcomes.labels
@@ -263,7 +248,7 @@ def _centred(values: np.ndarray) -> np.ndarray:
 
 
 def _squares(groups: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The sum of squares around the mean, and the number, of each group that has a value."""
+    """The sum of squares around the mean, and the number, of each group; all have a value."""
     number = np.bincount(groups)
-    centres = np.bincount(groups, values) / np.maximum(number, 1)
+    centres = np.bincount(groups, values) / number
     return np.bincount(groups, (values - centres[groups]) ** 2), number

@@ -17,15 +17,13 @@ from scipy.special import ndtr, ndtri
 
 from glue_bench.errors import UserError
 from glue_bench.stats.estimates import Estimate, Spread, combined, of_blocks, of_seeds
-from glue_bench.stats.verdicts import ALPHA, Group, components, two_sided
+from glue_bench.stats.verdicts import ALPHA, Group, two_sided
 
 DRAWS = 4000
 MOST_SEEDS, MOST_PRETRAININGS, MOST_FINETUNINGS = 1000, 40, 10
 TOO_FEW = "no number of seeds will do: the dev set alone spreads a difference by {spread:.3g}"
-POWER_COLUMNS = [
-    "origin", "shape", "column", "seeds", "difference", "power", "pretraining_seeds", "finetuning_seeds",
-    "best_finetuning_seeds", "cost", "why",
-]  # fmt: skip
+POWER_COLUMNS = ["kind", "reference", "column", "seeds", "difference", "power", "pretraining_seeds", "finetuning_seeds",
+                 "cost", "why"]  # fmt: skip
 
 
 class Costs(NamedTuple):
@@ -43,8 +41,7 @@ def power_frame(assessed: Iterable[Group], difference: float, power: float = 0.8
 
     A row for each kind of `seeds` whose variance is known: "fine-tuning" seeds of one pretraining, or "pretraining"
     seeds, each with as many fine-tuning seeds as cost least. `difference` is in points (nats of a loss). `cost` is that
-    of one arm. `best_finetuning_seeds`, sqrt(c_P sigma_F^2 / (c_F sigma_P^2)), is the best number for each of many
-    pretrainings. `why` says what is missing.
+    of one arm. `why` says what is missing.
 
     Raises:
         UserError: the difference is not above 0, or the power not between 0.05 and 1.
@@ -55,7 +52,7 @@ def power_frame(assessed: Iterable[Group], difference: float, power: float = 0.8
         raise UserError(f"--power {power:g}: give a probability between {ALPHA:g} and 1, such as 0.8")
     rows = []
     for group, estimate in ((one, estimate) for one in assessed for estimate in one.estimates):
-        facts = {"origin": group.origin, "shape": group.shape, "column": estimate.column, "why": ""}
+        facts = {"kind": group.kind, "reference": group.reference, "column": estimate.column, "why": ""}
         if group.reference not in estimate.arms or len(estimate.arms) < 2:
             rows.append(facts | {"why": next(iter(estimate.why.values()), "a difference needs two arms")})
             continue
@@ -86,26 +83,28 @@ class Spreads:
 
     def designs(self, difference: float, power: float, costs: Costs, *, blocked: bool) -> Iterator[dict[str, Any]]:
         """The cheapest design of each kind of seeds."""
-        if not blocked or sum(self.finetuning) > 0:
-            one = replace(self, examples=self.fixed)
-            enough = one.examples_suffice(difference, power)
-            why = f"more than {MOST_SEEDS:,} seeds" if enough else TOO_FEW.format(spread=math.sqrt(one.examples))
-            number = least(partial(one.power_of_seeds, difference), power, MOST_SEEDS) if enough else None
-            yield {"seeds": "fine-tuning", **(_design(1, number, costs) if number else {"why": why})}
+
+        def design(pretrainings: int, finetunings: int) -> dict[str, Any]:
+            cost = pretrainings * (costs.pretraining + finetunings * costs.finetuning)
+            return {"pretraining_seeds": pretrainings, "finetuning_seeds": finetunings, "cost": cost}
+
+        has_finetuning = sum(self.finetuning) > 0
+        if not blocked or has_finetuning:
+            one, number, why = replace(self, examples=self.fixed), None, TOO_FEW.format(spread=math.sqrt(self.fixed))
+            if one.examples_suffice(difference, power):
+                why = f"more than {MOST_SEEDS:,} seeds"
+                number = least(partial(one.power_of_seeds, difference), power, MOST_SEEDS)
+            yield {"seeds": "fine-tuning", **(design(1, number) if number else {"why": why})}
         if blocked:
-            enough = self.examples_suffice(difference, power)
-            why = f"more than {MOST_PRETRAININGS} pretraining seeds"
-            why = why if enough else TOO_FEW.format(spread=math.sqrt(self.examples))
-            most = MOST_FINETUNINGS if sum(self.finetuning) > 0 else 1  # without a spread more of them only cost more
-            reached = partial(self.power_of_pretrainings, difference)
-            numbers = {each: least(partial(reached, finetunings=each), power, MOST_PRETRAININGS)
-                       for each in range(1, most + 1) if enough}  # fmt: skip
-            made = [_design(number, each, costs) for each, number in numbers.items() if number]
-            best = math.nan
-            if self.pretraining > 0 and costs.finetuning > 0 and sum(self.finetuning) > 0:
-                best = math.sqrt(costs.pretraining / costs.finetuning * sum(self.finetuning) / self.pretraining)
-            cheapest = min(made, key=lambda design: design["cost"], default={"why": why})
-            yield {"seeds": "pretraining", "best_finetuning_seeds": best, **cheapest}
+            made, why = list[dict[str, Any]](), TOO_FEW.format(spread=math.sqrt(self.examples))
+            if self.examples_suffice(difference, power):
+                why = f"more than {MOST_PRETRAININGS} pretraining seeds"
+                # Without a spread more fine-tuning seeds only cost more.
+                for each in range(1, 1 + (MOST_FINETUNINGS if has_finetuning else 1)):
+                    reached = partial(self.power_of_pretrainings, difference, finetunings=each)
+                    if number := least(reached, power, MOST_PRETRAININGS):
+                        made.append(design(number, each))
+            yield {"seeds": "pretraining", **min(made, key=lambda one: one["cost"], default={"why": why})}
 
     def power_of_seeds(self, difference: float, seeds: int) -> float:
         """The probability of a verdict with so many fine-tuning seeds of one pretraining."""
@@ -144,13 +143,13 @@ def spreads_of(estimate: Estimate, reference: str, arms: int) -> Spreads:
     r = estimate.arms.index(reference)
     totals = np.delete(sum(spread.variance + spread.variance[r] for spread in estimate.spreads), r)
     overlaps = np.delete(estimate.shared[r], r) / np.where(totals > 0, totals, 1.0)
-    finetuning = tuple(scores.finetuning_variance() for scores in estimate.tasks.values())
+    finetuning = tuple(scores.finetuning_variance for scores in estimate.tasks.values())
     examples, blocks = estimate.example_variance(reference), estimate.seeds[reference] if estimate.blocked else 1
     of_pretraining = np.maximum(0.0, np.delete(estimate.shared[r] - estimate.of_finetuning[r], r))
     return Spreads(
         arms=arms,
         finetuning=(0.0,) if math.isnan(sum(finetuning)) else finetuning,
-        pretraining=components(estimate, reference)["pretraining_deviation"] ** 2,
+        pretraining=estimate.pretraining_variance,
         examples=examples,
         fixed=examples + blocks * float(of_pretraining.mean()),
         overlap=float(np.clip(overlaps.mean(), 0.0, 1.0)),
@@ -161,11 +160,6 @@ def spreads_of(estimate: Estimate, reference: str, arms: int) -> Spreads:
 def least(power_of: Callable[[int], float], power: float, most: int) -> int | None:
     """The least number from 2 on that has the power, of those up to `most`; None where none has."""
     return 2 + bisect_left(range(2, most), power, key=power_of) if power_of(most) >= power else None
-
-
-def _design(pretrainings: int, finetunings: int, costs: Costs) -> dict[str, Any]:
-    cost = pretrainings * (costs.pretraining + finetunings * costs.finetuning)
-    return {"pretraining_seeds": pretrainings, "finetuning_seeds": finetunings, "cost": cost}
 
 
 @cache

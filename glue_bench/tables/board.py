@@ -4,11 +4,10 @@ Rates are chosen, runs are aggregated over seeds, columns are averaged by one of
 are ranked together only if they have one origin and one shape: a block.
 """
 
-import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -38,12 +37,6 @@ class Average:
 
     rule: str
     parts: Mapping[str, Part]
-
-    @property
-    def tasks(self) -> tuple[str, ...]:
-        """The tasks that it needs."""
-        needed = {task for part in self.parts.values() for task, _, _ in part}
-        return tuple(task for task in TASKS if task in needed)
 
 
 _OFFICIAL: dict[str, Part] = {
@@ -77,10 +70,10 @@ class Board:
 
     `cells` are those of the results. `scores` (SCORE_COLUMNS, and the cell, the epoch and whether it is the `last`) are
     those of all finished cells after the epoch that the protocol reports, and `runs` are those of them that ran at the
-    reported `rates` (arm, task, learning_rate). `choosing` has for each finished run (RUN, cell_id) the `value` by
-    which its rate competes. `table` is what `leaderboard` returns. `columns` are the leaderboard columns of the tasks
-    that have run (of all, before any has), `average` is what AVERAGE is of them. `planned` and `collapsed` count
-    seeds: a row for each arm, in the experiment's order, and a column for each of `columns`.
+    reported rates. `columns` are the leaderboard columns of the tasks that have run (of all, before any has).
+
+    `table` has a row for each arm, in blocks of one origin and one shape, by `average` within one: the first columns of
+    `export.leaderboard`, and FACTS.
     """
 
     results: Results
@@ -88,19 +81,19 @@ class Board:
     steps: int | None
     cells: pd.DataFrame
     scores: pd.DataFrame
-    choosing: pd.DataFrame
-    rates: pd.DataFrame
     runs: pd.DataFrame
     table: pd.DataFrame
     columns: tuple[str, ...]
-    average: Average
-    planned: pd.DataFrame
-    collapsed: pd.DataFrame
 
     @property
     def arms(self) -> list[str]:
         """All arms, in the experiment's order."""
-        return [*self.planned.index]
+        return list(dict.fromkeys(self.cells["arm"]))
+
+    @property
+    def average(self) -> Average:
+        """What AVERAGE is of the columns."""
+        return average_of(self.columns)
 
     def title_of(self, column: str) -> str:
         """A column as tables head it, such as Avg. of 7 or Val. loss."""
@@ -109,27 +102,7 @@ class Board:
     @property
     def reported(self) -> pd.DataFrame:
         """The finished cells at the reported rates."""
-        cells = at_rates(self.cells, self.rates)
-        return cells[cells["finished"]]
-
-
-def leaderboard(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
-    """The leaderboard of the experiment in the folder `path` (DIR/<experiment>), or of several together.
-
-    One row per arm. Columns: origin, arm, variant; for each leaderboard column of the experiment's tasks `<col>` (mean
-    or median over seeds of its main metric, 0 to 100), `<col>_std` (sample standard deviation) and `<col>_n`
-    (finished seeds); `average` of the columns that are there (without WNLI), `average_official` and
-    `average_nine_columns`, each with its `_std`; `shape` of the encoder, `start` (the checkpoint, or fresh weights) and
-    `parameters`, without any head. Rows are in blocks of one origin and one shape, by `average` within one.
-
-    Example:
-        >>> glue_bench.leaderboard("runs/demo")[["arm", "rte", "rte_std"]]  # doctest: +SKIP
-
-    Raises:
-        UserError: there is no experiment in a folder, its plan names an unknown task or origin, or several cannot
-            stand together.
-    """
-    return open_board(path).table
+        return self.cells[self.cells["cell_id"].isin(self.runs["cell_id"])]
 
 
 def open_board(paths: str | Path | Sequence[str | Path], changes: Sequence[str] = ()) -> Board:
@@ -140,10 +113,10 @@ def open_board(paths: str | Path | Sequence[str | Path], changes: Sequence[str] 
             asks for what an experiment has not, or as `join`.
     """
     several = [read_results(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
-    changed = [{"protocol": changed_protocol(results.plan.experiment.protocol, changes)} for results in several]
-    for results, change in zip(several, changed, strict=True):
-        load_experiment(results.plan.experiment.model_copy(update=change))  # which refuses what does not go together
-    return make_board(join(several) if len(several) > 1 else several[0], changed[0]["protocol"])
+    changed = [changed_protocol(results.plan.experiment.protocol, changes) for results in several]
+    for results, protocol in zip(several, changed, strict=True):  # what does not go together is refused
+        load_experiment(results.plan.experiment.model_copy(update={"protocol": protocol}))
+    return make_board(join(several) if len(several) > 1 else several[0], changed[0])
 
 
 def make_board(results: Results, protocol: Protocol | None = None, steps: int | None = None) -> Board:
@@ -151,41 +124,38 @@ def make_board(results: Results, protocol: Protocol | None = None, steps: int | 
     protocol = protocol or results.plan.experiment.protocol
     steps = steps or max(results.all_steps, default=None)
     cells = results.after(steps)
-    reported = _reported(results.scores.merge(cells[["cell_id", *RUN]], on="cell_id"), protocol)
-    choosing = reported[["cell_id", *RUN, "value"]]
-    scores = results.scores.merge(reported[["cell_id", "epoch"]], on=["cell_id", "epoch"])
-    scores = scores[scores["split"] != HELD_OUT].merge(cells[["cell_id", "variant", "origin", *RUN]], on="cell_id")
-    rates = best_rates(choosing, protocol.rate_statistic)
-    tasks, arms = {*cells["task"]}, list(dict.fromkeys(cells["arm"]))
+    epochs = reported_epochs(results.scores.merge(cells[["cell_id", *RUN]], on="cell_id"), protocol)
+    scores = results.scores[results.scores["split"] != HELD_OUT].merge(epochs[["cell_id", "epoch"]])
+    scores = scores.merge(cells[["cell_id", "variant", "origin", *RUN]], on="cell_id")
+    runs, tasks = at_rates(scores, best_rates(epochs, protocol.rate_statistic)), {*cells["task"]}
     ran = {*cells.loc[cells["finished"], "task"]} or tasks
     columns = tuple(column for column, (task, _) in COLUMNS.items() if task in ran)
-    runs, average_there = at_rates(scores, rates), average_of(columns)
-    planned = Counter(zip(*cells.drop_duplicates(["arm", "task", *SEEDS])[["arm", "task"]].to_numpy().T, strict=True))
-    answers = at_rates(cells, rates)[["arm", "task", "collapsed"]].itertuples(index=False)
-    collapsed = Counter((arm, task, split) for arm, task, splits in answers for split in splits)
     starts = results.arms["start"] + (f", then {steps:,} steps of pretraining" if steps else "")
     # Where other contents have the same name, digests tell them apart.
     of_one_name = results.arms.groupby("start")["start_digest"].transform("nunique") == 1
     starts = starts.where(of_one_name, starts + " (" + results.arms["start_digest"].str[:12] + ")")
-    shown = [column for column, (task, _) in COLUMNS.items() if task in tasks]
+    arms = results.arms.assign(start=starts).loc[cells["arm"].unique()]
+    every = {column: average_of([column]) for column, (task, _) in COLUMNS.items() if task in tasks}
+    every |= {AVERAGE: average_of(columns)}
+    every |= {name: AVERAGES[name] for name in ("average_official", "average_nine_columns")}
+    table = _with_averages(arms[["origin", "arm", "variant"]], runs, every, protocol.seeds).join(arms[FACTS])
+    # Origins in their fixed order, shapes in that of their first arm, arms by their average.
+    table = table.sort_values(AVERAGE, ascending=False, kind="stable")
+    places: Any = {"origin": ORIGINS.index, "shape": list(arms["shape"].unique()).index}
+    table = table.sort_values(BLOCK, key=lambda values: values.map(places[values.name]), kind="stable")
     return Board(
         results=results,
         protocol=protocol,
         steps=steps,
         cells=cells,
         scores=scores,
-        choosing=choosing,
-        rates=rates,
         runs=runs,
-        table=_table(results.arms.assign(start=starts).loc[arms], runs, shown, average_there, protocol.seeds),
+        table=table.reset_index(drop=True),
         columns=columns,
-        average=average_there,
-        planned=pd.DataFrame({each: [planned[arm, COLUMNS[each][0]] for arm in arms] for each in columns}, arms),
-        collapsed=pd.DataFrame({each: [collapsed[arm, *COLUMNS[each]] for arm in arms] for each in columns}, arms),
     )
 
 
-def _reported(scores: pd.DataFrame, protocol: Protocol) -> pd.DataFrame:
+def reported_epochs(scores: pd.DataFrame, protocol: Protocol) -> pd.DataFrame:
     """The epoch of each run that the protocol reports, and the `value` by which its rate competes: a row for each run.
 
     The value is the main metric on the set that chooses, the mean over MNLI's two validation sets; NaN where there is
@@ -195,22 +165,10 @@ def _reported(scores: pd.DataFrame, protocol: Protocol) -> pd.DataFrame:
     chooses = (scores["split"] == HELD_OUT) == (protocol.choose_on == HELD_OUT)
     values = aggregate(main_scores(scores[chooses]), by)["mean"].rename("value").reset_index()
     values = scores[by].drop_duplicates().merge(values, on=by, how="left")
+    if protocol.epoch == "last":
+        return values[values["last"]]
     # The first of equals: an epoch that is no better has only cost time. An undefined value loses to any other.
-    best = values.sort_values(["value", "epoch"], ascending=[False, True]).drop_duplicates("cell_id").sort_index()
-    return values[values["last"]] if protocol.epoch == "last" else best
-
-
-def _table(arms: pd.DataFrame, runs: pd.DataFrame, columns: Sequence[str], there: Average, by: str) -> pd.DataFrame:
-    every = {column: average_of([column]) for column in columns} | {AVERAGE: there}
-    every |= {name: AVERAGES[name] for name in ("average_official", "average_nine_columns")}
-    table = _with_averages(arms[["origin", "arm", "variant"]], runs, every, by).join(arms[FACTS])
-    # Origins in their fixed order, shapes in that of their first arm, arms by their average.
-    blocks = [
-        block.sort_values(AVERAGE, ascending=False, kind="stable")
-        for origin in ORIGINS
-        for _, block in table[table["origin"] == origin].groupby("shape", sort=False)
-    ]
-    return pd.concat(blocks, ignore_index=True) if blocks else table.reset_index(drop=True)
+    return values.sort_values(["value", "epoch"], ascending=[False, True]).drop_duplicates("cell_id").sort_index()
 
 
 def _with_averages(frame: pd.DataFrame, runs: pd.DataFrame, every: Mapping[str, Average], by: str) -> pd.DataFrame:
@@ -236,19 +194,18 @@ def steps_frame(board: Board) -> pd.DataFrame:
 def averages(board: Board) -> pd.DataFrame:
     """Every convention of averaging: origin, arm, variant; for each of AVERAGES its value and `_std`; and shape.
 
-    Rows as in the leaderboard. Empty where the experiment lacks the tasks of every convention.
+    Rows as in the leaderboard. Empty where no average is known: a convention needs all of its tasks.
     """
     table = board.table.set_index("arm", drop=False)
-    tasks = {COLUMNS[column][0] for column in board.columns}
-    whole = any(tasks.issuperset(convention.tasks) for convention in AVERAGES.values())
     frame = _with_averages(table[["origin", "arm", "variant"]], board.runs, AVERAGES, board.protocol.seeds)
-    return frame.assign(shape=table["shape"]).reset_index(drop=True)[: None if whole else 0]
+    is_known = frame[list(AVERAGES)].notna().any(axis=None)
+    return frame.assign(shape=table["shape"]).reset_index(drop=True)[: None if is_known else 0]
 
 
 def title_of(column: str) -> str:
     """MNLI-m, MNLI-mm; elsewhere the task's own title; of a measure its name in words."""
     if column not in COLUMNS:
-        return MEASURES.get(column) or column.replace("_", " ").capitalize()
+        return MEASURES[column]
     task = TASKS[COLUMNS[column][0]]
     return task.title + column.removeprefix(task.name).replace("_", "-")
 
@@ -313,8 +270,6 @@ def average(scores: pd.DataFrame, convention: Average, statistic: str = "mean") 
     The first is the mean over the parts of each part's statistic over seeds, NaN if a part is missing. The deviation
     is the sample deviation over the n seeds of each seed's average, NaN unless all parts have the same two or more.
     """
-    if not set(convention.tasks).issubset(scores["task"]):
-        return pd.DataFrame({statistic: math.nan, "std": math.nan, "n": 0}, index=pd.unique(scores["arm"]))
     values, parts = part_values(scores, convention), list(convention.parts)
     middles = aggregate(values, ["arm", "part"], statistic)[statistic].unstack("part").reindex(columns=parts)
     runs = values.pivot(index=["arm", *SEEDS], columns="part", values="value").reindex(columns=parts)

@@ -1,7 +1,5 @@
 """What each pretraining cost, and what the arm learnt for that; the search for its rate; seconds of a seed."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pandas as pd
 from pandas import DataFrame
@@ -65,10 +63,16 @@ def budget_frame(results: Results) -> DataFrame:
     runs = results.pretrainings[~results.pretrainings["is_search"]].rename(columns={"seed": "pretraining_seed"})
     seen = results.pretrainings[results.pretrainings["finished"]].set_index("pretraining_id")["tokens"].to_dict()
     swaps = results.measures[results.measures["measure"] == "swap_1"].set_index("pretraining_id")["value"]
+    reference = reference_arm(results.arms["variant"], results.plan.experiment.protocol.reference)
+    goals = runs[runs["arm"] == reference].set_index("pretraining_seed")["validation_loss"].dropna()
+    curves, reached = dict(list(results.losses.groupby("pretraining_id"))), dict[str, float | None]()
+    for name, seed in runs.loc[runs["finished"], ["pretraining_id", "pretraining_seed"]].itertuples(index=False):
+        if seed in goals:
+            reached[name] = tokens_to_reach(goals[seed], curves[name])
     runs = runs.assign(
         search_tokens=runs["searches"].explode().map(seen).astype(float).groupby(level=0).sum(min_count=1),
         peak_memory_mb=(runs["peak_memory_bytes"].astype(float) / 1e6).round().astype("Int64"),
-        tokens_to_reference=runs["pretraining_id"].map(_tokens_to_reference(results, runs)).astype(float).round(),
+        tokens_to_reference=runs["pretraining_id"].map(reached).astype(float).round(),
         swap_1=runs["pretraining_id"].map(100 * swaps).astype(float),
         device=runs["environment"].map(device, na_action="ignore"),
     )
@@ -76,18 +80,6 @@ def budget_frame(results: Results) -> DataFrame:
     frame = frame[["arm", "variant", "origin", *RUN, *FIGURES, "steps", "stream", "length", "device"]]
     frame = frame.astype(dict.fromkeys(("pretraining_seed", "search_tokens", "tokens_to_reference"), "Int64"))
     return frame.sort_values("origin", key=lambda column: column.map(ORIGINS.index), kind="stable", ignore_index=True)
-
-
-def _tokens_to_reference(results: Results, runs: DataFrame) -> dict[str, float | None]:
-    """By the id of the pretraining. All arms of a seed have the reference of that seed."""
-    if runs.empty:
-        return {}
-    reference = reference_arm(results.arms["variant"], results.plan.experiment.protocol.reference)
-    of_reference = runs[runs["arm"] == reference].dropna(subset="validation_loss")
-    goals = of_reference.set_index("pretraining_seed")["validation_loss"].to_dict()
-    curves = dict(list(results.losses.groupby("pretraining_id")))
-    done = runs.loc[runs["finished"], ["pretraining_id", "pretraining_seed"]].itertuples(index=False)
-    return {name: tokens_to_reach(goals[seed], curves[name]) for name, seed in done if seed in goals}
 
 
 def tokens_to_reach(loss: float, curve: DataFrame) -> float | None:
@@ -120,13 +112,12 @@ def told(frame: DataFrame) -> DataFrame:
 def budget_page(results: Results) -> Page:
     """One row per arm, of several seeds of pretraining their means; the facts behind it, and the search for rates."""
     budgets, rates = budget_frame(results), rates_frame(results)
-    done = told(budgets)[budgets["pretraining_seed"].isna() | budgets["tokens"].notna()]
-    groups, numbers = done.groupby("arm", sort=False), [name for name in TITLES if name in done]
-    figures = done[numbers].astype(float).groupby(done["arm"], sort=False)
-    means = figures.mean().where(figures.count().eq(figures.size(), axis=0))  # NaN where one is missing
-    frame = groups.first().assign(**means, seeds=groups["tokens"].count()).reset_index()
-    frame = frame.drop(columns=["pretraining_seed"] if "pretraining_seed" in done else ["seeds"])
-    names = [name for name in TITLES if name in frame]
+    shown = told(budgets)
+    numbers, groups = [name for name in TITLES if name in shown], shown.groupby("arm", sort=False)
+    figures, finished = shown[numbers].astype(float).groupby(shown["arm"], sort=False), groups["tokens"].count()
+    means = figures.mean().where(figures.count().ge(finished, axis=0))  # NaN where a finished one has none
+    frame = groups.first().assign(**means, seeds=finished).reset_index()
+    names = [name for name in TITLES if name in numbers or (name == "seeds" and "pretraining_seed" in shown)]
 
     def text(value: float, name: str) -> str:
         decimals = decimals_of(name, 1) if value % 1 and value < 100 else 0
@@ -139,39 +130,34 @@ def budget_page(results: Results) -> Page:
         columns=columns | {name: Column(TITLES[name], show=str) for name in names},
         legend=tuple(line for name, line in LEGEND.items() if name in names),
     )
-    waiting = [arm for arm in budgets["arm"].unique() if arm not in set(done["arm"])]
-    facts = facts_table((*_facts(budgets), ("Not pretrained yet", ", ".join(waiting))))
-    tables = table, facts, *([_search(rates)] if len(rates) else [])
-    return Page(title=f"Budgets: {results.experiment}", banner=results.banner, tables=tables)
-
-
-def _facts(budgets: DataFrame) -> Iterator[tuple[str, str]]:
-    """Where speeds were measured, at what length FLOPs count, and whether the arms of each seed were shown the same."""
     places = budgets.dropna(subset="device").groupby("device")["arm"].unique()
     devices = [f"{place}" + (f" ({', '.join(arms)})" if len(places) > 1 else "") for place, arms in places.items()]
-    yield "Measured on", "; ".join(devices)
-    yield "Length", ", ".join(map("{:g}".format, sorted(budgets["length"].dropna().unique())))
     streams = budgets.dropna(subset="stream").groupby("pretraining_seed", dropna=False)["stream"]
-    if len(streams):
-        same = SAME.format(hashes=", ".join(stream[:12] for stream in streams.first()))
-        yield "Shown", same if streams.nunique().max() == 1 else NOT_SAME
+    same = SAME.format(hashes=", ".join(stream[:12] for stream in streams.first())) if len(streams) else ""
+    facts = (
+        ("Measured on", "; ".join(devices)),
+        ("Length", ", ".join(map("{:g}".format, sorted(budgets["length"].dropna().unique())))),
+        ("Shown", NOT_SAME if (streams.nunique() > 1).any() else same),
+    )
+    tables = table, facts_table(facts), *([_search(rates)] if len(rates) else [])
+    return Page(title=f"Budgets: {results.experiment}", banner=results.banner, tables=tables)
 
 
 def _search(rates: DataFrame) -> Table:
     """The loss of each arm at each rate, the chosen one in bold, with a mark where it is at an end of several."""
     wide, chosen = (
-        rates.pivot(index="arm", columns="learning_rate", values=name) for name in ("validation_loss", "chosen")
+        rates.pivot(index="arm", columns="learning_rate", values=name).rename(columns="{:g}".format)
+        for name in ("validation_loss", "chosen")
     )
     tried = chosen.apply(lambda row: row.dropna().to_list(), axis=1)
-    marks = [{"arm": "*"} if len(each) > 1 and (each[0] or each[-1]) else {} for each in tried]
-    names = [f"{rate:g}" for rate in wide]
+    marks = ["*" if len(each) > 1 and (each[0] or each[-1]) else "" for each in tried]
     steps = " or ".join(f"{number:,}" for number in sorted(rates["steps"].unique()))
     return Table(
         title="Search for the learning rate",
         caption=RUNS.format(steps=steps),
-        frame=wide.set_axis(names, axis=1).reset_index(),
-        columns={"arm": Column("Arm"), **{rate: Column(rate, 3) for rate in names}},
-        bold=chosen.set_axis(names, axis=1).reset_index(drop=True),
-        marks=DataFrame(marks, columns=["arm"]),
+        frame=wide.reset_index(),
+        columns={"arm": Column("Arm"), **{rate: Column(rate, 3) for rate in map(str, wide)}},
+        bold=chosen.reset_index(drop=True),
+        marks=DataFrame({"arm": marks}),
         legend=(SEARCHED,),
     )

@@ -1,15 +1,17 @@
 """The contrasts of an experiment as a page, how far its scores spread, and how many seeds a difference takes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 from pandas import DataFrame
 
 from glue_bench.errors import UserError
-from glue_bench.stats.power import power_frame
-from glue_bench.stats.verdicts import Group, letters_frame
-from glue_bench.tables.board import BLOCK
-from glue_bench.tables.compare import Comparison, contrasts_frame, measured_costs
-from glue_bench.tables.pages import block_names, caption, explained, groups_shown
+from glue_bench.stats.power import Costs, power_frame
+from glue_bench.stats.verdicts import LEAST_FOR_DEVIATION, equivalence
+from glue_bench.tables.compare import Comparison
+from glue_bench.tables.pages import caption, explained, groups_shown, of_group, widest
+from glue_bench.tables.results import Results
 from glue_bench.tables.table import MISSING, Column, Page, Table, decimals_of, number, with_legend
 
 DECIMALS, LEAST_P = 6, 0.0001
@@ -33,9 +35,13 @@ LEGEND = {
 SPREAD = (
     "Standard deviations, in the unit of the column. Between pretrainings: of an arm beyond what the seed does to all "
     "arms; with one fine-tuning seed for each pretraining it includes fine-tuning. Over examples: of a difference, "
-    "over other validation sets (for Val. loss documents) of this size; no number of seeds reduces it.",
+    "over other validation sets (for Val. loss documents) of this size; no number of seeds reduces it."
 )
-LETTERS = ("Arms that share a letter cannot be told apart; an arm may have several letters.",)
+FEW = (
+    "Of two seeds p rests on the spread of all arms together, and is too small where one arm varies more than the "
+    "others: take three. – cannot be told from 0 by so few runs and rows; as a smallest difference, it is more than "  # noqa: RUF001
+    "scores can differ."
+)
 CONTRAST = {
     **{"family": Column("Family"), "column": Column("Column"), "contrast": Column("Contrast")},
     **{"difference": Column("Difference", show=str), "interval": Column("95% interval", show=str)},
@@ -62,25 +68,34 @@ SEEDS_MEAN = (
 )
 
 
-def statistics_page(comparison: Comparison, equivalent: float | None = None, pairs: bool = False) -> Page:
+def statistics_page(comparison: Comparison, equivalent: float | None = None) -> Page:
     """The contrasts on the column that decides, those of others with a verdict, and how far scores spread.
 
+    Its data are all contrasts, with a margin `equivalent` its test beside each.
+
     Raises:
-        UserError: as `contrasts_frame`.
+        UserError: as `equivalence`.
     """
-    board, frame = comparison.board, contrasts_frame(comparison, equivalent, pairs)
-    known, columns = comparison.columns.dropna(subset="smallest"), {"column": Column("Column"), **DEVIATIONS}
+    board, columns = comparison.board, {"column": Column("Column"), **DEVIATIONS}
+    frame = comparison.contrasts if equivalent is None else equivalence(comparison.contrasts, equivalent)
+    known, spreads = comparison.columns.dropna(subset="smallest"), list[Table]()
+    largest = [widest(comparison, name) for name in known["column"]]
+    unknown = (known[[*DEVIATIONS]] == 0.0).assign(smallest=known["smallest"] > largest)
     exact, rows = known["column"].map(decimals_of), known.assign(column=known["column"].map(board.title_of))
     for name in DEVIATIONS:
-        rows[name] = [number(value, digits) or MISSING for value, digits in zip(known[name], exact, strict=True)]
-    blocks = {(str(origin), str(shape)): block for (origin, shape), block in rows.groupby(BLOCK, sort=False)}
-    headings = {key: f"Spread: {name}" if len(blocks) > 1 else "Spread" for key, name in block_names(blocks).items()}
-    spreads = [Table(title=headings[key], frame=block[[*columns]], columns=columns) for key, block in blocks.items()]
-    letters = _letters(comparison, frame) if pairs else []
+        values = zip(known[name].mask(unknown[name]), exact, strict=True)
+        rows[name] = [number(value, digits) or MISSING for value, digits in values]
+    for heading, group in groups_shown(comparison).items():
+        if len(mine := of_group(rows, group)):
+            spreads.append(Table(title=f"Spread: {heading}", frame=mine[[*columns]], columns=columns))
+    if len(spreads) == 1:
+        spreads = [replace(spreads[0], title="Spread")]
+    tested = frame.loc[frame["why"] == "", ["n_arm", "n_reference"]]
+    is_few = unknown.any(axis=None) or (tested < LEAST_FOR_DEVIATION).any(axis=None)
     return Page(
         title=f"Statistics: {board.results.experiment}",
         banner=board.results.banner,
-        tables=(_contrasts(comparison, frame), *with_legend(letters, LETTERS), *with_legend(spreads, SPREAD)),
+        tables=(_contrasts(comparison, frame), *with_legend(spreads, (SPREAD, *([FEW] if is_few else [])))),
         data=frame,
         decimals=DECIMALS,
     )
@@ -98,7 +113,7 @@ def difference_page(comparison: Comparison, difference: float, power: float = 0.
         where = results.folder
         raise UserError(f"{where}: nothing has run yet, so that no spread is known; run a part of the experiment first")
     shown, asked = frame.assign(column=frame["column"].map(board.title_of)), TO_FIND.format(difference, power)
-    tables = [Table(title=heading, caption=asked, frame=_of_group(shown, group), columns=SEEDS)
+    tables = [Table(title=heading, caption=asked, frame=of_group(shown, group), columns=SEEDS)
               for heading, group in groups_shown(comparison).items()]  # fmt: skip
     title, shown_tables = f"Seeds needed: {results.experiment}", tuple(with_legend(tables, SEEDS_MEAN))
     return Page(title=title, banner=results.banner, tables=shown_tables, data=frame, decimals=DECIMALS)
@@ -112,13 +127,11 @@ def _contrasts(comparison: Comparison, frame: DataFrame) -> Table:
     named, primary = {(a, b) for a, b in comparison.board.protocol.contrasts}, frame["column"] == comparison.primary
     pairs = [pair in named for pair in zip(frame["arm"], frame["reference"], strict=True)]
     again = (frame["kind"] == "reference") & primary & np.array(pairs, bool)
-    chosen = frame[(primary | (frame["verdict"] != "")) & ~again & frame["kind"].isin(FAMILIES)]
-    is_loss, families, places = chosen["column"].str.contains("loss"), list(FAMILIES), list(chosen["column"].unique())
-    chosen = chosen.assign(
-        family_place=chosen["kind"].map(families.index),
-        place=chosen["column"].map(places.index).where(chosen["kind"] == "reference", 0),
-        rank=chosen["difference"].where(is_loss, -chosen["difference"]).where(chosen["kind"] == "reference", 0.0),
-    ).sort_values(["family_place", "place", "rank"], kind="stable")
+    kinds = dict(list(frame[(primary | (frame["verdict"] != "")) & ~again].groupby("kind")))
+    by_column = kinds.pop("reference").groupby("column", sort=False) if "reference" in kinds else ()
+    ranked = [mine.sort_values("difference", ascending="loss" in str(column), kind="stable")
+              for column, mine in by_column]  # fmt: skip
+    chosen = pd.concat([*(kinds[kind] for kind in FAMILIES if kind in kinds), *ranked, frame[:0]])
     rows = []
     for row in chosen.to_dict("records"):
         known, exact = row["why"] == "", f"+z.{decimals_of(row['column'])}f"
@@ -145,20 +158,13 @@ def p_text(p: float) -> str:
     return f"< {LEAST_P:.4f}" if p < LEAST_P else f"{p:.4f}"
 
 
-def _of_group(frame: DataFrame, group: Group) -> DataFrame:
-    return frame[(frame["origin"] == group.origin) & (frame["shape"] == group.shape)]
+def measured_costs(results: Results) -> Costs:
+    """Seconds that one pretraining of an arm took, and those of one fine-tuning seed; means, 0 if none.
 
-
-def _letters(comparison: Comparison, frame: DataFrame) -> list[Table]:
-    """For each group its arms, with means and letters in every column."""
-    letters, tables = letters_frame(comparison.assessed, frame[frame["kind"] == "pair"]), []
-    letters["text"] = [f"{number(row['mean'], decimals_of(row['column']))} {row['letters']}"
-                       for row in letters.to_dict("records")]  # fmt: skip
-    for heading, group in groups_shown(comparison).items():
-        mine = _of_group(letters, group)
-        names, arms = list(mine["column"].unique()), list(mine["arm"].unique())
-        wide = mine.pivot(index="arm", columns="column", values="text").fillna(MISSING).loc[arms, names].reset_index()
-        columns = {"arm": Column("Arm")} | {name: Column(comparison.board.title_of(name), show=str) for name in names}
-        title = f"All pairs: {heading}" if heading else "All pairs"
-        tables.append(Table(title=title, frame=wide, columns=columns))
-    return tables
+    A seed is a run on every task at each of its learning rates. Runs of a rate search of pretraining are left out: they
+    are shorter, and made once for all seeds.
+    """
+    trained = results.pretrainings[results.pretrainings["finished"] & ~results.pretrainings["is_search"]]
+    runs = results.cells[results.cells["finished"]]
+    each = runs.groupby(["task", "learning_rate"])["seconds"].mean().sum()
+    return Costs(float(trained["seconds"].mean()) if len(trained) else 0.0, float(each))

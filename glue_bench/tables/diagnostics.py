@@ -73,7 +73,7 @@ def _predictions(board: Board, cells: pd.DataFrame, diagnostic: Diagnostic) -> d
     """The classes that runs of MNLI predicted, by cell."""
     predicted, pairs = dict[str, np.ndarray](), len(diagnostic.pairs)
     for cell_id in cells["cell_id"]:
-        if (logits := board.results.arrays.logits(cell_id, test=True).get(AX_SPLIT)) is None:
+        if (logits := board.results.logits(cell_id, test=True).get(AX_SPLIT)) is None:
             continue
         if len(logits) != pairs:
             raise UserError(

@@ -7,13 +7,13 @@ import numpy as np
 import pandas as pd
 
 from glue_bench.data.metrics import decide
-from glue_bench.data.tasks import TRAINABLE, find_task
+from glue_bench.data.tasks import find_task
 from glue_bench.files import write_atomically
 from glue_bench.tables.board import SCORE_COLUMNS, averages, open_board, steps_frame
 from glue_bench.tables.budget import budget_frame, budget_page, rates_frame, told
-from glue_bench.tables.compare import Comparison, compare
+from glue_bench.tables.compare import Comparison, compare, leaderboard_frame
 from glue_bench.tables.contrasts import statistics_page
-from glue_bench.tables.pages import leaderboard_page, marked_tasks
+from glue_bench.tables.pages import leaderboard_page
 from glue_bench.tables.results import read_results
 from glue_bench.tables.table import csv_text
 
@@ -56,10 +56,10 @@ def tables(comparison: Comparison) -> dict[str, str]:
     checkpoints of the pretraining are fine-tuned steps.csv; where the tasks allow a conventional average averages.csv.
     """
     board, results = comparison.board, comparison.board.results
-    leaderboard, budgets, measures = leaderboard_page(comparison), budget_frame(results), results.measures
+    page, budgets = leaderboard_page(comparison), budget_frame(results)
     one_seed = board.scores["pretraining_seed"].nunique() < 2
     names = [name for name in SCORE_COLUMNS if not (one_seed and name == "pretraining_seed")]
-    contents = {"leaderboard.md": leaderboard.to_markdown(), "leaderboard.csv": leaderboard.to_csv()}
+    contents = {"leaderboard.md": page.to_markdown(), "leaderboard.csv": page.to_csv()}
     contents |= {"scores.csv": csv_text(board.scores[names].astype({"learning_rate": object}), 4)}
     if len(comparison.contrasts):
         statistics = statistics_page(comparison)
@@ -68,12 +68,33 @@ def tables(comparison: Comparison) -> dict[str, str]:
         contents |= {"budget.md": budget_page(results).to_markdown(), "budget.csv": csv_text(told(budgets))}
         losses = told(results.losses.drop(columns="pretraining_id"))
         contents |= {"losses.csv": csv_text(losses, float_format="%.4f")}
-    frames: dict[str, tuple[pd.DataFrame, int | None]] = {
-        "averages.csv": (averages(board), 2),
-        "steps.csv": (steps_frame(board), 2),
-    }
-    frames |= {"rates.csv": (rates_frame(results), None), "intrinsic.csv": (measures.drop(columns="pretraining_id"), 5)}
-    return contents | {name: csv_text(frame, exact) for name, (frame, exact) in frames.items() if len(frame)}
+    more = (
+        ("averages.csv", averages(board), 2),
+        ("steps.csv", steps_frame(board), 2),
+        ("rates.csv", rates_frame(results), None),
+        ("intrinsic.csv", results.measures.drop(columns="pretraining_id"), 5),
+    )
+    return contents | {name: csv_text(frame, exact) for name, frame, exact in more if len(frame)}
+
+
+def leaderboard(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
+    """The leaderboard of the experiment in the folder `path` (DIR/<experiment>), or of several together.
+
+    It is leaderboard.csv in full precision: one row per arm, in blocks of one origin and one shape, the best first;
+    then one per baseline, of origin "baseline". For each column of the experiment's tasks `<col>` (mean or median over
+    seeds of its main metric, 0 to 100), `<col>_std` (sample standard deviation) and `<col>_n` (finished seeds);
+    `average` of the columns that are there (without WNLI), `average_official`, `average_nine_columns` and measures of
+    pretraining, each with its `_std`; then what each arm is, and of its difference from the `reference`, for each
+    column, `<col>_difference`, `_low`, `_high`, `_verdict` and `_smallest`.
+
+    Example:
+        >>> glue_bench.leaderboard("runs/demo")[["arm", "rte", "rte_std", "rte_verdict"]]  # doctest: +SKIP
+
+    Raises:
+        UserError: there is no experiment in a folder, its plan names an unknown task or origin, or several cannot
+            stand together.
+    """
+    return leaderboard_frame(find(path))
 
 
 def predictions(path: str | Path, *, task: str | None = None) -> pd.DataFrame:
@@ -91,8 +112,8 @@ def predictions(path: str | Path, *, task: str | None = None) -> pd.DataFrame:
     results, wanted = read_results(path), find_task(task).name if task else None
     cells, frames = results.cells[results.cells["finished"]].sort_values("cell_id"), []
     for cell in (cells[cells["task"] == wanted] if wanted else cells).to_dict("records"):
-        labels = results.arrays.gold(cell["task"], cell["data"])
-        scored, tests = (results.arrays.logits(cell["cell_id"], test=test) for test in (False, True))
+        labels = results.gold(cell["task"], cell["data"])
+        scored, tests = (results.logits(cell["cell_id"], test=test) for test in (False, True))
         for split, logits in (scored | tests).items():
             decided = decide(cell["task"], logits)
             values = {"row": np.arange(len(decided)), "predicted": decided, "label": labels.get(split, np.nan)}
@@ -101,23 +122,18 @@ def predictions(path: str | Path, *, task: str | None = None) -> pd.DataFrame:
 
 
 def next_step(comparison: Comparison, folder: str, failed: Sequence[str] = ()) -> str:
-    """A command, and why: what is unfinished comes first, then what would tell more, then what can be handed in."""
-    board, contrasts = comparison.board, comparison.of("reference", "conversion")
+    """A command, and why: what is unfinished comes first, then what would tell more."""
+    board = comparison.board
     if failed:
         return f"`glue-bench status {folder}` (why runs have failed)"
     if not board.cells["finished"].all():
         return "the same `glue-bench run`, which goes on with what is missing"
     if "demo" in board.results.data_source:
         return "`glue-bench run --checkpoint NAME --task rte` (any encoder of the hub)"
-    if board.table["arm"].nunique() == 1:
-        return f"`glue-bench table NAME {folder}` (beside a paper's table; `glue-bench table` lists them)"
-    if board.steps and board.cells["pretraining_seed"].nunique() == 1:
-        return "`seeds: [1, 2, 3]` under `pretraining`, and the same `glue-bench run`"
-    if board.planned.to_numpy().min() < SEEDS:
-        return "`seeds: [1, 2, 3]` in the experiment, and the same `glue-bench run`"
-    if not (contrasts.loc[contrasts["column"] == comparison.primary, "verdict"] != "").any():
-        return f"`glue-bench statistics {folder} --difference 1` (how many seeds a point takes)"
-    if {*TRAINABLE} <= {*board.cells["task"]} and not marked_tasks(board):
-        best = board.table["arm"].iloc[0]
-        return f"`glue-bench submit {folder} --arm {best} -o {best}.zip` (for GLUE's test server)"
-    return f"`glue-bench statistics {folder}` (the intervals behind the marks)"
+    of_pretraining = bool(board.steps) and board.cells["pretraining_seed"].nunique() == 1
+    if of_pretraining or (board.table[[f"{column}_n" for column in board.columns]] < SEEDS).any(axis=None):
+        place = "under `pretraining`" if of_pretraining else "in the experiment"
+        return f"`seeds: [1, 2, 3]` {place}, and the same `glue-bench run`"
+    if len(comparison.contrasts):
+        return f"`glue-bench statistics {folder}` (the intervals behind the marks)"
+    return f"`glue-bench table NAME {folder}` (beside a paper's table; `glue-bench table` lists them)"

@@ -1,8 +1,10 @@
 """The leaderboard as a page: one line of fixed fields, a table, a legend of constants, and two tables of facts."""
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pandas as pd
 from pandas import DataFrame, Series
@@ -10,9 +12,8 @@ from pandas import DataFrame, Series
 from glue_bench.config import HELD_OUT
 from glue_bench.data.tasks import COLUMNS, TASKS, titles
 from glue_bench.stats.verdicts import COVERS, Group
-from glue_bench.tables.board import AVERAGE, SEEDS, Board, steps_frame
-from glue_bench.tables.compare import CONVERSION, OF_CONTRASTS, Comparison, leaderboard_frame, score_columns
-from glue_bench.tables.results import comparable
+from glue_bench.tables.board import AVERAGE, BLOCK, SEEDS, Board, steps_frame
+from glue_bench.tables.compare import CONVERSION, MEASURES, OF_CONTRASTS, Comparison, leaderboard_frame, score_columns
 from glue_bench.tables.table import (
     BETTER,
     MISSING,
@@ -87,31 +88,35 @@ def screen_page(comparison: Comparison) -> Page:
     return Page(title="", banner=comparison.board.results.banner, tables=tables, data=frame)
 
 
-def block_names(keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """Blocks as tables call them: by their origin, and by their shape too where an origin has several."""
-    keys = list(dict.fromkeys(keys))
-    origins = [origin for origin, _ in keys]
-    return {(origin, shape): origin if origins.count(origin) == 1 else f"{origin}, {shape}" for origin, shape in keys}
-
-
 def groups_shown(comparison: Comparison) -> dict[str, Group]:
-    """The groups that have a table, by its heading: a block of origin and shape within another group has none.
+    """The groups that have a table, by its heading: an arm alone has none beside those that were converted from it.
 
-    The heading is empty where there is one block alone.
+    A block is called by its origin, and by its shape too where an origin has several; a block alone has no heading.
     """
-    groups = comparison.assessed
+    groups, blocks = comparison.assessed, comparison.board.table.set_index("arm")[BLOCK]
     shown = [group for group in groups if not any(set(group.arms) < set(other.arms) for other in groups)]
-    names = block_names((group.origin, group.shape) for group in shown if group.origin != CONVERSION)
-    headings = {(group.origin, group.shape): COSTS.format(source=group.shape) for group in shown}
-    headings |= {key: name[:1].upper() + name[1:] if len(shown) > 1 else "" for key, name in names.items()}
-    return {headings[group.origin, group.shape]: group for group in shown}
+    origins = [blocks["origin"][group.reference] for group in shown if group.kind != CONVERSION]
+
+    def heading(group: Group) -> str:
+        if group.kind == CONVERSION:
+            return COSTS.format(source=group.reference)
+        origin, shape = blocks.loc[group.reference]
+        name = f"{origin}, {shape}" if origins.count(origin) > 1 else str(origin)
+        return name[:1].upper() + name[1:] if len(shown) > 1 else ""
+
+    return {heading(group): group for group in shown}
+
+
+def of_group(frame: DataFrame, group: Group) -> DataFrame:
+    """The rows of a frame that are of a group."""
+    return frame[(frame["kind"] == group.kind) & (frame["reference"] == group.reference)]
 
 
 def group_table(comparison: Comparison, group: Group, heading: str, frame: DataFrame) -> Table:
     """One row per arm of a `leaderboard_frame`, best first; then the baselines, and what a difference must reach."""
     board, names = comparison.board, score_columns(comparison)
     rows = frame[frame["arm"].isin(group.arms) | (frame["origin"] == "baseline")].reset_index(drop=True)
-    if group.origin == CONVERSION:  # ranks nothing
+    if group.kind == CONVERSION:  # ranks nothing
         rows = rows.sort_values("arm", key=lambda arms: arms != group.reference, kind="stable", ignore_index=True)
     is_compared, is_reference = (rows["reference"] == group.reference).any(), rows["arm"] == group.reference
     # What the source of a conversion differs from is another group's.
@@ -126,18 +131,24 @@ def group_table(comparison: Comparison, group: Group, heading: str, frame: DataF
         rows["difference"] = texts.mask(is_reference, "reference")
         columns["difference"] = Column("Difference", show=str)
     columns |= {name: _column(board, name) for name in names[1:]}
-    smallest = arms[[f"{name}_smallest" for name in names]].astype(float).median().set_axis(names).dropna()
-    feet = [DataFrame([{"arm": SMALLEST, **smallest}])] if len(smallest) else []
-    rows = pd.concat([rows, *feet], ignore_index=True)
+    smallest = {name: arms[f"{name}_smallest"].astype(float).median() for name in names}
+    reached = {name: least if least <= widest(comparison, name) else math.nan
+               for name, least in smallest.items() if not math.isnan(least)}  # fmt: skip
+    rows = pd.concat([rows, *([DataFrame([{"arm": SMALLEST, **reached}])] if reached else [])], ignore_index=True)
     return Table(
         title=heading,
         caption=caption(comparison, [group], _floor(board, rows, arms)),
         frame=rows[list(columns)],
         columns=columns,
-        bold=DataFrame({} if group.origin == CONVERSION else {name: is_best(arms[name], name) for name in names}),
+        bold=DataFrame({} if group.kind == CONVERSION else {name: is_best(arms[name], name) for name in names}),
         marks=_marks(comparison, rows).assign(arm=_places(board.cells, rows["arm"], group) if is_compared else ""),
         feet=len(rows) - len(arms),
     )
+
+
+def widest(comparison: Comparison, column: str) -> float:
+    """The largest difference that a column can have."""
+    return max(one.limits[1] - one.limits[0] for one in comparison.estimates(column))
 
 
 def _column(board: Board, name: str) -> Column:
@@ -147,25 +158,21 @@ def _column(board: Board, name: str) -> Column:
 
 def caption(comparison: Comparison, groups: Iterable[Group], floor: str = "") -> str:
     """One line of fixed fields: who differs in the first column, how many planned contrasts do, and the `floor`."""
-    found = comparison.of("declared")
-    differ = ((found["column"] == comparison.primary) & (found["verdict"] != "")).sum()
-    planned = PLANNED.format(differ=differ, planned=len(comparison.board.protocol.contrasts)) if len(found) else ""
-    fields = [*(_against(comparison, group) for group in groups), planned, floor]
-    return "; ".join(filter(None, fields)) + "." if any(fields) else ""
-
-
-def _against(comparison: Comparison, group: Group) -> str:
-    """How many arms of a group are better and worse than its reference in the first column; nothing of one arm."""
-    mine = comparison.of("conversion" if group.origin == CONVERSION else "reference")
-    mine = mine[mine["arm"].isin(group.arms) & (mine["reference"] == group.reference)]
-    mine = mine[mine["column"] == comparison.primary]
-    named = {"column": comparison.board.title_of(comparison.primary), "reference": group.reference}
-    tested = mine[mine["why"] == ""]
-    if tested.empty:
-        reason = "".join(mine["why"][:1]).split("; ")[0]
-        return NOTHING.format(**named, why=re.sub(r" \([^)]*\)$", "", reason)) if reason else ""
-    counts = {side or "alike": (tested["verdict"] == side).sum() for side in ("better", "worse", "")}
-    return AGAINST.format(**named, **counts, untested=len(mine) - len(tested))
+    found, fields = comparison.contrasts[comparison.contrasts["column"] == comparison.primary], list[str]()
+    for group in groups:
+        mine = of_group(found, group)
+        named = {"column": comparison.board.title_of(comparison.primary), "reference": group.reference}
+        tested = mine[mine["why"] == ""]
+        counts = {side or "alike": (tested["verdict"] == side).sum() for side in ("better", "worse", "")}
+        if len(tested):
+            fields.append(AGAINST.format(**named, **counts, untested=len(mine) - len(tested)))
+        elif len(mine):
+            reason = re.sub(r" \([^)]*\)$", "", mine["why"].iloc[0].split("; ")[0])
+            fields.append(NOTHING.format(**named, why=reason))
+    if len(planned := comparison.of("declared")):
+        differ = ((planned["column"] == comparison.primary) & (planned["verdict"] != "")).sum()
+        fields.append(PLANNED.format(differ=differ, planned=planned["family"].iloc[0]))
+    return "; ".join([*fields, *([floor] if floor else [])]) + "." if fields or floor else ""
 
 
 def _floor(board: Board, rows: DataFrame, arms: DataFrame) -> str:
@@ -188,16 +195,18 @@ def is_best(scores: Series, column: str) -> Series:
 def _marks(comparison: Comparison, rows: DataFrame) -> DataFrame:
     """Behind each score its verdict, and whether a run of it collapsed or is missing."""
     board, arms, marks = comparison.board, rows["arm"], DataFrame(index=rows.index)
-    counts = comparison.arms.pivot_table("n", "arm", "column", aggfunc="first")
-    measured = [name for name in counts if name not in (AVERAGE, *board.columns)]
-    seeds = max([board.cells["pretraining_seed"].nunique(), *counts[measured].max()])
+    planned: Any = board.cells.drop_duplicates(["arm", "task", *SEEDS]).groupby(["task", "arm"]).size()
+    collapsed = board.reported.explode("collapsed").groupby(["task", "collapsed"])["arm"].agg(set).to_dict()
+    seeds = {name: {arm: n for one in comparison.estimates(name)[::-1] for arm, n in one.seeds.items()}
+             for name in MEASURES}  # fmt: skip
+    most = max([board.cells["pretraining_seed"].nunique(), *(n for mine in seeds.values() for n in mine.values())])
     for name in score_columns(comparison):
         told = rows[f"{name}_verdict"].map({"better": BETTER, "worse": WORSE}).astype(object).fillna("")
-        there, asked = arms.map(counts[name] if name in measured else {}), seeds
+        counts: Any = arms.map(seeds.get(name, {})), most
         if name in board.columns:
-            told += (arms.map(board.collapsed[name]) > 0).map({True: COLLAPSED, False: ""})
-            there, asked = rows[f"{name}_n"].astype(float), arms.map(board.planned[name])
-        marks[name] = (told + (there < asked).map({True: FEWER, False: ""})).where(rows[name].notna(), "")
+            told += arms.isin(collapsed.get(COLUMNS[name], ())).map({True: COLLAPSED, False: ""})
+            counts = rows[f"{name}_n"].astype(float), arms.map(planned[COLUMNS[name][0]])
+        marks[name] = (told + (counts[0] < counts[1]).map({True: FEWER, False: ""})).where(rows[name].notna(), "")
     return marks
 
 
@@ -222,22 +231,21 @@ def setup_table(comparison: Comparison) -> Table:
     """How the numbers came about: a row for each fact that is known."""
     board, results, protocol = comparison.board, comparison.board.results, comparison.board.protocol
     pretrainings = [plan.experiment.pretraining for plan in results.plans]
-    tested = comparison.columns.dropna(subset="smallest")
-    random = (tested["origin"] == "scratch") & (tested["seeds"] == "fine-tuning")
+    tested, origins = comparison.columns.dropna(subset="smallest"), board.table.set_index("arm")["origin"]
+    random = (tested["reference"].map(origins) == "scratch") & (tested["seeds"] == "fine-tuning")
     kinds = dict.fromkeys(tested["seeds"].mask(random, "random"))
     named = comparison.of("declared")
     named = named[named["column"] == comparison.primary]
     told = named["verdict"].mask(named["verdict"] == "", "not told apart").mask(named["why"] != "", "untested")
     epoch = "last epoch" if protocol.epoch == "last" else f"best epoch of each run by {CHOSEN[protocol.choose_on]}"
     done, undefined = board.cells[board.cells["finished"]], int(board.scores["value"].isna().sum())
-    processors = pd.Series(comparable(done["processor"]), done.index)
-    places = (processors + ", " + done["precision"]).str.strip(", ").replace("", "unrecorded").value_counts()
+    places = (done["processor"] + ", " + done["precision"]).str.strip(", ").replace("", "unrecorded").value_counts()
     runs = f"{len(done)} of {len(board.cells)} planned; {results.left_out} records left out"
     facts = (
         ("Encoder", "; ".join(board.table["shape"].unique())),
         ("Weights", _weights(board)),
         ("Segments", ONE_SEGMENT if any(each and each.segments == "one" for each in pretrainings) else ""),
-        ("Seeds", _seeds(board)),
+        ("Seeds", _seeds(board) if len(board.cells) else ""),
         ("Planned contrasts", "; ".join(named["arm"] + " - " + named["reference"] + ": " + told)),
         ("Intervals cover", " or ".join(COVERS[kind] for kind in kinds)),
         ("Fine-tuning", _finetuning(board)),
@@ -276,11 +284,9 @@ def _weights(board: Board) -> str:
 def _seeds(board: Board) -> str:
     runs = board.cells.drop_duplicates(["arm", "task", *SEEDS]).groupby(["arm", "task"])
     pretrainings, number = runs["pretraining_seed"].nunique(), runs.size()
-    told = [
-        " to ".join(dict.fromkeys(f"{each:g}" for each in (numbers.min(), numbers.max())))
-        for numbers in (pretrainings, number / pretrainings.clip(lower=1))
-    ]
-    return f"{told[0]} pretraining, {told[1]} fine-tuning of each" if pretrainings.any() else f"{told[1]} fine-tuning"
+    kinds = pretrainings, number / pretrainings.clip(lower=1)
+    first, then = (" to ".join(dict.fromkeys(map("{:g}".format, (each.min(), each.max())))) for each in kinds)
+    return f"{first} pretraining, {then} fine-tuning of each" if pretrainings.any() else f"{then} fine-tuning"
 
 
 def _finetuning(board: Board) -> str:
@@ -320,7 +326,6 @@ def _data(board: Board) -> str:
 def _places(cells: DataFrame, arms: Series, group: Group) -> Series:
     """UNLIKE for an arm with a run on another processor, or in another precision, than the reference's of that seed."""
     known = cells[cells["finished"] & (cells["processor"] != "")]
-    known = known.assign(processor=comparable(known["processor"]))
     keys, facts = ["task", "pretraining_seed", "seed"], ["processor", "precision"]
     of_reference = known[known["arm"] == group.reference].drop_duplicates(keys)[[*keys, *facts]]
     both = known.merge(of_reference, on=keys, suffixes=("", "_reference"))

@@ -4,7 +4,7 @@ Only what the plan asks for counts. Records of anything else are counted in `lef
 has a line in `problems`; its cell or pretraining counts as missing. What is not known is NaN, or "" of a text.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path, PurePath
@@ -20,7 +20,6 @@ from glue_bench.data.tasks import TASKS, titles
 from glue_bench.errors import UserError
 from glue_bench.records.store import Finished, Store, open_store
 from glue_bench.records.values import ArmFacts, Plan, Shape
-from glue_bench.stats.outcomes import constant_score
 
 ORIGINS = ("pretrained", "adapted", "grafted", AS_PUBLISHED, "scratch")
 CELL = ("cell_id", "arm", "variant", "origin", "task", "learning_rate", "seed", "pretraining_seed", "steps")
@@ -45,38 +44,9 @@ ANY_SHAPE = "each its own"
 BANNER = "Made from the embedded demo data: not a benchmark."
 
 
-class Arrays:
-    """What lies beside the records of an experiment, read when it is asked for, and refused if it is another run's.
-
-    Each method raises UserError where its file is missing, damaged or of another run.
-    """
-
-    def __init__(self, store: Store, plan: Plan, finished: Finished) -> None:
-        self._store, self._plan, self._finished = store, plan, finished
-
-    def logits(self, cell_id: str, *, test: bool = False) -> dict[str, np.ndarray]:
-        """Logits float32 (rows, labels) of a finished cell, by scored split, or of `test` splits and AX, if any."""
-        return self._store.logits(self._finished.records[cell_id], test=test)
-
-    def gold(self, task: str, digest: str) -> dict[str, np.ndarray]:
-        """Gold labels of each scored split of data with this digest, (rows,); empty where none are stored."""
-        facts = self._plan.tasks.get(task)
-        named = facts.labels if facts and facts.digest == digest else None
-        return dict(self._store.labels(task, digest, named)["gold"])
-
-    def pieces(self, pretraining_id: str) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """A pretraining's measures and its loss, piece by piece of text, as `Store.sums` and `Store.losses` have it."""
-        record = self._finished.pretrainings.get(pretraining_id)
-        return (self._store.sums(record), self._store.losses(record)) if record else ({}, {})
-
-    def model(self, cell_id: str) -> Path | None:
-        """Where the fine-tuned model of a finished cell lies, whole; None where it is not kept."""
-        return self._store.model(self._finished.records[cell_id], whole=True)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Results:
-    """One experiment, or several that `join` has put together, of which the first is whole in `plan` and `arrays`.
+    """One experiment, or several that `join` has put together, of which the first is whole in `plan` and on disk.
 
     `cells` has a row for each planned cell, in the plan's order: CELL, and of finished ones OF_RUN, where `data` is the
     digest of the task's data, `collapsed` the splits on which the run gave one answer to everything, and `processor`
@@ -84,6 +54,9 @@ class Results:
     a finished cell: 0 to 100, NaN where the metric is undefined. `arms` (ARMS, by name), `tasks` (TASK; of partial
     data `rows` by split), `pretrainings` (PRETRAINING, one for each arm and seed, and the runs of rate searches),
     `losses` (LOSSES), `measures` (MEASURES) and `baselines` (BASELINES, 0 to 100) are of the plan, too.
+
+    `logits`, `gold`, `pieces` and `model` read what lies beside the records when it is asked for. They raise UserError
+    where a file is missing, damaged or of another run.
     """
 
     plans: tuple[Plan, ...]
@@ -95,10 +68,34 @@ class Results:
     losses: pd.DataFrame
     measures: pd.DataFrame
     baselines: pd.DataFrame
-    arrays: Arrays
-    folder: Path
-    left_out: int = 0
-    problems: tuple[str, ...] = ()
+    store: Store
+    finished: Finished
+    left_out: int
+    problems: tuple[str, ...]
+
+    def logits(self, cell_id: str, *, test: bool = False) -> dict[str, np.ndarray]:
+        """Logits float32 (rows, labels) of a finished cell, by scored split, or of `test` splits and AX, if any."""
+        return self.store.logits(self.finished.records[cell_id], test=test)
+
+    def gold(self, task: str, digest: str) -> dict[str, np.ndarray]:
+        """Gold labels of each scored split of data with this digest, (rows,); empty where none are stored."""
+        facts = self.plan.tasks.get(task)
+        named = facts.labels if facts and facts.digest == digest else None
+        return dict(self.store.labels(task, digest, named)["gold"])
+
+    def pieces(self, pretraining_id: str) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """A pretraining's measures and its loss, piece by piece of text, as `Store.sums` and `Store.losses` have it."""
+        record = self.finished.pretrainings.get(pretraining_id)
+        return (self.store.sums(record), self.store.losses(record)) if record else ({}, {})
+
+    def model(self, cell_id: str) -> Path | None:
+        """Where the fine-tuned model of a finished cell lies, whole; None where it is not kept."""
+        return self.store.model(self.finished.records[cell_id], whole=True)
+
+    @property
+    def folder(self) -> Path:
+        """That of the (first) experiment."""
+        return self.store.folder
 
     @property
     def plan(self) -> Plan:
@@ -145,13 +142,13 @@ def read_results(folder: str | Path) -> Results:
     store = open_store(folder)
     plan = store.plan()
     finished = store.finished(plan)
-    problems, done = [*finished.problems], finished.pretrainings
-    trained = [((each.id, each.arm, each.seed), done[each.id])
-               for each in plan.pretrainings if not each.is_search and each.id in done]  # fmt: skip
-    losses = [(*job, *(getattr(point, name) for name in LOSSES[3:])) for job, record in trained
-              for point in record.losses]  # fmt: skip
-    measures = [(*job, record.steps, one.name, one.value, one.standard_error, one.n) for job, record in trained
-                for one in record.measures]  # fmt: skip
+    problems, losses, measures = [*finished.problems], list[tuple[Any, ...]](), list[tuple[Any, ...]]()
+    for each in plan.pretrainings:
+        if not each.is_search and (record := finished.pretrainings.get(each.id)):
+            job = each.id, each.arm, each.seed
+            losses += [(*job, *(getattr(point, name) for name in LOSSES[3:])) for point in record.losses]
+            measures += [(*job, record.steps, *(getattr(one, name) for name in ("name", *MEASURES[5:])))
+                         for one in record.measures]  # fmt: skip
     return Results(
         plans=(plan,),
         cells=_cells(plan, finished),
@@ -162,8 +159,8 @@ def read_results(folder: str | Path) -> Results:
         losses=pd.DataFrame(losses, columns=list(LOSSES)),
         measures=pd.DataFrame(measures, columns=list(MEASURES)).astype({"value": float, "standard_error": float}),
         baselines=_baselines(store, plan, problems),
-        arrays=Arrays(store, plan, finished),
-        folder=store.folder,
+        store=store,
+        finished=finished,
         left_out=finished.left_out,
         problems=tuple(problems),
     )
@@ -181,45 +178,38 @@ def join(several: Sequence[Results]) -> Results:
     names = [results.experiment for results in several]
     if len(set(names)) < len(names):
         raise UserError(f"two of the experiments have one name ({', '.join(names)}); give each of them once")
-    tasks = pd.concat([results.tasks for results in several], ignore_index=True)
-    contents = tasks[["digest", "settings", "from_mnli"]].astype(str).agg(" ".join, axis=1)
-    number = contents.groupby(tasks["task"]).nunique()
+    contents = pd.concat([results.tasks[["digest", "settings", "from_mnli"]].astype(str) for results in several])
+    number = contents.agg(" ".join, axis=1).groupby(level=0).nunique()
     unlike = tuple(task for task in TASKS if number.get(task, 1) > 1)
     if len(unlike) == len(number) > 0:
         raise UserError("the experiments have no task with the same data and settings; run them with the same --data")
-    every = [arm for results in several for arm in results.arms["arm"]]
+    arms = [arm for results in several for arm in results.arms["arm"]]
     parts = {kind: list[pd.DataFrame]() for kind, one in vars(several[0]).items() if isinstance(one, pd.DataFrame)}
     for name, results in zip(names, several, strict=True):
         steps = max(results.all_steps, default=None)
         cells, then = results.after(steps), f", then {steps:,} steps of pretraining" if steps else ""
-        changed = {"cells": cells.assign(steps=cells["steps"].mask(cells["steps"].notna()))}
+        changed = vars(results) | {"cells": cells.assign(steps=cells["steps"].where(cells["steps"].isna()))}
         changed |= {"arms": results.arms.assign(start=results.arms["start"] + then)}
-        own = {arm: f"{name}/{arm}" for arm in every if every.count(arm) > 1}
+        own = {arm: f"{name}/{arm}" for arm in arms if arms.count(arm) > 1}
         for kind, frames in parts.items():
-            frame = changed.get(kind, getattr(results, kind))
+            frame = changed[kind]
             frame = frame[~frame["task"].isin(unlike)] if "task" in frame else frame
             # Two experiments may have a cell of one id.
-            ids = {"cell_id": f"{name}/" + frame["cell_id"]} if "cell_id" in frame else {}
-            frames.append(frame.assign(**ids).replace({"arm": own} if "arm" in frame else {}))
+            frame = frame.assign(cell_id=f"{name}/" + frame["cell_id"]) if "cell_id" in frame else frame
+            frames.append(frame.replace({"arm": own}) if "arm" in frame else frame)
     joined: dict[str, Any] = {kind: pd.concat(frames, ignore_index=True) for kind, frames in parts.items()}
-    tasks = joined["tasks"].drop_duplicates("task").sort_values("task", key=lambda named: named.map([*TASKS].index))
-    joined |= {"tasks": tasks.set_index("task", drop=False), "arms": joined["arms"].set_index("arm", drop=False)}
+    tasks = joined["tasks"].drop_duplicates("task").set_index("task", drop=False)
+    joined["tasks"] = tasks.loc[[task for task in TASKS if task in tasks.index]]
+    joined["arms"] = joined["arms"].set_index("arm", drop=False)
     joined["baselines"] = joined["baselines"].drop_duplicates([*BASELINES[:4]], ignore_index=True)
     problems = [f"{titles(unlike)}: other data or settings of fine-tuning"] if unlike else []
-    joined["problems"] = (*problems, *(line for results in several for line in results.problems))
-    joined["left_out"] = sum(results.left_out for results in several)
-    return replace(several[0], **joined, plans=tuple(results.plan for results in several))
-
-
-def comparable(processors: Iterable[str]) -> list[str]:
-    """Processors as they can be compared: `AMD EPYC (family 26, model 2)` is `AMD EPYC` where one is called just that.
-
-    Two families are never one.
-    """
-    names = list(processors)
-    families = {name: {other for other in names if other.startswith(f"{name} (family ")} for name in set(names)}
-    short = {other: name for name, others in families.items() if len(others) == 1 for other in others}
-    return [short.get(name, name) for name in names]
+    return replace(
+        several[0],
+        **joined,
+        plans=tuple(results.plan for results in several),
+        left_out=sum(results.left_out for results in several),
+        problems=(*problems, *(line for results in several for line in results.problems)),
+    )
 
 
 def shape_text(shape: Shape) -> str:
@@ -229,15 +219,11 @@ def shape_text(shape: Shape) -> str:
     part of how an arm combines embeddings. Positions are left out: rows beyond the longest text take no part.
     """
     layers, heads = shape.num_hidden_layers, shape.num_attention_heads
-    parts = {
-        f"{layers} layer{'s' * (layers != 1)}, hidden size {shape.hidden_size}": True,
-        f"{heads} head{'s' * (heads != 1)}, intermediate size {shape.intermediate_size}": True,
-        f"embedding size {shape.embedding_size}": shape.embedding_size < shape.hidden_size,
-        f"vocabulary {shape.vocab_size}": True,
-        "LayerNorm first": shape.norm_first,
-        "gated": shape.gated,
-    }
-    return ", ".join(part for part, is_said in parts.items() if is_said)
+    parts = [f"{layers} layer{'s' * (layers != 1)}", f"hidden size {shape.hidden_size}"]
+    parts += [f"{heads} head{'s' * (heads != 1)}", f"intermediate size {shape.intermediate_size}"]
+    parts += [f"embedding size {shape.embedding_size}"] if shape.embedding_size < shape.hidden_size else []
+    parts += [f"vocabulary {shape.vocab_size}", *(["LayerNorm first"] if shape.norm_first else [])]
+    return ", ".join([*parts, *(["gated"] if shape.gated else [])])
 
 
 def _arms(plan: Plan) -> pd.DataFrame:
@@ -267,8 +253,7 @@ def _cells(plan: Plan, finished: Finished) -> pd.DataFrame:
     named = {arm.name: f"{arm.checkpoint}@{arm.revision}" for arm in plan.experiment.arms if arm.revision}
     rows = list[dict[str, Any]]()
     for cell in plan.cells:
-        rows.append(NO_RUN | {name: getattr(cell, name) for name in (*CELL, "data") if hasattr(cell, name)})
-        rows[-1] |= {"cell_id": cell.id, "learning_rate": cell.settings.learning_rate}
+        rows.append(NO_RUN | {"cell_id": cell.id, "origin": cell.origin, "data": cell.data, **cell.key})
         if record := finished.records.get(cell.id):
             runs = [run for run in (finished.pretrainings.get(cell.pretraining or ""), record) if run]
             devices = [(run.environment.device, run.environment.processor) for run in runs]
@@ -276,7 +261,7 @@ def _cells(plan: Plan, finished: Finished) -> pd.DataFrame:
             rows[-1] |= {name: getattr(record, name) for name in OF_RUN if hasattr(record, name)} | {
                 **{"finished": True, "base_model": named.get(cell.arm, "")},
                 "precision": record.precision or record.environment.precision or "",
-                "processor": ", then ".join(dict.fromkeys(comparable(places))) if all(places) else "",
+                "processor": ", then ".join(dict.fromkeys(places)) if all(places) else "",
             }
     kinds: Any = {"learning_rate": float, "seed": int, "pretraining_seed": "Int64", "steps": "Int64", "finished": bool}
     return pd.DataFrame(rows, columns=[*CELL, *OF_RUN]).astype(kinds)
@@ -298,10 +283,10 @@ def _scores(plan: Plan, finished: Finished) -> pd.DataFrame:
 def _tasks(plan: Plan) -> pd.DataFrame:
     cells, tuned, rows = {cell.task: cell for cell in plan.cells}, {cell.task for cell in plan.cells if cell.mnli}, []
     for task in (task for task in TASKS if task in cells):
-        known = {name: getattr(plan.tasks[task], name) for name in ("source", "digest", "partial", "rows")}
-        known |= {"task": task, "revision": plan.tasks[task].revision or "", "from_mnli": task in tuned}
+        facts = plan.tasks[task]
         settings = cells[task].settings.model_dump(exclude_none=True, exclude={"learning_rate"})
-        rows.append(known | {"settings": settings})
+        known = facts.source, facts.digest, facts.revision or "", facts.partial, facts.rows
+        rows.append((task, *known, settings, task in tuned))
     frame = pd.DataFrame(rows, columns=list(TASK)).astype({"partial": bool, "from_mnli": bool})
     return frame.set_index("task", drop=False)
 
@@ -322,20 +307,18 @@ def _pretrainings(plan: Plan, finished: Finished) -> pd.DataFrame:
 
 
 def _baselines(store: Store, plan: Plan, problems: list[str]) -> pd.DataFrame:
-    rows = []
-    for task in (task for task in TASKS if task in plan.tasks):
+    rows = list[tuple[Any, ...]]()
+    for task, facts in ((task, plan.tasks[task]) for task in TASKS if task in plan.tasks):
         try:
-            labels = store.labels(task, plan.tasks[task].digest, plan.tasks[task].labels)
+            labels = store.labels(task, facts.digest, facts.labels)
         except UserError as error:
             problems.append(str(error))
             continue
-        gold, metric = labels["gold"], TASKS[task].metrics[0]
-        rows += [(task, split, metric, MAJORITY, constant_score(metric, each)) for split, each in gold.items()]
-        rows += [
-            (task, split, metric, baseline, 100.0 * value)
-            for baseline, by_split in labels.items()
-            if baseline != "gold"
-            for split, predicted in by_split.items()
-            for metric, value in score(task, predicted, gold[split]).items()
-        ]
+        gold, is_regression = labels["gold"], TASKS[task].is_regression
+        constant = {split: np.full_like(each, each.mean() if is_regression else np.bincount(each).argmax())
+                    for split, each in gold.items()}  # fmt: skip
+        for baseline, predicted in {MAJORITY: constant, **labels}.items():
+            for split, each in predicted.items() if baseline != "gold" else ():
+                scores = score(task, each, gold[split])
+                rows += [(task, split, metric, baseline, 100.0 * value) for metric, value in scores.items()]
     return pd.DataFrame(rows, columns=list(BASELINES)).astype({"value": float})

@@ -73,7 +73,7 @@ def _predicted(board: Board, arm: str) -> tuple[dict[str, bytes], dict[str, dict
             missing[name] = f"no finished run of {file.model}"
             continue
         cell_id, own = run["cell_id"], file.task == file.model
-        if (logits := board.results.arrays.logits(cell_id, test=True).get(file.split)) is None:
+        if (logits := board.results.logits(cell_id, test=True).get(file.split)) is None:
             what = f"split '{file.split}'" if own else TASKS[file.task].title
             missing[name] = f"'{cell_id}' has predicted no {what}"
             continue

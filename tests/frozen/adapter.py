@@ -9,7 +9,7 @@ import io
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import islice, product
+from itertools import combinations, islice, product
 from pathlib import Path
 from typing import Any
 
@@ -195,10 +195,20 @@ def submission(outputs: dict[str, np.ndarray]) -> dict[str, bytes]:
 def frames(folder: Path) -> Iterator[tuple[str, pd.DataFrame]]:
     """Every frame behind the tables of an experiment's folder, by name."""
     from glue_bench.stats.power import power_frame
-    from glue_bench.stats.verdicts import VERDICT_COLUMNS, contrast_rows, equivalence, letters_frame, verdicts
-    from glue_bench.tables.board import RUN, SCORE_COLUMNS, SEEDS, averages, make_board, open_board, steps_frame
+    from glue_bench.stats.verdicts import VERDICT_COLUMNS, contrast_rows, equivalence
+    from glue_bench.tables.board import (
+        RUN,
+        SCORE_COLUMNS,
+        SEEDS,
+        averages,
+        make_board,
+        open_board,
+        reported_epochs,
+        steps_frame,
+    )
     from glue_bench.tables.budget import budget_frame, rates_frame
-    from glue_bench.tables.compare import compare, contrasts_frame, measured_costs
+    from glue_bench.tables.compare import compare
+    from glue_bench.tables.contrasts import measured_costs
     from glue_bench.tables.papers import TABLES, paper_page
     from glue_bench.tables.results import read_results
 
@@ -214,31 +224,32 @@ def frames(folder: Path) -> Iterator[tuple[str, pd.DataFrame]]:
     for name, changes in protocols.items():
         board = open_board(folder, changes)
         yield f"scores_{name}", board.scores[list(SCORE_COLUMNS)]
-        yield f"choosing_{name}", board.choosing[[*RUN, "value"]]
+        scores = results.scores.merge(board.cells[["cell_id", *RUN]], on="cell_id")
+        yield f"choosing_{name}", reported_epochs(scores, board.protocol)[[*RUN, "value"]]
         yield f"leaderboard_{name}", board.table
-        yield f"rates_{name}", board.rates
+        yield f"rates_{name}", board.runs[["arm", "task", "learning_rate"]].drop_duplicates()
         yield f"averages_{name}", averages(board)
-        counts = {"planned": board.planned, "collapsed": board.collapsed}
-        rows = [(*place, of, n) for of, by in counts.items() for place, n in _counted(by.T.to_dict())]
-        yield f"counts_{name}", pd.DataFrame(rows, columns=["arm", "column", "of", "n"])
         found = compare(board)
-        contrasts = contrasts_frame(found, equivalent=0.5)
+        blocks, contrasts = board.table.set_index("arm")[["origin", "shape"]], equivalence(found.contrasts, 0.5)
         if "declared" in set(contrasts["kind"]):  # by the rule of d9d4906, which pooled over all arms
             pairs = [(a, b) for a, b in board.protocol.contrasts]
             rows = [row for one in found.assessed for row in contrast_rows(one, pairs, len(pairs))]
-            declared = equivalence(pd.DataFrame(rows, columns=VERDICT_COLUMNS), 0.5).assign(kind="declared")
+            declared = equivalence(pd.DataFrame(rows, columns=VERDICT_COLUMNS), 0.5).join(blocks, on="arm")
+            declared = declared.assign(kind="declared")
             contrasts = pd.concat([contrasts[contrasts["kind"] != "declared"], declared], ignore_index=True)
         yield f"statistics_{name}", contrasts.drop(columns=["agree", "paired"])
-        yield f"arms_{name}", found.arms
-        yield f"columns_{name}", found.columns
+        yield f"columns_{name}", found.columns.join(blocks, on="reference").drop(columns="kind")
         if name == "own":
-            pairs = verdicts(found.assessed, every=True)
-            yield "pairs", pairs.drop(columns=["agree", "paired"])
-            yield "letters", letters_frame(found.assessed, pairs)
+            pairs = [(one, list(combinations(one.arms, 2))) for one in found.assessed]
+            rows = [row for one, every in pairs for row in contrast_rows(one, every, len(every))]
+            pairs = pd.DataFrame(rows, columns=VERDICT_COLUMNS).join(blocks, on="arm")
+            yield "pairs", pairs.drop(columns=["kind", "agree", "paired"])
             costs = measured_costs(results)
             asked = product((0.02, 0.3, 1.0, 2.0, 3.0, 5.0, 8.0), (0.8, 0.95))
-            yield "power", pd.concat([power_frame(found.assessed, apart, power, costs) for apart, power in asked])
-            yield "power_no_costs", power_frame(found.assessed, 2.5, 0.9).assign(cost=math.nan)
+            powers = pd.concat([power_frame(found.assessed, apart, power, costs) for apart, power in asked])
+            powers = {"power": powers, "power_no_costs": power_frame(found.assessed, 2.5, 0.9).assign(cost=math.nan)}
+            for of, frame in powers.items():
+                yield of, frame.join(blocks, on="reference").drop(columns=["kind", "reference"])
     yield "steps", steps_frame(own)
     yield "budget", budget_frame(results)
     yield "losses", results.losses.drop(columns="pretraining_id")
@@ -246,10 +257,6 @@ def frames(folder: Path) -> Iterator[tuple[str, pd.DataFrame]]:
     yield "intrinsic", results.measures.drop(columns="pretraining_id")
     for name in TABLES:
         yield f"paper_{name}", paper_page(TABLES[name], results).rows
-
-
-def _counted(by: dict[str, dict[str, int]]) -> Iterator[tuple[tuple[str, str], int]]:
-    return (((arm, column), n) for arm, columns in by.items() for column, n in columns.items())
 
 
 def predicted(folder: Path) -> pd.DataFrame:

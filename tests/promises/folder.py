@@ -181,7 +181,7 @@ VERBS = {
     "status": "status RUNS",
     "leaderboard": "leaderboard RUNS; leaderboard RUNS --format csv; leaderboard RUNS --format json",
     "report": "report RUNS -o OUT/report.html",
-    "statistics": "statistics RUNS --pairs --equivalent 20 --format json",
+    "statistics": "statistics RUNS --equivalent 20 --format json",
     "power": "statistics RUNS --difference 20 --format json",
     "table": "table tupe-1 RUNS",
     "submit": "submit RUNS --arm add --fill -o OUT/add.zip",

@@ -43,7 +43,7 @@ PAPERS = [row["table"] for row in json.loads(said("table", "--format", "json"))[
 CASES: list[tuple[Any, ...]] = [
     *(("leaderboard", folder) for folder in ("MADE", *STORED)),
     ("leaderboard", "MADE", "--diagnostic", "LABELS"),
-    *(("statistics", folder, "--pairs", "--equivalent", 1) for folder in ("MADE", *STORED)),
+    *(("statistics", folder, "--equivalent", 1) for folder in ("MADE", *STORED)),
     ("statistics", STORED[1], "--difference", 1),
     *[("table",), *(("table", name, "MADE") for name in PAPERS)],
 ]

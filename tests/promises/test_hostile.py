@@ -25,7 +25,7 @@ HEAD = "index\tsentence1\tsentence2\tlabel\n"
 CHECKPOINTS = {"bert": "untied", "own": "untied", "tupe.pt": "untied-relative"}
 """The layouts of checkpoints, and a variant that each can be converted to."""
 CALLS = {
-    "tiny": "status IT, leaderboard IT, statistics IT --pairs, verify IT, card IT --arm add, report IT -o page.html, "
+    "tiny": "status IT, leaderboard IT, statistics IT, verify IT, card IT --arm add, report IT -o page.html, "
     "export IT -o out.zip, submit IT --arm add -o x.zip --fill",
     "glue": "data IT, run ../glue.yaml --dry-run --results runs",
     **{

@@ -9,7 +9,6 @@ from simulated import outcomes_of
 from glue_bench.data.metrics import decide, score
 from glue_bench.data.tasks import TASKS
 from glue_bench.stats.outcomes import (
-    constant_score,
     contributions,
     effective_number,
     example_variance,
@@ -126,9 +125,6 @@ def test_shared_variance_is_that_of_what_each_seed_adds_to_an_example():
     assert found[0, 0] == pytest.approx(101 / 6 / 1000, rel=0.1)
 
 
-def test_effective_numbers_and_the_best_constant():
+def test_effective_numbers():
     assert effective_number(np.full(24, 7)) == pytest.approx(24)
     assert effective_number(np.array([1000, 1, 1, 1])) < 1.01
-    assert constant_score("accuracy", np.array([2, 0, 2, 1])) == 50.0
-    assert constant_score("pearson", np.array([2.0, 0.5])) == 0.0
-    assert np.isnan(constant_score("accuracy", np.empty(0)))

@@ -2,7 +2,6 @@
 
 import warnings
 from dataclasses import replace
-from itertools import combinations
 
 import numpy as np
 import pandas as pd
@@ -11,18 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated import REGIMES, outcomes_of, simulate
 
-from glue_bench.stats.verdicts import (
-    APART,
-    NUMBERS,
-    Group,
-    arms_frame,
-    assess,
-    columns_frame,
-    declared,
-    equivalence,
-    holm,
-    letters_of,
-)  # fmt: skip
+from glue_bench.errors import UserError
+from glue_bench.stats.verdicts import APART, NUMBERS, Group, assess, columns_frame, equivalence, holm
 from glue_bench.stats.verdicts import verdicts as judge
 
 RATES = {"low": 0.6, "high": 0.9, "higher": 0.9}
@@ -35,11 +24,15 @@ def drawn(seed=5, **given):
 
 def assessed(outcomes, reference=None, primary="average"):
     arms = outcomes[0].arms
-    return assess(outcomes, [Group(origin="o", shape="s", arms=arms, reference=reference or arms[0])], primary)
+    return assess(outcomes, [Group(arms=arms, reference=reference or arms[0])], primary)
 
 
 def verdicts_of(outcomes, **more):
     return judge(assessed(outcomes, **more))
+
+
+def declared(one, contrasts):
+    return judge(one, contrasts).query("kind == 'declared'")
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +74,7 @@ def test_interval_p_value_and_verdict_are_of_one_test(seed, case, shift):
     rates = {"a": 0.75, "b": 0.75 + shift, "c": 0.75 - shift / 3}
     one = assessed(drawn(seed, rates=rates, regime=REGIMES["all three"], **case))
     by_reference = judge(one)
-    for frame in (by_reference, declared(one, [("b", "c"), ("a", "c"), ("a", "x")]), judge(one, every=True)):
+    for frame in (by_reference, declared(one, [("b", "c"), ("a", "c"), ("a", "x")])):
         told, without_0 = frame["p_adjusted"] < 0.05, (frame["low"] > 0) | (frame["high"] < 0)
         assert without_0.equals(frame["p"] * frame["family"] < 0.05)
         assert without_0.equals(frame["difference"].abs() > frame["smallest"])
@@ -144,13 +137,10 @@ def test_the_family_counts_arms_that_have_not_run_and_an_average_needs_a_run_in_
 
 def test_groups_do_not_touch_each_other_and_no_contrast_goes_from_one_to_the_other():
     outcomes = drawn(rates={"a": 0.6, "b": 0.8, "c": 0.7, "d": 0.9})
-    groups = [
-        Group(origin="o", shape=one, arms=arms, reference=arms[0])
-        for one, arms in (("s", ("a", "b")), ("t", ("c", "d")))
-    ]
+    groups = [Group(arms=arms, reference=arms[0]) for arms in (("a", "b"), ("c", "d"))]
     whole = assess(outcomes, groups)
     alone = judge(assess([one.of(np.flatnonzero(one.owners < 2)) for one in outcomes], groups[:1]))
-    pd.testing.assert_frame_equal(judge(whole)[lambda frame: frame["shape"] == "s"], alone)
+    pd.testing.assert_frame_equal(judge(whole).query("reference == 'a'"), alone)
     named = declared(whole, [("b", "c"), ("d", "c"), ("c", "never")]).drop_duplicates(["arm", "reference"])
     assert dict(zip(named["arm"], named["why"], strict=True)) == {"b": APART, "d": ""}
     assert set(named["family"]) == {3}
@@ -168,6 +158,22 @@ def test_contrasts_named_beforehand_are_corrected_for_their_own_number():
     assert rte["verdict"].to_dict() == {"b": "better", "c": ""}
 
 
+@pytest.mark.parametrize("case", [{"seeds": 3}, CASES[2] | {"pretrainings": 4}], ids=["fine-tuning", "pretraining"])
+def test_arms_that_no_contrast_names_change_no_planned_row(case):
+    """Of eight arms the last four vary more. Where all arms are named, variances are those of every contrast."""
+    rates, wild = dict.fromkeys("abcdefgh", 0.8), dict.fromkeys("efgh", 9.0)
+    columns, planned = ["rte", "cola"], [("b", "a"), ("c", "a"), ("d", "c")]
+    eight = drawn(1, rates=rates, unstable=wild, regime=REGIMES["all three"], **case | {"columns": columns})
+    four = [one.of(np.flatnonzero(one.owners < 4)) for one in eight]
+    whole, named = assessed(eight), assess(four, [Group(arms=tuple("abcd"), reference="a")])
+    frames = [declared(one, planned) for one in (whole, named)]
+    assert frames[0]["column"].unique().tolist() == ["average", *columns]
+    np.testing.assert_allclose(frames[0][NUMBERS].to_numpy(float), frames[1][NUMBERS].to_numpy(float), rtol=1e-13)
+    assert (judge(whole)["error"][:3] > judge(named)["error"][:3]).all()  # other families look at all arms
+    every = declared(named, [(arm, "a") for arm in "bcd"])
+    np.testing.assert_allclose(every["error"], judge(named)["error"])
+
+
 def test_equivalence_needs_an_interval_within_the_margin():
     frame = verdicts_of(drawn(rates={"a": 0.9, "b": 0.9, "c": 0.7}, rows=2000, columns=["rte"]))
     assert equivalence(frame, 5.0).set_index("arm")["equivalent"].to_dict() == {"b": True, "c": False}
@@ -177,6 +183,8 @@ def test_equivalence_needs_an_interval_within_the_margin():
     edge = (found["difference"].abs() + found["error"] * 1.644854).item()  # freedom is large: 5% one-sided
     assert equivalence(found, edge)["p_equivalent"].item() == pytest.approx(0.05, abs=0.005)
     assert equivalence(verdicts_of(drawn(rates={"a": 0.9}, columns=["rte"])), 1.0).empty  # an arm alone has no contrast
+    with pytest.raises(UserError, match="--equivalent 0: give a difference above 0"):
+        equivalence(frame, 0.0)
 
 
 def test_of_a_loss_the_lower_one_is_better():
@@ -222,49 +230,12 @@ def test_only_blocks_that_the_reference_has_count_and_an_arm_that_lacks_one_take
     assert ours["why"]["higher"] == "1 of 3 pretraining seeds are missing (higher)"
 
 
-def test_arms_and_columns_by_themselves():
+def test_columns_by_themselves():
     one = assessed(drawn(seeds=3))
-    frame, found = arms_frame(one), judge(one)
-    rte = frame[frame["column"] == "rte"].set_index("arm")
-    scores = drawn(seeds=3)[2].scores.reshape(3, 3)
-    np.testing.assert_allclose(rte["deviation"], scores.std(axis=1, ddof=1))
-    np.testing.assert_allclose(rte["mean"], scores.mean(axis=1))
-    assert arms_frame(assessed(drawn(seeds=2)))["deviation"].isna().all()  # two tell too little
+    found = judge(one)
     columns = columns_frame(one, found).set_index("column")
     assert columns.index.tolist() == ["average", "sst2", "cola", "rte"]
     assert columns["smallest"]["rte"] == pytest.approx(found[found["column"] == "rte"]["smallest"].median())
+    scores = drawn(seeds=3)[2].scores.reshape(3, 3)
+    assert columns["finetuning_deviation"]["rte"] == pytest.approx(scores.var(axis=1, ddof=1).mean() ** 0.5)
     assert columns["pretraining_deviation"].isna().all()
-
-
-# Letters
-
-ARMS = [f"arm{i}" for i in range(7)]
-PAIRS = list(combinations(ARMS, 2))
-apart_pairs = st.sets(st.sampled_from(PAIRS)).map(lambda pairs: {frozenset(pair) for pair in pairs})
-
-
-@given(apart_pairs)
-def test_arms_share_a_letter_exactly_if_they_are_not_told_apart_and_no_letter_is_needless(apart):
-    letters = letters_of(ARMS, apart)
-    for a, b in PAIRS:
-        assert bool(set(letters[a]) & set(letters[b])) == (frozenset({a, b}) not in apart)
-    assert all(letters.values())
-    members = [{arm for arm in ARMS if letter in letters[arm]} for letter in set("".join(letters.values()))]
-    assert not any(a < b for a in members for b in members)
-    assert len({frozenset(group) for group in members}) == len(members)
-
-
-@pytest.mark.parametrize(
-    ("apart", "letters"),
-    [
-        ([], "a a a"),
-        ([(0, 2)], "a ab b"),  # alike is not transitive
-        ([(0, 1), (0, 2)], "a b b"),
-        ([(0, 1), (0, 2), (1, 2)], "a b c"),
-    ],
-)
-def test_letters_by_hand(apart, letters):
-    arms = ["x", "y", "z"]
-    pairs = {frozenset({arms[i], arms[j]}) for i, j in apart}
-    assert list(letters_of(arms, pairs).values()) == letters.split()
-    assert letters_of([], set()) == {}

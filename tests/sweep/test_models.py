@@ -13,7 +13,8 @@ from glue_bench.data.tasks import AX_SPLIT, TASKS
 from glue_bench.records.store import Store
 from glue_bench.sweep.attempt import Worker
 from glue_bench.sweep.plan import make_plan
-from glue_bench.tables.board import leaderboard, open_board
+from glue_bench.tables.board import open_board
+from glue_bench.tables.export import leaderboard
 from glue_bench.tables.submission import chosen_runs
 from glue_bench.training.compute import choose_compute
 from glue_bench.training.inputs import Inputs

@@ -13,8 +13,17 @@ import glue_bench
 from glue_bench.config import Protocol
 from glue_bench.data.tasks import TRAINABLE
 from glue_bench.errors import UserError
-from glue_bench.tables.board import AVERAGES, COLUMNS, average_of, averages, leaderboard, make_board, open_board
-from glue_bench.tables.export import find, tables
+from glue_bench.tables.board import (
+    AVERAGES,
+    COLUMNS,
+    RUN,
+    average_of,
+    averages,
+    make_board,
+    open_board,
+    reported_epochs,
+)
+from glue_bench.tables.export import find, leaderboard, tables
 from glue_bench.tables.pages import leaderboard_page
 from glue_bench.tables.results import read_results
 
@@ -39,7 +48,7 @@ def test_columns_follow_the_tasks_of_the_plan_with_mnli_apart(bench):
     bench.finish("rte", 1, 0.6)
     bench.finish("wnli", 1, 0.1)
     bench.finish("mnli", 1, {"validation_matched": {"accuracy": 0.8}, "validation_mismatched": {"accuracy": 0.7}})
-    table = leaderboard(bench.plan())
+    table = open_board(bench.plan()).table
     assert "averages.csv" not in tables(find(bench.path))  # no convention has all of its tasks
     names = ["mnli_m", "mnli_mm", "rte", "wnli"]
     assert list(table.columns) == [
@@ -50,15 +59,6 @@ def test_columns_follow_the_tasks_of_the_plan_with_mnli_apart(bench):
     ]
     assert (table["mnli_m"][0], table["mnli_mm"][0]) == (80.0, 70.0)
     assert table["average"][0] == pytest.approx((60 + 80 + 70) / 3)
-
-
-def test_collapsed_runs_count_at_the_chosen_rate_only_and_a_seed_once(bench):
-    bench.finish("rte", 1, 0.5, rate=2e-5, collapsed=["validation"])
-    bench.finish("rte", 1, 0.6, rate=3e-5)
-    bench.finish("mnli", 1, 0.33, collapsed=["validation_matched"])
-    board = open_board(bench.plan())
-    assert board.collapsed.T.to_dict() == {"add": {"mnli_m": 1, "mnli_mm": 0, "rte": 0}}
-    assert board.planned.T.to_dict() == {"add": {"mnli_m": 1, "mnli_mm": 1, "rte": 1}}
 
 
 # Averages
@@ -133,7 +133,7 @@ def test_each_arm_and_task_takes_its_best_rate_by_the_main_metric_and_ties_the_l
             for seed, value in enumerate(of_seeds):
                 bench.finish(task, seed, value, arm=arm, rate=rate)
     board = open_board(bench.plan())
-    chosen = {(arm, task): rate for arm, task, rate in board.rates.itertuples(index=False)}
+    chosen = {(arm, task): rate for arm, task, rate in board.runs[["arm", "task", "learning_rate"]].to_numpy().tolist()}
     assert chosen == {place: 2e-5 if place in [("add", "rte"), ("tied", "rte")] else 3e-5 for place in values}
     assert board.table.set_index("arm")["rte"][["add", "concat"]].tolist() == pytest.approx([60, 60])
 
@@ -156,8 +156,8 @@ def rte(bench, *epochs):
 
 def shown_and_chosen(results, protocol):
     """The score that is shown, and the value by which the run's rate competes."""
-    board = make_board(results, protocol)
-    return board.scores["value"].item(), board.choosing["value"].item()
+    scores = results.scores.merge(results.cells[["cell_id", *RUN]], on="cell_id")
+    return make_board(results, protocol).scores["value"].item(), reported_epochs(scores, protocol)["value"].item()
 
 
 @pytest.mark.parametrize(
@@ -174,8 +174,6 @@ def test_the_first_of_equal_epochs_is_the_best_and_an_undefined_one_never(bench)
     results = rte(bench, (None, 0.5), (0.7, 0.6), (0.7, 0.6), (None, 0.5))
     assert make_board(results, BEST).scores["epoch"].tolist() == [2]
     assert np.isnan(shown_and_chosen(results, LAST)).all()
-    bench.finish()  # a run without a held-out slice has no value to compete by
-    assert make_board(read_results(bench.plan()), CLEAN).choosing["value"].isna().any()
 
 
 def outlier(bench):
@@ -215,17 +213,6 @@ def test_a_change_that_is_wrong_or_that_the_experiment_cannot_give_is_refused(be
 # What is read
 
 
-def test_a_damaged_record_is_a_problem_and_its_cell_is_missing(bench):
-    for seed in (1, 2):
-        bench.finish(seed=seed)
-    bench.plan()
-    bench.file("add-rte-lr2e-05-s1").write_text("{")
-    results = read_results(bench.path)
-    assert results.cells["finished"].tolist() == [False, True]
-    (problem,) = results.problems
-    assert problem.startswith("cells/add-rte-lr2e-05-s1/record.json: damaged or edited")
-
-
 def test_what_baselines_score_is_told_from_stored_predictions_and_damaged_labels_are_a_problem(bench):
     gold = {"validation": np.array([0, 1, 1, 0])}
     bench.finish()
@@ -250,7 +237,7 @@ def test_runs_after_two_pretrainings_are_two_runs_of_one_arm(bench):
             cell |= {"cell_id": f"{cell['cell_id']}-p{seed}", "steps": 9, "pretraining_seed": seed}
             bench.record(cell, value)
     board = open_board(bench.plan())
-    for frame in (board.cells, board.scores, board.choosing):
+    for frame in (board.cells, board.scores, board.runs):
         assert set(frame["pretraining_seed"]) == {1, 2}
     (row,) = board.table.to_dict("records")
     assert (row["rte"], row["rte_n"], row["average_official"]) == (pytest.approx(70), 2, pytest.approx(70))

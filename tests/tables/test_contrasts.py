@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 from read_pages import Read, read_markdown
+from simulated import fill_drawn, simulate
 
-from glue_bench.tables.compare import contrasts_frame, measured_costs
-from glue_bench.tables.contrasts import LEGEND, difference_page, p_text, statistics_page
+from glue_bench.tables.contrasts import FEW, LEGEND, difference_page, measured_costs, p_text, statistics_page
 from glue_bench.tables.export import find
+from glue_bench.tables.pages import leaderboard_page
 from glue_bench.tables.results import read_results
 from glue_bench.tables.table import MISSING, Page
 
@@ -35,28 +36,32 @@ def test_each_family_and_column_has_a_line_and_each_line_what_it_explains(bench)
     bench.finish_predicted("rte", "low", 0.8)
     arms = [{"name": arm, "checkpoint": "org/model"} for arm in bench.arms]
     path = bench.plan(config={"arms": arms, "protocol": {"contrasts": [["high", "low"]]}})
-    for options in ({}, {"equivalent": 5.0}, {"equivalent": 5.0, "pairs": True}):
+    for options in ({}, {"equivalent": 5.0}):
         page = statistics_page(find(path), **options)
         rows, legend = texts(tables_of(page)[0]), [line for table in page.tables for line in table.legend]
         assert 3 <= len(legend) <= 8
         for family in {row[0].partition(" (")[0] for row in rows}:
             assert sum(line.startswith(f"{family}: ") for line in page.tables[0].legend) == 1
         families = {key for key in ("declared", "reference", "conversion") if LEGEND[key] in legend}
-        assert families == set(contrasts_frame(find(path))["kind"])
+        assert families == set(find(path).contrasts["kind"])
         assert (LEGEND["p_equivalent"] in legend) == ("equivalent" in options)
 
 
-def test_arms_within_the_margin_are_equivalent_and_all_pairs_have_letters(bench):
+def test_arms_within_the_margin_are_equivalent(bench):
     rates = {"high": 0.9, "higher": 0.9, "low": 0.55}
-    page = statistics_page(find(fill(bench, rates)), equivalent=20.0, pairs=True)
-    first, *others = tables_of(page)
+    first, *_ = tables_of(statistics_page(find(fill(bench, rates)), equivalent=20.0))
     assert {(row[2].split()[0], row[-1]) for row in texts(first)} == {("higher", "equivalent"), ("low", "worse")}
-    (letters,) = [table for table in others if table.title == "All pairs"]
-    shown = {row[0]: row[1].split()[-1] for row in texts(letters)}
-    assert shown["high"] == shown["higher"] != shown["low"]
-    pairs = page.data[page.data["kind"] == "pair"]
-    assert len(pairs) == 3 * 4
-    assert set(pairs.loc[pairs["equivalent"], "arm"]) == {"high"}
+
+
+def test_two_seeds_have_a_word_of_caution_and_what_few_rows_cannot_show_is_a_dash(bench, new_bench):
+    rates = {"a": 0.5, "b": 0.99}
+    few, many = (statistics_page(find(fill(new_bench(f"{n}"), seeds=n))).tables[-1].legend for n in (2, 3))
+    assert (FEW in few, FEW in many) == (True, False)
+    for outcomes in simulate(np.random.default_rng(5), columns=["sst2", "cola"], rates=rates, rows=8, seeds=2):
+        fill_drawn(bench, outcomes)
+    comparison = find(bench.plan())
+    spread, foot = statistics_page(comparison).tables[1], leaderboard_page(comparison).tables[0].rows[-1]
+    assert MISSING in {row[-1].text for row in spread.rows} & {cell.text for cell in foot}
 
 
 def test_the_page_says_how_many_seeds_a_difference_takes(bench):

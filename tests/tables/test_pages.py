@@ -35,6 +35,10 @@ def facts(path: Path) -> dict[str, str]:
     return {row[0][0]: row[1][0] for row in setup.rows}
 
 
+def test_a_plan_without_cells_has_a_page(bench):
+    assert facts(bench.plan())["Runs"] == "0 of 0 planned; 0 records left out"
+
+
 def test_an_arm_alone_is_compared_with_floors_only(bench):
     bench.finish_predicted("rte", "add", 0.8)
     page, (table, *_) = shown(bench.plan())
@@ -61,23 +65,26 @@ def test_a_score_shows_the_mean_and_where_runs_collapsed_or_are_missing(bench):
     bench.expect("wnli", 2)
     bench.expect("sst2", 1)
     bench.finish("stsb", 1, None)
+    bench.finish("mrpc", 1, 0.5, rate=1e-5, collapsed=["validation"])  # it counts at the chosen rate only
+    bench.finish("mrpc", 1, 0.6)
+    bench.finish("mnli", 1, 0.33, collapsed=["validation_matched"])
     _, (table, *_) = shown(bench.plan())
     row = dict(zip(table.header, (text for text, _ in table.rows[0]), strict=True))
     assert (row["RTE"], row["CoLA"], row["QNLI†"], row["WNLI"]) == ("63.00", "61.01‡", "0.00", "50.00*")
+    assert (row["MRPC"], row["MNLI-m"], row["MNLI-mm"]) == ("60.00", "33.00‡", "33.00")
     assert row["STS-B"] == MISSING
     assert "SST-2" not in row
-    assert facts(bench.path)["Runs"] == "7 of 9 planned; 0 records left out; 2 undefined scores"
+    assert facts(bench.path)["Runs"] == "10 of 12 planned; 0 records left out; 2 undefined scores"
 
 
 PLACES = [
     ({"add": ("One", "One"), "none": ("One", "One"), "untied": ("One", "Two")}, {"untied"}),
     ({"add": ("One", "Two"), "none": ("Two", "One")}, {"none"}),
-    ({"add": ("One", "Two"), "none": ("One (family 26, model 2)", "Two")}, set()),  # one spelled in full
     ({"add": ("One", "One"), "none": ("One", "One bf16")}, {"none"}),
 ]
 
 
-@pytest.mark.parametrize(("places", "marked"), PLACES, ids=["another", "the other way round", "the same", "precision"])
+@pytest.mark.parametrize(("places", "marked"), PLACES, ids=["another", "the other way round", "precision"])
 def test_an_arm_that_ran_elsewhere_than_the_reference_with_that_seed_is_marked(places, marked, bench):
     for arm, names in places.items():
         for seed, name in enumerate(names, start=1):
@@ -122,9 +129,8 @@ def test_which_epoch_of_which_seeds_is_reported(bench):
     bench.record(bench.expect("rte"), hyperparameters={"held_out_share": 0.1})
     protocol = {"epoch": "best", "choose_on": "held_out", "seeds": "median"}
     setup = facts(bench.plan(config={"protocol": protocol, "finetuning": {"held_out_share": 0.1}}))
-    reported = "median over seeds; best epoch of each run by the slice held out of train; validation"
-    assert setup["Reported"] == reported
-    assert setup["Fine-tuning"] == "epochs 3; batch 32; length 128; rate 2e-05; 0.1 of train held out"
+    assert setup["Reported"] == "median over seeds; best epoch of each run by the slice held out of train; validation"
+    assert setup["Fine-tuning"].endswith("; 0.1 of train held out")
 
 
 def test_how_much_of_the_data_there_was_and_what_was_left_out_is_said(bench):

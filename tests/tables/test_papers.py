@@ -187,9 +187,10 @@ def test_seeds_of_several_pretrainings_and_what_ours_start_from(bench):
     """Those of papers share one pretraining, so that as many runs of ours are not like theirs."""
     for seed in range(1, 6):
         cell = bench.expect("rte", seed)
-        cell["pretraining_seed"] = seed
+        cell |= {"pretraining_seed": seed, "steps": 9}
         bench.record(cell)
     bench.finish("cola", 1, arm="untied", origin="grafted")
+    bench.cells[-1]["steps"] = 9
     bench.plan(config={"arms": [{"name": "untied", "options": {}, "checkpoint": "/some/where/bert"}]})
     _, _, pairs = beside(MADE_UP, bench)
     assert pairs["seeds"]["Sum"] == "5 / 5, of 5 pretrainings"
