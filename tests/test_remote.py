@@ -4,6 +4,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 from glue_bench.data.sources import open_source
 from glue_bench.errors import UserError
@@ -12,38 +13,28 @@ from glue_bench.remote import fetched, is_url
 from glue_bench.training.corpus import open_corpus
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
+@pytest.fixture
+def bucket(tmp_path, monkeypatch):
+    """Uploads a folder to an object store in memory, and returns its URL; copies go to tmp_path / "cache"."""
     monkeypatch.setenv("GLUE_BENCH_CACHE", str(tmp_path / "cache"))
     fetched.cache_clear()
-    yield tmp_path / "cache"
-    fetched.cache_clear()
 
-
-@pytest.fixture
-def bucket():
-    """Upload a folder to an object store in memory; returns its URL."""
-    from fsspec.implementations.memory import MemoryFileSystem
-
-    files = MemoryFileSystem()
-
-    def upload(folder: Path, name: str = "bucket") -> str:
-        for path in folder.rglob("*"):
-            if path.is_file():
-                files.pipe(f"/{name}/{path.relative_to(folder)}", path.read_bytes())
-        return f"memory://{name}"
+    def upload(folder: Path) -> str:
+        MemoryFileSystem().put(f"{folder}/", f"/{folder.name}/", recursive=True)
+        return f"memory://{folder.name}"
 
     yield upload
+    fetched.cache_clear()
     MemoryFileSystem.store.clear()
     MemoryFileSystem.pseudo_dirs[:] = [""]
 
 
 @pytest.fixture
-def text(tmp_path) -> Path:
-    """A folder with a text in it."""
-    (tmp_path / "text" / "deep").mkdir(parents=True)
-    (tmp_path / "text" / "deep" / "a.txt").write_text("One sentence. Another one.")
-    return tmp_path / "text"
+def glue(tmp_path) -> Path:
+    (tmp_path / "glue" / "RTE").mkdir(parents=True)
+    (tmp_path / "glue" / "RTE" / "dev.tsv").write_text("sentence1\tsentence2\tlabel\na cat\ta dog\tentailment\n")
+    (tmp_path / "glue" / "a.txt").write_text("One sentence. Another one.")
+    return tmp_path / "glue"
 
 
 def test_what_is_a_url():
@@ -51,51 +42,47 @@ def test_what_is_a_url():
     assert not any(map(is_url, ("runs", "./a:b/c", "C:/x", "hub:wikitext", "google-bert/bert-base", "/s3://x")))
 
 
-def test_a_checkpoint_text_and_data_behind_urls_are_those_of_the_folder(bucket, make_bert, tmp_path, text):
-    place = make_bert(texts=("the old cat chased a dog",))
+def test_a_checkpoint_text_and_data_behind_urls_are_those_of_the_folder(bucket, make_bert, glue):
+    place, url = make_bert(texts=("the old cat chased a dog",)), bucket(glue)
     files = [{path.name: path.read_bytes() for path in folder.iterdir()} for folder in (locate(bucket(place)), place)]
     assert files[0] == files[1]
-    whole, url = open_corpus([str(text)]), bucket(text, "text")
-    assert open_corpus([url]).digest == open_corpus([f"{url}/deep/a.txt"]).digest == whole.digest
-    (tmp_path / "glue" / "RTE").mkdir(parents=True)
-    (tmp_path / "glue" / "RTE" / "dev.tsv").write_text("sentence1\tsentence2\tlabel\na cat\ta dog\tentailment\n")
-    places = (str(tmp_path / "glue"), bucket(tmp_path / "glue", "glue"))
-    assert len({open_source(place).load("rte").digest for place in places}) == 1
+    assert len({open_corpus([name]).digest for name in (url, f"{url}/a.txt", str(glue))}) == 1
+    assert len({open_source(name).load("rte").digest for name in (url, str(glue))}) == 1
 
 
-def test_a_state_is_copied_once_and_another_one_again(bucket, text, cache):
-    url = bucket(text)
-    first = fetched(url)
-    fetched.cache_clear()
-    assert fetched(url) == first
-    (text / "deep" / "a.txt").write_text("Two.")
-    bucket(text)
+def test_a_state_is_copied_once_and_another_one_again(bucket, glue):
+    first = fetched(url := bucket(glue))
+    (glue / "a.txt").write_text("Two.")
+    bucket(glue)
     assert fetched(url) == first  # a process sees one state
     fetched.cache_clear()
-    assert (fetched(url) / "deep" / "a.txt").read_text() == "Two."
-    assert len(list((cache / "fetched").iterdir())) == 2
+    second = fetched(url)
+    fetched.cache_clear()
+    assert fetched(url) == second != first
+    assert ((first / "a.txt").read_text(), (second / "a.txt").read_text()) == ("One sentence. Another one.", "Two.")
 
 
 REFUSED = {
     "memory://nothing": (None, r"^nothing at 'memory://nothing'$"),
     "nosuch://b/x": (None, r"^cannot read 'nosuch://b/x' \(ValueError: Protocol not known: nosuch\)$"),
     "gs://b/x": (None, "^cannot read 'gs://b/x': Please install gcsfs to access Google Storage$"),
-    "memory://bucket": (ConnectionError("reset"), r"^cannot read 'memory://bucket' \(ConnectionError: reset\)$"),
-    "memory://bucket/": (OSError(28, "full"), "^cannot copy 'memory://bucket/' to '.*': No space left on device; make"),
+    "memory://glue": (ConnectionError("reset"), r"^cannot read 'memory://glue' \(ConnectionError: reset\)$"),
+    "memory://glue/": (
+        OSError(28, "full"),
+        "^cannot copy 'memory://glue/' to '.*': No space left on device; make room",
+    ),
 }
 
 
 @pytest.mark.parametrize("url", REFUSED)
-def test_what_cannot_be_read_is_one_line_and_leaves_nothing(url, bucket, text, cache, monkeypatch):
-    from fsspec.implementations.memory import MemoryFileSystem
-
+def test_what_cannot_be_read_is_one_line_and_leaves_nothing(url, bucket, glue, tmp_path, monkeypatch):
     error, said = REFUSED[url]
-    bucket(text)
+    bucket(glue)
     if error:
         monkeypatch.setattr(MemoryFileSystem, "get_file", Mock(side_effect=error))
     with pytest.raises(UserError, match=said):
         fetched(url)
-    assert not [*cache.glob("fetched/*")]
+    assert not [*tmp_path.glob("cache/fetched/*")]
 
 
 def test_results_behind_a_url_are_refused(refused):

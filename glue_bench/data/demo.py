@@ -53,29 +53,25 @@ class DemoSource(Source):
 @cache
 def generate(task: str) -> dict[str, pd.DataFrame]:
     """Every split of a task, as `TaskData.splits`. Texts never repeat, and are the same on every machine."""
-    generator = np.random.default_rng([SEED, crc32(task.encode())])
-    seen: set[tuple[str, str | None]] = set()
-    return {name: _split(task, name, generator, seen) for name in TASKS[task].splits}
-
-
-def _split(task: str, name: str, generator: np.random.Generator, seen: set[tuple[str, str | None]]) -> pd.DataFrame:
-    # Half of the animals of the mismatched genre are not in the train split of MNLI; CoLA's has them, each a word.
-    mismatched = partial(_nli, animals=ANIMALS[:3] + SEA_ANIMALS[:3])
-    maker = mismatched if name.endswith("_mismatched") else MAKERS[task]
-    # Balanced labels in random order; for STS-B the scores 0 to 5.
-    classes = 6 if TASKS[task].is_regression else TASKS[task].num_labels
-    rows = []
-    for label in generator.permutation(np.arange(ROWS[name.split("_")[0]]) % classes):
-        row = maker(generator, label)
-        while row[:2] in seen:
-            row = maker(generator, label)
-        seen.add(row[:2])
-        rows.append(row)
-    frame = pd.DataFrame(rows, columns=["text_a", "text_b", "label"])
-    frame["label"] = frame["label"].astype("float64" if TASKS[task].is_regression else "int64")
-    if name.startswith("test"):
-        frame["label"] = unlabelled(TASKS[task], len(frame))
-    return frame if len(TASKS[task].texts) == 2 else frame.drop(columns="text_b")
+    row, generator = TASKS[task], np.random.default_rng([SEED, crc32(task.encode())])
+    seen, frames = set[tuple[str, str | None]](), dict[str, pd.DataFrame]()
+    for name in row.splits:
+        # Half of the animals of the mismatched genre are not in the train split of MNLI; CoLA's has them, each a word.
+        mismatched = partial(_nli, animals=ANIMALS[:3] + SEA_ANIMALS[:3])
+        maker, rows = mismatched if name.endswith("_mismatched") else MAKERS[task], list[Row]()
+        # Balanced labels in random order; for STS-B the scores 0 to 5.
+        classes = 6 if row.is_regression else row.num_labels
+        for label in generator.permutation(np.arange(ROWS[name.split("_")[0]]) % classes):
+            while (made := maker(generator, label))[:2] in seen:
+                pass
+            seen.add(made[:2])
+            rows.append(made)
+        frame = pd.DataFrame(rows, columns=["text_a", "text_b", "label"])
+        frame["label"] = frame["label"].astype("float64" if row.is_regression else "int64")
+        if name.startswith("test"):
+            frame["label"] = unlabelled(row, len(frame))
+        frames[name] = frame if len(row.texts) == 2 else frame.drop(columns="text_b")
+    return frames
 
 
 def _pick(generator: np.random.Generator, words: Sequence[str], count: int = 1) -> list[str]:

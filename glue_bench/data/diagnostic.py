@@ -5,6 +5,7 @@ file is `diagnostic-full.tsv` of the GLUE site (https://gluebenchmark.com/diagno
 """
 
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +13,11 @@ import pandas as pd
 
 from glue_bench.data.task_data import TaskData
 from glue_bench.data.tasks import TASKS
-from glue_bench.data.tsv import DOWNLOADED, places_of, read_lines, read_split, unlabelled
-from glue_bench.errors import UserError, quoted
+from glue_bench.data.tsv import DOWNLOADED, read_split, read_table, to_labels, unlabelled
+from glue_bench.errors import UserError
 
 LABELLED = "diagnostic-full.tsv"
 CATEGORIES = ("Lexical Semantics", "Predicate-Argument Structure", "Logic", "Knowledge")
-PREMISE, HYPOTHESIS, LABEL = "Premise", "Hypothesis", "Label"
 AX = TASKS["ax"]
 
 
@@ -49,28 +49,17 @@ def read_diagnostic(path: Path) -> Diagnostic:
     file = next((place for place in places if place.is_file()), path)
     if file.is_dir():
         raise UserError(f"no {LABELLED} in {path}; looked for {', '.join(map(str, places))}")
-    lines, rows = read_lines(file), list[dict[str, str]]()
-    columns = lines[0].split("\t")
-    instead = f"expected the labelled {LABELLED} of the GLUE site, not the one without labels"
-    places_of(file, columns, (*CATEGORIES, PREMISE, HYPOTHESIS, LABEL), instead)
-    for number, line in enumerate(lines[1:], 2):
-        fields = line.split("\t")
-        if len(fields) != len(columns):
-            raise UserError(f"{file}, line {number}: {len(fields)} fields; expected {len(columns)}")
-        rows.append(dict(zip(columns, fields, strict=True)))
-        if (label := rows[-1][LABEL]) not in AX.written:
-            raise UserError(f"{file}, line {number}: bad label {quoted(label)}; expected {' or '.join(AX.written)}")
-    if not rows:
+    table, _ = read_table(file, ["Premise", "Hypothesis", "Label", *CATEGORIES])
+    if not len(table):
         raise UserError(f"{file}: no rows; expected {AX.splits['test'].rows}")
-    table = pd.DataFrame(rows)
-    pairs = {"text_a": table[PREMISE], "text_b": table[HYPOTHESIS], "label": table[LABEL].map(AX.labels.index)}
-    masks = {("", ""): np.ones(len(table), dtype=bool)}
+    labels, phenomena = to_labels(file, AX, table["Label"]), {("", ""): np.ones(len(table), dtype=bool)}
     for category in CATEGORIES:
-        shown = [{name.strip() for name in cell.split(";")} - {""} for cell in table[category]]
-        masks[category, ""] = np.array([bool(names) for names in shown])
-        for phenomenon in sorted(set().union(*shown)):
-            masks[category, phenomenon] = np.array([phenomenon in names for names in shown])
-    phenomena = {place: mask for place, mask in masks.items() if mask.any()}
+        names = table[category].str.strip().str.replace(r"\s*;\s*", ";", regex=True)
+        shown = names.str.get_dummies(";").drop(columns="", errors="ignore") > 0
+        if len(shown.columns):
+            phenomena[category, ""] = shown.any(axis=1).to_numpy()
+        phenomena |= {(category, str(name)): shown[name].to_numpy() for name in shown}
+    pairs = {"text_a": list(table["Premise"]), "text_b": list(table["Hypothesis"]), "label": labels}
     return Diagnostic(path=file, pairs=pd.DataFrame(pairs), phenomena=phenomena)
 
 
@@ -89,9 +78,8 @@ def check_order(diagnostic: Diagnostic, digest: str | None) -> bool:
     predicted, _ = read_split(beside, AX, "test")
     if digest is not None and TaskData("ax", "tsv", {"test": predicted}).digest != digest:
         raise UserError(f"the runs predicted other sentences than those of {beside}; run MNLI again on this data")
-    ours, theirs = (frame[["text_a", "text_b"]].map(str.split).to_numpy() for frame in (diagnostic.pairs, predicted))
-    if len(ours) != len(theirs):
-        raise UserError(f"{diagnostic.path} has {len(ours)} rows, {beside} {len(theirs)}; expected the same sentences")
-    if differing := [number for number, same in enumerate((ours == theirs).all(axis=1), 2) if not same]:
-        raise UserError(f"{diagnostic.path}, line {differing[0]}: not the sentences of that line in {beside}")
+    words = (frame[["text_a", "text_b"]].map(str.split).to_numpy().tolist() for frame in (diagnostic.pairs, predicted))
+    for number, (ours, theirs) in enumerate(zip_longest(*words), 2):
+        if ours != theirs:
+            raise UserError(f"{diagnostic.path}, line {number}: not the sentences of that line in {beside}")
     return True

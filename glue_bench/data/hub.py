@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -98,41 +98,37 @@ def to_task_data(task: Task, loaded: Mapping[str, Any], where: str) -> TaskData:
     """
     frames = {}
     for split in (split for split in task.splits if split in loaded):
-        dataset, place, labelled = loaded[split], f"{where}, split {split}", split not in task.test_splits
-        wanted = [*task.texts, *(["label"] if labelled else [])]
-        if missing := [name for name in wanted if name not in dataset.column_names]:
-            raise UserError(f"{place}: no column {', '.join(missing)}; found {', '.join(dataset.column_names)}")
+        dataset, place = loaded[split], f"{where}, split {split}"
         if not len(dataset):
             raise UserError(f"{place}: no rows; expected at least one")
-        columns = [_texts(dataset, name, place) for name in task.texts]
-        data: dict[str, object] = dict(zip(("text_a", "text_b"), columns, strict=False))
-        known = getattr(dataset.features.get("label"), "names", None) or task.labels
-        data["label"] = _labels(task, dataset, place, known) if labelled else unlabelled(task, len(dataset))
+        texts = [_column(dataset, name, place, lambda value: isinstance(value, str), "text") for name in task.texts]
+        data: dict[str, object] = dict(zip(("text_a", "text_b"), texts, strict=False))
+        data["label"] = unlabelled(task, len(dataset)) if split in task.test_splits else _labels(task, dataset, place)
         frames[split] = pd.DataFrame(data)
     return TaskData(task.name, "hub", frames)
 
 
-def _texts(dataset: Any, name: str, where: str) -> list[str]:
-    texts = dataset.data.column(name).to_pylist()
-    bad = next((row for row, text in enumerate(texts) if not isinstance(text, str)), None)
-    if bad is not None:
-        raise UserError(f"{where}, row {bad}: column {name} holds {quoted(texts[bad])}; expected text")
-    return texts
-
-
-def _labels(task: Task, dataset: Any, where: str, names: Sequence[str]) -> np.ndarray:
+def _labels(task: Task, dataset: Any, where: str) -> np.ndarray:
     """Labels (rows,): scores, or ids translated by name into the order of `Task.labels`."""
-    values = dataset.data.column("label").to_pylist()
-    if not task.is_regression and set(names) != set(task.labels):
+    names = getattr(dataset.features.get("label"), "names", None) or task.labels
+    if set(names) != set(task.labels):
         raise UserError(f"{where}: label names {', '.join(names)}; expected {', '.join(task.labels)}")
     kind, low, high = (float, *SCORES) if task.is_regression else (int, 0, len(names) - 1)
-    for row, value in enumerate(values):
-        if not (isinstance(value, kind) and low <= value <= high):
-            permitted = f"{'a number' if task.is_regression else 'an id'} from {low:g} to {high:g}"
-            raise UserError(f"{where}, row {row}: bad label {quoted(value)}; expected {permitted}")
+    expected = f"{'a number' if task.is_regression else 'an id'} from {low:g} to {high:g}"
+    values = _column(dataset, "label", where, lambda value: isinstance(value, kind) and low <= value <= high, expected)
     if task.is_regression:
         return np.round(np.array(values, dtype=np.float64), 6)  # undo what float32 adds to 3.8
     return np.array([task.labels.index(name) for name in names], dtype=np.int64)[values]
+
+
+def _column(dataset: Any, name: str, where: str, fits: Callable[[Any], bool], expected: str) -> list[Any]:
+    if name not in dataset.column_names:
+        raise UserError(f"{where}: no column {name}; found {', '.join(dataset.column_names)}")
+    values: list[Any] = dataset.data.column(name).to_pylist()
+    for row, value in enumerate(values):
+        if not fits(value):
+            raise UserError(f"{where}, row {row}: {name} holds {quoted(value)}; expected {expected}")
+    return values
 
 
 def quiet() -> None:

@@ -8,7 +8,7 @@ import pandas as pd
 from glue_bench.data.demo import DemoSource
 from glue_bench.data.hub import REPOSITORY, CloneSource, HubSource
 from glue_bench.data.task_data import UNLABELLED, Source, split_digest
-from glue_bench.data.tasks import TASKS, Task
+from glue_bench.data.tasks import TASKS
 from glue_bench.data.tsv import TsvSource
 from glue_bench.errors import UserError, unknown
 from glue_bench.remote import fetched, is_url
@@ -54,14 +54,12 @@ def describe(source: Source) -> pd.DataFrame:
         data = source.load(name)
         status = "demo" if data.source == "demo" else "partial" if data.partial else "complete"
         for split, official in task.splits.items():
-            size, labels, digest = 0, "", ""
+            facts: tuple[object, ...] = (0, official.rows, data.skipped.get(split, 0), "", "")
             if (frame := data.splits.get(split)) is not None:
-                size, labels, digest = len(frame), _balance(task, frame["label"]), split_digest(split, frame)[:12]
-            rows.append((name, split, size, official.rows, data.skipped.get(split, 0), labels, digest, status))
+                gold = frame["label"]
+                shares = [f"{label} {(gold == number).mean():.0%}" for number, label in enumerate(task.labels)]
+                labels = " / ".join(shares) or f"{gold.min():.1f}-{gold.max():.1f} mean {gold.mean():.1f}"
+                labels = "unlabelled" if (gold == UNLABELLED).all() else labels
+                facts = (len(frame), *facts[1:3], labels, split_digest(split, frame)[:12])
+            rows.append((name, split, *facts, status))
     return pd.DataFrame(rows, columns=DESCRIPTION)
-
-
-def _balance(task: Task, labels: pd.Series) -> str:
-    shares = [f"{name} {(labels == number).mean():.0%}" for number, name in enumerate(task.labels)]
-    told = " / ".join(shares) or f"{labels.min():.1f}-{labels.max():.1f} mean {labels.mean():.1f}"
-    return "unlabelled" if (labels == UNLABELLED).all() else told

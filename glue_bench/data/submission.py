@@ -7,7 +7,7 @@ import io
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -20,7 +20,7 @@ from glue_bench.errors import QUOTED, UserError, quoted, shortened
 from glue_bench.files import ENCRYPTED, UNREADABLE, plain_entry
 
 HEADER = "index\tprediction"
-SHOWN = 3  # findings of a kind
+SHOWN = 3  # wrong rows of a file
 MOST_ENTRIES = 1000
 LARGEST_ENTRY = 2**23  # bytes that are unpacked; the largest file of a good submission has 3.5 MB
 LARGEST_ZIP = 2**24  # bytes of a zip that is read; a good submission that is not compressed has 4 MB
@@ -33,9 +33,7 @@ MAJORITY = {
 
 Counted on the official training files: CoLA 6023 of 8551, SST-2 37569 of 67349, MRPC 2474 of 3668, STS-B the mean of
 5749 scores, RTE 1249 of 2490, WNLI 323 of 635. On a part of them, for want of the whole: QQP 22006 of 34998, MNLI
-4533 of 13393, QNLI 6092 of 12096; the last two are so even that the whole may say otherwise. AX has no training file
-and takes MNLI's. Counted again with
-`pandas.Series(open_source(FOLDER).load(task).splits["train"]["label"]).value_counts()`.
+4533 of 13393, QNLI 6092 of 12096; the last two are so even that the whole may say otherwise. AX takes MNLI's.
 """
 
 
@@ -102,27 +100,8 @@ def make_zip(files: Mapping[str, bytes]) -> bytes:
 # The linter: what the site would refuse, or score wrongly in silence
 
 
-@dataclass(frozen=True)
-class Finding:
-    """What is wrong, where, and what was expected; `line` is None where it is about a file as a whole.
-
-    Of findings of one `kind` in a file only the first are listed.
-    """
-
-    kind: str
-    file: str
-    line: int | None
-    problem: str
-    expected: str = ""
-
-    def __str__(self) -> str:
-        name = shortened(self.file, QUOTED)
-        place = name if self.line is None else f"{name}, line {self.line}"
-        return f"{place}: {self.problem}" + (f"; expected {shortened(self.expected, QUOTED)}" if self.expected else "")
-
-
-def lint(content: bytes, where: str = "the file") -> list[Finding]:
-    """Every finding in the bytes of a zip, the zip's own first, then file by file; of a kind in a file the first three.
+def lint(content: bytes, where: str = "the file") -> list[str]:
+    """What is wrong in the bytes of a zip, a line each: where, and what was expected; of a file's rows the first three.
 
     Lines end at a line feed alone: whether the site strips a carriage return from a label is not documented. Raises
     UserError for what is no zip, or a very large one.
@@ -133,63 +112,65 @@ def lint(content: bytes, where: str = "the file") -> list[Finding]:
         archive = zipfile.ZipFile(io.BytesIO(content))
     except UNREADABLE as error:
         raise UserError(f"{where} is not a zip ({str(error).lower()}); expected a zip of eleven files") from error
-    names = archive.namelist()
-    if len(names) > MOST_ENTRIES:
-        return [Finding("zip", where, None, f"{len(names)} entries", "the eleven files")]
-    findings = _first_of_each_kind(_lint_names(names))
-    for name in (name for name in FILES if name in names):  # of two entries with one name, readers take the last
-        findings += _first_of_each_kind(_lint_entry(FILES[name], archive, archive.getinfo(name)))
+    findings, counts = list[str](), Counter(archive.namelist())
+    if counts.total() > MOST_ENTRIES:
+        return [_finding(where, f"{counts.total()} entries", "the eleven files")]
+    for name, count in counts.items():
+        if count > 1:  # readers take the last
+            findings.append(_finding(name, f"{count} times in the zip", "once"))
+        if name not in FILES:  # some programs on Windows divide folders by a backslash
+            near = get_close_matches(re.split(r"[/\\]", name)[-1], FILES, n=1) or ["only the eleven files"]
+            findings.append(_finding(name, "unknown file", f"{near[0]} at the top of the zip"))
+    for name, file in FILES.items():
+        if name in counts:
+            findings += _lint_entry(file, archive, archive.getinfo(name))
+        else:
+            findings.append(_finding(name, "missing", f"{file.rows} predictions"))
     return findings
 
 
-def _lint_names(names: list[str]) -> Iterator[Finding]:
-    for name, count in Counter(names).items():
-        if count > 1:
-            yield Finding("duplicate", name, None, f"{count} times in the zip", "once")
-        if name not in FILES:  # some programs on Windows divide folders by a backslash
-            near = get_close_matches(re.split(r"[/\\]", name)[-1], FILES, n=1) or ["only the eleven files"]
-            yield Finding("unknown", name, None, "unknown file", f"{near[0]} at the top of the zip")
-    for name in FILES:
-        if name not in names:  # each by a kind of its own: a missing file is never left out of the list
-            yield Finding(f"missing {name}", name, None, "missing", f"{FILES[name].rows} predictions")
+def _finding(place: str, problem: str, expected: str) -> str:
+    return f"{shortened(place, QUOTED)}: {problem}; expected {shortened(expected, QUOTED)}"
 
 
-def _lint_entry(file: File, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Iterator[Finding]:
+def _lint_entry(file: File, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Iterator[str]:
     """An entry that may be anything: of what is packed at most LARGEST_ENTRY bytes are unpacked."""
     if entry.flag_bits & ENCRYPTED:
-        yield Finding("entry", file.name, None, "encrypted", "a zip without a password")
+        yield _finding(file.name, "encrypted", "a zip without a password")
     elif entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # LZMA takes the memory that it says
-        problem = f"compressed by method {entry.compress_type}"
-        yield Finding("entry", file.name, None, problem, "8 (deflated), or none")
+        yield _finding(file.name, f"compressed by method {entry.compress_type}", "8 (deflated), or none")
     else:
         try:
             with archive.open(entry) as opened:  # `archive.read` would unpack all, whatever the head says of its size
                 content = opened.read(LARGEST_ENTRY + 1)
         except UNREADABLE as error:
-            yield Finding("entry", file.name, None, f"cannot be unpacked ({error})", "a zip that is whole")
+            yield _finding(file.name, f"cannot be unpacked ({error})", "a zip that is whole")
             return
         if len(content) > LARGEST_ENTRY:
-            yield Finding("entry", file.name, None, f"more than {LARGEST_ENTRY} bytes when unpacked", "3.5 MB at most")
+            yield _finding(file.name, f"more than {LARGEST_ENTRY} bytes when unpacked", "3.5 MB at most")
         else:
             yield from _lint_lines(file, content.decode(errors="backslashreplace").removesuffix("\n").split("\n"))
 
 
-def _lint_lines(file: File, lines: list[str]) -> Iterator[Finding]:
+def _lint_lines(file: File, lines: list[str]) -> Iterator[str]:
     """The header, the number of rows, and each row that is not its index, a tab and a prediction."""
-    if lines[0] != HEADER:
-        yield Finding("header", file.name, 1, quoted(lines[0]), f"the header {HEADER!r}")
-    if len(lines) != file.rows + 1:
-        yield Finding("rows", file.name, None, f"{len(lines) - 1} rows", f"{file.rows}")
-    if len(lines) > 2 * (file.rows + MOST_ENTRIES):
-        return
+    header, *rows = lines
+    if header != HEADER:
+        yield _finding(f"{file.name}, line 1", quoted(header), f"the header {HEADER!r}")
+    if len(rows) != file.rows:
+        yield _finding(file.name, f"{len(rows)} rows", f"{file.rows}")
     permitted = " or ".join(file.labels) or f"a number from {SCORES[0]:g} to {SCORES[1]:g}"
-    for index, line in enumerate(lines[1:]):
-        number, _, text = line.partition("\t")
-        if number != str(index) or not _is_permitted(file, text):
-            yield Finding("row", file.name, index + 2, quoted(line), f"{index}, a tab, and {permitted}")
+    wrong = [index for index, row in enumerate(rows[: file.rows]) if not _is_good(file, index, row)]
+    for index in wrong[:SHOWN]:
+        yield _finding(f"{file.name}, line {index + 2}", quoted(rows[index]), f"{index}, a tab, and {permitted}")
+    if more := wrong[SHOWN:]:
+        yield f"{file.name}: {len(more)} more rows like these"
 
 
-def _is_permitted(file: File, text: str) -> bool:
+def _is_good(file: File, index: int, row: str) -> bool:
+    number, _, text = row.partition("\t")
+    if number != str(index):
+        return False
     if file.labels:
         return text in file.labels
     try:  # Python also reads blanks around a number, other digits, and underscores
@@ -197,18 +178,3 @@ def _is_permitted(file: File, text: str) -> bool:
         return is_plain and SCORES[0] <= float(text) <= SCORES[1]
     except ValueError:
         return False
-
-
-def _first_of_each_kind(found: Iterable[Finding]) -> list[Finding]:
-    """The first three of each kind, then how many more there are; a kind at a time."""
-    kept: dict[str, list[Finding]] = {}
-    counts: Counter[str] = Counter()
-    for finding in found:
-        counts[finding.kind] += 1
-        if counts[finding.kind] <= SHOWN:
-            kept.setdefault(finding.kind, []).append(finding)
-    for kind, some in kept.items():
-        if more := counts[kind] - len(some):
-            what = "more files like this" if some[-1].line is None else "more like this"
-            some.append(Finding(kind, some[-1].file, None, f"{more} {what}"))
-    return [finding for some in kept.values() for finding in some]

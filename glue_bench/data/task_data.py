@@ -41,9 +41,8 @@ class TaskData:
     @property
     def partial(self) -> bool:
         """Whether any split differs from the official one in size; made-up data is always partial."""
-        official = TASKS[self.task].splits
-        sizes = {name: len(self.splits.get(name, ())) for name in official}
-        return self.source.startswith("demo") or any(sizes[name] != split.rows for name, split in official.items())
+        sizes = {name: (len(self.splits.get(name, ())), split.rows) for name, split in TASKS[self.task].splits.items()}
+        return self.source.startswith("demo") or any(size != official for size, official in sizes.values())
 
 
 class Source(ABC):

@@ -16,6 +16,7 @@ BOM = b"\xef\xbb\xbf"
 COLA_COLUMNS = ("source", "label", "star", "sentence")
 GOLD_COLUMN, NO_GOLD = "gold_label", "-"
 SCORES = (0.0, 5.0)
+SCORE = r"[0-4](\.\d+)?|5(\.0+)?"  # how files spell them
 LARGEST = 2**30  # bytes of a file; the largest official one, MNLI's train.tsv, has 230 MB
 LONGEST_LINE = 1_000_000  # characters: tokenizers would take minutes and gigabytes for a word of that many
 DOWNLOADED = "diagnostic"  # where the download script that is copied most puts AX, in place of its own folder
@@ -31,25 +32,22 @@ class FolderSource(Source):
     def pattern(self, task: Task, split: str) -> str:
         """What the files of a split are called below the folder."""
 
+    def files(self, task: Task) -> dict[str, list[Path]]:
+        """The files of each split that is there; none if no split with labels is (of AX: no split)."""
+        found = {split: sorted(self.folder.glob(self.pattern(task, split))) for split in task.splits}
+        found = {split: paths for split, paths in found.items() if paths}
+        return found if found.keys() - set(task.test_splits) or task.name == "ax" else {}
+
     def tasks(self) -> list[str]:
-        return [name for name, task in TASKS.items() if any(self._files(task, split) for split in _needed(task))]
+        return [name for name, task in TASKS.items() if self.files(task)]
 
     def found(self, name: str) -> tuple[Task, dict[str, list[Path]]]:
-        """A task and the files of each split that is there. UserError if there is none with labels (of AX: at all)."""
+        """A task and its `files`. UserError if there are none."""
         task = find_task(name)
-        files = {split: paths for split in task.splits if (paths := self._files(task, split))}
-        if files.keys().isdisjoint(_needed(task)):
-            looked = ", ".join(self.pattern(task, split) for split in _needed(task))
-            raise UserError(f"no {task.title} data in {self.folder}; looked for {looked}")
+        if not (files := self.files(task)):
+            first = self.pattern(task, next(iter(task.splits)))
+            raise UserError(f"no {task.title} data in {self.folder}; looked for {first} and its other splits")
         return task, files
-
-    def _files(self, task: Task, split: str) -> list[Path]:
-        return sorted(self.folder.glob(self.pattern(task, split)))
-
-
-def _needed(task: Task) -> tuple[str, ...]:
-    """Splits of which at least one must be there for the task to count as present."""
-    return tuple(name for name in task.splits if not name.startswith("test")) or tuple(task.splits)
 
 
 class TsvSource(FolderSource):
@@ -75,33 +73,60 @@ def read_split(path: Path, task: Task, split: str) -> tuple[pd.DataFrame, int]:
     labels are public: a test split keeps all of its rows, because the site reads predictions by their line. Any
     other irregularity raises UserError with the file and the line. Texts are kept as they are.
     """
-    lines = read_lines(path)
-    start, labelled = int(task.splits[split].header), split not in task.test_splits
-    columns = lines[0].split("\t") if start else list(COLA_COLUMNS)
-    wanted = [*(task.tsv_texts or task.texts), *([task.tsv_label] if labelled else [])]
-    places = places_of(path, columns, wanted)
-    numbered = [(number, line.split("\t")) for number, line in enumerate(lines[start:], start + 1)]
-    rows = [row for row in numbered if len(row[1]) == len(columns)]
-    if len(rows) < len(numbered) and not (labelled and task.skips_malformed_rows):
-        number, fields = next(row for row in numbered if len(row[1]) != len(columns))
-        size = "short" if len(fields) < len(columns) else "long"
-        raise UserError(f"{path}, line {number}: row too {size}: {len(fields)} fields; expected {len(columns)}")
+    labelled, texts = split not in task.test_splits, task.tsv_texts or task.texts
+    wanted = [*texts, *([task.tsv_label] if labelled else [])]
+    columns = () if task.splits[split].header else COLA_COLUMNS
+    table, left_out = read_table(path, wanted, columns, skips=labelled and task.skips_malformed_rows)
     if labelled and task.tsv_label == GOLD_COLUMN:
-        rows = [row for row in rows if row[1][places[-1]] != NO_GOLD]
-    if not rows:
-        raise UserError(f"{path}, line {start + 1}: no usable row; expected rows with {', '.join(wanted)}")
-    texts = [[row[place] for _, row in rows] for place in places[: len(task.texts)]]
-    data: dict[str, object] = dict(zip(("text_a", "text_b"), texts, strict=False))
-    if labelled:
-        data["label"] = _labels(path, task, [(number, row[places[-1]]) for number, row in rows])
-    else:
-        data["label"] = unlabelled(task, len(rows))
-    return pd.DataFrame(data), len(numbered) - len(rows)
+        judged = table[table[GOLD_COLUMN] != NO_GOLD]
+        table, left_out = judged, len(table) - len(judged)
+    if not len(table):
+        raise UserError(f"{path}: no usable row; expected rows with {', '.join(wanted)}")
+    data: dict[str, object] = {name: list(table[text]) for name, text in zip(("text_a", "text_b"), texts, strict=False)}
+    data["label"] = to_labels(path, task, table[task.tsv_label]) if labelled else unlabelled(task, len(table))
+    return pd.DataFrame(data), left_out
 
 
 def unlabelled(task: Task, rows: int) -> np.ndarray:
     """Labels (rows,) of a split whose labels are not public."""
     return np.full(rows, UNLABELLED, dtype=np.float64 if task.is_regression else np.int64)
+
+
+def to_labels(path: Path, task: Task, written: pd.Series) -> np.ndarray:
+    """Class ids in the order of `Task.labels`, or scores, of texts by line; UserError at the first bad one."""
+    bad = ~(written.str.fullmatch(SCORE) if task.is_regression else written.isin(task.written))
+    if bad.any():
+        permitted = f"a number from 0 to {SCORES[1]:g}" if task.is_regression else " or ".join(task.written)
+        where = f"{path}, line {bad.idxmax()}"
+        raise UserError(f"{where}: bad label {quoted(written[bad].iloc[0])}; expected {permitted}")
+    if task.is_regression:
+        return np.array([float(text) for text in written])
+    return written.map({text: number for number, text in enumerate(task.written)}).to_numpy(np.int64)
+
+
+def read_table(
+    path: Path, wanted: Sequence[str], columns: Sequence[str] = (), *, skips: bool = False
+) -> tuple[pd.DataFrame, int]:
+    """The wanted columns of a file as text, indexed by line, and how many rows were left out.
+
+    `columns` are those of a file without a header. With `skips` rows with a wrong number of fields are left out.
+    UserError for what is not UTF-8, a column that is missing or there twice, or such a row, with the file and the line.
+    """
+    lines, start = read_lines(path), int(not columns)
+    columns = columns or lines[0].split("\t")
+    for name in wanted:
+        if columns.count(name) != 1:
+            has = shortened(", ".join(map(repr, columns)), 4 * QUOTED)
+            what = f"{columns.count(name)} columns are called {name!r}, expected 1"
+            raise UserError(f"{path}, line 1: {what}; found {has}")
+    numbered = [(number, line.split("\t")) for number, line in enumerate(lines[start:], start + 1)]
+    rows = {number: fields for number, fields in numbered if len(fields) == len(columns)}
+    if len(rows) < len(numbered) and not skips:
+        number, fields = next(row for row in numbered if row[0] not in rows)
+        raise UserError(f"{path}, line {number}: {len(fields)} fields; expected {len(columns)}")
+    places = {name: columns.index(name) for name in wanted}
+    data = {name: [fields[place] for fields in rows.values()] for name, place in places.items()}
+    return pd.DataFrame(data, index=list(rows)), len(numbered) - len(rows)
 
 
 def read_lines(path: Path) -> list[str]:
@@ -115,9 +140,8 @@ def read_lines(path: Path) -> list[str]:
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
-        line, place = raw.count(b"\n", 0, error.start) + 1, error.start - raw.rfind(b"\n", 0, error.start)
-        found = f"byte {place} of the line (0x{raw[error.start]:02x}) is not UTF-8"
-        raise UserError(f"{path}, line {line}: {found}; expected UTF-8") from error
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise UserError(f"{path}, line {line}: {error.reason}; expected UTF-8") from error
     while lines and not lines[-1]:
         lines.pop()
     if not lines:
@@ -125,31 +149,3 @@ def read_lines(path: Path) -> list[str]:
     if number := next((number for number, line in enumerate(lines, 1) if len(line) > LONGEST_LINE), 0):
         raise UserError(f"{path}, line {number}: more than {LONGEST_LINE:,} characters; expected a row of a task")
     return lines
-
-
-def places_of(path: Path, columns: Sequence[str], wanted: Sequence[str], instead: str = "") -> list[int]:
-    """Where the wanted columns are in a header; UserError where one is missing (`instead` says what else to give) or
-    is there twice, so that nothing says which one is meant.
-    """
-    if missing := [name for name in wanted if name not in columns]:
-        found = instead or f"found {shortened(', '.join(map(repr, columns)), 4 * QUOTED)}"
-        raise UserError(f"{path}, line 1: no column {', '.join(map(repr, missing))}; {found}")
-    for name in wanted:
-        if columns.count(name) > 1:
-            raise UserError(f"{path}, line 1: {columns.count(name)} columns are called {name!r}; expected one")
-    return [columns.index(name) for name in wanted]
-
-
-def _labels(path: Path, task: Task, written: list[tuple[int, str]]) -> np.ndarray:
-    """Class ids in the order of `Task.labels`, or scores, of texts with their lines; UserError at the first bad one."""
-    ids, labels = {text: number for number, text in enumerate(task.written)}, list[float]()
-    for line, text in written:
-        try:
-            label = float(text) if task.is_regression else ids[text]
-            if task.is_regression and not SCORES[0] <= label <= SCORES[1]:
-                raise ValueError
-        except (ValueError, KeyError) as error:
-            permitted = f"a number from 0 to {SCORES[1]:g}" if task.is_regression else " or ".join(task.written)
-            raise UserError(f"{path}, line {line}: bad label {quoted(text)}; expected {permitted}") from error
-        labels.append(label)
-    return np.array(labels, dtype=np.float64 if task.is_regression else np.int64)

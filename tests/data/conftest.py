@@ -1,18 +1,13 @@
 """Files for the tests of the data sources."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
-
-Writer = Callable[[dict[str, str | bytes]], Path]
 
 
 @pytest.fixture
-def write(tmp_path: Path) -> Writer:
+def write(tmp_path):
     """Write files below a new folder and return it."""
 
-    def write_files(files: dict[str, str | bytes]) -> Path:
+    def write_files(files):
         for name, content in files.items():
             path = tmp_path / "glue" / name
             path.parent.mkdir(parents=True, exist_ok=True)

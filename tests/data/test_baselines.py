@@ -12,19 +12,12 @@ from glue_bench.data.sources import open_source
 from glue_bench.data.task_data import TaskData, limited
 from glue_bench.data.tasks import TASKS, TRAINABLE
 
-
-def predicted(task: str) -> tuple[TaskData, dict[str, dict[str, np.ndarray]]]:
-    data = open_source("demo").load(task)
-    return data, baseline_predictions(data)
-
-
-def pairs(rows: list[tuple[str, str, int]]) -> pd.DataFrame:
-    return pd.DataFrame(rows, columns=["text_a", "text_b", "label"])
+DEMO = open_source("demo")
 
 
 @pytest.mark.parametrize("task", TRAINABLE)
 def test_every_task_has_baselines_that_find_what_words_tell_and_nothing_where_order_decides(task):
-    data, by_baseline = predicted(task)
+    by_baseline = baseline_predictions(data := DEMO.load(task))
     assert set(by_baseline) == ({WORD_OVERLAP} if "text_b" in data.splits["train"] else set()) | {BAG_OF_WORDS}
     for by_split in by_baseline.values():
         assert tuple(by_split) == TASKS[task].validation_splits
@@ -48,7 +41,7 @@ def test_word_overlap_by_hand():
 
 def test_the_same_rows_give_the_same_predictions_and_only_chosen_ones_count(monkeypatch):
     monkeypatch.setattr("glue_bench.data.baselines.MOST_ROWS", 200)
-    data, by_baseline = predicted("mnli")
+    by_baseline = baseline_predictions(data := DEMO.load("mnli"))
     cut = limited(data, 200, train_alone=True)
     for name, by_split in baseline_predictions(cut).items():
         for split, values in by_split.items():
@@ -59,11 +52,12 @@ def test_the_same_rows_give_the_same_predictions_and_only_chosen_ones_count(monk
 
 
 def test_small_and_odd_data_have_the_baselines_that_exist():
-    train = pairs([("a cat", "the dog", 1), ("the fox", "one cat", 1)])
-    one_class = TaskData("rte", "tsv", {"train": train, "validation": train})
-    assert baseline_predictions(one_class)[BAG_OF_WORDS]["validation"].tolist() == [1, 1]
-    wordless = TaskData("rte", "tsv", {"train": pairs([("?", "!", 0), (".", "", 1)]), "validation": train})
-    assert baseline_predictions(wordless) == {}
-    assert baseline_predictions(TaskData("rte", "tsv", {"validation": train})) == {}
-    assert baseline_predictions(open_source("demo").load("ax")) == {}
-    assert baseline_predictions(TaskData("rte", "tsv", {"train": train})) == {WORD_OVERLAP: {}, BAG_OF_WORDS: {}}
+    train = pd.DataFrame({"text_a": ["a cat", "the fox"], "text_b": ["the dog", "one cat"], "label": 1})
+    wordless = train.assign(text_a="?", text_b="!", label=[0, 1])
+
+    def of(**splits):
+        return baseline_predictions(TaskData("rte", "tsv", splits))
+
+    assert of(train=train, validation=train)[BAG_OF_WORDS]["validation"].tolist() == [1, 1]  # of one class
+    assert of(train=wordless, validation=train) == of(validation=train) == baseline_predictions(DEMO.load("ax")) == {}
+    assert of(train=train) == {WORD_OVERLAP: {}, BAG_OF_WORDS: {}}

@@ -7,77 +7,67 @@ from glue_bench.data.sources import open_source
 from glue_bench.errors import UserError
 
 HEADER = "\t".join([*CATEGORIES, "Domain", "Premise", "Hypothesis", "Label"])
-SPELLED = ("Morphological negation;Lexical entailment", "", "Negation", "", "")
 ROWS = [
-    (*SPELLED, "It is unlike.", "It is alike.", "contradiction"),
-    ("", "Core args", "Negation; Conjunction", "", "", 'He said "no', "He spoke.", "entailment"),
-    ("Lexical entailment", "", "", "Common sense", "", "A dog ran.", "An animal ran.", "neutral"),
-    ("", "", "", "", "Reddit", "One.", "Two.", "neutral"),
+    "Morphological negation;Lexical entailment\t\tNegation\t\t\tIt is unlike.\tIt is alike.\tcontradiction",
+    '\tCore args\tNegation; Conjunction\t\t\tHe said "no\tHe spoke.\tentailment',
+    "Lexical entailment\t\t\tCommon sense\t\tA dog ran.\tAn animal ran.\tneutral",
+    "\t\t\t\tReddit\tOne.\tTwo.\tneutral",
 ]
-FULL = "\n".join([HEADER, *map("\t".join, ROWS)]) + "\n"
-PLAIN = "index\tsentence1\tsentence2\n" + "".join(f"{i}\t{row[5]}\t{row[6]}\n" for i, row in enumerate(ROWS))
+PLAIN = "\n".join(["index\tsentence1\tsentence2", *("\t".join(["0", *row.split("\t")[5:7]]) for row in ROWS)])
+SHOWN = {
+    **{("", ""): [0, 1, 2, 3], ("Lexical Semantics", ""): [0, 2], ("Lexical Semantics", "Lexical entailment"): [0, 2]},
+    ("Lexical Semantics", "Morphological negation"): [0],
+    **{("Predicate-Argument Structure", each): [1] for each in ("", "Core args")},
+    **{("Logic", ""): [0, 1], ("Logic", "Conjunction"): [1], ("Logic", "Negation"): [0, 1]},
+    **{("Knowledge", each): [2] for each in ("", "Common sense")},
+}
+
+
+def full(*rows: str) -> str:
+    return "\n".join([HEADER, *rows]) + "\n"
 
 
 @pytest.mark.parametrize("place", ["", "AX", "AX/diagnostic-full.tsv", "diagnostic"])
 def test_rows_labels_and_phenomena(place, write):
     above = place.split("/")[0] or "AX"
-    folder = write({f"{above}/diagnostic-full.tsv": FULL, f"{above}/diagnostic.tsv": PLAIN})
+    folder = write({f"{above}/diagnostic-full.tsv": full(*ROWS), f"{above}/diagnostic.tsv": PLAIN})
     found = read_diagnostic(folder / place)
     assert found.digest == open_source(str(folder)).load("ax").digest  # of the data without labels
     assert found.pairs["label"].tolist() == [2, 0, 1, 1]
     assert found.pairs["text_a"].tolist()[1] == 'He said "no'
-    assert {place: mask.nonzero()[0].tolist() for place, mask in found.phenomena.items()} == {
-        ("", ""): [0, 1, 2, 3],
-        ("Lexical Semantics", ""): [0, 2],
-        ("Lexical Semantics", "Lexical entailment"): [0, 2],
-        ("Lexical Semantics", "Morphological negation"): [0],
-        ("Predicate-Argument Structure", ""): [1],
-        ("Predicate-Argument Structure", "Core args"): [1],
-        ("Logic", ""): [0, 1],
-        ("Logic", "Conjunction"): [1],
-        ("Logic", "Negation"): [0, 1],
-        ("Knowledge", ""): [2],
-        ("Knowledge", "Common sense"): [2],
-    }
+    assert {place: mask.nonzero()[0].tolist() for place, mask in found.phenomena.items()} == SHOWN
 
 
-@pytest.mark.parametrize(
-    ("content", "error"),
-    [
-        (PLAIN, "line 1: no column 'Lexical Semantics', .* expected the labelled diagnostic-full.tsv"),
-        (HEADER + "\n", "no rows; expected 1104"),
-        (FULL.replace("\tneutral", "\tmaybe", 1), "line 4: bad label 'maybe'; expected entailment or neutral or"),
-        (FULL + "too\tshort\n", "line 6: 2 fields; expected 8"),
-        (None, r"no diagnostic-full\.tsv in .*; looked for .*AX/diagnostic-full\.tsv, "),
-    ],
-    ids=["unlabelled", "no rows", "label", "short", "no file"],
-)
-def test_a_wrong_file_is_refused(write, content, error):
+BAD = {
+    "unlabelled": (PLAIN, "full.tsv, line 1: 0 columns are called 'Premise', expected 1; found 'index', "),
+    "no rows": (full(), "no rows; expected 1104"),
+    "label": (full(ROWS[0], ROWS[2] + "?"), r"line 3: bad label 'neutral\?'; expected entailment or neutral or"),
+    "short": (full(*ROWS, "too\tshort"), "line 6: 2 fields; expected 8"),
+    "no file": (None, r"no diagnostic-full\.tsv in .*; looked for .*AX/diagnostic-full\.tsv, "),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_wrong_file_is_refused(write, case):
+    content, error = BAD[case]
     with pytest.raises(UserError, match=error):
         read_diagnostic(write({"AX/diagnostic-full.tsv": content} if content else {"RTE/train.tsv": ""}))
 
 
 def test_the_order_is_known_of_equal_sentences_or_by_the_file_beside(write):
-    found = read_diagnostic(write({"AX/diagnostic-full.tsv": FULL}))
+    found = read_diagnostic(write({"AX/diagnostic-full.tsv": full(*ROWS)}))
     assert (check_order(found, found.digest), check_order(found, "other")) == (True, False)
-    folder = write({"AX/diagnostic-full.tsv": FULL.replace("A dog ran.", " A dog  ran. "), "AX/diagnostic.tsv": PLAIN})
-    predicted, blanks = open_source(str(folder)).load("ax").digest, read_diagnostic(folder)
+    folder = write({"AX/diagnostic-full.tsv": full(*ROWS).replace("A dog ran.", " A dog  ran. ")})
+    predicted, blanks = open_source(str(write({"AX/diagnostic.tsv": PLAIN}))).load("ax").digest, read_diagnostic(folder)
     assert blanks.digest != predicted
     assert check_order(blanks, predicted)
     assert check_order(blanks, None)
 
 
-@pytest.mark.parametrize(
-    ("rows", "error"),
-    [
-        ([ROWS[0], ROWS[2], ROWS[1], ROWS[3]], "line 3: not the sentences of that"),
-        (ROWS[:3], "has 3 rows, .* 4; expected the same sentences"),
-    ],
-    ids=["order", "rows"],
-)
-def test_other_sentences_are_refused(write, rows, error):
-    folder = write({"AX/diagnostic-full.tsv": "\n".join([HEADER, *map("\t".join, rows)]), "AX/diagnostic.tsv": PLAIN})
-    with pytest.raises(UserError, match=error):
+@pytest.mark.parametrize(("rows", "line"), [([ROWS[0], ROWS[2], ROWS[1], ROWS[3]], 3), (ROWS[:3], 5)])
+def test_other_sentences_are_refused(write, rows, line):
+    folder = write({"AX/diagnostic-full.tsv": full(*rows), "AX/diagnostic.tsv": PLAIN})
+    with pytest.raises(UserError, match=f"full.tsv, line {line}: not the sentences of that line in .*diagnostic.tsv"):
         check_order(read_diagnostic(folder), open_source(str(folder)).load("ax").digest)
     with pytest.raises(UserError, match=r"predicted other sentences than those of .*diagnostic.tsv; run MNLI again"):
         check_order(read_diagnostic(folder), "stale")
