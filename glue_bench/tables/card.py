@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -116,21 +117,12 @@ def _header(arm: str, cell: pd.Series, checkpoint: str, stated: pd.DataFrame) ->
         values = {row["name"]: row["value"]}
         if row["n"] > 1 and not math.isnan(row["mean"]):
             values |= {f"{row['name']}, mean of {row['n']} seeds, standard error {row['error']:.4f}": row["mean"]}
-        results += [
-            EvalResult(
-                task_type="text-classification",
-                task_name=row["title"],
-                dataset_type=REPOSITORY,
-                dataset_name=f"GLUE {row['title']}",
-                dataset_config=row["task"],
-                dataset_split=row["split"],
-                dataset_revision=row["revision"] or None,
-                metric_type=row["metric"],
-                metric_value=round(value, 6),
-                metric_name=name,
-            )
-            for name, value in values.items()
-        ]
+        of_row: dict[str, Any] = {
+            **{"task_type": "text-classification", "task_name": row["title"], "dataset_type": REPOSITORY},
+            **{"dataset_name": f"GLUE {row['title']}", "dataset_config": row["task"], "dataset_split": row["split"]},
+            **{"dataset_revision": row["revision"] or None, "metric_type": row["metric"]},
+        }
+        results += [EvalResult(**of_row, metric_name=of, metric_value=round(value, 6)) for of, value in values.items()]
     copy = Path(constants.HF_HUB_CACHE, f"models--{checkpoint.replace('/', '--')}")
     is_of_hub = cell["base_model"] or (copy.is_dir() and not Path(checkpoint).exists())
     data = ModelCardData(

@@ -59,7 +59,7 @@ SETTINGS: dict[str, Any] = {
     **{"xtick.major.width": 0.6, "ytick.major.width": 0.6, "legend.fontsize": SMALL, "legend.frameon": False},
     **{"legend.handlelength": 2.2, "legend.labelspacing": 0.3, "legend.columnspacing": 1.2, "legend.borderpad": 0.1},
     **{"lines.linewidth": 1.1, "lines.markersize": 3.5, "axes.facecolor": "none", "text.parse_math": False},
-    **{"svg.hashsalt": "glue-bench", "svg.fonttype": "none", "pdf.fonttype": 42},
+    **{"svg.hashsalt": "glue-bench", "svg.fonttype": "none", "pdf.fonttype": 42},  # text stays text
     **{"figure.dpi": DPI, "savefig.dpi": DPI},
 }
 BAND, FEW = 0.18, 8  # the opacity of the band around a line; with more arms bands hide each other and are left out
@@ -98,10 +98,7 @@ class Drawing:
 
 
 def panels(count: int, height: float, abreast: int = 3, **options: Any) -> tuple[Figure, list[Axes]]:
-    """A figure with so many panels of `height` inches, at most `abreast` side by side; `options` are of `subplots`.
-
-    Up to two side by side fit a paper's column, more take its whole width.
-    """
+    """A figure with so many panels of `height` inches; more than two `abreast` take a paper's whole width."""
     columns = min(count, abreast)
     rows = ceil(count / columns)
     figure = Figure(figsize=(COLUMN if columns < 3 else WIDE, rows * height), layout="constrained")
@@ -125,10 +122,7 @@ def arm_styles(arms: Sequence[str], reference: str = "") -> dict[str, dict[str, 
 
 
 def legend_below(figure: Figure, handles: Sequence[Any] = ()) -> None:
-    """A legend under the axes, of `handles` or else of all that has a label there, each once; the figure grows by it.
-
-    It has as many columns as its longest label leaves room for.
-    """
+    """A legend under the axes, of `handles` or of all that has a label there, each once; the figure grows by it."""
     labelled = [handle for axes in figure.axes for handle in axes.get_legend_handles_labels()[0]]
     by_label = {str(handle.get_label()): handle for handle in handles or labelled}
     labels = [fitted(label, 40) for label in by_label]
@@ -144,10 +138,7 @@ def fitted(name: str, length: int = 24) -> str:
 
 
 def drawn(figure: Figure, format: str) -> bytes:
-    """The figure as the bytes of a file of that format: the same for the same figure, without dates.
-
-    An SVG has pixels that make its text as large as a page's, and the colours of dark pages.
-    """
+    """A file without dates, the same for the same figure; an SVG with text as large as a page's, light and dark."""
     with paper_style(), io.BytesIO() as file:
         figure.patch.set_visible(format != "svg")
         figure.savefig(file, format=format, metadata=NO_DATES[format])
@@ -158,16 +149,11 @@ def drawn(figure: Figure, format: str) -> bytes:
     rules = "".join(f'[style*="{kind}: {light}"]{{{kind}:{dark}!important}}' for (light, dark), kind in kinds)
     rules = f":root{{color-scheme:light dark}}@media (prefers-color-scheme:dark){{{rules}}}</style>"
     svg = content.decode().replace("</style>", rules, 1)
-    return re.sub(
-        r'(width|height)="([\d.]+)pt"', lambda found: f'{found[1]}="{float(found[2]) * PIXELS:.0f}"', svg
-    ).encode()
+    return re.sub(r'="([\d.]+)pt"', lambda found: f'="{float(found[1]) * PIXELS:.0f}"', svg).encode()
 
 
 def save(figure: Figure, stem: Path) -> None:
-    """Write the figure as `stem` with the suffix of each format, into a folder that is made if needed.
-
-    Text stays text in SVG and is embedded as TrueType in PDF, as publishers want it.
-    """
+    """Write the figure as `stem` with the suffix of each format, into a folder that is made if needed."""
     for format in NO_DATES:
         write_atomically(stem.with_name(f"{stem.name}.{format}"), drawn(figure, format))
 
