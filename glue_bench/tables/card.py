@@ -10,7 +10,6 @@ import pandas as pd
 
 from glue_bench.config import NATIVE
 from glue_bench.data.hub import REPOSITORY
-from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError, first_line
 from glue_bench.files import write_atomically
 from glue_bench.records.store import STAMP
@@ -18,10 +17,6 @@ from glue_bench.tables.board import open_board
 from glue_bench.tables.submission import arm_scores, known_arm, median_runs
 from glue_bench.tables.table import Column, Page, Table
 
-METRIC_NAMES = {
-    **{"matthews_correlation": "Matthews correlation", "accuracy": "Accuracy", "f1": "F1"},
-    **{"pearson": "Pearson correlation", "spearmanr": "Spearman correlation"},
-}
 PLACEHOLDER = "REPOSITORY"
 """In the text of a card, the repository that it is sent to."""
 NO_BENCHMARK = "No benchmark: some of these data are made up, or a part of the official rows."
@@ -82,9 +77,6 @@ def card(path: str | Path, arm: str | None = None) -> Card:
     models = {task: folder for task, folder in kept.items() if folder}
     early = board.runs.loc[(board.runs["arm"] == arm) & ~board.runs["last"], "task"]
     scores.loc[scores["task"].isin(early), ["mean", "error"]] = math.nan  # the weights are those of the last epoch
-    scores = scores.join(runs[["learning_rate", "seed"]], on="task").join(results.tasks["revision"], on="task")
-    titles = {name: task.title for name, task in TASKS.items()}
-    scores = scores.assign(title=scores["task"].map(titles), name=scores["metric"].map(METRIC_NAMES))
     made_up = scores["task"].isin(results.partial_tasks) | ("demo" in results.data_source)
     cell = results.cells[results.cells["cell_id"] == runs["cell_id"].iloc[0]].iloc[0]
     native, several = cell["variant"] == NATIVE, len(models) > 1

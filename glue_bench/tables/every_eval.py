@@ -5,7 +5,6 @@ data/glue-bench/ORGANIZATION/EXPERIMENT-ARM/<uuid>.json.
 """
 
 import json
-import math
 import re
 import time
 import uuid
@@ -21,7 +20,6 @@ from glue_bench.data.tasks import TASKS, titles
 from glue_bench.errors import UserError, quoted
 from glue_bench.files import write_atomically
 from glue_bench.tables.board import SEEDS, Board
-from glue_bench.tables.card import METRIC_NAMES
 from glue_bench.tables.submission import arm_scores
 from glue_bench.tables.table import json_text
 
@@ -71,7 +69,7 @@ def _log(board: Board, organization: str, arm: str, cells: pd.DataFrame) -> dict
     """What the log of an arm says but for its name and the time."""
     facts, cells, scores = board.results.arms.loc[arm], cells[cells["arm"] == arm], arm_scores(board, arm)
     first, stated = cells.iloc[0], scores[scores["task"].isin(cells["task"]) & scores["mean"].notna()]
-    library, name = first["environment"].glue_bench or "unknown", f"{board.results.experiment}-{arm}"
+    name = f"{board.results.experiment}-{arm}"
     details: dict[str, Any] = {"deployment_type": "self_deployed", "model_availability": "unknown"}
     details |= {name: facts[name] for name in ("variant", "options", "origin")}
     details |= {"parameters": int(first["parameters"]), "fine_tuned": "a model for each task"}
@@ -79,39 +77,37 @@ def _log(board: Board, organization: str, arm: str, cells: pd.DataFrame) -> dict
     details |= {"base_model": first["base_model"]} if first["base_model"] else {}
     source = {"source_name": "glue-bench", "source_type": "evaluation_run"}
     source |= {"source_organization_name": organization, "evaluator_relationship": "first_party"}
-    engine = {"name": "glue-bench", "version": library}
+    engine = {"name": "glue-bench", "version": first["environment"].glue_bench or "unknown"}
     model = {"name": name, "id": f"{organization}/{name}", "developer": organization, "inference_engine": engine}
     return {
         "source_metadata": source,
         "eval_library": engine,
         "model_info": model | {"additional_details": _texts(details)},
-        "evaluation_results": [_result(board, row, cells[cells["task"] == row["task"]])
-                               for row in stated.to_dict("records")],
-    }  # fmt: skip
+        "evaluation_results": [_result(row, cells[cells["task"] == row["task"]]) for row in stated.to_dict("records")],
+    }
 
 
-def _result(board: Board, row: dict[Any, Any], runs: pd.DataFrame) -> dict[str, Any]:
+def _result(row: dict[Any, Any], runs: pd.DataFrame) -> dict[str, Any]:
     """What a row of `arm_scores` says, of these runs."""
-    task, metric, n, name = TASKS[row["task"]], row["metric"], int(row["n"]), f"glue.{row['task']}.{row['split']}"
-    share, revision = metric in ("accuracy", "f1"), board.results.tasks["revision"][task.name]
-    data = {"config": task.name, "digest": runs["data"].iloc[0]} | ({"revision": revision} if revision else {})
+    task, metric, n, name = TASKS[row["task"]], row["metric"], row["n"], f"glue.{row['task']}.{row['split']}"
     source: dict[str, Any] = {"dataset_name": f"GLUE {task.title}", "source_type": "hf_dataset", "hf_repo": REPOSITORY}
     source |= {"hf_split": row["split"], "samples_number": task.splits[row["split"]].rows}
-    metric_of = {"evaluation_description": task.summary, "metric_id": metric, "metric_name": METRIC_NAMES[metric]}
-    metric_of |= {"metric_kind": metric, "metric_unit": "proportion" if share else "coefficient"}
-    metric_of |= {"lower_is_better": False, "score_type": "continuous"}
+    data = {"config": task.name, "digest": runs["data"].iloc[0]}
+    data |= {"revision": row["revision"]} if row["revision"] else {}
+    unit, least = ("proportion", 0.0) if metric in ("accuracy", "f1") else ("coefficient", -1.0)
+    metric_of = {"evaluation_description": task.summary, "metric_id": metric, "metric_name": row["name"]}
+    metric_of |= {"metric_kind": metric, "metric_unit": unit, "lower_is_better": False, "score_type": "continuous"}
+    error = {"value": row["error"], "method": "standard deviation over independent runs / sqrt(number of runs)"}
+    spread = {"standard_error": error, "num_samples": n, "standard_deviation": row["std"]}
+    score = {"score": row["mean"]} | ({"uncertainty": spread} if n > 1 else {})
     details = {"score": f"mean over {n} independent runs" if n > 1 else "of one run", "runs": runs["cell_id"].tolist()}
-    details |= {"records": runs["digest"].tolist(), "learning_rate": runs["learning_rate"].iloc[0]}
-    method = "standard deviation over independent runs / sqrt(number of runs)"
-    error = {"standard_error": {"value": float(row["error"]), "method": method}, "num_samples": n}
-    spread = error | {"standard_deviation": float(row["error"]) * math.sqrt(n)}
-    uncertainty = {"uncertainty": spread} if n > 1 else {}
+    details |= {"records": runs["digest"].tolist(), "learning_rate": row["learning_rate"]}
     return {
         "evaluation_result_id": f"{name}.{metric}",
         "evaluation_name": name,
         "source_data": source | {"additional_details": data},
-        "metric_config": metric_of | {"min_score": 0.0 if share else -1.0, "max_score": 1.0},
-        "score_details": {"score": float(row["mean"]), **uncertainty, "details": _texts(details)},
+        "metric_config": metric_of | {"min_score": least, "max_score": 1.0},
+        "score_details": score | {"details": _texts(details)},
     }
 
 

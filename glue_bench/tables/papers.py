@@ -4,7 +4,7 @@ What is printed stands in papers.yaml, with how the numbers came about and which
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path, PurePath
@@ -184,7 +184,9 @@ def _set_beside(published: Published, boards: Mapping[float, Board]) -> tuple[pd
     for row in published.rows:
         board, fitting = boards.get(row.share), [arm for arm in arms if _nearest(arm, row, published) is row]
         if board is None or not fitting:
-            pairs.append(dict.fromkeys(PAIR_COLUMNS, "") | {"model": row.label, "note": _why(published, row, fitting)})
+            why = f"no run of {row.variant}" if row.variant else "no variant of ours"
+            why = f"no fine-tuned checkpoint after {row.share:.0%} of the steps" if fitting else why
+            pairs.append(dict.fromkeys(PAIR_COLUMNS, "") | {"model": row.label, "note": why})
             fitting = [{"arm": "", "variant": "", "origin": ""}]
         else:
             pairs += [_pair(published, row, arm, board, values[row.share]) for arm in fitting]
@@ -220,15 +222,6 @@ def _nearest(arm: Mapping[str, Any], row: Row, published: Published) -> Row | No
     rows = [each for each in published.rows if each.takes(arm["variant"], arm["options"]) and each.share == row.share]
     known = 0 if pd.isna(arm["parameters"]) else arm["parameters"]
     return min(rows, key=lambda each: abs(math.log(known / each.parameters)) if known else 0.0, default=None)
-
-
-def _why(published: Published, row: Row, fitting: Sequence[Any]) -> str:
-    """Why no arm stands beside a row."""
-    if not row.variant or fitting:
-        return f"no fine-tuned checkpoint after {row.share:.0%} of the steps" if fitting else "no variant of ours"
-    several = [other for other in published.rows if (other.variant, other.share) == (row.variant, row.share)]
-    segments = " with segments: scores" if row.segments == "scores" else ""
-    return f"no run of {row.variant}{segments}" + (f" near {short(row.parameters)} parameters" if several[1:] else "")
 
 
 def _pair(published: Published, row: Row, arm: Mapping[str, Any], board: Board, values: Any) -> dict[str, str]:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from glue_bench.config import HELD_OUT
 from glue_bench.data.submission import FILES, MAJORITY, fill_file, make_zip, write_file
 from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError, unknown
@@ -16,6 +15,10 @@ from glue_bench.files import write_atomically
 from glue_bench.tables.board import SEEDS, Board, aggregate, main_scores
 from glue_bench.tables.table import json_text
 
+METRIC_NAMES = {
+    **{"matthews_correlation": "Matthews correlation", "accuracy": "Accuracy", "f1": "F1"},
+    **{"pearson": "Pearson correlation", "spearmanr": "Spearman correlation"},
+}
 HOW = "set `finetuning: {predict: [validation, test]}` and run the experiment again, on data that has test files"
 RUN_RULE = (
     "of the finished runs at the rate reported for the task, the one whose main validation score (the mean over its "
@@ -41,14 +44,13 @@ def write_submission(board: Board, output: Path, arm: str | None = None, *, fill
     if not files:
         raise UserError(f"arm '{arm}' of '{results.folder}' has no test predictions at all; {HOW}")
     if missing and not fill:
+        reasons = ", ".join(f"{name} ({why})" for name, why in missing.items())
         raise UserError(
-            f"arm '{arm}' has no predictions for {len(missing)} of the eleven files: "
-            f"{', '.join(f'{name} ({why})' for name, why in missing.items())}; "
-            f"run what is missing, or give --fill for the majority class in their place. Test predictions: {HOW}"
+            f"arm '{arm}' has no predictions for {len(missing)} of the eleven files: {reasons}; run what is missing, "
+            f"or give --fill for the majority class in their place. Test predictions: {HOW}"
         )
-    for name in missing:
-        files[name] = fill_file(FILES[name])
-        origins[name] = {"rows": FILES[name].rows, "filled": MAJORITY[FILES[name].task]}
+    files |= {name: fill_file(FILES[name]) for name in missing}
+    origins |= {name: {"rows": FILES[name].rows, "filled": MAJORITY[FILES[name].task]} for name in missing}
     content = make_zip(files)
     manifest: dict[str, Any] = {"zip": output.name, "sha256": hashlib.sha256(content).hexdigest()}
     manifest |= {"experiment": results.experiment, "arm": arm, "data_source": results.data_source}
@@ -64,9 +66,7 @@ def write_submission(board: Board, output: Path, arm: str | None = None, *, fill
 def _predicted(board: Board, arm: str) -> tuple[dict[str, bytes], dict[str, dict[str, Any]], dict[str, str]]:
     """The files that the stored predictions of an arm give, what each is made of, and why the others are missing."""
     runs: dict[Any, dict[Any, Any]] = median_runs(board, arm).to_dict("index")
-    cells = board.cells.set_index("cell_id")
-    scores = board.results.scores.merge(board.cells[["cell_id", "task"]], on="cell_id")
-    scored = aggregate(main_scores(scores[scores["last"] & (scores["split"] != HELD_OUT)]), ["cell_id"])["mean"]
+    cells, scored = board.cells.set_index("cell_id"), aggregate(main_scores(arm_scores(board, arm)), ["task"])["mean"]
     files, origins, missing = dict[str, bytes](), dict[str, dict[str, Any]](), dict[str, str]()
     for name, file in FILES.items():
         if (run := runs.get(file.model)) is None:
@@ -81,14 +81,13 @@ def _predicted(board: Board, arm: str) -> tuple[dict[str, bytes], dict[str, dict
             files[name] = write_file(file, logits)
         except ValueError as error:
             raise UserError(f"predictions of '{cell_id}', split '{file.split}': {error}") from error
-        value = float(scored[cell_id])
+        value = 100 * float(scored[file.model])
         origins[name] = {
             **{"rows": len(logits), "cell_id": cell_id, "split": file.split},
             **{"data": cells["data" if own else "diagnostic"][cell_id]},
             **{"learning_rate": run["learning_rate"], "seed": run["seed"]},
-            "validation": None
-            if math.isnan(value)
-            else round(value, 4),  # null, as in a record, because JSON has no NaN
+            # JSON has no NaN; an undefined validation score is null, as in a record.
+            "validation": None if math.isnan(value) else round(value, 4),
         }
     return files, origins, missing
 
@@ -115,16 +114,20 @@ def chosen_runs(board: Board) -> set[str]:
 def arm_scores(board: Board, arm: str) -> pd.DataFrame:
     """What one arm scored, at the reported rates: a row for each task, split and metric.
 
-    task, split, metric, the `value` of the run that stands for the task (`median_runs`) after its last epoch, `mean` of
-    what is reported over `n` `independent` runs and its standard error `error` (NaN for one run); all 0 to 1. An
-    undefined score makes both NaN, as in the tables.
+    task, split, metric, their names as `title` and `name`, and the `revision` of the data; `learning_rate`, `seed` and
+    `value` of the run that stands for the task (`median_runs`), after its last epoch; the `mean` of what is reported
+    over `n` `independent` runs, with its `std` and standard error `error` (NaN for one run). Scores are 0 to 1. An
+    undefined one makes all three NaN, as in the tables.
     """
     places, last = ["task", "split", "metric"], board.results.scores[board.results.scores["last"]]
+    runs, titles = median_runs(board, arm)[["cell_id", "learning_rate", "seed"]], {n: t.title for n, t in TASKS.items()}
     scores = independent(board.runs[board.runs["arm"] == arm], places).reset_index()
-    chosen = median_runs(board, arm)["cell_id"].reset_index().merge(last, on="cell_id")
-    scores = scores.merge(chosen[[*places, "value"]], how="left", on=places)
-    shares = {"value": scores["value"], "mean": scores["mean"], "error": scores["std"] / np.sqrt(scores["n"])}
-    return scores[places].assign(**{name: value / 100 for name, value in shares.items()}, n=scores["n"])
+    scores = scores.assign(title=scores["task"].map(titles), name=scores["metric"].map(METRIC_NAMES))
+    scores = scores.join(board.results.tasks["revision"], on="task").join(runs, on="task")
+    scores = scores.merge(last[["cell_id", *places[1:], "value"]], how="left", on=["cell_id", *places[1:]])
+    scores["error"] = scores["std"] / np.sqrt(scores["n"])
+    scores[["value", "mean", "std", "error"]] /= 100
+    return scores
 
 
 def independent(values: pd.DataFrame, by: list[str]) -> pd.DataFrame:
@@ -140,10 +143,8 @@ def known_arm(board: Board, arm: str | None) -> str:
     Raises:
         UserError: there is no such arm, or several and none is named.
     """
-    if arm is None and len(board.arms) == 1:
-        return board.arms[0]
-    if arm is None:
+    if arm is None and len(board.arms) > 1:
         raise UserError(f"--arm says which arm: {', '.join(board.arms)}")
-    if arm not in board.arms:
+    if arm is not None and arm not in board.arms:
         raise unknown("arm", arm, board.arms, board.results.experiment)
-    return arm
+    return arm or board.arms[0]

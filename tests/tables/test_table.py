@@ -17,7 +17,7 @@ from read_pages import READERS, parse_html
 from rich.console import Console
 
 from glue_bench.errors import UNSHOWN, UserError
-from glue_bench.tables.table import Column, Page, Table, chosen_format, csv_text, json_text
+from glue_bench.tables.table import Column, Page, Table, chosen_format, csv_text, json_text, short
 
 NASTY = ("a_b", "50%", "x|y", "<b>", "{}", "**x**", "[1]", "\\", "&amp;", "~^", "# $1", "a--b", '"q"', "`c`", "† ±",
          "a---b", "''", "&#38;", "#", "=1")  # fmt: skip
@@ -53,13 +53,8 @@ def test_the_texts_of_cells_come_back(format, arm, title, value, bold):
 
 def test_numbers_have_fixed_decimals_texts_stand_to_the_left_and_what_is_missing_is_a_dash_or_nothing():
     rows = {"arm": ["add", None], "score": [1.005, float("nan")], "size": [1e6, None], "loss": [-0.0001, 2.0]}
-    columns = {
-        "score": Column("Score", 2),
-        "size": Column("Size", show=lambda n: f"{n / 1e6:g}M"),
-        "loss": Column("L", 3),
-    }
-    markdown = page(rows, columns).to_markdown()
-    assert markdown.splitlines()[2:] == [
+    columns = {"score": Column("Score", 2), "size": Column("Size", show=short), "loss": Column("L", 3)}
+    assert page(rows, columns).to_markdown().splitlines()[2:] == [
         "| arm   |   Score |   Size |     L |",
         "|:------|--------:|-------:|------:|",
         "| add   |    1.00 |     1M | 0.000 |",
@@ -116,10 +111,9 @@ def test_latex_has_no_overfull_box(layout, tmp_path):
 
 
 def test_html_stands_alone_and_says_what_its_cells_are():
-    made = page({"a": ["<i>"], "b": [1.0]}, {"b": Column("B", 2)}, title="<script>", legend=("x",))
-    text = made.to_html()
+    text = page({"a": ["<i>"], "b": [1.0]}, {"b": Column("B", 2)}, title="<script>", legend=("x",)).to_html()
     read = parse_html(text)
-    assert {tag for tag, name, _ in read.attributes if name in ("src", "href")} == set()
+    assert not {"src", "href"} & {name for _, name, _ in read.attributes}
     assert not {"script", "link", "img"} & set(read.texts)
     assert read.texts["title"] == read.texts["caption"] == ["<script>"]
     assert (
