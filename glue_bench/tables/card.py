@@ -73,7 +73,8 @@ def card(path: str | Path, arm: str | None = None) -> Card:
     runs, scores = median_runs(board, arm), arm_scores(board, arm)
     if runs.empty:
         raise UserError(f"arm '{arm}' of '{results.folder}' has no finished run to tell of")
-    kept = {str(task): results.model(cell_id) for task, cell_id in runs["cell_id"].items()}
+    records = {str(task): results.finished.records[cell_id] for task, cell_id in runs["cell_id"].items()}
+    kept = {task: results.store.model(record, whole=True) for task, record in records.items()}
     models = {task: folder for task, folder in kept.items() if folder}
     early = board.runs.loc[(board.runs["arm"] == arm) & ~board.runs["last"], "task"]
     scores.loc[scores["task"].isin(early), ["mean", "error"]] = math.nan  # the weights are those of the last epoch

@@ -12,18 +12,15 @@ from glue_bench.data.metrics import decide
 from glue_bench.data.tasks import COLUMNS, TASKS
 from glue_bench.errors import UserError
 from glue_bench.stats.estimates import Estimate
-from glue_bench.stats.outcomes import Outcomes, effective_number, unit_of
+from glue_bench.stats.outcomes import Outcomes, unit_of
 from glue_bench.stats.verdicts import LEAST_FOR_DEVIATION, Group, assess, columns_frame, verdicts
 from glue_bench.tables.board import AVERAGE, BLOCK, FACTS, Board, floors, main_scores
-from glue_bench.tables.results import Results
 
 CONVERSION = "conversion"
 OF_CONTRASTS = ["difference", "low", "high", "verdict", "smallest"]
 """What a leaderboard's frame has of the contrasts of a column."""
 MEASURES = {"validation_loss": "loss", "swap_1": "share"}
 """Measures of a pretrained encoder that are compared as columns, and their metrics."""
-LEAST_DOCUMENTS = 5
-"""Of fewer documents (as many of equal size) a variance is hardly known; pieces of at most 512 tokens count then."""
 DIVERGED = "a run has diverged, or predicted another number of rows"
 OTHER_PIECES = "it was measured on other pieces of text"
 OTHER_EPOCH = "a run is reported after an earlier epoch than the last, of which its predictions are"
@@ -149,7 +146,7 @@ def read_outcomes(board: Board) -> Iterator[Outcomes]:
 
     Predictions of an arm that cannot be compared are zeros.
     """
-    scores, results, data = main_scores(board.runs), board.results, board.cells.set_index("cell_id")["data"]
+    scores, results = main_scores(board.runs), board.results
     for column in board.columns:
         task, split = COLUMNS[column]
         runs = scores[(scores["task"] == task) & (scores["split"] == split)]
@@ -157,7 +154,7 @@ def read_outcomes(board: Board) -> Iterator[Outcomes]:
             continue
         why: dict[str, str] = dict.fromkeys(runs.loc[~runs["last"], "arm"], OTHER_EPOCH)
         try:
-            gold, problem = results.gold(task, data[runs["cell_id"].iloc[0]]).get(split), NO_LABELS
+            gold, problem = results.gold(task).get(split), NO_LABELS
         except UserError as error:
             gold, problem = None, str(error)
         if gold is None:
@@ -182,11 +179,12 @@ def read_measures(board: Board) -> Iterator[Outcomes]:
     Arms are compared on the same pieces of text.
     """
     done = board.results.pretrainings
-    done = done[~done["is_search"] & done["arm"].isin(board.arms)].assign(pretraining_seed=done["seed"], seed=0)
+    done = done[done["finished"] & ~done["is_search"] & done["arm"].isin(board.arms)]
+    done = done.assign(pretraining_seed=done["seed"], seed=0)
     sums, damaged = list[dict[str, np.ndarray]](), dict[str, str]()
     for arm, name in zip(done["arm"], done["pretraining_id"], strict=True):
         try:
-            sums.append(_sums(board.results, name))
+            sums.append(board.results.sums(name))
         except UserError as error:
             sums.append({})
             damaged[arm] = str(error)
@@ -216,17 +214,3 @@ def _outcomes(board: Board, column: str, metric: str, runs: pd.DataFrame, **fact
         averaged=column in board.average.parts,
         **facts,
     )
-
-
-def _sums(results: Results, pretraining_id: str) -> dict[str, np.ndarray]:
-    """By measure the numerators and denominators of pieces of text, (2, pieces), of a pretraining that has some.
-
-    Pieces of one document are alike, so that documents take their place in a loss, where enough of them count.
-    """
-    sums, losses = results.pieces(pretraining_id)
-    if losses:  # of all validation text, of which the other measures take a part
-        places = np.unique(losses["document"], return_inverse=True)[1]
-        if effective_number(np.bincount(places, losses["count"])) < LEAST_DOCUMENTS:
-            places = np.arange(len(places))
-        sums["validation_loss"] = np.stack([np.bincount(places, losses[name]) for name in ("loss_sum", "count")])
-    return sums

@@ -112,7 +112,7 @@ def predictions(path: str | Path, *, task: str | None = None) -> pd.DataFrame:
     results, wanted = read_results(path), find_task(task).name if task else None
     cells, frames = results.cells[results.cells["finished"]].sort_values("cell_id"), []
     for cell in (cells[cells["task"] == wanted] if wanted else cells).to_dict("records"):
-        labels = results.gold(cell["task"], cell["data"])
+        labels = results.gold(cell["task"])
         scored, tests = (results.logits(cell["cell_id"], test=test) for test in (False, True))
         for split, logits in (scored | tests).items():
             decided = decide(cell["task"], logits)

@@ -20,6 +20,7 @@ from glue_bench.data.tasks import TASKS, titles
 from glue_bench.errors import UserError
 from glue_bench.records.store import Finished, Store, open_store
 from glue_bench.records.values import ArmFacts, Plan, Shape
+from glue_bench.stats.outcomes import effective_number
 
 ORIGINS = ("pretrained", "adapted", "grafted", AS_PUBLISHED, "scratch")
 CELL = ("cell_id", "arm", "variant", "origin", "task", "learning_rate", "seed", "pretraining_seed", "steps")
@@ -41,6 +42,8 @@ MAJORITY = "majority class"
 FRESH = "fresh weights of this shape"
 ANY_SHAPE = "each its own"
 """What stands for the shapes of native arms, which are shown together whatever they are."""
+LEAST_DOCUMENTS = 5
+"""Of fewer documents (as many of equal size) a variance is hardly known; pieces of at most 512 tokens count then."""
 BANNER = "Made from the embedded demo data: not a benchmark."
 
 
@@ -55,8 +58,7 @@ class Results:
     data `rows` by split), `pretrainings` (PRETRAINING, one for each arm and seed, and the runs of rate searches),
     `losses` (LOSSES), `measures` (MEASURES) and `baselines` (BASELINES, 0 to 100) are of the plan, too.
 
-    `logits`, `gold`, `pieces` and `model` read what lies beside the records when it is asked for. They raise UserError
-    where a file is missing, damaged or of another run.
+    `logits`, `gold` and `sums` raise UserError where a file is missing, damaged or of another run.
     """
 
     plans: tuple[Plan, ...]
@@ -77,20 +79,24 @@ class Results:
         """Logits float32 (rows, labels) of a finished cell, by scored split, or of `test` splits and AX, if any."""
         return self.store.logits(self.finished.records[cell_id], test=test)
 
-    def gold(self, task: str, digest: str) -> dict[str, np.ndarray]:
-        """Gold labels of each scored split of data with this digest, (rows,); empty where none are stored."""
-        facts = self.plan.tasks.get(task)
-        named = facts.labels if facts and facts.digest == digest else None
-        return dict(self.store.labels(task, digest, named)["gold"])
+    def gold(self, task: str) -> dict[str, np.ndarray]:
+        """Gold labels of each scored split, (rows,); empty where none are stored."""
+        facts = self.plan.tasks[task]
+        return dict(self.store.labels(task, facts.digest, facts.labels)["gold"])
 
-    def pieces(self, pretraining_id: str) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """A pretraining's measures and its loss, piece by piece of text, as `Store.sums` and `Store.losses` have it."""
-        record = self.finished.pretrainings.get(pretraining_id)
-        return (self.store.sums(record), self.store.losses(record)) if record else ({}, {})
+    def sums(self, pretraining_id: str) -> dict[str, np.ndarray]:
+        """By measure the numerators and denominators of pieces of text, (2, pieces), of a finished pretraining.
 
-    def model(self, cell_id: str) -> Path | None:
-        """Where the fine-tuned model of a finished cell lies, whole; None where it is not kept."""
-        return self.store.model(self.finished.records[cell_id], whole=True)
+        Pieces of one document are alike, so that documents take their place in a loss, where enough of them count.
+        """
+        record = self.finished.pretrainings[pretraining_id]
+        sums, losses = self.store.sums(record), self.store.losses(record)
+        if losses:  # of all validation text, of which the other measures take a part
+            places = np.unique(losses["document"], return_inverse=True)[1]
+            if effective_number(np.bincount(places, losses["count"])) < LEAST_DOCUMENTS:
+                places = np.arange(len(places))
+            sums["validation_loss"] = np.stack([np.bincount(places, losses[name]) for name in ("loss_sum", "count")])
+        return sums
 
     @property
     def folder(self) -> Path:
