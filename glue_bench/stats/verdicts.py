@@ -121,6 +121,8 @@ def columns_frame(assessed: Iterable[Group], contrasts: pd.DataFrame) -> pd.Data
     - `finetuning_deviation`: of one run over fine-tuning seeds, pooled within arms and pretraining seeds.
     - `pretraining_deviation`: of how differently arms take to a pretraining seed, as `Estimate.pretraining_variance`.
     - `example_deviation`: of a difference over dev sets of this size alone, which no number of seeds reduces.
+
+    A deviation is NaN where the runs do not tell it from 0.
     """
     smallest = contrasts.groupby(["kind", "reference", "column"])["smallest"].median().to_dict()
     rows = list[dict[str, Any]]()
@@ -129,13 +131,14 @@ def columns_frame(assessed: Iterable[Group], contrasts: pd.DataFrame) -> pd.Data
         rows.append(key | {"seeds": estimate.kind, "smallest": smallest.get(tuple(key.values()), math.nan)})
         if estimate.arms:
             tasks = estimate.tasks.values()
-            rows[-1] |= {
-                "pretraining_seeds": estimate.seeds[estimate.arms[0]] if estimate.blocked else 1,
-                "finetuning_seeds": float(np.mean([scores.finetuning_seeds for scores in tasks])),
-                "pretraining_deviation": math.sqrt(estimate.pretraining_variance),
-                "finetuning_deviation": math.sqrt(sum(scores.finetuning_variance for scores in tasks)),
-                "example_deviation": math.sqrt(estimate.example_variance(group.reference)),
+            variances = {
+                "pretraining_deviation": estimate.pretraining_variance,
+                "finetuning_deviation": sum(scores.finetuning_variance for scores in tasks),
+                "example_deviation": estimate.example_variance(group.reference),
             }
+            rows[-1] |= {name: math.sqrt(value) if value > 0 else math.nan for name, value in variances.items()}
+            rows[-1]["pretraining_seeds"] = estimate.seeds[estimate.arms[0]] if estimate.blocked else 1
+            rows[-1]["finetuning_seeds"] = float(np.mean([scores.finetuning_seeds for scores in tasks]))
     return pd.DataFrame(rows, columns=COLUMN_COLUMNS)
 
 

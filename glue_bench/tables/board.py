@@ -1,11 +1,11 @@
 """One experiment's leaderboard: how scores of single runs become one number of an arm, and the order of arms.
 
-Rates are chosen, runs are aggregated over seeds, columns are averaged by one of the conventions of averaging GLUE. Arms
-are ranked together only if they have one origin and one shape: a block.
+Arms are ranked together only if they have one origin and one shape: a block.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -40,11 +40,10 @@ class Average:
 
 
 _OFFICIAL: dict[str, Part] = {
-    task: tuple((task, split, metric) for split in TASKS[task].columns for metric in TASKS[task].metrics)
-    for task in TRAINABLE
+    task: tuple(product((task,), TASKS[task].columns, TASKS[task].metrics)) for task in TRAINABLE
 }
 _TASKS = {task: part for task, part in _OFFICIAL.items() if task != NOT_AVERAGED}
-_COLUMNS: dict[str, Part] = {name: ((*COLUMNS[name], TASKS[COLUMNS[name][0]].metrics[0]),) for name in COLUMNS}
+_COLUMNS: dict[str, Part] = {name: ((*place, TASKS[place[0]].metrics[0]),) for name, place in COLUMNS.items()}
 AVERAGES: dict[str, Average] = {
     "average_official": Average(
         "macro-average, WNLI included; a task with two metrics counts as their mean, MNLI matched and mismatched as "

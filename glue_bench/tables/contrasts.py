@@ -78,20 +78,18 @@ def statistics_page(comparison: Comparison, equivalent: float | None = None) -> 
     """
     board, columns = comparison.board, {"column": Column("Column"), **DEVIATIONS}
     frame = comparison.contrasts if equivalent is None else equivalence(comparison.contrasts, equivalent)
-    known, spreads = comparison.columns.dropna(subset="smallest"), list[Table]()
-    largest = [widest(comparison, name) for name in known["column"]]
-    unknown = (known[[*DEVIATIONS]] == 0.0).assign(smallest=known["smallest"] > largest)
-    exact, rows = known["column"].map(decimals_of), known.assign(column=known["column"].map(board.title_of))
+    rows, spreads = comparison.columns.dropna(subset="smallest"), list[Table]()
+    most, exact = [widest(comparison, column) for column in rows["column"]], rows["column"].map(decimals_of)
+    rows = rows.assign(smallest=rows["smallest"].where(rows["smallest"] <= most))
     for name in DEVIATIONS:
-        values = zip(known[name].mask(unknown[name]), exact, strict=True)
-        rows[name] = [number(value, digits) or MISSING for value, digits in values]
+        rows[name] = [number(value, digits) or MISSING for value, digits in zip(rows[name], exact, strict=True)]
+    rows["column"] = rows["column"].map(board.title_of)
     for heading, group in groups_shown(comparison).items():
         if len(mine := of_group(rows, group)):
             spreads.append(Table(title=f"Spread: {heading}", frame=mine[[*columns]], columns=columns))
-    if len(spreads) == 1:
-        spreads = [replace(spreads[0], title="Spread")]
+    spreads = spreads if spreads[1:] else [replace(table, title="Spread") for table in spreads]
     tested = frame.loc[frame["why"] == "", ["n_arm", "n_reference"]]
-    is_few = unknown.any(axis=None) or (tested < LEAST_FOR_DEVIATION).any(axis=None)
+    is_few = rows["smallest"].eq(MISSING).any() or (tested < LEAST_FOR_DEVIATION).any(axis=None)
     return Page(
         title=f"Statistics: {board.results.experiment}",
         banner=board.results.banner,
@@ -115,8 +113,8 @@ def difference_page(comparison: Comparison, difference: float, power: float = 0.
     shown, asked = frame.assign(column=frame["column"].map(board.title_of)), TO_FIND.format(difference, power)
     tables = [Table(title=heading, caption=asked, frame=of_group(shown, group), columns=SEEDS)
               for heading, group in groups_shown(comparison).items()]  # fmt: skip
-    title, shown_tables = f"Seeds needed: {results.experiment}", tuple(with_legend(tables, SEEDS_MEAN))
-    return Page(title=title, banner=results.banner, tables=shown_tables, data=frame, decimals=DECIMALS)
+    title, tables = f"Seeds needed: {results.experiment}", with_legend(tables, SEEDS_MEAN)
+    return Page(title=title, banner=results.banner, tables=tuple(tables), data=frame, decimals=DECIMALS)
 
 
 def _contrasts(comparison: Comparison, frame: DataFrame) -> Table:

@@ -82,10 +82,9 @@ def leaderboard(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
 
     It is leaderboard.csv in full precision: one row per arm, in blocks of one origin and one shape, the best first;
     then one per baseline, of origin "baseline". For each column of the experiment's tasks `<col>` (mean or median over
-    seeds of its main metric, 0 to 100), `<col>_std` (sample standard deviation) and `<col>_n` (finished seeds);
-    `average` of the columns that are there (without WNLI), `average_official`, `average_nine_columns` and measures of
-    pretraining, each with its `_std`; then what each arm is, and of its difference from the `reference`, for each
-    column, `<col>_difference`, `_low`, `_high`, `_verdict` and `_smallest`.
+    seeds of its main metric, 0 to 100), `<col>_std` (sample deviation) and `<col>_n` (finished seeds); averages and
+    measures of pretraining; what each arm is; and of its difference from the `reference` `<col>_difference`, `_low`,
+    `_high`, `_verdict` and `_smallest`.
 
     Example:
         >>> glue_bench.leaderboard("runs/demo")[["arm", "rte", "rte_std", "rte_verdict"]]  # doctest: +SKIP
