@@ -241,7 +241,7 @@ def frames(folder: Path) -> Iterator[tuple[str, pd.DataFrame]]:
         home = {(one.kind, one.reference): one.arms[-1] for one in found.assessed}  # groups had the block of an arm
         arms = [home[place] for place in zip(found.columns["kind"], found.columns["reference"], strict=True)]
         columns = found.columns.assign(arm=arms).join(blocks, on="arm")
-        yield f"columns_{name}", columns.drop(columns=["kind", "arm"])
+        yield f"columns_{name}", columns.drop(columns=["kind", "arm"]).set_index("origin").reset_index()
         if name == "own":
             pairs = [(one, list(combinations(one.arms, 2))) for one in found.assessed]
             rows = [row for one, every in pairs for row in contrast_rows(one, every, len(every))]
