@@ -287,12 +287,12 @@ def _scores(plan: Plan, finished: Finished) -> pd.DataFrame:
 
 
 def _tasks(plan: Plan) -> pd.DataFrame:
-    cells, tuned, rows = {cell.task: cell for cell in plan.cells}, {cell.task for cell in plan.cells if cell.mnli}, []
-    for task in (task for task in TASKS if task in cells):
+    rows, cells = list[tuple[Any, ...]](), {cell.task: cell for cell in plan.cells}
+    for task, cell in ((task, cells[task]) for task in TASKS if task in cells):
         facts = plan.tasks[task]
-        settings = cells[task].settings.model_dump(exclude_none=True, exclude={"learning_rate"})
         known = facts.source, facts.digest, facts.revision or "", facts.partial, facts.rows
-        rows.append((task, *known, settings, task in tuned))
+        settings = cell.settings.model_dump(exclude_none=True, exclude={"learning_rate"})
+        rows.append((task, *known, settings, cell.mnli is not None))
     frame = pd.DataFrame(rows, columns=list(TASK)).astype({"partial": bool, "from_mnli": bool})
     return frame.set_index("task", drop=False)
 

@@ -1,7 +1,5 @@
 """Runs on disk as outcomes: which are read, and what is said of those that cannot be compared."""
 
-import sys
-
 import numpy as np
 import pytest
 from simulated import REGIMES, fill_drawn, simulate
@@ -10,8 +8,6 @@ from stored import ROWS, history_of
 from glue_bench.stats.verdicts import NUMBERS, Group, assess, verdicts
 from glue_bench.tables.board import open_board
 from glue_bench.tables.compare import NO_LABELS, OTHER_EPOCH, OTHER_PIECES, compare
-from glue_bench.tables.export import find, tables
-from glue_bench.tables.report import make_report
 
 RATES = {"low": 0.6, "high": 0.9, "higher": 0.9}
 
@@ -150,18 +146,3 @@ def test_a_converted_arm_is_in_the_group_of_its_source_alone(bench):
         whole = estimate.examples[a, r] + max(0.0, expected - estimate.shared[a, r])
         assert contrasts["error"][arm] ** 2 == pytest.approx(whole)
     assert len(found.columns) == 3
-
-
-def test_a_run_is_compared_once(bench):
-    """Every table, page and figure that a run writes is of one comparison."""
-    path, calls = fill(bench), list[str]()
-    code = compare.__code__
-    sys.setprofile(lambda frame, event, _: calls.append(event) if frame.f_code is code and event == "call" else None)
-    try:
-        comparison = find(path)
-        made = tables(comparison), make_report(comparison).to_html()
-    finally:
-        sys.setprofile(None)
-    assert len(calls) == 1
-    assert "statistics.md" in made[0]
-    assert "95% interval" in made[1]

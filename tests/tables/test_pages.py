@@ -200,13 +200,6 @@ def test_a_legend_is_made_of_at_most_eight_constants(module):
     assert 0 < len(set(module.LEGEND.values())) <= 8
 
 
-def test_the_study_is_read_at_one_look():
-    """Words outside tables."""
-    for name, most in (("leaderboard.md", 270), ("statistics.md", 220)):
-        text = (ROOT / "results/study" / name).read_text(encoding="utf-8")
-        assert len(" ".join(line for line in text.splitlines() if not line.startswith("|")).split()) <= most
-
-
 # Formats
 
 
