@@ -1,6 +1,5 @@
 """Tiny experiments, checkpoints and data that every room's tests share. Heavy imports happen inside fixtures."""
 
-import copy
 import gc
 import os
 import signal
@@ -9,6 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import Mock
 
 import pytest
 
@@ -19,19 +19,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 Made = Callable[..., Any]
-
-
-SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-TINY: dict[str, Any] = {
-    "name": "tiny",
-    "data": "demo",
-    "checkpoint": "scratch",
-    "scratch": {"vocab_size": 200, "max_position_embeddings": 32, **SIZES},
-    "arms": ["add", "none"],
-    "tasks": ["cola", "stsb"],
-    "seeds": [1],
-    "finetuning": {"learning_rates": [1e-3], "epochs": 1, "batch_size": 16, "max_length": 32},
-}
 PLUGIN = """
 from glue_bench.model.variants.additive import Add
 
@@ -85,14 +72,33 @@ def frozen_imports() -> None:
 @pytest.fixture(scope="session")
 def tiny() -> Made:
     """The tiny experiment as plain values, with changes merged into it; None takes a key away."""
-    return lambda **changes: _merge(copy.deepcopy(TINY), changes)
+    from tiny_runs import TINY, merged
+
+    return lambda **changes: merged(TINY, changes)
 
 
-def _merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """Sections are merged into those of the same name."""
-    sections = {key for key in base if isinstance(base[key], dict) and isinstance(changes.get(key), dict)}
-    changes = changes | {key: _merge(base[key], changes[key]) for key in sections}
-    return {key: value for key, value in (base | changes).items() if value is not None}
+@pytest.fixture
+def store(tmp_path: Path) -> Any:
+    """An empty results folder."""
+    from glue_bench.records.store import Store
+
+    made = Store(tmp_path / "toy")
+    made.prepare()
+    return made
+
+
+@pytest.fixture
+def new_bench(tmp_path: Path) -> Made:
+    """Experiments whose records are made by hand, by name."""
+    from stored import Bench
+
+    return lambda name: Bench(tmp_path / name)
+
+
+@pytest.fixture
+def bench(new_bench: Made) -> Any:
+    """One of them."""
+    return new_bench("toy")
 
 
 @pytest.fixture
@@ -116,6 +122,7 @@ def make_bert(tmp_path: Path) -> Made:
     def make(name: str = "bert", *, seed: int = 0, texts: tuple[str, ...] = (), vocab_size: int = 250,
              positions: int = 32, pooler: bool = True) -> Path:  # fmt: skip
         import torch
+        from tiny_runs import SIZES
         from transformers import BertConfig, BertModel
 
         from glue_bench.training.tokenizers import train_tokenizer
@@ -145,6 +152,23 @@ def write_plugin(tmp_path: Path) -> Iterator[Made]:
     for name in PLUGINS:
         del VARIANTS[name]
     PLUGINS.clear()
+
+
+@pytest.fixture
+def moody(monkeypatch: pytest.MonkeyPatch) -> Mock:
+    """Arms may have the variant `moody`, which calls this in each step of training."""
+    from glue_bench.model.variants import VARIANTS
+
+    does = Mock()
+
+    class Moody(VARIANTS["add"]):
+        def forward(self, token_ids, segment_ids):
+            if self.training and token_ids.device.type != "meta":  # on which operations are only counted
+                does()
+            return super().forward(token_ids, segment_ids)
+
+    monkeypatch.setitem(VARIANTS, "moody", Moody)
+    return does
 
 
 @pytest.fixture

@@ -5,13 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from glue_bench.config import Experiment, Hyperparameters, PretrainingSettings
 from glue_bench.data.tasks import TASKS, TRAINABLE
 from glue_bench.records.store import Labels, Store
 from glue_bench.records.values import ArmFacts, Cell, Plan, Pretraining, PretrainingRecord, Record, TaskFacts
-from glue_bench.tables.papers import TABLES
 
 SHAPE = {
     **{"num_hidden_layers": 2, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 16},
@@ -117,7 +115,7 @@ class Bench:
         self.logits: dict[str, dict[str, np.ndarray]] = {}
         self.tests: dict[str, dict[str, np.ndarray]] = {}
         self.labels: dict[str, Labels] = {}
-        self.models: dict[str, dict[str, str]] = {}
+        self.kept: set[str] = set()  # cells with a model
         self.tasks: dict[str, dict[str, Any]] = {}  # what the plan says of the data of each
         self.pretrained: dict[str, tuple[PretrainingRecord | Pretraining, Any, Any]] = {}
 
@@ -159,10 +157,9 @@ class Bench:
         """Other facts of a record."""
         self.runs[cell_id][1].update(facts)
 
-    def keep(self, *cells: str, **files: str) -> None:
-        """Made-up models of finished cells, of these `files`."""
-        for name in cells:
-            self.models[name] = {"config.json": "{}", "model.safetensors": name} | files
+    def keep(self, *cells: str) -> None:
+        """Made-up models of finished cells."""
+        self.kept.update(cells)
 
     def label(self, task: str, gold: dict[str, np.ndarray], **baselines: dict[str, np.ndarray]) -> None:
         """The labels of a task, and what baselines predict."""
@@ -170,9 +167,8 @@ class Bench:
 
     def pretrain(self, arm="add", seed=1, *, pieces=None, sums=None, finished=True, **facts) -> Pretraining:
         """A pretraining that the plan asks for, with its record if it is `finished`."""
-        of_job = {
-            name: facts.pop(name) for name in ("steps", "settings", "is_search", "searches", "rate") if name in facts
-        }
+        named = ("steps", "settings", "is_search", "searches", "rate")
+        of_job = {name: facts.pop(name) for name in named if name in facts}
         job = pretraining_with(arm, seed, id=f"{arm}-{seed}", **of_job)
         sums = sums or self.pretrained.get(job.id, (None, None, None))[2]
         self.pretrained[job.id] = pretrained_of(job, **facts) if finished else job, pieces, sums
@@ -202,6 +198,8 @@ class Bench:
 
     def finish_published(self, table: str, label: str, **where) -> None:
         """The figures of a published row as one seed of an arm; half for metrics that it does not print."""
+        from glue_bench.tables.papers import TABLES  # which imports what a worker of Ray has no use for
+
         published = TABLES[table]
         printed = next(row.printed for row in published.rows if row.label == label)
         scores: dict[str, Scores] = {}
@@ -225,12 +223,11 @@ class Bench:
         for name, (cell, facts) in self.runs.items():
 
             def save(model: Path, name=name) -> None:
-                for file, content in self.models[name].items():
-                    (model / file).write_text(content)
+                (model / "config.json").write_text("{}")
+                (model / "model.safetensors").write_text(name)
 
-            kept = save if name in self.models else None
-            record = record_of(self._cell(cell), **facts)
-            self.store.write(record, kept, logits=self.logits.get(name), tests=self.tests.get(name))
+            arrays = {"logits": self.logits.get(name), "tests": self.tests.get(name)}
+            self.store.write(record_of(self._cell(cell), **facts), save if name in self.kept else None, **arrays)
         for record, pieces, sums in self.pretrained.values():
             if isinstance(record, PretrainingRecord):
                 self.store.write(record, losses=pieces, sums=sums)
@@ -256,14 +253,3 @@ def fill(bench: Bench, arms=None, tasks=("rte", "sst2"), source="demo") -> Path:
         for task in tasks:
             bench.finish_predicted(task, arm, accuracy, source=source)
     return bench.plan(config={"name": "toy", "arms": [{"name": arm} for arm in arms or ARMS]}, data_source=source)
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path / "toy")
-
-
-@pytest.fixture
-def new_bench(tmp_path: Path):
-    """Further experiments of one test, by name."""
-    return lambda name: Bench(tmp_path / name)

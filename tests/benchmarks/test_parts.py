@@ -1,6 +1,5 @@
 """What the benchmarks share: samples, ratios, and the other side."""
 
-import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -14,17 +13,6 @@ from glue_bench.training.tokens import tokenise
 from peers import arguments, as_dataset, real_tokens, score_split
 
 TEXTS = ("a cat .", "the old cat saw the fox today .", "a fox .")
-
-
-def test_a_cells_rows_are_a_sample_of_train_the_same_for_all_and_start_again_past_its_end():
-    settings = Settings("demo", "rte", "somewhere", batch_size=4)
-    rows = settings.rows(1000, 5)
-    assert len(set(rows)) == 20
-    assert max(rows) > 200
-    assert np.array_equal(rows, settings.rows(1000, 5))
-    few = settings.rows(6, 3)
-    assert sorted(few[:6]) == list(range(6))
-    assert np.array_equal(few[6:], few[:6])
 
 
 def test_ratios_are_of_one_round_each_and_above_1_where_ours_is_better():

@@ -4,34 +4,17 @@ import json
 import signal
 import time
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 
 from glue_bench import __version__
 from glue_bench.config import load_experiment
-from glue_bench.model.variants import VARIANTS
 from glue_bench.records.store import Store
 from glue_bench.records.values import Failure, Progress
 
 ROOT = Path(__file__).parents[2]
 GOES_ON = "finished jobs are kept; the same command goes on from here\n"
 pytestmark = pytest.mark.usefixtures("small_demo")
-
-
-@pytest.fixture
-def moody(monkeypatch):
-    """The variant `moody`, which calls this in training steps."""
-    does = Mock()
-
-    class Moody(VARIANTS["add"]):
-        def forward(self, token_ids, segment_ids):
-            if self.training and token_ids.device.type != "meta":  # on which operations are only counted
-                does()
-            return super().forward(token_ids, segment_ids)
-
-    monkeypatch.setitem(VARIANTS, "moody", Moody)
-    return does
 
 
 @pytest.fixture

@@ -35,9 +35,8 @@ class Folder:
     def __init__(self, path: Path, *, pretrained: bool = True, bits: int = 0) -> None:
         self.store, self.path, self.pretrained, self.bits = Store(path), path, pretrained, bits
         self.store.prepare()
-        self.cells: dict[str, Cell] = {}
-        self.pretrainings: dict[str, Pretraining] = {}
-        self.labels: dict[str, Labels] = {}
+        self.cells, self.pretrainings = dict[str, Cell](), dict[str, Pretraining]()
+        self.labels = dict[str, Labels]()
 
     def _draw(self, name: str) -> np.random.Generator:
         return np.random.default_rng([crc32(name.encode()), self.bits])
@@ -45,27 +44,25 @@ class Folder:
     def pretrain(self, arm: str, seed: int = 1, *, rate: float = 1e-3, search: bool = False, planned: bool = True,
                  loss: float = 4.0, seconds: float = 100.0) -> None:  # fmt: skip
         """A finished pretraining of an arm, or a run of its search for a rate, with its losses and measures."""
-        facts = {"variant": arm, "is_search": search, "settings": {"learning_rates": [rate]}}
-        job = pretraining_with(arm, seed, STEPS, **facts)
+        job = pretraining_with(arm, seed, STEPS, variant=arm, is_search=search, settings={"learning_rates": [rate]})
         self.pretrainings |= {job.id: job} if planned else {}
+        draw, count, arrays = self._draw(job.id), np.full(12, 10), {}
         points = [{"step": step, "tokens": step, "seconds": step} for step in (1, STEPS)]
         losses = [LossPoint(**one, train_loss=loss, validation_loss=loss + 1 / one["step"]) for one in points]
-        draw, count = self._draw(job.id), np.full(12, 10)
-        pieces = {"loss_sum": 10 * (loss + draw.normal(0, 0.1, 12)), "count": count, "document": np.arange(12)}
-        right = draw.integers(5, 10, 12).astype(float)
         facts = {"tokens": 100 * STEPS, "seconds": seconds, "environment": ENVIRONMENT, "losses": tuple(losses)}
         facts |= {"train_loss": loss, "validation_loss": losses[-1].validation_loss}
         if not search:
+            pieces = {"loss_sum": 10 * (loss + draw.normal(0, 0.1, 12)), "count": count, "document": np.arange(12)}
+            right = draw.integers(5, 10, 12).astype(float)
             measure = Measure(name="swap_1", value=float(right.sum() / count.sum()), standard_error=0.01, n=12)
-            weights = {STEPS: digest(f"weights {job.id}")}
-            facts |= {"weights": weights, "measure_tokens": 100, "measures": (measure,)}
+            facts |= {"weights": {STEPS: digest(f"weights {job.id}")}, "measure_tokens": 100, "measures": (measure,)}
+            arrays = {"losses": pieces, "sums": {"swap_1": np.stack([right, count])}}
             job = job.model_copy(update={"rate": rate})
-        arrays = {} if search else {"losses": pieces, "sums": {"swap_1": np.stack([right, count])}}
         self.store.write(pretrained_of(job, **facts), **arrays)
 
     def run(self, arm: str, task: str, seed: int = 1, pretraining_seed: int = 1, *, rate: float = 1e-3,
             steps: int = STEPS, planned: bool = True, recorded: bool = True, like: str = "", right: float = 0.7,
-            options: dict[str, Any] | None = None, data: str = "", scored: Any = None, **more: Any) -> str:  # fmt: skip
+            options: dict[str, Any] | None = None, data: str = "", **more: Any) -> str:  # fmt: skip
         """A cell of the plan, with all that a finished run leaves; `more` are fields of its record.
 
         It is `right` on such a share of examples, and its test predictions are those of the cell `like`.
@@ -78,29 +75,28 @@ class Folder:
         of_task = {"task": task, "data": digest(task + data), "learning_rate": rate, "held_out_share": 0.1}
         cell = cell_with(seed=seed, **of_arm, **of_task, **start)
         self.cells |= {cell.id: cell} if planned else {}
-        gold, labels = np.arange(ROWS) % TASKS[task].num_labels, TASKS[task].columns
-        self.labels[task] = {"gold": dict.fromkeys(labels, self._draw(task).permutation(gold) if self.bits else gold)}
+        facts, draw = TASKS[task], self._draw(cell.id)
+        gold = np.arange(ROWS) % facts.num_labels
+        labels = self._draw(task).permutation(gold) if self.bits else gold
+        self.labels[task] = {"gold": dict.fromkeys(facts.columns, labels)}
         if not recorded:
             return cell.id
-        draw, epochs, logits = self._draw(cell.id), [], {}
+        history, logits, scores = [], {}, {}
         for epoch, share in enumerate((right + 0.15, right), 1):  # the first epoch is better
-            logits = {split: _logits(draw, gold, share, task) for split in labels}
+            logits = {split: _logits(draw, gold, share, task) for split in facts.columns}
             scores = {split: score(task, decide(task, said), gold) for split, said in logits.items()}
-            scores |= {"held_out": {TASKS[task].metrics[0]: float(draw.random())}} | (
-                scored or {} if epoch == 2 else {}
-            )
-            epochs.append({"epoch": epoch, "train_loss": 1.0, "scores": scores})
-        facts = {"seconds": 5.0, "environment": ENVIRONMENT, "diagnostic": digest("ax") if task == "mnli" else None}
-        facts |= {"scores": {split: scores[split] for split in labels}, "history": tuple(epochs)}
-        facts |= {"started_from": digest(f"weights {cell.pretraining}")}
-        splits, other = [*TASKS[task].test_splits, *["test_ax"] * (task == "mnli")], self._draw(f"{like or cell.id} t")
-        tests = {split: other.random((TESTS, TASKS[task].num_labels), np.float32) for split in splits}
+            held_out = {facts.metrics[0]: float(draw.random())}
+            history.append({"epoch": epoch, "train_loss": 1.0, "scores": scores | {"held_out": held_out}})
+        given = {"seconds": 5.0, "environment": ENVIRONMENT, "diagnostic": digest("ax") if task == "mnli" else None}
+        given |= {"scores": scores, "history": tuple(history), "started_from": digest(f"weights {cell.pretraining}")}
+        splits, other = [*facts.test_splits, *["test_ax"] * (task == "mnli")], self._draw(f"{like or cell.id} t")
+        tests = {split: other.random((TESTS, facts.num_labels), np.float32) for split in splits}
 
         def save(model: Path) -> None:
             (model / "config.json").write_text("{}")
             (model / "model.safetensors").write_text(f"the weights of {cell.id}, {self.bits}")
 
-        self.store.write(record_of(cell, **facts | more), save, logits=logits, tests=tests)
+        self.store.write(record_of(cell, **given | more), save, logits=logits, tests=tests)
         return cell.id
 
     def fail(self, arm: str, task: str, seed: int, *, planned: bool = True) -> None:
@@ -139,9 +135,8 @@ def prune(folder: Path) -> Path:
     """Delete all that the plan does not ask for; the folder."""
     plan = json.loads((folder / "plan.json").read_bytes())
     ids = {job["id"] for job in [*plan["cells"], *plan.get("pretrainings", ())]}
-    for path in [
-        path for kind in ("cells", "pretrainings", "failures", "checkpoints") for path in folder.glob(f"{kind}/*")
-    ]:
+    kinds = ("cells", "pretrainings", "failures", "checkpoints")
+    for path in [path for kind in kinds for path in folder.glob(f"{kind}/*")]:
         if path.name.removesuffix(".json") not in ids:
             path.unlink() if path.is_file() else shutil.rmtree(path)
     return folder
@@ -195,10 +190,9 @@ FUNCTIONS: dict[str, Callable[[Path], Any]] = {
     "predictions": glue_bench.predictions,
     "leaderboard": glue_bench.leaderboard,
     "statistics": glue_bench.statistics,
-    "power": lambda folder: glue_bench.statistics(folder, difference=20.0),
     "table": lambda folder: glue_bench.table("tupe-1", folder),
-    "card": lambda folder: glue_bench.card(folder, "add").text,
 }
+"""Functions that give a frame. What the others do is what their verbs do (test_verbs.py)."""
 READERS = [*VERBS, *(f"{name}()" for name in FUNCTIONS)]
 
 

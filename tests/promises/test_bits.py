@@ -1,7 +1,8 @@
 """Same bits: in float32 on one kind of processor and one number of threads, every variant gives what it always gave.
 
 `bits.json` holds the numbers of a small pretraining and fine-tuning of each variant: to the last bit for the kinds of
-machine that it names, and for all others within 1e-6. `python tests/promises/test_bits.py` adds the kind of this one.
+machine that it names, and for all others within 1e-6. `PYTHONPATH=tests python tests/promises/test_bits.py` adds the
+kind of this one.
 
 And looking changes nothing: whatever only watches leaves every id, every digest and every bit of a record as it was.
 """
@@ -14,6 +15,7 @@ import random
 import shutil
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,10 @@ from folder import stamps, verb
 from rich.console import Console
 
 import glue_bench
+from glue_bench.config import load_experiment
+from glue_bench.records.store import Store
+from glue_bench.sweep.attempt import make_worker
+from glue_bench.sweep.slurm import Batch
 
 GOLDEN = Path(__file__).with_name("bits.json")
 
@@ -89,22 +95,19 @@ def usual(tmp_path_factory) -> Path:
     return tiny_runs.run(tiny_runs.experiment(), tmp_path_factory.mktemp("usual"))
 
 
-ASKED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
-    "validations": ({"pretraining": {"validations": 4}}, ("losses", "validations")),
-    "kept checkpoints": ({"pretraining": {"checkpoints": [2]}}, ("checkpoints", "weights")),
-    "test predictions": ({"finetuning": {"predict": ["validation", "test"]}}, ("tests",)),
-    "kept models": ({"finetuning": {"keep": "all"}}, ("model", "weights")),
-    "how it is read": ({"protocol": {"epoch": "best", "seeds": "median"}, "resources": {"give_up_after": None}}, ()),
+ASKED = {
+    "pretraining": {"validations": 4, "checkpoints": [2]},
+    "finetuning": {"predict": ["validation", "test"], "keep": "all"},
+    **{"protocol": {"epoch": "best", "seeds": "median"}, "resources": {"give_up_after": None}},
 }
-"""What is asked for beside results: the change of the experiment, and where the results hold what was seen."""
+SEEN = ("losses", "validations", "checkpoints", "weights", "tests", "model")
+"""What may be asked for beside results, and where these hold what was seen."""
 
 
-@pytest.mark.parametrize("what", ASKED)
-def test_what_is_asked_beside_changes_no_id_and_no_bit(usual, tmp_path, what):
-    change, seen = ASKED[what]
-    folder = tiny_runs.run(tiny_runs.experiment(**change), tmp_path)
+def test_what_is_asked_beside_changes_no_id_and_no_bit(usual, tmp_path):
+    folder = tiny_runs.run(tiny_runs.experiment(**ASKED), tmp_path)
     assert tiny_runs.results(folder).keys() == tiny_runs.results(usual).keys()
-    assert same(folder, tiny_runs.bits(usual, *seen), *seen)
+    assert same(folder, tiny_runs.bits(usual, *SEEN), *SEEN)
 
 
 def test_weights_that_are_made_again_are_recognised_even_if_their_loss_is_measured_more_often(usual, tmp_path):
@@ -115,24 +118,6 @@ def test_weights_that_are_made_again_are_recognised_even_if_their_loss_is_measur
     (verified,) = glue_bench.verify(folder)
     assert verified.faults == []
     assert b"lost" not in (folder / "leaderboard.md").read_bytes()
-
-
-def test_a_reader_beside_a_run_changes_nothing(usual, tmp_path):
-    """It reads the results whenever something is written on the screen."""
-
-    class Looking(io.StringIO):
-        looks = 0
-
-        def write(self, text: str) -> int:
-            if (tmp_path / "tiny" / "plan.json").exists():
-                for look in (glue_bench.status, glue_bench.leaderboard, glue_bench.predictions):
-                    look(tmp_path / "tiny")
-                self.looks += 1
-            return super().write(text)
-
-    folder = tiny_runs.run(tiny_runs.experiment(), tmp_path, console=Console(file=(screen := Looking())))
-    assert screen.looks > 1
-    assert same(folder, tiny_runs.bits(usual))
 
 
 TRACKIO = """
@@ -149,22 +134,46 @@ def init(**settings):
 """
 
 
-def test_a_live_table_logs_and_a_tracker_change_nothing(usual, tmp_path, monkeypatch, caplog):
+def test_a_reader_a_live_table_logs_and_a_tracker_beside_a_run_change_nothing(usual, tmp_path, monkeypatch, caplog):
+    """The reader reads the results whenever something is written on the screen."""
+
+    class Looking(io.StringIO):
+        looks = 0
+
+        def write(self, text: str) -> int:
+            if (tmp_path / "runs" / "tiny" / "plan.json").exists():
+                for look in (glue_bench.status, glue_bench.leaderboard, glue_bench.predictions):
+                    look(tmp_path / "runs" / "tiny")
+                self.looks += 1
+            return super().write(text)
+
     (tmp_path / "trackio.py").write_text(TRACKIO)
     (tmp_path / "trackio-1.0.dist-info").mkdir()
     (tmp_path / "trackio-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: trackio\nVersion: 1.0\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     caplog.set_level(logging.DEBUG)
-    console = Console(file=io.StringIO(), force_terminal=True, width=120)
+    console = Console(file=(screen := Looking()), force_terminal=True, width=120)
     folder = tiny_runs.run(tiny_runs.experiment(), tmp_path / "runs", track=["trackio"], console=console)
     assert len(sys.modules.pop("trackio").told) > 4
+    assert screen.looks > 1
     assert same(folder, tiny_runs.bits(usual))
 
 
-@pytest.mark.slow
-def test_workers_change_nothing(usual, tmp_path):
-    pytest.importorskip("ray")
-    assert same(tiny_runs.run(tiny_runs.experiment(), tmp_path, workers=2), tiny_runs.bits(usual))
+@pytest.mark.parametrize("engine", ["submitit", pytest.param("ray", marks=pytest.mark.slow)])
+def test_engines_are_alike(usual, tmp_path, engine):
+    """Two workers of Ray; a batch as Slurm has it, in a process of submitit's own."""
+    pytest.importorskip(engine)
+    values = tiny_runs.experiment()
+    if engine == "submitit":
+        import submitit
+
+        store, experiment = Store(tmp_path / "tiny"), load_experiment(values)
+        store.prepare()
+        batch = Batch(partial(make_worker, experiment, store.folder, "cpu", "float32"), store.folder)
+        jobs = [(job, "") for job in tiny_runs.plan(values).jobs]
+        submitit.LocalExecutor(tmp_path / "logs").submit(batch, jobs).result()
+    folder = tiny_runs.run(values, tmp_path, workers=2 if engine == "ray" else None)
+    assert same(folder, tiny_runs.bits(usual))
 
 
 def test_neither_a_verb_that_reads_nor_a_dry_run_nor_a_plan_changes_a_file(usual, tmp_path):

@@ -42,9 +42,9 @@ def uneven(tmp_path_factory):
             made.pretrain(arm, pretraining_seed)
             for task, seed in product(("mnli", "rte", "cola"), SEEDS):
                 is_first = arm == "add" and (seed, pretraining_seed) == (1, 1)
-                undefined = {"validation": {"matthews_correlation": None}} if task == "cola" and seed == 2 else None
-                collapsed = tuple(TASKS[task].columns) if is_first else ()
-                made.run(arm, task, seed, pretraining_seed, scored=undefined, collapsed=collapsed)
+                more = {"scores": {"validation": {"matthews_correlation": None}}} if (task, seed) == ("cola", 2) else {}
+                more |= {"collapsed": tuple(TASKS[task].columns)} if is_first else {}
+                made.run(arm, task, seed, pretraining_seed, **more)
     made.run("add", "rte", 3, recorded=False)
     made.fail("untied", "rte", 3)
     made.run("none", "rte", planned=False)
@@ -78,7 +78,7 @@ def test_the_rows_of_every_frame_can_be_told_apart_and_those_of_runs_by_their_pr
     """Of every frame that has arms, by its function or its file."""
     write_tables(find(uneven))
     frames = {path.name: pd.read_csv(path) for path in uneven.glob("*.csv")}
-    frames |= {name: call(uneven) for name, call in FUNCTIONS.items() if name != "card"}
+    frames |= {name: call(uneven) for name, call in FUNCTIONS.items()}
     frames = {name: frame for name, frame in frames.items() if "arm" in frame}
     assert frames.keys() == KEYS.keys()
     for name, frame in frames.items():
@@ -121,23 +121,11 @@ def test_arms_from_random_weights_share_no_pretrained_ones(tmp_path):
 
 # What leaves the house
 
-CHOICES = {
-    "rate": ("best-mean", "best-median"),
-    "seeds": ("mean", "median"),
-    "epoch": ("last", "best"),
-    "choose_on": ("validation", "held_out"),
-}
-
-
-@pytest.fixture(scope="module")
-def chosen(tmp_path_factory):
-    made = Folder(tmp_path_factory.mktemp("protocols") / "toy")
-    for seed, pretraining_seed in product((1, 2, 3), (1, 2)):
-        # The first rate has the better median, the second one the better mean.
-        made.run("add", "rte", seed, pretraining_seed, rate=1e-3, right=0.25 if seed + pretraining_seed == 5 else 0.75)
-        made.run("add", "rte", seed, pretraining_seed, rate=2e-3, right=0.7)
-        made.run("untied", "rte", seed, pretraining_seed)
-    return made
+PROTOCOLS = [
+    {"rate": rate, "seeds": seeds, "epoch": epoch, "choose_on": split}
+    for rate, seeds in product(("best-mean", "best-median"), ("mean", "median"))
+    for epoch, split in product(("last", "best"), ("validation", "held_out"))
+]
 
 
 def logs(folder, out):
@@ -150,29 +138,22 @@ def logs(folder, out):
     return found
 
 
-def test_logs_of_two_protocols_and_arms_have_one_name_exactly_where_they_are_equal(chosen, tmp_path):
-    made = []
-    for number, choice in enumerate(product(*CHOICES.values())):
-        folder = chosen.plan(**dict(zip(CHOICES, choice, strict=True)))
-        made += [(choice, *log) for log in logs(folder, tmp_path / f"{number}").items()]
-    for (choice, name, log), (other_choice, other_name, other_log) in combinations(made, 2):
-        assert (name == other_name) == (log == other_log), (choice, other_choice)
-
-
-def test_other_records_have_another_name(chosen, tmp_path):
-    names = []
-    for bits in (0, 1, 0):
-        chosen.bits = bits
-        chosen.run("untied", "rte", planned=False)
-        found = logs(chosen.plan(), tmp_path).items()
-        names.append({name for name, log in found if "untied" in log["model_info"]["id"]})
-    assert names[0] == names[2] != names[1]
-
-
-@pytest.mark.parametrize("what", ["log", "card"])
-def test_the_epoch_is_named_where_it_is_the_best(what, chosen, tmp_path):
-    for epoch in CHOICES["epoch"]:
-        folder = chosen.plan(epoch=epoch)
-        texts = [glue_bench.card(folder, "add").text] if what == "card" else logs(folder, tmp_path / epoch).values()
-        named = re.search(r"best[^.\n]{0,30}epoch|epoch[^.\n]{0,30}best", "".join(map(str, texts)))
-        assert bool(named) == (epoch == "best")
+def test_logs_of_two_protocols_arms_or_records_have_one_name_exactly_where_they_are_equal(tmp_path):
+    """And they, and cards, name the epoch where it is the best."""
+    made, found = Folder(tmp_path / "toy"), []
+    for seed, pretraining_seed in product((1, 2, 3), (1, 2)):
+        # The first rate has the better median, the second one the better mean.
+        made.run("add", "rte", seed, pretraining_seed, rate=1e-3, right=0.25 if seed + pretraining_seed == 5 else 0.75)
+        made.run("add", "rte", seed, pretraining_seed, rate=2e-3, right=0.7)
+        made.run("untied", "rte", seed, pretraining_seed)
+    for number, protocol in enumerate([*PROTOCOLS, PROTOCOLS[0]]):
+        if number == len(PROTOCOLS):  # the same one of another record
+            made.run("untied", "rte", right=0.5)
+        folder = made.plan(**protocol)
+        exported = logs(folder, tmp_path / f"{number}")
+        found += [(number, *log) for log in exported.items()]
+        for text in (glue_bench.card(folder, "add").text, str(exported)):
+            named = re.search(r"best[^.\n]{0,30}epoch|epoch[^.\n]{0,30}best", text)
+            assert bool(named) == (protocol["epoch"] == "best"), text
+    for (number, name, log), (other, other_name, other_log) in combinations(found, 2):
+        assert (name == other_name) == (log == other_log), (number, other)

@@ -6,13 +6,14 @@ And one driver on one results folder: a second one is one line and exit status 2
 import json
 import os
 import random
+import re
 import signal
 import time
 from pathlib import Path
 
 import pytest
 import tiny_runs
-from forked import CLI, Forked
+from forked import Driver
 
 import glue_bench
 from glue_bench.errors import UserError
@@ -26,37 +27,20 @@ ASKED = tiny_runs.experiment(
     finetuning={"from_mnli": ["rte"], "predict": ["validation", "test"], "keep": "all"},
 )
 """Of each arm two runs of a search for its rate, a pretraining, a cell on MNLI, and one that starts from that."""
-JOBS = 10
-# A state to continue from after every step, so that kills hit the writing of one, too.
-COMMAND = """
-import glue_bench.training.pretrain
-from glue_bench.cli import main
-glue_bench.training.pretrain.SAVE_SECONDS = 0
-"""
-AT_A_WRITE = """
-import os, sys
-writes = [0]
-def watch(event, arguments):
-    if event in ("os.rename", "os.remove", "os.rmdir", "os.mkdir"):
-        writes[0] += 1
-        if writes[0] == {write}:
-            os.kill(os.getpid(), 9)
-sys.addaudithook(watch)
-"""
-WRITES = 150
+JOBS, WRITES = 10, 150
 """About as many changes of the disk as the run makes."""
 
 
-def start(config: Path, results: Path, before: str = "") -> Forked:
+def start(config: Path, results: Path, write: int = 0) -> Driver:
     environment = {"GLUE_BENCH_CACHE": str(results / "cache"), "OMP_NUM_THREADS": "1"}
     options = ("--results", results, "--device", "cpu", "--precision", "float32")
-    return Forked(f"{COMMAND}{before}\nmain()", "run", config, *options, **environment)
+    return Driver(config, *options, write=write, **environment)
 
 
-def wait(process: Forked, results: Path, count: int) -> None:
+def wait(driver: Driver, results: Path, count: int) -> None:
     """Until so many jobs have ended, or the process has."""
     deadline = time.monotonic() + 240
-    while len(tiny_runs.results(results / "tiny")) < count and process.returncode is None:
+    while len(tiny_runs.results(results / "tiny")) < count and driver.process.is_alive():
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
@@ -83,21 +67,20 @@ def test_a_run_that_is_killed_again_and_again_ends_as_one_that_was_not(whole, tm
     killed, kept = results / "tiny", dict[str, tuple[int, bytes]]()
     for number in range(kills):
         done = random.randrange(JOBS * number // kills, JOBS * (number + 1) // kills)
-        for write in (None, random.randrange(1, WRITES))[: 1 + number % 2]:
+        for write in (0, random.randrange(1, WRITES))[: 1 + number % 2]:
             print("killed", f"before write {write}" if write else f"after {done} jobs")  # shown if the test fails
-            process = start(config, results, AT_A_WRITE.format(write=write) if write else "")
+            driver = start(config, results, write)
             if not write:
-                wait(process, results, done)
+                wait(driver, results, done)
                 time.sleep(random.uniform(0, 0.4))
-                process.send_signal(signal.SIGKILL)
-            process.communicate(timeout=240)
+                driver.signal(signal.SIGKILL)
+            driver.end()
             found = tiny_runs.results(killed)
             assert kept.items() <= found.items(), "a result was lost, or stored twice"
             kept = found
     assert not set(waiting(results)) & kept.keys(), "what has ended would run again"
-    last = start(config, results)
-    out, err = last.communicate(timeout=240)
-    assert last.returncode == 0, out + err
+    status, said = start(config, results).end()
+    assert status == 0, said
     assert kept.items() <= tiny_runs.results(killed).items()
     assert waiting(results) == []
     assert [verified.faults for verified in glue_bench.verify(killed)] == [[]]
@@ -111,20 +94,20 @@ def test_a_run_that_is_killed_again_and_again_ends_as_one_that_was_not(whole, tm
 def test_a_second_driver_is_refused_however_it_comes(refused, tmp_path):
     config, results, link = tmp_path / "experiment.yaml", tmp_path / "runs", tmp_path / "link"
     config.write_text(json.dumps(tiny_runs.experiment(pretraining=None, checkpoint="scratch", seeds=[1, 2, 3])))
-    first = Forked(CLI, "run", config, "--results", results)
+    first = Driver(config, "--results", results)
     wait(first, results, 1)
-    first.send_signal(signal.SIGSTOP)
+    first.signal(signal.SIGSTOP)
     try:
         link.symlink_to(results)
         before = tiny_runs.results(results / "tiny")
         for place, *more in [(results, "--only", "seed=3"), (link,)]:
             said = refused("run", config, "--results", place, *more)
-            assert str(place / "tiny") in said
+            assert re.fullmatch(rf"{place}/tiny is in use by .+:{first.process.pid}; wait, or choose .*\n", said)
         with pytest.raises(UserError, match=str(results / "tiny")):
             glue_bench.run(config, results=results)
         assert tiny_runs.results(results / "tiny") == before
     finally:
-        first.send_signal(signal.SIGCONT)
-        _, err = first.communicate(timeout=240)
-    assert first.returncode == 0, err
+        first.signal(signal.SIGCONT)
+        status, said = first.end()
+    assert status == 0, said
     assert len(tiny_runs.results(results / "tiny")) == 3

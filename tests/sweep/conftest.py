@@ -6,28 +6,22 @@ from typing import Any
 import pytest
 from rich.console import Console
 from stub import Told
-from tiny_sweeps import SETTINGS, Moody
 
 from glue_bench.config import load_experiment
-from glue_bench.model.variants import VARIANTS
-from glue_bench.records.store import Store
 from glue_bench.sweep.run import Summary
 from glue_bench.sweep.run import sweep as run_sweep
 
-
-@pytest.fixture
-def store(tmp_path) -> Store:
-    """An empty one."""
-    made = Store(tmp_path / "runs")
-    made.prepare()
-    return made
+PRETRAINING = {
+    **{"corpus": "demo", "steps": 10, "batch_tokens": 256, "length": 32, "learning_rates": [1e-3]},
+    **{"validations": 2, "validation_share": 0.05},
+}
 
 
 @pytest.fixture
 def pretrained(tiny):
     """The tiny experiment on CoLA with pretraining, as plain values; `pretraining` is merged into its settings."""
-    settings = {"tasks": ["cola"], "arms": ["add", "untied"]}
-    return lambda pretraining=(), **changes: tiny(pretraining=SETTINGS | dict(pretraining), **settings | changes)
+    usual = {"tasks": ["cola"], "arms": ["add"]}
+    return lambda pretraining=(), **changes: tiny(pretraining=PRETRAINING | dict(pretraining), **usual | changes)
 
 
 @pytest.fixture
@@ -47,12 +41,6 @@ def sweep(tmp_path):
 
 
 @pytest.fixture
-def moody(monkeypatch):
-    """Arms may have the variant `moody`; it is told what to raise, and in which step."""
-    monkeypatch.setitem(VARIANTS, "moody", Moody)
-
-    def tell(error: BaseException | None, at: int = 0) -> None:
-        Moody.error, Moody.at, Moody.steps = error, at, 0
-
-    yield tell
-    tell(None)
+def why(sweep):
+    """The reasons of a dry run, with their counts."""
+    return lambda values: sweep(values, dry_run=True).reasons

@@ -1,8 +1,5 @@
 """A Slurm that only writes down what it is asked: a test says what becomes of each job, and when."""
 
-import os
-import subprocess
-import sys
 import traceback
 from pathlib import Path
 
@@ -65,9 +62,3 @@ class FakeSlurm:
             except UserError:
                 paths.stderr.write_text(traceback.format_exc())
             self.end(job)
-
-    def run_aside(self, job: str) -> None:
-        """Run a job as Slurm does: submitit in a process of its own."""
-        command = [sys.executable, "-m", "submitit.core._submit", str(self.logs / job)]
-        subprocess.run(command, env={**os.environ, "SUBMITIT_EXECUTOR": "slurm", "SLURM_JOB_ID": job}, check=True)
-        self.end(job)

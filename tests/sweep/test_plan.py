@@ -1,11 +1,10 @@
 """Cells and their ids: what changes an id, what does not, and what is refused before any compute."""
 
-import re
 import shutil
 
 import pytest
 from safetensors.torch import load_file, save_file
-from tiny_sweeps import plan
+from tiny_runs import SIZES, plan
 
 from glue_bench.data.demo import generate
 from glue_bench.errors import UserError
@@ -34,19 +33,15 @@ def texts() -> tuple[str, ...]:
     return tuple(generate("cola")["train"]["text_a"])
 
 
-def test_the_plan_says_what_each_encoder_is(tiny, make_bert, texts):
+def test_the_plan_says_what_each_encoder_is_and_hides_where_data_and_text_are(tiny, make_bert, texts, tmp_path):
     """The vocabulary is that of the tokenizer, which may lack words that were asked for."""
     arms = ["add", {"variant": "concat-split", "name": "split"}]
     arms.append({"variant": "untied", "checkpoint": str(make_bert(texts=texts))})
     found = plan(tiny(arms=arms, tasks=["cola"], scratch={"vocab_size": 5000})).arms
-    sizes = {"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32}
-    assert found["untied"].shape.document() == sizes | {"embedding_size": 16, "vocab_size": 250}
+    assert found["untied"].shape.document() == SIZES | {"embedding_size": 16, "vocab_size": 250}
     assert found["add"].shape == found["split"].shape != found["untied"].shape
     assert found["add"].shape.vocab_size < 5000
     assert found["split"].parameters - found["split"].added_over_add == found["add"].parameters
-
-
-def test_the_plan_hides_where_data_and_text_are(tiny, tmp_path, texts):
     (tmp_path / "secret.txt").write_text("\n".join(texts))
     pretraining = {"corpus": str(tmp_path / "secret.txt"), "steps": 2, "batch_tokens": 64, "length": 32}
     whole = plan(tiny(pretraining=pretraining | {"validation_share": 0.1}))
@@ -54,13 +49,11 @@ def test_the_plan_hides_where_data_and_text_are(tiny, tmp_path, texts):
     assert {cell.origin for cell in whole.cells} == {"pretrained"}
 
 
-def test_an_id_is_a_slug_and_a_hash_of_whatever_changes_the_outcome(tiny, one, small_demo):
-    assert re.fullmatch(r"add-cola-lr0\.001-s1-[0-9a-f]{12}", one())
-    named = {"arms": [{"variant": "add", "name": "a.b"}], "seeds": [7], "finetuning": {"learning_rates": [2e-5]}}
-    assert re.fullmatch(r"a\.b-cola-lr2e-05-s7-[0-9a-f]{12}", one(**named))
-    same = one()
+def test_whatever_changes_the_outcome_changes_the_id_and_nothing_else_does(tiny, one, small_demo, write_plugin):
+    same, plugin = one(), write_plugin()
     for changes in (
         {"name": "other"},
+        {"plugins": [str(plugin)]},
         *({"finetuning": {"tasks": each}} for each in ({"cola": {"epochs": 1}}, {"rte": {}})),
         {"arms": [{"variant": "add", "options": {"segments": "input"}}]},  # which is the default
     ):
@@ -72,6 +65,9 @@ def test_an_id_is_a_slug_and_a_hash_of_whatever_changes_the_outcome(tiny, one, s
         *({"scratch": each} for each in ({"hidden_size": 32}, {"hidden_dropout_prob": 0.0}, {"vocab_size": 150})),
     ):
         assert one(**changes) != same
+    mine = one(arms=["mine"], plugins=[str(plugin)])
+    plugin.write_text(plugin.read_text() + "# edited")
+    assert one(arms=["mine"], plugins=[str(plugin)]) != mine
     small_demo(validation=25)
     assert one() != same
 
@@ -89,16 +85,8 @@ def test_a_checkpoint_and_a_tokenizer_count_by_content_and_their_folders_do_not(
     assert id_of != one(checkpoint=str(tmp_path / "moved"))
 
 
-def test_a_plugins_file_is_part_of_its_cells_alone(one, write_plugin):
-    plugin, without = write_plugin(), one()
-    mine = one(arms=["mine"], plugins=[str(plugin)])
-    plugin.write_text(plugin.read_text() + "# edited")
-    assert one(arms=["mine"], plugins=[str(plugin)]) != mine
-    assert one(plugins=[str(plugin)]) == without
-
-
-def test_what_cannot_run_is_refused(tiny, make_bert, texts, tmp_path):
-    small, dead = make_bert("small", vocab_size=20), make_bert("dead", texts=texts)
+def test_what_cannot_run_is_refused(tiny, pretrained, make_bert, texts, tmp_path):
+    small, dead, other = make_bert("a", vocab_size=20), make_bert("dead", texts=texts), make_bert("b", texts=texts[:9])
     weights = load_file(dead / "model.safetensors")
     weights["embeddings.position_embeddings.weight"][:] = 1
     save_file(weights, dead / "model.safetensors", metadata={"format": "pt"})
@@ -107,18 +95,33 @@ def test_what_cannot_run_is_refused(tiny, make_bert, texts, tmp_path):
     (tmp_path / "glue" / "RTE" / "train.tsv").write_text(rows)
     glue, alive = {"data": str(tmp_path / "glue")}, {"checkpoint": str(dead), "arms": ["none", "alibi"]}
     plan(tiny(**alive))  # the variant of the next one is alive in the contract; these weights are not
+    start = {"from": "checkpoint"}
+    two = [{"variant": "none", "checkpoint": str(dead)}, {"variant": "alibi", "checkpoint": str(other)}]
     for values, said in (
-        (alive | {"arms": ["none", {"variant": "add", "name": "b"}]}, r"arm 'b' \(variant 'add' .*: position is dead"),
         (
-            {"checkpoint": str(small), "tokenizer": str(dead), "arms": ["none"]},
+            tiny(**alive | {"arms": ["none", {"variant": "add", "name": "b"}]}),
+            r"arm 'b' \(variant 'add' .*: position is dead",
+        ),
+        (
+            tiny(checkpoint=str(small), tokenizer=str(dead), arms=["none"]),
             r"arm 'none': the tokenizer has \d+ tokens but the checkpoint .* embeds 20; give the tokenizer",
         ),
-        (alive | {"finetuning": {"max_length": 33}}, "arm 'none': max_length 33 of task 'cola' exceeds the 32 positio"),
-        (glue | {"tasks": ["rte", "cola"]}, r"has no cola; complete it, or set `tasks: \[rte\]`"),
-        (glue | {"tasks": ["rte"]}, "task 'rte' has no validation split"),
+        (tiny(**alive, finetuning={"max_length": 33}), "arm 'none': max_length 33 of task 'cola' exceeds the 32 posit"),
+        (tiny(**glue, tasks=["rte", "cola"]), r"has no cola; complete it, or set `tasks: \[rte\]`"),
+        (tiny(**glue, tasks=["rte"]), "task 'rte' has no validation split"),
+        (pretrained({"validation_share": 1e-6}), "corpus 'demo' is too small: nothing left for validation; add text"),
+        (pretrained({"seeds": [*range(500)], "validation_share": 0.5}), "seeds has 500 seeds, but the text gives only"),
+        (
+            pretrained(start | {"length": 33}, **alive),
+            "arm 'none': pretraining.length 33 exceeds the 32 positions of '",
+        ),
+        (
+            pretrained(start, arms=two),
+            "arms 'none' and 'alibi' have different tokenizers, so they cannot be pretrained",
+        ),
     ):
         with pytest.raises(UserError, match=said):
-            plan(tiny(**values))
+            plan(values)
 
 
 def test_only_keeps_the_cells_that_match(tiny):

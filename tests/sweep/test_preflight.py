@@ -4,7 +4,7 @@ import sys
 
 import pytest
 import torch
-from tiny_sweeps import contents
+from tiny_runs import SIZES, contents
 from transformers import RobertaConfig, RobertaModel
 
 from glue_bench.config import Resources
@@ -19,7 +19,6 @@ pytestmark = pytest.mark.usefixtures("small_demo")
 FAULTS = {
     "no ray": ({"workers": 2}, "--workers and --address needs ray; install it: pip install 'glue-bench[ray]'"),
     "no cluster": ({"address": "127.0.0.1:1"}, "cannot use the Ray cluster at 127.0.0.1:1: ConnectionRefusedError"),
-    "results are a file": ({}, "cannot write to"),
     "cache is a file": ({}, "cannot write to"),
     "cache is a URL": ({}, "the cache (GLUE_BENCH_CACHE)"),
 }
@@ -33,7 +32,7 @@ def test_a_dry_run_and_a_run_refuse_alike_and_leave_no_trace(sweep, tiny, monkey
     elif fault == "no cluster":
         pytest.importorskip("ray")
     else:
-        (tmp_path / ("runs" if "results" in fault else "cache")).write_text("in the way")
+        (tmp_path / "cache").write_text("in the way")
         monkeypatch.setenv("GLUE_BENCH_CACHE", "s3://bucket/cache" if "URL" in fault else str(tmp_path / "cache"))
     before, said = contents(tmp_path), []
     for dry_run in (True, False):
@@ -45,17 +44,21 @@ def test_a_dry_run_and_a_run_refuse_alike_and_leave_no_trace(sweep, tiny, monkey
     assert said[0] == said[1]
 
 
-def test_a_dry_run_writes_nothing_and_says_what_would_run_and_where(sweep, tiny, tmp_path):
+def test_a_dry_run_writes_nothing_and_says_what_would_run_and_where(sweep, tiny, monkeypatch, tmp_path):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     summary = sweep(tiny(), only=["arm=none"], dry_run=True)
     assert [cell.split("-lr")[0] for cell in summary.waiting] == ["none-cola", "none-stsb"]
     assert (summary.reasons, sweep.ended) == ({"not run yet": 2}, [])
     assert not (tmp_path / "runs").exists()
     assert sweep.said.splitlines()[0] == "computing on cpu in float32"
+    assert "one of 3 cores is at work (narrow encoder); glue-bench run --workers auto uses 2" in sweep.said
+    for changes, only in (({}, ["arm=add", "task=cola"]), ({"scratch": {"hidden_size": 256}}, [])):
+        sweep(tiny(**changes), dry_run=True, only=only)
+        assert "at work" not in sweep.said
 
 
 def test_texts_that_have_one_segment_are_said(sweep, tiny, tmp_path):
-    config = RobertaConfig(vocab_size=300, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
-                           intermediate_size=32, max_position_embeddings=40, type_vocab_size=1)  # fmt: skip
+    config = RobertaConfig(vocab_size=300, **SIZES, max_position_embeddings=40, type_vocab_size=1)
     RobertaModel(config).save_pretrained(tmp_path / "one")
     train_tokenizer(generate("cola")["train"]["text_a"], 200).save_pretrained(tmp_path / "words")
     sweep(tiny(checkpoint=str(tmp_path / "one"), tokenizer=str(tmp_path / "words"), arms=["add"]), dry_run=True)
@@ -86,12 +89,3 @@ def test_a_worker_takes_its_cpus_and_its_share_of_a_gpu(monkeypatch, cores, gpus
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     compute = Compute(torch.device("cuda" if gpus else "cpu"), False, cores)
     assert room_here(Resources(**needs), compute) == expected
-
-
-def test_idle_cores_are_said_where_several_processes_would_use_them(sweep, tiny, monkeypatch):
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    sweep(tiny(), dry_run=True)
-    assert "one of 3 cores is at work (narrow encoder); glue-bench run --workers auto uses 3" in sweep.said
-    for changes, only in (({}, ["arm=add", "task=cola"]), ({"scratch": {"hidden_size": 256}}, [])):
-        sweep(tiny(**changes), dry_run=True, only=only)
-        assert "at work" not in sweep.said

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 from safetensors.torch import load_file, save_file
-from tiny_sweeps import plan, pretrainings, records
+from tiny_runs import plan, pretrainings, records
 from transformers import AutoModelForMaskedLM
 
 from glue_bench.data.demo import generate
@@ -22,14 +22,10 @@ SEARCH = {"learning_rates": [3e-3, 1e-5], "rate_search": {"steps": 4, "seeds": [
 @pytest.fixture
 def id_of(pretrained):
     """The id of what the only cell starts from."""
-    return lambda pretraining=(), **changes: (
-        plan(pretrained(pretraining, **{"arms": ["add"]} | changes)).cells[0].pretraining
-    )
+    return lambda pretraining=(), **changes: plan(pretrained(pretraining, **changes)).cells[0].pretraining
 
 
-def test_what_the_weights_follow_from_changes_the_id_and_what_only_watches_does_not(id_of, small_demo, tmp_path):
-    watching = [{"checkpoints": [5]}, {"validations": 5}, {"micro_batch_tokens": 256}, {"micro_batch_tokens": 999}]
-    assert {id_of(changes) for changes in watching} == {id_of()}
+def test_text_and_an_arm_change_the_id_by_their_content(id_of, small_demo, tmp_path):
     for name in ("here", "there"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.txt").write_text("\n".join(generate("cola")["train"]["text_a"]))
@@ -52,12 +48,13 @@ def test_parts_of_a_batch_change_the_id_where_dropout_is_drawn_for_each_of_them(
     assert id_of({"micro_batch_tokens": 64, "dropout": 0.1}, **still) != id_of({"dropout": 0.1}, **still)
 
 
-def test_arms_are_pretrained_and_their_cells_start_from_that(sweep, pretrained):
-    summary = sweep(pretrained())
+def test_arms_are_pretrained_and_measured_and_their_cells_start_from_that(sweep, pretrained):
+    summary = sweep(pretrained(arms=["add", "none"]))
     assert (summary.planned, summary.finished, summary.failed) == (2, 2, {})
-    assert sweep.ended == ["add pretraining", "untied pretraining", "add cola", "untied cola"]
+    assert sweep.ended == ["add pretraining", "none pretraining", "add cola", "none cola"]
     store, found = Store(summary.folder), records(summary)
-    for made in pretrainings(summary):
+    add, none = pretrainings(summary)
+    for made in (add, none):
         model = AutoModelForMaskedLM.from_pretrained(store.checkpoint(made.pretraining.id, 10))
         assert model.config.variant == made.pretraining.arm
         inside = {name: tensor for name, tensor in model.base.state_dict().items() if not name.startswith("pooler")}
@@ -67,10 +64,6 @@ def test_arms_are_pretrained_and_their_cells_start_from_that(sweep, pretrained):
         assert (record.cell.origin, record.cell.steps) == ("pretrained", 10)
         assert re.search(r"-s1-step10-[0-9a-f]{12}$", record.cell.id)
         assert [path.name for path in store.checkpoints(made.pretraining.id).iterdir()] == ["step-10"]
-
-
-def test_each_pretraining_is_measured(sweep, pretrained):
-    add, none = pretrainings(sweep(pretrained(arms=["add", "none"])))
     assert [one.name for one in add.measures][:2] == ["validation_loss", "swap_1"]
     assert {one.value for one in none.measures if one.name.startswith("swap")} == {0.5}
     # The whole validation text is read here: its loss is the one of the pretraining.
@@ -78,25 +71,13 @@ def test_each_pretraining_is_measured(sweep, pretrained):
 
 
 def test_only_what_waiting_cells_start_from_is_pretrained_and_seeds_see_other_orders(sweep, pretrained):
-    sweep(pretrained({"seeds": [1, 2]}), only=["arm=untied", "pretraining_seed=2"])
-    assert sweep.ended == ["untied pretraining", "untied cola"]
-    sweep(pretrained({"seeds": [1, 2]}), only=["arm=untied"])
-    assert sweep.ended == ["untied pretraining", "untied cola"]
-    summary = sweep(pretrained({"seeds": [1, 2]}, seeds=[1, 2]))
+    values = pretrained({"seeds": [1, 2]}, arms=["add", "untied"])
+    for only in (["arm=untied", "pretraining_seed=2"], ["arm=untied"]):
+        sweep(values, only=only)
+        assert sweep.ended == ["untied pretraining", "untied cola"]
+    summary = sweep(values | {"seeds": [1, 2]})
     assert Counter(sweep.ended) == {"add pretraining": 2, "add cola": 4, "untied cola": 2}
     assert len({(each.pretraining.seed, each.stream) for each in pretrainings(summary)}) == 2
-
-
-def test_checkpoints_wanted_later_are_made_then_with_the_same_weights_and_each_is_fine_tuned(sweep, pretrained):
-    (before,) = pretrainings(sweep(pretrained(arms=["add"])))
-    summary = sweep(pretrained({"checkpoints": [6, 3], "finetune_checkpoints": True}, arms=["add"]))
-    assert (summary.skipped, summary.finished) == (1, 2)
-    assert "add is pretrained again: its weights are gone. 1 finished cell started from the old ones." in sweep.said
-    store, (made,) = Store(summary.folder), pretrainings(summary)
-    assert made.weights[10] == before.weights[10]
-    cells = store.finished(store.plan()).records.values()
-    assert {record.cell.steps: record.started_from for record in cells} == made.weights
-    assert len({*made.weights.values()}) == 3
 
 
 def test_grafted_arms_become_adapted_and_the_checkpoints_own_stays_pretrained(sweep, pretrained, make_bert):
@@ -133,7 +114,7 @@ def test_each_arm_is_pretrained_at_the_rate_of_its_lowest_mean_loss(sweep, pretr
 
 def test_a_rate_that_diverges_is_the_worst(sweep, pretrained):
     wild = {"learning_rates": [1e-12, 100.0], "rate_search": {"steps": 4}, "weight_decay": 1e9, "warmup_ratio": 0.0}
-    summary = sweep(pretrained(wild, arms=["add"]))
+    summary = sweep(pretrained(wild))
     assert (summary.finished, summary.failed) == (1, {})
     assert re.search(r"add: learning rate 1e-12, by the loss of its search \(1e-12: \d.*, 100: diverged\)", sweep.said)
     diverged = next(made for made in pretrainings(summary) if made.pretraining.learning_rate == 100.0)
@@ -143,7 +124,7 @@ def test_a_rate_that_diverges_is_the_worst(sweep, pretrained):
 
 def test_positions_that_pretraining_has_killed_fail_its_cells(sweep, pretrained):
     settings = {"learning_rates": [1.0], "weight_decay": 1.0, "warmup_ratio": 0.0, "schedule": "trapezoid"}
-    summary = sweep(pretrained(settings | {"decay_share": 0.01, "clip_norm": 1e-30, "adam_epsilon": 1e9}, arms=["add"]))
+    summary = sweep(pretrained(settings | {"decay_share": 0.01, "clip_norm": 1e-30, "adam_epsilon": 1e9}))
     (error,) = summary.failed.values()
     assert re.match(r"arm 'add' \(variant 'add' from '.*position is dead", error)
 
@@ -152,10 +133,10 @@ def test_a_state_of_another_precision_fails_its_own_arm_and_a_damaged_one_is_ref
     sweep, pretrained, moody, monkeypatch
 ):
     monkeypatch.setattr(training, "SAVE_SECONDS", 0)
-    moody(KeyboardInterrupt(), at=7)
+    moody.side_effect = [None, KeyboardInterrupt()]
     values = pretrained(arms=["moody", "none"])
     (state,) = sweep(values, precision="bf16").folder.glob("checkpoints/*/resume.pt")
-    moody(None)
+    moody.side_effect = None
     summary = sweep(values)
     assert summary.finished == 1
     (error,) = summary.failed.values()
@@ -165,43 +146,29 @@ def test_a_state_of_another_precision_fails_its_own_arm_and_a_damaged_one_is_ref
         sweep(values, dry_run=True)
 
 
-def test_a_damaged_checkpoint_of_a_pretraining_is_named(sweep, pretrained):
-    folder = sweep(pretrained(arms=["add"])).folder
-    (path,) = folder.glob("checkpoints/*/step-10/model.safetensors")
-    weights = load_file(path)
-    weights["base.norm.weight"][0] += 1e-6
-    save_file(weights, path, metadata={"format": "pt"})
-    for dry_run in (True, False):
-        with pytest.raises(UserError, match=f"^'{path.parent}' is damaged: its weights are not those of its record"):
-            sweep(pretrained(arms=["add"], seeds=[1, 2]), dry_run=dry_run)
-    shutil.rmtree(path.parent)
-    assert sweep(pretrained(arms=["add"], seeds=[1, 2])).finished == 1
-
-
-def test_checkpoints_of_two_runs_are_not_taken_for_one(sweep, pretrained):
-    """Those of the record are lost; one was made anew elsewhere, with other weights, before that was cut off."""
-    values = pretrained({"checkpoints": [3], "finetune_checkpoints": True}, arms=["add"])
+def test_checkpoints_wanted_later_lost_or_of_another_run_are_made_with_the_same_weights_and_damage_is_named(
+    sweep, pretrained
+):
+    (before,) = pretrainings(sweep(pretrained()))
+    values = pretrained({"checkpoints": [6, 3], "finetune_checkpoints": True})
     summary = sweep(values)
+    assert (summary.skipped, summary.finished) == (1, 2)
+    assert "add is pretrained again: its weights are gone. 1 finished cell started from the old ones." in sweep.said
     store, (made,) = Store(summary.folder), pretrainings(summary)
-    name = made.pretraining.id
-    shutil.rmtree(store.checkpoint(name, 10))
-    (store.checkpoint(name, 3) / "weights.digest").write_text("0" * 64)
+    assert made.weights[10] == before.weights[10]
+    cells = store.finished(store.plan()).records.values()
+    assert {record.cell.steps: record.started_from for record in cells} == made.weights
+    assert len({*made.weights.values()}) == 3
+    first, last = (store.checkpoint(made.pretraining.id, step) for step in (3, 10))
+    weights = load_file(last / "model.safetensors")
+    weights["base.norm.weight"][0] += 1e-6
+    save_file(weights, last / "model.safetensors", metadata={"format": "pt"})
+    for dry_run in (True, False):
+        with pytest.raises(UserError, match=f"^'{last}' is damaged: its weights are not those of its record"):
+            sweep(values | {"seeds": [1, 2]}, dry_run=dry_run)
+    shutil.rmtree(last)
+    (first / "weights.digest").write_text("0" * 64)  # as if a run that made it anew elsewhere had been cut off
     assert sweep(values | {"seeds": [1, 2]}, only=["steps=3"]).finished == 1
     assert sweep.ended == ["add pretraining", "add cola"]
-    (again,) = pretrainings(summary)
-    assert again.weights == made.weights
-    assert all(store.holds(name, step, made.weights[step]) for step in (3, 10))
-
-
-def test_what_cannot_be_pretrained_is_refused(pretrained, make_bert):
-    texts, start = tuple(generate("cola")["train"]["text_a"]), {"from": "checkpoint"}
-    one, other = str(make_bert("one", texts=texts)), str(make_bert("other", texts=texts[:9]))
-    two = [{"variant": "add", "checkpoint": one}, {"variant": "none", "checkpoint": other}]
-    for settings, changes, said in (
-        ({"validation_share": 1e-6}, {}, "corpus 'demo' is too small: nothing left for validation; add text"),
-        ({"seeds": [*range(500)], "validation_share": 0.5}, {}, "seeds has 500 seeds, but the text gives only"),
-        (start | {"length": 33}, {"checkpoint": one}, "arm 'add': pretraining.length 33 exceeds the 32 positions of '"),
-        (start, {"arms": two}, "arms 'add' and 'none' have different tokenizers, so they cannot be pretrained on"),
-    ):
-        with pytest.raises(UserError, match=re.escape(said)):
-            plan(pretrained(settings, **{"arms": ["add"]} | changes))
+    assert [one.weights for one in pretrainings(summary)] == [made.weights]
+    assert all(store.holds(made.pretraining.id, *each) for each in made.weights.items())

@@ -16,7 +16,7 @@ from glue_bench.records.store import Store
 from glue_bench.records.values import Epoch, Failure, Progress
 from glue_bench.sweep import observers
 from glue_bench.sweep.observers import TRACKERS, Display, Tracker, view
-from glue_bench.sweep.progress import LIVE_SECONDS, STATES, Estimate, Snapshot, Watch, describe_result, duration
+from glue_bench.sweep.progress import LIVE_SECONDS, STATES, Estimate, Snapshot, Watch
 
 FIRST = stub.pretraining()
 CELLS = [stub.cell(seed, pretraining=FIRST.id, steps=10, pretraining_seed=1) for seed in range(6)]
@@ -29,43 +29,41 @@ def counts(*numbers: int) -> dict[str, int]:
 
 
 @pytest.fixture
-def store(tmp_path) -> Store:
+def worker(store) -> stub.StubWorker:
+    return stub.StubWorker(store)
+
+
+@pytest.fixture
+def busy(store, worker) -> Store:
     """Three cells of six are done, one is under way, one has failed, and one was under way when its worker died."""
-    made, worker = Store(tmp_path), stub.StubWorker(tmp_path)
     for job in (FIRST, *CELLS[:3]):
         worker.run(job)
     now = time.time()
     under_way = {"worker": "here:4711", "began": now - 60, "step": 10, "steps": 40, "loss": 0.5}
-    made.write_progress(Progress(id=CELLS[3].id, updated=now, **under_way))
-    made.write_progress(Progress(id=CELLS[4].id, updated=now - LIVE_SECONDS - 1, **under_way))
-    made.write_failure(Failure(id=CELLS[5].id, error="ValueError: no"))
+    store.write_progress(Progress(id=CELLS[3].id, updated=now, **under_way))
+    store.write_progress(Progress(id=CELLS[4].id, updated=now - LIVE_SECONDS - 1, **under_way))
+    store.write_failure(Failure(id=CELLS[5].id, error="ValueError: no"))
     worker.run(stub.cell(99))  # outside the plan
-    return made
+    return store
 
 
-def test_a_look_counts_the_jobs_of_the_plan_by_their_state_and_a_later_one_sees_what_has_ended_since(store):
-    watch = Watch(store, PLAN)
+def test_a_look_counts_the_jobs_of_the_plan_by_their_state_and_a_later_one_sees_what_has_ended_since(busy, worker):
+    watch = Watch(busy, PLAN)
     snapshot = watch.look()
-    assert snapshot.arms == {"add": counts(3, 1, 1, 1)}
-    assert snapshot.pretrainings == counts(1)
+    assert (snapshot.arms, snapshot.pretrainings) == ({"add": counts(3, 1, 1, 1)}, counts(1))
     assert snapshot.failed == {CELLS[5].label: "ValueError: no"}
     assert snapshot.running == [f"{CELLS[3].label}, step 10 of 40, loss 0.500 (here:4711)"]
-    assert snapshot.described == "3 of 6 cells done, 1 running, 1 failed, 1 missing; 1 of 1 pretrainings"
     document = json.loads(json.dumps(snapshot.document()))
     assert document["cells"] == document["arms"]["add"] == counts(3, 1, 1, 1)
-    assert document["failed"] == snapshot.failed
-    stub.StubWorker(store.folder).run(CELLS[4])
-    store.write_progress(Progress(id=CELLS[5].id, worker="here:1", began=time.time(), updated=time.time()))
+    assert snapshot.cells_per_hour > 0
+    assert snapshot.seconds_left is not None
+    worker.run(CELLS[4])
+    busy.write_progress(Progress(id=CELLS[5].id, worker="here:1", began=time.time(), updated=time.time()))
     later = watch.look()
     assert (later.cells, later.failed) == (counts(4, 2), {})  # what runs again is no failure
-
-
-def test_pace_and_time_left_are_told_while_something_runs(store):
-    busy = Watch(store, PLAN).look()
-    assert busy.cells_per_hour > 0
-    assert busy.seconds_left is not None
-    store.drop_progress(CELLS[3].id)
-    idle = Watch(store, PLAN).look()
+    for cell in CELLS[3:]:
+        busy.drop_progress(cell.id)
+    idle = watch.look()
     assert (idle.cells_per_hour, idle.seconds_left, idle.tokens_per_second) == (None, None, None)
 
 
@@ -77,21 +75,11 @@ def test_the_estimate_learns_seconds_per_cost_for_each_task():
     for cell in cells[:3]:
         assert estimate.seconds_left([cells[3].id], {}, 1) is None  # nothing is said before there is ground
         estimate.learn(cell.id, 2.0)
-    assert estimate.seconds(cells[3].id) == 2.0
-    assert estimate.seconds(cells[4].id) == 20.0  # as nothing is known of the task
+    assert [estimate.seconds(cell.id) for cell in cells[3:5]] == [2.0, 20.0]  # of a task not seen yet as of all
     estimate.learn(cells[4].id, 50.0)
-    assert estimate.seconds(cells[5].id) == 50.0
     waiting, running = [cell.id for cell in cells[5:7]], {cells[7].id: 20.0}
     assert [estimate.seconds_left(waiting, running, at_once) for at_once in (1, 2)] == [130.0, 65.0]
     assert estimate.seconds_left([], running, 2) == 30.0
-
-
-def test_words(tmp_path):
-    said = [duration(seconds) for seconds in (0.42, 40, 720, 3 * 3600 + 300, 52 * 3600)]
-    assert said == ["0.4 s", "40 s", "12 min", "3 h 05 min", "2 d 4 h"]
-    assert Snapshot({}, counts(), seconds_left=720.0, cells_per_hour=4.25).pace == "about 12 min left, 4.2 cells/h"
-    assert Snapshot({}, counts()).pace == ""
-    assert describe_result(stub.StubWorker(tmp_path).run(FIRST)) == "validation loss 1000.000, 0.0 s"
 
 
 @pytest.mark.parametrize(("arms", "height", "width"), [(3, 24, 80), (40, 24, 80), (3, 8, 40), (3, 5, 20)])
@@ -108,12 +96,12 @@ def test_the_table_fits_into_the_window_and_what_is_left_to_do_stays_in_it(arms,
 
 
 @pytest.mark.parametrize("is_terminal", [False, True], ids=["log", "terminal"])
-def test_what_a_display_shows(store, monkeypatch, is_terminal):
+def test_what_a_display_shows(busy, worker, monkeypatch, is_terminal):
     monkeypatch.setattr(observers, "MINUTE", 0.05)
     console = Console(file=io.StringIO(), force_terminal=is_terminal, width=300, height=30)
-    display = Display(console, Watch(store, PLAN), CELLS[3:])
+    display = Display(console, Watch(busy, PLAN), CELLS[3:])
     display.begin()
-    display.ended(CELLS[4], stub.StubWorker(store.folder).run(CELLS[4]))
+    display.ended(CELLS[4], worker.run(CELLS[4]))
     display.ended(CELLS[5], Failure(id=CELLS[5].id, error="ValueError: no"))
     display.say("a line [in brackets]")
     time.sleep(0.3)
@@ -131,48 +119,37 @@ def test_what_a_display_shows(store, monkeypatch, is_terminal):
         assert all(line[:10].count("-") == 2 for line in text.splitlines())  # the local time
 
 
-def steps(log) -> list[tuple[dict, int]]:
-    """The values and steps with which a function was called."""
-    return [(call.args[0], call.kwargs["step"]) for call in log.call_args_list]
-
-
-def scalars(module) -> list[tuple[dict, int]]:
-    """The same of TensorBoard's function, which takes one value at a time."""
-    found: dict[int, dict] = {}
+def curve(name: str, module: MagicMock) -> dict[int, dict[str, float]]:
+    """By step the values with which a tracker was called; TensorBoard takes one at a time."""
+    found: dict[int, dict[str, float]] = {}
     writer = module.SummaryWriter.return_value.__enter__.return_value
     for tag, value, step in (call.args for call in writer.add_scalar.call_args_list):
         found.setdefault(step, {})[tag] = value
-    return [(values, step) for step, values in found.items()]
-
-
-CURVES = {
-    **dict.fromkeys(("wandb", "trackio"), lambda module: steps(module.init.return_value.log)),
-    **{"mlflow": lambda module: steps(module.log_metrics), "tensorboard": scalars},
-}
+    log = module.log_metrics if name == "mlflow" else module.init.return_value.log
+    return found | {call.kwargs["step"]: call.args[0] for call in log.call_args_list}
 
 
 @pytest.mark.parametrize("name", TRACKERS)
-def test_a_tracker_has_the_curve_of_each_job_that_ends_well(name, tmp_path, monkeypatch, capsys):
+def test_a_tracker_has_the_curve_of_each_job_that_ends_well(name, worker, tmp_path, monkeypatch, capsys):
     module, cell = MagicMock(), stub.cell(3, "mnli")
     module.__spec__ = module  # it is installed
     module.init.return_value.finish.side_effect = lambda: print("* Run finished") if name == "trackio" else None
     for each in {name, "torch.utils.tensorboard"}:
         monkeypatch.setitem(sys.modules, each, module)
-    scores = {"validation": {"accuracy": 0.5, "f1": None}}
-    history = tuple(Epoch(epoch=epoch, train_loss=1 / epoch, scores=scores) for epoch in (1, 2))
-    worker, tracker = stub.StubWorker(tmp_path), Tracker(name, tmp_path / "stub")
+    scores, tracker = {"validation": {"accuracy": 0.5, "f1": None}}, Tracker(name, tmp_path / "stub")
+    history = tuple(Epoch(epoch=epoch, train_loss=1 / epoch, scores=scores) for epoch in (3, 4))
     tracker.ended(FIRST, worker.run(FIRST))
     tracker.ended(cell, worker.run(cell).model_copy(update={"history": history}))
     tracker.ended(stub.cell(4), Failure(id="failed", error="ValueError: no"))
     assert capsys.readouterr().out == ""
-    settings = ("'arm': 'add'", "'seed': 3", "'learning_rate': 0.001", "'epochs': 10", "'origin': 'pretrained'")
+    settings = ("'arm': 'add'", "'seed': 3", "'learning_rate': 2e-05", "'epochs': 3", "'origin': 'pretrained'")
     for words in ("stub", cell.id, *(settings if name != "tensorboard" else ())):
         assert words in str(module.mock_calls)
-    assert CURVES[name](module) == [
-        ({"pretraining/train_loss": 1.0, "pretraining/tokens": 100}, 10),
-        ({"mnli/train_loss": 1.0, "mnli/validation/accuracy": 0.5}, 1),
-        ({"mnli/train_loss": 0.5, "mnli/validation/accuracy": 0.5}, 2),
-    ]
+    assert curve(name, module) == {
+        10: {"pretraining/train_loss": 1.0, "pretraining/tokens": 100},
+        3: {"mnli/train_loss": 1 / 3, "mnli/validation/accuracy": 0.5},
+        4: {"mnli/train_loss": 0.25, "mnli/validation/accuracy": 0.5},
+    }
 
 
 def test_a_tracker_that_is_not_installed_is_one_line(monkeypatch, tmp_path):

@@ -2,16 +2,17 @@
 
 import contextlib
 import os
+import sys
+import threading
 from functools import partial
-from pathlib import Path
 
 import pytest
 import stub
 
 from glue_bench.errors import UserError
-from glue_bench.sweep import slurm
+from glue_bench.sweep import drive, slurm
 from glue_bench.sweep.executors import Terminated
-from glue_bench.sweep.slurm import Batch, Slurm, refuse_live_jobs
+from glue_bench.sweep.slurm import CUTS, Batch, Slurm, refuse_live_jobs
 
 pytest.importorskip("submitit")
 from fake_slurm import FakeSlurm
@@ -80,15 +81,6 @@ def test_a_pretraining_goes_alone_and_cells_of_a_known_pace_together(engine, sto
     assert not cluster.logs.exists()
 
 
-def test_a_batch_runs_in_a_process_of_its_own(engine, store, cluster, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", f"{Path(__file__).parent}:{os.environ.get('PYTHONPATH', '')}")
-    with engine(CELLS[0]) as executor:
-        submit(executor, CELLS[0])
-        cluster.run_aside("100")
-        assert ended(executor) == well(CELLS[0])
-    assert (store.folder / "attempts").read_text() != f"{CELLS[0].id} {os.getpid()}\n"
-
-
 def test_of_a_batch_that_is_gone_the_job_at_work_is_lost_and_the_others_are_sent_again(engine, store, cluster):
     ground, *jobs = CELLS[:5]
     stub.mishap(store, jobs[0], "raise")
@@ -102,8 +94,9 @@ def test_of_a_batch_that_is_gone_the_job_at_work_is_lost_and_the_others_are_sent
         cluster.say("down")
         assert [ended(executor) for _ in range(4)] == [[]] * 4  # and none is no answer
         cluster.say("None")
-        why = f"it was never started (Slurm job 200, {cluster.logs}/200/200_0_log.err)"
-        assert ended(executor) == [(jobs[2].id, why)]
+        log = cluster.logs / "200" / "200_0_log.err"
+        log.write_text("it takes too long\nsrun: error: node: task 0: Exited with exit code 1\n\n")
+        assert ended(executor) == [(jobs[2].id, f"it takes too long (Slurm job 200, {log})")]
         submit(executor, jobs[2])
         assert cluster.live() == ["300"]
         cluster.run("300")
@@ -111,24 +104,36 @@ def test_of_a_batch_that_is_gone_the_job_at_work_is_lost_and_the_others_are_sent
     assert stub.attempts(store, *jobs) == [1, 1, 1, 1]
 
 
-def test_a_job_that_is_given_up_or_held_is_cancelled(engine, cluster):
+def test_a_job_that_waits_for_a_machine_is_not_given_up_and_one_that_is_given_up_or_held_is_cancelled(
+    engine, store, cluster, monkeypatch
+):
+    monkeypatch.setattr(drive, "START_SECONDS", 1.0)
+    threading.Timer(2.5, cluster.run, ["100"]).start()
+    driven = stub.drive(store, engine(CELLS[2]), CELLS[2], resources={"give_up_after": 1})
+    assert (driven.finished, driven.lines) == ([CELLS[2].id], [])
     with engine(*CELLS[:2]) as executor:
         submit(executor, *CELLS[:2])
         executor.cancel(CELLS[0])
-        assert cluster.live() == ["100_1"]
+        assert cluster.live() == ["200_1"]
         cluster.say("launch failed requeued held")
         ended(executor)
         assert cluster.live() == []
 
 
-def test_a_batch_that_is_started_again_goes_on_after_what_is_stored(store):
+def test_near_the_time_limit_a_batch_is_put_back_and_goes_on_and_a_cell_that_needs_more_ends(store, monkeypatch, capfd):
     jobs = [(job, store.stamp(job.id)) for job in CELLS[:3]]
-    batch = Batch(lambda: stub.StubWorker(store.folder), store.folder)
+    batch = Batch(lambda: stub.StubWorker(store), store.folder)
     batch(jobs[:2])
     batch.checkpoint(jobs).function(jobs)
     assert stub.attempts(store, *CELLS[:3]) == [1, 1, 1]
     batch([(job, store.stamp(job.id)) for job in CELLS[:3]])  # asked for again, for what it has not left
     assert stub.attempts(store, *CELLS[:3]) == [2, 2, 2]
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    for _ in range(CUTS - 1):
+        batch.checkpoint(jobs)
+    with pytest.raises(SystemExit):
+        batch.checkpoint(jobs)
+    assert capfd.readouterr().err == "it takes longer than a Slurm job may: give --slurm a larger timeout_min\n"
 
 
 def test_what_every_job_would_meet_ends_the_sweep_and_its_slurm_jobs(engine, store, cluster):
@@ -144,15 +149,22 @@ def test_what_every_job_would_meet_ends_the_sweep_and_its_slurm_jobs(engine, sto
     assert cluster.live() == []
 
 
-def test_a_new_driver_takes_over_what_runs_and_what_ended_while_nobody_looked(sent, engine, store, cluster):
+def test_a_new_driver_takes_over_what_runs_and_what_ended_and_another_engine_is_refused(sent, engine, store, cluster):
     jobs = CELLS[:3]
     sent(*jobs)
+    with pytest.raises(UserError, match=r"has 3 jobs in Slurm; go on with --slurm, or end them: scancel --name glue"):
+        refuse_live_jobs(store)
+    cluster.say("down")
+    with pytest.raises(UserError, match="squeue could not be asked"):
+        refuse_live_jobs(store)
+    cluster.say("None")
     cluster.run("100_0")
     with engine(*jobs) as later:
         cluster.run("100_1")
         assert {*submit(later, *jobs)} == {*well(*jobs[:2])}
         assert cluster.live() == ["100_2"]
         cluster.run("100_2")
+        refuse_live_jobs(store)
         assert ended(later) == well(jobs[2])
     assert stub.attempts(store, *jobs) == [1, 1, 1]
 
@@ -164,18 +176,6 @@ def test_ctrl_c_cancels_the_jobs_and_so_does_a_driver_those_that_nobody_has_writ
     store.slurm.unlink()  # as if the driver had been killed before
     with engine(*CELLS[:2]):
         assert cluster.live() == []
-
-
-def test_another_engine_is_refused_while_slurm_jobs_live(sent, store, cluster):
-    sent(CELLS[0])
-    with pytest.raises(UserError, match=r"has 1 jobs in Slurm; go on with --slurm, or end them: scancel --name glue"):
-        refuse_live_jobs(store)
-    cluster.say("down")
-    with pytest.raises(UserError, match="squeue could not be asked"):
-        refuse_live_jobs(store)
-    cluster.say("None")
-    cluster.end("100")
-    refuse_live_jobs(store)
 
 
 def test_what_slurm_refuses_or_never_starts_is_one_line(engine, cluster, monkeypatch, tmp_path):

@@ -1,15 +1,13 @@
 """A sweep in this process: what it writes, skips and survives, and why a job runs."""
 
 import pytest
-from tiny_sweeps import contents, records
+from tiny_runs import contents, plan, records
 
 from glue_bench.config import load_experiment
 from glue_bench.data.demo import generate
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
 from glue_bench.sweep.attempt import make_worker
-from glue_bench.sweep.plan import make_plan
-from glue_bench.training.inputs import Inputs
 
 pytestmark = pytest.mark.usefixtures("small_demo")
 
@@ -43,7 +41,7 @@ def test_a_record_says_where_it_comes_from(sweep, tiny, make_bert):
 
 
 def test_a_failing_cell_does_not_end_the_sweep_and_is_tried_again(sweep, tiny, why, moody):
-    moody(RuntimeError("out of luck"))
+    moody.side_effect = RuntimeError("out of luck")
     values = tiny(arms=["moody", "none"])
     summary = sweep(values)
     assert sweep.ended == ["moody cola", "none cola", "moody stsb", "none stsb"]
@@ -54,19 +52,12 @@ def test_a_failing_cell_does_not_end_the_sweep_and_is_tried_again(sweep, tiny, w
         assert failure.id in summary.failed
         assert "Traceback (most recent call last)" in failure.traceback
         assert failure.environment.device == "cpu"
-    moody(None)
+    moody.side_effect = None
     assert why(values) == {"it failed: RuntimeError: out of luck": 2}
     again = sweep(values)
     assert (again.skipped, again.finished, again.failed) == (2, 2, {})
     assert store.failures(store.plan()) == []
     assert why(values) == {}
-
-
-def test_a_diverging_cell_is_a_failure(sweep, tiny):
-    summary = sweep(tiny(arms=["add"], tasks=["stsb"], finetuning={"learning_rates": [100.0], "weight_decay": 1e9}))
-    (error,) = summary.failed.values()
-    assert error.startswith("NonFiniteLossError: ")
-    assert not records(summary)
 
 
 def test_a_record_that_is_damaged_is_run_again_and_everything_else_written_anew(sweep, tiny, why):
@@ -83,22 +74,13 @@ def test_a_record_that_is_damaged_is_run_again_and_everything_else_written_anew(
 
 
 def test_a_machine_with_other_files_than_the_plan_was_made_of_ends_the_sweep(tiny, small_demo, tmp_path):
-    experiment = load_experiment(tiny(arms=["add"], tasks=["cola"]))
-    (cell,) = make_plan(experiment, Inputs(experiment)).cells
+    experiment = load_experiment(values := tiny(arms=["add"], tasks=["cola"]))
+    (cell,) = plan(values).cells
     small_demo(train=40)
-    worker, said = (
-        make_worker(experiment, tmp_path, "cpu", "float32"),
-        f"has another tokenizer, data for '{cell.id}' than",
-    )
-    with pytest.raises(UserError, match=said):
+    worker = make_worker(experiment, tmp_path, "cpu", "float32")
+    with pytest.raises(UserError, match=f"has another tokenizer, data for '{cell.id}' than"):
         worker.run(cell)
     assert worker.store.recorded() == set()
-
-
-@pytest.fixture
-def why(sweep):
-    """The reasons of a dry run, with their counts."""
-    return lambda values: sweep(values, dry_run=True).reasons
 
 
 def test_an_edited_file_is_compared_with_what_is_stored(sweep, tiny, why, small_demo):
@@ -111,10 +93,7 @@ def test_an_edited_file_is_compared_with_what_is_stored(sweep, tiny, why, small_
         ({"finetuning": batch}, {"finetuning.batch_size 16 -> 8, finetuning.epochs 1 -> 2": 4}),
         ({"finetuning": {"tasks": {"cola": {"max_length": 16}}}}, {"finetuning.max_length 32 -> 16": 2}),
         ({"arms": ["add", {"variant": "none", "options": {"segments": "none"}}]}, {"options.segments - -> none": 2}),
-        (
-            {"finetuning": {"keep": "all"}},
-            {"it has left no model or no test predictions, which are asked for": 4},
-        ),
+        ({"finetuning": {"keep": "all"}}, {"it has left no model or no test predictions, which are asked for": 4}),
     ):
         assert why(tiny(**changes)) == expected
     small_demo(validation=20)
@@ -125,5 +104,5 @@ def test_an_edited_file_is_compared_with_what_is_stored(sweep, tiny, why, small_
 
 def test_a_change_of_the_pretraining_is_told_of_its_cells_too(sweep, pretrained, why):
     sweep(pretrained())
-    assert why(pretrained({"steps": 11})) == {"pretraining.steps 10 -> 11": 4}
-    assert why(pretrained({"dropout": 0.2})) == {"pretraining.dropout - -> 0.2": 4}
+    assert why(pretrained({"steps": 11})) == {"pretraining.steps 10 -> 11": 2}
+    assert why(pretrained({"dropout": 0.2})) == {"pretraining.dropout - -> 0.2": 2}

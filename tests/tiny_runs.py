@@ -16,17 +16,38 @@ from rich.console import Console
 from safetensors.numpy import load_file
 
 import glue_bench
+from glue_bench.config import load_experiment
+from glue_bench.records.store import Store
+from glue_bench.records.values import Plan, PretrainingRecord, Record
+from glue_bench.sweep.plan import make_plan
+from glue_bench.sweep.run import Summary
+from glue_bench.training.inputs import Inputs
+
+
+def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of plain values with changes: sections are merged into those of the same name, None takes a key away."""
+    both = {key: base[key] for key in base if isinstance(base[key], dict) and isinstance(changes.get(key), dict)}
+    values = {**base, **changes, **{key: merged(section, changes[key]) for key, section in both.items()}}
+    return {key: copy.deepcopy(value) for key, value in values.items() if value is not None}
+
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-EXPERIMENT: dict[str, Any] = {
-    **{"name": "tiny", "data": "demo", "limit": 24, "arms": ["add"], "tasks": ["stsb"], "seeds": [1]},
-    "scratch": {"vocab_size": 200, "max_position_embeddings": 32, "initializer_range": 0.2, **SIZES},
+TINY: dict[str, Any] = {
+    **{"name": "tiny", "data": "demo", "checkpoint": "scratch", "seeds": [1]},
+    **{"arms": ["add", "none"], "tasks": ["cola", "stsb"]},
+    "scratch": {"vocab_size": 200, "max_position_embeddings": 32, **SIZES},
+    "finetuning": {"learning_rates": [1e-3], "epochs": 1, "batch_size": 16, "max_length": 32},
+}
+"""What tests of single rooms run, most of them through the fixture `tiny`."""
+PRETRAINED: dict[str, Any] = {
+    **{"checkpoint": None, "limit": 24, "arms": ["add"], "tasks": ["stsb"]},
+    **{"scratch": {"initializer_range": 0.2}, "finetuning": {"batch_size": 8}},
     "pretraining": {
         **{"steps": 4, "batch_tokens": 128, "length": 16, "learning_rates": [1e-3]},
         **{"validations": 2, "validation_share": 0.1},
     },
-    "finetuning": {"learning_rates": [1e-3], "epochs": 1, "batch_size": 8, "max_length": 32},
 }
+"""How what promises run differs from it."""
 CLOCKS = {"seconds", "training_seconds", "tokens_per_second", "peak_memory_bytes"}
 """What a record says of time and memory, which no two runs have alike."""
 _PLACE = tempfile.TemporaryDirectory()
@@ -34,14 +55,8 @@ WORDS = ("cat", "dog", "horse", "fox", "tom", "anna", "old", "young", "chased", 
 
 
 def experiment(**changes: Any) -> dict[str, Any]:
-    """The experiment above as plain values; a section is changed by its keys, and None takes a key away."""
-    values = copy.deepcopy(EXPERIMENT)
-    values["pretraining"]["corpus"] = str(text())
-    for key, value in changes.items():
-        values[key] = values[key] | value if isinstance(value, dict) and key in values else value
-        if isinstance(values[key], dict):
-            values[key] = {name: one for name, one in values[key].items() if one is not None}
-    return {key: value for key, value in values.items() if value is not None}
+    """What promises run, as plain values, with changes as in `merged`."""
+    return merged(merged(merged(TINY, PRETRAINED), {"pretraining": {"corpus": str(text())}}), changes)
 
 
 def run(values: Mapping[str, Any], results: Path, **options: Any) -> Path:
@@ -137,3 +152,27 @@ def machine(folder: Path) -> str:
     where = json.loads(min(folder.glob("cells/*/record.json")).read_bytes())["environment"]
     threads = f"{where['threads']} thread{'s' * (where['threads'] != 1)}"
     return f"{where['processor']}, torch {where['packages']['torch']}, {threads}"
+
+
+def plan(values: Mapping[str, Any]) -> Plan:
+    """The plan of an experiment."""
+    asked = load_experiment(values)
+    return make_plan(asked, Inputs(asked))
+
+
+def records(summary: Summary) -> dict[str, Record]:
+    """The records of a run's plan, by arm and task."""
+    store = Store(summary.folder)
+    return {f"{one.cell.arm} {one.cell.task}": one for one in store.finished(store.plan()).records.values()}
+
+
+def pretrainings(summary: Summary) -> list[PretrainingRecord]:
+    """The records of its pretrainings, in the plan's order."""
+    store = Store(summary.folder)
+    found = store.finished(asked := store.plan()).pretrainings
+    return [found[job.id] for job in asked.pretrainings if job.id in found]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file of a folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
