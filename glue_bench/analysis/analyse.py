@@ -13,7 +13,8 @@ how many directions hold 95% of the variance of pos_t, `cosine` the mean |cos| o
 chance is that of positions turned by a random rotation.
 """
 
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,23 +25,11 @@ from jaxtyping import Float
 from scipy.stats import ortho_group
 from threadpoolctl import threadpool_limits
 
+from glue_bench.analysis import positions, probes, tables, terms
 from glue_bench.analysis.chance import NONE, SEED, Analysis, Interval, LeftOut, Measured, Row, expected, row
-from glue_bench.analysis.positions import measure_attention, measure_position_scores, position_heads, position_rows
-from glue_bench.analysis.probes import measure_decoding, measure_decoding_layers, measure_position_rows
 from glue_bench.analysis.subject import FEWEST, Subject, find_sources
-from glue_bench.analysis.tables import (
-    leading,
-    measure_correlation,
-    measure_dimensions,
-    measure_subspaces,
-    measure_tables,
-    spectrum,
-    unit,
-)
-from glue_bench.analysis.terms import measure_effect, measure_terms
 from glue_bench.analysis.word_order import DISTANCES, order_sums
 from glue_bench.errors import UserError, unknown
-from glue_bench.model.checkpoints import weights_digest
 from glue_bench.training.compute import choose_compute, quiet_transformers
 from glue_bench.training.corpus import open_corpus
 
@@ -51,8 +40,7 @@ LARGE = 2e7  # weights of the blocks from which on only neighbouring words are s
 OF_ORDER, OF_LARGE = 128, 16  # sequences
 DRAWS = 5  # shuffles and rotations of hidden states
 States = Float[np.ndarray, "s l d"]
-TYPES: dict[str, Any] = {**dict.fromkeys(Row._fields[1:6], float), "layer": "Int64", "head": "Int64", "n": int}
-"""Of the columns of rows. Without rows, too, or pandas 2 warns where checkpoints are put together."""
+TYPES: dict[str, Any] = {**dict.fromkeys(Row._fields[1:6], float), "layer": "Int64", "n": int}  # of columns of rows
 
 
 def analyse(
@@ -89,54 +77,47 @@ def analyse(
         raise UserError(f"nothing to analyse: {'; '.join(gone)}")
     with threadpool_limits(limits=1, user_api="blas"):
         quiet_transformers()
-        text = open_corpus(texts)
-        open_one = partial(
-            Subject, corpus=text, sequences=sequences, named=tokenizer, device=choose_compute(device, "float32").device
-        )
-        for source in found[1:]:  # what cannot be read is said before anything is measured
-            open_one(source.name)
-        measured = {source.label: _measured(open_one(source.name), only) for source in found}
-    together = {
-        name: pd.concat({label: frames[name] for label, frames in measured.items() if name in frames})
-        .reset_index(level=0, names="checkpoint")
-        .reset_index(drop=True)
-        for name in dict.fromkeys(name for frames in measured.values() for name in frames)
-    }
-    facts, rows, left_out = (together.pop(name) for name in ("subjects", "measures", "left_out"))
+        text, compute = open_corpus(texts), choose_compute(device, "float32")
+        open_one = partial(Subject, corpus=text, sequences=sequences, named=tokenizer, device=compute.device)
+        for name in [*found.values()][1:]:  # what cannot be read is said before anything is measured
+            open_one(name)
+        measures = {name: measure for kind in only or MEASURES for name, measure in MEASURES[kind].items()}
+        frames = _measured(((label, open_one(name)) for label, name in found.items()), measures)
     named = DEFAULT_NAME if corpus is None else ", ".join(texts)
-    return Analysis(named, text.digest, sequences, facts, rows, left_out, together, tuple(gone))
+    return Analysis(text=named, text_digest=text.digest, sequences=sequences, gone=tuple(gone), **frames)
 
 
-def _measured(subject: Subject, only: Sequence[str]) -> dict[str, pd.DataFrame]:
-    """The frames of an `Analysis`, of one checkpoint and without its name."""
-    rows, left_out, matrices = list[Row](), dict[str, str](), dict[str, pd.DataFrame]()
-    config, weights = subject.model.config, subject.model.state_dict()
-    # Masked-LM pretraining does not train a pooler.
-    digest = weights_digest({name: each for name, each in weights.items() if not name.startswith("pooler.")})
-    facts = {
-        **{"variant": config.variant, "origin": config.origin, "blocks": config.num_hidden_layers},
-        **{"heads": config.num_attention_heads, "width": config.hidden_size, "positions": subject.positions},
-        **{"words": config.vocab_size, "weights": digest},
-    }
-    for name, measure in ((name, measure) for kind in only or MEASURES for name, measure in MEASURES[kind].items()):
-        try:
-            measured = measure(subject)
-        except LeftOut as reason:
-            measured = Measured([], left_out={name: str(reason)})
-        rows += measured.rows
-        left_out |= measured.left_out
-        matrices |= measured.matrices
+def _measured(
+    subjects: Iterable[tuple[str, Subject]], measures: Mapping[str, Callable[[Subject], Measured]]
+) -> dict[str, Any]:
+    """The frames of an `Analysis`, of checkpoints with their labels."""
+    facts, rows, left_out = list[dict[str, Any]](), list[tuple[Any, ...]](), list[tuple[str, ...]]()
+    matrices: dict[str, dict[str, pd.DataFrame]] = defaultdict(dict)
+    for label, subject in subjects:
+        facts.append({"checkpoint": label, **subject.facts})
+        for name, measure in measures.items():
+            try:
+                found = measure(subject)
+            except LeftOut as reason:
+                found = Measured([], left_out={name: str(reason)})
+            rows += [(label, *each) for each in found.rows]
+            left_out += [(label, *each) for each in found.left_out.items()]
+            for of, matrix in found.matrices.items():
+                matrices[of][label] = matrix
     return {
-        "subjects": pd.DataFrame([facts]),
-        "measures": pd.DataFrame(rows, columns=Row._fields).astype(TYPES),
-        "left_out": pd.DataFrame(list(left_out.items()), columns=["measure", "reason"]),
-        **matrices,
+        "subjects": pd.DataFrame(facts),
+        "measures": pd.DataFrame(rows, columns=["checkpoint", *Row._fields]).astype(TYPES),
+        "left_out": pd.DataFrame(left_out, columns=["checkpoint", "measure", "reason"]),
+        "matrices": {
+            name: pd.concat(each, names=["checkpoint"]).reset_index(level=0).reset_index(drop=True)
+            for name, each in matrices.items()
+        },
     }
 
 
 def measure_layers(subject: Subject) -> Measured:
     """The parts of each layer."""
-    states = enumerate(subject.deep.states)
+    states = enumerate(subject.deep[0])
     return Measured([each for layer, of_layer in states for each in parts_of(of_layer[:, 1:-1], layer)])
 
 
@@ -144,27 +125,26 @@ def parts_of(states: States, layer: int = 0) -> list[Row]:
     """Shares of position, context and the rest, the rank of positions, and how orthogonal they are to contexts."""
     centred = states.astype(np.float64)
     centred = centred - centred.mean((0, 1))
-    total, generator = np.square(centred).sum(), np.random.default_rng([SEED, *states.shape])
-    position, context = share(centred, 0, total), share(centred, 1, total)
-    within = [share(_shuffled(centred, 1, generator), 0, total) for _ in range(DRAWS)]
-    between = [share(_shuffled(centred, 0, generator), 1, total) for _ in range(DRAWS)]
-    places, sequences = centred.mean(0), unit(centred.mean(1))
+    generator = np.random.default_rng([SEED, *states.shape])
+    position, context = share(centred, 0), share(centred, 1)
+    within, between = ([share(_shuffled(centred, 1 - over, generator), over) for _ in range(DRAWS)] for over in (0, 1))
+    places, sequences = centred.mean(0), tables.unit(centred.mean(1))
     turns = [ortho_group.rvs(states.shape[-1], random_state=generator).astype(np.float32) for _ in range(DRAWS)]
-    cosines = [float(np.abs(unit(places) @ turn @ sequences.T).mean()) for turn in turns]
-    cosine = float(np.abs(unit(places) @ sequences.T).mean())
+    cosines = [float(np.abs(tables.unit(places) @ turn @ sequences.T).mean()) for turn in turns]
+    cosine = float(np.abs(tables.unit(places) @ sequences.T).mean())
     found: list[tuple[str, float, Interval]] = [
         ("position", position, expected(within)),
         ("context", context, expected(between)),
         ("residual", 1 - position - context, NONE),
-        ("rank", leading(spectrum(places)[0]), NONE),
+        ("rank", tables.leading(tables.spectrum(places)[0]), NONE),
         ("cosine", cosine, expected(cosines)),
     ]
     return [row(f"layers.{name}", value, chance=chance, layer=layer, n=len(states)) for name, value, chance in found]
 
 
-def share(centred: States, over: int, total: float) -> float:
+def share(centred: States, over: int) -> float:
     """The share of the means over an axis in the sum of squares: over sequences (0) of positions, else of contexts."""
-    return float(np.square(centred.mean(over)).sum() * centred.shape[over] / total)
+    return float(np.square(centred.mean(over)).sum() * centred.shape[over] / np.square(centred).sum())
 
 
 def _shuffled(centred: States, axis: int, generator: np.random.Generator) -> States:
@@ -190,25 +170,17 @@ def measure_order(subject: Subject) -> Measured:
 
 
 MEASURES: dict[str, dict[str, Callable[[Subject], Measured]]] = {
-    "terms": {"terms.share": measure_terms, "terms.kl": measure_effect, "layers": measure_layers},
-    "subspaces": {
-        "subspaces": lambda subject: measure_subspaces(subject.sum),
-        "tables": lambda subject: measure_tables(subject.sum),
-    },
-    "decoding": {
-        "decoding.sum": lambda subject: measure_decoding(subject.sum, subject.model.norm),
-        "decoding.layers": measure_decoding_layers,
-    },
+    "terms": {"terms.share": terms.measure_terms, "terms.kl": terms.measure_effect, "layers": measure_layers},
+    "subspaces": {"subspaces": tables.measure_subspaces, "tables": tables.measure_tables},
+    "decoding": {"decoding.sum": probes.measure_decoding, "decoding.layers": probes.measure_decoding_layers},
     "positions": {
-        "positions": lambda subject: measure_position_rows(
-            position_rows(subject.model, subject.sum), len(subject.sum.positions)
-        ),
-        "positions.scores": lambda subject: measure_position_scores(*position_heads(subject.model, subject.sum)),
-        "positions.attention": measure_attention,
+        "positions": positions.measure_position_rows,
+        "positions.scores": positions.measure_position_scores,
+        "positions.attention": positions.measure_attention,
     },
     "dimensions": {
-        "dimensions.share_95": lambda subject: measure_dimensions(subject.sum),
-        "dimensions.spearman": lambda subject: measure_correlation(subject.sum),
+        "dimensions.share_95": tables.measure_dimensions,
+        "dimensions.spearman": tables.measure_correlation,
     },
     "order": {"order": measure_order},
 }

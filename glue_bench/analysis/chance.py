@@ -24,8 +24,7 @@ class LeftOut(Exception):
 class Row(NamedTuple):
     """A value with its 95% interval over `n` sequences, and the range in which 95% of what chance gives falls.
 
-    `layer` 0 is what enters the first block, n what block n leaves or computes; `head` counts from 1, and None is the
-    mean over heads.
+    `layer` 0 is what enters the first block, n what block n leaves or computes; values are means over heads.
     """
 
     measure: str
@@ -35,7 +34,6 @@ class Row(NamedTuple):
     chance_low: float = nan
     chance_high: float = nan
     layer: int | None = None
-    head: int | None = None
     n: int = 0
 
 
@@ -124,8 +122,14 @@ class Sums:
 
 
 def row(measure: str, value: float, interval: Interval = NONE, chance: Interval = NONE, **place: Any) -> Row:
-    """A row of pairs of bounds; `place` are its layer, head and n."""
+    """A row of pairs of bounds; `place` are its layer and n."""
     return Row(measure, float(value), *interval, *chance, **place)
+
+
+def mean_row(measure: str, values: np.ndarray, chance: Interval = NONE, **place: Any) -> Row:
+    """The row of a mean over sequences, of which each has a value."""
+    mean = Sums(values, np.ones(len(values)))
+    return row(measure, mean.value, mean.interval, chance, n=mean.n, **place)
 
 
 def middle(draws: Sequence[float] | np.ndarray) -> Interval:

@@ -1,8 +1,16 @@
-"""Positions as attention reads them, their scores of one another, and where attention goes.
+"""Positions: what their rows have learnt, their scores of one another, and where attention goes.
 
-Shapes: n positions, e width of the table, h heads, k head size, l length. G_h = Q_h K_h', of the queries and keys of
-positions in the first block; a[i, j] is the mean over sequences of the attention of token i to token j, without [CLS]
-and the last [SEP], rows scaled to 1.
+Shapes: n positions, e width of the table, h heads, k head size, l length. Of rows (Wang & Chen 2020; Dufter et al.
+2022):
+
+    absolute   ridge regression of j on p_j, 5-fold: mean |j^ - j|
+    order      logistic regression of [i < j] on [p_i; p_j], on pairs of positions that it was not trained on: accuracy
+
+The positions of the pairs to train on and to test on are disjoint; a split over pairs alone would leak. Chance is a
+table of independent normal numbers; beside it stand the same rows with shuffled positions, and a sinusoid.
+
+G_h = Q_h K_h', of the queries and keys of positions in the first block; a[i, j] is the mean over sequences of the
+attention of token i to token j, without [CLS] and the last [SEP], rows scaled to 1.
 
     toeplitz  = 1 - |G - T(G)|^2 / |G - mean(G)|^2        T(G) the means of the diagonals; 1 where only j - i counts
     locality  = Spearman's correlation of G[i, j] and -|i - j|, over |i - j| <= 50
@@ -16,69 +24,151 @@ The first three are those of Wang et al. 2021 ("On position embeddings in BERT")
 Where a variant resets the scores of [CLS] (TUPE-A, TUPE-R), no row is read as place 0: the rows are those from place 1.
 """
 
+import warnings
+from typing import cast
+
 import numpy as np
 import torch
 import torch.nn.functional as F
 from einops import rearrange
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy.stats import ortho_group, spearmanr
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression, RidgeCV
+from sklearn.model_selection import KFold, cross_val_predict
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
-from glue_bench.analysis.chance import NONE, SEED, LeftOut, Measured, expected, middle, row
-from glue_bench.analysis.hooks import numpy
+from glue_bench.analysis.chance import SEED, LeftOut, Measured, expected, middle, row
+from glue_bench.analysis.hooks import moving, numpy
 from glue_bench.analysis.subject import Subject
-from glue_bench.analysis.tables import InputSum
-from glue_bench.model.encoder import EncoderModel
+from glue_bench.model.encoder import Attention
 from glue_bench.model.variants.base import rows_from
 from glue_bench.model.variants.untied import DietAbs, FourTerm, Untied, UntiedTieCls
 
+TABLES, FOLDS = 10, 5  # random tables
+ALPHAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
+ORDERED = 10_000  # pairs of rows, of which a fifth, of other positions, is to test on
+FEWEST = 20  # positions that a probe needs
 ORDERS = 20  # random ones, of positions' scores
 ATTENTION_ORDERS = 200
 REACH = 50
 MOST = 128  # positions, the first ones
 WITHIN = (1, 2, 5)
-NAMES = ("toeplitz", "locality", "symmetric")
+Table = Float[np.ndarray, "n e"]
 Matrix = Float[np.ndarray, "n n"]
-Heads = Float[np.ndarray, "h n k"]
 
 
-def measure_position_scores(queries: Heads, keys: Heads) -> Measured:
-    """The three measures of positions' scores, of each head and the mean over heads."""
-    queries, keys = queries[:, :MOST], keys[:, :MOST]
-    scores = [query @ key.T for query, key in zip(queries, keys, strict=True)]
-    found = np.array([[toeplitz(each), locality(each), symmetric(each)] for each in scores])
-    drawn = []
+# Rows
+
+
+def measure_position_rows(subject: Subject) -> Measured:
+    """The probes of centred rows; dimensions in which no row moves are left out, of the tables beside them too."""
+    given, _ = positions_of(subject)
+    if given is None:
+        raise LeftOut("it has no row for each position")
+    if len(given) < FEWEST:
+        raise LeftOut(f"{len(given)} positions; a probe needs {FEWEST}")
+    rows = numpy(given - given.mean(0))
+    rows = rows[:, moving(rows)]
+    generator = np.random.default_rng([SEED, *rows.shape])
+    others = {"shuffled": generator.permutation(rows), "sinusoid": sinusoids(len(rows), rows.shape[1] // 2 * 2)}
+    random = [generator.standard_normal(rows.shape) for _ in range(TABLES)]
+    found = []
+    for name, probe in (("absolute_mae", absolute_error), ("order_accuracy", order_accuracy)):
+        found.append(row(f"positions.{name}", probe(rows), chance=expected([probe(table) for table in random])))
+        found += [row(f"positions.{name}_{other}", probe(table)) for other, table in others.items()]
+    return Measured(found)
+
+
+def sinusoids(positions: int, width: int) -> Table:
+    """tensor2tensor's layout: sines first, then cosines, of position / 10000^(m / (d / 2 - 1)), 0 <= m < d / 2."""
+    turns = np.arange(positions)[:, None] * 10_000.0 ** -(np.arange(width // 2) / max(width // 2 - 1, 1))
+    return np.concatenate([np.sin(turns), np.cos(turns)], axis=1)
+
+
+def absolute_error(rows: Table) -> float:
+    """The mean absolute error, in positions, of the position that ridge regression tells."""
+    places = np.arange(len(rows), dtype=float)
+    folds = KFold(FOLDS, shuffle=True, random_state=SEED)
+    told = cross_val_predict(make_pipeline(StandardScaler(), RidgeCV(ALPHAS)), rows, places, cv=folds)
+    return float(np.abs(told - places).mean())
+
+
+def order_accuracy(rows: Table) -> float:
+    """How often logistic regression tells which of two positions, neither of them seen before, comes first."""
+    generator = np.random.default_rng([SEED, len(rows)])
+    order = generator.permutation(len(rows))
+    held_out = max(len(rows) // 5, 2)
+    scaled = StandardScaler().fit_transform(rows)
+
+    def pairs(places: Int[np.ndarray, " t"], count: int) -> tuple[np.ndarray, np.ndarray]:
+        """[p_i; p_j] of different positions, and whether i < j."""
+        first = generator.integers(len(places), size=count)
+        i, j = places[first], places[(first + generator.integers(1, len(places), size=count)) % len(places)]
+        return np.concatenate([scaled[i], scaled[j]], axis=1).astype(np.float32), i < j
+
+    test, train = pairs(order[:held_out], ORDERED // 5), pairs(order[held_out:], ORDERED - ORDERED // 5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # separable pairs have no largest likelihood
+        told = LogisticRegression(max_iter=100, tol=1e-3).fit(*train)
+    return float(told.score(*test))
+
+
+# Scores
+
+
+def measure_position_scores(subject: Subject) -> Measured:
+    """The three measures of positions' scores, means over heads."""
+    _, both = positions_of(subject)
+    if both is None:
+        raise LeftOut("its scores have no product of two positions")
+    heads = subject.model.config.num_attention_heads
+    queries, keys = rearrange(numpy(both[:MOST]), "n (t h k) -> t h n k", t=2, h=heads)
+    scores, drawn = queries @ keys.transpose(0, 2, 1), []
     for generator in (np.random.default_rng([SEED, draw]) for draw in range(ORDERS)):
         order = generator.permutation(queries.shape[1])
         turned = keys @ ortho_group.rvs(queries.shape[2], random_state=generator)
-        moved = [each[np.ix_(order, order)] for each in scores]
-        others = zip(moved, queries, turned, strict=True)
-        drawn.append([[toeplitz(each), locality(each), symmetric(query @ key.T)] for each, query, key in others])
-    draws = np.array(drawn)
-    found, draws = np.vstack([found.mean(0), found]), np.hstack([draws.mean(1, keepdims=True), draws])
-    rows = [
-        row(f"positions.scores.{name}", value, chance=expected(draws[:, head, column]), layer=1, head=head or None)
-        for column, name in enumerate(NAMES)
-        for head, value in enumerate(found[:, column])
-    ]
-    return Measured(rows)
+        drawn.append(_means(scores[:, order][:, :, order], queries @ turned.transpose(0, 2, 1)))
+    chance = {name: expected([draw[name] for draw in drawn]) for name in drawn[0]}
+    means = _means(scores, scores).items()
+    return Measured([row(f"positions.scores.{name}", value, chance=chance[name], layer=1) for name, value in means])
 
 
-def measure_attention(subject: Subject) -> Measured:
-    """Where attention goes in each block, of each head and the mean over heads."""
-    rows = []
-    for block, attention in enumerate(subject.deep.attention, 1):
-        inside = attention[:, 1:-1, 1:-1]
-        inside = inside / inside.sum(-1, keepdims=True)
-        mean = inside.mean(0)
-        generator = np.random.default_rng([SEED, len(mean)])
-        orders = [generator.permutation(len(mean)) for _ in range(ATTENTION_ORDERS)]
-        drawn = [attended(mean[np.ix_(order, order)]) for order in orders]
-        for head, each in enumerate([mean, *inside]):
-            for name, value in attended(each).items():
-                chance = NONE if head else middle([draw[name] for draw in drawn])
-                rows.append(row(f"positions.attention.{name}", value, chance=chance, layer=block, head=head or None))
-    return Measured(rows)
+def _means(scores: Float[np.ndarray, "h n n"], turned: Float[np.ndarray, "h n n"]) -> dict[str, float]:
+    """The measures of scores, the symmetric share of `turned`."""
+    by_head = {"toeplitz": [*map(toeplitz, scores)], "locality": [*map(locality, scores)]}
+    return {name: float(np.mean(each)) for name, each in (by_head | {"symmetric": [*map(symmetric, turned)]}).items()}
+
+
+@torch.no_grad()
+def positions_of(subject: Subject) -> tuple[Tensor | None, Tensor | None]:
+    """Rows (n, e) of positions, and (n, 2 h k) their queries and keys in the first block, but for a constant factor.
+
+    Rows are those of the table that is added at the input, of untied variants after their LayerNorm, and DIET's P_Q and
+    P_K; the last is that of the last position. Queries and keys of an additive encoder are those of
+    gamma * C(p - p_mean), whose sigma_i is not the position's own. None stands for what there is not.
+    """
+    model, table = subject.model, subject.sum
+    variant, length, width = model.variant, len(table.positions), model.config.hidden_size
+    if table.has_positions:
+        centred = model.norm.weight * (table.positions - table.positions.mean(-1, keepdim=True))
+        centred = centred if model.project is None else F.linear(centred, model.project.weight)
+        qkv = cast(Attention, model.blocks[0].attention).qkv
+        return table.positions, F.linear(centred, qkv.weight[: 2 * width])
+    if isinstance(variant, Untied) and hasattr(variant, "position_norm"):
+        first = 1 if isinstance(variant, UntiedTieCls | FourTerm) else 2  # rows 0 and 1 are the constants of the reset
+        rows = variant.position_norm(rows_from(variant.positions.weight, length, fixed=2)[first:])
+        if isinstance(variant, FourTerm) and "position-position" not in variant.terms:
+            return rows, None
+        # Of projections for each block, those of the first one.
+        return rows, torch.cat([variant.position_query(rows)[:, :width], variant.position_key(rows)[:, :width]], dim=1)
+    if isinstance(variant, DietAbs):
+        tables = (part[0].get_parameter("weight") for part in (variant.queries, variant.keys))
+        both = torch.cat([rows_from(each, length) for each in tables], dim=1)
+        return both, both
+    return None, None
 
 
 def toeplitz(scores: Matrix) -> float:
@@ -100,6 +190,29 @@ def symmetric(scores: Matrix) -> float:
     return float(np.square((scores + scores.T) / 2).sum() / np.square(scores).sum())
 
 
+def _distances(n: int) -> np.ndarray:
+    """j - i."""
+    return np.arange(n) - np.arange(n)[:, None]
+
+
+# Attention
+
+
+def measure_attention(subject: Subject) -> Measured:
+    """Where attention goes in each block, the mean over heads."""
+    rows = []
+    for block, attention in enumerate(subject.deep[1], 1):
+        inside = attention[:, 1:-1, 1:-1]
+        mean = (inside / inside.sum(-1, keepdims=True)).mean(0)
+        generator = np.random.default_rng([SEED, len(mean)])
+        orders = [generator.permutation(len(mean)) for _ in range(ATTENTION_ORDERS)]
+        drawn = [attended(mean[np.ix_(order, order)]) for order in orders]
+        for name, value in attended(mean).items():
+            chance = middle([draw[name] for draw in drawn])
+            rows.append(row(f"positions.attention.{name}", value, chance=chance, layer=block))
+    return Measured(rows)
+
+
 def attended(attention: Matrix) -> dict[str, float]:
     """within_1 and its like, and left_minus_right, over as many tokens on each side as both have."""
     away, length = _distances(attention.shape[-1]), attention.shape[-1]
@@ -108,60 +221,3 @@ def attended(attention: Matrix) -> dict[str, float]:
     found = {f"within_{m}": float((attention * (np.abs(away) <= m)).sum(-1).mean()) for m in WITHIN}
     sides = np.where(np.abs(away) <= both, -np.sign(away), 0)
     return found | {"left_minus_right": float((attention * sides).sum(-1).mean())}
-
-
-def _distances(n: int) -> np.ndarray:
-    """j - i."""
-    return np.arange(n) - np.arange(n)[:, None]
-
-
-@torch.no_grad()
-def position_rows(model: EncoderModel, table: InputSum) -> Float[np.ndarray, "n e"]:
-    """Centred rows: of the table that is added at the input; of untied variants after their LayerNorm; DIET's P_Q, P_K.
-
-    The last is that of the last position. Raises LeftOut where there is none.
-    """
-    variant, length = model.variant, len(table.positions)
-    if table.has_positions:
-        found = table.positions
-    elif isinstance(variant, Untied) and hasattr(variant, "position_norm"):
-        found = _untied(variant, length)
-    elif isinstance(variant, DietAbs):
-        found = torch.cat(_diet(variant, length), dim=1)
-    else:
-        raise LeftOut("it has no row for each position")
-    return numpy(found - found.mean(0))
-
-
-@torch.no_grad()
-def position_heads(model: EncoderModel, table: InputSum) -> tuple[Heads, Heads]:
-    """Queries and keys of positions in the first block, but for a constant factor; raises LeftOut where there are none.
-
-    Of an additive encoder those of gamma * C(p - p_mean), whose sigma_i is not the position's own.
-    """
-    variant, length = model.variant, len(table.positions)
-    if table.has_positions:
-        centred = model.norm.weight * (table.positions - table.positions.mean(-1, keepdim=True))
-        centred = centred if model.project is None else F.linear(centred, model.project.weight)
-        attention = model.blocks[0].attention
-        both = F.linear(centred, attention.qkv.weight[: 2 * centred.shape[-1]])  # type: ignore[union-attr,index]
-        queries, keys = both.chunk(2, dim=-1)
-    elif isinstance(variant, Untied) and (not isinstance(variant, FourTerm) or "position-position" in variant.terms):
-        found = _untied(variant, length)
-        width = model.config.hidden_size  # of the first block, where each has its own
-        queries, keys = variant.position_query(found)[:, :width], variant.position_key(found)[:, :width]
-    elif isinstance(variant, DietAbs):
-        queries, keys = _diet(variant, length)
-    else:
-        raise LeftOut("its scores have no product of two positions")
-    heads = model.config.num_attention_heads
-    return numpy(rearrange(queries, "n (h k) -> h n k", h=heads)), numpy(rearrange(keys, "n (h k) -> h n k", h=heads))
-
-
-def _untied(variant: Untied, length: int) -> Tensor:
-    first = 1 if isinstance(variant, UntiedTieCls | FourTerm) else 2  # rows 0 and 1 are the constants of the reset
-    return variant.position_norm(rows_from(variant.positions.weight, length, fixed=2)[first:])
-
-
-def _diet(variant: DietAbs, length: int) -> list[Tensor]:
-    return [rows_from(part[0].get_parameter("weight").detach(), length) for part in (variant.queries, variant.keys)]

@@ -1,10 +1,11 @@
 """A checkpoint that is taken apart: which ones a name stands for, what can read text for it, what it makes of that."""
 
+from collections import Counter
 from collections.abc import Iterable
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,11 +14,10 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from glue_bench.analysis.chance import LeftOut
-from glue_bench.analysis.hooks import AT_ONCE, Scores, watching
-from glue_bench.analysis.tables import InputSum, input_sum
+from glue_bench.analysis.hooks import AT_ONCE, InputSum, Scores, input_sum, watching
 from glue_bench.analysis.word_order import HeldOut
 from glue_bench.errors import UserError
-from glue_bench.model.checkpoints import encoder, masked_lm, read_checkpoint
+from glue_bench.model.checkpoints import encoder, masked_lm, read_checkpoint, weights_digest
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.locate import locate
@@ -30,23 +30,6 @@ LENGTH = 128  # tokens of a sequence, at most
 FEW = 64  # sequences of what takes all blocks, or is done several times
 FEWEST = 8  # sequences of which an interval is still told
 SENTENCES_AT_ONCE = 500
-
-
-class Deep(NamedTuple):
-    """`states` by layer, float32 on the CPU: what enters the first block, then what each block leaves.
-
-    `attention` has the mean over sequences of each block's attention: row i says where token i looks.
-    """
-
-    states: list[Float[np.ndarray, "s l d"]]
-    attention: list[Float[np.ndarray, "h l l"]]
-
-
-class Source(NamedTuple):
-    """A checkpoint and what it is called in tables."""
-
-    label: str
-    name: str
 
 
 class Subject:
@@ -72,6 +55,17 @@ class Subject:
             self.head, self.model = error, encoder(checkpoint).eval().to(device)
         most = self.model.config.max_position_embeddings
         self.positions = min(most, _trained_positions(name) or most)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Its variant, origin and sizes, and the digest of its weights but the pooler, which no pretraining trains."""
+        config = self.model.config
+        weights = {name: each for name, each in self.model.state_dict().items() if not name.startswith("pooler.")}
+        return {
+            **{"variant": config.variant, "origin": config.origin, "blocks": config.num_hidden_layers},
+            **{"heads": config.num_attention_heads, "width": config.hidden_size, "positions": self.positions},
+            **{"words": config.vocab_size, "weights": weights_digest(weights)},
+        }
 
     @cached_property
     def sum(self) -> InputSum:
@@ -122,17 +116,21 @@ class Subject:
 
     @cached_property
     @torch.inference_mode()
-    def deep(self) -> Deep:
-        """What all blocks compute of the first sequences. Raises LeftOut where there is no text."""
+    def deep(self) -> tuple[list[Float[np.ndarray, "s l d"]], list[Float[np.ndarray, "h l l"]]]:
+        """States by layer of the first sequences, and each block's attention, the mean over them.
+
+        States are what enters the first block, then what each block leaves, in float32 on the CPU. Row i of attention
+        says where token i looks. Raises LeftOut where there is no text.
+        """
         ids, attention = self.tokens[:FEW], [torch.zeros(())] * len(self.model.blocks)
 
         def look(block: int, scores: Scores) -> None:
-            attention[block] = attention[block] + scores.logits.softmax(-1).sum(0).double().cpu() / len(ids)
+            attention[block - 1] = attention[block - 1] + scores.logits.softmax(-1).sum(0).double().cpu() / len(ids)
 
         with watching(self.model, look):
             read = [[state.cpu() for state in self.model.hidden_states(some)] for some in ids.split(AT_ONCE)]
         states = [torch.cat(of_layer).numpy() for of_layer in zip(*read, strict=True)]
-        return Deep(states, [each.numpy() for each in attention])
+        return states, [each.numpy() for each in attention]
 
     def masked_lm(self, sequences: int) -> tuple[EncoderForMaskedLM, HeldOut]:
         """The encoder with its masked-LM head, and the first sequences with masks. Raises LeftOut where one lacks."""
@@ -145,14 +143,14 @@ class Subject:
         return self.head, HeldOut(packed, self.tokenizer)
 
 
-def find_sources(names: Iterable[str]) -> tuple[list[Source], list[str]]:
-    """All checkpoints that the names stand for, each with a label of its own; and of each experiment what is gone."""
-    found, gone = list[Source](), list[str]()
+def find_sources(names: Iterable[str]) -> tuple[dict[str, str], list[str]]:
+    """All checkpoints that the names stand for, by a short label of their own; and of each experiment what is gone."""
+    found, gone = list[tuple[str, str]](), list[str]()
     for name in names:
         stored = Store(name)
         if not stored.has_plan:  # the last part of a path or hub id; of step-1000, the pretraining's folder too
             parts = (Path(name).resolve() if Path(name).name in ("", "..") else Path(name)).parts
-            found.append(Source("/".join(parts[-2:]) if parts[-1].startswith("step-") else parts[-1], name))
+            found.append(("/".join(parts[-2:]) if parts[-1].startswith("step-") else parts[-1], name))
             continue
         plan, missing = stored.plan(), list[str]()
         jobs, records = [job for job in plan.pretrainings if not job.is_search], stored.finished(plan).pretrainings
@@ -160,16 +158,15 @@ def find_sources(names: Iterable[str]) -> tuple[list[Source], list[str]]:
             weights = records[job.id].weights if job.id in records else None
             last = max((weights or {}).items(), default=None)
             if last and stored.holds(job.id, *last):
-                found.append(Source(job.label, str(stored.checkpoint(job.id, last[0]))))
+                found.append((job.label, str(stored.checkpoint(job.id, last[0]))))
             else:
                 missing.append(job.label)
         if missing:
             gone.append(f"{'; '.join(missing)}: no checkpoint of its record in '{name}'; `glue-bench run` makes it")
         if not jobs:
             gone.append(f"'{name}' has no pretrained encoder. Give a checkpoint: glue-bench analyse CHECKPOINT")
-    # Equal labels get their checkpoint's whole name.
-    given = [source.label for source in found]
-    return [source._replace(label=source.name) if given.count(source.label) > 1 else source for source in found], gone
+    counts = Counter(label for label, _ in found)  # equal labels get their checkpoint's whole name
+    return {name if counts[label] > 1 else label: name for label, name in found}, gone
 
 
 def _trained_positions(folder: str) -> int | None:

@@ -16,19 +16,15 @@ eigenvalues alone. Of a participation ratio and share_95 it is a table of indepe
 of rho the permutations of the dimensions.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 import pandas as pd
-import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from scipy.linalg import eigh, subspace_angles
 from scipy.stats import ortho_group, rankdata, wishart
-from torch import Tensor
 
-from glue_bench.analysis.chance import EXACT, SEED, TAILS, Interval, LeftOut, Measured, expected, middle, row
-from glue_bench.analysis.hooks import numpy
-from glue_bench.model.encoder import EncoderModel
+from glue_bench.analysis.chance import SEED, TAILS, Measured, expected, middle, row
+from glue_bench.analysis.hooks import moving, numpy
+from glue_bench.analysis.subject import Subject
 
 ROTATIONS, DRAWS = 200, 20  # the latter of tables for the participation ratio, of subspaces for their angles
 SPREAD_DRAWS, PERMUTATIONS = 200, 10_000  # of tables for share_95; of dimensions for rho
@@ -39,72 +35,15 @@ Squared = Float[np.ndarray, "d d"]
 Table = Float[np.ndarray, "n d"]
 
 
-@dataclass(frozen=True)
-class InputSum:
-    """What enters LayerNorm is words[i] + positions[j] + mean for token i at position j of the first segment.
-
-    The rows of both tables are centred: w_i - w_mean over the vocabulary, p_j - p_mean over the positions; `mean` has
-    both means and the segment. For `concat` they are the images w M_w and p M_p, for `concat-split` the tables with
-    zeros in the dimensions of the other. `positions` are zeros where no position enters.
-    """
-
-    words: Float[Tensor, "v e"]
-    positions: Float[Tensor, "n e"]
-    mean: Float[Tensor, " e"]
-
-    @property
-    def has_positions(self) -> bool:
-        """Whether the rows of `positions` differ by more than rounding."""
-        return bool(self.positions.abs().max() > EXACT * self.words.abs().max())
-
-    def check(self, *, shared: bool = False) -> None:
-        """Raises LeftOut where no position enters; of `shared` dimensions, where words have others: R must be 0."""
-        if not self.has_positions:
-            raise LeftOut("no position enters at the input, which positions would share with the words")
-        if shared and not (moving(numpy(self.words)) & moving(numpy(self.positions))).any():
-            raise LeftOut("words and positions have dimensions of their own")
-
-
-def moving(table: Table) -> Bool[np.ndarray, " d"]:
-    """In which dimensions centred rows differ by more than rounding; a table of zeros moves in all of them."""
-    largest = np.abs(table).max(0)
-    return np.asarray(largest >= EXACT * largest.max())
-
-
-@torch.inference_mode()
-def input_sum(model: EncoderModel, positions: int) -> InputSum:
-    """The input taken apart, over the first `positions`, in float32 on the encoder's device.
-
-    With f(i, j) what the variant makes of token i at position j: p_j = f(0, j), and w_i = f(i, j) - f(0, j), which is
-    the same at every j if the input is a sum; else raises LeftOut. Nothing is asked of a variant but its `forward`.
-    """
-
-    def entering(ids: Int[Tensor, "b l"]) -> Float[Tensor, "b l e"]:
-        ids = ids.to(model.device)
-        return model.variant(ids, torch.zeros_like(ids)).hidden.float()
-
-    vocabulary = model.config.vocab_size
-    first = entering(torch.zeros(1, positions, dtype=torch.long))[0]
-    rows = -(-vocabulary // positions)
-    ids = torch.arange(rows * positions).clamp(max=vocabulary - 1).view(rows, positions)
-    words = torch.cat([entering(some) - first for some in ids.split(64)]).flatten(0, 1)[:vocabulary]
-    drawn = torch.randint(vocabulary, (4, positions), generator=torch.Generator().manual_seed(SEED)).to(model.device)
-    found = entering(drawn)
-    if (found - words[drawn] - first).abs().max() > EXACT * found.abs().max():
-        raise LeftOut("what enters the encoder is no sum of a row of the token and a row of its position")
-    mean = words.mean(0) + first.mean(0)
-    return InputSum(words - words.mean(0), first - first.mean(0), mean)
-
-
-def measure_subspaces(table: InputSum) -> Measured:
-    """R, |cos| and principal angles of the two tables, and the matrices `subspace_curve` (s_m) and `spectrum`.
+def measure_subspaces(subject: Subject) -> Measured:
+    """R, |cos| and principal angles of the two tables, and the matrix `subspace_curve` (s_m).
 
     The angles, in degrees, are those between the leading directions that hold 95% of the variance of each table.
     Subspaces whose dimensions together exceed d meet, whatever the tables: of so many the angle is 0. The chance of
     their median is that of random subspaces of these dimensions.
     """
-    table.check(shared=True)
-    words, positions = numpy(table.words), numpy(table.positions)
+    subject.sum.check(shared=True)
+    words, positions = numpy(subject.sum.words), numpy(subject.sum.positions)
     (of_words, directions), (of_positions, axes) = spectrum(words), spectrum(positions)
     inside, width = np.square(directions.T @ axes), words.shape[1]  # cos^2 of directions of words and of positions
 
@@ -139,19 +78,15 @@ def measure_subspaces(table: InputSum) -> Measured:
     ]
     low, high = np.quantile(curves, TAILS, axis=0)
     share = {"m": np.arange(1, width + 1), "share": curve(inside), "low": low, "high": high}
-    spectra = [
-        pd.DataFrame({"table": name, "index": share["m"], "variance": values / values.sum()})
-        for name, values in (("words", of_words), ("positions", of_positions))
-    ]
-    return Measured(found, {"subspace_curve": pd.DataFrame(share), "spectrum": pd.concat(spectra)})
+    return Measured(found, {"subspace_curve": pd.DataFrame(share)})
 
 
-def measure_tables(table: InputSum) -> Measured:
+def measure_tables(subject: Subject) -> Measured:
     """The participation ratio of each table; dimensions that are of other tables alone are none of its shape."""
-    table.check()
+    subject.sum.check()
     found = []
-    for name, part in (("words", table.words), ("positions", table.positions)):
-        rows = numpy(part)
+    for name in ("words", "positions"):
+        rows = numpy(getattr(subject.sum, name))
         rows = rows[:, moving(rows)]
         # Of n centred rows of normal numbers, P'P is of Wishart's distribution with n - 1 degrees of freedom; where
         # n - 1 < d, it has the eigenvalues of one of d degrees in n - 1 dimensions.
@@ -163,28 +98,29 @@ def measure_tables(table: InputSum) -> Measured:
     return Measured(found)
 
 
-def measure_dimensions(table: InputSum) -> Measured:
-    """share_95, in how many dimensions positions move, and the matrix `dimensions` of both tables' sd_j."""
-    table.check()
-    positions = numpy(table.positions)
-    of_words, of_positions, moves = numpy(table.words).std(0), positions.std(0), moving(positions)
-    shape = len(positions), int(moves.sum())
+def measure_dimensions(subject: Subject) -> Measured:
+    """share_95, and in how many dimensions positions move."""
+    subject.sum.check()
+    positions = numpy(subject.sum.positions)
+    deviations = positions.std(0)[moving(positions)]
+    shape = len(positions), len(deviations)
     # The variances of normal numbers are chi-squared with n - 1 degrees of freedom.
     drawn = np.random.default_rng([SEED, *shape]).chisquare(shape[0] - 1, (SPREAD_DRAWS, shape[1]))
     chance = middle([share_of_variance(np.sqrt(each)) for each in drawn])
-    found = [
-        row("dimensions.share_95", share_of_variance(of_positions[moves]), chance=chance),
-        row("dimensions.moving", shape[1]),
-    ]
-    places = {"dimension": np.arange(len(of_words)), "sd_words": of_words, "sd_positions": of_positions}
-    return Measured(found, {"dimensions": pd.DataFrame(places)})
+    found = row("dimensions.share_95", share_of_variance(deviations), chance=chance)
+    return Measured([found, row("dimensions.moving", len(deviations))])
 
 
-def measure_correlation(table: InputSum) -> Measured:
-    """rho and its p-value."""
-    table.check(shared=True)
-    rho, chance, p = correlation(numpy(table.words).std(0), numpy(table.positions).std(0))
-    return Measured([row("dimensions.spearman", rho, chance=chance), row("dimensions.spearman_p", p)])
+def measure_correlation(subject: Subject) -> Measured:
+    """rho, the band of random orders of the dimensions, and how many of these are as far from 0: the p-value."""
+    subject.sum.check(shared=True)
+    ranks = [rankdata(numpy(table).std(0)) for table in (subject.sum.words, subject.sum.positions)]
+    away = [each - (len(each) + 1) / 2 for each in ranks]
+    a, b = (each / (np.linalg.norm(each) or 1) for each in away)  # zeros where all are equal
+    generator, rho = np.random.default_rng([SEED, len(a)]), float(a @ b)
+    drawn = np.array([generator.permutation(a) @ b for _ in range(PERMUTATIONS)])
+    p = float((1 + (np.abs(drawn) >= abs(rho)).sum()) / (1 + PERMUTATIONS))
+    return Measured([row("dimensions.spearman", rho, chance=middle(drawn)), row("dimensions.spearman_p", p)])
 
 
 def spectrum(table: Table) -> tuple[Values, Squared]:
@@ -208,15 +144,6 @@ def share_of_variance(deviations: Values) -> float:
     """share_95 of a table with these standard deviations; of the last dimension only the part that is needed."""
     falling = np.sort(np.square(deviations))[::-1].cumsum()
     return float(np.interp(VARIANCE, [0, *falling / falling[-1]], np.arange(1 + len(deviations)) / len(deviations)))
-
-
-def correlation(first: Values, second: Values) -> tuple[float, Interval, float]:
-    """Spearman's rho, the band of 10,000 permutations, and how many of them are as far from 0: the p-value."""
-    away = [rankdata(each) - (len(each) + 1) / 2 for each in (first, second)]
-    a, b = (each / (np.linalg.norm(each) or 1) for each in away)  # zeros where all are equal
-    generator, rho = np.random.default_rng([SEED, len(a)]), float(a @ b)
-    drawn = np.array([generator.permutation(a) @ b for _ in range(PERMUTATIONS)])
-    return rho, middle(drawn), float((1 + (np.abs(drawn) >= abs(rho)).sum()) / (1 + PERMUTATIONS))
 
 
 def unit(rows: Table) -> Table:

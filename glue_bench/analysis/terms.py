@@ -1,6 +1,7 @@
-"""The nine terms of the first block's attention, of an encoder that adds words and positions at its input.
+"""The terms of attention's scores: in the first block of an additive encoder, or in every block by construction.
 
-Shapes: b batch, l length, e width of the tables, d width of the blocks, h heads, k head size, t terms.
+Shapes: b batch, s sequences, m draws, l length, e width of the tables, d width of the blocks, h heads, k head size, t
+terms. An encoder that adds words and positions at its input has nine terms in its first block:
 
     x_i = gamma * C(w_i + p_i + s) / sigma_i + beta          C = I - 11'/e; sigma_i of the row as it is, kept fixed
         = w^_i + p^_i + c^_i
@@ -9,9 +10,15 @@ Shapes: b batch, l length, e width of the tables, d width of the blocks, h heads
     c^_i = the rest: both means, the segment, beta
     A^{ab}_h[i, j] = (a_i W_Q,h)(b_j W_K,h)' / sqrt(score_terms * k)      a, b in {w^, p^, c^}; biases belong to c^
 
-The logits are A = sum of the nine, which is checked at every run. Shares are those of `score_terms`. TUPE (Ke, He &
-Liu 2021), equation 6 and figure 2, has the four terms of w and p. What a term does is told by what changes without it:
+TUPE (Ke, He & Liu 2021), equation 6 and figure 2, has the four terms of w and p. A variant that adds positions to the
+scores has those four by construction, in every block; word_word is the scaled product of queries and keys of what
+enters the block, which in deeper blocks is what the words have become. Untied and DIET add position_position;
+four-term and disentangled also what words and positions make together.
 
+That terms add up to the encoder's own logits A is checked at every run. Each row is centred over its keys, because
+softmax does not see what a row has in common. What a term has, and what changes without it:
+
+    S_T  = Cov(A^T, A) / Var(A)                     over all pairs of tokens of a sequence; shares sum to 1
     KL   = KL(softmax(A) || softmax(A - A^T))       in nats, the mean over rows and heads
     rise = mean over masked tokens of  -log p(x_t | without the term) + log p(x_t | with it)       in nats
 
@@ -19,7 +26,7 @@ Chance is the same positions turned by a random rotation. Beside it stand positi
 normal distribution with their covariance, and fresh weights.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import product
@@ -33,31 +40,20 @@ from jaxtyping import Float, Int
 from scipy.stats import ortho_group
 from torch import Tensor
 
-from glue_bench.analysis.chance import EXACT, SEED, LeftOut, Measured, Sums, expected, row
-from glue_bench.analysis.hooks import AT_ONCE, Scores, numpy, watching
-from glue_bench.analysis.score_terms import (
-    BIAS,
-    FOUR,
-    MIXED,
-    NINE,
-    PARTS,
-    centred,
-    measure_score_terms,
-    mixed_to_words,
-    named,
-    share_rows,
-)
+from glue_bench.analysis.chance import EXACT, NONE, SEED, LeftOut, Measured, Row, Sums, expected, mean_row, row
+from glue_bench.analysis.hooks import AT_ONCE, FOUR, MIXED, InputSum, Scores, Terms, input_sum, numpy, watching
 from glue_bench.analysis.subject import FEW, Subject
-from glue_bench.analysis.tables import InputSum, input_sum
-from glue_bench.analysis.word_order import loss_sums, row_losses
+from glue_bench.analysis.word_order import loss_sums
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.encoder import Attention, EncoderModel
 from glue_bench.model.fresh import fresh
 
+PARTS = ("word", "position", "rest")
+NINE, BIAS = tuple(map("_".join, product(PARTS, PARTS))), "bias"
 DRAWS = 10  # rotations of the positions, for the band
 FEWER = 3  # tables with their covariance, for a mean
 MASKED = 32  # sequences of which a loss is taken
-Queries = Float[Tensor, "3 b h l k"]
+Shares = Float[np.ndarray, "n h t"]
 
 
 @torch.no_grad()
@@ -70,38 +66,43 @@ def measure_terms(subject: Subject) -> Measured:
     model, table, ids = subject.model, subject.sum, subject.tokens
     if not table.has_positions:
         return measure_score_terms(subject)
-    error = check_sum(model, table, ids[:AT_ONCE])
-    by_term, ids = sequence_shares(model, table, ids), ids[:FEW]
+    error, found, ids = check_sum(model, table, ids[:AT_ONCE]), sequence_shares(model, table, ids), ids[:FEW]
     start = fresh(EncoderModel, cast(EncoderConfig, model.config), SEED).eval().to(model.device)
-    by_head = np.array([head_shares(model, turned(table, draw), ids) for draw in range(DRAWS)])
-    draws = by_head.mean(1)
-    chance = {f"terms.share.{named(term)}": expected(each) for term, each in zip(NINE, draws.T, strict=True)}
-    chance["terms.mixed"] = expected(draws[:, [term in MIXED for term in NINE]].sum(1))
-    chance["terms.mixed_to_words"] = expected([mixed_to_words(NINE, draw) for draw in by_head])
-    found = {
-        "turned": draws.mean(0),
-        "permuted": head_shares(model, permuted(table, ids.shape[1]), ids).mean(0),
-        "covariance": np.mean([head_shares(model, redrawn(table, draw), ids) for draw in range(FEWER)], axis=(0, 1)),
-        "fresh": head_shares(start, input_sum(start, ids.shape[1]), ids).mean(0),
+    length = ids.shape[1]
+    order = np.random.default_rng([SEED, length]).permutation(length).tolist()
+    draws = np.array([head_shares(model, turned(table, draw), ids) for draw in range(DRAWS)])
+    baselines = {
+        "turned": draws,
+        "permuted": head_shares(model, replace(table, positions=table.positions[:length][order]), ids)[None],
+        "covariance": np.array([head_shares(model, redrawn(table, draw), ids) for draw in range(FEWER)]),
+        "fresh": head_shares(start, input_sum(start, length), ids)[None],
     }
     others = [
-        row(f"terms.share_{name}.{named(term)}", value, layer=1, n=len(ids))
-        for name, values in found.items()
-        for term, value in zip(NINE, values, strict=True)
+        row(f"terms.share_{name}.{term}", value, layer=1, n=len(ids))
+        for name, by_head in baselines.items()
+        for term, value in zip(NINE, by_head.mean((0, 1)), strict=True)
     ]
-    rows = share_rows(1, [*NINE, BIAS][: by_term.shape[-1]], by_term, chance)
+    rows = share_rows(1, [*NINE, BIAS][: found.shape[-1]], found, draws)
     return Measured([row("terms.sum_error", error, layer=1), *rows, *others])
 
 
-def sequence_shares(model: EncoderModel, table: InputSum, ids: Tensor) -> Float[np.ndarray, "s h t"]:
-    """The `shares` of each sequence, in logits with their bias where the variant has one."""
-    bias = position_bias(model, ids.shape[1])
-    return numpy(torch.cat([shares(*heads(model, table, some), bias) for some in ids.split(AT_ONCE)]))
+def measure_score_terms(subject: Subject) -> Measured:
+    """Shares in each block."""
+    errors, found = list[float](), dict[tuple[int, tuple[str, ...]], list[np.ndarray]]()
 
+    def look(block: int, scores: Scores) -> None:
+        terms = terms_of(scores)
+        errors.append(sum_error(terms, scores.logits))
+        found.setdefault((block, tuple(terms)), []).append(numpy(shares(terms)))
 
-def head_shares(model: EncoderModel, table: InputSum, ids: Tensor) -> Float[np.ndarray, "h t"]:
-    """The shares of the nine terms, the mean over sequences."""
-    return sequence_shares(model, table, ids).mean(0)[:, : len(NINE)]
+    with torch.inference_mode(), watching(subject.model, look):
+        for some in subject.tokens.split(AT_ONCE):
+            subject.model.hidden_states(some)
+    rows = [row("terms.sum_error", max(errors), layer=1)]
+    for (block, names), batches in found.items():
+        rows += share_rows(block, names, np.concatenate(batches))
+    lacking = [term for term in FOUR if term not in names]
+    return Measured(rows, left_out={f"terms.share.{name}": f"its scores have no {name}" for name in lacking})
 
 
 @torch.no_grad()
@@ -110,61 +111,57 @@ def measure_effect(subject: Subject) -> Measured:
     model, table = subject.model, subject.sum
     table.check()
     found = numpy(torch.cat([divergences(model, table, some) for some in subject.tokens[:FEW].split(AT_ONCE)]))
-    measures = {
-        f"terms.kl.{named(term)}": Sums(each, np.ones(len(each))) for term, each in zip(NINE, found.T, strict=True)
-    }
-    left_out = {}
+    rows = [mean_row(f"terms.kl.{term}", each, layer=1) for term, each in zip(NINE, found.T, strict=True)]
     try:
         head, text = subject.masked_lm(MASKED)
-        masked = [probe.masked for probe in text.probes]
-        base = loss_sums(head, masked)
-        for term in FOUR:
-            with _without(model, table, *term):
-                rise = Sums(row_losses(head, masked) - base.sums, base.counts)
-            measures[f"terms.loss_rise.{named(term)}"] = rise
     except LeftOut as reason:
-        left_out["terms.loss_rise"] = str(reason)
-    rows = [row(name, sums.value, sums.interval, layer=1, n=sums.n) for name, sums in measures.items()]
-    return Measured(rows, left_out=left_out)
+        return Measured(rows, left_out={"terms.loss_rise": str(reason)})
+    masked = [probe.masked for probe in text.probes]
+    base = loss_sums(head, masked)
+    for term in FOUR:
+        with _without(model, table, term):
+            rise = Sums(loss_sums(head, masked).sums - base.sums, base.counts)
+        rows.append(row(f"terms.loss_rise.{term}", rise.value, rise.interval, layer=1, n=rise.n))
+    return Measured(rows)
 
 
 def divergences(model: EncoderModel, table: InputSum, ids: Tensor) -> Float[Tensor, "b t"]:
     """The divergence of each of the nine terms, the mean over rows and heads."""
-    bias = position_bias(model, ids.shape[1])
-    queries, keys = heads(model, table, ids)
-    logits = queries.sum(0) @ keys.sum(0).mT + (0 if bias is None else bias)
+    terms, found = terms_of_input(model, table, ids), []
+    logits = sum_of(terms)
     before = logits.log_softmax(-1)
-    found = []
-    for query, key in product(queries, keys):
-        without = (logits - query @ key.mT).log_softmax(-1)
+    for term in NINE:
+        without = (logits - terms[term]).log_softmax(-1)
         found.append((before.exp() * (before - without)).sum(-1).mean((-1, -2)))
     return torch.stack(found, -1)
 
 
 @contextmanager
-def _without(model: EncoderModel, table: InputSum, query: str, key: str) -> Iterator[None]:
+def _without(model: EncoderModel, table: InputSum, term: str) -> Iterator[None]:
     """In this block, the first block's logits lack a term, of whatever text is read."""
-    ids: list[Tensor] = []
+    read: dict[str, Tensor] = {}
 
     def lack(_: Attention, given: tuple[Any, ...]) -> tuple[Any, ...]:
         hidden, scores, *rest = given
-        queries, keys = heads(model, table, ids.pop())
-        term = queries[PARTS.index(query)] @ keys[PARTS.index(key)].mT
-        return hidden, scores._replace(bias=-term if scores.bias is None else scores.bias - term), *rest
+        lacking = -terms_of_input(model, table, read["ids"])[term]
+        return hidden, scores._replace(bias=lacking if scores.bias is None else scores.bias + lacking), *rest
 
     with (
-        model.variant.register_forward_pre_hook(lambda _, given: ids.append(given[0])),
+        model.variant.register_forward_pre_hook(lambda _, given: read.update(ids=given[0])),
         model.blocks[0].attention.register_forward_pre_hook(lack),  # type: ignore[union-attr]
     ):
         yield
 
 
-def heads(model: EncoderModel, table: InputSum, ids: Int[Tensor, "b l"]) -> tuple[Queries, Queries]:
-    """The scaled queries and the keys of w^, p^ and c^; their products are the nine terms.
+# Terms
+
+
+def terms_of_input(model: EncoderModel, table: InputSum, ids: Int[Tensor, "b l"]) -> Terms:
+    """The nine terms of the first block, and the BIAS on its scores where the variant has one; rows are centred.
 
     Where an encoder projects its input to the blocks' width, the parts are projected, too.
     """
-    norm, attention = model.norm, model.blocks[0].attention
+    norm, attention = model.norm, cast(Attention, model.blocks[0].attention)
     words, positions = table.words[ids], table.positions[: ids.shape[1]]
     entering = words + positions + table.mean
     scale = (entering.var(-1, unbiased=False, keepdim=True) + norm.eps).rsqrt()
@@ -179,54 +176,109 @@ def heads(model: EncoderModel, table: InputSum, ids: Int[Tensor, "b l"]) -> tupl
     parts = torch.stack([normed(words), normed(positions), normed(table.mean) + norm.bias])
     if model.project is not None:
         parts = linear(parts, model.project.weight, model.project.bias)
-    both, width = attention.qkv, 2 * parts.shape[-1]  # type: ignore[union-attr]
-    both = linear(parts, both.weight[:width], both.bias[:width])  # type: ignore[union-attr,index]
-    queries, keys = rearrange(both, "p b l (n h k) -> n p b h l k", n=2, h=attention.num_heads)  # type: ignore[union-attr]
-    return queries * attention.scale, keys  # type: ignore[union-attr]
+    width = 2 * parts.shape[-1]
+    both = linear(parts, attention.qkv.weight[:width], attention.qkv.bias[:width])
+    queries, keys = rearrange(both, "p b l (n h k) -> n p b h l k", n=2, h=attention.num_heads)
+    pairs = product(queries * attention.scale, keys - keys.mean(-2, keepdim=True))
+    terms = dict(zip(NINE, (query @ key.mT for query, key in pairs), strict=True))
+    zeros = torch.zeros_like(ids[:1])  # a bias is that of any text
+    bias = model.variant(zeros, zeros).biases()[0]
+    return terms if bias is None else terms | {BIAS: centred(bias)}
 
 
-def shares(queries: Queries, keys: Queries, bias: Tensor | None = None) -> Float[Tensor, "b h t"]:
-    """S_T of the nine terms, by query and key, and of a `bias` on the scores, last.
+def terms_of(scores: Scores) -> Terms:
+    """The terms that a variant has, centred; a score that is the same for all keys of a token is none.
 
-    The sum over i, j of A^{ab} A is that of a_i W_Q (A K_b)_i, which needs no term as a matrix.
+    Raises LeftOut where it has none but words, or positions turn queries and keys.
     """
-    keys = keys - keys.mean(-2, keepdim=True)  # then every row of every product is centred
-    total = queries.sum(0) @ keys.sum(0).mT
-    added = None if bias is None else centred(bias)
-    if added is not None:
-        total = total + added
-    attended = torch.einsum("bhij,cbhjk->cbhik", total, keys)
-    found = torch.einsum("abhik,cbhik->bhac", queries, attended).flatten(2)
-    if added is not None:
-        found = torch.cat([found, (added * total).sum((-1, -2))[..., None]], -1)
-    return found / total.square().sum((-1, -2))[..., None]
+    if scores.entangled:
+        raise LeftOut("its positions turn queries and keys, so that no term is of words or of positions alone")
+    terms = {name: centred(term) for name, term in scores.terms.items()}
+    terms = {name: term for name, term in terms.items() if term.abs().max() > EXACT * scores.terms[name].abs().max()}
+    if set(terms) <= {"word_word"}:
+        raise LeftOut("positions enter neither its input nor its scores")
+    return terms
 
 
-def position_bias(model: EncoderModel, length: int) -> Float[Tensor, "1 h l l"] | None:
-    """What the variant adds to the first block's scores of any text; None where it adds nothing."""
-    zeros = torch.zeros(1, length, dtype=torch.long, device=model.device)
-    return model.variant(zeros, zeros).biases()[0]
+def centred(term: Float[Tensor, "*b l l"]) -> Float[Tensor, "*b l l"]:
+    """Each row less its mean over the keys."""
+    return term - term.mean(-1, keepdim=True)
 
 
-def check_sum(model: EncoderModel, table: InputSum, ids: Int[Tensor, "b l"]) -> float:
-    """How far the nine terms and a bias are from the largest logit, as its share; raises LeftOut beyond EXACT."""
-    seen: list[Scores] = []
-    with watching(model, lambda block, scores: seen.append(scores) if block == 0 else None):
-        model.hidden_states(ids)
-    queries, keys = heads(model, table, ids)
-    found = sum(query @ key.mT for query in queries for key in keys)
-    if seen[0].position_position is not None:
-        found = found + seen[0].position_position
-    error = float((found - seen[0].logits).abs().max() / seen[0].logits.abs().max())
+def sum_of(terms: Terms) -> Float[Tensor, "b h l l"]:
+    """The centred logits."""
+    return sum(terms.values(), torch.zeros(()))
+
+
+def sum_error(terms: Terms, logits: Tensor) -> float:
+    """How far the terms are from the largest logit, as its share; raises LeftOut beyond EXACT."""
+    error = float((sum_of(terms) - centred(logits)).abs().max() / logits.abs().max())
     if error > EXACT:
-        raise LeftOut(f"the nine terms are {error:.1g} of the largest logit away from the encoder's own")
+        raise LeftOut(f"its terms are {error:.1g} of the largest logit away from the encoder's own")
     return error
 
 
-def permuted(table: InputSum, length: int) -> InputSum:
-    """The same rows of positions in another order."""
-    order = np.random.default_rng([SEED, length]).permutation(length).tolist()
-    return replace(table, positions=table.positions[:length][order])
+def check_sum(model: EncoderModel, table: InputSum, ids: Int[Tensor, "b l"]) -> float:
+    """The `sum_error` of the terms of the input."""
+    seen: list[Scores] = []
+    with watching(model, lambda _, scores: seen.append(scores)):
+        model.hidden_states(ids)
+    return sum_error(terms_of_input(model, table, ids), seen[0].logits)
+
+
+# Shares
+
+
+def shares(terms: Terms) -> Float[Tensor, "b h t"]:
+    """S_T of centred terms."""
+    total = sum_of(terms)
+    found = torch.stack([(term * total).sum((-1, -2)) for term in terms.values()], -1)
+    return found / total.square().sum((-1, -2))[..., None]
+
+
+def sequence_shares(model: EncoderModel, table: InputSum, ids: Tensor) -> Shares:
+    """The `shares` of each sequence in the first block."""
+    return numpy(torch.cat([shares(terms_of_input(model, table, some)) for some in ids.split(AT_ONCE)]))
+
+
+def head_shares(model: EncoderModel, table: InputSum, ids: Tensor) -> Float[np.ndarray, "h t"]:
+    """The shares of the nine terms, the mean over sequences."""
+    return sequence_shares(model, table, ids).mean(0)[:, : len(NINE)]
+
+
+def by_measure(terms: Sequence[str], found: Shares) -> dict[str, Float[np.ndarray, " n"]]:
+    """The share of each term and, where terms are mixed, that of these together; means over heads."""
+    means = dict(zip(terms, np.moveaxis(found.mean(1), -1, 0), strict=True))
+    values = {f"terms.share.{term}": mean for term, mean in means.items()}
+    mixed = [mean for term, mean in means.items() if term in MIXED]
+    return values | ({"terms.mixed": np.sum(mixed, 0)} if mixed else {})
+
+
+def share_rows(block: int, terms: Sequence[str], found: Shares, draws: Shares | None = None) -> list[Row]:
+    """`by_measure` with intervals over sequences, and `mixed_to_words` where terms are mixed.
+
+    `draws` are shares of NINE by chance.
+    """
+    values, chance, mixed = by_measure(terms, found), {}, "terms.mixed_to_words"
+    if draws is not None:
+        chance = {name: expected(each) for name, each in by_measure(NINE, draws).items()}
+        chance[mixed] = expected([mixed_to_words(NINE, draw) for draw in draws])
+    rows = [mean_row(name, each, chance.get(name, NONE), layer=block) for name, each in values.items()]
+    if "terms.mixed" in values:
+        value = mixed_to_words(terms, found.mean(0))
+        rows.append(row(mixed, value, chance=chance.get(mixed, NONE), layer=block, n=len(found)))
+    return rows
+
+
+def mixed_to_words(terms: Sequence[str], by_head: Float[np.ndarray, "h t"]) -> float:
+    """What the mixed terms have of the share of themselves and word to word, the mean over heads.
+
+    A term's share of all falls wherever another term grows. This hardly does, because it is taken head by head without
+    the terms of positions alone; only the covariance with these remains in it.
+    """
+    mixed = by_head[:, [term in MIXED for term in terms]].sum(-1)
+    words = by_head[:, [term == "word_word" for term in terms]].sum(-1)
+    return float((mixed / (mixed + words)).mean())
 
 
 def turned(table: InputSum, draw: int) -> InputSum:

@@ -14,7 +14,7 @@ another order of sums changes the last bits, and count half. An encoder without 
 of 0; one that knows distances alone has a rise of 0 for a moved start.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import NamedTuple
@@ -82,7 +82,13 @@ class HeldOut:
     @cached_property
     def probes(self) -> list[Probe]:
         """The sequences, each with its masks and words."""
-        text, found = _spread(self.text, self.tokens), list[Probe]()
+        text, found = self.text, list[Probe]()
+        count = max(1, self.tokens * len(text) // len(text.ids))
+        if count < len(text):  # so many sequences as have the tokens, spread evenly over the text, in its order
+            chosen = np.arange(count) * len(text) // count
+            parts = [text.ids[text.offsets[row] : text.offsets[row + 1]] for row in chosen]
+            offsets = np.concatenate([[0], np.cumsum(text.lengths[chosen])])
+            text = PackedText(np.concatenate(parts), offsets, cuts=None if text.cuts is None else text.cuts[chosen])
         for batch in evaluation_batches(text, Vocabulary.of(self.tokenizer), self.mask_share, self.seed):
             labels = np.full(batch.ids.shape, IGNORED)
             labels.flat[batch.places.numpy()] = batch.targets.numpy()
@@ -92,17 +98,6 @@ class HeldOut:
                 ids = text.ids[first:stop].astype(np.int64)
                 found.append(Probe(ids, Row(*(part[: len(ids)] for part in row)), self.rule.stretches(ids)))
         return found
-
-
-def _spread(text: PackedText, tokens: int) -> PackedText:
-    """Of a text of more `tokens`, so many sequences as have them, spread evenly over it, in its order."""
-    count = max(1, tokens * len(text) // len(text.ids))
-    if count >= len(text):
-        return text
-    chosen = np.arange(count) * len(text) // count
-    ids = [text.ids[text.offsets[row] : text.offsets[row + 1]] for row in chosen]
-    offsets = np.concatenate([[0], np.cumsum(text.lengths[chosen])])
-    return PackedText(np.concatenate(ids), offsets, cuts=None if text.cuts is None else text.cuts[chosen])
 
 
 def order_sums(
@@ -115,7 +110,7 @@ def order_sums(
     """
 
     def rise(rows: Sequence[Row], base: Sums, start: int = 0) -> Sums:
-        return Sums(row_losses(model, rows, start) - base.sums, base.counts)
+        return Sums(loss_sums(model, rows, start).sums - base.sums, base.counts)
 
     model.eval()
     base = loss_sums(model, [probe.masked for probe in text.probes])
@@ -137,45 +132,32 @@ def order_sums(
     return {name: sums for name, sums in found.items() if sums.counts.any()}
 
 
-def loss_sums(model: EncoderForMaskedLM, rows: Sequence[Row]) -> Sums:
-    """Each row's summed loss and its number of predicted tokens."""
-    return Sums(row_losses(model, rows), np.array([(row.labels != IGNORED).sum() for row in rows], dtype=float))
-
-
 @torch.inference_mode()
-def row_losses(model: EncoderForMaskedLM, rows: Sequence[Row], start: int = 0) -> np.ndarray:
-    """float64 (rows,): the sum over a row's labels of -log p(label | row), in nats.
+def loss_sums(model: EncoderForMaskedLM, rows: Sequence[Row], start: int = 0) -> Sums:
+    """Of each row the sum over its labels of -log p(label | row), in nats, and the number of its labels.
 
-    `start` is that of `Variant.forward`. Rows of about one length go through together, in float32, and the head runs
-    only at the places that are predicted.
+    `start` is that of `Variant.forward`. Rows of about one length go through together, at most TOKENS_AT_ONCE tokens,
+    in float32, and the head runs only at the places that are predicted.
     """
-    summed = np.zeros(len(rows))
-    for chosen in _batches(rows):
-        together = [rows[index] for index in chosen]
-        parts = [[torch.from_numpy(part) for part in of_rows] for of_rows in zip(*together, strict=True)]
-        ids, segments, labels = (
-            pad_sequence(part, batch_first=True, padding_value=value)
-            for part, value in zip(parts, (0, 0, IGNORED), strict=True)
-        )
-        mask = torch.arange(ids.shape[1]) < torch.tensor([len(row.ids) for row in together])[:, None]
-        ids, mask, segments = (each.to(model.device) for each in (ids, mask, segments))
-        states = model.base.hidden_states(ids, mask, segments, start=start)[-1].flatten(0, 1)
-        places = torch.nonzero(labels.flatten() != IGNORED)[:, 0]
-        logits = model.predict(states[places.to(model.device)]).float()
-        losses = F.cross_entropy(logits, labels.flatten()[places].to(model.device), reduction="none").double().cpu()
-        summed[chosen] = np.bincount(places.numpy() // ids.shape[1], losses.numpy(), minlength=len(chosen))
-    return summed
-
-
-def _batches(rows: Sequence[Row]) -> Iterator[np.ndarray]:
-    """Which rows go through together: of about one length, and TOKENS_AT_ONCE tokens at most."""
-    lengths = np.array([len(row.ids) for row in rows], dtype=int)
+    lengths, sums = np.array([len(row.ids) for row in rows], dtype=int), np.zeros(len(rows))
     order = np.argsort(lengths, kind="stable")
     while len(order):
         # The longest of the next rows decides how many of them there may be.
         size = int(np.searchsorted(lengths[order] * (np.arange(len(order)) + 1), TOKENS_AT_ONCE, side="right"))
         chosen, order = np.split(order, [max(size, 1)])
-        yield chosen
+        parts = [[torch.from_numpy(part) for part in parts] for parts in zip(*(rows[i] for i in chosen), strict=True)]
+        ids, segments, labels = (
+            pad_sequence(part, batch_first=True, padding_value=value)
+            for part, value in zip(parts, (0, 0, IGNORED), strict=True)
+        )
+        mask = torch.arange(ids.shape[1]) < torch.from_numpy(lengths[chosen])[:, None]
+        ids, mask, segments = (each.to(model.device) for each in (ids, mask, segments))
+        states = model.base.hidden_states(ids, mask, segments, start=start)[-1].flatten(0, 1)
+        places = torch.nonzero(labels.flatten() != IGNORED)[:, 0]
+        logits = model.predict(states[places.to(model.device)]).float()
+        losses = F.cross_entropy(logits, labels.flatten()[places].to(model.device), reduction="none").double().cpu()
+        sums[chosen] = np.bincount(places.numpy() // ids.shape[1], losses.numpy(), minlength=len(chosen))
+    return Sums(sums, np.array([(row.labels != IGNORED).sum() for row in rows], dtype=float))
 
 
 def in_n_grams(words: list[Span], n: int, generator: np.random.Generator) -> list[Span]:
@@ -195,21 +177,25 @@ def moved(probe: Probe, order: Callable[[list[Span]], list[Span]]) -> Row:
 
 def swap_sums(model: EncoderForMaskedLM, text: HeldOut, distance: int) -> Sums:
     """Each sequence's swaps: how many originals are preferred, ties counted half, and how many there are."""
-    swaps = [(index, pair) for index, probe in enumerate(text.probes) for pair in pairs(probe, distance, index, text)]
-    rows: list[Row] = []
-    versions: list[int] = []  # of each row, the version that it masks a token of
-    for number, (index, pair) in enumerate(swaps):
-        for which, (row, places) in enumerate(original_and_swapped(text.probes[index], *pair)):
-            versions += [2 * number + which] * len(places)
-            for place in places:
-                masked, labels = row.ids.copy(), row.labels.copy()
-                masked[place], labels[place] = text.tokenizer.mask_token_id, row.ids[place]
-                rows.append(Row(masked, row.segments, labels))
-    likelihoods = -np.bincount(np.array(versions, dtype=int), row_losses(model, rows), 2 * len(swaps))
+    rows, versions = list[Row](), list[int]()  # of each row, the version of the text that lacks a token in it
+    of = list[int]()  # of each swap, the sequence
+    for index, probe in enumerate(text.probes):
+        for (a, b), (c, d) in pairs(probe, distance, index, text):
+            ids = probe.ids
+            swapped = np.concatenate([ids[:a], ids[c:d], ids[b:c], ids[a:b], ids[d:]])
+            both = (ids, np.r_[a:b, c:d]), (swapped, np.r_[a : a + d - c, d - (b - a) : d])
+            for version, (tokens, places) in enumerate(both, 2 * len(of)):
+                versions += [version] * len(places)
+                for place in places:  # each token of the two words is masked on its own
+                    masked, labels = tokens.copy(), np.full(len(ids), IGNORED)
+                    masked[place], labels[place] = text.tokenizer.mask_token_id, tokens[place]
+                    rows.append(Row(masked, probe.masked.segments, labels))
+            of.append(index)
+    likelihoods = -np.bincount(np.array(versions, dtype=int), loss_sums(model, rows).sums, 2 * len(of))
     original, swapped = likelihoods.reshape(-1, 2).T
     better = np.where(np.abs(original - swapped) < TIE, 0.5, original > swapped)
-    of, n = np.array([index for index, _ in swaps], dtype=int), len(text.probes)
-    return Sums(np.bincount(of, better, n), np.bincount(of, minlength=n).astype(float))
+    sequence, n = np.array(of, dtype=int), len(text.probes)
+    return Sums(np.bincount(sequence, better, n), np.bincount(sequence, minlength=n).astype(float))
 
 
 def pairs(probe: Probe, distance: int, index: int, text: HeldOut) -> list[tuple[Span, Span]]:
@@ -224,11 +210,3 @@ def pairs(probe: Probe, distance: int, index: int, text: HeldOut) -> list[tuple[
     wanted = min(PER_SEQUENCE, -(-text.tokens // len(text.text.ids)), len(found))
     generator = np.random.default_rng([text.seed, distance, index])
     return [found[chosen] for chosen in generator.choice(len(found), wanted, replace=False)] if found else []
-
-
-def original_and_swapped(probe: Probe, first: Span, second: Span) -> tuple[tuple[Row, np.ndarray], ...]:
-    """The text as it is, and with two words in each other's place; each with the places of the two words."""
-    ids, (a, b), (c, d) = probe.ids, first, second
-    original = Row(ids, probe.masked.segments, np.full(len(ids), IGNORED))
-    swapped = original._replace(ids=np.concatenate([ids[:a], ids[c:d], ids[b:c], ids[a:b], ids[d:]]))
-    return (original, np.r_[a:b, c:d]), (swapped, np.r_[a : a + d - c, d - (b - a) : d])

@@ -71,8 +71,7 @@ def inside_page(analysis: Analysis) -> Page:
     As CSV and JSON it is the whole table of measures.
     """
     labels, measures = list(analysis.subjects["checkpoint"]), analysis.measures
-    rows = measures[measures["head"].isna() & measures["measure"].isin(HEADLINES)]
-    rows = rows.drop_duplicates(["checkpoint", "measure"])
+    rows = measures[measures["measure"].isin(HEADLINES)].drop_duplicates(["checkpoint", "measure"])
     cells = pd.DataFrame(list(map(_shown, rows.to_dict("records"))), rows.index, SHOWN).join(rows)
     names = [name for name in HEADLINES if name in set(rows["measure"])]
     text, mark, interval, chance = (
@@ -113,8 +112,7 @@ def _shown(row: dict[Any, Any]) -> tuple[str, str, str, str]:
 def write_analysis(analysis: Analysis, folder: Path) -> None:
     """Write analysis.json, analysis.md, measures.csv (every row of the table) and a CSV file for each matrix.
 
-    analysis.json has each value by its name, with interval and chance; values of single heads are in measures.csv. The
-    same numbers give the same bytes.
+    analysis.json has each value by its name, with interval and chance. The same numbers give the same bytes.
 
     Raises:
         DiskError: the folder cannot be written.
@@ -137,7 +135,7 @@ def _document(analysis: Analysis) -> dict[str, Any]:
     checkpoints = {}
     for facts in analysis.subjects.to_dict("records"):
         label, measures = facts.pop("checkpoint"), dict[str, Any]()
-        rows = analysis.measures[(analysis.measures["checkpoint"] == label) & analysis.measures["head"].isna()]
+        rows = analysis.measures[analysis.measures["checkpoint"] == label]
         for row in rows.to_dict("records"):
             parent, _, last = row["measure"].rpartition(".")
             again = parent in BY_LAYER or row["measure"] in measures  # elsewhere the first block keeps the name
@@ -164,10 +162,8 @@ def read_analysis(folder: Path, weights: Collection[str]) -> Analysis | None:
         document = parse_json(read_file(folder / NUMBERS))
         facts = {label: each for label, each in document["checkpoints"].items() if each["weights"] in weights}
         reasons = [(label, *pair) for label in facts for pair in facts[label]["left_out"].items()]
-        types = {"layer": "Int64", "head": "Int64"}
-        frames = {
-            name: pd.read_csv(folder / f"{name}.csv", dtype=types) for name in ("measures", *document["matrices"])
-        }
+        names = "measures", *document["matrices"]
+        frames = {name: pd.read_csv(folder / f"{name}.csv", dtype={"layer": "Int64"}) for name in names}
         kept = {name: frame[frame["checkpoint"].isin(facts)] for name, frame in frames.items()}
         analysis = Analysis(
             text=str(document["text"]),
@@ -188,7 +184,7 @@ def read_analysis(folder: Path, weights: Collection[str]) -> Analysis | None:
 
 def inside_figures(analysis: Analysis) -> Iterator[Drawing]:
     """Every figure that the analysis has numbers for."""
-    measures = analysis.measures[analysis.measures["head"].isna()]
+    measures = analysis.measures
     for name, (draw, pattern, caption) in FIGURES.items():
         drawn = measures[measures["measure"].str.match(pattern)] if pattern else analysis.matrices.get(name)
         if drawn is not None and len(drawn):

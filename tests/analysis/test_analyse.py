@@ -23,20 +23,21 @@ FOUR = tuple(f"terms.share.{term}" for term in ("word_word", "word_position", "p
 SHARED = ("subspaces.overlap", "subspaces.mean_abs_cosine", "dimensions.spearman")
 OF_POSITIONS = ("positions.absolute_mae", "positions.scores.toeplitz")
 OF_SUM = ("tables.participation_ratio.words", "dimensions.share_95", "decoding.sum.word_accuracy")
-NAMES = (*SHARED, *OF_POSITIONS, *OF_SUM, *FOUR, "order.swap.1")
+NAMES = {*SHARED, *OF_POSITIONS, *OF_SUM, *FOUR, "order.swap.1"}
 SMALL = {
-    **{f"probes.{name}": size for name, size in {"PAIRS": 200, "FEWER": 100, "TESTS": 200, "SUMS": 200}.items()},
-    **{"probes.DRAWS": 2, "probes.TABLES": 2, "probes.ORDERED": 300, "terms.DRAWS": 2, "analyse.DRAWS": 2},
-    **{"tables.PERMUTATIONS": 100, "tables.SPREAD_DRAWS": 50, "tables.ROTATIONS": 20},
-    **{"positions.ORDERS": 3, "positions.ATTENTION_ORDERS": 20, "analyse.OF_ORDER": 8},
+    "probes": {"PAIRS": 200, "FEWER": 100, "TESTS": 200, "SUMS": 200, "DRAWS": 2},
+    "positions": {"TABLES": 2, "ORDERED": 300, "ORDERS": 3, "ATTENTION_ORDERS": 20},
+    "tables": {"PERMUTATIONS": 100, "SPREAD_DRAWS": 50, "ROTATIONS": 20},
+    **{"terms": {"DRAWS": 2}, "analyse": {"DRAWS": 2, "OF_ORDER": 8}},
 }
 
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
     """Few draws: what is asked here is not how wide the bands are."""
-    for name, value in SMALL.items():
-        monkeypatch.setattr(f"glue_bench.analysis.{name}", value)
+    for room, values in SMALL.items():
+        for name, value in values.items():
+            monkeypatch.setattr(f"glue_bench.analysis.{room}.{name}", value)
 
 
 @pytest.fixture(scope="module")
@@ -65,49 +66,42 @@ def text(tmp_path_factory) -> Path:
     return path
 
 
-def mean_over_heads(found, label: str) -> pd.DataFrame:
-    rows = found.measures[(found.measures["checkpoint"] == label) & found.measures["head"].isna()]
-    return rows.drop_duplicates("measure").set_index("measure")
+def first_of_each(found, label: str) -> pd.DataFrame:
+    """The rows of a checkpoint by measure, of the lowest layer."""
+    return found.measures[found.measures["checkpoint"] == label].drop_duplicates("measure").set_index("measure")
 
 
 def test_every_measure_of_every_encoder_has_a_row_or_a_reason(checkpoints, text):
     found = package.analyse(list(checkpoints.values()), corpus=text)
     assert found.subjects["checkpoint"].tolist() == list(checkpoints)
-    absent = {label: set(NAMES) - set(mean_over_heads(found, label).index) for label in checkpoints}
+    absent = {label: NAMES - set(first_of_each(found, label).index) for label in checkpoints}
     assert absent["bert"] == set()
     assert absent["headless"] == {"order.swap.1"}
     assert absent["concat-split"] == set(SHARED)
-    assert absent["untied"] == set(NAMES) - {FOUR[0], FOUR[3], "order.swap.1", *OF_POSITIONS}
+    assert absent["untied"] == NAMES - {FOUR[0], FOUR[3], "order.swap.1", *OF_POSITIONS}
     for label in ("none", "multiply", "rotary", "segments"):
-        assert absent[label] == set(NAMES) - {"order.swap.1"}, label
+        assert absent[label] == NAMES - {"order.swap.1"}, label
     reasons = found.left_out.set_index("checkpoint")
     for label, names in absent.items():
         said = tuple(reasons.loc[[label], "measure"]) if names else ()
         assert all(name.startswith(said) for name in names), (label, names, said)
     assert reasons["reason"].str.len().min() > 10
-    bert = mean_over_heads(found, "bert")
+    bert, none = first_of_each(found, "bert"), first_of_each(found, "none").loc["order.swap.1"]
     assert bert.loc["terms.sum_error", "value"] < 1e-5
     assert bert.loc["layers.rank", "n"] == bert.loc["terms.share.word_word", "n"] >= 8
-    assert bert.loc[[name for name in bert.index if name.startswith("terms.share.")], "value"].sum() == pytest.approx(1)
     rises = bert.loc[[name.replace("share", "loss_rise") for name in FOUR]]
     assert (rises["low"].le(rises["value"]) & rises["value"].le(rises["high"])).all()
-    swap = mean_over_heads(found, "none").loc["order.swap.1"]
-    assert swap["value"] == swap["chance_low"] == 0.5
+    assert none["value"] == none["chance_low"] == 0.5
     assert bert.loc["terms.mixed", "value"] == pytest.approx(bert.loc[list(FOUR[1:3]), "value"].sum())
-    assert "terms.mixed" not in mean_over_heads(found, "untied").index
-    check_rows(found.measures)
-
-
-def check_rows(rows: pd.DataFrame) -> None:
-    assert not rows.duplicated(["checkpoint", "measure", "layer", "head"]).any()
+    assert "terms.mixed" not in first_of_each(found, "untied").index
+    rows = found.measures
+    assert not rows.duplicated(["checkpoint", "measure", "layer"]).any()
     assert rows["value"].notna().all()
     for low, high in (("low", "high"), ("chance_low", "chance_high")):
         assert ((rows[low] <= rows[high]) | (rows[low].isna() & rows[high].isna())).all()
-    shares = rows[rows["measure"].str.startswith("terms.share.")]
-    sums = shares.fillna({"head": 0}).groupby(["checkpoint", "layer", "head"])["value"].sum()
+    sums = rows[rows["measure"].str.startswith("terms.share.")].groupby(["checkpoint", "layer"])["value"].sum()
     assert sums.to_numpy() == pytest.approx(1, abs=1e-4)
-    layers = shares.groupby("checkpoint")["layer"].unique().map(list)
-    assert (layers["untied"], layers["bert"]) == ([1, 2], [1])
+    assert [layer for label, layer in sums.index if label in ("bert", "untied")] == [1, 1, 2]
     decoded = rows.query("checkpoint == 'bert' and measure == 'decoding.layers.word_accuracy'")["layer"]
     assert decoded.tolist() == [0, 1, 2]
 
@@ -155,6 +149,5 @@ def test_bad_input_is_refused_before_the_first_is_measured(checkpoints, text, mo
 def test_names_of_checkpoints_are_short_and_their_own(checkpoints, monkeypatch):
     monkeypatch.chdir(checkpoints["bert"])
     names = [".", "../none/../headless", "one/bert", "two/bert", "runs/checkpoints/add-1/step-9", "a/b", "c/b"]
-    labels = [source.label for source in find_sources(names[:2] + names[4:])[0]]
-    assert labels == ["bert", "headless", "add-1/step-9", "a/b", "c/b"]
-    assert [source.label for source in find_sources(names[2:4])[0]] == names[2:4]
+    assert list(find_sources(names[:2] + names[4:])[0]) == ["bert", "headless", "add-1/step-9", "a/b", "c/b"]
+    assert find_sources(names[2:4])[0] == {name: name for name in names[2:4]}

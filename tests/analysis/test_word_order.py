@@ -11,7 +11,7 @@ import transformers
 from tiny_models import SENTENCES
 
 from glue_bench.analysis import word_order
-from glue_bench.analysis.word_order import DISTANCES, HeldOut, Row, in_n_grams, moved, order_sums, pairs
+from glue_bench.analysis.word_order import DISTANCES, HeldOut, in_n_grams, moved, order_sums, pairs
 from glue_bench.model.checkpoints import masked_lm, read_checkpoint
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.testing import encoder_config, random_model
@@ -146,24 +146,22 @@ def test_the_loss_is_that_of_transformers(tokenizer, text, tmp_path):
 def test_labels_move_with_their_words(n, text):
     """Where each token went to, its mask and its label went, too; n-grams stay whole, and None reverses words."""
     for index, probe in enumerate(text.probes):
-        unmasked = probe._replace(masked=Row(probe.ids, probe.masked.segments, np.arange(len(probe.ids))))
 
         def order(words, k=index):
             return in_n_grams(words, n, np.random.default_rng([n, k])) if n else words[::-1]
 
-        row, plain = moved(probe, order), moved(unmasked, order)
-        assert (row.ids == probe.masked.ids[plain.labels]).all()
-        assert (row.labels == probe.masked.labels[plain.labels]).all()
-        assert (plain.ids == probe.ids[plain.labels]).all()
+        numbered = probe._replace(masked=probe.masked._replace(ids=probe.ids, labels=np.arange(len(probe.ids))))
+        row, plain = moved(probe, order), moved(numbered, order)
+        for part, whole in ((row.ids, probe.masked.ids), (row.labels, probe.masked.labels), (plain.ids, probe.ids)):
+            assert (part == whole[plain.labels]).all()
         assert (row.segments == probe.masked.segments).all()  # words move within a segment, which stays where it is
         for words in probe.stretches:
             places = plain.labels[words[0][0] : words[-1][1]].tolist()
             assert sorted(places) == list(range(words[0][0], words[-1][1]))
             assert n or places == [place for word in words[::-1] for place in range(*word)]
             for gram in (words[k : k + n] for k in range(0, len(words), n)) if n else ():
-                whole = list(range(gram[0][0], gram[-1][1]))
-                at = places.index(whole[0])
-                assert places[at : at + len(whole)] == whole
+                at = places.index(gram[0][0])
+                assert places[at : at + gram[-1][1] - gram[0][0]] == list(range(gram[0][0], gram[-1][1]))
 
 
 def test_segments_are_those_that_the_model_was_trained_with(tokenizer):

@@ -324,7 +324,7 @@ def _numbers(found: Any, facts: dict[str, Any]) -> dict[str, Any]:
         if low == low:
             put(name, [float(f"{bound:.8g}") for bound in (low, high)])
 
-    mine = found.measures.query("checkpoint == @facts['checkpoint'] and head.isna()")
+    mine = found.measures.query("checkpoint == @facts['checkpoint']")
     terms = mine[mine["measure"].str.startswith("terms.")]["layer"].min()
     for row in mine.itertuples():
         parent, _, last = row.measure.rpartition(".")
@@ -362,11 +362,11 @@ def _numbers(found: Any, facts: dict[str, Any]) -> dict[str, Any]:
 
 def _tidy(found: Any) -> dict[str, pd.DataFrame]:
     """The frames of d9d4906 that are rows of the long table now."""
-    rows = found.measures.copy()
+    rows = found.measures.assign(head=0)
     parts = rows["measure"].str.rsplit(".", n=1, expand=True)
     rows[["of", "last"]] = parts
     pairs = rows["last"].replace({"bias": "bias_bias"}).str.split("_", n=1, expand=True)
-    terms = rows.assign(query=pairs[0], key=pairs[1], block=rows["layer"], head=rows["head"].fillna(0))
+    terms = rows.assign(query=pairs[0], key=pairs[1], block=rows["layer"], head=0)
     order = {name: number for number, name in enumerate(rows["checkpoint"].unique())}
     frames = {}
     share = terms[terms["of"] == "terms.share"].rename(columns={"value": "share", "n": "sequences"})
@@ -403,7 +403,7 @@ def _tidy(found: Any) -> dict[str, pd.DataFrame]:
     told = told.sort_values(["at", "layer"], kind="stable")
     names = ["checkpoint", "layer", "part", "share", "low", "high", "rank", "cosine", "cosine_random"]
     frames["layers"] = told[names]
-    seen = rows[rows["of"] == "positions.attention"].assign(block=rows["layer"], head=rows["head"].fillna(0))
+    seen = rows[rows["of"] == "positions.attention"].assign(block=rows["layer"], head=0)
     keys = ["checkpoint", "block", "head"]
     wide = seen.pivot(index=keys, columns="last", values="value")
     wide = wide.reindex(pd.MultiIndex.from_frame(seen[keys].drop_duplicates())).reset_index()
@@ -411,17 +411,6 @@ def _tidy(found: Any) -> dict[str, pd.DataFrame]:
     mean = seen[seen["head"] == 0].rename(columns={"chance_low": "lowest", "chance_high": "highest"})
     mean = mean.assign(measure=mean["last"], low=mean["lowest"], high=mean["highest"])
     frames["attention_baseline"] = mean[["checkpoint", "block", "measure", "value", "low", "high"]]
-    scores = rows[(rows["of"] == "positions.scores") & rows["head"].notna()]
-    wide = scores.pivot(index=["checkpoint", "head"], columns="last")
-    wide = wide.reindex(pd.MultiIndex.from_frame(scores[["checkpoint", "head"]].drop_duplicates()))
-    columns = {
-        f"{name}{ending}": wide[(of, name)]
-        for name in ("toeplitz", "locality", "symmetric")
-        for ending, of in (("", "value"), ("_low", "chance_low"), ("_high", "chance_high"))
-    }
-    flat = pd.DataFrame(columns).reset_index()
-    flat.insert(1, "block", 1)
-    frames["positions_scores"] = flat
     frames["positions_probe"] = _probes(rows)
     ordered = rows[rows["measure"].str.startswith("order.")]
     names = ordered["measure"].str.removeprefix("order.").str.replace(".", "_")

@@ -30,13 +30,12 @@ def analysis(labels=("one",), more: list[Row] | None = None) -> Analysis:
     rows = [row(measure, 0.5, chance=(0.4, 0.6)) for measure in HEADLINES] if more is None else more
     for term in FOUR:
         rows = [*rows, row(f"terms.share.{term}", 0.25, (0.2, 0.3), layer=1, n=9)]
-        rows += [row(f"terms.share.{term}", 0.2, layer=1, head=head, n=9) for head in (1, 2)]
         rows.append(row(f"terms.share_fresh.{term}", 0.1, layer=1, n=9))
     for what in ("position", "word"):
         rows += [row(f"decoding.{of}.{what}_accuracy", 0.9, chance=(0.1, 0.1)) for of in ("norm", "random")]
         rows += [row(f"decoding.layers.{what}_accuracy", 0.8, chance=(0.1, 0.1), layer=layer) for layer in (0, 1)]
     each, curve = pd.DataFrame({"checkpoint": labels}), pd.DataFrame({"m": [1, 2], "share": [0.5, 1.0]})
-    frame = pd.DataFrame(rows, columns=Row._fields).astype({"layer": "Int64", "head": "Int64"})
+    frame = pd.DataFrame(rows, columns=Row._fields).astype({"layer": "Int64"})
     return Analysis(
         text="a text",
         text_digest="t" * 64,
