@@ -121,8 +121,8 @@ def arm_styles(arms: Sequence[str], reference: str = "") -> dict[str, dict[str, 
     return styles
 
 
-def legend_below(figure: Figure, handles: Sequence[Any] = ()) -> None:
-    """A legend under the axes, of `handles` or of all that has a label there, each once; the figure grows by it."""
+def legend_below(figure: Figure, handles: Sequence[Any] = ()) -> Figure:
+    """The figure, taller by a legend under the axes, of `handles` or of all that has a label there, each once."""
     labelled = [handle for axes in figure.axes for handle in axes.get_legend_handles_labels()[0]]
     by_label = {str(handle.get_label()): handle for handle in handles or labelled}
     labels = [fitted(label, 40) for label in by_label]
@@ -130,6 +130,7 @@ def legend_below(figure: Figure, handles: Sequence[Any] = ()) -> None:
     columns = max(1, min(len(labels), int((figure.get_figwidth() - 0.1) / inches)))
     figure.set_figheight(figure.get_figheight() + 0.115 * ceil(len(labels) / columns))
     figure.legend(by_label.values(), labels, loc="outside lower center", ncols=columns)
+    return figure
 
 
 def fitted(name: str, length: int = 24) -> str:
@@ -208,8 +209,7 @@ def forest(comparison: Comparison, columns: Sequence[str]) -> Figure:
     looks += [{"label": "95% interval", "color": INK}]
     looks += [{"label": "a seed", "color": INK, "marker": ".", "markersize": 2, "linestyle": "none"}]
     looks += [{"label": f"{UNPLANNED} not planned", "linestyle": "none"}] if unplanned.any() else []
-    legend_below(figure, [Line2D([], [], **look) for look in looks])
-    return figure
+    return legend_below(figure, [Line2D([], [], **look) for look in looks])
 
 
 def _intervals(axes: Axes, rows: pd.DataFrame) -> set[str]:
@@ -255,8 +255,7 @@ def losses(comparison: Comparison) -> Figure:
         axes.set_title(f"Gap to {fitted(less)}" if less else title_of(name))
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         axes.xaxis.set_major_formatter(lambda value, _: short(value, 6))  # digits that tell ticks apart: 22.75M, 131B
-    legend_below(figure)
-    return figure
+    return legend_below(figure)
 
 
 def result_figures(comparison: Comparison) -> dict[str, bytes]:

@@ -13,18 +13,7 @@ from matplotlib.figure import Figure
 from glue_bench.analysis.chance import Analysis
 from glue_bench.errors import UserError
 from glue_bench.files import parse_json, read_file, results_written_to, write_atomically
-from glue_bench.tables.figures import (
-    CYCLE,
-    INK,
-    PAPER,
-    QUIET,
-    Drawing,
-    arm_styles,
-    fitted,
-    legend_below,
-    panels,
-    paper_style,
-)
+from glue_bench.tables.figures import CYCLE, INK, QUIET, Drawing, arm_styles, fitted, legend_below, panels, paper_style
 from glue_bench.tables.table import BETTER, MISSING, WORSE, Column, Page, Table, csv_text, json_text
 
 NUMBERS, PAGE, ROWS = "analysis.json", "analysis.md", "measures.csv"
@@ -210,16 +199,12 @@ def subspace_curve(curves: pd.DataFrame) -> Figure:
         axes.plot(curve["m"], curve["share"], color=CYCLE[0], label="positions")
         axes.set(xlabel="leading word directions", ylim=(-0.02, 1.02))
     grid[0][0].set_ylabel("share of positions' variance")
-    legend_below(figure)
-    return figure
+    return legend_below(figure)
 
 
 @paper_style()
 def term_shares(measures: pd.DataFrame) -> Figure:
-    """Each term's share, with its interval and beside it what a term holds where positions mean nothing.
-
-    Terms of attention: Ke, He & Liu 2021, figure 2.
-    """
+    """Each term's share, with its interval, beside BASELINES. Terms of attention: Ke, He & Liu 2021, figure 2."""
     first = measures[measures["layer"] == measures.groupby("checkpoint")["layer"].transform("min")].copy()
     first[["kind", "term"]] = first["measure"].str.removeprefix("terms.").str.split(".", expand=True)
     terms = list(first["term"].unique())
@@ -229,15 +214,14 @@ def term_shares(measures: pd.DataFrame) -> Figure:
         by_kind = {kind: mine.set_index("term").reindex(terms) for kind, mine in rows.groupby("kind")}
         for name, (label, marker, colour) in BASELINES.items():
             if (found := by_kind.get(f"share_{name}")) is not None:
-                axes.plot(found["value"], places, marker, color=colour, markerfacecolor=PAPER, label=label)
+                axes.plot(found["value"], places, marker, color=colour, markerfacecolor="none", label=label)
         share, low, high = (by_kind["share"][name] for name in ("value", "low", "high"))
         axes.errorbar(share, places, xerr=[share - low, high - share], fmt="o", color=INK, label="measured")
         axes.axvline(0, color=INK, linewidth=0.6)
         axes.set_xlabel("share of variance")
     grid[0][0].set_yticks(places, [term.replace("_", " to ") for term in terms])
     grid[0][0].set_ylim(len(terms) - 0.4, -0.6)
-    legend_below(figure)
-    return figure
+    return legend_below(figure)
 
 
 @paper_style()
@@ -266,8 +250,7 @@ def decoding(measures: pd.DataFrame) -> Figure:
         axes.set(title=f"Decoding of the {what}", ylabel="accuracy (0 to 1)", ylim=(-0.03, 1.03))
     grid[-1].set(xlabel="layer (sum, norm: of the tables; 0: what enters block 1)")
     grid[-1].set_xticks(range(len(layers)), [str(layer) for layer in layers])
-    legend_below(figure)
-    return figure
+    return legend_below(figure)
 
 
 FIGURES = {

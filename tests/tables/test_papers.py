@@ -55,15 +55,6 @@ def test_counterparts_are_variants_with_their_own_defaults():
         assert row.segments in (None, *PLACES)
 
 
-def test_sizes_that_no_source_states_follow_from_the_shape():
-    """Of BERT with so many layers of a width, and so many words."""
-    stated = [*TABLES["miniatures"].rows, TABLES["run-glue"].rows[0]]
-    shapes = [(2, 128, 30522), (4, 256, 30522), (4, 512, 30522), (8, 512, 30522), (12, 768, 28996)]
-    for row, (layers, width, words) in zip(stated, shapes, strict=True):
-        tables, block = (words + 512 + 2) * width + 2 * width, 12 * width**2 + 13 * width
-        assert row.parameters == pytest.approx(tables + layers * block + width**2 + width, rel=0.005)
-
-
 TERMS = ["position-position", "word-word", "word-position", "position-word"]
 
 
