@@ -11,10 +11,10 @@ import pandas as pd
 from glue_bench.config import NATIVE
 from glue_bench.data.hub import REPOSITORY
 from glue_bench.errors import UserError, first_line
-from glue_bench.files import write_atomically
+from glue_bench.files import results_written_to, write_atomically
 from glue_bench.records.store import STAMP
 from glue_bench.tables.board import open_board
-from glue_bench.tables.submission import arm_scores, known_arm, median_runs
+from glue_bench.tables.submission import ELSEWHERE, arm_scores, known_arm, median_runs
 from glue_bench.tables.table import Column, Page, Table
 
 PLACEHOLDER = "REPOSITORY"
@@ -137,13 +137,11 @@ def write_card(made: Card, folder: Path) -> None:
     Raises:
         UserError: there are files in it, or it cannot be written.
     """
-    try:
+    with results_written_to(folder, ELSEWHERE):
         if folder.exists() and any(folder.iterdir()):
             raise UserError(f"'{folder}' is not empty; give a folder that does not exist yet, nothing is overwritten")
         for name, content in made.files.items():
             write_atomically(folder / name, content if isinstance(content, bytes) else content.read_bytes())
-    except OSError as error:
-        raise UserError(f"cannot write '{folder}': {error.strerror}") from error
 
 
 def push_card(made: Card, repository: str) -> str:

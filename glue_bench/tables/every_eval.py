@@ -18,9 +18,9 @@ import pandas as pd
 from glue_bench.data.hub import REPOSITORY
 from glue_bench.data.tasks import TASKS, titles
 from glue_bench.errors import UserError, quoted
-from glue_bench.files import write_atomically
+from glue_bench.files import results_written_to, write_atomically
 from glue_bench.tables.board import SEEDS, Board
-from glue_bench.tables.submission import arm_scores
+from glue_bench.tables.submission import ELSEWHERE, arm_scores
 from glue_bench.tables.table import json_text
 
 SCHEMA = "0.3.0"
@@ -54,10 +54,8 @@ def write_logs(boards: Iterable[Board], folder: Path, organization: str) -> dict
             name = f"glue-bench/{model}/{sha256(json.dumps(log, sort_keys=True).encode()).hexdigest()[:16]}"
             place = f"data/glue-bench/{model}/{uuid.UUID(bytes=sha256(name.encode()).digest()[:16], version=4)}.json"
             about = {"schema_version": SCHEMA, "evaluation_id": name, "retrieved_timestamp": str(int(time.time()))}
-            try:
+            with results_written_to(folder, ELSEWHERE):
                 write_atomically(folder / place, json_text(about | log).encode())
-            except OSError as error:
-                raise UserError(f"cannot write '{folder}': {error.strerror or error}") from error
             files.append(place)
     if not files:
         why = "; ".join(f"{name}: {reason}" for name, reason in left_out.items()) or "no run has finished"

@@ -11,7 +11,7 @@ import pandas as pd
 from glue_bench.data.submission import FILES, MAJORITY, fill_file, make_zip, write_file
 from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError, unknown
-from glue_bench.files import write_atomically
+from glue_bench.files import results_written_to, write_atomically
 from glue_bench.tables.board import SEEDS, Board, aggregate, main_scores
 from glue_bench.tables.table import json_text
 
@@ -19,6 +19,7 @@ METRIC_NAMES = {
     **{"matthews_correlation": "Matthews correlation", "accuracy": "Accuracy", "f1": "F1"},
     **{"pearson": "Pearson correlation", "spearmanr": "Spearman correlation"},
 }
+ELSEWHERE = "choose another place with -o"
 HOW = "set `finetuning: {predict: [validation, test]}` and run the experiment again, on data that has test files"
 RUN_RULE = (
     "of the finished runs at the rate reported for the task, the one whose main validation score (the mean over its "
@@ -55,11 +56,9 @@ def write_submission(board: Board, output: Path, arm: str | None = None, *, fill
     manifest: dict[str, Any] = {"zip": output.name, "sha256": hashlib.sha256(content).hexdigest()}
     manifest |= {"experiment": results.experiment, "arm": arm, "data_source": results.data_source}
     manifest |= {"steps": board.steps, "run": RUN_RULE, "files": {name: origins[name] for name in FILES}}
-    try:
+    with results_written_to(output.parent, ELSEWHERE):
         write_atomically(output, content)
         write_atomically(output.with_suffix(".json"), json_text(manifest).encode())
-    except OSError as error:
-        raise UserError(f"cannot write '{output}': {error.strerror}") from error
     return manifest
 
 
