@@ -1,12 +1,14 @@
 """Tiny random encoders of other libraries, TUPE checkpoints, and the options under which variants are tested."""
 
 import argparse
+import json
 from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import BertConfig, DistilBertConfig, ElectraConfig, PretrainedConfig, PreTrainedModel, RobertaConfig
 
@@ -77,6 +79,19 @@ def saved(folder: Path, kind: type[PreTrainedModel], family: str, **options: Any
     model = random_model(kind, CONFIGS[family]())
     model.save_pretrained(folder, **options)
     return model, str(folder)
+
+
+def edit_settings(folder: Path, **changes: Any) -> None:
+    """Change what the config.json of a checkpoint says."""
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def edit_weights(folder: Path, change: Callable[[dict[str, Tensor]], Any]) -> None:
+    """Change the tensors of a checkpoint, in place."""
+    weights = load_file(folder / "model.safetensors")
+    change(weights)
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
 
 
 def encoder(config: EncoderConfig, weights: dict[str, Tensor]) -> EncoderModel:

@@ -29,7 +29,7 @@ from glue_bench.analysis.chance import Sums
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.training.masking import VALIDATION_SEED, Vocabulary, evaluation_batches
 from glue_bench.training.packing import PackedText
-from glue_bench.training.words import Span, WordRule
+from glue_bench.training.tokenizers import Span, WordRule
 
 DISTANCES = (1, 2, 4, 8)
 N_GRAMS = (1, 2, 3)

@@ -101,15 +101,14 @@ class Dropout(nn.Dropout):
     """torch's dropout (Srivastava et al. 2014), whose random numbers are cheap on a CPU."""
 
     def forward(self, input: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-        return _AddDropped.apply(None, input, self.p) if self.is_cheap(input) else super().forward(input)
+        return self.add(None, input)
 
-    def add(self, residual: Float[Tensor, "*shape"], values: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-        """residual + dropout(values), on a CPU in one pass over memory."""
-        return _AddDropped.apply(residual, values, self.p) if self.is_cheap(values) else residual + self(values)
-
-    def is_cheap(self, values: Tensor) -> bool:
-        """Whether it drops as here: an accelerator makes torch's own numbers in parallel."""
-        return self.training and 0 < self.p < 1 and not self.inplace and values.device.type == "cpu"
+    def add(self, residual: Float[Tensor, "*shape"] | None, values: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        """residual + dropout(values), on a CPU in one pass over memory; an accelerator draws in parallel by itself."""
+        if self.training and 0 < self.p < 1 and not self.inplace and values.device.type == "cpu":
+            return _AddDropped.apply(residual, values, self.p)
+        dropped = super().forward(values)
+        return dropped if residual is None else residual + dropped
 
 
 class _AddDropped(torch.autograd.Function):

@@ -59,15 +59,9 @@ def attend(
     if (dropout or (bias is not None and bias.requires_grad)) and cpu.trains_here(query):
         return cpu.attend(query, key, value, bias, padding, scale=scale, dropout=dropout)
     added = [part.to(dtype) for part in (bias, padding) if part is not None]
-    mixed = F.scaled_dot_product_attention(
-        query.transpose(1, 2),
-        key.transpose(1, 2),
-        value.transpose(1, 2),
-        attn_mask=sum(added[1:], added[0]) if added else None,
-        dropout_p=dropout,
-        scale=scale,
-    )
-    return mixed.transpose(1, 2)
+    extra = sum(added[1:], added[0]) if added else None
+    query, key, value = (part.transpose(1, 2) for part in (query, key, value))
+    return F.scaled_dot_product_attention(query, key, value, extra, dropout, scale=scale).transpose(1, 2)
 
 
 class Attention(nn.Module):

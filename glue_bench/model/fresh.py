@@ -7,7 +7,7 @@ equal. Only an arm from scratch that is not pretrained is drawn as a whole, by o
 import hashlib
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TypeVar
 
 import numpy as np
@@ -41,9 +41,7 @@ def fresh(kind: type[Model], config: EncoderConfig, seed: int = SEED) -> Model:
 
 def unfilled(kind: type[Model], config: EncoderConfig) -> Model:
     """A model on the CPU for weights that replace every parameter (but a plugin's): saves 0.15 s a cell of MiniLM."""
-    if VARIANTS.get(config.variant) not in OURS:
-        return kind(config)
-    with no_init_weights():
+    with no_init_weights() if VARIANTS.get(config.variant) in OURS else nullcontext():
         return kind(config)
 
 

@@ -29,8 +29,7 @@ from glue_bench.training.compute import AUTO, Compute, choose_compute, quiet_tra
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs, is_test
 from glue_bench.training.loop import NonFiniteLossError, Progress
-from glue_bench.training.pretrain import pretrain
-from glue_bench.training.pretrained import OtherComputerError
+from glue_bench.training.pretrain import OtherComputerError, PretrainingFolder, pretrain
 from glue_bench.training.tokenizers import save_tokenizer
 
 TOLD_SECONDS = 2.0  # between two writings of how far a job is
@@ -130,7 +129,7 @@ class Worker:
                 return self._fail(job, str(error))
         with results_written_to(self.store.folder):
             stored = self.store.write(PretrainingRecord(pretraining=job, **facts), losses=losses, sums=sums)
-            self.inputs.checkpoints(job.id).end(keeps=not job.is_search)
+            PretrainingFolder(self.store, job.id).end(keeps=not job.is_search)
         return stored
 
     def _measure(self, job: Pretraining, model: EncoderForMaskedLM) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

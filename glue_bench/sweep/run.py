@@ -30,6 +30,7 @@ from glue_bench.sweep.slurm import Slurm, refuse_live_jobs
 from glue_bench.terminal import tell
 from glue_bench.training.compute import Compute, choose_compute, quiet_transformers
 from glue_bench.training.inputs import Inputs
+from glue_bench.training.pretrain import PretrainingFolder
 
 AUTO = "auto"
 MOST_WORKERS = 4096
@@ -138,7 +139,7 @@ def _check_starts(jobs: Sequence[Job], inputs: Inputs) -> None:
     made_then, starts = {job.id for job in jobs}, dict[tuple[str | int | None, ...], Cell]()
     for job in jobs:
         if isinstance(job, Pretraining):
-            inputs.checkpoints(job.id).read_state()
+            PretrainingFolder(inputs.store, job.id).read_state()
         elif job.pretraining not in made_then:
             # Without its MNLI cell, the start is the arm that this one starts from, too.
             cell = job.model_copy(update={"mnli": None}) if job.mnli in made_then else job

@@ -28,7 +28,6 @@ from glue_bench.records.values import Cell
 from glue_bench.training import tokenizers
 from glue_bench.training.corpus import Corpus, open_corpus
 from glue_bench.training.packing import PackedText, pack
-from glue_bench.training.pretrained import PretrainingFolder
 from glue_bench.training.tokens import TokenisedTask, collate, encoded_split, hold_out, tokenise
 
 TRAINED = {"scratch": "pretrained", "grafted": "adapted"}  # what an arm is after a pretraining of ours, by its origin
@@ -231,10 +230,6 @@ class Inputs:
             advice = "delete it, and the same command makes it again"
             raise UserError(f"'{folder}' is damaged: its weights are not those of its record; {advice}")
         return start
-
-    def checkpoints(self, pretraining: str) -> PretrainingFolder:
-        """Where the pretraining of this id keeps its checkpoints."""
-        return PretrainingFolder(self.store, pretraining)
 
     def start_digest(self, arm: Arm) -> str:
         """What the arm itself starts from: the checkpoint's files, or the sizes of fresh weights."""

@@ -91,12 +91,6 @@ def evaluation_batches(
         yield masked(text, rows, vocabulary, share, np.random.default_rng([seed, start, 2]))
 
 
-def target_pieces(text: PackedText, batch: MaskedBatch, first: int) -> np.ndarray:
-    """int64 (n,): in which of the text's pieces each target stands, in a batch of sequences from the `first` on."""
-    row, column = np.divmod(batch.places.numpy(), batch.ids.shape[1])
-    return np.searchsorted(text.pieces[0], text.offsets[first + row] + column, side="right") - 1
-
-
 def masked(
     text: PackedText, rows: np.ndarray, vocabulary: Vocabulary, share: float, generator: np.random.Generator
 ) -> MaskedBatch:

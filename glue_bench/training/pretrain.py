@@ -1,9 +1,11 @@
 """Masked-LM pretraining of one arm. Every arm sees the same tokens, masks and order; a killed run continues."""
 
 import hashlib
+import io
 import math
+import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import asdict, dataclass, field
@@ -13,20 +15,26 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from glue_bench.config import PretrainingSettings
-from glue_bench.model.checkpoints import Start
+from glue_bench.errors import UserError, first_line
+from glue_bench.files import check_file, is_damage, opened_zip, results_written_to, whole_folder, write_atomically
+from glue_bench.model.checkpoints import Start, weights_digest
 from glue_bench.model.fresh import fresh, number, on_threads
 from glue_bench.model.heads import EncoderForMaskedLM
+from glue_bench.records.store import WEIGHTS, Store
 from glue_bench.records.values import Pretraining
 from glue_bench.training.compute import Compute, is_out_of_memory, peak_bytes, release_memory, reset_peak
 from glue_bench.training.inputs import TRAINED, Inputs
 from glue_bench.training.loop import NonFiniteLossError, Progress, linear_factor, make_optimizer, silent, update
-from glue_bench.training.masking import MaskedBatch, Vocabulary, evaluation_batches, target_pieces, training_batch
+from glue_bench.training.masking import MaskedBatch, Vocabulary, evaluation_batches, training_batch
+from glue_bench.training.tokenizers import save_tokenizer
 
 LOSSES = 100  # points of a training-loss curve
 SHARED_WORK = 2**18  # hidden size x tokens of a batch
 SAVE_SECONDS = 60.0  # between two states to continue from
+GOES_ON = "the same command goes on from the last state"  # where the disk is full
 DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
 
@@ -108,7 +116,8 @@ class Run:
         self, job: Pretraining, settings: PretrainingSettings, inputs: Inputs, compute: Compute, progress: Progress
     ) -> None:
         arm = inputs.arm(job.arm)
-        self.text, self.tokenizer, self.folder = inputs.text(arm), inputs.tokenizer(arm), inputs.checkpoints(job.id)
+        self.text, self.tokenizer = inputs.text(arm), inputs.tokenizer(arm)
+        self.folder = PretrainingFolder(inputs.store, job.id)
         self.settings, self.compute, self.progress = settings, compute, progress
         self.keeps = () if job.is_search else settings.kept_steps
         self.vocabulary, self.validation = Vocabulary.of(self.tokenizer), dict[str, np.ndarray]()
@@ -127,22 +136,28 @@ class Run:
         self.clock = time.perf_counter()
 
     def train(self) -> None:
-        """Go to the last step."""
+        """Go to the last step. A point of the curve has the mean loss since the one before."""
         saved, state, last = time.perf_counter(), self.state, self.settings.steps
         while state.step < last:
             self.advance()
             self.progress(state.step, last, state.pending[-1].item)
             validates = is_due(state.step, last, self.settings.validations)
             if validates or is_due(state.step, last, LOSSES):
-                self.add_point(validates)
+                loss = float(torch.stack(state.pending).mean())
+                with self.untimed():
+                    self.check(loss, "masked-LM loss")
+                    validation = self.validate() if validates else None
+                point = {"step": state.step, "tokens": state.tokens, "train_loss": loss, "validation_loss": validation}
+                state.losses.append(point | {"seconds": round(state.seconds, 3)})
+                state.pending = []
             if state.step in self.keeps:
                 with self.untimed():
                     state.weights[state.step] = self.folder.save_checkpoint(state.step, self.model, self.tokenizer)
             if state.step == last or time.perf_counter() - saved > SAVE_SECONDS:
                 with self.untimed():
-                    weights = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
-                    content = weights | {"progress": asdict(state)}
-                    self.folder.save_state(content, self.compute, self.settings.learning_rate)
+                    now: dict[str, Any] = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+                    now |= {"progress": asdict(state), "rate": self.settings.learning_rate}
+                    self.folder.save_state(now, self.compute)
                 saved = time.perf_counter()
 
     def outcome(self) -> Pretrained:
@@ -182,17 +197,6 @@ class Run:
         state.tokens += batch.tokens
         state.step += 1
 
-    def add_point(self, validates: bool) -> None:
-        """Close the mean since the last point, with the validation loss where it is due."""
-        state = self.state
-        loss = float(torch.stack(state.pending).mean())
-        with self.untimed():
-            self.check(loss, "masked-LM loss")
-            validation = self.validate() if validates else None
-        point = {"step": state.step, "tokens": state.tokens, "train_loss": loss, "validation_loss": validation}
-        state.losses.append(point | {"seconds": round(state.seconds, 3)})
-        state.pending = []
-
     @torch.inference_mode()
     def validate(self) -> float:
         """The validation loss: a mean over the masked tokens of the validation text, with the same masks every time."""
@@ -201,7 +205,9 @@ class Run:
         starts, documents = text.pieces
         loss_sum, count = np.zeros(len(starts)), np.zeros(len(starts), dtype=np.int64)
         for batch in evaluation_batches(text, self.vocabulary, self.settings.mask_probability):
-            pieces = target_pieces(text, batch, first)
+            # In which of the text's pieces each target stands.
+            row, column = np.divmod(batch.places.numpy(), batch.ids.shape[1])
+            pieces = np.searchsorted(starts, text.offsets[first + row] + column, side="right") - 1
             losses = masked_losses(self.model, batch, self.compute, "none")[: len(pieces)]
             np.add.at(loss_sum, pieces, losses.cpu().numpy())
             np.add.at(count, pieces, 1)
@@ -251,3 +257,75 @@ def rate_factor(settings: PretrainingSettings, step: int) -> float:
         return linear_factor(step, settings.steps, settings.warmup_ratio)
     warmup, decay = (math.ceil(share * settings.steps) for share in (settings.warmup_ratio, settings.decay_share))
     return min(1.0, step / max(1, warmup) if step < warmup else 1.0, (settings.steps - step) / decay)
+
+
+class OtherComputerError(UserError):
+    """A state that only another kind of device, or another precision, may go on from; other arms are not concerned."""
+
+
+class PretrainingFolder:
+    """Where the pretraining of an id is kept."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        self.store, self.name, self.folder = store, name, store.checkpoints(name)
+        self.resume = self.folder / "resume.pt"
+
+    def save_checkpoint(self, step: int, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> str:
+        """Keep the model with its tokenizer, without the pooler, which nothing has trained; its encoder's digest."""
+        weights = {name: tensor for name, tensor in model.state_dict().items() if ".pooler." not in name}
+        inside = {name.removeprefix("base."): tensor for name, tensor in weights.items() if name.startswith("base.")}
+        digest = weights_digest(inside)
+        place = self.store.checkpoint(self.name, step)
+        with results_written_to(self.folder, GOES_ON), whole_folder(place, replaces=True) as aside:
+            model.save_pretrained(aside, state_dict=weights)
+            save_tokenizer(tokenizer, aside)
+            (aside / WEIGHTS).write_text(digest)
+        return digest
+
+    def save_state(self, state: Mapping[str, Any], compute: Compute) -> None:
+        """Replace the state to continue from, which notes where it was computed."""
+        content = io.BytesIO()
+        torch.save({"computed": [compute.device.type, compute.precision], **state}, content)
+        with results_written_to(self.folder, GOES_ON):
+            write_atomically(self.resume, content.getvalue())
+
+    def read_state(self) -> dict[str, Any] | None:
+        """The state last saved, or None; raises UserError where the file is damaged."""
+        try:
+            check_file(self.resume, 2**37)
+            with opened_zip(self.resume) as archive:
+                # torch.save notes the CRC-32 of every tensor; torch.load does not look at it.
+                if damaged := archive.testzip():
+                    raise ValueError(f"its part {damaged} is damaged")
+            state: dict[str, Any] = torch.load(self.resume, map_location="cpu", weights_only=True)
+            return {name: state[name] for name in ("computed", "rate", "model", "optimizer", "progress")}
+        except FileNotFoundError:
+            return None
+        except Exception as error:  # what a damaged pickle raises is anything
+            if is_out_of_memory(error):
+                raise
+            advice = "; delete it to start this arm anew" if is_damage(error) else ""
+            raise UserError(f"cannot read '{self.resume}' ({first_line(error)}){advice}") from error
+
+    def resumed_state(self, compute: Compute, rate: float) -> dict[str, Any] | None:
+        """The state last saved, or None; one of another rate, which another search has chosen, counts as none.
+
+        Raises as `read_state`, and OtherComputerError for one of another kind of device or another precision.
+        """
+        state, here = self.read_state(), [compute.device.type, compute.precision]
+        if state is None or state["rate"] != rate:
+            return None
+        if state["computed"] != here:
+            device, precision = state["computed"]
+            wrong = f"was computed on {device} in {precision}, but this run computes on {here[0]} in {here[1]}"
+            advice = f"give --device {device} --precision {precision}, or delete it to start this arm anew"
+            raise OtherComputerError(f"'{self.resume}' {wrong}; {advice}")
+        return state
+
+    def end(self, *, keeps: bool = True) -> None:
+        """There is nothing to continue. Checkpoints stay if they are to, and what a kill left half-written goes."""
+        if not keeps:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        self.resume.unlink(missing_ok=True)
+        for aside in self.folder.glob(".*"):
+            shutil.rmtree(aside) if aside.is_dir() else aside.unlink()

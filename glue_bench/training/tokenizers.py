@@ -1,4 +1,4 @@
-"""Tokenizers: that of a checkpoint, or a WordPiece vocabulary trained for arms that start from scratch."""
+"""Tokenizers: that of a checkpoint, or a WordPiece vocabulary trained for arms from scratch; and where words begin."""
 
 import contextlib
 import hashlib
@@ -6,8 +6,10 @@ import json
 import re
 import tempfile
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
@@ -26,7 +28,11 @@ PROBE = (  # first and second texts of two pairs
 PROBE_LENGTH = 12
 # Settings that say where a tokenizer was found, or how it was fetched.
 PLACES = {"name_or_path", "is_local", "local_files_only", "cache_dir", "revision", "token"}
+STARTS = ("Ġ", "▁")  # what a word begins with in byte-level and in SentencePiece vocabularies
+CONTINUES = "##"  # what goes on with a word in WordPiece vocabularies
 SPECIAL = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
+Span = tuple[int, int]
+"""A word's pieces in a sequence: [first, stop)."""
 
 
 def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenizerBase:
@@ -161,3 +167,50 @@ def backend(tokenizer: PreTrainedTokenizerBase) -> Tokenizer | None:
         library.no_truncation()
         library.no_padding()
     return library
+
+
+@dataclass(frozen=True)
+class WordRule:
+    """What a vocabulary says of each token: bool (vocabulary,).
+
+    `starts` is true where a token begins a word; `joins` where one without such a mark goes on with a word that was
+    begun: letters and digits do, a punctuation mark is a word of its own. `separates` is true of [CLS], [SEP], padding
+    and [MASK], between which a text lies; `regular` of what is no special token.
+    """
+
+    starts: np.ndarray
+    joins: np.ndarray
+    separates: np.ndarray
+    regular: np.ndarray
+
+    @classmethod
+    def of(cls, tokenizer: PreTrainedTokenizerBase) -> "WordRule":
+        """The rule of a WordPiece, byte-level or SentencePiece vocabulary; in any other, each token is a word."""
+        size = vocabulary_size(tokenizer)
+        tokens = [token or "" for token in tokenizer.convert_ids_to_tokens(list(range(size)))]
+        special = np.zeros(size, dtype=bool)
+        special[list(tokenizer.all_special_ids)] = True
+        separates = special.copy()
+        if tokenizer.unk_token_id is not None:
+            separates[tokenizer.unk_token_id] = False  # it stands for a word
+        # The mark itself is in many vocabularies.
+        mark = next((mark for mark in STARTS if sum(token.startswith(mark) for token in tokens) > 1), None)
+        starts = [token.startswith(mark) if mark else not token.startswith(CONTINUES) for token in tokens]
+        bare = [token.lstrip("".join(STARTS)).removeprefix(CONTINUES) for token in tokens]
+        # Bytes of other scripts count as letters.
+        joins = [any(character.isalnum() or ord(character) > 127 for character in token) for token in bare]
+        return cls(special | np.array(starts), np.array(joins) & ~special, separates, ~special)
+
+    def stretches(self, ids: np.ndarray) -> list[list[Span]]:
+        """The words of a sequence (l,), in order, those between two separators in a list of their own."""
+        inside = ~self.separates[ids]
+        before = np.concatenate([[False], inside[:-1] & self.joins[ids[:-1]]])
+        begins = inside & (self.starts[ids] | ~self.joins[ids] | ~before)
+        edges = np.flatnonzero(begins | ~inside).tolist()
+        found: list[list[Span]] = [[]]
+        for first, stop in zip(edges, [*edges[1:], len(ids)], strict=True):
+            if inside[first]:
+                found[-1].append((first, stop))
+            elif found[-1]:
+                found.append([])
+        return [words for words in found if words]

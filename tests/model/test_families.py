@@ -1,14 +1,13 @@
 """Whatever a config.json of another library sets is computed as transformers does, or refused in one line."""
 
 import dataclasses
-import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from tiny_models import edit_settings, edit_weights
 from transformers import AutoConfig, AutoModelForMaskedLM, PreTrainedModel
 from transformers.activations import ACT2CLS
 
@@ -122,15 +121,10 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.mark.parametrize(("family", "setting", "value"), cases(read=False))
 def test_what_is_not_read_is_refused_in_one_line(family, setting, value, plain, tmp_path):
     shutil.copytree(plain[family], tmp_path, dirs_exist_ok=True)
-    change_config(tmp_path, **{setting: value})
+    edit_settings(tmp_path, **{setting: value})
     with pytest.raises(UserError, match=rf"^checkpoint '{tmp_path}'.*") as refused:
         read_checkpoint(str(tmp_path))
     assert "\n" not in str(refused.value)
-
-
-def change_config(folder: Path, **changes: Any) -> None:
-    path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -145,11 +139,10 @@ def test_a_decoder_that_differs_from_the_words_is_refused_and_the_encoder_alone_
 
 def test_a_refusal_says_what_differs_and_what_to_do(plain, tmp_path):
     shutil.copytree(plain["bert"], tmp_path, dirs_exist_ok=True)
-    change_config(tmp_path, is_decoder=True)
+    edit_settings(tmp_path, is_decoder=True)
     said = r"block 1 does not compute what transformers \S+ computes \(off by [\d.]+\)\. Use it as a `native` arm\."
     with pytest.raises(UserError, match=f"^checkpoint '{tmp_path}': {said}$"):
         read_checkpoint(str(tmp_path))
-    weights = load_file(tmp_path / "model.safetensors")
-    save_file({name: tensor * float("nan") for name, tensor in weights.items()}, tmp_path / "model.safetensors")
+    edit_weights(tmp_path, lambda weights: [tensor.fill_(torch.nan) for tensor in weights.values()])
     with pytest.raises(UserError, match=r"hidden states are not finite; its weights are damaged$"):
         read_checkpoint(str(tmp_path))

@@ -3,21 +3,19 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
 import torch
 import transformers
-from safetensors.torch import load_file, save_file
+from tiny_models import edit_weights, saved
 from torch import Tensor
-from transformers import AutoModel, AutoModelForMaskedLM, PreTrainedModel
+from transformers import AutoModel, AutoModelForMaskedLM, PreTrainedModel, PreTrainedTokenizerBase
 
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import encoder, graft, masked_lm, read_checkpoint
 from glue_bench.model.locate import fingerprint
 from glue_bench.model.variants import VARIANTS
-from glue_bench.training import convert as conversion
 from glue_bench.training.convert import convert
 
 Made = Callable[..., Path]
@@ -28,24 +26,8 @@ TEXTS = ("The baker opens her shop at six.", "By noon most of the bread is gone,
 def bert(make_bert: Made) -> Path:
     """A random encoder with a tokenizer, and positions that count."""
     folder = make_bert(texts=TEXTS)
-    change(folder, lambda weights: weights["embeddings.position_embeddings.weight"].mul_(20))
+    edit_weights(folder, lambda weights: weights["embeddings.position_embeddings.weight"].mul_(20))
     return folder
-
-
-def change(folder: Path, how: Callable[[dict[str, Tensor]], Any]) -> None:
-    weights = load_file(folder / "model.safetensors")
-    how(weights)
-    save_file(weights, folder / "model.safetensors", {"format": "pt"})
-
-
-def with_head(bert: Path) -> str:
-    """The same folder with a masked-LM head."""
-    torch.manual_seed(1)
-    model = transformers.BertForMaskedLM(transformers.BertConfig.from_pretrained(bert))
-    model.bert.load_state_dict(load_file(bert / "model.safetensors"), strict=False)
-    torch.nn.init.normal_(model.cls.predictions.bias)
-    model.save_pretrained(bert)
-    return str(bert)
 
 
 @torch.no_grad()
@@ -80,11 +62,11 @@ def test_the_record_says_what_was_converted_into_what(bert, tmp_path):
     assert AutoModel.from_pretrained(tmp_path / "out").config.variant_options == options
 
 
-def test_a_masked_lm_head_goes_along_unless_the_words_are_narrower(bert, tmp_path):
-    source = with_head(bert)
+def test_a_masked_lm_head_goes_along_unless_the_words_are_narrower(tmp_path):
+    _, source = saved(tmp_path / "source", transformers.BertForMaskedLM, "bert")
     record, model = convert(source, tmp_path / "out", "concat"), AutoModelForMaskedLM.from_pretrained(tmp_path / "out")
     expected = masked_lm(read_checkpoint(source))
-    assert record["masked_lm_head"] == "kept"
+    assert (record["masked_lm_head"], record["tokenizer"]) == ("kept", None)
     assert model.decoder.weight is model.base.variant.words.weight
     torch.testing.assert_close(output(model), output(expected), atol=1e-4, rtol=1e-4)
     inside = output(AutoModel.from_pretrained(tmp_path / "out"))
@@ -100,13 +82,17 @@ def test_only_a_pooler_of_the_source_is_saved(pooler, make_bert, tmp_path):
     assert ("pooler.dense.weight" in read_checkpoint(str(tmp_path / "out")).weights) == pooler
 
 
-def test_what_cannot_be_converted_is_refused_and_leaves_nothing(bert, make_bert, tmp_path):
+def test_what_cannot_be_converted_is_refused_and_leaves_nothing(bert, make_bert, tmp_path, monkeypatch):
     small, out = make_bert("small", vocab_size=20), tmp_path / "out"
     with pytest.raises(UserError, match=r"has \d+ tokens but '.*small' embeds 20; give the tokenizer"):
         convert(str(small), out, "concat", tokenizer=str(bert))
     with pytest.raises(UserError, match=r"the tokenizer in '.*small' has 5 special tokens and no words"):
         convert(str(bert), out, "concat", tokenizer=str(small))
-    change(bert, lambda weights: weights["embeddings.LayerNorm.weight"].fill_(float("nan")))
+    with monkeypatch.context() as disk:
+        disk.setattr(PreTrainedTokenizerBase, "save_pretrained", Mock(side_effect=OSError(28, "full")))
+        with pytest.raises(UserError, match="No space left on device; choose another OUT"):
+            convert(str(bert), out, "concat")
+    edit_weights(bert, lambda weights: weights["embeddings.LayerNorm.weight"].fill_(float("nan")))
     with pytest.raises(UserError, match="hidden states are not finite"):
         convert(str(bert), out, "concat")
     assert not out.exists()
@@ -116,11 +102,3 @@ def test_what_cannot_be_converted_is_refused_and_leaves_nothing(bert, make_bert,
         with pytest.raises(UserError, match=f"{said}; .*nothing is overwritten"):
             convert("./no-such-source", tmp_path / name, "concat")
     assert (tmp_path / "full" / "file").read_text() == "kept"
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(28, "No space left on device")], ids=["Ctrl-C", "disk"])
-def test_a_conversion_cut_short_leaves_nothing(error, bert, tmp_path, monkeypatch):
-    monkeypatch.setattr(conversion.PreTrainedTokenizerBase, "save_pretrained", Mock(side_effect=error))
-    with pytest.raises(KeyboardInterrupt if error is KeyboardInterrupt else UserError):
-        convert(str(bert), tmp_path / "new" / "out", "concat")
-    assert list((tmp_path / "new").iterdir()) == []

@@ -39,16 +39,6 @@ def documents(corpus) -> list[list[str]]:
     return [[sentence for _, sentence in some] for _, some in groupby(corpus.numbered(), key=lambda item: item[0])]
 
 
-def sentences(text: str) -> list[str]:
-    return list(Corpus("one", ([text],), ""))
-
-
-def said(*names) -> str:
-    with pytest.raises(UserError) as caught:
-        opened(*names)
-    return str(caught.value)
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -69,12 +59,12 @@ def said(*names) -> str:
     ids=repr,
 )
 def test_sentences(text, expected):
-    assert sentences(text) == expected
+    assert list(Corpus("one", ([text],), "")) == expected
 
 
 @given(st.text(st.sampled_from("aB.!?\"'\u201d) \t\n\r\x0b\x85\u2028\u00a0:;1"), max_size=60) | st.text(max_size=60))
 def test_no_character_but_spaces_is_lost(text):
-    found = sentences(text)
+    found = list(Corpus("one", ([text],), ""))
     assert "".join("".join(found).split()) == "".join(text.split())
     assert all(sentence == sentence.strip() and sentence for sentence in found)
 
@@ -160,29 +150,32 @@ HUB: dict[str, tuple[object, str]] = {
     "no text": ({"text": ["One.", None]}, "corpus 'hub:a/b', row 1: column 'text' holds None; expected text"),
     "blank": ({"text": [" ", ""]}, "corpus 'hub:a/b' has no text in it"),
 }
+PATHS = {
+    "nowhere": "corpus 'nowhere' does not exist; give a text file, a folder, hub:NAME or demo",
+    "none": "corpus folder 'none' has no files that end in .txt, .text, .tokens, .raw",
+    "blank.txt": "corpus 'blank.txt' has no text in it",
+    "links": "cannot read corpus file 'links/b.txt': No such file or directory",  # a link leads nowhere
+    "pipes": "cannot read corpus file 'pipes/b.txt': not a plain file",  # a pipe would be waited for
+}
 
 
-@pytest.mark.parametrize("case", [*FILES, *HUB])
+@pytest.mark.parametrize("case", [*FILES, *HUB, *PATHS])
 def test_what_is_no_text_is_refused_in_one_line(case, write, hub, monkeypatch):
-    if case in HUB:
-        answer, message = HUB[case]
-        hub(answer)
-        assert said("hub:a/b").startswith(message)
-        return
     monkeypatch.setattr(corpus_module, "LONGEST_LINE", 20)
-    folder = write(a_txt="good\n" + "x" * 20 + "\n", b_txt=FILES[case][0])
-    assert said(folder) == f"corpus file '{folder / 'b.txt'}' {FILES[case][1]}"
-
-
-def test_paths_without_text_are_refused(write, tmp_path):
-    """A pipe would be waited for, and a link leads nowhere."""
-    folder = write(a_md="text", blank_txt=" \n\t\n\u00a0 \n", links__a_txt="One.", pipes__a_txt="One.")
-    (folder / "links" / "b.txt").symlink_to(tmp_path / "gone.txt")
-    (folder / "links" / "up").symlink_to(folder)
-    os.mkfifo(folder / "pipes" / "b.txt")
-    (none := tmp_path / "none").mkdir()
-    assert said("./nowhere/") == "corpus './nowhere/' does not exist; give a text file, a folder, hub:NAME or demo"
-    assert said(none) == f"corpus folder '{none}' has no files that end in .txt, .text, .tokens, .raw"
-    assert said(folder / "blank.txt") == f"corpus '{folder / 'blank.txt'}' has no text in it"
-    for place, problem in (("links", "No such file or directory"), ("pipes", "not a plain file")):
-        assert said(folder / place) == f"cannot read corpus file '{folder / place / 'b.txt'}': {problem}"
+    name, said = case, PATHS.get(case)
+    if case in FILES:
+        content, wrong = FILES[case]
+        name = write(a_txt="good\n" + "x" * 20 + "\n", b_txt=content)
+        said = f"corpus file '{name / 'b.txt'}' {wrong}"
+    elif case in HUB:
+        name, (answer, said) = "hub:a/b", HUB[case]
+        hub(answer)
+    else:
+        folder = write(none__a_md="text", blank_txt=" \n\t\n\u00a0 \n", links__a_txt="One.", pipes__a_txt="One.")
+        (folder / "links" / "b.txt").symlink_to(folder / "gone.txt")
+        (folder / "links" / "up").symlink_to(folder)
+        os.mkfifo(folder / "pipes" / "b.txt")
+        monkeypatch.chdir(folder)
+    with pytest.raises(UserError) as caught:
+        opened(name)
+    assert str(caught.value).startswith(said)

@@ -4,11 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
-from safetensors.torch import load_file, save_file
-from tiny_pretraining import CPU
+from tiny_models import edit_weights
+from tiny_pretraining import CPU, SIZES
 from tokenizers import Tokenizer
-from transformers import BertConfig, BertModel, DistilBertConfig, DistilBertModel, PreTrainedTokenizerFast
+from transformers import AutoModel, BertConfig, DistilBertConfig, PreTrainedTokenizerFast
 
 from glue_bench.config import load_experiment
 from glue_bench.data.demo import generate
@@ -23,6 +22,7 @@ from glue_bench.training.inputs import Inputs
 from glue_bench.training.tokenizers import SPECIAL, train_tokenizer
 
 pytestmark = pytest.mark.usefixtures("small_demo")
+DISTILBERT = {"dim": 16, "n_layers": 1, "n_heads": 2, "hidden_dim": 32}
 TEXTS = ("a cat sat on the mat", "the dog ran")
 
 
@@ -35,18 +35,13 @@ def plan_of(inputs: Inputs) -> Plan:
     return make_plan(inputs.experiment, inputs)
 
 
-def change(folder: str) -> None:
-    path = Path(folder) / "model.safetensors"
-    save_file({name: tensor + 0.01 for name, tensor in load_file(path).items()}, path)
-
-
 def test_a_checkpoint_changed_in_place_is_another_start_and_what_was_read_stays(inputs_of, make_bert):
-    folder = str(make_bert())
-    first, other, meanwhile = (inputs_of(checkpoint=folder) for _ in range(3))
+    folder = make_bert()
+    first, other, meanwhile = (inputs_of(checkpoint=str(folder)) for _ in range(3))
     arm = first.experiment.arms[0]
     digest, weights = first.start_digest(arm), first.initial(arm).weights["norm.weight"]
     meanwhile.start_digest(arm)
-    change(folder)
+    edit_weights(folder, lambda weights: [tensor.add_(0.01) for tensor in weights.values()])
     assert other.start_digest(arm) != digest == first.start_digest(arm)
     assert not other.initial(arm).weights["norm.weight"].equal(weights)
     assert first.initial(first.experiment.arms[1]).weights["norm.weight"].equal(weights)
@@ -113,12 +108,10 @@ def test_which_diagnostic_set_was_predicted_is_told_and_changes_no_prediction(be
 
 
 def save(folder: Path, second: int = 1, types: int = 2) -> str:
-    """A BERT with so many segments, and a tokenizer that puts second texts into this one."""
-    torch.manual_seed(0)
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-    BertModel(BertConfig(vocab_size=250, max_position_embeddings=32, type_vocab_size=types, **sizes)).save_pretrained(
-        folder
-    )
+    """A BERT with so many segments, or a DistilBERT for none, and a tokenizer that puts second texts into this one."""
+    sizes = {"vocab_size": 250, "max_position_embeddings": 32}
+    config = BertConfig(**SIZES | sizes, type_vocab_size=types) if types else DistilBertConfig(**DISTILBERT | sizes)
+    AutoModel.from_config(config).save_pretrained(folder)
     state = json.loads(train_tokenizer(TEXTS, 200).backend_tokenizer.to_str())
     for part in state["post_processor"]["pair"]:
         next(iter(part.values()))["type_id"] *= second
@@ -135,11 +128,8 @@ def test_a_segment_without_a_row_is_refused_before_any_compute(inputs_of, tmp_pa
 
 
 def test_an_encoder_with_one_segment_or_none_gets_no_other_beside_arms_that_have_two(inputs_of, tmp_path):
-    none = Path(save(tmp_path / "none"))
-    sizes = {"dim": 16, "n_layers": 1, "n_heads": 2, "hidden_dim": 32, "max_position_embeddings": 32}
-    DistilBertModel(DistilBertConfig(vocab_size=250, **sizes)).save_pretrained(none)
-    folders = {"two": save(tmp_path / "two"), "one": save(tmp_path / "one", types=1), "none": str(none)}
-    arms = [{"name": name, "variant": "add", "checkpoint": folder} for name, folder in folders.items()]
+    folders = [save(tmp_path / f"of-{types}", types=types) for types in (2, 1, 0)]
+    arms = [{"name": Path(folder).name, "variant": "add", "checkpoint": folder} for folder in folders]
     inputs = inputs_of(arms=arms, tasks=["rte"])
     assert [inputs.segments(arm) for arm in inputs.experiment.arms] == [(2, 2), (2, 1), (2, 0)]
     two, one, _ = (inputs.tokens(cell).splits["train"] for cell in plan_of(inputs).cells)

@@ -1,6 +1,5 @@
 """Native arms: models of many families as transformers has them, through our batches, loop and records."""
 
-import json
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from tiny_models import edit_settings
 from tiny_pretraining import CPU
 from torch import nn
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
@@ -30,19 +30,15 @@ from glue_bench.training.tokens import collate, encoded_split, evaluation_batche
 pytestmark = pytest.mark.usefixtures("small_demo")
 
 LABELS = ("entailment", "not_entailment")
-
-SHARED = {"bart"}
-"""Families whose table of tokens has more than one place in the model."""
-
-EAGER = {"deberta", "deberta-v2", "mpnet", "roformer", "xlnet"}
-"""Families that compute attention in a way of their own."""
-
-
+SHARED = {"bart"}  # families whose table of tokens has more than one place in the model
+EAGER = {"deberta", "deberta-v2", "mpnet", "roformer", "xlnet"}  # families that attend in a way of their own
 # One position more than the texts have, for families that count from the padding token.
 SIZES: dict[str, Any] = {"vocab_size": 260, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
 SIZES |= {"intermediate_size": 32, "max_position_embeddings": 33}
 SIZES |= {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
 DECODER = SIZES | {"num_key_value_heads": 1, "head_dim": 8}
+RELATIVE = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]}
+XLNET = {"vocab_size": 260, "pad_token_id": 0, "d_model": 16, "n_layer": 1, "n_head": 2, "d_inner": 32}
 BART_LIKE = {
     **{"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2},
     **{"decoder_attention_heads": 2, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "decoder_start_token_id": 3},
@@ -64,10 +60,8 @@ FAMILIES: dict[str, Family] = {
     "electra": Family(SIZES | {"embedding_size": 8}, segments=True),
     "distilbert": Family({"dim": 16, "n_layers": 1, "n_heads": 2, "hidden_dim": 32, **SIZES}),
     "albert": Family(SIZES | {"embedding_size": 8}, segments=True),
-    "deberta": Family(SIZES | {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]}, segments=True),
-    "deberta-v2": Family(
-        SIZES | {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "type_vocab_size": 0}, segments=True
-    ),
+    "deberta": Family(SIZES | RELATIVE, segments=True),
+    "deberta-v2": Family(SIZES | RELATIVE | {"type_vocab_size": 0}, segments=True),
     "mpnet": Family(SIZES | {"max_position_embeddings": 35}),
     # transformers 5.4 cannot make one whose blocks all attend alike.
     "modernbert": Family(SIZES | {"num_hidden_layers": 2, "cls_token_id": 2, "sep_token_id": 3}),
@@ -75,11 +69,7 @@ FAMILIES: dict[str, Family] = {
     "gpt2": Family(SIZES),
     "qwen2": Family(DECODER, side="left"),
     "llama": Family(DECODER),
-    "xlnet": Family(
-        {"vocab_size": 260, "pad_token_id": 0, "d_model": 16, "n_layer": 1, "n_head": 2, "d_inner": 32},
-        segments=True,
-        side="left",
-    ),
+    "xlnet": Family(XLNET, segments=True, side="left"),
     "bart": Family(SIZES | BART_LIKE),
 }
 
@@ -89,37 +79,21 @@ def save_family(folder: Path, family: str, texts: tuple[str, ...], **changes: An
     settings, segments, side = FAMILIES[family]
     quiet_transformers()
     torch.manual_seed(0)
-    model = AutoModel.from_config(AutoConfig.for_model(family, **settings | changes))
-    model.save_pretrained(folder)
-    save_tokenizer(folder, texts, segments=segments, side=side)
-    return folder
+    AutoModel.from_config(AutoConfig.for_model(family, **settings | changes)).save_pretrained(folder)
+    return save_tokenizer(folder, texts, segments=segments, side=side)
 
 
-def save_tokenizer(folder: Path, texts: tuple[str, ...], *, segments: bool, side: str) -> None:
+def save_tokenizer(folder: Path, texts: tuple[str, ...], *, segments: bool, side: str) -> Path:
     """A tokenizer of at most 250 words, which gives segments or does not, and pads on a side."""
     names = ["input_ids", *(["token_type_ids"] if segments else []), "attention_mask"]
-    tokenizer = train_tokenizer(texts, 250).backend_tokenizer
-    transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, **SPECIAL, model_input_names=names, padding_side=side
-    ).save_pretrained(folder)
+    how = {"tokenizer_object": train_tokenizer(texts, 250).backend_tokenizer, "padding_side": side, **SPECIAL}
+    transformers.PreTrainedTokenizerFast(**how, model_input_names=names).save_pretrained(folder)
+    return folder
 
 
 @pytest.fixture(scope="module")
 def words() -> tuple[str, ...]:
     return tuple(generate("rte")["train"]["text_a"])
-
-
-@pytest.fixture(scope="module")
-def folder_of(tmp_path_factory, words):
-    """The folder of a family's model, made once."""
-    root, made = tmp_path_factory.mktemp("families"), {}
-
-    def of(family):
-        if family not in made:
-            made[family] = save_family(root / family, family, words)
-        return str(made[family])
-
-    return of
 
 
 @pytest.fixture
@@ -136,32 +110,19 @@ def native(folder, **more):
     return {"variant": "native", "checkpoint": str(folder), **more}
 
 
-def uneven(inputs):
-    """Eight pairs of texts of different lengths."""
-    frame = inputs.data("rte").splits["validation"][:8].copy()
-    frame["text_b"] = [" ".join(text.split()[: 1 + row]) for row, text in enumerate(frame["text_b"])]
-    return frame
-
-
-def padded_batch(inputs, folder):
-    batch = collate(encoded_split(uneven(inputs), AutoTokenizer.from_pretrained(folder), 32), np.arange(8), 0)
-    assert batch.mask is not None
-    return batch
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_cell_is_trained_as_with_its_whole_table_and_kept_in_the_form_of_transformers(
-    family, folder_of, inputs_of, monkeypatch, tmp_path
+    family, words, inputs_of, monkeypatch, tmp_path
 ):
-    inputs = inputs_of(native(folder_of(family)))
+    inputs = inputs_of(native(save_family(tmp_path / "model", family, words)))
     _, [cell] = settle_jobs(inputs.experiment, inputs)
     assert cell.origin == "as published"
     start, tokens = inputs.initial(inputs.arm(cell.arm)), inputs.tokens(cell)
     with used_rows_only(model := start.classifier(LABELS, 1), tokens.splits["train"].ids):
         assert any(isinstance(part, UsedRows) for part in model.modules()) == (family not in SHARED)
-    outcome = finetune(cell, inputs, CPU, keep=lambda model: model.save_pretrained(tmp_path))
-    assert "glue_bench" not in (tmp_path / "config.json").read_text()
-    kept = AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
+    outcome = finetune(cell, inputs, CPU, keep=lambda model: model.save_pretrained(tmp_path / "kept"))
+    assert "glue_bench" not in (tmp_path / "kept" / "config.json").read_text()
+    kept = AutoModelForSequenceClassification.from_pretrained(tmp_path / "kept").eval()
     loaded = NativeClassifier(kept, reads_segments=start.reads_segments, pads_left=start.pads_left)
     found = predict(loaded, evaluation_batches(tokens.splits["validation"], tokens.padding_id, 4096), CPU)
     np.testing.assert_allclose(found, outcome.predictions["validation"], atol=1e-5)
@@ -182,7 +143,11 @@ def without_dropout(model):
 def test_but_for_dropout_a_step_is_that_of_transformers(family, tmp_path, words, inputs_of):
     blocks = {"xlnet": "n_layer", "distilbert": "n_layers", "bart": "encoder_layers"}.get(family, "num_hidden_layers")
     inputs = inputs_of(native(save_family(tmp_path, family, words, **{blocks: 2})))
-    start, batch = inputs.initial(inputs.experiment.arms[0]), padded_batch(inputs, tmp_path)
+    start, tokenizer = inputs.initial(inputs.experiment.arms[0]), AutoTokenizer.from_pretrained(tmp_path)
+    frame = inputs.data("rte").splits["validation"][:8].copy()
+    frame["text_b"] = [" ".join(text.split()[: 1 + row]) for row, text in enumerate(frame["text_b"])]  # uneven
+    batch = collate(encoded_split(frame, tokenizer, 32), np.arange(8), 0)
+    assert batch.mask is not None
     ours = without_dropout(start.classifier(LABELS, seed=1))
     for weight in ours.parameters():
         weight.data *= 6 if weight.ndim > 1 else 1  # loud enough that attention is not even
@@ -190,9 +155,8 @@ def test_but_for_dropout_a_step_is_that_of_transformers(family, tmp_path, words,
     assert theirs.config._attn_implementation == ("eager" if family in EAGER else "sdpa")
     theirs.config.pad_token_id = 0
     theirs.load_state_dict(ours.model.state_dict())
-    frame = uneven(inputs)
     texts, how = (frame["text_a"].tolist(), frame["text_b"].tolist()), {"padding": True, "truncation": True}
-    given = AutoTokenizer.from_pretrained(tmp_path)(*texts, **how, max_length=32, return_tensors="pt")
+    given = tokenizer(*texts, **how, max_length=32, return_tensors="pt")
     found = []
     for model, forward in ((ours.model, partial(ours, batch.ids, batch.mask, batch.segments)), (theirs, theirs)):
         torch.manual_seed(2)
@@ -204,9 +168,8 @@ def test_but_for_dropout_a_step_is_that_of_transformers(family, tmp_path, words,
         torch.testing.assert_close(value, found[1][name], atol=1e-5, rtol=1e-4)
 
 
-def test_a_head_trained_for_another_task_is_left_out_and_a_missing_pooler_is_fresh(tmp_path, folder_of, inputs_of):
-    config = transformers.BertConfig.from_pretrained(folder_of("bert"), num_labels=2)
-    tuned = transformers.BertForSequenceClassification(config)
+def test_a_head_trained_for_another_task_is_left_out_and_a_missing_pooler_is_fresh(tmp_path, inputs_of):
+    tuned = transformers.BertForSequenceClassification(transformers.BertConfig(**SIZES, num_labels=2))
     tuned.classifier.weight.data.fill_(7.0)
     state = {name: tensor for name, tensor in tuned.state_dict().items() if "pooler" not in name}
     tuned.save_pretrained(tmp_path, state_dict=state)
@@ -231,10 +194,7 @@ def test_how_texts_are_padded_is_part_of_the_id(tmp_path, words, inputs_of):
     assert len(ids) == 3
 
 
-def edited(folder, **changes):
-    path = folder / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-    return folder
+CODE = {"AutoConfig": "mine.Config", "AutoModelForSequenceClassification": "mine.Model"}
 
 
 @pytest.mark.parametrize(
@@ -245,20 +205,16 @@ def edited(folder, **changes):
         ({"num_hidden_layers": 2}, "transformers finds no weights for encoder.layer.1."),
         ({"model_type": "dpr"}, "transformers itself cannot compute it"),
         ({"max_position_embeddings": 16}, "cannot compute it"),
+        ({"model_type": "mine", "auto_map": CODE}, ""),
     ],
+    ids=str,
 )
-def test_a_checkpoint_that_cannot_be_read_is_one_line(tmp_path, words, inputs_of, changes, said):
-    inputs = inputs_of(native(edited(save_family(tmp_path / "bert", "bert", words), **changes)))
+def test_what_cannot_be_read_is_one_line_and_no_code_of_it_runs(tmp_path, words, inputs_of, changes, said):
+    folder = save_family(tmp_path / "bert", "bert", words)
+    edit_settings(folder, **changes)
+    (folder / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    inputs = inputs_of(native(folder))
     with pytest.raises(UserError, match=said) as caught:
         make_plan(inputs.experiment, inputs)
     assert "\n" not in str(caught.value)
-
-
-def test_code_that_comes_with_a_checkpoint_is_never_run(tmp_path, words, inputs_of):
-    names = {"AutoConfig": "mine.Config", "AutoModelForSequenceClassification": "mine.Model"}
-    folder = edited(save_family(tmp_path / "bert", "bert", words), model_type="mine", auto_map=names)
-    (folder / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
-    inputs = inputs_of(native(folder))
-    with pytest.raises(UserError):
-        make_plan(inputs.experiment, inputs)
     assert not (tmp_path / "ran").exists()

@@ -1,17 +1,18 @@
 """Pretraining an arm: plain torch's updates, one stream for all arms, honest losses, and runs that can be killed."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from tiny_models import ARMS
-from tiny_pretraining import CPU, LENGTH, STILL, Stopped, Tiny, fresh, plainly_trained, timeless
+from tiny_pretraining import CPU, LENGTH, STILL, Diverging, Stopped, Tiny, config, plainly_trained, timeless
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from glue_bench.config import PretrainingSettings
 from glue_bench.errors import UserError
-from glue_bench.model.checkpoints import weights_digest
+from glue_bench.model.checkpoints import Start, weights_digest
 from glue_bench.model.fresh import number
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.variants import VARIANTS
@@ -19,7 +20,7 @@ from glue_bench.records.values import PretrainingRecord
 from glue_bench.training import packing
 from glue_bench.training import pretrain as module
 from glue_bench.training.loop import NonFiniteLossError, linear_factor
-from glue_bench.training.masking import Vocabulary, evaluation_batches, target_pieces, training_batch
+from glue_bench.training.masking import Vocabulary, evaluation_batches, training_batch
 from glue_bench.training.pretrain import build_masked_lm, rate_factor
 from glue_bench.training.tokenizers import tokenizer_digest
 
@@ -28,15 +29,9 @@ BF16 = replace(CPU, bf16=True)
 
 def batch_of(tiny: Tiny, step: int):
     """What the arm is shown at a step."""
-    chosen = tiny.run.settings
-    return training_batch(
-        tiny.inputs.text(tiny.arm)["train"],
-        Vocabulary.of(tiny.inputs.tokenizer(tiny.arm)),
-        rows=chosen.rows,
-        share=chosen.mask_probability,
-        seed=chosen.seed,
-        step=step,
-    )
+    chosen, vocabulary = tiny.run.settings, Vocabulary.of(tiny.inputs.tokenizer(tiny.arm))
+    how = {"rows": chosen.rows, "share": chosen.mask_probability, "seed": chosen.seed, "step": step}
+    return training_batch(tiny.inputs.text(tiny.arm)["train"], vocabulary, **how)
 
 
 def full_loss(model: EncoderForMaskedLM, batch) -> torch.Tensor:
@@ -44,14 +39,6 @@ def full_loss(model: EncoderForMaskedLM, batch) -> torch.Tensor:
     labels = torch.full(batch.ids.shape, -100)
     labels.view(-1)[batch.places] = batch.targets
     return model(batch.ids, batch.mask, batch.segments, labels=labels).loss * len(batch.targets)
-
-
-@torch.inference_mode()
-def validation_loss(tiny: Tiny, model: EncoderForMaskedLM) -> float:
-    """The mean over the masked tokens of the held-out text."""
-    text, vocabulary = tiny.inputs.text(tiny.arm)["validation"], Vocabulary.of(tiny.inputs.tokenizer(tiny.arm))
-    batches = list(evaluation_batches(text, vocabulary, 0.15))
-    return sum(full_loss(model, batch).item() for batch in batches) / sum(len(batch.targets) for batch in batches)
 
 
 def plain_batches(tiny: Tiny, model: EncoderForMaskedLM):
@@ -87,13 +74,15 @@ def test_pretraining_equals_plain_torch(tmp_path, arm):
 
 
 def test_arms_share_their_fresh_modules():
-    models = [build_masked_lm(fresh(*arm, num_hidden_layers=2), 1).state_dict() for arm in ARMS]
-    reference = models[list(VARIANTS).index("add")]
-    for arm, state in zip(ARMS, models, strict=True):
+    def drawn(seed, *arm):
+        return build_masked_lm(Start(config(*arm, num_hidden_layers=2), {}, "scratch"), seed).state_dict()
+
+    reference, other = drawn(1), drawn(2)
+    for arm in ARMS:
+        state = drawn(1, *arm)
         shared = [name for name in state if name in reference and state[name].shape == reference[name].shape]
         assert len(shared) > 20
         assert [name for name in shared if not torch.equal(state[name], reference[name])] == [], arm
-    other = build_masked_lm(fresh(num_hidden_layers=2), 2).state_dict()
     differ = {name for name in reference if not torch.equal(other[name], reference[name])}
     assert differ == {name for name in reference if name.endswith("weight") and "norm" not in name}
 
@@ -120,13 +109,17 @@ def test_validation_is_the_mean_over_masked_tokens_and_told_by_document(tmp_path
     model = EncoderForMaskedLM.from_pretrained(tiny.checkpoint(2)).eval()
     batches = list(evaluation_batches(text, vocabulary, 0.15))
     count = sum(len(batch.targets) for batch in batches)
-    with compute.autocast():
-        expected = validation_loss(tiny, model)
+    with compute.autocast(), torch.inference_mode():
+        expected = sum(full_loss(model, batch).item() for batch in batches) / count
     assert left.facts["validation_loss"] == pytest.approx(expected, rel=1e-5 if compute == CPU else 1e-2)
     assert left.validation["loss_sum"].sum() / count == pytest.approx(left.facts["validation_loss"], rel=1e-12)
     assert left.validation["count"].sum() == count
     assert len(set(left.validation["count"])) > 1  # pieces do not count alike
-    pieces = np.concatenate([target_pieces(text, batch, first * 64) for first, batch in enumerate(batches)])
+    at = list[int]()  # the places of the targets in the text
+    for first, batch in enumerate(batches):
+        row, column = np.divmod(batch.places.numpy(), batch.ids.shape[1])
+        at += (text.offsets[64 * first + row] + column).tolist()
+    pieces = np.searchsorted(text.pieces[0], at, side="right") - 1
     assert (np.bincount(pieces, minlength=len(text.pieces[0])) == left.validation["count"]).all()
     assert (left.validation["document"] == text.pieces[1]).all()
 
@@ -134,8 +127,7 @@ def test_validation_is_the_mean_over_masked_tokens_and_told_by_document(tmp_path
 def test_a_point_is_the_mean_since_the_last_one_and_no_more_are_measured_than_asked_for(tmp_path, monkeypatch):
     every = Tiny.of(tmp_path / "every", steps=19, validations=10).finish().facts["losses"]
     monkeypatch.setattr(module, "LOSSES", 7)
-    tiny = Tiny.of(tmp_path / "some", steps=19, validations=10)
-    some = tiny.finish().facts["losses"]
+    some = Tiny.of(tmp_path / "some", steps=19, validations=10).finish().facts["losses"]
     assert [point["step"] for point in every] == list(range(1, 20))
     validated = [point["step"] for point in some if point["validation_loss"] is not None]
     assert validated == [2, 4, 6, 8, 10, 12, 14, 16, 18, 19]
@@ -144,8 +136,6 @@ def test_a_point_is_the_mean_since_the_last_one_and_no_more_are_measured_than_as
     for first, point in zip([0, *steps], some, strict=False):
         mean = np.mean([each["train_loss"] for each in every[first : point["step"]]])
         assert point["train_loss"] == pytest.approx(mean, rel=1e-5)
-    weights = Tiny.of(tmp_path / "every", steps=19, validations=10).weights(19)
-    assert all(torch.equal(weight, tiny.weights(19)[name]) for name, weight in weights.items())
 
 
 class Greedy(VARIANTS["add"]):
@@ -173,16 +163,9 @@ def test_where_memory_is_short_it_goes_on_with_half_the_rows(tmp_path, monkeypat
     assert parted["train_loss"] == pytest.approx(whole["train_loss"], rel=1e-5)
 
 
-class Diverging(VARIANTS["add"]):
-    """Says NaN in evaluation."""
-
-    def forward(self, token_ids, segment_ids):
-        made = super().forward(token_ids, segment_ids)
-        return made if self.training else replace(made, hidden=made.hidden * float("nan"))
-
-
 def test_a_run_that_diverges_says_what_was_spent(tmp_path, monkeypatch):
     monkeypatch.setitem(VARIANTS, "diverging", Diverging)
+    monkeypatch.setattr(Diverging, "in_training", False)
     with pytest.raises(NonFiniteLossError, match="validation loss is nan at step 10") as caught:
         Tiny.of(tmp_path, "diverging").finish()
     spent = caught.value.spent
@@ -195,9 +178,7 @@ def test_the_rate_is_that_of_fine_tuning_or_stays_between_warm_up_and_decay():
     usual = {"corpus": ["x"], "steps": 10, "batch_tokens": 32, "length": 16, "learning_rates": [1.0]}
     for ratio in (0.0, 0.25, 1.0):
         linear = PretrainingSettings(**usual, warmup_ratio=ratio)
-        assert [rate_factor(linear, step) for step in range(10)] == [
-            linear_factor(step, 10, ratio) for step in range(10)
-        ]
+        assert all(rate_factor(linear, step) == linear_factor(step, 10, ratio) for step in range(10))
     trapezoid = PretrainingSettings(**usual, schedule="trapezoid", warmup_ratio=0.25, decay_share=0.2)
     factors = [rate_factor(trapezoid, step) for step in range(10)]
     assert factors == pytest.approx([0, 1 / 3, 2 / 3, 1, 1, 1, 1, 1, 1, 0.5])
@@ -251,56 +232,37 @@ def test_a_state_past_a_checkpoint_that_is_wanted_since_is_no_use(tmp_path, monk
     assert [point["step"] for point in left.facts["losses"]] == list(range(1, 21))
 
 
-@pytest.fixture
-def interrupted(tmp_path, monkeypatch):
-    """A pretraining with a state to go on from."""
+def test_a_state_of_another_computer_or_damaged_is_refused_and_one_of_another_rate_no_use(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "SAVE_SECONDS", 0)
     tiny = Tiny.of(tmp_path)
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "SAVE_SECONDS", 0)
-        with pytest.raises(Stopped):
-            tiny.finish(stop=4)
-    return tiny
-
-
-def refused(tiny, **where) -> str:
-    """The message, and that nothing was touched."""
-    before = tiny.files()
-    with pytest.raises(UserError) as caught:
-        tiny.finish(**where)
-    assert tiny.files() == before
-    return str(caught.value)
-
-
-def test_the_state_of_another_computer_is_refused_and_that_of_another_rate_no_use(interrupted):
-    place, rate = interrupted.place, interrupted.run.learning_rate
-    assert refused(interrupted, compute=BF16) == (
-        f"'{place.folder / 'resume.pt'}' was computed on cpu in float32, but this run computes on cpu in bf16; "
-        "give --device cpu --precision float32, or delete it to start this arm anew"
-    )
+    with pytest.raises(Stopped):
+        tiny.finish(stop=4)
+    path = tiny.place.folder / "resume.pt"
+    whole, rate = path.read_bytes(), tiny.run.learning_rate
+    assert tiny.place.resumed_state(CPU, rate)["progress"]["step"] == 3
+    assert tiny.place.resumed_state(CPU, 1e-5) is None  # another search may have chosen it
     with pytest.raises(UserError, match="but this run computes on cuda in bf16"):
-        place.resumed_state(replace(BF16, device=torch.device("cuda")), rate)
-    assert place.resumed_state(CPU, rate)["progress"]["step"] == 3
-    assert place.resumed_state(CPU, 1e-5) is None  # another search may have chosen it
-
-
-@pytest.mark.parametrize("kept", [0, 0.5, 0.99])
-def test_a_damaged_state_is_refused(interrupted, kept):
-    path = interrupted.place.folder / "resume.pt"
-    whole = path.read_bytes()
-    path.write_bytes(whole[: int(kept * len(whole))])
-    message = refused(interrupted)
-    assert message.startswith(f"cannot read '{path}' (")
-    assert message.endswith("); delete it to start this arm anew")
+        tiny.place.resumed_state(replace(BF16, device=torch.device("cuda")), rate)
+    other = f"'{path}' was computed on cpu in float32, but this run computes on cpu in bf16; "
+    for content, compute, said in [
+        (whole, BF16, f"{other}give --device cpu --precision float32, or delete it to start this arm anew"),
+        *((whole[: int(kept * len(whole))], CPU, f"cannot read '{path}' (") for kept in (0, 0.5, 0.99)),
+    ]:
+        path.write_bytes(content)
+        before = tiny.files()
+        with pytest.raises(UserError, match=re.escape(said)) as caught:
+            tiny.finish(compute=compute)
+        assert str(caught.value).endswith("; delete it to start this arm anew" if content != whole else said)
+        assert tiny.files() == before
 
 
 def test_checkpoints_of_the_steps_asked_for_are_kept_and_replace_those_of_an_earlier_run(tmp_path):
     """As where the record was deleted, and the state with it, or a checkpoint is wanted since."""
     tiny = Tiny.of(tmp_path, checkpoints=[10, 5])
     tiny.finish()
-    names = sorted(path.name for path in tiny.place.folder.iterdir())
-    assert names == ["resume.pt", "step-10", "step-20", "step-5"]
-    assert not torch.equal(tiny.weights(5)["dense.weight"], tiny.weights(10)["dense.weight"])
     before = tiny.files()
+    assert {path.name for path in tiny.place.folder.iterdir()} == {"resume.pt", "step-5", "step-10", "step-20"}
+    assert not torch.equal(tiny.weights(5)["dense.weight"], tiny.weights(10)["dense.weight"])
     tiny.place.end()
     files = [tiny.checkpoint(step) / "model.safetensors" for step in (5, 10, 20)]
     for file in files:

@@ -12,13 +12,13 @@ from transformers import PreTrainedTokenizerFast
 from glue_bench.errors import UserError
 from glue_bench.training.tokenizers import (
     SPECIAL,
+    WordRule,
     cached_tokenizer,
     encode,
     load_tokenizer,
     tokenizer_digest,
     train_tokenizer,
 )
-from glue_bench.training.words import WordRule
 
 TEXTS = [
     "The old cat chased the tall dog again .",
@@ -26,12 +26,10 @@ TEXTS = [
     "anna watched the lazy horse; nobody helped",
     "café naïve 中文 don't",
 ] * 2
-
 ODD = st.text(
     st.sampled_from("aAbé\u0301\u00a0\x1f\u200b\ufffd中Σ.,'#[]  ") | st.characters(exclude_categories=["Cs"]),
     max_size=12,
 )
-
 WORDS = st.sampled_from(["[SEP]", "[MASK]", "the", "cats", "##s", "don't", "Anna"])
 
 
@@ -50,9 +48,8 @@ def test_a_vocabulary_is_that_of_tokenizers_own_training_and_its_inner_character
     plain.normalizer = normalizers.BertNormalizer(lowercase=True)
     plain.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     first = [*SPECIAL.values(), *inner]
-    plain.train_from_iterator(
-        texts, trainers.WordPieceTrainer(vocab_size=400, special_tokens=first, show_progress=False)
-    )
+    trainer = trainers.WordPieceTrainer(vocab_size=400, special_tokens=first, show_progress=False)
+    plain.train_from_iterator(texts, trainer)
     assert trained == plain.get_vocab()
 
 
@@ -65,13 +62,12 @@ def test_encoded_texts_have_the_tokens_of_a_call_without_special_ones(texts, is_
     assert found == (tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else [])
 
 
-@pytest.mark.parametrize("damage", [b"", b'{"version": "1.0"}'], ids=["empty", "another"])
-def test_a_cached_tokenizer_is_trained_once_and_anew_where_it_is_damaged(tokenizer, tmp_path, monkeypatch, damage):
+def test_a_cached_tokenizer_is_trained_once_and_anew_where_it_is_damaged(tokenizer, tmp_path, monkeypatch):
     monkeypatch.setenv("GLUE_BENCH_CACHE", str(tmp_path))
     assert tokenizer_digest(cached_tokenizer("key", TEXTS, 90)) == tokenizer_digest(tokenizer)
     assert tokenizer_digest(cached_tokenizer("key", (), 90)) == tokenizer_digest(tokenizer)
     (path,) = tmp_path.rglob("tokenizer.json")
-    path.write_bytes(damage)
+    path.write_text('{"version": "1.0"}')
     assert tokenizer_digest(cached_tokenizer("key", TEXTS, 90)) == tokenizer_digest(tokenizer)
 
 
@@ -140,7 +136,6 @@ COUNTS = {
         tokenizer_object=tokenizer.backend_tokenizer, **SPECIAL
     ),
 }
-
 COUNTS_NOT = {
     "padding side": with_set(padding_side="left"),
     "longest text": with_set(model_max_length=3),

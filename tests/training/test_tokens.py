@@ -1,5 +1,6 @@
 """Tokenised tasks: what the tokenizer says, made once; the slice that is held out; batches of similar length."""
 
+from itertools import pairwise
 from pathlib import Path
 from unittest.mock import Mock, call
 
@@ -26,9 +27,7 @@ from glue_bench.training.tokens import (
 )
 
 FIRST = ["the old cat", "a dog chased the tall old goose again today", "anna ?", "the goose"]
-
 SECOND = ["a dog", "the cat", "was the old cat chased by the lazy dog again ?", "today"]
-
 TOKENIZER = train_tokenizer(FIRST + SECOND, 90)
 
 
@@ -88,11 +87,8 @@ def split_of(lengths) -> TokenisedSplit:
 
 
 def examples(split) -> list[tuple]:
-    spans = zip(split.offsets[:-1], split.offsets[1:], strict=True)
-    return [
-        (int(label), tuple(split.ids[a:b]), tuple(split.segments[a:b]))
-        for label, (a, b) in zip(split.labels, spans, strict=True)
-    ]
+    spans = zip(split.labels, pairwise(split.offsets), strict=True)
+    return [(int(label), tuple(split.ids[a:b]), tuple(split.segments[a:b])) for label, (a, b) in spans]
 
 
 @given(st.lists(st.integers(1, 5), min_size=2, max_size=30), st.floats(0.01, 0.5))
@@ -106,12 +102,7 @@ def test_train_is_parted_and_nothing_is_lost(lengths, share):
 
 PADDING = 9
 CPU, GPU, LATER = torch.device("cpu"), torch.device("cuda"), {"non_blocking": True}
-
 Lengths = st.lists(st.integers(1, 40), min_size=1, max_size=300)
-
-
-def rows_of(batches) -> list[list[int]]:
-    return [batch.rows.tolist() for batch in batches]
 
 
 @given(Lengths, st.integers(1, 33), st.integers(0, 2**31))
@@ -127,13 +118,11 @@ def test_seed_and_epoch_decide_the_batches():
     split = split_of(np.random.default_rng(0).integers(1, 20, size=200))
 
     def made(seed, epoch):
-        return rows_of(training_batches(split, 16, PADDING, seed, epoch))
+        return [frozenset(batch.rows.tolist()) for batch in training_batches(split, 16, PADDING, seed, epoch)]
 
-    first = made(1, 1)
-    assert made(1, 1) == first
-    assert made(1, 2) != first
-    assert made(2, 1) != first
-    assert {frozenset(rows) for rows in made(1, 2)} != {frozenset(rows) for rows in first}
+    assert made(1, 1) == made(1, 1)
+    for other in (made(1, 2), made(2, 1)):
+        assert set(other) != set(made(1, 1))
 
 
 @given(Lengths, st.data())
@@ -160,7 +149,7 @@ def test_evaluation_covers_every_row_within_the_budget(lengths, budget, apart):
     batches = list(evaluation_batches(split_of(lengths), PADDING, budget, lambda length: -(-length // apart) * apart))
     assert all(batch.ids.shape[1] % apart == 0 for batch in batches)
     assert sum(int((batch.ids != PADDING).sum()) for batch in batches) == sum(lengths)
-    assert sorted(row for rows in rows_of(batches) for row in rows) == list(range(len(lengths)))
+    assert sorted(row for batch in batches for row in batch.rows) == list(range(len(lengths)))
     assert all(batch.ids.numel() <= budget or len(batch.rows) == 1 for batch in batches)
     assert [batch.ids.shape[1] for batch in batches] == sorted((b.ids.shape[1] for b in batches), reverse=True)
 

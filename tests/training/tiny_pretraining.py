@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -15,16 +15,16 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, get_linear_schedule_with_warmup
 
 from glue_bench.config import Arm, load_experiment
-from glue_bench.model.checkpoints import Start
 from glue_bench.model.configuration import EncoderConfig
+from glue_bench.model.variants import VARIANTS
+from glue_bench.model.variants.base import EncoderInput
 from glue_bench.records.values import Pretraining
 from glue_bench.sweep.plan import settle_jobs
 from glue_bench.training.compute import Compute
 from glue_bench.training.corpus import Corpus
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.packing import PackedText
-from glue_bench.training.pretrain import Pretrained, pretrain
-from glue_bench.training.pretrained import PretrainingFolder
+from glue_bench.training.pretrain import Pretrained, PretrainingFolder, pretrain
 from glue_bench.training.tokenizers import SPECIAL
 
 CPU = Compute(torch.device("cpu"), bf16=False, threads=1)
@@ -77,11 +77,6 @@ def config(variant: str = "add", options: Mapping[str, Any] | None = None, **cha
     return EncoderConfig(**SIZES | changes, variant=variant, variant_options=dict(options or {}))
 
 
-def fresh(variant: str = "add", options: Mapping[str, Any] | None = None, **changes: Any) -> Start:
-    """An arm from scratch."""
-    return Start(config(variant, options, **changes), {}, "scratch")
-
-
 def plainly_trained(model: torch.nn.Module, chosen: Any, steps: int, batches: Iterable[Iterable[Any]]) -> list[float]:
     """The losses of a loop in plain torch, of `batches` that are functions, each the loss of a part.
 
@@ -122,14 +117,7 @@ class Tiny:
     inputs: Inputs
 
     @classmethod
-    def of(
-        cls,
-        path: Path,
-        variant: str = "add",
-        options: Mapping[str, Any] | None = None,
-        scratch: Mapping[str, Any] | None = None,
-        **settings: Any,
-    ) -> "Tiny":
+    def of(cls, path: Path, variant: str = "add", options: Any = None, scratch: Any = None, **settings: Any) -> "Tiny":
         """One whose text, tokenizer and checkpoints lie in a folder."""
         path.mkdir(exist_ok=True)
         (path / "text.txt").write_text("\n".join(counting()))
@@ -140,8 +128,8 @@ class Tiny:
         experiment = load_experiment(
             {
                 **{"name": "tiny", "data": "demo", "tasks": ["cola"], "seeds": [1], "checkpoint": "scratch"},
-                "scratch": SIZES | {"vocab_size": 100} | dict(scratch or {}),  # of the tokenizer in the end
-                "arms": [{"variant": variant, "options": dict(options or {})}],
+                "scratch": SIZES | {"vocab_size": 100} | (scratch or {}),  # of the tokenizer in the end
+                "arms": [{"variant": variant, "options": options or {}}],
                 "pretraining": usual | settings,
                 "finetuning": {"learning_rates": [1e-3], "max_length": LENGTH},
             }
@@ -152,16 +140,13 @@ class Tiny:
 
     @property
     def arm(self) -> Arm:
-        """What is pretrained."""
         return self.inputs.arm(self.run.arm)
 
     @property
     def place(self) -> PretrainingFolder:
-        """Where it is kept."""
-        return self.inputs.checkpoints(self.run.id)
+        return PretrainingFolder(self.inputs.store, self.run.id)
 
     def checkpoint(self, step: int = 20) -> Path:
-        """The folder of the checkpoint after `step` steps."""
         return self.inputs.store.checkpoint(self.run.id, step)
 
     def finish(self, stop: int = 0, compute: Compute = CPU) -> Pretrained:
@@ -174,12 +159,20 @@ class Tiny:
         return pretrain(self.run, self.inputs, compute, progress=progress)
 
     def weights(self, step: int = 20) -> dict[str, torch.Tensor]:
-        """The checkpoint after `step` steps."""
         return load_file(self.checkpoint(step) / "model.safetensors")
 
     def files(self) -> dict[str, bytes]:
-        """Every file of its folder."""
         return {str(path): path.read_bytes() for path in self.place.folder.rglob("*") if path.is_file()}
+
+
+class Diverging(VARIANTS["add"]):
+    """Says NaN in training, or in evaluation."""
+
+    in_training = True
+
+    def forward(self, token_ids: torch.Tensor, segment_ids: torch.Tensor) -> EncoderInput:
+        made = super().forward(token_ids, segment_ids)
+        return replace(made, hidden=made.hidden * math.nan) if self.training == self.in_training else made
 
 
 def timeless(left: Pretrained) -> dict[str, Any]:

@@ -100,9 +100,11 @@ class ConcatSplit(Variant):
         tables = {"tokens": (self.words, base.words, content), "positions": (self.positions, base.positions, places)}
         if self.segments is not None and base.segments is not None:
             tables["segments"] = self.segments, base.segments, content
-        for module, table, basis in tables.values():
+        kept = {}
+        for name, (module, table, basis) in tables.items():
             module.weight.copy_(table @ basis)
-        kept = {name: variance_kept(table, basis) for name, (_, table, basis) in tables.items()}
+            total = float(table.double().square().sum())
+            kept[name] = float((table.double() @ basis.double()).square().sum()) / total if total else 1.0
         return Grafted(exact=False, variance_kept=kept)
 
 
@@ -119,9 +121,3 @@ def principal_basis(table: Float[Tensor, "rows d"], place: slice) -> Float[Tenso
     top = torch.linalg.eigh(gram).eigenvectors[:, -nearest.shape[1] :]
     left, _, right = torch.linalg.svd(top.mT @ nearest)
     return (top @ left @ right).to(table.dtype)
-
-
-def variance_kept(table: Float[Tensor, "rows d"], basis: Float[Tensor, "d r"]) -> float:
-    """The share of the table's sum of squares that its projection onto the basis has; 1 for a table of zeros."""
-    total = float(table.double().square().sum())
-    return float((table.double() @ basis.double()).square().sum()) / total if total else 1.0

@@ -35,7 +35,12 @@ class RelativeBias(nn.Module):
         self.table = nn.Embedding(BUCKETS + extra, num_heads)
 
     def forward(self, length: int) -> Float[Tensor, "1 h l l"]:
-        buckets = relative_buckets(offsets(length, self.table.weight), BUCKETS, MAX_DISTANCE)
+        away, half = offsets(length, self.table.weight), BUCKETS // 2
+        exact, far = half // 2, away.abs()
+        # In float32 like T5, whose rounding at a bucket's edge is part of what a trained table expects.
+        ratio = torch.log(far.clamp(min=1).float() / exact) / math.log(MAX_DISTANCE / exact)
+        logarithmic = (exact + (ratio * (half - exact)).long()).clamp(max=half - 1)
+        buckets = (away > 0) * half + torch.where(far < exact, far, logarithmic)
         return rearrange(self.table(buckets), "i j h -> 1 h i j")
 
 
@@ -72,9 +77,12 @@ class Alibi(Variant):
     source = "Press, Smith & Lewis 2022"
 
     def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:  # noqa: ARG002
-        hidden = self.words_and_segments(token_ids, segment_ids)
+        hidden, heads = self.words_and_segments(token_ids, segment_ids), self.dims.num_heads
+        power = 2 ** math.floor(math.log2(heads))
+        ratios = [2 ** (-8 * (head + 1) / power) for head in range(power)]
+        ratios += [2 ** (-4 * (head + 1) / power) for head in range(0, 2 * (heads - power), 2)]
         # Filled in place: a list would be copied from the host, which waits for a GPU.
-        slopes = torch.cat([hidden.new_full((1,), slope) for slope in alibi_slopes(self.dims.num_heads)])
+        slopes = torch.cat([hidden.new_full((1,), ratio) for ratio in ratios])
         away = offsets(token_ids.shape[1], hidden).abs()
         return EncoderInput(hidden, -rearrange(slopes, "h -> 1 h 1 1") * away)
 
@@ -185,25 +193,6 @@ def offsets(length: int, like: Tensor) -> Int[Tensor, "l l"]:
     """The offsets j - i for query i and key j, on the device of `like`."""
     places = torch.arange(length, device=like.device)
     return places - places[:, None]
-
-
-def relative_buckets(away: Int[Tensor, "i j"], buckets: int, max_distance: int) -> Int[Tensor, "i j"]:
-    """T5's bidirectional bucket of each distance j - i, from 0 to `buckets` - 1."""
-    half = buckets // 2
-    exact = half // 2
-    far = away.abs()
-    # In float32 like T5, whose rounding at a bucket's edge is part of what a trained table expects.
-    ratio = torch.log(far.clamp(min=1).float() / exact) / math.log(max_distance / exact)
-    logarithmic = (exact + (ratio * (half - exact)).long()).clamp(max=half - 1)
-    return (away > 0) * half + torch.where(far < exact, far, logarithmic)
-
-
-def alibi_slopes(num_heads: int) -> list[float]:
-    """One slope a head, steepest first within each sequence."""
-    power = 2 ** math.floor(math.log2(num_heads))
-    slopes = [2 ** (-8 * (head + 1) / power) for head in range(power)]
-    between = [2 ** (-4 * (head + 1) / power) for head in range(0, 2 * power, 2)]
-    return slopes + between[: num_heads - power]
 
 
 def by_distance(

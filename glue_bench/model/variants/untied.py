@@ -5,6 +5,7 @@ Shapes: l length, n = l + 1 rows of the table, h heads, k head size, u sets of p
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated
 
 import torch
@@ -197,7 +198,7 @@ class Diet(Variant):
 
     def __init__(self, dims: Dimensions, share: bool) -> None:
         super().__init__(dims)
-        self.share = share
+        self.share, self.num_biases = share, 1 if share else dims.num_blocks
 
     @abstractmethod
     def position_bias(self, block: int, length: int, start: int = 0) -> Float[Tensor, "1 h l l"]:
@@ -205,13 +206,8 @@ class Diet(Variant):
 
     def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:
         hidden, length = self.words_and_segments(token_ids, segment_ids), token_ids.shape[1]
-        if self.share:
-            return EncoderInput(hidden, self.position_bias(0, length, start))
-        return EncoderInput(hidden, [self.position_bias(block, length, start) for block in range(self.dims.num_blocks)])
-
-    def _tables(self, rows: int, columns: int) -> nn.ModuleList:
-        """One table, or one per block."""
-        return nn.ModuleList(nn.Embedding(rows, columns) for _ in range(1 if self.share else self.dims.num_blocks))
+        biases = [self.position_bias(block, length, start) for block in range(self.num_biases)]
+        return EncoderInput(hidden, biases[0] if self.share else biases)
 
 
 class DietAbs(Diet):
@@ -226,8 +222,9 @@ class DietAbs(Diet):
 
     def __init__(self, dims: Dimensions, *, rank: PositiveInt = 128, share: bool = True) -> None:
         super().__init__(dims, share)
-        self.queries = self._tables(dims.max_positions, dims.num_heads * rank)
-        self.keys = self._tables(dims.max_positions, dims.num_heads * rank)
+        table = partial(nn.Embedding, dims.max_positions, dims.num_heads * rank)
+        self.queries = nn.ModuleList(table() for _ in range(self.num_biases))
+        self.keys = nn.ModuleList(table() for _ in range(self.num_biases))
 
     def position_bias(self, block: int, length: int, start: int = 0) -> Float[Tensor, "1 h l l"]:
         query = rows_from(self.queries[block].get_parameter("weight"), length, start)
@@ -243,7 +240,8 @@ class DietRel(Diet):
 
     def __init__(self, dims: Dimensions, *, share: bool = False) -> None:
         super().__init__(dims, share)
-        self.distances = self._tables(2 * dims.max_positions - 1, dims.num_heads)
+        rows = 2 * dims.max_positions - 1
+        self.distances = nn.ModuleList(nn.Embedding(rows, dims.num_heads) for _ in range(self.num_biases))
 
     def position_bias(self, block: int, length: int, start: int = 0) -> Float[Tensor, "1 h l l"]:  # noqa: ARG002
         table = self.distances[block].get_parameter("weight")
