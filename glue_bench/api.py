@@ -4,18 +4,29 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+from rich.console import Console
+
+from glue_bench.audit.bundle import Manifest, write_bundle
 from glue_bench.config import Experiment, load_experiment
+from glue_bench.errors import UserError, unknown
+from glue_bench.files import results_written_to, write_atomically
+from glue_bench.records.store import Store, experiments_in, open_store
+from glue_bench.records.values import Plan
+from glue_bench.stats.power import power_frame
+from glue_bench.stats.verdicts import equivalence
+from glue_bench.sweep.jobs import Todo
+from glue_bench.sweep.progress import Watch, under_way
+from glue_bench.tables.board import open_board
+from glue_bench.tables.compare import Comparison
+from glue_bench.tables.contrasts import measured_costs
+from glue_bench.tables.every_eval import write_logs
+from glue_bench.tables.export import find, write_tables
+from glue_bench.tables.papers import named_page
+from glue_bench.tables.submission import write_submission
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from rich.console import Console
-
-    from glue_bench.audit.bundle import Manifest
-    from glue_bench.records.store import Store
-    from glue_bench.records.values import Job, Plan
-    from glue_bench.sweep.drive import Observer
+if TYPE_CHECKING:  # what imports torch is imported where it is used, as is what draws
     from glue_bench.sweep.run import Summary
-    from glue_bench.tables.compare import Comparison
 
 Given = str | Path | Mapping[str, Any] | Experiment
 CELL_COLUMNS = ["cell_id", "arm", "variant", "origin", "task", "learning_rate", "seed", "pretraining_seed", "steps"]
@@ -29,7 +40,7 @@ def run(
     plugins: Iterable[str | Path] = (),
     limit: int | None = None,
     results: str | Path = "runs",
-    console: "Console | None" = None,
+    console: Console | None = None,
     track: Iterable[str] = (),
     **options: Any,
 ) -> "Summary":
@@ -46,19 +57,18 @@ def run(
     Raises:
         UserError: bad input, before any cell is run; later, results that cannot be written, or no workers.
     """
-    from glue_bench.files import results_written_to
     from glue_bench.sweep.observers import Display, Tracker
-    from glue_bench.sweep.progress import Watch
     from glue_bench.sweep.run import sweep
-    from glue_bench.tables.export import find, write_tables
 
     parsed = load_experiment(experiment, data=data, corpus=corpus, plugins=plugins, limit=limit)
     trackers = [Tracker(name, Path(str(results)).expanduser() / parsed.name) for name in track]
-
-    def watch(store: "Store", plan: "Plan", jobs: "Sequence[Job]") -> "list[Observer]":
-        return [*([Display(console, Watch(store, plan), jobs)] if console else []), *trackers]
-
-    summary = sweep(parsed, console, watch, results=results, **options)
+    summary = sweep(
+        parsed,
+        console,
+        lambda store, plan, jobs: [*([Display(console, Watch(store, plan), jobs)] if console else []), *trackers],
+        results=results,
+        **options,
+    )
     if not options.get("dry_run") and summary.cause != "terminated":  # whoever ends us waits for seconds
         with results_written_to(summary.folder):
             comparison = find(summary.folder)
@@ -67,15 +77,14 @@ def run(
     return summary
 
 
-def write_page(comparison: "Comparison") -> None:
+def write_page(comparison: Comparison) -> None:
     """Write the report of an experiment beside its tables."""
-    from glue_bench.files import write_atomically
     from glue_bench.tables.report import FILE, make_report
 
     write_atomically(comparison.board.results.folder / FILE, make_report(comparison).to_html().encode())
 
 
-def plan(experiment: Given, *, results: str | Path = "runs", **changes: Any) -> "pd.DataFrame":
+def plan(experiment: Given, *, results: str | Path = "runs", **changes: Any) -> pd.DataFrame:
     """The cells that an experiment asks for, all checked, as `run` would run them; nothing is run or written.
 
     `changes` are data, corpus, plugins and limit, as in `run`. One row per cell, in the order of the experiment, with
@@ -88,7 +97,6 @@ def plan(experiment: Given, *, results: str | Path = "runs", **changes: Any) -> 
     Raises:
         UserError: bad input, as for `run`.
     """
-    from glue_bench.sweep.jobs import Todo
     from glue_bench.sweep.plan import make_plan
     from glue_bench.training.compute import quiet_transformers
     from glue_bench.training.inputs import Inputs
@@ -101,7 +109,7 @@ def plan(experiment: Given, *, results: str | Path = "runs", **changes: Any) -> 
     return _cells(asked, inputs.store).assign(why=[why.get(cell.id, "") for cell in asked.cells])
 
 
-def status(path: str | Path) -> "pd.DataFrame":
+def status(path: str | Path) -> pd.DataFrame:
     """The cells of the experiment in the folder `path` (DIR/<experiment>), as `plan` has them, without `why`.
 
     `state` is done, running, failed (it runs again with the next command) or missing.
@@ -112,18 +120,14 @@ def status(path: str | Path) -> "pd.DataFrame":
     Raises:
         UserError: there is no such experiment, or its plan is damaged.
     """
-    from glue_bench.records.store import open_store
-
     store = open_store(path)
     return _cells(store.plan(), store)
 
 
-def _cells(plan: "Plan", store: "Store") -> "pd.DataFrame":
-    import pandas as pd
-
+def _cells(plan: Plan, store: Store) -> pd.DataFrame:
     states = dict.fromkeys(store.recorded(), "done")
     states |= {failure.id: "failed" for failure in store.failures(plan)}
-    states |= {progress.id: "running" for progress in store.progress()}
+    states |= dict.fromkeys(under_way(store), "running")
     rows = [{"cell_id": cell.id, "origin": cell.origin, **cell.key} for cell in plan.cells]
     frame = pd.DataFrame(rows, columns=CELL_COLUMNS).astype({"pretraining_seed": "Int64", "steps": "Int64"})
     return frame.assign(state=[states.get(cell.id, "missing") for cell in plan.cells])
@@ -135,7 +139,7 @@ def statistics(
     equivalent: float | None = None,
     difference: float | None = None,
     power: float = 0.8,
-) -> "pd.DataFrame":
+) -> pd.DataFrame:
     """Which arms of the experiment in the folder `path` differ from the reference, and by how much.
 
     One row per comparison and column, as `glue_bench.stats.verdicts.verdicts` has it, with the `origin` and `shape` of
@@ -148,18 +152,13 @@ def statistics(
     Raises:
         UserError: there is no such experiment, or a margin, difference or power is not one.
     """
-    from glue_bench.stats.power import power_frame
-    from glue_bench.stats.verdicts import equivalence
-    from glue_bench.tables.contrasts import measured_costs
-    from glue_bench.tables.export import find
-
     found = find(path)
     if difference is not None:
         return power_frame(found.assessed, difference, power, measured_costs(found.board.results))
     return found.contrasts if equivalent is None else equivalence(found.contrasts, equivalent)
 
 
-def table(name: str, path: str | Path | None = None) -> "pd.DataFrame":
+def table(name: str, path: str | Path | None = None) -> pd.DataFrame:
     """A published table by its name, beside the experiment in the folder `path` if that is given.
 
     One row per printed value and arm of ours: the rows of `glue_bench.tables.papers.paper_page`.
@@ -170,8 +169,6 @@ def table(name: str, path: str | Path | None = None) -> "pd.DataFrame":
     Raises:
         UserError: there is no such table or experiment.
     """
-    from glue_bench.tables.papers import named_page
-
     return named_page(name, path).rows
 
 
@@ -181,7 +178,7 @@ def export(
     *,
     format: str = "zip",
     organization: str | None = None,
-) -> "Manifest | dict[str, Any]":
+) -> Manifest | dict[str, Any]:
     """Bundle experiments, or all in a folder, into one zip for others; its manifest is returned.
 
     With `format="eee"`, `glue_bench.tables.every_eval.write_logs` states the scores for an `organization` instead.
@@ -192,18 +189,10 @@ def export(
     Raises:
         UserError: there is no experiment in a folder, options do not go together, or a file cannot be written.
     """
-    from glue_bench.audit.bundle import write_bundle
-    from glue_bench.errors import UserError, unknown
-    from glue_bench.records.store import experiments_in
-    from glue_bench.tables.board import open_board
-    from glue_bench.tables.every_eval import write_logs
-
     if format not in ("zip", "eee"):
         raise unknown("format", format, ("zip", "eee"), "export")
-    if format == "zip" and organization:
-        raise UserError("an organization goes with the format eee; a bundle has none")
-    if format == "eee" and not organization:
-        raise UserError("the format eee needs an organization: who states these scores (--organization my-lab)")
+    if (format == "eee") != bool(organization):
+        raise UserError("an organization, who states these scores (--organization my-lab), goes with the format eee")
     folders = [paths] if isinstance(paths, str | Path) else paths
     stores = [store for folder in folders for store in experiments_in(folder)]
     if organization:
@@ -222,7 +211,4 @@ def submit(path: str | Path, output: str | Path, *, arm: str | None = None, fill
     Raises:
         UserError: there is no such experiment or arm, predictions are missing, or a file cannot be written.
     """
-    from glue_bench.tables.board import open_board
-    from glue_bench.tables.submission import write_submission
-
     return write_submission(open_board(path), Path(output), arm, fill=fill)

@@ -5,10 +5,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any
 
-LONGEST = 1000
-"""Bytes of a message, at most."""
-QUOTED = 80
-"""Characters that a message quotes of a file."""
+LONGEST, QUOTED = 1000, 80  # at most: bytes of a message, characters that it quotes of a file
 UNSHOWN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 """Control characters but for tab and line feed, what changes the direction of a line or ends it, lone surrogates."""
 
@@ -55,8 +52,7 @@ def unknown(kind: str, name: str, known: Iterable[str], where: str = "") -> User
     names, name = [str(k) for k in known], str(name)[:LONGEST]
     near = get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(names)}"
-    place = f" in {where}" if where else ""
-    return UserError(f"unknown {kind} '{shortened(name, QUOTED)}'{place}; {hint}")
+    return UserError(f"unknown {kind} '{shortened(name, QUOTED)}'{f' in {where}' if where else ''}; {hint}")
 
 
 def first_line(error: BaseException) -> str:

@@ -5,7 +5,6 @@ import errno
 import hashlib
 import io
 import json
-import lzma
 import os
 import re
 import shutil
@@ -30,17 +29,13 @@ Kept = TypeVar("Kept")
 # 14 MB; values of a JSON text, of which a plan of 50,000 cells has 700,000. Each may take a hundred bytes of memory.
 LARGEST, LARGEST_ARRAYS, LARGEST_PART, MOST_VALUES = 2**26, 2**31, 2**24, 2**21
 ENCRYPTED = 0x1  # the flag of an entry of a zip
-UNREADABLE = (
-    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
-    *(EOFError, OSError, NotImplementedError, RuntimeError, ValueError),
-)
-"""What zipfile and its decompressors raise for a damaged or foreign zip."""
+UNREADABLE = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, RuntimeError, ValueError)
+"""What zipfile raises for a damaged or foreign zip, of which only entries that are stored or deflated are read."""
 IN_THE_CACHE = "make room there, or set GLUE_BENCH_CACHE to another folder"
 _CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 # Of libraries whose errors have the system's number in their text only: safetensors and tokenizers; and of NumPy, which
 # loses it, and says how much of an array went to the disk.
-_NUMBER_IN_TEXT = re.compile(r"\b(?:code:|os error) (\d+)\b")
-_CUT_SHORT = re.compile(r"\d+ requested and \d+ written")
+_IN_TEXT = re.compile(r"\b(?:code:|os error) (\d+)\b|\d+ requested and \d+ written")
 
 
 def cache_folder() -> Path:
@@ -52,10 +47,8 @@ def cache_folder() -> Path:
 def disk_trouble(error: BaseException) -> str | None:
     """What is wrong with the disk, if that is what an error is about: it is full, or cannot be written."""
     number = error.errno if isinstance(error, OSError) else None
-    if number is None and (named := _NUMBER_IN_TEXT.search(str(error))):
-        number = int(named[1])
-    elif number is None and _CUT_SHORT.search(str(error)):
-        number = errno.ENOSPC
+    if number is None and (told := _IN_TEXT.search(str(error))):
+        number = int(told[1] or errno.ENOSPC)
     return os.strerror(number) if number in _CANNOT_WRITE else None
 
 
@@ -81,8 +74,6 @@ def check_file(path: Path, most: int = LARGEST) -> None:
     A pipe would be waited for, and a device may never end.
     """
     seen = path.stat()
-    if stat.S_ISDIR(seen.st_mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     if not stat.S_ISREG(seen.st_mode):
         raise OSError(errno.EINVAL, "not a plain file", str(path))
     if seen.st_size > most:
@@ -164,18 +155,15 @@ def write_atomically(path: Path, content: bytes, *, flush: bool = True) -> None:
 def whole_file(path: Path, *, flush: bool = True) -> Iterator[IO[bytes]]:
     """A file to write that takes its name when the block ends, flushed to disk; not if it ends with an error."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    aside = Path(name)
+    aside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with aside.open("xb") as file:
             yield file
-        aside.chmod(0o644)  # mkstemp makes files private
         if flush:
             _sync(aside)
         aside.replace(path)
-    except BaseException:
+    finally:
         aside.unlink(missing_ok=True)
-        raise
     if flush:
         _sync(path.parent)
 
@@ -187,14 +175,12 @@ def whole_folder(path: Path, *, replaces: bool = False) -> Iterator[Path]:
     An existing folder of this name is kept, since another process was first with the same content, or replaced with
     `replaces=True`.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(dir=path.parent, prefix=".making-"))
+    aside, older = (path.with_name(f".{name}-{uuid.uuid4().hex}") for name in ("making", "damaged"))
+    aside.mkdir(parents=True)
     try:
         yield aside
-        aside.chmod(0o755)  # mkdtemp makes folders private
         for made in (*aside.rglob("*"), aside):
             _sync(made)
-        older = path.with_name(f".damaged-{uuid.uuid4().hex}")
         if replaces and path.exists():  # two renames, so that for a moment alone there is neither
             path.rename(older)
         try:
@@ -237,14 +223,8 @@ def kept_or_made(folder: Path, make: Callable[[Path], Any], read: Callable[[Path
         return read(folder)
 
 
-def _checksums(folder: Path) -> dict[str, int]:
-    """The CRC-32 of each file in a folder, of which only a part is in memory at a time."""
-    sums = {path.name: 0 for path in sorted(folder.iterdir()) if path.is_file() and path.name != CHECKSUMS}
-    for name in sums:
-        with (folder / name).open("rb") as file:
-            while block := file.read(2**22):
-                sums[name] = zlib.crc32(block, sums[name])
-    return sums
+def _checksums(folder: Path) -> dict[str, str]:
+    return {path.name: file_digest(path) for path in sorted(folder.iterdir()) if path.name != CHECKSUMS}
 
 
 def _sync(path: Path) -> None:

@@ -3,8 +3,7 @@
 import errno
 import os
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Iterable
 from typing import IO, Any
 
 import typer
@@ -18,10 +17,15 @@ from glue_bench.errors import plain
 def echo(text: object = "", *, nl: bool = True, err: bool = False, **style: Any) -> None:
     """Print a text as it is, but for what would control the terminal; in a `style` of `typer.style` on a terminal.
 
-    What standard error cannot take, since nobody reads it any more or its disk is full, is lost.
+    What nobody reads any more is lost, and so is what standard error cannot take. Raises OSError for output that does
+    not fit on the disk.
     """
-    with suppress(OSError) if err else nullcontext():
+    try:
         typer.secho(plain(str(text)), nl=nl, err=err, **style)
+    except OSError as error:
+        if not (err or error.errno in (errno.EPIPE, errno.EIO)):
+            raise
+        silence(sys.stderr if err else sys.stdout)
 
 
 def let_go() -> None:
@@ -39,17 +43,6 @@ def silence(stream: IO[str]) -> None:
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, stream.fileno())
     os.close(nothing)
-
-
-@contextmanager
-def unread() -> Iterator[None]:
-    """In this block standard output may have no reader any more, which changes nothing else."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.EPIPE, errno.EIO):
-            raise
-        silence(sys.stdout)
 
 
 def tell(console: Console, line: str, style: str = "") -> None:
@@ -75,5 +68,5 @@ class Screen(Console):
         return super().render_str(plain(text), **options)
 
     def on_broken_pipe(self) -> None:
-        """An error as any other; rich would end the process, and silence standard output."""
-        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+        """What nobody reads any more is lost; rich would end the process."""
+        silence(self.file)

@@ -7,13 +7,11 @@ import pytest
 
 from glue_bench.config import Experiment, changed_protocol, load_experiment
 from glue_bench.config.load import parse_options
-from glue_bench.data.tasks import TRAINABLE
 from glue_bench.errors import UserError
 
 CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))
 MINIMAL = {"name": "x", "data": "demo", "checkpoint": "scratch", "arms": ["add"]}
 PRETRAINED = {"corpus": "demo", "steps": 9}
-SEARCHED = PRETRAINED | {"learning_rates": [1e-3, 1e-4], "rate_search": {"steps": 3}}
 
 
 def loaded(**changes) -> Experiment:
@@ -31,14 +29,6 @@ def test_shipped_experiments_load_and_are_what_they_hold(path):
     assert load_experiment(experiment.model_dump(mode="json", by_alias=True)) == experiment
 
 
-def test_defaults_are_tupes_table_2():
-    tuning = loaded().finetuning
-    assert (loaded().tasks, loaded().seeds) == (list(TRAINABLE), [1, 2, 3, 4, 5])
-    assert (tuning.learning_rates, tuning.epochs, tuning.batch_size) == ([2e-5, 3e-5, 4e-5, 5e-5], 10, 32)
-    assert (tuning.warmup_ratio, tuning.weight_decay, tuning.clip_norm) == (0.06, 0.01, 1.0)
-    assert tuning.adam_epsilon == 1e-6
-
-
 def test_settings_of_a_task_take_the_place_of_shared_ones():
     own = {"learning_rates": [1e-4], "epochs": 3, "batch_size": 8, "max_length": 16, "limit": 100}
     given = {"learning_rates": [1e-5, 2e-5], "epochs": 5, "max_steps": 7, "tasks": {"RTE": own, "cola": {"epochs": 2}}}
@@ -51,22 +41,6 @@ def test_settings_of_a_task_take_the_place_of_shared_ones():
     assert settings.hyperparameters("mrpc", 1e-5).epochs == 5
     assert [each.steps(in_epoch=2) for each in (rte, cola)] == [6, 4]
     assert rte.steps(in_epoch=100) == 7
-
-
-def test_a_search_tries_every_rate_with_each_of_its_seeds_and_keeps_nothing():
-    search = {"steps": 3, "seeds": [0, 8]}
-    settings = loaded(pretraining=SEARCHED | {"rate_search": search, "checkpoints": [2], "seeds": [1, 2]}).pretraining
-    runs = settings.searches()
-    assert [(run.learning_rate, run.seed) for run in runs] == [(1e-3, 0), (1e-3, 8), (1e-4, 0), (1e-4, 8)]
-    assert {(run.steps, *run.kept_steps, run.rate_search) for run in runs} == {(3, 3, None)}
-
-
-def test_an_arm_with_a_rate_of_its_own_is_not_searched_for():
-    own = {"name": "own", "variant": "add", "pretraining_rate": 5e-3}
-    experiment = loaded(arms=["none", own], pretraining=SEARCHED | {"seeds": [1, 2]})
-    none, own = (experiment.pretraining_of(arm, seed=2) for arm in experiment.arms)
-    assert (none.seed, none.learning_rates, len(none.searches())) == (2, [1e-3, 1e-4], 2)
-    assert (own.seed, own.learning_rates, own.searches()) == (2, [5e-3], [])
 
 
 def test_arms_inherit_their_variants_name_and_checkpoint_revision_and_tokenizer_together():
@@ -130,76 +104,64 @@ def test_a_protocol_is_changed_by_key_and_value():
 # Refusals: what is given, and what is said of it
 
 BAD_FILES = {
-    b"a: b: c": "not valid YAML: mapping values are not allowed",
     b"seeds: 2024-13-45": "not valid YAML: month",
-    b"name: a\ndata: demo\nname: b": 'not valid YAML: found duplicate key "name"',
     b"[" * 5000: "nested too deeply",
-    b"": "give a YAML file or its content, a mapping with keys name, data, arms",
-    b"&a [*a]": "no experiment but a value of type list",
+    b"": "an experiment is a mapping with keys name, data, arms.* not a value of type NoneType",
+    b"&a [*a]": "not a value of type list",
     b"\xff\xfe\x00": "not valid YAML",
 }
 
 
-def test_what_is_no_file_and_no_experiment(tmp_path):
+def test_what_is_no_experiment(tmp_path):
     path = tmp_path / "experiment.yaml"
     for content, said in BAD_FILES.items():
         path.write_bytes(content)
         with pytest.raises(UserError, match=rf"^{re.escape(str(path))}: .*{said}"):
             load_experiment(path)
-    wrong = {
-        tmp_path / "none.yaml": r"cannot read experiment file '.*none.yaml': No such file",
-        tmp_path: "Is a directory",
-        None: "no experiment but a value of type NoneType; give a YAML file or its content",
-    }
-    for given, said in wrong.items():
-        with pytest.raises(UserError, match=said):
-            load_experiment(given)
     with pytest.raises(UserError, match="a corpus is given, but the experiment has no `pretraining`"):
         load_experiment(MINIMAL, corpus=["demo"])
 
 
 REFUSED = [
     # a key or a name
-    ({"zzz": 1}, "unknown key 'zzz'; known: name, data, arms"),
-    ({"epochs": 3}, "unknown key 'epochs'; it belongs to finetuning"),
+    ({"steps": 3}, "unknown key 'steps'; it belongs to pretraining"),
     ({"finetuning": {"tasks": {"rte": {"learning_rate": [1]}}}}, "in finetuning.tasks.rte; did you mean 'learning_r"),
     ({"arms": ["add", {"variant": "none", "tokeniser": "t"}]}, "unknown key 'tokeniser' in arms.1; did you mean"),
     ({"tasks": ["rte", "RTE"]}, "tasks: values must differ; given twice: rte"),
     ({"arms": ["add", "none"], "protocol": {"contrasts": [["add", "none"], ["none", "add"]]}}, "none is given twice"),
+    ({"arms": ["add", "none"], "protocol": {"contrasts": [["add", "nonne"]]}}, "contrasts; did you mean 'none'?"),
     # a type
     ({"seeds": [True]}, "seeds.0: input should be a valid integer"),
     ({"arms": [{"variant": "add", "options": ["x"]}]}, "arms.0.options: input should be a valid dictionary"),
-    ({"arms": [{"variant": "add", "options": {"a": [[1]]}}]}, "arms.0.options: 'a': give a text, a number, true"),
+    ({"arms": [{"variant": "add", "options": {"a": [[1]]}}]}, "arms.0.options: 'a': give a text, a finite number"),
     ({1: 2}, "keys should be strings"),
     # a value
     ({"finetuning": {"learning_rates": [float("inf")]}}, "learning_rates.0: input should be a finite number"),
     ({"finetuning": {"epochs": 10**24}}, "finetuning.epochs: input should be less than or equal to 10000"),
-    ({"scratch": {"hidden_size": 2**14, "num_hidden_layers": 256}}, "more than 1e+10 parameters"),
-    ({"data": "a\nb"}, "data: it has characters that cannot be printed"),
-    ({"tokenizer": ""}, "arms.0.tokenizer: string should have at least 1 character"),
-    ({"arms": [{"variant": "add", "options": {"a": float("nan")}}]}, "'a': nan is not a finite number"),
-    ({"arms": [{"variant": "add", "options": {"a": 10**24}}]}, "'a': give a text, a number, true"),
+    *(({"data": place}, "data: string should match pattern") for place in ("", "a\nb", "\x9b2J")),
+    ({"arms": [{"variant": "add", "options": {"a": "\ud800"}}]}, "arms.0.options: 'utf-8' codec can't encode"),
+    *(
+        ({"arms": [{"variant": "add", "options": {"a": value}}]}, "'a': give a text, a finite number, true")
+        for value in (float("nan"), float("-inf"), 10**24)
+    ),
     # what does not go together
     ({"checkpoint": "base", "arms": [{"variant": "add", "embedding_size": 64}]}, "the tables of 'base' have their own"),
-    ({"pretraining": PRETRAINED | {"seed": 1}}, "unknown key 'seed' in pretraining; did you mean 'seeds'?"),
 ]
 
 
-@pytest.mark.parametrize(("changes", "said"), REFUSED, ids=[said for _, said in REFUSED])
+@pytest.mark.parametrize(("changes", "said"), REFUSED)
 def test_a_mistake_is_told_with_its_place(changes, said):
     with pytest.raises(UserError) as caught:
         load_experiment(MINIMAL | changes)
     assert said in str(caught.value)
 
 
-def test_every_mistake_is_listed():
+def test_several_mistakes_are_counted_and_listed():
     with pytest.raises(UserError) as caught:
         loaded(seeds="1", tasks=["colla"], zzz=1)
     said = str(caught.value)
     assert said.startswith("experiment: 3 mistakes: (1) tasks: unknown task 'colla'; did you mean 'cola'? (2) seeds: ")
     assert "(3) unknown key 'zzz'" in said
-    with pytest.raises(UserError, match=r" and 4 more$"):
-        loaded(**{f"zzz{number}": 1 for number in range(9)})
 
 
 BAD_OPTIONS = {
@@ -207,8 +169,8 @@ BAD_OPTIONS = {
     "rank=": "takes KEY=VALUE, not 'rank='",
     "rank=4 rank=5": "--option rank is given twice",
     "terms=2020-13-45": "--option terms=2020-13-45: not valid YAML",
-    "share=2020-01-01": "--option 'share': give a text, a number",
-    "scale=.nan": "--option 'scale': nan is not a finite number",
+    "share=2020-01-01": "--option 'share': give a text, a finite number",
+    "scale=.nan": "--option 'scale': give a text, a finite number",
 }
 
 

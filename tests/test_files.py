@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from glue_bench import files
-from glue_bench.files import kept_or_made, opened_zip, parse_json, whole_folder, write_atomically
+from glue_bench.files import opened_zip, parse_json, whole_folder, write_atomically
 
 
 def test_a_zip_is_read_as_it_is_but_no_long_list_of_entries_or_large_entry_at_once(tmp_path, monkeypatch):
@@ -46,21 +46,6 @@ def test_a_folder_that_is_there_stays_unless_it_is_replaced_by_a_whole_one(tmp_p
     with pytest.raises(NotADirectoryError), whole_folder(tmp_path / "made" / "plain", replaces=False):
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["made"]
-
-
-def test_what_is_damaged_or_gone_in_the_cache_is_made_anew_and_the_rest_is_not(tmp_path):
-    made = []
-
-    def get() -> str:
-        return kept_or_made(tmp_path / "kept", make, lambda folder: (folder / "a").read_text())
-
-    def make(folder: Path) -> None:
-        made.append((folder / "a").write_text("content"))
-
-    assert (get(), get(), len(made)) == ("content", "content", 1)
-    for number, damage in enumerate((lambda path: path.write_text("contend"), Path.unlink), 2):
-        damage(tmp_path / "kept" / "a")
-        assert (get(), len(made)) == ("content", number)
 
 
 def test_a_folder_reaches_the_disk_before_it_takes_its_name(tmp_path, monkeypatch):

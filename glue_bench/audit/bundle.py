@@ -9,7 +9,7 @@ import re
 import shutil
 import zipfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -110,7 +110,7 @@ class Opened:
 
 @contextmanager
 def opened_bundle(path: Path) -> Iterator[Opened]:
-    """A bundle. Files that no bundle has are not unpacked.
+    """A bundle. Files that are not in its manifest are not unpacked.
 
     Raises:
         UserError: it is no zip or has no manifest that can be read, or there is no room to unpack it.
@@ -119,44 +119,34 @@ def opened_bundle(path: Path) -> Iterator[Opened]:
         try:
             check_file(path, LARGEST_BUNDLE)
             with opened_zip(path) as archive:
-                broken = _unpack(archive, path, Path(folder))
-                opened = _compared(path, Path(folder), archive.namelist(), broken)
+                opened = _unpacked(archive, path, Path(folder))
         except UNREADABLE as error:
             raise UserError(f"'{path}' is {NO_BUNDLE}, or damaged ({str(error).lower()})") from error
         yield opened
 
 
-def _unpack(archive: zipfile.ZipFile, path: Path, folder: Path) -> dict[str, str]:
-    """Unpack what a bundle may have; what is wrong with those of its files that cannot be read.
-
-    Nothing in a bundle is compressed, so that nothing unpacks to more than the archive has.
-    """
+def _unpacked(archive: zipfile.ZipFile, path: Path, folder: Path) -> Opened:
+    """The manifest and what it names, each file compared with it. Nothing unpacks to more than the archive has."""
     entries = archive.infolist()
     for entry in entries:
         if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & ENCRYPTED:
             raise UserError(f"{path}: {entry.filename} is compressed or encrypted; {NO_BUNDLE}")
     if sum(entry.file_size for entry in entries) > path.stat().st_size:
         raise UserError(f"{path}: its files are larger than the archive; {NO_BUNDLE}")
-    broken = {}
-    for name in {name for name in archive.namelist() if name == MANIFEST or PLACE.fullmatch(name)}:
+
+    def unpack(name: str) -> Path:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with archive.open(name) as file, (folder / name).open("wb") as copy:
-                shutil.copyfileobj(file, copy)
-        except UNREADABLE as error:
-            broken[name] = str(error)
-    return broken
+        with archive.open(name) as file, (folder / name).open("wb") as copy:
+            shutil.copyfileobj(file, copy)
+        return folder / name
 
-
-def _compared(path: Path, folder: Path, names: Iterable[str], broken: Mapping[str, str]) -> Opened:
-    """The bundle of these names in a folder, each file compared with the manifest."""
+    counts = Counter(entry.filename for entry in entries)
+    if not counts.pop(MANIFEST, 0):
+        raise UserError(f"'{path}' is {NO_BUNDLE}: it has no {MANIFEST}")
     try:
-        manifest = Manifest.read(read_file(folder / MANIFEST, LARGEST_MANIFEST))
-    except FileNotFoundError as error:
-        raise UserError(f"'{path}' is {NO_BUNDLE}: it has no {MANIFEST}") from error
+        manifest = Manifest.read(read_file(unpack(MANIFEST), LARGEST_MANIFEST))
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: {MANIFEST} is no manifest, or was changed after it was written; {DAMAGED}") from error
-    counts = Counter(name for name in names if name != MANIFEST)
     faults = [f"{name}: {count} times in the bundle; {DAMAGED}" for name, count in counts.items() if count > 1]
     faults += [f"{name}: not in the manifest; take it away" for name in counts if name not in manifest.files]
     for name, expected in manifest.files.items():
@@ -164,14 +154,11 @@ def _compared(path: Path, folder: Path, names: Iterable[str], broken: Mapping[st
             faults.append(f"{name}: a bundle has no file of such a name; {DAMAGED}")
         elif name not in counts:
             faults.append(f"{name}: missing; {DAMAGED}")
-        elif name in broken:
-            faults.append(f"{name}: cannot be read ({broken[name]}); {DAMAGED}")
         else:
             try:
-                check_file(folder / name, LARGEST_ARRAYS)
-                size, digest = (folder / name).stat().st_size, file_digest(folder / name)
-                if (size, digest) != (expected.bytes, expected.sha256):
+                file = unpack(name)
+                if (file.stat().st_size, file_digest(file)) != (expected.bytes, expected.sha256):
                     faults.append(f"{name}: not what the manifest has a digest of; {DAMAGED}")
-            except OSError as error:
+            except UNREADABLE as error:
                 faults.append(f"{name}: cannot be read ({error}); {DAMAGED}")
     return Opened(folder, manifest, tuple(faults))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +21,6 @@ AGAIN = "delete its folder and run again"
 REWRITE = "run the experiment again, which writes its tables anew"
 ROUNDING = 1e-6
 """How far recomputed scores may be from stored ones: runs score STS-B against labels in single precision."""
-Looked = TypeVar("Looked", bound=Record | PretrainingRecord)
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ def _check(store: Store) -> tuple[Check, ...]:
     )
 
 
-def _each(name: str, holds: str, values: Iterable[Looked], look: Callable[[Looked], bool]) -> Check:
+def _each(name: str, holds: str, values: Iterable[Any], look: Callable[[Any], bool]) -> Check:
     """`look` says whether enough is known to check a record, and raises an error with what is wrong with it."""
     known, faults = [], []
     for value in values:

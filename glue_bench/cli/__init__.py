@@ -11,12 +11,11 @@ from typer.exceptions import TyperException
 
 from glue_bench import __version__
 from glue_bench.cli import models, run, share, tables
-from glue_bench.cli.common import BAD_INPUT, TERMINATED
+from glue_bench.cli.common import STATUS
 from glue_bench.errors import UserError
 from glue_bench.terminal import echo, let_go
 
 app = typer.Typer(
-    no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -47,7 +46,7 @@ def whole(
 
 def main() -> None:
     """Entry point: a user's mistake is one line and exit status 2, never a traceback. SIGTERM ends what is open."""
-    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(STATUS["terminated"]))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # what an encoding does not have is no reason to stop
             stream.reconfigure(errors="backslashreplace")
@@ -56,19 +55,12 @@ def main() -> None:
             raise UserError("an argument is empty; give a name, or leave it out")
         sys.exit(app(sys.argv[1:] or ["--help"], standalone_mode=False))
     except (UserError, TyperException, OSError) as error:
-        echo(f"error: {_in_one_line(error)}", fg="red", err=True)
-        sys.exit(BAD_INPUT)
+        said = str(error)
+        if isinstance(error, TyperException):  # typer would say it in a box of several lines
+            context = getattr(error, "ctx", None)
+            said = f"{error.format_message()} ({context.command_path if context else 'glue-bench'} --help says more)"
+        echo(f"error: {UserError(said)}", fg="red", err=True)
+        sys.exit(STATUS["refused"])
     finally:
         signal.signal(signal.SIGTERM, before)
         let_go()
-
-
-def _in_one_line(error: Exception) -> UserError:
-    if isinstance(error, UserError):
-        return error
-    if isinstance(error, TyperException):  # typer would say it in a box of several lines
-        context = getattr(error, "ctx", None)
-        verb = context.command_path if context else "glue-bench"
-        return UserError(f"{error.format_message()} ({verb} --help says more)")
-    named = getattr(error, "filename", None)  # of a name that is too long, a folder that cannot be read
-    return UserError(f"{named}: {getattr(error, 'strerror', '')}" if named else str(error))

@@ -10,7 +10,7 @@ from typer import Argument, Exit, Option
 from glue_bench.errors import UserError, plain, shortened
 from glue_bench.terminal import Screen, echo
 
-FAILED, BAD_INPUT, INTERRUPTED, TERMINATED = 1, 2, 130, 143
+STATUS = {"": 0, "failed": 1, "refused": 2, "interrupted": 130, "terminated": 143}  # of a process, by how it ended
 SHOWN = 100  # lines of a list that may be as long as whoever made a file likes
 
 Text = str | None
@@ -43,23 +43,17 @@ def emit(text: str, output: Path | None) -> None:
 
 
 def check_output(output: Path | None, suffix: str = "") -> None:
-    """Refuse, before any work, a folder, a file in no folder, or a name without the suffix."""
-    if output is None:
-        return
-    if not output.name.endswith(suffix):
-        raise UserError(f"-o {output}: give a name that ends in {suffix}")
-    if output.is_dir():
-        raise UserError(f"-o {output} is a folder; give the name of a file")
-    if not output.parent.is_dir():
-        raise UserError(f"-o {output}: there is no folder '{output.parent}'")
+    """Refuse, before any work, what is not the name of a file with this suffix in a folder that is there."""
+    if output and not (output.name.endswith(suffix) and output.parent.is_dir() and not output.is_dir()):
+        raise UserError(f"-o {output}: give the name of a file{suffix and f' (*{suffix})'} in a folder that is there")
 
 
 def warn(line: str, findings: Sequence[object]) -> None:
-    """Where there are findings, say the line and each of them to standard error, and exit with status FAILED."""
+    """Where there are findings, say the line and each of them to standard error, and exit with status 1."""
     if findings:
         echo(f"warning: {line}:", fg="yellow", err=True)
         echo_some(findings, err=True)
-        raise Exit(FAILED)
+        raise Exit(STATUS["failed"])
 
 
 def echo_some(lines: Sequence[object], before: str = "", *, err: bool = False) -> None:

@@ -9,12 +9,6 @@ from glue_bench.cli.common import Device, Plugins, Text, Texts, Tokenizer, print
 from glue_bench.terminal import echo
 
 KINDS = ("train", "validation", "test")
-ORIGINS = {
-    "pretrained": "the weights were trained with this variant",
-    "adapted": "grafted, then pretrained further",
-    "grafted": "weights of another variant, only converted",
-    "scratch": "not pretrained",
-}
 
 
 def data(
@@ -83,12 +77,10 @@ def convert(
     record = convert_checkpoint(source, out, variant, options, revision=revision, tokenizer=tokenizer)
     echo(f"{record['source']} ({record['source_variant']}) -> {out} ({record['variant']})\n")
     errors = [f"{error:.2f}" if error >= 0.01 else f"{error:.1g}" for error in record["relative_error"]]
-    exact = "exact: it computes what the source computes, up to rounding"
     rows = {
-        "conversion": exact if record["exact"] else "approximate: not all that the source computes is kept",
-        "origin": f"{record['origin']}: {ORIGINS[record['origin']]}",
-        "hidden states": f"relative error {errors[-1]} after the last block, on random tokens",
-        "error by layer": f"{' '.join(errors)} (the input first)",
+        "conversion": "exact, up to rounding" if record["exact"] else "approximate",
+        "origin": record["origin"],
+        "relative error": f"{' '.join(errors)} (hidden states of random tokens, the input first, then by block)",
         "masked-LM head": record["masked_lm_head"],
     }
     if kept := record["variance_kept"]:

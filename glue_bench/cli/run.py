@@ -3,33 +3,19 @@
 import json
 import re
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from typer import Argument, Exit, Option
 
-from glue_bench.cli.common import (
-    FAILED,
-    INTERRUPTED,
-    TERMINATED,
-    Device,
-    Folder,
-    Place,
-    Plugins,
-    Text,
-    Texts,
-    echo_some,
-    print_rows,
-    say,
-)
+from glue_bench.cli.common import STATUS, Device, Folder, Place, Plugins, Text, Texts, echo_some, print_rows, say
 from glue_bench.cli.tables import print_leaderboard
-from glue_bench.errors import UserError, quoted, unknown
-from glue_bench.terminal import Screen, echo, unread
+from glue_bench.errors import UserError, quoted
+from glue_bench.terminal import Screen, echo
 
 SHIPPED = Path(__file__).parents[1] / "config" / "experiments"
 RUNS = Path("runs")
 ONLY = "Only cells with this arm, variant, task, learning_rate, seed, pretraining_seed, steps; may be repeated."
 SLURM = "Slurm jobs with sbatch's options: partition=gpu,timeout_min=240 (needs submitit)."
-STATUS = {"": 0, "interrupted": INTERRUPTED, "terminated": TERMINATED}
 
 Results = Annotated[Path, Option(metavar="DIR", help="Where results go: DIR/<experiment>.")]
 
@@ -82,14 +68,13 @@ def run(
     """Pretrain and fine-tune what is missing of an experiment, and print its leaderboard."""
     from glue_bench.config.load import parse_options
 
-    describing = {"--checkpoint": checkpoint, "--arm": arm, "--task": task, "--seed": seed}
-    described = {"checkpoint": checkpoint, "arms": arm, "tasks": task, "seeds": seed, "data": data, "limit": limit}
-    if config is not None and any(describing.values()):
-        raise UserError(f"{', '.join(option for option in describing if describing[option])}: only without CONFIG")
+    described = {"checkpoint": checkpoint, "arms": arm, "tasks": task, "seeds": seed}
+    if config is not None and any(described.values()):
+        raise UserError("--checkpoint, --arm, --task and --seed describe an experiment without CONFIG")
     if config is None and checkpoint is None:
         raise UserError("give a file (glue-bench init NAME writes one) or --checkpoint NAME with --arm, --task, --seed")
     _run(
-        config or _experiment(described),
+        config or _experiment(described | {"data": data, "limit": limit}),
         **{"data": data, "corpus": corpus or (), "plugins": plugin or (), "limit": limit},
         dry_run=dry_run,
         results=results,
@@ -119,40 +104,38 @@ def _run(experiment: Path | dict[str, Any], **given: Any) -> None:
     """Run an experiment, print what was done and its leaderboard, and exit with the status that says how it went."""
     say("checking the experiment, its data and its checkpoints ...")
     from glue_bench.api import run as run_experiment
+    from glue_bench.sweep.progress import duration
 
     summary = run_experiment(experiment, **given, console=Screen(stderr=True))
     if isinstance(experiment, dict):
         lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in experiment.items()]
         echo("\n".join(["# these options stand for this experiment:", *lines, ""]), err=True)
     if given.get("dry_run"):
-        for why, count in summary.reasons.items():
-            echo(f"{count:,} job{'s' if count > 1 else ''}: {why}")
-        pretrainings = len(summary.pretraining)
-        first = f"{pretrainings:,} pretraining{'s' if pretrainings > 1 else ''}, then " if pretrainings else ""
+        if summary.reasons:
+            print_rows(("jobs", "why"), ((count, why) for why, count in summary.reasons.items()), wrap="why")
+        first = f", after pretraining on {summary.tokens:,} tokens" if summary.tokens else ""
+        hours = f"; that is about {duration(summary.seconds)} of computing" if summary.seconds else ""
         cells = f"{len(summary.waiting):,} of {summary.planned:,} cells, {summary.skipped:,} are done"
-        echo(f"would run {first}{cells}, in {summary.folder}")
+        echo(f"would run {cells}{first}, in {summary.folder}{hours}")
         return
     for job, error in summary.failed.items():
         echo(f"failed: {job}: {error} (traceback in {summary.folder}/failures/)", fg="red", err=True)
     if summary.cause:
         echo(f"{summary.cause}: finished jobs are kept; the same command goes on from here", err=True)
-    ended, failed = (summary.finished, summary.skipped), len(summary.failed)
-    with unread():
-        echo("{} cells run, {} were done before, ".format(*ended), nl=False)
-        echo(f"{failed} failed, {summary.planned - sum(ended) - failed} left")
-        echo(f"results: {summary.folder} (leaderboard.md, leaderboard.csv, scores.csv, cells/)\n")
-        if summary.cause != "terminated":  # whoever ends us waits for seconds
-            print_leaderboard(summary.folder, failed=tuple(summary.failed))
-    raise Exit(STATUS[summary.cause] or (FAILED if failed else 0))
+    failed = len(summary.failed)
+    left = summary.planned - summary.finished - summary.skipped - failed
+    echo(f"cells run: {summary.finished}, done before: {summary.skipped}, failed: {failed}, left: {left}")
+    echo(f"results: {summary.folder} (leaderboard.md, leaderboard.csv, scores.csv, cells/)\n")
+    if summary.cause != "terminated":  # whoever ends us waits for seconds
+        print_leaderboard(summary.folder, failed=tuple(summary.failed))
+    raise Exit(STATUS[summary.cause or ("failed" if failed else "")])
 
 
-def status(folder: Folder, format: Annotated[str, Option("--format", help="text or json.")] = "text") -> None:
+def status(folder: Folder, format: Annotated[Literal["text", "json"], Option("--format")] = "text") -> None:
     """Say which cells are done, running, failed or missing, at what pace, and for how long still."""
     from glue_bench.records.store import open_store
     from glue_bench.sweep.progress import STATES, Watch
 
-    if format not in ("text", "json"):
-        raise unknown("format", format, ("text", "json"), "--format")
     store = open_store(folder)
     snapshot = Watch(store, store.plan()).look()
     if format == "json":

@@ -5,8 +5,8 @@ from typing import Annotated
 
 from typer import Argument, Exit, Option
 
-from glue_bench.cli.common import FAILED, Folder, Place, Text, check_output, echo_some, print_rows, warn
-from glue_bench.errors import LONGEST, UserError, shortened
+from glue_bench.cli.common import STATUS, Folder, Place, Text, check_output, echo_some, print_rows, warn
+from glue_bench.errors import UserError, shortened
 from glue_bench.terminal import echo
 
 Arm = Annotated[Text, Option(metavar="NAME", help="The arm to hand in; the only one needs no name.")]
@@ -26,15 +26,20 @@ def submit(
     ] = None,
 ) -> None:
     """Write the zip of an arm's test predictions that the GLUE site takes, or check one."""
+    from glue_bench.data.submission import FILES, LARGEST_ZIP, lint
+    from glue_bench.files import read_file
+
     if check is not None:
         if folder or arm or output or fill:
             raise UserError("--check takes a zip alone, without an experiment or any other option")
-        _check(check)
+        echo_some(findings := lint(read_file(check, LARGEST_ZIP), str(check)))
+        if findings:
+            raise Exit(STATUS["failed"])
+        echo(f"{check}: good; {len(FILES)} files, {sum(file.rows for file in FILES.values())} predictions")
         return
     if folder is None or output is None:
         raise UserError("give DIR/EXPERIMENT and -o FILE.zip, or --check FILE.zip")
     from glue_bench.api import submit as write
-    from glue_bench.data.submission import lint
 
     check_output(output, ".zip")
     written, rows = write(folder, output, arm=arm, fill=fill), []
@@ -49,20 +54,6 @@ def submit(
     if "demo" in written["data_source"]:
         echo("made-up data: a zip to look at, not to hand in")
     warn(f"the site will not take {output}", lint(output.read_bytes(), str(output)))
-
-
-def _check(path: Path) -> None:
-    from glue_bench.data.submission import FILES, LARGEST_ZIP, lint
-    from glue_bench.files import read_file
-
-    try:
-        findings = lint(read_file(path, LARGEST_ZIP), str(path))
-    except OSError as error:
-        raise UserError(f"cannot read '{path}': {error.strerror}") from error
-    echo_some(findings)
-    if findings:
-        raise Exit(FAILED)
-    echo(f"{path}: good; {len(FILES)} files, {sum(file.rows for file in FILES.values())} predictions")
 
 
 def card(
@@ -127,13 +118,11 @@ def verify(
     found = verify_results(path)
     for verified in found:
         echo(f"{verified.name}\n")
-        results = ((each, "FAULT" if each.faults else "good") for each in verified.checks)
-        rows = ((each.name, result, shortened(each.found, LONGEST // 2)) for each, result in results)
+        rows = ((one.name, "FAULT" if one.faults else "good", shortened(one.found, 500)) for one in verified.checks)
         print_rows(("check", "result", "what was found"), rows)
         echo()
     faults = [fault for verified in found for fault in verified.faults]
     echo_some(faults, "fault: ")
-    count = f"{len(faults)} fault{'s' if len(faults) > 1 else ''}"
-    echo(f"{path}: {count if faults else 'good'}")
+    echo(f"{path}: {f'faults: {len(faults)}' if faults else 'good'}")
     if faults:
-        raise Exit(FAILED)
+        raise Exit(STATUS["failed"])

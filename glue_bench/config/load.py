@@ -13,8 +13,7 @@ from glue_bench.errors import QUOTED, UserError, quoted, shortened, unknown
 from glue_bench.files import read_file
 
 Names = str | Path | Iterable[str | Path]
-SHARED = ("checkpoint", "revision", "tokenizer")
-"""Keys at the top of a file that stand for every arm that has none."""
+SHARED = ("checkpoint", "revision", "tokenizer")  # keys at the top of a file that stand for every arm that has none
 LARGEST_YAML = 2**17  # bytes of an experiment file: an arm takes about a hundred
 SHOWN = 5  # mistakes of a file that are told
 SECTIONS: dict[str | int, type[Section]] = {
@@ -48,9 +47,8 @@ def load_experiment(
         except OSError as error:
             raise UserError(f"cannot read experiment file '{given}': {error.strerror}") from error
     if not isinstance(values, Mapping):
-        kind, keys = type(values).__name__, ", ".join([*_keys(Experiment), *SHARED])
-        wanted = f"give a YAML file or its content, a mapping with keys {keys}"
-        raise UserError(f"{where}: no experiment but a value of type {kind}; {wanted}")
+        keys, kind = ", ".join([*_keys(Experiment), *SHARED]), type(values).__name__
+        raise UserError(f"{where}: an experiment is a mapping with keys {keys}, not a value of type {kind}")
     values = {**values, **{key: value for key, value in {"data": data, "limit": limit}.items() if value is not None}}
     if corpus:
         if not isinstance(values.get("pretraining"), Mapping):
@@ -98,14 +96,12 @@ def _with_full_arms(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _mistakes(error: ValidationError, whole: type[Section] = Experiment) -> str:
-    """The first SHOWN mistakes in a section with their places, and how many more there are."""
-    problems = error.errors(include_url=False)
-    told = [_mistake(dict(one), whole) for one in problems[:SHOWN]]
+    """The mistakes in a section with their places, of several the first SHOWN."""
+    told = [_mistake(dict(one), whole) for one in error.errors(include_url=False)]
     if len(told) == 1:
         return told[0]
-    shown = [f"({number}) {shortened(one, 2 * QUOTED)}" for number, one in enumerate(told, 1)]
-    more = f" and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
-    return f"{len(problems)} mistakes: {' '.join(shown)}{more}"
+    shown = [f"({number}) {shortened(one, 2 * QUOTED)}" for number, one in enumerate(told[:SHOWN], 1)]
+    return f"{len(told)} mistakes: {' '.join(shown)}"
 
 
 def _mistake(problem: dict[str, Any], whole: type[Section]) -> str:
@@ -118,7 +114,7 @@ def _mistake(problem: dict[str, Any], whole: type[Section]) -> str:
         section = next((SECTIONS[name] for name in reversed(parents) if name in SECTIONS), whole)
         keys = [*_keys(section), *(SHARED if section is Experiment else ())]
         elsewhere = [name for name, other in SECTIONS.items() if key in _keys(other)]
-        if elsewhere and not get_close_matches(key, keys, n=1):
+        if elsewhere and not get_close_matches(key, keys, n=1, cutoff=0.8):
             return f"unknown key '{key}'{f' in {above}' if above else ''}; it belongs to {elsewhere[0]}"
         return str(unknown("key", str(key), keys, above))
     message, given = problem["msg"].removeprefix("Value error, "), problem["input"]
@@ -131,13 +127,6 @@ def _keys(section: type[Section]) -> list[str]:
     return [field.alias or name for name, field in section.model_fields.items()]
 
 
-def _key_value(option: str, text: str) -> tuple[str, str]:
-    key, _, value = text.partition("=")
-    if not key or not value:
-        raise UserError(f"{option} takes KEY=VALUE, not '{text}'")
-    return key, value
-
-
 def parse_options(given: Iterable[str], option: str = "--option") -> dict[str, Any]:
     """Options of a variant, or what else an `option` takes, from KEY=VALUE; values are as an experiment file has them.
 
@@ -145,7 +134,9 @@ def parse_options(given: Iterable[str], option: str = "--option") -> dict[str, A
     """
     options: dict[str, Any] = {}
     for text in given:
-        key, value = _key_value(option, text)
+        key, _, value = text.partition("=")
+        if not key or not value:
+            raise UserError(f"{option} takes KEY=VALUE, not '{text}'")
         if key in options:
             raise UserError(f"{option} {key} is given twice")
         options[key] = parse_yaml(value, f"{option} {text}")
@@ -157,8 +148,7 @@ def parse_options(given: Iterable[str], option: str = "--option") -> dict[str, A
 
 def changed_protocol(protocol: Protocol, changes: Iterable[str]) -> Protocol:
     """A protocol with some of its choices, given as KEY=VALUE, changed. Contrasts are named beforehand, in the file."""
-    given = dict(_key_value("--protocol", change) for change in changes)
     try:
-        return Protocol.model_validate(protocol.model_dump() | given)
+        return Protocol.model_validate(protocol.model_dump() | parse_options(changes, "--protocol"))
     except ValidationError as error:
         raise UserError(f"--protocol: {_mistakes(error, Protocol)}") from error

@@ -1,5 +1,7 @@
 """How far an experiment is, from its folder alone: while it runs, or from another machine. No torch."""
 
+import os
+import socket
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -109,8 +111,7 @@ class Watch:
         now, done = time.time(), self.store.recorded() & self.jobs.keys()
         self._learn(done - self.seen)
         failed = {failure.id: failure.error for failure in self.store.failures(self.plan)}
-        live = (one for one in self.store.progress() if one.id in self.jobs and now - one.updated < LIVE_SECONDS)
-        running = {one.id: one for one in live}
+        running = {name: one for name, one in under_way(self.store).items() if name in self.jobs}
         states = dict.fromkeys(done, "done") | dict.fromkeys(failed, "failed") | dict.fromkeys(running, "running")
 
         def counted(jobs: Sequence[Job]) -> Counts:
@@ -147,6 +148,24 @@ class Watch:
                 self.estimate.learn(name, result.seconds)
             if isinstance(result, Record):
                 self.ended.append((at, result))
+
+
+def under_way(store: Store) -> dict[str, Progress]:
+    """By id the jobs of which a worker has said something lately, unless its process on this machine has ended."""
+
+    def lives(worker: str) -> bool:
+        host, _, process = worker.rpartition(":")
+        if host == socket.gethostname():
+            try:
+                os.kill(int(process), 0)
+            except ProcessLookupError:
+                return False
+            except (PermissionError, ValueError, OverflowError):  # it is another user's, or there is no such number
+                pass
+        return True
+
+    recent = (one for one in store.progress() if time.time() - one.updated < LIVE_SECONDS)
+    return {one.id: one for one in recent if lives(one.worker)}
 
 
 def describe_job(job: Job) -> str:

@@ -41,8 +41,9 @@ Watch = Callable[[Store, Plan, Sequence[Job]], Sequence[Observer]]
 class Summary:
     """What a sweep did. `failed` maps ids of cells to errors.
 
-    When it began, the cells with the ids `waiting` were to run, and `pretraining` in words; of a dry run `reasons` says
-    why, with how many jobs each. `cause`: "interrupted" (Ctrl-C), "terminated" (SIGTERM), else empty.
+    When it began, the cells with the ids `waiting` were to run, and `pretraining` in words, on so many `tokens`; of a
+    dry run `reasons` says why, with how many jobs each. One after another they take `seconds`, if what is stored tells
+    it. `cause`: "interrupted" (Ctrl-C), "terminated" (SIGTERM), else empty.
     """
 
     folder: Path
@@ -52,7 +53,9 @@ class Summary:
     failed: dict[str, str] = field(default_factory=dict)
     waiting: tuple[str, ...] = ()
     pretraining: tuple[str, ...] = ()
+    tokens: int = 0
     reasons: dict[str, int] = field(default_factory=dict)
+    seconds: float | None = None
     cause: str = ""
 
 
@@ -106,16 +109,16 @@ def sweep(
             for line in _remarks(work, inputs, compute, executor):
                 tell(console, line)
         _check_starts(work.jobs, inputs)
+        pretrainings = [job for job in work.jobs if isinstance(job, Pretraining)]
         summary = Summary(
             folder=store.folder,
             planned=len(cells),
             skipped=len(cells) - len(work.left),
             waiting=tuple(job.id for job in work.jobs if isinstance(job, Cell)),
-            pretraining=tuple(job.label for job in work.jobs if isinstance(job, Pretraining)),
+            pretraining=tuple(job.label for job in pretrainings),
+            tokens=sum(job.settings.steps * job.settings.batch_tokens for job in pretrainings),
         )
-        if dry_run:
-            return replace(summary, reasons=dict(Counter(work.reasons().values()).most_common()))
-        return _run(work, inputs, executor, watch, summary)
+        return _foreseen(work, summary) if dry_run else _run(work, inputs, executor, watch, summary)
 
 
 def _check_places_and_engine(results: object, workers: object, address: str | None, slurm: object) -> None:
@@ -192,6 +195,16 @@ def room_here(resources: Resources, compute: Compute) -> int | None:
     elif compute.device.type != "cpu":
         return None
     return fits if fits > 1 else None
+
+
+def _foreseen(work: Todo, summary: Summary) -> Summary:
+    """A dry run's: why the jobs are to run, and how long they take."""
+    estimate, finished = Estimate(work.plan), work.finished
+    took = {name: record.seconds for name, record in finished.records.items()}
+    for name, seconds in (took | {name: record.seconds for name, record in finished.pretrainings.items()}).items():
+        estimate.learn(name, seconds)
+    left = estimate.seconds_left([job.id for job in work.jobs], {}, at_once=1)
+    return replace(summary, reasons=dict(Counter(work.reasons().values()).most_common()), seconds=left)
 
 
 def _run(work: Todo, inputs: Inputs, executor: Executor, watch: Watch, summary: Summary) -> Summary:

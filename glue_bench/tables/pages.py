@@ -251,7 +251,7 @@ def setup_table(comparison: Comparison) -> Table:
         ("Fine-tuning", _finetuning(board)),
         ("Reported", f"{protocol.seeds} over seeds; {epoch}; validation"),
         ("Data", _data(board)),
-        ("Computed on", "; ".join(f"{place}: {count} runs" for place, count in places.sort_index().items())),
+        ("Computed on", "; ".join(f"{place}: {n} run{'s' * (n > 1)}" for place, n in places.sort_index().items())),
         ("Runs", runs + (f"; {undefined} undefined scores" if undefined else "")),
         *(("Left out", line) for line in results.problems),
     )

@@ -105,12 +105,6 @@ def test_several_experiments_two_of_one_name_and_one_that_does_not_verify(finish
 # Reading
 
 
-def test_a_bundle_verifies(bundle, glue_bench):
-    said = glue_bench("verify", bundle)
-    assert said.status == 0, said
-    assert said.out.endswith(f"{bundle}: good\n")
-
-
 def test_no_bit_of_a_file_or_of_the_archive_can_be_flipped_unseen(bundle):
     whole, files, damaged = bundle.read_bytes(), contents(bundle), bundle.with_name("damaged.zip")
 

@@ -89,7 +89,7 @@ def test_a_number_in_a_table_and_tables_that_are_gone_or_too_many(finished, glue
     assert f"fault: leaderboard.csv: line {line} is not what the records give; run the experiment again" in said.out
     assert "fault: scores.csv: missing" in said.out
     assert "fault: steps.csv: not among the tables that the records give" in said.out
-    assert said.out.endswith(f"{finished}: 3 faults\n")
+    assert said.out.endswith(f"{finished}: faults: 3\n")
 
 
 # What a person changes and signs anew, as if the run itself had written it

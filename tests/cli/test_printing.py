@@ -3,11 +3,9 @@
 import hashlib
 import json
 import re
-from pathlib import Path
 
 import pytest
 
-from glue_bench.data import demo
 from glue_bench.data.sources import DemoSource
 from glue_bench.data.submission import FILES, fill_file, make_zip
 from glue_bench.data.tasks import TASKS
@@ -41,12 +39,10 @@ def test_a_plugin_is_said_to_pass_the_contract_or_which_clause_it_breaks(glue_be
         f"mine: Mine (my_variant.py)\nclauses: {', '.join(CLAUSES)}\nmine passes the contract\n",
         "checking the contract ...\n",
     )
-    code = plugin.read_text()
-    said = refused("variants", "--plugin", write_plugin(code + "    uses_position = False\n"))
-    assert f"plugin '{plugin}': variant 'mine' does not meet the contract: clause 'position'" in said
-    broken = write_plugin(code + "    def forward(self, *_):\n        return 1 / 0\n")
+    broken = write_plugin(plugin.read_text() + "    def forward(self, *_):\n        return 1 / 0\n")
     said = refused("variants", "--plugin", broken)
-    assert "clause 'shapes', encoder like BERT: ZeroDivisionError: division by zero (my_variant.py:7)" in said
+    assert f"plugin '{plugin}': variant 'mine' does not meet the contract: clause 'shapes', encoder like BERT: " in said
+    assert "ZeroDivisionError: division by zero (my_variant.py:7)" in said
 
 
 def test_analyse_prints_its_page_and_leaves_numbers_tables_and_figures(bert, glue_bench, tmp_path):
@@ -54,24 +50,16 @@ def test_analyse_prints_its_page_and_leaves_numbers_tables_and_figures(bert, glu
     said = glue_bench("analyse", bert, *wanted)
     assert said.status == 0
     assert said.out == (tmp_path / "found" / "analysis.md").read_text()
-    assert json.loads((tmp_path / "found" / "analysis.json").read_text())["checkpoints"]
-    assert (tmp_path / "found" / "subspace_curve.csv").is_file()
     assert {path.stem for path in (tmp_path / "found").glob("*.svg")} == {"subspace_curve"}
 
 
 CONVERSIONS = {
     "diet-abs --option rank=4 --option share=false": [
-        "conversion      approximate",
-        "origin          grafted: weights of another variant",
-        r"hidden states   relative error 0\.\d\d after the last block, on random tokens *$",
-        r"error by layer  0\.\d\d 0\.\d\d \(the input first\)",
-        "masked-LM head  none in the source",
+        *("conversion      approximate", "origin          grafted", "masked-LM head  none in the source"),
+        r"relative error  0\.\d\d 0\.\d\d \(hidden states",
     ],
     "concat-split": [r"variance kept   tokens \d\d\.\d%, positions \d\d\.\d%"],
-    "mine --plugin my_variant.py": [
-        r".* \(add\) -> .* \(mine\)$",
-        "conversion      exact: it computes what the source",
-    ],
+    "mine --plugin my_variant.py": [r".* \(add\) -> .* \(mine\)$", "conversion      exact, up to rounding"],
 }
 
 
@@ -93,7 +81,7 @@ def test_arms_may_start_from_a_tupe_file_and_what_was_converted(
     arms = [{"variant": "untied-relative", "checkpoint": str(make_tupe()), "tokenizer": str(bert)}]
     arms += [{"variant": "rotary", "checkpoint": str(tmp_path / "out")}]
     config = write_yaml(tiny(arms=arms, tasks=["cola"], finetuning={"max_length": 20}))
-    assert "2 cells run" in glue_bench("run", config, "--results", tmp_path / "runs").out
+    assert "cells run: 2" in glue_bench("run", config, "--results", tmp_path / "runs").out
     cells = Store(tmp_path / "runs" / "tiny").plan().cells
     assert {cell.arm: cell.origin for cell in cells} == {"untied-relative": "pretrained", "rotary": "grafted"}
 
@@ -101,19 +89,8 @@ def test_arms_may_start_from_a_tupe_file_and_what_was_converted(
 # A submission
 
 
-def labelled(folder: Path, rows=slice(None)) -> Path:
-    """The demo's AX with labels, in the layout of diagnostic-full.tsv."""
-    lines = ["Lexical Semantics\tPredicate-Argument Structure\tLogic\tKnowledge\tDomain\tPremise\tHypothesis\tLabel"]
-    frame = demo.generate("ax")["test"]
-    for premise, hypothesis in zip(frame["text_a"], frame["text_b"], strict=True):
-        lines.append("\t".join(["", "", "Negation", "", "", premise, hypothesis, "neutral"]))
-    path = folder / "diagnostic-full.tsv"
-    path.write_text("\n".join(lines[rows]) + "\n")
-    return path
-
-
 @pytest.mark.usefixtures("small_demo")
-def test_what_a_run_has_predicted_is_handed_in_and_scored(glue_bench, refused, tiny, write_yaml, tmp_path):
+def test_what_a_run_has_predicted_is_handed_in(glue_bench, refused, tiny, write_yaml, tmp_path):
     config = write_yaml(tiny(arms=["add"], tasks=["mnli", "rte"], finetuning={"predict": ["validation", "test"]}))
     assert glue_bench("run", config, "--results", tmp_path).status == 0
     finished, out = tmp_path / "tiny", tmp_path / "x.zip"
@@ -136,16 +113,6 @@ def test_what_a_run_has_predicted_is_handed_in_and_scored(glue_bench, refused, t
     assert told["sha256"] == hashlib.sha256(out.read_bytes()).hexdigest()
     assert told["files"]["AX.tsv"]["cell_id"] == told["files"]["MNLI-m.tsv"]["cell_id"]
     assert told["files"]["AX.tsv"]["data"] == DemoSource().load("ax").digest
-    # The diagnostic set
-    diagnostic = ("leaderboard", finished, "--diagnostic")
-    page = glue_bench(*diagnostic, labelled(tmp_path)).out
-    assert page.startswith("# Diagnostic set: tiny\n\n**Made from the embedded demo data")
-    assert re.search(r"\| Logic +\| +\| +12 \|", page)
-    glue_bench(*diagnostic, labelled(tmp_path), "-o", tmp_path / "page.md")
-    assert (tmp_path / "page.md").read_text() == page
-    assert "has 11 rows, but " in refused(*diagnostic, labelled(tmp_path, slice(-1)))
-    (tmp_path / "diagnostic-full.tsv").write_text("index\tsentence1\tsentence2\n0\ta\tb\n")
-    assert "expected the labelled diagnostic-full.tsv" in refused(*diagnostic, tmp_path / "diagnostic-full.tsv")
 
 
 def test_a_zip_is_called_good_or_its_findings_are_listed_one_a_line(glue_bench, tmp_path):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from glue_bench import __version__
+from glue_bench import __version__, status
 from glue_bench.config import load_experiment
 from glue_bench.records.store import Store
 from glue_bench.records.values import Failure, Progress
@@ -35,7 +35,7 @@ def test_run_prints_the_leaderboard_and_what_was_done(glue_bench, config, tmp_pa
     assert said.status == 0
     assert "▲ ▼ better, worse than the reference; bold best" in said.out
     assert max(len(line) for line in said.out.splitlines()[:-2] if str(tmp_path) not in line) <= 80
-    assert "2 cells run, 0 were done before, 0 failed, 0 left" in said.out
+    assert "cells run: 2, done before: 0, failed: 0, left: 0\n" in said.out
     assert f"results: {folder}" in said.out
     assert said.out.splitlines()[-2:] == [
         f"page: {folder / 'report.html'}",
@@ -44,22 +44,22 @@ def test_run_prints_the_leaderboard_and_what_was_done(glue_bench, config, tmp_pa
     assert written == [True]  # the page is the last thing
     assert "[2/2] none on cola" in said.err
     again = glue_bench("run", config, "--results", tmp_path / "runs")
-    assert "0 cells run, 2 were done before, 0 failed, 0 left" in again.out
+    assert "cells run: 0, done before: 2, failed: 0, left: 0\n" in again.out
 
 
 def test_a_failing_cell_is_named_and_the_status_is_1(glue_bench, moody_config, tmp_path, moody):
     moody.side_effect = RuntimeError("out of luck")
     said = glue_bench("run", moody_config, "--results", tmp_path)
     assert said.status == 1
-    assert "1 cells run, 0 were done before, 1 failed, 0 left" in said.out
+    assert "cells run: 1, done before: 0, failed: 1, left: 0\n" in said.out
     assert said.out.endswith(f"next: glue-bench status {tmp_path / 'tiny'} (why runs have failed)\n")
     assert "failed: moody-cola-lr0.001-s1-" in said.err
     assert "RuntimeError: out of luck" in said.err
     assert "Traceback" not in said.err
-    status = glue_bench("status", tmp_path / "tiny")
-    assert "failed: moody on cola, rate 0.001, seed 1: RuntimeError: out of luck" in status.out
+    counted = glue_bench("status", tmp_path / "tiny").out
+    assert "failed: moody on cola, rate 0.001, seed 1: RuntimeError: out of luck" in counted
     dry = glue_bench("run", moody_config, "--results", tmp_path, "--dry-run")
-    assert dry.out.splitlines()[0] == "1 job: it failed: RuntimeError: out of luck"
+    assert dry.out.splitlines()[1].split(maxsplit=1) == ["1", "it failed: RuntimeError: out of luck"]
 
 
 ENDS = {"interrupted": (KeyboardInterrupt(), 130), "terminated": (None, 143)}
@@ -67,12 +67,12 @@ ENDS = {"interrupted": (KeyboardInterrupt(), 130), "terminated": (None, 143)}
 
 @pytest.mark.parametrize("cause", ENDS)
 def test_what_is_finished_is_kept_when_a_run_is_ended(glue_bench, moody_config, tmp_path, moody, cause):
-    error, status = ENDS[cause]
+    error, expected = ENDS[cause]
     moody.side_effect = error or (lambda: signal.raise_signal(signal.SIGTERM))
     before = signal.getsignal(signal.SIGTERM)
     said = glue_bench("run", moody_config, "--results", tmp_path)
-    assert said.status == status
-    assert "1 cells run, 0 were done before, 0 failed, 1 left" in said.out
+    assert said.status == expected
+    assert "cells run: 1, done before: 0, failed: 0, left: 1\n" in said.out
     assert said.err.endswith(f"{cause}: {GOES_ON}")
     assert (tmp_path / "tiny" / "leaderboard.md").exists() == (cause == "interrupted")
     assert ("▲ ▼ better" in said.out) == (cause == "interrupted")
@@ -108,6 +108,14 @@ def test_a_run_without_a_file_is_the_experiment_that_it_prints_once_it_is_checke
     assert glue_bench("run", "printed.yaml", "--dry-run").out == said.out
 
 
+def test_a_dry_run_says_why_and_how_much(glue_bench, tiny, write_yaml, tmp_path):
+    pretraining = {"corpus": "demo", "steps": 10, "batch_tokens": 256, "length": 32}
+    said = glue_bench("run", write_yaml(tiny(pretraining=pretraining)), "--results", tmp_path, "--dry-run").out
+    assert [" ".join(line.split()) for line in said.splitlines()[:2]] == ["jobs why", "6 not run yet"]
+    most = "would run 4 of 4 cells, 0 are done, after pretraining on 5,120 tokens"
+    assert said.splitlines()[2:] == [f"{most}, in {tmp_path / 'tiny'}"]
+
+
 # demo and init
 
 
@@ -140,18 +148,17 @@ def test_version_and_short_help(glue_bench):
 def test_status_says_what_is_done_runs_has_failed_and_is_missing(glue_bench, tiny, write_yaml, tmp_path):
     config, part = write_yaml(tiny(arms=["add"], tasks=["cola"], seeds=[1, 2, 3])), tmp_path / "tiny"
     assert glue_bench("run", config, "--results", tmp_path, "--only", "seed=1").status == 0
-    store = Store(part)
+    store, now = Store(part), time.time()
     _, second, third = (cell.id for cell in store.plan().cells)
-    now = time.time()
     store.write_progress(Progress(id=second, worker="here:1", began=now - 9, updated=now, step=3, steps=9, loss=0.5))
-    for job in (third, "of-an-earlier-plan"):
-        store.write_failure(Failure(id=job, error="out of luck"))
+    store.write_failure(Failure(id=third, error="out of luck"))
     lines = glue_bench("status", part).out.splitlines()
-    assert [line.split() for line in lines[:2]] == [
-        ["arm", "done", "running", "failed", "missing"], ["add", "1", "1", "1", "0"],
-    ]  # fmt: skip
-    assert lines[2].startswith("running: add on cola, rate 0.001, seed 2, step 3 of 9, loss 0.500")
-    assert lines[3] == "failed: add on cola, rate 0.001, seed 3: out of luck"
+    assert [" ".join(line.split()) for line in lines[:2]] == ["arm done running failed missing", "add 1 1 1 0"]
+    assert lines[2:-1] == [
+        "running: add on cola, rate 0.001, seed 2, step 3 of 9, loss 0.500 (here:1)",
+        "failed: add on cola, rate 0.001, seed 3: out of luck",
+    ]
     assert lines[-1] == f"1 of 3 cells done, 1 running, 1 failed, 0 missing in {part}"
     document = json.loads(glue_bench("status", part, "--format", "json").out)
     assert document["cells"] == {"done": 1, "running": 1, "failed": 1, "missing": 0}
+    assert status(part)["state"].tolist() == ["done", "running", "failed"]

@@ -430,7 +430,7 @@ MUTATIONS = (
         "cli",
         "`glue-bench run` ends with status 0 although cells have failed.",
         "glue_bench/cli/run.py",
-        "raise Exit(STATUS[summary.cause] or (FAILED if failed else 0))",
+        'raise Exit(STATUS[summary.cause or ("failed" if failed else "")])',
         "raise Exit(STATUS[summary.cause])",
         ("tests/cli/test_run.py",),
         VERBS,

@@ -2,6 +2,9 @@
 
 import io
 import json
+import os
+import socket
+import subprocess
 import sys
 import time
 from unittest.mock import MagicMock
@@ -16,7 +19,7 @@ from glue_bench.records.store import Store
 from glue_bench.records.values import Epoch, Failure, Progress
 from glue_bench.sweep import observers
 from glue_bench.sweep.observers import TRACKERS, Display, Tracker, view
-from glue_bench.sweep.progress import LIVE_SECONDS, STATES, Estimate, Snapshot, Watch
+from glue_bench.sweep.progress import LIVE_SECONDS, STATES, Estimate, Snapshot, Watch, under_way
 
 FIRST = stub.pretraining()
 CELLS = [stub.cell(seed, pretraining=FIRST.id, steps=10, pretraining_seed=1) for seed in range(6)]
@@ -39,9 +42,9 @@ def busy(store, worker) -> Store:
     for job in (FIRST, *CELLS[:3]):
         worker.run(job)
     now = time.time()
-    under_way = {"worker": "here:4711", "began": now - 60, "step": 10, "steps": 40, "loss": 0.5}
-    store.write_progress(Progress(id=CELLS[3].id, updated=now, **under_way))
-    store.write_progress(Progress(id=CELLS[4].id, updated=now - LIVE_SECONDS - 1, **under_way))
+    facts = {"worker": "here:4711", "began": now - 60, "step": 10, "steps": 40, "loss": 0.5}
+    store.write_progress(Progress(id=CELLS[3].id, updated=now, **facts))
+    store.write_progress(Progress(id=CELLS[4].id, updated=now - LIVE_SECONDS - 1, **facts))
     store.write_failure(Failure(id=CELLS[5].id, error="ValueError: no"))
     worker.run(stub.cell(99))  # outside the plan
     return store
@@ -65,6 +68,15 @@ def test_a_look_counts_the_jobs_of_the_plan_by_their_state_and_a_later_one_sees_
         busy.drop_progress(cell.id)
     idle = watch.look()
     assert (idle.cells_per_hour, idle.seconds_left, idle.tokens_per_second) == (None, None, None)
+
+
+def test_a_job_whose_process_has_ended_is_not_under_way(store):
+    ended, here, now = subprocess.Popen("true"), socket.gethostname(), time.time()
+    ended.wait()
+    places = {f"{here}:{os.getpid()}": True, f"{here}:{ended.pid}": False, f"elsewhere:{ended.pid}": True}
+    for worker, lives in places.items():
+        store.write_progress(Progress(id=CELLS[3].id, worker=worker, began=now, updated=now))
+        assert (CELLS[3].id in under_way(store)) == lives
 
 
 def test_the_estimate_learns_seconds_per_cost_for_each_task():

@@ -37,20 +37,22 @@ class Option(NamedTuple):
 def declared(variant: type[Variant], name: str) -> Mapping[str, Option]:
     """The options of a variant, called `name` in errors: its own, then `segments`, which all have.
 
-    Raises UserError where one has no default, or a type that cannot be checked.
+    Raises UserError where one stands before the `*`, has no default, or a type that cannot be checked.
     """
-    options = {}
-    for option, each in inspect.signature(variant.__init__).parameters.items():
-        if each.kind is not each.KEYWORD_ONLY:
+    options, inherited = {}, inspect.signature(Variant.__init__).parameters
+    for option, each in [*inspect.signature(variant.__init__).parameters.items()][2:]:  # after self and dims
+        if each == inherited.get(option) or each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
             continue
         default = each.default
         try:
+            if each.kind is not each.KEYWORD_ONLY:
+                raise TypeError("it stands before the `*`")
             hints = get_type_hints(variant.__init__, include_extras=True)
             kind = TypeAdapter(hints.get(option, Any if default is None else type(default)))
             options[option] = Option(kind, kind.dump_python(default, mode="json", warnings=False))
             json.dumps(options[option].default, allow_nan=False)
         except Exception as error:  # what an annotation that is text may raise is anything
-            needs = f"option '{option}' needs a default, and a type that JSON has values for: {first_line(error)}"
+            needs = f"option '{option}' needs a `*` before it, a default, and a type that JSON has: {first_line(error)}"
             raise UserError(f"variant '{name}': {needs}") from error
     return options | {SEGMENTS: Option(TypeAdapter(str), "input")}
 
