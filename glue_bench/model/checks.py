@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
+from transformers import PreTrainedTokenizerBase
 
 from glue_bench.errors import UserError, first_line
 from glue_bench.model.checkpoints import Start, encoder, with_variant
@@ -122,13 +123,17 @@ def _counted(settings: str, length: int, _: type[Variant] | None) -> dict[str, A
     }
 
 
-def native_budget(start: NativeStart, ids: Tensor, mask: Tensor | None, segments: Tensor, arm: str) -> dict[str, Any]:
-    """The same of a native arm, found by running its model on two texts (2, length), the second shorter.
+def native_budget(start: NativeStart, tokenizer: PreTrainedTokenizerBase, length: int, arm: str) -> dict[str, Any]:
+    """The same of a native arm, found by running its model on a text of `length` tokens beside a shorter one.
 
     `non_embedding_parameters` are those outside of embeddings of any kind. `flops_per_token` are three times those of a
     forward pass, because a backward pass computes two products for each of its products. `added_over_add` is not known.
     Raises UserError where the model cannot run, or its output is not finite.
     """
+    how: dict[str, Any] = {"max_length": length, "truncation": True, "padding": True, "padding_side": "right"}
+    how |= {"return_tensors": "pt", "return_attention_mask": True, "return_token_type_ids": True}
+    given = tokenizer(["One of the many. " * length, "A short one."], **how)
+    ids, mask, segments = given["input_ids"], given["attention_mask"].bool(), given["token_type_ids"]
     try:
         with drawing(), torch.no_grad(), FlopCounterMode(display=False) as counter:
             # Without a gradient anywhere, else the counter expects some of what DeBERTa computes to have one.

@@ -8,8 +8,8 @@ from typing import Any
 from glue_bench.config import NATIVE, SCRATCH, Arm, Experiment, PretrainingSettings
 from glue_bench.data.task_data import TaskData
 from glue_bench.errors import UserError, unknown
-from glue_bench.model.checks import budget, check_order
-from glue_bench.model.native import SUMMARY
+from glue_bench.model.checks import budget, check_order, native_budget
+from glue_bench.model.native import SUMMARY, NativeStart
 from glue_bench.model.plugins import plugin_digest
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.options import canonical_options, check_variant
@@ -185,9 +185,9 @@ def _cells(experiment: Experiment, inputs: Inputs, pretrainings: Sequence[Pretra
 
 def _arm_facts(arm: Arm, inputs: Inputs) -> ArmFacts:
     experiment, start = inputs.experiment, inputs.initial(arm)
-    if arm.variant == NATIVE:  # its model runs here, on the longest text: one that cannot is refused
+    if isinstance(start, NativeStart):  # its model runs here, on the longest text: one that cannot is refused
         longest = max(experiment.finetuning.hyperparameters(task, 0.0).max_length for task in experiment.tasks)
-        return ArmFacts(summary=SUMMARY, **inputs.native_budget(arm, longest))
+        return ArmFacts(summary=SUMMARY, **native_budget(start, inputs.tokenizer(arm), longest, arm.name))
     length = experiment.pretraining.length if experiment.pretraining else experiment.finetuning.max_length
     return ArmFacts(
         summary=VARIANTS[arm.variant].described(arm.options, start.origin),

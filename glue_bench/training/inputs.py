@@ -7,7 +7,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from transformers import PreTrainedTokenizerBase
 
@@ -18,7 +17,6 @@ from glue_bench.data.task_data import Source, TaskData, limited
 from glue_bench.data.tasks import AX_SPLIT
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import Start, graft, read_checkpoint, weights_digest
-from glue_bench.model.checks import native_budget
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.locate import fingerprint, locate
 from glue_bench.model.native import NativeStart, read_native
@@ -28,7 +26,7 @@ from glue_bench.records.values import Cell
 from glue_bench.training import tokenizers
 from glue_bench.training.corpus import Corpus, open_corpus
 from glue_bench.training.packing import PackedText, pack
-from glue_bench.training.tokens import TokenisedTask, collate, encoded_split, hold_out, tokenise
+from glue_bench.training.tokens import TokenisedTask, hold_out, tokenise
 
 TRAINED = {"scratch": "pretrained", "grafted": "adapted"}  # what an arm is after a pretraining of ours, by its origin
 
@@ -245,15 +243,6 @@ class Inputs:
         """The digest of the files of the arm's checkpoint, as they were at the first look."""
         name, revision = arm.checkpoint, arm.revision
         return self.once(("fingerprint", name, revision), lambda: fingerprint(locate(name, revision)))
-
-    def native_budget(self, arm: Arm, length: int) -> dict[str, Any]:
-        """The `checks.native_budget` of an arm, whose model has then run on a text of `length` tokens."""
-        start = self.initial(arm)
-        assert isinstance(start, NativeStart), "what other arms cost follows from their configuration"
-        tokenizer = self.tokenizer(arm)
-        texts = pd.DataFrame({"text_a": ["One of the many. " * length, "A short one."], "label": [0, 1]})
-        both = collate(encoded_split(texts, tokenizer, length), np.arange(2), int(tokenizer.pad_token_id))
-        return native_budget(start, both.ids, both.mask, both.segments, arm.name)
 
     def origin(self, arm: Arm) -> str:
         """How the weights come to be that the arm's cells start from: pretrained, adapted, grafted or scratch."""

@@ -27,11 +27,6 @@ from glue_bench.training.inputs import Inputs
 PLAIN = BlockScores(None, None, None, whole=False)
 HIDDEN, MASK = torch.randn(3, 7, 24, dtype=torch.float64), torch.arange(7) < torch.tensor([7, 5, 1])[:, None]
 
-OURS = {
-    **{"self_attn.in_proj_": "attention.qkv.", "self_attn.out_proj.": "attention.out.", "linear1.": "up."},
-    **{"linear2.": "down.", "norm1.": "attention_norm.", "norm2.": "norm."},
-}
-
 
 def random_block(**changes: Any) -> Block:
     config = encoder_config(**changes)
@@ -47,11 +42,10 @@ def test_a_block_is_that_of_torch(norm_first):
     theirs = nn.TransformerEncoderLayer(
         24, 3, 40, activation="gelu", layer_norm_eps=1e-12, batch_first=True, norm_first=norm_first, dtype=torch.float64
     ).eval()
-    state = {}
-    for name in theirs.state_dict():
-        start = next(start for start in OURS if name.startswith(start))
-        state[name] = ours.get_parameter(name.replace(start, OURS[start]))
-    theirs.load_state_dict(state)
+    attention, projection = theirs.self_attn, ours.attention.qkv
+    attention.in_proj_weight, attention.in_proj_bias = projection.weight, projection.bias
+    attention.out_proj, theirs.linear1, theirs.linear2 = ours.attention.out, ours.up, ours.down
+    theirs.norm1, theirs.norm2 = ours.attention_norm, ours.norm
     for mask in (None, MASK):
         expected = theirs(HIDDEN, src_key_padding_mask=None if mask is None else ~mask)
         found = ours(HIDDEN, PLAIN, mask)

@@ -17,20 +17,18 @@ from glue_bench.training.inputs import Inputs
 
 OPTIONS = [(name, option) for name in VARIANTS for option in declared(VARIANTS[name], name)]
 WRONG: tuple[Any, ...] = ("false", "3", 1.5, -1, 0, True, None, [], [1], {"a": 1}, float("nan"), float("inf"))
-PLUGIN = '''
+PLUGIN = """
 import torch
 from glue_bench.model.variants.additive import Add
 
 class Wide(Add):
-    """x"""
-
     name = "wide"
 
     def __init__(self, dims, *, times: int = 1, factor=2.0, names=("a",)):
         super().__init__(dims)
         self.times = torch.ones(times)[0]
         self.factor, self.names = factor, names
-'''
+"""
 
 
 @pytest.mark.parametrize(("name", "option"), OPTIONS)

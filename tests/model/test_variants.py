@@ -14,7 +14,6 @@ from tiny_models import (
     states,
     tokens,
 )
-from torch import Tensor
 
 from glue_bench.errors import UserError
 from glue_bench.model.checks import budget
@@ -98,28 +97,23 @@ def test_scores_hold_a_scalar_a_head_and_pair():
 
 
 START, LENGTH = 5, 11
-RELATIVE = {"none", "diet-rel", "shaw", "alibi", "rotary", "disentangled"}  # `none` has no positions at all
-SINUSOIDAL = {"add-sinusoidal"}
-# The first rows that stay: [CLS], and in TUPE's tables p_theta1 before it.
-FIXED = {"positions": 1, "queries.0": 1, "keys.0": 1}
-UNTIED = {"untied", "untied-tie-cls", "untied-relative", "four-term"}
+# The tables of absolute positions, and their rows that stay: that of [CLS], and in TUPE's p_theta1 before it.
+TABLES = {
+    **dict.fromkeys(("add", "add-relative", "multiply", "gate", "concat", "concat-split"), (["positions"], 1)),
+    **dict.fromkeys(("untied", "untied-tie-cls", "untied-relative", "four-term"), (["positions"], 2)),
+    "diet-abs": (["queries.0", "keys.0"], 1),
+}
 
 
-def moved(table: Tensor, fixed: int) -> Tensor:
-    """The table whose row of position i is that of position `START` + i."""
-    return torch.cat([table[:fixed], table[START + fixed :], table[fixed : START + fixed]])
-
-
-@pytest.mark.parametrize("variant", sorted(set(VARIANTS) - RELATIVE - SINUSOIDAL))
+@pytest.mark.parametrize("variant", TABLES)
 def test_an_absolute_variant_reads_the_rows_from_there_on(variant):
     model, ids = random_model(EncoderModel, encoder_config(variant)), tokens(3, LENGTH)
-    inputs = (ids, None, segments(ids))
-    still, from_there = states(model, *inputs), states(model, *inputs, START)
-    for name, fixed in FIXED.items():
-        if f"variant.{name}.weight" in model.state_dict():
-            table = model.get_submodule(f"variant.{name}").weight.data
-            table.copy_(moved(table, fixed + (variant in UNTIED)))
-    assert max_error(from_there, states(model, *inputs)) == 0
+    names, fixed = TABLES[variant]
+    still, from_there = states(model, ids), states(model, ids, start=START)
+    for name in names:
+        table = model.get_submodule(f"variant.{name}").weight.data
+        table.copy_(torch.cat([table[:fixed], table[START + fixed :], table[fixed : START + fixed]]))
+    assert max_error(from_there, states(model, ids)) == 0
     assert max_error(from_there, still) > 1e-2
 
 
@@ -130,7 +124,7 @@ def test_positions_that_do_not_exist_are_refused(variant):
     said = f"{LENGTH} tokens that start at {beyond}, but the encoder has {POSITIONS} positions"
     with pytest.raises(ValueError, match=said):
         model.hidden_states(ids, None, segments(ids), start=beyond)
-    if variant not in RELATIVE:
+    if variant in (*TABLES, "add-sinusoidal"):
         with pytest.raises(ValueError, match=said):
             model.variant(ids, segments(ids), beyond)
 

@@ -147,5 +147,3 @@ def test_a_limit_cuts_train_and_validation_and_a_tasks_own_one_train_alone(input
     assert rows[2] == rows[0] | {"train": 8}
     assert own.train("rte").equals(both.train("rte"))
     assert len({each.data("rte").digest for each in (whole, both, own)}) == 3
-    tokens = own.tokens(plan_of(own).cells[0]).splits
-    assert (len(tokens["train"]), len(tokens["validation"])) == (8, rows[0]["validation"])

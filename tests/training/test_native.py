@@ -205,7 +205,7 @@ CODE = {"AutoConfig": "mine.Config", "AutoModelForSequenceClassification": "mine
         ({"num_hidden_layers": 2}, "transformers finds no weights for encoder.layer.1."),
         ({"model_type": "dpr"}, "transformers itself cannot compute it"),
         ({"max_position_embeddings": 16}, "cannot compute it"),
-        ({"model_type": "mine", "auto_map": CODE}, ""),
+        ({"model_type": "mine", "auto_map": CODE}, "bert'"),
     ],
     ids=str,
 )
