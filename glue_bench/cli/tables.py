@@ -44,7 +44,7 @@ def leaderboard(
 
 
 def report(
-    folders: Folders,
+    folder: Folder,
     output: Annotated[
         Place, Option("-o", "--output", metavar="FILE", help="The page; else report.html in the folder.")
     ] = None,
@@ -57,7 +57,7 @@ def report(
     say("reading the records ...")
     from glue_bench.tables.report import report as write_report
 
-    echo(f"page: {write_report(folders[0] if len(folders) == 1 else folders, output, figures)}")
+    echo(f"page: {write_report(folder, output, figures)}")
     if figures is not None:
         echo(f"figures: {figures}")
 

@@ -1,9 +1,9 @@
-"""An experiment, or several together, as one HTML file to show, which needs no network: its parts and their order."""
+"""An experiment as one HTML file to show, which needs no network: its parts and their order."""
 
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from glue_bench.tables.inside import inside_figures, inside_page, read_analysis
 from glue_bench.tables.pages import leaderboard_page
 from glue_bench.tables.papers import TABLES, paper_page
 from glue_bench.tables.results import Results
+from glue_bench.tables.submission import ELSEWHERE
 from glue_bench.tables.table import Column, Page, Table
 
 FILE = "report.html"
@@ -31,24 +32,19 @@ LOSSES = "Means over the seeds of pretraining; of few arms a band goes from the 
 HOURS = "The runs took {hours:,.1f} hours, added up over processes."
 
 
-def report(
-    path: str | Path | Sequence[str | Path], output: str | Path | None = None, figures: str | Path | None = None
-) -> Path:
-    """Write the report of the experiment in the folder `path`, or of several together; where it was written.
+def report(path: str | Path, output: str | Path | None = None, figures: str | Path | None = None) -> Path:
+    """Write the report of the experiment in the folder `path`, there or to `output`; where it was written.
 
-    Without `output` that is `report.html` in the experiment's folder, or of several experiments in the current one.
     Into the folder `figures` each figure is written as PDF, SVG and PNG, as wide as a column of a paper.
 
     Example:
         >>> glue_bench.report("runs/demo", "demo.html")  # doctest: +SKIP
 
     Raises:
-        UserError: there is no experiment in a folder, several cannot stand together, or a file cannot be written.
+        UserError: there is no experiment in the folder, or a file cannot be written.
     """
-    beside = Path(path) if isinstance(path, str | Path) else Path()
-    file = beside / FILE if output is None else Path(output)
-    made = make_report(find(path), () if isinstance(path, str | Path) else [find(each) for each in path])
-    with results_written_to(file.parent, "choose another place with -o"):
+    file, made = Path(path) / FILE if output is None else Path(output), make_report(find(path))
+    with results_written_to(file.parent, ELSEWHERE):
         write_atomically(file, made.to_html().encode())
     if figures is not None:
         with results_written_to(Path(figures), "choose another folder with --figures"):
@@ -57,13 +53,9 @@ def report(
     return file
 
 
-def make_report(comparison: Comparison, each: Sequence[Comparison] = ()) -> Page:
-    """The report of an experiment; of several together what they share first, then what `each` of them has."""
-    results = comparison.board.results
-    parts = [leaderboard_part(comparison)] if each else list(parts_of(comparison))
-    for name, part in ((one.board.results.experiment, part) for one in each for part in parts_of(one)):
-        figures = tuple(replace(figure, name=f"{name}-{figure.name}") for figure in part.figures)
-        parts.append(replace(part, title=f"{name}: {part.title}", figures=figures))
+def make_report(comparison: Comparison) -> Page:
+    """The report of an experiment."""
+    results, parts = comparison.board.results, list(parts_of(comparison))
     captions = [table.caption for table in parts[0].tables if table.caption]
     lead = captions[0] if len(captions) == 1 else ""
     if lead:  # what is said at the top is not said again above the table
@@ -72,9 +64,12 @@ def make_report(comparison: Comparison, each: Sequence[Comparison] = ()) -> Page
 
 
 def parts_of(comparison: Comparison) -> Iterator[Page]:
-    """What one experiment has found, from the leaderboard to the commands that made it."""
+    """What the experiment has found, from the leaderboard, its facts folded, to the commands that made it."""
     results = comparison.board.results
-    yield leaderboard_part(comparison)
+    *tables, setup, arms = leaderboard_page(comparison).tables
+    figures = _forest(comparison, "contrasts", "Contrasts", of_primary=True)
+    folded = Page(title="Setup", tables=(setup,)), Page(title="Arms", tables=(replace(arms, title=""),))
+    yield Page(title="Leaderboard", figures=figures, tables=tuple(tables), folded=folded)
     if len(comparison.contrasts):
         contrasts, *spreads = statistics_page(comparison).tables
         figures = _forest(comparison, "differences", "Other columns", of_primary=False)
@@ -90,14 +85,6 @@ def parts_of(comparison: Comparison) -> Iterator[Page]:
     if "demo" not in results.data_source:
         yield from papers_part(results)
     yield method_part(comparison)
-
-
-def leaderboard_part(comparison: Comparison) -> Page:
-    """The contrasts that decide as a forest, and the tables of the leaderboard, its facts folded."""
-    *tables, setup, arms = leaderboard_page(comparison).tables
-    figures = _forest(comparison, "contrasts", "Contrasts", of_primary=True)
-    folded = Page(title="Setup", tables=(setup,)), Page(title="Arms", tables=(replace(arms, title=""),))
-    return Page(title="Leaderboard", figures=figures, tables=tuple(tables), folded=folded)
 
 
 def _forest(comparison: Comparison, name: str, title: str, *, of_primary: bool) -> tuple[Drawing, ...]:

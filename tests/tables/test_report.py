@@ -95,18 +95,6 @@ def test_the_same_input_gives_the_same_bytes_and_figures_are_written(new_bench, 
     assert {path.name for path in (tmp_path / "figures").iterdir()} == {f"contrasts.{format}" for format in NO_DATES}
 
 
-def test_several_experiments_stand_together_and_each_alone(new_bench, tmp_path):
-    several = {name: new_bench(name) for name in ("toy", "other")}
-    for name, bench in several.items():
-        for arm in ("add", name):
-            bench.finish("rte", arm=arm, source="demo", variant="add")
-        bench.plan(experiment=name)
-    text = report([bench.path for bench in several.values()], tmp_path / "both.html").read_text("utf-8")
-    titles = [f"{name}: {part}" for name in several for part in ("Leaderboard", "Differences", "How it was made")]
-    assert parse_html(text).texts["h2"] == ["Leaderboard", *titles]
-    assert {row[0][0] for row in read_html(text)[0].rows} >= {"toy/add", "other/add", "toy", "other"}
-
-
 def test_the_published_table_with_most_of_our_arms_is_open_and_one_with_none_is_not_there(made, bench):
     (part,) = (part for part in made.parts if part.title == "Published tables")
     assert "ours: none" in [row[0].text for row in part.tables[0].rows]  # of all tables nopos alone has such a row
