@@ -94,7 +94,7 @@ def test_an_arm_that_ran_elsewhere_than_the_reference_with_that_seed_is_marked(p
     _, (table, *_) = shown(bench.plan())
     assert {row[0][0] for row in table.rows} == {arm + "◇" * (arm in marked) for arm in places}
     if (places, marked) == PLACES[-1]:
-        assert facts(bench.path)["Computed on"] == "One, bf16: 1 runs; One, float32: 3 runs"
+        assert facts(bench.path)["Computed on"] == "One, bf16: 1 run; One, float32: 3 runs"
 
 
 def test_the_source_of_a_conversion_has_the_marks_of_its_own_block_there_alone(bench):
