@@ -13,28 +13,23 @@ from glue_bench.remote import fetched, is_url
 from glue_bench.training.corpus import open_corpus
 
 
-@pytest.fixture
-def bucket(tmp_path, monkeypatch):
-    """Uploads a folder to an object store in memory, and returns its URL; copies go to tmp_path / "cache"."""
+@pytest.fixture(autouse=True)
+def _store(tmp_path, monkeypatch):
+    """An empty object store in memory, of which copies go to a cache of its own, and a folder with data and text."""
     monkeypatch.setenv("GLUE_BENCH_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "glue" / "RTE").mkdir(parents=True)
+    (tmp_path / "glue" / "RTE" / "dev.tsv").write_text("sentence1\tsentence2\tlabel\na cat\ta dog\tentailment\n")
+    (tmp_path / "glue" / "a.txt").write_text("One sentence. Another one.")
     fetched.cache_clear()
-
-    def upload(folder: Path) -> str:
-        MemoryFileSystem().put(f"{folder}/", f"/{folder.name}/", recursive=True)
-        return f"memory://{folder.name}"
-
-    yield upload
+    yield
     fetched.cache_clear()
     MemoryFileSystem.store.clear()
     MemoryFileSystem.pseudo_dirs[:] = [""]
 
 
-@pytest.fixture
-def glue(tmp_path) -> Path:
-    (tmp_path / "glue" / "RTE").mkdir(parents=True)
-    (tmp_path / "glue" / "RTE" / "dev.tsv").write_text("sentence1\tsentence2\tlabel\na cat\ta dog\tentailment\n")
-    (tmp_path / "glue" / "a.txt").write_text("One sentence. Another one.")
-    return tmp_path / "glue"
+def upload(folder: Path) -> str:
+    MemoryFileSystem().put(f"{folder}/", f"/{folder.name}/", recursive=True)
+    return f"memory://{folder.name}"
 
 
 def test_what_is_a_url():
@@ -42,18 +37,18 @@ def test_what_is_a_url():
     assert not any(map(is_url, ("runs", "./a:b/c", "C:/x", "hub:wikitext", "google-bert/bert-base", "/s3://x")))
 
 
-def test_a_checkpoint_text_and_data_behind_urls_are_those_of_the_folder(bucket, make_bert, glue):
-    place, url = make_bert(texts=("the old cat chased a dog",)), bucket(glue)
-    files = [{path.name: path.read_bytes() for path in folder.iterdir()} for folder in (locate(bucket(place)), place)]
+def test_a_checkpoint_text_and_data_behind_urls_are_those_of_the_folder(make_bert, tmp_path):
+    place, url = make_bert(texts=("the old cat chased a dog",)), upload(tmp_path / "glue")
+    files = [{path.name: path.read_bytes() for path in folder.iterdir()} for folder in (locate(upload(place)), place)]
     assert files[0] == files[1]
-    assert len({open_corpus([name]).digest for name in (url, f"{url}/a.txt", str(glue))}) == 1
-    assert len({open_source(name).load("rte").digest for name in (url, str(glue))}) == 1
+    assert len({open_corpus([name]).digest for name in (url, f"{url}/a.txt", str(tmp_path / "glue"))}) == 1
+    assert len({open_source(name).load("rte").digest for name in (url, str(tmp_path / "glue"))}) == 1
 
 
-def test_a_state_is_copied_once_and_another_one_again(bucket, glue):
-    first = fetched(url := bucket(glue))
-    (glue / "a.txt").write_text("Two.")
-    bucket(glue)
+def test_a_state_is_copied_once_and_another_one_again(tmp_path):
+    first = fetched(url := upload(tmp_path / "glue"))
+    (tmp_path / "glue" / "a.txt").write_text("Two.")
+    upload(tmp_path / "glue")
     assert fetched(url) == first  # a process sees one state
     fetched.cache_clear()
     second = fetched(url)
@@ -69,15 +64,15 @@ REFUSED = {
     "memory://glue": (ConnectionError("reset"), r"^cannot read 'memory://glue' \(ConnectionError: reset\)$"),
     "memory://glue/": (
         OSError(28, "full"),
-        "^cannot copy 'memory://glue/' to '.*': No space left on device; make room",
+        "^cannot copy 'memory://glue/' to '.*': No space left on device; make",
     ),
 }
 
 
 @pytest.mark.parametrize("url", REFUSED)
-def test_what_cannot_be_read_is_one_line_and_leaves_nothing(url, bucket, glue, tmp_path, monkeypatch):
+def test_what_cannot_be_read_is_one_line_and_leaves_nothing(url, tmp_path, monkeypatch):
     error, said = REFUSED[url]
-    bucket(glue)
+    upload(tmp_path / "glue")
     if error:
         monkeypatch.setattr(MemoryFileSystem, "get_file", Mock(side_effect=error))
     with pytest.raises(UserError, match=said):

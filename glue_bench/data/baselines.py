@@ -14,7 +14,6 @@ from glue_bench.data.task_data import TaskData, limited
 from glue_bench.data.tasks import TASKS
 
 WORD_OVERLAP, BAG_OF_WORDS = "word overlap", "bag of words"
-BASELINES = (WORD_OVERLAP, BAG_OF_WORDS)
 MOST_ROWS = 50_000
 """Rows of train that a baseline is fitted on, at most; of a larger task those that `limited` chooses."""
 

@@ -156,8 +156,7 @@ def _wnli(generator: np.random.Generator, label: float) -> Row:
     """The pronoun is the one whose name fits it: here always the man."""
     he, she = _pick(generator, HE)[0], _pick(generator, SHE)[0]
     verb, adjective = _pick(generator, VERBS)[0], _pick(generator, ADJECTIVES)[0]
-    named = he if label else she
-    return f"{he} {verb} {she} because he was {adjective} .", f"{named} was {adjective} .", label
+    return f"{he} {verb} {she} because he was {adjective} .", f"{he if label else she} was {adjective} .", label
 
 
 MAKERS: dict[str, Maker] = {

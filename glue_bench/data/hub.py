@@ -83,11 +83,10 @@ def _check_shards(split: str, paths: list[Path]) -> None:
         try:
             check_file(path, LARGEST)
             with path.open("rb") as file:
-                is_pointer = file.read(len(LFS_POINTER)) == LFS_POINTER
+                if file.read(len(LFS_POINTER)) == LFS_POINTER:
+                    raise UserError(f"{path}: a Git LFS pointer, not the data; run 'git lfs pull' in the clone")
         except OSError as error:
             raise UserError(f"cannot read {path}: {error.strerror}") from error
-        if is_pointer:
-            raise UserError(f"{path}: a Git LFS pointer, not the data; run 'git lfs pull' in the clone")
 
 
 def to_task_data(task: Task, loaded: Mapping[str, Any], where: str) -> TaskData:

@@ -39,10 +39,7 @@ Counted on the official training files: CoLA 6023 of 8551, SST-2 37569 of 67349,
 
 @dataclass(frozen=True)
 class File:
-    """One file of a submission: the labels and rows of `task`, predicted by the model of `model` on its `split`.
-
-    `labels` are the permitted predictions; empty where it is a number from 0 to 5.
-    """
+    """One file of a submission: the labels and rows of `task`, predicted by the model of `model` on its `split`."""
 
     name: str
     task: str
@@ -52,6 +49,7 @@ class File:
 
     @property
     def labels(self) -> tuple[str, ...]:
+        """The permitted predictions; empty where it is a number from 0 to 5."""
         return TASKS[self.task].written
 
 

@@ -34,8 +34,7 @@ class FolderSource(Source):
 
     def files(self, task: Task) -> dict[str, list[Path]]:
         """The files of each split that is there; none if no split with labels is (of AX: no split)."""
-        found = {split: sorted(self.folder.glob(self.pattern(task, split))) for split in task.splits}
-        found = {split: paths for split, paths in found.items() if paths}
+        found = {split: some for split in task.splits if (some := sorted(self.folder.glob(self.pattern(task, split))))}
         return found if found.keys() - set(task.test_splits) or task.name == "ax" else {}
 
     def tasks(self) -> list[str]:

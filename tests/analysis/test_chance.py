@@ -1,6 +1,6 @@
 """Intervals and bands cover what they say; of fresh weights each measure lies in its band in 90 to 99% of draws."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 
 import numpy as np
@@ -20,28 +20,35 @@ SIMULATIONS = 200
 SIZES = {"vocab_size": 400, "max_position_embeddings": 40, "hidden_size": 48, "pad_token_id": None}
 
 
-def test_bands_cover_what_they_say():
+def inside(bounds: tuple[float, float], value: float) -> bool:
+    return bounds[0] <= value <= bounds[1]
+
+
+def shares(share: float, sequences: int) -> Callable[[np.random.Generator], bool]:
+    """Whether the interval of a share holds it, of few sequences with four trials each."""
+    trials = np.full(sequences, 4.0)
+    return lambda draw: inside(Sums(draw.binomial(4, share, sequences), trials).share_interval, share)
+
+
+def one_more(draw: np.random.Generator) -> bool:
+    """Whether the band of five draws of 400 trials holds another one, of 2,000."""
+    band = expected_share(draw.binomial(400, 0.995, 5) / 400, trials=400, tried=2_000)
+    return inside(band, draw.binomial(2_000, 0.995) / 2_000)
+
+
+COVERAGE = {
+    "expected": (lambda draw: inside(expected(draw.standard_normal(3)), draw.standard_normal()), 8_000, 0.943, 0.957),
+    "interval": (lambda draw: inside(Sums(draw.normal(1, 1, 8), np.ones(8)).interval, 1), 1_000, 0.935, 0.965),
+    **{f"{share}, {n}": (shares(share, n), 400, 0.93, 1) for share in (0.5, 0.8, 0.95, 0.99, 1.0) for n in (8, 16)},
+    "expected_share": (one_more, 200, 0.94, 1),
+}
+
+
+@pytest.mark.parametrize("name", COVERAGE)
+def test_intervals_and_bands_cover_what_they_say(name):
+    covers, times, low, high = COVERAGE[name]
     generator = np.random.default_rng(0)
-    inside = 0
-    for _ in range(8_000):
-        low, high = expected(generator.standard_normal(3))
-        inside += low < generator.standard_normal() < high
-    assert 0.943 < inside / 8_000 < 0.957
-    low, high = middle(generator.standard_normal(5_000))
-    assert (low, high) == (pytest.approx(-1.96, abs=0.1), pytest.approx(1.96, abs=0.1))
-
-
-@pytest.mark.parametrize("share", [0.5, 0.8, 0.95, 0.99, 1.0])
-@pytest.mark.parametrize("sequences", [8, 16])
-def test_intervals_of_few_sequences_cover_what_they_say(share, sequences):
-    generator, inside = np.random.default_rng(0), 0
-    for _ in range(400):
-        low, high = Sums(generator.binomial(4, share, sequences), np.full(sequences, 4.0)).share_interval
-        assert 0 <= low <= high <= 1
-        inside += low <= share <= high
-    assert inside / 400 > 0.93
-    rises = [Sums(generator.normal(1, 1, sequences), np.ones(sequences)).interval for _ in range(1_000)]
-    assert 0.935 < np.mean([low < 1 < high for low, high in rises]) < 0.965
+    assert low < np.mean([covers(generator) for _ in range(times)]) <= high
 
 
 def test_an_interval_needs_two_sequences():
@@ -61,18 +68,12 @@ def test_a_standard_error_is_that_of_a_ratio():
     assert Sums(sums, counts).standard_error == pytest.approx(ratios.std(), rel=0.06)
 
 
-def test_the_band_of_a_share_leaves_room_for_what_a_sample_may_miss():
-    """Both samples have no miss or few: by the exact test of two shares, 5 misses to none are no finding, 8 are."""
+def test_bands_of_samples():
+    """Many draws have their own middle. A share of no miss leaves room: by the exact test 5 misses are no finding."""
+    assert middle(np.linspace(0, 1, 1001)) == pytest.approx((0.025, 0.975))
     low, high = expected_share([1.0] * 5, trials=2_000, tried=10_000)
-    assert (1 - 8 / 10_000) < low <= (1 - 5 / 10_000)
-    assert high == 1
+    assert (1 - 8 / 10_000) < low <= (1 - 5 / 10_000) < high == 1
     assert expected_share([0.0] * 5, trials=2_000, tried=10_000) == pytest.approx((1 - high, 1 - low))
-    generator, inside = np.random.default_rng(0), 0
-    for _ in range(200):
-        draws, value = generator.binomial(400, 0.995, 5) / 400, generator.binomial(2_000, 0.995) / 2_000
-        low, high = expected_share(draws, trials=400, tried=2_000)
-        inside += low <= value <= high
-    assert inside / 200 > 0.94
 
 
 # Of fresh weights

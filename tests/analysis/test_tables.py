@@ -119,13 +119,11 @@ def test_a_sum_of_disjoint_parts_is_taken_apart_and_one_of_far_larger_positions_
 
 def test_all_numbers_of_decoding_have_their_chance(monkeypatch):
     for name, small in {"PAIRS": 300, "FEWER": 200, "TESTS": 300, "SUMS": 300, "DRAWS": 2}.items():
-        monkeypatch.setattr(f"glue_bench.analysis.probes.{name}", small)
+        monkeypatch.setattr(probes, name, small)
     found = by_name(probes.measure_decoding(summed(drawn(WORDS), drawn(PLACES, scale=0.01, seed=1))))
-    places = np.arange(PLACES)
-    by_luck = {"position_accuracy": 1 / PLACES, "word_accuracy": 1 / WORDS}
-    by_luck["position_mae"] = np.abs(places - places[:, None]).mean()
-    for name, value in by_luck.items():
-        assert found[f"norm.{name}"].chance_low == pytest.approx(value)
+    error = np.abs(np.arange(PLACES) - np.arange(PLACES)[:, None]).mean()
+    for name, luck in {"position_accuracy": 1 / PLACES, "word_accuracy": 1 / WORDS, "position_mae": error}.items():
+        assert found[f"norm.{name}"].chance_low == pytest.approx(luck)
     assert found["words_alone.position_accuracy"].value < 0.1
     word = found["sum.word_accuracy"]  # no draw misses one, and a few misses are no finding
     assert word.chance_low < found["random.word_accuracy"].value == word.chance_high == 1
@@ -194,16 +192,15 @@ def without_positions(variant: str) -> SimpleNamespace:
 
 
 @pytest.mark.parametrize("variant", ["untied-tie-cls", "diet-abs", "four-term"])
-def test_the_rows_and_heads_of_a_variant_give_its_own_scores(variant):
-    subject = without_positions(variant)
-    zeros, heads = torch.zeros(1, POSITIONS, dtype=torch.long), subject.model.config.num_attention_heads
-    with torch.no_grad():
-        bias = subject.model.variant(zeros, zeros).biases()[0][0]
-        rows, both = positions.positions_of(subject)
-        queries, keys = both.view(POSITIONS, 2, heads, -1).permute(1, 2, 0, 3)
-        ratio = ((queries @ keys.mT) / bias).numpy()
-    assert ratio == pytest.approx(float(ratio.mean()), rel=1e-3)  # a constant factor is left out
-    assert len(rows) == POSITIONS
+def test_the_scores_of_positions_are_those_that_the_variant_adds(variant):
+    """But for a constant factor, which no measure sees."""
+    subject, zeros = without_positions(variant), torch.zeros(1, POSITIONS, dtype=torch.long)
+    bias = subject.model.variant(zeros, zeros).biases()[0][0].detach().double().numpy()
+    found = by_name(positions.measure_position_scores(subject))
+    for measure in (positions.toeplitz, positions.locality, positions.symmetric):
+        by_hand = np.mean([measure(each) for each in bias])
+        assert found[f"scores.{measure.__name__}"].value == pytest.approx(by_hand, rel=1e-4)
+    assert len(positions.positions_of(subject)[0]) == POSITIONS
 
 
 def test_the_constants_of_a_reset_cls_are_no_positions():
@@ -216,11 +213,14 @@ def test_the_constants_of_a_reset_cls_are_no_positions():
 
 
 def test_where_attention_goes_by_hand():
+    """Half of it to [CLS] and the last [SEP], which are left out."""
     attention = np.array([[0.5, 0.5, 0.0, 0.0], [0.2, 0.5, 0.1, 0.2], [0.0, 0.6, 0.3, 0.1], [1.0, 0.0, 0.0, 0.0]])
-    found = positions.attended(attention)
-    assert found["within_1"] == pytest.approx((1 + 0.8 + 1 + 0) / 4)
-    assert found["within_2"] == pytest.approx((1 + 1 + 1 + 0) / 4)
-    assert found["left_minus_right"] == pytest.approx((0 + 0.1 + 0.5 + 0) / 4)  # the ends have one side
+    given = np.pad(attention / 2, 1, constant_values=0.25)
+    found = by_name(positions.measure_attention(SimpleNamespace(deep=([], [given[None]]))))
+    assert found["attention.within_1"].value == pytest.approx((1 + 0.8 + 1 + 0) / 4)
+    assert found["attention.within_2"].value == pytest.approx((1 + 1 + 1 + 0) / 4)
+    left = found["attention.left_minus_right"].value
+    assert left == pytest.approx((0 + 0.1 + 0.5 + 0) / 4)  # the ends have one side
 
 
 def test_planted_parts_of_a_hidden_state_are_told_apart():

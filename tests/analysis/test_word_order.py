@@ -54,17 +54,11 @@ def model_of(variant: str, tokenizer) -> EncoderForMaskedLM:
     return random_model(EncoderForMaskedLM, config)
 
 
-class KnowsPairs:
+def knows_pairs(table: np.ndarray) -> SimpleNamespace:
     """A model whose prediction follows from the token before alone: `table` (vocabulary, vocabulary) of logits."""
-
-    device = torch.device("cpu")
-
-    def __init__(self, table: np.ndarray) -> None:
-        self.table = torch.from_numpy(table)
-        self.base = SimpleNamespace(hidden_states=lambda ids, *_, **__: [ids.roll(1, 1)[..., None]])
-
-    def predict(self, states):
-        return self.table[states[:, 0]]
+    base = SimpleNamespace(hidden_states=lambda ids, *_, **__: [ids.roll(1, 1)[..., None]])
+    logits, device = torch.from_numpy(table), torch.device("cpu")
+    return SimpleNamespace(base=base, device=device, predict=lambda states: logits[states[:, 0]])
 
 
 # Exact by theory
@@ -123,7 +117,7 @@ def test_the_swap_test_by_hand(tokenizer):
         # The token before stands there as it is: each token is masked on its own.
         original, other = (sum(log_p[tokens[k - 1], tokens[k]] for k in places) for tokens, places in versions)
         outcomes.add(original > other)
-        assert word_order.swap_sums(KnowsPairs(table), one, 2).value == float(original > other)
+        assert word_order.swap_sums(knows_pairs(table), one, 2).value == float(original > other)
     assert outcomes == {True, False}
 
 

@@ -47,12 +47,13 @@ def test_unknown_source(name, tmp_path):
 
 
 def test_kinds_revisions_and_tasks_that_are_not_there(write):
-    sources = {name: open_source(name) for name in ("hub", "demo", str(write(SMALL)))}
-    folder = sources.popitem()[1]
+    folder, *others = (open_source(name) for name in (str(write(SMALL)), "hub", "demo"))
     assert (folder.kind, folder.revision, folder.tasks()) == ("tsv", None, ["rte"])
-    assert [(each.kind, each.revision) for each in sources.values()] == [("hub", hub.PINNED), ("demo", None)]
-    assert all(each.tasks() == list(TASKS) for each in sources.values())
-    for source in (folder, *sources.values()):
+    assert [(each.kind, each.revision, each.tasks()) for each in others] == [
+        ("hub", hub.PINNED, list(TASKS)),
+        ("demo", None, list(TASKS)),
+    ]
+    for source in (folder, *others):
         with pytest.raises(UserError, match="unknown task 'mnl'; did you mean 'mnli'"):
             source.load("mnl")
     with pytest.raises(UserError, match=r"no MRPC data in .*; looked for MRPC/train\.tsv and its"):
