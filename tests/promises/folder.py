@@ -69,7 +69,8 @@ class Folder:
         """
         start: dict[str, Any] = {"origin": "scratch"}
         if self.pretrained:
-            named = [one.id for one in self.pretrainings.values() if (one.arm, one.seed) == (arm, pretraining_seed)]
+            named = [one.id for one in self.pretrainings.values()
+                     if (one.arm, one.seed, one.is_search) == (arm, pretraining_seed, False)]  # fmt: skip
             start = {"steps": steps, "pretraining_seed": pretraining_seed, "pretraining": next(iter(named), None)}
         of_arm = {"arm": arm, "variant": arm, "options": options or {}, "checkpoint": "scratch {}"}
         of_task = {"task": task, "data": digest(task + data), "learning_rate": rate, "held_out_share": 0.1}

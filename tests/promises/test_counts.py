@@ -37,7 +37,7 @@ def uneven(tmp_path_factory):
     made = Folder(tmp_path_factory.mktemp("uneven") / "toy")
     for arm in ARMS:
         for rate in (1e-3, 2e-3):
-            made.pretrain(arm, 0, rate=rate, search=True)
+            made.pretrain(arm, 1, rate=rate, search=True)  # of a seed that a pretraining has, too
         for pretraining_seed in PRETRAININGS:
             made.pretrain(arm, pretraining_seed)
             for task, seed in product(("mnli", "rte", "cola"), SEEDS):

@@ -168,7 +168,8 @@ def test_checkpoints_wanted_later_lost_or_of_another_run_are_made_with_the_same_
             sweep(values | {"seeds": [1, 2]}, dry_run=dry_run)
     shutil.rmtree(last)
     (first / "weights.digest").write_text("0" * 64)  # as if a run that made it anew elsewhere had been cut off
-    assert sweep(values | {"seeds": [1, 2]}, only=["steps=3"]).finished == 1
+    more = pretrained({"checkpoints": [6, 3], "finetune_checkpoints": True, "validations": 4}, seeds=[1, 2])
+    assert sweep(more, only=["steps=3"]).finished == 1
     assert sweep.ended == ["add pretraining", "add cola"]
     assert [one.weights for one in pretrainings(summary)] == [made.weights]
     assert all(store.holds(made.pretraining.id, *each) for each in made.weights.items())
