@@ -216,9 +216,8 @@ class Bench:
         more["arms"] = {name: {"summary": "", **facts} for name, facts in (known | more.get("arms", {})).items()}
         more.setdefault("pretrainings", tuple(getattr(one, "pretraining", one) for one, *_ in self.pretrained.values()))
         source = more.setdefault("data_source", next((each["source"] for each in self.tasks.values()), "tsv"))
-        tasks = {cell.task: {"source": source, "digest": cell.data} for cell in cells}
-        more["tasks"] = {task: facts | self.tasks.get(task, {}) | {"digest": facts["digest"]}
-                         for task, facts in tasks.items()}  # fmt: skip
+        kinds = {cell.task: {"source": source} | self.tasks.get(cell.task, {}) for cell in cells}
+        more["tasks"] = {cell.task: kinds[cell.task] | {"digest": cell.data} for cell in cells}
         self.store.write_plan(plan_with(*cells, **more), self.labels)
         for name, (cell, facts) in self.runs.items():
 

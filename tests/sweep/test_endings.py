@@ -139,8 +139,10 @@ def test_what_answers_and_is_no_cluster_is_one_line(store, monkeypatch):
 
 
 @pytest.fixture
-def head():
+def head(monkeypatch):
     """The process and the address of a cluster's head, started as a user starts it. Its sockets need a short path."""
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    monkeypatch.setenv("RAY_worker_niceness", "0")  # workers would wait for whatever else the machine does
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         place = free.getsockname()
@@ -152,13 +154,12 @@ def head():
     small = f"--num-cpus=1 --object-store-memory={100 * 2**20} --disable-usage-stats --include-dashboard=false"
     with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp", ignore_cleanup_errors=True) as folder:
         words = f"start --head --block --port={place[1]} --temp-dir={folder} {small}".split()
-        # Workers of the usual niceness would wait for whatever else the machine does.
-        quiet = {"stdout": subprocess.DEVNULL, "env": os.environ | {"RAY_worker_niceness": "0"}}
-        process = subprocess.Popen([Path(sys.executable).with_name("ray"), *words], **quiet)
+        command = [Path(sys.executable).with_name("ray"), *words]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         until(answers, process)
         yield process, f"127.0.0.1:{place[1]}"
         process.terminate()
-        process.communicate()
+        process.wait()
 
 
 @pytest.mark.slow
