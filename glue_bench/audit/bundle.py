@@ -27,10 +27,12 @@ from glue_bench.files import (
     opened_zip,
     plain_entry,
     read_file,
+    results_written_to,
     whole_file,
 )
 from glue_bench.records.store import Store
 from glue_bench.records.value import Digest, Sealed, Text, Value, Whole
+from glue_bench.tables.submission import ELSEWHERE
 
 MANIFEST = "manifest.json"
 LARGEST_BUNDLE, LARGEST_MANIFEST = 2**40, 2**26
@@ -83,19 +85,16 @@ def write_bundle(stores: Iterable[Store], path: Path) -> Manifest:
         named = {path.relative_to(folder.parent).as_posix(): path for path in folder.rglob("*") if path.is_file()}
         files |= {name: path for name, path in named.items() if PLACE.fullmatch(name)}
     sums: dict[str, Summed] = {}
-    try:
-        with whole_file(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-            for name, source in sorted(files.items()):
-                try:
-                    content = read_file(source, LARGEST_ARRAYS)
-                except FileNotFoundError:  # a sweep under way has replaced it, or finished what had failed
-                    continue
-                sums[name] = Summed(bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
-                archive.writestr(plain_entry(name), content)
-            manifest = Manifest(glue_bench=version("glue-bench"), files=sums).seal()
-            archive.writestr(plain_entry(MANIFEST), manifest.file())
-    except OSError as error:
-        raise UserError(f"cannot write '{path}': {error.strerror or error}") from error
+    with results_written_to(path.parent, ELSEWHERE), whole_file(path) as file, zipfile.ZipFile(file, "w") as archive:
+        for name, source in sorted(files.items()):
+            try:
+                content = read_file(source, LARGEST_ARRAYS)
+            except FileNotFoundError:  # a sweep under way has replaced it, or finished what had failed
+                continue
+            sums[name] = Summed(bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+            archive.writestr(plain_entry(name), content)
+        manifest = Manifest(glue_bench=version("glue-bench"), files=sums).seal()
+        archive.writestr(plain_entry(MANIFEST), manifest.file())
     return manifest
 
 

@@ -122,4 +122,4 @@ def test_a_zip_is_called_good_or_its_findings_are_listed_one_a_line(glue_bench, 
     path.write_bytes(make_zip({"WNLI.tsv": fill_file(FILES["WNLI.tsv"]).replace(b"\n7\t0", b"\n7\tentailment")}))
     said = glue_bench("submit", "--check", path)
     assert (said.status, len(said.out.splitlines())) == (1, 11)
-    assert said.out.splitlines()[-1] == r"WNLI.tsv, line 9: '7\tentailment'; expected 7, a tab, and 0 or 1"
+    assert r"WNLI.tsv, line 9: '7\tentailment'; expected 7, a tab, and 0 or 1" in said.out.splitlines()
