@@ -44,16 +44,14 @@ tokenizer = AutoTokenizer.from_pretrained("{repository}"{inside})
 class Card:
     """A model card (`text`), and the repository that it heads: content, or the file that has it, by path.
 
-    Where there are several models, each lies in the folder of its task. `scores` has the columns of
-    `tables.submission.arm_scores`; where the protocol reports an earlier epoch of a task's runs than the last, of which
-    the weights are, there is no mean of them. `without` are the tasks whose run has left no model.
+    Where there are several models, each lies in the folder of its task. `without` are the tasks whose run has left no
+    model.
     """
 
     arm: str
     text: str
     files: Mapping[str, bytes | Path]
     without: tuple[str, ...]
-    scores: pd.DataFrame
 
 
 def card(path: str | Path, arm: str | None = None) -> Card:
@@ -98,7 +96,7 @@ def card(path: str | Path, arm: str | None = None) -> Card:
     places = [(f"{task}/" * several, path) for task, folder in models.items() for path in sorted(folder.iterdir())]
     files = {f"{place}{path.name}": path for place, path in places if path.name != STAMP}
     without = tuple(task for task in kept if task not in models)
-    return Card(arm=arm, text=text, files={"README.md": text.encode(), **files}, without=without, scores=scores)
+    return Card(arm=arm, text=text, files={"README.md": text.encode(), **files}, without=without)
 
 
 def _header(arm: str, cell: pd.Series, checkpoint: str, stated: pd.DataFrame) -> str:

@@ -29,7 +29,6 @@ from glue_bench.tables.table import Column, Page, Table
 
 FILE = "report.html"
 LOSSES = "Means over the seeds of pretraining; of few arms a band goes from the lowest to the highest seed."
-HOURS = "The runs took {hours:,.1f} hours, added up over processes."
 
 
 def report(path: str | Path, output: str | Path | None = None, figures: str | Path | None = None) -> Path:
@@ -143,7 +142,8 @@ def environments_table(results: Results) -> Table:
         seconds += done["seconds"].sum()
     shown = {"fact": Column("Environment"), **{name: Column(name) for name in columns}}
     frame = pd.DataFrame(columns).rename_axis("fact").reset_index()
-    return Table(frame=frame, columns=shown, caption=HOURS.format(hours=seconds / 3600))
+    hours = f"The runs took {seconds / 3600:,.1f} hours, added up over processes."
+    return Table(frame=frame, columns=shown, caption=hours)
 
 
 def experiment_text(experiment: Experiment) -> str:

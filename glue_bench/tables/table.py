@@ -104,22 +104,17 @@ class Table:
         names, index = list(self.columns), self.frame.index
         marks = self.marks.reindex(index=index, columns=names).astype(object).fillna("").to_numpy().tolist()
         bold = self.bold.reindex(index=index, columns=names).eq(True).to_numpy().tolist()
-        texts = zip(
-            *(map(column.text, self.frame[name].tolist()) for name, column in self.columns.items()), strict=True
-        )
-        return [
-            [Cell(text + mark, is_bold) for text, mark, is_bold in zip(*row, strict=True)]
-            for row in zip(texts, marks, bold, strict=True)
-        ]
+        texts = [map(column.text, self.frame[name].tolist()) for name, column in self.columns.items()]
+        rows = zip(zip(*texts, strict=True), marks, bold, strict=True)
+        return [[Cell(text + mark, is_bold) for text, mark, is_bold in zip(*row, strict=True)] for row in rows]
 
     @cached_property
     def styles(self) -> list[str]:
         """Of each column "number", "text", or "long" if its texts are broken into lines."""
-        widths = [max((len(row[i].text) for row in self.rows), default=0) for i in range(len(self.columns))]
-        return [
-            ("long" if width > LONG else "text") if column.decimals is None and column.show is None else "number"
-            for column, width in zip(self.columns.values(), widths, strict=True)
-        ]
+        places = range(len(self.columns))
+        texts = ["long" if any(len(row[i].text) > LONG for row in self.rows) else "text" for i in places]
+        columns = zip(self.columns.values(), texts, strict=True)
+        return [text if column.decimals is None and column.show is None else "number" for column, text in columns]
 
 
 @dataclass(frozen=True, kw_only=True)
