@@ -31,10 +31,8 @@ UNVERIFIED = "labels and predictions are known to agree in their number only"
 def diagnostics_page(board: Board, diagnostic: Diagnostic) -> Page:
     """A row for each category and each of its phenomena, one column per arm; every run counts that has predicted AX.
 
-    Its data are R3 x100 of every arm on each phenomenon: PLACE, mean, std, n, SIZES, one row per arm and phenomenon.
-    `category` and `phenomenon` are empty for everything, `phenomenon` for a category. `n` counts seeds, of several
-    pretrainings these, `examples` pairs, `labels` the different labels among them: with one of them R3 is 0, whatever
-    is predicted.
+    Its rows are R3 x100 of an arm on a phenomenon (empty for a category, both for everything): PLACE, mean, std, n, of
+    seeds or of several pretrainings, and SIZES: pairs, and the labels among them; of one label R3 is 0.
 
     Raises:
         UserError: no run predicted AX, runs that predicted different ones, or labels that are not those of the

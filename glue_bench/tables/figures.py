@@ -78,10 +78,7 @@ paper_style = partial(style.context, ["default", SETTINGS])
 
 @dataclass(frozen=True, kw_only=True)
 class Drawing:
-    """A figure with the name of its file, what it is called, and a sentence below it.
-
-    A page shows it `width` pixels wide, so that its text is as large as the page's, from an `address` that holds it.
-    """
+    """A figure, the name of its file, and how a page shows it: `width` pixels wide, from an `address` that holds it."""
 
     name: str
     title: str
@@ -109,10 +106,7 @@ def panels(count: int, height: float, abreast: int = 3, **options: Any) -> tuple
 
 
 def arm_styles(arms: Sequence[str], reference: str = "") -> dict[str, dict[str, Any]]:
-    """Colour, dashes and marker of each arm, by their order: the same for the same `arms` in every figure.
-
-    The reference is drawn in ink. Of forty arms no two are alike.
-    """
+    """Colour, dashes and marker of each arm, by their order, the reference in ink; of forty arms no two are alike."""
     styles: dict[str, dict[str, Any]] = {reference: {"color": INK, "linestyle": "solid", "marker": MARKERS[0]}}
     for place, arm in enumerate(arm for arm in dict.fromkeys(arms) if arm != reference):
         turn, colour = divmod(place, len(CYCLE))
@@ -182,8 +176,8 @@ def forest_rows(comparison: Comparison, column: str) -> pd.DataFrame:
 def forest(comparison: Comparison, columns: Sequence[str]) -> Figure:
     """Contrasts with their intervals and a dot for each seed, a panel for each column; of one the differences, too.
 
-    Rows are in the order of the primary column, or of the first one while that has none, with UNPLANNED behind names,
-    and a little room above those that were not planned. A line is the interval; its marker says the verdict.
+    Rows are in the order of the primary column, or of the first one while that has none; those that were not planned
+    stand apart. A line is the interval; its marker says the verdict.
     """
     found = (forest_rows(comparison, column) for column in (comparison.primary, *columns))
     first, alone = next(rows for rows in found if len(rows)), len(columns) == 1

@@ -145,9 +145,8 @@ def named_page(name: str, path: str | Path | None = None) -> Page:
 def paper_page(published: Published, results: Results | None = None, made: dict[Any, Board] | None = None) -> Page:
     """The printed rows, ours below those that have an arm of the experiment, and in what the two differ.
 
-    Its data (CELL_COLUMNS) have a row for each printed value and arm of ours that stands beside it, or one without an
-    arm: `published` is as printed; `ours` is 0 to 100, NaN where missing; `difference` is ours less theirs. `made`
-    keeps boards for the next table.
+    Its `rows` (CELL_COLUMNS) have each printed value with each arm of ours that stands beside it, or with none:
+    `ours` is 0 to 100, NaN where missing; `difference` is ours less theirs. `made` keeps boards for the next table.
     """
     cells, pairs = _set_beside(published, _boards(published, results, {} if made is None else made) if results else {})
     facts, tables = [("Average", published.average.rule if AVERAGE in published.columns else "")], list[Table]()
