@@ -127,7 +127,12 @@ def parts_of(states: States, layer: int = 0) -> list[Row]:
     centred = centred - centred.mean((0, 1))
     generator = np.random.default_rng([SEED, *states.shape])
     position, context = share(centred, 0), share(centred, 1)
-    within, between = ([share(_shuffled(centred, 1 - over, generator), over) for _ in range(DRAWS)] for over in (0, 1))
+
+    def shuffled(axis: int) -> States:  # tokens in random order along an axis, for each index of the other one
+        order = generator.permuted(np.indices(centred.shape[:2])[axis], axis=axis)
+        return np.take_along_axis(centred, order[..., None], axis)
+
+    within, between = ([share(shuffled(1 - over), over) for _ in range(DRAWS)] for over in (0, 1))
     places, sequences = centred.mean(0), tables.unit(centred.mean(1))
     turns = [ortho_group.rvs(states.shape[-1], random_state=generator).astype(np.float32) for _ in range(DRAWS)]
     cosines = [float(np.abs(tables.unit(places) @ turn @ sequences.T).mean()) for turn in turns]
@@ -145,12 +150,6 @@ def parts_of(states: States, layer: int = 0) -> list[Row]:
 def share(centred: States, over: int) -> float:
     """The share of the means over an axis in the sum of squares: over sequences (0) of positions, else of contexts."""
     return float(np.square(centred.mean(over)).sum() * centred.shape[over] / np.square(centred).sum())
-
-
-def _shuffled(centred: States, axis: int, generator: np.random.Generator) -> States:
-    """Tokens in random order along an axis, for each index of the other one."""
-    order = generator.permuted(np.indices(centred.shape[:2])[axis], axis=axis)
-    return np.take_along_axis(centred, order[..., None], axis)
 
 
 def measure_order(subject: Subject) -> Measured:

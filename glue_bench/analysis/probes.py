@@ -47,6 +47,10 @@ def measure_decoding(subject: Subject) -> Measured:
     """Word, position and collisions of the sum; word and position after the norm, and of what stands beside the sum."""
     table, norm = subject.sum, subject.model.norm
     table.check()
+
+    def told(table: InputSum, norm: Norm, pairs: int, draw: int = 0) -> dict[str, float]:  # each draw has its pairs
+        return {"word_accuracy": word_told(table, norm, pairs, draw), **position_told(table, norm)}
+
     drawn = [told(with_random_positions(table, draw), PLAIN, FEWER, draw) for draw in range(DRAWS)]
     draws = {name: [draw[name] for draw in drawn] for name in drawn[0]}
     by_draws = {
@@ -77,11 +81,6 @@ def _by_luck(positions: int, words: int) -> dict[str, Interval]:
     error = (positions * positions - 1) / (3 * positions)
     found = {"word_accuracy": 1 / words, "position_accuracy": 1 / positions, "position_mae": error}
     return {name: (value, value) for name, value in found.items()}
-
-
-def told(table: InputSum, norm: Norm, pairs: int, draw: int = 0) -> dict[str, float]:
-    """The three measures; each `draw` has its pairs."""
-    return {"word_accuracy": word_told(table, norm, pairs, draw), **position_told(table, norm)}
 
 
 def position_told(table: InputSum, norm: Norm) -> dict[str, float]:

@@ -53,8 +53,12 @@ class Subject:
             self.head, self.model = head, head.base
         except UserError as error:
             self.head, self.model = error, encoder(checkpoint).eval().to(device)
-        most = self.model.config.max_position_embeddings
-        self.positions = min(most, _trained_positions(name) or most)
+        # Of a pretraining of ours the length of its sequences; of any other checkpoint all that it has rows for.
+        pretraining, self.positions = locate(name).resolve().parent, self.model.config.max_position_embeddings
+        stored = Store(pretraining.parent.parent)
+        if pretraining.parent.name == "checkpoints" and stored.has_plan:
+            lengths = {job.id: job.settings.length for job in stored.plan().pretrainings}
+            self.positions = min(self.positions, lengths.get(pretraining.name, self.positions))
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -167,13 +171,3 @@ def find_sources(names: Iterable[str]) -> tuple[dict[str, str], list[str]]:
             gone.append(f"'{name}' has no pretrained encoder. Give a checkpoint: glue-bench analyse CHECKPOINT")
     counts = Counter(label for label, _ in found)  # equal labels get their checkpoint's whole name
     return {name if counts[label] > 1 else label: name for label, name in found}, gone
-
-
-def _trained_positions(folder: str) -> int | None:
-    """The length of the sequences of a pretraining of ours; None of any other checkpoint."""
-    pretraining = locate(folder).resolve().parent
-    stored = Store(pretraining.parent.parent)
-    if pretraining.parent.name != "checkpoints" or not stored.has_plan:
-        return None
-    lengths = {job.id: job.settings.length for job in stored.plan().pretrainings}
-    return lengths.get(pretraining.name)

@@ -85,6 +85,10 @@ def measure_tables(subject: Subject) -> Measured:
     """The participation ratio of each table; dimensions that are of other tables alone are none of its shape."""
     subject.sum.check()
     found = []
+
+    def participation_ratio(covariance: Squared) -> float:  # (tr Sigma)^2 / tr Sigma^2
+        return float(np.trace(covariance) ** 2 / np.square(covariance).sum())
+
     for name in ("words", "positions"):
         rows = numpy(getattr(subject.sum, name))
         rows = rows[:, moving(rows)]
@@ -133,11 +137,6 @@ def leading(variances: Values) -> int:
     """How many directions hold 95% of the variance."""
     held = np.cumsum(variances)
     return 1 + int(np.searchsorted(held / held[-1], VARIANCE))
-
-
-def participation_ratio(covariance: Squared) -> float:
-    """(sum lambda)^2 / sum lambda^2 = (tr Sigma)^2 / tr Sigma^2."""
-    return float(np.trace(covariance) ** 2 / np.square(covariance).sum())
 
 
 def share_of_variance(deviations: Values) -> float:

@@ -70,17 +70,21 @@ def measure_terms(subject: Subject) -> Measured:
     start = fresh(EncoderModel, cast(EncoderConfig, model.config), SEED).eval().to(model.device)
     length = ids.shape[1]
     order = np.random.default_rng([SEED, length]).permutation(length).tolist()
-    draws = np.array([head_shares(model, turned(table, draw), ids) for draw in range(DRAWS)])
+
+    def by_head(model: EncoderModel, table: InputSum) -> Float[np.ndarray, "h t"]:  # the mean over sequences
+        return sequence_shares(model, table, ids).mean(0)[:, : len(NINE)]
+
+    draws = np.array([by_head(model, turned(table, draw)) for draw in range(DRAWS)])
     baselines = {
         "turned": draws,
-        "permuted": head_shares(model, replace(table, positions=table.positions[:length][order]), ids)[None],
-        "covariance": np.array([head_shares(model, redrawn(table, draw), ids) for draw in range(FEWER)]),
-        "fresh": head_shares(start, input_sum(start, length), ids)[None],
+        "permuted": by_head(model, replace(table, positions=table.positions[:length][order]))[None],
+        "covariance": np.array([by_head(model, redrawn(table, draw)) for draw in range(FEWER)]),
+        "fresh": by_head(start, input_sum(start, length))[None],
     }
     others = [
         row(f"terms.share_{name}.{term}", value, layer=1, n=len(ids))
-        for name, by_head in baselines.items()
-        for term, value in zip(NINE, by_head.mean((0, 1)), strict=True)
+        for name, each in baselines.items()
+        for term, value in zip(NINE, each.mean((0, 1)), strict=True)
     ]
     rows = share_rows(1, [*NINE, BIAS][: found.shape[-1]], found, draws)
     return Measured([row("terms.sum_error", error, layer=1), *rows, *others])
@@ -239,11 +243,6 @@ def shares(terms: Terms) -> Float[Tensor, "b h t"]:
 def sequence_shares(model: EncoderModel, table: InputSum, ids: Tensor) -> Shares:
     """The `shares` of each sequence in the first block."""
     return numpy(torch.cat([shares(terms_of_input(model, table, some)) for some in ids.split(AT_ONCE)]))
-
-
-def head_shares(model: EncoderModel, table: InputSum, ids: Tensor) -> Float[np.ndarray, "h t"]:
-    """The shares of the nine terms, the mean over sequences."""
-    return sequence_shares(model, table, ids).mean(0)[:, : len(NINE)]
 
 
 def by_measure(terms: Sequence[str], found: Shares) -> dict[str, Float[np.ndarray, " n"]]:
