@@ -69,9 +69,13 @@ def test_counts_are_those_of_the_files(uneven, tmp_path):
         ("card", r"\| RTE +\| validation .* \| +(\d+) \| +0.001 \|", pretrainings),
         ("export", r'"num_samples": (\d+)', pretrainings),
     ]
-    for number, (reader, pattern, *expected) in enumerate(counts):
-        said = re.sub("<[^>]*>", " ", read(reader, uneven, tmp_path / f"{number}"))
-        assert {tuple(map(int, found.groups())) for found in re.finditer(pattern, said)} == {tuple(expected)}, pattern
+    said = {
+        reader: re.sub("<[^>]*>", " ", read(reader, uneven, tmp_path / reader))
+        for reader in {each[0] for each in counts}
+    }
+    for reader, pattern, *expected in counts:
+        found = {tuple(map(int, found.groups())) for found in re.finditer(pattern, said[reader])}
+        assert found == {tuple(expected)}, pattern
 
 
 def test_the_rows_of_every_frame_can_be_told_apart_and_those_of_runs_by_their_pretraining(uneven):
@@ -152,7 +156,7 @@ def test_logs_of_two_protocols_arms_or_records_have_one_name_exactly_where_they_
         folder = made.plan(**protocol)
         exported = logs(folder, tmp_path / f"{number}")
         found += [(number, *log) for log in exported.items()]
-        for text in (glue_bench.card(folder, "add").text, str(exported)):
+        for text in (str(exported), glue_bench.card(folder, "add").text)[: 1 + (number < 4)]:  # of both epochs
             named = re.search(r"best[^.\n]{0,30}epoch|epoch[^.\n]{0,30}best", text)
             assert bool(named) == (protocol["epoch"] == "best"), text
     for (number, name, log), (other, other_name, other_log) in combinations(found, 2):

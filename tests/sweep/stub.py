@@ -2,7 +2,7 @@
 
 A file `mishaps/<job>` beside the results says what happens to the job, the first time alone: `die` (SIGKILL), `hang`
 (SIGSTOP), `raise`, `refuse` (a UserError), `diverge`, or `late` (SIGKILL when all is stored), perhaps after `raise`.
-`die always` lasts.
+`die always` lasts. What only a driver needs is imported late: workers start a second sooner.
 """
 
 import os
@@ -19,9 +19,7 @@ from glue_bench.data.tasks import TRAINABLE
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
 from glue_bench.records.values import ArmFacts, Cell, Failure, Job, LossPoint, Plan, Pretraining, Progress, Result
-from glue_bench.sweep import executors, slurm
-from glue_bench.sweep.drive import Loop, Observer
-from glue_bench.sweep.progress import Estimate
+from glue_bench.sweep.executors import Executor, Inline, Ray
 
 
 def cell(seed: int, task: str = "cola", **facts) -> Cell:
@@ -91,22 +89,24 @@ def attempts(store: Store, *jobs: Job) -> list[int]:
     return [begun.count(job.id) for job in jobs]
 
 
-def engine(name: str, store: Store, *jobs: Job, seconds: float = 0.0, **options) -> executors.Executor:
+def engine(name: str, store: Store, *jobs: Job, seconds: float = 0.0, **options) -> Executor:
     """`inline`, `ray` or `slurm` with their options."""
     make = partial(StubWorker, store, seconds)
     if name == "inline":
-        return executors.Inline(make())
+        return Inline(make())
     if name == "ray":
-        given = {"workers": 2, "address": None, "resources": Resources()} | options
-        return executors.Ray(make, **given)
-    return slurm.Slurm(make, Resources(), store, Estimate(plan(*jobs)), options)
+        return Ray(make, **{"workers": 2, "address": None, "resources": Resources()} | options)
+    from glue_bench.sweep import progress, slurm
+
+    return slurm.Slurm(make, Resources(), store, progress.Estimate(plan(*jobs)), options)
 
 
-class Told(Observer):
-    """What a loop says, and the jobs that have ended."""
+class Told:
+    """An observer: what a loop says, and the jobs that have ended."""
 
     def __init__(self) -> None:
         self.lines, self.jobs = list[str](), list[Job]()
+        self.begin = self.end = lambda: None
 
     def ended(self, job: Job, _: Result) -> None:
         self.jobs.append(job)
@@ -115,8 +115,10 @@ class Told(Observer):
         self.lines.append(line)
 
 
-def drive(store: Store, executor: executors.Executor, *jobs: Job, watching=(), **config) -> SimpleNamespace:
+def drive(store: Store, executor: Executor, *jobs: Job, watching=(), **config) -> SimpleNamespace:
     """What comes of jobs: `finished` ids, errors by the ids of the `failed`, the `cause`, and the `lines` said."""
+    from glue_bench.sweep.drive import Loop
+
     told = Told()
     results, cause = Loop(jobs, executor, store, plan(*jobs, **config), [*watching, told]).run()
     failed = {name: result.error for name, result in results.items() if isinstance(result, Failure)}

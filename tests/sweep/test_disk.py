@@ -27,7 +27,7 @@ sys.argv, found, results = ["glue-bench", "run", config, "--results", str(place 
 while not found or (found[-1]["status"] == 2 and len(found) < 60):
     free = os.statvfs(place).f_bavail * os.statvfs(place).f_bsize
     with contextlib.suppress(OSError), (place / "ballast").open("wb") as file:
-        file.write(bytes(max(0, free - 16384 * len(found))))
+        file.write(bytes(max(0, free - 32768 * len(found))))
     out, err, status = io.StringIO(), io.StringIO(), 0
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
