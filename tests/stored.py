@@ -23,21 +23,6 @@ SETTINGS = {
 ROWS = 400
 """Examples of each split whose predictions are made up."""
 
-Scores = dict[str, dict[str, float | None]]
-
-
-def scores_of(task: str, value: Any) -> Scores:
-    """`value` (0 to 1) for every metric of every split, or for named metrics, or for named splits."""
-    named = value if isinstance(value, dict) else dict.fromkeys(TASKS[task].metrics, value)
-    splits = TASKS[task].columns
-    return {split: named.get(split, named) for split in splits}
-
-
-def labels_of(task):
-    """Made-up gold labels: classes in turn, or even steps from 0 to 5."""
-    number = TASKS[task].num_labels
-    return np.linspace(0, 5, ROWS) if TASKS[task].is_regression else np.arange(ROWS) % max(number, 2)
-
 
 def digest(text: str) -> str:
     """A digest that is told from others by what it is of."""
@@ -136,13 +121,15 @@ class Bench:
         return self.cells[-1]
 
     def finish(self, task="rte", seed=1, value: Any = 0.5, *, collapsed=(), source="tsv", partial=False, **where):
-        """A cell with its record; `value` as in `scores_of`."""
+        """A cell with its record; `value` (0 to 1) is of every metric of every split, or of named metrics or splits."""
         self.record(self.expect(task, seed, **where), value, collapsed, source, partial)
 
     def record(self, cell, value: Any = 0.5, collapsed=(), source="tsv", partial=False, **facts) -> None:
         """What a cell has left; `facts` of its record, `data` of its task's data, `hyperparameters` of the cell."""
         self.tasks[cell["task"]] = {"source": source, "partial": partial} | facts.pop("data", {})
-        facts |= {"scores": scores_of(cell["task"], value), "collapsed": tuple(collapsed)}
+        named = value if isinstance(value, dict) else dict.fromkeys(TASKS[cell["task"]].metrics, value)
+        scores = {split: named.get(split, named) for split in TASKS[cell["task"]].columns}
+        facts |= {"scores": scores, "collapsed": tuple(collapsed)}
         cell |= {"settings": facts.pop("hyperparameters", {})}
         cell |= {name: facts.pop(name) for name in ("mnli", "pretraining") if name in facts}
         self.runs[cell["cell_id"]] = cell, facts
@@ -177,19 +164,20 @@ class Bench:
     def finish_predicted(self, task, arm, accuracy, seeds=3, origin="pretrained", spread=0.005, source="tsv") -> None:
         """Runs whose predictions are right on such a share of the task's labels; of a correlation near enough."""
         generator = np.random.default_rng([len(self.cells), TRAINABLE.index(task)])
-        labels = {split: labels_of(task) for split in TASKS[task].columns}
-        self.label(task, labels)
+        count, is_regression = TASKS[task].num_labels, TASKS[task].is_regression
+        gold = np.linspace(0, 5, ROWS) if is_regression else np.arange(ROWS) % count
+        self.label(task, labels := dict.fromkeys(TASKS[task].columns, gold))
         for seed in range(1, seeds + 1):
             logits, scores = {}, {}
-            for split, gold in labels.items():
+            for split in labels:
                 share = min(accuracy + spread * generator.uniform(-1, 1), 1.0)
-                if TASKS[task].is_regression:
+                if is_regression:
                     said = share * gold + (1 - share) * generator.uniform(0, 5, ROWS)
                     logits[split] = said[:, None]
                     scores[split] = {"pearson": np.corrcoef(said, gold)[0, 1], "spearmanr": 0.0}
                     continue
                 wrong, said = generator.choice(ROWS, round((1 - share) * ROWS), replace=False), gold.copy()
-                said[wrong] = (said[wrong] + 1) % TASKS[task].num_labels
+                said[wrong] = (said[wrong] + 1) % count
                 logits[split] = np.eye(TASKS[task].num_labels)[said]
                 value = np.corrcoef(said, gold)[0, 1] if task == "cola" else float((said == gold).mean())
                 scores[split] = dict.fromkeys(TASKS[task].metrics, value)
@@ -202,7 +190,7 @@ class Bench:
 
         published = TABLES[table]
         printed = next(row.printed for row in published.rows if row.label == label)
-        scores: dict[str, Scores] = {}
+        scores: dict[str, Any] = {}
         for column, ((task, split, metric),) in published.singly.parts.items():
             by_metric = scores.setdefault(task, {}).setdefault(split, dict.fromkeys(TASKS[task].metrics, 0.5))
             by_metric[metric] = float(printed[column]) / 100
