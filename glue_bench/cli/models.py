@@ -103,9 +103,9 @@ def analyse(
     tokenizer: Tokenizer = None,
     device: Device = "auto",
     plugin: Plugins = None,
-    output: Annotated[
-        Path, Option("-o", "--output", metavar="FOLDER", help="Where numbers, tables and figures go.")
-    ] = Path("analysis"),
+    output: Annotated[Path, Option("-o", "--output", metavar="FOLDER", help="Where the results go.")] = Path(
+        "analysis"
+    ),
 ) -> None:
     """Measure the inside of encoders: do words and positions mix, and does the sum keep them apart?"""
     say("reading the checkpoints and the text ...")

@@ -15,10 +15,7 @@ def leaderboard(
     folders: Folders,
     format: Format = None,
     output: Output = None,
-    protocol: Annotated[
-        Texts,
-        Option(metavar="KEY=VALUE", help="By another rate, seeds, epoch, choose_on, reference or primary."),
-    ] = None,
+    protocol: Annotated[Texts, Option(metavar="KEY=VALUE", help="Another rate, seeds, epoch, choose_on, ...")] = None,
     diagnostic: Annotated[
         Place,
         Option(metavar="PATH", help="Instead, MNLI's models by phenomenon: diagnostic-full.tsv or its folder."),
@@ -45,12 +42,8 @@ def leaderboard(
 
 def report(
     folder: Folder,
-    output: Annotated[
-        Place, Option("-o", "--output", metavar="FILE", help="The page; else report.html in the folder.")
-    ] = None,
-    figures: Annotated[
-        Place, Option(metavar="DIR", help="Also write each figure there: PDF, SVG and PNG for a paper.")
-    ] = None,
+    output: Annotated[Place, Option("-o", "--output", metavar="FILE", help="Else report.html in the folder.")] = None,
+    figures: Annotated[Place, Option(metavar="DIR", help="Also write each figure: PDF, SVG and PNG.")] = None,
 ) -> None:
     """Write one page to open in a browser: verdict, tables that sort, figures, and how it was made."""
     check_output(output, ".html")
@@ -64,11 +57,9 @@ def report(
 
 def statistics(
     folder: Folder,
-    equivalent: Annotated[
-        float | None, Option(metavar="POINTS", help="Also test which arms differ by less than this.")
-    ] = None,
+    equivalent: Annotated[float | None, Option(metavar="POINTS", help="Also test which arms differ by less.")] = None,
     difference: Annotated[
-        float | None, Option(metavar="POINTS", help="Instead, how many seeds it takes to see a true difference.")
+        float | None, Option(metavar="POINTS", help="Instead, how many seeds it takes to see.")
     ] = None,
     power: Annotated[float, Option(help="With --difference: the probability of seeing it.")] = 0.8,
     format: Format = None,
