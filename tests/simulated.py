@@ -12,7 +12,7 @@ import numpy as np
 from scipy.stats import norm
 
 from glue_bench.data.tasks import COLUMNS, TASKS
-from glue_bench.stats.outcomes import Outcomes, score_sums, sums_of
+from glue_bench.stats.outcomes import Outcomes, Scores, score_sums, sums_of
 
 POSITIVE = 0.7
 
@@ -59,7 +59,7 @@ def simulate(generator: np.random.Generator, *, columns: Sequence[str] = ("sst2"
         seed = shifts.setdefault(COLUMNS[column][0], drawn.reshape(len(rates), -1))
         outcomes = _column(generator, column, rates, rows, regime, seed)
         numbers = np.indices((len(rates), pretrainings, seeds)).reshape(3, -1) + 1
-        result.append(replace(outcomes, pretraining_seeds=numbers[1], seeds=numbers[2]))
+        result.append(replace(outcomes, runs=outcomes.runs._replace(pretraining_seeds=numbers[1], seeds=numbers[2])))
     return result
 
 
@@ -92,18 +92,18 @@ def outcomes_of(column: str, predictions: Mapping[str, np.ndarray], labels: np.n
     metric, scale = more.get("metric", TASKS[task].metrics[0]), more.pop("scale", 100.0)
     sums = sums_of(metric, stacked, labels).sum(axis=0, dtype=float)
     seeds = np.concatenate([np.arange(1, len(runs) + 1) for runs in predictions.values()])
+    runs = Scores(owners, np.zeros(len(stacked), int), seeds, scale * score_sums(metric, sums, len(labels)))
     values = {
-        **{"column": column, "task": task, "metric": metric, "arms": tuple(predictions), "owners": owners},
-        **{"pretraining_seeds": np.zeros(len(stacked), int), "seeds": seeds, "predictions": stacked, "labels": labels},
-        "scores": scale * score_sums(metric, sums, len(labels)),
+        **{"column": column, "task": task, "metric": metric, "arms": tuple(predictions)},
+        **{"runs": runs, "predictions": stacked, "labels": labels},
     }
     return Outcomes(**values | more)
 
 
 def fill_drawn(bench, outcomes: Outcomes) -> None:
     """A column of such an experiment on disk: its runs with their predictions, and the labels."""
-    runs = zip(outcomes.owners, outcomes.seeds, outcomes.predictions, outcomes.scores, strict=True)
-    for owner, seed, run, score in runs:
+    runs = zip(outcomes.runs.arms, outcomes.runs.seeds, outcomes.runs.values, outcomes.predictions, strict=True)
+    for owner, seed, score, run in runs:
         bench.finish(outcomes.task, int(seed), score / 100, arm=outcomes.arms[owner])
         bench.predict(bench.cells[-1]["cell_id"], {"validation": np.stack([1.0 - run, run], axis=1)})
     bench.label(outcomes.task, {"validation": outcomes.labels})

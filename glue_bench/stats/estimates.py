@@ -204,9 +204,10 @@ def column_estimate(outcomes: Outcomes, arms: Sequence[str], reference: str = ""
     An arm that lacks pretraining seeds of the `reference` is not tested: blocks are complete, so that it would take
     from all others the blocks that it lacks.
     """
-    order = np.lexsort((outcomes.seeds, outcomes.pretraining_seeds))
-    runs = {arm: order[outcomes.owners[order] == outcomes.arms.index(arm)] for arm in arms}
-    pretrained = {arm: set(outcomes.pretraining_seeds[mine].tolist()) for arm, mine in runs.items()}
+    scores = outcomes.runs
+    order = np.lexsort((scores.seeds, scores.pretraining_seeds))
+    runs = {arm: order[scores.arms[order] == outcomes.arms.index(arm)] for arm in arms}
+    pretrained = {arm: set(scores.pretraining_seeds[mine].tolist()) for arm, mine in runs.items()}
     blocked = len(set().union(*pretrained.values())) > 1
     full = pretrained.get(reference, set()) if blocked else set()
     seeds = {arm: len(pretrained[arm]) if blocked else len(mine) for arm, mine in runs.items()}
@@ -218,7 +219,7 @@ def column_estimate(outcomes: Outcomes, arms: Sequence[str], reference: str = ""
             return outcomes.why[arm]
         if seeds[arm] == 1:
             return f"one {'pretraining ' * blocked}seed does not show how much scores vary"
-        if np.isnan(outcomes.scores[runs[arm]]).any():
+        if np.isnan(scores.values[runs[arm]]).any():
             return "a run has no score"
         lacking = len(full - pretrained[arm])
         return f"{lacking} of {len(full)} pretraining seeds are missing" if lacking else ""
@@ -234,7 +235,7 @@ def column_estimate(outcomes: Outcomes, arms: Sequence[str], reference: str = ""
         column=outcomes.column,
         lowest_is_best=outcomes.metric == "loss",
         limits=LIMITS[outcomes.metric],
-        means={arm: float(outcomes.scores[mine].mean()) for arm, mine in runs.items() if len(mine)},
+        means={arm: float(scores.values[mine].mean()) for arm, mine in runs.items() if len(mine)},
         seeds=seeds,
         why=why,
         arms=tested,
@@ -244,7 +245,7 @@ def column_estimate(outcomes: Outcomes, arms: Sequence[str], reference: str = ""
     if not tested:
         return estimate
     whole = np.concatenate([runs[arm] for arm in tested])
-    return _measured(estimate, outcomes.of(whole[np.isin(outcomes.pretraining_seeds[whole], list(common))]))
+    return _measured(estimate, outcomes.of(whole[np.isin(scores.pretraining_seeds[whole], list(common))]))
 
 
 def average_estimate(columns: Sequence[Estimate], arms: Sequence[str]) -> Estimate:
@@ -282,13 +283,13 @@ def average_estimate(columns: Sequence[Estimate], arms: Sequence[str]) -> Estima
 
 def _measured(estimate: Estimate, outcomes: Outcomes) -> Estimate:
     """With the variances of `outcomes`, the runs that count, ordered by arm."""
-    owners = np.array([estimate.arms.index(outcomes.arms[owner]) for owner in outcomes.owners])
-    scores = Scores(owners, outcomes.pretraining_seeds, outcomes.seeds, outcomes.scores)
+    owners = np.array([estimate.arms.index(outcomes.arms[owner]) for owner in outcomes.runs.arms])
+    scores = outcomes.runs._replace(arms=owners)
     # What varies independently: a run, or all runs of an arm and a pretraining seed.
     units = means_over(scores.cells) if estimate.blocked else np.eye(len(owners))
     unit_owners = (units @ owners).round().astype(int)
     weights = means_over(unit_owners) @ units
-    means = dict(zip(estimate.arms, (weights @ outcomes.scores).tolist(), strict=True))
+    means = dict(zip(estimate.arms, (weights @ scores.values).tolist(), strict=True))
     values = contributions(outcomes.metric, outcomes.predictions, outcomes.labels)
     shared = shared_variance(units @ values, unit_owners, estimate.blocked)
     return replace(

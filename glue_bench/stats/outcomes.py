@@ -30,40 +30,11 @@ NEGLIGIBLE = 1e-12
 """A variance that is less than this share of its mean square is rounding."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Outcomes:
-    """The runs of one column, of all arms of an experiment, at the rates chosen.
-
-    `scores` (runs,) are in points, or in nats of a loss. `owners` (runs,) are indices into `arms`; `pretraining_seeds`
-    (all equal without pretraining of ours) and `seeds` (runs,) say which run it is. Columns of one `task` share runs.
-
-    `predictions` (runs, examples) and `labels` (examples,) are what the metric takes; of a ratio of two sums its
-    numerators and denominators, by document or piece of text: summed loss and tokens of a "loss", hits and trials of a
-    "share". `why` has the arms whose runs cannot be compared, and the reason; where it has all of them, both may be
-    empty. `averaged` says whether the column counts in the average.
-    """
-
-    column: str
-    task: str
-    metric: str
-    arms: tuple[str, ...]
-    owners: np.ndarray
-    pretraining_seeds: np.ndarray
-    seeds: np.ndarray
-    scores: np.ndarray
-    predictions: np.ndarray
-    labels: np.ndarray
-    why: Mapping[str, str] = field(default_factory=dict)
-    averaged: bool = True
-
-    def of(self, chosen: np.ndarray) -> "Outcomes":
-        """Some of the runs: indices."""
-        names = ("owners", "pretraining_seeds", "seeds", "scores", "predictions")
-        return replace(self, **{name: getattr(self, name)[chosen] for name in names})
-
-
 class Scores(NamedTuple):
-    """The runs of a task in the order of their arms, (runs,): the arm's index, both seeds, and the score."""
+    """Runs, (runs,) each: the index of the arm, both seeds, and the score in points, or in nats of a loss.
+
+    Without pretraining of ours all `pretraining_seeds` are equal.
+    """
 
     arms: np.ndarray
     pretraining_seeds: np.ndarray
@@ -71,7 +42,7 @@ class Scores(NamedTuple):
     values: np.ndarray
 
     def of(self, arms: Sequence[int]) -> "Scores":
-        """The runs of some of the arms, in their order."""
+        """The runs of some of the arms, in the order of these."""
         chosen = [np.flatnonzero(self.arms == arm) for arm in arms] or [np.zeros(0, int)]
         index = np.repeat(np.arange(len(chosen)), [len(mine) for mine in chosen])
         return Scores(index, *(part[np.concatenate(chosen)] for part in self[1:]))
@@ -103,6 +74,31 @@ class Scores(NamedTuple):
         return float(squares.sum() / freedom) if freedom else np.nan
 
 
+@dataclass(frozen=True, kw_only=True)
+class Outcomes:
+    """The runs of one column, of all arms of an experiment, at the rates chosen; columns of one `task` share runs.
+
+    `predictions` (runs, examples) and `labels` (examples,) are what the metric takes; of a ratio of two sums its
+    numerators and denominators, by document or piece of text: summed loss and tokens of a "loss", hits and trials of a
+    "share". `why` has the arms whose runs cannot be compared, and the reason; where it has all of them, both may be
+    empty. `averaged` says whether the column counts in the average.
+    """
+
+    column: str
+    task: str
+    metric: str
+    arms: tuple[str, ...]
+    runs: Scores
+    predictions: np.ndarray
+    labels: np.ndarray
+    why: Mapping[str, str] = field(default_factory=dict)
+    averaged: bool = True
+
+    def of(self, chosen: np.ndarray) -> "Outcomes":
+        """Some of the runs: indices."""
+        return replace(self, runs=Scores(*(part[chosen] for part in self.runs)), predictions=self.predictions[chosen])
+
+
 def unit_of(metric: str) -> float:
     """By what a metric's value is multiplied in tables: they show points of all but losses, which are in nats."""
     return 1.0 if metric == "loss" else 100.0
@@ -121,10 +117,8 @@ def sums_of(metric: str, predictions: np.ndarray, labels: np.ndarray) -> np.ndar
     if metric == "matthews_correlation":
         positive = np.broadcast_to(labels, predictions.shape)
         return np.stack([predictions * positive, predictions, positive], axis=-1).transpose(1, 0, 2).astype(np.float32)
-    if metric == "pearson":
-        x, y = _centred(predictions), np.broadcast_to(_centred(labels[None]), predictions.shape)
-        return np.stack([x, y, x * x, y * y, x * y], axis=-1).transpose(1, 0, 2)
-    raise ValueError(f"{metric} is no task's main metric")
+    x, y = _centred(predictions), np.broadcast_to(_centred(labels[None]), predictions.shape)
+    return np.stack([x, y, x * x, y * y, x * y], axis=-1).transpose(1, 0, 2)
 
 
 def score_sums(metric: str, sums: np.ndarray, total: np.ndarray | float) -> np.ndarray:
@@ -178,13 +172,11 @@ def shared_variance(values: np.ndarray, owners: np.ndarray, blocked: bool) -> np
     says whose. It is the variance over seeds of what an example contributes: of differences within a block where there
     are blocks, because what a block's arms have in common takes no part in their difference.
     """
-    arms, rows = owners.max() + 1, values.shape[1]
-    runs = np.bincount(owners)
-    means = np.stack([values[owners == arm].mean(axis=0) for arm in range(arms)])
-    rest = values - means[owners]
+    runs, rows = np.bincount(owners), values.shape[1]
+    rest = values - (means_over(owners) @ values)[owners]
     rest -= rest.mean(axis=1, keepdims=True)
     if blocked:
-        flat = rest.reshape(arms, -1)
+        flat = rest.reshape(len(runs), -1)
         return _of_differences(flat @ flat.T) / (runs[0] * (runs[0] - 1) * rows * (rows - 1))
     squares = np.bincount(owners, (rest**2).sum(axis=1))
     return _of_differences(np.diag(squares / (runs * np.maximum(runs - 1, 1) * rows * (rows - 1))))

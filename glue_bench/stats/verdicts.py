@@ -21,8 +21,6 @@ VERDICT_COLUMNS = [
     "kind", "column", "arm", "reference", "difference", "low", "high", "error", "freedom", "p", "p_adjusted",
     "smallest", "n_arm", "n_reference", "seeds", "agree", "paired", "family", "verdict", "why",
 ]  # fmt: skip
-COLUMN_COLUMNS = ["kind", "reference", "column", "smallest", "seeds", "pretraining_seeds", "finetuning_seeds",
-                  "pretraining_deviation", "finetuning_deviation", "example_deviation"]  # fmt: skip
 LEAST_FOR_DEVIATION = 3
 """Of fewer seeds a deviation tells too little."""
 COVERS = {
@@ -110,36 +108,6 @@ def verdicts(assessed: Sequence[Group], declared: Sequence[Sequence[str]] = ()) 
         rows += contrast_rows(replace(one, kind="declared", estimates=estimates), asked, len(declared))
     frame = pd.DataFrame(rows, columns=VERDICT_COLUMNS)
     return frame.astype({**dict.fromkeys(NUMBERS, float), "agree": "Int64", "paired": "Int64"})
-
-
-def columns_frame(assessed: Iterable[Group], contrasts: pd.DataFrame) -> pd.DataFrame:
-    """Each column of a group as a whole: COLUMN_COLUMNS; `contrasts` is what `verdicts` made of the same groups.
-
-    - `smallest`: the median over the column's contrasts of the smallest difference that would have had a verdict.
-    - `seeds`: what the intervals cover, a key of COVERS.
-    - `pretraining_seeds`, `finetuning_seeds`: how many each arm has, and how many for each pretraining (the mean).
-    - `finetuning_deviation`: of one run over fine-tuning seeds, pooled within arms and pretraining seeds.
-    - `pretraining_deviation`: of how differently arms take to a pretraining seed, as `Estimate.pretraining_variance`.
-    - `example_deviation`: of a difference over dev sets of this size alone, which no number of seeds reduces.
-
-    A deviation is NaN where the runs do not tell it from 0.
-    """
-    smallest = contrasts.groupby(["kind", "reference", "column"])["smallest"].median().to_dict()
-    rows = list[dict[str, Any]]()
-    for group, estimate in ((one, estimate) for one in assessed for estimate in one.estimates):
-        key = {"kind": group.kind, "reference": group.reference, "column": estimate.column}
-        rows.append(key | {"seeds": estimate.kind, "smallest": smallest.get(tuple(key.values()), math.nan)})
-        if estimate.arms:
-            tasks = estimate.tasks.values()
-            variances = {
-                "pretraining_deviation": estimate.pretraining_variance,
-                "finetuning_deviation": sum(scores.finetuning_variance for scores in tasks),
-                "example_deviation": estimate.example_variance(group.reference),
-            }
-            rows[-1] |= {name: math.sqrt(value) if value > 0 else math.nan for name, value in variances.items()}
-            rows[-1]["pretraining_seeds"] = estimate.seeds[estimate.arms[0]] if estimate.blocked else 1
-            rows[-1]["finetuning_seeds"] = float(np.mean([scores.finetuning_seeds for scores in tasks]))
-    return pd.DataFrame(rows, columns=COLUMN_COLUMNS)
 
 
 def holm(p_values: np.ndarray, number: int) -> np.ndarray:

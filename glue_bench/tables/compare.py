@@ -12,8 +12,8 @@ from glue_bench.data.metrics import decide
 from glue_bench.data.tasks import COLUMNS, TASKS
 from glue_bench.errors import UserError
 from glue_bench.stats.estimates import Estimate
-from glue_bench.stats.outcomes import Outcomes, unit_of
-from glue_bench.stats.verdicts import LEAST_FOR_DEVIATION, Group, assess, columns_frame, verdicts
+from glue_bench.stats.outcomes import Outcomes, Scores, unit_of
+from glue_bench.stats.verdicts import LEAST_FOR_DEVIATION, Group, assess, verdicts
 from glue_bench.tables.board import AVERAGE, BLOCK, FACTS, Board, floors, main_scores
 
 CONVERSION = "conversion"
@@ -36,15 +36,14 @@ class Comparison:
     `assessed` are the blocks, and behind them, of the kind CONVERSION, for each arm from whose checkpoint others were
     made that arm and the converted ones, which are in no block. `contrasts` has VERDICT_COLUMNS: of the kind
     "reference" within blocks, CONVERSION for what a conversion costs, which ranks nothing, and "declared" for those
-    that the protocol names; behind its kind the `origin` and `shape` of the (first) arm. `columns` is the frame of
-    `stats.verdicts`. `primary` is the column by which arms are judged, the first one of each group.
+    that the protocol names; behind its kind the `origin` and `shape` of the (first) arm. `primary` is the column by
+    which arms are judged, the first one of each group.
     """
 
     board: Board
     primary: str
     assessed: tuple[Group, ...]
     contrasts: pd.DataFrame
-    columns: pd.DataFrame
 
     def of(self, *kinds: str) -> pd.DataFrame:
         """The contrasts of these kinds."""
@@ -69,7 +68,6 @@ def compare(board: Board) -> Comparison:
         primary=primary,
         assessed=tuple(assessed),
         contrasts=pd.concat([contrasts[["kind"]], blocks, contrasts.drop(columns="kind")], axis=1),
-        columns=columns_frame(assessed, contrasts),
     )
 
 
@@ -201,16 +199,14 @@ def read_measures(board: Board) -> Iterator[Outcomes]:
 
 def _outcomes(board: Board, column: str, metric: str, runs: pd.DataFrame, **facts: Any) -> Outcomes:
     """The runs of a column, with their arm, seeds and `value`; columns of one task share them."""
-    arms = tuple(board.table["arm"])
+    arms, seeds = tuple(board.table["arm"]), runs["pretraining_seed"].fillna(0).to_numpy(int)
+    owners = runs["arm"].map(arms.index).to_numpy()
     return Outcomes(
         column=column,
         task=COLUMNS[column][0] if column in COLUMNS else column,
         metric=metric,
         arms=arms,
-        owners=runs["arm"].map(arms.index).to_numpy(),
-        pretraining_seeds=runs["pretraining_seed"].fillna(0).to_numpy(int),
-        seeds=runs["seed"].to_numpy(),
-        scores=runs["value"].to_numpy(),
+        runs=Scores(owners, seeds, runs["seed"].to_numpy(), runs["value"].to_numpy()),
         averaged=column in board.average.parts,
         **facts,
     )

@@ -1,5 +1,6 @@
 """The contrasts of an experiment as a page, how far its scores spread, and how many seeds a difference takes."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -8,9 +9,9 @@ from pandas import DataFrame
 
 from glue_bench.errors import UserError
 from glue_bench.stats.power import Costs, power_frame
-from glue_bench.stats.verdicts import LEAST_FOR_DEVIATION, equivalence
+from glue_bench.stats.verdicts import LEAST_FOR_DEVIATION, Group, equivalence
 from glue_bench.tables.compare import Comparison
-from glue_bench.tables.pages import caption, explained, groups_shown, of_group, widest
+from glue_bench.tables.pages import caption, explained, groups_shown, of_group
 from glue_bench.tables.results import Results
 from glue_bench.tables.table import MISSING, Column, Page, Table, decimals_of, number, with_legend
 
@@ -48,10 +49,9 @@ CONTRAST = {
     **{"agreeing": Column("Seeds agreeing", show=str), "p_adjusted": Column("p (adjusted)", show=str)},
     **{"p_equivalent": Column("p (equivalent)", show=str), "verdict": Column("Verdict")},
 }
-DEVIATIONS = {
-    "pretraining_deviation": Column("Between pretrainings", show=str),
-    "finetuning_deviation": Column("Between fine-tunings", show=str),
-    "example_deviation": Column("Over examples", show=str),
+SPREADS = {
+    **{"column": Column("Column"), "pretraining": Column("Between pretrainings", show=str)},
+    **{"finetuning": Column("Between fine-tunings", show=str), "examples": Column("Over examples", show=str)},
     "smallest": Column("Smallest difference", show=str),
 }
 TO_FIND = "A true difference of {:g} (points; of Val. loss nats), found with probability {:g}."
@@ -76,27 +76,35 @@ def statistics_page(comparison: Comparison, equivalent: float | None = None) -> 
     Raises:
         UserError: as `equivalence`.
     """
-    board, columns = comparison.board, {"column": Column("Column"), **DEVIATIONS}
     frame = comparison.contrasts if equivalent is None else equivalence(comparison.contrasts, equivalent)
-    rows, spreads = comparison.columns.dropna(subset="smallest"), list[Table]()
-    most, exact = [widest(comparison, column) for column in rows["column"]], rows["column"].map(decimals_of)
-    rows = rows.assign(smallest=rows["smallest"].where(rows["smallest"] <= most))
-    for name in DEVIATIONS:
-        rows[name] = [number(value, digits) or MISSING for value, digits in zip(rows[name], exact, strict=True)]
-    rows["column"] = rows["column"].map(board.title_of)
-    for heading, group in groups_shown(comparison).items():
-        if len(mine := of_group(rows, group)):
-            spreads.append(Table(title=f"Spread: {heading}", frame=mine[[*columns]], columns=columns))
-    spreads = spreads if spreads[1:] else [replace(table, title="Spread") for table in spreads]
-    tested = frame.loc[frame["why"] == "", ["n_arm", "n_reference"]]
-    is_few = rows["smallest"].eq(MISSING).any() or (tested < LEAST_FOR_DEVIATION).any(axis=None)
+    spreads = [_spread(comparison, group, heading) for heading, group in groups_shown(comparison).items()]
+    spreads = [table for table in spreads if len(table.frame)]
+    spreads = [replace(table, title=f"Spread: {table.title}" if spreads[1:] else "Spread") for table in spreads]
+    seeds = frame.loc[frame["why"] == "", ["n_arm", "n_reference"]].to_numpy(int)
+    is_few = (seeds < LEAST_FOR_DEVIATION).any() or any((one.frame["smallest"] == MISSING).any() for one in spreads)
     return Page(
-        title=f"Statistics: {board.results.experiment}",
-        banner=board.results.banner,
+        title=f"Statistics: {comparison.board.results.experiment}",
+        banner=comparison.board.results.banner,
         tables=(_contrasts(comparison, frame), *with_legend(spreads, (SPREAD, *([FEW] if is_few else [])))),
         data=frame,
         decimals=DECIMALS,
     )
+
+
+def _spread(comparison: Comparison, group: Group, heading: str) -> Table:
+    """The deviations of each tested column of a group, a dash where they are not told from 0."""
+    rows, contrasts = list[tuple[str, ...]](), of_group(comparison.contrasts, group)
+    smallest = contrasts.groupby("column")["smallest"].median()
+    for one in group.estimates:
+        least, exact = smallest.get(one.column, math.nan), decimals_of(one.column)
+        if not math.isnan(least):
+            of_finetuning = sum(scores.finetuning_variance for scores in one.tasks.values())
+            variances = one.pretraining_variance, of_finetuning, one.example_variance(group.reference)
+            values = [math.sqrt(value) if value > 0 else math.nan for value in variances]
+            values.append(least if least <= one.limits[1] - one.limits[0] else math.nan)
+            texts = (number(value, exact) or MISSING for value in values)
+            rows.append((comparison.board.title_of(one.column), *texts))
+    return Table(title=heading, frame=DataFrame(rows, columns=list(SPREADS)), columns=SPREADS)
 
 
 def difference_page(comparison: Comparison, difference: float, power: float = 0.8) -> Page:

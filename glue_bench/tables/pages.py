@@ -132,8 +132,9 @@ def group_table(comparison: Comparison, group: Group, heading: str, frame: DataF
         columns["difference"] = Column("Difference", show=str)
     columns |= {name: _column(board, name) for name in names[1:]}
     smallest = {name: arms[f"{name}_smallest"].astype(float).median() for name in names}
-    reached = {name: least if least <= widest(comparison, name) else math.nan
-               for name, least in smallest.items() if not math.isnan(least)}  # fmt: skip
+    widest = {name: max((high - low for low, high in (one.limits for one in comparison.estimates(name))), default=0.0)
+              for name in names}  # fmt: skip
+    reached = {name: least if least <= widest[name] else math.nan for name, least in smallest.items() if least >= 0}
     rows = pd.concat([rows, *([DataFrame([{"arm": SMALLEST, **reached}])] if reached else [])], ignore_index=True)
     return Table(
         title=heading,
@@ -146,13 +147,8 @@ def group_table(comparison: Comparison, group: Group, heading: str, frame: DataF
     )
 
 
-def widest(comparison: Comparison, column: str) -> float:
-    """The largest difference that a column can have."""
-    return max(one.limits[1] - one.limits[0] for one in comparison.estimates(column))
-
-
 def _column(board: Board, name: str) -> Column:
-    is_partial = name in COLUMNS and COLUMNS[name][0] in marked_tasks(board)
+    is_partial = name in COLUMNS and COLUMNS[name][0] in board.results.partial_tasks
     return Column(board.title_of(name) + (PARTIAL if is_partial else ""), decimals_of(name))
 
 
@@ -222,16 +218,12 @@ def explained(tables: Sequence[Table], legend: Mapping[str, str], more: Iterable
     return with_legend(tables, tuple(dict.fromkeys(line for key, line in legend.items() if key in keys)))
 
 
-def marked_tasks(board: Board) -> tuple[str, ...]:
-    """Tasks run on a part of their rows; of demo tables the banner has said all there is to say."""
-    return () if "demo" in board.results.data_source else board.results.partial_tasks
-
-
 def setup_table(comparison: Comparison) -> Table:
     """How the numbers came about: a row for each fact that is known."""
     board, results, protocol = comparison.board, comparison.board.results, comparison.board.protocol
     pretrainings = [plan.experiment.pretraining for plan in results.plans]
-    tested, origins = comparison.columns.dropna(subset="smallest"), board.table.set_index("arm")["origin"]
+    tested, origins = comparison.of("reference", CONVERSION), board.table.set_index("arm")["origin"]
+    tested = tested[tested["why"] == ""]
     random = (tested["reference"].map(origins) == "scratch") & (tested["seeds"] == "fine-tuning")
     kinds = dict.fromkeys(tested["seeds"].mask(random, "random"))
     named = comparison.of("declared")
@@ -312,7 +304,7 @@ def _finetuning(board: Board) -> str:
 def _data(board: Board) -> str:
     """Where the rows are from, and which share of the official ones was there."""
     results, told = board.results, [board.results.data_source]
-    for task in marked_tasks(board):
+    for task in results.partial_tasks:
         rows, official = results.tasks["rows"][task], TASKS[task].splits
         shares = [
             f"{100 * rows[split] / official[split].rows:.3g}% of {SPLITS.get(split, split)}"

@@ -251,7 +251,7 @@ def _pair(published: Published, row: Row, arm: Mapping[str, Any], board: Board, 
 
 def _scores(published: Published, results: Results | None, cells: pd.DataFrame) -> Table:
     """The printed rows, and ours below them; beside an experiment those alone that have an arm of it."""
-    partial = () if results is None or "demo" in results.data_source else results.partial_tasks
+    partial = results.partial_tasks if results else ()
     tasks = {name: {score[0]} for name, (score,) in published.singly.parts.items()}
     tasks[AVERAGE] = {task for part in published.average.parts.values() for task, _, _ in part}
     marked = [name for name in published.columns if tasks.get(name, set()) & {*partial}]

@@ -126,7 +126,7 @@ class Results:
 
     @property
     def partial_tasks(self) -> tuple[str, ...]:
-        """Tasks that were run on a part of their official rows."""
+        """Tasks that were run on a part of their official rows; of demo data the banner says enough."""
         return tuple(self.tasks.index[self.tasks["partial"]])
 
     @property
@@ -290,7 +290,8 @@ def _tasks(plan: Plan) -> pd.DataFrame:
     rows, cells = list[tuple[Any, ...]](), {cell.task: cell for cell in plan.cells}
     for task, cell in ((task, cells[task]) for task in TASKS if task in cells):
         facts = plan.tasks[task]
-        known = facts.source, facts.digest, facts.revision or "", facts.partial, facts.rows
+        partial = facts.partial and "demo" not in facts.source
+        known = facts.source, facts.digest, facts.revision or "", partial, facts.rows
         settings = cell.settings.model_dump(exclude_none=True, exclude={"learning_rate"})
         rows.append((task, *known, settings, cell.mnli is not None))
     frame = pd.DataFrame(rows, columns=list(TASK)).astype({"partial": bool, "from_mnli": bool})

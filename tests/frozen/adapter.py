@@ -209,6 +209,7 @@ def frames(folder: Path) -> Iterator[tuple[str, pd.DataFrame]]:
     from glue_bench.tables.budget import budget_frame, rates_frame
     from glue_bench.tables.compare import compare
     from glue_bench.tables.contrasts import measured_costs
+    from glue_bench.tables.pages import of_group
     from glue_bench.tables.papers import TABLES, paper_page
     from glue_bench.tables.results import read_results
 
@@ -238,10 +239,20 @@ def frames(folder: Path) -> Iterator[tuple[str, pd.DataFrame]]:
             declared = declared.assign(kind="declared")
             contrasts = pd.concat([contrasts[contrasts["kind"] != "declared"], declared], ignore_index=True)
         yield f"statistics_{name}", contrasts.drop(columns=["agree", "paired"])
-        home = {(one.kind, one.reference): one.arms[-1] for one in found.assessed}  # groups had the block of an arm
-        arms = [home[place] for place in zip(found.columns["kind"], found.columns["reference"], strict=True)]
-        columns = found.columns.assign(arm=arms).join(blocks, on="arm")
-        yield f"columns_{name}", columns.drop(columns=["kind", "arm"]).set_index("origin").reset_index()
+        rows = []
+        for one, each in ((group, each) for group in found.assessed for each in group.estimates):
+            kinds = of_group(found.contrasts, one)
+            row = {"column": each.column, "reference": one.reference, "seeds": each.kind, "arm": one.arms[-1]}
+            row["smallest"] = kinds[kinds["column"] == each.column]["smallest"].median()
+            row |= dict.fromkeys(("pretraining_deviation", "finetuning_deviation", "example_deviation"), math.nan)
+            if each.arms:
+                row["pretraining_deviation"] = math.sqrt(each.pretraining_variance)
+                finetuning = sum(scores.finetuning_variance for scores in each.tasks.values())
+                row["finetuning_deviation"] = math.sqrt(finetuning)
+                row["example_deviation"] = math.sqrt(each.example_variance(one.reference))
+            rows.append(row)
+        columns = blocks.join(pd.DataFrame(rows).set_index("arm"), how="right")
+        yield f"columns_{name}", columns.reset_index(drop=True)
         if name == "own":
             pairs = [(one, list(combinations(one.arms, 2))) for one in found.assessed]
             rows = [row for one, every in pairs for row in contrast_rows(one, every, len(every))]

@@ -54,6 +54,7 @@ ACCEPTED = {
     "and its power are of that group",
     r"\w+_(arms|counts)_\w+: no longer there$": "only marks and CSV show them, of which there are files",
     r"\w+_power\w*: no column best_finetuning_seeds$": "the cheapest design says it",
+    r"\w+_columns_\w+: no column \w+_seeds$": "no page shows them",
     r"\w+_letters: no longer there$": "there are no tables of all pairs",
     r"\w+_columns_\w+: no column constant$": "the majority class stands among the baselines",
     r"\w+_budget: no column recipe$": "recipes are gone: one version of the format, one number in every id",

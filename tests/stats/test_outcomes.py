@@ -54,7 +54,7 @@ def drawn(column, seed=0, arms=2, seeds=2):
 
 
 def weights_of(outcomes):
-    return np.stack([(outcomes.owners == i) / (outcomes.owners == i).sum() for i in range(len(outcomes.arms))])
+    return np.stack([(outcomes.runs.arms == i) / (outcomes.runs.arms == i).sum() for i in range(len(outcomes.arms))])
 
 
 def variances(outcomes):
@@ -69,7 +69,7 @@ def test_pseudo_values_are_those_of_leaving_one_out(column):
     kept = np.arange(ROWS) != 7
     parts = sums_of(outcomes.metric, outcomes.predictions[:, kept], outcomes.labels[kept])
     without = 100 * score_sums(outcomes.metric, parts.sum(axis=0, dtype=float), ROWS - 1)
-    np.testing.assert_allclose(values[:, 7], ROWS * outcomes.scores - (ROWS - 1) * without, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(values[:, 7], ROWS * outcomes.runs.values - (ROWS - 1) * without, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("column", ["sst2", "cola", "stsb"])
@@ -103,7 +103,7 @@ def test_a_loss_is_a_ratio_over_pieces_and_equal_losses_have_no_variance():
     counts = np.array([10.0, 400.0, 100.0])
     losses = np.array([[20.0, 1000.0, 230.0]])
     outcomes = outcomes_of("sst2", {"a": losses, "b": losses}, counts, metric="loss", scale=1.0)
-    assert outcomes.scores == pytest.approx([1250 / 510] * 2)
+    assert outcomes.runs.values == pytest.approx([1250 / 510] * 2)
     assert variances(outcomes)[0, 1] == 0.0
     values = contributions("loss", losses, counts)
     assert values[0, 1] == pytest.approx(3 * 1250 / 510 - 2 * 250 / 110)

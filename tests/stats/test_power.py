@@ -73,7 +73,7 @@ def in_blocks(seed, arms, shared):
     right = (0.8 + own + 0.5 * generator.normal(size=(number, 4, 3, 400)) > 0).reshape(number, 12, 400).astype(int)
     made = outcomes_of("rte", dict(zip(arms, right, strict=True)), np.ones(400, int))
     pretrainings, seeds = np.tile(np.repeat([1, 2, 3, 4], 3), number), np.tile([1, 2, 3], 4 * number)
-    return replace(made, pretraining_seeds=pretrainings, seeds=seeds)
+    return replace(made, runs=made.runs._replace(pretraining_seeds=pretrainings, seeds=seeds))
 
 
 def spreads_in(outcomes, chosen, arms):
@@ -84,8 +84,8 @@ def spreads_in(outcomes, chosen, arms):
 def test_what_a_pretraining_makes_of_single_examples_stays_with_more_fine_tuning_seeds():
     """Seen in four pretrainings of each arm, it is what one of them alone shows."""
     drawn = [in_blocks(seed, "abc", 0.7) for seed in range(12)]
-    several = [spreads_in(made, made.seeds > 0, "abc") for made in drawn]
-    one = [spreads_in(made, made.pretraining_seeds == 1, "abc") for made in drawn]
+    several = [spreads_in(made, made.runs.seeds > 0, "abc") for made in drawn]
+    one = [spreads_in(made, made.runs.pretraining_seeds == 1, "abc") for made in drawn]
     assert np.mean([each.fixed for each in several]) == pytest.approx(np.mean([each.examples for each in one]), rel=0.1)
     assert np.mean([each.examples for each in several]) < 0.8 * np.mean([each.fixed for each in several])
     assert all(each.fixed == each.examples for each in one)

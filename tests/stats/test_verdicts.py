@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from simulated import REGIMES, outcomes_of, simulate
 
 from glue_bench.errors import UserError
-from glue_bench.stats.verdicts import APART, NUMBERS, Group, assess, columns_frame, equivalence, holm
+from glue_bench.stats.verdicts import APART, NUMBERS, Group, assess, equivalence, holm
 from glue_bench.stats.verdicts import verdicts as judge
 
 RATES = {"low": 0.6, "high": 0.9, "higher": 0.9}
@@ -126,7 +126,7 @@ def test_one_seed_has_a_difference_and_nothing_else():
 
 def test_the_family_counts_arms_that_have_not_run_and_an_average_needs_a_run_in_every_column():
     first, second = drawn(columns=["sst2", "rte"], seeds=2)
-    kept = second.of(np.flatnonzero((second.owners == 0) | (second.seeds == 1) & (second.owners == 1)))
+    kept = second.of(np.flatnonzero((second.runs.arms == 0) | (second.runs.seeds == 1) & (second.runs.arms == 1)))
     frame = verdicts_of([first, kept])
     whys = frame.set_index(["column", "arm"])["why"]
     assert set(frame["family"]) == {2}
@@ -139,7 +139,7 @@ def test_groups_do_not_touch_each_other_and_no_contrast_goes_from_one_to_the_oth
     outcomes = drawn(rates={"a": 0.6, "b": 0.8, "c": 0.7, "d": 0.9})
     groups = [Group(arms=arms, reference=arms[0]) for arms in (("a", "b"), ("c", "d"))]
     whole = assess(outcomes, groups)
-    alone = judge(assess([one.of(np.flatnonzero(one.owners < 2)) for one in outcomes], groups[:1]))
+    alone = judge(assess([one.of(np.flatnonzero(one.runs.arms < 2)) for one in outcomes], groups[:1]))
     pd.testing.assert_frame_equal(judge(whole).query("reference == 'a'"), alone)
     named = declared(whole, [("b", "c"), ("d", "c"), ("c", "never")]).drop_duplicates(["arm", "reference"])
     assert dict(zip(named["arm"], named["why"], strict=True)) == {"b": APART, "d": ""}
@@ -164,7 +164,7 @@ def test_arms_that_no_contrast_names_change_no_planned_row(case):
     rates, wild = dict.fromkeys("abcdefgh", 0.8), dict.fromkeys("efgh", 9.0)
     columns, planned = ["rte", "cola"], [("b", "a"), ("c", "a"), ("d", "c")]
     eight = drawn(1, rates=rates, unstable=wild, regime=REGIMES["all three"], **case | {"columns": columns})
-    four = [one.of(np.flatnonzero(one.owners < 4)) for one in eight]
+    four = [one.of(np.flatnonzero(one.runs.arms < 4)) for one in eight]
     whole, named = assessed(eight), assess(four, [Group(arms=tuple("abcd"), reference="a")])
     frames = [declared(one, planned) for one in (whole, named)]
     assert frames[0]["column"].unique().tolist() == ["average", *columns]
@@ -192,9 +192,10 @@ def test_of_a_loss_the_lower_one_is_better():
     counts = np.full(300, 512.0)
     piece = generator.normal(2000, 300, size=300)
     losses = {arm: piece - less + generator.normal(0, 5, (3, 300)) for arm, less in (("add", 0), ("low", 100))}
-    facts = {"task": "validation_loss", "averaged": False, "seeds": np.ones(6, int)}
+    facts = {"task": "validation_loss", "averaged": False}
     loss = outcomes_of("sst2", losses, counts, metric="loss", scale=1.0, **facts)
-    loss = replace(loss, column="validation_loss", pretraining_seeds=np.tile([1, 2, 3], 2))
+    runs = loss.runs._replace(pretraining_seeds=np.tile([1, 2, 3], 2), seeds=np.ones(6, int))
+    loss = replace(loss, column="validation_loss", runs=runs)
     frame = verdicts_of([loss, *drawn(columns=["rte"], rates={"add": 0.8, "low": 0.8})], primary="validation_loss")
     assert frame["column"].tolist() == ["validation_loss", "rte"]  # an average of one column would say it twice
     first = frame.iloc[0]
@@ -205,37 +206,26 @@ def test_of_a_loss_the_lower_one_is_better():
 def test_several_pretraining_seeds_are_blocks_and_their_components_are_said():
     rates = dict.fromkeys("abcdef", 0.8)
     regime = replace(REGIMES["mostly seeds"], seed=0.02)
-    columns = []
+    deviations = []
     for seed in range(10):
-        one = assessed(drawn(seed, rates=rates, columns=["rte"], regime=regime, rows=3000, seeds=3, pretrainings=8,
-                             pretraining=0.08, block=1.0))  # fmt: skip
-        columns.append(columns_frame(one, judge(one)).iloc[0])
-    frame = pd.DataFrame(columns)
-    assert set(frame["seeds"]) == {"pretraining"}
-    assert (frame["pretraining_seeds"] == 8).all()
-    assert (frame["finetuning_seeds"] == 3).all()
+        (one,) = assessed(drawn(seed, rates=rates, columns=["rte"], regime=regime, rows=3000, seeds=3, pretrainings=8,
+                                pretraining=0.08, block=1.0))  # fmt: skip
+        (estimate,) = one.estimates
+        (scores,) = estimate.tasks.values()
+        assert (estimate.kind, set(estimate.seeds.values()), scores.finetuning_seeds) == ("pretraining", {8}, 3)
+        deviations.append((estimate.pretraining_variance / scores.finetuning_variance) ** 0.5)
     # Variances of a strength of 0.08 and 0.02: the deviations have the ratio 2, whatever the blocks share.
-    assert (frame["pretraining_deviation"] / frame["finetuning_deviation"]).mean() == pytest.approx(2.0, rel=0.15)
+    assert np.mean(deviations) == pytest.approx(2.0, rel=0.15)
 
 
 def test_only_blocks_that_the_reference_has_count_and_an_arm_that_lacks_one_takes_none_from_the_others():
     (one,) = drawn(columns=["rte"], seeds=2, pretrainings=3, pretraining=0.05)
-    lacking = one.of(np.flatnonzero((one.owners != 0) | (one.pretraining_seeds != 3)))
-    complete = one.of(np.flatnonzero(one.pretraining_seeds != 3))
+    lacking = one.of(np.flatnonzero((one.runs.arms != 0) | (one.runs.pretraining_seeds != 3)))
+    complete = one.of(np.flatnonzero(one.runs.pretraining_seeds != 3))
     pd.testing.assert_frame_equal(*(verdicts_of([o])[NUMBERS] for o in (lacking, complete)))
     assert set(verdicts_of([lacking])["n_arm"]) == {2}
-    lacking = one.of(np.flatnonzero((one.owners != 2) | (one.pretraining_seeds != 3)))
-    ours, without = (verdicts_of([each]).set_index("arm") for each in (lacking, one.of(np.flatnonzero(one.owners < 2))))
+    lacking = one.of(np.flatnonzero((one.runs.arms != 2) | (one.runs.pretraining_seeds != 3)))
+    two = one.of(np.flatnonzero(one.runs.arms < 2))
+    ours, without = (verdicts_of([each]).set_index("arm") for each in (lacking, two))
     pd.testing.assert_frame_equal(ours.loc[["high"], NUMBERS], without.loc[["high"], NUMBERS])
     assert ours["why"]["higher"] == "1 of 3 pretraining seeds are missing (higher)"
-
-
-def test_columns_by_themselves():
-    one = assessed(drawn(seeds=3))
-    found = judge(one)
-    columns = columns_frame(one, found).set_index("column")
-    assert columns.index.tolist() == ["average", "sst2", "cola", "rte"]
-    assert columns["smallest"]["rte"] == pytest.approx(found[found["column"] == "rte"]["smallest"].median())
-    scores = drawn(seeds=3)[2].scores.reshape(3, 3)
-    assert columns["finetuning_deviation"]["rte"] == pytest.approx(scores.var(axis=1, ddof=1).mean() ** 0.5)
-    assert columns["pretraining_deviation"].isna().all()

@@ -7,7 +7,7 @@ from stored import ROWS, history_of
 
 from glue_bench.stats.verdicts import NUMBERS, Group, assess, verdicts
 from glue_bench.tables.board import open_board
-from glue_bench.tables.compare import NO_LABELS, OTHER_EPOCH, OTHER_PIECES, compare
+from glue_bench.tables.compare import NO_LABELS, OTHER_EPOCH, OTHER_PIECES, compare, leaderboard_frame
 
 RATES = {"low": 0.6, "high": 0.9, "higher": 0.9}
 
@@ -78,12 +78,15 @@ def measured(bench, counts):
 def test_measures_of_pretraining_are_columns_of_the_same_kind(bench):
     found = measured(bench, {(arm, seed): np.full(300, 500.0) for arm in ("low", "high") for seed in (1, 2, 3)})
     rows = found.of("reference").set_index(["column", "arm"])
-    assert list(found.columns["column"]) == ["sst2", "validation_loss", "swap_1"]
+    assert list(found.contrasts["column"].unique()) == ["sst2", "validation_loss", "swap_1"]
     loss, swap = rows.loc[("validation_loss", "high")], rows.loc[("swap_1", "high")]
     assert loss["difference"] == pytest.approx(-0.2, abs=0.01)
     assert swap["difference"] == pytest.approx(40.0)
     assert (loss["verdict"], swap["verdict"], loss["seeds"]) == ("better", "better", "pretraining")
     assert rows.loc[("validation_loss", "higher"), "why"] == "no finished run (higher)"
+    frame = leaderboard_frame(found).set_index("arm")
+    assert frame["validation_loss"]["low"] - frame["validation_loss"]["high"] == pytest.approx(0.2, abs=0.01)
+    assert set(frame["validation_loss_std"].dropna().index) == {"low", "high"}
     assert rows.loc[("sst2", "high"), "seeds"] == "fine-tuning"
 
 
@@ -92,6 +95,7 @@ def test_one_pretraining_and_other_pieces_have_no_verdict(bench):
         bench, {(arm, n): np.full(300 - 100 * (arm == "high"), 500.0) for arm in ("low", "high") for n in (1, 2)}
     )
     assert other.of("reference").set_index(["column", "arm"])["why"]["swap_1", "high"] == f"{OTHER_PIECES} (high)"
+    assert leaderboard_frame(other)["validation_loss_std"].isna().all()  # two seeds tell too little
     for arm in ("low", "high"):
         del bench.pretrained[f"{arm}-2"]
     bench.plan()
@@ -145,4 +149,3 @@ def test_a_converted_arm_is_in_the_group_of_its_source_alone(bench):
         assert spread.variance[a] + spread.variance[r] == pytest.approx(expected)
         whole = estimate.examples[a, r] + max(0.0, expected - estimate.shared[a, r])
         assert contrasts["error"][arm] ** 2 == pytest.approx(whole)
-    assert len(found.columns) == 3

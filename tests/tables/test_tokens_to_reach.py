@@ -1,5 +1,7 @@
 """When an arm has caught up with the reference, and which arm that is."""
 
+from itertools import product
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from glue_bench.tables.budget import budget_frame, budget_page, tokens_to_reach
 from glue_bench.tables.compare import reference_arm
 from glue_bench.tables.results import read_results
+from glue_bench.tables.table import MISSING
 
 
 def curve(*losses: float | None) -> pd.DataFrame:
@@ -49,6 +52,20 @@ def test_the_budget_counts_to_the_reference_that_the_protocol_names(reference, t
     goal, found = reference or "add", budgets["tokens_to_reference"]
     assert found[goal] == tokens
     assert (found.isna() == (budgets["validation_loss"] > budgets["validation_loss"][goal])).all()
+
+
+def test_a_mean_that_lacks_a_seed_is_a_dash(bench):
+    """Of three seeds the third is not trained yet, and only in the first `none` reaches the reference."""
+    for arm, seed in product(("add", "none"), (1, 2, 3)):
+        bench.expect(arm=arm)
+        loss = 3.0 if arm == "add" or seed == 1 else 4.0
+        point = {"step": 1, "tokens": 100, "train_loss": loss, "validation_loss": loss, "seconds": 1.0}
+        facts = {"losses": [point], "validation_loss": loss, "tokens": 300} if seed < 3 else {}
+        bench.pretrain(arm, seed, finished=seed < 3, **facts)
+    table, *_ = budget_page(read_results(bench.plan())).tables
+    rows = [dict(zip(table.header, (cell.text for cell in row), strict=True)) for row in table.rows]
+    assert [row["Tokens to reference"] for row in rows] == ["100", MISSING]
+    assert [(row["Pretraining seeds"], row["Tokens seen"]) for row in rows] == [("2", "300")] * 2
 
 
 def test_a_chosen_rate_at_an_end_of_the_search_has_a_mark(bench):
