@@ -31,7 +31,6 @@ def shares(share: float, sequences: int) -> Callable[[np.random.Generator], bool
 
 
 def one_more(draw: np.random.Generator) -> bool:
-    """Whether the band of five draws of 400 trials holds another one, of 2,000."""
     band = expected_share(draw.binomial(400, 0.995, 5) / 400, trials=400, tried=2_000)
     return inside(band, draw.binomial(2_000, 0.995) / 2_000)
 

@@ -1,4 +1,4 @@
-"""The embedded demo: labels that follow from the text. Of order test_baselines says what a bag of words sees."""
+"""The embedded demo: labels follow from the text, and no text repeats."""
 
 import pytest
 
