@@ -11,6 +11,7 @@ from folder import Folder, planned, read, verb
 
 import glue_bench
 from glue_bench.errors import UserError
+from glue_bench.tables.results import read_results
 
 PREDICTIONS, TESTS, MODELS = "cells/*/logits.safetensors", "cells/*/tests.safetensors", "cells/*/model"
 CASES = [
@@ -64,6 +65,16 @@ def test_losses_that_are_not_the_records_are_said_and_their_arm_is_not_tested(tm
     put(older, right, f"pretrainings/{min((right / 'pretrainings').glob('untied-*')).name}/losses.safetensors")
     found = glue_bench.statistics(right).set_index("column")["why"]["validation_loss"]
     assert "/losses.safetensors: it belongs to another run" in found
+
+
+def test_a_run_of_a_search_is_not_the_pretraining_of_its_seed(tmp_path):
+    folder = Folder(tmp_path / "toy")
+    folder.pretrain("add", 1, rate=5e-3, search=True, loss=9.0)
+    folder.pretrain("add", 1)
+    folder.run("add", "rte")
+    results = read_results(folder.plan())
+    assert results.pretrainings["is_search"].tolist() == [False, True]
+    assert results.cells["processor"].tolist() == ["this one"]  # nothing of lost weights
 
 
 # Real runs

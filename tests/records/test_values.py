@@ -46,6 +46,12 @@ def test_an_id_begins_with_what_people_call_it_and_stays_when_it_is_read():
     assert cell_with(options=one).id == cell_with(options=other).id != cell_with(options={"a": 1}).id
 
 
+def test_a_pretraining_has_its_only_rate_or_the_one_that_its_search_has_chosen():
+    searched = {"learning_rates": [0.5, 0.1], "rate_search": {"steps": 1}}
+    given = ({"settings": {"learning_rates": [0.5]}}, {"settings": searched}, {"settings": searched, "rate": 0.1})
+    assert [pretraining_with(**facts).learning_rate for facts in given] == [0.5, None, 0.1]
+
+
 SEALED: dict[str, Sealed] = {
     "record": record_of(scores={"validation": {"f1": None, "accuracy": 1 / 3}}, seconds=0.1),
     "pretraining": pretrained_of(pretraining_with(), weights={1: digest("weights")}, segment_pairs=0.1),
