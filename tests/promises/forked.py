@@ -29,9 +29,10 @@ def work(words: list[str], write: int, environment: Mapping[str, str], said: str
     writes = [0]
 
     def watch(event: str, _: tuple[object, ...]) -> None:
-        writes[0] += event in ("os.rename", "os.remove", "os.rmdir", "os.mkdir")
-        if writes[0] == write:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if event in ("os.rename", "os.remove", "os.rmdir", "os.mkdir"):
+            writes[0] += 1
+            if writes[0] == write:
+                os.kill(os.getpid(), signal.SIGKILL)
 
     if write:
         sys.addaudithook(watch)
