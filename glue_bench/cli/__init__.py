@@ -55,7 +55,7 @@ def main() -> None:
             raise UserError("an argument is empty; give a name, or leave it out")
         sys.exit(app(sys.argv[1:] or ["--help"], standalone_mode=False))
     except (UserError, TyperException, OSError) as error:
-        said = str(error)
+        said = re.sub(r"^\[Errno \d+\] ", "", str(error))
         if isinstance(error, TyperException):  # typer would say it in a box of several lines
             context = getattr(error, "ctx", None)
             said = f"{error.format_message()} ({context.command_path if context else 'glue-bench'} --help says more)"
