@@ -149,6 +149,7 @@ def test_engines_are_alike(usual, tmp_path, engine):
         batch = Batch(partial(make_worker, experiment, store.folder, "cpu", "float32"), store.folder)
         jobs = [(job, "") for job in tiny_runs.plan(values).jobs]
         submitit.LocalExecutor(tmp_path / "logs").submit(batch, jobs).result()
+        assert store.recorded() == {job.id for job, _ in jobs}
     folder = tiny_runs.run(values, tmp_path, workers=2 if engine == "ray" else None)
     assert same(folder, tiny_runs.bits(usual))
 

@@ -19,7 +19,7 @@ from glue_bench.data.tasks import TRAINABLE
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
 from glue_bench.records.values import ArmFacts, Cell, Failure, Job, LossPoint, Plan, Pretraining, Progress, Result
-from glue_bench.sweep.executors import Executor, Inline, Ray
+from glue_bench.sweep.executors import Executor, Ray
 
 
 def cell(seed: int, task: str = "cola", **facts) -> Cell:
@@ -90,10 +90,8 @@ def attempts(store: Store, *jobs: Job) -> list[int]:
 
 
 def engine(name: str, store: Store, *jobs: Job, seconds: float = 0.0, **options) -> Executor:
-    """`inline`, `ray` or `slurm` with their options."""
+    """`ray` or `slurm` with their options."""
     make = partial(StubWorker, store, seconds)
-    if name == "inline":
-        return Inline(make())
     if name == "ray":
         return Ray(make, **{"workers": 2, "address": None, "resources": Resources()} | options)
     from glue_bench.sweep import progress, slurm

@@ -7,13 +7,14 @@ import stub
 
 from glue_bench.records.values import Job, Result
 from glue_bench.sweep.drive import Observer
+from glue_bench.sweep.executors import Inline
 from glue_bench.sweep.jobs import longest_first
 
 
 @pytest.fixture
 def run(store):
     """Run jobs in this process."""
-    return partial(stub.drive, store, stub.engine("inline", store))
+    return partial(stub.drive, store, Inline(stub.StubWorker(store)))
 
 
 def test_the_longest_chain_of_jobs_comes_first():
