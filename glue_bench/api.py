@@ -48,7 +48,7 @@ def run(
 
     `experiment` is a YAML file, its content as a mapping, or an Experiment; `data`, `corpus`, `plugins` and `limit` are
     those of `glue_bench.config.load_experiment`. Progress is shown on the `console`. Losses and scores go to the
-    trackers `track`: tensorboard, wandb, mlflow, trackio. `options` are those of `glue_bench.sweep.run.sweep`: only,
+    trackers `track`: tensorboard, wandb, mlflow. `options` are those of `glue_bench.sweep.run.sweep`: only,
     dry_run, workers, address, slurm, device, precision.
 
     Example:

@@ -60,7 +60,7 @@ def run(
     slurm: Annotated[Text, Option(metavar="KEY=VALUE,...", help=SLURM)] = None,
     device: Device = "auto",
     precision: Annotated[str, Option(metavar="FORMAT", help="float32, bf16 (mixed) or auto.")] = "auto",
-    track: Annotated[Texts, Option(metavar="NAME", help="tensorboard, wandb, mlflow or trackio; repeatable.")] = None,
+    track: Annotated[Texts, Option(metavar="NAME", help="tensorboard, wandb or mlflow; repeatable.")] = None,
     plugin: Plugins = None,
 ) -> None:
     """Pretrain and fine-tune what is missing of an experiment, and print its leaderboard."""

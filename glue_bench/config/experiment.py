@@ -179,8 +179,3 @@ class Experiment(Section):
             yield "protocol.contrasts: each is of two different arms, and none is given twice"
         if protocol.primary == "validation_loss" and self.pretraining is None:
             yield "protocol.primary: validation_loss needs `pretraining`, which measures it"
-
-    def pretraining_of(self, arm: Arm, seed: int) -> PretrainingSettings:
-        """The settings of the arm's pretraining with one of the seeds; its rate may still have to be chosen."""
-        assert self.pretraining is not None, "the experiment has no pretraining"
-        return self.pretraining.run(seed, arm.pretraining_rate)

@@ -52,13 +52,12 @@ def load_file(path: Path) -> list[str]:
     for variant in variants_in(file, code):
         name = vars(variant).get("name")
         if not isinstance(name, str) or not NAME.fullmatch(name):
-            needs = "needs a class attribute `name` for arms to call it by, of letters, digits, '_', '.' and '-'"
-            has = "it has none" if name is None else f"not {name!r}"
-            raise UserError(f"plugin '{path}': class {variant.__name__} {needs}; {has}")
+            needs = (
+                f"needs a class attribute `name` of letters, digits, '_', '.' and '-', for arms to use; not {name!r}"
+            )
+            raise UserError(f"plugin '{path}': class {variant.__name__} {needs}")
         if name in (*VARIANTS, NATIVE, *found):
-            other = PLUGINS[name].file if name in PLUGINS else path if name in found else None
-            owner = f"'{other}'" if other else "glue-bench"
-            raise UserError(f"plugin '{path}': the name '{name}' is taken by a variant of {owner}; choose another")
+            raise UserError(f"plugin '{path}': the name '{name}' is taken by another variant; choose another")
         found[name] = variant
     for name, variant in found.items():
         if "summary" not in vars(variant):

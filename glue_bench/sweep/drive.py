@@ -61,7 +61,7 @@ class Loop:
                 while self.waiting or self.running:
                     if self.asked:  # by a signal that was raised where Python lets nothing out
                         raise self.asked[0]
-                    while self.executor.free > 0 and (job := self._next()):
+                    while self.executor.free > 0 and (job := next(filter(self._is_ready, self.waiting.values()), None)):
                         self._start(self.waiting.pop(job.id))
                     for job, result in self.executor.wait(TURN_SECONDS) if self.running else ():
                         self._ended(job, result)
@@ -72,12 +72,9 @@ class Loop:
             return self.results, "terminated" if issubclass(first, Terminated) else "interrupted"
         return self.results, ""
 
-    def _next(self) -> Job | None:
-        """The first job that waits for no other one."""
-        for job in self.waiting.values():
-            if not any(name in self.waiting or name in self.running for name in job.after):
-                return job
-        return None
+    def _is_ready(self, job: Job) -> bool:
+        """Whether it waits for no other one."""
+        return not any(name in self.waiting or name in self.running for name in job.after)
 
     def _start(self, job: Job) -> None:
         for result in map(self.results.get, job.after):

@@ -1,7 +1,5 @@
 """Who watches a sweep: a live table in a terminal, lines in a log or a notebook, and trackers of experiments."""
 
-import contextlib
-import io
 import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -23,7 +21,7 @@ from glue_bench.terminal import tell
 
 LINES_OF_JOBS, BAR_WIDTH = 8, 16
 MINUTE = 60.0  # seconds between lines about the jobs that run
-TRACKERS = ("tensorboard", "wandb", "mlflow", "trackio")  # as pip names them
+TRACKERS = ("tensorboard", "wandb", "mlflow")  # as pip names them
 
 
 class Display(Observer):
@@ -137,11 +135,7 @@ class Tracker(Observer):
                 for step, values in curve.items():
                     module.log_metrics(values, step=step)
             return
-        quiet = self.name == "trackio"  # no dashboard, no measures of the machine, and no words amidst the table
-        options = dict.fromkeys(("embed", "auto_log_cpu", "auto_log_gpu"), False) if quiet else {}
-        with contextlib.redirect_stdout(io.StringIO()) if quiet else contextlib.nullcontext():
-            named = {"project": self.folder.name, "name": name, "group": settings["arm"]}
-            run = module.init(**named, config=settings, **options)
-            for step, values in curve.items():
-                run.log(values, step=step)
-            run.finish()
+        run = module.init(project=self.folder.name, name=name, group=settings["arm"], config=settings)
+        for step, values in curve.items():
+            run.log(values, step=step)
+        run.finish()

@@ -112,7 +112,7 @@ def settle_jobs(experiment: Experiment, inputs: Inputs) -> tuple[list[Pretrainin
     """
     searches, wanted = dict[str, Pretraining](), list[Pretraining]()
     for seed, arm in product(inputs.pretraining.seeds, experiment.arms) if experiment.pretraining else ():
-        settings = experiment.pretraining_of(arm, seed)
+        settings = inputs.pretraining.run(seed, arm.pretraining_rate)
         runs = [_pretraining(arm, each, inputs, is_search=True) for each in settings.searches()]
         searches |= {run.id: run for run in runs}
         wanted.append(_pretraining(arm, settings, inputs, searches=tuple(sorted(run.id for run in runs))))

@@ -166,17 +166,16 @@ def _remarks(work: Todo, inputs: Inputs, compute: Compute, executor: Executor) -
         others = Counter(f"{one.device} in {one.precision}" for one in made if one.device and one.precision)
         del others[here]
         if count := others.total():
-            was = "1 finished cell was" if count == 1 else f"{count:,} finished cells were"
             done = "they count as done, another --results computes all anew"
-            yield f"{was} computed on {' and '.join(sorted(others))}, not on {here} as this run; {done}"
+            yield f"computed on {' and '.join(sorted(others))}, not on {here} as this run: {count:,} finished; {done}"
     begun = Counter(record.cell.pretraining for record in records.values())
     for job in work.jobs:
         if count := begun[job.id]:
-            cells = f"{count:,} finished cell{'s' * (count > 1)}"
-            yield f"{job.label} is pretrained again: its weights are gone. {cells} started from the old ones."
+            gone = "is pretrained again: its weights are gone; finished cells that started from them"
+            yield f"{job.label} {gone}: {count:,}"
     if replaced := len(records.keys() & jobs.keys()):
-        cells = "1 finished cell is" if replaced == 1 else f"{replaced:,} finished cells are"
-        yield f"{cells} run again, whole, for a model or test predictions; on a GPU scores may come out otherwise"
+        wish = "for a model or test predictions; on a GPU scores may come out otherwise"
+        yield f"finished cells that run again, whole: {replaced:,}, {wish}"
     configs = [inputs.initial(inputs.arm(name)).config.get_text_config() for name in {job.arm for job in work.jobs}]
     is_narrow, cores = all(compute.threads_for(one.hidden_size) == 1 for one in configs), room_here(resources, compute)
     if cores and not side_by_side and len(jobs) > 1 and is_narrow:

@@ -324,8 +324,8 @@ def _latex(page: Page, number: int, table: Table) -> str:
     Among numbers a hyphen before a digit is a minus.
     """
     parts = [f"{_tex(title)}." for title in (page.title, table.title) if title]
-    parts += [rf"\textbf{{{_tex(page.banner)}}}"] * bool(page.banner) + [sentence(table.caption, "latex")]
-    caption = " ".join(filter(None, parts))
+    parts += [rf"\textbf{{{_tex(page.banner)}}}"] if page.banner else []
+    caption = " ".join(filter(None, [*parts, sentence(table.caption, "latex")]))
     label = "-".join(re.findall(r"[a-z0-9]+", page.title.lower())[:4]) + f"-{number}" * (number > 1)
 
     def shown(cell: Cell, style: str) -> str:

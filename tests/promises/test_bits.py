@@ -123,15 +123,15 @@ def test_a_reader_a_live_table_logs_and_a_tracker_beside_a_run_change_nothing(us
                 self.looks += 1
             return super().write(text)
 
-    trackio = MagicMock()
-    trackio.__spec__ = trackio  # it is installed
-    trackio.init.side_effect = lambda **_: (random.random(), np.random.random(), torch.rand(1)) and trackio.started  # noqa: NPY002
-    trackio.started.finish.side_effect = lambda: torch.manual_seed(5)
-    monkeypatch.setitem(sys.modules, "trackio", trackio)
+    wandb = MagicMock()
+    wandb.__spec__ = wandb  # it is installed
+    wandb.init.side_effect = lambda **_: (random.random(), np.random.random(), torch.rand(1)) and wandb.started  # noqa: NPY002
+    wandb.started.finish.side_effect = lambda: torch.manual_seed(5)
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
     caplog.set_level(logging.DEBUG)
     console = Console(file=(screen := Looking()), force_terminal=True, width=120)
-    folder = tiny_runs.run(tiny_runs.experiment(), tmp_path / "runs", track=["trackio"], console=console)
-    assert trackio.started.log.call_count > 2
+    folder = tiny_runs.run(tiny_runs.experiment(), tmp_path / "runs", track=["wandb"], console=console)
+    assert wandb.started.log.call_count > 2
     assert screen.looks > 1
     assert same(folder, tiny_runs.bits(usual))
 

@@ -76,7 +76,7 @@ def test_of_finished_runs_the_chosen_ones_run_again_for_what_is_wished_later(swe
     wished = tiny(**THREE | {"tasks": ["mnli"]}, finetuning=wish)
     summary = sweep(wished)
     assert (summary.finished, summary.skipped) == (1, 2)
-    assert "1 finished cell is run again, whole, for a model or test predictions" in sweep.said
+    assert "finished cells that run again, whole: 1, for a model or test predictions" in sweep.said
     assert chosen(summary) == set(summary.waiting)
     assert leaderboard(summary.folder).equals(table)
     assert all(stored[name].scores == record.scores for name, record in records(summary).items())

@@ -69,7 +69,7 @@ def test_finished_cells_of_another_precision_are_said_and_count_as_done(sweep, t
     folder = sweep(tiny(), only=["task=cola"], precision="float32").folder
     with Store(folder).lock():  # a store that another driver holds can still be looked at
         summary = sweep(tiny(), dry_run=True, precision="bf16")
-    line = "2 finished cells were computed on cpu in float32, not on cpu in bf16 as this run; they count as done"
+    line = "computed on cpu in float32, not on cpu in bf16 as this run: 2 finished; they count as done"
     assert line in sweep.said
     assert summary.skipped == 2
     sweep(tiny(), dry_run=True, precision="float32")

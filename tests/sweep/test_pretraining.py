@@ -153,7 +153,7 @@ def test_checkpoints_wanted_later_lost_or_of_another_run_are_made_with_the_same_
     values = pretrained({"checkpoints": [6, 3], "finetune_checkpoints": True})
     summary = sweep(values)
     assert (summary.skipped, summary.finished) == (1, 2)
-    assert "add is pretrained again: its weights are gone. 1 finished cell started from the old ones." in sweep.said
+    assert "add is pretrained again: its weights are gone; finished cells that started from them: 1" in sweep.said
     store, (made,) = Store(summary.folder), pretrainings(summary)
     assert made.weights[10] == before.weights[10]
     cells = store.finished(store.plan()).records.values()
