@@ -20,7 +20,6 @@ Plugins = Annotated[list[Path] | None, Option("--plugin", metavar="FILE", help="
 Device = Annotated[str, Option(metavar="DEVICE", help="cpu, cuda or mps; auto: a GPU if there is one.")]
 Tokenizer = Annotated[Text, Option(metavar="NAME", help="Id or folder of a tokenizer, in place of their own.")]
 Folder = Annotated[Path, Argument(metavar="DIR/EXPERIMENT", help="The folder of an experiment's results.")]
-Folders = Annotated[list[Path], Argument(metavar="DIR/EXPERIMENT", help="Folders of experiments' results.")]
 Output = Annotated[Place, Option("-o", "--output", metavar="FILE", help="Write to a file.")]
 Format = Annotated[
     Text,

@@ -6,13 +6,13 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from glue_bench.cli.common import Folder, Folders, Format, Output, Place, Text, Texts, check_output, emit, say
+from glue_bench.cli.common import Folder, Format, Output, Place, Text, Texts, check_output, emit, say
 from glue_bench.errors import UserError
 from glue_bench.terminal import Screen, echo, tell
 
 
 def leaderboard(
-    folders: Folders,
+    folder: Folder,
     format: Format = None,
     output: Output = None,
     protocol: Annotated[Texts, Option(metavar="KEY=VALUE", help="Another rate, seeds, epoch, choose_on, ...")] = None,
@@ -21,7 +21,7 @@ def leaderboard(
         Option(metavar="PATH", help="Instead, MNLI's models by phenomenon: diagnostic-full.tsv or its folder."),
     ] = None,
 ) -> None:
-    """Recompute an experiment's leaderboard from its records, or that of several experiments together."""
+    """Recompute an experiment's leaderboard from its records."""
     from glue_bench.data.diagnostic import read_diagnostic
     from glue_bench.tables.board import open_board
     from glue_bench.tables.diagnostics import diagnostics_page
@@ -30,14 +30,14 @@ def leaderboard(
     from glue_bench.tables.table import chosen_format
 
     check_output(output)
-    several, chosen = folders[0] if len(folders) == 1 else folders, chosen_format(format, output)
+    chosen = chosen_format(format, output)
     if diagnostic is not None:
-        page = diagnostics_page(open_board(several, protocol or ()), read_diagnostic(diagnostic))
+        page = diagnostics_page(open_board(folder, protocol or ()), read_diagnostic(diagnostic))
         emit(page.render(chosen), output)
     elif output is None and format is None and Screen().is_terminal:
-        print_leaderboard(several, protocol or ())
+        print_leaderboard(folder, protocol or ())
     else:
-        emit(leaderboard_page(find(several, protocol or ())).render(chosen), output)
+        emit(leaderboard_page(find(folder, protocol or ())).render(chosen), output)
 
 
 def report(
@@ -100,9 +100,7 @@ def table(
         emit(page.render(chosen), output)
 
 
-def print_leaderboard(
-    folders: Path | Sequence[Path], protocol: Sequence[str] = (), *, failed: Sequence[str] | None = None
-) -> None:
+def print_leaderboard(folder: Path, protocol: Sequence[str] = (), *, failed: Sequence[str] | None = None) -> None:
     """The tables as they fit the terminal, where the whole page is, and what to do next.
 
     After a run, which has `failed` in some cells or in none, the whole page is the report.
@@ -110,14 +108,9 @@ def print_leaderboard(
     from glue_bench.tables.export import find, next_step
     from glue_bench.tables.pages import MARKS_MEAN, screen_page
 
-    console, comparison = Screen(), find(folders, protocol)
-    if isinstance(folders, Path):
-        file = str(folders / ("leaderboard.md" if failed is None else "report.html"))
-    else:
-        file = f"glue-bench leaderboard {' '.join(map(str, folders))} -o page.md"
+    console, comparison = Screen(), find(folder, protocol)
+    file = str(folder / ("leaderboard.md" if failed is None else "report.html"))
     screen_page(comparison).show(console, file)
     tell(console, MARKS_MEAN)
     tell(console, f"page: {file}")
-    if isinstance(folders, Path):
-        step = next_step(comparison, str(folders), failed or ())
-        tell(console, f"next: {step}".replace("`", ""))
+    tell(console, f"next: {next_step(comparison, str(folder), failed or ())}".replace("`", ""))

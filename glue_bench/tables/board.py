@@ -13,7 +13,7 @@ import pandas as pd
 
 from glue_bench.config import HELD_OUT, Protocol, changed_protocol, load_experiment
 from glue_bench.data.tasks import COLUMNS, TASKS, TRAINABLE
-from glue_bench.tables.results import ORIGINS, Results, join, read_results
+from glue_bench.tables.results import ORIGINS, Results, read_results
 
 Part = tuple[tuple[str, str, str], ...]
 MEASURES = {"validation_loss": "Val. loss", "train_loss": "Train. loss", "swap_1": "Swap test"}
@@ -104,18 +104,17 @@ class Board:
         return self.cells[self.cells["cell_id"].isin(self.runs["cell_id"])]
 
 
-def open_board(paths: str | Path | Sequence[str | Path], changes: Sequence[str] = ()) -> Board:
-    """The leaderboard of the experiment in a folder, or of several together, the (first) protocol changed by KEY=VALUE.
+def open_board(path: str | Path, changes: Sequence[str] = ()) -> Board:
+    """The leaderboard of the experiment in a folder, its protocol changed by KEY=VALUE.
 
     Raises:
-        UserError: there is no experiment in a folder, its plan names an unknown task or origin, a change is wrong or
-            asks for what an experiment has not, or as `join`.
+        UserError: there is no experiment in the folder, its plan names an unknown task or origin, or a change is wrong
+            or asks for what the experiment has not.
     """
-    several = [read_results(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
-    changed = [changed_protocol(results.plan.experiment.protocol, changes) for results in several]
-    for results, protocol in zip(several, changed, strict=True):  # what does not go together is refused
-        load_experiment(results.plan.experiment.model_copy(update={"protocol": protocol}))
-    return make_board(join(several) if len(several) > 1 else several[0], changed[0])
+    results = read_results(path)
+    protocol = changed_protocol(results.plan.experiment.protocol, changes)
+    load_experiment(results.plan.experiment.model_copy(update={"protocol": protocol}))  # refuses what does not fit
+    return make_board(results, protocol)
 
 
 def make_board(results: Results, protocol: Protocol | None = None, steps: int | None = None) -> Board:
@@ -181,7 +180,7 @@ def _with_averages(frame: pd.DataFrame, runs: pd.DataFrame, every: Mapping[str, 
 def steps_frame(board: Board) -> pd.DataFrame:
     """GLUE against pretraining steps: the leaderboard's columns, one row per arm and fine-tuned checkpoint (`steps`).
 
-    Empty where only one checkpoint is fine-tuned, and of several experiments together.
+    Empty where only one checkpoint is fine-tuned.
     """
     every = board.results.all_steps
     if len(every) < 2:

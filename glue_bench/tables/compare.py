@@ -55,12 +55,11 @@ class Comparison:
 
 
 def compare(board: Board) -> Comparison:
-    """Read every prediction once, and make every contrast; of several experiments together there are none."""
+    """Read every prediction once, and make every contrast."""
     primary: str = board.protocol.primary
     if primary == AVERAGE and len(board.average.parts) == 1:  # the average of a single column is that column
         primary = next(iter(board.average.parts))
-    outcomes = chain(read_outcomes(board), read_measures(board)) if len(board.results.plans) == 1 else ()
-    assessed = assess(outcomes, groups_of(board), primary)
+    assessed = assess(chain(read_outcomes(board), read_measures(board)), groups_of(board), primary)
     contrasts = verdicts(assessed, board.protocol.contrasts)
     blocks = contrasts[["arm"]].join(board.table.set_index("arm")[BLOCK], on="arm")[BLOCK]
     return Comparison(
@@ -81,7 +80,7 @@ def groups_of(board: Board) -> list[Group]:
     def reference(arms: pd.Series) -> str:
         return reference_arm(variants[variants.index.isin(arms)], board.protocol.reference)
 
-    for _, started in table.groupby("start", sort=False) if len(board.results.plans) == 1 else ():
+    for _, started in table.groupby("start", sort=False):
         pretrained = started.loc[started["origin"] == "pretrained", "arm"]
         if len(pretrained):
             converted = started.loc[started["origin"].isin(["grafted", "adapted"]), "arm"]

@@ -28,13 +28,13 @@ PREDICTIONS = ("cell_id", "arm", "task", "learning_rate", "pretraining_seed", "s
                "label")  # fmt: skip
 
 
-def find(paths: str | Path | Sequence[str | Path], protocol: Sequence[str] = ()) -> Comparison:
-    """The comparison of an experiment, or of several together, by its protocol or one changed by KEY=VALUE.
+def find(path: str | Path, protocol: Sequence[str] = ()) -> Comparison:
+    """The comparison of an experiment, by its protocol or one changed by KEY=VALUE.
 
     Raises:
         UserError: as `open_board`.
     """
-    return compare(open_board(paths, protocol))
+    return compare(open_board(path, protocol))
 
 
 def write_tables(comparison: Comparison) -> list[Path]:
@@ -77,8 +77,8 @@ def tables(comparison: Comparison) -> dict[str, str]:
     return contents | {name: csv_text(frame, exact) for name, frame, exact in more if len(frame)}
 
 
-def leaderboard(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
-    """The leaderboard of the experiment in the folder `path` (DIR/<experiment>), or of several together.
+def leaderboard(path: str | Path) -> pd.DataFrame:
+    """The leaderboard of the experiment in the folder `path` (DIR/<experiment>).
 
     It is leaderboard.csv in full precision: one row per arm, in blocks of one origin and one shape, the best first;
     then one per baseline, of origin "baseline". For each column of the experiment's tasks `<col>` (mean or median over
@@ -90,8 +90,7 @@ def leaderboard(path: str | Path | Sequence[str | Path]) -> pd.DataFrame:
         >>> glue_bench.leaderboard("runs/demo")[["arm", "rte", "rte_std", "rte_verdict"]]  # doctest: +SKIP
 
     Raises:
-        UserError: there is no experiment in a folder, its plan names an unknown task or origin, or several cannot
-            stand together.
+        UserError: there is no experiment in the folder, or its plan names an unknown task or origin.
     """
     return leaderboard_frame(find(path))
 

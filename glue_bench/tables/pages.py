@@ -221,7 +221,7 @@ def explained(tables: Sequence[Table], legend: Mapping[str, str], more: Iterable
 def setup_table(comparison: Comparison) -> Table:
     """How the numbers came about: a row for each fact that is known."""
     board, results, protocol = comparison.board, comparison.board.results, comparison.board.protocol
-    pretrainings = [plan.experiment.pretraining for plan in results.plans]
+    pretraining = results.plan.experiment.pretraining
     tested, origins = comparison.of("reference", CONVERSION), board.table.set_index("arm")["origin"]
     tested = tested[tested["why"] == ""]
     random = (tested["reference"].map(origins) == "scratch") & (tested["seeds"] == "fine-tuning")
@@ -236,7 +236,7 @@ def setup_table(comparison: Comparison) -> Table:
     facts = (
         ("Encoder", "; ".join(board.table["shape"].unique())),
         ("Weights", _weights(board)),
-        ("Segments", ONE_SEGMENT if any(each and each.segments == "one" for each in pretrainings) else ""),
+        ("Segments", ONE_SEGMENT if pretraining and pretraining.segments == "one" else ""),
         ("Seeds", _seeds(board) if len(board.cells) else ""),
         ("Planned contrasts", "; ".join(named["arm"] + " - " + named["reference"] + ": " + told)),
         ("Intervals cover", " or ".join(COVERS[kind] for kind in kinds)),

@@ -4,8 +4,7 @@ Only what the plan asks for counts. Records of anything else are counted in `lef
 has a line in `problems`; its cell or pretraining counts as missing. What is not known is NaN, or "" of a text.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path, PurePath
 from typing import Any
@@ -16,7 +15,7 @@ import pandas as pd
 from glue_bench.config import AS_PUBLISHED, HELD_OUT, SCRATCH
 from glue_bench.data.metrics import score
 from glue_bench.data.task_data import LIMITED
-from glue_bench.data.tasks import TASKS, titles
+from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError
 from glue_bench.records.store import Finished, Store, open_store
 from glue_bench.records.values import ArmFacts, Plan, Shape
@@ -49,7 +48,7 @@ BANNER = "Made from the embedded demo data: not a benchmark."
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
-    """One experiment, or several that `join` has put together, of which the first is whole in `plan` and on disk.
+    """What the plan of one experiment asks for, and what of it is on disk.
 
     `cells` has a row for each planned cell, in the plan's order: CELL, and of finished ones OF_RUN, where `data` is the
     digest of the task's data, `collapsed` the splits on which the run gave one answer to everything, and `processor`
@@ -61,7 +60,7 @@ class Results:
     `logits`, `gold` and `sums` raise UserError where a file is missing, damaged or of another run.
     """
 
-    plans: tuple[Plan, ...]
+    plan: Plan
     cells: pd.DataFrame
     scores: pd.DataFrame
     arms: pd.DataFrame
@@ -100,18 +99,13 @@ class Results:
 
     @property
     def folder(self) -> Path:
-        """That of the (first) experiment."""
+        """That of the experiment."""
         return self.store.folder
 
     @property
-    def plan(self) -> Plan:
-        """That of the (first) experiment."""
-        return self.plans[0]
-
-    @property
     def experiment(self) -> str:
-        """The name of the experiment, or the names."""
-        return ", ".join(plan.experiment.name for plan in self.plans)
+        """The name of the experiment."""
+        return self.plan.experiment.name
 
     @property
     def data_source(self) -> str:
@@ -156,7 +150,7 @@ def read_results(folder: str | Path) -> Results:
             measures += [(*job, record.steps, *(getattr(one, name) for name in ("name", *MEASURES[5:])))
                          for one in record.measures]  # fmt: skip
     return Results(
-        plans=(plan,),
+        plan=plan,
         cells=_cells(plan, finished),
         scores=_scores(plan, finished),
         arms=_arms(plan),
@@ -169,52 +163,6 @@ def read_results(folder: str | Path) -> Results:
         finished=finished,
         left_out=finished.left_out,
         problems=tuple(problems),
-    )
-
-
-def join(several: Sequence[Results]) -> Results:
-    """Several experiments as one, each with the cells after its last step of pretraining.
-
-    Arms of one name are told apart as `experiment/arm`. A task that not all ran on the same data and by the same
-    settings is left out, with a line in `problems`.
-
-    Raises:
-        UserError: two experiments have one name, or no task is left.
-    """
-    names = [results.experiment for results in several]
-    if len(set(names)) < len(names):
-        raise UserError(f"two of the experiments have one name ({', '.join(names)}); give each of them once")
-    contents = pd.concat([results.tasks[["digest", "settings", "from_mnli"]].astype(str) for results in several])
-    number = contents.agg(" ".join, axis=1).groupby(level=0).nunique()
-    unlike = tuple(task for task in TASKS if number.get(task, 1) > 1)
-    if len(unlike) == len(number) > 0:
-        raise UserError("the experiments have no task with the same data and settings; run them with the same --data")
-    arms = [arm for results in several for arm in results.arms["arm"]]
-    parts = {kind: list[pd.DataFrame]() for kind, one in vars(several[0]).items() if isinstance(one, pd.DataFrame)}
-    for name, results in zip(names, several, strict=True):
-        steps = max(results.all_steps, default=None)
-        cells, then = results.after(steps), f", then {steps:,} steps of pretraining" if steps else ""
-        changed = vars(results) | {"cells": cells.assign(steps=cells["steps"].where(cells["steps"].isna()))}
-        changed |= {"arms": results.arms.assign(start=results.arms["start"] + then)}
-        own = {arm: f"{name}/{arm}" for arm in arms if arms.count(arm) > 1}
-        for kind, frames in parts.items():
-            frame = changed[kind]
-            frame = frame[~frame["task"].isin(unlike)] if "task" in frame else frame
-            # Two experiments may have a cell of one id.
-            frame = frame.assign(cell_id=f"{name}/" + frame["cell_id"]) if "cell_id" in frame else frame
-            frames.append(frame.replace({"arm": own}) if "arm" in frame else frame)
-    joined: dict[str, Any] = {kind: pd.concat(frames, ignore_index=True) for kind, frames in parts.items()}
-    tasks = joined["tasks"].drop_duplicates("task").set_index("task", drop=False)
-    joined["tasks"] = tasks.loc[[task for task in TASKS if task in tasks.index]]
-    joined["arms"] = joined["arms"].set_index("arm", drop=False)
-    joined["baselines"] = joined["baselines"].drop_duplicates([*BASELINES[:4]], ignore_index=True)
-    problems = [f"{titles(unlike)}: other data or settings of fine-tuning"] if unlike else []
-    return replace(
-        several[0],
-        **joined,
-        plans=tuple(results.plan for results in several),
-        left_out=sum(results.left_out for results in several),
-        problems=(*problems, *(line for results in several for line in results.problems)),
     )
 
 
