@@ -17,6 +17,10 @@ class Read(NamedTuple):
     header: list[str]
     rows: list[list[Shown]]
 
+    @property
+    def texts(self) -> list[list[str]]:
+        return [[text for text, _ in row] for row in self.rows]
+
 
 # HTML, and Markdown as it is rendered
 

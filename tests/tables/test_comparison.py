@@ -138,14 +138,6 @@ def test_a_converted_arm_is_in_the_group_of_its_source_alone(bench):
     assert contrasts["kind"].to_dict() == {"v-2": "reference", "u-1": "conversion", "u-2": "conversion"}
     assert set(contrasts["origin"]) == {"grafted"}
     # Of two seeds an arm's variance is half its squared range; pooled over the group's arms, of one degree each.
-    pooled = {"v-2": (10**2 + 2**2) / 4, "u-1": (4**2 + 2**2 + 1**2) / 6, "u-2": (4**2 + 2**2 + 1**2) / 6}
-    for arm, variance in pooled.items():
-        (one,) = (one for one in found.assessed if arm in one.arms)
-        estimate, ranges = one.estimates[0], {"v-2": (2, 10), "u-1": (2, 4), "u-2": (1, 4)}[arm]
-        spread = estimate.spreads[0]
-        expected = sum(max(each**2 / 2, variance) for each in ranges) / 2
-        a, r = (estimate.arms.index(name) for name in (arm, one.reference))
-        assert spread.pooled == pytest.approx(variance)
-        assert spread.variance[a] + spread.variance[r] == pytest.approx(expected)
-        whole = estimate.examples[a, r] + max(0.0, expected - estimate.shared[a, r])
-        assert contrasts["error"][arm] ** 2 == pytest.approx(whole)
+    spreads = {(one.kind, one.reference): one.estimates[0].spreads[0].pooled for one in found.assessed}
+    assert spreads["conversion", "add"] == pytest.approx((4**2 + 2**2 + 1**2) / 6)
+    assert spreads["reference", "v-1"] == pytest.approx((10**2 + 2**2) / 4)

@@ -3,7 +3,6 @@
 import csv
 import json
 from io import StringIO
-from itertools import product
 
 import pytest
 
@@ -13,8 +12,8 @@ from glue_bench.tables.pages import leaderboard_page
 
 
 def test_bytes_depend_only_on_plan_and_scores_and_tables_of_an_earlier_plan_do_not_stay(bench, new_bench):
-    for task, seed in product(TRAINABLE, (1, 2)):
-        bench.finish(task, seed, 0.5 + 0.0123 * seed)
+    for number, task in enumerate(TRAINABLE):
+        bench.finish(task, 1, 0.5 + 0.0123 * number)
     bench.expect("rte", 3)
     other = new_bench("other")
     other.cells, other.arms = bench.cells, bench.arms
