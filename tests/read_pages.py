@@ -22,11 +22,6 @@ class Read(NamedTuple):
         return [[text for text, _ in row] for row in self.rows]
 
 
-# HTML, and Markdown as it is rendered
-
-_VOID = {"meta", "img"}
-
-
 class _Page(HTMLParser):
     """A document's attributes, its texts by their tags, and its tables, each by its caption or the last heading."""
 
@@ -41,7 +36,7 @@ class _Page(HTMLParser):
     def handle_starttag(self, tag, attrs):
         self.attributes += [(tag, name, value) for name, value in attrs]
         self.texts.setdefault(tag, []).append("")
-        if tag not in _VOID:
+        if tag not in ("meta", "img"):
             self.open.append(tag)
         if tag == "table":
             self.tables.append(Read(self.heading, [], []))
@@ -70,7 +65,7 @@ class _Page(HTMLParser):
                 table.rows[-1][-1] = (text + data, bold or "strong" in self.open)
 
 
-def _parsed(text: str) -> _Page:
+def parse_html(text: str) -> _Page:
     """The document as parsed, every element closed and every row as long as its header."""
     page = _Page()
     page.feed(text)
@@ -80,20 +75,14 @@ def _parsed(text: str) -> _Page:
     return page
 
 
-def parse_html(text: str) -> _Page:
-    assert text.startswith('<!doctype html>\n<html lang="en">')
-    return _parsed(text)
-
-
 def read_html(text: str) -> list[Read]:
+    assert text.startswith('<!doctype html>\n<html lang="en">')
     return parse_html(text).tables
 
 
 def read_markdown(text: str) -> list[Read]:
-    return _parsed(MarkdownIt().enable("table").render(text)).tables
+    return parse_html(MarkdownIt().enable("table").render(text)).tables
 
-
-# LaTeX: everything that is not listed here is an error
 
 _TOKEN = re.compile(r"\\(?:[A-Za-z]+|.)|[{}&%$#_^~]|[^\\{}&%$#_^~]+", re.DOTALL)
 _SYMBOLS = {
@@ -103,7 +92,7 @@ _SYMBOLS = {
     r"\uparrow": "▲", r"\downarrow": "▼", r"\pm": "±", r"\diamond": "◇",
     r"\&": "&", r"\%": "%", r"\$": "$", r"\#": "#", r"\_": "_", r"\{": "{", r"\}": "}", r"\\": "",
 }  # fmt: skip
-_SILENT = {r"\textbf", r"\texttt", r"\ensuremath", r"\item"}
+_SILENT = {r"\textbf", r"\texttt", r"\ensuremath", r"\item"}  # anything else is an error
 
 
 def read_latex(text: str) -> list[Read]:
@@ -156,9 +145,6 @@ def latex_text(source: str) -> str:
 READERS = {"markdown": read_markdown, "latex": read_latex, "html": read_html}
 
 
-# Figures
-
-
 def linear(colour):
     """The red, green and blue light of an sRGB colour."""
     from matplotlib.colors import to_rgb
@@ -181,9 +167,9 @@ def texts_of(figure):
 
     with paper_style():
         figure.draw_without_rendering()
-    axes = [axis for one in figure.axes for axis in (one.xaxis, one.yaxis)]
     beyond = []
-    for axis in axes:  # labels of ticks that are not drawn: those outside the axis
+    for axis in (axis for one in figure.axes for axis in (one.xaxis, one.yaxis)):
+        # Labels of ticks that are not drawn: those outside the axis.
         low, high = sorted(axis.get_view_interval())
         ticks = [*axis.get_major_ticks(), *axis.get_minor_ticks()]
         beyond += [tick.label1 for tick in ticks if not low <= tick.get_loc() <= high]

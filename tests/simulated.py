@@ -50,33 +50,28 @@ def simulate(generator: np.random.Generator, *, columns: Sequence[str] = ("sst2"
     and `block` to all arms alike. `unstable` multiplies an arm's own variances over seeds.
     """
     factors = np.sqrt([(unstable or {}).get(arm, 1.0) for arm in rates])[:, None, None]
+    ability, result = np.array(list(rates.values()))[:, None, None], []
     shifts: dict[str, np.ndarray] = {}  # MNLI's columns share their runs
-    result = []
     for column in columns:
         shapes = (len(rates), pretrainings, seeds), (len(rates), pretrainings, 1), (1, pretrainings, 1)
         sizes = factors * np.sqrt(regime.seed), factors * np.sqrt(pretraining), np.sqrt(block)
         drawn = sum(generator.normal(size=shape) * size for shape, size in zip(shapes, sizes, strict=True))
-        seed = shifts.setdefault(COLUMNS[column][0], drawn.reshape(len(rates), -1))
-        outcomes = _column(generator, column, rates, rows, regime, seed)
+        seed = shifts.setdefault(COLUMNS[column][0], drawn.reshape(len(rates), -1, 1))
+        shapes = (1, 1, rows), (len(rates), 1, rows), (len(rates), seed.shape[1], rows)
+        variances = regime.shared, regime.view, regime.noise
+        strength = sum(generator.normal(size=shape) * np.sqrt(each)
+                       for shape, each in zip(shapes, variances, strict=True))  # fmt: skip
+        if column == "stsb":
+            labels = generator.normal(size=rows)
+            predictions = labels + error_size(ability, regime, seed) * strength / np.sqrt(regime.within)
+        else:
+            labels = (generator.random(rows) < POSITIVE).astype(int)
+            right = norm.ppf(ability) * np.sqrt(regime.within) + seed + strength > 0
+            predictions = np.where(right, labels, 1 - labels)
+        outcomes = outcomes_of(column, dict(zip(rates, predictions, strict=True)), labels)
         numbers = np.indices((len(rates), pretrainings, seeds)).reshape(3, -1) + 1
         result.append(replace(outcomes, runs=outcomes.runs._replace(pretraining_seeds=numbers[1], seeds=numbers[2])))
     return result
-
-
-def _column(generator: np.random.Generator, column: str, rates: Mapping[str, float], rows: int, regime: Regime,
-            seed: np.ndarray) -> Outcomes:  # fmt: skip
-    shapes = (1, 1, rows), (len(rates), 1, rows), (len(rates), seed.shape[1], rows)
-    variances = regime.shared, regime.view, regime.noise
-    drawn = (generator.normal(size=shape) * np.sqrt(each) for shape, each in zip(shapes, variances, strict=True))
-    strength, ability = sum(drawn), np.array(list(rates.values()))[:, None, None]
-    if column == "stsb":
-        labels = generator.normal(size=rows)
-        predictions = labels + error_size(ability, regime, seed[:, :, None]) * strength / np.sqrt(regime.within)
-    else:
-        labels = (generator.random(rows) < POSITIVE).astype(int)
-        right = norm.ppf(ability) * np.sqrt(regime.within) + seed[:, :, None] + strength > 0
-        predictions = np.where(right, labels, 1 - labels)
-    return outcomes_of(column, dict(zip(rates, predictions, strict=True)), labels)
 
 
 def error_size(rate: float | np.ndarray, regime: Regime, seed: np.ndarray) -> np.ndarray:

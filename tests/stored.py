@@ -100,7 +100,7 @@ class Bench:
         self.logits: dict[str, dict[str, np.ndarray]] = {}
         self.tests: dict[str, dict[str, np.ndarray]] = {}
         self.labels: dict[str, Labels] = {}
-        self.kept: set[str] = set()  # cells with a model
+        self.kept: set[str] = set()  # finished cells with a made-up model
         self.tasks: dict[str, dict[str, Any]] = {}  # what the plan says of the data of each
         self.pretrained: dict[str, tuple[PretrainingRecord | Pretraining, Any, Any]] = {}
 
@@ -139,14 +139,6 @@ class Bench:
         arrays = {split: np.ascontiguousarray(rows, dtype=np.float32) for split, rows in logits.items()}
         self.logits[cell_id] = {split: rows for split, rows in arrays.items() if not split.startswith("test")}
         self.tests[cell_id] = {split: rows for split, rows in arrays.items() if split.startswith("test")}
-
-    def change(self, cell_id: str, **facts: Any) -> None:
-        """Other facts of a record."""
-        self.runs[cell_id][1].update(facts)
-
-    def keep(self, *cells: str) -> None:
-        """Made-up models of finished cells."""
-        self.kept.update(cells)
 
     def label(self, task: str, gold: dict[str, np.ndarray], **baselines: dict[str, np.ndarray]) -> None:
         """The labels of a task, and what baselines predict."""

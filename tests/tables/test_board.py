@@ -8,22 +8,11 @@ import pytest
 from stored import DATA, history_of
 
 from glue_bench.config import Protocol
-from glue_bench.data.tasks import TRAINABLE
+from glue_bench.data.tasks import COLUMNS, TRAINABLE
 from glue_bench.errors import UserError
-from glue_bench.tables.board import (
-    AVERAGES,
-    COLUMNS,
-    RUN,
-    average_of,
-    averages,
-    make_board,
-    open_board,
-    reported_epochs,
-)
+from glue_bench.tables.board import AVERAGES, RUN, average_of, averages, make_board, open_board, reported_epochs
 from glue_bench.tables.export import find, leaderboard, tables
 from glue_bench.tables.results import read_results
-
-# Columns and rows
 
 
 def test_mean_sample_deviation_and_n(bench):
@@ -50,9 +39,6 @@ def test_columns_follow_the_tasks_of_the_plan_with_mnli_apart(bench):
     assert [name for name in table if f"{name}_n" in table] == names
     assert (table["mnli_m"][0], table["mnli_mm"][0]) == (80.0, 70.0)
     assert table["average"][0] == pytest.approx((60 + 80 + 70) / 3)
-
-
-# Averages
 
 
 def test_the_conventions_give_what_is_published(bench):
@@ -104,9 +90,6 @@ def test_an_average_that_lacks_something_is_missing(bench, task, value, official
     assert row["rte"] == 50
 
 
-# Rates
-
-
 def test_each_arm_and_task_takes_its_best_rate_by_the_main_metric_and_ties_the_lower_one(bench):
     """Whatever the order of seeds; a rate with fewer finished seeds or an undefined score is passed over."""
     of_mnli = {"validation_matched": {"accuracy": 0.9}, "validation_mismatched": {"accuracy": 0.1}}
@@ -127,9 +110,6 @@ def test_each_arm_and_task_takes_its_best_rate_by_the_main_metric_and_ties_the_l
     chosen = {(arm, task): rate for arm, task, rate in board.runs[["arm", "task", "learning_rate"]].to_numpy().tolist()}
     assert chosen == {place: 2e-5 if place in [("add", "rte"), ("tied", "rte")] else 3e-5 for place in values}
     assert board.table.set_index("arm")["rte"][["add", "concat"]].tolist() == pytest.approx([60, 60])
-
-
-# Epochs and protocols
 
 
 @pytest.mark.parametrize(
@@ -188,9 +168,6 @@ def test_a_change_that_is_wrong_or_that_the_experiment_cannot_give_is_refused(be
     bench.finish("mrpc")
     with pytest.raises(UserError, match=message):
         open_board(bench.plan(), [change])
-
-
-# What is read
 
 
 def test_what_baselines_score_is_told_from_stored_predictions_and_damaged_labels_are_a_problem(bench):

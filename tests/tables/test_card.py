@@ -12,14 +12,12 @@ from glue_bench.data.hub import PINNED
 from glue_bench.errors import UserError
 from glue_bench.tables.card import NO_BENCHMARK, card, push_card, write_card
 
-VALUES = {1: 0.60, 2: 0.66, 3: 0.63}
-
 
 @pytest.fixture
 def finished(bench):
     """RTE with three seeds, of which the third is the median, and MNLI with one."""
     hub = {"source": "hub", "digest": "d", "revision": PINNED}
-    for seed, value in VALUES.items():
+    for seed, value in enumerate((0.60, 0.66, 0.63), 1):
         bench.record(bench.expect("rte", seed), value, data=hub)
     bench.finish("mnli", 1, {"validation_matched": {"accuracy": 0.8}, "validation_mismatched": {"accuracy": 0.7}})
     bench.plan()
@@ -77,11 +75,11 @@ def test_a_card_says_where_its_models_lie(finished, tmp_path):
     assert (set(made.files), made.without) == ({"README.md"}, ("rte", "mnli"))
     with pytest.raises(UserError, match="has kept no model to push"):
         push_card(made, "me/it")
-    finished.keep("add-rte-lr2e-05-s3")
+    finished.kept.add("add-rte-lr2e-05-s3")
     made = card(finished.plan())
     assert set(made.files) == {"README.md", "config.json", "model.safetensors"}
     assert 'from_pretrained("REPOSITORY")' in made.text
-    finished.keep("add-mnli-lr2e-05-s1")
+    finished.kept.add("add-mnli-lr2e-05-s1")
     write_card(card(finished.plan()), tmp_path / "repository")
     assert (tmp_path / "repository" / "rte" / "model.safetensors").read_bytes() == b"add-rte-lr2e-05-s3"
     assert 'subfolder="rte"' in (tmp_path / "repository" / "README.md").read_text()
@@ -112,7 +110,7 @@ def test_a_push_is_one_commit_of_card_and_models_and_a_refusal_is_one_line(glue_
     hub = create_autospec(HfApi, instance=True)
     hub.create_commit.return_value.commit_url = "https://huggingface.co/me/it/commit/1"
     monkeypatch.setattr("huggingface_hub.HfApi", lambda: hub)
-    finished.keep("add-rte-lr2e-05-s3", "add-mnli-lr2e-05-s1")
+    finished.kept |= {"add-rte-lr2e-05-s3", "add-mnli-lr2e-05-s1"}
     said = glue_bench("card", finished.plan(), "--push", "me/it")
     assert (said.out, said.err) == ("pushed: https://huggingface.co/me/it/commit/1\n", "")
     hub.create_repo.assert_called_once_with("me/it", private=True, exist_ok=True)

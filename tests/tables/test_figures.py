@@ -31,7 +31,6 @@ from glue_bench.tables.figures import (
 
 STUDY = Path(__file__).parents[2] / "results" / "study"
 SERIES = (INK, *CYCLE)
-LIGHT = dict(zip(ON_DARK, ON_DARK, strict=True))
 TO_XYZ = np.array(
     [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.072175], [0.0193339, 0.119192, 0.9503041]]
 )
@@ -43,9 +42,6 @@ BLIND = {  # Machado, Oliveira & Fernandes 2009, severity 1, on linear light
 }  # fmt: skip
 
 
-# Colours, styles and legends
-
-
 def lab(colour, kind="none"):
     """CIELAB of a colour as a reader of this kind of colour blindness sees it."""
     seen = np.clip(np.array(BLIND[kind]) @ linear(colour), 0, 1)
@@ -54,7 +50,7 @@ def lab(colour, kind="none"):
     return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
 
 
-@pytest.mark.parametrize("colours", [LIGHT, ON_DARK], ids=["light", "dark"])
+@pytest.mark.parametrize("colours", [dict(zip(ON_DARK, ON_DARK, strict=True)), ON_DARK], ids=["light", "dark"])
 def test_lines_and_text_stand_out_from_the_page_and_series_from_each_other_for_every_reader_and_in_grey(colours):
     assert min(contrast(colours[name], colours[PAPER]) for name in SERIES) >= 3.0
     assert min(contrast(colours[name], colours[PAPER]) for name in (INK, QUIET)) >= 4.5
@@ -79,9 +75,6 @@ def test_a_legend_stays_inside_its_figure(labels):
             axes.plot([0, 1], label=label)
         legend_below(figure)
     assert len([text for text in texts_of(figure) if text[0] in "acxy"]) == len(labels)
-
-
-# Files
 
 
 @paper_style()
@@ -117,21 +110,13 @@ def test_an_svg_has_no_ground_and_each_of_its_colours_has_another_one_on_dark_pa
     assert all(f'[style*="{kind}: {colour}"]' in rule for colour in used & set(ON_DARK) for kind in ("fill", "stroke"))
 
 
-# The figures of an experiment
-
-
-@pytest.fixture(scope="module")
-def study():
-    return find(STUDY)
-
-
 @pytest.mark.exact
-def test_the_pictures_beside_the_results_are_those_that_the_results_give(study):
-    assert result_figures(study) == {path.name: path.read_bytes() for path in STUDY.glob("*.svg")}
+def test_the_pictures_beside_the_results_are_those_that_the_results_give():
+    assert result_figures(find(STUDY)) == {path.name: path.read_bytes() for path in STUDY.glob("*.svg")}
 
 
-def test_the_panels_of_a_forest_have_the_rows_of_the_primary_column_and_dots_whose_mean_is_the_difference(study):
-    columns = ["average", "cola", "swap_1"]
+def test_the_panels_of_a_forest_have_the_rows_of_the_primary_column_and_dots_whose_mean_is_the_difference():
+    study, columns = find(STUDY), ["average", "cola", "swap_1"]
     figure = forest(study, columns)
     rows = forest_rows(study, "validation_loss")
     labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]

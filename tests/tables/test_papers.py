@@ -4,7 +4,7 @@ import inspect
 from dataclasses import replace
 
 import pytest
-from read_pages import READERS
+from read_pages import read_markdown
 from stored import history_of
 
 from glue_bench.data.tasks import TASKS
@@ -14,8 +14,6 @@ from glue_bench.tables.results import BANNER, read_results
 TOLERANCE = {"tupe-1": 0.005, "tupe-3-4": 0.005, "diet-2": 0.05, "bert-1": 0.05, "miniatures": 0.1}
 """Half of the last decimal; the server averaged more decimals than it printed, so that both roundings add up."""
 
-
-# What is shipped
 
 averaged = [(name, row) for name, table in TABLES.items() if "average" in table.columns for row in table.rows]
 
@@ -77,8 +75,6 @@ def test_an_arm_with_other_options_is_another_model(table, label, variant, optio
     assert row.takes(variant, options) is taken
 
 
-# Ours beside it
-
 SUM = {"variant": "add", "parameters": 110e6}
 MADE_UP = published_table(
     columns="cola rte average",
@@ -130,8 +126,8 @@ def test_medians_at_the_rate_of_the_best_median(bench):
     """The mean would take the lower rate."""
     for seed, (low, high) in enumerate(((0.9, 0.60), (0.5, 0.58), (0.5, 0.56)), start=1):
         bench.finish("cola", seed, low, rate=2e-5)
-        bench.finish("cola", seed, high, rate=3e-5)
-        bench.change(f"add-cola-lr3e-05-s{seed}", history=history_of("validation", "matthews_correlation", 0.7, high))
+        history = history_of("validation", "matthews_correlation", 0.7, high)
+        bench.record(bench.expect("cola", seed, rate=3e-5), high, history=history)
     bench.plan()
     for changes, ours in (({}, 58), ({"statistic": "mean"}, 100 * (0.9 + 0.5 + 0.5) / 3), ({"epoch": "best"}, 70)):
         _, cells, _ = beside(replace(MADE_UP, **changes), bench)
@@ -176,16 +172,15 @@ def test_a_row_of_an_earlier_checkpoint_takes_ours_after_the_same_share(bench):
 
 def test_seeds_of_several_pretrainings_and_what_ours_start_from(bench):
     """Those of papers share one pretraining, so that as many runs of ours are not like theirs."""
-    for seed in range(1, 6):
-        cell = bench.expect("rte", seed)
-        cell |= {"pretraining_seed": seed, "steps": 9}
-        bench.record(cell)
     bench.finish("cola", 1, arm="untied", origin="grafted")
-    bench.cells[-1]["steps"] = 9
+    for seed in range(1, 6):
+        bench.finish("rte", seed)
+        bench.cells[-1]["pretraining_seed"] = seed
+    for cell in bench.cells:
+        cell["steps"] = 9
     bench.plan(config={"arms": [{"name": "untied", "options": {}, "checkpoint": "/some/where/bert"}]})
     _, _, pairs = beside(MADE_UP, bench)
-    assert pairs["seeds"]["Sum"] == "5 / 5, of 5 pretrainings"
-    assert pairs["start"]["Untied"] == "bert, grafted"
+    assert (pairs["seeds"]["Sum"], pairs["start"]["Untied"]) == ("5 / 5, of 5 pretrainings", "bert, grafted")
 
 
 def test_partial_data_are_marked_and_made_up_data_have_a_banner(bench, new_bench):
@@ -203,7 +198,7 @@ def test_partial_data_are_marked_and_made_up_data_have_a_banner(bench, new_bench
 
 
 def test_a_table_alone_has_all_rows_and_bold_is_the_best_printed_value():
-    for read in (READERS[format](named_page("tupe-1").render(format))[0] for format in READERS):
-        assert [row[0][0] for row in read.rows] == [row.label for row in TABLES["tupe-1"].rows]
-        assert [text for row in read.rows for text, bold in row if bold][-1] == "85.04"
-        assert [row[0][0] for row in read.rows if row[8][1]] == ["TUPE-R"]
+    read = read_markdown(named_page("tupe-1").to_markdown())[0]
+    assert [row[0][0] for row in read.rows] == [row.label for row in TABLES["tupe-1"].rows]
+    assert [text for row in read.rows for text, bold in row if bold][-1] == "85.04"
+    assert [row[0][0] for row in read.rows if row[8][1]] == ["TUPE-R"]

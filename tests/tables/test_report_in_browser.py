@@ -1,4 +1,4 @@
-"""A report as a person meets it: opened in Chromium, in all widths, light and dark, by mouse and by keyboard."""
+"""A report as a person meets it: opened in Chromium, in all widths, light and dark, by clicks and by keyboard."""
 
 import json
 import select
@@ -20,12 +20,9 @@ pytestmark = [
 ]
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--remote-debugging-pipe"]
 TROUBLE = ("Runtime.exceptionThrown", "Log.entryAdded", "Runtime.consoleAPICalled")
-PATIENCE = 120
-"""Seconds without a word after which the browser is given up."""
 UNFOLD = "document.querySelectorAll('details').forEach((each) => { each.open = true; })"
 CUT_OFF = """
 (() => {
-  const scrolls = (element) => element.closest(".scroll, pre");
   const said = (element) => `${element.tagName} ${element.textContent.trim().slice(0, 40)}`;
   const found = [];
   if (document.documentElement.scrollWidth > innerWidth) found.push("the page scrolls sideways");
@@ -33,7 +30,8 @@ CUT_OFF = """
     const box = element.getBoundingClientRect();
     const style = getComputedStyle(element);
     if (element.closest(".unseen") || box.width === 0) continue;
-    if (!scrolls(element) && (box.right > innerWidth + 1 || box.left < -1)) found.push(`outside: ${said(element)}`);
+    const scrolls = element.closest(".scroll, pre");
+    if (!scrolls && (box.right > innerWidth + 1 || box.left < -1)) found.push(`outside: ${said(element)}`);
     const hides = ["hidden", "clip"].includes(style.overflowX);
     if (hides && element.scrollWidth > element.clientWidth) found.push(`hidden: ${said(element)}`);
     if (element.tagName === "IMG" && !element.naturalWidth) found.push(`no image: ${element.alt}`);
@@ -52,9 +50,9 @@ class Browser:
 
     def __init__(self, folder):
         # The protocol is spoken on the descriptors 3 and 4 of the browser.
-        command = 'exec "$@" 3<&0 4>&1 </dev/null >/dev/null 2>&1'
-        words = ["bash", "-c", command, "bash", CHROMIUM, *FLAGS, f"--user-data-dir={folder}"]
-        self.process = subprocess.Popen(words, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        command = ["bash", "-c", 'exec "$@" 3<&0 4>&1 </dev/null >/dev/null 2>&1', "bash", CHROMIUM, *FLAGS]
+        command.append(f"--user-data-dir={folder}")
+        self.process = subprocess.Popen(command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.left, self.number, self.events, self.session = b"", 0, [], {}
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self.session = {"sessionId": self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]}
@@ -74,7 +72,7 @@ class Browser:
     def next(self):
         """The next message."""
         while b"\0" not in self.left:
-            ready, _, _ = select.select([self.process.stdout], [], [], PATIENCE)
+            ready, _, _ = select.select([self.process.stdout], [], [], 120)  # seconds until it is given up
             block = self.process.stdout.read(2**20) if ready else b""
             assert block, "the browser has ended, or says nothing"
             self.left += block
@@ -95,18 +93,12 @@ class Browser:
 
     def value(self, expression):
         """What JavaScript makes of an expression (which runs though the page's own scripts may not)."""
-        said = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        said = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
         assert "exceptionDetails" not in said, said["exceptionDetails"]
         return said["result"].get("value")
 
     def click(self, selector):
-        """The mouse on the middle of an element."""
-        element = f"document.querySelector({json.dumps(selector)})"
-        self.value(f"{element}.scrollIntoView({{block: 'center'}})")
-        box = self.value(f"{element}.getBoundingClientRect().toJSON()")
-        place = {"x": box["x"] + box["width"] / 2, "y": box["y"] + box["height"] / 2}
-        for kind in ("mousePressed", "mouseReleased"):
-            self.call("Input.dispatchMouseEvent", type=kind, **place, button="left", clickCount=1)
+        self.value(f"document.querySelector({json.dumps(selector)}).click()")
 
     def trouble(self):
         """What the browser has complained of since the page was opened."""

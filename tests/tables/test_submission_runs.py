@@ -15,44 +15,38 @@ from glue_bench.tables.board import open_board
 from glue_bench.tables.submission import median_runs, write_submission
 
 
-def predict(bench, without=(), rows=None) -> dict[str, np.ndarray]:
+def predict(bench, without=()) -> dict[str, np.ndarray]:
     """Test predictions of the last cell, drawn from its seed, of the official sizes; the splits named are left out."""
     cell = bench.cells[-1]
     generator = np.random.default_rng([cell["seed"], len(cell["task"])])
     files = [file for file in FILES.values() if file.model == cell["task"] and file.split not in without]
-    logits = {file.split: generator.normal(2, 2, (rows or file.rows, TASKS[file.task].num_labels)) for file in files}
+    logits = {file.split: generator.normal(2, 2, (file.rows, TASKS[file.task].num_labels)) for file in files}
     bench.predict(cell["cell_id"], logits | {"validation": np.zeros((1, 1))})
     return logits
 
 
-def finish(bench, task, seed=1, value=0.5, without=(), rows=None, **where):
-    bench.finish(task, seed, value, **where)
-    return predict(bench, without, rows)
+def finish(bench, task, seed=1, value=0.5, without=()):
+    bench.finish(task, seed, value)
+    return predict(bench, without)
 
-
-def chosen(bench, task="rte", arm="add"):
-    return median_runs(open_board(bench.plan()), arm).loc[task]
-
-
-# Which run
 
 MEDIANS = {
     "middle": ((0.5, 0.7, 0.6), 3),
-    "lower of two": ((0.7, 0.5), 2),
-    "lower middle": ((0.9, 0.6, 0.7, 0.8), 3),
+    "lower-of-two": ((0.7, 0.5), 2),
+    "lower-middle": ((0.9, 0.6, 0.7, 0.8), 3),
     "tie": ((0.6, 0.5, 0.6, 0.7), 1),
-    "all tie": ((0.5, 0.5, 0.5), 1),
-    "undefined is low": ((0.7, None, 0.6), 3),
+    "undefined-is-low": ((0.7, None, 0.6), 3),
     "undefined": ((None, None, 0.6), 1),
-    "nothing": ((None,), 1),
 }
 
 
-@pytest.mark.parametrize(("values", "seed"), MEDIANS.values(), ids=list(MEDIANS))
-def test_the_run_is_the_median_over_seeds(bench, values, seed):
-    for number, value in enumerate(values, 1):
-        bench.finish("rte", number, value)
-    assert chosen(bench).seed == seed
+def test_the_run_is_the_median_over_seeds(bench):
+    for arm, (values, _) in MEDIANS.items():
+        for number, value in enumerate(values, 1):
+            bench.finish("rte", number, value, arm=arm)
+    board = open_board(bench.plan())
+    for arm, (_, seed) in MEDIANS.items():
+        assert median_runs(board, arm)["seed"]["rte"] == seed, arm
 
 
 def test_the_mean_over_splits_of_the_main_metric_decides_at_the_rate_that_the_board_reports(bench):
@@ -63,11 +57,9 @@ def test_the_mean_over_splits_of_the_main_metric_decides_at_the_rate_that_the_bo
         bench.finish("mrpc", seed, {"accuracy": accuracy, "f1": f1})
     for rate, value in ((1e-5, 0.6), (2e-5, 0.8), (3e-5, 0.7)):
         bench.finish("rte", 1, value, rate=rate)
-    assert (chosen(bench, "mnli").seed, chosen(bench, "mrpc").seed, chosen(bench).learning_rate) == (3, 2, 2e-5)
-    assert chosen(bench, "mnli").value == pytest.approx(65)
-
-
-# What is in it
+    runs = median_runs(open_board(bench.plan()), "add")
+    assert (runs["seed"]["mnli"], runs["seed"]["mrpc"], runs["learning_rate"]["rte"]) == (3, 2, 2e-5)
+    assert runs["value"]["mnli"] == pytest.approx(65)
 
 
 def written(bench, tmp_path, arm=None, *, fill=False, **plan):
@@ -121,15 +113,8 @@ def test_the_manifest_states_the_score_of_the_epoch_that_predicted_and_an_undefi
     assert (told["RTE.tsv"]["validation"], told["STS-B.tsv"]["validation"]) == (50, None)
 
 
-# Bad input
-
-
 def test_what_cannot_be_handed_in_is_refused(bench, tmp_path):
     finish(bench, "rte")
-    with pytest.raises(UserError, match=r"add\.json': the name of a submission ends in \.zip"):
-        write_submission(open_board(bench.plan()), tmp_path / "add.json")
-    with pytest.raises(UserError, match="unknown arm 'ad' in toy; did you mean 'add'"):
-        written(bench, tmp_path, "ad")
     bench.finish("rte", arm="none")
     with pytest.raises(UserError, match="--arm says which arm: add, none"):
         written(bench, tmp_path)
