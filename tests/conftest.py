@@ -172,6 +172,20 @@ def moody(monkeypatch: pytest.MonkeyPatch) -> Mock:
 
 
 @pytest.fixture
+def write(tmp_path: Path) -> Made:
+    """Write files, which are named by their paths below a new folder, and return that folder."""
+
+    def write_files(files: dict[str, str | bytes]) -> Path:
+        for name, content in files.items():
+            path = tmp_path / "written" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return tmp_path / "written"
+
+    return write_files
+
+
+@pytest.fixture
 def write_yaml(tmp_path: Path) -> Made:
     """Write an experiment file and return its path."""
     import yaml

@@ -60,26 +60,22 @@ def test_the_record_says_what_was_converted_into_what(bert, tmp_path):
     assert (record["variant"], record["options"]) == ("four-term", options)
     assert record["masked_lm_head"] == "none in the source"
     assert AutoModel.from_pretrained(tmp_path / "out").config.variant_options == options
+    assert "pooler.dense.weight" in read_checkpoint(str(tmp_path / "out")).weights
 
 
-def test_a_masked_lm_head_goes_along_unless_the_words_are_narrower(tmp_path):
+def test_a_masked_lm_head_goes_along_unless_the_words_are_narrower_and_no_pooler_is_made_up(tmp_path):
     _, source = saved(tmp_path / "source", transformers.BertForMaskedLM, "bert")
     record, model = convert(source, tmp_path / "out", "concat"), AutoModelForMaskedLM.from_pretrained(tmp_path / "out")
     expected = masked_lm(read_checkpoint(source))
     assert (record["masked_lm_head"], record["tokenizer"]) == ("kept", None)
     assert model.decoder.weight is model.base.variant.words.weight
+    assert "pooler.dense.weight" not in read_checkpoint(str(tmp_path / "out")).weights
     torch.testing.assert_close(output(model), output(expected), atol=1e-4, rtol=1e-4)
     inside = output(AutoModel.from_pretrained(tmp_path / "out"))
     torch.testing.assert_close(inside, output(model.base), atol=1e-6, rtol=1e-6)
     narrow = convert(source, tmp_path / "narrow", "concat-split")
     assert narrow["masked_lm_head"] == "dropped: its words are narrower"
     assert 0 < narrow["variance_kept"]["tokens"] < 1
-
-
-@pytest.mark.parametrize("pooler", [True, False])
-def test_only_a_pooler_of_the_source_is_saved(pooler, make_bert, tmp_path):
-    convert(str(make_bert(texts=TEXTS, pooler=pooler)), tmp_path / "out", "untied")
-    assert ("pooler.dense.weight" in read_checkpoint(str(tmp_path / "out")).weights) == pooler
 
 
 def test_what_cannot_be_converted_is_refused_and_leaves_nothing(bert, make_bert, tmp_path, monkeypatch):
@@ -96,9 +92,3 @@ def test_what_cannot_be_converted_is_refused_and_leaves_nothing(bert, make_bert,
     with pytest.raises(UserError, match="hidden states are not finite"):
         convert(str(bert), out, "concat")
     assert not out.exists()
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "file").write_text("kept")
-    for name, said in [("full", "full' is not empty"), ("full/file", "file' is a file")]:
-        with pytest.raises(UserError, match=f"{said}; .*nothing is overwritten"):
-            convert("./no-such-source", tmp_path / name, "concat")
-    assert (tmp_path / "full" / "file").read_text() == "kept"

@@ -16,21 +16,6 @@ from glue_bench.training import corpus as corpus_module
 from glue_bench.training.corpus import Corpus, open_corpus
 
 
-@pytest.fixture
-def write(tmp_path):
-    """Write files below one folder, and return the folder."""
-
-    def write_files(**contents):
-        folder = tmp_path / "text"
-        for name, content in contents.items():
-            path = folder / name.replace("__", "/").replace("_", ".")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        return folder
-
-    return write_files
-
-
 def opened(*names):
     return open_corpus([str(name) for name in names])
 
@@ -70,9 +55,10 @@ def test_no_character_but_spaces_is_lost(text):
 
 
 def test_files_come_sorted_from_folders_and_in_their_order_by_name(write):
-    folder = write(b_txt="Two.", a__z_text="One.", c_tokens="Three.", d_raw="Four.", e_TXT="Five.", f_md="no", txt="no")
+    texts = {"b.txt": "Two.", "a/z.text": "One.", "c.tokens": "Three.", "d.raw": "Four.", "e.TXT": "Five."}
+    folder = write(texts | {"f.md": "no", "txt": "no"})
     assert documents(opened(folder)) == [["One."], ["Two."], ["Three."], ["Four."], ["Five."]]
-    folder = write(b_md="B.", empty_md="\n \n", a_txt="A. And more.")
+    write({"b.md": "B.", "empty.md": "\n \n", "a.txt": "A. And more."})
     corpus = opened(folder / "b.md", folder / "empty.md", folder / "a.txt")
     assert documents(corpus) == documents(corpus) == [["B."], ["A.", "And more."]]
     assert [number for number, _ in corpus.numbered()] == [0, 1, 1]
@@ -80,24 +66,25 @@ def test_files_come_sorted_from_folders_and_in_their_order_by_name(write):
 
 
 def test_the_digest_is_of_the_content_and_not_of_the_place(write, tmp_path):
-    folder = write(a_txt="One.", b_txt="Two.")
+    folder = write({"a.txt": "One.", "b.txt": "Two."})
     first = opened(folder).digest
     shutil.copytree(folder, tmp_path / "moved")
     assert opened(tmp_path / "moved").digest == first
     (tmp_path / "moved" / "b.txt").write_text("Two!")
     assert opened(tmp_path / "moved").digest != first
     assert opened(folder / "b.txt", folder / "a.txt").digest != first
-    write(b_txt="O", a_txt="ne.Two.")
+    write({"b.txt": "O", "a.txt": "ne.Two."})
     assert opened(folder).digest != first
 
 
 def test_wrapped_lines_that_do_not_end_are_parted_at_a_line(write, monkeypatch):
     monkeypatch.setattr(corpus_module, "LONGEST_LINE", 6)
-    assert list(opened(write(a_txt="one\ntwo\nsix\nfour\nfive"))) == ["one two six", "four five"]
+    assert list(opened(write({"a.txt": "one\ntwo\nsix\nfour\nfive"}))) == ["one two six", "four five"]
 
 
 def test_blank_lines_part_documents_if_asked_to(write):
-    folder = write(a_txt="\nOne. Two.\nThree.\n \t\n\n\nfour\r\n\r\nFive.\n\n", b_txt="Six.\n\n\n", c_txt="\n\n")
+    text = "\nOne. Two.\nThree.\n \t\n\n\nfour\r\n\r\nFive.\n\n"
+    folder = write({"a.txt": text, "b.txt": "Six.\n\n\n", "c.txt": "\n\n"})
     parted = open_corpus([str(folder)], "blank_lines")
     assert documents(parted) == [["One.", "Two.", "Three."], ["four"], ["Five."], ["Six."]]
     assert [number for number, _ in parted.numbered()] == [0, 0, 0, 1, 2, 3]
@@ -165,13 +152,14 @@ def test_what_is_no_text_is_refused_in_one_line(case, write, hub, monkeypatch):
     name, said = case, PATHS.get(case)
     if case in FILES:
         content, wrong = FILES[case]
-        name = write(a_txt="good\n" + "x" * 20 + "\n", b_txt=content)
+        name = write({"a.txt": "good\n" + "x" * 20 + "\n", "b.txt": content})
         said = f"corpus file '{name / 'b.txt'}' {wrong}"
     elif case in HUB:
         name, (answer, said) = "hub:a/b", HUB[case]
         hub(answer)
     else:
-        folder = write(none__a_md="text", blank_txt=" \n\t\n\u00a0 \n", links__a_txt="One.", pipes__a_txt="One.")
+        texts = {"none/a.md": "text", "blank.txt": " \n\t\n\u00a0 \n", "links/a.txt": "One.", "pipes/a.txt": "One."}
+        folder = write(texts)
         (folder / "links" / "b.txt").symlink_to(folder / "gone.txt")
         (folder / "links" / "up").symlink_to(folder)
         os.mkfifo(folder / "pipes" / "b.txt")

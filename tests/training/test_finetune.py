@@ -61,9 +61,10 @@ def labels(task: str, split: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize("task", ["cola", "stsb", "mnli"])
-def test_a_cell_leaves_scores_history_and_predictions(bench, task):
-    outcome = bench.run("untied", task)
-    facts, splits = outcome.facts, TASKS[task].validation_splits
+def test_a_cell_leaves_scores_history_predictions_and_all_facts_when_its_model_is_kept(bench, task):
+    kept, told = [], []
+    outcome = bench.run("untied", task, keep=kept.append, progress=lambda step, steps, _: told.append((step, steps)))
+    (model,), facts, splits = kept, outcome.facts, TASKS[task].validation_splits
     assert [epoch.epoch for epoch in facts.history] == [1, 2]
     sizes = {name: len(labels(task, name)) for name in (*splits, *TASKS[task].test_splits)}
     if task == "mnli":
@@ -74,24 +75,19 @@ def test_a_cell_leaves_scores_history_and_predictions(bench, task):
     assert {logits.dtype for logits in outcome.predictions.values()} == {np.dtype(np.float32)}
     assert facts.scores == facts.history[-1].scores
     assert facts.scores == {name: score_logits(task, outcome.predictions[name], labels(task, name)) for name in splits}
-
-
-def test_the_facts_are_complete_when_the_model_is_kept(bench):
-    kept, told = [], []
-    outcome = bench.run(keep=kept.append, progress=lambda step, steps, _: told.append((step, steps)))
-    (model,), facts = kept, outcome.facts
     assert facts.weights == weights_digest(model.base_model.state_dict())
-    assert bench.run().facts.weights is None
     assert (facts.started_from, facts.micro_batch_size, facts.precision) == (None, None, None)
     made = facts.environment
     assert (made.device, made.precision, made.threads) == ("cpu", "float32", 1)
     assert 0 < facts.training_seconds <= facts.seconds
-    assert facts.parameters == sum(parameter.numel() for parameter in bench.classifier().parameters())
-    assert facts.training_tokens == 2 * int(bench.inputs.tokens(bench.cell()).splits["train"].lengths.sum())
+    assert facts.parameters == sum(parameter.numel() for parameter in bench.classifier("untied", task).parameters())
+    tokens, split = bench.inputs.tokens(bench.cell("untied", task)).splits, TASKS[task].test_splits[0]
+    assert facts.training_tokens == 2 * int(tokens["train"].lengths.sum())
     assert told == [(step, 6) for step in range(1, 7)]
-    first = bench.inputs.tokens(bench.cell()).splits["test"].take(np.array([0]))
-    found = model.eval()(torch.from_numpy(first.ids[None]).long()).logits.detach()
-    np.testing.assert_allclose(found[0], outcome.predictions["test"][0], atol=1e-6)
+    first = tokens[split].take(np.array([0]))
+    ids, segments = (torch.from_numpy(part[None]).long() for part in (first.ids, first.segments))
+    found = model.eval()(ids, None, segments).logits.detach()
+    np.testing.assert_allclose(found[0], outcome.predictions[split][0], atol=1e-6)
 
 
 def same(tensors) -> bool:
@@ -119,7 +115,7 @@ def test_heads_are_of_the_seed_alone_and_a_checkpoints_weights_stay_untouched(be
         assert all(torch.equal(start[name], tensor) for name, tensor in kept.items())
 
 
-@pytest.mark.parametrize(("most", "epochs", "updates"), [(1, 1, 1), (3, 1, 3), (5, 2, 5), (9, 3, 9), (50, 3, 9)])
+@pytest.mark.parametrize(("most", "epochs", "updates"), [(3, 1, 3), (5, 2, 5), (50, 3, 9)])
 def test_a_run_ends_after_max_steps_and_counts_what_it_has_seen(bench_of, most, epochs, updates):
     bench = bench_of(arms=["add"], tasks=["rte"], finetuning={"epochs": 3, "batch_size": 16, "max_steps": most})
     told = []
@@ -167,12 +163,10 @@ def losses(outcome) -> list[float]:
     return [epoch.train_loss for epoch in outcome.facts.history]
 
 
-@pytest.mark.parametrize("error", [Greedy.error, torch.OutOfMemoryError("CUDA out of memory")], ids=["host", "device"])
-def test_where_memory_is_short_batches_go_through_in_parts(own, monkeypatch, error):
-    monkeypatch.setattr(Greedy, "error", error)
+def test_where_memory_is_short_batches_go_through_in_parts(own):
     values = {"scratch": STILL, "finetuning": {"epochs": 2}}
     whole = own(VARIANTS["add"], **values).run("own")
-    assert whole.facts.micro_batch_size is None
+    assert (whole.facts.micro_batch_size, whole.facts.weights) == (None, None)  # nothing was kept
     kept = []
     parted = own(Greedy, **values).run("own", keep=kept.append)
     assert parted.facts.micro_batch_size == 4
@@ -198,8 +192,7 @@ def test_what_overflows_in_bf16_alone_is_trained_in_float32(own):
     assert losses(outcome) == losses(plain)
 
 
-@pytest.mark.parametrize("in_training", [True, False])
-@pytest.mark.parametrize("compute", [CPU, BF16], ids=["float32", "bf16"])
+@pytest.mark.parametrize(("in_training", "compute"), [(True, CPU), (False, CPU), (True, BF16)])
 def test_what_diverges_in_float32_is_an_error(own, monkeypatch, in_training, compute):
     """Also where the last update alone has done it: its own loss is still finite."""
     monkeypatch.setattr(Diverging, "in_training", in_training)
