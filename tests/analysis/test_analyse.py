@@ -11,7 +11,7 @@ from stored import Bench, digest
 from tiny_models import SENTENCES
 
 import glue_bench as package
-from glue_bench.analysis.subject import Subject, find_sources
+from glue_bench.analysis.subject import find_sources
 from glue_bench.errors import UserError
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.heads import EncoderForMaskedLM
@@ -135,10 +135,6 @@ def test_an_experiment_is_analysed_by_its_arms_and_says_which_are_gone(checkpoin
 
 def test_bad_input_is_refused_before_the_first_is_measured(checkpoints, text, monkeypatch):
     monkeypatch.setattr("glue_bench.analysis.analyse.MEASURES", {"terms": {"terms": None}})
-    with pytest.raises(UserError, match="unknown measure 'term'; did you mean 'terms'"):
-        package.analyse(checkpoints["bert"], corpus=text, only=["term"])
-    with pytest.raises(UserError, match="--sequences 7: too few to measure anything; give 8 or more"):
-        package.analyse(checkpoints["bert"], corpus=text, sequences=7)
     with pytest.raises(UserError, match="no checkpoint folder"):
         package.analyse([checkpoints["bert"], "./typo"], corpus=text)
 
@@ -148,12 +144,3 @@ def test_names_of_checkpoints_are_short_and_their_own(checkpoints, monkeypatch):
     names = [".", "../none/../headless", "one/bert", "two/bert", "runs/checkpoints/add-1/step-9", "a/b", "c/b"]
     assert list(find_sources(names[:2] + names[4:])[0]) == ["bert", "headless", "add-1/step-9", "a/b", "c/b"]
     assert find_sources(names[2:4])[0] == {name: name for name in names[2:4]}
-
-
-def test_the_digest_of_weights_is_that_of_what_pretraining_trains(checkpoints):
-    subject = Subject(str(checkpoints["headless"]), corpus=None, sequences=8)
-    digests = [subject.facts["weights"]]
-    for part in (subject.model.pooler.dense, subject.model.norm):
-        part.weight.data += 1
-        digests.append(subject.facts["weights"])
-    assert digests[0] == digests[1] != digests[2]

@@ -274,7 +274,12 @@ MUTATIONS = (
         "glue_bench/data/task_data.py",
         'rows = frame.to_csv(index=False, sep="\\t"',
         'rows = frame.drop(columns="label").to_csv(index=False, sep="\\t"',
-        ("tests/data/test_sources.py", "tests/data/test_hub.py", "tests/data/test_tsv.py", "tests/data/test_demo.py"),
+        (
+            "tests/data/test_sources.py",
+            "tests/data/test_hub.py",
+            "tests/data/test_tsv.py",
+            "tests/data/test_sources.py",
+        ),
         ("tests/promises/test_results.py::test_the_digest_of_data_sees_every_text_and_label",),
     ),
     Mutation(
@@ -314,7 +319,7 @@ MUTATIONS = (
         "glue_bench/sweep/drive.py",
         "best = min((rate for rate in means",
         "best = max((rate for rate in means",
-        ("tests/sweep/test_drive.py", "tests/sweep/test_pretraining.py"),
+        ("tests/sweep/test_progress.py", "tests/sweep/test_pretraining.py"),
         BITS,
     ),
     Mutation(
@@ -324,7 +329,7 @@ MUTATIONS = (
         "glue_bench/records/values.py",
         "for name in (self.pretraining, self.mnli) if name)",
         "for name in (self.pretraining,) if name)",
-        ("tests/sweep/test_drive.py", "tests/sweep/test_models.py"),
+        ("tests/sweep/test_progress.py", "tests/sweep/test_models.py"),
         (*BITS, *KILLS),
     ),
     Mutation(
@@ -334,7 +339,7 @@ MUTATIONS = (
         "glue_bench/sweep/drive.py",
         'return self._finish(job, result.model_copy(update={"id": job.id}))',
         "pass",
-        ("tests/sweep/test_drive.py", "tests/sweep/test_pretraining.py"),
+        ("tests/sweep/test_progress.py", "tests/sweep/test_pretraining.py"),
     ),
     Mutation(
         "lucky-rate",

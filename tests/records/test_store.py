@@ -1,7 +1,6 @@
 """The results folder: what is written is read, belongs to its record, and is whole or not there at all."""
 
 import os
-import shutil
 import signal
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from stored import DATA, cell_with, plan_with, pretrained_of, pretraining_with, 
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store, experiments_in, open_store
 from glue_bench.records.value import arrays_digest, dump, shrunk, widened
-from glue_bench.records.values import Failure, Progress
+from glue_bench.records.values import Failure
 
 CELL, OTHER, PRETRAINING = cell_with(), cell_with(seed=2), pretraining_with()
 LOGITS = {"validation": np.array([[0.25, -1.0], [2.0, 0.5]], dtype=np.float32)}
@@ -86,7 +85,11 @@ def test_a_finished_cell_and_a_pretraining_are_read_as_they_were_stored(store):
     files = (store.folder / "pretrainings" / PRETRAINING.id / f"{name}.safetensors" for name in ("losses", "sums"))
     kinds = {name: values.dtype for file in files for name, values in load_file(file).items()}
     assert (kinds["count"], kinds["loss_sum"], kinds["swap_1"]) == (np.int16, np.float16, np.float16)  # no larger ones
-    assert (store.model(record, whole=True) / "model.safetensors").read_text() == "weights 0.0"
+    weights = store.model(record, whole=True) / "model.safetensors"
+    assert weights.read_text() == "weights 0.0"
+    weights.write_text("weights 9.0")
+    with pytest.raises(UserError, match=r"model/model\.safetensors: changed since"):
+        store.model(record, whole=True)
     store.drop_model(CELL.id)
     assert (store.model(record), store.record(CELL.id)) == (None, record)
     assert [path.name for path in (store.folder / "cells").iterdir()] == [CELL.id]
@@ -150,16 +153,6 @@ def test_a_failure_lasts_until_its_job_has_ended_well_and_the_last_result_is_tol
     assert "cannot be read" in store.failures(plan)[0].error
 
 
-def test_progress_is_there_as_long_as_its_job_is_under_way(store):
-    progress = Progress(id=CELL.id, worker="here:1", began=1.0, updated=2.0, step=3)
-    store.write_progress(progress)
-    store.write_progress(progress.model_copy(update={"step": 4}))
-    (store.folder / "progress" / "a.json").write_text("{")
-    assert [(each.id, each.step) for each in store.progress()] == [(CELL.id, 4)]
-    store.drop_progress(CELL.id)
-    assert store.progress() == []
-
-
 # What belongs to another run, or is damaged
 
 READERS = {
@@ -167,38 +160,26 @@ READERS = {
     "tests.safetensors": lambda store, record: store.logits(record, test=True),
     "losses.safetensors": lambda store, record: store.losses(record),
     "sums.safetensors": lambda store, record: store.sums(record),
-    "model": lambda store, record: store.model(record),
 }
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_a_file_of_a_run_with_other_bits_is_refused_and_one_that_is_gone_is_one_line(store, name, tmp_path):
+def test_a_file_that_is_damaged_edited_or_gone_is_refused_in_one_line(store, name):
+    """One of a run with other bits: tests/promises/test_belongs.py."""
+
     def refused(said: str) -> None:
         with pytest.raises(UserError, match=said):
             READERS[name](store, record)
 
-    write = pretrain if name[:4] in ("loss", "sums") else finish
-    write(store)
+    record = (pretrain if name[:4] in ("loss", "sums") else finish)(store)
     (place,) = store.folder.glob(f"*/*/{name}")
-    older = Path(shutil.move(place, tmp_path / "older"))
-    record = write(store, 1.0)
-    if name == "model":
-        (place / "model.safetensors").write_text("weights 9.0")
-        with pytest.raises(UserError, match=r"model/model\.safetensors: changed since"):
-            store.model(record, whole=True)
-        shutil.rmtree(place)
-        assert store.model(record) is None
-    else:
-        place.unlink()
-        refused(rf"{record.job.id}/{name}: cannot be read \(No such file")
-        for content in (b"", b"{}", b"\xff" * 100, dump({"a": np.array([True])})):
-            place.write_bytes(content)
-            refused(rf"{name}: cannot be read .*; delete its folder and run again")
-        place.write_bytes(dump({"x": np.ones(1)}, record=record.digest))
-        refused("changed since the run wrote it")
-        place.unlink()
-    shutil.move(older, place)
-    refused("belongs to another run")
+    place.unlink()
+    refused(rf"{record.job.id}/{name}: cannot be read \(No such file")
+    for content in (b"", b"{}", b"\xff" * 100, dump({"a": np.array([True])})):
+        place.write_bytes(content)
+        refused(rf"{name}: cannot be read .*; delete its folder and run again")
+    place.write_bytes(dump({"x": np.ones(1)}, record=record.digest))
+    refused("changed since the run wrote it")
 
 
 @pytest.mark.parametrize(

@@ -52,11 +52,11 @@ print(json.dumps([*found, [verified.faults for verified in verify(results)]]))
 
 
 def test_wherever_the_disk_gets_full_nothing_is_lost(tiny, write_yaml, tmp_path):
-    """Eight cells, with pretraining before them."""
+    """Four cells, with pretraining before them."""
     draw, words = random.Random(0), ("the", "old", "cat", "dog", "horse", "fox", "tom", "anna", "chased", "helped")
     (tmp_path / "text.txt").write_text("\n".join(" ".join(draw.choices(words, k=8)) + " ." for _ in range(400)))
     corpus = {"corpus": str(tmp_path / "text.txt"), "steps": 3, "batch_tokens": 256, "length": 32, "validations": 1}
-    values = {"tasks": ["rte"], "arms": ["add", "untied"], "seeds": [1, 2, 3, 4], "limit": 40}
+    values = {"tasks": ["rte"], "arms": ["add", "untied"], "seeds": [1, 2], "limit": 40}
     config, place = write_yaml(tiny(**values, pretraining=corpus)), tmp_path / "disk"
     place.mkdir()
     if os.name != "posix" or subprocess.run([*UNSHARE, *MOUNT.split(), str(place)], check=False).returncode:
@@ -73,4 +73,4 @@ def test_wherever_the_disk_gets_full_nothing_is_lost(tiny, write_yaml, tmp_path)
     errors = [one["err"].splitlines()[-1] for one in stopped]
     for what in ("/cache/", "/runs/tiny", "goes on from the last state"):  # all kinds of places have been full
         assert any(what in line for line in errors), errors
-    assert (last["half"], len(last["records"]), faults) == ([], 10, [[]])
+    assert (last["half"], len(last["records"]), faults) == ([], 6, [[]])

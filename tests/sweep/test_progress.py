@@ -1,4 +1,7 @@
-"""What is seen of a sweep: counts, pace, time left, a table that fits into the window, lines in a log, curves."""
+"""The loop, and what is seen of it: counts, pace, time left, a table that fits into the window, a log, curves.
+
+How jobs and drivers end: test_endings.py.
+"""
 
 import io
 import json
@@ -7,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+from functools import partial
 from unittest.mock import MagicMock
 
 import pytest
@@ -18,6 +22,9 @@ from glue_bench.errors import UserError
 from glue_bench.records.store import Store
 from glue_bench.records.values import Epoch, Failure, Progress
 from glue_bench.sweep import observers
+from glue_bench.sweep.drive import Observer
+from glue_bench.sweep.executors import Inline
+from glue_bench.sweep.jobs import longest_first
 from glue_bench.sweep.observers import TRACKERS, Display, Tracker, view
 from glue_bench.sweep.progress import LIVE_SECONDS, STATES, Estimate, Snapshot, Watch, under_way
 
@@ -37,6 +44,12 @@ def worker(store) -> stub.StubWorker:
 
 
 @pytest.fixture
+def run(store, worker):
+    """Run jobs in this process."""
+    return partial(stub.drive, store, Inline(worker))
+
+
+@pytest.fixture
 def busy(store, worker) -> Store:
     """Three cells of six are done, one is under way, one has failed, and one was under way when its worker died."""
     for job in (FIRST, *CELLS[:3]):
@@ -47,7 +60,40 @@ def busy(store, worker) -> Store:
     store.write_progress(Progress(id=CELLS[4].id, updated=now - LIVE_SECONDS - 1, **facts))
     store.write_failure(Failure(id=CELLS[5].id, error="ValueError: no"))
     worker.run(stub.cell(99))  # outside the plan
+    (store.folder / "progress" / "damaged.json").write_text("{")
     return store
+
+
+def test_the_longest_chain_of_jobs_comes_first():
+    first, other, long = stub.pretraining(), stub.cell(2), stub.cell(3, "mnli")
+    mnli = stub.cell(1, "mnli", pretraining=first.id, steps=10, pretraining_seed=1)
+    rte = stub.cell(1, "rte", pretraining=first.id, steps=10, pretraining_seed=1, mnli=mnli.id)
+    plan = stub.plan(first, other, long, mnli, rte).model_copy(update={"tokens": {"cola": 90, "mnli": 100, "rte": 90}})
+    assert longest_first(plan.jobs, plan) == [first, mnli, long, other, rte]
+
+
+def test_a_pretraining_takes_the_rate_of_the_lowest_loss_of_its_search(run, store):
+    runs = [stub.pretraining([rate], is_search=True) for rate in (1e-3, 2e-3, 4e-3)]
+    job = stub.pretraining((1e-3, 2e-3, 4e-3), searches=tuple(each.id for each in runs))
+    stub.mishap(store, runs[2], "diverge")
+    [line] = run(job, *runs).lines
+    assert store.pretraining(job.id).pretraining.rate == 2e-3
+    assert "learning rate 0.002, by the loss of its search (0.001: 1000.0000, 0.002: 500.0000, 0.004: diverged)" in line
+    for each in runs:
+        stub.mishap(store, each, "diverge")
+    [(name, error)] = run(job, *runs).failed.items()
+    assert name == job.id
+    assert error.startswith("every learning rate of the search diverged (0.001: diverged")
+
+
+def test_an_observer_that_fails_is_left_out_and_costs_nothing(run):
+    class Broken(Observer):
+        def ended(self, job, _):
+            raise OSError(f"no room for {job.arm}")
+
+    driven = run(stub.cell(1), stub.cell(2), watching=[Broken()])
+    assert len(driven.finished) == 2
+    assert driven.lines == ["the broken is left out from here on (OSError: no room for add)"]
 
 
 def test_a_look_counts_the_jobs_of_the_plan_by_their_state_and_a_later_one_sees_what_has_ended_since(busy, worker):

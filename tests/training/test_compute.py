@@ -57,17 +57,11 @@ def test_a_gpu_is_taken_where_there_is_one_and_never_attends_by_cudnn(monkeypatc
     assert choose_compute("cpu").device.type == "cpu"
 
 
-REFUSED = {
-    ("gpu", "auto"): "device 'gpu' is none of auto, cpu, cuda, mps",
-    ("auto", "fp16"): "precision 'fp16' is none of auto, float32, bf16",
-    ("cuda", "auto"): "device 'cuda' is not there",
-}
-
-
-@pytest.mark.parametrize("asked", REFUSED, ids=str)
-def test_what_cannot_be_is_said(asked):
-    with pytest.raises(UserError, match=REFUSED[asked]):
-        choose_compute(*asked)
+def test_what_cannot_be_is_said():
+    with pytest.raises(UserError, match="precision 'fp16' is none of auto, float32, bf16"):
+        choose_compute(precision="fp16")
+    with pytest.raises(UserError, match="device 'cuda' is not there"):
+        choose_compute("cuda")
 
 
 def test_a_narrow_encoder_uses_one_thread_and_a_wide_one_all_of_them():

@@ -125,11 +125,21 @@ def test_a_hub_datasets_rows_are_documents(hub):
     assert opened("hub:a/b:c@d0").digest != corpus.digest
 
 
-FILES: dict[str, tuple[bytes, str]] = {
-    "NUL": (b"fine\nnot \0 here\n", "has a NUL byte; this is a binary file, remove it"),
-    "latin-1": ("caf\u00e9\n".encode("latin-1"), "is not UTF-8 text (invalid continuation byte); convert or remove it"),
-    "cut": ("caf\u00e9".encode()[:-1], "is not UTF-8 text (unexpected end of data); convert or remove it"),
-    "long": (b"y" * 20 + b"\n" + b"x" * 21, "has more than 20 characters without a line break; break it into lines"),
+TEXTS: dict[str, str | bytes] = {
+    **{"NUL.txt": b"fine\nnot \0 here\n", "latin-1.txt": "caf\u00e9\n".encode("latin-1")},
+    **{"cut.txt": "caf\u00e9".encode()[:-1], "long.txt": "y" * 20 + "\n" + "x" * 21},
+    **{"blank.txt": " \n\t\n\u00a0 \n", "none/a.md": "text", "links/a.txt": "One.", "pipes/a.txt": "One."},
+}
+PATHS = {
+    "NUL.txt": "corpus file 'NUL.txt' has a NUL byte; this is a binary file, remove it",
+    "latin-1.txt": "corpus file 'latin-1.txt' is not UTF-8 text (invalid continuation byte); convert or remove it",
+    "cut.txt": "corpus file 'cut.txt' is not UTF-8 text (unexpected end of data); convert or remove it",
+    "long.txt": "corpus file 'long.txt' has more than 20 characters without a line break; break it into lines",
+    "nowhere": "corpus 'nowhere' does not exist; give a text file, a folder, hub:NAME or demo",
+    "none": "corpus folder 'none' has no files that end in .txt, .text, .tokens, .raw",
+    "blank.txt": "corpus 'blank.txt' has no text in it",
+    "links": "cannot read corpus file 'links/b.txt': No such file or directory",  # a link leads nowhere
+    "pipes": "cannot read corpus file 'pipes/b.txt': not a plain file",  # a pipe would be waited for
 }
 HUB: dict[str, tuple[object, str]] = {
     "no route": (ConnectionError("no route\nto host"), "cannot read corpus 'hub:a/b' (no route); give text files or a"),
@@ -137,33 +147,18 @@ HUB: dict[str, tuple[object, str]] = {
     "no text": ({"text": ["One.", None]}, "corpus 'hub:a/b', row 1: column 'text' holds None; expected text"),
     "blank": ({"text": [" ", ""]}, "corpus 'hub:a/b' has no text in it"),
 }
-PATHS = {
-    "nowhere": "corpus 'nowhere' does not exist; give a text file, a folder, hub:NAME or demo",
-    "none": "corpus folder 'none' has no files that end in .txt, .text, .tokens, .raw",
-    "blank.txt": "corpus 'blank.txt' has no text in it",
-    "links": "cannot read corpus file 'links/b.txt': No such file or directory",  # a link leads nowhere
-    "pipes": "cannot read corpus file 'pipes/b.txt': not a plain file",  # a pipe would be waited for
-}
 
 
-@pytest.mark.parametrize("case", [*FILES, *HUB, *PATHS])
+@pytest.mark.parametrize("case", [*PATHS, *HUB])
 def test_what_is_no_text_is_refused_in_one_line(case, write, hub, monkeypatch):
     monkeypatch.setattr(corpus_module, "LONGEST_LINE", 20)
-    name, said = case, PATHS.get(case)
-    if case in FILES:
-        content, wrong = FILES[case]
-        name = write({"a.txt": "good\n" + "x" * 20 + "\n", "b.txt": content})
-        said = f"corpus file '{name / 'b.txt'}' {wrong}"
-    elif case in HUB:
-        name, (answer, said) = "hub:a/b", HUB[case]
-        hub(answer)
-    else:
-        texts = {"none/a.md": "text", "blank.txt": " \n\t\n\u00a0 \n", "links/a.txt": "One.", "pipes/a.txt": "One."}
-        folder = write(texts)
-        (folder / "links" / "b.txt").symlink_to(folder / "gone.txt")
-        (folder / "links" / "up").symlink_to(folder)
-        os.mkfifo(folder / "pipes" / "b.txt")
-        monkeypatch.chdir(folder)
+    folder = write(TEXTS)
+    (folder / "links" / "b.txt").symlink_to(folder / "gone.txt")
+    (folder / "links" / "up").symlink_to(folder)
+    os.mkfifo(folder / "pipes" / "b.txt")
+    monkeypatch.chdir(folder)
+    answer, said = HUB.get(case) or (None, PATHS.get(case))
+    hub(answer or {})
     with pytest.raises(UserError) as caught:
-        opened(name)
+        opened("hub:a/b" if case in HUB else case)
     assert str(caught.value).startswith(said)

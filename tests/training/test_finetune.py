@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from tiny_pretraining import CPU, STILL, Diverging
+from tiny_pretraining import BF16, CPU, STILL, Diverging, Greedy
 
 from glue_bench.config import load_experiment
 from glue_bench.data.demo import generate
@@ -25,7 +25,6 @@ from glue_bench.training.tokens import training_batches
 pytestmark = pytest.mark.usefixtures("small_demo")
 
 ARMS = ["add", "concat", "untied", "none"]
-BF16 = replace(CPU, bf16=True)
 
 
 @dataclass
@@ -126,17 +125,6 @@ def test_a_run_ends_after_max_steps_and_counts_what_it_has_seen(bench_of, most, 
     for epoch in range(1, epochs + 1):
         seen += [int(train.lengths[batch.rows].sum()) for batch in training_batches(train, 16, 0, 1, epoch)]
     assert facts.training_tokens == sum(seen[:updates])
-
-
-class Greedy(VARIANTS["add"]):
-    """Has no memory for more than `room` rows in training."""
-
-    room, error = 4, RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")
-
-    def forward(self, token_ids, segment_ids):
-        if self.training and len(token_ids) > self.room:
-            raise self.error
-        return super().forward(token_ids, segment_ids)
 
 
 class Overflowing(VARIANTS["add"]):

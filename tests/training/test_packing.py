@@ -91,13 +91,17 @@ def check_sequences(text, flat: list[int], length: int) -> None:
 
 @given_settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lengths=LENGTHS, length=st.integers(8, 20), most=st.integers(1, 30), pairs=st.booleans())
-def test_pieces_are_of_one_document_and_every_word_is_in_one(monkeypatch, lengths, length, most, pairs):
+def test_pieces_are_of_one_document_and_pairs_cut_half_of_the_sequences_at_a_sentence_and_nothing_is_lost(
+    monkeypatch, lengths, length, most, pairs
+):
     monkeypatch.setattr(packing, "PIECE_TOKENS", most)
     owner = [number for number, document in enumerate(lengths) for _ in document]
     try:
         text = packed(lengths, length, 0.2, pairs=pairs)
     except UserError:  # too small, or nothing can be cut
         return
+    whole = [word for split in text.values() for word in words(split.ids.tolist())]
+    assert sorted(whole) == [n for n, size in enumerate(size for each in lengths for size in each) for _ in range(size)]
     for split in text.values():
         for start, document in zip(split.starts, split.documents, strict=True):
             first = split.ids[start + (split.ids[start] == CLS)]
@@ -108,30 +112,22 @@ def test_pieces_are_of_one_document_and_every_word_is_in_one(monkeypatch, length
         for (start, stop), document in zip(pairwise(edges), documents, strict=True):
             assert 0 < stop - start <= most
             assert {owner[word] for word in words(split.ids[start:stop].tolist())} <= {document}
+        if pairs:
+            check_cuts(split, length)
 
 
-@given_settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(lengths=LENGTHS, length=st.integers(8, 20))
-def test_pairs_cut_half_of_the_sequences_at_a_sentence_and_lose_nothing(lengths, length):
-    flat = [size for document in lengths for size in document]
-    try:
-        text = packed(lengths, length, pairs=True)
-    except UserError:
-        return
-    whole = [word for split in text.values() for word in words(split.ids.tolist())]
-    assert sorted(whole) == [n for n, size in enumerate(flat) for _ in range(size)]
-    for split in text.values():
-        could = 0
-        for sequence, cut in zip(sequences(split), split.cuts.tolist(), strict=True):
-            assert len(sequence) <= length
-            assert (SEP, SEP) not in pairwise(sequence)
-            could += len(set(words(sequence))) > 1
-            if cut:
-                assert sequence[cut - 1] == SEP
-                assert sequence[cut] != sequence[cut - 2]  # a word stands for a sentence
-                assert 2 < cut < len(sequence) - 1
-        found = np.count_nonzero(split.cuts)
-        assert min(could, len(split) // 2 - (len(split) - could)) <= found <= -(-len(split) // 2)
+def check_cuts(split, length: int) -> None:
+    could = 0
+    for sequence, cut in zip(sequences(split), split.cuts.tolist(), strict=True):
+        assert len(sequence) <= length
+        assert (SEP, SEP) not in pairwise(sequence)
+        could += len(set(words(sequence))) > 1
+        if cut:
+            assert sequence[cut - 1] == SEP
+            assert sequence[cut] != sequence[cut - 2]  # a word stands for a sentence
+            assert 2 < cut < len(sequence) - 1
+    found = np.count_nonzero(split.cuts)
+    assert min(could, len(split) // 2 - (len(split) - could)) <= found <= -(-len(split) // 2)
 
 
 def test_whatever_changes_the_sequences_is_packed_anew(tmp_path, monkeypatch):

@@ -2,12 +2,13 @@
 
 import re
 from dataclasses import replace
+from itertools import count
 
 import numpy as np
 import pytest
 import torch
 from tiny_models import ARMS
-from tiny_pretraining import CPU, LENGTH, STILL, Diverging, Stopped, Tiny, config, plainly_trained, timeless
+from tiny_pretraining import BF16, CPU, LENGTH, STILL, Diverging, Greedy, Tiny, config, plainly_trained, timeless
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from glue_bench.config import PretrainingSettings
@@ -23,8 +24,6 @@ from glue_bench.training.loop import NonFiniteLossError, linear_factor
 from glue_bench.training.masking import Vocabulary, evaluation_batches, training_batch
 from glue_bench.training.pretrain import build_masked_lm, rate_factor
 from glue_bench.training.tokenizers import tokenizer_digest
-
-BF16 = replace(CPU, bf16=True)
 
 
 def batch_of(tiny: Tiny, step: int):
@@ -138,24 +137,13 @@ def test_a_point_is_the_mean_since_the_last_one_and_no_more_are_measured_than_as
         assert point["train_loss"] == pytest.approx(mean, rel=1e-5)
 
 
-class Greedy(VARIANTS["add"]):
-    """Has memory for two rows in training, and from the third step on for one."""
-
-    steps = 0
-
-    def forward(self, token_ids, segment_ids):
-        if self.training:
-            Greedy.steps += 1
-            if len(token_ids) > (2 if Greedy.steps < 12 else 1):
-                raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")
-        return super().forward(token_ids, segment_ids)
-
-
 def test_where_memory_is_short_it_goes_on_with_half_the_rows(tmp_path, monkeypatch):
+    """There is room for two rows, and from the third step on for one."""
+    passes = count()
     monkeypatch.setattr(module, "SAVE_SECONDS", 0)
     whole = Tiny.of(tmp_path / "whole", scratch=STILL, steps=4).finish().facts
     monkeypatch.setitem(VARIANTS, "greedy", Greedy)
-    monkeypatch.setattr(Greedy, "steps", 0)
+    monkeypatch.setattr(Greedy, "room", property(lambda _: 2 if next(passes) < 11 else 1))
     parted = Tiny.of(tmp_path / "parted", "greedy", scratch=STILL, steps=4).finish().facts
     assert (whole["micro_batch_tokens"], parted["micro_batch_tokens"]) == (8 * LENGTH, LENGTH)
     assert (parted["stream"], parted["tokens"]) == (whole["stream"], whole["tokens"])
@@ -212,8 +200,7 @@ def test_a_run_that_was_interrupted_ends_with_the_same_bits(tmp_path, monkeypatc
     whole, broken = (Tiny.of(tmp_path / name, *arm, checkpoints=[9], validations=2) for name in ("whole", "broken"))
     expected = whole.finish()
     for step in (10, 20):
-        with pytest.raises(Stopped):
-            broken.finish(stop=step)
+        broken.stop_at(step)
         torch.manual_seed(step)
     assert broken.place.read_state()["progress"]["step"] == 19
     assert timeless(broken.finish()) == timeless(expected)
@@ -224,8 +211,7 @@ def test_a_run_that_was_interrupted_ends_with_the_same_bits(tmp_path, monkeypatc
 def test_a_state_past_a_checkpoint_that_is_wanted_since_is_no_use(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "SAVE_SECONDS", 0)
     tiny = Tiny.of(tmp_path)
-    with pytest.raises(Stopped):
-        tiny.finish(stop=12)
+    tiny.stop_at(12)
     left = Tiny.of(tmp_path, checkpoints=[5, 15]).finish()
     assert [*left.facts["weights"]] == [5, 15, 20]
     assert all(tiny.inputs.store.holds(tiny.run.id, step, digest) for step, digest in left.facts["weights"].items())
@@ -235,8 +221,7 @@ def test_a_state_past_a_checkpoint_that_is_wanted_since_is_no_use(tmp_path, monk
 def test_a_state_of_another_computer_or_damaged_is_refused_and_one_of_another_rate_no_use(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "SAVE_SECONDS", 0)
     tiny = Tiny.of(tmp_path)
-    with pytest.raises(Stopped):
-        tiny.finish(stop=4)
+    tiny.stop_at(4)
     path = tiny.place.folder / "resume.pt"
     whole, rate = path.read_bytes(), tiny.run.learning_rate
     assert tiny.place.resumed_state(CPU, rate)["progress"]["step"] == 3

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from safetensors.torch import load_file
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -28,6 +29,7 @@ from glue_bench.training.pretrain import Pretrained, PretrainingFolder, pretrain
 from glue_bench.training.tokenizers import SPECIAL
 
 CPU = Compute(torch.device("cpu"), bf16=False, threads=1)
+BF16 = replace(CPU, bf16=True)
 STILL = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 WORDS = 60
 LENGTH = 16
@@ -105,10 +107,6 @@ def plainly_trained(model: torch.nn.Module, chosen: Any, steps: int, batches: It
     return losses
 
 
-class Stopped(Exception):
-    """What ends a run from outside."""
-
-
 @dataclass(frozen=True)
 class Tiny:
     """A pretraining of an experiment of its own: twenty steps of eight sequences, unless told otherwise."""
@@ -149,20 +147,35 @@ class Tiny:
     def checkpoint(self, step: int = 20) -> Path:
         return self.inputs.store.checkpoint(self.run.id, step)
 
-    def finish(self, stop: int = 0, compute: Compute = CPU) -> Pretrained:
-        """Run it to its end, or until it tells of step `stop`."""
+    def finish(self, compute: Compute = CPU, **how: Any) -> Pretrained:
+        return pretrain(self.run, self.inputs, compute, **how)
+
+    def stop_at(self, last: int) -> None:
+        """Run it until it is ended from outside as it tells of this step."""
 
         def progress(step: int, *_: Any) -> None:
-            if step == stop:
-                raise Stopped
+            if step == last:
+                raise KeyboardInterrupt
 
-        return pretrain(self.run, self.inputs, compute, progress=progress)
+        with pytest.raises(KeyboardInterrupt):
+            self.finish(progress=progress)
 
     def weights(self, step: int = 20) -> dict[str, torch.Tensor]:
         return load_file(self.checkpoint(step) / "model.safetensors")
 
     def files(self) -> dict[str, bytes]:
         return {str(path): path.read_bytes() for path in self.place.folder.rglob("*") if path.is_file()}
+
+
+class Greedy(VARIANTS["add"]):
+    """Has no memory for more than `room` rows in training."""
+
+    room, error = 4, RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")
+
+    def forward(self, token_ids: torch.Tensor, segment_ids: torch.Tensor) -> EncoderInput:
+        if self.training and len(token_ids) > self.room:
+            raise self.error
+        return super().forward(token_ids, segment_ids)
 
 
 class Diverging(VARIANTS["add"]):
