@@ -131,7 +131,6 @@ class Bench:
         scores = {split: named.get(split, named) for split in TASKS[cell["task"]].columns}
         facts |= {"scores": scores, "collapsed": tuple(collapsed)}
         cell |= {"settings": facts.pop("hyperparameters", {})}
-        cell |= {name: facts.pop(name) for name in ("mnli", "pretraining") if name in facts}
         self.runs[cell["cell_id"]] = cell, facts
 
     def predict(self, cell_id: str, logits: dict[str, np.ndarray]) -> None:

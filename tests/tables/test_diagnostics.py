@@ -80,9 +80,6 @@ def test_what_is_known_of_the_sentences_and_of_the_data_is_said(bench, diagnosti
     page = diagnostics_page(open_board(bench.plan()), diagnostic)
     assert said in page.to_markdown()
     assert "| Data    | MNLI in part" in page.to_markdown()
-    bench.tasks["mnli"]["source"] = "demo"
-    page = diagnostics_page(open_board(bench.plan()), diagnostic)
-    assert ("demo data" in page.banner, "MNLI in part" in page.to_markdown()) == (True, False)
 
 
 def test_what_cannot_be_scored_is_one_line(bench, new_bench, diagnostic):

@@ -6,11 +6,9 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 from read_pages import texts_of
-from stored import digest
 
 from glue_bench.analysis.chance import Analysis, Row, row
 from glue_bench.errors import UserError
-from glue_bench.tables.export import find
 from glue_bench.tables.inside import (
     FIGURES,
     HEADLINES,
@@ -20,7 +18,6 @@ from glue_bench.tables.inside import (
     read_analysis,
     write_analysis,
 )
-from glue_bench.tables.report import make_report
 
 FOUR = [f"{query}_{key}" for query in ("word", "position") for key in ("word", "position")]
 
@@ -106,18 +103,6 @@ def test_a_damaged_folder_is_one_line(content, tmp_path):
     (tmp_path / "analysis.json").write_text(content)
     with pytest.raises(UserError, match=r"is damaged .*run `glue-bench analyse -o "):
         read_analysis(tmp_path, ["one"])
-
-
-def test_a_report_shows_the_analysis_of_its_own_arms_alone(bench):
-    made = analysis(("one", "two"))
-    write_analysis(replace(made, subjects=made.subjects.assign(weights=["of another run", digest("two")])),
-                   bench.path / "analysis")  # fmt: skip
-    bench.finish(source="demo")
-    bench.pretrain(weights={1: digest("two")})
-    parts = make_report(find(bench.plan(config={"pretraining": {}}))).parts
-    (shown,) = (part for part in parts if part.title == "Inside the encoders")
-    assert shown.tables[0].header == ["Measure", "two", "95% interval", "Chance"]
-    assert {figure.name for figure in shown.figures} == set(FIGURES)
 
 
 SHOWN = {

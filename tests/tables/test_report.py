@@ -27,28 +27,20 @@ def made(told):
     return make_report(told)
 
 
-@pytest.fixture(scope="module")
-def text(made):
-    return made.to_html()
-
-
-def test_the_parts_and_their_links(told, made, text):
-    titles = ["Leaderboard", "Differences", "Published tables", "How it was made"]
+def test_the_parts_and_their_links_and_tables_are_those_of_the_pages_and_what_explains_is_folded(told, made):
+    titles, text = ["Leaderboard", "Differences", "Published tables", "How it was made"], made.to_html()
     assert [part.title for part in made.parts] == titles
-    read = parse_html(text)
+    read, page = parse_html(text), leaderboard_page(told)
     ids = {value for _, name, value in read.attributes if name == "id"}
     links = [value for tag, name, value in read.attributes if (tag, name) == ("a", "href") and value.startswith("#")]
     assert links == [f"#{title.lower().replace(' ', '-')}" for title in titles]
     assert {link[1:] for link in links} <= ids
     assert (read.texts["h1"], read.texts["h2"]) == (["Report: toy"], titles)
-    assert read.texts["p"][0] == leaderboard_page(told).tables[0].caption.replace("`", "")
-
-
-def test_its_tables_are_those_of_the_pages_and_what_explains_is_folded(told, text):
+    assert read.texts["p"][0] == page.tables[0].caption.replace("`", "")
     shown = [(table.header, table.rows) for table in read_html(text)]
-    for page in (statistics_page(told), leaderboard_page(told)):
-        assert all((table.header, table.rows) in shown for table in read_markdown(page.to_markdown()))
-    assert parse_html(text).texts["summary"][:3] == [
+    for each in (statistics_page(told), page):
+        assert all((table.header, table.rows) in shown for table in read_markdown(each.to_markdown()))
+    assert read.texts["summary"][:3] == [
         f"What columns and marks mean ({len(page.tables[0].legend)} lines)",
         f"Setup ({len(page.tables[-2].rows)} rows)",
         "Arms (3 rows)",
@@ -56,8 +48,8 @@ def test_its_tables_are_those_of_the_pages_and_what_explains_is_folded(told, tex
     assert "<details>" not in page.to_html()
 
 
-def test_it_needs_nothing_but_itself_and_its_figures_are_drawn_and_named(made, text):
-    read = parse_html(text)
+def test_it_needs_nothing_but_itself_and_its_figures_are_drawn_and_named(made):
+    read = parse_html(text := made.to_html())
     fetched = [value for tag, name, value in read.attributes if name in ("src", "href") and tag != "a"]
     contents = [base64.b64decode(value.removeprefix("data:image/svg+xml;base64,")) for value in fetched]
     assert [content[:5] for content in contents] == [b"<?xml"] * 2

@@ -15,19 +15,14 @@ from glue_bench.tables.board import open_board
 from glue_bench.tables.submission import median_runs, write_submission
 
 
-def predict(bench, without=()) -> dict[str, np.ndarray]:
-    """Test predictions of the last cell, drawn from its seed, of the official sizes; the splits named are left out."""
-    cell = bench.cells[-1]
-    generator = np.random.default_rng([cell["seed"], len(cell["task"])])
-    files = [file for file in FILES.values() if file.model == cell["task"] and file.split not in without]
+def finish(bench, task, seed=1, value: float | None = 0.5, without=(), **facts) -> dict[str, np.ndarray]:
+    """A run with test predictions, drawn from its seed, of the official sizes; the splits named are left out."""
+    bench.record(bench.expect(task, seed), value, **facts)
+    generator = np.random.default_rng([seed, len(task)])
+    files = [file for file in FILES.values() if file.model == task and file.split not in without]
     logits = {file.split: generator.normal(2, 2, (file.rows, TASKS[file.task].num_labels)) for file in files}
-    bench.predict(cell["cell_id"], logits | {"validation": np.zeros((1, 1))})
+    bench.predict(bench.cells[-1]["cell_id"], logits | {"validation": np.zeros((1, 1))})
     return logits
-
-
-def finish(bench, task, seed=1, value=0.5, without=()):
-    bench.finish(task, seed, value)
-    return predict(bench, without)
 
 
 MEDIANS = {
@@ -105,8 +100,7 @@ def test_everything_that_is_missing_is_named_with_its_reason_or_filled(bench, tm
 
 
 def test_the_manifest_states_the_score_of_the_epoch_that_predicted_and_an_undefined_one_is_null(bench, tmp_path):
-    bench.record(bench.expect("rte"), 0.5, history=history_of("validation", "accuracy", 0.6, 0.7, 0.5))
-    predict(bench)
+    finish(bench, "rte", history=history_of("validation", "accuracy", 0.6, 0.7, 0.5))
     finish(bench, "stsb", value=None)
     told = written(bench, tmp_path, fill=True, config={"protocol": {"epoch": "best"}})[0]["files"]
     assert median_runs(open_board(bench.path), "add")["value"]["rte"] == pytest.approx(70)
