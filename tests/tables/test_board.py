@@ -146,8 +146,7 @@ def outlier(bench):
 )
 def test_the_declared_protocol_decides_the_score(bench, protocol, expected):
     outlier(bench)
-    bench.plan(config={"protocol": protocol})
-    assert open_board(bench.path).table.iloc[0]["rte"] == pytest.approx(expected)
+    assert open_board(bench.plan(config={"protocol": protocol})).table.iloc[0]["rte"] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

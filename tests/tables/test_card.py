@@ -53,8 +53,7 @@ def test_a_card_states_what_the_weights_of_the_last_epoch_score(bench):
     bench.finish("mrpc", 2, 0.6)
     for seed, value in enumerate((0.5, None, 0.7), start=1):  # the undefined score is not left out of the mean
         bench.finish("cola", seed, value)
-    bench.plan(config={"protocol": {"epoch": "best"}, "finetuning": {"keep": "best"}})
-    found = stated(card(bench.path))
+    found = stated(card(bench.plan(config={"protocol": {"epoch": "best"}, "finetuning": {"keep": "best"}})))
     assert found["rte", "validation", "accuracy"] == [(0.5, "Accuracy")]
     assert len(found["mrpc", "validation", "accuracy"]) == 2
     assert found["cola", "validation", "matthews_correlation"] == [(0.5, "Matthews correlation")]
@@ -63,8 +62,7 @@ def test_a_card_states_what_the_weights_of_the_last_epoch_score(bench):
 @pytest.mark.parametrize("spoilt", [{"source": "demo"}, {"partial": True}], ids=str)
 def test_of_data_that_are_no_benchmark_nothing_is_stated(bench, spoilt):
     bench.finish("rte", 1, 0.6, **spoilt)
-    bench.plan()
-    made = card(bench.path)
+    made = card(bench.plan())
     assert "model-index" not in made.text
     assert f"**{NO_BENCHMARK}**" in made.text
     assert "nyu-mll" not in made.text

@@ -1,14 +1,14 @@
 """The page of contrasts, how far scores spread, how many seeds a difference takes, and the verbs that print them."""
 
 import numpy as np
-from read_pages import Read, read_markdown
+from read_pages import read_markdown
 from simulated import fill_drawn, simulate
 
 from glue_bench.tables.contrasts import FEW, LEGEND, difference_page, measured_costs, statistics_page
 from glue_bench.tables.export import find
 from glue_bench.tables.pages import leaderboard_page
 from glue_bench.tables.results import read_results
-from glue_bench.tables.table import MISSING, Page
+from glue_bench.tables.table import MISSING
 
 RATES = {"low": 0.55, "high": 0.9, "higher": 0.9}
 
@@ -20,10 +20,6 @@ def fill(bench, rates=None, seeds=2):
     return bench.plan()
 
 
-def tables_of(page: Page) -> list[Read]:
-    return read_markdown(page.to_markdown())
-
-
 def test_each_family_and_column_has_a_line_and_each_line_what_it_explains(bench):
     """In the words by which the lines begin."""
     fill(bench)
@@ -33,7 +29,8 @@ def test_each_family_and_column_has_a_line_and_each_line_what_it_explains(bench)
     path = bench.plan(config={"arms": arms, "protocol": {"contrasts": [["high", "low"]]}})
     for options in ({}, {"equivalent": 5.0}):
         page = statistics_page(find(path), **options)
-        rows, legend = tables_of(page)[0].texts, [line for table in page.tables for line in table.legend]
+        rows = read_markdown(page.to_markdown())[0].texts
+        legend = [line for table in page.tables for line in table.legend]
         assert 3 <= len(legend) <= 8
         for family in {row[0].partition(" (")[0] for row in rows}:
             assert sum(line.startswith(f"{family}: ") for line in page.tables[0].legend) == 1
@@ -44,7 +41,7 @@ def test_each_family_and_column_has_a_line_and_each_line_what_it_explains(bench)
 
 def test_arms_within_the_margin_are_equivalent(bench):
     rates = {"high": 0.9, "higher": 0.9, "low": 0.55}
-    first, *_ = tables_of(statistics_page(find(fill(bench, rates)), equivalent=20.0))
+    first, *_ = read_markdown(statistics_page(find(fill(bench, rates)), equivalent=20.0).to_markdown())
     assert {(row[2].split()[0], row[-1]) for row in first.texts} == {("higher", "equivalent"), ("low", "worse")}
 
 
@@ -61,10 +58,10 @@ def test_two_seeds_have_a_word_of_caution_and_what_few_rows_cannot_show_is_a_das
 
 def test_the_page_says_how_many_seeds_a_difference_takes(bench):
     comparison = find(fill(bench, {"a": 0.8, "b": 0.8}))
-    (table,) = tables_of(difference_page(comparison, 40.0))
+    (table,) = read_markdown(difference_page(comparison, 40.0).to_markdown())
     columns = ("Avg. of 3", "CoLA", "MNLI-m", "MNLI-mm")
     assert [row[:4] for row in table.texts] == [[column, "fine-tuning", "1", "2"] for column in columns]
-    (small,) = tables_of(difference_page(comparison, 0.1))
+    (small,) = read_markdown(difference_page(comparison, 0.1).to_markdown())
     reasons = {row[0]: row[-1] for row in small.texts}
     assert all(reasons[name].startswith("no number of seeds will do") for name in ("MNLI-m", "MNLI-mm"))
 
@@ -72,8 +69,7 @@ def test_the_page_says_how_many_seeds_a_difference_takes(bench):
 def test_a_seed_costs_a_run_at_every_rate(bench):
     for rate, seconds in ((1e-5, 10.0), (2e-5, 30.0)):
         bench.record(bench.expect("rte", 1, arm="a", rate=rate), seconds=seconds)
-    bench.plan()
-    assert measured_costs(read_results(bench.path))[1] == 40.0
+    assert measured_costs(read_results(bench.plan()))[1] == 40.0
 
 
 def test_of_what_has_not_run_no_number_of_seeds_can_be_told(bench, refused):

@@ -96,9 +96,9 @@ def pretrained(*names, steps=100):
     return {"arms": {name: {"parameters": 1_000_000} for name in names}, "config": config}
 
 
-def beside(published, bench):
+def beside(published, bench, **plan):
     """The page; its cells by model and column; and in what the two differ, by model."""
-    page = paper_page(published, read_results(bench.path))
+    page = paper_page(published, read_results(bench.plan(**plan)))
     return page, page.data.set_index(["model", "column"]), page.tables[1].frame.set_index("model")
 
 
@@ -107,8 +107,7 @@ def test_rows_without_an_arm_say_why_and_the_page_has_ours_below_theirs(bench):
     bench.finish("cola", 1, 0.3, arm="untied")
     for cell in bench.cells:
         cell.setdefault("steps", 100)
-    bench.plan(**pretrained("add"))
-    page, _, differences = beside(MADE_UP, bench)
+    page, _, differences = beside(MADE_UP, bench, **pretrained("add"))
     assert differences["note"].to_dict() == {
         **{"Sum": "", "Sum-mid": "no fine-tuned checkpoint after 30% of the steps", "Untied": ""},
         "Oracle": "no variant of ours",
@@ -128,7 +127,6 @@ def test_medians_at_the_rate_of_the_best_median(bench):
         bench.finish("cola", seed, low, rate=2e-5)
         history = history_of("validation", "matthews_correlation", 0.7, high)
         bench.record(bench.expect("cola", seed, rate=3e-5), high, history=history)
-    bench.plan()
     for changes, ours in (({}, 58), ({"statistic": "mean"}, 100 * (0.9 + 0.5 + 0.5) / 3), ({"epoch": "best"}, 70)):
         _, cells, _ = beside(replace(MADE_UP, **changes), bench)
         assert cells.loc[("Sum", "cola"), "ours"] == pytest.approx(ours)
@@ -137,13 +135,11 @@ def test_medians_at_the_rate_of_the_best_median(bench):
 def test_the_metrics_and_the_average_are_the_papers(bench, new_bench):
     bench.finish("mrpc", 1, {"accuracy": 0.7, "f1": 0.8})
     bench.finish("stsb", 1, {"pearson": 0.1, "spearmanr": 0.2})
-    bench.plan()
     tupe, bert = (beside(TABLES[name], bench)[1]["ours"] for name in ("tupe-1", "bert-1"))
     assert (tupe["BERT-A", "mrpc"], tupe["BERT-A", "stsb"]) == (70.0, 10.0)
     assert (bert["BERT-Base", "mrpc_f1"], bert["BERT-Base", "stsb_spearmanr"]) == (80.0, 20.0)
     whole = new_bench("whole")  # ours are the published figures: so must be the average
     whole.finish_published("miniatures", "BERT-Small (4/512)")
-    whole.plan()
     _, cells, _ = beside(TABLES["miniatures"], whole)
     assert cells[cells["arm"] == "add"].xs("average", level="column")["ours"].item() == pytest.approx(71.2, abs=0.1)
 
@@ -151,8 +147,8 @@ def test_the_metrics_and_the_average_are_the_papers(bench, new_bench):
 def test_an_arm_stands_beside_the_row_nearest_in_size_and_only_there(bench):
     bench.finish("rte", 1, arm="small", variant="add")
     bench.finish("rte", 1, arm="large", variant="add")
-    bench.plan(arms={"small": {"parameters": 5_000_000}, "large": {"parameters": 40_000_000}})
-    _, _, pairs = beside(TABLES["miniatures"], bench)
+    arms = {"small": {"parameters": 5_000_000}, "large": {"parameters": 40_000_000}}
+    _, _, pairs = beside(TABLES["miniatures"], bench, arms=arms)
     assert pairs["arm"].tolist() == ["small", "", "", "large"]
     assert pairs["note"]["BERT-Small (4/512)"] == "no run of add"
     assert pairs["parameters"]["BERT-Medium (8/512)"] == "41.4M / 40M"
@@ -162,8 +158,7 @@ def test_a_row_of_an_earlier_checkpoint_takes_ours_after_the_same_share(bench):
     for steps, value, seed in ((300, 0.3, 1), (1000, 0.6, 1), (1000, 0.6, 2)):
         bench.finish("cola", seed, value, rate=steps * 1e-6)
         bench.cells[-1]["steps"] = steps
-    bench.plan(**pretrained("add", steps=1000))
-    _, cells, pairs = beside(MADE_UP, bench)
+    _, cells, pairs = beside(MADE_UP, bench, **pretrained("add", steps=1000))
     assert cells.loc[("Sum", "cola"), ["ours", "steps"]].tolist() == [60.0, 1000]
     assert cells.loc[("Sum-mid", "cola"), ["ours", "steps"]].tolist() == [30.0, 300]
     assert pairs["steps"].tolist() == ["1,000 / 1,000", "300 / 300", "", ""]
@@ -178,21 +173,19 @@ def test_seeds_of_several_pretrainings_and_what_ours_start_from(bench):
         bench.cells[-1]["pretraining_seed"] = seed
     for cell in bench.cells:
         cell["steps"] = 9
-    bench.plan(config={"arms": [{"name": "untied", "options": {}, "checkpoint": "/some/where/bert"}]})
-    _, _, pairs = beside(MADE_UP, bench)
+    arms = [{"name": "untied", "options": {}, "checkpoint": "/some/where/bert"}]
+    _, _, pairs = beside(MADE_UP, bench, config={"arms": arms})
     assert (pairs["seeds"]["Sum"], pairs["start"]["Untied"]) == ("5 / 5, of 5 pretrainings", "bert, grafted")
 
 
 def test_partial_data_are_marked_and_made_up_data_have_a_banner(bench, new_bench):
     bench.finish("cola", 1, partial=True)
     bench.finish("rte", 1)
-    bench.plan()
     table = beside(MADE_UP, bench)[0].tables[0]
     assert table.header == ["Model", "CoLA†", "RTE", "Avg.†"]
     assert any(line.startswith("†") for line in table.legend)
     demo = new_bench("demo")
     demo.finish("cola", 1, source="demo", partial=True)
-    demo.plan()
     page, _, _ = beside(MADE_UP, demo)
     assert (page.banner, page.tables[0].header[1]) == (BANNER, "CoLA")
 

@@ -109,6 +109,8 @@ def test_the_manifest_states_the_score_of_the_epoch_that_predicted_and_an_undefi
 
 def test_what_cannot_be_handed_in_is_refused(bench, tmp_path):
     finish(bench, "rte")
+    with pytest.raises(UserError, match=r"add\.json': the name of a submission ends in \.zip"):
+        write_submission(open_board(bench.plan()), tmp_path / "add.json")
     bench.finish("rte", arm="none")
     with pytest.raises(UserError, match="--arm says which arm: add, none"):
         written(bench, tmp_path)
