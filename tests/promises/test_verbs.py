@@ -117,8 +117,10 @@ def of_convert(ran: Path, out: Path, verb: Verb) -> None:
 
 def of_analyse(ran: Path, out: Path, verb: Verb) -> None:
     source = str(next(ran.glob("checkpoints/add-*/step-4")))
-    found = glue_bench.analyse([source], only=["order"], sequences=8)
-    verb("analyse", source, "--only", "order", "--sequences", "8", "-o", out)
+    found = glue_bench.analyse([source], only=["subspaces"], sequences=8)
+    said = verb("analyse", source, "--only", "subspaces", "--sequences", "8", "-o", out)
+    assert said == (out / "analysis.md").read_text()
+    assert {path.stem for path in out.glob("*.svg")} == {"subspace_curve"}
     same_rows(found.measures, (out / "measures.csv").read_text())
 
 
@@ -208,11 +210,16 @@ MISTAKES = {
     "": """
 name: a b -> name; name: "" -> name; name: .. -> name; name: 3 -> name; nam: x -> nam name
 epochs: 3 -> epochs finetuning; data: dem -> dem demo; data: ./nowhere -> ./nowhere; limit: 1 -> limit
-tasks: [colla] -> colla cola; tasks: [] -> tasks; tasks: [rte, rte] -> rte
+data: "\\x9b2J" -> data pattern; seeds: [true] -> seeds.0 integer
+tasks: [colla] -> colla cola; tasks: [] -> tasks; tasks: [rte, RTE] -> twice rte
 seeds: all -> seeds all; seeds: [1, 1] -> seeds 1; seeds: [4294967296] -> seeds
 arms: [conct] -> conct concat; arms: [add, add] -> add; arms: [{name: x}] -> variant
 arms: [{variant: add, options: {x: 1}}] -> x add; arms: [{variant: native}] -> native
 arms: [{variant: concat-split, options: {position_share: 2}}] -> position_share
+arms: [{variant: add, options: [x]}] -> arms.0.options dictionary; arms: [{variant: add, options: {a: [[1]]}}] -> 'a'
+arms: [add, {variant: none, tokeniser: t}] -> tokeniser arms.1 tokenizer
+arms: [add, none], protocol: {contrasts: [[add, none], [none, add]]} -> contrasts twice
+pretraining: null, checkpoint: base, scratch: null, arms: [{variant: add, embedding_size: 64}] -> base embedding_size
 arms: [{variant: add, revision: main}] -> revision; arms: [{variant: add, pretraining_rate: 0}] -> pretraining_rate
 arms: [mine], plugins: [none.py] -> none.py; pretraining: null -> checkpoint
 pretraining: null, checkpoint: ./nowhere -> ./nowhere
@@ -236,8 +243,9 @@ max_length: 3 -> finetuning.max_length; max_length: 64 -> max_length 64 32; warm
 learning_rates: [0] -> finetuning.learning_rates; learning_rates: [1e-3, 1e-3] -> finetuning.learning_rates 0.001
 held_out_share: 0.9 -> finetuning.held_out_share; predictions: float8 -> finetuning.predictions float16
 predict: [test] -> predict validation; from_mnli: [rte] -> from_mnli mnli; from_mnli: [cola] -> cola rte
-mnli_rate: 1e-3 -> mnli_rate from_mnli; tasks: {colla: {}} -> colla cola
+mnli_rate: 1e-3 -> mnli_rate from_mnli; tasks: {colla: {}} -> colla cola; epochs: 10000000000 -> finetuning.epochs 10000
 tasks: {rte: {limit: 1}} -> finetuning.tasks.rte.limit
+tasks: {rte: {learning_rate: [1]}} -> learning_rate finetuning.tasks.rte learning_rates
 """,
     "protocol": """
 choose_on: held_out -> choose_on held_out_share; reference: nobody -> nobody reference
@@ -301,7 +309,12 @@ export RUNS -o a --format eee -> --organization; export RUNS -o a.zip --organiza
 verify none -> none; verify OUT -> OUT; data nothing -> nothing; variants --plugin none.py -> none.py
 convert none c --variant add -> none; convert CHECKPOINT c -> --variant; convert CHECKPOINT c --variant ad -> ad add
 convert CHECKPOINT c --variant diet-abs --option rank=many -> rank diet-abs many
-convert CHECKPOINT c --variant add --option x=1 -> x add; convert CHECKPOINT tiny.yaml --variant add -> tiny.yaml
+convert CHECKPOINT c --variant diet-abs --option rank=4 --option rank=5 -> rank twice
+convert CHECKPOINT c --variant add --option x=2020-13-45 -> x=2020-13-45 YAML
+convert CHECKPOINT c --variant add --option x=2020-01-01 -> 'x' finite
+convert CHECKPOINT c --variant add --option x=.nan -> 'x' finite
+convert CHECKPOINT c --variant add --option x=1 -> x add; convert CHECKPOINT c --variant add --option =4 -> KEY=VALUE
+convert CHECKPOINT c --variant add --option rank= -> KEY=VALUE; convert CHECKPOINT tiny.yaml --variant add -> tiny.yaml
 convert CHECKPOINT RUNS --variant add -> RUNS; convert CHECKPOINT c --variant add --tokenizer none -> none
 analyse -> SOURCE; analyse CHECKPOINT --only odour -> odour order; analyse CHECKPOINT --sequences 7 -> --sequences 8
 analyse CHECKPOINT -o tiny.yaml -> tiny.yaml
