@@ -140,24 +140,25 @@ def test_a_record_that_was_signed_anew_is_held_to_what_it_follows_from(finished,
     assert fault.endswith(AGAIN)
 
 
-@pytest.mark.parametrize("change", ["loss", "measure", "sums", "shape"])
-def test_so_is_that_of_a_pretraining(finished, change):
+OF_PRETRAINING: dict[str, Callable[[PretrainingRecord, Any, Any], dict[str, Any]]] = {
+    "its validation loss is not the mean": lambda *_: {"validation_loss": 1.0},
+    "its validation_loss is not what": lambda one, *_: {
+        "measures": (one.measures[0].model_copy(update={"value": 3.0}), *one.measures[1:])
+    },
+    "its swap_1 is not what": lambda _, __, sums: sums.update(swap_1=sums["swap_1"] * [[2.0], [1.0]]) or {},
+    "'count'": lambda _, losses, __: losses.clear() or losses.update(loss_sum=np.ones((2, 2))) or {},
+}
+
+
+@pytest.mark.parametrize("said", OF_PRETRAINING)
+def test_so_is_that_of_a_pretraining(finished, said):
     store, path = Store(finished), next((finished / "pretrainings").glob("add-*/record.json"))
     record = PretrainingRecord.model_validate_json(path.read_bytes())
     losses, sums = store.losses(record), store.sums(record)
-    if change == "loss":
-        record = record.model_copy(update={"validation_loss": 1.0})
-    elif change == "measure":
-        first, *rest = record.measures
-        record = record.model_copy(update={"measures": (first.model_copy(update={"value": 3.0}), *rest)})
-    elif change == "sums":
-        sums["swap_1"] = sums["swap_1"] * [[2.0], [1.0]]
-    else:
-        losses = {"loss_sum": np.ones((2, 2))}
-    store.write(record, losses=losses, sums=sums)
-    said = {"loss": "its validation loss is not the mean", "shape": "'count'"}
+    changes = OF_PRETRAINING[said](record, losses, sums)
+    store.write(record.model_copy(update=changes), losses=losses, sums=sums)
     (fault,) = found(finished)["pretrainings"]
-    assert f"pretrainings/{record.pretraining.id}: {said.get(change, 'its ')}" in fault
+    assert f"pretrainings/{record.pretraining.id}: {said}" in fault
     assert fault.endswith(AGAIN)
 
 

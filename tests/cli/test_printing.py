@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from glue_bench import __version__
 from glue_bench.data.sources import DemoSource
 from glue_bench.data.submission import FILES, fill_file, make_zip
 from glue_bench.data.tasks import TASKS
@@ -20,7 +21,8 @@ def bert(make_bert):
     return make_bert(texts=SENTENCES)
 
 
-def test_variants_tasks_and_splits_are_listed(glue_bench, small_demo):  # noqa: ARG001
+def test_the_version_variants_tasks_and_splits_are_listed(glue_bench, small_demo):  # noqa: ARG001
+    assert glue_bench("--version").out == f"glue-bench {__version__}\n"
     variants, tasks, demo = glue_bench("variants"), glue_bench("data"), glue_bench("data", "demo")
     assert [line.split()[0] for line in variants.out.splitlines()[1:]] == list(VARIANTS)
     assert all(variant.summary in variants.out for variant in VARIANTS.values())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from glue_bench import __version__, status
+from glue_bench import status
 from glue_bench.config import load_experiment
 from glue_bench.records.store import Store
 from glue_bench.records.values import Failure, Progress
@@ -135,11 +135,6 @@ def test_init_writes_an_experiment_that_is_valid_and_overwrites_nothing(glue_ben
     assert Path("mine.yaml").read_text() == text
     for name in ("../mine", "x" * 101):
         assert "no name of an experiment" in refused("init", name)
-
-
-def test_version_and_short_help(glue_bench):
-    assert glue_bench("--version").out == f"glue-bench {__version__}\n"
-    assert "analyse" in glue_bench("-h").out
 
 
 # status

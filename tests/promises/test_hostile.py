@@ -107,9 +107,9 @@ def read(whole: Path, verb: str) -> list[object]:
 
 
 LARGE_AND_ODD = [
-    lambda _: zipped({"AX.tsv": bytes(400 * 2**20)}),
+    lambda _: zipped({"AX.tsv": bytes(320 * 2**20)}),
     lambda _: zipped({"manifest.json": b" " * 65 * 2**20}),
-    lambda _: names_alone(47 * 10**6),
+    lambda _: names_alone(30 * 10**6),
     lambda _: zipped({"AX.tsv": b"\n" * 2**23}),
     lambda _: zipped({"STS-B.tsv": b"index\tprediction\n0\t" + b"1" * 2**22 + b"x\n"}),
     lambda _: zipped({"../../up.tsv": b"x", "/etc/passwd": b"x", "a\x1b[2J/plan.json": b"{}"}),

@@ -58,7 +58,7 @@ def whole(tmp_path_factory) -> Path:
 
 
 @pytest.mark.parametrize(
-    "kills", [4, *(pytest.param(count, marks=pytest.mark.slow) for count in [1, 2, 3, 5, 8, 10] * 5)]
+    "kills", [3, *(pytest.param(count, marks=pytest.mark.slow) for count in [1, 2, 3, 5, 8, 10] * 5)]
 )
 def test_a_run_that_is_killed_again_and_again_ends_as_one_that_was_not(whole, tmp_path, kills):
     """Kills come from the first search to the last cell, half of them at a write."""
