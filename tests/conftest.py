@@ -120,7 +120,7 @@ def make_bert(tmp_path: Path) -> Made:
     """Save a tiny random BertModel, with a tokenizer trained on `texts` beside it, and return its folder."""
 
     def make(name: str = "bert", *, seed: int = 0, texts: tuple[str, ...] = (), vocab_size: int = 250,
-             positions: int = 32, pooler: bool = True) -> Path:  # fmt: skip
+             positions: int = 32, pooler: bool = True, segments: int = 2) -> Path:  # fmt: skip
         import torch
         from tiny_runs import SIZES
         from transformers import BertConfig, BertModel
@@ -128,7 +128,8 @@ def make_bert(tmp_path: Path) -> Made:
         from glue_bench.training.tokenizers import train_tokenizer
 
         torch.manual_seed(seed)
-        config = BertConfig(vocab_size=vocab_size, max_position_embeddings=positions, **SIZES)
+        sizes = {"vocab_size": vocab_size, "max_position_embeddings": positions, "type_vocab_size": segments}
+        config = BertConfig(**sizes, **SIZES)
         BertModel(config, add_pooling_layer=pooler).save_pretrained(tmp_path / name)
         if texts:
             train_tokenizer(texts, 200).save_pretrained(tmp_path / name)

@@ -26,9 +26,6 @@ def model_of(variant: str, **options) -> EncoderModel:
     return random_model(EncoderModel, encoder_config(variant, variant_options=options))
 
 
-# The sum
-
-
 @pytest.mark.parametrize("family", CONFIGS)
 @torch.no_grad()
 def test_the_nine_terms_are_the_attention_of_transformers(family, tmp_path):
@@ -85,9 +82,6 @@ def test_the_tables_are_those_of_the_variant_and_terms_of_others_are_refused():
     apart, half = input_sum(model_of("concat-split"), POSITIONS), model.config.hidden_size // 2
     assert not apart.words[:, half:].any()
     assert not apart.positions[:, :half].any()
-
-
-# Shares, and what a term does
 
 
 @torch.no_grad()

@@ -61,9 +61,6 @@ def knows_pairs(table: np.ndarray) -> SimpleNamespace:
     return SimpleNamespace(base=base, device=device, predict=lambda states: logits[states[:, 0]])
 
 
-# Exact by theory
-
-
 def test_without_positions_the_swap_test_is_exactly_chance_and_no_order_matters(tokenizer, text):
     measured = order_sums(model_of("none", tokenizer), text, POSITIONS)
     for name in SWAPS:
@@ -100,9 +97,6 @@ def test_a_moved_start_reads_all_texts_at_one_length_and_what_a_text_lacks_is_le
     assert list(order_sums(model, short, 16)) == ["validation_loss", *RISES]
 
 
-# By hand
-
-
 def test_the_swap_test_by_hand(tokenizer):
     drawn = np.random.default_rng(0).normal(size=(len(tokenizer), len(tokenizer)))
     one = HeldOut(packed(tokenizer, [(SENTENCES[0],)]), tokenizer, tokens=1)  # so few that one swap is made
@@ -131,9 +125,6 @@ def test_the_loss_is_that_of_transformers(tokenizer, text, tmp_path):
     for row, total, count in zip(masked, ours.sums, ours.counts, strict=True):
         ids, labels = (torch.from_numpy(part)[None] for part in (row.ids, row.labels))
         assert total == pytest.approx(theirs(ids, labels=labels).loss.item() * count, rel=1e-5)
-
-
-# Words and their labels
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, None])

@@ -27,8 +27,7 @@ def test_tasks_have_the_official_sizes_and_columns_keep_mnli_apart():
 
 
 UNKNOWN = {
-    "hubb": "unknown data source 'hubb'; did you mean 'hub'?",
-    "Demo": "did you mean 'demo'?",
+    "Demo": "unknown data source 'Demo'; did you mean 'demo'?",
     "zzz": "known: hub, demo (or give the path of a folder)",
     "nyu-mll/glue": "folder nyu-mll/glue does not exist; give hub, demo or the path of a folder",
     "EMPTY": "looked for the classic TSV layout (such as CoLA/train.tsv) and for a clone of nyu-mll/glue",
@@ -93,8 +92,6 @@ def test_fewer_rows_are_among_more_in_their_order_and_tests_stay_whole():
     assert some.partial
     assert limited(data, 10_000) is data
 
-
-# The embedded demo: labels follow from the text, and no text repeats
 
 NOUNS = demo.ANIMALS + demo.SEA_ANIMALS
 ACCEPTABLE = (("the",), demo.ADJECTIVES, NOUNS, demo.VERBS, ("the",), demo.ADJECTIVES, NOUNS, demo.ADVERBS)

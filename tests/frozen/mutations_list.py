@@ -274,12 +274,7 @@ MUTATIONS = (
         "glue_bench/data/task_data.py",
         'rows = frame.to_csv(index=False, sep="\\t"',
         'rows = frame.drop(columns="label").to_csv(index=False, sep="\\t"',
-        (
-            "tests/data/test_sources.py",
-            "tests/data/test_hub.py",
-            "tests/data/test_tsv.py",
-            "tests/data/test_sources.py",
-        ),
+        ("tests/data/test_sources.py", "tests/data/test_hub.py", "tests/data/test_tsv.py"),
         ("tests/promises/test_results.py::test_the_digest_of_data_sees_every_text_and_label",),
     ),
     Mutation(

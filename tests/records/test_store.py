@@ -42,9 +42,6 @@ def same(found, expected) -> bool:
     return arrays_digest(found) == arrays_digest(expected)
 
 
-# Arrays in few bytes
-
-
 @pytest.mark.parametrize("wide", [np.float64, np.int64])
 def test_no_value_of_shrunk_arrays_changes(wide):
     @given(arrays(wide, (2, 3)))
@@ -58,18 +55,12 @@ def test_no_value_of_shrunk_arrays_changes(wide):
     unchanged()
 
 
-ARRAYS = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.zeros((0, 2), np.int8)}
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        *[{"a": ARRAYS["a"], "c": ARRAYS["b"]}, {"a": ARRAYS["a"]}, ARRAYS | {"a": ARRAYS["a"].reshape(3, 2)}],
-        *[ARRAYS | {"a": ARRAYS["a"].view(np.int32)}, ARRAYS | {"a": ARRAYS["a"] + np.float32(1e-45)}],
-    ],
-)
-def test_names_types_shapes_and_values_are_in_the_digest(other):
-    assert arrays_digest(other) != arrays_digest(ARRAYS) == arrays_digest(dict(reversed(ARRAYS.items())))
+def test_names_types_shapes_and_values_are_in_the_digest():
+    a, b = np.arange(6, dtype=np.float32).reshape(2, 3), np.zeros((0, 2), np.int8)
+    others = [{"a": other, "b": b} for other in (a.reshape(3, 2), a.view(np.int32), a + np.float32(1e-45))]
+    digests = [arrays_digest(each) for each in ({"a": a, "b": b}, {"a": a, "c": b}, {"a": a}, *others)]
+    assert len({*digests}) == 6
+    assert arrays_digest({"b": b, "a": a}) == digests[0]
 
 
 # What is written is read

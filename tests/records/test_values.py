@@ -108,9 +108,6 @@ def test_what_an_error_says_is_kept_as_a_terminal_may_have_it():
     assert len(failure.traceback) <= 2**16
 
 
-# Where they are from
-
-
 def test_the_commit_is_not_that_of_a_project_in_which_the_package_is_only_installed(tmp_path, monkeypatch):
     def git(*words) -> str:
         command = ["git", "-C", tmp_path, "-c", "user.name=a", "-c", "user.email=a@b", *words]

@@ -101,6 +101,9 @@ def test_the_frame_has_every_column_and_says_why_there_is_no_number():
     assert (wide["finetuning_seeds"] == 2).all()
     assert (wide["pretraining_seeds"] == 1).all()
     assert (wide["cost"] == 106.0).all()
+    single = power_frame(drawn(seeds=1), 1.0)
+    assert single["finetuning_seeds"].isna().all()
+    assert set(single["why"]) == {"one seed does not show how much scores vary"}
 
 
 def test_both_kinds_of_seeds_and_the_cheapest_design():
@@ -112,15 +115,9 @@ def test_both_kinds_of_seeds_and_the_cheapest_design():
     assert cheap["cost"] == cheap["pretraining_seeds"] * (1 + cheap["finetuning_seeds"])
     assert dear["finetuning_seeds"] > cheap["finetuning_seeds"]
     assert dear["pretraining_seeds"] < cheap["pretraining_seeds"]
-
-
-def test_one_fine_tuning_seed_a_pretraining_gives_one_design():
-    frame = power_frame(drawn(seeds=1, pretrainings=4, pretraining=0.02), 20.0)
+    frame = power_frame(drawn(seeds=1, pretrainings=4, pretraining=0.02), 20.0)  # which give one design
     assert frame["seeds"].tolist() == ["pretraining"] * 3
     assert (frame["finetuning_seeds"] == 1).all()
-    frame = power_frame(drawn(seeds=1), 1.0)
-    assert frame["finetuning_seeds"].isna().all()
-    assert set(frame["why"]) == {"one seed does not show how much scores vary"}
 
 
 @pytest.mark.parametrize(("difference", "power"), [(0.0, 0.8), (-1.0, 0.8), (float("nan"), 0.8), (1.0, 1.0), (1.0, 0)])

@@ -57,6 +57,11 @@ def test_a_row_for_each_arm_but_the_reference_the_average_first():
     assert frame[NUMBERS].notna().all(axis=None)
     np.testing.assert_allclose(frame["p_adjusted"], np.minimum(1, 2 * frame["p"]))
     np.testing.assert_allclose(frame["high"] - frame["difference"], frame["smallest"])
+    single = verdicts_of(drawn(seeds=1))  # which has a difference and nothing else
+    assert single["difference"].notna().all()
+    assert single[NUMBERS[1:]].isna().all(axis=None)
+    assert set(single["verdict"]) == {""}
+    assert single["why"].iloc[0] == "one seed does not show how much scores vary (high, low)"
 
 
 CASES = [
@@ -113,14 +118,6 @@ def test_columns_of_mnli_share_their_runs():
     np.testing.assert_allclose(apart[0].examples, (apart[1].examples + apart[2].examples) / 4)
     for ours, theirs in zip(apart[0].spreads, apart[1:], strict=True):
         np.testing.assert_allclose(ours.variance, theirs.spreads[0].variance / 4)
-
-
-def test_one_seed_has_a_difference_and_nothing_else():
-    frame = verdicts_of(drawn(seeds=1))
-    assert frame["difference"].notna().all()
-    assert frame[NUMBERS[1:]].isna().all(axis=None)
-    assert set(frame["verdict"]) == {""}
-    assert frame["why"].iloc[0] == "one seed does not show how much scores vary (high, low)"
 
 
 def test_the_family_counts_arms_that_have_not_run_and_an_average_needs_a_run_in_every_column():

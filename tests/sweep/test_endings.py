@@ -92,9 +92,6 @@ def test_what_every_job_would_meet_ends_the_sweep(store):
         stub.drive(store, stub.engine("ray", store, seconds=0.5), *CELLS[:3])
 
 
-# Drivers
-
-
 @pytest.fixture
 def start(store):
     """Start a driver in a process of its own."""

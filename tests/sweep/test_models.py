@@ -68,30 +68,28 @@ def test_of_an_arm_and_task_that_have_ended_the_model_stays_that_a_submission_ta
     assert (other.finished, len(models(other))) == (3, 1)
 
 
-@pytest.mark.parametrize("wish", [KEPT, PREDICTED], ids=str)
-def test_of_finished_runs_the_chosen_ones_run_again_for_what_is_wished_later(sweep, tiny, wish):
-    values = tiny(**THREE | {"tasks": ["mnli"]})
-    before = sweep(values)
-    table, stored = leaderboard(before.folder), records(before)
-    wished = tiny(**THREE | {"tasks": ["mnli"]}, finetuning=wish)
-    summary = sweep(wished)
-    assert (summary.finished, summary.skipped) == (1, 2)
-    assert "finished cells that run again, whole: 1, for a model or test predictions" in sweep.said
-    assert chosen(summary) == set(summary.waiting)
-    assert leaderboard(summary.folder).equals(table)
-    assert all(stored[name].scores == record.scores for name, record in records(summary).items())
-    store, cells = Store(summary.folder), contents(summary.folder / "cells")
-    assert sweep(wished).finished == 0
-    assert contents(summary.folder / "cells") == cells
-    if wish == PREDICTED:
-        (predicted,) = [record for record in store.finished(store.plan()).records.values() if record.tests]
-        assert {predicted.cell.id} == chosen(summary)
-        assert set(store.logits(predicted, test=True)) == {"test_matched", "test_mismatched", AX_SPLIT}
-        assert predicted.diagnostic is not None
-    else:
-        assert models(summary) == chosen(summary)
-        every = sweep(tiny(**THREE | {"tasks": ["mnli"]}, finetuning={"keep": "all"}))
-        assert (every.finished, every.skipped, len(models(every))) == (2, 1, 3)
+def test_of_finished_runs_the_chosen_ones_run_again_for_what_is_wished_later(sweep, tiny):
+    values = THREE | {"tasks": ["mnli"]}
+    before = sweep(tiny(**values))
+    table, stored, store = leaderboard(before.folder), records(before), Store(before.folder)
+    for wish in (PREDICTED, KEPT):
+        summary = sweep(tiny(**values, finetuning=wish))
+        assert (summary.finished, summary.skipped) == (1, 2)
+        assert "finished cells that run again, whole: 1, for a model or test predictions" in sweep.said
+        assert chosen(summary) == set(summary.waiting)
+        assert leaderboard(summary.folder).equals(table)
+        assert all(stored[name].scores == record.scores for name, record in records(summary).items())
+        if wish == PREDICTED:
+            (predicted,) = [record for record in store.finished(store.plan()).records.values() if record.tests]
+            assert {predicted.cell.id} == chosen(summary)
+            assert set(store.logits(predicted, test=True)) == {"test_matched", "test_mismatched", AX_SPLIT}
+            assert predicted.diagnostic is not None
+        cells = contents(summary.folder / "cells")
+        assert sweep(tiny(**values, finetuning=wish)).finished == 0
+        assert contents(summary.folder / "cells") == cells
+    assert models(summary) == chosen(summary)
+    every = sweep(tiny(**values, finetuning={"keep": "all"}))
+    assert (every.finished, every.skipped, len(models(every))) == (2, 1, 3)
 
 
 def test_a_run_that_is_chosen_only_in_the_end_runs_again_in_the_same_command(sweep, tiny):

@@ -5,9 +5,8 @@ import sys
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from tiny_models import edit_weights
 from tiny_runs import SIZES, contents, plan
-from transformers import RobertaConfig, RobertaModel
 
 from glue_bench.config import Resources
 from glue_bench.data.demo import generate
@@ -16,7 +15,6 @@ from glue_bench.records.store import Store
 from glue_bench.sweep.plan import select
 from glue_bench.sweep.run import room_here
 from glue_bench.training.compute import Compute
-from glue_bench.training.tokenizers import train_tokenizer
 
 pytestmark = pytest.mark.usefixtures("small_demo")
 
@@ -95,9 +93,7 @@ def test_a_checkpoint_and_a_tokenizer_count_by_content_and_their_folders_do_not(
 
 def test_what_cannot_run_is_refused(tiny, pretrained, make_bert, texts, tmp_path):
     small, dead, other = make_bert("a", vocab_size=20), make_bert("dead", texts=texts), make_bert("b", texts=texts[:9])
-    weights = load_file(dead / "model.safetensors")
-    weights["embeddings.position_embeddings.weight"][:] = 1
-    save_file(weights, dead / "model.safetensors", metadata={"format": "pt"})
+    edit_weights(dead, lambda weights: weights["embeddings.position_embeddings.weight"].fill_(1))
     (tmp_path / "glue" / "RTE").mkdir(parents=True)
     rows = "index\tsentence1\tsentence2\tlabel\n0\ta cat\ta dog\tentailment\n"
     (tmp_path / "glue" / "RTE" / "train.tsv").write_text(rows)
@@ -141,8 +137,6 @@ def test_only_keeps_the_cells_that_match(tiny):
         select(cells, ["learning_rate=fast"])
 
 
-# Before any compute
-
 FAULTS = {
     "no ray": ({"workers": 2}, "--workers and --address needs ray; install it: pip install 'glue-bench[ray]'"),
     "no cluster": ({"address": "127.0.0.1:1"}, "cannot use the Ray cluster at 127.0.0.1:1: ConnectionRefusedError"),
@@ -184,11 +178,8 @@ def test_a_dry_run_writes_nothing_and_says_what_would_run_and_where(sweep, tiny,
         assert "at work" not in sweep.said
 
 
-def test_texts_that_have_one_segment_are_said(sweep, tiny, texts, tmp_path):
-    config = RobertaConfig(vocab_size=300, **SIZES, max_position_embeddings=40, type_vocab_size=1)
-    RobertaModel(config).save_pretrained(tmp_path / "one")
-    train_tokenizer(texts, 200).save_pretrained(tmp_path / "words")
-    sweep(tiny(checkpoint=str(tmp_path / "one"), tokenizer=str(tmp_path / "words"), arms=["add"]), dry_run=True)
+def test_texts_that_have_one_segment_are_said(sweep, tiny, texts, make_bert):
+    sweep(tiny(checkpoint=str(make_bert(texts=texts, segments=1)), arms=["add"]), dry_run=True)
     assert "both texts of a pair are segment 0, because the encoder has no other: add" in sweep.said
 
 

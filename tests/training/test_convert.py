@@ -1,16 +1,13 @@
 """Converting a checkpoint: the folder that is written, and what is said of it."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 import torch
 import transformers
 from tiny_models import edit_weights, saved
-from torch import Tensor
-from transformers import AutoModel, AutoModelForMaskedLM, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModel, AutoModelForMaskedLM, PreTrainedTokenizerBase
 
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import encoder, graft, masked_lm, read_checkpoint
@@ -18,12 +15,11 @@ from glue_bench.model.locate import fingerprint
 from glue_bench.model.variants import VARIANTS
 from glue_bench.training.convert import convert
 
-Made = Callable[..., Path]
 TEXTS = ("The baker opens her shop at six.", "By noon most of the bread is gone, and she cleans the oven.") * 9
 
 
 @pytest.fixture
-def bert(make_bert: Made) -> Path:
+def bert(make_bert):
     """A random encoder with a tokenizer, and positions that count."""
     folder = make_bert(texts=TEXTS)
     edit_weights(folder, lambda weights: weights["embeddings.position_embeddings.weight"].mul_(20))
@@ -31,7 +27,7 @@ def bert(make_bert: Made) -> Path:
 
 
 @torch.no_grad()
-def output(model: PreTrainedModel) -> Tensor:
+def output(model):
     """What a model computes from a few tokens: logits, or hidden states."""
     result = model.eval()(torch.arange(5, 15)[None])
     return result.logits if "logits" in result else result.last_hidden_state

@@ -23,6 +23,7 @@ from glue_bench.training.tokens import (
     evaluation_batches,
     hold_out,
     tokenise,
+    training_batches,
 )
 
 FIRST = ["the old cat", "a dog chased the tall old goose again today", "anna ?", "the goose"]
@@ -111,6 +112,14 @@ def test_an_epoch_holds_every_row_once(lengths, batch_size, seed):
     sizes = sorted(len(batch) for batch in batches)
     assert sizes[1:] == [batch_size] * (len(sizes) - 1)
     assert len(batches) == -(-len(lengths) // batch_size)
+
+
+def test_seed_and_epoch_decide_the_batches():
+    split = split_of(np.random.default_rng(0).integers(1, 20, size=200))
+    given = [training_batches(split, 16, PADDING, seed, epoch) for seed, epoch in ((1, 1), (1, 1), (1, 2), (2, 1))]
+    first, again, *others = [[frozenset(batch.rows.tolist()) for batch in batches] for batches in given]
+    assert first == again
+    assert set(first) not in map(set, others)
 
 
 @given(Lengths, st.data())
