@@ -81,8 +81,11 @@ def test_a_finished_cell_and_a_pretraining_are_read_as_they_were_stored(store):
     weights.write_text("weights 9.0")
     with pytest.raises(UserError, match=r"model/model\.safetensors: changed since"):
         store.model(record, whole=True)
+    newer = finish(store, 1.0)
+    with pytest.raises(UserError, match="belongs to another run"):
+        store.model(record)
     store.drop_model(CELL.id)
-    assert (store.model(record), store.record(CELL.id)) == (None, record)
+    assert (store.model(newer), store.record(CELL.id)) == (None, newer)
     assert [path.name for path in (store.folder / "cells").iterdir()] == [CELL.id]
 
 
@@ -155,14 +158,13 @@ READERS = {
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_a_file_that_is_damaged_edited_or_gone_is_refused_in_one_line(store, name):
-    """One of a run with other bits: tests/promises/test_belongs.py."""
-
+def test_a_file_that_is_damaged_edited_gone_or_of_a_run_with_other_bits_is_refused_in_one_line(store, name):
     def refused(said: str) -> None:
         with pytest.raises(UserError, match=said):
             READERS[name](store, record)
 
-    record = (pretrain if name[:4] in ("loss", "sums") else finish)(store)
+    write = pretrain if name[:4] in ("loss", "sums") else finish
+    record = write(store)
     (place,) = store.folder.glob(f"*/*/{name}")
     place.unlink()
     refused(rf"{record.job.id}/{name}: cannot be read \(No such file")
@@ -171,6 +173,8 @@ def test_a_file_that_is_damaged_edited_or_gone_is_refused_in_one_line(store, nam
         refused(rf"{name}: cannot be read .*; delete its folder and run again")
     place.write_bytes(dump({"x": np.ones(1)}, record=record.digest))
     refused("changed since the run wrote it")
+    write(store, 1.0)
+    refused("belongs to another run")
 
 
 @pytest.mark.parametrize(

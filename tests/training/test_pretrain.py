@@ -187,6 +187,9 @@ def test_the_facts_are_complete(tmp_path):
     made = facts["environment"]
     assert (made.device, made.precision, made.threads) == ("cpu", "float32", 1)
     assert facts["seconds"] >= facts["losses"][-1]["seconds"] > 0
+    search = Tiny.of(tmp_path / "search")
+    left = replace(search, run=search.run.model_copy(update={"is_search": True})).finish().facts
+    assert (left["weights"], left["validation_loss"]) == ({}, facts["validation_loss"])
 
 
 @pytest.mark.parametrize(("losses", "arm"), [(20, ("concat", {})), (2, ("untied", {"segments": "scores"}))])
