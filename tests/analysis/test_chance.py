@@ -75,9 +75,6 @@ def test_bands_of_samples():
     assert expected_share([0.0] * 5, trials=2_000, tried=10_000) == pytest.approx((1 - high, 1 - low))
 
 
-# Of fresh weights
-
-
 @torch.no_grad()
 def of_fresh_weights(seed: int) -> Iterator[Row]:
     model = fresh(EncoderModel, encoder_config("add", **SIZES), seed).eval()

@@ -39,9 +39,6 @@ def side(row: Row) -> int:
     return int(row.value > row.chance_high) - int(row.value < row.chance_low)
 
 
-# Subspaces and dimensions
-
-
 def test_the_overlap_by_hand():
     words, places = drawn(WORDS), drawn(PLACES, seed=1)
     measured = tables.measure_subspaces(summed(words, places))
@@ -105,9 +102,6 @@ def test_deviations_by_dimension():
     assert rho.chance_low == pytest.approx(-rho.chance_high, abs=0.05)
 
 
-# Decoding
-
-
 def test_a_sum_of_disjoint_parts_is_taken_apart_and_one_of_far_larger_positions_hides_the_word(monkeypatch):
     for name, small in {"PAIRS": 500, "FEWER": 200, "TESTS": 300, "SUMS": 300, "DRAWS": 2}.items():
         monkeypatch.setattr(probes, name, small)
@@ -150,9 +144,6 @@ def test_the_nearest_row_by_hand(monkeypatch):
     assert probes.nearest(given, candidates).tolist() == distances.argmin(1).tolist()
     distances[torch.from_numpy(words[0][:, None] == words[1])] = torch.inf
     assert probes.nearest(given, candidates, words).tolist() == distances.argmin(1).tolist()
-
-
-# Positions
 
 
 def test_a_position_in_one_dimension_is_found():

@@ -1,8 +1,8 @@
 """Jobs that take a moment and train nothing, a worker of them that has mishaps, and engines for it.
 
-A file `mishaps/<job>` beside the results says what happens to the job, the first time alone: `die` (SIGKILL), `hang`
-(SIGSTOP), `raise`, `refuse` (a UserError), `diverge`, or `late` (SIGKILL when all is stored), perhaps after `raise`.
-`die always` lasts. What only a driver needs is imported late: workers start a second sooner.
+A file `mishaps/<job>` beside the results says what happens to the job, the first time alone: `hang` (SIGSTOP), `raise`,
+`refuse` (a UserError), `diverge`, or `late` (SIGKILL when all is stored), perhaps after `raise`. `die` (SIGKILL) lasts.
+What only a driver needs is imported late: workers start a second sooner.
 """
 
 import os
@@ -54,9 +54,9 @@ class StubWorker:
         time.sleep(self.seconds)
         self.store.write_progress(progress.model_copy(update={"step": 1, "updated": time.time()}))
         mishap = path.read_text() if path.exists() else ""
-        if mishap and mishap != "die always":
+        if mishap and mishap != "die":
             path.unlink()
-        if mishap in ("die", "die always", "hang"):
+        if mishap in ("die", "hang"):
             os.kill(os.getpid(), signal.SIGSTOP if mishap == "hang" else signal.SIGKILL)
         if mishap == "refuse":
             raise UserError("this machine has other files")

@@ -68,20 +68,19 @@ def _path(monkeypatch):
 
 
 def test_what_is_well_is_stored_mishaps_are_made_good_and_what_follows_a_failure_fails_with_it(store):
-    mishaps = {"die": 0, "die always": 1, "hang": 2, "raise": 3, "late": 4, "raise late": 5}
-    for what, number in mishaps.items():
+    for number, what in enumerate(("die", "hang", "raise", "late", "raise late"), start=1):
         stub.mishap(store, CELLS[number], what)
     after = stub.cell(1, "rte", mnli=CELLS[1].id)
-    jobs = [after, *CELLS[:8], stub.pretraining()]
-    ray = stub.engine("ray", store, seconds=0.5)
+    jobs = [after, *CELLS[:6], stub.pretraining()]
+    ray = stub.engine("ray", store, seconds=0.3)
     driven = stub.drive(store, ray, *jobs, resources={"give_up_after": 5})
     lost = driven.failed[CELLS[1].id]
     assert lost.startswith("its worker was lost 3 times: ")
     no = "ValueError: no"
     assert driven.failed == {CELLS[1].id: lost, after.id: lost, CELLS[3].id: no, CELLS[5].id: no}
-    assert stub.attempts(store, *CELLS[:8], after) == [2, 3, 2, 1, 1, 1, 1, 1, 0]
+    assert stub.attempts(store, *CELLS[:6], after) == [1, 3, 2, 1, 1, 1, 0]
     assert {*driven.finished} == {job.id for job in jobs} - {*driven.failed} == store.recorded()
-    assert sum("its worker was lost (" in line and line.endswith("; it runs again") for line in driven.lines) == 4
+    assert sum("its worker was lost (" in line and line.endswith("; it runs again") for line in driven.lines) == 3
     assert sum("nothing was heard of it for " in line for line in driven.lines) == 1
     assert ended(below(os.getpid(), "raylet", "gcs_server", "ray::"), 60)
 
@@ -89,7 +88,7 @@ def test_what_is_well_is_stored_mishaps_are_made_good_and_what_follows_a_failure
 def test_what_every_job_would_meet_ends_the_sweep(store):
     stub.mishap(store, CELLS[0], "refuse")
     with pytest.raises(UserError, match=r"^this machine has other files$"):
-        stub.drive(store, stub.engine("ray", store, seconds=0.5), *CELLS[:3])
+        stub.drive(store, stub.engine("ray", store), CELLS[0])
 
 
 @pytest.fixture
@@ -113,10 +112,11 @@ ENDS = {signal.SIGINT: "interrupted", signal.SIGKILL: "", signal.SIGTERM: "termi
 
 @pytest.mark.parametrize("number", [*[*ENDS][:2], pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_driver_ends_without_a_word_and_its_workers_with_it(start, store, number):
-    """Even after one of them was lost."""
+    """A signal that it hears even after one of them was lost."""
     process = start()
     until(lambda: len(store.recorded()) >= 3, process)
-    below(process.pid, "ray::Slot")[0].kill()
+    if number != signal.SIGKILL:
+        below(process.pid, "ray::Slot")[0].kill()
     until(lambda: len(below(process.pid, "ray::Slot")) == 2, process)
     workers = below(process.pid, "ray::Slot")
     process.send_signal(number)
