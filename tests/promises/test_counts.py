@@ -125,11 +125,9 @@ def test_arms_from_random_weights_share_no_pretrained_ones(tmp_path):
 
 # What leaves the house
 
-PROTOCOLS = [
-    {"rate": rate, "seeds": seeds, "epoch": epoch, "choose_on": split}
-    for rate, seeds in product(("best-mean", "best-median"), ("mean", "median"))
-    for epoch, split in product(("last", "best"), ("validation", "held_out"))
-]
+USUAL = {"rate": "best-mean", "seeds": "mean", "epoch": "last", "choose_on": "validation"}
+OTHER = {"rate": "best-median", "seeds": "median", "epoch": "best", "choose_on": "held_out"}
+PROTOCOLS = [USUAL, *(USUAL | {key: value} for key, value in OTHER.items()), OTHER]
 
 
 def logs(folder, out):
@@ -156,7 +154,7 @@ def test_logs_of_two_protocols_arms_or_records_have_one_name_exactly_where_they_
         folder = made.plan(**protocol)
         exported = logs(folder, tmp_path / f"{number}")
         found += [(number, *log) for log in exported.items()]
-        for text in (str(exported), glue_bench.card(folder, "add").text)[: 1 + (number < 4)]:  # of both epochs
+        for text in (str(exported), glue_bench.card(folder, "add").text):
             named = re.search(r"best[^.\n]{0,30}epoch|epoch[^.\n]{0,30}best", text)
             assert bool(named) == (protocol["epoch"] == "best"), text
     for (number, name, log), (other, other_name, other_log) in combinations(found, 2):
