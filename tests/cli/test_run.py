@@ -62,14 +62,19 @@ def test_a_failing_cell_is_named_and_the_status_is_1(glue_bench, moody_config, t
     assert dry.out.splitlines()[1].split(maxsplit=1) == ["1", "it failed: RuntimeError: out of luck"]
 
 
-ENDS = {"interrupted": (KeyboardInterrupt(), 130), "terminated": (None, 143)}
+ENDS = {"interrupted": (signal.SIGINT, 130), "terminated": (signal.SIGTERM, 143)}
 
 
 @pytest.mark.parametrize("cause", ENDS)
-def test_what_is_finished_is_kept_when_a_run_is_ended(glue_bench, moody_config, tmp_path, moody, cause):
-    error, expected = ENDS[cause]
-    moody.side_effect = error or (lambda: signal.raise_signal(signal.SIGTERM))
-    before = signal.getsignal(signal.SIGTERM)
+def test_what_is_finished_is_kept_when_a_run_is_ended(glue_bench, moody_config, tmp_path, moody, monkeypatch, cause):
+    """Before any cell, as its first step is to find where the text and the data are kept, and within one."""
+    (number, expected), before = ENDS[cause], signal.getsignal(signal.SIGTERM)
+    moody.side_effect = lambda: signal.raise_signal(number)
+    with monkeypatch.context() as patch:
+        patch.delenv("GLUE_BENCH_CACHE")
+        patch.setattr("glue_bench.files.user_cache_path", lambda _: signal.raise_signal(number))
+        said = glue_bench("run", moody_config, "--results", tmp_path)
+    assert (said.status, "Traceback" in said.err) == (expected, False)
     said = glue_bench("run", moody_config, "--results", tmp_path)
     assert said.status == expected
     assert "cells run: 1, done before: 0, failed: 0, left: 1\n" in said.out
@@ -77,15 +82,6 @@ def test_what_is_finished_is_kept_when_a_run_is_ended(glue_bench, moody_config, 
     assert (tmp_path / "tiny" / "leaderboard.md").exists() == (cause == "interrupted")
     assert ("▲ ▼ better" in said.out) == (cause == "interrupted")
     assert signal.getsignal(signal.SIGTERM) is before
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_run_may_be_ended_before_any_cell(glue_bench, config, tmp_path, monkeypatch, number):
-    """As its first step is to find where the text and the data are kept."""
-    monkeypatch.delenv("GLUE_BENCH_CACHE")
-    monkeypatch.setattr("glue_bench.files.user_cache_path", lambda _: signal.raise_signal(number))
-    said = glue_bench("run", config, "--results", tmp_path)
-    assert (said.status, "Traceback" in said.err) == ({signal.SIGINT: 130, signal.SIGTERM: 143}[number], False)
 
 
 # Without a file

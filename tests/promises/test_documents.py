@@ -43,12 +43,6 @@ def blocks(language: str, text: str | None = None) -> list[str]:
     return [code for named, code in fences if named == language]
 
 
-def commands(text: str) -> list[list[str]]:
-    """The words of each command in a text's blocks."""
-    code = "".join(blocks("console", text)).replace("\\\n", "")
-    return [shlex.split(line.removeprefix("$ "), comments=True) for line in code.splitlines()]
-
-
 def test_every_block_of_yaml_is_an_experiment():
     for text in blocks("yaml"):
         load_experiment(parse_yaml(text, "page"))
@@ -58,7 +52,9 @@ def test_every_command_has_a_verb_and_options_that_exist_and_every_verb_is_on_a_
     verbs, shown = get_command(app).commands, set[str]()
     for name, text in PAGES.items():
         shown.update(re.findall(r"`glue-bench ([a-z-]+)", text))
-        for program, *words in filter(None, commands(text)):
+        lines = "".join(blocks("console", text)).replace("\\\n", "").splitlines()
+        commands = [shlex.split(line.removeprefix("$ "), comments=True) for line in lines]
+        for program, *words in filter(None, commands):
             if program == "glue-bench":
                 shown.add(words[0])
                 verbs[words[0]].make_context(words[0], words[1:])
