@@ -11,7 +11,7 @@ import pytest
 UNSHARE = ["unshare", "-m"] if hasattr(os, "geteuid") and os.geteuid() == 0 else ["unshare", "-rm"]
 MOUNT = "mount -t tmpfs -o size=16m tmpfs"
 # In the mount namespace of this program alone; the disk is gone when it ends, however it ends. From run to run there
-# are some KiB more: the write that fails is of the cache, the plan, a state, a checkpoint, a record, a table.
+# are some KiB more: the write that fails is of the cache, the plan, a state, a checkpoint.
 PROGRAM = f"""
 import contextlib, gc, io, json, os, pathlib, subprocess, sys
 import glue_bench.api
@@ -27,7 +27,7 @@ sys.argv, found, results = ["glue-bench", "run", config, "--results", str(place 
 while not found or (found[-1]["status"] == 2 and len(found) < 60):
     free = os.statvfs(place).f_bavail * os.statvfs(place).f_bsize
     with contextlib.suppress(OSError), (place / "ballast").open("wb") as file:
-        file.write(bytes(max(0, free - 32768 * len(found))))
+        file.write(bytes(max(0, free - 16384 * len(found))))
     out, err, status = io.StringIO(), io.StringIO(), 0
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
