@@ -41,7 +41,7 @@ def whole(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """How should token, segment and position embeddings meet, and what does the choice do to GLUE?"""
+    """Compare ways of combining token, segment and position embeddings in BERT-like encoders, on GLUE."""
 
 
 def main() -> None:

@@ -37,7 +37,7 @@ def data(
 
 
 def variants(plugin: Plugins = None) -> None:
-    """List the ways of combining embeddings; or hold those of plugins to the contract."""
+    """List the ways of combining embeddings, or check the variants of plugins."""
     if not plugin:
         from glue_bench.model.variants import VARIANTS
 

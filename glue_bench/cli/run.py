@@ -48,7 +48,7 @@ def run(
     checkpoint: Annotated[Text, Option(metavar="NAME", help="Without CONFIG: what arms start from.")] = None,
     arm: Annotated[Texts, Option(metavar="VARIANT", help="Without CONFIG: a variant, else native; repeatable.")] = None,
     task: Annotated[Texts, Option(metavar="TASK", help="Without CONFIG: a task, else all; repeatable.")] = None,
-    seed: Annotated[list[int] | None, Option(metavar="N", help="Without CONFIG: a seed, else 1 to 5.")] = None,
+    seed: Annotated[list[int] | None, Option(metavar="N", help="Without CONFIG: a seed, else 1 to 5; repeatable.")] = None,
     data: Annotated[Text, Option(metavar="SOURCE", help="hub, demo, a folder or its URL.")] = None,
     corpus: Annotated[Texts, Option(metavar="TEXT", help="Files, a URL, hub:NAME or demo; repeatable.")] = None,
     limit: Annotated[int | None, Option(metavar="N", min=2, help="Rows of train and validation: no benchmark.")] = None,
@@ -130,7 +130,7 @@ def _run(experiment: Path | dict[str, Any], **given: Any) -> None:
 
 
 def status(folder: Folder, format: Annotated[Literal["text", "json"], Option("--format")] = "text") -> None:
-    """Say which cells are done, running, failed or missing, at what pace, and for how long still."""
+    """Say which cells are done, running, failed or missing, and how long the rest will take."""
     from glue_bench.records.store import open_store
     from glue_bench.sweep.progress import STATES, Watch
 

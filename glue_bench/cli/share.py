@@ -9,7 +9,7 @@ from glue_bench.cli.common import STATUS, Folder, Place, Text, check_output, ech
 from glue_bench.errors import UserError, shortened
 from glue_bench.terminal import echo
 
-Arm = Annotated[Text, Option(metavar="NAME", help="The arm to hand in; the only one needs no name.")]
+Arm = Annotated[Text, Option(metavar="NAME", help="The arm; needed where there are several.")]
 
 
 def submit(
@@ -46,7 +46,7 @@ def submit(
     if filled := [name for name, origin in written["files"].items() if "filled" in origin]:
         echo(f"filled with the majority class, not predicted: {', '.join(filled)}")
     if "demo" in written["data_source"]:
-        echo("made-up data: a zip to look at, not to hand in")
+        echo("made-up data: this zip is no submission")
     warn(f"the site will not take {output}", lint(output.read_bytes(), str(output)))
 
 
@@ -102,7 +102,7 @@ def export(
 def verify(
     path: Annotated[Path, Argument(metavar="FILE|DIR", help="A bundle, or the folder of an experiment.")],
 ) -> None:
-    """Check digests, ids, that predictions give the scores and records the tables; exit status 1 where they do not."""
+    """Check that digests and ids are right, predictions give the scores, and records give the tables."""
     from glue_bench.audit.verify import verify as verify_results
 
     found = verify_results(path)

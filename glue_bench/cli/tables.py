@@ -45,7 +45,7 @@ def report(
     output: Annotated[Place, Option("-o", "--output", metavar="FILE", help="Else report.html in the folder.")] = None,
     figures: Annotated[Place, Option(metavar="DIR", help="Also write each figure: PDF, SVG and PNG.")] = None,
 ) -> None:
-    """Write one page to open in a browser: verdict, tables that sort, figures, and how it was made."""
+    """Write one page to open in a browser: tables that sort, figures, and how it was made."""
     check_output(output, ".html")
     say("reading the records ...")
     from glue_bench.tables.report import report as write_report
@@ -57,9 +57,9 @@ def report(
 
 def statistics(
     folder: Folder,
-    equivalent: Annotated[float | None, Option(metavar="POINTS", help="Also test which arms differ by less.")] = None,
+    equivalent: Annotated[float | None, Option(metavar="MARGIN", help="Also test which arms differ by less.")] = None,
     difference: Annotated[
-        float | None, Option(metavar="POINTS", help="Instead, how many seeds it takes to see.")
+        float | None, Option(metavar="SIZE", help="Instead say how many seeds show it, in the unit of each column.")
     ] = None,
     power: Annotated[float, Option(help="With --difference: the probability of seeing it.")] = 0.8,
     format: Format = None,
