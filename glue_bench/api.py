@@ -1,6 +1,6 @@
 """What the verbs do, as plain functions that return frames; some verbs' functions stand in their own rooms."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +9,7 @@ from rich.console import Console
 
 from glue_bench.audit.bundle import Manifest, write_bundle
 from glue_bench.config import Experiment, load_experiment
+from glue_bench.config.load import Names, listed
 from glue_bench.errors import UserError, unknown
 from glue_bench.files import results_written_to, write_atomically
 from glue_bench.records.store import Store, experiments_in, open_store
@@ -36,12 +37,12 @@ def run(
     experiment: Given,
     *,
     data: str | None = None,
-    corpus: str | Sequence[str] = (),
-    plugins: Iterable[str | Path] = (),
+    corpus: Names = (),
+    plugins: Names = (),
     limit: int | None = None,
     results: str | Path = "runs",
     console: Console | None = None,
-    track: Iterable[str] = (),
+    track: Names = (),
     **options: Any,
 ) -> "Summary":
     """Pretrain and fine-tune what an experiment lacks, and write its tables and its page to `results/<experiment>`.
@@ -61,7 +62,7 @@ def run(
     from glue_bench.sweep.run import sweep
 
     parsed = load_experiment(experiment, data=data, corpus=corpus, plugins=plugins, limit=limit)
-    trackers = [Tracker(name, Path(str(results)).expanduser() / parsed.name) for name in track]
+    trackers = [Tracker(name, Path(str(results)).expanduser() / parsed.name) for name in listed(track)]
     summary = sweep(
         parsed,
         console,
@@ -143,8 +144,9 @@ def statistics(
     """Which arms of the experiment in the folder `path` differ from the reference, and by how much.
 
     One row per comparison and column, as `glue_bench.stats.verdicts.verdicts` has it, with the `origin` and `shape` of
-    the arm. With `equivalent`, a margin, a test of differing by less is added. With a `difference`, instead the `glue_bench.stats.power.power_frame`: how many seeds it takes to see one with this
-    `power`. Both are in the unit of a column: points, or nats for the validation loss.
+    the arm. With `equivalent`, a margin, a test of differing by less is added. With a `difference`, instead the
+    `glue_bench.stats.power.power_frame`: how many seeds it takes to see one with this `power`. Both are in the unit of
+    a column: points, or nats for the validation loss.
 
     Example:
         >>> glue_bench.statistics("runs/demo").query("verdict != ''")  # doctest: +SKIP
@@ -152,6 +154,8 @@ def statistics(
     Raises:
         UserError: there is no such experiment, or a margin, difference or power is not one.
     """
+    if equivalent is not None and difference is not None:
+        raise UserError("difference stands alone, without equivalent")
     found = find(path)
     if difference is not None:
         return power_frame(found.assessed, difference, power, measured_costs(found.board.results))
@@ -173,7 +177,7 @@ def table(name: str, path: str | Path | None = None) -> pd.DataFrame:
 
 
 def export(
-    paths: str | Path | Sequence[str | Path],
+    paths: Names,
     output: str | Path,
     *,
     format: str = "zip",
@@ -193,8 +197,7 @@ def export(
         raise unknown("format", format, ("zip", "eee"), "export")
     if (format == "eee") != bool(organization):
         raise UserError("an organization, who states these scores (--organization my-lab), goes with the format eee")
-    folders = [paths] if isinstance(paths, str | Path) else paths
-    stores = [store for folder in folders for store in experiments_in(folder)]
+    stores = [store for folder in listed(paths) for store in experiments_in(folder)]
     if organization:
         return write_logs([open_board(store.folder) for store in stores], Path(output), organization)
     return write_bundle(stores, Path(output))

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification
 
+from glue_bench.config.load import Names, listed
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import Start, graft
 from glue_bench.model.checks import permutation
@@ -74,14 +75,14 @@ def check_contract(
             raise ContractError(f"clause '{clause}', encoder {encoder}: {wrong}") from cause
 
 
-def load_plugins(paths: Iterable[str | Path]) -> None:
-    """Add the variants of these files to VARIANTS: `glue_bench.load_plugins(["my_variant.py"])`.
+def load_plugins(paths: Names) -> None:
+    """Add the variants of these files to VARIANTS: `glue_bench.load_plugins("my_variant.py")`.
 
     Raises:
         UserError: a file that cannot be read or imported or that defines no variant, a name that is absent or taken, or
             a broken clause, with the line where there is one.
     """
-    for path in paths:
+    for path in listed(paths):
         added = load_file(Path(path).expanduser())
         try:
             for name in added:

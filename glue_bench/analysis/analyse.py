@@ -29,6 +29,7 @@ from glue_bench.analysis import positions, probes, tables, terms
 from glue_bench.analysis.chance import NONE, SEED, Analysis, Interval, LeftOut, Measured, Row, expected, row
 from glue_bench.analysis.subject import FEWEST, Subject, find_sources
 from glue_bench.analysis.word_order import DISTANCES, order_sums
+from glue_bench.config.load import listed
 from glue_bench.errors import UserError, unknown
 from glue_bench.training.compute import choose_compute, quiet_transformers
 from glue_bench.training.corpus import open_corpus
@@ -48,7 +49,7 @@ def analyse(
     *,
     corpus: str | Path | Sequence[str | Path] | None = None,
     sequences: int = SEQUENCES,
-    only: Sequence[str] = (),
+    only: str | Sequence[str] = (),
     tokenizer: str | None = None,
     device: str = "auto",
 ) -> Analysis:
@@ -66,13 +67,14 @@ def analyse(
         UserError: before anything is measured, a name that stands for nothing, a checkpoint or text that cannot be
             read, or no such measure.
     """
+    only = listed(only)
     for name in only:
         if name not in MEASURES:
             raise unknown("measure", name, MEASURES)
     if sequences < FEWEST:
         raise UserError(f"--sequences {sequences}: too few to measure anything; give {FEWEST} or more")
-    texts = [str(name) for name in ([corpus] if isinstance(corpus, str | Path) else corpus or [DEFAULT_TEXT])]
-    found, gone = find_sources([str(name) for name in ([sources] if isinstance(sources, str | Path) else sources)])
+    texts = listed(corpus or DEFAULT_TEXT)
+    found, gone = find_sources(listed(sources))
     if not found:
         raise UserError(f"nothing to analyse: {'; '.join(gone)}")
     with threadpool_limits(limits=1, user_api="blas"):

@@ -48,7 +48,9 @@ def run(
     checkpoint: Annotated[Text, Option(metavar="NAME", help="Without CONFIG: what arms start from.")] = None,
     arm: Annotated[Texts, Option(metavar="VARIANT", help="Without CONFIG: a variant, else native; repeatable.")] = None,
     task: Annotated[Texts, Option(metavar="TASK", help="Without CONFIG: a task, else all; repeatable.")] = None,
-    seed: Annotated[list[int] | None, Option(metavar="N", help="Without CONFIG: a seed, else 1 to 5; repeatable.")] = None,
+    seed: Annotated[
+        list[int] | None, Option(metavar="N", help="Without CONFIG: a seed, else 1 to 5; repeatable.")
+    ] = None,
     data: Annotated[Text, Option(metavar="SOURCE", help="hub, demo, a folder or its URL.")] = None,
     corpus: Annotated[Texts, Option(metavar="TEXT", help="Files, a URL, hub:NAME or demo; repeatable.")] = None,
     limit: Annotated[int | None, Option(metavar="N", min=2, help="Rows of train and validation: no benchmark.")] = None,
@@ -79,7 +81,7 @@ def run(
         only=only or (),
         workers=int(workers) if workers and workers.isdecimal() else workers,
         address=address,
-        slurm=None if slurm is None else parse_options(slurm.split(","), "--slurm"),
+        slurm=None if slurm is None else parse_options(re.split(r",(?=[\w-]+=)", slurm), "--slurm"),
         device=device,
         precision=precision,
         track=track or (),
@@ -87,12 +89,12 @@ def run(
 
 
 def _experiment(described: dict[str, Any]) -> dict[str, Any]:
-    """The experiment that options describe, with the name of its checkpoint; of a folder also that of the one above."""
+    """The experiment that options describe, with the name of its checkpoint and of what that lies in."""
     from glue_bench.config import NATIVE, Finetuning
     from glue_bench.config.experiment import MOST_NAME
 
     place = Path(described["checkpoint"])
-    name = "-".join(place.resolve().parts[-2:]) if place.is_dir() else place.name
+    name = "-".join((place.resolve() if place.is_dir() else place).parts[-2:])
     name = re.sub(r"[^A-Za-z0-9_.-]+", "", name).lstrip("_.-")[:MOST_NAME] or "experiment"
     values = {"name": name, "data": "hub", "arms": [NATIVE]} | {key: value for key, value in described.items() if value}
     return values | {"finetuning": {"learning_rates": Finetuning().learning_rates}}

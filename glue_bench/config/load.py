@@ -53,15 +53,16 @@ def load_experiment(
     if corpus:
         if not isinstance(values.get("pretraining"), Mapping):
             raise UserError("a corpus is given, but the experiment has no `pretraining`")
-        values["pretraining"] = {**values["pretraining"], "corpus": _listed(corpus)}
+        values["pretraining"] = {**values["pretraining"], "corpus": listed(corpus)}
     try:
         experiment = Experiment.model_validate(_with_full_arms(values))
-        return experiment.model_copy(update={"plugins": [*experiment.plugins, *_listed(plugins)]})
+        return experiment.model_copy(update={"plugins": [*experiment.plugins, *listed(plugins)]})
     except ValidationError as error:
         raise UserError(f"{where}: {_mistakes(error)}") from error
 
 
-def _listed(names: Names) -> list[str]:
+def listed(names: Names) -> list[str]:
+    """The names; of a plain text or path, that alone."""
     return [str(names)] if isinstance(names, str | Path) else [*map(str, names)]
 
 
@@ -127,13 +128,13 @@ def _keys(section: type[Section]) -> list[str]:
     return [field.alias or name for name, field in section.model_fields.items()]
 
 
-def parse_options(given: Iterable[str], option: str = "--option") -> dict[str, Any]:
+def parse_options(given: Names, option: str = "--option") -> dict[str, Any]:
     """Options of a variant, or what else an `option` takes, from KEY=VALUE; values are as an experiment file has them.
 
     Raises UserError for what is not KEY=VALUE, what is no value of an option, and a key that is given twice.
     """
     options: dict[str, Any] = {}
-    for text in given:
+    for text in listed(given):
         key, _, value = text.partition("=")
         if not key or not value:
             raise UserError(f"{option} takes KEY=VALUE, not '{text}'")
@@ -146,7 +147,7 @@ def parse_options(given: Iterable[str], option: str = "--option") -> dict[str, A
         raise UserError(f"{option} {error}") from error
 
 
-def changed_protocol(protocol: Protocol, changes: Iterable[str]) -> Protocol:
+def changed_protocol(protocol: Protocol, changes: Names) -> Protocol:
     """A protocol with some of its choices, given as KEY=VALUE, changed. Contrasts are named beforehand, in the file."""
     try:
         return Protocol.model_validate(protocol.model_dump() | parse_options(changes, "--protocol"))

@@ -135,6 +135,11 @@ class Finetuning(Section):
         """The learning rates that are tried on a task."""
         return self.tasks.get(task, TaskSettings()).learning_rates or self.learning_rates
 
+    @property
+    def source_rate(self) -> float:
+        """The learning rate of the MNLI cells that others start from."""
+        return self.mnli_rate or self.rates("mnli")[0]
+
     def limit(self, task: str) -> int | None:
         """The rows of train that are used of a task; None for all."""
         return self.tasks.get(task, TaskSettings()).limit

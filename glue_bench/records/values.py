@@ -277,7 +277,7 @@ class PretrainingRecord(Sealed):
     that had two segments. A run of a search that diverged has no `validation_loss`. `micro_batch_tokens` were computed
     at once in the end. `weights` has by step the `weights_digest` of the encoder in its checkpoint; None for searches
     and in migrated records. `measures` are those of the last checkpoint, taken on `measure_tokens` tokens of validation
-    text; empty where they failed. `piece_losses` and `sums` are the `arrays_digest` of the arrays beside it, which
+    text; empty for searches. `piece_losses` and `sums` are the `arrays_digest` of the arrays beside it, which
     `Store.write` fills in.
     """
 

@@ -88,9 +88,9 @@ class Worker:
 
     def _finetune(self, cell: Cell, tell: Progress) -> Record:
         """Fine-tune; the model stays if the experiment keeps models, or if other cells start from this one."""
-        tuning = self.inputs.experiment.finetuning
-        is_source = cell.task == "mnli" and cell.settings.learning_rate == (tuning.mnli_rate or tuning.rates("mnli")[0])
-        keeps = tuning.keep is not None or (bool(tuning.from_mnli) and is_source)
+        experiment, tuning = self.inputs.experiment, self.inputs.experiment.finetuning
+        is_followed = cell.task == "mnli" and not {*tuning.from_mnli}.isdisjoint(experiment.tasks)
+        keeps = tuning.keep is not None or (is_followed and cell.settings.learning_rate == tuning.source_rate)
         kept = list[PreTrainedModel]()
 
         def save(folder: Path) -> None:
@@ -118,9 +118,8 @@ class Worker:
                 raise
             facts = {"stream": "", "environment": self.compute.environment(), **error.spent}
         if not job.is_search:
-            with suppress(Exception):  # by-products: where they fail they are left out
-                measured, sums = self._measure(job, left.model)
-                facts = facts | measured
+            measured, sums = self._measure(job, left.model)
+            facts = facts | measured
             try:
                 for steps in job.settings.finetuned_steps:
                     start = self.inputs.read_model(self.store.checkpoint(job.id, steps), arm, facts["weights"][steps])

@@ -58,11 +58,17 @@ class Loop:
             with self._signals(), self.executor if self.waiting else nullcontext(), ExitStack() as stack:
                 stack.callback(self._tell, "end")
                 self._tell("begin")
+                starved = False
                 while self.waiting or self.running:
                     if self.asked:  # by a signal that was raised where Python lets nothing out
                         raise self.asked[0]
                     while self.executor.free > 0 and (job := next(filter(self._is_ready, self.waiting.values()), None)):
                         self._start(self.waiting.pop(job.id))
+                    if self.waiting and not self.running:  # every machine has left the cluster
+                        if not starved:
+                            self._tell("say", "no machine has room for a job now; the sweep goes on when one has")
+                        starved = True
+                        time.sleep(TURN_SECONDS)
                     for job, result in self.executor.wait(TURN_SECONDS) if self.running else ():
                         self._ended(job, result)
                     self._give_up()

@@ -6,6 +6,7 @@ from itertools import product
 from typing import Any
 
 from glue_bench.config import NATIVE, SCRATCH, Arm, Experiment, PretrainingSettings
+from glue_bench.config.load import listed
 from glue_bench.data.task_data import TaskData
 from glue_bench.errors import UserError, unknown
 from glue_bench.model.checks import budget, check_order, native_budget
@@ -159,12 +160,11 @@ def _cells(experiment: Experiment, inputs: Inputs, pretrainings: Sequence[Pretra
     starts: dict[tuple[str, int | None], str] = {(one.arm, one.seed): one.id for one in pretrainings}
     arms = {arm.name: of_arm(arm, inputs) for arm in experiment.arms}
     sources: dict[tuple[Any, ...], str] = {}
-    mnli_rate = tuning.mnli_rate or tuning.rates("mnli")[0]
 
     def cell(arm: str, task: str, rate: float, seed: int, steps: int | None, pretraining_seed: int | None) -> Cell:
-        mnli, place = None, (arm, "mnli", mnli_rate, seed, steps, pretraining_seed)
-        if task in tuning.from_mnli:
-            mnli = sources[place] = sources.get(place) or cell(*place).id
+        place = (arm, "mnli", tuning.source_rate, seed, steps, pretraining_seed)
+        if task in tuning.from_mnli and place not in sources:
+            sources[place] = cell(*place).id
         return Cell(
             **arms[arm],
             task=task,
@@ -174,13 +174,13 @@ def _cells(experiment: Experiment, inputs: Inputs, pretrainings: Sequence[Pretra
             pretraining=starts.get((arm, pretraining_seed)),
             pretraining_seed=pretraining_seed,
             steps=steps,
-            mnli=mnli,
+            mnli=sources[place] if task in tuning.from_mnli else None,
         )
 
-    for steps in whole.finetuned_steps[::-1] if whole else [None]:
-        for task, seeds in product(experiment.tasks, [whole.seeds if whole else [None]]):
-            for rate, pretraining_seed, seed, arm in product(tuning.rates(task), seeds, experiment.seeds, arms):
-                yield cell(arm, task, rate, seed, steps, pretraining_seed)
+    pretraining_seeds: Sequence[int | None] = whole.seeds if whole else [None]
+    for steps, task in product(whole.finetuned_steps[::-1] if whole else [None], experiment.tasks):
+        for rate, pretraining_seed, seed, arm in product(tuning.rates(task), pretraining_seeds, experiment.seeds, arms):
+            yield cell(arm, task, rate, seed, steps, pretraining_seed)
 
 
 def _arm_facts(arm: Arm, inputs: Inputs) -> ArmFacts:
@@ -210,14 +210,14 @@ def _expected_tokens(task: str, inputs: Inputs) -> int:
     return round(float(estimated.sum()) * settings.steps(in_epoch) / in_epoch)
 
 
-def select(cells: Sequence[Cell], only: Iterable[str]) -> list[Cell]:
+def select(cells: Sequence[Cell], only: str | Iterable[str]) -> list[Cell]:
     """The cells that match every `KEY=VALUE`; a key given twice permits either value.
 
     Raises:
         UserError: not KEY=VALUE, an unknown key, or a value that no cell has.
     """
     wanted, keys = dict[str, set[str]](), list(cells[0].key)
-    for condition in only:
+    for condition in listed(only):
         key, equals, value = condition.partition("=")
         if not equals:
             raise UserError(f"--only takes KEY=VALUE, not '{condition}'; keys: {', '.join(keys)}")

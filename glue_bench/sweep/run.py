@@ -18,7 +18,7 @@ from glue_bench.errors import UserError, quoted
 from glue_bench.files import IN_THE_CACHE, cache_folder, prove_writable, results_written_to
 from glue_bench.records.store import Store
 from glue_bench.records.value import versions
-from glue_bench.records.values import Cell, Failure, Job, Plan, Pretraining
+from glue_bench.records.values import Cell, Failure, Job, Plan, Pretraining, Result
 from glue_bench.remote import refuse_url
 from glue_bench.sweep.attempt import Worker, make_worker
 from glue_bench.sweep.drive import Loop, Observer
@@ -39,16 +39,16 @@ Watch = Callable[[Store, Plan, Sequence[Job]], Sequence[Observer]]
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """What a sweep did. `failed` maps ids of cells to errors.
+    """What a sweep did of the cells that were chosen. `failed` maps ids of cells to errors.
 
-    When it began, the cells with the ids `waiting` were to run, and `pretraining` in words, on so many `tokens`; of a
-    dry run `reasons` says why, with how many jobs each. One after another they take `seconds`, if what is stored tells
-    it. `cause`: "interrupted" (Ctrl-C), "terminated" (SIGTERM), else empty.
+    Of the `planned` cells those with the ids `waiting` were to run, and `pretraining` in words, on so many `tokens`; of
+    a dry run `reasons` says why, with how many jobs each, also of what was not chosen and others start from. One after
+    another they take `seconds`, if what is stored tells it. `cause`: "interrupted" (Ctrl-C), "terminated" (SIGTERM),
+    else empty.
     """
 
     folder: Path
     planned: int
-    skipped: int
     finished: int = 0
     failed: dict[str, str] = field(default_factory=dict)
     waiting: tuple[str, ...] = ()
@@ -58,6 +58,11 @@ class Summary:
     seconds: float | None = None
     cause: str = ""
 
+    @property
+    def skipped(self) -> int:
+        """How many cells were done before."""
+        return self.planned - len(self.waiting)
+
 
 def sweep(
     experiment: Experiment,
@@ -65,7 +70,7 @@ def sweep(
     watch: Watch = lambda *_: (),
     *,
     results: str | Path = "runs",
-    only: Iterable[str] = (),
+    only: str | Iterable[str] = (),
     dry_run: bool = False,
     workers: int | str | None = None,
     address: str | None = None,
@@ -109,12 +114,11 @@ def sweep(
             for line in _remarks(work, inputs, compute, executor):
                 tell(console, line)
         _check_starts(work.jobs, inputs)
-        pretrainings = [job for job in work.jobs if isinstance(job, Pretraining)]
+        pretrainings, selected = [job for job in work.jobs if isinstance(job, Pretraining)], {cell.id for cell in cells}
         summary = Summary(
             folder=store.folder,
             planned=len(cells),
-            skipped=len(cells) - len(work.left),
-            waiting=tuple(job.id for job in work.jobs if isinstance(job, Cell)),
+            waiting=tuple(job.id for job in work.jobs if job.id in selected),
             pretraining=tuple(job.label for job in pretrainings),
             tokens=sum(job.settings.steps * job.settings.batch_tokens for job in pretrainings),
         )
@@ -173,6 +177,9 @@ def _remarks(work: Todo, inputs: Inputs, compute: Compute, executor: Executor) -
         if count := begun[job.id]:
             gone = "is pretrained again: its weights are gone; finished cells that started from them"
             yield f"{job.label} {gone}: {count:,}"
+    if work.finished.left_out:
+        keeps = "they are in no table; another --results, or name, keeps them in tables of their own"
+        yield f"finished cells that this plan leaves out: {work.finished.left_out:,}; {keeps}"
     if replaced := len(records.keys() & jobs.keys()):
         wish = "for a model or test predictions; on a GPU scores may come out otherwise"
         yield f"finished cells that run again, whole: {replaced:,}, {wish}"
@@ -214,14 +221,14 @@ def _run(work: Todo, inputs: Inputs, executor: Executor, watch: Watch, summary: 
         missing = [(task, each) for task, each in data if not store.labels(task, each.digest)["gold"]]
         given = {task: {"gold": known_labels(each), **baseline_predictions(each)} for task, each in missing}
         store.write_plan(plan, given)
-    cells = {cell.id for cell in plan.cells}
+    selected, ended = {cell.id for cell in work.cells}, dict[str, Result]()
     while True:
         jobs = work.jobs if isinstance(executor, Inline) else longest_first(work.jobs, plan)
         results, cause = Loop(jobs, executor, store, plan, watch(store, plan, jobs)).run()
-        ended = {name: result for name, result in results.items() if name in cells}
+        ended |= {name: result for name, result in results.items() if name in selected}
         failed = {name: result.error for name, result in ended.items() if isinstance(result, Failure)}
-        finished = summary.finished + len(ended) - len(failed)
-        summary = replace(summary, finished=finished, failed=summary.failed | failed, cause=cause)
+        waiting = tuple(dict.fromkeys([*summary.waiting, *ended]))
+        summary = replace(summary, finished=len(ended) - len(failed), failed=failed, waiting=waiting, cause=cause)
         if cause or not (tuning.keep == "best" or tuning.predicts_test):
             return summary
         work = Todo(plan, [cell for cell in work.cells if cell.id not in summary.failed], inputs)

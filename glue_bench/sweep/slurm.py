@@ -57,11 +57,14 @@ class Batch:
 
     def __call__(self, jobs: list[tuple[Job, str]]) -> None:
         """Run them, as far as nothing newer than the stamp beside each job is stored."""
-        store, worker = Store(self.folder), self.make()
-        for job, stamp in jobs:
-            if store.stamp(job.id) == stamp:
-                self.job = job
-                worker.run(job)
+        try:
+            store, worker = Store(self.folder), self.make()
+            for job, stamp in jobs:
+                if store.stamp(job.id) == stamp:
+                    self.job = job
+                    worker.run(job)
+        except UserError as error:  # of whatever class: its last line in the log begins with USER_ERROR
+            raise UserError(str(error)) from error
 
     def checkpoint(self, jobs: list[tuple[Job, str]]) -> Any:
         """What submitit puts back into the queue when the time limit is near."""

@@ -100,6 +100,8 @@ def test_a_run_without_a_file_is_the_experiment_that_it_prints_once_it_is_checke
     assert said.out.endswith("would run 8 of 8 cells, 0 are done, in runs/minilm-model\n")
     printed = said.err.split("experiment:\n")[1]
     assert printed.endswith('finetuning: {"learning_rates": [2e-05, 3e-05, 4e-05, 5e-05]}\n\n')
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: str(tmp_path / "minilm" / "model"))
+    assert glue_bench("run", "--checkpoint", "org/model", *words[3:]).out.endswith("in runs/org-model\n")
     (tmp_path / "printed.yaml").write_text(printed)
     assert glue_bench("run", "printed.yaml", "--dry-run").out == said.out
 

@@ -19,6 +19,7 @@ from typer.main import get_command
 import glue_bench
 from glue_bench.cli import app
 from glue_bench.config.load import parse_yaml
+from glue_bench.errors import UserError
 
 ASKED = tiny_runs.experiment(
     arms=["add", "untied"], tasks=["mnli", "stsb"], seeds=[1, 2], finetuning={"predict": ["validation", "test"]}
@@ -204,6 +205,23 @@ def test_predictions_give_the_scores(ran):
     np.testing.assert_allclose(100 * right, board.loc[right.index])
 
 
+@pytest.mark.parametrize(
+    ("call", "names"),
+    [
+        (lambda _: glue_bench.load_plugins("none.py"), "none.py"),
+        (lambda _: glue_bench.analyse("none", only="odour"), "odour"),
+        (lambda _: glue_bench.run(ASKED, only="arm=nobody"), "nobody"),
+        (lambda _: glue_bench.run(ASKED, plugins="none.py"), "none.py"),
+        (lambda _: glue_bench.run(ASKED, track="diary"), "diary"),
+        (lambda _: glue_bench.export("none", "out.zip"), "none"),
+        (lambda ran: glue_bench.statistics(ran, equivalent=1, difference=1), "difference stands alone"),
+    ],
+)
+def test_a_function_takes_a_text_for_a_list_of_one_and_refuses_what_its_verb_refuses(ran, call, names):
+    with pytest.raises(UserError, match=names):
+        call(ran)
+
+
 # Refusals: what is wrong -> what the one line must name
 
 MISTAKES = {
@@ -289,7 +307,7 @@ run tiny.yaml --data= -> empty; run tiny.yaml --only task=colla -> colla stsb --
 run tiny.yaml --only tsk=rte -> tsk task; run tiny.yaml --only seed=9 -> seed 9; run tiny.yaml --data dem -> dem demo
 run tiny.yaml --data ./none -> ./none; run tiny.yaml --corpus none.txt -> none.txt; run tiny.yaml --limit 1 -> --limit 2
 run tiny.yaml --workers 0 -> workers 0; run tiny.yaml --address nowhere -> --address nowhere
-run tiny.yaml --slurm a=1,a=2 -> --slurm a; run tiny.yaml --slurm partition=x --workers 2 -> --slurm --workers
+run tiny.yaml --slurm a=1,a=2 -> --slurm a; run tiny.yaml --slurm b=END,FAIL,c=n[1,3] --workers 2 -> --slurm --workers
 run tiny.yaml --device tpu -> tpu cpu; run tiny.yaml --track diary -> diary tensorboard; run --arm add -> --checkpoint
 run tiny.yaml --plugin none.py -> none.py; run tiny.yaml --checkpoint x -> --checkpoint CONFIG
 run tiny.yaml --results tiny.yaml -> tiny.yaml --results; run tiny.yaml --results s3://x/y -> s3

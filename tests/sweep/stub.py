@@ -1,7 +1,8 @@
 """Jobs that take a moment and train nothing, a worker of them that has mishaps, and engines for it.
 
 A file `mishaps/<job>` beside the results says what happens to the job, the first time alone: `hang` (SIGSTOP), `raise`,
-`refuse` (a UserError), `diverge`, or `late` (SIGKILL when all is stored), perhaps after `raise`. `die` (SIGKILL) lasts.
+`fill` (a DiskError), `refuse` (a UserError), `diverge`, or `late` (SIGKILL when all is stored), perhaps after `raise`.
+`die` (SIGKILL) lasts.
 What only a driver needs is imported late: workers start a second sooner.
 """
 
@@ -16,7 +17,7 @@ from stored import cell_with, plan_with, pretrained_of, pretraining_with, record
 
 from glue_bench.config import Resources
 from glue_bench.data.tasks import TRAINABLE
-from glue_bench.errors import UserError
+from glue_bench.errors import DiskError, UserError
 from glue_bench.records.store import Store
 from glue_bench.records.values import ArmFacts, Cell, Failure, Job, LossPoint, Plan, Pretraining, Progress, Result
 from glue_bench.sweep.executors import Executor, Ray
@@ -58,8 +59,8 @@ class StubWorker:
             path.unlink()
         if mishap in ("die", "hang"):
             os.kill(os.getpid(), signal.SIGSTOP if mishap == "hang" else signal.SIGKILL)
-        if mishap == "refuse":
-            raise UserError("this machine has other files")
+        if mishap in ("fill", "refuse"):
+            raise (DiskError if mishap == "fill" else UserError)("this machine has other files")
         result: Result = Failure(id=job.id, error="ValueError: no")
         if "raise" in mishap:
             self.store.write_failure(result)

@@ -122,6 +122,8 @@ def tasks_with_models(folder) -> set[str]:
 
 
 def test_mnli_runs_first_and_its_encoder_is_the_start(sweep, tiny, tmp_path):
+    dry = sweep(tiny(**STAGED), only=["task=rte"], dry_run=True)
+    assert (dry.planned, len(dry.waiting), dry.skipped) == (1, 1, 0)
     summary = sweep(tiny(**STAGED))
     assert sweep.ended == ["add mnli", "add cola", "add rte"]
     found = records(summary)
@@ -129,6 +131,7 @@ def test_mnli_runs_first_and_its_encoder_is_the_start(sweep, tiny, tmp_path):
     assert found["add rte"].started_from == found["add mnli"].weights != found["add rte"].weights
     assert {found[name].started_from for name in ("add mnli", "add cola")} == {None}  # fresh weights
     assert tasks_with_models(summary.folder) == set()  # no cell waits for it any more
+    assert tasks_with_models(sweep(tiny(**STAGED | {"tasks": ["mnli", "cola"]}), results=tmp_path).folder) == set()
     alone = records(sweep(tiny(arms=["add"], tasks=["rte"]), results=tmp_path / "alone"))
     assert alone["add rte"].history[0].train_loss != found["add rte"].history[0].train_loss
 
@@ -160,6 +163,6 @@ def test_a_model_stays_while_a_cell_waits_for_it_and_is_made_again_where_it_is_g
     assert why(values) == {"its weights are gone, and others start from them": 1, "not run yet": 1}
     again = sweep(values)
     assert sweep.ended == ["add mnli", "add rte"]
-    assert (again.finished, again.failed) == (2, {})
+    assert (again.skipped, again.finished, again.failed) == (1, 2, {})
     after = store.record(source.id)
     assert (after.weights, after.scores) == (before.weights, before.scores)

@@ -190,6 +190,8 @@ def test_finished_cells_of_another_precision_are_said_and_count_as_done(sweep, t
     line = "computed on cpu in float32, not on cpu in bf16 as this run: 2 finished; they count as done"
     assert line in sweep.said
     assert summary.skipped == 2
+    sweep(tiny(tasks=["stsb"]), dry_run=True)
+    assert "finished cells that this plan leaves out: 2; they are in no table" in sweep.said
     sweep(tiny(), dry_run=True, precision="float32")
     assert "count as done" not in sweep.said
 

@@ -13,6 +13,7 @@ from transformers import AutoModelForMaskedLM
 from glue_bench.data.demo import generate
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import weights_digest
+from glue_bench.model.variants import VARIANTS
 from glue_bench.records.store import Store
 from glue_bench.training import pretrain as training
 
@@ -122,6 +123,18 @@ def test_positions_that_pretraining_has_killed_fail_its_cells(sweep, pretrained)
     summary = sweep(pretrained(settings | {"decay_share": 0.01, "clip_norm": 1e-30, "adam_epsilon": 1e9}))
     (error,) = summary.failed.values()
     assert re.match(r"arm 'add' \(variant 'add' from '.*position is dead", error)
+
+
+def test_a_measure_that_cannot_be_taken_fails_its_pretraining_by_name(sweep, pretrained, monkeypatch):
+    class Unmeasured(VARIANTS["add"]):
+        def forward(self, token_ids, segment_ids, start=0):
+            if start:
+                raise RuntimeError("no room")
+            return super().forward(token_ids, segment_ids)
+
+    monkeypatch.setitem(VARIANTS, "unmeasured", Unmeasured)
+    summary = sweep(pretrained(arms=["unmeasured"]))
+    assert [*summary.failed.values()] == ["RuntimeError in pretraining: no room"]
 
 
 def test_a_state_of_another_precision_fails_its_own_arm_and_a_damaged_one_is_refused(

@@ -21,7 +21,7 @@ from rich.live_render import LiveRender
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
 from glue_bench.records.values import Epoch, Failure, Progress
-from glue_bench.sweep import observers
+from glue_bench.sweep import drive, observers
 from glue_bench.sweep.drive import Observer
 from glue_bench.sweep.executors import Inline
 from glue_bench.sweep.jobs import longest_first
@@ -94,6 +94,15 @@ def test_an_observer_that_fails_is_left_out_and_costs_nothing(run):
     driven = run(stub.cell(1), stub.cell(2), watching=[Broken()])
     assert len(driven.finished) == 2
     assert driven.lines == ["the broken is left out from here on (OSError: no room for add)"]
+
+
+def test_where_no_machine_is_left_the_sweep_waits_for_one_and_says_so_once(store, worker, monkeypatch):
+    monkeypatch.setattr(drive, "TURN_SECONDS", 0.01)
+    room = iter([0, 0, 0])
+    away = type("Away", (Inline,), {"free": property(lambda self: next(room, 1 - len(self.jobs)))})
+    driven = stub.drive(store, away(worker), stub.cell(1))
+    assert len(driven.finished) == 1
+    assert driven.lines == ["no machine has room for a job now; the sweep goes on when one has"]
 
 
 def test_a_look_counts_the_jobs_of_the_plan_by_their_state_and_a_later_one_sees_what_has_ended_since(busy, worker):

@@ -136,8 +136,9 @@ def test_near_the_time_limit_a_batch_is_put_back_and_goes_on_and_a_cell_that_nee
     assert capfd.readouterr().err == "it takes longer than a Slurm job may: give --slurm a larger timeout_min\n"
 
 
-def test_what_every_job_would_meet_ends_the_sweep_and_its_slurm_jobs(engine, store, cluster):
-    stub.mishap(store, CELLS[0], "refuse")
+@pytest.mark.parametrize("what", ["fill", "refuse"])
+def test_what_every_job_would_meet_ends_the_sweep_and_its_slurm_jobs(engine, store, cluster, what):
+    stub.mishap(store, CELLS[0], what)
 
     def meet(executor: Slurm) -> None:
         submit(executor, *CELLS[:2])
