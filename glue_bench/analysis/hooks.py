@@ -25,8 +25,8 @@ Terms = dict[str, Float[Tensor, "#b #h l l"]]
 
 
 def numpy(tensor: Tensor) -> np.ndarray:
-    """A tensor's numbers in float64."""
-    return tensor.double().cpu().numpy()
+    """A tensor's numbers in float64, which Apple GPUs do not have."""
+    return tensor.cpu().double().numpy()
 
 
 @dataclass(frozen=True)

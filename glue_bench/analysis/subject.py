@@ -129,7 +129,7 @@ class Subject:
         ids, attention = self.tokens[:FEW], [torch.zeros(())] * len(self.model.blocks)
 
         def look(block: int, scores: Scores) -> None:
-            attention[block - 1] = attention[block - 1] + scores.logits.softmax(-1).sum(0).double().cpu() / len(ids)
+            attention[block - 1] = attention[block - 1] + scores.logits.softmax(-1).sum(0).cpu().double() / len(ids)
 
         with watching(self.model, look):
             read = [[state.cpu() for state in self.model.hidden_states(some)] for some in ids.split(AT_ONCE)]

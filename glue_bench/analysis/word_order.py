@@ -155,7 +155,7 @@ def loss_sums(model: EncoderForMaskedLM, rows: Sequence[Row], start: int = 0) ->
         states = model.base.hidden_states(ids, mask, segments, start=start)[-1].flatten(0, 1)
         places = torch.nonzero(labels.flatten() != IGNORED)[:, 0]
         logits = model.predict(states[places.to(model.device)]).float()
-        losses = F.cross_entropy(logits, labels.flatten()[places].to(model.device), reduction="none").double().cpu()
+        losses = F.cross_entropy(logits, labels.flatten()[places].to(model.device), reduction="none").cpu().double()
         sums[chosen] = np.bincount(places.numpy() // ids.shape[1], losses.numpy(), minlength=len(chosen))
     return Sums(sums, np.array([(row.labels != IGNORED).sum() for row in rows], dtype=float))
 

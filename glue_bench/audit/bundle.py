@@ -32,15 +32,19 @@ from glue_bench.files import (
 )
 from glue_bench.records.store import Store
 from glue_bench.records.value import Digest, Sealed, Text, Value, Whole
+from glue_bench.tables.export import TABLES
+from glue_bench.tables.papers import TABLES as PAPERS
 from glue_bench.tables.submission import ELSEWHERE
 
 MANIFEST = "manifest.json"
 LARGEST_BUNDLE, LARGEST_MANIFEST = 2**40, 2**26
 NO_BUNDLE = "not a bundle that `glue-bench export` wrote"
 DAMAGED = "the bundle is damaged; get it anew"
+PAGES = (*TABLES, *(f"{name}.md" for name in PAPERS))
+"""The tables that an experiment's folder may have; any other file there is its owner's."""
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,239}"
 PLACE = re.compile(
-    rf"{_NAME}/(plan\.json|{_NAME}\.(md|csv)|(failures/{_NAME}\.json)|(labels/{_NAME}\.safetensors)"
+    rf"{_NAME}/(plan\.json|{'|'.join(map(re.escape, PAGES))}|(failures/{_NAME}\.json)|(labels/{_NAME}\.safetensors)"
     rf"|(cells|pretrainings)/{_NAME}/(record\.json|(logits|tests|losses|sums)\.safetensors))"
 )
 """What a bundle may have a file of, and nowhere else."""

@@ -16,9 +16,12 @@ from glue_bench.errors import UserError
 from glue_bench.files import read_file
 from glue_bench.records.store import Finished, Store, experiments_in
 from glue_bench.records.values import Job, Plan, PretrainingRecord, Record
+from glue_bench.tables.export import TABLES, find, tables
+from glue_bench.tables.papers import TABLES as PAPERS
+from glue_bench.tables.papers import named_page
 
 AGAIN = "delete its folder and run again"
-REWRITE = "run the experiment again, which writes its tables anew"
+REWRITE = "run the experiment again, which writes {} anew"
 ROUNDING = 1e-6
 """How far recomputed scores may be from stored ones: runs score STS-B against labels in single precision."""
 
@@ -80,20 +83,24 @@ def _check(store: Store) -> tuple[Check, ...]:
     damaged, errors = finished.left_out - len(strays), [failure.error for failure in store.failures(plan)]
     outside = (f"cells/: {damaged} outside the plan cannot be believed; delete them",) if damaged else ()
     jobs: list[Job] = [*(record.job for record in records), *(record.job for record in pretrainings)]
-    wrong = [[f"{job.kind}/{job.id}: its id is not that of what it says" for job in some if job.id != job.true_id]
-             for some in (plan.jobs, jobs)]  # fmt: skip
-    planned, recorded = len(plan.jobs) - len(wrong[0]), len(jobs) - len(wrong[1])
-    said = f"{planned} jobs have the ids of what they say"
+    planned, recorded = _wrong_ids(plan.jobs), _wrong_ids(jobs)
+    said = f"{len(plan.jobs) - len(planned)} jobs have the ids of what they say"
+    follow = f"{len(jobs) - len(recorded)} follow from what the records say"
+    rewrite = REWRITE.format("plan.json")
     return (
-        Check("plan", said, tuple(f"plan.json: {fault}; {REWRITE}" for fault in wrong[0])),
+        Check("plan", said, tuple(f"plan.json: {fault}; {rewrite}" for fault in planned)),
         Check("records", f"{len(jobs)} are as they were written", finished.problems + outside),
-        Check("ids", f"{recorded} follow from what the records say", tuple(f"{fault}; {AGAIN}" for fault in wrong[1])),
+        Check("ids", follow, tuple(f"{fault}; {AGAIN}" for fault in recorded)),
         _each("predictions", "give the scores of their records", records, lambda record: _scores(store, record, plan)),
         _each("pretrainings", "follow from what lies beside them", pretrainings, lambda each: _sums(store, each)),
         _each("weights", "started from the weights that are named", records, lambda each: _start(each, finished)),
         Check("failures", f"{len(errors)} say why", tuple(each for each in errors if each.startswith("failures/"))),
         _check_tables(store),
     )
+
+
+def _wrong_ids(jobs: Iterable[Job]) -> list[str]:
+    return [f"{job.kind}/{job.id}: its id is not that of what it says" for job in jobs if job.id != job.true_id]
 
 
 def _each(name: str, holds: str, values: Iterable[Any], look: Callable[[Any], bool]) -> Check:
@@ -165,10 +172,6 @@ def _start(record: Record, finished: Finished) -> bool:
 
 def _check_tables(store: Store) -> Check:
     """Every table is, byte for byte, what the records give: its own, and published ones with its rows beside them."""
-    from glue_bench.tables.export import TABLES, find, tables
-    from glue_bench.tables.papers import TABLES as PAPERS
-    from glue_bench.tables.papers import named_page
-
     folder = store.folder
     try:
         names = [name for name in PAPERS if (folder / f"{name}.md").is_file()]
@@ -176,15 +179,24 @@ def _check_tables(store: Store) -> Check:
         expected = {name: text.encode() for name, text in (tables(find(folder)) | papers).items()}
     except (LookupError, TypeError, ValueError, UserError) as error:
         return Check("tables", "cannot be made", (f"cells/: no tables can be made ({error}); get them anew",))
-    present = {path.name: read_file(path) for path in folder.iterdir() if path.suffix in (".md", ".csv")}
-    faults = [f"{name}: missing; {REWRITE}" for name in expected if name not in present]
-    for name in (name for name in expected if present.get(name, expected[name]) != expected[name]):
-        lines = enumerate(zip_longest(present[name].splitlines(), expected[name].splitlines()), 1)
-        number = next((number for number, (was, right) in lines if was != right), 1)
-        faults.append(f"{name}: line {number} is not what the records give; {REWRITE}")
-    good = len(expected) - len(faults)
-    more = [name for name in TABLES if name in present and name not in expected]
-    faults += [f"{name}: not among the tables that the records give; {REWRITE}" for name in more]
-    others = sorted(present.keys() - expected.keys() - set(TABLES))
+    good, faults, rewrite = 0, list[str](), REWRITE.format("its tables")
+    for name in dict.fromkeys([*expected, *TABLES]):
+        path, right = folder / name, expected.get(name)
+        try:
+            was = read_file(path) if path.exists() else None
+        except OSError as error:
+            faults.append(f"{name}: cannot be read ({error}); {rewrite}")
+            continue
+        if was == right:
+            good += right is not None
+        elif was is None or right is None:
+            wrong = "missing" if was is None else "not among the tables that the records give"
+            faults.append(f"{name}: {wrong}; {rewrite}")
+        else:
+            lines = enumerate(zip_longest(was.splitlines(), right.splitlines()), 1)
+            number = next((number for number, (old, new) in lines if old != new), 1)
+            faults.append(f"{name}: line {number} is not what the records give; {rewrite}")
+    present = {path.name for path in folder.iterdir() if path.suffix in (".md", ".csv")}
+    others = sorted(present - expected.keys() - set(TABLES))
     note = f"; not checked: {', '.join(others)}" if others else ""
     return Check("tables", f"{good} recompute byte for byte{note}", tuple(faults))

@@ -103,14 +103,16 @@ def table(
 def print_leaderboard(folder: Path, protocol: Sequence[str] = (), *, failed: Sequence[str] | None = None) -> None:
     """The tables as they fit the terminal, where the whole page is, and what to do next.
 
-    After a run, which has `failed` in some cells or in none, the whole page is the report.
+    After a run, which has `failed` in some cells or in none, the whole page is the report. No file has the page by
+    another `protocol` than the experiment's own.
     """
     from glue_bench.tables.export import find, next_step
     from glue_bench.tables.pages import MARKS_MEAN, screen_page
 
     console, comparison = Screen(), find(folder, protocol)
-    file = str(folder / ("leaderboard.md" if failed is None else "report.html"))
-    screen_page(comparison).show(console, file)
+    file = folder / ("leaderboard.md" if failed is None else "report.html")
+    screen_page(comparison).show(console, "-o FILE" if protocol else str(file))
     tell(console, MARKS_MEAN)
-    tell(console, f"page: {file}")
+    if not protocol:
+        tell(console, f"page: {file}")
     tell(console, f"next: {next_step(comparison, str(folder), failed or ())}".replace("`", ""))

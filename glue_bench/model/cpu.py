@@ -20,7 +20,7 @@ STEPS = 2**16
 
 
 def trains_here(tensor: Tensor) -> bool:
-    """Whether training attends as here: on a CPU, from any precision that float32 holds, or from float64."""
+    """Whether `attend` can replace torch's: on the CPU, for float32, float64 or bfloat16."""
     return tensor.device.type == "cpu" and tensor.dtype in (torch.float32, torch.float64, torch.bfloat16)
 
 

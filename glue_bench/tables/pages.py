@@ -48,8 +48,9 @@ _LEGEND = {
     "of the column. No mark: not shown to differ, which does not mean equal.",
     "planned": "Planned contrasts are a family of their own; `statistics.md` has their intervals. Marks are "
     "exploratory beside them.",
-    "majority class, word overlap, bag of words": "Majority class, word overlap, bag of words: scikit-learn on the "
-    "same rows, no neural network. An arm at or below them has shown nothing on that task.",
+    "majority class, word overlap, bag of words": "Majority class: the most frequent label of the validation set "
+    "itself (STS-B: the mean). Word overlap, bag of words: scikit-learn on the training rows of the arms, no neural "
+    "network. An arm at or below them has shown nothing on that task.",
     "smallest difference": "Smallest difference: what an arm's measured difference must reach to get a mark: the "
     "median over arms, each has its own.",
     "†, ‡, *, ◇, –": "† a part of the official rows, so that no published score compares. ‡ a run gave one answer to "  # noqa: RUF001

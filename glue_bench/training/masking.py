@@ -13,14 +13,14 @@ from transformers import PreTrainedTokenizerBase
 from glue_bench.training.packing import PackedText
 from glue_bench.training.tokens import moved, places_of
 
-TO_MASK, TO_RANDOM = 0.8, 0.9  # below the first [MASK], below the second a random token, above the token itself
+TO_MASK, TO_RANDOM = 0.8, 0.9  # 80% become [MASK], 10% a random token, 10% stay (BERT)
 EVALUATION_ROWS = 64
 VALIDATION_SEED = 1  # of validation masks, whatever the seed of the pretraining
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What masking has to know of a tokenizer; `regular` are the ids of what is no special token."""
+    """What masking has to know of a tokenizer; `regular` are the ids of its tokens that are not special."""
 
     mask_id: int
     padding_id: int
@@ -29,7 +29,7 @@ class Vocabulary:
     @classmethod
     def of(cls, tokenizer: PreTrainedTokenizerBase) -> "Vocabulary":
         """That of a tokenizer with [MASK] and padding."""
-        regular = np.setdiff1d(np.arange(len(tokenizer)), tokenizer.all_special_ids)
+        regular = np.setdiff1d([*tokenizer.get_vocab().values()], tokenizer.all_special_ids)  # ids may have gaps
         return cls(int(tokenizer.mask_token_id), int(tokenizer.pad_token_id), regular)
 
 

@@ -47,17 +47,20 @@ def faults(path: Path) -> tuple[str, ...]:
 def test_it_holds_what_a_run_leaves_and_nothing_private_or_half_written(finished, tmp_path):
     cell = next((finished / "cells").iterdir()).name
     left = ("checkpoints/add-0/step-1/x.safetensors", f"cells/{cell}/model/config.json", "cells/.making-a/record.json")
-    for name in (*left, "cells/a/.record.json", "progress/a.json", "analysis/analysis.json", "notes.txt", ".a.md"):
+    left += ("cells/a/.record.json", "progress/a.json", "analysis/analysis.json", "notes.txt", ".a.md")
+    for name in (*left, "private-notes.md", "predictions.csv", "tupe-1.csv"):
         (finished / name).parent.mkdir(parents=True, exist_ok=True)
         (finished / name).write_text("{}")
+    (finished / "tupe-1.md").write_text("")
     manifest = write_bundle([Store(finished)], tmp_path / "x.zip")
     files = contents(tmp_path / "x.zip")
     assert Manifest.model_validate_json(files.pop(MANIFEST)) == manifest
     assert {name: len(files[name]) for name in files} == {name: one.bytes for name, one in manifest.files.items()}
     kinds = [name.split("/")[1] for name in files if name.count("/") > 1]
     assert {kind: kinds.count(kind) for kind in kinds} == {"cells": 12, "labels": 3, "pretrainings": 6}
-    tables = {"leaderboard.md", "leaderboard.csv", "scores.csv", "statistics.csv", "budget.csv", "intrinsic.csv"}
-    assert {f"{finished.name}/{name}" for name in ("plan.json", *tables)} <= files.keys()
+    tables = {f"{name}.{kind}" for name in ("leaderboard", "statistics", "budget") for kind in ("md", "csv")}
+    tables |= {"scores.csv", "losses.csv", "intrinsic.csv", "tupe-1.md"}
+    assert {name.split("/")[1] for name in files if name.count("/") == 1} == {"plan.json", *tables}
     assert manifest.experiments == [finished.name]
     again = shutil.copytree(finished, tmp_path / "elsewhere" / finished.name, copy_function=shutil.copyfile)
     write_bundle([Store(again)], tmp_path / "again.zip")

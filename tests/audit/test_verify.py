@@ -90,6 +90,22 @@ def test_a_number_in_a_table_and_tables_that_are_gone_or_too_many(finished, glue
     assert said.out.endswith(f"{finished}: faults: 3\n")
 
 
+def test_what_cannot_be_read_as_a_table_is_a_fault_of_its_name_and_other_files_are_only_named(finished):
+    for name in ("scores.csv", "leaderboard.md"):
+        (finished / name).unlink()
+    (finished / "scores.csv").mkdir()
+    (finished / "notes.md").mkdir()
+    for name in ("leaderboard.md", "predictions.csv"):
+        with (finished / name).open("wb") as file:
+            file.truncate(2**26 + 1)
+    (check,) = [each for each in verify(finished)[0].checks if each.name == "tables"]
+    assert sorted(fault.split(" (")[0] for fault in check.faults) == [
+        "leaderboard.md: cannot be read",
+        "scores.csv: cannot be read",
+    ]
+    assert check.found.endswith("; not checked: notes.md, predictions.csv")
+
+
 # What a person changes and signs anew, as if the run itself had written it
 
 

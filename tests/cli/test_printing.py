@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from glue_bench.model.variants import VARIANTS
 from glue_bench.records.store import Store
 from glue_bench.testing import CLAUSES
 
+MINILM = Path(__file__).parents[2] / "results" / "minilm"
 SENTENCES = ("the old cat chased the tall dog again .", "was the quiet goose watched by anna ?")
 
 
@@ -77,6 +79,15 @@ def test_arms_may_start_from_a_tupe_file_and_what_was_converted(
     assert "cells run: 2" in glue_bench("run", config, "--results", tmp_path / "runs").out
     cells = Store(tmp_path / "runs" / "tiny").plan().cells
     assert {cell.arm: cell.origin for cell in cells} == {"untied-relative": "pretrained", "rotary": "grafted"}
+
+
+def test_only_the_experiments_own_leaderboard_names_the_page_that_has_it(glue_bench, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "40")
+    own, changed = (glue_bench("leaderboard", MINILM, *more).out for more in ((), ("--protocol", "seeds=median")))
+    assert f"page: {MINILM / 'leaderboard.md'}" in own
+    assert "leaderboard.md" not in changed
+    assert "next: glue-bench" in changed
 
 
 # A submission

@@ -10,9 +10,10 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as given_settings
 from hypothesis import strategies as st
 from tiny_pretraining import corpus_of, packed_of, word_tokenizer
+from transformers import PreTrainedTokenizerFast
 
 from glue_bench.errors import UserError
-from glue_bench.training import masking, packing
+from glue_bench.training import masking, packing, tokenizers
 from glue_bench.training.masking import MaskedBatch, Vocabulary, evaluation_batches, training_batch
 from glue_bench.training.packing import pack
 
@@ -202,6 +203,12 @@ def test_no_special_token_is_ever_asked_for_or_put_in_as_a_random_one():
         assert (batch.targets >= FIRST_WORD).all()
         assert ((put == VOCABULARY.mask_id) | (put >= FIRST_WORD)).all()
         assert len(batch.targets) == 50 * 2  # of four words
+
+
+def test_ids_that_no_token_has_are_never_drawn_and_tokens_beyond_a_gap_are_masked():
+    vocabulary = {name: id for id, name in enumerate(tokenizers.SPECIAL.values())} | {"a": 7, "b": 40, "c": 3000}
+    gaps = PreTrainedTokenizerFast(tokenizer_object=tokenizers.wordpiece(vocabulary), **tokenizers.SPECIAL)
+    assert Vocabulary.of(gaps).regular.tolist() == [7, 40, 3000]
 
 
 def test_eighty_ten_ten():
