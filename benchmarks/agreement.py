@@ -44,7 +44,7 @@ def main(
 ) -> None:
     """Append one line per system, task, metric and seed to OUTPUT; print both systems' scores and the differences."""
     quiet_transformers()
-    inputs = Inputs(load_experiment(config, data=data))
+    inputs = Inputs(load_experiment(config, data=data), Path("none"))
     compute = choose_compute()
     systems: dict[str, Callable[[Cell], Scores]] = {
         TRAINER: lambda cell: by_trainer(cell, inputs, padding, bf16=compute.bf16),

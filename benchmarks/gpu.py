@@ -56,10 +56,10 @@ def main(
 def compared(variant: str, steps: int, compute: Compute) -> dict[str, float]:
     """The largest relative difference of a loss from the CPU's, and of a logit in the size of all."""
     experiment, found = tiny(variant, steps), {}
-    _, (fresh, *_) = settle_jobs(experiment, Inputs(experiment))
+    _, (fresh, *_) = settle_jobs(experiment, Inputs(experiment, Path("none")))
     cell = fresh.model_copy(update={"pretraining": None, "steps": None})  # from the fresh arm
-    theirs, ours = (finetune(cell, Inputs(experiment), each) for each in (CPU, compute))
-    half = finetune(cell, Inputs(experiment), replace(compute, bf16=True))
+    theirs, ours = (finetune(cell, Inputs(experiment, Path("none")), each) for each in (CPU, compute))
+    half = finetune(cell, Inputs(experiment, Path("none")), replace(compute, bf16=True))
     expected, *others = ([epoch.train_loss for epoch in each.facts.history] for each in (theirs, ours, half))
     found["loss"], found["loss in bf16"] = (apart(each, expected) for each in others)
     logits = theirs.predictions["validation"]

@@ -48,7 +48,7 @@ class Given(Inputs):
     """Inputs of which the start and the tokens are given."""
 
     def __init__(self, inputs: Inputs, start: Start, tokens: TokenisedTask) -> None:
-        super().__init__(inputs.experiment)
+        super().__init__(inputs.experiment, inputs.store.folder)
         self._start, self._tokens = start, tokens
 
     def initial(self, _arm: Arm) -> Start:
@@ -66,7 +66,7 @@ def make_ours(settings: Settings) -> Round:
     A sweep reads a checkpoint once for all its cells; here every round reads it again, as the peers do.
     """
     quiet_transformers()
-    inputs = Inputs(settings.experiment)
+    inputs = Inputs(settings.experiment, Path("none"))
     cell, (arm,) = settings.cell(inputs), inputs.experiment.arms
     compute = choose_compute(settings.device, settings.precision)
     tokens, tokenizer = inputs.tokens(cell), inputs.tokenizer(arm)
@@ -89,7 +89,7 @@ def make_ours(settings: Settings) -> Round:
 def make_peer(settings: Settings, padding: str) -> Round:
     """Tokenise; a round then goes from the checkpoint's folder to scores. `padding` is fixed, dynamic or grouped."""
     quiet_transformers()
-    inputs, bf16 = Inputs(settings.experiment), settings.precision == "bf16"
+    inputs, bf16 = Inputs(settings.experiment, Path("none")), settings.precision == "bf16"
     cell, (arm,) = settings.cell(inputs), inputs.experiment.arms
     tokenizer, frames = inputs.tokenizer(arm), inputs.data(cell.task).splits
     task = TASKS[cell.task]
@@ -214,7 +214,7 @@ class Masked:
 def make_masked_ours(settings: Masked, folder: str) -> Round:
     """A round is a pretraining of its own, in a folder of its own."""
     quiet_transformers()
-    made, compute = Inputs(settings.experiment(1)), choose_compute(settings.device, settings.precision)
+    made, compute = Inputs(settings.experiment(1), Path("none")), choose_compute(settings.device, settings.precision)
     made.text(made.experiment.arms[0])  # in the cache for all rounds
 
     def work(steps: int) -> dict[str, Any]:
@@ -231,7 +231,7 @@ def make_masked_ours(settings: Masked, folder: str) -> Round:
 def make_masked_peer(settings: Masked) -> Round:
     """A round trains a fresh BertForMaskedLM on a random sample of the same sequences."""
     quiet_transformers()
-    inputs = Inputs(settings.experiment(1))
+    inputs = Inputs(settings.experiment(1), Path("none"))
     arm = inputs.experiment.arms[0]
     ours, tokenizer, text = inputs.initial(arm).config, inputs.tokenizer(arm), inputs.text(arm)["train"]
     same = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")

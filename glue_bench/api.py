@@ -17,7 +17,7 @@ from glue_bench.records.values import Plan
 from glue_bench.stats.power import power_frame
 from glue_bench.stats.verdicts import equivalence
 from glue_bench.sweep.jobs import Todo
-from glue_bench.sweep.progress import Watch, under_way
+from glue_bench.sweep.progress import Watch, job_states
 from glue_bench.tables.board import open_board
 from glue_bench.tables.compare import Comparison
 from glue_bench.tables.contrasts import measured_costs
@@ -41,16 +41,27 @@ def run(
     plugins: Names = (),
     limit: int | None = None,
     results: str | Path = "runs",
+    only: Names = (),
+    dry_run: bool = False,
+    workers: int | str | None = None,
+    address: str | None = None,
+    slurm: Mapping[str, Any] | None = None,
+    device: str = "auto",
+    precision: str = "auto",
     console: Console | None = None,
     track: Names = (),
-    **options: Any,
 ) -> "Summary":
     """Pretrain and fine-tune what an experiment lacks, and write its tables and its page to `results/<experiment>`.
 
     `experiment` is a YAML file, its content as a mapping, or an Experiment; `data`, `corpus`, `plugins` and `limit` are
-    those of `glue_bench.config.load_experiment`. Progress is shown on the `console`. Losses and scores go to the
-    trackers `track`: tensorboard, wandb, mlflow. `options` are those of `glue_bench.sweep.run.sweep`: only,
-    dry_run, workers, address, slurm, device, precision.
+    those of `glue_bench.config.load_experiment`. No other option changes what a cell is, or its id.
+
+    `only` is a list of KEY=VALUE conditions on cells; arms without a chosen cell are not pretrained. With `dry_run` all
+    is checked that a run checks, and nothing is run or written. `workers` processes of this machine ("auto": as many as
+    it has room for) share the jobs, or those of the Ray cluster at `address` (HOST:PORT), or Slurm with these options
+    of sbatch (`slurm`); without any they run in this process, one after another. `device` is auto, cpu, cuda or mps,
+    `precision` auto (bf16 where the device is faster in it), float32 or bf16. Progress is shown on the `console`.
+    Losses and scores go to the trackers `track`: tensorboard, wandb, mlflow.
 
     Example:
         >>> summary = glue_bench.run("configs/demo.yaml", only=["task=rte", "seed=1"])  # doctest: +SKIP
@@ -68,9 +79,15 @@ def run(
         console,
         lambda store, plan, jobs: [*([Display(console, Watch(store, plan), jobs)] if console else []), *trackers],
         results=results,
-        **options,
+        only=only,
+        dry_run=dry_run,
+        workers=workers,
+        address=address,
+        slurm=slurm,
+        device=device,
+        precision=precision,
     )
-    if not options.get("dry_run") and summary.cause != "terminated":  # whoever ends us waits for seconds
+    if not dry_run and summary.cause != "terminated":  # whoever ends us waits for seconds
         with results_written_to(summary.folder):
             comparison = find(summary.folder)
             write_tables(comparison)
@@ -126,12 +143,10 @@ def status(path: str | Path) -> pd.DataFrame:
 
 
 def _cells(plan: Plan, store: Store) -> pd.DataFrame:
-    states = dict.fromkeys(store.recorded(), "done")
-    states |= {failure.id: "failed" for failure in store.failures(plan)}
-    states |= dict.fromkeys(under_way(store), "running")
+    states, *_ = job_states(store, plan)
     rows = [{"cell_id": cell.id, "origin": cell.origin, **cell.key} for cell in plan.cells]
     frame = pd.DataFrame(rows, columns=CELL_COLUMNS).astype({"pretraining_seed": "Int64", "steps": "Int64"})
-    return frame.assign(state=[states.get(cell.id, "missing") for cell in plan.cells])
+    return frame.assign(state=[states[cell.id] for cell in plan.cells])
 
 
 def statistics(

@@ -56,7 +56,7 @@ def disk_trouble(error: BaseException) -> str | None:
 def results_written_to(
     folder: Path, then: str = "earlier cells are kept, the same command goes on from there"
 ) -> Iterator[None]:
-    """DiskError in place of any OSError in the block but of memory, and of what libraries make of one."""
+    """Turns each OSError of the block, except out of memory, and library errors that hide one into a DiskError."""
     try:
         yield
     except UserError:
@@ -118,7 +118,7 @@ def opened_zip(path: Path) -> Iterator[zipfile.ZipFile]:
 
 
 class _InParts(io.BufferedReader):
-    """A file that is not read at once, as zipfile would read a list of entries of any size, and an entry as a whole."""
+    """Refuses reads above LARGEST_PART. zipfile reads the list of entries at once, whatever size an archive claims."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         if size is not None and size > LARGEST_PART:

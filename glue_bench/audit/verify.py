@@ -80,7 +80,8 @@ def _check(store: Store) -> tuple[Check, ...]:
     except (UserError, OSError) as error:
         return (Check("plan", "cannot be read", (str(error),)),)
     records, pretrainings = [*finished.records.values(), *strays], [*finished.pretrainings.values()]
-    damaged, errors = finished.left_out - len(strays), [failure.error for failure in store.failures(plan)]
+    errors = [failure.error for failure in store.failures(plan, store.recorded())]
+    damaged = finished.left_out - len(strays)
     outside = (f"cells/: {damaged} outside the plan cannot be believed; delete them",) if damaged else ()
     jobs: list[Job] = [*(record.job for record in records), *(record.job for record in pretrainings)]
     planned, recorded = _wrong_ids(plan.jobs), _wrong_ids(jobs)
@@ -89,7 +90,7 @@ def _check(store: Store) -> tuple[Check, ...]:
     rewrite = REWRITE.format("plan.json")
     return (
         Check("plan", said, tuple(f"plan.json: {fault}; {rewrite}" for fault in planned)),
-        Check("records", f"{len(jobs)} are as they were written", finished.problems + outside),
+        Check("records", f"{len(jobs)} are as they were written", (*finished.problems.values(), *outside)),
         Check("ids", follow, tuple(f"{fault}; {AGAIN}" for fault in recorded)),
         _each("predictions", "give the scores of their records", records, lambda record: _scores(store, record, plan)),
         _each("pretrainings", "follow from what lies beside them", pretrainings, lambda each: _sums(store, each)),

@@ -73,9 +73,13 @@ class Hyperparameters(Section):
     held_out_share: float | None = None
     predictions: Literal["float16"] | None = None
 
-    def steps(self, in_epoch: int) -> int:
+    def steps_per_epoch(self, rows: int) -> int:
+        """The updates of an epoch of so many rows."""
+        return -(-rows // self.batch_size)
+
+    def steps(self, per_epoch: int) -> int:
         """The updates of a run whose epochs have so many."""
-        steps = in_epoch * self.epochs
+        steps = per_epoch * self.epochs
         return steps if self.max_steps is None else min(steps, self.max_steps)
 
 
@@ -247,7 +251,7 @@ class PretrainingSettings(Section):
         return self.batch_tokens // self.length
 
     @property
-    def rows_at_once(self) -> int:
+    def micro_batch_size(self) -> int:
         """Sequences that are computed at once."""
         return min(self.micro_batch_tokens or self.batch_tokens, self.batch_tokens) // self.length
 

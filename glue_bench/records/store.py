@@ -22,7 +22,7 @@ missing or damaged.
 import contextlib
 import os
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -57,12 +57,12 @@ Kind = TypeVar("Kind", Plan, Record, PretrainingRecord)
 
 @dataclass(frozen=True)
 class Finished:
-    """What is stored of a plan, by id. `left_out` counts cells outside it; `problems` has a line per damaged record."""
+    """What is stored of a plan, by id. `problems` are damaged records in words, `left_out` counts cells outside it."""
 
     records: Mapping[str, Record]
     pretrainings: Mapping[str, PretrainingRecord]
     left_out: int
-    problems: tuple[str, ...]
+    problems: Mapping[str, str]
 
 
 class Store:
@@ -92,7 +92,7 @@ class Store:
         records, bad = self._records(Record, (name for name in cells if name in there))
         pretrained = {each.id for each in plan.pretrainings} & self._ids("pretrainings")
         pretrainings, worse = self._records(PretrainingRecord, sorted(pretrained))
-        return Finished(records, pretrainings, len(there.difference(cells)), (*bad, *worse))
+        return Finished(records, pretrainings, len(there.difference(cells)), bad | worse)
 
     def record(self, cell_id: str) -> Record | None:
         """The record of a cell; None without a whole one."""
@@ -107,9 +107,9 @@ class Store:
         outside = self._ids("cells").difference(cell.id for cell in plan.cells)
         return [*self._records(Record, sorted(outside))[0].values()]
 
-    def _records(self, kind: type[Ended], names: Iterable[str]) -> tuple[dict[str, Ended], list[str]]:
+    def _records(self, kind: type[Ended], names: Iterable[str]) -> tuple[dict[str, Ended], dict[str, str]]:
         """The records of these jobs, and a line about each that is not as it was written."""
-        found, problems = dict[str, Ended](), list[str]()
+        found, problems = dict[str, Ended](), dict[str, str]()
         for name in names:
             path = f"{'cells' if kind is Record else 'pretrainings'}/{name}/record.json"
             try:
@@ -118,7 +118,7 @@ class Store:
                     raise UserError(f"{path}: it is the record of '{value.job.id}'; delete the folder and run again")
                 found[name] = value
             except UserError as error:
-                problems.append(str(error))
+                problems[name] = str(error)
         return found, problems
 
     def recorded(self) -> set[str]:
@@ -131,9 +131,9 @@ class Store:
         except (FileNotFoundError, NotADirectoryError):
             return set()
 
-    def failures(self, plan: Plan) -> list[Failure]:
-        """Why jobs of the plan failed that have not ended well since, in its order."""
-        paths, done = {path.stem: path for path in (self.folder / "failures").glob("*.json")}, self.recorded()
+    def failures(self, plan: Plan, done: Collection[str]) -> list[Failure]:
+        """Why jobs of the plan failed that are not `done`, as `recorded` says, in its order."""
+        paths = {path.stem: path for path in (self.folder / "failures").glob("*.json")}
         return [Failure.of(paths[job.id]) for job in plan.jobs if job.id in paths and job.id not in done]
 
     def stamp(self, name: str) -> str:

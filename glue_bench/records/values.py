@@ -114,7 +114,9 @@ class Pretraining(Work):
 
     kind: ClassVar = "pretrainings"
     NOT_HASHED: ClassVar[Mapping[str, Any]] = {
-        **{"id": True, "origin": True, "rate": True},
+        "id": True,
+        "origin": True,
+        "rate": True,
         "settings": {"corpus", "tokenizer", "checkpoints", "finetune_checkpoints", "validations", "micro_batch_tokens"},
     }
     corpus: Digest
@@ -219,12 +221,13 @@ class Epoch(Value):
 class Record(Sealed):
     """A finished cell. `scores` and `collapsed` are those after its last epoch.
 
-    `collapsed` are the splits on which it gave one answer to everything. `order` is always empty: a part of the stored
-    records. `training_seconds` are those of training steps alone. `micro_batch_size` is set where memory was too short
-    for whole batches, `precision` where it is not that of the environment. `diagnostic` is the digest of the diagnostic
-    set (AX), if that was predicted. `started_from` is the `weights_digest` of the encoder that it started from, None in
-    migrated records alone, and `weights` that of a kept model's encoder. `Store.write` fills in the `arrays_digest` of
-    its `logits` and `tests`, and the SHA-256 of the files of its `model`.
+    `collapsed` are the splits on which it gave one answer to everything. `order` is always empty; the digests of the
+    committed results cover it. `training_seconds` are those of training steps alone. `micro_batch_size` is set where
+    memory was too short for whole batches, `precision` where it is not that of the environment. `diagnostic` is the
+    digest of the diagnostic set (AX), if that was predicted. `started_from` is the `weights_digest` of the encoder that
+    it started from (None: fresh weights, or a committed result, older than this field), and `weights` that of a kept
+    model's encoder. `Store.write` fills in the `arrays_digest` of its `logits` and `tests`, and the SHA-256 of the
+    files of its `model`.
     """
 
     scores: Scores
@@ -276,9 +279,9 @@ class PretrainingRecord(Sealed):
     `stream` is a hash over all that the arm was shown, in order; `segment_pairs` the share of the training sequences
     that had two segments. A run of a search that diverged has no `validation_loss`. `micro_batch_tokens` were computed
     at once in the end. `weights` has by step the `weights_digest` of the encoder in its checkpoint; None for searches
-    and in migrated records. `measures` are those of the last checkpoint, taken on `measure_tokens` tokens of validation
-    text; empty for searches. `piece_losses` and `sums` are the `arrays_digest` of the arrays beside it, which
-    `Store.write` fills in.
+    and in committed results, which are older than this field. `measures` are those of the last checkpoint, taken on
+    `measure_tokens` tokens of validation text; empty for searches. `piece_losses` and `sums` are the `arrays_digest` of
+    the arrays beside it, which `Store.write` fills in.
     """
 
     steps: Whole

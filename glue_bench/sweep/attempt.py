@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import PreTrainedModel
 
 from glue_bench.analysis.word_order import HeldOut, order_sums
 from glue_bench.config import Experiment
 from glue_bench.errors import DiskError, UserError
 from glue_bench.files import disk_trouble, results_written_to
+from glue_bench.model.checkpoints import weights_digest
 from glue_bench.model.checks import check_order
 from glue_bench.model.fresh import on_threads
 from glue_bench.model.heads import EncoderForMaskedLM
@@ -91,18 +91,20 @@ class Worker:
         experiment, tuning = self.inputs.experiment, self.inputs.experiment.finetuning
         is_followed = cell.task == "mnli" and not {*tuning.from_mnli}.isdisjoint(experiment.tasks)
         keeps = tuning.keep is not None or (is_followed and cell.settings.learning_rate == tuning.source_rate)
-        kept = list[PreTrainedModel]()
+        outcome = finetune(cell, self.inputs, self.compute, progress=tell)
+        facts, model = outcome.facts, outcome.model
+        if keeps:
+            facts = facts.model_copy(update={"weights": weights_digest(model.base_model.state_dict())})
 
         def save(folder: Path) -> None:
-            kept[0].save_pretrained(folder)
+            model.save_pretrained(folder)
             save_tokenizer(self.inputs.tokenizer(self.inputs.arm(cell.arm)), folder)
 
-        outcome = finetune(cell, self.inputs, self.compute, keep=kept.append if keeps else None, progress=tell)
         kind = cell.settings.predictions or "float32"  # they were rounded before they were scored
         logits = {name: each.astype(kind) for name, each in outcome.predictions.items() if not is_test(name)}
         tests = {name: each for name, each in outcome.predictions.items() if is_test(name)}
         with results_written_to(self.store.folder):
-            return self.store.write(outcome.facts, save if kept else None, logits=logits, tests=tests)
+            return self.store.write(facts, save if keeps else None, logits=logits, tests=tests)
 
     def _pretrain(self, job: Pretraining, tell: Progress) -> PretrainingRecord | Failure:
         """Pretrain an arm, measure it, and check that its positions are alive: that decides for all cells after it.
@@ -160,7 +162,8 @@ class Worker:
             nonlocal told
             if step and time.monotonic() < told + TOLD_SECONDS:
                 return
-            told, last = time.monotonic() if step else -math.inf, None if loss is None else _known(loss())
+            told = time.monotonic() if step else -math.inf
+            last = None if loss is None else _known(loss())
             facts = {"worker": here, "began": began, "step": step, "steps": steps, "loss": last}
             with suppress(OSError):
                 self.store.write_progress(values.Progress(id=name, updated=time.time(), **facts))

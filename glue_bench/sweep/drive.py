@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from glue_bench.records.store import Store
-from glue_bench.records.values import Cell, Failure, Job, Plan, Pretraining, PretrainingRecord, Result
+from glue_bench.records.values import Cell, Failure, Job, Plan, Pretraining, PretrainingRecord, Progress, Result
 from glue_bench.sweep.executors import Executor, Terminated
 from glue_bench.sweep.jobs import chosen
 from glue_bench.sweep.progress import describe_job
@@ -38,12 +38,17 @@ class Loop:
         self, jobs: Sequence[Job], executor: Executor, store: Store, plan: Plan, watching: Sequence[Observer]
     ) -> None:
         self.executor, self.store, self.plan, self.watching = executor, store, plan, [*watching]
-        self.waiting, self.running = {job.id: job for job in jobs}, dict[str, Job]()
-        self.results, self.losses = dict[str, Result](), Counter[str]()
-        self.stamps, self.heard, self.listened_at = dict[str, str](), dict[str, tuple[Any, float]](), 0.0
-        self.asked = list[type[KeyboardInterrupt]]()  # to end, by signals
+        self.waiting = {job.id: job for job in jobs}
+        self.running: dict[str, Job] = {}
+        self.results: dict[str, Result] = {}
+        self.losses: Counter[str] = Counter()  # of workers, by their jobs
+        self.stamps: dict[str, str] = {}  # of what was stored when a job began
+        self.heard: dict[str, tuple[Progress | None, float]] = {}  # the last progress of a job, and when it was new
+        self.listened_at = 0.0
+        self.asked: list[type[KeyboardInterrupt]] = []  # to end, by signals
         self.cells = {cell.id: cell for cell in plan.cells}
-        self.alike, self.followers = defaultdict[tuple[str, str], set[str]](set), defaultdict[str, set[str]](set)
+        self.alike: dict[tuple[str, str], set[str]] = defaultdict(set)  # cells of an arm and a task
+        self.followers: dict[str, set[str]] = defaultdict(set)  # of an MNLI cell
         for cell in plan.cells:
             self.alike[cell.arm, cell.task].add(cell.id)
             if cell.mnli:

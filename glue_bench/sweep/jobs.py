@@ -66,8 +66,7 @@ class Todo:
     def reasons(self) -> dict[str, str]:
         """By id why each of the jobs is to run."""
         plan, store, finished = self.plan, self.store, self.finished
-        failures = {failure.id: failure.error for failure in store.failures(plan)}
-        damaged = {line.split("/")[1] for line in finished.problems}
+        failures = {failure.id: failure.error for failure in store.failures(plan, store.recorded())}
         starts = {name for job in self.jobs for name in job.after}
         earlier = [record.cell for record in store.strays(plan)]
         begun = sorted({cell.pretraining for cell in earlier if cell.pretraining})
@@ -89,7 +88,7 @@ class Todo:
                 if job.id in starts:
                     return "its weights are gone, and others start from them"
                 return "it has left no model or no test predictions, which are asked for"
-            if job.id in damaged:
+            if job.id in finished.problems:
                 return "its record is damaged"
             return _difference(_facts(job, pretrainings), stored[place(job)])
 

@@ -1,12 +1,12 @@
 """From an experiment to its plan: every cell and pretraining with all that decides its result, each checked."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import product
 from typing import Any
 
 from glue_bench.config import NATIVE, SCRATCH, Arm, Experiment, PretrainingSettings
-from glue_bench.config.load import listed
+from glue_bench.config.load import Names, listed
 from glue_bench.data.task_data import TaskData
 from glue_bench.errors import UserError, unknown
 from glue_bench.model.checks import budget, check_order, native_budget
@@ -139,7 +139,7 @@ def _pretraining(arm: Arm, settings: PretrainingSettings, inputs: Inputs, **fact
     scratch = inputs.experiment.scratch
     own = max(scratch.hidden_dropout_prob, scratch.attention_probs_dropout_prob) if arm.checkpoint == SCRATCH else 1.0
     drops = (own if settings.dropout is None else settings.dropout) > 0
-    in_parts = drops and settings.rows_at_once != settings.rows
+    in_parts = drops and settings.micro_batch_size != settings.rows
     # Without places, and with lists in an order of their own, which decides nothing.
     plain: dict[str, Any] = {"corpus": [inputs.corpus.digest], "tokenizer": None}
     plain["learning_rates"] = sorted(settings.learning_rates)
@@ -150,7 +150,7 @@ def _pretraining(arm: Arm, settings: PretrainingSettings, inputs: Inputs, **fact
         corpus=inputs.corpus.digest,
         packing=LAYOUT_VERSION,
         settings=settings.model_copy(update=plain),
-        parts=settings.rows_at_once * settings.length if in_parts else None,
+        parts=settings.micro_batch_size * settings.length if in_parts else None,
         **facts,
     )
 
@@ -206,11 +206,11 @@ def _expected_tokens(task: str, inputs: Inputs) -> int:
     frame, settings = inputs.train(task), inputs.experiment.finetuning.hyperparameters(task, 0.0)
     characters = frame[[column for column in ("text_a", "text_b") if column in frame]].map(len).sum(axis="columns")
     estimated = (characters / CHARACTERS_A_TOKEN + SPECIAL_TOKENS).clip(upper=settings.max_length)
-    in_epoch = -(-len(frame) // settings.batch_size)
+    in_epoch = settings.steps_per_epoch(len(frame))
     return round(float(estimated.sum()) * settings.steps(in_epoch) / in_epoch)
 
 
-def select(cells: Sequence[Cell], only: str | Iterable[str]) -> list[Cell]:
+def select(cells: Sequence[Cell], only: Names) -> list[Cell]:
     """The cells that match every `KEY=VALUE`; a key given twice permits either value.
 
     Raises:

@@ -97,7 +97,10 @@ class Snapshot:
 
 
 class Watch:
-    """Looks at a folder again and again. A look lists three folders, and a record is read once."""
+    """Looks at a folder again and again. A look lists its cells, pretrainings, failures and jobs under way.
+
+    A record is read once.
+    """
 
     def __init__(self, store: Store, plan: Plan) -> None:
         self.store, self.plan, self.estimate = store, plan, Estimate(plan)
@@ -108,14 +111,11 @@ class Watch:
 
     def look(self) -> Snapshot:
         """The experiment as it is now."""
-        now, done = time.time(), self.store.recorded() & self.jobs.keys()
+        now, (states, done, failed, running) = time.time(), job_states(self.store, self.plan)
         self._learn(done - self.seen)
-        failed = {failure.id: failure.error for failure in self.store.failures(self.plan)}
-        running = {name: one for name, one in under_way(self.store).items() if name in self.jobs}
-        states = dict.fromkeys(done, "done") | dict.fromkeys(failed, "failed") | dict.fromkeys(running, "running")
 
         def counted(jobs: Sequence[Job]) -> Counts:
-            found = Counter(states.get(job.id, "missing") for job in jobs)
+            found = Counter(states[job.id] for job in jobs)
             return {state: found[state] for state in STATES}
 
         return Snapshot(
@@ -123,7 +123,7 @@ class Watch:
             counted(self.plan.pretrainings),
             [describe_progress(self.jobs[name], progress) for name, progress in running.items()],
             {describe_job(self.jobs[name]): error for name, error in failed.items() if name not in running},
-            *self._pace(running, self.jobs.keys() - states.keys(), now),
+            *self._pace(running, [name for name in self.jobs if states[name] == "missing"], now),
         )
 
     def _pace(self, running: Mapping[str, Progress], missing: Iterable[str], now: float) -> tuple[float | None, ...]:
@@ -148,6 +148,16 @@ class Watch:
                 self.estimate.learn(name, result.seconds)
             if isinstance(result, Record):
                 self.ended.append((at, result))
+
+
+def job_states(store: Store, plan: Plan) -> tuple[dict[str, str], set[str], dict[str, str], dict[str, Progress]]:
+    """By id the one of STATES of each job; those with a record, the errors of those that failed, and what runs."""
+    states = dict.fromkeys((job.id for job in plan.jobs), "missing")
+    done = store.recorded() & states.keys()
+    failed = {failure.id: failure.error for failure in store.failures(plan, done)}
+    running = {name: one for name, one in under_way(store).items() if name in states}
+    states |= dict.fromkeys(done, "done") | dict.fromkeys(failed, "failed") | dict.fromkeys(running, "running")
+    return states, done, failed, running
 
 
 def under_way(store: Store) -> dict[str, Progress]:

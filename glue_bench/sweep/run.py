@@ -1,7 +1,7 @@
 """The story of a sweep: plan, check, and run the jobs that are left."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -12,6 +12,7 @@ import torch
 from rich.console import Console
 
 from glue_bench.config import Experiment, Resources
+from glue_bench.config.load import Names
 from glue_bench.data.baselines import baseline_predictions
 from glue_bench.data.task_data import known_labels
 from glue_bench.errors import UserError, quoted
@@ -28,13 +29,12 @@ from glue_bench.sweep.plan import make_plan, select
 from glue_bench.sweep.progress import Estimate
 from glue_bench.sweep.slurm import Slurm, refuse_live_jobs
 from glue_bench.terminal import tell
-from glue_bench.training.compute import Compute, choose_compute, quiet_transformers
+from glue_bench.training.compute import AUTO, Compute, choose_compute, quiet_transformers
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.pretrain import PretrainingFolder
 
-AUTO = "auto"
 MOST_WORKERS = 4096
-Watch = Callable[[Store, Plan, Sequence[Job]], Sequence[Observer]]
+MakeObservers = Callable[[Store, Plan, Sequence[Job]], Sequence[Observer]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,25 +66,19 @@ class Summary:
 
 def sweep(
     experiment: Experiment,
-    console: Console | None = None,
-    watch: Watch = lambda *_: (),
+    console: Console | None,
+    watch: MakeObservers,
     *,
-    results: str | Path = "runs",
-    only: str | Iterable[str] = (),
-    dry_run: bool = False,
-    workers: int | str | None = None,
-    address: str | None = None,
-    slurm: Mapping[str, Any] | None = None,
-    device: str = AUTO,
-    precision: str = AUTO,
+    results: str | Path,
+    only: Names,
+    dry_run: bool,
+    workers: int | str | None,
+    address: str | None,
+    slurm: Mapping[str, Any] | None,
+    device: str,
+    precision: str,
 ) -> Summary:
-    """Bring the results in `results/<experiment>` up to the plan. No option changes what a cell is, or its id.
-
-    `only` is a list of KEY=VALUE conditions on cells; arms without a chosen cell are not pretrained. With `dry_run` all
-    is checked that a run checks, and nothing is run or written. `workers` processes of this machine ("auto": as many as
-    it has room for) share the jobs, or those of the Ray cluster at `address` (HOST:PORT), or Slurm with these options
-    of sbatch (`slurm`); without any they run in this process, one after another. `device` is auto, cpu, cuda or mps,
-    `precision` auto (bf16 where the device is faster in it), float32 or bf16.
+    """Bring the results in `results/<experiment>` up to the plan; the options are those of `glue_bench.run`.
 
     What is worth knowing is said on the `console`; what happens then is told to the observers that `watch` makes.
 
@@ -99,14 +93,17 @@ def sweep(
     plan, store = make_plan(experiment, inputs), inputs.store
     cells = select(plan.cells, only)
     make = partial(make_worker, experiment, store.folder.absolute(), device, precision)
-    count = workers if isinstance(workers, int) else room_here(resources, compute) if workers and not address else None
+    if isinstance(workers, str):  # AUTO; of a cluster, Ray counts the room
+        workers = None if address else room_here(resources, compute)
     executor: Executor
     if slurm is not None:
         executor = Slurm(make, resources, store, Estimate(plan), slurm)
     else:
         refuse_live_jobs(store)
-        has_ray = count or address
-        executor = Ray(make, resources, workers=count, address=address) if has_ray else Inline(Worker(inputs, compute))
+        if workers or address:
+            executor = Ray(make, resources, workers=workers, address=address)
+        else:
+            executor = Inline(Worker(inputs, compute))
     store.prepare(make=not dry_run)
     with nullcontext() if dry_run else store.lock():
         work = Todo(plan, cells, inputs)
@@ -134,9 +131,10 @@ def _check_places_and_engine(results: object, workers: object, address: str | No
         prove_writable(cache_folder())
     if workers not in (None, AUTO) and not (type(workers) is int and 1 <= workers <= MOST_WORKERS):
         raise UserError(f"workers {quoted(workers)}: give a whole number from 1 to {MOST_WORKERS}, or {AUTO}")
-    host, _, port = (address or "host:1").rpartition(":")
-    if not (host and "/" not in host and port.isdecimal() and 0 < int(port[:6]) < 2**16):
-        raise UserError(f"--address is HOST:PORT with a port from 1 to 65535, not {quoted(address)}")
+    if address is not None:
+        host, _, port = address.rpartition(":")
+        if not (host and "/" not in host and port.isdecimal() and 0 < int(port[:6]) < 2**16):
+            raise UserError(f"--address is HOST:PORT with a port from 1 to 65535, not {quoted(address)}")
     if slurm is not None and (workers or address):
         raise UserError("--slurm goes without --workers and --address: one engine runs all jobs")
 
@@ -213,7 +211,7 @@ def _foreseen(work: Todo, summary: Summary) -> Summary:
     return replace(summary, reasons=dict(Counter(work.reasons().values()).most_common()), seconds=left)
 
 
-def _run(work: Todo, inputs: Inputs, executor: Executor, watch: Watch, summary: Summary) -> Summary:
+def _run(work: Todo, inputs: Inputs, executor: Executor, watch: MakeObservers, summary: Summary) -> Summary:
     """Run the jobs, and after them those whose need has only shown then: of the runs that a submission takes."""
     plan, store, tuning = work.plan, inputs.store, inputs.experiment.finetuning
     with results_written_to(store.folder):  # with the gold labels, by which every statistic can be recomputed

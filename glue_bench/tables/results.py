@@ -142,7 +142,7 @@ def read_results(folder: str | Path) -> Results:
     store = open_store(folder)
     plan = store.plan()
     finished = store.finished(plan)
-    problems, losses, measures = [*finished.problems], list[tuple[Any, ...]](), list[tuple[Any, ...]]()
+    problems, losses, measures = [*finished.problems.values()], list[tuple[Any, ...]](), list[tuple[Any, ...]]()
     for each in plan.pretrainings:
         if not each.is_search and (record := finished.pretrainings.get(each.id)):
             job = each.id, each.arm, each.seed

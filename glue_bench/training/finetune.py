@@ -1,7 +1,7 @@
 """One cell, from its start to its scores and predictions."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 from glue_bench.config import HELD_OUT
 from glue_bench.data.metrics import is_collapsed, score_logits
 from glue_bench.data.tasks import AX_SPLIT, TASKS
-from glue_bench.model.checkpoints import Start, weights_digest
+from glue_bench.model.checkpoints import Start
 from glue_bench.model.fresh import on_threads
 from glue_bench.model.heads import EncoderForSequenceClassification
 from glue_bench.model.native import NativeClassifier
@@ -23,25 +23,23 @@ from glue_bench.training.tokens import Batch, TokenisedTask, evaluation_batches,
 
 EVALUATION_TOKENS = 4_096  # of a batch on a CPU; a GPU takes sixteen times as many
 Classifier = EncoderForSequenceClassification | NativeClassifier
-Keep = Callable[[PreTrainedModel], None]  # of a fine-tuned model, as transformers knows it
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a cell leaves: its part of the record, complete, and logits float32 (rows, labels) of each split."""
+    """What a cell leaves: its part of the record, logits float32 (rows, labels) of each split, and the model."""
 
     facts: Record
     predictions: dict[str, np.ndarray]
+    model: PreTrainedModel
 
 
-def finetune(
-    cell: Cell, inputs: Inputs, compute: Compute, *, keep: Keep | None = None, progress: Progress = silent
-) -> Outcome:
+def finetune(cell: Cell, inputs: Inputs, compute: Compute, *, progress: Progress = silent) -> Outcome:
     """Fine-tune one cell. The same cell on the same CPU gives the same bits, whatever ran before.
 
     The score is the last epoch's. Where memory is short, the cell begins again with batches in halves, in quarters, at
     last row by row; updates stay those of whole batches. A loss of NaN in bf16 gets one more try in float32. The facts
-    say so (`micro_batch_size`, `precision`). With `keep` they have the digest of the encoder's weights.
+    say so (`micro_batch_size`, `precision`).
     Raises NonFiniteLossError where training diverged in float32, and UserError where what the cell starts from is not
     there, is damaged, or is not of the record that the cell names.
     """
@@ -50,11 +48,11 @@ def finetune(
         run = Attempt(cell, start, tokens, compute, compute, None, progress)
         while True:
             try:
-                outcome, model = run.outcome()
+                outcome = run.outcome()
                 break
             except Exception as error:
-                if is_out_of_memory(error) and run.rows_at_once != 1:
-                    run = replace(run, rows_at_once=(run.rows_at_once or cell.settings.batch_size) // 2 or 1)
+                if is_out_of_memory(error) and run.micro_batch_size != 1:
+                    run = replace(run, micro_batch_size=(run.micro_batch_size or cell.settings.batch_size) // 2 or 1)
                 elif isinstance(error, NonFiniteLossError) and run.compute.bf16:
                     run = replace(run, compute=replace(compute, bf16=False))
                 else:
@@ -62,9 +60,6 @@ def finetune(
             release_memory()  # the failed attempt's is free only now that its traceback is gone
     diagnostic = inputs.diagnostic(cell.task)
     last = {"started_from": inputs.started_from(cell), "diagnostic": diagnostic.digest if diagnostic else None}
-    if keep:
-        last["weights"] = weights_digest(model.base.state_dict())
-        keep(model.model if isinstance(model, NativeClassifier) else model)
     return replace(outcome, facts=outcome.facts.model_copy(update=last))
 
 
@@ -77,11 +72,11 @@ class Attempt:
     tokens: TokenisedTask
     asked: Compute
     compute: Compute
-    rows_at_once: int | None
+    micro_batch_size: int | None
     progress: Progress
 
-    def outcome(self) -> tuple[Outcome, Classifier]:
-        """Train and predict; what is left, and the model."""
+    def outcome(self) -> Outcome:
+        """Train and predict."""
         began = time.perf_counter()
         if self.compute.keeps_kernels:  # they lie between what the last cell has freed
             return_freed()
@@ -103,11 +98,11 @@ class Attempt:
             parameters=parameters,
             graft_is_exact=self.start.exact if self.start.origin == "grafted" else None,
             variance_kept=dict(self.start.variance_kept),
-            micro_batch_size=self.rows_at_once,
+            micro_batch_size=self.micro_batch_size,
             environment=self.asked.environment(),
             precision=None if self.compute == self.asked else self.compute.precision,
         )
-        return Outcome(facts, predictions), model
+        return Outcome(facts, predictions, model.model if isinstance(model, NativeClassifier) else model)
 
     def train(self, model: Classifier) -> tuple[list[Epoch], dict[str, np.ndarray], float]:
         """History, the last epoch's logits of all scored splits, and seconds spent training."""
@@ -119,9 +114,9 @@ class Attempt:
             padding, seed = self.tokens.padding_id, self.cell.seed
             return training_batches(splits["train"], settings.batch_size, padding, seed, epoch, self.padded)
 
-        steps, began = -(-len(splits["train"]) // settings.batch_size), time.perf_counter()
+        steps, began = settings.steps_per_epoch(len(splits["train"])), time.perf_counter()
         with used_rows_only(model, splits["train"].ids):
-            epochs = train(model, batches, steps, settings, self.compute, self.rows_at_once, self.progress)
+            epochs = train(model, batches, steps, settings, self.compute, self.micro_batch_size, self.progress)
             for epoch, loss in enumerate(epochs, start=1):
                 seconds += time.perf_counter() - began
                 # Scores are of what is stored, so that whoever has the predictions gets the same ones.
@@ -138,7 +133,7 @@ class Attempt:
         """Logits float32 (rows, labels) of a split, in its order; in parts as small as those of training."""
         batch_size = self.cell.settings.batch_size
         most = EVALUATION_TOKENS * (16 if self.compute.device.type == "cuda" else 1)
-        tokens = int(most * (self.rows_at_once or batch_size) / batch_size)
+        tokens = int(most * (self.micro_batch_size or batch_size) / batch_size)
         batches = evaluation_batches(self.tokens.splits[name], self.tokens.padding_id, tokens, self.padded)
         return predict(model, batches, self.compute)
 

@@ -39,8 +39,8 @@ def is_test(split: str) -> bool:
 class Inputs:
     """What an experiment's jobs start from, made once, when it is asked for; `folder` is that of its results."""
 
-    def __init__(self, experiment: Experiment, folder: Path | None = None) -> None:
-        self.experiment, self.folder = experiment, folder
+    def __init__(self, experiment: Experiment, folder: Path) -> None:
+        self.experiment, self.store = experiment, Store(folder)
         self._made: dict[tuple[Any, ...], Any] = {}
 
     def once(self, key: tuple[Any, ...], make: Any) -> Any:
@@ -58,12 +58,6 @@ class Inputs:
     def corpus(self) -> Corpus:
         """The text of the experiment's pretraining."""
         return open_corpus(self.pretraining.corpus, self.pretraining.documents)
-
-    @cached_property
-    def store(self) -> Store:
-        """The experiment's results."""
-        assert self.folder is not None, "what starts from other jobs needs a folder"
-        return Store(self.folder)
 
     def arm(self, name: str) -> Arm:
         """The arm of this name."""

@@ -46,14 +46,15 @@ def train(
     steps_per_epoch: int,
     settings: Hyperparameters,
     compute: Compute,
-    rows_at_once: int | None = None,
+    micro_batch_size: int | None = None,
     progress: Progress = silent,
 ) -> Iterator[float]:
     """Train in place; yields the mean training loss after each epoch. `epochs(e)` gives epoch e's batches, from 1.
 
-    The last epoch is cut short where the settings' `max_steps` end it. A batch goes through in parts of `rows_at_once`
-    rows, if given; the update is that of the whole. AdamW (0.9, 0.999), linear warm-up and linear decay to zero,
-    gradients clipped to a total norm (TUPE, table 2). Raises NonFiniteLossError after an epoch whose loss is none.
+    The last epoch is cut short where the settings' `max_steps` end it. A batch goes through in parts of
+    `micro_batch_size` rows, if given; the update is that of the whole. AdamW (0.9, 0.999), linear warm-up and linear
+    decay to zero, gradients clipped to a total norm (TUPE, table 2). Raises NonFiniteLossError after an epoch whose
+    loss is none.
     """
     model.to(compute.device)  # before the optimiser is made, because a move may replace the parameters
     optimizer = make_optimizer(model, settings)
@@ -67,7 +68,7 @@ def train(
         losses = []
         for batch in islice(epochs(epoch), steps - done):
             rate = settings.learning_rate * linear_factor(done, steps, settings.warmup_ratio)
-            parts = part_losses(model, batch, compute, rows_at_once)
+            parts = part_losses(model, batch, compute, micro_batch_size)
             losses.append(update(model, optimizer, rate, settings.clip_norm, parts))
             done += 1
             progress(done, steps, losses[-1].item)

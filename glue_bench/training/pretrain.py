@@ -85,10 +85,10 @@ def pretrain(job: Pretraining, inputs: Inputs, compute: Compute, *, progress: Pr
                 run.train()
                 return run.outcome()
             except Exception as error:
-                if not (is_out_of_memory(error) and settings.rows_at_once > 1):
+                if not (is_out_of_memory(error) and settings.micro_batch_size > 1):
                     raise
             release_memory()  # the failed attempt's is free only now that its traceback is gone
-            less = settings.rows_at_once // 2 * settings.length
+            less = settings.micro_batch_size // 2 * settings.length
             settings = settings.model_copy(update={"micro_batch_tokens": less})
 
 
@@ -173,7 +173,7 @@ class Run:
             **{"train_loss": last["train_loss"], "validation_loss": last["validation_loss"]},
             "validation_tokens": int(self.text["validation"].offsets[-1]),
             "corpus_tokens": int(train.offsets[-1]),
-            "micro_batch_tokens": self.settings.rows_at_once * self.settings.length,
+            "micro_batch_tokens": self.settings.micro_batch_size * self.settings.length,
             "environment": self.compute.environment(),
         }
         if train.cuts is not None:
@@ -189,7 +189,7 @@ class Run:
         # Dropout's numbers follow from the step alone, so that a continued run needs no generator's state.
         torch.manual_seed(number(settings.seed, state.step, 0))
         rate = settings.learning_rate * rate_factor(settings, state.step)
-        rows, of_all = settings.rows_at_once, len(batch.ids)
+        rows, of_all = settings.micro_batch_size, len(batch.ids)
         parts = (batch.rows(first, min(first + rows, of_all)) for first in range(0, of_all, rows))
         losses = (masked_losses(self.model, part, self.compute, "sum") / len(batch.targets) for part in parts)
         state.pending.append(update(self.model, self.optimizer, rate, settings.clip_norm, losses))

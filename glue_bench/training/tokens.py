@@ -171,7 +171,7 @@ def bucketed_rows(lengths: np.ndarray, batch_size: int, generator: np.random.Gen
 
 def trained_tokens(split: TokenisedSplit, settings: Hyperparameters, seed: int) -> int:
     """The tokens of all updates, those of an epoch that ends early too."""
-    in_epoch = -(-len(split) // settings.batch_size)
+    in_epoch = settings.steps_per_epoch(len(split))
     whole, left = divmod(settings.steps(in_epoch), in_epoch)
     order = np.random.default_rng([seed, whole + 1])
     cut = bucketed_rows(split.lengths, settings.batch_size, order)[:left] if left else []

@@ -42,7 +42,9 @@ def run(experiment: dict[str, Any], results: Path, precision: str) -> Told:
     if "seed" in search:  # the only one, in d9d4906
         search["seeds"] = [search.pop("seed")]
     with _hearing() as told:
-        summary = sweep(load_experiment(experiment), console, results=results, precision=precision)
+        where = {"results": results, "device": "auto", "precision": precision, "only": (), "dry_run": False}
+        engines = {"workers": None, "address": None, "slurm": None}
+        summary = sweep(load_experiment(experiment), console, lambda *_: (), **where, **engines)
     assert not summary.failed, summary.failed
     return told
 
@@ -119,7 +121,7 @@ def tokens(experiment: dict[str, Any]) -> Iterator[tuple[str, dict[str, np.ndarr
     from glue_bench.sweep.plan import make_plan
     from glue_bench.training.inputs import Inputs
 
-    inputs = Inputs(load_experiment(experiment))
+    inputs = Inputs(load_experiment(experiment), Path("none"))
     for arm in inputs.experiment.arms:
         written = inputs.tokenizer(arm).backend_tokenizer.to_str()
         yield f"{arm.name} tokenizer", {"json": np.frombuffer(written.encode(), np.uint8)}
@@ -136,7 +138,7 @@ def packed(experiment: dict[str, Any], steps: int) -> Iterator[tuple[str, dict[s
     from glue_bench.training.inputs import Inputs
     from glue_bench.training.masking import Vocabulary, evaluation_batches, training_batch
 
-    inputs = Inputs(load_experiment(experiment))
+    inputs = Inputs(load_experiment(experiment), Path("none"))
     arm = inputs.experiment.arms[0]
     whole, settings, vocabulary = inputs.text(arm), inputs.pretraining, Vocabulary.of(inputs.tokenizer(arm))
     for split, text in whole.items():

@@ -64,7 +64,7 @@ class Old:
     def plan(self, experiment: Any) -> Plan:
         """The plan with ids made anew."""
         arms, configured = self.told["arms"], {arm.name: arm for arm in experiment.arms}
-        inputs = Inputs(experiment)
+        inputs = Inputs(experiment, self.folder)
         for each in sorted(self.told.get("pretrainings", ()), key=lambda each: not each.get("is_search", False)):
             identity, searches = each["identity"], each.get("searches", ())
             check_recipe(identity["recipe"])

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,7 +73,7 @@ def test_what_leaves_the_last_block_of_recent_encoders_is_normalised():
 @pytest.mark.usefixtures("small_demo")
 def test_an_experiment_has_these_blocks_and_other_ids(tiny):
     def start_of(**scratch: Any) -> tuple[str, EncoderConfig, str]:
-        inputs = Inputs(load_experiment(tiny(arms=["add"], checkpoint="scratch", scratch=scratch)))
+        inputs = Inputs(load_experiment(tiny(arms=["add"], checkpoint="scratch", scratch=scratch)), Path("none"))
         arm, shape = inputs.experiment.arms[0], make_plan(inputs.experiment, inputs).arms["add"].shape
         return inputs.start_digest(arm), inputs.initial(arm).config, shape_text(shape)
 

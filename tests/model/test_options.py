@@ -1,6 +1,7 @@
 """Options of variants: typed, completed with defaults, and in one form before anything compares or hashes them."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -93,7 +94,7 @@ def test_a_plugins_options_have_the_type_of_their_annotation_or_default(tiny, wr
     for options, expected in cases:
         experiment = load_experiment(tiny(arms=[{"variant": "wide", "options": options}], plugins=[str(plugin)]))
         with pytest.raises(UserError) as refusal:
-            make_plan(experiment, Inputs(experiment))
+            make_plan(experiment, Inputs(experiment, Path("none")))
         assert str(refusal.value).startswith(f"arm 'wide': {expected}")
         assert "\n" not in str(refusal.value)
 

@@ -123,7 +123,7 @@ def test_of_a_plan_only_what_it_asks_for_is_finished(store):
         (store.folder / "cells" / name).mkdir()
     finished = store.finished(plan)
     assert (finished.records, finished.pretrainings) == ({CELL.id: record}, {PRETRAINING.id: pretrained})
-    assert (finished.left_out, finished.problems) == (1, ())
+    assert (finished.left_out, finished.problems) == (1, {})
     assert store.strays(plan) == [stray]
     assert store.recorded() == {CELL.id, stray.cell.id, PRETRAINING.id}
 
@@ -133,7 +133,7 @@ def test_a_failure_lasts_until_its_job_has_ended_well_and_the_last_result_is_tol
     assert (store.result(CELL), store.stamp(CELL.id), store.stored_at(CELL.id)) == (None, "", 0.0)
     for name in (CELL.id, PRETRAINING.id, "not-of-the-plan"):
         store.write_failure(Failure(id=name, error="gone wrong", lost=True))
-    assert [failure.id for failure in store.failures(plan)] == [PRETRAINING.id, CELL.id]
+    assert [failure.id for failure in store.failures(plan, store.recorded())] == [PRETRAINING.id, CELL.id]
     assert store.result(CELL).error == "gone wrong"
     stamps = [store.stamp(CELL.id)]
     for bits in (0.0, 1.0):
@@ -142,9 +142,9 @@ def test_a_failure_lasts_until_its_job_has_ended_well_and_the_last_result_is_tol
         stamps.append(store.stamp(CELL.id))
     assert len(set(stamps)) == 3
     pretrain(store)
-    assert store.failures(plan) == []
+    assert store.failures(plan, store.recorded()) == []
     (store.folder / "failures" / f"{OTHER.id}.json").write_text("{")
-    assert "cannot be read" in store.failures(plan)[0].error
+    assert "cannot be read" in store.failures(plan, store.recorded())[0].error
 
 
 # What belongs to another run, or is damaged
@@ -189,7 +189,7 @@ def test_a_record_that_cannot_be_believed_counts_as_missing_with_a_line(store, c
     said = {"another's": f"it is the record of '{OTHER.id}'", None: "cannot be read"}.get(content, "damaged or edited")
     finished = store.finished(plan_with(CELL, OTHER))
     assert finished.records == {OTHER.id: other}
-    (problem,) = finished.problems
+    (problem,) = finished.problems.values()
     assert problem.startswith(f"{path}: {said}")
     assert problem.endswith("run again")
     assert store.record(CELL.id) is None

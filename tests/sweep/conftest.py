@@ -28,11 +28,13 @@ def pretrained(tiny):
 def sweep(tmp_path):
     """Run an experiment into the same folder each time; what was printed is `sweep.said`, what ran `sweep.ended`."""
 
+    usual = {"results": tmp_path / "runs", "only": (), "dry_run": False, "device": "auto", "precision": "auto"}
+    usual |= dict.fromkeys(("workers", "address", "slurm"))
+
     def run_it(values: dict[str, Any], **options: Any) -> Summary:
         console, seen = Console(file=io.StringIO(), width=200), Told()
         try:
-            options = {"results": tmp_path / "runs"} | options
-            return run_sweep(load_experiment(values), console, lambda *_: [seen], **options)
+            return run_sweep(load_experiment(values), console, lambda *_: [seen], **usual | options)
         finally:
             run_it.said = "\n".join([console.file.getvalue(), *seen.lines])
             run_it.ended = [f"{job.arm} {getattr(job, 'task', 'pretraining')}" for job in seen.jobs]

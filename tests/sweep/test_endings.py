@@ -170,4 +170,4 @@ def test_a_cluster_without_room_is_one_line_and_a_lost_head_ends_the_driver(star
     _, err = process.communicate(timeout=240)
     assert (process.returncode, "Traceback" in err) == (1, False)
     finished = store.finished(stub.plan(*CELLS))
-    assert (len(finished.records) >= 3, finished.problems) == (True, ())
+    assert (len(finished.records) >= 3, finished.problems) == (True, {})

@@ -48,7 +48,7 @@ def test_a_failing_cell_does_not_end_the_sweep_and_is_tried_again(sweep, tiny, w
     assert summary.finished == 2
     assert set(summary.failed.values()) == {"RuntimeError: out of luck"}
     store = Store(summary.folder)
-    for failure in store.failures(store.plan()):
+    for failure in store.failures(store.plan(), store.recorded()):
         assert failure.id in summary.failed
         assert "Traceback (most recent call last)" in failure.traceback
         assert failure.environment.device == "cpu"
@@ -56,7 +56,7 @@ def test_a_failing_cell_does_not_end_the_sweep_and_is_tried_again(sweep, tiny, w
     assert why(values) == {"it failed: RuntimeError: out of luck": 2}
     again = sweep(values)
     assert (again.skipped, again.finished, again.failed) == (2, 2, {})
-    assert store.failures(store.plan()) == []
+    assert store.failures(store.plan(), store.recorded()) == []
     assert why(values) == {}
 
 

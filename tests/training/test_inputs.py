@@ -28,7 +28,7 @@ TEXTS = ("a cat sat on the mat", "the dog ran")
 
 @pytest.fixture
 def inputs_of(tiny):
-    return lambda **changes: Inputs(load_experiment(tiny(**changes)))
+    return lambda **changes: Inputs(load_experiment(tiny(**changes)), Path("none"))
 
 
 def plan_of(inputs: Inputs) -> Plan:

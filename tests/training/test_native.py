@@ -101,7 +101,7 @@ def inputs_of(tiny):
     """What a tiny experiment with these arms on RTE starts from; changes are merged into it."""
 
     def of(*arms, **changes):
-        return Inputs(load_experiment(tiny(arms=list(arms), checkpoint=None, tasks=["rte"], **changes)))
+        return Inputs(load_experiment(tiny(arms=list(arms), checkpoint=None, tasks=["rte"], **changes)), Path("none"))
 
     return of
 
@@ -120,7 +120,8 @@ def test_a_cell_is_trained_as_with_its_whole_table_and_kept_in_the_form_of_trans
     start, tokens = inputs.initial(inputs.arm(cell.arm)), inputs.tokens(cell)
     with used_rows_only(model := start.classifier(LABELS, 1), tokens.splits["train"].ids):
         assert any(isinstance(part, UsedRows) for part in model.modules()) == (family not in SHARED)
-    outcome = finetune(cell, inputs, CPU, keep=lambda model: model.save_pretrained(tmp_path / "kept"))
+    outcome = finetune(cell, inputs, CPU)
+    outcome.model.save_pretrained(tmp_path / "kept")
     assert "glue_bench" not in (tmp_path / "kept" / "config.json").read_text()
     kept = AutoModelForSequenceClassification.from_pretrained(tmp_path / "kept").eval()
     loaded = NativeClassifier(kept, reads_segments=start.reads_segments, pads_left=start.pads_left)

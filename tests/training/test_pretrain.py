@@ -43,7 +43,7 @@ def full_loss(model: EncoderForMaskedLM, batch) -> torch.Tensor:
 def plain_batches(tiny: Tiny, model: EncoderForMaskedLM):
     """The losses of the parts of each step's batch by the head over every place, as functions."""
     for step in range(tiny.run.settings.steps):
-        batch, rows = batch_of(tiny, step), tiny.run.settings.rows_at_once
+        batch, rows = batch_of(tiny, step), tiny.run.settings.micro_batch_size
         of_all = len(batch.targets)
         torch.manual_seed(number(tiny.run.settings.seed, step, 0))
         parts = [batch.rows(first, min(first + rows, len(batch.ids))) for first in range(0, len(batch.ids), rows)]
