@@ -66,9 +66,14 @@ class Subject:
         config = self.model.config
         weights = {name: each for name, each in self.model.state_dict().items() if not name.startswith("pooler.")}
         return {
-            **{"variant": config.variant, "origin": config.origin, "blocks": config.num_hidden_layers},
-            **{"heads": config.num_attention_heads, "width": config.hidden_size, "positions": self.positions},
-            **{"words": config.vocab_size, "weights": weights_digest(weights)},
+            "variant": config.variant,
+            "origin": config.origin,
+            "blocks": config.num_hidden_layers,
+            "heads": config.num_attention_heads,
+            "width": config.hidden_size,
+            "positions": self.positions,
+            "words": config.vocab_size,
+            "weights": weights_digest(weights),
         }
 
     @cached_property

@@ -30,10 +30,8 @@ ADVERBS = ("today", "twice", "again", "quickly", "here")
 PARTS = ("plot", "music", "cast", "ending", "dialogue", "pace", "acting", "camera")
 GOOD = ("lovely", "great", "funny", "moving", "superb", "fresh")
 BAD = ("dull", "awful", "silly", "stale", "clumsy", "bland")
-THINGS = (
-    *("apples", "books", "candles", "drums", "eggs", "flutes"),
-    *("gloves", "hats", "inks", "jars", "kites", "lamps"),
-)
+THINGS = ("apples", "books", "candles", "drums", "eggs", "flutes",
+          "gloves", "hats", "inks", "jars", "kites", "lamps")  # fmt: skip
 NEGATIONS = ("never", "nobody")
 
 Row = tuple[str, str | None, float]
@@ -159,7 +157,5 @@ def _wnli(generator: np.random.Generator, label: float) -> Row:
     return f"{he} {verb} {she} because he was {adjective} .", f"{he if label else she} was {adjective} .", label
 
 
-MAKERS: dict[str, Maker] = {
-    **{"cola": _cola, "sst2": _sst2, "mrpc": _mrpc, "stsb": _stsb, "qqp": _qqp},
-    **{"mnli": _nli, "qnli": _qnli, "rte": _rte, "wnli": _wnli, "ax": _nli},
-}
+_MADE = (_cola, _sst2, _mrpc, _stsb, _qqp, _nli, _qnli, _rte, _wnli, _nli)
+MAKERS: dict[str, Maker] = dict(zip(TASKS, _MADE, strict=True))

@@ -25,10 +25,8 @@ MOST_ENTRIES = 1000
 LARGEST_ENTRY = 2**23  # bytes that are unpacked; the largest file of a good submission has 3.5 MB
 LARGEST_ZIP = 2**24  # bytes of a zip that is read; a good submission that is not compressed has 4 MB
 
-MAJORITY = {
-    **{"cola": "1", "sst2": "1", "mrpc": "1", "stsb": "2.701", "qqp": "0", "wnli": "0"},
-    **dict.fromkeys(("mnli", "qnli", "rte", "ax"), "entailment"),
-}
+MAJORITY = {"cola": "1", "sst2": "1", "mrpc": "1", "stsb": "2.701", "qqp": "0", "wnli": "0"}
+MAJORITY |= dict.fromkeys(("mnli", "qnli", "rte", "ax"), "entailment")
 """The most frequent training label of each task as files spell it; of STS-B the mean.
 
 Counted on the official training files: CoLA 6023 of 8551, SST-2 37569 of 67349, MRPC 2474 of 3668, STS-B the mean of

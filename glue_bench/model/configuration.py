@@ -8,15 +8,19 @@ from transformers import AutoConfig, PretrainedConfig
 from glue_bench.errors import quoted
 
 COUNTS = {
-    **{"vocab_size": (1, 10**7), "hidden_size": (1, 2**16), "embedding_size": (1, 2**16)},
-    **{"num_hidden_layers": (1, 2**10), "num_attention_heads": (1, 2**10), "intermediate_size": (1, 2**18)},
-    **{"max_position_embeddings": (1, 2**17), "type_vocab_size": (0, 2**10)},
+    "vocab_size": (1, 10**7),
+    **dict.fromkeys(("hidden_size", "embedding_size"), (1, 2**16)),
+    **dict.fromkeys(("num_hidden_layers", "num_attention_heads"), (1, 2**10)),
+    "intermediate_size": (1, 2**18),
+    "max_position_embeddings": (1, 2**17),
+    "type_vocab_size": (0, 2**10),
 }
 """The smallest and the largest that each may be, many times what the largest encoder has."""
 RATES = ("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout")
 KINDS: dict[str, tuple[Any, str]] = {
     **dict.fromkeys(("hidden_act", "variant", "origin"), (str, "a text")),
-    **{"head_act": (str | None, "a text"), "variant_options": (dict | None, "a mapping")},
+    "head_act": (str | None, "a text"),
+    "variant_options": (dict | None, "a mapping"),
     **dict.fromkeys(("embedding_norm", "norm_first", "gated"), (bool, "true or false")),
 }
 

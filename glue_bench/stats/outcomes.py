@@ -18,8 +18,9 @@ import numpy as np
 from glue_bench.data.metrics import CONSTANT
 
 LIMITS = {
-    **{"accuracy": (0.0, 100.0), "matthews_correlation": (-100.0, 100.0), "pearson": (-100.0, 100.0)},
-    **{"share": (0.0, 100.0), "loss": (-np.inf, np.inf)},
+    **dict.fromkeys(("accuracy", "share"), (0.0, 100.0)),
+    **dict.fromkeys(("matthews_correlation", "pearson"), (-100.0, 100.0)),
+    "loss": (-np.inf, np.inf),
 }
 """The lowest and the highest value of each metric, in its unit: points, or nats of a loss (which is below no limit)."""
 RATIOS = frozenset({"loss", "share"})

@@ -154,7 +154,7 @@ def contrast_rows(group: Group, pairs: Sequence[Pair], family: int, *, stepwise:
     rows = []
     for estimate in group.estimates if pairs else ():
         mine = [_row(group, estimate, pair) for pair in pairs]
-        difference, error, freedom = (np.array([row[name] for row in mine]) for name in NUMBERS[:3])
+        difference, error, freedom = (np.array([row.get(name, np.nan) for row in mine]) for name in NUMBERS[:3])
         p = two_sided(difference, error, freedom)
         adjusted = np.minimum(1.0, (holm(p, family) if stepwise else family) * p)
         half = -stdtrit(freedom, ALPHA / 2 / family) * error
@@ -163,7 +163,9 @@ def contrast_rows(group: Group, pairs: Sequence[Pair], family: int, *, stepwise:
         decided = {
             "low": np.clip(difference - half, low - high, high - low).tolist(),
             "high": np.clip(difference + half, low - high, high - low).tolist(),
-            **{"p": p.tolist(), "p_adjusted": adjusted.tolist(), "smallest": half.tolist()},
+            "p": p.tolist(),
+            "p_adjusted": adjusted.tolist(),
+            "smallest": half.tolist(),
             "verdict": np.where(adjusted < ALPHA, np.where(better, "better", "worse"), "").tolist(),
         }
         rows += [row | {"family": family} | {name: decided[name][i] for name in decided} for i, row in enumerate(mine)]
@@ -177,10 +179,15 @@ def _row(group: Group, estimate: Estimate, pair: Pair) -> dict[str, Any]:
     why = [f"{reason} ({', '.join(a for a in pair if estimate.why.get(a) == reason)})" for reason in reasons]
     why = why if reference in group.arms else [APART]
     row: dict[str, Any] = {
-        **{"kind": group.kind, "column": estimate.column, "arm": arm, "reference": reference},
+        "kind": group.kind,
+        "column": estimate.column,
+        "arm": arm,
+        "reference": reference,
         "difference": estimate.means.get(arm, math.nan) - estimate.means.get(reference, math.nan),
-        **{"error": math.nan, "freedom": math.nan, "seeds": estimate.kind, "why": "; ".join(why)},
-        **{"n_arm": estimate.seeds[arm], "n_reference": estimate.seeds.get(reference, 0)},
+        "n_arm": estimate.seeds[arm],
+        "n_reference": estimate.seeds.get(reference, 0),
+        "seeds": estimate.kind,
+        "why": "; ".join(why),
     }
     if not why:
         variance, row["freedom"] = estimate.difference_variance(arm, reference)

@@ -15,11 +15,20 @@ RATES = ["arm", "learning_rate", "validation_loss", "steps", "tokens", "seconds"
 OF_ARM = ["arm", "variant", "origin", "parameters", "non_embedding_parameters", "added_over_add", "flops_per_token",
           "length"]  # fmt: skip
 TITLES = {
-    **{"seeds": "Pretraining seeds", "learning_rate": "Learning rate", "parameters": "Parameters"},
-    **{"non_embedding_parameters": "Without tables", "added_over_add": "Over add"},
-    **{"flops_per_token": "FLOPs per token", "tokens": "Tokens seen", "search_tokens": "Tokens of the search"},
-    **{"tokens_per_second": "Tokens/s", "peak_memory_mb": "Peak memory (MB)", "train_loss": "Training loss"},
-    **{"validation_loss": "Validation loss", "tokens_to_reference": "Tokens to reference", "swap_1": "Swap test (%)"},
+    "seeds": "Pretraining seeds",
+    "learning_rate": "Learning rate",
+    "parameters": "Parameters",
+    "non_embedding_parameters": "Without tables",
+    "added_over_add": "Over add",
+    "flops_per_token": "FLOPs per token",
+    "tokens": "Tokens seen",
+    "search_tokens": "Tokens of the search",
+    "tokens_per_second": "Tokens/s",
+    "peak_memory_mb": "Peak memory (MB)",
+    "train_loss": "Training loss",
+    "validation_loss": "Validation loss",
+    "tokens_to_reference": "Tokens to reference",
+    "swap_1": "Swap test (%)",
 }
 """The figures of a pretraining, as the page heads them."""
 FIGURES = [name for name in TITLES if name not in ("seeds", "learning_rate", "search_tokens")]

@@ -26,9 +26,15 @@ BEST_EPOCH = (
     "this model; there is a mean over seeds only where the two epochs are the same in all runs."
 )
 COLUMNS = {
-    **{"title": Column("Task"), "split": Column("Split"), "name": Column("Metric"), "value": Column("This model", 4)},
-    **{"mean": Column("Mean over seeds", 4), "error": Column("Standard error", 4), "n": Column("Seeds", 0)},
-    **{"learning_rate": Column("Learning rate", show="{:g}".format), "seed": Column("Seed", 0)},
+    "title": Column("Task"),
+    "split": Column("Split"),
+    "name": Column("Metric"),
+    "value": Column("This model", 4),
+    "mean": Column("Mean over seeds", 4),
+    "error": Column("Standard error", 4),
+    "n": Column("Seeds", 0),
+    "learning_rate": Column("Learning rate", show="{:g}".format),
+    "seed": Column("Seed", 0),
 }
 USAGE = """
 ```python
@@ -108,11 +114,10 @@ def _header(arm: str, cell: pd.Series, checkpoint: str, stated: pd.DataFrame) ->
         values = {row["name"]: row["value"]}
         if row["n"] > 1 and not math.isnan(row["mean"]):
             values |= {f"{row['name']}, mean of {row['n']} seeds, standard error {row['error']:.4f}": row["mean"]}
-        of_row: dict[str, Any] = {
-            **{"task_type": "text-classification", "task_name": row["title"], "dataset_type": REPOSITORY},
-            **{"dataset_name": f"GLUE {row['title']}", "dataset_config": row["task"], "dataset_split": row["split"]},
-            **{"dataset_revision": row["revision"] or None, "metric_type": row["metric"]},
-        }
+        of_row: dict[str, Any] = {"task_type": "text-classification", "task_name": row["title"]}
+        of_row |= {"dataset_type": REPOSITORY, "dataset_name": f"GLUE {row['title']}", "dataset_config": row["task"]}
+        of_row |= {"dataset_split": row["split"], "dataset_revision": row["revision"] or None}
+        of_row |= {"metric_type": row["metric"]}
         results += [EvalResult(**of_row, metric_name=of, metric_value=round(value, 6)) for of, value in values.items()]
     copy = Path(constants.HF_HUB_CACHE, f"models--{checkpoint.replace('/', '--')}")
     is_of_hub = cell["base_model"] or (copy.is_dir() and not Path(checkpoint).exists())

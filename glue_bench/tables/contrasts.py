@@ -44,21 +44,31 @@ FEW = (
     "scores can differ."
 )
 CONTRAST = {
-    **{"family": Column("Family"), "column": Column("Column"), "contrast": Column("Contrast")},
-    **{"difference": Column("Difference", show=str), "interval": Column("95% interval", show=str)},
-    **{"agreeing": Column("Seeds agreeing", show=str), "p_adjusted": Column("p (adjusted)", show=str)},
-    **{"p_equivalent": Column("p (equivalent)", show=str), "verdict": Column("Verdict")},
+    "family": Column("Family"),
+    "column": Column("Column"),
+    "contrast": Column("Contrast"),
+    "difference": Column("Difference", show=str),
+    "interval": Column("95% interval", show=str),
+    "agreeing": Column("Seeds agreeing", show=str),
+    "p_adjusted": Column("p (adjusted)", show=str),
+    "p_equivalent": Column("p (equivalent)", show=str),
+    "verdict": Column("Verdict"),
 }
 SPREADS = {
-    **{"column": Column("Column"), "pretraining": Column("Between pretrainings", show=str)},
-    **{"finetuning": Column("Between fine-tunings", show=str), "examples": Column("Over examples", show=str)},
+    "column": Column("Column"),
+    "pretraining": Column("Between pretrainings", show=str),
+    "finetuning": Column("Between fine-tunings", show=str),
+    "examples": Column("Over examples", show=str),
     "smallest": Column("Smallest difference", show=str),
 }
 TO_FIND = "A true difference of {:g} (points; of Val. loss nats), found with probability {:g}."
 SEEDS = {
-    **{"column": Column("Column"), "seeds": Column("Seeds of"), "pretraining_seeds": Column("Pretraining seeds", 0)},
+    "column": Column("Column"),
+    "seeds": Column("Seeds of"),
+    "pretraining_seeds": Column("Pretraining seeds", 0),
     "finetuning_seeds": Column("Fine-tuning seeds for each", 0),
-    **{"cost": Column("Cost of an arm", show="{:,.0f}".format), "why": Column("Why none")},
+    "cost": Column("Cost of an arm", show="{:,.0f}".format),
+    "why": Column("Why none"),
 }
 SEEDS_MEAN = (
     "Seeds of each arm with which its difference from the reference has a verdict, after the correction for all arms "

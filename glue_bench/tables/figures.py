@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib import style
+from matplotlib import rc_params_from_file, style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -30,37 +30,26 @@ from glue_bench.tables.compare import Comparison
 from glue_bench.tables.table import decimals_of, short
 
 COLUMN, WIDE = 3.25, 6.75  # inches: the width of one column of a paper, and of two with the space between them
-DPI = 300
 PIXELS = 1.9  # of CSS for a point of an SVG: text of 7 points is 13 pixels
-INK, QUIET, LINE, PAPER = "#1b1b1b", "#595959", "#d0d0d0", "#ffffff"
+STYLE = rc_params_from_file(Path(__file__).with_name("figures.mplstyle"), use_default_template=False)
+INK, QUIET, LINE, PAPER = STYLE["text.color"], STYLE["axes.edgecolor"], STYLE["grid.color"], "#ffffff"
+SMALL = STYLE["legend.fontsize"]
 CYCLE = ("#4c4ed6", "#bb730f", "#94105f", "#299bdf", "#5b2d05", "#dd1d4b")
 """Colours of series after INK, which is that of the reference. In this order the first few differ the most."""
 ON_DARK = {
-    **{INK: "#f2f2f2", QUIET: "#a8a8a8", LINE: "#4a4a4a", PAPER: "#161616"},
+    INK: "#f2f2f2",
+    QUIET: "#a8a8a8",
+    LINE: "#4a4a4a",
+    PAPER: "#161616",
     **dict(zip(CYCLE, ("#3d9df2", "#edba2e", "#e73f9b", "#bcdafa", "#cf2a37", "#f78d92"), strict=True)),
 }
 """What a dark page has in place of each colour."""
 DASHES = ("solid", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.2, 1, 1.2)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-TEXT, SMALL = 7.0, 6.0  # points: titles and labels; ticks and legends. Nothing is smaller.
 NO_DATES: dict[str, dict[str, None]] = {
     "svg": dict.fromkeys(("Date", "Creator", "Format", "Type")),
     "pdf": dict.fromkeys(("CreationDate", "Creator", "Producer")),
     "png": {"Software": None},
-}
-SETTINGS: dict[str, Any] = {
-    **{"font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans"], "font.size": TEXT, "text.color": INK},
-    **{"axes.titlesize": TEXT, "axes.titleweight": "bold", "axes.titlelocation": "left", "axes.titlepad": 4},
-    **{"axes.labelsize": TEXT, "axes.labelcolor": INK, "axes.edgecolor": QUIET, "axes.linewidth": 0.6},
-    **{"axes.spines.top": False, "axes.spines.right": False, "axes.axisbelow": True, "axes.labelpad": 3},
-    **{"axes.grid": True, "grid.color": LINE, "grid.linewidth": 0.4, "axes.formatter.useoffset": False},
-    **{"xtick.labelsize": SMALL, "ytick.labelsize": SMALL, "xtick.color": QUIET, "ytick.color": QUIET},
-    **{"xtick.labelcolor": INK, "ytick.labelcolor": INK, "xtick.major.size": 2.5, "ytick.major.size": 2.5},
-    **{"xtick.major.width": 0.6, "ytick.major.width": 0.6, "legend.fontsize": SMALL, "legend.frameon": False},
-    **{"legend.handlelength": 2.2, "legend.labelspacing": 0.3, "legend.columnspacing": 1.2, "legend.borderpad": 0.1},
-    **{"lines.linewidth": 1.1, "lines.markersize": 3.5, "axes.facecolor": "none", "text.parse_math": False},
-    **{"svg.hashsalt": "glue-bench", "svg.fonttype": "none", "pdf.fonttype": 42},  # text stays text
-    **{"figure.dpi": DPI, "savefig.dpi": DPI},
 }
 BAND, FEW = 0.18, 8  # the opacity of the band around a line; with more arms bands hide each other and are left out
 UNPLANNED = "*"
@@ -72,7 +61,7 @@ VERDICTS: dict[str, dict[str, Any]] = {
 }
 """How the contrasts of a verdict are drawn, and its name in the legend."""
 
-paper_style = partial(style.context, ["default", SETTINGS])
+paper_style = partial(style.context, ["default", STYLE])
 """The settings under which figures are made and drawn, whatever the user's own are: a context or a decorator."""
 
 

@@ -59,8 +59,11 @@ _LEGEND = {
 LEGEND = {key: line for keys, line in _LEGEND.items() for key in keys.split(", ")}
 """What may stand in a leaderboard (a column, a mark, a row), and the line that explains it."""
 ARMS = {
-    **{"arm": Column("Arm"), "variant": Column("Variant"), "options": Column("Options")},
-    **{"summary": Column("What it does"), "rate": Column("Pretraining rate", show="{:g}".format)},
+    "arm": Column("Arm"),
+    "variant": Column("Variant"),
+    "options": Column("Options"),
+    "summary": Column("What it does"),
+    "rate": Column("Pretraining rate", show="{:g}".format),
 }
 SPLITS = {"validation_matched": "matched validation", "validation_mismatched": "mismatched validation"}
 CHOSEN = {"validation": "validation, which is optimistic", HELD_OUT: "the slice held out of train"}

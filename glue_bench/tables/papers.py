@@ -35,10 +35,8 @@ from glue_bench.tables.results import Results, read_results
 from glue_bench.tables.table import MISSING, Column, Page, Table, facts_table, number, short
 
 CELL_COLUMNS = ("model", "arm", "variant", "origin", "steps", "column", "published", "ours", "seeds", "difference")
-PAIR_COLUMNS = {
-    **{"model": "Model", "arm": "Ours", "parameters": "Parameters", "steps": "Steps", "tokens": "Tokens"},
-    **{"seeds": "Seeds", "rates": "Rates", "start": "Ours start from", "note": "Why there is none"},
-}
+PAIR_COLUMNS = {name: name.capitalize() for name in ("model", "arm", "parameters", "steps", "tokens", "seeds", "rates")}
+PAIR_COLUMNS |= {"arm": "Ours", "start": "Ours start from", "note": "Why there is none"}
 LEGEND = {
     "scores": "Scores, times 100: Matthews correlation for CoLA, Pearson correlation for STS-B, accuracy elsewhere, "
     "unless the column names another metric.",

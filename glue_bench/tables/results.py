@@ -191,8 +191,10 @@ def _arms(plan: Plan) -> pd.DataFrame:
         named = f"{shown}@{arm.revision}" if arm.revision else shown
         rows.append({
             **{each: getattr(facts, each) for each in ARMS if each in ArmFacts.model_fields},
-            **{"arm": arm.name, "variant": cell.variant, "origin": cell.origin, "checkpoint": arm.checkpoint},
-            **{"options": arm.options, "embedding_size": arm.embedding_size},
+            **{each: getattr(arm, each) for each in ("checkpoint", "options", "embedding_size")},
+            "arm": arm.name,
+            "variant": cell.variant,
+            "origin": cell.origin,
             "shape": shape_text(facts.shape) if facts.shape and cell.origin != AS_PUBLISHED else ANY_SHAPE,
             "start": FRESH if named == SCRATCH else named,
             # Of a native arm it says behind the digest, too, how texts are given to the model.
@@ -213,7 +215,8 @@ def _cells(plan: Plan, finished: Finished) -> pd.DataFrame:
             devices = [(run.environment.device, run.environment.processor) for run in runs]
             places = [(processor if device in (None, "cpu") else device) or "" for device, processor in devices]
             rows[-1] |= {name: getattr(record, name) for name in OF_RUN if hasattr(record, name)} | {
-                **{"finished": True, "base_model": named.get(cell.arm, "")},
+                "finished": True,
+                "base_model": named.get(cell.arm, ""),
                 "precision": record.precision or record.environment.precision or "",
                 "processor": ", then ".join(dict.fromkeys(places)) if all(places) else "",
             }

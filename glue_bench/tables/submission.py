@@ -16,8 +16,11 @@ from glue_bench.tables.board import SEEDS, Board, aggregate, main_scores
 from glue_bench.tables.table import json_text
 
 METRIC_NAMES = {
-    **{"matthews_correlation": "Matthews correlation", "accuracy": "Accuracy", "f1": "F1"},
-    **{"pearson": "Pearson correlation", "spearmanr": "Spearman correlation"},
+    "matthews_correlation": "Matthews correlation",
+    "accuracy": "Accuracy",
+    "f1": "F1",
+    "pearson": "Pearson correlation",
+    "spearmanr": "Spearman correlation",
 }
 ELSEWHERE = "choose another place with -o"
 HOW = "set `finetuning: {predict: [validation, test]}` and run the experiment again, on data that has test files"
@@ -82,9 +85,12 @@ def _predicted(board: Board, arm: str) -> tuple[dict[str, bytes], dict[str, dict
             raise UserError(f"predictions of '{cell_id}', split '{file.split}': {error}") from error
         value = 100 * float(scored[file.model])
         origins[name] = {
-            **{"rows": len(logits), "cell_id": cell_id, "split": file.split},
-            **{"data": cells["data" if own else "diagnostic"][cell_id]},
-            **{"learning_rate": run["learning_rate"], "seed": run["seed"]},
+            "rows": len(logits),
+            "cell_id": cell_id,
+            "split": file.split,
+            "data": cells["data" if own else "diagnostic"][cell_id],
+            "learning_rate": run["learning_rate"],
+            "seed": run["seed"],
             # JSON has no NaN; an undefined validation score is null, as in a record.
             "validation": None if math.isnan(value) else round(value, 4),
         }

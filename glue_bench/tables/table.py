@@ -41,11 +41,11 @@ _MARKDOWN = re.compile(r"[\\`*|>\[\]~$]|<(?=[\w/!?])|(?<![^\W_])_|_(?![^\W_])|&(
 _LINK = re.compile(r"https?://(?:[^\s()<>&]|&amp;)*[\w/]")  # in escaped text, where other entities end an address
 _TEX = str.maketrans({
     **{special: f"\\{special}" for special in "&%$#_{}"},
-    **{"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "`": r"\textasciigrave{}"},
-    **{"|": r"\textbar{}", "<": r"\textless{}", ">": r"\textgreater{}", '"': r"\char34{}"},
-    **{"[": "{[}", "*": "{*}"},  # after \\ and \midrule they would be taken for an option
-    **{"†": r"\textdagger{}", "‡": r"\textdaggerdbl{}", "◇": r"$\diamond$", "±": r"$\pm$", "°": r"\textdegree{}"},
-    **{"–": r"\textendash{}", "\N{MINUS SIGN}": "$-$", BETTER: r"$\uparrow$", WORSE: r"$\downarrow$"},  # noqa: RUF001
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "`": r"\textasciigrave{}",
+    "|": r"\textbar{}", "<": r"\textless{}", ">": r"\textgreater{}", '"': r"\char34{}",
+    "[": "{[}", "*": "{*}",  # after \\ and \midrule they would be taken for an option
+    "†": r"\textdagger{}", "‡": r"\textdaggerdbl{}", "◇": r"$\diamond$", "±": r"$\pm$", "°": r"\textdegree{}",
+    "–": r"\textendash{}", "\N{MINUS SIGN}": "$-$", BETTER: r"$\uparrow$", WORSE: r"$\downarrow$",  # noqa: RUF001
 })  # fmt: skip
 _LIGATURE = re.compile(r"([-',])(?=\1)")
 _MINUS = re.compile(r"(?<![\w.-])-(?=\d)")
@@ -177,7 +177,8 @@ class Page:
         texts = [[dict(zip(table.columns, (text for text, _ in row), strict=True)) for row in table.rows]
                  for table in self.tables]  # fmt: skip
         return json_text({
-            **{"title": self.title, "banner": self.banner},
+            "title": self.title,
+            "banner": self.banner,
             "captions": [table.caption for table in self.tables if table.caption],
             "legend": [line for table in self.tables for line in table.legend],
             "rows": [{name: plain(str(name), value) for name, value in row.items()} for row in data],

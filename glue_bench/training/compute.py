@@ -22,7 +22,10 @@ PRECISION_VARIABLE = "GLUE_BENCH_PRECISION"  # of the environment: what `auto` s
 NARROW = 256
 MALLOPT = {-1: 2**31 - 1, -3: 32 * 2**20}  # glibc's M_TRIM_THRESHOLD and M_MMAP_THRESHOLD, as high as it accepts
 SAID = (
-    *("can't allocate memory", "DefaultCPUAllocator", "out of memory", "bad_alloc"),
+    "can't allocate memory",
+    "DefaultCPUAllocator",
+    "out of memory",
+    "bad_alloc",
     "CUBLAS_STATUS_ALLOC_FAILED",  # on a GPU that is all but full
     "CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate",  # the same; of other calls it says something else
 )

@@ -58,9 +58,15 @@ def convert(
     start = graft(checkpoint, variant, options)
     with results_written_to(target, "choose another OUT"), whole_folder(target, replaces=True) as folder:
         record = {
-            **{"source": source, "source_variant": checkpoint.config.variant, "fingerprint": digest},
-            **{"revision": revision, "variant": variant, "options": start.config.variant_options or {}},
-            **{"origin": start.origin, "exact": start.exact, "relative_error": relative_error(checkpoint, start)},
+            "source": source,
+            "source_variant": checkpoint.config.variant,
+            "fingerprint": digest,
+            "revision": revision,
+            "variant": variant,
+            "options": start.config.variant_options or {},
+            "origin": start.origin,
+            "exact": start.exact,
+            "relative_error": relative_error(checkpoint, start),
             "variance_kept": dict(start.variance_kept) or None,
             "masked_lm_head": "kept" if start.head else DROPPED if checkpoint.head else "none in the source",
             "tokenizer": None if loaded is None else tokenizer or source,

@@ -166,11 +166,12 @@ class Run:
             self.validate()
         state, train, last = self.state, self.text["train"], self.state.losses[-1]
         facts = {
-            **{"steps": state.step, "tokens": state.tokens, "seconds": round(state.seconds, 3)},
+            **{name: getattr(state, name) for name in ("tokens", "stream", "losses", "weights")},
+            **{name: last[name] for name in ("train_loss", "validation_loss")},
+            "steps": state.step,
+            "seconds": round(state.seconds, 3),
             "tokens_per_second": round(state.tokens / state.seconds, 1),
             "peak_memory_bytes": peak_bytes(self.compute.device),
-            **{"stream": state.stream, "losses": state.losses, "weights": state.weights},
-            **{"train_loss": last["train_loss"], "validation_loss": last["validation_loss"]},
             "validation_tokens": int(self.text["validation"].offsets[-1]),
             "corpus_tokens": int(train.offsets[-1]),
             "micro_batch_tokens": self.settings.micro_batch_size * self.settings.length,
