@@ -24,7 +24,7 @@ from glue_bench.model.locate import locate
 from glue_bench.records.store import Store
 from glue_bench.training.corpus import Corpus
 from glue_bench.training.packing import PackedText
-from glue_bench.training.tokenizers import encode, load_tokenizer, vocabulary_size
+from glue_bench.training.tokenizers import check_vocabulary, encode, load_tokenizer
 
 LENGTH = 128  # tokens of a sequence, at most
 FEW = 64  # sequences of what takes all blocks, or is done several times
@@ -84,16 +84,11 @@ class Subject:
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerBase:
         """Its own, or the one that was named. Raises LeftOut where there is none that fits."""
-        rows = self.model.config.vocab_size
         try:
             tokenizer = load_tokenizer(self.named)
+            check_vocabulary(tokenizer, self.named, self.model.config.vocab_size)
         except UserError as error:
-            raise LeftOut(f"{error}: the measures of text need one (--tokenizer NAME)") from error
-        if (size := vocabulary_size(tokenizer)) > rows:
-            raise LeftOut(
-                f"the tokenizer of '{self.named}' has {size} tokens but the checkpoint embeds {rows}; "
-                "give the tokenizer it was trained with (--tokenizer NAME)"
-            )
+            raise LeftOut(f"the measures of text need a tokenizer (--tokenizer NAME): {error}") from error
         return tokenizer
 
     @cached_property

@@ -9,19 +9,20 @@ from typing import Any
 import numpy as np
 
 from glue_bench.analysis.chance import Sums
-from glue_bench.audit.bundle import opened_bundle
+from glue_bench.audit.bundle import PAGES, opened_bundle
 from glue_bench.config import HELD_OUT
 from glue_bench.data.metrics import is_collapsed, score_logits
 from glue_bench.errors import UserError
 from glue_bench.files import read_file
 from glue_bench.records.store import Finished, Store, experiments_in
 from glue_bench.records.values import Job, Plan, PretrainingRecord, Record
-from glue_bench.tables.export import TABLES, find, tables
+from glue_bench.tables.export import find, tables
 from glue_bench.tables.papers import TABLES as PAPERS
 from glue_bench.tables.papers import named_page
 
 AGAIN = "delete its folder and run again"
 REWRITE = "run the experiment again, which writes {} anew"
+WRONG_ID = "{0.kind}/{0.id}: its id is not that of what it says"
 ROUNDING = 1e-6
 """How far recomputed scores may be from stored ones: runs score STS-B against labels in single precision."""
 
@@ -84,12 +85,11 @@ def _check(store: Store) -> tuple[Check, ...]:
     damaged = finished.left_out - len(strays)
     outside = (f"cells/: {damaged} outside the plan cannot be believed; delete them",) if damaged else ()
     jobs: list[Job] = [*(record.job for record in records), *(record.job for record in pretrainings)]
-    planned, recorded = _wrong_ids(plan.jobs), _wrong_ids(jobs)
+    planned, recorded = ([WRONG_ID.format(job) for job in some if job.id != job.true_id] for some in (plan.jobs, jobs))
     said = f"{len(plan.jobs) - len(planned)} jobs have the ids of what they say"
     follow = f"{len(jobs) - len(recorded)} follow from what the records say"
-    rewrite = REWRITE.format("plan.json")
     return (
-        Check("plan", said, tuple(f"plan.json: {fault}; {rewrite}" for fault in planned)),
+        Check("plan", said, tuple(f"plan.json: {fault}; {REWRITE.format('plan.json')}" for fault in planned)),
         Check("records", f"{len(jobs)} are as they were written", (*finished.problems.values(), *outside)),
         Check("ids", follow, tuple(f"{fault}; {AGAIN}" for fault in recorded)),
         _each("predictions", "give the scores of their records", records, lambda record: _scores(store, record, plan)),
@@ -98,10 +98,6 @@ def _check(store: Store) -> tuple[Check, ...]:
         Check("failures", f"{len(errors)} say why", tuple(each for each in errors if each.startswith("failures/"))),
         _check_tables(store),
     )
-
-
-def _wrong_ids(jobs: Iterable[Job]) -> list[str]:
-    return [f"{job.kind}/{job.id}: its id is not that of what it says" for job in jobs if job.id != job.true_id]
 
 
 def _each(name: str, holds: str, values: Iterable[Any], look: Callable[[Any], bool]) -> Check:
@@ -175,13 +171,13 @@ def _check_tables(store: Store) -> Check:
     """Every table is, byte for byte, what the records give: its own, and published ones with its rows beside them."""
     folder = store.folder
     try:
-        names = [name for name in PAPERS if (folder / f"{name}.md").is_file()]
-        papers = {f"{name}.md": named_page(name, folder).to_markdown() for name in names}
+        names = {f"{name}.md": name for name in PAPERS if (folder / f"{name}.md").is_file()}
+        papers = {file: named_page(name, folder).to_markdown() for file, name in names.items()}
         expected = {name: text.encode() for name, text in (tables(find(folder)) | papers).items()}
     except (LookupError, TypeError, ValueError, UserError) as error:
         return Check("tables", "cannot be made", (f"cells/: no tables can be made ({error}); get them anew",))
     good, faults, rewrite = 0, list[str](), REWRITE.format("its tables")
-    for name in dict.fromkeys([*expected, *TABLES]):
+    for name in PAGES:
         path, right = folder / name, expected.get(name)
         try:
             was = read_file(path) if path.exists() else None
@@ -197,7 +193,6 @@ def _check_tables(store: Store) -> Check:
             lines = enumerate(zip_longest(was.splitlines(), right.splitlines()), 1)
             number = next((number for number, (old, new) in lines if old != new), 1)
             faults.append(f"{name}: line {number} is not what the records give; {rewrite}")
-    present = {path.name for path in folder.iterdir() if path.suffix in (".md", ".csv")}
-    others = sorted(present - expected.keys() - set(TABLES))
+    others = sorted({path.name for path in folder.iterdir() if path.suffix in (".md", ".csv")} - {*PAGES})
     note = f"; not checked: {', '.join(others)}" if others else ""
     return Check("tables", f"{good} recompute byte for byte{note}", tuple(faults))

@@ -138,10 +138,7 @@ FAMILIES: dict[str, Family] = {
         ),
         head=("vocab_transform.", "vocab_layer_norm.", "vocab_projector.bias"),
         settings={
-            **{name: name for name in ("vocab_size", "max_position_embeddings", "initializer_range", "pad_token_id")},
-            "hidden_size": "dim",
-            "num_hidden_layers": "n_layers",
-            "num_attention_heads": "n_heads",
+            **{name: name for name in BERT_SETTINGS if name not in ("type_vocab_size", "layer_norm_eps")},
             "intermediate_size": "hidden_dim",
             "hidden_act": "activation",
             "hidden_dropout_prob": "dropout",

@@ -125,7 +125,7 @@ def make_board(results: Results, protocol: Protocol | None = None, steps: int | 
     epochs = reported_epochs(results.scores.merge(cells[["cell_id", *RUN]], on="cell_id"), protocol)
     scores = results.scores[results.scores["split"] != HELD_OUT].merge(epochs[["cell_id", "epoch"]])
     scores = scores.merge(cells[["cell_id", "variant", "origin", *RUN]], on="cell_id")
-    runs, tasks = at_rates(scores, best_rates(epochs, protocol.rate_statistic)), {*cells["task"]}
+    runs, tasks = scores.merge(best_rates(epochs, protocol.rate_statistic)), {*cells["task"]}
     ran = {*cells.loc[cells["finished"], "task"]} or tasks
     columns = tuple(column for column, (task, _) in COLUMNS.items() if task in ran)
     starts = results.arms["start"] + (f", then {steps:,} steps of pretraining" if steps else "")
@@ -239,11 +239,6 @@ def best_rates(runs: pd.DataFrame, statistic: str = "mean") -> pd.DataFrame:
     rates = aggregate(runs, of_rate, statistic).round(9).reset_index()  # the order of summation must not break a tie
     rates = rates.sort_values(["n", statistic, "learning_rate"], ascending=[False, False, True])
     return rates.drop_duplicates(of_rate[:2]).sort_index()[of_rate].reset_index(drop=True)
-
-
-def at_rates(frame: pd.DataFrame, rates: pd.DataFrame) -> pd.DataFrame:
-    """The rows of scores or cells that ran at the rate chosen for their arm and task, in order."""
-    return frame.merge(rates, on=["arm", "task", "learning_rate"], how="inner")
 
 
 def main_scores(scores: pd.DataFrame) -> pd.DataFrame:

@@ -44,9 +44,7 @@ FEW = (
     "scores can differ."
 )
 CONTRAST = {
-    "family": Column("Family"),
-    "column": Column("Column"),
-    "contrast": Column("Contrast"),
+    **{name: Column(name.capitalize()) for name in ("family", "column", "contrast")},
     "difference": Column("Difference", show=str),
     "interval": Column("95% interval", show=str),
     "agreeing": Column("Seeds agreeing", show=str),
@@ -81,10 +79,7 @@ SEEDS_MEAN = (
 def statistics_page(comparison: Comparison, equivalent: float | None = None) -> Page:
     """The contrasts on the column that decides, those of others with a verdict, and how far scores spread.
 
-    Its data are all contrasts, with a margin `equivalent` its test beside each.
-
-    Raises:
-        UserError: as `equivalence`.
+    Its data are all contrasts, with a margin `equivalent` its test beside each; raises as `equivalence`.
     """
     frame = comparison.contrasts if equivalent is None else equivalence(comparison.contrasts, equivalent)
     spreads = [_spread(comparison, group, heading) for heading, group in groups_shown(comparison).items()]

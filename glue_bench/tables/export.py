@@ -27,11 +27,7 @@ PREDICTIONS = ("cell_id", "arm", "task", "learning_rate", "pretraining_seed", "s
 
 
 def find(path: str | Path, protocol: Sequence[str] = ()) -> Comparison:
-    """The comparison of an experiment, by its protocol or one changed by KEY=VALUE.
-
-    Raises:
-        UserError: as `open_board`.
-    """
+    """The comparison of an experiment, by its protocol or one changed by KEY=VALUE; raises as `open_board`."""
     return compare(open_board(path, protocol))
 
 

@@ -36,13 +36,8 @@ INK, QUIET, LINE, PAPER = STYLE["text.color"], STYLE["axes.edgecolor"], STYLE["g
 SMALL = STYLE["legend.fontsize"]
 CYCLE = ("#4c4ed6", "#bb730f", "#94105f", "#299bdf", "#5b2d05", "#dd1d4b")
 """Colours of series after INK, which is that of the reference. In this order the first few differ the most."""
-ON_DARK = {
-    INK: "#f2f2f2",
-    QUIET: "#a8a8a8",
-    LINE: "#4a4a4a",
-    PAPER: "#161616",
-    **dict(zip(CYCLE, ("#3d9df2", "#edba2e", "#e73f9b", "#bcdafa", "#cf2a37", "#f78d92"), strict=True)),
-}
+_DARK = ("#f2f2f2", "#a8a8a8", "#4a4a4a", "#161616", "#3d9df2", "#edba2e", "#e73f9b", "#bcdafa", "#cf2a37", "#f78d92")
+ON_DARK = dict(zip((INK, QUIET, LINE, PAPER, *CYCLE), _DARK, strict=True))
 """What a dark page has in place of each colour."""
 DASHES = ("solid", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.2, 1, 1.2)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")

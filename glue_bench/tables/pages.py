@@ -14,19 +14,7 @@ from glue_bench.data.tasks import COLUMNS, TASKS, titles
 from glue_bench.stats.verdicts import COVERS, Group
 from glue_bench.tables.board import AVERAGE, BLOCK, SEEDS, Board, steps_frame
 from glue_bench.tables.compare import CONVERSION, MEASURES, OF_CONTRASTS, Comparison, leaderboard_frame, score_columns
-from glue_bench.tables.table import (
-    BETTER,
-    MISSING,
-    WORSE,
-    Column,
-    Page,
-    Table,
-    decimals_of,
-    facts_table,
-    number,
-    short,
-    with_legend,
-)
+from glue_bench.tables.table import BETTER, MISSING, WORSE, Column, Page, Table, decimals_of, facts_table, number, short
 
 AGAINST = "{column} against `{reference}`: {better} better, {worse} worse, {alike} not told apart, {untested} untested"
 PLANNED = "planned contrasts: {differ} of {planned} differ"
@@ -59,9 +47,7 @@ _LEGEND = {
 LEGEND = {key: line for keys, line in _LEGEND.items() for key in keys.split(", ")}
 """What may stand in a leaderboard (a column, a mark, a row), and the line that explains it."""
 ARMS = {
-    "arm": Column("Arm"),
-    "variant": Column("Variant"),
-    "options": Column("Options"),
+    **{name: Column(name.capitalize()) for name in ("arm", "variant", "options")},
     "summary": Column("What it does"),
     "rate": Column("Pretraining rate", show="{:g}".format),
 }
@@ -219,7 +205,8 @@ def explained(tables: Sequence[Table], legend: Mapping[str, str], more: Iterable
         keys |= {MISSING for cell in cells if cell.text == MISSING} | {"bold" for cell in cells if cell.bold}
         keys |= {"task" if name in COLUMNS else name for name in table.columns} | (set(marks) & set(MARKS))
         keys |= {row[0].text for row in table.rows[len(table.rows) - table.feet :]}
-    return with_legend(tables, tuple(dict.fromkeys(line for key, line in legend.items() if key in keys)))
+    lines = tuple(dict.fromkeys(line for key, line in legend.items() if key in keys))
+    return [*tables[:-1], *(replace(last, legend=lines) for last in tables[-1:])]
 
 
 def setup_table(comparison: Comparison) -> Table:

@@ -24,7 +24,6 @@ from glue_bench.tables.board import (
     Average,
     Board,
     aggregate,
-    at_rates,
     average,
     best_rates,
     make_board,
@@ -205,7 +204,7 @@ def our_values(published: Published, board: Board) -> dict[Any, dict[str, Any]]:
     places = pd.DataFrame(wanted, columns=["task", "split", "metric"]).drop_duplicates()
     scores = board.scores.merge(places, on=["task", "split", "metric"])
     runs = aggregate(scores, RUN)["mean"].rename("value").reset_index()
-    scores = at_rates(scores, best_rates(runs, published.statistic))
+    scores = scores.merge(best_rates(runs, published.statistic))
     parts = part_values(scores, published.singly)
     values: dict[Any, dict[Any, float]] = aggregate(parts, ["arm", "part"], published.statistic).to_dict("index")
     if AVERAGE in published.columns:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from glue_bench.data.metrics import METRICS
 from glue_bench.data.submission import FILES, MAJORITY, fill_file, make_zip, write_file
 from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError, unknown
@@ -15,13 +16,8 @@ from glue_bench.files import results_written_to, write_atomically
 from glue_bench.tables.board import SEEDS, Board, aggregate, main_scores
 from glue_bench.tables.table import json_text
 
-METRIC_NAMES = {
-    "matthews_correlation": "Matthews correlation",
-    "accuracy": "Accuracy",
-    "f1": "F1",
-    "pearson": "Pearson correlation",
-    "spearmanr": "Spearman correlation",
-}
+METRIC_NAMES = {name: name.replace("_", " ").capitalize() for name in METRICS}
+METRIC_NAMES |= {"pearson": "Pearson correlation", "spearmanr": "Spearman correlation"}
 ELSEWHERE = "choose another place with -o"
 HOW = "set `finetuning: {predict: [validation, test]}` and run the experiment again, on data that has test files"
 RUN_RULE = (

@@ -17,7 +17,7 @@ from glue_bench.model.variants.options import check_variant
 from glue_bench.records.value import versions
 from glue_bench.testing import check_plugin
 from glue_bench.training.compute import quiet_transformers
-from glue_bench.training.tokenizers import load_tokenizer, save_tokenizer, vocabulary_size
+from glue_bench.training.tokenizers import check_vocabulary, load_tokenizer, save_tokenizer
 
 RECORD = "conversion.json"
 DROPPED = "dropped: its words are narrower"
@@ -93,10 +93,7 @@ def fitting_tokenizer(checkpoint: Start, revision: str | None, name: str | None)
         if name:
             raise
         return None
-    tokens, rows = vocabulary_size(tokenizer), checkpoint.config.vocab_size
-    if tokens > rows:
-        has = f"the tokenizer of '{name or checkpoint.name}' has {tokens} tokens but '{checkpoint.name}' embeds {rows}"
-        raise UserError(f"{has}; give the tokenizer it was trained with as --tokenizer")
+    check_vocabulary(tokenizer, name or checkpoint.name, checkpoint.config.vocab_size)
     return tokenizer
 
 

@@ -77,6 +77,13 @@ def vocabulary_size(tokenizer: PreTrainedTokenizerBase) -> int:
     return 1 + max(tokenizer.get_vocab().values())
 
 
+def check_vocabulary(tokenizer: PreTrainedTokenizerBase, name: str, rows: int) -> None:
+    """Raises UserError where an encoder has fewer `rows` than the tokenizer called `name` has tokens."""
+    if (tokens := vocabulary_size(tokenizer)) > rows:
+        has = f"the tokenizer of '{name}' has {tokens} tokens but the checkpoint embeds {rows}"
+        raise UserError(f"{has}; give the tokenizer it was trained with (--tokenizer NAME)")
+
+
 def segment_types(tokenizer: PreTrainedTokenizerBase) -> int:
     """How many segments the tokenizer tells apart: 2 for BERT's, 1 for RoBERTa's."""
     ids = tokenizer(*PROBE, return_token_type_ids=True, verbose=False)["token_type_ids"]

@@ -76,7 +76,7 @@ def test_a_masked_lm_head_goes_along_unless_the_words_are_narrower_and_no_pooler
 
 def test_what_cannot_be_converted_is_refused_and_leaves_nothing(bert, make_bert, tmp_path, monkeypatch):
     small, out = make_bert("small", vocab_size=20), tmp_path / "out"
-    with pytest.raises(UserError, match=r"has \d+ tokens but '.*small' embeds 20; give the tokenizer"):
+    with pytest.raises(UserError, match=r"has \d+ tokens but the checkpoint embeds 20; give the tokenizer"):
         convert(str(small), out, "concat", tokenizer=str(bert))
     with pytest.raises(UserError, match=r"the tokenizer in '.*small' has 5 special tokens and no words"):
         convert(str(bert), out, "concat", tokenizer=str(small))
