@@ -31,7 +31,7 @@ from glue_bench.tables.table import decimals_of, short
 
 COLUMN, WIDE = 3.25, 6.75  # inches: the width of one column of a paper, and of two with the space between them
 PIXELS = 1.9  # of CSS for a point of an SVG: text of 7 points is 13 pixels
-STYLE = rc_params_from_file(Path(__file__).with_name("figures.mplstyle"), use_default_template=False)
+STYLE: Any = rc_params_from_file(Path(__file__).with_name("figures.mplstyle"), use_default_template=False)
 INK, QUIET, LINE, PAPER = STYLE["text.color"], STYLE["axes.edgecolor"], STYLE["grid.color"], "#ffffff"
 SMALL = STYLE["legend.fontsize"]
 CYCLE = ("#4c4ed6", "#bb730f", "#94105f", "#299bdf", "#5b2d05", "#dd1d4b")

@@ -21,7 +21,7 @@ PRECISIONS = (AUTO, "float32", "bf16")
 PRECISION_VARIABLE = "GLUE_BENCH_PRECISION"  # of the environment: what `auto` stands for
 NARROW = 256
 MALLOPT = {-1: 2**31 - 1, -3: 32 * 2**20}  # glibc's M_TRIM_THRESHOLD and M_MMAP_THRESHOLD, as high as it accepts
-SAID = ("can't allocate memory", "DefaultCPUAllocator", "out of memory", "bad_alloc")
+SAID: tuple[str, ...] = ("can't allocate memory", "DefaultCPUAllocator", "out of memory", "bad_alloc")
 # On a GPU that is all but full; of other calls than cublasCreate the second says something else.
 SAID += ("CUBLAS_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate")
 
