@@ -8,7 +8,7 @@ from pathlib import Path
 
 from glue_bench.files import write_atomically
 from glue_bench.tables.compare import Comparison
-from glue_bench.tables.export import find, write_tables
+from glue_bench.tables.export import open_comparison, write_tables
 from glue_bench.tables.figures import result_figures
 from glue_bench.tables.papers import TABLES, named_page
 
@@ -31,4 +31,4 @@ if __name__ == "__main__":
     every = sorted(plan.parent for plan in RESULTS.glob("*/plan.json"))
     parser.add_argument("folders", nargs="*", type=Path, default=every)
     for folder in parser.parse_args().folders:
-        print(*rewrite(find(folder)), sep="\n")
+        print(*rewrite(open_comparison(folder)), sep="\n")

@@ -22,7 +22,7 @@ from glue_bench.tables.board import open_board
 from glue_bench.tables.compare import Comparison
 from glue_bench.tables.contrasts import measured_costs
 from glue_bench.tables.every_eval import write_logs
-from glue_bench.tables.export import find, write_tables
+from glue_bench.tables.export import open_comparison, write_tables
 from glue_bench.tables.papers import named_page
 from glue_bench.tables.submission import write_submission
 
@@ -89,7 +89,7 @@ def run(
     )
     if not dry_run and summary.cause != "terminated":  # whoever ends us waits for seconds
         with results_written_to(summary.folder):
-            comparison = find(summary.folder)
+            comparison = open_comparison(summary.folder)
             write_tables(comparison)
             write_page(comparison)
     return summary
@@ -171,7 +171,7 @@ def statistics(
     """
     if equivalent is not None and difference is not None:
         raise UserError("difference stands alone, without equivalent")
-    found = find(path)
+    found = open_comparison(path)
     if difference is not None:
         return power_frame(found.assessed, difference, power, measured_costs(found.board.results))
     return found.contrasts if equivalent is None else equivalence(found.contrasts, equivalent)

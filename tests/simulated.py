@@ -12,7 +12,7 @@ import numpy as np
 from scipy.stats import norm
 
 from glue_bench.data.tasks import COLUMNS, TASKS
-from glue_bench.stats.outcomes import Outcomes, Scores, score_sums, sums_of
+from glue_bench.stats.outcomes import Outcomes, Runs, score_sums, sums_of
 
 POSITIVE = 0.7
 
@@ -87,7 +87,7 @@ def outcomes_of(column: str, predictions: Mapping[str, np.ndarray], labels: np.n
     metric, scale = more.get("metric", TASKS[task].metrics[0]), more.pop("scale", 100.0)
     sums = sums_of(metric, stacked, labels).sum(axis=0, dtype=float)
     seeds = np.concatenate([np.arange(1, len(runs) + 1) for runs in predictions.values()])
-    runs = Scores(owners, np.zeros(len(stacked), int), seeds, scale * score_sums(metric, sums, len(labels)))
+    runs = Runs(owners, np.zeros(len(stacked), int), seeds, scale * score_sums(metric, sums, len(labels)))
     values = {
         **{"column": column, "task": task, "metric": metric, "arms": tuple(predictions)},
         **{"runs": runs, "predictions": stacked, "labels": labels},

@@ -27,7 +27,7 @@ from threadpoolctl import threadpool_limits
 
 from glue_bench.analysis import positions, probes, tables, terms
 from glue_bench.analysis.chance import NONE, SEED, Analysis, Interval, LeftOut, Measured, Row, expected, row
-from glue_bench.analysis.subject import FEWEST, Subject, find_sources
+from glue_bench.analysis.subject import FEWEST_SEQUENCES, Subject, find_sources
 from glue_bench.analysis.word_order import DISTANCES, order_sums
 from glue_bench.config.load import listed
 from glue_bench.errors import UserError, unknown
@@ -71,8 +71,8 @@ def analyse(
     for name in only:
         if name not in MEASURES:
             raise unknown("measure", name, MEASURES)
-    if sequences < FEWEST:
-        raise UserError(f"--sequences {sequences}: too few to measure anything; give {FEWEST} or more")
+    if sequences < FEWEST_SEQUENCES:
+        raise UserError(f"--sequences {sequences}: too few to measure anything; give {FEWEST_SEQUENCES} or more")
     texts = listed(corpus or DEFAULT_TEXT)
     found, gone = find_sources(listed(sources))
     if not found:

@@ -86,7 +86,7 @@ def input_sum(model: EncoderModel, positions: int) -> InputSum:
     return InputSum(words - words.mean(0), first - first.mean(0), mean)
 
 
-class Scores(NamedTuple):
+class BlockTerms(NamedTuple):
     """One block's scores of a batch: `logits`, of which softmax is taken, are the sum of the `terms` of FOUR there are.
 
     word_word is the scaled product of queries and keys; the others are what a variant adds: of queries and positions,
@@ -100,22 +100,22 @@ class Scores(NamedTuple):
 
 
 @contextmanager
-def watching(model: EncoderModel, look: Callable[[int, Scores], None]) -> Iterator[None]:
+def watching(model: EncoderModel, look: Callable[[int, BlockTerms], None]) -> Iterator[None]:
     """In this block, `look` is given the number of each block, from 1, and its scores, as they are computed."""
 
     def watch(number: int, attention: Attention, inputs: tuple[Any, ...]) -> None:
         hidden, given = inputs[:2]
         queries, keys = (part.transpose(1, 2) for part in attention.project(hidden)[:2])
-        turned = given.rotate(queries, keys) if given.rotate else (queries, keys)
-        entangled = bool(turned[0].any()) and not all(map(torch.equal, turned, (queries, keys)))
-        content, bias, extra = turned[0] @ turned[1].mT * attention.scale, given.bias, (None, None)
+        rotated = given.rotate(queries, keys) if given.rotate else (queries, keys)
+        entangled = bool(rotated[0].any()) and not all(map(torch.equal, rotated, (queries, keys)))
+        content, bias, extra = rotated[0] @ rotated[1].mT * attention.scale, given.bias, (None, None)
         if given.scores:
             extra = given.scores(queries, 0 * keys), given.scores(0 * queries, keys)
             both = given.scores(queries, keys)
             bias = both if bias is None else bias + both
         each = zip(FOUR, (content, *extra, given.bias), strict=True)
         terms = {name: term for name, term in each if term is not None}
-        look(number, Scores(content if bias is None else content + bias, terms, entangled))
+        look(number, BlockTerms(content if bias is None else content + bias, terms, entangled))
 
     with ExitStack() as hooks:
         for number, block in enumerate(model.blocks, 1):

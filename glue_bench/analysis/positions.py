@@ -50,7 +50,7 @@ from glue_bench.model.variants.untied import DietAbs, FourTerm, Untied, UntiedTi
 TABLES, FOLDS = 10, 5  # random tables
 ALPHAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
 ORDERED = 10_000  # pairs of rows, of which a fifth, of other positions, is to test on
-FEWEST = 20  # positions that a probe needs
+FEWEST_POSITIONS = 20  # positions that a probe needs
 ORDERS = 20  # random ones, of positions' scores
 ATTENTION_ORDERS = 200
 REACH = 50
@@ -68,8 +68,8 @@ def measure_position_rows(subject: Subject) -> Measured:
     given, _ = positions_of(subject)
     if given is None:
         raise LeftOut("it has no row for each position")
-    if len(given) < FEWEST:
-        raise LeftOut(f"{len(given)} positions; a probe needs {FEWEST}")
+    if len(given) < FEWEST_POSITIONS:
+        raise LeftOut(f"{len(given)} positions; a probe needs {FEWEST_POSITIONS}")
     rows = numpy(given - given.mean(0))
     rows = rows[:, moving(rows)]
     generator = np.random.default_rng([SEED, *rows.shape])
@@ -129,17 +129,17 @@ def measure_position_scores(subject: Subject) -> Measured:
     scores, drawn = queries @ keys.transpose(0, 2, 1), []
     for generator in (np.random.default_rng([SEED, draw]) for draw in range(ORDERS)):
         order = generator.permutation(queries.shape[1])
-        turned = keys @ ortho_group.rvs(queries.shape[2], random_state=generator)
-        drawn.append(_means(scores[:, order][:, :, order], queries @ turned.transpose(0, 2, 1)))
+        rotated = keys @ ortho_group.rvs(queries.shape[2], random_state=generator)
+        drawn.append(_means(scores[:, order][:, :, order], queries @ rotated.transpose(0, 2, 1)))
     chance = {name: expected([draw[name] for draw in drawn]) for name in drawn[0]}
     means = _means(scores, scores).items()
     return Measured([row(f"positions.scores.{name}", value, chance=chance[name], layer=1) for name, value in means])
 
 
-def _means(scores: Float[np.ndarray, "h n n"], turned: Float[np.ndarray, "h n n"]) -> dict[str, float]:
-    """The measures of scores, the symmetric share of `turned`."""
+def _means(scores: Float[np.ndarray, "h n n"], rotated: Float[np.ndarray, "h n n"]) -> dict[str, float]:
+    """The measures of scores, the symmetric share of `rotated`."""
     by_head = {"toeplitz": [*map(toeplitz, scores)], "locality": [*map(locality, scores)]}
-    return {name: float(np.mean(each)) for name, each in (by_head | {"symmetric": [*map(symmetric, turned)]}).items()}
+    return {name: float(np.mean(each)) for name, each in (by_head | {"symmetric": [*map(symmetric, rotated)]}).items()}
 
 
 @torch.no_grad()

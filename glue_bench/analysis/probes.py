@@ -29,7 +29,7 @@ from glue_bench.analysis.hooks import InputSum, moving, numpy
 from glue_bench.analysis.subject import Subject
 from glue_bench.analysis.tables import unit
 
-PAIRS, FEWER = 10_000, 2_000  # words and positions whose word is told; of each draw, after the norm, position known
+PAIRS, FEWER_PAIRS = 10_000, 2_000  # whose word is told: of the sum; of a draw, after the norm, position known
 TESTS, STATES = 5_000, 1_000  # words and positions whose position is told; tokens of text whose word is told
 PER_POSITION, TRAINED = 20, 0.8  # examples to train on; of the word types
 SUMS = 20_000  # among which a collision is looked for
@@ -51,10 +51,10 @@ def measure_decoding(subject: Subject) -> Measured:
     def told(table: InputSum, norm: Norm, pairs: int, draw: int = 0) -> dict[str, float]:  # each draw has its pairs
         return {"word_accuracy": word_told(table, norm, pairs, draw), **position_told(table, norm)}
 
-    drawn = [told(with_random_positions(table, draw), PLAIN, FEWER, draw) for draw in range(DRAWS)]
+    drawn = [told(with_random_positions(table, draw), PLAIN, FEWER_PAIRS, draw) for draw in range(DRAWS)]
     draws = {name: [draw[name] for draw in drawn] for name in drawn[0]}
     by_draws = {
-        "word_accuracy": expected_share(draws["word_accuracy"], FEWER, PAIRS),
+        "word_accuracy": expected_share(draws["word_accuracy"], FEWER_PAIRS, PAIRS),
         "position_accuracy": expected_share(draws["position_accuracy"], TESTS, TESTS),
         "position_mae": expected(draws["position_mae"]),
     }
@@ -62,7 +62,7 @@ def measure_decoding(subject: Subject) -> Measured:
     words_alone = replace(table, positions=torch.zeros_like(table.positions))
     found = {
         "sum": told(table, PLAIN, PAIRS),
-        "norm": told(table, norm, FEWER),
+        "norm": told(table, norm, FEWER_PAIRS),
         "random": {name: float(np.mean(values)) for name, values in draws.items()},
         "words_alone": position_told(words_alone, PLAIN),
     }
@@ -71,7 +71,7 @@ def measure_decoding(subject: Subject) -> Measured:
         for of, values in found.items()
         for name, value in values.items()
     ]
-    known = word_told(table, PLAIN, FEWER, known=True)
+    known = word_told(table, PLAIN, FEWER_PAIRS, known=True)
     rows.append(row("decoding.word_accuracy_position_known", known, chance=by_luck["word_accuracy"]))
     return Measured([*rows, *collisions(table)])
 
@@ -147,7 +147,7 @@ def collisions(table: InputSum) -> list[Row]:
     generator = np.random.default_rng(SEED)
     words = generator.integers(len(table.words), size=SUMS)
     sums = _sums(table, words, generator.integers(len(table.positions), size=SUMS))
-    sample = generator.choice(len(table.words), min(FEWER, len(table.words)), replace=False)
+    sample = generator.choice(len(table.words), min(FEWER_PAIRS, len(table.words)), replace=False)
     near = (sums - sums[nearest(sums, sums, (words, words))]).norm(dim=1)
     others = nearest(table.words[sample], table.words, (sample, np.arange(len(table.words))))
     of_words = (table.words[sample] - table.words[others]).norm(dim=1)

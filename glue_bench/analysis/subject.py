@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from glue_bench.analysis.chance import LeftOut
-from glue_bench.analysis.hooks import AT_ONCE, InputSum, Scores, input_sum, watching
+from glue_bench.analysis.hooks import AT_ONCE, BlockTerms, InputSum, input_sum, watching
 from glue_bench.analysis.word_order import HeldOut
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import encoder, masked_lm, read_checkpoint, weights_digest
@@ -27,8 +27,8 @@ from glue_bench.training.packing import PackedText
 from glue_bench.training.tokenizers import check_vocabulary, encode, load_tokenizer
 
 LENGTH = 128  # tokens of a sequence, at most
-FEW = 64  # sequences of what takes all blocks, or is done several times
-FEWEST = 8  # sequences of which an interval is still told
+MOST_DEEP = 64  # sequences, at most, of what takes all blocks, or is done several times
+FEWEST_SEQUENCES = 8  # sequences of which an interval is still told
 SENTENCES_AT_ONCE = 500
 
 
@@ -95,7 +95,7 @@ class Subject:
     def ids(self) -> Int[np.ndarray, "s l"]:
         """The text in its tokens: [CLS], running text cut wherever a sequence is full, [SEP]; one segment.
 
-        Raises LeftOut where its tokenizer has no [CLS] or [SEP], or the text has fewer than FEWEST sequences.
+        Raises LeftOut where its tokenizer has no [CLS] or [SEP], or the text has fewer than FEWEST_SEQUENCES sequences.
         """
         first, last = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
         if first is None or last is None:
@@ -106,10 +106,10 @@ class Subject:
         stream = (token for texts in some for ids in encode(self.tokenizer, texts) for token in ids)
         tokens = np.fromiter(islice(stream, room * self.sequences), dtype=np.int64)
         rows = tokens[: len(tokens) // room * room].reshape(-1, room)
-        if len(rows) < FEWEST:
+        if len(rows) < FEWEST_SEQUENCES:
             raise LeftOut(
-                f"the text has {len(rows)} sequences of {length} tokens, and {FEWEST} are the fewest that tell an "
-                "interval; give more text (--corpus TEXT)"
+                f"the text has {len(rows)} sequences of {length} tokens, and {FEWEST_SEQUENCES} are the fewest that "
+                "tell an interval; give more text (--corpus TEXT)"
             )
         return np.pad(rows, ((0, 0), (1, 1)), constant_values=((0, 0), (first, last)))
 
@@ -126,9 +126,9 @@ class Subject:
         States are what enters the first block, then what each block leaves, in float32 on the CPU. Row i of attention
         says where token i looks. Raises LeftOut where there is no text.
         """
-        ids, attention = self.tokens[:FEW], [torch.zeros(())] * len(self.model.blocks)
+        ids, attention = self.tokens[:MOST_DEEP], [torch.zeros(())] * len(self.model.blocks)
 
-        def look(block: int, scores: Scores) -> None:
+        def look(block: int, scores: BlockTerms) -> None:
             attention[block - 1] = attention[block - 1] + scores.logits.softmax(-1).sum(0).cpu().double() / len(ids)
 
         with watching(self.model, look):

@@ -41,8 +41,8 @@ from scipy.stats import ortho_group
 from torch import Tensor
 
 from glue_bench.analysis.chance import EXACT, NONE, SEED, LeftOut, Measured, Row, Sums, expected, mean_row, row
-from glue_bench.analysis.hooks import AT_ONCE, FOUR, MIXED, InputSum, Scores, Terms, input_sum, numpy, watching
-from glue_bench.analysis.subject import FEW, Subject
+from glue_bench.analysis.hooks import AT_ONCE, FOUR, MIXED, BlockTerms, InputSum, Terms, input_sum, numpy, watching
+from glue_bench.analysis.subject import MOST_DEEP, Subject
 from glue_bench.analysis.word_order import loss_sums
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.encoder import Attention, EncoderModel
@@ -51,7 +51,7 @@ from glue_bench.model.fresh import fresh
 PARTS = ("word", "position", "rest")
 NINE, BIAS = tuple(map("_".join, product(PARTS, PARTS))), "bias"
 DRAWS = 10  # rotations of the positions, for the band
-FEWER = 3  # tables with their covariance, for a mean
+COVARIANCE_DRAWS = 3  # tables with their covariance, for a mean
 MASKED = 32  # sequences of which a loss is taken
 Shares = Float[np.ndarray, "n h t"]
 
@@ -66,7 +66,7 @@ def measure_terms(subject: Subject) -> Measured:
     model, table, ids = subject.model, subject.sum, subject.tokens
     if not table.has_positions:
         return measure_score_terms(subject)
-    error, found, ids = check_sum(model, table, ids[:AT_ONCE]), sequence_shares(model, table, ids), ids[:FEW]
+    error, found, ids = check_sum(model, table, ids[:AT_ONCE]), sequence_shares(model, table, ids), ids[:MOST_DEEP]
     start = fresh(EncoderModel, cast(EncoderConfig, model.config), SEED).eval().to(model.device)
     length = ids.shape[1]
     order = np.random.default_rng([SEED, length]).permutation(length).tolist()
@@ -74,11 +74,11 @@ def measure_terms(subject: Subject) -> Measured:
     def by_head(model: EncoderModel, table: InputSum) -> Float[np.ndarray, "h t"]:  # the mean over sequences
         return sequence_shares(model, table, ids).mean(0)[:, : len(NINE)]
 
-    draws = np.array([by_head(model, turned(table, draw)) for draw in range(DRAWS)])
+    draws = np.array([by_head(model, rotated(table, draw)) for draw in range(DRAWS)])
     baselines = {
         "turned": draws,
         "permuted": by_head(model, replace(table, positions=table.positions[:length][order]))[None],
-        "covariance": np.array([by_head(model, redrawn(table, draw)) for draw in range(FEWER)]),
+        "covariance": np.array([by_head(model, redrawn(table, draw)) for draw in range(COVARIANCE_DRAWS)]),
         "fresh": by_head(start, input_sum(start, length))[None],
     }
     others = [
@@ -94,7 +94,7 @@ def measure_score_terms(subject: Subject) -> Measured:
     """Shares in each block."""
     errors, found = list[float](), dict[tuple[int, tuple[str, ...]], list[np.ndarray]]()
 
-    def look(block: int, scores: Scores) -> None:
+    def look(block: int, scores: BlockTerms) -> None:
         terms = terms_of(scores)
         errors.append(sum_error(terms, scores.logits))
         found.setdefault((block, tuple(terms)), []).append(numpy(shares(terms)))
@@ -114,7 +114,7 @@ def measure_effect(subject: Subject) -> Measured:
     """What each of the nine terms changes in attention, and each of the four in the masked-LM loss."""
     model, table = subject.model, subject.sum
     table.check()
-    found = numpy(torch.cat([divergences(model, table, some) for some in subject.tokens[:FEW].split(AT_ONCE)]))
+    found = numpy(torch.cat([divergences(model, table, some) for some in subject.tokens[:MOST_DEEP].split(AT_ONCE)]))
     rows = [mean_row(f"terms.kl.{term}", each, layer=1) for term, each in zip(NINE, found.T, strict=True)]
     try:
         head, text = subject.masked_lm(MASKED)
@@ -190,7 +190,7 @@ def terms_of_input(model: EncoderModel, table: InputSum, ids: Int[Tensor, "b l"]
     return terms if bias is None else terms | {BIAS: centred(bias)}
 
 
-def terms_of(scores: Scores) -> Terms:
+def terms_of(scores: BlockTerms) -> Terms:
     """The terms that a variant has, centred; a score that is the same for all keys of a token is none.
 
     Raises LeftOut where it has none but words, or positions turn queries and keys.
@@ -224,7 +224,7 @@ def sum_error(terms: Terms, logits: Tensor) -> float:
 
 def check_sum(model: EncoderModel, table: InputSum, ids: Int[Tensor, "b l"]) -> float:
     """The `sum_error` of the terms of the input."""
-    seen: list[Scores] = []
+    seen: list[BlockTerms] = []
     with watching(model, lambda _, scores: seen.append(scores)):
         model.hidden_states(ids)
     return sum_error(terms_of_input(model, table, ids), seen[0].logits)
@@ -280,7 +280,7 @@ def mixed_to_words(terms: Sequence[str], by_head: Float[np.ndarray, "h t"]) -> f
     return float((mixed / (mixed + words)).mean())
 
 
-def turned(table: InputSum, draw: int) -> InputSum:
+def rotated(table: InputSum, draw: int) -> InputSum:
     """The same positions, turned by a random rotation: what they have in common with words and weights is lost."""
     width = table.positions.shape[1]
     rotation = ortho_group.rvs(width, random_state=np.random.default_rng([SEED, draw, width]))

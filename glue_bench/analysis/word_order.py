@@ -41,7 +41,7 @@ TOKENS = 24_576  # 384 sequences of 64 tokens, 192 of 128: all measures of a tin
 IGNORED = -100  # a label that no loss is taken of
 
 
-class Row(NamedTuple):
+class MaskedRow(NamedTuple):
     """What a model is given: `ids`, `segments` and `labels` (what to predict, or IGNORED), int64 (l,)."""
 
     ids: np.ndarray
@@ -56,7 +56,7 @@ class Probe(NamedTuple):
     """
 
     ids: np.ndarray
-    masked: Row
+    masked: MaskedRow
     stretches: list[list[Span]]
 
 
@@ -64,13 +64,13 @@ class Probe(NamedTuple):
 class HeldOut:
     """Text to measure on, of `tokenizer`. Of a longer text as many sequences as have `tokens`, spread evenly.
 
-    Of each sequence `mask_share` of the tokens is to be predicted, masked as in pretraining. Masks, swaps and shuffles
-    follow from the text and `seed` alone.
+    Of each sequence `mask_probability` of the tokens is to be predicted, masked as in pretraining. Masks, swaps and
+    shuffles follow from the text and `seed` alone.
     """
 
     text: PackedText
     tokenizer: PreTrainedTokenizerBase
-    mask_share: float = 0.15
+    mask_probability: float = 0.15
     tokens: int = TOKENS
     seed: int = VALIDATION_SEED
 
@@ -89,14 +89,14 @@ class HeldOut:
             parts = [text.ids[text.offsets[row] : text.offsets[row + 1]] for row in chosen]
             offsets = np.concatenate([[0], np.cumsum(text.lengths[chosen])])
             text = PackedText(np.concatenate(parts), offsets, cuts=None if text.cuts is None else text.cuts[chosen])
-        for batch in evaluation_batches(text, Vocabulary.of(self.tokenizer), self.mask_share, self.seed):
+        for batch in evaluation_batches(text, Vocabulary.of(self.tokenizer), self.mask_probability, self.seed):
             labels = np.full(batch.ids.shape, IGNORED)
             labels.flat[batch.places.numpy()] = batch.targets.numpy()
             segments = np.zeros_like(labels) if batch.segments is None else batch.segments.numpy()
             for row in zip(batch.ids.numpy(), segments, labels, strict=True):
                 first, stop = text.offsets[len(found) : len(found) + 2]
                 ids = text.ids[first:stop].astype(np.int64)
-                found.append(Probe(ids, Row(*(part[: len(ids)] for part in row)), self.rule.stretches(ids)))
+                found.append(Probe(ids, MaskedRow(*(part[: len(ids)] for part in row)), self.rule.stretches(ids)))
         return found
 
 
@@ -109,7 +109,7 @@ def order_sums(
     What the text or the model cannot be measured by is left out: no two such words, too few positions for a start.
     """
 
-    def rise(rows: Sequence[Row], base: Sums, start: int = 0) -> Sums:
+    def rise(rows: Sequence[MaskedRow], base: Sums, start: int = 0) -> Sums:
         return Sums(loss_sums(model, rows, start).sums - base.sums, base.counts)
 
     model.eval()
@@ -126,14 +126,14 @@ def order_sums(
         most = positions - starts[-1]
         # What is left of a longer text ends with a separator, as it did.
         ends = [[*range(min(most, len(probe.ids)) - 1), -1] for probe in text.probes]
-        rows = [Row(*(part[end] for part in probe.masked)) for probe, end in zip(text.probes, ends, strict=True)]
+        rows = [MaskedRow(*(part[end] for part in probe.masked)) for probe, end in zip(text.probes, ends, strict=True)]
         base = loss_sums(model, rows)
         found |= {f"start_{start}": rise(rows, base, start) for start in starts}
     return {name: sums for name, sums in found.items() if sums.counts.any()}
 
 
 @torch.inference_mode()
-def loss_sums(model: EncoderForMaskedLM, rows: Sequence[Row], start: int = 0) -> Sums:
+def loss_sums(model: EncoderForMaskedLM, rows: Sequence[MaskedRow], start: int = 0) -> Sums:
     """Of each row the sum over its labels of -log p(label | row), in nats, and the number of its labels.
 
     `start` is that of `Variant.forward`. Rows of about one length go through together, at most TOKENS_AT_ONCE tokens,
@@ -166,7 +166,7 @@ def in_n_grams(words: list[Span], n: int, generator: np.random.Generator) -> lis
     return [word for index in generator.permutation(len(grams)) for word in grams[index]]
 
 
-def moved(probe: Probe, order: Callable[[list[Span]], list[Span]]) -> Row:
+def moved(probe: Probe, order: Callable[[list[Span]], list[Span]]) -> MaskedRow:
     """The masked row with the words of each stretch in another order; their labels go with them."""
     places = np.arange(len(probe.ids))
     for words in probe.stretches:
@@ -177,7 +177,7 @@ def moved(probe: Probe, order: Callable[[list[Span]], list[Span]]) -> Row:
 
 def swap_sums(model: EncoderForMaskedLM, text: HeldOut, distance: int) -> Sums:
     """Each sequence's swaps: how many originals are preferred, ties counted half, and how many there are."""
-    rows, versions = list[Row](), list[int]()  # of each row, the version of the text that lacks a token in it
+    rows, versions = list[MaskedRow](), list[int]()  # of each row, the version of the text that lacks a token in it
     of = list[int]()  # of each swap, the sequence
     for index, probe in enumerate(text.probes):
         for (a, b), (c, d) in pairs(probe, distance, index, text):
@@ -189,7 +189,7 @@ def swap_sums(model: EncoderForMaskedLM, text: HeldOut, distance: int) -> Sums:
                 for place in places:  # each token of the two words is masked on its own
                     masked, labels = tokens.copy(), np.full(len(ids), IGNORED)
                     masked[place], labels[place] = text.tokenizer.mask_token_id, tokens[place]
-                    rows.append(Row(masked, probe.masked.segments, labels))
+                    rows.append(MaskedRow(masked, probe.masked.segments, labels))
             of.append(index)
     likelihoods = -np.bincount(np.array(versions, dtype=int), loss_sums(model, rows).sums, 2 * len(of))
     original, swapped = likelihoods.reshape(-1, 2).T

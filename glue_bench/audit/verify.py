@@ -16,7 +16,7 @@ from glue_bench.errors import UserError
 from glue_bench.files import read_file
 from glue_bench.records.store import Finished, Store, experiments_in
 from glue_bench.records.values import Job, Plan, PretrainingRecord, Record
-from glue_bench.tables.export import find, tables
+from glue_bench.tables.export import open_comparison, tables
 from glue_bench.tables.papers import TABLES as PAPERS
 from glue_bench.tables.papers import named_page
 
@@ -173,7 +173,7 @@ def _check_tables(store: Store) -> Check:
     try:
         names = {f"{name}.md": name for name in PAPERS if (folder / f"{name}.md").is_file()}
         papers = {file: named_page(name, folder).to_markdown() for file, name in names.items()}
-        expected = {name: text.encode() for name, text in (tables(find(folder)) | papers).items()}
+        expected = {name: text.encode() for name, text in (tables(open_comparison(folder)) | papers).items()}
     except (LookupError, TypeError, ValueError, UserError) as error:
         return Check("tables", "cannot be made", (f"cells/: no tables can be made ({error}); get them anew",))
     good, faults, rewrite = 0, list[str](), REWRITE.format("its tables")

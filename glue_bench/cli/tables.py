@@ -25,7 +25,7 @@ def leaderboard(
     from glue_bench.data.diagnostic import read_diagnostic
     from glue_bench.tables.board import open_board
     from glue_bench.tables.diagnostics import diagnostics_page
-    from glue_bench.tables.export import find
+    from glue_bench.tables.export import open_comparison
     from glue_bench.tables.pages import leaderboard_page
     from glue_bench.tables.table import chosen_format
 
@@ -37,7 +37,7 @@ def leaderboard(
     elif output is None and format is None and Screen().is_terminal:
         print_leaderboard(folder, protocol or ())
     else:
-        emit(leaderboard_page(find(folder, protocol or ())).render(chosen), output)
+        emit(leaderboard_page(open_comparison(folder, protocol or ())).render(chosen), output)
 
 
 def report(
@@ -67,17 +67,17 @@ def statistics(
 ) -> None:
     """Say which arms differ from the reference, by how much, and what the runs could have shown."""
     from glue_bench.tables.contrasts import difference_page, statistics_page
-    from glue_bench.tables.export import find
+    from glue_bench.tables.export import open_comparison
     from glue_bench.tables.table import chosen_format
 
     check_output(output)
     chosen = chosen_format(format, output)
     if difference is None:
-        page = statistics_page(find(folder), equivalent)
+        page = statistics_page(open_comparison(folder), equivalent)
     elif equivalent is not None:
         raise UserError("--difference stands alone, without --equivalent")
     else:
-        page = difference_page(find(folder), difference, power)
+        page = difference_page(open_comparison(folder), difference, power)
     emit(page.render(chosen), output)
 
 
@@ -106,10 +106,10 @@ def print_leaderboard(folder: Path, protocol: Sequence[str] = (), *, failed: Seq
     After a run, which has `failed` in some cells or in none, the whole page is the report. No file has the page by
     another `protocol` than the experiment's own.
     """
-    from glue_bench.tables.export import find, next_step
+    from glue_bench.tables.export import next_step, open_comparison
     from glue_bench.tables.pages import MARKS_MEAN, screen_page
 
-    console, comparison = Screen(), find(folder, protocol)
+    console, comparison = Screen(), open_comparison(folder, protocol)
     file = folder / ("leaderboard.md" if failed is None else "report.html")
     screen_page(comparison).show(console, "-o FILE" if protocol else str(file))
     tell(console, MARKS_MEAN)

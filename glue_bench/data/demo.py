@@ -34,8 +34,8 @@ THINGS = ("apples", "books", "candles", "drums", "eggs", "flutes",
           "gloves", "hats", "inks", "jars", "kites", "lamps")  # fmt: skip
 NEGATIONS = ("never", "nobody")
 
-Row = tuple[str, str | None, float]
-Maker = Callable[[np.random.Generator, float], Row]
+Example = tuple[str, str | None, float]
+Maker = Callable[[np.random.Generator, float], Example]
 
 
 class DemoSource(Source):
@@ -56,7 +56,7 @@ def generate(task: str) -> dict[str, pd.DataFrame]:
     for name in row.splits:
         # Half of the animals of the mismatched genre are not in the train split of MNLI; CoLA's has them, each a word.
         mismatched = partial(_nli, animals=ANIMALS[:3] + SEA_ANIMALS[:3])
-        maker, rows = mismatched if name.endswith("_mismatched") else MAKERS[task], list[Row]()
+        maker, rows = mismatched if name.endswith("_mismatched") else MAKERS[task], list[Example]()
         # Balanced labels in random order; for STS-B the scores 0 to 5.
         classes = 6 if row.is_regression else row.num_labels
         for label in generator.permutation(np.arange(ROWS[name.split("_")[0]]) % classes):
@@ -83,7 +83,7 @@ def _person_animal_verb(generator: np.random.Generator) -> tuple[str, str, str]:
     return person, f"{adjective} {animal}", verb
 
 
-def _cola(generator: np.random.Generator, label: float) -> Row:
+def _cola(generator: np.random.Generator, label: float) -> Example:
     """Acceptable: a sentence of the grammar. Unacceptable: its words so that no `the` starts a noun phrase."""
     subject, object_ = _pick(generator, ANIMALS + SEA_ANIMALS, 2)
     first, second = _pick(generator, ADJECTIVES, 2)
@@ -97,7 +97,7 @@ def _cola(generator: np.random.Generator, label: float) -> Row:
     return " ".join(order) + " .", None, label
 
 
-def _sst2(generator: np.random.Generator, label: float) -> Row:
+def _sst2(generator: np.random.Generator, label: float) -> Example:
     """One clause praises, one blames; what follows `but` decides."""
     first, second = _pick(generator, PARTS, 2)
     good, bad = _pick(generator, GOOD)[0], _pick(generator, BAD)[0]
@@ -105,28 +105,28 @@ def _sst2(generator: np.random.Generator, label: float) -> Row:
     return f"the {first} was {before} but the {second} was {after} .", None, label
 
 
-def _mrpc(generator: np.random.Generator, label: float) -> Row:
+def _mrpc(generator: np.random.Generator, label: float) -> Example:
     """Paraphrase: the passive keeps who did it to whom. No paraphrase: it swaps them."""
     person, animal, verb = _person_animal_verb(generator)
     agent, patient = (person, f"the {animal}") if label else (f"the {animal}", person)
     return f"{person} {verb} the {animal} .", f"{patient} was {verb} by {agent} .", label
 
 
-def _stsb(generator: np.random.Generator, label: float) -> Row:
+def _stsb(generator: np.random.Generator, label: float) -> Example:
     """The label is the number of things that both sentences name."""
     things, shared = _pick(generator, THINGS, 5), int(label)
     second = [*things[:shared], "but", "no", *things[shared:]]
     return " ".join(things) + " .", " ".join(second) + " .", label
 
 
-def _qqp(generator: np.random.Generator, label: float) -> Row:
+def _qqp(generator: np.random.Generator, label: float) -> Example:
     """Duplicates ask who did it to the animal; otherwise the second asks what the animal did."""
     person, animal, verb = _person_animal_verb(generator)
     clause = f"{person} {verb}" if label else f"{verb} {person}"
     return f"is it true that {person} {verb} the {animal} ?", f"was it the {animal} that {clause} ?", label
 
 
-def _nli(generator: np.random.Generator, label: float, animals: Sequence[str] = ANIMALS) -> Row:
+def _nli(generator: np.random.Generator, label: float, animals: Sequence[str] = ANIMALS) -> Example:
     """Entailment restates, contradiction negates, neutral adds when or how; told apart by words alone."""
     subject, object_ = _pick(generator, animals, 2)
     verb, adjective = _pick(generator, VERBS)[0], _pick(generator, ADJECTIVES)[0]
@@ -135,14 +135,14 @@ def _nli(generator: np.random.Generator, label: float, animals: Sequence[str] = 
     return premise, f"{extra} the {subject} {verb} the {object_} .", label
 
 
-def _qnli(generator: np.random.Generator, label: float) -> Row:
+def _qnli(generator: np.random.Generator, label: float) -> Example:
     """The sentence answers `whom ... the X ?` if X is the one who did it. Label 0 is entailment."""
     person, animal, verb = _person_animal_verb(generator)
     sentence = f"{person} {verb} the {animal} ." if label else f"the {animal} {verb} {person} ."
     return f"whom has the {animal} {verb} ?", sentence, label
 
 
-def _rte(generator: np.random.Generator, label: float) -> Row:
+def _rte(generator: np.random.Generator, label: float) -> Example:
     """Entailed: it was the person who did it, not the animal. Label 0 is entailment."""
     person, animal, verb = _person_animal_verb(generator)
     adverb = _pick(generator, ADVERBS)[0]
@@ -150,7 +150,7 @@ def _rte(generator: np.random.Generator, label: float) -> Row:
     return premise, f"a person {verb} an animal .", label
 
 
-def _wnli(generator: np.random.Generator, label: float) -> Row:
+def _wnli(generator: np.random.Generator, label: float) -> Example:
     """The pronoun is the one whose name fits it: here always the man."""
     he, she = _pick(generator, HE)[0], _pick(generator, SHE)[0]
     verb, adjective = _pick(generator, VERBS)[0], _pick(generator, ADJECTIVES)[0]

@@ -30,7 +30,7 @@ from glue_bench.stats.outcomes import (
     LIMITS,
     RATIOS,
     Outcomes,
-    Scores,
+    Runs,
     contributions,
     effective_number,
     example_variance,
@@ -132,7 +132,7 @@ class Estimate:
     arms: tuple[str, ...]
     blocked: bool
     finetuned: bool = True
-    tasks: Mapping[str, Scores] = field(default_factory=dict)
+    tasks: Mapping[str, Runs] = field(default_factory=dict)
     examples: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
     shared: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
     of_finetuning: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
@@ -260,7 +260,7 @@ def average_estimate(columns: Sequence[Estimate], arms: Sequence[str]) -> Estima
 
     why = {arm: reason for arm in arms if (reason := why_not(arm))}
     tested = tuple(arm for arm in arms if arm not in why)
-    number, tasks = len(columns), dict[str, Scores]()
+    number, tasks = len(columns), dict[str, Runs]()
     kept = [column.of(tested) for column in columns] if tested else []
     for task, scores in (item for column in kept for item in column.tasks.items()):
         before = tasks[task].values if task in tasks else 0.0

@@ -31,7 +31,7 @@ NEGLIGIBLE = 1e-12
 """A variance that is less than this share of its mean square is rounding."""
 
 
-class Scores(NamedTuple):
+class Runs(NamedTuple):
     """Runs, (runs,) each: the index of the arm, both seeds, and the score in points, or in nats of a loss.
 
     Without pretraining of ours all `pretraining_seeds` are equal.
@@ -42,11 +42,11 @@ class Scores(NamedTuple):
     seeds: np.ndarray
     values: np.ndarray
 
-    def of(self, arms: Sequence[int]) -> "Scores":
+    def of(self, arms: Sequence[int]) -> "Runs":
         """The runs of some of the arms, in the order of these."""
         chosen = [np.flatnonzero(self.arms == arm) for arm in arms] or [np.zeros(0, int)]
         index = np.repeat(np.arange(len(chosen)), [len(mine) for mine in chosen])
-        return Scores(index, *(part[np.concatenate(chosen)] for part in self[1:]))
+        return Runs(index, *(part[np.concatenate(chosen)] for part in self[1:]))
 
     @property
     def cells(self) -> np.ndarray:
@@ -89,7 +89,7 @@ class Outcomes:
     task: str
     metric: str
     arms: tuple[str, ...]
-    runs: Scores
+    runs: Runs
     predictions: np.ndarray
     labels: np.ndarray
     why: Mapping[str, str] = field(default_factory=dict)
@@ -97,7 +97,7 @@ class Outcomes:
 
     def of(self, chosen: np.ndarray) -> "Outcomes":
         """Some of the runs: indices."""
-        return replace(self, runs=Scores(*(part[chosen] for part in self.runs)), predictions=self.predictions[chosen])
+        return replace(self, runs=Runs(*(part[chosen] for part in self.runs)), predictions=self.predictions[chosen])
 
 
 def unit_of(metric: str) -> float:

@@ -22,10 +22,10 @@ AVERAGE, NOT_AVERAGED = "average", "wnli"
 """The column by which arms are ordered, and the task that is left out of it: its validation set misleads."""
 BLOCK, FACTS = ["origin", "shape"], ["shape", "start", "parameters"]
 """The columns whose values name a block, and what tables say of an arm's encoder."""
-SEEDS = ["pretraining_seed", "seed"]
-RUN = ["arm", "task", "learning_rate", *SEEDS]
+BOTH_SEEDS = ["pretraining_seed", "seed"]
+RUN = ["arm", "task", "learning_rate", *BOTH_SEEDS]
 """What tells a run from the others of its experiment; the pretraining seed is NA without pretraining of ours."""
-SCORE_COLUMNS = ("arm", "variant", "origin", "task", "split", "metric", "learning_rate", *SEEDS, "value")
+SCORE_COLUMNS = ("arm", "variant", "origin", "task", "split", "metric", "learning_rate", *BOTH_SEEDS, "value")
 
 
 @dataclass(frozen=True)
@@ -265,7 +265,7 @@ def average(scores: pd.DataFrame, convention: Average, statistic: str = "mean") 
     """
     values, parts = part_values(scores, convention), list(convention.parts)
     middles = aggregate(values, ["arm", "part"], statistic)[statistic].unstack("part").reindex(columns=parts)
-    runs = values.pivot(index=["arm", *SEEDS], columns="part", values="value").reindex(columns=parts)
+    runs = values.pivot(index=["arm", *BOTH_SEEDS], columns="part", values="value").reindex(columns=parts)
     whole = values.groupby("arm")["part"].nunique() == len(parts)
     by_seed = pd.DataFrame({"arm": runs.index.get_level_values("arm"), "value": runs.mean(axis=1, skipna=False).array})
     over_seeds = aggregate(by_seed, ["arm"])
@@ -274,9 +274,9 @@ def average(scores: pd.DataFrame, convention: Average, statistic: str = "mean") 
 
 
 def part_values(scores: pd.DataFrame, convention: Average) -> pd.DataFrame:
-    """One value for each arm, part and SEEDS; a run that lacks one of a part's scores has none."""
+    """One value for each arm, part and BOTH_SEEDS; a run that lacks one of a part's scores has none."""
     parts = pd.DataFrame([(part, *score) for part, entries in convention.parts.items() for score in entries],
                          columns=["part", "task", "split", "metric"])  # fmt: skip
-    values = aggregate(scores.merge(parts, on=["task", "split", "metric"]), ["arm", "part", *SEEDS]).reset_index()
+    values = aggregate(scores.merge(parts, on=["task", "split", "metric"]), ["arm", "part", *BOTH_SEEDS]).reset_index()
     whole = values["n"] == values["part"].map(lambda part: len(convention.parts[part]))
-    return values.loc[whole, ["arm", "part", *SEEDS, "mean"]].rename(columns={"mean": "value"})
+    return values.loc[whole, ["arm", "part", *BOTH_SEEDS, "mean"]].rename(columns={"mean": "value"})

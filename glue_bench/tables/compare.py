@@ -12,7 +12,7 @@ from glue_bench.data.metrics import decide
 from glue_bench.data.tasks import COLUMNS, TASKS
 from glue_bench.errors import UserError
 from glue_bench.stats.estimates import Estimate
-from glue_bench.stats.outcomes import Outcomes, Scores, unit_of
+from glue_bench.stats.outcomes import Outcomes, Runs, unit_of
 from glue_bench.stats.verdicts import LEAST_FOR_DEVIATION, Group, assess, verdicts
 from glue_bench.tables.board import AVERAGE, BLOCK, FACTS, Board, floors, main_scores
 
@@ -205,7 +205,7 @@ def _outcomes(board: Board, column: str, metric: str, runs: pd.DataFrame, **fact
         task=COLUMNS[column][0] if column in COLUMNS else column,
         metric=metric,
         arms=arms,
-        runs=Scores(owners, seeds, runs["seed"].to_numpy(), runs["value"].to_numpy()),
+        runs=Runs(owners, seeds, runs["seed"].to_numpy(), runs["value"].to_numpy()),
         averaged=column in board.average.parts,
         **facts,
     )

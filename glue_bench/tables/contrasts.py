@@ -38,7 +38,7 @@ SPREAD = (
     "arms; with one fine-tuning seed for each pretraining it includes fine-tuning. Over examples: of a difference, "
     "over other validation sets (for Val. loss documents) of this size; no number of seeds reduces it."
 )
-FEW = (
+FEW_RUNS = (
     "Of two seeds p rests on the spread of all arms together, and is too small where one arm varies more than the "
     "others: take three. – cannot be told from 0 by so few runs and rows; as a smallest difference, it is more than "  # noqa: RUF001
     "scores can differ."
@@ -60,7 +60,7 @@ SPREADS = {
     "smallest": Column("Smallest difference", show=str),
 }
 TO_FIND = "A true difference of {:g} (points; of Val. loss nats), found with probability {:g}."
-SEEDS = {
+DESIGN = {
     "column": Column("Column"),
     "seeds": Column("Seeds of"),
     "pretraining_seeds": Column("Pretraining seeds", 0),
@@ -68,7 +68,7 @@ SEEDS = {
     "cost": Column("Cost of an arm", show="{:,.0f}".format),
     "why": Column("Why none"),
 }
-SEEDS_MEAN = (
+DESIGN_MEANS = (
     "Seeds of each arm with which its difference from the reference has a verdict, after the correction for all arms "
     "of the column. Experiments with the variances found here are drawn and judged as the verdicts are.",
     "Seeds of pretraining: intervals cover other pretrainings; the cheapest design is shown. Seeds of fine-tuning: of "
@@ -90,7 +90,7 @@ def statistics_page(comparison: Comparison, equivalent: float | None = None) -> 
     return Page(
         title=f"Statistics: {comparison.board.results.experiment}",
         banner=comparison.board.results.banner,
-        tables=(_contrasts(comparison, frame), *with_legend(spreads, (SPREAD, *([FEW] if is_few else [])))),
+        tables=(_contrasts(comparison, frame), *with_legend(spreads, (SPREAD, *([FEW_RUNS] if is_few else [])))),
         data=frame,
         decimals=DECIMALS,
     )
@@ -124,9 +124,9 @@ def difference_page(comparison: Comparison, difference: float, power: float = 0.
         where = results.folder
         raise UserError(f"{where}: nothing has run yet, so that no spread is known; run a part of the experiment first")
     shown, asked = frame.assign(column=frame["column"].map(board.title_of)), TO_FIND.format(difference, power)
-    tables = [Table(title=heading, caption=asked, frame=of_group(shown, group), columns=SEEDS)
+    tables = [Table(title=heading, caption=asked, frame=of_group(shown, group), columns=DESIGN)
               for heading, group in groups_shown(comparison).items()]  # fmt: skip
-    title, tables = f"Seeds needed: {results.experiment}", with_legend(tables, SEEDS_MEAN)
+    title, tables = f"Seeds needed: {results.experiment}", with_legend(tables, DESIGN_MEANS)
     return Page(title=title, banner=results.banner, tables=tuple(tables), data=frame, decimals=DECIMALS)
 
 

@@ -13,7 +13,7 @@ from glue_bench.data.metrics import decide, score
 from glue_bench.data.tasks import AX_SPLIT
 from glue_bench.errors import UserError
 from glue_bench.stats.verdicts import LEAST_FOR_DEVIATION
-from glue_bench.tables.board import SEEDS, Board
+from glue_bench.tables.board import BOTH_SEEDS, Board
 from glue_bench.tables.submission import HOW, independent
 from glue_bench.tables.table import MISSING, Column, Page, Table, facts_table, number
 
@@ -93,6 +93,6 @@ def _r3(runs: pd.DataFrame, predicted: dict[str, np.ndarray], diagnostic: Diagno
         (value,) = score("ax", predicted[run["cell_id"]][chosen], labels[chosen]).values()
         counts = int(chosen.sum()), len(np.unique(labels[chosen]))
         rows.append((run["arm"], *place, run["pretraining_seed"], run["seed"], 100 * value, *counts))
-    values = pd.DataFrame(rows, columns=[*PLACE, *SEEDS, "value", *SIZES])
+    values = pd.DataFrame(rows, columns=[*PLACE, *BOTH_SEEDS, "value", *SIZES])
     sizes = values.drop_duplicates(PLACE)[[*PLACE, *SIZES]]
     return independent(values, PLACE).reset_index().merge(sizes, on=PLACE)

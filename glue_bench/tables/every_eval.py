@@ -19,7 +19,7 @@ from glue_bench.data.hub import REPOSITORY
 from glue_bench.data.tasks import TASKS, titles
 from glue_bench.errors import UserError, quoted
 from glue_bench.files import results_written_to, write_atomically
-from glue_bench.tables.board import SEEDS, Board
+from glue_bench.tables.board import BOTH_SEEDS, Board
 from glue_bench.tables.submission import ELSEWHERE, arm_scores
 from glue_bench.tables.table import json_text
 
@@ -46,7 +46,7 @@ def write_logs(boards: Iterable[Board], folder: Path, organization: str) -> dict
             continue
         if partial := board.results.partial_tasks:
             left_out[experiment] = f"run on a part of the official rows: {titles(partial)}"
-        cells = board.reported.sort_values(SEEDS)
+        cells = board.reported.sort_values(BOTH_SEEDS)
         cells = cells[~cells["task"].isin(partial)]
         for arm in (arm for arm in board.arms if arm in {*cells["arm"]}):
             model, log = f"{organization}/{experiment}-{arm}", _log(board, organization, arm, cells)

@@ -20,13 +20,13 @@ from glue_bench.tables.table import csv_text
 TABLES = ("leaderboard.md", "leaderboard.csv", "averages.csv", "scores.csv", "steps.csv", "statistics.md",
           "statistics.csv", "budget.md", "budget.csv", "losses.csv", "rates.csv", "intrinsic.csv")  # fmt: skip
 """Every file that `write_tables` may write."""
-SEEDS = 3
+ENOUGH_SEEDS = 3
 """From so many seeds on an arm shows how far its own runs spread."""
 PREDICTIONS = ("cell_id", "arm", "task", "learning_rate", "pretraining_seed", "seed", "split", "row", "predicted",
                "label")  # fmt: skip
 
 
-def find(path: str | Path, protocol: Sequence[str] = ()) -> Comparison:
+def open_comparison(path: str | Path, protocol: Sequence[str] = ()) -> Comparison:
     """The comparison of an experiment, by its protocol or one changed by KEY=VALUE; raises as `open_board`."""
     return compare(open_board(path, protocol))
 
@@ -86,7 +86,7 @@ def leaderboard(path: str | Path) -> pd.DataFrame:
     Raises:
         UserError: there is no experiment in the folder, or its plan names an unknown task or origin.
     """
-    return leaderboard_frame(find(path))
+    return leaderboard_frame(open_comparison(path))
 
 
 def predictions(path: str | Path, *, task: str | None = None) -> pd.DataFrame:
@@ -123,7 +123,7 @@ def next_step(comparison: Comparison, folder: str, failed: Sequence[str] = ()) -
     if "demo" in board.results.data_source:
         return "`glue-bench run --checkpoint NAME --task rte` (any encoder of the hub)"
     of_pretraining = bool(board.steps) and board.cells["pretraining_seed"].nunique() == 1
-    if of_pretraining or (board.table[[f"{column}_n" for column in board.columns]] < SEEDS).any(axis=None):
+    if of_pretraining or (board.table[[f"{column}_n" for column in board.columns]] < ENOUGH_SEEDS).any(axis=None):
         place = "under `pretraining`" if of_pretraining else "in the experiment"
         return f"`seeds: [1, 2, 3]` {place}, and the same `glue-bench run`"
     if len(comparison.contrasts):

@@ -46,7 +46,7 @@ NO_DATES: dict[str, dict[str, None]] = {
     "pdf": dict.fromkeys(("CreationDate", "Creator", "Producer")),
     "png": {"Software": None},
 }
-BAND, FEW = 0.18, 8  # the opacity of the band around a line; with more arms bands hide each other and are left out
+BAND, CROWDED = 0.18, 8  # opacity of the band around a line; more lines have no bands, and more points no markers
 UNPLANNED = "*"
 VERDICTS: dict[str, dict[str, Any]] = {
     "better": {"label": "better", "marker": "^", "color": CYCLE[0]},
@@ -224,9 +224,9 @@ def losses(comparison: Comparison) -> Figure:
     for axes, less in zip(grid, ("", reference), strict=False):
         for arm in arms:
             curves = pd.DataFrame(wide[arm] - wide[less] if less else wide[arm]).dropna(how="all")
-            x, look = tokens[curves.index], styles[arm] | ({"marker": ""} if len(curves) > FEW else {})
+            x, look = tokens[curves.index], styles[arm] | ({"marker": ""} if len(curves) > CROWDED else {})
             axes.plot(x, curves.mean(axis=1), label=arm, **look)
-            if len(arms) <= FEW:
+            if len(arms) <= CROWDED:
                 low, high = curves.min(axis=1), curves.max(axis=1)
                 axes.fill_between(x, low, high, color=look["color"], alpha=BAND, linewidth=0)
         axes.set(xlabel="tokens seen", xlim=(0, None), ylabel="nats; below 0 is better" if less else "nats")

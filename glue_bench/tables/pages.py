@@ -12,7 +12,7 @@ from pandas import DataFrame, Series
 from glue_bench.config import HELD_OUT
 from glue_bench.data.tasks import COLUMNS, TASKS, titles
 from glue_bench.stats.verdicts import COVERS, Group
-from glue_bench.tables.board import AVERAGE, BLOCK, SEEDS, Board, steps_frame
+from glue_bench.tables.board import AVERAGE, BLOCK, BOTH_SEEDS, Board, steps_frame
 from glue_bench.tables.compare import CONVERSION, MEASURES, OF_CONTRASTS, Comparison, leaderboard_frame, score_columns
 from glue_bench.tables.table import BETTER, MISSING, WORSE, Column, Page, Table, decimals_of, facts_table, number, short
 
@@ -20,8 +20,8 @@ AGAINST = "{column} against `{reference}`: {better} better, {worse} worse, {alik
 PLANNED = "planned contrasts: {differ} of {planned} differ"
 FLOOR = "{average}: best arm {best}, {baseline} {floor}"
 NOTHING = "{column} against `{reference}`: nothing is compared ({why})"
-PARTIAL, COLLAPSED, FEWER, UNLIKE = "†", "‡", "*", "◇"
-MARKS = (BETTER, WORSE, PARTIAL, COLLAPSED, FEWER, UNLIKE, MISSING)
+PARTIAL, COLLAPSED, FEWER_RUNS, UNLIKE = "†", "‡", "*", "◇"
+MARKS = (BETTER, WORSE, PARTIAL, COLLAPSED, FEWER_RUNS, UNLIKE, MISSING)
 SMALLEST = "smallest difference"
 COSTS = "Converted from {source}: what the conversion costs, no ranking"
 _LEGEND = {
@@ -181,7 +181,7 @@ def is_best(scores: Series, column: str) -> Series:
 def _marks(comparison: Comparison, rows: DataFrame) -> DataFrame:
     """Behind each score its verdict, and whether a run of it collapsed or is missing."""
     board, arms, marks = comparison.board, rows["arm"], DataFrame(index=rows.index)
-    planned: Any = board.cells.drop_duplicates(["arm", "task", *SEEDS]).groupby(["task", "arm"]).size()
+    planned: Any = board.cells.drop_duplicates(["arm", "task", *BOTH_SEEDS]).groupby(["task", "arm"]).size()
     collapsed = board.reported.explode("collapsed").groupby(["task", "collapsed"])["arm"].agg(set).to_dict()
     seeds = {name: {arm: n for one in comparison.estimates(name)[::-1] for arm, n in one.seeds.items()}
              for name in MEASURES}  # fmt: skip
@@ -192,7 +192,7 @@ def _marks(comparison: Comparison, rows: DataFrame) -> DataFrame:
         if name in board.columns:
             told += arms.isin(collapsed.get(COLUMNS[name], ())).map({True: COLLAPSED, False: ""})
             counts = rows[f"{name}_n"].astype(float), arms.map(planned[COLUMNS[name][0]])
-        marks[name] = (told + (counts[0] < counts[1]).map({True: FEWER, False: ""})).where(rows[name].notna(), "")
+        marks[name] = (told + (counts[0] < counts[1]).map({True: FEWER_RUNS, False: ""})).where(rows[name].notna(), "")
     return marks
 
 
@@ -265,7 +265,7 @@ def _weights(board: Board) -> str:
 
 
 def _seeds(board: Board) -> str:
-    runs = board.cells.drop_duplicates(["arm", "task", *SEEDS]).groupby(["arm", "task"])
+    runs = board.cells.drop_duplicates(["arm", "task", *BOTH_SEEDS]).groupby(["arm", "task"])
     pretrainings, number = runs["pretraining_seed"].nunique(), runs.size()
     kinds = pretrainings, number / pretrainings.clip(lower=1)
     first, then = (" to ".join(dict.fromkeys(map("{:g}".format, (each.min(), each.max())))) for each in kinds)

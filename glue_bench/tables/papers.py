@@ -49,7 +49,7 @@ THEIRS_OURS = ("Theirs / ours; ? is not stated.",)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class PrintedRow:
     """A printed row, as papers.yaml explains it: without a `variant` none of ours is like it."""
 
     label: str
@@ -81,7 +81,7 @@ class Published:
     split: str
     protocol: str
     columns: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[PrintedRow, ...]
     statistic: Literal["mean", "median"] = "mean"
     epoch: Literal["last", "best"] = "last"
     seeds: int | None = None
@@ -117,7 +117,7 @@ def published_table(rows: Mapping[str, Any], columns: str, **facts: Any) -> Publ
     alike = {name: facts.pop(name) for name in ("parameters", "steps") if name in facts}
     for label, row in rows.items():
         printed = dict(zip(names, row.pop("scores").split(), strict=True))
-        made.append(Row(label=label, printed=printed, **(alike if "variant" in row else {}) | row))
+        made.append(PrintedRow(label=label, printed=printed, **(alike if "variant" in row else {}) | row))
     return Published(columns=names, rows=tuple(made), **facts)
 
 
@@ -213,14 +213,14 @@ def our_values(published: Published, board: Board) -> dict[Any, dict[str, Any]]:
     return {key: {"ours": row[published.statistic], "seeds": int(row["n"])} for key, row in values.items()}
 
 
-def _nearest(arm: Mapping[str, Any], row: Row, published: Published) -> Row | None:
+def _nearest(arm: Mapping[str, Any], row: PrintedRow, published: Published) -> PrintedRow | None:
     """Of the rows that an arm could stand beside, at this one's share of steps, the nearest in size."""
     rows = [each for each in published.rows if each.takes(arm["variant"], arm["options"]) and each.share == row.share]
     known = 0 if pd.isna(arm["parameters"]) else arm["parameters"]
     return min(rows, key=lambda each: abs(math.log(known / each.parameters)) if known else 0.0, default=None)
 
 
-def _pair(published: Published, row: Row, arm: Mapping[str, Any], board: Board, values: Any) -> dict[str, str]:
+def _pair(published: Published, row: PrintedRow, arm: Mapping[str, Any], board: Board, values: Any) -> dict[str, str]:
     """In what a printed row and an arm differ, each as a text: theirs / ours."""
 
     def two(theirs: Any, ours: Any, shown: Callable[[Any], str] = str) -> str:

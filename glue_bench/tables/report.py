@@ -18,7 +18,7 @@ from glue_bench.tables.board import Board
 from glue_bench.tables.budget import budget_page
 from glue_bench.tables.compare import Comparison, score_columns
 from glue_bench.tables.contrasts import statistics_page
-from glue_bench.tables.export import find, next_step
+from glue_bench.tables.export import next_step, open_comparison
 from glue_bench.tables.figures import Drawing, forest, losses, save
 from glue_bench.tables.inside import inside_figures, inside_page, read_analysis
 from glue_bench.tables.pages import leaderboard_page
@@ -42,7 +42,7 @@ def report(path: str | Path, output: str | Path | None = None, figures: str | Pa
     Raises:
         UserError: there is no experiment in the folder, or a file cannot be written.
     """
-    file, made = Path(path) / FILE if output is None else Path(output), make_report(find(path))
+    file, made = Path(path) / FILE if output is None else Path(output), make_report(open_comparison(path))
     with results_written_to(file.parent, ELSEWHERE):
         write_atomically(file, made.to_html().encode())
     if figures is not None:

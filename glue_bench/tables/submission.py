@@ -13,7 +13,7 @@ from glue_bench.data.submission import FILES, MAJORITY, fill_file, make_zip, wri
 from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError, unknown
 from glue_bench.files import results_written_to, write_atomically
-from glue_bench.tables.board import SEEDS, Board, aggregate, main_scores
+from glue_bench.tables.board import BOTH_SEEDS, Board, aggregate, main_scores
 from glue_bench.tables.table import json_text
 
 METRIC_NAMES = {name: name.replace("_", " ").capitalize() for name in METRICS}
@@ -99,9 +99,9 @@ def median_runs(board: Board, arm: str) -> pd.DataFrame:
     cell_id, learning_rate, seed, and `value`, its main validation score as reported, 0 to 100.
     """
     scores = main_scores(board.runs[board.runs["arm"] == arm])
-    runs = aggregate(scores, ["task", "cell_id", "learning_rate", *SEEDS])["mean"].rename("value").reset_index()
+    runs = aggregate(scores, ["task", "cell_id", "learning_rate", *BOTH_SEEDS])["mean"].rename("value").reset_index()
     # The order of summation must not decide between equals.
-    runs = runs.assign(rank=runs["value"].fillna(-np.inf).round(9)).sort_values(["rank", *SEEDS])
+    runs = runs.assign(rank=runs["value"].fillna(-np.inf).round(9)).sort_values(["rank", *BOTH_SEEDS])
     middle = runs.groupby("task")["rank"].transform(lambda ranks: ranks.iloc[(len(ranks) - 1) // 2])
     chosen = runs[runs["rank"] == middle].drop_duplicates("task").set_index("task").loc[scores["task"].unique()]
     return chosen[["cell_id", "learning_rate", "seed", "value"]]

@@ -69,7 +69,7 @@ class Column:
         return number(value, self.decimals) if self.decimals is not None else one_line((self.show or str)(value))
 
 
-class Cell(NamedTuple):
+class ShownCell(NamedTuple):
     """A cell as every format shows it, its marks included."""
 
     text: str
@@ -99,14 +99,14 @@ class Table:
         return [one_line(column.title) for column in self.columns.values()]
 
     @cached_property
-    def rows(self) -> list[list[Cell]]:
+    def rows(self) -> list[list[ShownCell]]:
         """The cells, feet included."""
         names, index = list(self.columns), self.frame.index
         marks = self.marks.reindex(index=index, columns=names).astype(object).fillna("").to_numpy().tolist()
         bold = self.bold.reindex(index=index, columns=names).eq(True).to_numpy().tolist()
         texts = [map(column.text, self.frame[name].tolist()) for name, column in self.columns.items()]
         rows = zip(zip(*texts, strict=True), marks, bold, strict=True)
-        return [[Cell(text + mark, is_bold) for text, mark, is_bold in zip(*row, strict=True)] for row in rows]
+        return [[ShownCell(text + mark, is_bold) for text, mark, is_bold in zip(*row, strict=True)] for row in rows]
 
     @cached_property
     def styles(self) -> list[str]:
@@ -329,7 +329,7 @@ def _latex(page: Page, number: int, table: Table) -> str:
     caption = " ".join(filter(None, [*parts, sentence(table.caption, "latex")]))
     label = "-".join(re.findall(r"[a-z0-9]+", page.title.lower())[:4]) + f"-{number}" * (number > 1)
 
-    def shown(cell: Cell, style: str) -> str:
+    def shown(cell: ShownCell, style: str) -> str:
         text = _tex(_MINUS.sub("\N{MINUS SIGN}", cell.text) if style == "number" else cell.text)
         return rf"\textbf{{{text}}}" if cell.bold else text
 

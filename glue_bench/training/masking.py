@@ -73,34 +73,34 @@ class MaskedBatch:
 
 
 def training_batch(
-    text: PackedText, vocabulary: Vocabulary, *, rows: int, share: float, seed: int, step: int
+    text: PackedText, vocabulary: Vocabulary, *, rows: int, mask_probability: float, seed: int, step: int
 ) -> MaskedBatch:
     """The batch of one step (from 0): `rows` sequences, epochs shuffled one by one, masked anew at every step."""
     places = np.arange(step * rows, (step + 1) * rows)
     epochs, inside = np.divmod(places, len(text))
     chosen = np.array([order(len(text), seed, int(e))[i] for e, i in zip(epochs, inside, strict=True)])
-    return masked(text, chosen, vocabulary, share, np.random.default_rng([seed, step, 1]))
+    return masked(text, chosen, vocabulary, mask_probability, np.random.default_rng([seed, step, 1]))
 
 
 def evaluation_batches(
-    text: PackedText, vocabulary: Vocabulary, share: float, seed: int = VALIDATION_SEED
+    text: PackedText, vocabulary: Vocabulary, mask_probability: float, seed: int = VALIDATION_SEED
 ) -> Iterator[MaskedBatch]:
     """Every sequence once, in order, with the same masks at every call."""
     for start in range(0, len(text), EVALUATION_ROWS):
         rows = np.arange(start, min(start + EVALUATION_ROWS, len(text)))
-        yield masked(text, rows, vocabulary, share, np.random.default_rng([seed, start, 2]))
+        yield masked(text, rows, vocabulary, mask_probability, np.random.default_rng([seed, start, 2]))
 
 
 def masked(
-    text: PackedText, rows: np.ndarray, vocabulary: Vocabulary, share: float, generator: np.random.Generator
+    text: PackedText, rows: np.ndarray, vocabulary: Vocabulary, mask_probability: float, generator: np.random.Generator
 ) -> MaskedBatch:
-    """BERT's masking: round(share * tokens) of each sequence, 80% to [MASK], 10% to a random token, 10% as they are."""
+    """BERT's masking: of each sequence round(mask_probability * tokens), by TO_MASK and TO_RANDOM."""
     places, real = places_of(text, rows, int(text.lengths[rows].max()))
     ids = np.where(real, text.ids[places], vocabulary.padding_id).astype(np.int64)
     candidates = np.isin(ids, vocabulary.regular) & real
-    # In each row the round(share * candidates), at least one, with the lowest of random keys.
+    # In each row the round(mask_probability * candidates), at least one, with the lowest of random keys.
     keys = np.where(candidates, generator.random(candidates.shape), 2.0)
-    counts = np.maximum(1, np.rint(share * candidates.sum(axis=1))).astype(int)
+    counts = np.maximum(1, np.rint(mask_probability * candidates.sum(axis=1))).astype(int)
     last = np.take_along_axis(np.sort(keys, axis=1), counts[:, None] - 1, axis=1)
     chosen = (keys <= last) & candidates
     targets = ids[chosen]

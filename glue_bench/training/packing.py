@@ -85,9 +85,9 @@ def pack(
 
     def make(folder: Path) -> None:
         sizes = (sum(1 for _ in group) for _, group in groupby(corpus.numbered(), itemgetter(0)))
-        learnt = array("q", count_learnt(sizes, validation_share))
+        train = array("q", count_train(sizes, validation_share))
         for split in SPLITS:
-            chosen = encoded(corpus, learnt, split, tokenizer)
+            chosen = encoded(corpus, train, split, tokenizer)
             if not write(sequences(chosen, tokenizer, length, pairs), folder, split, kinds):
                 raise UserError(f"corpus '{corpus.name}' is too small: nothing left for {split}; add text")
         packed = read(folder)
@@ -109,8 +109,8 @@ def pack(
     return kept_or_made(cache_folder() / "corpora" / "-".join(map(str, what)), make, read)
 
 
-def count_learnt(sizes: Iterable[int], share: float) -> Iterator[int]:
-    """How many sentences of each document are learnt; `share` is held out: ends of long ones, some short ones."""
+def count_train(sizes: Iterable[int], share: float) -> Iterator[int]:
+    """How many sentences of each document are to train on; `share` is held out: ends of long ones, some short ones."""
     owed = 0.0
     for size in sizes:
         owed += share * size
@@ -121,10 +121,10 @@ def count_learnt(sizes: Iterable[int], share: float) -> Iterator[int]:
 
 
 def encoded(
-    corpus: Corpus, learnt: Iterable[int], split: str, tokenizer: PreTrainedTokenizerBase
+    corpus: Corpus, train: Iterable[int], split: str, tokenizer: PreTrainedTokenizerBase
 ) -> Iterator[tuple[int, list[int]]]:
     """The tokens of each sentence of one split, with the number of its document."""
-    documents = zip(groupby(corpus.numbered(), itemgetter(0)), learnt, strict=True)
+    documents = zip(groupby(corpus.numbered(), itemgetter(0)), train, strict=True)
     rest = chain.from_iterable(
         islice(sentences, count) if split == "train" else islice(sentences, count, None)
         for (_, sentences), count in documents

@@ -185,7 +185,7 @@ class Run:
         """One step."""
         state, settings, text = self.state, self.settings, self.text["train"]
         chosen = {"rows": settings.rows, "seed": settings.seed, "step": state.step}
-        batch = training_batch(text, self.vocabulary, share=settings.mask_probability, **chosen)
+        batch = training_batch(text, self.vocabulary, mask_probability=settings.mask_probability, **chosen)
         self.model.train()
         # Dropout's numbers follow from the step alone, so that a continued run needs no generator's state.
         torch.manual_seed(number(settings.seed, state.step, 0))

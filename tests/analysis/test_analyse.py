@@ -26,7 +26,7 @@ OF_POSITIONS = ("positions.absolute_mae", "positions.scores.toeplitz")
 OF_SUM = ("tables.participation_ratio.words", "dimensions.share_95", "decoding.sum.word_accuracy")
 NAMES = {*SHARED, *OF_POSITIONS, *OF_SUM, *FOUR, "order.swap.1"}
 SMALL = {
-    "probes": {"PAIRS": 200, "FEWER": 100, "TESTS": 200, "SUMS": 200, "DRAWS": 2},
+    "probes": {"PAIRS": 200, "FEWER_PAIRS": 100, "TESTS": 200, "SUMS": 200, "DRAWS": 2},
     "positions": {"TABLES": 2, "ORDERED": 300, "ORDERS": 3, "ATTENTION_ORDERS": 20},
     "tables": {"PERMUTATIONS": 100, "SPREAD_DRAWS": 50, "ROTATIONS": 20},
     **{"terms": {"DRAWS": 2}, "analyse": {"DRAWS": 2, "OF_ORDER": 8}},

@@ -97,7 +97,7 @@ WITH_TEXT = {"terms.mixed", "terms.mixed_to_words", *(f"terms.share.{term}" for 
 
 @pytest.mark.slow
 def test_bands_hold_what_chance_gives(monkeypatch):
-    for name, small in {"PAIRS": 400, "FEWER": 400, "TESTS": 400, "SUMS": 200}.items():
+    for name, small in {"PAIRS": 400, "FEWER_PAIRS": 400, "TESTS": 400, "SUMS": 200}.items():
         monkeypatch.setattr(f"glue_bench.analysis.probes.{name}", small)
     monkeypatch.setattr("glue_bench.analysis.positions.ORDERED", 1_000)
     monkeypatch.setattr("glue_bench.analysis.tables.PERMUTATIONS", 1_000)

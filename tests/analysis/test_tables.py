@@ -103,7 +103,7 @@ def test_deviations_by_dimension():
 
 
 def test_a_sum_of_disjoint_parts_is_taken_apart_and_one_of_far_larger_positions_hides_the_word(monkeypatch):
-    for name, small in {"PAIRS": 500, "FEWER": 200, "TESTS": 300, "SUMS": 300, "DRAWS": 2}.items():
+    for name, small in {"PAIRS": 500, "FEWER_PAIRS": 200, "TESTS": 300, "SUMS": 300, "DRAWS": 2}.items():
         monkeypatch.setattr(probes, name, small)
     apart = summed(drawn(WORDS, slice(12)), drawn(PLACES, slice(12, None), seed=1))
     found = by_name(probes.measure_decoding(apart))

@@ -12,7 +12,7 @@ from tiny_models import ARMS, CONFIGS
 from glue_bench.analysis import terms
 from glue_bench.analysis.chance import EXACT, LeftOut
 from glue_bench.analysis.hooks import FOUR, input_sum, watching
-from glue_bench.analysis.word_order import Row
+from glue_bench.analysis.word_order import MaskedRow
 from glue_bench.model.checkpoints import encoder as encoder_of
 from glue_bench.model.checkpoints import read_checkpoint
 from glue_bench.model.encoder import EncoderModel
@@ -116,7 +116,7 @@ def test_the_loss_is_taken_once_with_all_terms_and_then_without_each_of_the_four
     head, seen = random_model(EncoderForMaskedLM, encoder_config(variant)), []
     model = head.base
     model.blocks[0].attention.register_forward_hook(lambda _, given, __: seen.append(given[1].bias))
-    text = SimpleNamespace(probes=[SimpleNamespace(masked=Row(ids, 0 * ids, ids)) for ids in IDS.numpy()])
+    text = SimpleNamespace(probes=[SimpleNamespace(masked=MaskedRow(ids, 0 * ids, ids)) for ids in IDS.numpy()])
     table = input_sum(model, POSITIONS)
     given = {"model": model, "sum": table, "tokens": IDS, "masked_lm": lambda _: (head, text)}
     rows = {row.measure: row for row in terms.measure_effect(SimpleNamespace(**given)).rows}
@@ -135,7 +135,7 @@ def test_the_share_of_mixed_terms_beside_word_to_word_by_hand():
 
 def test_baselines_keep_what_they_should():
     table = input_sum(model_of("add"), POSITIONS)
-    other = terms.turned(table, 0).positions
+    other = terms.rotated(table, 0).positions
     assert other @ other.T == pytest.approx(table.positions @ table.positions.T, abs=1e-5)
     assert (other - table.positions).abs().max() > 0.1
     covariance = table.positions.T @ table.positions / POSITIONS

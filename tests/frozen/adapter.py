@@ -145,7 +145,7 @@ def packed(experiment: dict[str, Any], steps: int) -> Iterator[tuple[str, dict[s
         arrays = {name: getattr(text, name) for name in ("ids", "offsets", "starts", "documents", "cuts")}
         pieces = dict(zip(("piece_starts", "piece_documents"), text.pieces, strict=True))
         yield split, {name: array for name, array in (arrays | pieces).items() if array is not None}
-    how = {"rows": settings.rows, "share": settings.mask_probability}
+    how = {"rows": settings.rows, "mask_probability": settings.mask_probability}
     for seed in settings.seeds:
         for step in range(steps):
             yield (

@@ -13,7 +13,7 @@ from folder import FUNCTIONS, Folder, planned, read
 
 import glue_bench
 from glue_bench.data.tasks import TASKS
-from glue_bench.tables.export import find, write_tables
+from glue_bench.tables.export import open_comparison, write_tables
 
 PRETRAININGS, SEEDS, ARMS = [1, 2, 3], [1, 2], ["add", "untied"]
 KEYS = {
@@ -80,7 +80,7 @@ def test_counts_are_those_of_the_files(uneven, tmp_path):
 
 def test_the_rows_of_every_frame_can_be_told_apart_and_those_of_runs_by_their_pretraining(uneven):
     """Of every frame that has arms, by its function or its file."""
-    write_tables(find(uneven))
+    write_tables(open_comparison(uneven))
     frames = {path.name: pd.read_csv(path) for path in uneven.glob("*.csv")}
     frames |= {name: call(uneven) for name, call in FUNCTIONS.items()}
     frames = {name: frame for name, frame in frames.items() if "arm" in frame}

@@ -9,7 +9,7 @@ from glue_bench.stats.power import power_frame
 from glue_bench.tables.board import BLOCK, open_board
 from glue_bench.tables.compare import compare
 from glue_bench.tables.contrasts import difference_page, statistics_page
-from glue_bench.tables.export import find, leaderboard
+from glue_bench.tables.export import leaderboard, open_comparison
 from glue_bench.tables.pages import is_best, leaderboard_page
 
 LARGE = SHAPE | {"hidden_size": 64, "embedding_size": 64}
@@ -79,6 +79,6 @@ def test_other_checkpoints_are_told_apart_also_those_of_one_name(bench, place):
         bench.finish("rte", 1, arm=arm)
         bench.cells[-1]["checkpoint"] = ("1" if arm == "a" else "2") * 64
     arms = [{"name": arm, "checkpoint": place.format("one" if arm == "a" else "two")} for arm in "abc"]
-    text = leaderboard_page(find(bench.plan(config={"arms": arms}))).to_markdown()
+    text = leaderboard_page(open_comparison(bench.plan(config={"arms": arms}))).to_markdown()
     one, two = ("org/one", "org/two") if place == "org/{}" else (f"model ({'1' * 12})", f"model ({'2' * 12})")
     assert f"pretrained: {one} (a); pretrained: {two} (b, c)" in text

@@ -11,7 +11,7 @@ from glue_bench.config import Protocol
 from glue_bench.data.tasks import COLUMNS, TRAINABLE
 from glue_bench.errors import UserError
 from glue_bench.tables.board import AVERAGES, RUN, average_of, averages, make_board, open_board, reported_epochs
-from glue_bench.tables.export import find, leaderboard, tables
+from glue_bench.tables.export import leaderboard, open_comparison, tables
 from glue_bench.tables.results import read_results
 
 
@@ -34,7 +34,7 @@ def test_columns_follow_the_tasks_of_the_plan_with_mnli_apart(bench):
     bench.finish("wnli", 1, 0.1)
     bench.finish("mnli", 1, {"validation_matched": {"accuracy": 0.8}, "validation_mismatched": {"accuracy": 0.7}})
     table = open_board(bench.plan()).table
-    assert "averages.csv" not in tables(find(bench.path))  # no convention has all of its tasks
+    assert "averages.csv" not in tables(open_comparison(bench.path))  # no convention has all of its tasks
     names = ["mnli_m", "mnli_mm", "rte", "wnli"]
     assert [name for name in table if f"{name}_n" in table] == names
     assert (table["mnli_m"][0], table["mnli_mm"][0]) == (80.0, 70.0)

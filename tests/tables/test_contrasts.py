@@ -4,8 +4,8 @@ import numpy as np
 from read_pages import read_markdown
 from simulated import fill_drawn, simulate
 
-from glue_bench.tables.contrasts import FEW, LEGEND, difference_page, measured_costs, statistics_page
-from glue_bench.tables.export import find
+from glue_bench.tables.contrasts import FEW_RUNS, LEGEND, difference_page, measured_costs, statistics_page
+from glue_bench.tables.export import open_comparison
 from glue_bench.tables.pages import leaderboard_page
 from glue_bench.tables.results import read_results
 from glue_bench.tables.table import MISSING
@@ -28,36 +28,36 @@ def test_each_family_and_column_has_a_line_and_each_line_what_it_explains(bench)
     arms = [{"name": arm, "checkpoint": "org/model"} for arm in bench.arms]
     path = bench.plan(config={"arms": arms, "protocol": {"contrasts": [["high", "low"]]}})
     for options in ({}, {"equivalent": 5.0}):
-        page = statistics_page(find(path), **options)
+        page = statistics_page(open_comparison(path), **options)
         rows = read_markdown(page.to_markdown())[0].texts
         legend = [line for table in page.tables for line in table.legend]
         assert 3 <= len(legend) <= 8
         for family in {row[0].partition(" (")[0] for row in rows}:
             assert sum(line.startswith(f"{family}: ") for line in page.tables[0].legend) == 1
         families = {key for key in ("declared", "reference", "conversion") if LEGEND[key] in legend}
-        assert families == set(find(path).contrasts["kind"])
+        assert families == set(open_comparison(path).contrasts["kind"])
         assert (LEGEND["p_equivalent"] in legend) == ("equivalent" in options)
 
 
 def test_arms_within_the_margin_are_equivalent(bench):
     rates = {"high": 0.9, "higher": 0.9, "low": 0.55}
-    first, *_ = read_markdown(statistics_page(find(fill(bench, rates)), equivalent=20.0).to_markdown())
+    first, *_ = read_markdown(statistics_page(open_comparison(fill(bench, rates)), equivalent=20.0).to_markdown())
     assert {(row[2].split()[0], row[-1]) for row in first.texts} == {("higher", "equivalent"), ("low", "worse")}
 
 
 def test_two_seeds_have_a_word_of_caution_and_what_few_rows_cannot_show_is_a_dash(bench, new_bench):
     rates = {"a": 0.5, "b": 0.99}
-    few, many = (statistics_page(find(fill(new_bench(f"{n}"), seeds=n))).tables[-1].legend for n in (2, 3))
-    assert (FEW in few, FEW in many) == (True, False)
+    few, many = (statistics_page(open_comparison(fill(new_bench(f"{n}"), seeds=n))).tables[-1].legend for n in (2, 3))
+    assert (FEW_RUNS in few, FEW_RUNS in many) == (True, False)
     for outcomes in simulate(np.random.default_rng(5), columns=["sst2", "cola"], rates=rates, rows=8, seeds=2):
         fill_drawn(bench, outcomes)
-    comparison = find(bench.plan())
+    comparison = open_comparison(bench.plan())
     spread, foot = statistics_page(comparison).tables[1], leaderboard_page(comparison).tables[0].rows[-1]
     assert MISSING in {row[-1].text for row in spread.rows} & {cell.text for cell in foot}
 
 
 def test_the_page_says_how_many_seeds_a_difference_takes(bench):
-    comparison = find(fill(bench, {"a": 0.8, "b": 0.8}))
+    comparison = open_comparison(fill(bench, {"a": 0.8, "b": 0.8}))
     (table,) = read_markdown(difference_page(comparison, 40.0).to_markdown())
     columns = ("Avg. of 3", "CoLA", "MNLI-m", "MNLI-mm")
     assert [row[:4] for row in table.texts] == [[column, "fine-tuning", "1", "2"] for column in columns]

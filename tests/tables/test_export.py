@@ -7,7 +7,7 @@ from io import StringIO
 import pytest
 
 from glue_bench.data.tasks import TRAINABLE
-from glue_bench.tables.export import find, next_step, write_tables
+from glue_bench.tables.export import next_step, open_comparison, write_tables
 from glue_bench.tables.pages import leaderboard_page
 
 
@@ -19,13 +19,13 @@ def test_bytes_depend_only_on_plan_and_scores_and_tables_of_an_earlier_plan_do_n
     other.cells, other.arms = bench.cells, bench.arms
     for cell in reversed(bench.cells[:-1]):
         other.record(cell, bench.runs[cell["cell_id"]][1]["scores"], seconds=99.0)
-    written = [write_tables(find(each.plan())) for each in (bench, other)]
+    written = [write_tables(open_comparison(each.plan())) for each in (bench, other)]
     assert [path.name for path in written[0]][:2] == ["leaderboard.md", "leaderboard.csv"]
     for mine, theirs in zip(*written, strict=True):
         assert mine.read_bytes() == theirs.read_bytes()
     (bench.path / "notes.md").write_text("mine")
     bench.cells = [cell for cell in bench.cells if cell["task"] == "rte"]
-    names = {path.name for path in write_tables(find(bench.plan()))}
+    names = {path.name for path in write_tables(open_comparison(bench.plan()))}
     assert {path.name for path in written[0]} - names == {"averages.csv"}
     assert {path.name for path in bench.path.glob("*.[cm][sd]*")} == names | {"notes.md"}
 
@@ -33,12 +33,12 @@ def test_bytes_depend_only_on_plan_and_scores_and_tables_of_an_earlier_plan_do_n
 def test_csv_and_json_say_what_the_data_is_and_what_is_missing_and_scores_are_tidy(bench):
     bench.finish("mrpc", 3, {"accuracy": 2 / 3, "f1": None}, rate=3e-5, partial=True)
     bench.plan()
-    assert write_tables(find(bench.path))[2].read_text() == (
+    assert write_tables(open_comparison(bench.path))[2].read_text() == (
         "arm,variant,origin,task,split,metric,learning_rate,seed,value\n"
         "add,add,pretrained,mrpc,validation,accuracy,3e-05,3,66.6667\n"
         "add,add,pretrained,mrpc,validation,f1,3e-05,3,\n"
     )
-    page = leaderboard_page(find(bench.path))
+    page = leaderboard_page(open_comparison(bench.path))
     (row,), (first, *_) = json.loads(page.to_json())["rows"], csv.DictReader(StringIO(page.to_csv()))
     assert (row["mrpc_std"], first["mrpc_std"]) == (None, "")
     assert (first["data_source"], first["partial_tasks"]) == ("tsv", "mrpc")
@@ -64,4 +64,4 @@ def test_the_next_step_follows_from_what_is_there(bench, change, command):
             bench.cells[-1]["steps"] = change.get("steps")
     if change.get("missing"):
         bench.expect("rte", 9)
-    assert next_step(find(bench.plan()), "toy", change.get("failed", ())) == command
+    assert next_step(open_comparison(bench.plan()), "toy", change.get("failed", ())) == command

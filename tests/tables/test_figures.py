@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from read_pages import contrast, linear, texts_of
 
-from glue_bench.tables.export import find
+from glue_bench.tables.export import open_comparison
 from glue_bench.tables.figures import (
     CYCLE,
     INK,
@@ -112,11 +112,11 @@ def test_an_svg_has_no_ground_and_each_of_its_colours_has_another_one_on_dark_pa
 
 @pytest.mark.exact
 def test_the_pictures_beside_the_results_are_those_that_the_results_give():
-    assert result_figures(find(STUDY)) == {path.name: path.read_bytes() for path in STUDY.glob("*.svg")}
+    assert result_figures(open_comparison(STUDY)) == {path.name: path.read_bytes() for path in STUDY.glob("*.svg")}
 
 
 def test_the_panels_of_a_forest_have_the_rows_of_the_primary_column_and_dots_whose_mean_is_the_difference():
-    study, columns = find(STUDY), ["average", "cola", "swap_1"]
+    study, columns = open_comparison(STUDY), ["average", "cola", "swap_1"]
     figure = forest(study, columns)
     rows = forest_rows(study, "validation_loss")
     labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]

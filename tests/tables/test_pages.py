@@ -11,7 +11,7 @@ from rich.console import Console
 
 from glue_bench.data.tasks import TRAINABLE
 from glue_bench.tables.board import title_of
-from glue_bench.tables.export import find
+from glue_bench.tables.export import open_comparison
 from glue_bench.tables.pages import LEGEND, MARKS, leaderboard_page, screen_page
 from glue_bench.tables.table import MISSING, Page
 
@@ -22,7 +22,7 @@ TITLED = {"Difference": "difference"} | {title_of(name): name for name in ("vali
 
 def shown(path: Path) -> tuple[Page, list[Read]]:
     """The page, and its tables as Markdown has them."""
-    page = leaderboard_page(find(path))
+    page = leaderboard_page(open_comparison(path))
     return page, read_markdown(page.to_markdown())
 
 
@@ -173,7 +173,7 @@ def test_six_arms_and_all_tasks_fit_a_terminal_of_80_by_24(bench):
         for task in TRAINABLE:
             bench.finish_predicted(task, arm, 0.4 if arm == "none" else 0.999, seeds=2)
     console = Console(width=80, record=True, file=StringIO(), force_terminal=True)
-    screen_page(find(bench.plan(data_source="demo"))).show(console, "runs/toy/leaderboard.md")
+    screen_page(open_comparison(bench.plan(data_source="demo"))).show(console, "runs/toy/leaderboard.md")
     lines = console.export_text().splitlines()
     assert max(map(len, lines)) <= 80
     assert len(lines) <= 22

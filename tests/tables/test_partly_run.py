@@ -12,7 +12,7 @@ from stored import Bench
 from glue_bench.tables.budget import budget_frame, budget_page, tokens_to_reach
 from glue_bench.tables.compare import reference_arm
 from glue_bench.tables.contrasts import statistics_page
-from glue_bench.tables.export import find
+from glue_bench.tables.export import open_comparison
 from glue_bench.tables.pages import leaderboard_page
 from glue_bench.tables.report import make_report
 from glue_bench.tables.results import read_results
@@ -68,7 +68,7 @@ def test_whatever_has_run_has_a_report(tuned, primary, bench):
         for task in ("rte", "sst2"):
             bench.finish_predicted(task, arm, 0.7) if arm in tuned and task == "rte" else bench.expect(task, arm=arm)
     config = {"protocol": {"primary": primary}, "pretraining": {}}
-    report = make_report(find(bench.plan(config=config, data_source="demo")))  # without published tables
+    report = make_report(open_comparison(bench.plan(config=config, data_source="demo")))  # without published tables
     assert {row[0].text.rstrip("*") for row in report.parts[0].tables[0].rows} >= {*LOSSES}
     assert [arm for arm in LOSSES if arm not in report.to_html()] == []
 
@@ -79,7 +79,7 @@ def study(tmp_path_factory) -> Path:
 
 
 def test_the_page_counts_what_waits_and_shows_what_has_run(study):
-    page = leaderboard_page(find(study))
+    page = leaderboard_page(open_comparison(study))
     caption = page.tables[0].caption
     assert caption.startswith("Val. loss against `add`: 0 better, 1 worse, 0 not told apart, 2 untested; ")
     assert "planned contrasts: 1 of 4 differ" in caption
@@ -95,7 +95,7 @@ def test_the_page_counts_what_waits_and_shows_what_has_run(study):
 
 
 def test_contrasts_that_wait_are_shown_with_their_reason_and_counted(study):
-    page = statistics_page(find(study))
+    page = statistics_page(open_comparison(study))
     _, rows = table_of(page)
     planned = {row[2]: row for row in rows if row[0] == "planned (4)" and row[1] == "Val. loss"}
     assert list(planned) == ["none - add", "half - add", "later - add", "none - later"]

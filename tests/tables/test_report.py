@@ -10,7 +10,7 @@ from stored import LONG, Bench, fill
 
 from glue_bench.config import load_experiment
 from glue_bench.tables.contrasts import statistics_page
-from glue_bench.tables.export import find
+from glue_bench.tables.export import open_comparison
 from glue_bench.tables.figures import NO_DATES
 from glue_bench.tables.pages import leaderboard_page
 from glue_bench.tables.report import experiment_text, make_report, report
@@ -19,7 +19,7 @@ from glue_bench.tables.results import BANNER
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory):
-    return find(fill(Bench(tmp_path_factory.mktemp("told") / "toy"), source="tsv"))
+    return open_comparison(fill(Bench(tmp_path_factory.mktemp("told") / "toy"), source="tsv"))
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def test_what_a_plan_holds_is_shown_and_never_run(bench):
     nasty = '</code><script>alert(1)</script><img src=x onerror="alert(1)">'
     bench.expect("rte", 1)
     pretraining = {"corpus": "demo", "steps": 1, "tokenizer": nasty}
-    made = make_report(find(bench.plan(config={"pretraining": pretraining}, data_source="demo")))
+    made = make_report(open_comparison(bench.plan(config={"pretraining": pretraining}, data_source="demo")))
     read = parse_html(made.to_html())
     assert "0 of 1 planned" in made.to_html()
     assert made.banner == BANNER
@@ -91,14 +91,14 @@ def test_the_published_table_with_most_of_our_arms_is_open_and_one_with_none_is_
     assert len(part.folded) == 6
     for seed in (1, 2):
         bench.finish("rte", seed, arm="none")
-    (alone,) = (part for part in make_report(find(bench.plan())).parts if part.title == "Published tables")
+    (alone,) = (part for part in make_report(open_comparison(bench.plan())).parts if part.title == "Published tables")
     assert alone.folded == ()
 
 
 def test_environments_are_columns_with_their_counts(bench):
     for seed, device in ((1, "cpu"), (2, "cpu"), (3, "cuda")):
         bench.record(bench.expect("rte", seed), 0.5, environment={"device": device, "packages": {"torch": "9.9"}})
-    frame = make_report(find(bench.plan(data_source="demo"))).parts[-1].tables[0].frame.set_index("fact")
+    frame = make_report(open_comparison(bench.plan(data_source="demo"))).parts[-1].tables[0].frame.set_index("fact")
     assert frame.T.to_dict("list") == {"runs": ["2", "1"], "device": ["cpu", "cuda"], "torch": ["9.9", "9.9"]}
     assert list(frame) == ["Fine-tuning 1", "Fine-tuning 2"]
 

@@ -168,7 +168,7 @@ VOCABULARY = Vocabulary.of(word_tokenizer())
 
 def batch_of(text, *, share=0.15, step=0) -> MaskedBatch:
     """The whole text."""
-    return training_batch(text, VOCABULARY, rows=len(text), share=share, seed=1, step=step)
+    return training_batch(text, VOCABULARY, rows=len(text), mask_probability=share, seed=1, step=step)
 
 
 def unmasked(batch: MaskedBatch) -> torch.Tensor:

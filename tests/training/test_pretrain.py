@@ -29,7 +29,7 @@ from glue_bench.training.tokenizers import tokenizer_digest
 def batch_of(tiny: Tiny, step: int):
     """What the arm is shown at a step."""
     chosen, vocabulary = tiny.run.settings, Vocabulary.of(tiny.inputs.tokenizer(tiny.arm))
-    how = {"rows": chosen.rows, "share": chosen.mask_probability, "seed": chosen.seed, "step": step}
+    how = {"rows": chosen.rows, "mask_probability": chosen.mask_probability, "seed": chosen.seed, "step": step}
     return training_batch(tiny.inputs.text(tiny.arm)["train"], vocabulary, **how)
 
 

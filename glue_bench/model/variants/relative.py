@@ -104,11 +104,11 @@ class Rotary(Variant):
         hidden = self.words_and_segments(token_ids, segment_ids)
         sine, cosine = angles(token_ids.shape[1], self.dims.head_size, hidden)
 
-        def turned(heads: Float[Tensor, "b h l k"]) -> Float[Tensor, "b h l k"]:
+        def rotated(heads: Float[Tensor, "b h l k"]) -> Float[Tensor, "b h l k"]:
             x, y = heads[..., ::2], heads[..., 1::2]
             return torch.stack([x * cosine - y * sine, y * cosine + x * sine], dim=-1).flatten(-2)
 
-        return EncoderInput(hidden, rotate=lambda _, query, key: (turned(query), turned(key)))
+        return EncoderInput(hidden, rotate=lambda _, query, key: (rotated(query), rotated(key)))
 
 
 class Shaw(Variant):
