@@ -18,7 +18,8 @@ from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSequenceCl
 
 from glue_bench.config.load import Names, listed
 from glue_bench.errors import UserError
-from glue_bench.model.checkpoints import Start, graft
+from glue_bench.model.checkpoints import Start
+from glue_bench.model.checkpoints import graft as graft_onto
 from glue_bench.model.checks import permutation
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.encoder import EncoderModel
@@ -31,8 +32,12 @@ from glue_bench.model.variants.options import canonical_options, check_variant
 
 VOCABULARY, POSITIONS, HIDDEN, HEADS, LAYERS, NARROW = 50, 16, 24, 3, 2, 12
 SIZES = {
-    **{"vocab_size": VOCABULARY, "max_position_embeddings": POSITIONS, "hidden_size": HIDDEN},
-    **{"num_attention_heads": HEADS, "num_hidden_layers": LAYERS, "intermediate_size": 40},
+    "vocab_size": VOCABULARY,
+    "max_position_embeddings": POSITIONS,
+    "hidden_size": HIDDEN,
+    "num_attention_heads": HEADS,
+    "num_hidden_layers": LAYERS,
+    "intermediate_size": 40,
 }
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 ENCODERS: dict[str, dict[str, Any]] = {
@@ -268,10 +273,10 @@ def additive_start(config: EncoderConfig) -> Start:
     return Start(base, random_model(EncoderModel, base).state_dict(), "pretrained", name="additive")
 
 
-def grafts(config: EncoderConfig) -> str | None:
+def graft(config: EncoderConfig) -> str | None:
     """A graft from an additive encoder leaves it as it was and gives finite states; an exact one the same states."""
     additive, ids = additive_start(config), tokens()
-    grafted = graft(additive, config.variant, config.variant_options or {})
+    grafted = graft_onto(additive, config.variant, config.variant_options or {})
     for name, weight in additive_start(config).weights.items():
         if not torch.equal(weight, additive.weights[name]):
             return f"the graft changes the checkpoint's own {name}"
@@ -292,7 +297,7 @@ def draws(config: EncoderConfig) -> str | None:
     for earlier in (1, 2):
         with drawing(earlier):
             drawn = fresh(EncoderModel, config).state_dict()
-            grafted = graft(additive_start(config), config.variant, config.variant_options or {}).weights
+            grafted = graft_onto(additive_start(config), config.variant, config.variant_options or {}).weights
         for what, weights in (("fresh weights", drawn), ("a graft", grafted)):
             for name, weight in weights.items():
                 if not torch.equal(weight, first.setdefault(f"{what}: {name}", weight)):
@@ -320,7 +325,7 @@ def position(config: EncoderConfig) -> str | None:
 
 
 @torch.no_grad()
-def moved_start(config: EncoderConfig) -> str | None:
+def start(config: EncoderConfig) -> str | None:
     """A start of 0 changes nothing, and another one leaves [CLS] at 0. Without the argument `start` all is well."""
     variant, ids, last = random_model(EncoderModel, config).variant, tokens(3, 9), POSITIONS - 9
     if not variant.takes_start():
@@ -336,7 +341,6 @@ def moved_start(config: EncoderConfig) -> str | None:
 
 
 CLAUSES: dict[str, Callable[[EncoderConfig], str | None]] = {
-    **{"shapes": shapes, "gradients": gradients, "padding": padding, "save and load": save_and_load},
-    **{"autocast": autocast, "graft": grafts, "draws": draws, "meta device": meta_device},
-    **{"position": position, "start": moved_start},
+    clause.__name__.replace("_", " "): clause
+    for clause in (shapes, gradients, padding, save_and_load, autocast, graft, draws, meta_device, position, start)
 }

@@ -92,20 +92,15 @@ def convert(
 
 def analyse(
     sources: Annotated[list[str], Argument(metavar="SOURCE", help="Checkpoints, or folders of experiments.")],
-    corpus: Annotated[
-        Texts, Option(metavar="TEXT", help="Text to read, as for `run`; else chapters of a book.")
-    ] = None,
+    corpus: Annotated[Texts, Option(metavar="TEXT", help="Text to read, as for `run`; else a book.")] = None,
     sequences: Annotated[int, Option(metavar="N", min=8, help="Sequences of text to read.")] = 512,
     only: Annotated[
-        Text,
-        Option(metavar="NAME,...", help="terms, subspaces, decoding, positions, dimensions, order; or all."),
+        Text, Option(metavar="NAME,...", help="terms, subspaces, decoding, positions, dimensions, order")
     ] = None,
     tokenizer: Tokenizer = None,
     device: Device = "auto",
     plugin: Plugins = None,
-    output: Annotated[Path, Option("-o", "--output", metavar="FOLDER", help="Where the results go.")] = Path(
-        "analysis"
-    ),
+    output: Annotated[Path, Option("-o", "--output", metavar="FOLDER", help="Where results go.")] = Path("analysis"),
 ) -> None:
     """Measure the inside of encoders: do words and positions mix, and does the sum keep them apart?"""
     say("reading the checkpoints and the text ...")

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,6 +15,7 @@ from glue_bench.terminal import Screen, echo
 
 SHIPPED = Path(__file__).parents[1] / "config" / "experiments"
 RUNS = Path("runs")
+Numbers = list[int] | None
 ONLY = "Only cells with this arm, variant, task, learning_rate, seed, pretraining_seed, steps; may be repeated."
 SLURM = "Slurm jobs with sbatch's options: partition=gpu,timeout_min=240 (needs submitit)."
 
@@ -48,9 +50,7 @@ def run(
     checkpoint: Annotated[Text, Option(metavar="NAME", help="Without CONFIG: what arms start from.")] = None,
     arm: Annotated[Texts, Option(metavar="VARIANT", help="Without CONFIG: a variant, else native; repeatable.")] = None,
     task: Annotated[Texts, Option(metavar="TASK", help="Without CONFIG: a task, else all; repeatable.")] = None,
-    seed: Annotated[
-        list[int] | None, Option(metavar="N", help="Without CONFIG: a seed, else 1 to 5; repeatable.")
-    ] = None,
+    seed: Annotated[Numbers, Option(metavar="N", help="Without CONFIG: a seed, else 1 to 5; repeatable.")] = None,
     data: Annotated[Text, Option(metavar="SOURCE", help="hub, demo, a folder or its URL.")] = None,
     corpus: Annotated[Texts, Option(metavar="TEXT", help="Files, a URL, hub:NAME or demo; repeatable.")] = None,
     limit: Annotated[int | None, Option(metavar="N", min=2, help="Rows of train and validation: no benchmark.")] = None,
@@ -75,7 +75,10 @@ def run(
         raise UserError("give a file (glue-bench init NAME writes one) or --checkpoint NAME with --arm, --task, --seed")
     _run(
         config or _experiment(described | {"data": data, "limit": limit}),
-        **{"data": data, "corpus": corpus or (), "plugins": plugin or (), "limit": limit},
+        data=data,
+        corpus=corpus or (),
+        plugins=plugin or (),
+        limit=limit,
         dry_run=dry_run,
         results=results,
         only=only or (),
@@ -104,7 +107,6 @@ def _run(experiment: Path | dict[str, Any], **given: Any) -> None:
     """Run an experiment, print what was done and its leaderboard, and exit with the status that says how it went."""
     say("checking the experiment, its data and its checkpoints ...")
     from glue_bench.api import run as run_experiment
-    from glue_bench.sweep.progress import duration
 
     summary = run_experiment(experiment, **given, console=Screen(stderr=True))
     if isinstance(experiment, dict):
@@ -114,9 +116,8 @@ def _run(experiment: Path | dict[str, Any], **given: Any) -> None:
         if summary.reasons:
             print_rows(("jobs", "why"), ((count, why) for why, count in summary.reasons.items()), wrap="why")
         first = f", after pretraining on {summary.tokens:,} tokens" if summary.tokens else ""
-        hours = f"; that is about {duration(summary.seconds)} of computing" if summary.seconds else ""
         cells = f"{len(summary.waiting):,} of {summary.planned:,} cells, {summary.skipped:,} are done"
-        echo(f"would run {cells}{first}, in {summary.folder}{hours}")
+        echo(f"would run {cells}{first}, in {summary.folder}")
         return
     for job, error in summary.failed.items():
         echo(f"failed: {job}: {error} (traceback in {summary.folder}/failures/)", fg="red", err=True)
@@ -139,7 +140,7 @@ def status(folder: Folder, format: Annotated[Literal["text", "json"], Option("--
     store = open_store(folder)
     snapshot = Watch(store, store.plan()).look()
     if format == "json":
-        echo(json.dumps(snapshot.document()))
+        echo(json.dumps({"cells": snapshot.cells, **asdict(snapshot)}))
         return
     print_rows(("arm", *STATES), ((arm, *counts.values()) for arm, counts in snapshot.arms.items()))
     echo_some(snapshot.running, "running: ")

@@ -153,10 +153,6 @@ class Experiment(Section):
         if self.protocol.rate == "fixed" and several:
             wanted = "set finetuning.tasks.<task>.learning_rates"
             yield f"protocol.rate: fixed needs one learning rate a task; {several} has several ({wanted})"
-        yield from self._of_pretraining()
-        yield from self._of_protocol()
-
-    def _of_pretraining(self) -> Iterator[str]:
         start = self.pretraining and self.pretraining.start
         for arm in self.arms:
             if start is None and arm.pretraining_rate is not None:
@@ -166,8 +162,6 @@ class Experiment(Section):
             elif start is not None and (arm.checkpoint == SCRATCH) != (start == SCRATCH):
                 starts = f"arm '{arm.name}' starts from '{arm.checkpoint}', but pretraining is from: {start}"
                 yield f"{starts}; all arms are pretrained alike"
-
-    def _of_protocol(self) -> Iterator[str]:
         names, protocol = [arm.name for arm in self.arms], self.protocol
         if protocol.choose_on == HELD_OUT and self.finetuning.held_out_share is None:
             yield "protocol.choose_on: held_out needs finetuning.held_out_share, the part of train to hold out"

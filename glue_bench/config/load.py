@@ -17,8 +17,14 @@ SHARED = ("checkpoint", "revision", "tokenizer")  # keys at the top of a file th
 LARGEST_YAML = 2**17  # bytes of an experiment file: an arm takes about a hundred
 SHOWN = 5  # mistakes of a file that are told
 SECTIONS: dict[str | int, type[Section]] = {
-    **{"arms": Arm, "scratch": ScratchEncoder, "pretraining": PretrainingSettings, "finetuning": Finetuning},
-    **{"protocol": Protocol, "resources": Resources, "rate_search": RateSearch, "tasks": TaskSettings},
+    "arms": Arm,
+    "scratch": ScratchEncoder,
+    "pretraining": PretrainingSettings,
+    "finetuning": Finetuning,
+    "protocol": Protocol,
+    "resources": Resources,
+    "rate_search": RateSearch,
+    "tasks": TaskSettings,
 }
 
 
@@ -36,9 +42,8 @@ def load_experiment(
     `checkpoint`, `revision` and `tokenizer` at the top stand for every arm without a checkpoint of its own; an arm may
     be just a variant's name, and its `name` is by default its variant.
 
-    Raises:
-        UserError: no such file, not YAML, a key, name or type that does not fit (what and where), or a corpus for an
-            experiment without pretraining.
+    Raises UserError for no such file, not YAML, a key, name or type that does not fit (what and where), and a corpus
+    for an experiment without pretraining.
     """
     where, values = "experiment", given.model_dump(by_alias=True) if isinstance(given, Experiment) else given
     if isinstance(given, str | Path):

@@ -77,9 +77,9 @@ class Hyperparameters(Section):
         """The updates of an epoch of so many rows."""
         return -(-rows // self.batch_size)
 
-    def steps(self, per_epoch: int) -> int:
+    def steps(self, in_epoch: int) -> int:
         """The updates of a run whose epochs have so many."""
-        steps = per_epoch * self.epochs
+        steps = in_epoch * self.epochs
         return steps if self.max_steps is None else min(steps, self.max_steps)
 
 

@@ -50,7 +50,6 @@ WEIGHTS = "weights.digest"  # in a checkpoint's folder, the digest of its encode
 LABELS = "labels/{}-{:.12}.safetensors"  # of a task's data with this digest
 Labels = Mapping[str, Arrays]
 """Of one task's data: `gold` labels by scored split, (rows,), and by baseline and split what it predicts, (rows,)."""
-Save = Callable[[Path], None] | None
 Ended = TypeVar("Ended", Record, PretrainingRecord)
 Kind = TypeVar("Kind", Plan, Record, PretrainingRecord)
 
@@ -241,8 +240,7 @@ class Store:
     def lock(self) -> Iterator[None]:
         """Hold the folder for one driver. The lock is free as soon as its process has ended, however that was.
 
-        Raises:
-            UserError: another driver holds it, which is named by host and process.
+        Raises UserError where another driver holds it, which is named by host and process.
         """
         lock, holder = FileLock(self.folder / ".lock", blocking=False), self.folder / ".driver"
         try:
@@ -275,7 +273,7 @@ class Store:
         write_atomically(self.folder / "plan.json", plan.file())
         return plan
 
-    def write(self, record: Ended, save: Save = None, **arrays: Arrays | None) -> Ended:
+    def write(self, record: Ended, save: Callable[[Path], None] | None = None, **arrays: Arrays | None) -> Ended:
         """Store a finished job as one folder, in the place of an older one; the record as it was stored.
 
         `arrays` are the `logits` and `tests` of a cell, the `losses` and `sums` of a pretraining, as the methods read
@@ -286,7 +284,8 @@ class Store:
         facts: dict[str, Any] = dict.fromkeys(("model", "logits", "tests") if is_cell else ("piece_losses", "sums"))
         for name, each in there.items():  # the losses in a record are the curve
             facts["piece_losses" if name == "losses" else name] = arrays_digest(each)
-        with whole_folder(self.folder / record.job.kind / record.job.id, replaces=True) as folder:
+        place = self.folder / record.job.kind / record.job.id
+        with results_written_to(self.folder), whole_folder(place, replaces=True) as folder:
             if save:
                 (folder / "model").mkdir()
                 save(folder / "model")
@@ -303,7 +302,8 @@ class Store:
     def write_failure(self, failure: Failure) -> None:
         """Store why a job failed; a later success removes it."""
         text = failure.model_dump_json(indent=1, exclude_none=True)
-        write_atomically(self.folder / "failures" / f"{failure.id}.json", text.encode())
+        with results_written_to(self.folder):
+            write_atomically(self.folder / "failures" / f"{failure.id}.json", text.encode())
 
     def drop_model(self, cell_id: str) -> None:
         """Delete a cell's model, if it is there; its record stays."""

@@ -109,9 +109,8 @@ def dump(arrays: Arrays, **said: str) -> bytes:
 def read_arrays(folder: Path, name: str, *, holds: str | None = None, **said: str) -> dict[str, np.ndarray]:
     """The arrays of numbers in a file that anyone may have made.
 
-    Raises:
-        UserError: it cannot be read, is damaged, `said` something else when it was written, or does not hold the arrays
-            of this digest.
+    Raises UserError for one that cannot be read, is damaged, `said` something else when it was written, or does not
+    hold the arrays of this digest.
     """
     from safetensors import SafetensorError, safe_open
 

@@ -54,9 +54,8 @@ class Worker:
     def run(self, job: Job) -> Result:
         """Train, and store the record, or why there is none.
 
-        Raises:
-            UserError: what every job would meet: a full disk, other files than those that the plan was made of, or a
-                model or a state to start from that is damaged.
+        Raises UserError for what every job would meet: a full disk, other files than those that the plan was made of,
+        or a model or a state to start from that is damaged.
         """
         with self._telling(job.id) as tell:
             try:
@@ -103,8 +102,7 @@ class Worker:
         kind = cell.settings.predictions or "float32"  # they were rounded before they were scored
         logits = {name: each.astype(kind) for name, each in outcome.predictions.items() if not is_test(name)}
         tests = {name: each for name, each in outcome.predictions.items() if is_test(name)}
-        with results_written_to(self.store.folder):
-            return self.store.write(facts, save if keeps else None, logits=logits, tests=tests)
+        return self.store.write(facts, save if keeps else None, logits=logits, tests=tests)
 
     def _pretrain(self, job: Pretraining, tell: Progress) -> PretrainingRecord | Failure:
         """Pretrain an arm, measure it, and check that its positions are alive: that decides for all cells after it.
@@ -149,8 +147,7 @@ class Worker:
     def _fail(self, job: Job, error: str) -> Failure:
         trace, environment = traceback.format_exc(), self.compute.environment()
         failure = Failure(id=job.id, error=error, traceback=trace, environment=environment)
-        with results_written_to(self.store.folder):
-            self.store.write_failure(failure)
+        self.store.write_failure(failure)
         return failure
 
     @contextmanager

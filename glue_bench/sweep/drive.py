@@ -174,10 +174,8 @@ class Loop:
                 getattr(observer, what)(*values)
             except Exception as error:
                 self.watching.remove(observer)
-                self._tell(
-                    "say",
-                    f"the {type(observer).__name__.lower()} is left out from here on ({type(error).__name__}: {error})",
-                )
+                name, why = type(observer).__name__.lower(), f"{type(error).__name__}: {error}"
+                self._tell("say", f"the {name} is left out from here on ({why})")
 
     @contextmanager
     def _signals(self) -> Iterator[None]:

@@ -23,8 +23,11 @@ CONNECT_SECONDS = 20.0
 # with Ray's own (nice 15) they would starve. No processes are started in advance: they would lack the workers'
 # environment. What becomes of workers is said by the loop; Ray would say it between the tables.
 RAY_SETTINGS = {
-    **{"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1"},
-    **{"RAY_worker_niceness": "0", "RAY_prestart_worker_first_driver": "0", "RAY_DEDUP_LOGS_SKIP_REGEX": ".*"},
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
+    "RAY_worker_niceness": "0",
+    "RAY_prestart_worker_first_driver": "0",
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".*",
 }
 QUIET = {"configure_logging": False, "log_to_driver": False, "logging_level": "ERROR"}
 STORE_BYTES = 256 * 2**20  # nothing but jobs and results passes through it; Ray would take a third of the memory

@@ -23,10 +23,8 @@ class Todo:
     `left` are the ids of those without a record, or without the model or the test predictions that the experiment asks
     for: with `keep: all` of every cell, else of those that a submission takes. `jobs` has to run for them, each after
     those that it waits for: also an MNLI cell without the model, or a pretraining without a checkpoint, that one of
-    them starts from, and runs of a search without a record.
-
-    Raises:
-        UserError: what is stored beside a record cannot be read.
+    them starts from, and runs of a search without a record. Raises UserError where what is stored beside a record
+    cannot be read.
     """
 
     def __init__(self, plan: Plan, cells: Sequence[Cell], inputs: "Inputs") -> None:

@@ -28,10 +28,7 @@ def make_plan(experiment: Experiment, inputs: Inputs) -> Plan:
     """What an experiment asks for: its cells, its pretrainings after the runs of their searches, and what they cost.
 
     Nothing is trained or written. Cells of the last checkpoint come first, and tasks are outermost, so that a sweep
-    that is cut short has whole columns.
-
-    Raises:
-        UserError: the first thing that would stop a job.
+    that is cut short has whole columns. Raises UserError for the first thing that would stop a job.
     """
     _check(experiment, inputs)
     pretrainings, cells = settle_jobs(experiment, inputs)
@@ -213,8 +210,7 @@ def _expected_tokens(task: str, inputs: Inputs) -> int:
 def select(cells: Sequence[Cell], only: Names) -> list[Cell]:
     """The cells that match every `KEY=VALUE`; a key given twice permits either value.
 
-    Raises:
-        UserError: not KEY=VALUE, an unknown key, or a value that no cell has.
+    Raises UserError for what is not KEY=VALUE, an unknown key, and a value that no cell has.
     """
     wanted, keys = dict[str, set[str]](), list(cells[0].key)
     for condition in listed(only):

@@ -5,8 +5,7 @@ import socket
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
 from glue_bench.records.store import Store
 from glue_bench.records.values import Failure, Job, Plan, Pretraining, PretrainingRecord, Progress, Record, Result
@@ -17,8 +16,7 @@ NEWEST = 200  # so many of the new records are read to estimate pace and what is
 GROUND = 3  # so many jobs must have ended before anything is said of the rest
 LIVE_SECONDS = 300.0  # a worker that has said nothing for longer counts as gone
 STATES = ("done", "running", "failed", "missing")  # what failed runs again with the next command
-Counts = dict[str, int]
-"""How many jobs are in each of STATES."""
+Counts = dict[str, int]  # of jobs in each of STATES
 
 
 class Estimate:
@@ -91,16 +89,9 @@ class Snapshot:
         known += [f"{cells:,.{1 if cells < 10 else 0}f} cells/h"] if cells else []
         return ", ".join([*known, f"{tokens:,.0f} tokens/s"] if tokens else known)
 
-    def document(self) -> dict[str, Any]:
-        """It as JSON has it."""
-        return {"cells": self.cells, **asdict(self)}
-
 
 class Watch:
-    """Looks at a folder again and again. A look lists its cells, pretrainings, failures and jobs under way.
-
-    A record is read once.
-    """
+    """Looks at a folder again and again. It lists cells, pretrainings, failures and progress; reads a record once."""
 
     def __init__(self, store: Store, plan: Plan) -> None:
         self.store, self.plan, self.estimate = store, plan, Estimate(plan)
@@ -112,7 +103,14 @@ class Watch:
     def look(self) -> Snapshot:
         """The experiment as it is now."""
         now, (states, done, failed, running) = time.time(), job_states(self.store, self.plan)
-        self._learn(done - self.seen)
+        new = sorted((self.store.stored_at(name), name) for name in done - self.seen)
+        self.seen |= done
+        for at, name in new[-NEWEST:]:  # those that tell of the pace now
+            result = self.store.result(self.jobs[name])
+            if result and not isinstance(result, Failure):
+                self.estimate.learn(name, result.seconds)
+            if isinstance(result, Record):
+                self.ended.append((at, result))
 
         def counted(jobs: Sequence[Job]) -> Counts:
             found = Counter(states[job.id] for job in jobs)
@@ -138,16 +136,6 @@ class Watch:
             return left, None, None
         tokens = sum(record.training_tokens for _, record in recent)
         return left, 3600 * len(recent) / period, tokens / period
-
-    def _learn(self, new: set[str]) -> None:
-        """Read those of the new records that tell of the pace now."""
-        self.seen |= new
-        for at, name in sorted((self.store.stored_at(name), name) for name in new)[-NEWEST:]:
-            result = self.store.result(self.jobs[name])
-            if result and not isinstance(result, Failure):
-                self.estimate.learn(name, result.seconds)
-            if isinstance(result, Record):
-                self.ended.append((at, result))
 
 
 def job_states(store: Store, plan: Plan) -> tuple[dict[str, str], set[str], dict[str, str], dict[str, Progress]]:

@@ -41,10 +41,9 @@ MakeObservers = Callable[[Store, Plan, Sequence[Job]], Sequence[Observer]]
 class Summary:
     """What a sweep did of the cells that were chosen. `failed` maps ids of cells to errors.
 
-    Of the `planned` cells those with the ids `waiting` were to run, and `pretraining` in words, on so many `tokens`; of
-    a dry run `reasons` says why, with how many jobs each, also of what was not chosen and others start from. One after
-    another they take `seconds`, if what is stored tells it. `cause`: "interrupted" (Ctrl-C), "terminated" (SIGTERM),
-    else empty.
+    Of the `planned` cells those with the ids `waiting` were to run, and pretrainings on so many `tokens`; of a dry run
+    `reasons` says why, with how many jobs each, also of what was not chosen and others start from. `cause`:
+    "interrupted" (Ctrl-C), "terminated" (SIGTERM) or "".
     """
 
     folder: Path
@@ -52,10 +51,8 @@ class Summary:
     finished: int = 0
     failed: dict[str, str] = field(default_factory=dict)
     waiting: tuple[str, ...] = ()
-    pretraining: tuple[str, ...] = ()
     tokens: int = 0
     reasons: dict[str, int] = field(default_factory=dict)
-    seconds: float | None = None
     cause: str = ""
 
     @property
@@ -81,9 +78,7 @@ def sweep(
     """Bring the results in `results/<experiment>` up to the plan; the options are those of `glue_bench.run`.
 
     What is worth knowing is said on the `console`; what happens then is told to the observers that `watch` makes.
-
-    Raises:
-        UserError: bad input, before any job is run and before anything is written; later on, what every job would meet.
+    Raises UserError for bad input, before anything is run or written, and later for what every job would meet.
     """
     _check_places_and_engine(results, workers, address, slurm)
     quiet_transformers()
@@ -116,10 +111,10 @@ def sweep(
             folder=store.folder,
             planned=len(cells),
             waiting=tuple(job.id for job in work.jobs if job.id in selected),
-            pretraining=tuple(job.label for job in pretrainings),
             tokens=sum(job.settings.steps * job.settings.batch_tokens for job in pretrainings),
+            reasons=dict(Counter(work.reasons().values()).most_common()) if dry_run else {},
         )
-        return _foreseen(work, summary) if dry_run else _run(work, inputs, executor, watch, summary)
+        return summary if dry_run else _run(work, inputs, executor, watch, summary)
 
 
 def _check_places_and_engine(results: object, workers: object, address: str | None, slurm: object) -> None:
@@ -199,16 +194,6 @@ def room_here(resources: Resources, compute: Compute) -> int | None:
     elif compute.device.type != "cpu":
         return None
     return fits if fits > 1 else None
-
-
-def _foreseen(work: Todo, summary: Summary) -> Summary:
-    """A dry run's: why the jobs are to run, and how long they take."""
-    estimate, finished = Estimate(work.plan), work.finished
-    took = {name: record.seconds for name, record in finished.records.items()}
-    for name, seconds in (took | {name: record.seconds for name, record in finished.pretrainings.items()}).items():
-        estimate.learn(name, seconds)
-    left = estimate.seconds_left([job.id for job in work.jobs], {}, at_once=1)
-    return replace(summary, reasons=dict(Counter(work.reasons().values()).most_common()), seconds=left)
 
 
 def _run(work: Todo, inputs: Inputs, executor: Executor, watch: MakeObservers, summary: Summary) -> Summary:

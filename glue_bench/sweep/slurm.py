@@ -35,10 +35,10 @@ CUTS = 3  # a cell that the time limit of its Slurm job has cut off so often tak
 MINUTES = 20
 SHARED = ("timeout_min", "mem_gb", "cpus_per_task", "gpus_per_node")
 SUBMITITS = ("setup", "array_parallelism")
-IMPOSSIBLE = {
-    *("PartitionConfig", "PartitionTimeLimit", "PartitionNodeLimit", "BadConstraints", "InvalidAccount"),
-    *("InvalidQOS", "AccountNotAllowed", "QOSNotAllowed", "DependencyNeverSatisfied"),
-}
+IMPOSSIBLE = re.compile(
+    "Partition(Config|TimeLimit|NodeLimit)|BadConstraints|Invalid(Account|QOS)|(Account|QOS)NotAllowed"
+    "|DependencyNeverSatisfied"
+)
 """Why Slurm keeps a job that it will never start."""
 HELD = "launch failed requeued held"
 NO_CAUSE = re.compile("^srun: .*(Exited with exit code|Force Terminated|Terminating|Job step aborted)|^\\s*$")
@@ -201,7 +201,7 @@ class Slurm(Executor):
         Raises UserError where Slurm will never start a job, or one has ended with such an error.
         """
         for name, why in live.items():
-            if why in IMPOSSIBLE:
+            if IMPOSSIBLE.fullmatch(why):
                 raise UserError(f"--slurm: Slurm will never start job {name} ({why}); change the options of --slurm")
             if why == HELD:
                 ask("scancel", name)

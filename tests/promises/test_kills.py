@@ -46,9 +46,9 @@ def wait(driver: Driver, results: Path, count: int) -> None:
 
 
 def waiting(results: Path) -> list[str]:
-    """What a run would do now: the ids of cells, and what would be pretrained, in words."""
+    """What a run would do now: the ids of cells, and why there are jobs to run."""
     summary = glue_bench.run(ASKED, results=results, device="cpu", precision="float32", dry_run=True)
-    return [*summary.pretraining, *summary.waiting]
+    return [*summary.waiting, *summary.reasons]
 
 
 @pytest.fixture(scope="module")

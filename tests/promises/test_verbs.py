@@ -99,7 +99,7 @@ def of_plan(ran: Path, out: Path, verb: Verb) -> None:
     cells = glue_bench.plan(more, results=ran.parent).query("why != ''")
     _, *jobs, said = verb("run", out / "tiny.yaml", "--dry-run", "--results", ran.parent).splitlines()
     assert {" ".join(line.split()) for line in jobs} == {f"{n} {why}" for why, n in cells["why"].value_counts().items()}
-    assert re.fullmatch(rf"would run 8 of 12 cells, 4 are done, in {ran}; that is about [\d.]+ s of computing", said)
+    assert said == f"would run 8 of 12 cells, 4 are done, in {ran}"
 
 
 def of_status(ran: Path, _: Path, verb: Verb) -> None:

@@ -4,7 +4,6 @@ How jobs and drivers end: test_endings.py.
 """
 
 import io
-import json
 import os
 import socket
 import subprocess
@@ -111,8 +110,7 @@ def test_a_look_counts_the_jobs_of_the_plan_by_their_state_and_a_later_one_sees_
     assert (snapshot.arms, snapshot.pretrainings) == ({"add": counts(3, 1, 1, 1)}, counts(1))
     assert snapshot.failed == {CELLS[5].label: "ValueError: no"}
     assert snapshot.running == [f"{CELLS[3].label}, step 10 of 40, loss 0.500 (here:4711)"]
-    document = json.loads(json.dumps(snapshot.document()))
-    assert document["cells"] == document["arms"]["add"] == counts(3, 1, 1, 1)
+    assert snapshot.cells == snapshot.arms["add"] == counts(3, 1, 1, 1)
     assert snapshot.cells_per_hour > 0
     assert snapshot.seconds_left is not None
     worker.run(CELLS[4])
