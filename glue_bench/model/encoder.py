@@ -56,7 +56,9 @@ def attend(
     if mask is not None:  # padding keys at the lowest finite value: a row of -inf would be NaN
         padding = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask, torch.finfo(dtype).min)
         padding = padding[:, None, None]
-    if (dropout or (bias is not None and bias.requires_grad)) and cpu.trains_here(query):
+    # Where torch's own is slow on a CPU: with dropout, with a bias that learns, and for the gradients of bfloat16.
+    is_slow = dropout or (bias is not None and bias.requires_grad) or (dtype == torch.bfloat16 and query.requires_grad)
+    if is_slow and cpu.trains_here(query):
         return cpu.attend(query, key, value, bias, padding, scale=scale, dropout=dropout)
     added = [part.to(dtype) for part in (bias, padding) if part is not None]
     extra = sum(added[1:], added[0]) if added else None
