@@ -122,7 +122,7 @@ def read_table(
     rows = {number: fields for number, fields in numbered if len(fields) == len(columns)}
     if len(rows) < len(numbered) and not skips:
         number, fields = next(row for row in numbered if row[0] not in rows)
-        raise UserError(f"{path}, line {number}: {len(fields)} fields; expected {len(columns)}")
+        raise UserError(f"{path}, line {number}: {len(fields)} fields; expected {len(columns)}; copy the file again")
     places = {name: columns.index(name) for name in wanted}
     data = {name: [fields[place] for fields in rows.values()] for name, place in places.items()}
     return pd.DataFrame(data, index=list(rows)), len(numbered) - len(rows)

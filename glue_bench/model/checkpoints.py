@@ -128,7 +128,8 @@ def _read_folder(folder: Path, name: str) -> Start:
     settings = read_json(folder / "config.json")
     kind, positions = settings.get("model_type"), settings.get("position_embedding_type", "absolute")
     if kind not in (known := [*FAMILIES, EncoderConfig.model_type]):
-        raise UserError(f"checkpoint '{name}' is of model_type {quoted(kind)}; glue-bench reads {', '.join(known)}")
+        only = f"only {', '.join(known)} can become a variant"
+        raise UserError(f"checkpoint '{name}' is of model_type {quoted(kind)}; {only}, others run as they are: native")
     if positions != "absolute":  # transformers 5 reads them as absolute ones, without a word
         raise UserError(f"checkpoint '{name}' has {quoted(positions)} positions; only absolute are read")
     family = FAMILIES.get(kind)
@@ -305,4 +306,6 @@ def random_tokens(config: EncoderConfig) -> tuple[Int[Tensor, "2 l"], Int[Tensor
 def cannot_compute(name: str, error: Exception) -> UserError:
     """Whatever transformers, safetensors or torch raise, which have no common base, in one line."""
     reason = f"({type(error).__name__}: {first_line(error)})"
-    return UserError(f"checkpoint '{name}': transformers itself cannot compute it {reason}")
+    return UserError(
+        f"checkpoint '{name}': transformers cannot load and run it {reason}; a file may be cut short, copy it again"
+    )

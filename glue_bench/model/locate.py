@@ -70,7 +70,8 @@ def fingerprint(place: Path) -> str:
             with path.open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
-            raise UserError(f"cannot read '{path}': {error.strerror}") from error
+            needs = "a checkpoint folder has config.json and weights"
+            raise UserError(f"cannot read '{path}': {error.strerror}; {needs}") from error
         if not place.is_dir():
             return digest
         total.update(f"{path.name} {digest}\n".encode())

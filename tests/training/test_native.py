@@ -202,9 +202,9 @@ CODE = {"AutoConfig": "mine.Config", "AutoModelForSequenceClassification": "mine
     ("changes", "said"),
     [
         ({"pad_token_id": 5}, "pad_token_id 5, but its tokenizer pads with 0"),
-        ({"vocab_size": 40}, "transformers itself cannot compute it"),
+        ({"vocab_size": 40}, "transformers cannot compute it"),
         ({"num_hidden_layers": 2}, "transformers finds no weights for encoder.layer.1."),
-        ({"model_type": "dpr"}, "transformers itself cannot compute it"),
+        ({"model_type": "dpr"}, "transformers cannot compute it"),
         ({"max_position_embeddings": 16}, "cannot compute it"),
         ({"model_type": "mine", "auto_map": CODE}, "bert'"),
     ],
