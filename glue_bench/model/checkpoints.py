@@ -305,7 +305,5 @@ def random_tokens(config: EncoderConfig) -> tuple[Int[Tensor, "2 l"], Int[Tensor
 
 def cannot_compute(name: str, error: Exception) -> UserError:
     """Whatever transformers, safetensors or torch raise, which have no common base, in one line."""
-    reason = f"({type(error).__name__}: {first_line(error)})"
-    return UserError(
-        f"checkpoint '{name}': transformers cannot load and run it {reason}; a file may be cut short, copy it again"
-    )
+    reason = f"({type(error).__name__}: {first_line(error)}); a file may be cut short, copy it again"
+    return UserError(f"checkpoint '{name}': transformers cannot compute it {reason}")

@@ -119,10 +119,7 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "no JSON": (file("config.json", b"{'model_type': 'bert'}"), r"config\.json' is not valid JSON"),
     "a list": (file("config.json", b"[]"), "is not valid JSON .it is no object"),
     "width": (settings(hidden_size="wide"), "config.json does not fit"),
-    "family": (
-        settings(model_type="gpt2"),
-        "model_type 'gpt2'; only bert, .*, glue_bench can become",
-    ),
+    "family": (settings(model_type="gpt2"), "model_type 'gpt2'; only bert, .*, glue_bench can become"),
     "activation": (settings(hidden_act="gelou"), "its activation 'gelou' is not known"),
     "half a pooler": (weights(lambda each: each.pop("pooler.dense.bias")), r"lacks 1 weights .* pooler\.dense\.bias"),
     "a weight": (weights(lambda each: each.pop("embeddings.LayerNorm.bias")), "lacks 1 weights .*, such as norm.bias"),
