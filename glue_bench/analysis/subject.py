@@ -35,10 +35,8 @@ SENTENCES_AT_ONCE = 500
 class Subject:
     """A checkpoint with all that it takes to measure it; `positions` are those that it was trained on.
 
-    So many `sequences` of the corpus are read, with the tokenizer that is `named` or the checkpoint's own.
-
-    Raises:
-        UserError: it cannot be read.
+    So many `sequences` of the corpus are read, with the tokenizer that is `named` or the checkpoint's own. Raises
+    UserError for a checkpoint that cannot be read.
     """
 
     def __init__(

@@ -73,10 +73,8 @@ class Manifest(Sealed):
 def write_bundle(stores: Iterable[Store], path: Path) -> Manifest:
     """Write the experiments' files and their manifest, which is returned. `path` is either whole or as it was.
 
-    Nothing is compressed: logits hardly can be, and compressors differ between builds of zlib.
-
-    Raises:
-        UserError: two experiments have one name, a plan is damaged, or a file cannot be read or written.
+    Nothing is compressed: logits hardly can be, and compressors differ between builds of zlib. Raises UserError where
+    two experiments have one name, a plan is damaged, or a file cannot be read or written.
     """
     files: dict[str, Path] = {}
     for store in stores:
@@ -115,8 +113,7 @@ class Opened:
 def opened_bundle(path: Path) -> Iterator[Opened]:
     """A bundle. Files that are not in its manifest are not unpacked.
 
-    Raises:
-        UserError: it is no zip or has no manifest that can be read, or there is no room to unpack it.
+    Raises UserError where it is no zip or has no manifest that can be read, or there is no room to unpack it.
     """
     with TemporaryDirectory(prefix="glue-bench-verify-") as folder:
         try:

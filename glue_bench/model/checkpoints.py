@@ -19,7 +19,7 @@ from glue_bench.errors import UserError, first_line, quoted
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.families import FAMILIES, TUPE
-from glue_bench.model.fresh import drawing, fresh, on_meta, on_threads, unfilled
+from glue_bench.model.fresh import SEED, drawing, fresh, on_meta, on_threads, unfilled
 from glue_bench.model.heads import EncoderForMaskedLM, EncoderForSequenceClassification
 from glue_bench.model.locate import checked_weights, fingerprint, locate, read_json, read_weights, unpickle
 from glue_bench.model.variants.base import Additive, Grafted
@@ -93,9 +93,14 @@ def masked_lm(start: Start) -> EncoderForMaskedLM:
     if not start.head:
         said = "has no masked-LM head, or not all of it; give one that was saved with its head"
         raise UserError(f"checkpoint '{start.name}' {said}")
-    model = fresh(EncoderForMaskedLM, start.config)
-    state = {f"base.{name}": tensor for name, tensor in start.weights.items()} | dict(start.head)
-    model.load_state_dict(state, strict=False)
+    return under_head(start, start.config)
+
+
+def under_head(start: Start, config: EncoderConfig, seed: int = SEED) -> EncoderForMaskedLM:
+    """The encoder under a masked-LM head; what the start has no weights for is fresh and decided by `seed`."""
+    model = fresh(EncoderForMaskedLM, config, seed)
+    weights = {f"base.{name}": tensor for name, tensor in start.weights.items()} | dict(start.head)
+    model.load_state_dict(weights, strict=False)
     return model
 
 
@@ -112,10 +117,9 @@ def fitting_head(config: EncoderConfig, head: Mapping[str, Tensor]) -> dict[str,
 def read_checkpoint(name: str, revision: str | None = None, digest: str | None = None) -> Start:
     """A checkpoint from the hub, a folder or an official TUPE file, in our names and as it is.
 
-    Raises:
-        UserError: no such checkpoint; a family that is not known; settings that this encoder does not compute; weights
-            that are absent, unreadable, incomplete, or not read as transformers reads them (`check_parity`); or files
-            that are no longer of `digest`, their `fingerprint` when they were chosen.
+    Raises UserError where there is none; for a family that is not known; for settings that this encoder does not
+    compute; for weights that are absent, unreadable, incomplete, or not read as transformers reads them
+    (`check_parity`); and for files that are no longer of `digest`, their `fingerprint` when they were chosen.
     """
     place = locate(name, revision)
     start = _read_tupe(place, name) if place.is_file() else _read_folder(place, name)

@@ -26,7 +26,7 @@ LIMITS = {
 RATIOS = frozenset({"loss", "share"})
 """What is measured of an encoder without a fine-tuning: a ratio of sums, predictions over labels."""
 AVERAGE = "average"
-"""The column of the mean over the columns that count in it: `averaged` says which do."""
+"""The column of the mean over the columns that count in it: `Outcomes.averaged` says which do."""
 NEGLIGIBLE = 1e-12
 """A variance that is less than this share of its mean square is rounding."""
 

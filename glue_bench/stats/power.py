@@ -41,10 +41,8 @@ def power_frame(assessed: Iterable[Group], difference: float, power: float = 0.8
 
     A row for each kind of `seeds` whose variance is known: "fine-tuning" seeds of one pretraining, or "pretraining"
     seeds, each with as many fine-tuning seeds as cost least. `difference` is in points (nats of a loss). `cost` is that
-    of one arm. `why` says what is missing.
-
-    Raises:
-        UserError: the difference is not above 0, or the power not between 0.05 and 1.
+    of one arm. `why` says what is missing. Raises UserError for a difference that is not above 0, or a power that is
+    not between 0.05 and 1.
     """
     if not (math.isfinite(difference) and difference > 0):
         raise UserError(f"--difference {difference:g}: give points above 0, such as 0.5")

@@ -127,10 +127,7 @@ def equivalence(frame: pd.DataFrame, margin: float) -> pd.DataFrame:
     """A frame of `verdicts` with `p_equivalent`, and `equivalent`: whether two arms differ by less than `margin`.
 
     Two one-sided tests (Schuirmann 1987), the larger p-value of the two, times `family`, also where p is corrected by
-    Holm's method. Points, or nats of a loss.
-
-    Raises:
-        UserError: the margin is not above 0.
+    Holm's method. Points, or nats of a loss. Raises UserError for a margin that is not above 0.
     """
     if not margin > 0:
         raise UserError(f"--equivalent {margin:g}: give a difference above 0, such as 0.5")

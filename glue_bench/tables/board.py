@@ -13,13 +13,14 @@ import pandas as pd
 
 from glue_bench.config import HELD_OUT, Protocol, changed_protocol, load_experiment
 from glue_bench.data.tasks import COLUMNS, TASKS, TRAINABLE
+from glue_bench.stats.outcomes import AVERAGE
 from glue_bench.tables.results import ORIGINS, Results, read_results
 
 Part = tuple[tuple[str, str, str], ...]
 MEASURES = {"validation_loss": "Val. loss", "train_loss": "Train. loss", "swap_1": "Swap test"}
 """Titles of columns that are no tasks."""
-AVERAGE, NOT_AVERAGED = "average", "wnli"
-"""The column by which arms are ordered, and the task that is left out of it: its validation set misleads."""
+NOT_AVERAGED = "wnli"
+"""The task that is left out of AVERAGE, the column by which arms are ordered: its validation set misleads."""
 BLOCK, FACTS = ["origin", "shape"], ["shape", "start", "parameters"]
 """The columns whose values name a block, and what tables say of an arm's encoder."""
 BOTH_SEEDS = ["pretraining_seed", "seed"]
@@ -107,9 +108,8 @@ class Board:
 def open_board(path: str | Path, changes: Sequence[str] = ()) -> Board:
     """The leaderboard of the experiment in a folder, its protocol changed by KEY=VALUE.
 
-    Raises:
-        UserError: there is no experiment in the folder, its plan names an unknown task or origin, or a change is wrong
-            or asks for what the experiment has not.
+    Raises UserError where there is no experiment in the folder, its plan names an unknown task or origin, or a change
+    is wrong or asks for what the experiment has not.
     """
     results = read_results(path)
     protocol = changed_protocol(results.plan.experiment.protocol, changes)

@@ -135,11 +135,7 @@ def _header(arm: str, cell: pd.Series, checkpoint: str, stated: pd.DataFrame) ->
 
 
 def write_card(made: Card, folder: Path) -> None:
-    """Write a card and its models to a folder, as they would be pushed.
-
-    Raises:
-        UserError: there are files in it, or it cannot be written.
-    """
+    """Write a card and its models to a folder; raises UserError where it has files, or cannot be written."""
     with results_written_to(folder, ELSEWHERE):
         if folder.exists() and any(folder.iterdir()):
             raise UserError(f"'{folder}' is not empty; give a folder that does not exist yet, nothing is overwritten")
@@ -150,10 +146,8 @@ def write_card(made: Card, folder: Path) -> None:
 def push_card(made: Card, repository: str) -> str:
     """Send a card and its models to a repository of the hub, in one commit; the commit's address.
 
-    The repository is made, as a private one, if it is not there.
-
-    Raises:
-        UserError: there is no model to send, or the hub refuses.
+    The repository is made, as a private one, if it is not there. Raises UserError where there is no model to send, or
+    the hub refuses.
     """
     from huggingface_hub import CommitOperationAdd, HfApi
 

@@ -12,9 +12,9 @@ from glue_bench.data.metrics import decide
 from glue_bench.data.tasks import COLUMNS, TASKS
 from glue_bench.errors import UserError
 from glue_bench.stats.estimates import Estimate
-from glue_bench.stats.outcomes import Outcomes, Runs, unit_of
+from glue_bench.stats.outcomes import AVERAGE, Outcomes, Runs, unit_of
 from glue_bench.stats.verdicts import LEAST_FOR_DEVIATION, Group, assess, verdicts
-from glue_bench.tables.board import AVERAGE, BLOCK, FACTS, Board, floors, main_scores
+from glue_bench.tables.board import BLOCK, FACTS, Board, floors, main_scores
 
 CONVERSION = "conversion"
 OF_CONTRASTS = ["difference", "low", "high", "verdict", "smallest"]

@@ -113,11 +113,7 @@ def _spread(comparison: Comparison, group: Group, heading: str) -> Table:
 
 
 def difference_page(comparison: Comparison, difference: float, power: float = 0.8) -> Page:
-    """How many seeds a true difference takes, by simulation.
-
-    Raises:
-        UserError: nothing has run, or as `power_frame`.
-    """
+    """How many seeds a true difference takes; raises UserError where nothing has run, and as `power_frame`."""
     board, results = comparison.board, comparison.board.results
     frame = power_frame(comparison.assessed, difference, power, measured_costs(results))
     if frame.empty:

@@ -32,11 +32,8 @@ def diagnostics_page(board: Board, diagnostic: Diagnostic) -> Page:
     """A row for each category and each of its phenomena, one column per arm; every run counts that has predicted AX.
 
     Its rows are R3 x100 of an arm on a phenomenon (empty for a category, both for everything): PLACE, mean, std, n, of
-    seeds or of several pretrainings, and SIZES: pairs, and the labels among them; of one label R3 is 0.
-
-    Raises:
-        UserError: no run predicted AX, runs that predicted different ones, or labels that are not those of the
-            predicted sentences.
+    seeds or of several pretrainings, and SIZES: pairs, and the labels among them; of one label R3 is 0. Raises
+    UserError where no run predicted AX, runs predicted different ones, or labels are of other sentences.
     """
     cells, results, keys = board.reported[board.reported["task"] == "mnli"], board.results, PLACE[1:]
     predicted = _predictions(board, cells, diagnostic)

@@ -31,10 +31,8 @@ def write_logs(boards: Iterable[Board], folder: Path, organization: str) -> dict
     """Write the logs of all arms below `folder`; `files` that were written, and by experiment what was `left_out`.
 
     A score is the mean over the runs at the reported rate, with its standard error over independent runs. Made-up and
-    partial data are left out, because a log states a benchmark's score. `organization` is who states it.
-
-    Raises:
-        UserError: a name that cannot be part of a path, nothing that can be stated, or a disk that cannot be written.
+    partial data are left out, because a log states a benchmark's score. `organization` is who states it. Raises
+    UserError for a name that cannot be part of a path, for nothing to state, and for a disk that cannot be written.
     """
     if not _NAME.fullmatch(organization):
         raise UserError(f"organization {quoted(organization)}: give letters, digits, dots, dashes and underscores")

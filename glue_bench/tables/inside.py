@@ -101,10 +101,8 @@ def _shown(row: dict[Any, Any]) -> tuple[str, str, str, str]:
 def write_analysis(analysis: Analysis, folder: Path) -> None:
     """Write analysis.json, analysis.md, measures.csv (every row of the table) and a CSV file for each matrix.
 
-    analysis.json has each value by its name, with interval and chance. The same numbers give the same bytes.
-
-    Raises:
-        DiskError: the folder cannot be written.
+    analysis.json has each value by its name, with interval and chance. The same numbers give the same bytes. Raises
+    DiskError where the folder cannot be written.
     """
     contents = {NUMBERS: json_text(_document(analysis)), PAGE: inside_page(analysis).to_markdown()}
     contents[ROWS] = csv_text(analysis.measures, float_format="%.8g")
@@ -142,8 +140,7 @@ def _document(analysis: Analysis) -> dict[str, Any]:
 def read_analysis(folder: Path, weights: Collection[str]) -> Analysis | None:
     """What `write_analysis` has left of the encoders whose weights have these digests; None where there is nothing.
 
-    Raises:
-        UserError: a file of it cannot be read.
+    Raises UserError for a file of it that cannot be read.
     """
     if not weights or not (folder / NUMBERS).is_file():
         return None

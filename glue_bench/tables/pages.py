@@ -11,8 +11,9 @@ from pandas import DataFrame, Series
 
 from glue_bench.config import HELD_OUT
 from glue_bench.data.tasks import COLUMNS, TASKS, titles
+from glue_bench.stats.outcomes import AVERAGE
 from glue_bench.stats.verdicts import COVERS, Group
-from glue_bench.tables.board import AVERAGE, BLOCK, BOTH_SEEDS, Board, steps_frame
+from glue_bench.tables.board import BLOCK, BOTH_SEEDS, Board, steps_frame
 from glue_bench.tables.compare import CONVERSION, MEASURES, OF_CONTRASTS, Comparison, leaderboard_frame, score_columns
 from glue_bench.tables.table import BETTER, MISSING, WORSE, Column, Page, Table, decimals_of, facts_table, number, short
 

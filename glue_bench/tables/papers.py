@@ -17,8 +17,8 @@ from glue_bench.config import SCRATCH, Protocol
 from glue_bench.data.tasks import COLUMNS, TASKS
 from glue_bench.data.tasks import titles as of_tasks
 from glue_bench.errors import unknown
+from glue_bench.stats.outcomes import AVERAGE
 from glue_bench.tables.board import (
-    AVERAGE,
     AVERAGES,
     RUN,
     Average,
@@ -129,11 +129,7 @@ TABLES: dict[str, Published] = {
 
 
 def named_page(name: str, path: str | Path | None = None) -> Page:
-    """The `paper_page` of the table `name` beside the experiment in the folder `path`, or alone.
-
-    Raises:
-        UserError: there is no such table or experiment.
-    """
+    """The `paper_page` of a table, alone or beside an experiment; raises UserError where one of them does not exist."""
     if name not in TABLES:
         raise unknown("table", name, TABLES)
     return paper_page(TABLES[name], None if path is None else read_results(path))

@@ -134,11 +134,7 @@ class Results:
 
 
 def read_results(folder: str | Path) -> Results:
-    """Read what the plan of an experiment asks for.
-
-    Raises:
-        UserError: there is no experiment in the folder, or its plan is damaged.
-    """
+    """What a plan asks for; raises UserError where the folder has no experiment, or its plan is damaged."""
     store = open_store(folder)
     plan = store.plan()
     finished = store.finished(plan)

@@ -31,11 +31,8 @@ def write_submission(board: Board, output: Path, arm: str | None = None, *, fill
 
     The manifest has the SHA-256 of the zip, and of each of its `files` the run that it comes from, with the validation
     score of that run's last epoch, of which its predictions are. With `fill` the majority class of training (of STS-B
-    the mean) stands in place of files that have no predictions. The only arm needs no name.
-
-    Raises:
-        UserError: no such arm, predictions that are missing or cannot be read, a name that does not end in .zip, or a
-            disk that cannot be written.
+    the mean) stands in place of files that have no predictions. The only arm needs no name. Raises UserError for an
+    unknown arm, predictions that are missing or cannot be read, a name that does not end in .zip, and a full disk.
     """
     if output.suffix != ".zip":  # the manifest of `add.json` would replace it
         raise UserError(f"'{output}': the name of a submission ends in .zip")
@@ -139,11 +136,7 @@ def independent(values: pd.DataFrame, by: list[str]) -> pd.DataFrame:
 
 
 def known_arm(board: Board, arm: str | None) -> str:
-    """The arm of this name, or the only one.
-
-    Raises:
-        UserError: there is no such arm, or several and none is named.
-    """
+    """The arm of this name, or the only one; raises UserError where there is none, or several and none is named."""
     if arm is None and len(board.arms) > 1:
         raise UserError(f"--arm says which arm: {', '.join(board.arms)}")
     if arm is not None and arm not in board.arms:

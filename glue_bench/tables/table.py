@@ -223,11 +223,7 @@ class Page:
 
 
 def chosen_format(format: str | None, output: Path | None = None) -> str:
-    """The format asked for; else that of the file's suffix, and Markdown for any other suffix or none.
-
-    Raises:
-        UserError: the format is unknown.
-    """
+    """The format asked for, or UserError; else that of the file's suffix, and Markdown for any other suffix or none."""
     if format is not None and format not in FORMATS:
         raise unknown("format", format, FORMATS)
     return format or SUFFIXES.get(output.suffix.lower() if output else "", "markdown")

@@ -56,10 +56,8 @@ def open_corpus(names: Sequence[str], documents: str = "files") -> Corpus:
 
     `names` are files, folders (files with a text suffix, sorted by path, also of folders below; links to folders are
     not followed), `hub:NAME[:CONFIG][@REVISION]` (a dataset's column `text`, split `train`) or `demo`. A document is a
-    file, or a row of a dataset; where `documents` is blank_lines, blank lines part documents, too.
-
-    Raises:
-        UserError: nothing there, no text in it, not UTF-8 text, a huge line, or the hub is out of reach.
+    file, or a row of a dataset; where `documents` is blank_lines, blank lines part documents, too. Raises UserError
+    where nothing is there, or no text; for what is not UTF-8, and a huge line; and where the hub is out of reach.
     """
     parts = tuple(part for name in names for part in find(name))
     digest = hashlib.sha256(b"".join(map(checked_digest, parts))).hexdigest()

@@ -20,8 +20,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from glue_bench.config import PretrainingSettings
 from glue_bench.errors import UserError, first_line
 from glue_bench.files import check_file, is_damage, opened_zip, results_written_to, whole_folder, write_atomically
-from glue_bench.model.checkpoints import Start, weights_digest
-from glue_bench.model.fresh import fresh, number, on_threads
+from glue_bench.model.checkpoints import Start, under_head, weights_digest
+from glue_bench.model.fresh import number, on_threads
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.records.store import WEIGHTS, Store
 from glue_bench.records.values import Pretraining
@@ -100,10 +100,8 @@ def build_masked_lm(start: Start, seed: int, dropout: float | None = None) -> En
     kept = {name: getattr(start.config, name) for name in DROPOUTS}
     config = deepcopy(start.config)
     config.update(kept if dropout is None else dict.fromkeys(DROPOUTS, dropout))
-    model = fresh(EncoderForMaskedLM, config, seed)
+    model = under_head(start, config, seed)
     model.config.update(kept)
-    weights = {f"base.{name}": tensor for name, tensor in start.weights.items()} | dict(start.head)
-    model.load_state_dict(weights, strict=False)
     model.base.pooler.requires_grad_(False)  # it gets no gradient
     model.config.origin = TRAINED.get(start.origin, start.origin)
     return model
