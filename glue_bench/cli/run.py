@@ -145,6 +145,6 @@ def status(folder: Folder, format: Annotated[Literal["text", "json"], Option("--
     print_rows(("arm", *STATES), ((arm, *counts.values()) for arm, counts in snapshot.arms.items()))
     echo_some(snapshot.running, "running: ")
     echo_some([f"{job}: {error}" for job, error in snapshot.failed.items()], "failed: ")
-    if snapshot.pace:
-        echo(f"at the last hour's pace: {snapshot.pace}")
+    if snapshot.left:
+        echo(snapshot.left)
     echo(f"{snapshot.described} in {folder}")

@@ -28,7 +28,7 @@ from glue_bench.sweep.plan import of_arm
 from glue_bench.training.compute import AUTO, Compute, choose_compute, quiet_transformers
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs, is_test
-from glue_bench.training.loop import NonFiniteLossError, Progress
+from glue_bench.training.loop import NonFiniteLossError, OnStep
 from glue_bench.training.pretrain import OtherComputerError, PretrainingFolder, pretrain
 from glue_bench.training.tokenizers import save_tokenizer
 
@@ -85,7 +85,7 @@ class Worker:
                 where = " in pretraining" if isinstance(job, Pretraining) else ""
                 return self._fail(job, f"{type(error).__name__}{where}: {error}")
 
-    def _finetune(self, cell: Cell, tell: Progress) -> Record:
+    def _finetune(self, cell: Cell, tell: OnStep) -> Record:
         """Fine-tune; the model stays if the experiment keeps models, or if other cells start from this one."""
         experiment, tuning = self.inputs.experiment, self.inputs.experiment.finetuning
         is_followed = cell.task == "mnli" and not {*tuning.from_mnli}.isdisjoint(experiment.tasks)
@@ -104,7 +104,7 @@ class Worker:
         tests = {name: each for name, each in outcome.predictions.items() if is_test(name)}
         return self.store.write(facts, save if keeps else None, logits=logits, tests=tests)
 
-    def _pretrain(self, job: Pretraining, tell: Progress) -> PretrainingRecord | Failure:
+    def _pretrain(self, job: Pretraining, tell: OnStep) -> PretrainingRecord | Failure:
         """Pretrain an arm, measure it, and check that its positions are alive: that decides for all cells after it.
 
         A rate at which a run of a search diverges is a result, too: the worst of all.
@@ -151,7 +151,7 @@ class Worker:
         return failure
 
     @contextmanager
-    def _telling(self, name: str) -> Iterator[Progress]:
+    def _telling(self, name: str) -> Iterator[OnStep]:
         """In this block a file tells how far the job is. It decides nothing: one that cannot be written is left out."""
         began, told, here = time.time(), -math.inf, f"{socket.gethostname()}:{os.getpid()}"
 

@@ -18,13 +18,12 @@ Facts = dict[str, Any]
 
 
 class Todo:
-    """What chosen `cells` of a plan lack, by what is stored.
+    """What chosen `cells` of a plan lack, by what is stored: `jobs`, each after those that it waits for.
 
-    `left` are the ids of those without a record, or without the model or the test predictions that the experiment asks
-    for: with `keep: all` of every cell, else of those that a submission takes. `jobs` has to run for them, each after
-    those that it waits for: also an MNLI cell without the model, or a pretraining without a checkpoint, that one of
-    them starts from, and runs of a search without a record. Raises UserError where what is stored beside a record
-    cannot be read.
+    These are cells without a record, or without the model or the test predictions that the experiment asks for: with
+    `keep: all` of every cell, else of those that a submission takes; an MNLI cell without the model, or a pretraining
+    without a checkpoint, that one of them starts from; and runs of a search without a record. Raises UserError where
+    what is stored beside a record cannot be read.
     """
 
     def __init__(self, plan: Plan, cells: Sequence[Cell], inputs: "Inputs") -> None:
@@ -41,9 +40,9 @@ class Todo:
         }
         if lacking and tuning.keep != "all":
             lacking &= {*chosen(self.store)}
-        self.left = {cell.id for cell in cells if cell.id not in records or cell.id in lacking}
-        planned, steps, runs = {cell.id: cell for cell in plan.cells}, defaultdict[str, set[int]](set), {*self.left}
-        for source in filter(None, (planned[name].mnli for name in self.left)):
+        runs = {cell.id for cell in cells if cell.id not in records or cell.id in lacking}
+        planned, steps = {cell.id: cell for cell in plan.cells}, defaultdict[str, set[int]](set)
+        for source in filter(None, [planned[name].mnli for name in runs]):
             record = records.get(source)
             if record is None or record.weights is None or self.store.model(record) is None:
                 runs.add(source)

@@ -63,16 +63,16 @@ class Display(Observer):
     def _say_running(self) -> None:
         while not self.over.wait(MINUTE):
             snapshot = self.watch.look()
-            for line in filter(None, [*(f"running {job}" for job in snapshot.running), snapshot.pace]):
+            for line in filter(None, [*(f"running {job}" for job in snapshot.running), snapshot.left]):
                 self.say(line)
 
 
 def view(snapshot: Snapshot, latest: Iterable[str] = ()) -> Group:
-    """Counts and pace, the `latest` lines and what runs, then the arms, those first in which something is left.
+    """Counts and time left, the `latest` lines and what runs, then the arms, those first in which something is left.
 
     They are plain lines: a rich table of 18 arms takes seven times as long, in the process that trains.
     """
-    lines = [snapshot.described, snapshot.pace]
+    lines = [snapshot.described, snapshot.left]
     lines += [*latest, *(f"running {line}" for line in snapshot.running)][-LINES_OF_JOBS:]
     lines.append(f"{'arm':<24}" + "".join(f"{state:>8}" for state in STATES))
     for name, counts in sorted(snapshot.arms.items(), key=lambda arm: arm[1]["done"] == sum(arm[1].values())):

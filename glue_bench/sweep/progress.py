@@ -8,11 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from glue_bench.records.store import Store
-from glue_bench.records.values import Failure, Job, Plan, Pretraining, PretrainingRecord, Progress, Record, Result
+from glue_bench.records.values import Failure, Job, Plan, Pretraining, PretrainingRecord, Progress, Result
 from glue_bench.sweep.jobs import costs
 
-WINDOW_SECONDS = 3600.0  # the pace is that of the last hour
-NEWEST = 200  # so many of the new records are read to estimate pace and what is left
+NEWEST = 200  # so many of the new records are read to estimate what is left
 GROUND = 3  # so many jobs must have ended before anything is said of the rest
 LIVE_SECONDS = 300.0  # a worker that has said nothing for longer counts as gone
 STATES = ("done", "running", "failed", "missing")  # what failed runs again with the next command
@@ -57,7 +56,7 @@ class Estimate:
 class Snapshot:
     """An experiment at one moment: its cells by arm, its pretrainings, what runs in words, and why jobs failed.
 
-    `seconds_left`, `cells_per_hour` and `tokens_per_second` (of training) are None where nothing runs or ended lately.
+    `seconds_left` is None where nothing runs, or too few jobs have ended to tell.
     """
 
     arms: Mapping[str, Counts]
@@ -65,8 +64,6 @@ class Snapshot:
     running: Sequence[str] = ()
     failed: Mapping[str, str] = field(default_factory=dict)
     seconds_left: float | None = None
-    cells_per_hour: float | None = None
-    tokens_per_second: float | None = None
 
     @property
     def cells(self) -> Counts:
@@ -82,12 +79,9 @@ class Snapshot:
         return f"{cells['done']:,} of {sum(cells.values()):,} cells done, {text}{pretrained}"
 
     @property
-    def pace(self) -> str:
-        """`about 12 min left, 120 cells/h, 3,400 tokens/s`, as far as it is known."""
-        left, cells, tokens = self.seconds_left, self.cells_per_hour, self.tokens_per_second
-        known = [] if left is None else [f"about {duration(left)} left"]
-        known += [f"{cells:,.{1 if cells < 10 else 0}f} cells/h"] if cells else []
-        return ", ".join([*known, f"{tokens:,.0f} tokens/s"] if tokens else known)
+    def left(self) -> str:
+        """`about 12 min left`, if it is known."""
+        return "" if self.seconds_left is None else f"about {duration(self.seconds_left)} left"
 
 
 class Watch:
@@ -98,19 +92,19 @@ class Watch:
         self.jobs, self.arms = {job.id: job for job in plan.jobs}, defaultdict[str, list[Job]](list)
         for cell in plan.cells:
             self.arms[cell.arm].append(cell)
-        self.seen, self.ended = set[str](), list[tuple[float, Record]]()  # cells, with when they were stored
+        self.seen = set[str]()  # jobs whose records are read
 
     def look(self) -> Snapshot:
         """The experiment as it is now."""
         now, (states, done, failed, running) = time.time(), job_states(self.store, self.plan)
         new = sorted((self.store.stored_at(name), name) for name in done - self.seen)
         self.seen |= done
-        for at, name in new[-NEWEST:]:  # those that tell of the pace now
+        for _, name in new[-NEWEST:]:
             result = self.store.result(self.jobs[name])
             if result and not isinstance(result, Failure):
                 self.estimate.learn(name, result.seconds)
-            if isinstance(result, Record):
-                self.ended.append((at, result))
+        since = {name: now - progress.began for name, progress in running.items()}
+        missing = [name for name in self.jobs if states[name] == "missing"]
 
         def counted(jobs: Sequence[Job]) -> Counts:
             found = Counter(states[job.id] for job in jobs)
@@ -121,21 +115,8 @@ class Watch:
             counted(self.plan.pretrainings),
             [describe_progress(self.jobs[name], progress) for name, progress in running.items()],
             {describe_job(self.jobs[name]): error for name, error in failed.items() if name not in running},
-            *self._pace(running, [name for name in self.jobs if states[name] == "missing"], now),
+            self.estimate.seconds_left(missing, since, len(running)) if running else None,
         )
-
-    def _pace(self, running: Mapping[str, Progress], missing: Iterable[str], now: float) -> tuple[float | None, ...]:
-        """Seconds left, cells an hour and tokens a second."""
-        if not running:
-            return None, None, None
-        since = {name: now - progress.began for name, progress in running.items()}
-        left = self.estimate.seconds_left(missing, since, len(running))
-        recent = [(at, record) for at, record in self.ended if at >= now - WINDOW_SECONDS]
-        period = min(WINDOW_SECONDS, now - min((at - record.seconds for at, record in recent), default=now))
-        if len(recent) < 2 or period <= 0:  # a disk whose clock is ahead
-            return left, None, None
-        tokens = sum(record.training_tokens for _, record in recent)
-        return left, 3600 * len(recent) / period, tokens / period
 
 
 def job_states(store: Store, plan: Plan) -> tuple[dict[str, str], set[str], dict[str, str], dict[str, Progress]]:

@@ -49,7 +49,7 @@ Stamps = dict[str, str]
 """By the ids of the jobs of a batch, in their order, the `Store.stamp` that each had when it was sent."""
 
 
-class Batch:
+class JobBatch:
     """Jobs one after another in one Slurm job. Started again, it goes on after those that are stored."""
 
     def __init__(self, make: MakeWorker, folder: Path) -> None:
@@ -106,7 +106,7 @@ class Slurm(Executor):
             self.engine.update_parameters(name=self.name, slurm_additional_parameters=others, **named)
         except (AssertionError, ValueError) as error:
             raise UserError(f"--slurm: {error}") from error
-        self.store, self.batch, self.estimate = store, Batch(make, store.folder), estimate
+        self.store, self.batch, self.estimate = store, JobBatch(make, store.folder), estimate
         self.jobs, self.fresh, self.sent = dict[str, Job](), list[Job](), dict[str, Stamps]()
         self.absent, self.polled_at = Counter[str](), 0.0
 

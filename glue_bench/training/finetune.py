@@ -18,7 +18,7 @@ from glue_bench.model.native import NativeClassifier
 from glue_bench.records.values import Cell, Epoch, Record
 from glue_bench.training.compute import Compute, is_out_of_memory, release_memory, return_freed
 from glue_bench.training.inputs import Inputs
-from glue_bench.training.loop import NonFiniteLossError, Progress, predict, silent, train, used_rows_only
+from glue_bench.training.loop import NonFiniteLossError, OnStep, predict, silent, train, used_rows_only
 from glue_bench.training.tokens import Batch, TokenisedTask, evaluation_batches, trained_tokens, training_batches
 
 EVALUATION_TOKENS = 4_096  # of a batch on a CPU; a GPU takes sixteen times as many
@@ -34,7 +34,7 @@ class Outcome:
     model: PreTrainedModel
 
 
-def finetune(cell: Cell, inputs: Inputs, compute: Compute, *, progress: Progress = silent) -> Outcome:
+def finetune(cell: Cell, inputs: Inputs, compute: Compute, *, progress: OnStep = silent) -> Outcome:
     """Fine-tune one cell. The same cell on the same CPU gives the same bits, whatever ran before.
 
     The score is the last epoch's. Where memory is short, the cell begins again with batches in halves, in quarters, at
@@ -73,7 +73,7 @@ class Attempt:
     asked: Compute
     compute: Compute
     micro_batch_size: int | None
-    progress: Progress
+    progress: OnStep
 
     def outcome(self) -> Outcome:
         """Train and predict."""

@@ -24,7 +24,7 @@ from glue_bench.training.compute import Compute
 from glue_bench.training.tokens import Batch
 
 Epochs = Callable[[int], Iterable[Batch]]
-Progress = Callable[[int, int, Callable[[], float]], None]
+OnStep = Callable[[int, int, Callable[[], float]], None]
 """Called after each step with its number, that of all steps, and its loss, which waits for the device if asked for."""
 
 
@@ -47,7 +47,7 @@ def train(
     settings: Hyperparameters,
     compute: Compute,
     micro_batch_size: int | None = None,
-    progress: Progress = silent,
+    progress: OnStep = silent,
 ) -> Iterator[float]:
     """Train in place; yields the mean training loss after each epoch. `epochs(e)` gives epoch e's batches, from 1.
 

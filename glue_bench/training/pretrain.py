@@ -27,7 +27,7 @@ from glue_bench.records.store import WEIGHTS, Store
 from glue_bench.records.values import Pretraining
 from glue_bench.training.compute import Compute, is_out_of_memory, peak_bytes, release_memory, reset_peak
 from glue_bench.training.inputs import TRAINED, Inputs
-from glue_bench.training.loop import NonFiniteLossError, Progress, linear_factor, make_optimizer, silent, update
+from glue_bench.training.loop import NonFiniteLossError, OnStep, linear_factor, make_optimizer, silent, update
 from glue_bench.training.masking import MaskedBatch, Vocabulary, evaluation_batches, training_batch
 from glue_bench.training.tokenizers import save_tokenizer
 
@@ -66,7 +66,7 @@ class Pretrained:
     model: EncoderForMaskedLM
 
 
-def pretrain(job: Pretraining, inputs: Inputs, compute: Compute, *, progress: Progress = silent) -> Pretrained:
+def pretrain(job: Pretraining, inputs: Inputs, compute: Compute, *, progress: OnStep = silent) -> Pretrained:
     """Pretrain an arm to the last step, at the job's rate, and keep its checkpoints; a run of a search keeps none.
 
     It continues from the folder's state if there is one; on a CPU the weights end with the same bits as without the
@@ -111,7 +111,7 @@ class Run:
     """A pretraining under way: the model, the optimiser and the state, which continue those in the folder."""
 
     def __init__(
-        self, job: Pretraining, settings: PretrainingSettings, inputs: Inputs, compute: Compute, progress: Progress
+        self, job: Pretraining, settings: PretrainingSettings, inputs: Inputs, compute: Compute, progress: OnStep
     ) -> None:
         arm = inputs.arm(job.arm)
         self.text, self.tokenizer = inputs.text(arm), inputs.tokenizer(arm)

@@ -12,7 +12,7 @@ import stub
 from glue_bench.errors import UserError
 from glue_bench.sweep import drive, slurm
 from glue_bench.sweep.executors import Terminated
-from glue_bench.sweep.slurm import CUTS, Batch, Slurm, refuse_live_jobs
+from glue_bench.sweep.slurm import CUTS, JobBatch, Slurm, refuse_live_jobs
 
 pytest.importorskip("submitit")
 from fake_slurm import FakeSlurm
@@ -122,7 +122,7 @@ def test_a_job_that_waits_for_a_machine_is_not_given_up_and_one_that_is_given_up
 
 def test_near_the_time_limit_a_batch_is_put_back_and_goes_on_and_a_cell_that_needs_more_ends(store, monkeypatch, capfd):
     jobs = [(job, store.stamp(job.id)) for job in CELLS[:3]]
-    batch = Batch(lambda: stub.StubWorker(store), store.folder)
+    batch = JobBatch(lambda: stub.StubWorker(store), store.folder)
     batch(jobs[:2])
     batch.checkpoint(jobs).function(jobs)
     assert stub.attempts(store, *CELLS[:3]) == [1, 1, 1]
