@@ -52,7 +52,9 @@ def test_a_test_split_keeps_every_row_and_has_no_malformed_one(task, split, tmp_
     assert (len(frame), skipped) == (2, 0)
     for bad, size in (("", 1), ("1", 1), ("1" + "\tx" * 9, 10)):
         path.write_text(f"{header}\n{row}\n{bad}\n{row}\n")
-        with pytest.raises(UserError, match=rf"^{path}, line 3: {size} fields; expected {2 + len(texts)}$"):
+        with pytest.raises(
+            UserError, match=rf"^{path}, line 3: {size} fields; expected {2 + len(texts)}; copy the file"
+        ):
             read_split(path, TASKS[task], split)
 
 
