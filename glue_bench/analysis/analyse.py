@@ -10,7 +10,7 @@ The parts are orthogonal in the sum of squares, so that their shares sum to 1. [
 stand at the same places, are left out. Averages of finitely many sequences are never 0: chance of the position's share
 is that of tokens shuffled within their sequence, of the context's that of tokens shuffled between sequences. `rank` is
 how many directions hold 95% of the variance of pos_t, `cosine` the mean |cos| of pos_t and ctx_c over all pairs, whose
-chance is that of positions turned by a random rotation.
+chance is that of positions rotated at random.
 """
 
 from collections import defaultdict

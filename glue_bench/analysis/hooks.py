@@ -90,7 +90,7 @@ class BlockTerms(NamedTuple):
     """One block's scores of a batch: `logits`, of which softmax is taken, are the sum of the `terms` of FOUR there are.
 
     word_word is the scaled product of queries and keys; the others are what a variant adds: of queries and positions,
-    of positions and keys, and of positions alone. `entangled`: queries and keys are turned by their positions, so that
+    of positions and keys, and of positions alone. `entangled`: queries and keys are rotated by their positions, so that
     word_word is not of words alone.
     """
 

@@ -19,7 +19,7 @@ attention of token i to token j, without [CLS] and the last [SEP], rows scaled t
     left_minus_right = mean over i of the sum over j < i less the sum over j > i, where both sides are as wide
 
 The first three are those of Wang et al. 2021 ("On position embeddings in BERT"), the others of Chen et al. 2023 (arXiv
-2310.12864). Chance is positions in random order; of the symmetric share, keys turned at random.
+2310.12864). Chance is positions in random order; of the symmetric share, keys rotated at random.
 
 Where a variant resets the scores of [CLS] (TUPE-A, TUPE-R), no row is read as place 0: the rows are those from place 1.
 """

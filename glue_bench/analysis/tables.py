@@ -10,8 +10,8 @@ P (n, d) have centred rows, Sigma_w = W'W / v, Sigma_p = P'P / n, sd_j is the st
     share_95 = the smallest share of the dimensions in which positions move that holds 95% of their variance
     rho      = Spearman's correlation of sd over positions and sd over words, d pairs
 
-Chance is, of R, s_m and |cos|, the table of positions turned by a random rotation: in the eigenvectors of both
-covariances the turned Sigma_p is Q diag(mu) Q' with Q of Haar's measure, so that R and s_m follow from Q and the
+Chance is, of R, s_m and |cos|, the table of positions rotated at random: in the eigenvectors of both
+covariances the rotated Sigma_p is Q diag(mu) Q' with Q of Haar's measure, so that R and s_m follow from Q and the
 eigenvalues alone. Of a participation ratio and share_95 it is a table of independent normal numbers of the same shape,
 of rho the permutations of the dimensions.
 """

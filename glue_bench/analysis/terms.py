@@ -22,7 +22,7 @@ softmax does not see what a row has in common. What a term has, and what changes
     KL   = KL(softmax(A) || softmax(A - A^T))       in nats, the mean over rows and heads
     rise = mean over masked tokens of  -log p(x_t | without the term) + log p(x_t | with it)       in nats
 
-Chance is the same positions turned by a random rotation. Beside it stand positions permuted, positions drawn from a
+Chance is the same positions rotated at random. Beside it stand positions permuted, positions drawn from a
 normal distribution with their covariance, and fresh weights.
 """
 
@@ -60,7 +60,7 @@ Shares = Float[np.ndarray, "n h t"]
 def measure_terms(subject: Subject) -> Measured:
     """Shares of the first block's terms; where positions enter the scores instead, `measure_score_terms`.
 
-    The band of chance is that of turned positions. Beside it stand the mean shares of each baseline; among positions of
+    The band of chance is that of rotated positions. Beside it stand the mean shares of each baseline; for positions of
     fresh weights, the table's own are any others.
     """
     model, table, ids = subject.model, subject.sum, subject.tokens
@@ -281,7 +281,7 @@ def mixed_to_words(terms: Sequence[str], by_head: Float[np.ndarray, "h t"]) -> f
 
 
 def rotated(table: InputSum, draw: int) -> InputSum:
-    """The same positions, turned by a random rotation: what they have in common with words and weights is lost."""
+    """The same positions, rotated at random: what they have in common with words and weights is lost."""
     width = table.positions.shape[1]
     rotation = ortho_group.rvs(width, random_state=np.random.default_rng([SEED, draw, width]))
     return replace(table, positions=table.positions @ torch.from_numpy(rotation).to(table.positions))

@@ -88,7 +88,7 @@ class Alibi(Variant):
 
 
 class Rotary(Variant):
-    """q_i and k_j turned by their positions, so that q_i k_j depends on j - i alone (RoFormer, Su et al. 2021).
+    """q_i and k_j rotated by their positions, so that q_i k_j depends on j - i alone (RoFormer, Su et al. 2021).
 
     Pairs (x, y) of neighbours in each head become (x cos - y sin, y cos + x sin) of position * 10000^(-2m/k).
     """
