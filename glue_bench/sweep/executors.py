@@ -17,8 +17,7 @@ from glue_bench.config import Resources
 from glue_bench.errors import UserError, plain
 from glue_bench.records.values import Failure, Job, Result
 
-CONNECT_SECONDS = 20.0
-"""The longest time to connect to a Ray cluster; Ray alone would try for a minute and then end this process."""
+CONNECT_SECONDS = 20.0  # to a Ray cluster, at most; Ray alone would try for a minute and then end this process
 # Nothing is told to Ray's makers. To a worker zero GPUs are none, not all. Workers have the priority of their driver;
 # with Ray's own (nice 15) they would starve. No processes are started in advance: they would lack the workers'
 # environment. What becomes of workers is said by the loop; Ray would say it between the tables.

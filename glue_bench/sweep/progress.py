@@ -54,16 +54,13 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """An experiment at one moment: its cells by arm, its pretrainings, what runs in words, and why jobs failed.
-
-    `seconds_left` is None where nothing runs, or too few jobs have ended to tell.
-    """
+    """An experiment at one moment: counts of cells by arm, of pretrainings, what runs in words, and why jobs failed."""
 
     arms: Mapping[str, Counts]
     pretrainings: Counts
     running: Sequence[str] = ()
     failed: Mapping[str, str] = field(default_factory=dict)
-    seconds_left: float | None = None
+    seconds_left: float | None = None  # None where nothing runs, or too few jobs have ended
 
     @property
     def cells(self) -> Counts:

@@ -45,8 +45,7 @@ NO_CAUSE = re.compile("^srun: .*(Exited with exit code|Force Terminated|Terminat
 """What srun adds to the last words of a process, and empty lines."""
 NO_SLURM = "--slurm: no Slurm answers here; start the command where sbatch and squeue work"
 USER_ERROR = "glue_bench.errors.UserError: "
-Stamps = dict[str, str]
-"""By the ids of the jobs of a batch, in their order, the `Store.stamp` that each had when it was sent."""
+Stamps = dict[str, str]  # by the ids of a batch's jobs, in their order, the `Store.stamp` of each when it was sent
 
 
 class JobBatch:
