@@ -20,7 +20,7 @@ from glue_bench.config.load import Names, listed
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import Start
 from glue_bench.model.checkpoints import graft as graft_onto
-from glue_bench.model.checks import permutation
+from glue_bench.model.checks import dead_parts, permutation
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.fresh import drawing, fresh, on_meta
@@ -312,16 +312,20 @@ def meta_device(config: EncoderConfig) -> str | None:
     return None
 
 
-@torch.no_grad()
 def position(config: EncoderConfig) -> str | None:
-    """The order of tokens reaches [CLS]; for a variant that does not use position, it does not."""
+    """The order of tokens reaches [CLS], and each part of fresh weights learns from it; without position, neither."""
     model, ids = random_model(EncoderModel, config).double(), tokens()
-    change = float((model(ids).pooler_output - model(ids[:, permutation(ids.shape[1])]).pooler_output).abs().max())
+    with torch.no_grad():
+        change = float((model(ids).pooler_output - model(ids[:, permutation(ids.shape[1])]).pooler_output).abs().max())
     if not model.variant.uses_position:
         return f"permuting tokens changes [CLS] by {change:.1e}: uses_position is False" if change >= 1e-12 else None
     least = 1e-2 if config.embedding_norm else 1e-3  # words that no norm has scaled may be louder
     few = f"permuting tokens changes [CLS] by only {change:.1e}; {least:g} is expected where uses_position is True"
-    return None if change > least else few
+    if not change > least:
+        return few
+    dead, _ = dead_parts(fresh(EncoderModel, config).double(), ids[:1])
+    said = f"no gradient reaches {', '.join(dead)} from its fresh weights; two factors of one product may both be 0"
+    return said if dead else None
 
 
 @torch.no_grad()

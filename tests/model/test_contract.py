@@ -63,6 +63,18 @@ class Deaf(NoPosition):
     uses_position = True
 
 
+class ProductOfZeros(Add):
+    """Alive with any weights but its own."""
+
+    def __init__(self, dims: Dimensions) -> None:
+        super().__init__(dims)
+        self.one, self.other = (nn.Parameter(torch.zeros(())) for _ in range(2))
+
+    def forward(self, token_ids: Tensor, segment_ids: Tensor) -> EncoderInput:
+        hidden = super().forward(token_ids, segment_ids).hidden
+        return EncoderInput(hidden + self.one * self.other * hidden.cumsum(1))
+
+
 class ScoresTooWide(Add):
     def forward(self, token_ids: Tensor, segment_ids: Tensor) -> EncoderInput:
         hidden = super().forward(token_ids, segment_ids).hidden
@@ -108,7 +120,8 @@ def test_a_broken_variant_is_told_the_clause_and_the_place(clause, monkeypatch):
         check_contract("broken", clauses=[clause])
 
 
-def test_the_contract_is_every_clause(monkeypatch):
-    monkeypatch.setitem(VARIANTS, "broken", MovesCls)  # which breaks the last one alone
-    with pytest.raises(ContractError, match=f"^clause '{list(CLAUSES)[-1]}', "):
+@pytest.mark.parametrize(("variant", "clause"), [(ProductOfZeros, "position"), (MovesCls, list(CLAUSES)[-1])])
+def test_the_contract_is_every_clause(variant, clause, monkeypatch):
+    monkeypatch.setitem(VARIANTS, "broken", variant)
+    with pytest.raises(ContractError, match=f"^clause '{clause}', "):
         check_contract("broken")

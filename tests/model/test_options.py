@@ -102,7 +102,7 @@ def test_a_plugins_options_have_the_type_of_their_annotation_or_default(tiny, wr
 @pytest.mark.parametrize(
     "declaration",
     [*("*, times: 'Unknown' = 1", "*, times: torch.Tensor = 1", "*, times=object()", "*, times=float('nan')"),
-     *("*, times: int", "times: int = 1, *")],
+     *("*, times: int", "times: int = 1, *", "*, times: int = 'one'")],
 )  # fmt: skip
 def test_a_plugins_declaration_that_cannot_be_checked_is_refused(declaration, write_plugin):
     said = r"variant 'wide': option 'times' needs a `\*` before it, a default, and a type that JSON has: "

@@ -49,6 +49,7 @@ def declared(variant: type[Variant], name: str) -> Mapping[str, Option]:
                 raise TypeError("it stands before the `*`")
             hints = get_type_hints(variant.__init__, include_extras=True)
             kind = TypeAdapter(hints.get(option, Any if default is None else type(default)))
+            kind.validate_python(default, strict=True)
             options[option] = Option(kind, kind.dump_python(default, mode="json", warnings=False))
             json.dumps(options[option].default, allow_nan=False)
         except Exception as error:  # what an annotation that is text may raise is anything
@@ -65,7 +66,8 @@ def check_variant(name: str, options: Mapping[str, Any], where: str = "") -> dic
     place, variant = f"{where}: " if where else "", f"variant '{name}'"
     if name not in VARIANTS:
         error = unknown("variant", name, [*VARIANTS, NATIVE], where)
-        raise UserError(f"{error}; one of your own needs its file: --plugin FILE, or glue_bench.load_plugins([FILE])")
+        advice = "a variant of your own needs its file: --plugin FILE, or glue_bench.load_plugins([FILE])"
+        raise UserError(f"{error} ({advice})")
     known, parsed = declared(VARIANTS[name], name), {}
     for option, value in options.items():
         if option not in known:
