@@ -199,9 +199,9 @@ def frames(folder: Path) -> Iterator[tuple[str, pd.DataFrame]]:
     from glue_bench.stats.power import power_frame
     from glue_bench.stats.verdicts import VERDICT_COLUMNS, contrast_rows, equivalence
     from glue_bench.tables.board import (
+        BOTH_SEEDS,
         RUN,
         SCORE_COLUMNS,
-        SEEDS,
         averages,
         make_board,
         open_board,
@@ -221,7 +221,17 @@ def frames(folder: Path) -> Iterator[tuple[str, pd.DataFrame]]:
     protocols["reference"] = [f"reference={own.arms[-1]}"]
     if len(results.losses):
         protocols["loss"] = ["primary=validation_loss"]
-    facts = ["arm", "variant", "origin", "task", "learning_rate", *SEEDS[::-1], "finished", "collapsed", "precision"]
+    facts = [
+        "arm",
+        "variant",
+        "origin",
+        "task",
+        "learning_rate",
+        *BOTH_SEEDS[::-1],
+        "finished",
+        "collapsed",
+        "precision",
+    ]
     of_arms = own.table.set_index("arm")[["parameters", "shape", "start"]]
     yield "cells", own.cells[[*facts, "processor"]].join(of_arms, on="arm")
     for name, changes in protocols.items():
