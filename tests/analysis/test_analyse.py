@@ -72,8 +72,23 @@ def first_of_each(found, label: str) -> pd.DataFrame:
     return found.measures[found.measures["checkpoint"] == label].drop_duplicates("measure").set_index("measure")
 
 
+class _WithoutFloat64(TorchFunctionMode):
+    """As on an Apple GPU: a tensor becomes float64 only once it was copied to the CPU."""
+
+    def __torch_function__(self, function, types, given=(), named=None):
+        values = (*given[1:], *(named or {}).values())
+        wide = function is torch.Tensor.double or any(value is torch.float64 for value in values)
+        if wide and isinstance(given[0], torch.Tensor) and not hasattr(given[0], "on_cpu"):
+            raise TypeError("the device has no float64")
+        made = function(*given, **(named or {}))
+        if function is torch.Tensor.cpu:
+            made.on_cpu = True
+        return made
+
+
 def test_every_measure_of_every_encoder_has_a_row_or_a_reason(checkpoints, text):
-    found = package.analyse(list(checkpoints.values()), corpus=text)
+    with _WithoutFloat64():
+        found = package.analyse(list(checkpoints.values()), corpus=text)
     assert found.subjects["checkpoint"].tolist() == list(checkpoints)
     absent = {label: NAMES - set(first_of_each(found, label).index) for label in checkpoints}
     assert absent["bert"] == set()
@@ -105,26 +120,6 @@ def test_every_measure_of_every_encoder_has_a_row_or_a_reason(checkpoints, text)
     assert [layer for label, layer in sums.index if label in ("bert", "untied")] == [1, 1, 2]
     decoded = rows.query("checkpoint == 'bert' and measure == 'decoding.layers.word_accuracy'")["layer"]
     assert decoded.tolist() == [0, 1, 2]
-
-
-class _WithoutFloat64(TorchFunctionMode):
-    """As on an Apple GPU: a tensor becomes float64 only once it was copied to the CPU."""
-
-    def __torch_function__(self, function, types, given=(), named=None):
-        values = (*given[1:], *(named or {}).values())
-        wide = function is torch.Tensor.double or any(value is torch.float64 for value in values)
-        if wide and isinstance(given[0], torch.Tensor) and not hasattr(given[0], "on_cpu"):
-            raise TypeError("the device has no float64")
-        made = function(*given, **(named or {}))
-        if function is torch.Tensor.cpu:
-            made.on_cpu = True
-        return made
-
-
-def test_every_measure_takes_a_device_without_float64(checkpoints, text):
-    with _WithoutFloat64():
-        for checkpoint in ("bert", "untied"):
-            package.analyse(checkpoints[checkpoint], corpus=text, sequences=8)
 
 
 def test_a_text_that_is_too_short_leaves_the_measures_of_tables(checkpoints, text, tmp_path):

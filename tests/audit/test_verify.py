@@ -99,10 +99,8 @@ def test_what_cannot_be_read_as_a_table_is_a_fault_of_its_name_and_other_files_a
         with (finished / name).open("wb") as file:
             file.truncate(2**26 + 1)
     (check,) = [each for each in verify(finished)[0].checks if each.name == "tables"]
-    assert sorted(fault.split(" (")[0] for fault in check.faults) == [
-        "leaderboard.md: cannot be read",
-        "scores.csv: cannot be read",
-    ]
+    said = sorted(fault.split(" (")[0] for fault in check.faults)
+    assert said == ["leaderboard.md: cannot be read", "scores.csv: cannot be read"]
     assert check.found.endswith("; not checked: notes.md, predictions.csv")
 
 
