@@ -214,7 +214,7 @@ def column_estimate(outcomes: Outcomes, arms: Sequence[str], reference: str = ""
 
     def why_not(arm: str) -> str:
         if not len(runs[arm]):
-            return "no finished run"
+            return "no seed has finished each task" if outcomes.column == AVERAGE else "no finished run"
         if arm in outcomes.why:  # a file that is damaged or missing has to be mended, whatever else lacks
             return outcomes.why[arm]
         if seeds[arm] == 1:

@@ -35,7 +35,9 @@ def make_plan(experiment: Experiment, inputs: Inputs) -> Plan:
     # Where a person keeps data, text and plugins is no one's business; digests tell what they are.
     places: dict[str, Any] = {"data": inputs.source.kind, "plugins": []}
     if experiment.pretraining:
-        places["pretraining"] = experiment.pretraining.model_copy(update={"corpus": [inputs.corpus.digest]})
+        given, known = experiment.pretraining.corpus, inputs.corpus.digest
+        corpus = given if given == ["demo"] else [known]
+        places["pretraining"] = experiment.pretraining.model_copy(update={"corpus": corpus})
     return Plan(
         experiment=experiment.model_copy(update=places),
         arms={arm.name: _arm_facts(arm, inputs) for arm in experiment.arms},

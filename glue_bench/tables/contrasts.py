@@ -65,7 +65,7 @@ DESIGN = {
     "seeds": Column("Seeds of"),
     "pretraining_seeds": Column("Pretraining seeds", 0),
     "finetuning_seeds": Column("Fine-tuning seeds for each", 0),
-    "cost": Column("Cost of an arm", show="{:,.0f}".format),
+    "cost": Column("Seconds of an arm", show="{:,.0f}".format),
     "why": Column("Why none"),
 }
 DESIGN_MEANS = (

@@ -200,7 +200,7 @@ def _intervals(axes: Axes, rows: pd.DataFrame) -> set[str]:
         axes.plot(np.concatenate(mine["seeds"].to_list()), seeds, ".", color=look["color"], markersize=2)
         axes.plot(mine["difference"], mine["place"], linestyle="none", markersize=3, **look)
     axes.grid(visible=False, axis="y")
-    axes.xaxis.set_major_locator(MaxNLocator(5))
+    axes.xaxis.set_major_locator(MaxNLocator(4))
     return {str(verdict) for verdict in groups.groups}
 
 

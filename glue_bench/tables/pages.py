@@ -55,7 +55,10 @@ ARMS = {
 SPLITS = {"validation_matched": "matched validation", "validation_mismatched": "mismatched validation"}
 CHOSEN = {"validation": "validation, which is optimistic", HELD_OUT: "the slice held out of train"}
 ONE_SEGMENT = "one in pretraining, so that fine-tuning began with an untrained second one"
-MARKS_MEAN = "▲ ▼ better, worse than the reference; bold best\n† a part of the rows; ‡ one answer to everything"
+MARKS_MEAN = (
+    "▲ ▼ better, worse than the reference; bold best; * fewer runs than planned\n"
+    "† a part of the rows; ‡ one answer to everything"
+)
 
 
 def leaderboard_page(comparison: Comparison) -> Page:
@@ -194,6 +197,11 @@ def _marks(comparison: Comparison, rows: DataFrame) -> DataFrame:
             told += arms.isin(collapsed.get(COLUMNS[name], ())).map({True: COLLAPSED, False: ""})
             counts = rows[f"{name}_n"].astype(float), arms.map(planned[COLUMNS[name][0]])
         marks[name] = (told + (counts[0] < counts[1]).map({True: FEWER_RUNS, False: ""})).where(rows[name].notna(), "")
+    if AVERAGE in marks:
+        lacks = (
+            marks[[*board.average.parts]].apply(lambda column: column.str.contains(FEWER_RUNS, regex=False)).any(axis=1)
+        )
+        marks[AVERAGE] += lacks.map({True: FEWER_RUNS, False: ""}).where(rows[AVERAGE].notna(), "")
     return marks
 
 
@@ -243,13 +251,13 @@ def setup_table(comparison: Comparison) -> Table:
 
 
 def arms_table(board: Board) -> Table:
-    """What each arm is, in the experiment's order, and the rate that a search chose for its pretraining."""
+    """What each arm is, in the experiment's order, and the rate of its pretraining."""
     results = board.results
     frame = results.arms.loc[board.arms].reset_index(drop=True)
     widths = [{} if pd.isna(width) else {"embedding_size": width} for width in frame["embedding_size"]]
     options = [given | width for given, width in zip(frame["options"], widths, strict=True)]
     frame["options"] = [", ".join(f"{name}: {value}" for name, value in given.items()) for given in options]
-    trained = results.pretrainings[~results.pretrainings["is_search"] & results.pretrainings["searches"].notna()]
+    trained = results.pretrainings[~results.pretrainings["is_search"]]
     frame["rate"] = frame["arm"].map(trained.dropna(subset="learning_rate").groupby("arm")["learning_rate"].first())
     filled = {name: column for name, column in ARMS.items() if any(map(column.text, frame[name]))}
     return Table(title="Arms", frame=frame, columns=filled)

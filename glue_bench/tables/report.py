@@ -112,8 +112,11 @@ def method_part(comparison: Comparison) -> Page:
     results, plan = comparison.board.results, comparison.board.results.plan
     name, folder = results.experiment, f"runs/{results.experiment}"
     places = f" --data {results.data_source if results.data_source in ('demo', 'hub') else 'GLUE_FOLDER'}"
-    places += " --corpus TEXT" * (plan.experiment.pretraining is not None)
+    if pretraining := plan.experiment.pretraining:
+        places += " --corpus demo" if pretraining.corpus == ["demo"] else " --corpus TEXT"
     places += " --plugin FILE" * any(job.plugin for job in (*plan.cells, *plan.pretrainings))
+    precisions = results.cells.loc[results.cells["finished"], "precision"].unique()
+    places += f" --precision {precisions[0]}" if len(precisions) == 1 and precisions[0] else ""
     lines = [
         "# Save the experiment below as a file. Where its data, text and plugins are, only you know.",
         f"glue-bench run {name}.yaml{places}",

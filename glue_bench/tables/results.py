@@ -246,7 +246,6 @@ def _tasks(plan: Plan) -> pd.DataFrame:
 
 
 def _pretrainings(plan: Plan, finished: Finished) -> pd.DataFrame:
-    """A `learning_rate` is there where it was searched for."""
     rows = list[dict[str, Any]]()
     for each in sorted(plan.pretrainings, key=lambda each: each.is_search):
         record = finished.pretrainings.get(each.id)
@@ -255,7 +254,7 @@ def _pretrainings(plan: Plan, finished: Finished) -> pd.DataFrame:
         if record:
             rows[-1] |= {name: getattr(record, name) for name in PRETRAINING if hasattr(record, name)}
             rows[-1] |= {"searches": each.searches, "weights": (record.weights or {}).get(record.steps)}
-            rows[-1]["learning_rate"] = each.learning_rate if each.is_search else record.pretraining.rate
+            rows[-1]["learning_rate"] = record.pretraining.learning_rate
     kinds = {"is_search": bool, "finished": bool, "learning_rate": float, "validation_loss": float, "seconds": float}
     return pd.DataFrame(rows, columns=list(PRETRAINING)).astype(kinds)
 

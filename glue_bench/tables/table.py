@@ -223,10 +223,13 @@ class Page:
 
 
 def chosen_format(format: str | None, output: Path | None = None) -> str:
-    """The format asked for, or UserError; else that of the file's suffix, and Markdown for any other suffix or none."""
+    """The format asked for, else that of the file's suffix, else Markdown; UserError for one that is not known."""
     if format is not None and format not in FORMATS:
         raise unknown("format", format, FORMATS)
-    return format or SUFFIXES.get(output.suffix.lower() if output else "", "markdown")
+    suffix = output.suffix.lower() if output else ""
+    if format is None and suffix and suffix not in SUFFIXES:
+        raise unknown("suffix", suffix, SUFFIXES, f"'{output}'; --format names a format")
+    return format or SUFFIXES.get(suffix, "markdown")
 
 
 def facts_table(facts: Iterable[tuple[str, str]]) -> Table:

@@ -153,10 +153,11 @@ def test_csv_has_the_whole_frame_or_the_data_and_json_the_same_rows_with_caption
 def test_the_format_is_the_one_asked_for_or_that_of_the_file():
     suffixes = {"md": "markdown", "csv": "csv", "json": "json", "tex": "latex", "html": "html", "HTML": "html"}
     assert {suffix: chosen_format(None, Path(f"a.{suffix}")) for suffix in suffixes} == suffixes
-    assert chosen_format(None) == chosen_format(None, Path("a.txt")) == chosen_format(None, Path("a")) == "markdown"
+    assert chosen_format(None) == chosen_format(None, Path("a")) == "markdown"
     assert chosen_format("latex", Path("a.html")) == "latex"
-    with pytest.raises(UserError, match="unknown format 'latx'; did you mean 'latex'"):
-        chosen_format("latx")
+    for asked, said in ({"format": "latx"}, "did you mean 'latex'"), ({"output": Path("a.xlsx")}, "'.xlsx'.*--format"):
+        with pytest.raises(UserError, match=said):
+            chosen_format(**{"format": None} | asked)
 
 
 def test_csv_keeps_texts_that_look_like_formulas_texts_and_numbers_numbers():
