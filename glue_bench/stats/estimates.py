@@ -214,7 +214,7 @@ def column_estimate(outcomes: Outcomes, arms: Sequence[str], reference: str = ""
 
     def why_not(arm: str) -> str:
         if not len(runs[arm]):
-            return "no seed has finished each task" if outcomes.column == AVERAGE else "no finished run"
+            return "no finished run"
         if arm in outcomes.why:  # a file that is damaged or missing has to be mended, whatever else lacks
             return outcomes.why[arm]
         if seeds[arm] == 1:
@@ -252,8 +252,9 @@ def average_estimate(columns: Sequence[Estimate], arms: Sequence[str]) -> Estima
     """The mean over one column or more. Examples are independent; only the columns of one task share runs."""
 
     def why_not(arm: str) -> str:
-        if whys := [column.why[arm] for column in columns if arm in column.why]:
-            return whys[0]
+        if lacking := [column for column in columns if arm in column.why]:
+            reason = lacking[0].why[arm]
+            return reason if len(lacking) == len(columns) else f"{lacking[0].column}: {reason}"
         runs = [scores for column in columns for scores in column.of([arm]).tasks.values()]
         alike = len({tuple(np.unique(scores.pretraining_seeds)) for scores in runs}) == 1
         return "" if alike else "its columns differ in their pretraining seeds"
