@@ -13,9 +13,8 @@ SHOWN := README.md CHANGELOG.md LICENSE CITATION.cff configs docs benchmarks/REA
 demo: $(READY)
 	$(BIN)/glue-bench demo
 	@echo
-	@echo "The command is $(BIN)/glue-bench; after '. $(BIN)/activate' it is glue-bench:"
+	@echo "The command is $(BIN)/glue-bench; after '. $(BIN)/activate' it is glue-bench. Without a file it runs, too:"
 	@echo "  glue-bench run --checkpoint answerdotai/ModernBERT-base --task rte --seed 1 --limit 200   # any encoder of the hub"
-	@echo "  glue-bench init NAME    # an experiment file to change"
 
 test: $(READY)
 	# UTF-8 in every locale: tests compare what is printed with files.

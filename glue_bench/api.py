@@ -69,10 +69,10 @@ def run(
     Raises:
         UserError: bad input, before any cell is run; later, results that cannot be written, or no workers.
     """
+    parsed = load_experiment(experiment, data=data, corpus=corpus, plugins=plugins, limit=limit)
     from glue_bench.sweep.observers import Display, Tracker
     from glue_bench.sweep.run import sweep
 
-    parsed = load_experiment(experiment, data=data, corpus=corpus, plugins=plugins, limit=limit)
     trackers = [Tracker(name, Path(str(results)).expanduser() / parsed.name) for name in listed(track)]
     summary = sweep(
         parsed,

@@ -5,7 +5,6 @@ import re
 import signal
 import sys
 from collections.abc import Callable
-from itertools import chain
 from typing import Annotated
 
 import typer
@@ -22,12 +21,25 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
-for verb in chain[Callable[..., None]](
-    (run.demo, run.init, run.run, run.status),
-    (tables.leaderboard, tables.report, tables.statistics, tables.table),
-    (share.submit, share.card, share.export, share.verify),
-    (models.data, models.variants, models.convert, models.analyse),
-):
+VERBS: tuple[Callable[..., None], ...] = (
+    run.demo,
+    run.init,
+    run.run,
+    run.status,
+    tables.leaderboard,
+    tables.report,
+    tables.statistics,
+    tables.table,
+    share.submit,
+    share.card,
+    share.export,
+    share.verify,
+    models.data,
+    models.variants,
+    models.convert,
+    models.analyse,
+)
+for verb in VERBS:
     app.command()(verb)
 
 

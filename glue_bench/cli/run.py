@@ -15,6 +15,7 @@ from glue_bench.terminal import Screen, echo
 
 SHIPPED = Path(__file__).parents[1] / "config" / "experiments"
 RUNS = Path("runs")
+FOUND = ("leaderboard.md", "leaderboard.csv", "scores.csv", "cells/", "pretrainings/")
 Numbers = list[int] | None
 ONLY = "Only cells with this arm, variant, task, learning_rate, seed, pretraining_seed, steps; may be repeated."
 SLURM = "Slurm jobs with sbatch's options: partition=gpu,timeout_min=240 (needs submitit)."
@@ -125,8 +126,11 @@ def _run(experiment: Path | dict[str, Any], **given: Any) -> None:
         echo(f"{summary.cause}: finished jobs are kept; the same command goes on from here", err=True)
     failed = len(summary.failed)
     left = summary.planned - summary.finished - summary.skipped - failed
+    if summary.pretrainings:
+        echo(f"pretrainings run: {summary.pretrained} of {summary.pretrainings}")
     echo(f"cells run: {summary.finished}, done before: {summary.skipped}, failed: {failed}, left: {left}")
-    echo(f"results: {summary.folder} (leaderboard.md, leaderboard.csv, scores.csv, cells/)\n")
+    found = ", ".join(name for name in FOUND if (summary.folder / name).exists())
+    echo(f"results: {summary.folder}{found and f' ({found})'}\n")
     if summary.cause != "terminated":  # whoever ends us waits for seconds
         print_leaderboard(summary.folder, failed=tuple(summary.failed))
     raise Exit(STATUS[summary.cause or ("failed" if failed else "")])

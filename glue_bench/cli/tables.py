@@ -115,4 +115,4 @@ def print_leaderboard(folder: Path, protocol: Sequence[str] = (), *, failed: Seq
     tell(console, MARKS_MEAN)
     if not protocol:
         tell(console, f"page: {file}")
-    tell(console, f"next: {next_step(comparison, str(folder), failed or ())}".replace("`", ""))
+    tell(console, f"next: {next_step(comparison, str(folder), failed or ())}")

@@ -62,6 +62,7 @@ class Loop:
         try:
             with self._signals(), self.executor if self.waiting else nullcontext(), ExitStack() as stack:
                 stack.callback(self._tell, "end")
+                stack.push(self._say_that_it_ends)
                 self._tell("begin")
                 starved = False
                 while self.waiting or self.running:
@@ -82,6 +83,13 @@ class Loop:
             first = next(iter(self.asked), type(error))  # Ray raises one of its own in its place
             return self.results, "terminated" if issubclass(first, Terminated) else "interrupted"
         return self.results, ""
+
+    def _say_that_it_ends(self, kind: type[BaseException] | None, *_: object) -> None:
+        """At once: to end what runs, and to write tables, may take a while."""
+        if kind and issubclass(kind, Terminated):
+            self._tell("say", "terminated: this process ends ...")
+        elif kind and issubclass(kind, KeyboardInterrupt):
+            self._tell("say", "interrupted: ending what runs, then writing the tables of what has finished ...")
 
     def _is_ready(self, job: Job) -> bool:
         """Whether it waits for no other one."""

@@ -195,7 +195,7 @@ def needed(module: str, extra: str, options: str) -> Any:
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
-        raise UserError(f"{options} needs {module}; install it: pip install 'glue-bench[{extra}]'") from error
+        raise UserError(f"{options} needs {module}; install it: pip install '.[{extra}]'") from error
 
 
 def _refuse_what_is_no_cluster(address: str) -> None:

@@ -110,7 +110,7 @@ class Watch:
         return Snapshot(
             {arm: counted(cells) for arm, cells in self.arms.items()},
             counted(self.plan.pretrainings),
-            [describe_progress(self.jobs[name], progress) for name, progress in running.items()],
+            [describe_progress(self.jobs[name], one, len(running) > 1) for name, one in running.items()],
             {describe_job(self.jobs[name]): error for name, error in failed.items() if name not in running},
             self.estimate.seconds_left(missing, since, len(running)) if running else None,
         )
@@ -149,11 +149,12 @@ def describe_job(job: Job) -> str:
     return f"pretraining {job.label}" if isinstance(job, Pretraining) else job.label
 
 
-def describe_progress(job: Job, progress: Progress) -> str:
-    """`add on mnli, rate 2e-05, seed 1, step 120 of 780, loss 0.523 (host:4711)`."""
+def describe_progress(job: Job, progress: Progress, one_of_many: bool = False) -> str:
+    """`add on mnli, rate 2e-05, seed 1, step 120 of 780, loss 0.523 (host:4711)`; a process alone here is not named."""
     step = f", step {progress.step:,} of {progress.steps:,}" if progress.steps else ""
     loss = "" if progress.loss is None else f", loss {progress.loss:.3f}"
-    return f"{describe_job(job)}{step}{loss} ({progress.worker})"
+    elsewhere = progress.worker.rpartition(":")[0] != socket.gethostname()
+    return f"{describe_job(job)}{step}{loss}{f' ({progress.worker})' if one_of_many or elsewhere else ''}"
 
 
 def describe_result(result: Result) -> str:
@@ -168,7 +169,7 @@ def describe_result(result: Result) -> str:
         metric, value = next(iter(values.items()))
         where = f" {split.removeprefix('validation_')}" if len(result.scores) > 1 else ""
         shown.append(f"{metric}{where} {'NaN' if value is None else f'{100 * value:.2f}'}")
-    return f"{', '.join(shown)}{' (collapsed)' if result.collapsed else ''}, {duration(result.seconds)}"
+    return f"{', '.join(shown)}{' (one answer to everything)' if result.collapsed else ''}, {duration(result.seconds)}"
 
 
 def duration(seconds: float) -> str:

@@ -19,7 +19,7 @@ from glue_bench.errors import UserError, quoted
 from glue_bench.files import IN_THE_CACHE, cache_folder, prove_writable, results_written_to
 from glue_bench.records.store import Store
 from glue_bench.records.value import versions
-from glue_bench.records.values import Cell, Failure, Job, Plan, Pretraining, Result
+from glue_bench.records.values import Cell, Failure, Job, Plan, Pretraining, PretrainingRecord, Result
 from glue_bench.remote import refuse_url
 from glue_bench.sweep.attempt import Worker, make_worker
 from glue_bench.sweep.drive import Loop, Observer
@@ -34,6 +34,7 @@ from glue_bench.training.inputs import Inputs
 from glue_bench.training.pretrain import PretrainingFolder
 
 MOST_WORKERS = 4096
+DEMO = "demo"  # whose verb has no --workers
 MakeObservers = Callable[[Store, Plan, Sequence[Job]], Sequence[Observer]]
 
 
@@ -41,9 +42,9 @@ MakeObservers = Callable[[Store, Plan, Sequence[Job]], Sequence[Observer]]
 class Summary:
     """What a sweep did of the cells that were chosen. `failed` maps ids of cells to errors.
 
-    Of the `planned` cells those with the ids `waiting` were to run, and pretrainings on so many `tokens`; of a dry run
-    `reasons` says why, with how many jobs each, also of what was not chosen and others start from. `cause`:
-    "interrupted" (Ctrl-C), "terminated" (SIGTERM) or "".
+    Of the `planned` cells those with the ids `waiting` were to run, and `pretrainings` on so many `tokens`, of which
+    `pretrained` have ended well; of a dry run `reasons` says why, with how many jobs each, also of what was not chosen
+    and others start from. `cause`: "interrupted" (Ctrl-C), "terminated" (SIGTERM) or "".
     """
 
     folder: Path
@@ -51,6 +52,8 @@ class Summary:
     finished: int = 0
     failed: dict[str, str] = field(default_factory=dict)
     waiting: tuple[str, ...] = ()
+    pretrainings: int = 0
+    pretrained: int = 0
     tokens: int = 0
     reasons: dict[str, int] = field(default_factory=dict)
     cause: str = ""
@@ -111,6 +114,7 @@ def sweep(
             folder=store.folder,
             planned=len(cells),
             waiting=tuple(job.id for job in work.jobs if job.id in selected),
+            pretrainings=len(pretrainings),
             tokens=sum(job.settings.steps * job.settings.batch_tokens for job in pretrainings),
             reasons=dict(Counter(work.reasons().values()).most_common()) if dry_run else {},
         )
@@ -178,9 +182,9 @@ def _remarks(work: Todo, inputs: Inputs, compute: Compute, executor: Executor) -
         yield f"finished cells that run again, whole: {replaced:,}, {wish}"
     configs = [inputs.initial(inputs.arm(name)).config.get_text_config() for name in {job.arm for job in work.jobs}]
     is_narrow, cores = all(compute.threads_for(one.hidden_size) == 1 for one in configs), room_here(resources, compute)
-    if cores and not side_by_side and len(jobs) > 1 and is_narrow:
-        used = min(cores, len(jobs))
-        yield f"one of {cores} cores is at work (narrow encoder); glue-bench run --workers auto uses {used}"
+    if cores and not side_by_side and len(jobs) > 1 and is_narrow and inputs.experiment.name != DEMO:
+        used = f"--workers auto runs {min(cores, len(jobs))} at once (it needs Ray: pip install '.[ray]')"
+        yield f"so small an encoder is trained on one core, a job at a time, and this machine has {cores}: {used}"
 
 
 def room_here(resources: Resources, compute: Compute) -> int | None:
@@ -211,7 +215,9 @@ def _run(work: Todo, inputs: Inputs, executor: Executor, watch: MakeObservers, s
         ended |= {name: result for name, result in results.items() if name in selected}
         failed = {name: result.error for name, result in ended.items() if isinstance(result, Failure)}
         waiting = tuple(dict.fromkeys([*summary.waiting, *ended]))
+        pretrained = summary.pretrained + sum(isinstance(one, PretrainingRecord) for one in results.values())
         summary = replace(summary, finished=len(ended) - len(failed), failed=failed, waiting=waiting, cause=cause)
+        summary = replace(summary, pretrained=pretrained)
         if cause or not (tuning.keep == "best" or tuning.predicts_test):
             return summary
         work = Todo(plan, [cell for cell in work.cells if cell.id not in summary.failed], inputs)

@@ -114,18 +114,19 @@ def predictions(path: str | Path, *, task: str | None = None) -> pd.DataFrame:
 
 
 def next_step(comparison: Comparison, folder: str, failed: Sequence[str] = ()) -> str:
-    """A command, and why: what is unfinished comes first, then what would tell more."""
+    """A command, and why as a comment of a shell: what is unfinished comes first, then what would tell more."""
     board = comparison.board
     if failed:
-        return f"`glue-bench status {folder}` (why runs have failed)"
+        return f"glue-bench status {folder}  # why runs have failed"
     if not board.cells["finished"].all():
-        return "the same `glue-bench run`, which goes on with what is missing"
-    if "demo" in board.results.data_source:
-        return "`glue-bench run --checkpoint NAME --task rte` (any encoder of the hub)"
+        return "the same glue-bench run  # it goes on with what is missing"
+    if board.results.experiment == "demo" and "demo" in board.results.data_source:
+        return "glue-bench init NAME  # writes an experiment file, to change and run"
     of_pretraining = bool(board.steps) and board.cells["pretraining_seed"].nunique() == 1
-    if of_pretraining or (board.table[[f"{column}_n" for column in board.columns]] < ENOUGH_SEEDS).any(axis=None):
-        place = "under `pretraining`" if of_pretraining else "in the experiment"
-        return f"`seeds: [1, 2, 3]` {place}, and the same `glue-bench run`"
+    few = of_pretraining or (board.table[[f"{column}_n" for column in board.columns]] < ENOUGH_SEEDS).any(axis=None)
+    more = f"seeds: [1, 2, 3] {'under pretraining' if of_pretraining else 'in the experiment'}"
     if len(comparison.contrasts):
-        return f"`glue-bench statistics {folder}` (the intervals behind the marks)"
-    return f"`glue-bench table NAME {folder}` (beside a paper's table; `glue-bench table` lists them)"
+        return f"glue-bench statistics {folder}  # the intervals behind the marks{f'; {more} tell more' if few else ''}"
+    if few:
+        return f"the same glue-bench run  # with {more}"
+    return f"glue-bench table NAME {folder}  # beside a paper's table; glue-bench table lists them"

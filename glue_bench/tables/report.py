@@ -121,7 +121,7 @@ def method_part(comparison: Comparison) -> Page:
         "# Save the experiment below as a file. Where its data, text and plugins are, only you know.",
         f"glue-bench run {name}.yaml{places}",
         *(f"glue-bench {verb} {folder}" for verb in ("leaderboard", "statistics", "report")),
-        f"# next: {next_step(comparison, folder)}".replace("`", ""),
+        f"# next: {next_step(comparison, folder)}",
     ]
     experiment = Page(title=f"{name}.yaml, the experiment", listing=experiment_text(plan.experiment))
     tables, listing = (environments_table(results),), "\n".join(lines) + "\n"

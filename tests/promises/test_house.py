@@ -39,7 +39,7 @@ def test_no_two_files_import_each_other_however_late():
 
 FRESH = f"""
 import io, json, sys
-from contextlib import redirect_stdout
+from contextlib import redirect_stdout, suppress
 
 loaded, (runs, out) = {{}}, sys.argv[1:]
 
@@ -55,6 +55,9 @@ with redirect_stdout(io.StringIO()):
     for verb in ("leaderboard", "status", "statistics", "table tupe-1", "export", "statistics --difference 20"):
         app([*verb.split(), runs, *(["-o", out] if verb == "export" else [])], standalone_mode=False)
         seen(verb)
+    with suppress(glue_bench.errors.UserError):
+        app(["run", "nothere.yaml"], standalone_mode=False)
+    seen("run nothere.yaml")
 glue_bench.predictions(runs, task="rte")
 seen("predictions")
 print(json.dumps(loaded))

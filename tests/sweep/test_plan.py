@@ -138,7 +138,7 @@ def test_only_keeps_the_cells_that_match(tiny):
 
 
 FAULTS = {
-    "no ray": ({"workers": 2}, "--workers and --address needs ray; install it: pip install 'glue-bench[ray]'"),
+    "no ray": ({"workers": 2}, "--workers and --address needs ray; install it: pip install '.[ray]'"),
     "no cluster": ({"address": "127.0.0.1:1"}, "cannot use the Ray cluster at 127.0.0.1:1: ConnectionRefusedError"),
     "cache is a file": ({}, "cannot write to"),
     "cache is a URL": ({}, "the cache (GLUE_BENCH_CACHE)"),
@@ -172,10 +172,10 @@ def test_a_dry_run_writes_nothing_and_says_what_would_run_and_where(sweep, tiny,
     assert (summary.reasons, sweep.ended) == ({"not run yet": 2}, [])
     assert not (tmp_path / "runs").exists()
     assert sweep.said.splitlines()[0] == "computing on cpu in float32"
-    assert "one of 3 cores is at work (narrow encoder); glue-bench run --workers auto uses 2" in sweep.said
+    assert "this machine has 3: --workers auto runs 2 at once (it needs Ray: pip install '.[ray]')" in sweep.said
     for changes, only in (({}, ["arm=add", "task=cola"]), ({"scratch": {"hidden_size": 256}}, [])):
         sweep(tiny(**changes), dry_run=True, only=only)
-        assert "at work" not in sweep.said
+        assert "--workers" not in sweep.said
 
 
 def test_texts_that_have_one_segment_are_said(sweep, tiny, texts, make_bert):

@@ -10,6 +10,8 @@ from glue_bench.data.tasks import TRAINABLE
 from glue_bench.tables.export import next_step, open_comparison, write_tables
 from glue_bench.tables.pages import leaderboard_page
 
+STATISTICS = "glue-bench statistics toy  # the intervals behind the marks"
+
 
 def test_bytes_depend_only_on_plan_and_scores_and_tables_of_an_earlier_plan_do_not_stay(bench, new_bench):
     for number, task in enumerate(TRAINABLE):
@@ -47,13 +49,14 @@ def test_csv_and_json_say_what_the_data_is_and_what_is_missing_and_scores_are_ti
 @pytest.mark.parametrize(
     ("change", "command"),
     [
-        ({"failed": ("a",)}, "`glue-bench status toy` (why runs have failed)"),
-        ({"missing": True}, "the same `glue-bench run`, which goes on with what is missing"),
-        ({"source": "demo"}, "`glue-bench run --checkpoint NAME --task rte` (any encoder of the hub)"),
-        ({"arms": 1}, "`glue-bench table NAME toy` (beside a paper's table; `glue-bench table` lists them)"),
-        ({"seeds": 2}, "`seeds: [1, 2, 3]` in the experiment, and the same `glue-bench run`"),
-        ({"steps": 100}, "`seeds: [1, 2, 3]` under `pretraining`, and the same `glue-bench run`"),
-        ({}, "`glue-bench statistics toy` (the intervals behind the marks)"),
+        ({"failed": ("a",)}, "glue-bench status toy  # why runs have failed"),
+        ({"missing": True}, "the same glue-bench run  # it goes on with what is missing"),
+        ({"source": "demo"}, STATISTICS),
+        ({"source": "demo", "name": "demo"}, "glue-bench init NAME  # writes an experiment file, to change and run"),
+        ({"arms": 1}, "glue-bench table NAME toy  # beside a paper's table; glue-bench table lists them"),
+        ({"arms": 1, "seeds": 2}, "the same glue-bench run  # with seeds: [1, 2, 3] in the experiment"),
+        ({"steps": 100}, f"{STATISTICS}; seeds: [1, 2, 3] under pretraining tell more"),
+        ({"seeds": 2}, f"{STATISTICS}; seeds: [1, 2, 3] in the experiment tell more"),
     ],
     ids=str,
 )
@@ -64,4 +67,5 @@ def test_the_next_step_follows_from_what_is_there(bench, change, command):
             bench.cells[-1]["steps"] = change.get("steps")
     if change.get("missing"):
         bench.expect("rte", 9)
-    assert next_step(open_comparison(bench.plan()), "toy", change.get("failed", ())) == command
+    comparison = open_comparison(bench.plan(experiment=change.get("name", "toy")))
+    assert next_step(comparison, "toy", change.get("failed", ())) == command
