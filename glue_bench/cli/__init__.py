@@ -22,23 +22,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 VERBS: tuple[Callable[..., None], ...] = (
-    run.demo,
-    run.init,
-    run.run,
-    run.status,
-    tables.leaderboard,
-    tables.report,
-    tables.statistics,
-    tables.table,
-    share.submit,
-    share.card,
-    share.export,
-    share.verify,
-    models.data,
-    models.variants,
-    models.convert,
-    models.analyse,
-)
+    run.demo, run.init, run.run, run.status,
+    tables.leaderboard, tables.report, tables.statistics, tables.table,
+    share.submit, share.card, share.export, share.verify,
+    models.data, models.variants, models.convert, models.analyse,
+)  # fmt: skip
 for verb in VERBS:
     app.command()(verb)
 

@@ -16,9 +16,9 @@ SHOWN = 100  # lines of a list that may be as long as whoever made a file likes
 Text = str | None
 Texts = list[str] | None
 Place = Path | None
-Plugins = Annotated[list[Path] | None, Option("--plugin", metavar="FILE", help="Variants of yours; repeatable.")]
+Plugins = Annotated[list[Path] | None, Option("--plugin", metavar="FILE", help="Python file of variants; repeatable.")]
 Device = Annotated[str, Option(metavar="DEVICE", help="cpu, cuda or mps; auto: a GPU if there is one.")]
-Tokenizer = Annotated[Text, Option(metavar="NAME", help="Id or folder of a tokenizer, in place of their own.")]
+Tokenizer = Annotated[Text, Option(metavar="NAME", help="A tokenizer's id or folder; else the checkpoint's own.")]
 Folder = Annotated[Path, Argument(metavar="DIR/EXPERIMENT", help="The folder of an experiment's results.")]
 Output = Annotated[Place, Option("-o", "--output", metavar="FILE", help="Write to a file.")]
 Format = Annotated[

@@ -95,7 +95,7 @@ def analyse(
     corpus: Annotated[Texts, Option(metavar="TEXT", help="Text to read, as for `run`; else a book.")] = None,
     sequences: Annotated[int, Option(metavar="N", min=8, help="Sequences of text to read.")] = 512,
     only: Annotated[
-        Text, Option(metavar="NAME,...", help="terms, subspaces, decoding, positions, dimensions, order")
+        Text, Option(metavar="NAME,...", help="Of terms, subspaces, decoding, positions, dimensions, order")
     ] = None,
     tokenizer: Tokenizer = None,
     device: Device = "auto",

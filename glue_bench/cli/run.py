@@ -47,18 +47,18 @@ def init(
 
 
 def run(
-    config: Annotated[Place, Argument(metavar="CONFIG", help="A YAML file; or say it by options.")] = None,
-    checkpoint: Annotated[Text, Option(metavar="NAME", help="Without CONFIG: what arms start from.")] = None,
+    config: Annotated[Place, Argument(metavar="CONFIG", help="An experiment's YAML; else --checkpoint.")] = None,
+    checkpoint: Annotated[Text, Option(metavar="NAME", help="Without CONFIG: hub id or folder to start from.")] = None,
     arm: Annotated[Texts, Option(metavar="VARIANT", help="Without CONFIG: a variant, else native; repeatable.")] = None,
     task: Annotated[Texts, Option(metavar="TASK", help="Without CONFIG: a task, else all; repeatable.")] = None,
     seed: Annotated[Numbers, Option(metavar="N", help="Without CONFIG: a seed, else 1 to 5; repeatable.")] = None,
     data: Annotated[Text, Option(metavar="SOURCE", help="hub, demo, a folder or its URL.")] = None,
     corpus: Annotated[Texts, Option(metavar="TEXT", help="Files, a URL, hub:NAME or demo; repeatable.")] = None,
-    limit: Annotated[int | None, Option(metavar="N", min=2, help="Rows of train and validation: no benchmark.")] = None,
+    limit: Annotated[int | None, Option(metavar="N", min=2, help="Use N rows of a split: no benchmark.")] = None,
     results: Results = RUNS,
     only: Annotated[Texts, Option(metavar="KEY=VALUE", help=ONLY)] = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Check everything; say what would run and why.")] = False,
-    workers: Annotated[Text, Option(metavar="N", help="Processes here; auto: what fits (needs Ray).")] = None,
+    workers: Annotated[Text, Option(metavar="N", help="Processes here; auto: as many as fit (needs Ray).")] = None,
     address: Annotated[Text, Option(metavar="HOST:PORT", help="The processes of a Ray cluster.")] = None,
     slurm: Annotated[Text, Option(metavar="KEY=VALUE,...", help=SLURM)] = None,
     device: Device = "auto",

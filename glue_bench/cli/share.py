@@ -15,9 +15,11 @@ Arm = Annotated[Text, Option(metavar="NAME", help="The arm; needed where there a
 def submit(
     folder: Annotated[Place, Argument(metavar="DIR/EXPERIMENT", help="The folder of an experiment's results.")] = None,
     arm: Arm = None,
-    output: Annotated[Place, Option("-o", "--output", metavar="FILE.zip", help="FILE.json tells its runs.")] = None,
-    fill: Annotated[bool, Option("--fill", help="The majority class in place of files without predictions.")] = False,
-    check: Annotated[Place, Option(metavar="FILE.zip", help="Only look for mistakes in a zip of anybody.")] = None,
+    output: Annotated[
+        Place, Option("-o", "--output", metavar="FILE.zip", help="The zip; FILE.json says its runs.")
+    ] = None,
+    fill: Annotated[bool, Option("--fill", help="Where predictions are missing, write the majority class.")] = False,
+    check: Annotated[Place, Option(metavar="FILE.zip", help="Instead, look for mistakes in any zip.")] = None,
 ) -> None:
     """Write the zip of an arm's test predictions that the GLUE site takes, or check one."""
     from glue_bench.data.submission import FILES, LARGEST_ZIP, lint
@@ -54,7 +56,7 @@ def card(
     folder: Folder,
     arm: Arm = None,
     output: Annotated[Place, Option("-o", "--output", metavar="DIR", help="Write card and models there.")] = None,
-    push: Annotated[Text, Option(metavar="REPO", help="Send them to the hub; a new repository is private.")] = None,
+    push: Annotated[Text, Option(metavar="REPO", help="Send both to this hub repository; private if new.")] = None,
 ) -> None:
     """Write a model card with an arm's results, for the hub, and send it with the fine-tuned models."""
     from glue_bench.tables.card import card as make_card
@@ -74,9 +76,9 @@ def card(
 
 def export(
     folders: Annotated[list[Path], Argument(metavar="DIR/EXPERIMENT", help="Results, or a folder of several.")],
-    output: Annotated[Path, Option("-o", "--output", metavar="FILE.zip|DIR", help="The bundle; for eee a folder.")],
+    output: Annotated[Path, Option("-o", "--output", metavar="FILE.zip|DIR", help="What to write; for eee a folder.")],
     format: Annotated[str, Option("--format", help="zip: a bundle; eee: logs of Every Eval Ever.")] = "zip",
-    organization: Annotated[Text, Option(metavar="NAME", help="With eee: who states these scores.")] = None,
+    organization: Annotated[Text, Option(metavar="NAME", help="With --format eee: who states these scores.")] = None,
 ) -> None:
     """Bundle records, predictions, tables, plan and environments of experiments into one file for others.
 

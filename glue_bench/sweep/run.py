@@ -183,8 +183,8 @@ def _remarks(work: Todo, inputs: Inputs, compute: Compute, executor: Executor) -
     configs = [inputs.initial(inputs.arm(name)).config.get_text_config() for name in {job.arm for job in work.jobs}]
     is_narrow, cores = all(compute.threads_for(one.hidden_size) == 1 for one in configs), room_here(resources, compute)
     if cores and not side_by_side and len(jobs) > 1 and is_narrow and inputs.experiment.name != DEMO:
-        used = f"--workers auto runs {min(cores, len(jobs))} at once (it needs Ray: pip install '.[ray]')"
-        yield f"so small an encoder is trained on one core, a job at a time, and this machine has {cores}: {used}"
+        more = f"--workers auto runs {min(cores, len(jobs))} at once (it needs Ray: pip install '.[ray]')"
+        yield f"one job runs at a time, on one core, as its encoder is small; this machine has {cores} cores: {more}"
 
 
 def room_here(resources: Resources, compute: Compute) -> int | None:

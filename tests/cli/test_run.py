@@ -17,19 +17,14 @@ pytestmark = pytest.mark.usefixtures("small_demo")
 
 
 @pytest.fixture
-def config(tiny, write_yaml) -> Path:
-    return write_yaml(tiny(tasks=["cola"]))
-
-
-@pytest.fixture
 def moody_config(tiny, write_yaml) -> Path:
     return write_yaml(tiny(arms=["add", "moody"], tasks=["cola"]))
 
 
-def test_run_prints_the_leaderboard_and_what_was_done(glue_bench, config, tmp_path, monkeypatch):
+def test_run_prints_the_leaderboard_and_what_was_done(glue_bench, tiny, write_yaml, tmp_path, monkeypatch):
     written = []
     monkeypatch.setattr("glue_bench.api.write_page", lambda _: written.append((folder / "leaderboard.md").is_file()))
-    folder = tmp_path / "runs" / "tiny"
+    folder, config = tmp_path / "runs" / "tiny", write_yaml(tiny(tasks=["cola"]))
     said = glue_bench("run", config, "--results", tmp_path / "runs")
     assert said.status == 0
     assert "▲ ▼ better, worse than the reference; bold best" in said.out

@@ -172,7 +172,7 @@ def test_a_dry_run_writes_nothing_and_says_what_would_run_and_where(sweep, tiny,
     assert (summary.reasons, sweep.ended) == ({"not run yet": 2}, [])
     assert not (tmp_path / "runs").exists()
     assert sweep.said.splitlines()[0] == "computing on cpu in float32"
-    assert "this machine has 3: --workers auto runs 2 at once (it needs Ray: pip install '.[ray]')" in sweep.said
+    assert "this machine has 3 cores: --workers auto runs 2 at once (it needs Ray: pip install '.[ray]')" in sweep.said
     for changes, only in (({}, ["arm=add", "task=cola"]), ({"scratch": {"hidden_size": 256}}, [])):
         sweep(tiny(**changes), dry_run=True, only=only)
         assert "--workers" not in sweep.said
