@@ -1,6 +1,6 @@
 """The committed results as the format has them since "one type each".
 
-PYTHONPATH=. python tests/frozen/migrate.py results/study [--glue ../shared/glue]
+    PYTHONPATH=. python results/pending/migrate.py results/study_eight [--glue ../shared/glue]
 
 The experiment's file is configs/<name of the folder>.yaml, which the old plan has to agree with. Recipes 2 and 3 in
 float32 are what COMPUTES = 1 stands for; anything else is refused. No digest is invented: what the old records did not
