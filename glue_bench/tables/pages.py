@@ -27,7 +27,7 @@ SMALLEST = "smallest difference"
 COSTS = "Converted from {source}: what the conversion costs, no ranking"
 _LEGEND = {
     "task, average": "Scores are of the validation set, times 100: Matthews correlation for CoLA, Pearson correlation "
-    "for STS-B, accuracy elsewhere. Avg. is the mean of the task columns shown; WNLI never counts.",
+    "for STS-B, accuracy elsewhere. Avg.: the mean of the task columns; WNLI never counts.",
     "validation_loss, swap_1": "Val. loss: cross-entropy per masked word on held-out text after pretraining, in nats; "
     "the lowest is best. Swap test: how often the encoder prefers a text to the same text with two neighbouring words "
     "swapped; chance is 50.",
@@ -35,13 +35,12 @@ _LEGEND = {
     "holds for all arms together.",
     "bold, ▲, ▼": "**Bold**: best of the column. ▲ ▼: better or worse than the reference at 5%, corrected for all arms "
     "of the column. No mark: not shown to differ, which does not mean equal.",
-    "planned": "Planned contrasts are a family of their own; `statistics.md` has their intervals. Marks are "
-    "exploratory beside them.",
+    "planned": "Planned contrasts, a family of their own, are in `statistics.md`; marks are exploratory.",
     "majority class, word overlap, bag of words": "Majority class: the most frequent label of the validation set "
-    "itself (STS-B: the mean). Word overlap, bag of words: scikit-learn on the training rows of the arms, no neural "
-    "network. An arm at or below them has shown nothing on that task.",
-    "smallest difference": "Smallest difference: what an arm's measured difference must reach to get a mark: the "
-    "median over arms, each has its own.",
+    "(STS-B: the mean). Word overlap, bag of words: scikit-learn on the arms' training rows. An arm at or below a "
+    "baseline has shown nothing on that task.",
+    "smallest difference": "Smallest difference: what an arm's measured difference must reach to get a mark (median "
+    "over arms).",
     "†, ‡, *, ◇, –": "† a part of the official rows, so that no published score compares. ‡ a run gave one answer to "  # noqa: RUF001
     "everything. * fewer runs than planned. ◇ another processor or precision than the reference. – no score.",  # noqa: RUF001
 }

@@ -117,8 +117,10 @@ def test_every_docstring_that_a_page_shows_is_there():
         assert getattr(import_module(room), name).__doc__, path
 
 
-def test_the_readme_is_short_and_the_citation_names_this_version():
+def test_pages_are_short_and_the_citation_names_this_version():
     assert len(PAGES["README.md"].split()) <= 900
+    for name, words in {"leaderboard": 270, "statistics": 220}.items():  # outside of tables
+        assert len(re.sub(r"^\|.*$", "", (ROOT / f"results/study/{name}.md").read_text(), flags=re.M).split()) <= words
     cited = parse_yaml((ROOT / "CITATION.cff").read_bytes(), "CITATION.cff")
     assert cited["version"] == glue_bench.__version__
 
