@@ -31,7 +31,7 @@ import glue_bench
 from glue_bench.config import load_experiment
 from glue_bench.records.store import Store
 from glue_bench.sweep.attempt import make_worker
-from glue_bench.sweep.slurm import Batch
+from glue_bench.sweep.slurm import JobBatch
 
 GOLDEN = Path(__file__).with_name("bits.json")
 
@@ -144,7 +144,7 @@ def test_engines_are_alike(usual, tmp_path, engine):
     if engine == "cloudpickle":
         store, experiment = Store(tmp_path / "tiny"), load_experiment(values)
         store.prepare()
-        batch = Batch(partial(make_worker, experiment, store.folder, "cpu", "float32"), store.folder)
+        batch = JobBatch(partial(make_worker, experiment, store.folder, "cpu", "float32"), store.folder)
         jobs = [(job, "") for job in tiny_runs.plan(values).jobs]
         sent, given = pickle.loads(module.dumps((batch, jobs)))
         sent(given)
