@@ -124,7 +124,7 @@ def group_table(comparison: Comparison, group: Group, heading: str, frame: DataF
         rows["difference"] = texts.mask(is_reference, "reference")
         columns["difference"] = Column("Difference", show=str)
     columns |= {name: _column(board, name) for name in names[1:]}
-    smallest = {name: arms[f"{name}_smallest"].astype(float).median() for name in names}
+    smallest = {name: arms[f"{name}_smallest"].astype(float).dropna().median() for name in names}
     widest = {name: max((high - low for low, high in (one.limits for one in comparison.estimates(name))), default=0.0)
               for name in names}  # fmt: skip
     reached = {name: least if least <= widest[name] else math.nan for name, least in smallest.items() if least >= 0}
