@@ -50,11 +50,11 @@ def test_a_plugin_is_said_to_pass_the_contract_or_which_clause_it_breaks(glue_be
 
 CONVERSIONS = {
     "diet-abs --option rank=4 --option share=false": [
-        *("conversion      approximate", "origin          grafted", "masked-LM head  none in the source"),
-        r"relative error  0\.\d\d 0\.\d\d \(hidden states",
+        *("conversion +approximate", "origin +grafted", "masked-LM head +none in the source"),
+        r"relative error +0\.\d\d 0\.\d\d \(hidden states",
     ],
-    "concat-split": [r"variance kept   tokens \d\d\.\d%, positions \d\d\.\d%"],
-    "mine --plugin my_variant.py": [r".* \(add\) -> .* \(mine\)$", "conversion      exact, up to rounding"],
+    "concat-split": [r"variance kept +tokens \d\d\.\d%, positions \d\d\.\d%"],
+    "mine --plugin my_variant.py": [r".* \(add\) -> .* \(mine\)$", "conversion +exact, up to rounding"],
 }
 
 
