@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor
 from transformers import BertConfig, DistilBertConfig, ElectraConfig, PretrainedConfig, PreTrainedModel, RobertaConfig
 
@@ -91,7 +91,7 @@ def edit_weights(folder: Path, change: Callable[[dict[str, Tensor]], Any]) -> No
     """Change the tensors of a checkpoint, in place."""
     weights = load_file(folder / "model.safetensors")
     change(weights)
-    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    (folder / "model.safetensors").write_bytes(save(weights, {"format": "pt"}))
 
 
 def encoder(config: EncoderConfig, weights: dict[str, Tensor]) -> EncoderModel:

@@ -111,7 +111,8 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     for path in weight_files(folder):
         try:
             check_file(path, LARGEST_WEIGHTS)
-            weights |= load_file(path) if path.suffix == ".safetensors" else checked_weights(unpickle(path))
+            loaded = load_file(path) if path.suffix == ".safetensors" else checked_weights(unpickle(path))
+            weights |= {name: tensor.clone() for name, tensor in loaded.items()}  # a mapped file may be overwritten
         except Exception as error:
             advice = "the file may be cut short, copy it again"
             raise UserError(f"cannot read weights from '{path}': {first_line(error)}; {advice}") from error
