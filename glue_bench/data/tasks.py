@@ -5,7 +5,7 @@ split names, label names and label ids, and the classic TSV distribution for fil
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass
 
 from glue_bench.errors import unknown
 
@@ -30,18 +30,21 @@ class Task:
     splits with labels.
     """
 
-    name: str
     title: str
     summary: str
-    texts: tuple[str, ...]
-    labels: tuple[str, ...]
-    written: tuple[str, ...]
-    _: KW_ONLY
     splits: Mapping[str, Split]
+    texts: tuple[str, ...] = ("sentence1", "sentence2")
+    labels: tuple[str, ...] = ()
+    written: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ("accuracy",)
     tsv_texts: tuple[str, ...] = ()
     tsv_label: str = "label"
     skips_malformed_rows: bool = False
+
+    @property
+    def name(self) -> str:
+        """What configurations, records and the hub call it."""
+        return self.title.lower().replace("-", "")
 
     @property
     def is_regression(self) -> bool:
@@ -75,87 +78,103 @@ def _splits(train: int, validation: int, test: int, header: bool = True) -> dict
     return labelled | {"test": Split("test.tsv", test)}
 
 
-PAIR = ("sentence1", "sentence2")
 NLI_2 = ("entailment", "not_entailment")
 NLI_3 = ("entailment", "neutral", "contradiction")
 BINARY = ("0", "1")
 
-_ROWS = [
+GLUE = (
     Task(
-        *("cola", "CoLA", "is the sentence grammatical?"),
-        *(("sentence",), ("unacceptable", "acceptable"), BINARY),
+        "CoLA",
+        "is the sentence grammatical?",
+        _splits(8551, 1043, 1063, header=False),
+        texts=("sentence",),
+        labels=("unacceptable", "acceptable"),
+        written=BINARY,
         metrics=("matthews_correlation",),
-        splits=_splits(8551, 1043, 1063, header=False),
     ),
     Task(
-        *("sst2", "SST-2", "is the review positive?"),
-        *(("sentence",), ("negative", "positive"), BINARY),
-        splits=_splits(67349, 872, 1821),
+        "SST-2",
+        "is the review positive?",
+        _splits(67349, 872, 1821),
+        texts=("sentence",),
+        labels=("negative", "positive"),
+        written=BINARY,
     ),
     Task(
-        *("mrpc", "MRPC", "are the two sentences paraphrases?"),
-        *(PAIR, ("not_equivalent", "equivalent"), BINARY),
+        "MRPC",
+        "are the two sentences paraphrases?",
+        _splits(3668, 408, 1725),
+        labels=("not_equivalent", "equivalent"),
+        written=BINARY,
         metrics=("accuracy", "f1"),
-        splits=_splits(3668, 408, 1725),
         tsv_texts=("#1 String", "#2 String"),
         tsv_label="Quality",
     ),
     Task(
-        *("stsb", "STS-B", "how similar are the two sentences, from 0 to 5?"),
-        *(PAIR, (), ()),
+        "STS-B",
+        "how similar are the two sentences, from 0 to 5?",
+        _splits(5749, 1500, 1379),
         metrics=("pearson", "spearmanr"),
-        splits=_splits(5749, 1500, 1379),
         tsv_label="score",
     ),
     Task(
-        *("qqp", "QQP", "do the two questions ask the same?"),
-        *(("question1", "question2"), ("not_duplicate", "duplicate"), BINARY),
+        "QQP",
+        "do the two questions ask the same?",
+        _splits(363846, 40430, 390965),
+        texts=("question1", "question2"),
+        labels=("not_duplicate", "duplicate"),
+        written=BINARY,
         metrics=("accuracy", "f1"),
-        splits=_splits(363846, 40430, 390965),
         tsv_label="is_duplicate",
         skips_malformed_rows=True,
     ),
     Task(
-        *("mnli", "MNLI", "does the premise entail the hypothesis, contradict it, or neither?"),
-        *(("premise", "hypothesis"), NLI_3, NLI_3),
-        splits={
+        "MNLI",
+        "does the premise entail the hypothesis, contradict it, or neither?",
+        {
             "train": Split("train.tsv", 392702),
             "validation_matched": Split("dev_matched.tsv", 9815),
             "validation_mismatched": Split("dev_mismatched.tsv", 9832),
             "test_matched": Split("test_matched.tsv", 9796),
             "test_mismatched": Split("test_mismatched.tsv", 9847),
         },
-        tsv_texts=PAIR,
+        texts=("premise", "hypothesis"),
+        labels=NLI_3,
+        written=NLI_3,
+        tsv_texts=("sentence1", "sentence2"),
         tsv_label="gold_label",
     ),
     Task(
-        *("qnli", "QNLI", "does the sentence answer the question?"),
-        *(("question", "sentence"), NLI_2, NLI_2),
-        splits=_splits(104743, 5463, 5463),
+        "QNLI",
+        "does the sentence answer the question?",
+        _splits(104743, 5463, 5463),
+        texts=("question", "sentence"),
+        labels=NLI_2,
+        written=NLI_2,
+    ),
+    Task("RTE", "does the first sentence entail the second?", _splits(2490, 277, 3000), labels=NLI_2, written=NLI_2),
+    Task(
+        "WNLI",
+        "is the pronoun resolved rightly? (adversarial dev set)",
+        _splits(635, 71, 146),
+        labels=NLI_2[::-1],
+        written=BINARY,
     ),
     Task(
-        *("rte", "RTE", "does the first sentence entail the second?"),
-        *(PAIR, NLI_2, NLI_2),
-        splits=_splits(2490, 277, 3000),
-    ),
-    Task(
-        *("wnli", "WNLI", "is the pronoun resolved rightly? (adversarial dev set)"),
-        *(PAIR, NLI_2[::-1], BINARY),
-        splits=_splits(635, 71, 146),
-    ),
-    Task(
-        *("ax", "AX", "diagnostic set, test only, predicted by MNLI models"),
-        *(("premise", "hypothesis"), NLI_3, NLI_3),
+        "AX",
+        "diagnostic set, test only, predicted by MNLI models",
+        {"test": Split("diagnostic.tsv", 1104)},
+        texts=("premise", "hypothesis"),
+        labels=NLI_3,
+        written=NLI_3,
         metrics=("matthews_correlation",),
-        splits={"test": Split("diagnostic.tsv", 1104)},
-        tsv_texts=PAIR,
+        tsv_texts=("sentence1", "sentence2"),
     ),
-]
-
-TASKS: dict[str, Task] = {task.name: task for task in _ROWS}
+)
+TASKS = {task.name: task for task in GLUE}
 TRAINABLE: tuple[str, ...] = tuple(name for name, task in TASKS.items() if "train" in task.splits)
 COLUMNS: dict[str, tuple[str, str]] = {
-    column: (task.name, split) for task in _ROWS for split, column in task.columns.items()
+    column: (task.name, split) for task in GLUE for split, column in task.columns.items()
 }
 """Leaderboard column -> (task, split), in table order; MNLI matched and mismatched stay apart."""
 
