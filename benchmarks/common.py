@@ -46,9 +46,7 @@ Turns = Annotated[int, typer.Option("--rounds", help="How often every contender 
 Steps = Annotated[int, typer.Option(help="Batches in a round.")]
 Checkpoint = Annotated[str, typer.Option(help=f"A folder, or random weights: {', '.join(SCRATCH_SIZES)}.")]
 Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option()]
-Precision = Annotated[
-    Literal["auto", "float32", "bf16"], typer.Option(help="auto: bf16 where the device is faster in it.")
-]
+Precision = Annotated[Literal["auto", "float32", "bf16"], typer.Option(help="auto: bf16 where it is faster.")]
 Threads = Annotated[int | None, typer.Option(help="CPU threads; all unless given.")]
 Json = Annotated[Path | None, typer.Option(help="Keep every measurement in this file.")]
 
@@ -136,8 +134,7 @@ class Worker:
     def round(self, steps: int) -> dict[str, Any]:
         """One round of `steps` steps: what it returns, `tokens_per_second`, and `peak_bytes` beyond the imports.
 
-        Raises:
-            RuntimeError: the round failed, or its process ended.
+        Raises RuntimeError where the round failed, or its process ended.
         """
         self._pipe.send(steps)
         try:
@@ -195,11 +192,8 @@ def column(rounds: Rounds, key: str) -> pd.DataFrame:
 
 def with_quartiles(values: pd.DataFrame, decimals: int) -> dict[str, str]:
     """`median (lower quartile to upper quartile)` of each column."""
-    low, middle, high = (values.quantile(q) for q in (0.25, 0.5, 0.75))
-    return {
-        name: f"{middle[name]:,.{decimals}f} ({low[name]:,.{decimals}f} to {high[name]:,.{decimals}f})"
-        for name in values
-    }
+    low, middle, high = (values.quantile(q).map(f"{{:,.{decimals}f}}".format) for q in (0.25, 0.5, 0.75))
+    return {name: f"{middle[name]} ({low[name]} to {high[name]})" for name in values}
 
 
 def speed_table(rounds: Rounds) -> str:
@@ -208,10 +202,8 @@ def speed_table(rounds: Rounds) -> str:
     `cell`, where rounds have it: seconds from the checkpoint's folder to the validation scores.
     """
     speed = column(rounds, "tokens_per_second")
-    columns = {
-        "tokens/s": with_quartiles(speed, 0),
-        "ours / peer": with_quartiles(speed.rdiv(speed[OURS], axis=0), 2),
-    }
+    ratios = speed.rdiv(speed[OURS], axis=0)
+    columns = {"tokens/s": with_quartiles(speed, 0), "ours / peer": with_quartiles(ratios, 2)}
     if "total_seconds" in rounds[0][OURS]:
         seconds = column(rounds, "total_seconds")
         columns["cell (s)"] = with_quartiles(seconds, 2)

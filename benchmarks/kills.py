@@ -34,7 +34,6 @@ from pathlib import Path
 
 import pandas as pd
 import psutil
-import yaml
 
 import glue_bench.cli
 from glue_bench.records.store import Store
@@ -64,22 +63,20 @@ WORKERS = {"worker": signal.SIGKILL, "ended": signal.SIGTERM, "hang": signal.SIG
 STATUS = {"driver": 137, "terminate": 143, "interrupt": 130, "disk": 2, "head": 1}
 """How the driver ends after those mishaps that end it."""
 LIMIT_SECONDS = 1800.0  # no driver takes so long, even on a busy machine
-SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-EXPERIMENT = {
-    "name": "kills",
-    "data": "demo",
-    "limit": 48,
-    "scratch": {"vocab_size": 200, "max_position_embeddings": 32, **SIZES},
-    "arms": ["add", "untied"],
-    "tasks": ["mnli", "rte"],
-    "seeds": [1, 2, 3, 4, 5, 6],
-    "pretraining": {
-        **{"corpus": "demo", "steps": 20, "batch_tokens": 128, "length": 16, "validations": 2},
-        **{"learning_rates": [1e-3, 2e-3], "rate_search": {"steps": 5}},
-    },
-    "finetuning": {"learning_rates": [1e-3], "epochs": 2, "batch_size": 8, "max_length": 32, "from_mnli": ["rte"]},
-    "resources": {"give_up_after": 60},  # on a busy machine a job may be silent for half a minute
-}
+EXPERIMENT = """
+name: kills
+data: demo
+limit: 48
+scratch: {vocab_size: 200, hidden_size: 16, num_hidden_layers: 1, num_attention_heads: 2, intermediate_size: 32,
+          max_position_embeddings: 32}
+arms: [add, untied]
+tasks: [mnli, rte]
+seeds: [1, 2, 3, 4, 5, 6]
+pretraining: {corpus: demo, steps: 20, batch_tokens: 128, length: 16, validations: 2, learning_rates: [1e-3, 2e-3],
+              rate_search: {steps: 5}}
+finetuning: {learning_rates: [1e-3], epochs: 2, batch_size: 8, max_length: 32, from_mnli: [rte]}
+resources: {give_up_after: 60}  # on a busy machine a job may be silent for half a minute
+"""
 
 
 @dataclass
@@ -155,7 +152,7 @@ def main() -> None:
     found, draw = Found(), random.Random(given.seed)
     with tempfile.TemporaryDirectory(dir=given.place) as folder:
         place = Path(folder)
-        (place / "kills.yaml").write_text(yaml.safe_dump(EXPERIMENT))
+        (place / "kills.yaml").write_text(EXPERIMENT)
         status, said = Driver(place, "whole", "inline").wait()
         if status != 0:
             raise RuntimeError(said)

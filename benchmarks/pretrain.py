@@ -40,12 +40,8 @@ def main(
         workers = {PEER: Worker(make_masked_peer, settings), OURS: Worker(make_masked_ours, settings, aside)}
         measured = common.timed(workers, rounds, steps)
     what = f"{size}, batches of {rows} sequences of up to {length} tokens, {rounds} rounds of {steps} steps"
-    parts = [
-        f"{what}; medians and quartiles",
-        common.speed_table(measured),
-        common.machine(device=where, precision=how, threads=threads),
-    ]
-    common.report(parts, measured, json)
+    speed, machine = common.speed_table(measured), common.machine(device=where, precision=how, threads=threads)
+    common.report([f"{what}; medians and quartiles", speed, machine], measured, json)
 
 
 if __name__ == "__main__":

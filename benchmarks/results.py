@@ -4,15 +4,20 @@ python benchmarks/results.py [FOLDER ...]
 """
 
 import argparse
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from glue_bench.files import write_atomically
-from glue_bench.tables.compare import Comparison
+from glue_bench.tables.board import make_board
+from glue_bench.tables.compare import Comparison, compare
+from glue_bench.tables.contrasts import statistics_page
 from glue_bench.tables.export import open_comparison, write_tables
 from glue_bench.tables.figures import result_figures
 from glue_bench.tables.papers import TABLES, named_page
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
+FRESH = {"study_eight": range(5, 9)}  # pretraining seeds that were not seen when the contrasts were chosen
 
 
 def rewrite(comparison: Comparison) -> list[Path]:
@@ -21,9 +26,19 @@ def rewrite(comparison: Comparison) -> list[Path]:
     papers = {f"{name}.md": name for name in TABLES if (folder / f"{name}.md").is_file()}
     files = {name: named_page(paper, folder).to_markdown().encode() for name, paper in papers.items()}
     files |= {name: drawn for name, drawn in result_figures(comparison).items() if (folder / name).is_file()}
+    if folder.name in FRESH:
+        files["statistics_fresh.csv"] = statistics_page(of_seeds(comparison, FRESH[folder.name])).to_csv().encode()
     for name, content in files.items():
         write_atomically(folder / name, content)
     return [*written, *(folder / name for name in files)]
+
+
+def of_seeds(comparison: Comparison, seeds: Iterable[int]) -> Comparison:
+    """The comparison of some pretraining seeds alone."""
+    results, where = comparison.board.results, {"cells": "pretraining_seed", "pretrainings": "seed"}
+    frames = {name: getattr(results, name) for name in where}
+    kept = {name: frame[frame[where[name]].isin(seeds)] for name, frame in frames.items()}
+    return compare(make_board(replace(results, **kept)))
 
 
 if __name__ == "__main__":

@@ -118,7 +118,7 @@ def test_the_digest_of_data_sees_every_text_and_label(task):
 PAGES = ["README.md", *(str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("results/*/README.md")))]
 TABLE = re.compile("(leaderboard|statistics|budget|rates|scores|losses|agreement|tupe-1).*")
 CONTRAST = re.compile(
-    r"^\|.*\| `([\w-]+)` - `([\w-]+)` \| ([-+][\d.]+) \(([-+][\d.]+) to ([-+][\d.]+)\) \|(?:[^|]*\|)? ([a-z ]+) \|$",
+    r"^\|.*\| `([\w-]+)` - `([\w-]+)` \| ([-+][\d.]+) \(([-+][\d.]+) to ([-+][\d.]+)\) \|(?:[^|]*\|)*? ([a-z ]+) \|$",
     re.MULTILINE,
 )
 INTERVAL = re.compile(r"\(([-+]\d+\.\d+) to ([-+]\d+\.\d+)\b")
@@ -127,8 +127,9 @@ UNITS = {" million": 1e6, "M": 1e6, "k": 1e3, "%": 1.0}
 
 
 def tables(page: str) -> list[Path]:
-    """The tables that a page may take from: of its own folder, the README of all."""
-    folders = FOLDERS if page == "README.md" else [(ROOT / page).parent]
+    """The tables that a page may take from: of its own folder and of those that continue it, the README of all."""
+    own = "" if page == "README.md" else Path(page).parent.name
+    folders = [folder for folder in FOLDERS if folder.name.startswith(own)]
     return [path for folder in folders for path in folder.glob("*.*") if TABLE.fullmatch(path.name)]
 
 
@@ -145,17 +146,17 @@ def is_shown(text: str, value: float) -> bool:
 def test_every_contrast_is_a_row_of_the_statistics(page):
     """Its difference, interval and answer; of rows of its arms those named beforehand, of an interval alone any row."""
     text = (ROOT / page).read_text("utf-8")
-    texts = [path.read_text("utf-8").splitlines() for path in tables(page) if path.name == "statistics.csv"]
+    texts = [path.read_text("utf-8").splitlines() for path in tables(page) if path.match("statistics*.csv")]
     rows = [row for lines in texts for row in csv.DictReader(lines)]
     assert len(CONTRAST.findall(text)) == text.count("` - `")
     for *arms, difference, low, high, answer in CONTRAST.findall(text):
         mine = [row for row in rows if [row["arm"], row["reference"]] == arms and "loss" in row["column"]]
-        row = next(iter([row for row in mine if row["kind"] == "declared"] or mine))
-        shown = zip((difference, low, high), (row["difference"], row["low"], row["high"]), strict=True)
-        assert all(is_shown(number, float(value)) for number, value in shown), (arms, row)
-        verdict = {"": ["not shown"]}.get(row["verdict"], ["yes", row["verdict"]])
-        assert answer in verdict, (arms, row)
-    for low, high in INTERVAL.findall(CONTRAST.sub("", text)):
+        mine = [row for row in mine if row["kind"] == "declared"] or mine
+        verdicts = {"not shown": [""], "yes": ["better", "worse"]}.get(answer, [answer])
+        shown = [(difference, "difference"), (low, "low"), (high, "high")]
+        found = [row for row in mine if all(is_shown(number, float(row[name])) for number, name in shown)]
+        assert any(row["verdict"] in verdicts for row in found), (arms, found)
+    for low, high in INTERVAL.findall(text):
         found = [row for row in rows if row["low"] and is_shown(low, float(row["low"]))]
         assert any(is_shown(high, float(row["high"])) for row in found), (low, high)
 
