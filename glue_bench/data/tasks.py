@@ -173,13 +173,10 @@ GLUE = (
 )
 TASKS = {task.name: task for task in GLUE}
 TRAINABLE: tuple[str, ...] = tuple(name for name, task in TASKS.items() if "train" in task.splits)
-COLUMNS: dict[str, tuple[str, str]] = {
-    column: (task.name, split) for task in GLUE for split, column in task.columns.items()
-}
+COLUMNS = {column: (task.name, split) for task in GLUE for split, column in task.columns.items()}
 """Leaderboard column -> (task, split), in table order; MNLI matched and mismatched stay apart."""
 
-AX_SPLIT = "test_ax"
-"""What the diagnostic set is called among the splits that a model of MNLI predicts."""
+AX_SPLIT = "test_ax"  # what the diagnostic set is called among the splits that a model of MNLI predicts
 
 
 def find_task(name: str, known: Collection[str] = TASKS) -> Task:

@@ -238,7 +238,9 @@ def losses(comparison: Comparison) -> Figure:
 
 def result_figures(comparison: Comparison) -> dict[str, bytes]:
     """The pictures that stand beside the tables of committed results, by the names of their files."""
-    figures = {"contrasts.svg": forest(comparison, [comparison.primary])}
+    contrasts = forest(comparison, [comparison.primary])
+    contrasts.axes[0].axvspan(-0.05, 0.05, color=INK, alpha=0.1, linewidth=0)  # too small to matter, in nats
+    figures = {"contrasts.svg": contrasts}
     if len(comparison.board.results.losses):
         figures["loss.svg"] = losses(comparison)
     return {name: drawn(figure, "svg") for name, figure in figures.items()}

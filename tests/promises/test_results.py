@@ -56,7 +56,8 @@ def test_every_planned_cell_and_pretraining_is_there_and_nothing_else(folder):
         assert {path.name for path in (folder / kind).glob("*")} == {job.id for job in jobs}
     assert all(record.logits for record in finished.records.values())
     for record in [*finished.records.values(), *finished.pretrainings.values()]:
-        assert re.fullmatch("[0-9a-f]{7,40}", record.environment.git_commit)
+        changes = r"(\+changes)?" if folder.name == "study_eight" else ""  # one number, as its configuration says
+        assert re.fullmatch("[0-9a-f]{7,40}" + changes, record.environment.git_commit)
 
 
 @each
@@ -80,12 +81,11 @@ def test_the_configuration_gives_the_stored_ids_and_descriptions(folder):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not (SHARED / "text").is_dir(), reason="no ../shared here")
-@pytest.mark.parametrize("name", ["study", "study_screen"])
+@pytest.mark.parametrize("name", ["study", "study_eight", "study_screen"])
 def test_with_the_real_data_nothing_would_run_again(name):
     where = {"data": str(SHARED / "glue"), "corpus": [str(SHARED / "text")], "results": ROOT / "results"}
     cells = glue_bench.plan(ROOT / "configs" / f"{name}.yaml", **where)
-    assert set(cells["state"]) == {"done"}
-    assert set(cells["why"]) == {""}
+    assert cells[["state", "why"]].drop_duplicates().to_numpy().tolist() == [["done", ""]]
     assert set(cells["cell_id"]) == {path.name for path in (ROOT / "results" / name / "cells").iterdir()}
 
 
