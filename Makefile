@@ -18,10 +18,10 @@ demo: $(READY)
 
 test: $(READY)
 	# UTF-8 in every locale: tests compare what is printed with files.
-	PYTHONUTF8=1 $(BIN)/python -m pytest -n auto
+	PYTHONUTF8=1 $(BIN)/python -m pytest -n auto --dist worksteal
 
 lowest: $(LOWEST)/.ready  # the same with the lowest versions, but for tests of bits and bytes, which other versions change
-	PYTHONUTF8=1 $(LOWEST)/bin/python -m pytest -n auto -m 'not slow and not exact'
+	PYTHONUTF8=1 $(LOWEST)/bin/python -m pytest -n auto --dist worksteal -m 'not slow and not exact'
 
 lint: $(READY)
 	$(BIN)/ruff check .
