@@ -67,8 +67,7 @@ def test_the_configuration_gives_the_stored_ids_and_descriptions(folder):
     inputs, cells = Inputs(experiment, folder), {cell.arm: cell for cell in plan.cells}
     if plan.pretrainings:
         inputs.corpus = SimpleNamespace(digest=plan.pretrainings[0].corpus)
-    else:
-        inputs.fingerprint = lambda arm: cells[arm.name].checkpoint
+    inputs.fingerprint = lambda arm: cells[arm.name].checkpoint
     inputs.data = plan.tasks.get
     inputs.tokenizer_digest = lambda arm: cells[arm.name].tokenizer
     inputs.origin = lambda arm: cells[arm.name].origin
