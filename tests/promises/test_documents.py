@@ -71,6 +71,7 @@ def test_every_link_leads_to_a_file_and_a_heading(name):
     for file, _, anchor in (link.partition("#") for link in links if "://" not in link):
         target = (ROOT / name).parent / file if file else ROOT / name
         assert target.exists(), file
+        assert target.suffix != ".py", f"{file}: the built documentation has no code"
         if anchor and "." not in anchor:  # a dot: made from a docstring
             headings = re.findall(r"^#+ (.+)$", target.read_text("utf-8"), re.MULTILINE)
             plain = (re.sub(r"[^\w\s-]", "", heading).strip().lower() for heading in headings)
