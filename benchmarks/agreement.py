@@ -63,7 +63,7 @@ def main(
 
 def cells(inputs: Inputs, tasks: list[str], seeds: list[int]) -> Iterator[Cell]:
     """The cells of `add` for these tasks and seeds; any seed may be asked for, not only the experiment's own."""
-    for cell in settle_jobs(inputs.experiment, inputs)[1]:
+    for cell in settle_jobs(inputs)[1]:
         if cell.variant == "add" and cell.seed == inputs.experiment.seeds[0] and cell.task in tasks:
             yield from (cell.model_copy(update={"seed": seed}) for seed in seeds)
 

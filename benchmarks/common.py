@@ -73,7 +73,7 @@ class Settings:
 
     def cell(self, inputs: Inputs) -> Cell:
         """The one cell; `inputs` are those of `experiment`."""
-        return settle_jobs(inputs.experiment, inputs)[1][0]
+        return settle_jobs(inputs)[1][0]
 
     def rows(self, available: int, steps: int) -> np.ndarray:
         """Which rows of train `steps` batches are made of: the first ones of one permutation, drawn anew past its end.

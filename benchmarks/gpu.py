@@ -56,7 +56,7 @@ def main(
 def compared(variant: str, steps: int, compute: Compute) -> dict[str, float]:
     """The largest relative difference of a loss from the CPU's, and of a logit in the size of all."""
     experiment, found = tiny(variant, steps), {}
-    _, (fresh, *_) = settle_jobs(experiment, Inputs(experiment, Path("none")))
+    _, (fresh, *_) = settle_jobs(Inputs(experiment, Path("none")))
     cell = fresh.model_copy(update={"pretraining": None, "steps": None})  # from the fresh arm
     theirs, ours = (finetune(cell, Inputs(experiment, Path("none")), each) for each in (CPU, compute))
     half = finetune(cell, Inputs(experiment, Path("none")), replace(compute, bf16=True))
@@ -88,7 +88,7 @@ def masked(experiment: Experiment, compute: Compute) -> list[float]:
     """The losses of a pretraining."""
     with tempfile.TemporaryDirectory() as folder:
         inputs = Inputs(experiment, Path(folder))
-        ((job,), _) = settle_jobs(experiment, inputs)
+        ((job,), _) = settle_jobs(inputs)
         return [point["train_loss"] for point in pretrain(job, inputs, compute).facts["losses"]]
 
 

@@ -221,7 +221,7 @@ def make_masked_ours(settings: Masked, folder: str) -> Round:
         experiment = settings.experiment(steps)
         with tempfile.TemporaryDirectory(dir=folder) as own:
             inputs = Inputs(experiment, Path(own))
-            ((job,), _) = settle_jobs(experiment, inputs)
+            ((job,), _) = settle_jobs(inputs)
             facts = pretrain(job, inputs, compute).facts
         return {"tokens": facts["tokens"], "training_seconds": facts["seconds"]}
 

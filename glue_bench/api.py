@@ -24,13 +24,13 @@ from glue_bench.tables.contrasts import measured_costs
 from glue_bench.tables.every_eval import write_logs
 from glue_bench.tables.export import open_comparison, write_tables
 from glue_bench.tables.papers import named_page
+from glue_bench.tables.results import CELL
 from glue_bench.tables.submission import write_submission
 
 if TYPE_CHECKING:  # what imports torch is imported where it is used, as is what draws
     from glue_bench.sweep.run import Summary
 
 Given = str | Path | Mapping[str, Any] | Experiment
-CELL_COLUMNS = ["cell_id", "arm", "variant", "origin", "task", "learning_rate", "seed", "pretraining_seed", "steps"]
 
 
 def run(
@@ -106,7 +106,7 @@ def plan(experiment: Given, *, results: str | Path = "runs", **changes: Any) -> 
     """The cells that an experiment asks for, all checked, as `run` would run them; nothing is run or written.
 
     `changes` are data, corpus, plugins and limit, as in `run`. One row per cell, in the order of the experiment, with
-    CELL_COLUMNS (`pretraining_seed` and `steps` are missing without pretraining), its `state` in
+    `tables.results.CELL` (`pretraining_seed` and `steps` are missing without pretraining), its `state` in
     `results/<experiment>`, as `status` has it, and `why` it would run: empty where it would not.
 
     Example:
@@ -122,7 +122,7 @@ def plan(experiment: Given, *, results: str | Path = "runs", **changes: Any) -> 
     quiet_transformers()
     parsed = load_experiment(experiment, **changes)
     inputs = Inputs(parsed, Path(results) / parsed.name)
-    asked = make_plan(parsed, inputs)
+    asked = make_plan(inputs)
     why = Todo(asked, asked.cells, inputs).reasons()
     return _cells(asked, inputs.store).assign(why=[why.get(cell.id, "") for cell in asked.cells])
 
@@ -145,7 +145,7 @@ def status(path: str | Path) -> pd.DataFrame:
 def _cells(plan: Plan, store: Store) -> pd.DataFrame:
     states, *_ = job_states(store, plan)
     rows = [{"cell_id": cell.id, "origin": cell.origin, **cell.key} for cell in plan.cells]
-    frame = pd.DataFrame(rows, columns=CELL_COLUMNS).astype({"pretraining_seed": "Int64", "steps": "Int64"})
+    frame = pd.DataFrame(rows, columns=list(CELL)).astype({"pretraining_seed": "Int64", "steps": "Int64"})
     return frame.assign(state=[states[cell.id] for cell in plan.cells])
 
 
@@ -214,8 +214,8 @@ def export(
         raise UserError("an organization, who states these scores (--organization my-lab), goes with the format eee")
     stores = [store for folder in listed(paths) for store in experiments_in(folder)]
     if organization:
-        return write_logs([open_board(store.folder) for store in stores], Path(output), organization)
-    return write_bundle(stores, Path(output))
+        return write_logs([open_board(store.folder) for store in stores], Path(output).expanduser(), organization)
+    return write_bundle(stores, Path(output).expanduser())
 
 
 def submit(path: str | Path, output: str | Path, *, arm: str | None = None, fill: bool = False) -> dict[str, Any]:
@@ -229,4 +229,4 @@ def submit(path: str | Path, output: str | Path, *, arm: str | None = None, fill
     Raises:
         UserError: there is no such experiment or arm, predictions are missing, or a file cannot be written.
     """
-    return write_submission(open_board(path), Path(output), arm, fill=fill)
+    return write_submission(open_board(path), Path(output).expanduser(), arm, fill=fill)

@@ -26,11 +26,12 @@ from glue_bench.errors import DiskError, UserError
 CHECKSUMS = "checksums.json"
 Kept = TypeVar("Kept")
 # At most: bytes of others' files and arrays, and of the list of entries of a zip, of which 100,000 with long names take
-# 14 MB; values of a JSON text, of which a plan of 50,000 cells has 700,000. Each may take a hundred bytes of memory.
-LARGEST, LARGEST_ARRAYS, LARGEST_PART, MOST_VALUES = 2**26, 2**31, 2**24, 2**21
+# 14 MB; values of a JSON text, of which a plan of 50,000 cells has 2,000,000. Each may take a hundred bytes of memory.
+LARGEST, LARGEST_ARRAYS, LARGEST_PART, MOST_VALUES = 2**26, 2**31, 2**24, 2**22
 ENCRYPTED = 0x1  # the flag of an entry of a zip
 UNREADABLE = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, RuntimeError, ValueError)
 """What zipfile raises for a damaged or foreign zip, of which only entries that are stored or deflated are read."""
+GOES_ON = "earlier cells are kept, the same command goes on from there"
 IN_THE_CACHE = "make room there, or set GLUE_BENCH_CACHE to another folder"
 _CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 # Of libraries whose errors have the system's number in their text only: safetensors and tokenizers; and of NumPy, which
@@ -45,17 +46,17 @@ def cache_folder() -> Path:
 
 
 def disk_trouble(error: BaseException) -> str | None:
-    """What is wrong with the disk, if that is what an error is about: it is full, or cannot be written."""
+    """What is wrong with the disk, if an error or its cause is about that: it is full, or cannot be written."""
     number = error.errno if isinstance(error, OSError) else None
-    if number is None and (told := _IN_TEXT.search(str(error))):
-        number = int(told[1] or errno.ENOSPC)
-    return os.strerror(number) if number in _CANNOT_WRITE else None
+    if number is None and (said := _IN_TEXT.search(str(error))):
+        number = int(said[1] or errno.ENOSPC)
+    if number in _CANNOT_WRITE:
+        return os.strerror(number)
+    return disk_trouble(error.__cause__) if error.__cause__ else None
 
 
 @contextlib.contextmanager
-def results_written_to(
-    folder: Path, then: str = "earlier cells are kept, the same command goes on from there"
-) -> Iterator[None]:
+def results_written_to(folder: Path, then: str = GOES_ON) -> Iterator[None]:
     """Turns each OSError of the block, except out of memory, and library errors that hide one into a DiskError."""
     try:
         yield

@@ -38,6 +38,8 @@ def fetched(url: str) -> Path:
     try:
         files, root = fsspec.core.url_to_fs(url)
         names = {path: path.removeprefix(root).strip("/") or Path(path).name for path in sorted(files.find(root))}
+        if outside := [name for name in names.values() if ".." in Path(name).parts]:
+            raise ValueError(f"it has a file '{outside[0]}'")
         state = "\n".join([url, *(f"{name} {files.ukey(path)}" for path, name in names.items())])
         folder = folder / hashlib.sha256(state.encode()).hexdigest()[:16]
         if names and not folder.is_dir():

@@ -47,8 +47,8 @@ ENCODERS: dict[str, dict[str, Any]] = {
     "without LayerNorm at its input": {"embedding_norm": False},
     "with blocks of recent encoders": {"norm_first": True, "gated": True},
 }
-LOADERS: dict[type[Any], Any] = {EncoderForSequenceClassification: AutoModelForSequenceClassification}
-LOADERS[EncoderForMaskedLM] = AutoModelForMaskedLM
+LOADERS: dict[type[Any], Any] = {EncoderForMaskedLM: AutoModelForMaskedLM,
+                                 EncoderForSequenceClassification: AutoModelForSequenceClassification}  # fmt: skip
 IN_ONE = {"save and load", "draws"}  # which the first of ENCODERS is enough for, and which take the longest
 
 
@@ -123,9 +123,9 @@ def encoder_config(variant: str = "add", **changes: Any) -> EncoderConfig:
     return EncoderConfig(**SIZES | {"variant": variant} | changes)
 
 
-def random_model(kind: Callable[[Any], Any], config: Any, seed: int = 0) -> Any:
+def random_model(kind: Callable[[Any], Any], config: Any) -> Any:
     """A model in evaluation mode with large weights: matrices N(0, 0.3), LayerNorms near 1, biases N(0, 0.2)."""
-    model, generator = kind(config).eval(), torch.Generator().manual_seed(seed)
+    model, generator = kind(config).eval(), torch.Generator().manual_seed(0)
     with torch.no_grad():
         for name, weight in model.named_parameters():
             noise = torch.randn(weight.shape, generator=generator)
@@ -134,9 +134,9 @@ def random_model(kind: Callable[[Any], Any], config: Any, seed: int = 0) -> Any:
     return model
 
 
-def tokens(batch: int = 3, length: int = 11, seed: int = 0) -> Tensor:
+def tokens(batch: int = 3, length: int = 11) -> Tensor:
     """Random token ids (batch, length), none of them reserved: padding, [CLS] and the like are below 4."""
-    return torch.randint(4, VOCABULARY, (batch, length), generator=torch.Generator().manual_seed(seed))
+    return torch.randint(4, VOCABULARY, (batch, length), generator=torch.Generator().manual_seed(0))
 
 
 def segments(token_ids: Tensor, types: int = 2) -> Tensor:
@@ -334,7 +334,7 @@ def start(config: EncoderConfig) -> str | None:
     variant, ids, last = random_model(EncoderModel, config).variant, tokens(3, 9), POSITIONS - 9
     if not variant.takes_start():
         return None
-    given = [variant(ids, segments(ids, config.type_vocab_size), *start) for start in ((), (0,), (last,))]
+    given = [variant(ids, segments(ids, config.type_vocab_size), *each) for each in ((), (0,), (last,))]
     without, at_zero, at_last = ([each.hidden, *filter(torch.is_tensor, each.biases())] for each in given)
     if error := max_error(at_zero, without):
         return f"start=0 changes what forward returns by {error:.1e}"

@@ -1,5 +1,6 @@
 """Inputs behind URLs, copied once for each state; results behind none."""
 
+import zipfile
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -62,10 +63,7 @@ REFUSED = {
     "nosuch://b/x": (None, r"^cannot read 'nosuch://b/x' \(ValueError: Protocol not known: nosuch\)$"),
     "gs://b/x": (None, "^cannot read 'gs://b/x': Please install gcsfs to access Google Storage$"),
     "memory://glue": (ConnectionError("reset"), r"^cannot read 'memory://glue' \(ConnectionError: reset\)$"),
-    "memory://glue/": (
-        OSError(28, "full"),
-        "^cannot copy 'memory://glue/' to '.*': No space left on device; make",
-    ),
+    "memory://glue/": (OSError(28, "full"), "^cannot copy 'memory://glue/' to '.*': No space left on device; make"),
 }
 
 
@@ -78,6 +76,14 @@ def test_what_cannot_be_read_is_one_line_and_leaves_nothing(url, tmp_path, monke
     with pytest.raises(UserError, match=said):
         fetched(url)
     assert not [*tmp_path.glob("cache/fetched/*")]
+
+
+def test_an_archive_writes_nothing_outside_its_copy(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("../../../out.txt", "One sentence.")
+    with pytest.raises(UserError, match=r"\(ValueError: it has a file '\.\./\.\./\.\./out\.txt'\)"):
+        fetched(f"zip://::file://{tmp_path / 'a.zip'}")
+    assert not [*tmp_path.rglob("out.txt")]
 
 
 def test_results_behind_a_url_are_refused(refused):

@@ -157,7 +157,7 @@ def machine(folder: Path) -> str:
 def plan(values: Mapping[str, Any]) -> Plan:
     """The plan of an experiment."""
     asked = load_experiment(values)
-    return make_plan(asked, Inputs(asked, Path("none")))
+    return make_plan(Inputs(asked, Path("none")))
 
 
 def records(summary: Summary) -> dict[str, Record]:

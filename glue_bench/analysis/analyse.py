@@ -158,7 +158,7 @@ def measure_order(subject: Subject) -> Measured:
     """How much the encoder uses the order of words: `order_sums` on the text that is read here."""
     is_large = sum(weight.numel() for weight in subject.model.blocks.parameters()) > LARGE
     distances = DISTANCES[:1] if is_large else DISTANCES
-    head, text = subject.masked_lm(OF_LARGE if is_large else OF_ORDER)
+    head, text = subject.head_and_text(OF_LARGE if is_large else OF_ORDER)
     found, rows = order_sums(head, text, subject.positions, distances), []
     for name, sums in found.items():
         kind, _, size = name.rpartition("_")

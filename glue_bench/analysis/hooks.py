@@ -25,7 +25,7 @@ Terms = dict[str, Float[Tensor, "#b #h l l"]]
 
 
 def numpy(tensor: Tensor) -> np.ndarray:
-    """A tensor's numbers in float64, which Apple GPUs do not have."""
+    """The tensor as a float64 array. It goes to the CPU first, because Apple GPUs have no float64."""
     return tensor.cpu().double().numpy()
 
 

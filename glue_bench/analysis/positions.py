@@ -153,6 +153,8 @@ def positions_of(subject: Subject) -> tuple[Tensor | None, Tensor | None]:
     model, table = subject.model, subject.sum
     variant, length, width = model.variant, len(table.positions), model.config.hidden_size
     if table.has_positions:
+        if model.config.norm_first:  # another LayerNorm lies between these rows and the queries
+            return table.positions, None
         centred = model.norm.weight * (table.positions - table.positions.mean(-1, keepdim=True))
         centred = centred if model.project is None else F.linear(centred, model.project.weight)
         qkv = cast(Attention, model.blocks[0].attention).qkv

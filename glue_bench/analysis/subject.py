@@ -27,8 +27,8 @@ from glue_bench.training.packing import PackedText
 from glue_bench.training.tokenizers import check_vocabulary, encode, load_tokenizer
 
 LENGTH = 128  # tokens of a sequence, at most
-MOST_DEEP = 64  # sequences, at most, of what takes all blocks, or is done several times
-FEWEST_SEQUENCES = 8  # sequences of which an interval is still told
+MOST_DEEP = 64  # sequences, at most, of measures that run every block or repeat
+FEWEST_SEQUENCES = 8  # sequences that still give an interval
 SENTENCES_AT_ONCE = 500
 
 
@@ -44,13 +44,8 @@ class Subject:
     ) -> None:
         checkpoint = read_checkpoint(name)
         self.corpus, self.sequences, self.named = corpus, sequences, named or name
-        self.head: EncoderForMaskedLM | UserError
-        self.model: EncoderModel
-        try:
-            head = masked_lm(checkpoint).eval().to(device)
-            self.head, self.model = head, head.base
-        except UserError as error:
-            self.head, self.model = error, encoder(checkpoint).eval().to(device)
+        self.head = masked_lm(checkpoint).eval().to(device) if checkpoint.head else None
+        self.model: EncoderModel = self.head.base if self.head else encoder(checkpoint).eval().to(device)
         # Of a pretraining of ours the length of its sequences; of any other checkpoint all that it has rows for.
         pretraining, self.positions = locate(name).resolve().parent, self.model.config.max_position_embeddings
         stored = Store(pretraining.parent.parent)
@@ -134,10 +129,10 @@ class Subject:
         states = [torch.cat(of_layer).numpy() for of_layer in zip(*read, strict=True)]
         return states, [each.numpy() for each in attention]
 
-    def masked_lm(self, sequences: int) -> tuple[EncoderForMaskedLM, HeldOut]:
+    def head_and_text(self, sequences: int) -> tuple[EncoderForMaskedLM, HeldOut]:
         """The encoder with its masked-LM head, and the first sequences with masks. Raises LeftOut where one lacks."""
-        if isinstance(self.head, UserError):
-            raise LeftOut(str(self.head))
+        if self.head is None:
+            raise LeftOut("it has no masked-LM head, or not all of it; give a checkpoint that was saved with its head")
         if self.tokenizer.mask_token_id is None:
             raise LeftOut("its tokenizer has no [MASK]")
         ids = self.ids[:sequences]

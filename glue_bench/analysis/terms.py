@@ -105,7 +105,8 @@ def measure_score_terms(subject: Subject) -> Measured:
     rows = [row("terms.sum_error", max(errors), layer=1)]
     for (block, names), batches in found.items():
         rows += share_rows(block, names, np.concatenate(batches))
-    lacking = [term for term in FOUR if term not in names]
+    _, has = max(found)
+    lacking = [term for term in FOUR if term not in has]
     return Measured(rows, left_out={f"terms.share.{name}": f"its scores have no {name}" for name in lacking})
 
 
@@ -114,10 +115,11 @@ def measure_effect(subject: Subject) -> Measured:
     """What each of the nine terms changes in attention, and each of the four in the masked-LM loss."""
     model, table = subject.model, subject.sum
     table.check()
+    check_sum(model, table, subject.tokens[:AT_ONCE])
     found = numpy(torch.cat([divergences(model, table, some) for some in subject.tokens[:MOST_DEEP].split(AT_ONCE)]))
     rows = [mean_row(f"terms.kl.{term}", each, layer=1) for term, each in zip(NINE, found.T, strict=True)]
     try:
-        head, text = subject.masked_lm(MASKED)
+        head, text = subject.head_and_text(MASKED)
     except LeftOut as reason:
         return Measured(rows, left_out={"terms.loss_rise": str(reason)})
     masked = [probe.masked for probe in text.probes]

@@ -86,9 +86,8 @@ class HeldOut:
         count = max(1, self.tokens * len(text) // len(text.ids))
         if count < len(text):  # so many sequences as have the tokens, spread evenly over the text, in its order
             chosen = np.arange(count) * len(text) // count
-            parts = [text.ids[text.offsets[row] : text.offsets[row + 1]] for row in chosen]
-            offsets = np.concatenate([[0], np.cumsum(text.lengths[chosen])])
-            text = PackedText(np.concatenate(parts), offsets, cuts=None if text.cuts is None else text.cuts[chosen])
+            places, offsets = text.end_to_end(chosen)
+            text = PackedText(text.ids[places], offsets, cuts=None if text.cuts is None else text.cuts[chosen])
         for batch in evaluation_batches(text, Vocabulary.of(self.tokenizer), self.mask_probability, self.seed):
             labels = np.full(batch.ids.shape, IGNORED)
             labels.flat[batch.places.numpy()] = batch.targets.numpy()
@@ -118,9 +117,9 @@ def order_sums(
     for n in N_GRAMS:
         generators = [np.random.default_rng([text.seed, n, index]) for index in range(len(text.probes))]
         orders = [partial(in_n_grams, n=n, generator=generator) for generator in generators]
-        rows = [moved(probe, order) for probe, order in zip(text.probes, orders, strict=True)]
+        rows = [reordered(probe, order) for probe, order in zip(text.probes, orders, strict=True)]
         found[f"shuffle_{n}"] = rise(rows, base)
-    found["reverse"] = rise([moved(probe, lambda words: words[::-1]) for probe in text.probes], base)
+    found["reverse"] = rise([reordered(probe, lambda words: words[::-1]) for probe in text.probes], base)
     starts = [start for start in STARTS if 4 * start <= positions]  # three quarters are left to the text
     if starts and model.base.variant.takes_start():
         most = positions - starts[-1]
@@ -166,7 +165,7 @@ def in_n_grams(words: list[Span], n: int, generator: np.random.Generator) -> lis
     return [word for index in generator.permutation(len(grams)) for word in grams[index]]
 
 
-def moved(probe: Probe, order: Callable[[list[Span]], list[Span]]) -> MaskedRow:
+def reordered(probe: Probe, order: Callable[[list[Span]], list[Span]]) -> MaskedRow:
     """The masked row with the words of each stretch in another order; their labels go with them."""
     places = np.arange(len(probe.ids))
     for words in probe.stretches:

@@ -82,6 +82,7 @@ def convert(
         "origin": record["origin"],
         "relative error": f"{' '.join(errors)} (hidden states of random tokens, the input first, then by block)",
         "masked-LM head": record["masked_lm_head"],
+        "tokenizer": record["tokenizer"] or "none in the source",
     }
     if kept := record["variance_kept"]:
         rows["variance kept"] = ", ".join(f"{table} {share:.1%}" for table, share in kept.items())

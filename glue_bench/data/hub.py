@@ -28,18 +28,10 @@ class HubSource(Source):
     kind, revision = "hub", PINNED
 
     def load(self, task: str) -> TaskData:
-        import datasets
-
         row = find_task(task)
-        quiet()
-        try:
-            loaded = datasets.load_dataset(REPOSITORY, row.name, revision=PINNED)
-        except Exception as error:  # httpx, huggingface_hub, datasets and OSError: no common base
-            if said := disk_trouble(error):
-                raise DiskError(f"cannot keep {REPOSITORY}, task {row.name}: {said}; make room in its cache") from error
-            what = f"cannot reach the hub for {REPOSITORY}, task {row.name} ({first_line(error)})"
-            instead = "give a folder instead: --data PATH (classic TSV layout, or a clone of the dataset repository)"
-            raise UserError(f"{what}; {instead}") from error
+        instead = "give a folder instead: --data PATH (classic TSV layout, or a clone of the dataset repository)"
+        what = f"{REPOSITORY} of the hub, task {row.name}"
+        loaded = load_dataset(what, instead, REPOSITORY, row.name, revision=PINNED)
         return replace(to_task_data(row, loaded, f"{REPOSITORY}/{row.name}"), revision=PINNED)
 
 
@@ -55,20 +47,13 @@ class CloneSource(FolderSource):
         return f"{task.name}/{split}-*.parquet"
 
     def load(self, task: str) -> TaskData:
-        import datasets
-
         row, files = self.found(task)
         for split, paths in files.items():
             _check_shards(split, paths)
         # Not by the README's configs: those insist on every split, and a partial clone is welcome here.
         data_files = {split: [str(path.absolute()) for path in paths] for split, paths in files.items()}
-        where = str(self.folder / row.name)
-        quiet()
-        try:
-            loaded = datasets.load_dataset("parquet", data_files=data_files, verification_mode="no_checks")
-        except Exception as error:  # datasets wraps Arrow's errors in several classes of its own
-            said = first_line(error.__cause__ or error)
-            raise UserError(f"cannot read {where}: {said}; expected Parquet files of {REPOSITORY}") from error
+        where, instead = str(self.folder / row.name), f"expected Parquet files of {REPOSITORY}"
+        loaded = load_dataset(where, instead, "parquet", data_files=data_files, verification_mode="no_checks")
         return to_task_data(row, loaded, where)
 
 
@@ -130,10 +115,20 @@ def _column(dataset: Any, name: str, where: str, fits: Callable[[Any], bool], ex
     return values
 
 
-def quiet() -> None:
-    """No progress bars and no log lines of `datasets` and `huggingface_hub`, from here on in this process."""
+def load_dataset(what: str, instead: str, *names: Any, **options: Any) -> Any:
+    """That of `datasets`, without its progress bars and log lines, which end for the whole process.
+
+    `what` is read and the advice `instead` are for the message. Raises DiskError where its cache is full or cannot be
+    written, and UserError for anything else.
+    """
     import datasets
 
     datasets.disable_progress_bars()
     for name in ("datasets", "huggingface_hub"):
         logging.getLogger(name).setLevel(logging.ERROR)
+    try:
+        return datasets.load_dataset(*names, **options)
+    except Exception as error:  # httpx, huggingface_hub, datasets and OSError: no common base
+        if trouble := disk_trouble(error):
+            raise DiskError(f"cannot keep {what}: {trouble}; make room in the cache of datasets") from error
+        raise UserError(f"cannot read {what} ({first_line(error.__cause__ or error)}); {instead}") from error

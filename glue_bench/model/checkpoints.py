@@ -26,8 +26,8 @@ from glue_bench.model.variants.base import Additive, Grafted
 from glue_bench.model.variants.options import canonical_options, segments_enter
 
 DECODER = "decoder.lm_head.weight"
-# Settings of TUPE that are read at one value alone, which is also that of a file without them.
-OTHERWISE = {"encoder_normalize_before": False, "rel_pos_bins": 32, "max_rel_pos": 128}
+# Settings of TUPE that this encoder supports at this value only; a file without them has it.
+ONLY_VALUES = {"encoder_normalize_before": False, "rel_pos_bins": 32, "max_rel_pos": 128}
 # What stands in for fairseq's meters, which its trainer stores with the weights: attributes and no behaviour.
 METERS = [(type(name, (), {}), f"fairseq.meters.{name}") for name in ("AverageMeter", "TimeMeter", "StopwatchMeter")]
 TOLERANCE = 1e-4  # of the largest value; rounding alone makes 2e-6 of it in 24 random blocks of width 256
@@ -89,10 +89,7 @@ def encoder(start: Start) -> EncoderModel:
 
 
 def masked_lm(start: Start) -> EncoderForMaskedLM:
-    """The encoder with its masked-LM head; raises UserError where the start has none."""
-    if not start.head:
-        said = "has no masked-LM head, or not all of it; give one that was saved with its head"
-        raise UserError(f"checkpoint '{start.name}' {said}")
+    """The encoder under its own masked-LM head, which the start must have."""
     return under_head(start, start.config)
 
 
@@ -186,7 +183,7 @@ def _read_tupe(path: Path, name: str) -> Start:
         raise UserError(f"cannot read '{path}' as {official}: {reason}") from error
     about, args = f"TUPE checkpoint '{name}'", {"dropout": 0.1, "attention_dropout": 0.1} | args  # as its code fills in
     wrong = [f"no {key}" for key in (*TUPE.settings.values(), "rel_pos") if key not in args]
-    wrong += [f"{key}={quoted(args[key])}" for key, only in OTHERWISE.items() if args.get(key, only) != only]
+    wrong += [f"{key}={quoted(args[key])}" for key, only in ONLY_VALUES.items() if args.get(key, only) != only]
     try:
         if wrong:
             raise ValueError(", ".join(wrong))

@@ -21,7 +21,6 @@ from transformers.utils import can_return_tuple
 from glue_bench.model import cpu
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.cpu import Dropout
-from glue_bench.model.variants.base import check_positions
 from glue_bench.model.variants.options import build_variant, segments_enter
 
 Mask = Bool[Tensor, "b l"]
@@ -225,7 +224,7 @@ class EncoderModel(EncoderPreTrainedModel):
         """Hidden states (b, l, d) and pooled output (b, d).
 
         `attention_mask` is 1 on real tokens; leave it out where nothing is padded, attention is faster then. Raises
-        ValueError for ids that are not integers of that shape, or more of them than there are positions.
+        ValueError as `hidden_states`.
         """
         states = self.hidden_states(input_ids, attention_mask, token_type_ids)
         return BaseModelOutputWithPooling(
@@ -245,13 +244,17 @@ class EncoderModel(EncoderPreTrainedModel):
     ) -> list[Float[Tensor, "b _ d"]]:
         """What enters the first block, and the output of each block. `start` is that of `Variant.forward`.
 
-        Of the last block only the first `last_rows` positions are computed, if that is given.
+        Of the last block only the first `last_rows` positions are computed, if that is given. Raises ValueError for
+        ids that are not integers of shape (b, l), or more of them than there are positions.
         """
         segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
         if input_ids.ndim != 2 or input_ids.is_floating_point() or segments.shape != input_ids.shape:
             found = f"{input_ids.dtype} of shape {tuple(input_ids.shape)}, with segments {tuple(segments.shape)}"
             raise ValueError(f"token ids must be integers of shape (batch, length), and segments alike, not {found}")
-        check_positions(input_ids.shape[1], start, self.config.max_position_embeddings)
+        length, positions = input_ids.shape[1], self.config.max_position_embeddings
+        if start < 0 or start + length > positions:
+            begins = f" that start at {start}" if start else ""
+            raise ValueError(f"sequences of {length} tokens{begins}, but the encoder has {positions} positions")
         given = self.variant(input_ids, segments, *([start] if start else []))  # an EncoderInput
         # In the precision of the weights: under autocast a product returns bf16, and would leave the residual stream of
         # this arm alone in it, as LayerNorm keeps what it is given on a CPU.

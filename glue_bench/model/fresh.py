@@ -25,7 +25,8 @@ Model = TypeVar("Model", bound=PreTrainedModel)
 def fresh(kind: type[Model], config: EncoderConfig, seed: int = SEED) -> Model:
     """A model on the CPU whose weights depend on `seed`, and on the name of the module that they are of, alone.
 
-    A variant's own `nn.Parameter`, which transformers cannot initialise, follows what its `__init__` drew before, too.
+    transformers initialises modules only: a bare `nn.Parameter` of a variant keeps what `__init__` drew, and so depends
+    on the draws before it, too.
     """
     done: set[int] = set()
     with drawing(seed):
@@ -34,7 +35,7 @@ def fresh(kind: type[Model], config: EncoderConfig, seed: int = SEED) -> Model:
             own = [parameter for parameter in module.parameters(recurse=False) if id(parameter) not in done]
             if own and id(getattr(module, "weight", None)) not in done:  # as is a decoder that is tied to the words
                 done.update(map(id, own))
-                seed_generators(number(seed, name))
+                seed_generators(seed_of(seed, name))
                 model._init_weights(module)
     return model
 
@@ -75,7 +76,7 @@ def on_threads(threads: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def number(*parts: object) -> int:
+def seed_of(*parts: object) -> int:
     """63 bits that these parts decide."""
     digest = hashlib.sha256(" ".join(map(str, parts)).encode()).digest()
     return int.from_bytes(digest[:8]) >> 1

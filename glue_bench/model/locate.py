@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from glue_bench.errors import DiskError, UserError, first_line
-from glue_bench.files import check_file, disk_trouble, opened_zip, parse_json, read_file
+from glue_bench.files import check_file, disk_trouble, file_digest, opened_zip, parse_json, read_file
 from glue_bench.remote import fetched, is_url
 
 SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
@@ -67,8 +67,7 @@ def fingerprint(place: Path) -> str:
     for path in [place / "config.json", *weight_files(place)] if place.is_dir() else [place]:
         try:
             check_file(path, LARGEST_WEIGHTS)
-            with path.open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            digest = file_digest(path)
         except OSError as error:
             needs = "a checkpoint folder has config.json and weights"
             raise UserError(f"cannot read '{path}': {error.strerror}; {needs}") from error

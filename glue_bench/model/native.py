@@ -26,7 +26,7 @@ SUMMARY = "the model as transformers has it, with its own head and tokenizer"
 AUTO = transformers.AutoModelForSequenceClassification
 UNBOUNDED = 10**6  # tokenizers without a limit say 1e30
 ANY_SEGMENT = 256
-DRAWS = " with 16-bit dropout of all tokens"  # how random numbers are drawn on a CPU: a part of a cell's identity
+DRAWN = " with 16-bit dropout of all tokens"  # how random numbers are drawn on a CPU: a part of a cell's identity
 ATTENTION = "glue_bench_cpu"
 # Families whose attention is given padding and nothing else that would change the scores.
 OUR_ATTENTION = {"bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert", "albert"}
@@ -55,9 +55,9 @@ class NativeStart(Start):
         return int(getattr(self.config, "type_vocab_size", ANY_SEGMENT)) if self.reads_segments else 0
 
     @property
-    def said(self) -> str:
+    def reading(self) -> str:
         """How texts are given to the model and how it draws: a part of a cell's identity."""
-        return " with segments" * self.reads_segments + " padded on the left" * self.pads_left + DRAWS
+        return " with segments" * self.reads_segments + " padded on the left" * self.pads_left + DRAWN
 
     def classifier(self, labels: Sequence[str], seed: int) -> "NativeClassifier":
         """The model under a fresh head of its own with an output a label, decided by the seed."""

@@ -246,7 +246,9 @@ class Store:
         try:
             lock.acquire()
         except Timeout:
-            name = holder.read_text() if holder.is_file() else "another run"
+            name = "another run"
+            with contextlib.suppress(OSError):  # it may be ending
+                name = holder.read_text()
             raise UserError(f"{self.folder} is in use by {name}; wait, or choose another --results") from None
         except OSError as error:
             raise UserError(f"cannot lock '{self.folder}': {error.strerror}; choose another --results") from error

@@ -142,7 +142,7 @@ class Pretraining(Work):
     @property
     def label(self) -> str:
         if self.is_search:
-            return f"{self.arm}, rate {self.learning_rate:g} for {self.settings.steps:,} steps"
+            return f"{self.arm}, rate {self.learning_rate:g} for {self.settings.steps:,} steps, seed {self.seed}"
         return self.arm if self.seed == 1 else f"{self.arm}, seed {self.seed}"
 
 

@@ -16,7 +16,7 @@ import torch
 from glue_bench.analysis.word_order import HeldOut, order_sums
 from glue_bench.config import Experiment
 from glue_bench.errors import DiskError, UserError
-from glue_bench.files import disk_trouble, results_written_to
+from glue_bench.files import GOES_ON, disk_trouble, results_written_to
 from glue_bench.model.checkpoints import weights_digest
 from glue_bench.model.checks import check_order
 from glue_bench.model.fresh import on_threads
@@ -80,8 +80,7 @@ class Worker:
             except Exception as error:
                 if problem := disk_trouble(error):
                     place = getattr(error, "filename", None) or "the results or the cache folder"
-                    advice = "earlier cells are kept, the same command goes on from there"
-                    raise DiskError(f"cannot write to '{place}': {problem}; {advice}") from error
+                    raise DiskError(f"cannot write to '{place}': {problem}; {GOES_ON}") from error
                 where = " in pretraining" if isinstance(job, Pretraining) else ""
                 return self._fail(job, f"{type(error).__name__}{where}: {error}")
 

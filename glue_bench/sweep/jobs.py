@@ -1,10 +1,12 @@
 """What is left to do of a plan and why, and the order that lets many workers end together. No torch."""
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from glue_bench.config import SCRATCH
 from glue_bench.data.tasks import TASKS
 from glue_bench.records.store import Store
 from glue_bench.records.values import Cell, Job, Plan, Pretraining
@@ -12,7 +14,6 @@ from glue_bench.records.values import Cell, Job, Plan, Pretraining
 if TYPE_CHECKING:
     from glue_bench.training.inputs import Inputs
 
-DIGITS = 12  # of a digest
 PLACE = ("kind", "arm", "task", "seed", "pretraining_seed", "is_search")
 Facts = dict[str, Any]
 
@@ -110,7 +111,8 @@ def _difference(now: Facts, stored: Sequence[Facts]) -> str:
         changed.discard("steps")  # which says as much
 
     def text(value: Any) -> str:
-        return "-" if value is None else value[:DIGITS] if isinstance(value, str) else json.dumps(value)
+        shown = value if isinstance(value, str) else json.dumps(value)
+        return "-" if value is None else re.sub(r"^([0-9a-f]{12})[0-9a-f]{52}", r"\1", shown)
 
     changes = (f"{name} {text(was.get(name))} -> {text(now.get(name))}" for name in sorted(changed))
     return ", ".join(changes) or "glue-bench computes otherwise since"
@@ -121,7 +123,9 @@ def _facts(job: Job, pretrainings: Mapping[str, Pretraining]) -> Facts:
 
     def flat(document: Facts, before: str = "") -> Iterator[tuple[str, Any]]:
         for name, value in document.items():
-            if isinstance(value, dict):
+            if name == "checkpoint" and value.startswith(f"{SCRATCH} "):
+                yield from flat({SCRATCH: json.loads(value.removeprefix(SCRATCH))})
+            elif isinstance(value, dict):
                 yield from flat(value, section if name == "settings" else f"{before}{name}.")
             elif name != "searches":
                 yield before + name, value

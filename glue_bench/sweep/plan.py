@@ -5,7 +5,7 @@ from contextlib import suppress
 from itertools import product
 from typing import Any
 
-from glue_bench.config import NATIVE, SCRATCH, Arm, Experiment, PretrainingSettings
+from glue_bench.config import NATIVE, SCRATCH, Arm, PretrainingSettings
 from glue_bench.config.load import Names, listed
 from glue_bench.data.task_data import TaskData
 from glue_bench.errors import UserError, unknown
@@ -24,14 +24,15 @@ SPECIAL_TOKENS = 3
 CHARACTERS_A_TOKEN = 4.0  # English in WordPieces; only ratios between tasks matter
 
 
-def make_plan(experiment: Experiment, inputs: Inputs) -> Plan:
+def make_plan(inputs: Inputs) -> Plan:
     """What an experiment asks for: its cells, its pretrainings after the runs of their searches, and what they cost.
 
     Nothing is trained or written. Cells of the last checkpoint come first, and tasks are outermost, so that a sweep
     that is cut short has whole columns. Raises UserError for the first thing that would stop a job.
     """
-    _check(experiment, inputs)
-    pretrainings, cells = settle_jobs(experiment, inputs)
+    experiment = inputs.experiment
+    _check(inputs)
+    pretrainings, cells = settle_jobs(inputs)
     # Where a person keeps data, text and plugins is no one's business; digests tell what they are.
     places: dict[str, Any] = {"data": inputs.source.kind, "plugins": []}
     if experiment.pretraining:
@@ -48,14 +49,14 @@ def make_plan(experiment: Experiment, inputs: Inputs) -> Plan:
     )
 
 
-def _check(experiment: Experiment, inputs: Inputs) -> None:
+def _check(inputs: Inputs) -> None:
     """Load the experiment's plugins; refuse arms, tasks and a pretraining that cannot run."""
+    experiment, there = inputs.experiment, inputs.source.tasks()
     load_plugins(experiment.plugins)
     ours = [arm for arm in experiment.arms if arm.variant != NATIVE]
     for arm in ours:
         check_variant(arm.variant, arm.options, f"arm '{arm.name}'")
         check_plugin(arm.variant, arm.options)
-    there = inputs.source.tasks()
     if missing := [task for task in experiment.tasks if task not in there]:
         left = ", ".join(task for task in experiment.tasks if task in there)
         raise UserError(f"data '{experiment.data}' has no {', '.join(missing)}; complete it, or set `tasks: [{left}]`")
@@ -64,7 +65,7 @@ def _check(experiment: Experiment, inputs: Inputs) -> None:
         if not any(name.startswith("validation") for name in splits):
             advice = "complete the data or leave the task out of `tasks`"
             raise UserError(f"task '{task}' has no validation split in '{experiment.data}'; {advice}")
-        if experiment.finetuning.hyperparameters(task, 0.0).held_out_share and len(train) < 2:
+        if experiment.finetuning.held_out_share and len(train) < 2:
             raise UserError(f"task '{task}': the train split has one example, of which nothing can be held out")
         inputs.diagnostic(task)
     for arm in ours:
@@ -105,18 +106,18 @@ def _check_arm(arm: Arm, inputs: Inputs) -> None:
             raise UserError(f"{named}: {what} exceeds the {positions} positions of '{arm.checkpoint}'; lower it")
 
 
-def settle_jobs(experiment: Experiment, inputs: Inputs) -> tuple[list[Pretraining], list[Cell]]:
+def settle_jobs(inputs: Inputs) -> tuple[list[Pretraining], list[Cell]]:
     """The pretrainings and cells of a plan, before they are checked.
 
     The runs of rate searches come before the pretrainings, and each of them once however many seeds there are.
     """
-    searches, wanted = dict[str, Pretraining](), list[Pretraining]()
+    searches, wanted, experiment = dict[str, Pretraining](), list[Pretraining](), inputs.experiment
     for seed, arm in product(inputs.pretraining.seeds, experiment.arms) if experiment.pretraining else ():
         settings = inputs.pretraining.run(seed, arm.pretraining_rate)
         runs = [_pretraining(arm, each, inputs, is_search=True) for each in settings.searches()]
         searches |= {run.id: run for run in runs}
         wanted.append(_pretraining(arm, settings, inputs, searches=tuple(sorted(run.id for run in runs))))
-    return [*searches.values(), *wanted], list(_cells(experiment, inputs, wanted))
+    return [*searches.values(), *wanted], list(_cells(inputs, wanted))
 
 
 def of_arm(arm: Arm, inputs: Inputs) -> dict[str, Any]:
@@ -154,8 +155,8 @@ def _pretraining(arm: Arm, settings: PretrainingSettings, inputs: Inputs, **fact
     )
 
 
-def _cells(experiment: Experiment, inputs: Inputs, pretrainings: Sequence[Pretraining]) -> Iterator[Cell]:
-    tuning, whole = experiment.finetuning, experiment.pretraining
+def _cells(inputs: Inputs, pretrainings: Sequence[Pretraining]) -> Iterator[Cell]:
+    experiment, tuning, whole = inputs.experiment, inputs.experiment.finetuning, inputs.experiment.pretraining
     starts: dict[tuple[str, int | None], str] = {(one.arm, one.seed): one.id for one in pretrainings}
     arms = {arm.name: of_arm(arm, inputs) for arm in experiment.arms}
     sources: dict[tuple[Any, ...], str] = {}

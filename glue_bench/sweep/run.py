@@ -88,7 +88,7 @@ def sweep(
     versions()  # before any job: the commit is that of the code now loaded
     compute, resources = choose_compute(device, precision), experiment.resources
     inputs = Inputs(experiment, Path(results) / experiment.name)
-    plan, store = make_plan(experiment, inputs), inputs.store
+    plan, store = make_plan(inputs), inputs.store
     cells = select(plan.cells, only)
     make = partial(make_worker, experiment, store.folder.absolute(), device, precision)
     if isinstance(workers, str):  # AUTO; of a cluster, Ray counts the room

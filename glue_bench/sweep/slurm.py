@@ -53,6 +53,7 @@ class JobBatch:
 
     def __init__(self, make: MakeWorker, folder: Path) -> None:
         self.make, self.folder, self.cuts = make, folder, Counter[str]()
+        self.job: Job | None = None
 
     def __call__(self, jobs: list[tuple[Job, str]]) -> None:
         """Run them, as far as nothing newer than the stamp beside each job is stored."""
@@ -69,8 +70,9 @@ class JobBatch:
         """What submitit puts back into the queue when the time limit is near."""
         from submitit.helpers import DelayedSubmission
 
-        self.cuts[self.job.id] += 1
-        if self.cuts[self.job.id] == CUTS and not isinstance(self.job, Pretraining):
+        if self.job:  # none has begun while torch is imported
+            self.cuts[self.job.id] += 1
+        if self.job and self.cuts[self.job.id] == CUTS and not isinstance(self.job, Pretraining):
             os.write(2, b"it takes longer than a Slurm job may: give --slurm a larger timeout_min\n")
             os._exit(1)  # an exception would be raised in the midst of the cell, which would fail of it
         return DelayedSubmission(self, jobs)
@@ -103,7 +105,7 @@ class Slurm(Executor):
             named = {f"{prefixes[name]}{name}": value for name, value in given.items() if name in prefixes}
             others = {name: value for name, value in given.items() if name not in prefixes}
             self.engine.update_parameters(name=self.name, slurm_additional_parameters=others, **named)
-        except (AssertionError, ValueError) as error:
+        except (AssertionError, TypeError, ValueError) as error:
             raise UserError(f"--slurm: {error}") from error
         self.store, self.batch, self.estimate = store, JobBatch(make, store.folder), estimate
         self.jobs, self.fresh, self.sent = dict[str, Job](), list[Job](), dict[str, Stamps]()
@@ -221,7 +223,11 @@ class Slurm(Executor):
 
 def sent_jobs(store: Store) -> dict[str, Stamps]:
     """The jobs of each Slurm job that a driver of this folder has sent, as far as it has written them down."""
-    return parse_json(read_file(store.slurm)) if store.slurm.exists() else {}
+    try:
+        return parse_json(read_file(store.slurm)) if store.slurm.exists() else {}
+    except (OSError, ValueError) as error:
+        advice = f"end the jobs (scancel --name {job_name(store)}) and delete it"
+        raise UserError(f"'{store.slurm}', which has the jobs that Slurm was given, is damaged; {advice}") from error
 
 
 def job_name(store: Store) -> str:

@@ -5,13 +5,14 @@ import pandas as pd
 from pandas import DataFrame
 
 from glue_bench.records.value import Environment
+from glue_bench.tables.board import aggregate
 from glue_bench.tables.compare import reference_arm
 from glue_bench.tables.results import ORIGINS, Results
 from glue_bench.tables.table import MISSING, Column, Page, Table, decimals_of, facts_table
 
 RUN = ["pretraining_seed", "learning_rate", "search_tokens"]
 """What tells the pretrainings of an arm apart: the rate where it was searched for, and what all of its search saw."""
-RATES = ["arm", "learning_rate", "validation_loss", "steps", "tokens", "seconds", "chosen"]
+RATES = ["arm", "learning_rate", "seed", "validation_loss", "steps", "tokens", "seconds", "chosen"]
 OF_ARM = ["arm", "variant", "origin", "parameters", "non_embedding_parameters", "added_over_add", "flops_per_token",
           "length"]  # fmt: skip
 TITLES = {
@@ -51,7 +52,7 @@ LEGEND = {
 }
 """The lines that explain figures, by the first that each explains."""
 SEARCHED = "**Bold**: the chosen rate. * the lowest or the highest rate that was tried: one beyond it may be better."
-RUNS = "Validation loss after {steps} steps with one seed."
+RUNS = "Validation loss after {steps} steps with {seeds}."
 SAME = "the same tokens, masks and order for all arms of a seed ({hashes})"
 NOT_SAME = "NOT the same tokens, masks and order for all arms of a seed: losses do not compare"
 
@@ -105,11 +106,12 @@ def tokens_to_reach(loss: float, curve: DataFrame) -> float | None:
 
 
 def rates_frame(results: Results) -> DataFrame:
-    """One row per arm and learning rate that was searched: RATES; no validation loss where training diverged."""
+    """One row per run of a search for rates: RATES, without the only `seed`; no loss where training diverged."""
     runs, place = results.pretrainings[results.pretrainings["finished"]], ["arm", "learning_rate"]
     chosen = runs.loc[~runs["is_search"], place].drop_duplicates().assign(chosen=True)
     found = runs[runs["is_search"]].sort_values(place).merge(chosen, on=place, how="left")
-    return found.assign(chosen=found["chosen"].eq(True))[RATES]
+    found = found.assign(chosen=found["chosen"].eq(True))[RATES]
+    return found if found["seed"].nunique() > 1 else found.drop(columns="seed")
 
 
 def told(frame: DataFrame) -> DataFrame:
@@ -154,16 +156,17 @@ def budget_page(results: Results) -> Page:
 
 def _search(rates: DataFrame) -> Table:
     """The loss of each arm at each rate, the chosen one in bold, with a mark where it is at an end of several."""
-    wide, chosen = (
-        rates.pivot(index="arm", columns="learning_rate", values=name).rename(columns="{:g}".format)
-        for name in ("validation_loss", "chosen")
-    )
+    places = ["arm", "learning_rate"]
+    losses = aggregate(rates.assign(value=rates["validation_loss"]), places)  # NaN where one of the seeds diverged
+    frames = losses["mean"], rates.groupby(places, sort=False)["chosen"].first()
+    wide, chosen = (frame.unstack().sort_index(axis=1).rename(columns="{:g}".format) for frame in frames)
     tried = chosen.apply(lambda row: row.dropna().to_list(), axis=1)
     marks = ["*" if len(each) > 1 and (each[0] or each[-1]) else "" for each in tried]
+    seeds = int(losses["n"].max())
     steps = " or ".join(f"{number:,}" for number in sorted(rates["steps"].unique()))
     return Table(
         title="Search for the learning rate",
-        caption=RUNS.format(steps=steps),
+        caption=RUNS.format(steps=steps, seeds="one seed" if seeds == 1 else f"{seeds} seeds, the mean"),
         frame=wide.reset_index(),
         columns={"arm": Column("Arm"), **{rate: Column(rate, 3) for rate in map(str, wide)}},
         bold=chosen.reset_index(drop=True),

@@ -149,8 +149,7 @@ def forest_rows(comparison: Comparison, column: str) -> pd.DataFrame:
     frame = frame.assign(planned=frame["kind"] == "declared")
     rest = frame[~frame["planned"]].sort_values("difference", ascending="loss" in column, kind="stable")
     rows = pd.concat([frame[frame["planned"]], rest]).drop_duplicates(["arm", "reference"])
-    estimates = [one for each in comparison.assessed for one in each.estimates if one.column == column]
-    seeds = list[Any]()
+    estimates, seeds = comparison.estimates(column), list[Any]()
     for pair in zip(rows["arm"], rows["reference"], strict=True):
         seeds.append(next((one.differences(*pair) for one in estimates if {*pair} <= {*one.arms}), []))
     return rows.assign(seeds=seeds).set_index(["arm", "reference"])
@@ -216,7 +215,7 @@ def losses(comparison: Comparison) -> Figure:
     """
     frame, reference = comparison.board.results.losses, next((one.reference for one in comparison.assessed), "")
     name = "validation_loss" if frame["validation_loss"].notna().any() else "train_loss"
-    wide = frame.pivot_table(name, "step", ["arm", "pretraining_seed"], sort=False)
+    wide = frame.pivot_table(name, "step", ["arm", "pretraining_seed"])
     tokens, styles = frame.groupby("step")["tokens"].mean(), arm_styles(comparison.board.arms, reference)
     arms = [str(arm) for arm in wide.ffill().iloc[-1].groupby(level="arm").mean().sort_values().index]
     figure, grid = panels(2 if reference in wide else 1, 2.0)

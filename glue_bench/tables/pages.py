@@ -231,7 +231,7 @@ def setup_table(comparison: Comparison) -> Table:
     epoch = "last epoch" if protocol.epoch == "last" else f"best epoch of each run by {CHOSEN[protocol.choose_on]}"
     done, undefined = board.cells[board.cells["finished"]], int(board.scores["value"].isna().sum())
     places = (done["processor"] + ", " + done["precision"]).str.strip(", ").replace("", "unrecorded").value_counts()
-    runs = f"{len(done)} of {len(board.cells)} planned; {results.left_out} records left out"
+    runs = f"{len(done)} of {len(board.cells)} planned; {results.finished.left_out} records left out"
     facts = (
         ("Encoder", "; ".join(board.table["shape"].unique())),
         ("Weights", _weights(board)),
@@ -267,9 +267,8 @@ def _weights(board: Board) -> str:
     trained = board.results.pretrainings[~board.results.pretrainings["is_search"]]["tokens"].dropna()
     tokens = f", {' or '.join(dict.fromkeys(short(count, 2) for count in trained))} tokens" if len(trained) else ""
     starts = board.table.groupby(["origin", "start"], sort=False)["arm"].agg(", ".join).reset_index()
-    more = starts["start"].str.contains("steps of pretraining").map({True: tokens, False: ""})
     names = " (" + starts["arm"] + ")" if len(starts) > 1 else ""
-    return "; ".join(starts["origin"] + ": " + starts["start"] + more + names)
+    return "; ".join(starts["origin"] + ": " + starts["start"] + tokens + names)
 
 
 def _seeds(board: Board) -> str:

@@ -42,13 +42,16 @@ def report(path: str | Path, output: str | Path | None = None, figures: str | Pa
     Raises:
         UserError: there is no experiment in the folder, or a file cannot be written.
     """
-    file, made = Path(path) / FILE if output is None else Path(output), make_report(open_comparison(path))
+    comparison = open_comparison(path)
+    file = comparison.board.results.folder / FILE if output is None else Path(output).expanduser()
+    made = make_report(comparison)
     with results_written_to(file.parent, ELSEWHERE):
         write_atomically(file, made.to_html().encode())
     if figures is not None:
-        with results_written_to(Path(figures), "choose another folder with --figures"):
+        folder = Path(figures).expanduser()
+        with results_written_to(folder, "choose another folder with --figures"):
             for figure in (figure for part in made.parts for figure in part.figures):
-                save(figure.figure, Path(figures) / figure.name)
+                save(figure.figure, folder / figure.name)
     return file
 
 

@@ -1,7 +1,7 @@
 """What an experiment asks for and what of it is finished, as frames; no other file reads records for people.
 
-Only what the plan asks for counts. Records of anything else are counted in `left_out`, and one that cannot be believed
-has a line in `problems`; its cell or pretraining counts as missing. What is not known is NaN, or "" of a text.
+Only what the plan asks for counts. `Finished.left_out` counts the records of anything else. One that cannot be believed
+has a line in `problems`, and its cell or pretraining counts as missing. What is not known is NaN, or "" of a text.
 """
 
 from dataclasses import dataclass
@@ -71,7 +71,6 @@ class Results:
     baselines: pd.DataFrame
     store: Store
     finished: Finished
-    left_out: int
     problems: tuple[str, ...]
 
     def logits(self, cell_id: str, *, test: bool = False) -> dict[str, np.ndarray]:
@@ -138,13 +137,12 @@ def read_results(folder: str | Path) -> Results:
     store = open_store(folder)
     plan = store.plan()
     finished = store.finished(plan)
-    problems, losses, measures = [*finished.problems.values()], list[tuple[Any, ...]](), list[tuple[Any, ...]]()
+    problems, losses, measures = [*finished.problems.values()], list[dict[str, Any]](), list[dict[str, Any]]()
     for each in plan.pretrainings:
         if not each.is_search and (record := finished.pretrainings.get(each.id)):
-            job = each.id, each.arm, each.seed
-            losses += [(*job, *(getattr(point, name) for name in LOSSES[3:])) for point in record.losses]
-            measures += [(*job, record.steps, *(getattr(one, name) for name in ("name", *MEASURES[5:])))
-                         for one in record.measures]  # fmt: skip
+            job = {"pretraining_id": each.id, "arm": each.arm, "pretraining_seed": each.seed, "step": record.steps}
+            losses += [job | point.model_dump() for point in record.losses]
+            measures += [job | {"measure": one.name} | one.model_dump() for one in record.measures]
     return Results(
         plan=plan,
         cells=_cells(plan, finished),
@@ -157,7 +155,6 @@ def read_results(folder: str | Path) -> Results:
         baselines=_baselines(store, plan, problems),
         store=store,
         finished=finished,
-        left_out=finished.left_out,
         problems=tuple(problems),
     )
 

@@ -21,9 +21,9 @@ PRECISIONS = (AUTO, "float32", "bf16")
 PRECISION_VARIABLE = "GLUE_BENCH_PRECISION"  # of the environment: what `auto` stands for
 NARROW = 256
 MALLOPT = {-1: 2**31 - 1, -3: 32 * 2**20}  # glibc's M_TRIM_THRESHOLD and M_MMAP_THRESHOLD, as high as it accepts
-SAID: tuple[str, ...] = ("can't allocate memory", "DefaultCPUAllocator", "out of memory", "bad_alloc")
-# On a GPU that is all but full; of other calls than cublasCreate the second says something else.
-SAID += ("CUBLAS_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate")
+OUT_OF_MEMORY = ("can't allocate memory", "DefaultCPUAllocator", "out of memory", "bad_alloc",
+                 # On a GPU that is all but full; of other calls than cublasCreate the second says something else.
+                 "CUBLAS_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class Compute:
 
     def environment(self) -> Environment:
         """What a record says of where it was made; the threads are those that PyTorch uses now."""
-        made = versions().document() | {"device": self.name, "precision": self.precision}
-        return Environment(**made, threads=torch.get_num_threads())
+        here = {"device": self.name, "precision": self.precision, "threads": torch.get_num_threads()}
+        return versions().model_copy(update=here)
 
     def autocast(self) -> AbstractContextManager[object]:
         """In this block products are computed in the precision."""
@@ -134,7 +134,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether an allocation has failed, on the device or in the process."""
     if isinstance(error, OSError):  # of a file that could not be mapped
         return error.errno == errno.ENOMEM
-    said = isinstance(error, RuntimeError) and any(words in str(error) for words in SAID)
+    said = isinstance(error, RuntimeError) and any(words in str(error) for words in OUT_OF_MEMORY)
     return said or isinstance(error, MemoryError | torch.OutOfMemoryError)
 
 
@@ -157,7 +157,7 @@ def quiet_transformers() -> None:
 
 @contextmanager
 def without_output() -> Iterator[None]:
-    """What compiled code prints in this block is dropped: tokenizers repeats a file's names, control characters too."""
+    """Drops all standard output of the process: tokenizers prints names out of a file, control characters too."""
     sys.stdout.flush()
     try:
         kept = os.dup(1)

@@ -21,6 +21,7 @@ from glue_bench.training.tokenizers import check_vocabulary, load_tokenizer, sav
 
 RECORD = "conversion.json"
 DROPPED = "dropped: its words are narrower"
+TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model")  # a folder without any of them has no tokenizer
 
 
 def convert(
@@ -86,13 +87,12 @@ def convert(
 
 
 def fitting_tokenizer(checkpoint: Start, revision: str | None, name: str | None) -> PreTrainedTokenizerBase | None:
-    """The one named, else the checkpoint's own, else none; raises UserError where it does not fit the checkpoint."""
-    try:
-        tokenizer = load_tokenizer(name or checkpoint.name, None if name else revision)
-    except UserError:
-        if name:
-            raise
+    """The one named, else the checkpoint's own, else none; raises UserError where it is damaged, or does not fit."""
+    place = locate(checkpoint.name, revision)
+    files = place.iterdir() if place.is_dir() else ()
+    if name is None and not any(path.match(each) for path in files for each in TOKENIZER_FILES):
         return None
+    tokenizer = load_tokenizer(name or checkpoint.name, None if name else revision)
     check_vocabulary(tokenizer, name or checkpoint.name, checkpoint.config.vocab_size)
     return tokenizer
 

@@ -8,12 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
-from glue_bench.data.hub import quiet
+from glue_bench.data.hub import load_dataset
 from glue_bench.data.sources import open_source
-from glue_bench.errors import UserError, first_line, quoted
-from glue_bench.files import check_file
+from glue_bench.errors import UserError, quoted
+from glue_bench.files import check_file, file_digest
 from glue_bench.remote import fetched, is_url
 
 SUFFIXES = (".txt", ".text", ".tokens", ".raw")
@@ -68,10 +67,13 @@ def open_corpus(names: Sequence[str], documents: str = "files") -> Corpus:
 
 
 def documents_of(part: Path | Sequence[str]) -> Iterator[Iterable[str]]:
-    """The lines of a file, or of each text."""
+    """The lines of a file, or of each text. Raises UserError for a file that can no longer be opened."""
     if isinstance(part, Path):
-        with part.open(encoding="utf-8") as file:
-            yield file
+        try:
+            with part.open(encoding="utf-8") as file:
+                yield file
+        except OSError as error:
+            raise UserError(f"cannot read corpus file '{part}': {error.strerror}") from error
     else:
         yield from (text.split("\n") for text in part)
 
@@ -116,22 +118,16 @@ def find(name: str) -> Sequence[Path | Sequence[str]]:
 
 def hub_texts(name: str) -> Sequence[str]:
     """The column `text` of a hub dataset, NAME[:CONFIG][@REVISION]."""
-    import datasets
-
-    name, _, revision = name.partition("@")
-    repository, _, config = name.partition(":")
-    try:
-        quiet()
-        loaded: Any = datasets.load_dataset(repository, config or None, revision=revision or None, split="train")
-    except Exception as error:  # httpx, huggingface_hub, datasets and OSError: no common base
-        said = first_line(error)
-        raise UserError(f"cannot read corpus '{HUB}{name}' ({said}); give text files or a folder instead") from error
+    repository, _, config = name.partition("@")[0].partition(":")
+    where, instead = f"corpus '{HUB}{name}'", "give text files or a folder instead"
+    options = {"revision": name.partition("@")[2] or None, "split": "train"}
+    loaded = load_dataset(where, instead, repository, config or None, **options)
     if "text" not in loaded.column_names:
-        raise UserError(f"corpus '{HUB}{name}' has no column 'text', only {', '.join(loaded.column_names)}")
+        raise UserError(f"{where} has no column 'text', only {', '.join(loaded.column_names)}")
     texts: Sequence[str] = loaded["text"]  # read from the disk row by row
     for row, text in enumerate(texts):
         if not isinstance(text, str):
-            raise UserError(f"corpus '{HUB}{name}', row {row}: column 'text' holds {quoted(text)}; expected text")
+            raise UserError(f"{where}, row {row}: column 'text' holds {quoted(text)}; expected text")
     return texts
 
 
@@ -152,8 +148,7 @@ def checked_digest(part: Path | Sequence[str]) -> bytes:
                 if len(line) > LONGEST_LINE and not line.endswith("\n"):
                     most = f"more than {LONGEST_LINE:,} characters"
                     raise UserError(f"{about} has {most} without a line break; break it into lines")
-        with part.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").digest()
+        return bytes.fromhex(file_digest(part))
     except UnicodeDecodeError as error:
         raise UserError(f"{about} is not UTF-8 text ({error.reason}); convert or remove it") from error
     except OSError as error:

@@ -132,8 +132,8 @@ class Inputs:
     def segments(self, arm: Arm) -> tuple[int, int]:
         """How many segments the arm's tokenizer tells apart, and how many its encoder does; 0 has no table for them."""
         tokenizer = self.tokenizer(arm)
-        told = self.once(("segments", id(tokenizer)), lambda: tokenizers.segment_types(tokenizer))
-        return told, self.initial(arm).segment_types
+        of_tokenizer = self.once(("segments", id(tokenizer)), lambda: tokenizers.segment_types(tokenizer))
+        return of_tokenizer, self.initial(arm).segment_types
 
     def tokens(self, cell: Cell) -> TokenisedTask:
         """The cell's task under its arm's tokenizer, perhaps with a slice of train held out.
@@ -141,8 +141,8 @@ class Inputs:
         Test splits are left out unless they are to be predicted; with them MNLI has the diagnostic set as AX_SPLIT.
         """
         arm, settings = self.arm(cell.arm), cell.settings
-        (told, embedded) = self.segments(arm)
-        length, share, in_one = settings.max_length, settings.held_out_share, embedded == 1 < told
+        of_tokenizer, of_encoder = self.segments(arm)
+        length, share, in_one = settings.max_length, settings.held_out_share, of_encoder == 1 and of_tokenizer > 1
         key = ("tokens", self.tokenizer_digest(arm), length, in_one)
 
         def of(task: str) -> TokenisedTask:
@@ -231,7 +231,7 @@ class Inputs:
                 sizes = json.dumps(json.loads(sizes) | {"embedding_size": arm.embedding_size})
             return f"{SCRATCH} {sizes}"
         start = self.initial(arm) if arm.variant == NATIVE else None
-        return self.fingerprint(arm) + (start.said if isinstance(start, NativeStart) else "")
+        return self.fingerprint(arm) + (start.reading if isinstance(start, NativeStart) else "")
 
     def fingerprint(self, arm: Arm) -> str:
         """The digest of the files of the arm's checkpoint, as they were at the first look."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from glue_bench.training.packing import PackedText
-from glue_bench.training.tokens import moved, places_of
+from glue_bench.training.tokens import on_device
 
 TO_MASK, TO_RANDOM = 0.8, 0.9  # 80% become [MASK], 10% a random token, 10% stay (BERT)
 EVALUATION_ROWS = 64
@@ -58,18 +58,19 @@ class MaskedBatch:
         parts = [self.ids, self.mask, self.places, self.targets, *([] if self.segments is None else [self.segments])]
         return hashlib.sha256(b"".join(b"-" if part is None else part.numpy().tobytes() for part in parts)).digest()
 
-    def rows(self, start: int, stop: int) -> "MaskedBatch":
-        """Rows [start, stop) as a batch of their own."""
-        length = self.ids.shape[1]
-        inside = (self.places >= start * length) & (self.places < stop * length)
-        mask, segments = (None if each is None else each[start:stop] for each in (self.mask, self.segments))
-        places = self.places[inside] - start * length
-        return MaskedBatch(self.ids[start:stop], mask, places, self.targets[inside], segments)
+    def parts(self, rows: int) -> Iterator["MaskedBatch"]:
+        """The batch in parts of at most `rows` rows, in order."""
+        batch, length = self.ids.shape
+        for start in range(0, batch, rows):
+            some, first = slice(start, start + rows), start * length
+            inside = (self.places >= first) & (self.places < first + rows * length)
+            mask, segments = (None if each is None else each[some] for each in (self.mask, self.segments))
+            yield MaskedBatch(self.ids[some], mask, self.places[inside] - first, self.targets[inside], segments)
 
     def to(self, device: torch.device) -> "MaskedBatch":
         """The same batch on a device."""
         tensors = (self.ids, self.mask, self.places, self.targets, self.segments)
-        return MaskedBatch(*(moved(tensor, device) for tensor in tensors))  # type: ignore[arg-type]
+        return MaskedBatch(*(on_device(tensor, device) for tensor in tensors))  # type: ignore[arg-type]
 
 
 def training_batch(
@@ -95,7 +96,7 @@ def masked(
     text: PackedText, rows: np.ndarray, vocabulary: Vocabulary, mask_probability: float, generator: np.random.Generator
 ) -> MaskedBatch:
     """BERT's masking: of each sequence round(mask_probability * tokens), by TO_MASK and TO_RANDOM."""
-    places, real = places_of(text, rows, int(text.lengths[rows].max()))
+    places, real = text.padded(rows, int(text.lengths[rows].max()))
     ids = np.where(real, text.ids[places], vocabulary.padding_id).astype(np.int64)
     candidates = np.isin(ids, vocabulary.regular) & real
     # In each row the round(mask_probability * candidates), at least one, with the lowest of random keys.

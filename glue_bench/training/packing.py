@@ -17,32 +17,26 @@ from glue_bench.errors import UserError
 from glue_bench.files import cache_folder, kept_or_made
 from glue_bench.training.corpus import Corpus
 from glue_bench.training.tokenizers import encode, tokenizer_digest, vocabulary_size
+from glue_bench.training.tokens import Ragged
 
-LAYOUT_VERSION = 2  # of the sequences: a part of every pretraining's id
+LAYOUT_VERSION = 2  # of the sequences: a part of every pretraining's id, and of the cache's key
 SENTENCES_AT_ONCE = 2_000
 PIECE_TOKENS = 512
 SPLITS = ("train", "validation")
 
 
-@dataclass(frozen=True)
-class PackedText:
-    """Sequences [CLS] ... [SEP], end to end: `ids` (tokens,), sequence i is [offsets[i], offsets[i + 1]).
+@dataclass(frozen=True, eq=False)
+class PackedText(Ragged):
+    """Sequences [CLS] ... [SEP].
 
     Document `documents[d]` of the corpus is [starts[d], starts[d + 1]) of the tokens; both (documents of this split,),
     by default one document. `cuts` (sequences,) says where in a sequence its second segment begins, 0 where it has one
     segment; None where all have.
     """
 
-    ids: np.ndarray
-    offsets: np.ndarray
     starts: np.ndarray = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
     documents: np.ndarray = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
     cuts: np.ndarray | None = None
-
-    @cached_property
-    def lengths(self) -> np.ndarray:
-        """Tokens of each sequence, special ones included."""
-        return np.diff(self.offsets)
 
     @cached_property
     def pieces(self) -> tuple[np.ndarray, np.ndarray]:
@@ -61,9 +55,6 @@ class PackedText:
                     starts.append(start)
                     documents.append(document)
         return np.array(starts, dtype=np.int64), np.array(documents, dtype=np.int64)
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
 
 
 def pack(
@@ -105,7 +96,8 @@ def pack(
             for split in SPLITS
         }
 
-    what = (corpus.digest[:16], tokenizer_digest(tokenizer)[:16], length, validation_share, corpus.blank_lines, pairs)
+    of = LAYOUT_VERSION, corpus.digest[:16], tokenizer_digest(tokenizer)[:16]
+    what = (*of, length, validation_share, corpus.blank_lines, pairs)
     return kept_or_made(cache_folder() / "corpora" / "-".join(map(str, what)), make, read)
 
 

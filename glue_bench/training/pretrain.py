@@ -21,7 +21,7 @@ from glue_bench.config import PretrainingSettings
 from glue_bench.errors import UserError, first_line
 from glue_bench.files import check_file, is_damage, opened_zip, results_written_to, whole_folder, write_atomically
 from glue_bench.model.checkpoints import Start, under_head, weights_digest
-from glue_bench.model.fresh import number, on_threads
+from glue_bench.model.fresh import on_threads, seed_of
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.records.store import WEIGHTS, Store
 from glue_bench.records.values import Pretraining
@@ -186,10 +186,9 @@ class Run:
         batch = training_batch(text, self.vocabulary, mask_probability=settings.mask_probability, **chosen)
         self.model.train()
         # Dropout's numbers follow from the step alone, so that a continued run needs no generator's state.
-        torch.manual_seed(number(settings.seed, state.step, 0))
+        torch.manual_seed(seed_of(settings.seed, state.step, 0))
         rate = settings.learning_rate * rate_factor(settings, state.step)
-        rows, of_all = settings.micro_batch_size, len(batch.ids)
-        parts = (batch.rows(first, min(first + rows, of_all)) for first in range(0, of_all, rows))
+        parts = batch.parts(settings.micro_batch_size)
         losses = (masked_losses(self.model, part, self.compute, "sum") / len(batch.targets) for part in parts)
         state.pending.append(update(self.model, self.optimizer, rate, settings.clip_norm, losses))
         state.stream = hashlib.sha256(state.stream.encode() + batch.digest).hexdigest()

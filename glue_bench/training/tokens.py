@@ -25,31 +25,47 @@ Padded = Callable[[int], int]
 
 
 @dataclass(frozen=True, eq=False)
-class TokenisedSplit:
-    """All examples of a split, end to end: `ids` int32 and `segments` uint8 (tokens,).
-
-    Example i is [offsets[i], offsets[i + 1]); `labels` (rows,) are int64 classes or float32 scores, -1 where unknown.
-    """
+class Ragged:
+    """Rows of any length, end to end: row i is [offsets[i], offsets[i + 1]) of the token `ids` (tokens,)."""
 
     ids: np.ndarray
-    segments: np.ndarray
     offsets: np.ndarray
-    labels: np.ndarray
 
     @cached_property
     def lengths(self) -> np.ndarray:
-        """Tokens of each example, special ones included."""
+        """Tokens of each row, special ones included."""
         return np.diff(self.offsets)
 
     def __len__(self) -> int:
-        return len(self.labels)
+        return len(self.offsets) - 1
+
+    def end_to_end(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Where the tokens of `rows` stand, int64 (tokens,), in that order; and the offsets that they then have."""
+        lengths = self.lengths[rows]
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        return np.arange(offsets[-1]) + np.repeat(self.offsets[rows] - offsets[:-1], lengths), offsets
+
+    def padded(self, rows: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
+        """Where the tokens of `rows` stand, int64 (b, l), 0 for padding; and which are real, bool (b, l)."""
+        columns = np.arange(length)
+        real = columns < self.lengths[rows][:, None]
+        return np.where(real, self.offsets[rows][:, None] + columns, 0), real
+
+
+@dataclass(frozen=True, eq=False)
+class TokenisedSplit(Ragged):
+    """All examples of a split: `ids` int32 and `segments` uint8 (tokens,).
+
+    `labels` (rows,) are int64 classes or float32 scores, -1 where unknown.
+    """
+
+    segments: np.ndarray
+    labels: np.ndarray
 
     def take(self, rows: np.ndarray) -> "TokenisedSplit":
         """The examples `rows`, in that order, as a split of their own."""
-        lengths = self.lengths[rows]
-        offsets = np.concatenate([[0], np.cumsum(lengths)])
-        places = np.arange(offsets[-1]) + np.repeat(self.offsets[rows] - offsets[:-1], lengths)
-        return TokenisedSplit(self.ids[places], self.segments[places], offsets, self.labels[rows])
+        places, offsets = self.end_to_end(rows)
+        return TokenisedSplit(self.ids[places], offsets, self.segments[places], self.labels[rows])
 
 
 @dataclass(frozen=True)
@@ -128,7 +144,7 @@ class Batch:
     def to(self, device: torch.device) -> "Batch":
         """The same batch on a device."""
         given = self.ids, self.segments, self.mask, self.labels
-        ids, segments, mask, labels = (moved(tensor, device) for tensor in given)
+        ids, segments, mask, labels = (on_device(tensor, device) for tensor in given)
         return Batch(ids, segments, mask, labels, self.rows)  # type: ignore[arg-type]
 
     def parts(self, rows: int) -> Iterator["Batch"]:
@@ -139,7 +155,7 @@ class Batch:
             yield Batch(self.ids[some], self.segments[some], mask, self.labels[some], self.rows[some])
 
 
-def moved(tensor: Tensor | None, device: torch.device) -> Tensor | None:
+def on_device(tensor: Tensor | None, device: torch.device) -> Tensor | None:
     """A tensor of the host on a device. A GPU copies it by itself: the host does not wait for the steps before."""
     if tensor is None:
         return None
@@ -190,7 +206,7 @@ def evaluation_batches(split: TokenisedSplit, padding_id: int, tokens: int, padd
 
 def collate(split: TokenisedSplit, rows: np.ndarray, padding_id: int, padded: Padded = int) -> Batch:
     """The examples `rows` of a split as one batch."""
-    places, real = places_of(split, rows, padded(int(split.lengths[rows].max())))
+    places, real = split.padded(rows, padded(int(split.lengths[rows].max())))
     return Batch(
         ids=torch.from_numpy(np.where(real, split.ids[places], padding_id).astype(np.int64)),
         segments=torch.from_numpy(np.where(real, split.segments[places], 0).astype(np.int64)),
@@ -198,10 +214,3 @@ def collate(split: TokenisedSplit, rows: np.ndarray, padding_id: int, padded: Pa
         labels=torch.from_numpy(split.labels[rows]),
         rows=rows,
     )
-
-
-def places_of(split: Any, rows: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where among the split's tokens those of `rows` stand, int64 (b, l), 0 for padding; and which are real."""
-    columns = np.arange(length)
-    real = columns < split.lengths[rows][:, None]
-    return np.where(real, split.offsets[rows][:, None] + columns, 0), real

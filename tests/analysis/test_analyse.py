@@ -24,7 +24,7 @@ FOUR = tuple(f"terms.share.{term}" for term in ("word_word", "word_position", "p
 SHARED = ("subspaces.overlap", "subspaces.mean_abs_cosine", "dimensions.spearman")
 OF_POSITIONS = ("positions.absolute_mae", "positions.scores.toeplitz")
 OF_SUM = ("tables.participation_ratio.words", "dimensions.share_95", "decoding.sum.word_accuracy")
-NAMES = {*SHARED, *OF_POSITIONS, *OF_SUM, *FOUR, "order.swap.1"}
+NAMES = {*SHARED, *OF_POSITIONS, *OF_SUM, *FOUR, "terms.kl.word_word", "order.swap.1"}
 SMALL = {
     "probes": {"PAIRS": 200, "FEWER_PAIRS": 100, "TESTS": 200, "SUMS": 200, "DRAWS": 2},
     "positions": {"TABLES": 2, "ORDERED": 300, "ORDERS": 3, "ATTENTION_ORDERS": 20},
@@ -52,6 +52,7 @@ def checkpoints(tmp_path_factory) -> dict[str, Path]:
     models = {"bert": bert, "headless": random_model(EncoderModel, encoder_config("add", **sizes))}
     for variant in ("none", "multiply", "untied", "rotary", "concat-split"):
         models[variant] = random_model(EncoderForMaskedLM, encoder_config(variant, **sizes))
+    models["norm first"] = random_model(EncoderForMaskedLM, encoder_config("add", norm_first=True, **sizes))
     scored = encoder_config("none", variant_options={"segments": "scores"}, **sizes)
     models["segments"] = random_model(EncoderForMaskedLM, scored)
     for name, model in models.items():
@@ -94,6 +95,7 @@ def test_every_measure_of_every_encoder_has_a_row_or_a_reason(checkpoints, text)
     assert absent["bert"] == set()
     assert absent["headless"] == {"order.swap.1"}
     assert absent["concat-split"] == set(SHARED)
+    assert absent["norm first"] == {*FOUR, "terms.kl.word_word", "positions.scores.toeplitz"}
     assert absent["untied"] == NAMES - {FOUR[0], FOUR[3], "order.swap.1", *OF_POSITIONS}
     for label in ("none", "multiply", "rotary", "segments"):
         assert absent[label] == NAMES - {"order.swap.1"}, label

@@ -118,11 +118,11 @@ def test_the_loss_is_taken_once_with_all_terms_and_then_without_each_of_the_four
     model.blocks[0].attention.register_forward_hook(lambda _, given, __: seen.append(given[1].bias))
     text = SimpleNamespace(probes=[SimpleNamespace(masked=MaskedRow(ids, 0 * ids, ids)) for ids in IDS.numpy()])
     table = input_sum(model, POSITIONS)
-    given = {"model": model, "sum": table, "tokens": IDS, "masked_lm": lambda _: (head, text)}
+    given = {"model": model, "sum": table, "tokens": IDS, "head_and_text": lambda _: (head, text)}
     rows = {row.measure: row for row in terms.measure_effect(SimpleNamespace(**given)).rows}
     with torch.no_grad():
         nine = terms.terms_of_input(model, table, IDS)
-    for term, bias in zip(FOUR, seen[1:], strict=True):
+    for term, bias in zip(FOUR, seen[2:], strict=True):  # after the sum is checked, and the loss with all terms
         assert bias.numpy() == pytest.approx(((0 if seen[0] is None else seen[0]) - nine[term]).numpy(), abs=1e-4)
         assert rows[f"terms.loss_rise.{term}"].n == len(IDS)
 

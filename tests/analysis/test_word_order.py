@@ -11,7 +11,7 @@ import transformers
 from tiny_models import SENTENCES
 
 from glue_bench.analysis import word_order
-from glue_bench.analysis.word_order import DISTANCES, HeldOut, in_n_grams, moved, order_sums, pairs
+from glue_bench.analysis.word_order import DISTANCES, HeldOut, in_n_grams, order_sums, pairs, reordered
 from glue_bench.model.checkpoints import masked_lm, read_checkpoint
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.testing import encoder_config, random_model
@@ -136,7 +136,7 @@ def test_labels_move_with_their_words(n, text):
             return in_n_grams(words, n, np.random.default_rng([n, k])) if n else words[::-1]
 
         numbered = probe._replace(masked=probe.masked._replace(ids=probe.ids, labels=np.arange(len(probe.ids))))
-        row, plain = moved(probe, order), moved(numbered, order)
+        row, plain = reordered(probe, order), reordered(numbered, order)
         for part, whole in ((row.ids, probe.masked.ids), (row.labels, probe.masked.labels), (plain.ids, probe.ids)):
             assert (part == whole[plain.labels]).all()
         assert (row.segments == probe.masked.segments).all()  # words move within a segment, which stays where it is

@@ -1,4 +1,4 @@
-"""What the benchmarks share: samples, ratios, and the other side."""
+"""What the benchmarks share: samples, ratios, the other side; and some simulated experiments whose truth is known."""
 
 import pandas as pd
 import pytest
@@ -11,8 +11,12 @@ from glue_bench.data.sources import open_source
 from glue_bench.training.tokenizers import load_tokenizer
 from glue_bench.training.tokens import tokenise
 from peers import arguments, as_dataset, real_tokens, score_split
+from verdicts import NULL, POWER, Setting, figures
 
 TEXTS = ("a cat .", "the old cat saw the fox today .", "a fox .")
+FEW = 60  # of the 2,000 experiments that benchmarks/verdicts.py makes of each setting
+SOME = [Setting(seeds=2), Setting(seeds=3, unstable="b"), Setting(seeds=2, pretrainings=3, block=0.05)]
+BY_NAME = {"argnames": "setting", "ids": lambda setting: setting.name}
 
 
 def test_ratios_are_of_one_round_each_and_above_1_where_ours_is_better():
@@ -62,3 +66,22 @@ def test_predictions_are_scored_with_their_own_labels(tmp_path, tokenizer, paddi
     oracle = Oracle(tokenizer.convert_tokens_to_ids("old"))
     trainer = Trainer(oracle, made, DataCollatorWithPadding(tokenizer), processing_class=tokenizer)
     assert score_split(trainer, "rte", split) == {"accuracy": 1.0}
+
+
+@pytest.mark.parametrize(**BY_NAME, argvalues=SOME)
+def test_equal_arms_are_seldom_told_apart(setting):
+    # 60 experiments at 5%: more than 8 wrong ones have a probability below 1%.
+    assert figures(setting, FEW)["family errors"] <= 100 * 8 / FEW
+
+
+def test_a_difference_of_ten_points_is_found():
+    # Of 60 at 80%: fewer than 38 have a probability below 0.5%.
+    assert figures(POWER[1], FEW)["power"] >= 100 * 38 / FEW
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(**BY_NAME, argvalues=[*NULL, *POWER])
+def test_in_full(setting):
+    found = figures(setting, 2000)
+    assert found["coverage"] >= 94.0
+    assert found["power"] >= 70.0 if setting in POWER else found["family errors"] <= 6.5

@@ -95,9 +95,10 @@ def test_hub_is_asked_for_the_pinned_revision(monkeypatch):
     data = open_source("hub").load("cola")
     asked.assert_called_once_with("nyu-mll/glue", "cola", revision=hub.PINNED)
     assert (data.splits["train"].to_numpy().tolist(), data.revision) == ([["a", 0], ["b", 1]], hub.PINNED)
-    asked.side_effect = OSError(errno.ENOSPC, "full")
-    with pytest.raises(DiskError, match=r"cannot keep .*, task rte: No space left .*make room in its cache"):
+    asked.side_effect = datasets.exceptions.DatasetGenerationError("an error occurred")  # as `datasets` wraps it
+    asked.side_effect.__cause__ = OSError(errno.ENOSPC, "full")
+    with pytest.raises(DiskError, match=r"cannot keep .*, task rte: No space left .*make room in the cache"):
         open_source("hub").load("rte")
     asked.side_effect = OfflineModeIsEnabled("offline mode is enabled")
-    with pytest.raises(UserError, match=r"cannot reach the hub for nyu-mll/glue.*--data PATH"):
+    with pytest.raises(UserError, match=r"cannot read nyu-mll/glue of the hub, .*offline.*--data PATH"):
         open_source("hub").load("rte")

@@ -8,13 +8,12 @@ from torch import Tensor, nn
 
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.additive import Add, NoPosition
-from glue_bench.model.variants.base import Dimensions, EncoderInput, Variant, check_positions
+from glue_bench.model.variants.base import Dimensions, EncoderInput, Variant
 from glue_bench.testing import CLAUSES, ContractError, check_contract
 
 
 class MovesCls(Add):
     def forward(self, token_ids: Tensor, segment_ids: Tensor, start: int = 0) -> EncoderInput:
-        check_positions(token_ids.shape[1], start, self.dims.max_positions)
         positions = self.positions.weight[start : start + token_ids.shape[1]]
         return EncoderInput(self.words_and_segments(token_ids, segment_ids) + positions)
 

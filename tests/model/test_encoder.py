@@ -74,7 +74,7 @@ def test_what_leaves_the_last_block_of_recent_encoders_is_normalised():
 def test_an_experiment_has_these_blocks_and_other_ids(tiny):
     def start_of(**scratch: Any) -> tuple[str, EncoderConfig, str]:
         inputs = Inputs(load_experiment(tiny(arms=["add"], checkpoint="scratch", scratch=scratch)), Path("none"))
-        arm, shape = inputs.experiment.arms[0], make_plan(inputs.experiment, inputs).arms["add"].shape
+        arm, shape = inputs.experiment.arms[0], make_plan(inputs).arms["add"].shape
         return inputs.start_digest(arm), inputs.initial(arm).config, shape_text(shape)
 
     (_, _, one), (modern, config, other) = start_of(), start_of(norm_first=True, gated=True)

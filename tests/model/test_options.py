@@ -94,7 +94,7 @@ def test_a_plugins_options_have_the_type_of_their_annotation_or_default(tiny, wr
     for options, expected in cases:
         experiment = load_experiment(tiny(arms=[{"variant": "wide", "options": options}], plugins=[str(plugin)]))
         with pytest.raises(UserError) as refusal:
-            make_plan(experiment, Inputs(experiment, Path("none")))
+            make_plan(Inputs(experiment, Path("none")))
         assert str(refusal.value).startswith(f"arm 'wide': {expected}")
         assert "\n" not in str(refusal.value)
 

@@ -124,9 +124,6 @@ def test_positions_that_do_not_exist_are_refused(variant):
     said = f"{LENGTH} tokens that start at {beyond}, but the encoder has {POSITIONS} positions"
     with pytest.raises(ValueError, match=said):
         model.hidden_states(ids, None, segments(ids), start=beyond)
-    if variant in (*TABLES, "add-sinusoidal"):
-        with pytest.raises(ValueError, match=said):
-            model.variant(ids, segments(ids), beyond)
 
 
 @pytest.mark.parametrize(

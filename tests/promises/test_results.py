@@ -71,7 +71,7 @@ def test_the_configuration_gives_the_stored_ids_and_descriptions(folder):
     inputs.data = plan.tasks.get
     inputs.tokenizer_digest = lambda arm: cells[arm.name].tokenizer
     inputs.origin = lambda arm: cells[arm.name].origin
-    assert settle_jobs(experiment, inputs) == ([*plan.pretrainings], [*plan.cells])
+    assert settle_jobs(inputs) == ([*plan.pretrainings], [*plan.cells])
     for arm in plan.experiment.arms:
         origin = cells[arm.name].origin
         described = VARIANTS[arm.variant].described(arm.options, SCRATCH if origin == "pretrained" else origin)

@@ -90,6 +90,7 @@ def test_an_edited_file_is_compared_with_what_is_stored(sweep, tiny, why, small_
         ({}, {}),
         ({"seeds": [1, 2]}, {"not run yet": 4}),
         ({"finetuning": {"epochs": 2}}, {"finetuning.epochs 1 -> 2": 4}),
+        ({"scratch": {"hidden_size": 48}}, {"scratch.hidden_size 16 -> 48": 4}),
         ({"finetuning": batch}, {"finetuning.batch_size 16 -> 8, finetuning.epochs 1 -> 2": 4}),
         ({"finetuning": {"tasks": {"cola": {"max_length": 16}}}}, {"finetuning.max_length 32 -> 16": 2}),
         ({"arms": ["add", {"variant": "none", "options": {"segments": "none"}}]}, {"options.segments - -> none": 2}),

@@ -175,8 +175,9 @@ def test_a_chosen_rate_at_an_end_of_the_search_has_a_mark(bench):
     for arm, best in (("low", 1e-3), ("middle", 2e-3), ("high", 4e-3)):
         bench.finish(arm=arm)
         bench.pretrain(arm, rate=best)
-        for seed, rate in enumerate((1e-3, 2e-3, 4e-3), 2):
+        for seed, rate in enumerate(2 * (1e-3, 2e-3, 4e-3), 2):  # by two seeds
             bench.pretrain(arm, seed, is_search=True, rate=rate, validation_loss=1.0 + (rate != best))
     table = budget_page(read_results(bench.plan())).tables[-1]
+    assert table.caption == "Validation loss after 1 steps with 2 seeds, the mean."
     assert [row[0].text for row in table.rows] == ["high*", "low*", "middle"]
     assert [[cell.bold for cell in row].index(True) for row in table.rows] == [3, 1, 2]

@@ -84,6 +84,9 @@ def test_what_cannot_be_converted_is_refused_and_leaves_nothing(bert, make_bert,
         disk.setattr(PreTrainedTokenizerBase, "save_pretrained", Mock(side_effect=OSError(28, "full")))
         with pytest.raises(UserError, match="No space left on device; choose another OUT"):
             convert(str(bert), out, "concat")
+    (small / "tokenizer.json").write_bytes((bert / "tokenizer.json").read_bytes()[:200])
+    with pytest.raises(UserError, match=r"no tokenizer in .*small"):
+        convert(str(small), out, "concat")
     edit_weights(bert, lambda weights: weights["embeddings.LayerNorm.weight"].fill_(float("nan")))
     with pytest.raises(UserError, match="hidden states are not finite"):
         convert(str(bert), out, "concat")

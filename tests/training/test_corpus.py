@@ -63,6 +63,9 @@ def test_files_come_sorted_from_folders_and_in_their_order_by_name(write):
     assert documents(corpus) == documents(corpus) == [["B."], ["A.", "And more."]]
     assert [number for number, _ in corpus.numbered()] == [0, 1, 1]
     assert corpus.name == f"{folder / 'b.md'}, {folder / 'empty.md'}, {folder / 'a.txt'}"
+    (folder / "a.txt").unlink()
+    with pytest.raises(UserError, match=r"cannot read corpus file '.*a\.txt': No such file"):
+        documents(corpus)
 
 
 def test_the_digest_is_of_the_content_and_not_of_the_place(write, tmp_path):

@@ -35,7 +35,7 @@ class Bench:
     inputs: Inputs
 
     def cell(self, arm="add", task="cola", seed=1) -> Cell:
-        _, cells = settle_jobs(self.inputs.experiment, self.inputs)
+        _, cells = settle_jobs(self.inputs)
         return next(cell for cell in cells if (cell.arm, cell.task, cell.seed) == (arm, task, seed))
 
     def run(self, *which, compute=CPU, **options) -> Outcome:

@@ -32,7 +32,7 @@ def inputs_of(tiny):
 
 
 def plan_of(inputs: Inputs) -> Plan:
-    return make_plan(inputs.experiment, inputs)
+    return make_plan(inputs)
 
 
 def test_a_checkpoint_changed_in_place_is_another_start_and_what_was_read_stays(inputs_of, make_bert):
@@ -76,7 +76,7 @@ def beside(inputs_of):
     def of(source, *predicted):
         inputs = inputs_of(tasks=["mnli", "rte"], arms=["add"], finetuning={"predict": ["validation", *predicted]})
         inputs.source = source
-        _, cells = settle_jobs(inputs.experiment, inputs)
+        _, cells = settle_jobs(inputs)
         return inputs, lambda task: inputs.tokens(next(cell for cell in cells if cell.task == task)).splits
 
     return of

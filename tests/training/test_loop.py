@@ -136,7 +136,7 @@ def test_a_step_waits_for_nothing(arm):
     masked = MaskedBatch(ids, mask, torch.tensor([1, 5, 17, 60]), torch.tensor([7, 8, 9, 7]), torch.zeros_like(ids))
     for kind, losses in (
         (EncoderForSequenceClassification, lambda model: part_losses(model, rows, meta, 3)),
-        (EncoderForMaskedLM, lambda model: [masked_losses(model, masked.rows(0, 3), meta, "sum")]),
+        (EncoderForMaskedLM, lambda model: [masked_losses(model, next(masked.parts(3)), meta, "sum")]),
     ):
         model = on_meta(kind, config(*arm, num_labels=2)).train()
         optimizer = torch.optim.AdamW(model.parameters(), foreach=True)

@@ -115,7 +115,7 @@ def test_a_cell_is_trained_as_with_its_whole_table_and_kept_in_the_form_of_trans
     family, words, inputs_of, monkeypatch, tmp_path
 ):
     inputs = inputs_of(native(save_family(tmp_path / "model", family, words)))
-    _, [cell] = settle_jobs(inputs.experiment, inputs)
+    _, [cell] = settle_jobs(inputs)
     assert cell.origin == "as published"
     start, tokens = inputs.initial(inputs.arm(cell.arm)), inputs.tokens(cell)
     with used_rows_only(model := start.classifier(LABELS, 1), tokens.splits["train"].ids):
@@ -191,7 +191,7 @@ def test_how_texts_are_padded_is_part_of_the_id(tmp_path, words, inputs_of):
         folder = save_family(tmp_path / f"{side}{segments}", "bert", words)
         save_tokenizer(folder, words, segments=segments, side=side)
         inputs = inputs_of(native(folder, name="one"))
-        ids.add(settle_jobs(inputs.experiment, inputs)[1][0].id)
+        ids.add(settle_jobs(inputs)[1][0].id)
     assert len(ids) == 3
 
 
@@ -216,6 +216,6 @@ def test_what_cannot_be_read_is_one_line_and_no_code_of_it_runs(tmp_path, words,
     (folder / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
     inputs = inputs_of(native(folder))
     with pytest.raises(UserError, match=said) as caught:
-        make_plan(inputs.experiment, inputs)
+        make_plan(inputs)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "ran").exists()

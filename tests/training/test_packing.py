@@ -139,6 +139,8 @@ def test_whatever_changes_the_sequences_is_packed_anew(tmp_path, monkeypatch):
         packed(**usual | other)
         assert isinstance(packed(**usual | other)["train"].ids, np.memmap)
         assert len(list((tmp_path / "corpora").iterdir())) == number
+    monkeypatch.setattr("glue_bench.training.packing.LAYOUT_VERSION", 0)
+    assert (len(packed(**usual)), len(list((tmp_path / "corpora").iterdir()))) == (2, number + 1)
 
 
 NO_PAIRS = "pretraining.segments: pairs, but no sequence of corpus 'made' has two sentences to cut between; give"
@@ -238,5 +240,5 @@ def test_what_stands_behind_a_cut_is_the_second_segment():
     batch = masking.masked(text, np.arange(4), VOCABULARY, 0.15, np.random.default_rng(0))
     assert batch.segments.sum(dim=1).tolist() == [0, 3, 0, 10]
     assert batch.segments[1].tolist() == [0] * 5 + [1] * 3 + [0] * 4  # padding is of the first
-    assert torch.equal(batch.rows(1, 3).segments, batch.segments[1:3])
+    assert torch.equal([*batch.parts(2)][1].segments, batch.segments[2:])
     assert batch_of(packed_of(ROWS)).segments is None

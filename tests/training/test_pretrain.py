@@ -14,7 +14,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 from glue_bench.config import PretrainingSettings
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import Start, weights_digest
-from glue_bench.model.fresh import number
+from glue_bench.model.fresh import seed_of
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.variants import VARIANTS
 from glue_bench.records.values import PretrainingRecord
@@ -43,10 +43,10 @@ def full_loss(model: EncoderForMaskedLM, batch) -> torch.Tensor:
 def plain_batches(tiny: Tiny, model: EncoderForMaskedLM):
     """The losses of the parts of each step's batch by the head over every place, as functions."""
     for step in range(tiny.run.settings.steps):
-        batch, rows = batch_of(tiny, step), tiny.run.settings.micro_batch_size
+        batch = batch_of(tiny, step)
         of_all = len(batch.targets)
-        torch.manual_seed(number(tiny.run.settings.seed, step, 0))
-        parts = [batch.rows(first, min(first + rows, len(batch.ids))) for first in range(0, len(batch.ids), rows)]
+        torch.manual_seed(seed_of(tiny.run.settings.seed, step, 0))
+        parts = batch.parts(tiny.run.settings.micro_batch_size)
         yield [lambda part=part, of_all=of_all: full_loss(model, part) / of_all for part in parts]
 
 

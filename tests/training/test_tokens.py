@@ -83,7 +83,7 @@ def split_of(lengths) -> TokenisedSplit:
     """Examples of these lengths, whose ids, from 100 on, and segments tell where they were."""
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     ids = np.arange(100, 100 + offsets[-1], dtype=np.int32)
-    return TokenisedSplit(ids, (ids % 2).astype(np.uint8), offsets, np.arange(len(lengths)))
+    return TokenisedSplit(ids, offsets, (ids % 2).astype(np.uint8), np.arange(len(lengths)))
 
 
 def examples(split) -> list[tuple]:

@@ -133,7 +133,7 @@ class Tiny:
             }
         )
         inputs = Inputs(experiment, path / "results")
-        ((run,), _) = settle_jobs(experiment, inputs)
+        ((run,), _) = settle_jobs(inputs)
         return cls(run, inputs)
 
     @property

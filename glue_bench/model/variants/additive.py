@@ -9,7 +9,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from glue_bench.model.variants import base as contract
 from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Grafted, Variant, rows_from
 
 
@@ -67,7 +66,6 @@ class AddSinusoidal(Variant):
 
     def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:
         hidden, length = self.words_and_segments(token_ids, segment_ids), token_ids.shape[1]
-        contract.check_positions(length, start, self.dims.max_positions)
         sine, cosine = angles(start + length, self.dims.embedding_size, hidden)
         table = rows_from(torch.stack([sine, cosine], dim=-1).flatten(1), length, start)
         # sin^2 + cos^2 = 1: the root mean square of a row is 1 / sqrt(2).

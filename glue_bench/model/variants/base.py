@@ -25,10 +25,10 @@ class Dimensions:
     head_size: int
     max_positions: int
     segment_types: int
-    num_blocks: int = 1
-    layer_norm_eps: float = 1e-12
-    initializer_range: float = 0.02
-    padding_id: int | None = None
+    num_blocks: int
+    layer_norm_eps: float
+    initializer_range: float
+    padding_id: int | None
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Variant(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:
-        """What enters the first block, from token ids and segment ids; raises ValueError beyond the last position.
+        """What enters the first block, from token ids and segment ids, which the encoder has checked.
 
         [CLS] stays at position 0, and the token after it is at position `start` + 1. What depends on distances alone
         does not change with `start`: distances are those of the places in the sequence. A variant may leave `start`
@@ -157,14 +157,6 @@ def rows_from(table: Float[Tensor, "n d"], length: int, start: int = 0, fixed: i
     The `fixed` first rows always stay: [CLS]'s position, or two rows in `Untied` and its kin. The rows that follow are
     those of the other tokens, without the first `start`.
     """
-    check_positions(length, start, len(table) - fixed + 1)
     if start == 0:
         return table[: fixed + length - 1]  # a slice and not a lookup, whose gradient would be a scatter
     return torch.cat([table[:fixed], table[start + fixed : start + fixed + length - 1]])
-
-
-def check_positions(length: int, start: int, positions: int) -> None:
-    """Raises ValueError for tokens beyond the last of `positions`."""
-    if start < 0 or start + length > positions:
-        begins = f" that start at {start}" if start else ""
-        raise ValueError(f"sequences of {length} tokens{begins}, but the encoder has {positions} positions")

@@ -61,9 +61,7 @@ class Untied(Variant):
         same of p_theta2, fills the rest of column 0. A constant row changes no softmax, so theta_1 never learns.
         """
         scores = self.position_scores(length, start)
-        row = scores[:, :, 0, 0, None, None].expand(-1, -1, 1, length)
-        column = scores[:, :, 1, 1, None, None].expand(-1, -1, length - 1, 1)
-        return torch.cat([row, torch.cat([column, scores[:, :, 2:, 2:]], dim=3)], dim=2)
+        return reset(scores[:, :, 0, 0], scores[:, :, 1, 1], scores[:, :, 2:, 2:])
 
     def position_scores(self, length: int, start: int = 0) -> Float[Tensor, "u h n n"]:
         """(p_i U^Q)(p_j U^K)^T / sqrt(2k) over n = l + 1 rows of the table, of which two stay first."""
@@ -122,15 +120,21 @@ class UntiedRelative(Untied):
         self.relative = RelativeBias(dims.num_heads, extra=1)
 
     def score_bias(self, length: int, start: int = 0) -> Float[Tensor, "u h l l"]:
-        to_others, to_cls = self.relative.table.weight[BUCKETS // 2], self.relative.table.weight[BUCKETS]
-        row = to_others[None, :, None, None].expand(-1, -1, 1, length)
-        column = to_cls[None, :, None, None].expand(-1, -1, length - 1, 1)
-        relative = torch.cat([row, torch.cat([column, self.relative(length)[:, :, 1:, 1:]], dim=3)], dim=2)
-        return super().score_bias(length, start) + relative
+        scalars = self.relative.table.weight[:, None]
+        relative = self.relative(length)[:, :, 1:, 1:]
+        return super().score_bias(length, start) + reset(scalars[BUCKETS // 2], scalars[BUCKETS], relative)
 
     def graft(self, base: Additive) -> Grafted:
         nn.init.zeros_(self.relative.table.weight)
         return super().graft(base)
+
+
+def reset(from_cls: Float[Tensor, "u h"], to_cls: Float[Tensor, "u h"], others: Float[Tensor, "u h m m"]) -> Tensor:
+    """Scores (u, h, m + 1, m + 1): row 0 is `from_cls`, column 0 below it `to_cls`, and what is left `others`."""
+    length = others.shape[-1] + 1
+    row = from_cls[:, :, None, None].expand(-1, -1, 1, length)
+    column = to_cls[:, :, None, None].expand(-1, -1, length - 1, 1)
+    return torch.cat([row, torch.cat([column, others], dim=3)], dim=2)
 
 
 class FourTerm(Untied):
