@@ -47,8 +47,8 @@ ENCODERS: dict[str, dict[str, Any]] = {
     "without LayerNorm at its input": {"embedding_norm": False},
     "with blocks of recent encoders": {"norm_first": True, "gated": True},
 }
-LOADERS: dict[type[Any], Any] = {EncoderForMaskedLM: AutoModelForMaskedLM,
-                                 EncoderForSequenceClassification: AutoModelForSequenceClassification}  # fmt: skip
+LOADERS: dict[type[Any], Any] = {EncoderForSequenceClassification: AutoModelForSequenceClassification,
+                                 EncoderForMaskedLM: AutoModelForMaskedLM}  # fmt: skip
 IN_ONE = {"save and load", "draws"}  # which the first of ENCODERS is enough for, and which take the longest
 
 
