@@ -14,7 +14,7 @@ from glue_bench.tables.compare import Comparison, compare
 from glue_bench.tables.contrasts import statistics_page
 from glue_bench.tables.export import open_comparison, write_tables
 from glue_bench.tables.figures import result_figures
-from glue_bench.tables.papers import TABLES, named_page
+from glue_bench.tables.papers import PAPERS, named_page
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 FRESH = {"study_eight": range(5, 9)}  # pretraining seeds that were not seen when the contrasts were chosen
@@ -23,7 +23,7 @@ FRESH = {"study_eight": range(5, 9)}  # pretraining seeds that were not seen whe
 def rewrite(comparison: Comparison) -> list[Path]:
     """Write an experiment's tables, and the published tables and figures that its folder has; the paths written."""
     folder, written = comparison.board.results.folder, write_tables(comparison)
-    papers = {f"{name}.md": name for name in TABLES if (folder / f"{name}.md").is_file()}
+    papers = {f"{name}.md": name for name in PAPERS if (folder / f"{name}.md").is_file()}
     files = {name: named_page(paper, folder).to_markdown().encode() for name, paper in papers.items()}
     files |= {name: drawn for name, drawn in result_figures(comparison).items() if (folder / name).is_file()}
     if folder.name in FRESH:

@@ -25,7 +25,7 @@ from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.fresh import drawing, fresh, on_meta
 from glue_bench.model.heads import EncoderForMaskedLM, EncoderForSequenceClassification
-from glue_bench.model.plugins import PLUGINS, Plugin, load_file, place, remove_plugins
+from glue_bench.model.plugins import PLUGINS, Plugin, line_of, load_file, remove_plugins
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.base import EncoderInput, Variant
 from glue_bench.model.variants.options import canonical_options, check_variant
@@ -75,7 +75,7 @@ def check_contract(
                 wrong, cause = CLAUSES[clause](config), None
         except Exception as error:
             file = getattr(sys.modules.get(VARIANTS[variant].__module__), "__file__", None)  # none of a notebook's
-            wrong, cause = f"{type(error).__name__}: {' '.join(str(error).split())}{place(error, file)}", error
+            wrong, cause = f"{type(error).__name__}: {' '.join(str(error).split())}{line_of(error, file)}", error
         if wrong:
             raise ContractError(f"clause '{clause}', encoder {encoder}: {wrong}") from cause
 

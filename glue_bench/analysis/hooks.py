@@ -24,7 +24,7 @@ Terms = dict[str, Float[Tensor, "#b #h l l"]]
 """Terms of attention's scores, by the part that the query is of and that of the key."""
 
 
-def numpy(tensor: Tensor) -> np.ndarray:
+def float64(tensor: Tensor) -> np.ndarray:
     """The tensor as a float64 array. It goes to the CPU first, because Apple GPUs have no float64."""
     return tensor.cpu().double().numpy()
 
@@ -51,7 +51,7 @@ class InputSum:
         """Raises LeftOut where no position enters; of `shared` dimensions, where words have others: R must be 0."""
         if not self.has_positions:
             raise LeftOut("no position enters at the input, which positions would share with the words")
-        if shared and not (moving(numpy(self.words)) & moving(numpy(self.positions))).any():
+        if shared and not (moving(float64(self.words)) & moving(float64(self.positions))).any():
             raise LeftOut("words and positions have dimensions of their own")
 
 

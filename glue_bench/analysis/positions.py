@@ -41,7 +41,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from glue_bench.analysis.chance import SEED, LeftOut, Measured, expected, middle, row
-from glue_bench.analysis.hooks import moving, numpy
+from glue_bench.analysis.hooks import float64, moving
 from glue_bench.analysis.subject import Subject
 from glue_bench.model.encoder import Attention
 from glue_bench.model.variants.base import rows_from
@@ -70,7 +70,7 @@ def measure_position_rows(subject: Subject) -> Measured:
         raise LeftOut("it has no row for each position")
     if len(given) < FEWEST_POSITIONS:
         raise LeftOut(f"{len(given)} positions; a probe needs {FEWEST_POSITIONS}")
-    rows = numpy(given - given.mean(0))
+    rows = float64(given - given.mean(0))
     rows = rows[:, moving(rows)]
     generator = np.random.default_rng([SEED, *rows.shape])
     others = {"shuffled": generator.permutation(rows), "sinusoid": sinusoids(len(rows), rows.shape[1] // 2 * 2)}
@@ -125,7 +125,7 @@ def measure_position_scores(subject: Subject) -> Measured:
     if both is None:
         raise LeftOut("its scores have no product of two positions")
     heads = subject.model.config.num_attention_heads
-    queries, keys = rearrange(numpy(both[:MOST]), "n (t h k) -> t h n k", t=2, h=heads)
+    queries, keys = rearrange(float64(both[:MOST]), "n (t h k) -> t h n k", t=2, h=heads)
     scores, drawn = queries @ keys.transpose(0, 2, 1), []
     for generator in (np.random.default_rng([SEED, draw]) for draw in range(ORDERS)):
         order = generator.permutation(queries.shape[1])

@@ -25,7 +25,7 @@ from sklearn.linear_model import Ridge
 from torch import Tensor
 
 from glue_bench.analysis.chance import SEED, Interval, Measured, Row, expected, expected_share, row
-from glue_bench.analysis.hooks import InputSum, moving, numpy
+from glue_bench.analysis.hooks import InputSum, float64, moving
 from glue_bench.analysis.subject import Subject
 from glue_bench.analysis.tables import unit
 
@@ -48,10 +48,10 @@ def measure_decoding(subject: Subject) -> Measured:
     table, norm = subject.sum, subject.model.norm
     table.check()
 
-    def told(table: InputSum, norm: Norm, pairs: int, draw: int = 0) -> dict[str, float]:  # each draw has its pairs
+    def accuracies(table: InputSum, norm: Norm, pairs: int, draw: int = 0) -> dict[str, float]:
         return {"word_accuracy": word_told(table, norm, pairs, draw), **position_told(table, norm)}
 
-    drawn = [told(with_random_positions(table, draw), PLAIN, FEWER_PAIRS, draw) for draw in range(DRAWS)]
+    drawn = [accuracies(with_random_positions(table, draw), PLAIN, FEWER_PAIRS, draw) for draw in range(DRAWS)]
     draws = {name: [draw[name] for draw in drawn] for name in drawn[0]}
     by_draws = {
         "word_accuracy": expected_share(draws["word_accuracy"], FEWER_PAIRS, PAIRS),
@@ -61,8 +61,8 @@ def measure_decoding(subject: Subject) -> Measured:
     by_luck = _by_luck(len(table.positions), len(table.words))
     words_alone = replace(table, positions=torch.zeros_like(table.positions))
     found = {
-        "sum": told(table, PLAIN, PAIRS),
-        "norm": told(table, norm, FEWER_PAIRS),
+        "sum": accuracies(table, PLAIN, PAIRS),
+        "norm": accuracies(table, norm, FEWER_PAIRS),
         "random": {name: float(np.mean(values)) for name, values in draws.items()},
         "words_alone": position_told(words_alone, PLAIN),
     }
@@ -136,7 +136,7 @@ def nearest(rows: Rows, candidates: Rows, words: tuple[Sample, Sample] | None = 
 def with_random_positions(table: InputSum, draw: int) -> InputSum:
     """Positions of random directions, among the dimensions in which the table's own move, and of their norms."""
     drawn = np.random.default_rng([SEED, draw]).standard_normal(table.positions.shape)
-    drawn *= moving(numpy(table.positions))
+    drawn *= moving(float64(table.positions))
     rows = torch.from_numpy(drawn).to(table.positions)
     rows = rows * (table.positions.norm(dim=1) / rows.norm(dim=1))[:, None]
     return replace(table, positions=rows - rows.mean(0))

@@ -23,7 +23,7 @@ from scipy.linalg import eigh, subspace_angles
 from scipy.stats import ortho_group, rankdata, wishart
 
 from glue_bench.analysis.chance import SEED, TAILS, Measured, expected, middle, row
-from glue_bench.analysis.hooks import moving, numpy
+from glue_bench.analysis.hooks import float64, moving
 from glue_bench.analysis.subject import Subject
 
 ROTATIONS, DRAWS = 200, 20  # the latter of tables for the participation ratio, of subspaces for their angles
@@ -43,7 +43,7 @@ def measure_subspaces(subject: Subject) -> Measured:
     their median is that of random subspaces of these dimensions.
     """
     subject.sum.check(shared=True)
-    words, positions = numpy(subject.sum.words), numpy(subject.sum.positions)
+    words, positions = float64(subject.sum.words), float64(subject.sum.positions)
     (of_words, directions), (of_positions, axes) = spectrum(words), spectrum(positions)
     inside, width = np.square(directions.T @ axes), words.shape[1]  # cos^2 of directions of words and of positions
 
@@ -90,7 +90,7 @@ def measure_tables(subject: Subject) -> Measured:
         return float(np.trace(covariance) ** 2 / np.square(covariance).sum())
 
     for name in ("words", "positions"):
-        rows = numpy(getattr(subject.sum, name))
+        rows = float64(getattr(subject.sum, name))
         rows = rows[:, moving(rows)]
         # Of n centred rows of normal numbers, P'P is of Wishart's distribution with n - 1 degrees of freedom; where
         # n - 1 < d, it has the eigenvalues of one of d degrees in n - 1 dimensions.
@@ -105,7 +105,7 @@ def measure_tables(subject: Subject) -> Measured:
 def measure_dimensions(subject: Subject) -> Measured:
     """share_95, and in how many dimensions positions move."""
     subject.sum.check()
-    positions = numpy(subject.sum.positions)
+    positions = float64(subject.sum.positions)
     deviations = positions.std(0)[moving(positions)]
     shape = len(positions), len(deviations)
     # The variances of normal numbers are chi-squared with n - 1 degrees of freedom.
@@ -118,7 +118,7 @@ def measure_dimensions(subject: Subject) -> Measured:
 def measure_correlation(subject: Subject) -> Measured:
     """rho, the band of random orders of the dimensions, and how many of these are as far from 0: the p-value."""
     subject.sum.check(shared=True)
-    ranks = [rankdata(numpy(table).std(0)) for table in (subject.sum.words, subject.sum.positions)]
+    ranks = [rankdata(float64(table).std(0)) for table in (subject.sum.words, subject.sum.positions)]
     away = [each - (len(each) + 1) / 2 for each in ranks]
     a, b = (each / (np.linalg.norm(each) or 1) for each in away)  # zeros where all are equal
     generator, rho = np.random.default_rng([SEED, len(a)]), float(a @ b)

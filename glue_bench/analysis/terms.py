@@ -41,7 +41,7 @@ from scipy.stats import ortho_group
 from torch import Tensor
 
 from glue_bench.analysis.chance import EXACT, NONE, SEED, LeftOut, Measured, Row, Sums, expected, mean_row, row
-from glue_bench.analysis.hooks import AT_ONCE, FOUR, MIXED, BlockTerms, InputSum, Terms, input_sum, numpy, watching
+from glue_bench.analysis.hooks import AT_ONCE, FOUR, MIXED, BlockTerms, InputSum, Terms, float64, input_sum, watching
 from glue_bench.analysis.subject import MOST_DEEP, Subject
 from glue_bench.analysis.word_order import loss_sums
 from glue_bench.model.configuration import EncoderConfig
@@ -97,7 +97,7 @@ def measure_score_terms(subject: Subject) -> Measured:
     def look(block: int, scores: BlockTerms) -> None:
         terms = terms_of(scores)
         errors.append(sum_error(terms, scores.logits))
-        found.setdefault((block, tuple(terms)), []).append(numpy(shares(terms)))
+        found.setdefault((block, tuple(terms)), []).append(float64(shares(terms)))
 
     with torch.inference_mode(), watching(subject.model, look):
         for some in subject.tokens.split(AT_ONCE):
@@ -116,7 +116,7 @@ def measure_effect(subject: Subject) -> Measured:
     model, table = subject.model, subject.sum
     table.check()
     check_sum(model, table, subject.tokens[:AT_ONCE])
-    found = numpy(torch.cat([divergences(model, table, some) for some in subject.tokens[:MOST_DEEP].split(AT_ONCE)]))
+    found = float64(torch.cat([divergences(model, table, some) for some in subject.tokens[:MOST_DEEP].split(AT_ONCE)]))
     rows = [mean_row(f"terms.kl.{term}", each, layer=1) for term, each in zip(NINE, found.T, strict=True)]
     try:
         head, text = subject.head_and_text(MASKED)
@@ -244,7 +244,7 @@ def shares(terms: Terms) -> Float[Tensor, "b h t"]:
 
 def sequence_shares(model: EncoderModel, table: InputSum, ids: Tensor) -> Shares:
     """The `shares` of each sequence in the first block."""
-    return numpy(torch.cat([shares(terms_of_input(model, table, some)) for some in ids.split(AT_ONCE)]))
+    return float64(torch.cat([shares(terms_of_input(model, table, some)) for some in ids.split(AT_ONCE)]))
 
 
 def by_measure(terms: Sequence[str], found: Shares) -> dict[str, Float[np.ndarray, " n"]]:

@@ -33,7 +33,7 @@ from glue_bench.files import (
 from glue_bench.records.store import Store
 from glue_bench.records.value import Digest, Sealed, Text, Value, Whole
 from glue_bench.tables.export import TABLES
-from glue_bench.tables.papers import TABLES as PAPERS
+from glue_bench.tables.papers import PAPERS
 from glue_bench.tables.submission import ELSEWHERE
 
 MANIFEST = "manifest.json"

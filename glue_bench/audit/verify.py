@@ -17,8 +17,7 @@ from glue_bench.files import read_file
 from glue_bench.records.store import Finished, Store, experiments_in
 from glue_bench.records.values import Job, Plan, PretrainingRecord, Record
 from glue_bench.tables.export import open_comparison, tables
-from glue_bench.tables.papers import TABLES as PAPERS
-from glue_bench.tables.papers import named_page
+from glue_bench.tables.papers import PAPERS, named_page
 
 AGAIN = "delete its folder and run again"
 REWRITE = "run the experiment again, which writes {} anew"

@@ -79,7 +79,7 @@ def plugin_digest(name: str) -> str | None:
     return PLUGINS[name].digest if name in PLUGINS else None
 
 
-def place(error: BaseException | None, file: str | None) -> str:
+def line_of(error: BaseException | None, file: str | None) -> str:
     """` (FILE:LINE)`, the innermost line of a file that an error or its causes passed through; empty without one."""
     while error is not None:
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
@@ -102,7 +102,7 @@ def variants_in(file: Path, code: bytes) -> list[type[Variant]]:
     except (Exception, SystemExit) as error:
         del sys.modules[module.__name__]
         message = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
-        reason = f"{type(error).__name__}: {message}{place(error, str(file))}"
+        reason = f"{type(error).__name__}: {message}{line_of(error, str(file))}"
         raise UserError(f"plugin '{file}' cannot be imported: {reason}") from error
     classes = [each for each in vars(module).values() if isinstance(each, type) and issubclass(each, Variant)]
     own = [each for each in dict.fromkeys(classes) if each.__module__ == module.__name__]

@@ -67,7 +67,7 @@ class Sealed(Value):
 
     @classmethod
     def read(cls, file: bytes) -> Self:
-        """Likewise; ValueError also if it has not the digest of what it says."""
+        """The value of such a file. Raises ValueError if it is none, or has not the digest of what it says."""
         begin, end = len(DIGEST_FIRST), len(DIGEST_FIRST) + 64
         digest = hashlib.sha256(file[:begin] + file[end:]).hexdigest().encode()
         if not file.startswith(DIGEST_FIRST) or digest != file[begin:end]:

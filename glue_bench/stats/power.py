@@ -54,7 +54,7 @@ def power_frame(assessed: Iterable[Group], difference: float, power: float = 0.8
         if group.reference not in estimate.arms or len(estimate.arms) < 2:
             rows.append(facts | {"why": next(iter(estimate.why.values()), "a difference needs two arms")})
             continue
-        spreads = spreads_of(estimate, group.reference, len(group.arms))
+        spreads = variances_of(estimate, group.reference, len(group.arms))
         each = costs if estimate.finetuned else costs._replace(finetuning=0.0)
         rows += [facts | design for design in spreads.designs(difference, power, each, blocked=estimate.blocked)]
     frame = pd.DataFrame(rows, columns=POWER_COLUMNS).assign(difference=difference, power=power)
@@ -62,7 +62,7 @@ def power_frame(assessed: Iterable[Group], difference: float, power: float = 0.8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spreads:
+class Variances:
     """The variances from which experiments are drawn, for a group of so many arms.
 
     `finetuning` is that of a run for each independent task, `pretraining` of the arm-by-pretraining component,
@@ -133,7 +133,7 @@ class Spreads:
         return float(np.mean((p * (self.arms - 1) < ALPHA) & (found > 0)))
 
 
-def spreads_of(estimate: Estimate, reference: str, arms: int) -> Spreads:
+def variances_of(estimate: Estimate, reference: str, arms: int) -> Variances:
     """The variances of an estimate whose reference has an interval.
 
     With one fine-tuning seed for each pretraining only the sum of their variances is known, and counts as the latter's.
@@ -144,7 +144,7 @@ def spreads_of(estimate: Estimate, reference: str, arms: int) -> Spreads:
     finetuning = tuple(scores.finetuning_variance for scores in estimate.tasks.values())
     examples, blocks = estimate.example_variance(reference), estimate.seeds[reference] if estimate.blocked else 1
     of_pretraining = np.maximum(0.0, np.delete(estimate.shared[r] - estimate.of_finetuning[r], r))
-    return Spreads(
+    return Variances(
         arms=arms,
         finetuning=(0.0,) if math.isnan(sum(finetuning)) else finetuning,
         pretraining=estimate.pretraining_variance,

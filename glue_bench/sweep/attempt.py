@@ -137,7 +137,7 @@ class Worker:
         with on_threads(self.compute.threads_for(model.config.hidden_size)):
             found = order_sums(model, text, settings.length)
         measures = tuple(
-            values.Measure(name=name, value=one.value, standard_error=_known(one.standard_error), n=one.n)
+            values.Measure(name=name, value=one.value, standard_error=_finite_or_none(one.standard_error), n=one.n)
             for name, one in found.items()
         )
         sums = {name: np.stack([one.sums, one.counts]) for name, one in found.items()}
@@ -159,7 +159,7 @@ class Worker:
             if step and time.monotonic() < told + TOLD_SECONDS:
                 return
             told = time.monotonic() if step else -math.inf
-            last = None if loss is None else _known(loss())
+            last = None if loss is None else _finite_or_none(loss())
             facts = {"worker": here, "began": began, "step": step, "steps": steps, "loss": last}
             with suppress(OSError):
                 self.store.write_progress(values.Progress(id=name, updated=time.time(), **facts))
@@ -172,5 +172,5 @@ class Worker:
                 self.store.drop_progress(name)
 
 
-def _known(value: float) -> float | None:
+def _finite_or_none(value: float) -> float | None:
     return value if math.isfinite(value) else None

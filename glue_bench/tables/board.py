@@ -17,7 +17,7 @@ from glue_bench.stats.outcomes import AVERAGE
 from glue_bench.tables.results import ORIGINS, Results, read_results
 
 Part = tuple[tuple[str, str, str], ...]
-MEASURES = {"validation_loss": "Val. loss", "train_loss": "Train. loss", "swap_1": "Swap test"}
+MEASURE_TITLES = {"validation_loss": "Val. loss", "train_loss": "Train. loss", "swap_1": "Swap test"}
 """Titles of columns that are no tasks."""
 NOT_AVERAGED = "wnli"
 """The task that is left out of AVERAGE, the column by which arms are ordered: its validation set misleads."""
@@ -203,7 +203,7 @@ def averages(board: Board) -> pd.DataFrame:
 def title_of(column: str) -> str:
     """MNLI-m, MNLI-mm; elsewhere the task's own title; of a measure its name in words."""
     if column not in COLUMNS:
-        return MEASURES[column]
+        return MEASURE_TITLES[column]
     task = TASKS[COLUMNS[column][0]]
     return task.title + column.removeprefix(task.name).replace("_", "-")
 

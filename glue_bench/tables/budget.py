@@ -114,7 +114,7 @@ def rates_frame(results: Results) -> DataFrame:
     return found if found["seed"].nunique() > 1 else found.drop(columns="seed")
 
 
-def told(frame: DataFrame) -> DataFrame:
+def informative(frame: DataFrame) -> DataFrame:
     """The frame without columns that say nothing: the only seed, rates that no one searched for, no swap test."""
     silent = [name for name in (*RUN, "swap_1") if name in frame and frame[name].nunique() < 1 + (name == RUN[0])]
     return frame.drop(columns=silent)
@@ -123,7 +123,7 @@ def told(frame: DataFrame) -> DataFrame:
 def budget_page(results: Results) -> Page:
     """One row per arm, of several seeds of pretraining their means; the facts behind it, and the search for rates."""
     budgets, rates = budget_frame(results), rates_frame(results)
-    shown = told(budgets)
+    shown = informative(budgets)
     numbers, groups = [name for name in TITLES if name in shown], shown.groupby("arm", sort=False)
     figures, finished = shown[numbers].astype(float).groupby(shown["arm"], sort=False), groups["tokens"].count()
     means = figures.mean().where(figures.count().ge(finished, axis=0))  # NaN where a finished one has none

@@ -10,7 +10,7 @@ from glue_bench.data.metrics import decide
 from glue_bench.data.tasks import find_task
 from glue_bench.files import write_atomically
 from glue_bench.tables.board import SCORE_COLUMNS, averages, open_board, steps_frame
-from glue_bench.tables.budget import budget_frame, budget_page, rates_frame, told
+from glue_bench.tables.budget import budget_frame, budget_page, informative, rates_frame
 from glue_bench.tables.compare import Comparison, compare, leaderboard_frame
 from glue_bench.tables.contrasts import statistics_page
 from glue_bench.tables.pages import leaderboard_page
@@ -59,8 +59,8 @@ def tables(comparison: Comparison) -> dict[str, str]:
         statistics = statistics_page(comparison)
         contents |= {"statistics.md": statistics.to_markdown(), "statistics.csv": statistics.to_csv()}
     if budgets["stream"].notna().any():
-        contents |= {"budget.md": budget_page(results).to_markdown(), "budget.csv": csv_text(told(budgets))}
-        losses = told(results.losses.drop(columns="pretraining_id"))
+        contents |= {"budget.md": budget_page(results).to_markdown(), "budget.csv": csv_text(informative(budgets))}
+        losses = informative(results.losses.drop(columns="pretraining_id"))
         contents |= {"losses.csv": csv_text(losses, float_format="%.4f")}
     more = (
         ("averages.csv", averages(board), 2),

@@ -14,7 +14,14 @@ from glue_bench.data.tasks import COLUMNS, TASKS, titles
 from glue_bench.stats.outcomes import AVERAGE
 from glue_bench.stats.verdicts import COVERS, Group
 from glue_bench.tables.board import BLOCK, BOTH_SEEDS, Board, steps_frame
-from glue_bench.tables.compare import CONVERSION, MEASURES, OF_CONTRASTS, Comparison, leaderboard_frame, score_columns
+from glue_bench.tables.compare import (
+    CONVERSION,
+    MEASURE_METRICS,
+    OF_CONTRASTS,
+    Comparison,
+    leaderboard_frame,
+    score_columns,
+)
 from glue_bench.tables.table import BETTER, MISSING, WORSE, Column, Page, Table, decimals_of, facts_table, number, short
 
 AGAINST = "{column} against `{reference}`: {better} better, {worse} worse, {alike} not told apart, {untested} untested"
@@ -135,7 +142,7 @@ def group_table(comparison: Comparison, group: Group, heading: str, frame: DataF
         frame=rows[list(columns)],
         columns=columns,
         bold=DataFrame({} if group.kind == CONVERSION else {name: is_best(arms[name], name) for name in names}),
-        marks=_marks(comparison, rows).assign(arm=_places(board.cells, rows["arm"], group) if is_compared else ""),
+        marks=_marks(comparison, rows).assign(arm=_unlike(board.cells, rows["arm"], group) if is_compared else ""),
         feet=len(rows) - len(arms),
     )
 
@@ -187,7 +194,7 @@ def _marks(comparison: Comparison, rows: DataFrame) -> DataFrame:
     planned: Any = board.cells.drop_duplicates(["arm", "task", *BOTH_SEEDS]).groupby(["task", "arm"]).size()
     collapsed = board.reported.explode("collapsed").groupby(["task", "collapsed"])["arm"].agg(set).to_dict()
     seeds = {name: {arm: n for one in comparison.estimates(name)[::-1] for arm, n in one.seeds.items()}
-             for name in MEASURES}  # fmt: skip
+             for name in MEASURE_METRICS}  # fmt: skip
     most = max([board.cells["pretraining_seed"].nunique(), *(n for mine in seeds.values() for n in mine.values())])
     for name in score_columns(comparison):
         told = rows[f"{name}_verdict"].map({"better": BETTER, "worse": WORSE}).astype(object).fillna("")
@@ -313,7 +320,7 @@ def _data(board: Board) -> str:
     return "; ".join(told) if len(told) > 1 or results.banner else f"{told[0]}, complete"
 
 
-def _places(cells: DataFrame, arms: Series, group: Group) -> Series:
+def _unlike(cells: DataFrame, arms: Series, group: Group) -> Series:
     """UNLIKE for an arm with a run on another processor, or in another precision, than the reference's of that seed."""
     known = cells[cells["finished"] & (cells["processor"] != "")]
     keys, facts = ["task", "pretraining_seed", "seed"], ["processor", "precision"]

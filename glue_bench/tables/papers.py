@@ -121,7 +121,7 @@ def published_table(rows: Mapping[str, Any], columns: str, **facts: Any) -> Publ
     return Published(columns=names, rows=tuple(made), **facts)
 
 
-TABLES: dict[str, Published] = {
+PAPERS: dict[str, Published] = {
     name: published_table(**facts)
     for name, facts in yaml.safe_load((files(__package__) / "papers.yaml").read_text(encoding="utf-8")).items()
 }
@@ -130,9 +130,9 @@ TABLES: dict[str, Published] = {
 
 def named_page(name: str, path: str | Path | None = None) -> Page:
     """The `paper_page` of a table, alone or beside an experiment; raises UserError where one of them does not exist."""
-    if name not in TABLES:
-        raise unknown("table", name, TABLES)
-    return paper_page(TABLES[name], None if path is None else read_results(path))
+    if name not in PAPERS:
+        raise unknown("table", name, PAPERS)
+    return paper_page(PAPERS[name], None if path is None else read_results(path))
 
 
 def paper_page(published: Published, results: Results | None = None, made: dict[Any, Board] | None = None) -> Page:
@@ -283,7 +283,7 @@ def _title(column: str) -> str:
 def list_page() -> Page:
     """The published tables by name."""
     names = {"table": "Table", "title": "What it is", "split": "Set", "rows": "Rows", "source": "Source"}
-    rows = [(name, table.title, table.split, len(table.rows), table.source) for name, table in TABLES.items()]
+    rows = [(name, table.title, table.split, len(table.rows), table.source) for name, table in PAPERS.items()]
     columns = {name: Column(title, 0 if name == "rows" else None) for name, title in names.items()}
     return Page(
         title="Published tables", tables=(Table(frame=pd.DataFrame(rows, columns=list(names)), columns=columns),)

@@ -22,7 +22,7 @@ from glue_bench.tables.export import next_step, open_comparison
 from glue_bench.tables.figures import Drawing, forest, losses, save
 from glue_bench.tables.inside import inside_figures, inside_page, read_analysis
 from glue_bench.tables.pages import leaderboard_page
-from glue_bench.tables.papers import TABLES, paper_page
+from glue_bench.tables.papers import PAPERS, paper_page
 from glue_bench.tables.results import Results
 from glue_bench.tables.submission import ELSEWHERE
 from glue_bench.tables.table import Column, Page, Table
@@ -103,7 +103,7 @@ def papers_part(results: Results) -> Iterator[Page]:
         return page.rows["arm"].replace("", None).nunique()
 
     boards: dict[Any, Board] = {}
-    pages = [paper_page(table, results, boards) for table in TABLES.values()]
+    pages = [paper_page(table, results, boards) for table in PAPERS.values()]
     if pages := sorted(filter(arms, pages), key=arms, reverse=True):
         first, *others = pages
         shown = (replace(first.tables[0], title=first.title), *first.tables[1:])

@@ -10,10 +10,10 @@ from scipy.stats import norm
 from simulated import REGIMES, outcomes_of, simulate
 
 from glue_bench.errors import UserError
-from glue_bench.stats.power import Costs, Spreads, power_frame, spreads_of
+from glue_bench.stats.power import Costs, Variances, power_frame, variances_of
 from glue_bench.stats.verdicts import Group, assess, verdicts
 
-NOTHING = Spreads(arms=2, finetuning=(1.0,), pretraining=math.nan, examples=0.0, fixed=0.0, overlap=0.0)
+NOTHING = Variances(arms=2, finetuning=(1.0,), pretraining=math.nan, examples=0.0, fixed=0.0, overlap=0.0)
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def test_power_is_how_often_the_verdicts_see_it():
     promised = []
     for seed in range(10):
         (pilot,) = drawn(seed=seed, rates=rates, seeds=5, regime=regime, columns=["rte"])
-        promised.append(spreads_of(pilot.estimates[0], "a", 4).power_of_seeds(10.0, 5))
+        promised.append(variances_of(pilot.estimates[0], "a", 4).power_of_seeds(10.0, 5))
     assert np.mean(promised) == pytest.approx(seen / 150, abs=0.1)
 
 
@@ -78,7 +78,7 @@ def in_blocks(seed, arms, shared):
 
 def spreads_in(outcomes, chosen, arms):
     (one,) = assess([outcomes.of(np.flatnonzero(chosen))], [group(arms)])
-    return spreads_of(one.estimates[-1], "a", len(arms))
+    return variances_of(one.estimates[-1], "a", len(arms))
 
 
 def test_what_a_pretraining_makes_of_single_examples_stays_with_more_fine_tuning_seeds():

@@ -8,26 +8,26 @@ from read_pages import read_markdown
 from stored import history_of
 
 from glue_bench.data.tasks import TASKS
-from glue_bench.tables.papers import TABLES, named_page, paper_page, published_table
+from glue_bench.tables.papers import PAPERS, named_page, paper_page, published_table
 from glue_bench.tables.results import BANNER, read_results
 
 TOLERANCE = {"tupe-1": 0.005, "tupe-3-4": 0.005, "diet-2": 0.05, "bert-1": 0.05, "miniatures": 0.1}
 """Half of the last decimal; the server averaged more decimals than it printed, so that both roundings add up."""
 
 
-averaged = [(name, row) for name, table in TABLES.items() if "average" in table.columns for row in table.rows]
+averaged = [(name, row) for name, table in PAPERS.items() if "average" in table.columns for row in table.rows]
 
 
 @pytest.mark.parametrize(("name", "row"), averaged, ids=[f"{name}-{row.label}" for name, row in averaged])
 def test_every_published_average_recomputes(name, row):
     """By the paper's convention, from the row's other columns."""
-    values = {score: float(row.printed[column]) for column, (score,) in TABLES[name].singly.parts.items()}
-    parts = [[values[entry] for entry in part] for part in TABLES[name].average.parts.values()]
+    values = {score: float(row.printed[column]) for column, (score,) in PAPERS[name].singly.parts.items()}
+    parts = [[values[entry] for entry in part] for part in PAPERS[name].average.parts.values()]
     average = sum(sum(part) / len(part) for part in parts) / len(parts)
     assert average == pytest.approx(float(row.printed["average"]), abs=TOLERANCE[name])
 
 
-@pytest.mark.parametrize("published", TABLES.values(), ids=list(TABLES))
+@pytest.mark.parametrize("published", PAPERS.values(), ids=list(PAPERS))
 def test_a_table_is_read_whole(published):
     assert published.split in ("dev", "test")
     assert published.statistic in ("mean", "median")
@@ -46,7 +46,7 @@ def test_counterparts_are_variants_with_their_own_defaults():
     from glue_bench.model.variants import VARIANTS
     from glue_bench.model.variants.options import PLACES
 
-    for row in (row for published in TABLES.values() for row in published.rows if row.variant):
+    for row in (row for published in PAPERS.values() for row in published.rows if row.variant):
         parameters = inspect.signature(VARIANTS[row.variant].__init__).parameters
         own = {name: parameters[name].default for name in row.options}
         assert {name: list(value) if isinstance(value, tuple) else value for name, value in own.items()} == row.options
@@ -71,7 +71,7 @@ TERMS = ["position-position", "word-word", "word-position", "position-word"]
     ],
 )
 def test_an_arm_with_other_options_is_another_model(table, label, variant, options, taken):
-    (row,) = (row for row in TABLES[table].rows if row.label == label)
+    (row,) = (row for row in PAPERS[table].rows if row.label == label)
     assert row.takes(variant, options) is taken
 
 
@@ -135,12 +135,12 @@ def test_medians_at_the_rate_of_the_best_median(bench):
 def test_the_metrics_and_the_average_are_the_papers(bench, new_bench):
     bench.finish("mrpc", 1, {"accuracy": 0.7, "f1": 0.8})
     bench.finish("stsb", 1, {"pearson": 0.1, "spearmanr": 0.2})
-    tupe, bert = (beside(TABLES[name], bench)[1]["ours"] for name in ("tupe-1", "bert-1"))
+    tupe, bert = (beside(PAPERS[name], bench)[1]["ours"] for name in ("tupe-1", "bert-1"))
     assert (tupe["BERT-A", "mrpc"], tupe["BERT-A", "stsb"]) == (70.0, 10.0)
     assert (bert["BERT-Base", "mrpc_f1"], bert["BERT-Base", "stsb_spearmanr"]) == (80.0, 20.0)
     whole = new_bench("whole")  # ours are the published figures: so must be the average
     whole.finish_published("miniatures", "BERT-Small (4/512)")
-    _, cells, _ = beside(TABLES["miniatures"], whole)
+    _, cells, _ = beside(PAPERS["miniatures"], whole)
     assert cells[cells["arm"] == "add"].xs("average", level="column")["ours"].item() == pytest.approx(71.2, abs=0.1)
 
 
@@ -148,7 +148,7 @@ def test_an_arm_stands_beside_the_row_nearest_in_size_and_only_there(bench):
     bench.finish("rte", 1, arm="small", variant="add")
     bench.finish("rte", 1, arm="large", variant="add")
     arms = {"small": {"parameters": 5_000_000}, "large": {"parameters": 40_000_000}}
-    _, _, pairs = beside(TABLES["miniatures"], bench, arms=arms)
+    _, _, pairs = beside(PAPERS["miniatures"], bench, arms=arms)
     assert pairs["arm"].tolist() == ["small", "", "", "large"]
     assert pairs["note"]["BERT-Small (4/512)"] == "no run of add"
     assert pairs["parameters"]["BERT-Medium (8/512)"] == "41.4M / 40M"
@@ -192,6 +192,6 @@ def test_partial_data_are_marked_and_made_up_data_have_a_banner(bench, new_bench
 
 def test_a_table_alone_has_all_rows_and_bold_is_the_best_printed_value():
     read = read_markdown(named_page("tupe-1").to_markdown())[0]
-    assert [row[0][0] for row in read.rows] == [row.label for row in TABLES["tupe-1"].rows]
+    assert [row[0][0] for row in read.rows] == [row.label for row in PAPERS["tupe-1"].rows]
     assert [text for row in read.rows for text, bold in row if bold][-1] == "85.04"
     assert [row[0][0] for row in read.rows if row[8][1]] == ["TUPE-R"]
