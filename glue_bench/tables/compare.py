@@ -19,7 +19,7 @@ from glue_bench.tables.board import BLOCK, FACTS, Board, floors, main_scores
 CONVERSION = "conversion"
 OF_CONTRASTS = ["difference", "low", "high", "verdict", "smallest"]
 """What a leaderboard's frame has of the contrasts of a column."""
-MEASURE_METRICS = {"validation_loss": "loss", "swap_1": "share"}
+METRIC_OF = {"validation_loss": "loss", "swap_1": "share"}
 """Measures of a pretrained encoder that are compared as columns, and their metrics."""
 DIVERGED = "a run has diverged, or predicted another number of rows"
 OTHER_PIECES = "it was measured on other pieces of text"
@@ -108,7 +108,7 @@ def leaderboard_frame(comparison: Comparison) -> pd.DataFrame:
     """What `export.leaderboard` returns, and CSV and JSON have; where a loss decides, it orders the arms of a block."""
     board, contrasts, columns = comparison.board, comparison.of("reference", CONVERSION), score_columns(comparison)
     table, results = board.table, board.results
-    for measure in (name for name in columns if name in MEASURE_METRICS):
+    for measure in (name for name in columns if name in METRIC_OF):
         means, deviations = dict[str, float](), dict[str, float]()
         for one in comparison.estimates(measure)[::-1]:  # the source of a conversion has the values of its block
             means |= one.means
@@ -133,7 +133,7 @@ def leaderboard_frame(comparison: Comparison) -> pd.DataFrame:
 def score_columns(comparison: Comparison) -> list[str]:
     """The columns in the order of a page: the one that decides, the measures, the average, the tasks."""
     board = comparison.board
-    measures = [name for name in MEASURE_METRICS if comparison.estimates(name)]
+    measures = [name for name in METRIC_OF if comparison.estimates(name)]
     columns = [*measures, *([AVERAGE] if len(board.average.parts) > 1 else []), *board.columns]
     return sorted(columns, key=lambda column: column != comparison.primary)
 
@@ -185,7 +185,7 @@ def read_measures(board: Board) -> Iterator[Outcomes]:
         except UserError as error:
             sums.append({})
             damaged[arm] = str(error)
-    for measure, metric in MEASURE_METRICS.items():
+    for measure, metric in METRIC_OF.items():
         pieces = [mine[measure] for mine in sums if measure in mine]
         if pieces:
             runs, counts = done[[measure in mine for mine in sums]], pieces[0][1]

@@ -14,14 +14,7 @@ from glue_bench.data.tasks import COLUMNS, TASKS, titles
 from glue_bench.stats.outcomes import AVERAGE
 from glue_bench.stats.verdicts import COVERS, Group
 from glue_bench.tables.board import BLOCK, BOTH_SEEDS, Board, steps_frame
-from glue_bench.tables.compare import (
-    CONVERSION,
-    MEASURE_METRICS,
-    OF_CONTRASTS,
-    Comparison,
-    leaderboard_frame,
-    score_columns,
-)
+from glue_bench.tables.compare import CONVERSION, METRIC_OF, OF_CONTRASTS, Comparison, leaderboard_frame, score_columns
 from glue_bench.tables.table import BETTER, MISSING, WORSE, Column, Page, Table, decimals_of, facts_table, number, short
 
 AGAINST = "{column} against `{reference}`: {better} better, {worse} worse, {alike} not told apart, {untested} untested"
@@ -194,7 +187,7 @@ def _marks(comparison: Comparison, rows: DataFrame) -> DataFrame:
     planned: Any = board.cells.drop_duplicates(["arm", "task", *BOTH_SEEDS]).groupby(["task", "arm"]).size()
     collapsed = board.reported.explode("collapsed").groupby(["task", "collapsed"])["arm"].agg(set).to_dict()
     seeds = {name: {arm: n for one in comparison.estimates(name)[::-1] for arm, n in one.seeds.items()}
-             for name in MEASURE_METRICS}  # fmt: skip
+             for name in METRIC_OF}  # fmt: skip
     most = max([board.cells["pretraining_seed"].nunique(), *(n for mine in seeds.values() for n in mine.values())])
     for name in score_columns(comparison):
         told = rows[f"{name}_verdict"].map({"better": BETTER, "worse": WORSE}).astype(object).fillna("")
