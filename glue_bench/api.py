@@ -14,13 +14,11 @@ from glue_bench.errors import UserError, unknown
 from glue_bench.files import results_written_to, write_atomically
 from glue_bench.records.store import Store, experiments_in, open_store
 from glue_bench.records.values import Plan
-from glue_bench.stats.power import power_frame
-from glue_bench.stats.verdicts import equivalence
 from glue_bench.sweep.jobs import Todo
 from glue_bench.sweep.progress import Watch, job_states
 from glue_bench.tables.board import open_board
 from glue_bench.tables.compare import Comparison
-from glue_bench.tables.contrasts import measured_costs
+from glue_bench.tables.contrasts import asked_page
 from glue_bench.tables.every_eval import write_logs
 from glue_bench.tables.export import open_comparison, write_tables
 from glue_bench.tables.papers import named_page
@@ -167,14 +165,9 @@ def statistics(
         >>> glue_bench.statistics("runs/demo").query("verdict != ''")  # doctest: +SKIP
 
     Raises:
-        UserError: there is no such experiment, or a margin, difference or power is not one.
+        UserError: there is no such experiment, nothing has run, or a margin, difference or power is not one.
     """
-    if equivalent is not None and difference is not None:
-        raise UserError("difference stands alone, without equivalent")
-    found = open_comparison(path)
-    if difference is not None:
-        return power_frame(found.assessed, difference, power, measured_costs(found.board.results))
-    return found.contrasts if equivalent is None else equivalence(found.contrasts, equivalent)
+    return asked_page(open_comparison(path), equivalent, difference, power).rows
 
 
 def table(name: str, path: str | Path | None = None) -> pd.DataFrame:

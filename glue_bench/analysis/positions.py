@@ -38,12 +38,12 @@ from sklearn.linear_model import LogisticRegression, RidgeCV
 from sklearn.model_selection import KFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from torch import Tensor
+from torch import Tensor, nn
 
 from glue_bench.analysis.chance import SEED, LeftOut, Measured, expected, middle, row
 from glue_bench.analysis.hooks import float64, moving
 from glue_bench.analysis.subject import Subject
-from glue_bench.model.encoder import Attention
+from glue_bench.model.encoder import Block
 from glue_bench.model.variants.base import rows_from
 from glue_bench.model.variants.untied import DietAbs, FourTerm, Untied, UntiedTieCls
 
@@ -153,12 +153,10 @@ def positions_of(subject: Subject) -> tuple[Tensor | None, Tensor | None]:
     model, table = subject.model, subject.sum
     variant, length, width = model.variant, len(table.positions), model.config.hidden_size
     if table.has_positions:
-        if model.config.norm_first:  # another LayerNorm lies between these rows and the queries
-            return table.positions, None
-        centred = model.norm.weight * (table.positions - table.positions.mean(-1, keepdim=True))
+        block, centred = cast(Block, model.blocks[0]), scaled(model.norm, table.positions)
         centred = centred if model.project is None else F.linear(centred, model.project.weight)
-        qkv = cast(Attention, model.blocks[0].attention).qkv
-        return table.positions, F.linear(centred, qkv.weight[: 2 * width])
+        centred = scaled(block.attention_norm, centred) if block.norm_first else centred
+        return table.positions, F.linear(centred, block.attention.qkv.weight[: 2 * width])
     if isinstance(variant, Untied) and hasattr(variant, "position_norm"):
         first = 1 if isinstance(variant, UntiedTieCls | FourTerm) else 2  # rows 0 and 1 are the constants of the reset
         rows = variant.position_norm(rows_from(variant.positions.weight, length, fixed=2)[first:])
@@ -171,6 +169,11 @@ def positions_of(subject: Subject) -> tuple[Tensor | None, Tensor | None]:
         both = torch.cat([rows_from(each, length) for each in tables], dim=1)
         return both, both
     return None, None
+
+
+def scaled(norm: nn.LayerNorm, rows: Float[Tensor, "n e"]) -> Float[Tensor, "n e"]:
+    """gamma * C(row): what LayerNorm makes of each row but for its deviation and bias."""
+    return norm.weight * (rows - rows.mean(-1, keepdim=True))
 
 
 def toeplitz(scores: Matrix) -> float:

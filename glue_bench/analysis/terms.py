@@ -38,14 +38,14 @@ import torch.nn.functional as F
 from einops import rearrange
 from jaxtyping import Float, Int
 from scipy.stats import ortho_group
-from torch import Tensor
+from torch import Tensor, nn
 
 from glue_bench.analysis.chance import EXACT, NONE, SEED, LeftOut, Measured, Row, Sums, expected, mean_row, row
 from glue_bench.analysis.hooks import AT_ONCE, FOUR, MIXED, BlockTerms, InputSum, Terms, float64, input_sum, watching
 from glue_bench.analysis.subject import MOST_DEEP, Subject
 from glue_bench.analysis.word_order import loss_sums
 from glue_bench.model.configuration import EncoderConfig
-from glue_bench.model.encoder import Attention, EncoderModel
+from glue_bench.model.encoder import Attention, Block, EncoderModel
 from glue_bench.model.fresh import fresh
 
 PARTS = ("word", "position", "rest")
@@ -165,23 +165,20 @@ def _without(model: EncoderModel, table: InputSum, term: str) -> Iterator[None]:
 def terms_of_input(model: EncoderModel, table: InputSum, ids: Int[Tensor, "b l"]) -> Terms:
     """The nine terms of the first block, and the BIAS on its scores where the variant has one; rows are centred.
 
-    Where an encoder projects its input to the blocks' width, the parts are projected, too.
+    The parts go through a projection to the blocks' width, and the LayerNorm of blocks that have it first, too.
     """
-    norm, attention = model.norm, cast(Attention, model.blocks[0].attention)
-    words, positions = table.words[ids], table.positions[: ids.shape[1]]
-    entering = words + positions + table.mean
-    scale = (entering.var(-1, unbiased=False, keepdim=True) + norm.eps).rsqrt()
-
-    def normed(rows: Tensor) -> Tensor:
-        return norm.weight * (rows - rows.mean(-1, keepdim=True)) * scale
+    block = cast(Block, model.blocks[0])
+    attention, tables = block.attention, (table.words[ids], table.positions[: ids.shape[1]], table.mean)
 
     def linear(parts: Tensor, weight: Any, bias: Any) -> Tensor:
         projected = F.linear(parts, weight)
         return torch.cat([projected[:2], projected[2:] + bias])
 
-    parts = torch.stack([normed(words), normed(positions), normed(table.mean) + norm.bias])
+    parts = normalised(model.norm, torch.stack(torch.broadcast_tensors(*tables)))
     if model.project is not None:
         parts = linear(parts, model.project.weight, model.project.bias)
+    if block.norm_first:
+        parts = normalised(block.attention_norm, parts)
     width = 2 * parts.shape[-1]
     both = linear(parts, attention.qkv.weight[:width], attention.qkv.bias[:width])
     queries, keys = rearrange(both, "p b l (n h k) -> n p b h l k", n=2, h=attention.num_heads)
@@ -190,6 +187,13 @@ def terms_of_input(model: EncoderModel, table: InputSum, ids: Int[Tensor, "b l"]
     zeros = torch.zeros_like(ids[:1])  # a bias is that of any text
     bias = model.variant(zeros, zeros).biases()[0]
     return terms if bias is None else terms | {BIAS: centred(bias)}
+
+
+def normalised(norm: nn.LayerNorm, parts: Float[Tensor, "3 b l e"]) -> Float[Tensor, "3 b l e"]:
+    """LayerNorm of the sum, by its parts; the bias joins the last one."""
+    scale = (parts.sum(0).var(-1, unbiased=False, keepdim=True) + norm.eps).rsqrt()
+    parts = norm.weight * (parts - parts.mean(-1, keepdim=True)) * scale
+    return torch.cat([parts[:2], parts[2:] + norm.bias])
 
 
 def terms_of(scores: BlockTerms) -> Terms:

@@ -7,7 +7,6 @@ from typing import Annotated
 from typer import Argument, Option
 
 from glue_bench.cli.common import Folder, Format, Output, Place, Text, Texts, check_output, emit, say
-from glue_bench.errors import UserError
 from glue_bench.terminal import Screen, echo, tell
 
 
@@ -66,19 +65,13 @@ def statistics(
     output: Output = None,
 ) -> None:
     """Say which arms differ from the reference, by how much, and what the runs could have shown."""
-    from glue_bench.tables.contrasts import difference_page, statistics_page
+    from glue_bench.tables.contrasts import asked_page
     from glue_bench.tables.export import open_comparison
     from glue_bench.tables.table import chosen_format
 
     check_output(output)
     chosen = chosen_format(format, output)
-    if difference is None:
-        page = statistics_page(open_comparison(folder), equivalent)
-    elif equivalent is not None:
-        raise UserError("--difference stands alone, without --equivalent")
-    else:
-        page = difference_page(open_comparison(folder), difference, power)
-    emit(page.render(chosen), output)
+    emit(asked_page(open_comparison(folder), equivalent, difference, power).render(chosen), output)
 
 
 def table(

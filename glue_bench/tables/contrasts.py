@@ -76,6 +76,15 @@ DESIGN_MEANS = (
 )
 
 
+def asked_page(comparison: Comparison, equivalent: float | None, difference: float | None, power: float) -> Page:
+    """The `difference_page` where there is a difference, else the `statistics_page`; UserError for both."""
+    if difference is None:
+        return statistics_page(comparison, equivalent)
+    if equivalent is not None:
+        raise UserError("--difference stands alone, without --equivalent")
+    return difference_page(comparison, difference, power)
+
+
 def statistics_page(comparison: Comparison, equivalent: float | None = None) -> Page:
     """The contrasts on the column that decides, those of others with a verdict, and how far scores spread.
 
@@ -112,7 +121,7 @@ def _spread(comparison: Comparison, group: Group, heading: str) -> Table:
     return Table(title=heading, frame=DataFrame(rows, columns=list(SPREADS)), columns=SPREADS)
 
 
-def difference_page(comparison: Comparison, difference: float, power: float = 0.8) -> Page:
+def difference_page(comparison: Comparison, difference: float, power: float) -> Page:
     """How many seeds a true difference takes; raises UserError where nothing has run, and as `power_frame`."""
     board, results = comparison.board, comparison.board.results
     frame = power_frame(comparison.assessed, difference, power, measured_costs(results))

@@ -48,8 +48,7 @@ def report(path: str | Path, output: str | Path | None = None, figures: str | Pa
     with results_written_to(file.parent, ELSEWHERE):
         write_atomically(file, made.to_html().encode())
     if figures is not None:
-        folder = Path(figures).expanduser()
-        with results_written_to(folder, "choose another folder with --figures"):
+        with results_written_to(folder := Path(figures).expanduser(), "choose another folder with --figures"):
             for figure in (figure for part in made.parts for figure in part.figures):
                 save(figure.figure, folder / figure.name)
     return file

@@ -30,7 +30,7 @@ def test_no_table_ranks_encoders_of_two_shapes_together(bench):
         assert blocks == [{"small", "other-small"}, {"large", "other-large"}]
     assert set(found.of("reference")["family"]) == {1}  # each block corrects for its own arms
     assert power_frame(found.assessed, 1.0).groupby("reference").size().tolist() == [3, 3]
-    for page in (statistics_page(found), difference_page(found, 1.0)):
+    for page in (statistics_page(found), difference_page(found, 1.0, 0.8)):
         titles = [table.title for table in page.tables if table.title]
         assert all(f"retrained, {shape}" in " ".join(titles) for shape in TEXTS)
         assert len(set(titles)) == len(titles)

@@ -58,10 +58,10 @@ def test_two_seeds_have_a_word_of_caution_and_what_few_rows_cannot_show_is_a_das
 
 def test_the_page_says_how_many_seeds_a_difference_takes(bench):
     comparison = open_comparison(fill(bench, {"a": 0.8, "b": 0.8}))
-    (table,) = read_markdown(difference_page(comparison, 40.0).to_markdown())
+    (table,) = read_markdown(difference_page(comparison, 40.0, 0.8).to_markdown())
     columns = ("Avg. of 3", "CoLA", "MNLI-m", "MNLI-mm")
     assert [row[:4] for row in table.texts] == [[column, "fine-tuning", "1", "2"] for column in columns]
-    (small,) = read_markdown(difference_page(comparison, 0.1).to_markdown())
+    (small,) = read_markdown(difference_page(comparison, 0.1, 0.8).to_markdown())
     reasons = {row[0]: row[-1] for row in small.texts}
     assert all(reasons[name].startswith("no number of seeds will do") for name in ("MNLI-m", "MNLI-mm"))
 
