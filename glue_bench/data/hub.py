@@ -116,10 +116,10 @@ def _column(dataset: Any, name: str, where: str, fits: Callable[[Any], bool], ex
 
 
 def load_dataset(what: str, instead: str, *names: Any, **options: Any) -> Any:
-    """That of `datasets`, without its progress bars and log lines, which end for the whole process.
+    """`datasets.load_dataset`, whose progress bars and log lines are switched off for the whole process.
 
-    `what` is read and the advice `instead` are for the message. Raises DiskError where its cache is full or cannot be
-    written, and UserError for anything else.
+    A message names `what` is read, and advises what to do `instead`. Raises DiskError where the cache of datasets is
+    full or cannot be written, and UserError for anything else.
     """
     import datasets
 
