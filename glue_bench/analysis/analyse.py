@@ -74,17 +74,17 @@ def analyse(
     if sequences < FEWEST_SEQUENCES:
         raise UserError(f"--sequences {sequences}: too few to measure anything; give {FEWEST_SEQUENCES} or more")
     texts = listed(corpus or DEFAULT_TEXT)
-    found, gone = find_sources(listed(sources))
-    if not found:
+    checkpoints, gone = find_sources(listed(sources))
+    if not checkpoints:
         raise UserError(f"nothing to analyse: {'; '.join(gone)}")
     with threadpool_limits(limits=1, user_api="blas"):
         quiet_transformers()
         text, compute = open_corpus(texts), choose_compute(device, "float32")
         open_one = partial(Subject, corpus=text, sequences=sequences, named=tokenizer, device=compute.device)
-        for name in [*found.values()][1:]:  # what cannot be read is said before anything is measured
+        for name in [*checkpoints.values()][1:]:  # what cannot be read is said before anything is measured
             open_one(name)
         measures = {name: measure for kind in only or MEASURES for name, measure in MEASURES[kind].items()}
-        frames = _measured(((label, open_one(name)) for label, name in found.items()), measures)
+        frames = _measured(((label, open_one(name)) for label, name in checkpoints.items()), measures)
     named = DEFAULT_NAME if corpus is None else ", ".join(texts)
     return Analysis(text=named, text_digest=text.digest, sequences=sequences, gone=tuple(gone), **frames)
 
@@ -99,12 +99,12 @@ def _measured(
         facts.append({"checkpoint": label, **subject.facts})
         for name, measure in measures.items():
             try:
-                found = measure(subject)
+                measured = measure(subject)
             except LeftOut as reason:
-                found = Measured([], left_out={name: str(reason)})
-            rows += [(label, *each) for each in found.rows]
-            left_out += [(label, *each) for each in found.left_out.items()]
-            for of, matrix in found.matrices.items():
+                measured = Measured([], left_out={name: str(reason)})
+            rows += [(label, *each) for each in measured.rows]
+            left_out += [(label, *each) for each in measured.left_out.items()]
+            for of, matrix in measured.matrices.items():
                 matrices[of][label] = matrix
     return {
         "subjects": pd.DataFrame(facts),
@@ -139,14 +139,14 @@ def parts_of(states: States, layer: int = 0) -> list[Row]:
     turns = [ortho_group.rvs(states.shape[-1], random_state=generator).astype(np.float32) for _ in range(DRAWS)]
     cosines = [float(np.abs(tables.unit(places) @ turn @ sequences.T).mean()) for turn in turns]
     cosine = float(np.abs(tables.unit(places) @ sequences.T).mean())
-    found: list[tuple[str, float, Interval]] = [
+    measured: list[tuple[str, float, Interval]] = [
         ("position", position, expected(within)),
         ("context", context, expected(between)),
         ("residual", 1 - position - context, NONE),
         ("rank", tables.leading(tables.spectrum(places)[0]), NONE),
         ("cosine", cosine, expected(cosines)),
     ]
-    return [row(f"layers.{name}", value, chance=chance, layer=layer, n=len(states)) for name, value, chance in found]
+    return [row(f"layers.{name}", value, chance=chance, layer=layer, n=len(states)) for name, value, chance in measured]
 
 
 def share(centred: States, over: int) -> float:
@@ -159,14 +159,14 @@ def measure_order(subject: Subject) -> Measured:
     is_large = sum(weight.numel() for weight in subject.model.blocks.parameters()) > LARGE
     distances = DISTANCES[:1] if is_large else DISTANCES
     head, text = subject.head_and_text(OF_LARGE if is_large else OF_ORDER)
-    found, rows = order_sums(head, text, subject.positions, distances), []
-    for name, sums in found.items():
+    by_measure, rows = order_sums(head, text, subject.positions, distances), []
+    for name, sums in by_measure.items():
         kind, _, size = name.rpartition("_")
         chance: Interval = NONE if kind == "validation" else (0.5, 0.5) if kind == "swap" else (0.0, 0.0)
         measure = f"order.{kind}.{size}" if size.isdecimal() else f"order.{name}"
         interval = sums.share_interval if kind == "swap" else sums.interval
         rows.append(row(measure, sums.value, interval, chance, n=sums.n))
-    lacking = [f"order.swap.{distance}" for distance in distances if f"swap_{distance}" not in found]
+    lacking = [f"order.swap.{distance}" for distance in distances if f"swap_{distance}" not in by_measure]
     return Measured(rows, left_out=dict.fromkeys(lacking, "the text has no two words to swap at this distance"))
 
 

@@ -115,9 +115,9 @@ class Sums:
         if isnan(low) or (0 < self.value < 1 and not self.standard_error):
             return low, high
         trials = self.n if self.value in (0, 1) else float(self.counts.sum())
-        told = self.value * trials
-        few = float(scipy.stats.beta.ppf(TAILS[0], told, trials - told + 1)) if told else 0.0
-        many = float(scipy.stats.beta.ppf(TAILS[1], told + 1, trials - told)) if told < trials else 1.0
+        hits = self.value * trials
+        few = float(scipy.stats.beta.ppf(TAILS[0], hits, trials - hits + 1)) if hits else 0.0
+        many = float(scipy.stats.beta.ppf(TAILS[1], hits + 1, trials - hits)) if hits < trials else 1.0
         return max(0.0, min(low, few)), min(1.0, max(high, many))
 
 
@@ -152,6 +152,6 @@ def expected_share(draws: Sequence[float] | np.ndarray, trials: int, tried: int)
     `tried`, with one told and one missed added (Agresti & Caffo 2000).
     """
     low, high = expected(draws)
-    told, missed = (share * trials * len(draws) + 1 for share in (np.mean(draws), 1 - np.mean(draws)))
-    few, many = np.asarray(scipy.stats.betabinom.ppf(TAILS, tried, told, missed)) / tried
+    hits, misses = (share * trials * len(draws) + 1 for share in (np.mean(draws), 1 - np.mean(draws)))
+    few, many = np.asarray(scipy.stats.betabinom.ppf(TAILS, tried, hits, misses)) / tried
     return max(0.0, min(low, float(few))), min(1.0, max(high, float(many)))

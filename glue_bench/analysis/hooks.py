@@ -79,8 +79,8 @@ def input_sum(model: EncoderModel, positions: int) -> InputSum:
     ids = torch.arange(rows * positions).clamp(max=vocabulary - 1).view(rows, positions)
     words = torch.cat([entering(some) - first for some in ids.split(64)]).flatten(0, 1)[:vocabulary]
     drawn = torch.randint(vocabulary, (4, positions), generator=torch.Generator().manual_seed(SEED)).to(model.device)
-    found = entering(drawn)
-    if (found - words[drawn] - first).abs().max() > EXACT * found.abs().max():
+    actual = entering(drawn)
+    if (actual - words[drawn] - first).abs().max() > EXACT * actual.abs().max():
         raise LeftOut("what enters the encoder is no sum of a row of the token and a row of its position")
     mean = words.mean(0) + first.mean(0)
     return InputSum(words - words.mean(0), first - first.mean(0), mean)
@@ -104,16 +104,16 @@ def watching(model: EncoderModel, look: Callable[[int, BlockTerms], None]) -> It
     """In this block, `look` is given the number of each block, from 1, and its scores, as they are computed."""
 
     def watch(number: int, attention: Attention, inputs: tuple[Any, ...]) -> None:
-        hidden, given = inputs[:2]
+        hidden, changes = inputs[:2]
         queries, keys = (part.transpose(1, 2) for part in attention.project(hidden)[:2])
-        rotated = given.rotate(queries, keys) if given.rotate else (queries, keys)
+        rotated = changes.rotate(queries, keys) if changes.rotate else (queries, keys)
         entangled = bool(rotated[0].any()) and not all(map(torch.equal, rotated, (queries, keys)))
-        content, bias, extra = rotated[0] @ rotated[1].mT * attention.scale, given.bias, (None, None)
-        if given.scores:
-            extra = given.scores(queries, 0 * keys), given.scores(0 * queries, keys)
-            both = given.scores(queries, keys)
+        content, bias, extra = rotated[0] @ rotated[1].mT * attention.scale, changes.bias, (None, None)
+        if changes.scores:
+            extra = changes.scores(queries, 0 * keys), changes.scores(0 * queries, keys)
+            both = changes.scores(queries, keys)
             bias = both if bias is None else bias + both
-        each = zip(FOUR, (content, *extra, given.bias), strict=True)
+        each = zip(FOUR, (content, *extra, changes.bias), strict=True)
         terms = {name: term for name, term in each if term is not None}
         look(number, BlockTerms(content if bias is None else content + bias, terms, entangled))
 

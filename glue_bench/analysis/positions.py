@@ -65,21 +65,21 @@ Matrix = Float[np.ndarray, "n n"]
 
 def measure_position_rows(subject: Subject) -> Measured:
     """The probes of centred rows; dimensions in which no row moves are left out, of the tables beside them too."""
-    given, _ = positions_of(subject)
-    if given is None:
+    positions, _ = positions_of(subject)
+    if positions is None:
         raise LeftOut("it has no row for each position")
-    if len(given) < FEWEST_POSITIONS:
-        raise LeftOut(f"{len(given)} positions; a probe needs {FEWEST_POSITIONS}")
-    rows = float64(given - given.mean(0))
+    if len(positions) < FEWEST_POSITIONS:
+        raise LeftOut(f"{len(positions)} positions; a probe needs {FEWEST_POSITIONS}")
+    rows = float64(positions - positions.mean(0))
     rows = rows[:, moving(rows)]
     generator = np.random.default_rng([SEED, *rows.shape])
     others = {"shuffled": generator.permutation(rows), "sinusoid": sinusoids(len(rows), rows.shape[1] // 2 * 2)}
     random = [generator.standard_normal(rows.shape) for _ in range(TABLES)]
-    found = []
+    measured = []
     for name, probe in (("absolute_mae", absolute_error), ("order_accuracy", order_accuracy)):
-        found.append(row(f"positions.{name}", probe(rows), chance=expected([probe(table) for table in random])))
-        found += [row(f"positions.{name}_{other}", probe(table)) for other, table in others.items()]
-    return Measured(found)
+        measured.append(row(f"positions.{name}", probe(rows), chance=expected([probe(table) for table in random])))
+        measured += [row(f"positions.{name}_{other}", probe(table)) for other, table in others.items()]
+    return Measured(measured)
 
 
 def sinusoids(positions: int, width: int) -> Table:
@@ -92,8 +92,8 @@ def absolute_error(rows: Table) -> float:
     """The mean absolute error, in positions, of the position that ridge regression tells."""
     places = np.arange(len(rows), dtype=float)
     folds = KFold(FOLDS, shuffle=True, random_state=SEED)
-    told = cross_val_predict(make_pipeline(StandardScaler(), RidgeCV(ALPHAS)), rows, places, cv=folds)
-    return float(np.abs(told - places).mean())
+    predicted = cross_val_predict(make_pipeline(StandardScaler(), RidgeCV(ALPHAS)), rows, places, cv=folds)
+    return float(np.abs(predicted - places).mean())
 
 
 def order_accuracy(rows: Table) -> float:
@@ -112,8 +112,8 @@ def order_accuracy(rows: Table) -> float:
     test, train = pairs(order[:held_out], ORDERED // 5), pairs(order[held_out:], ORDERED - ORDERED // 5)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # separable pairs have no largest likelihood
-        told = LogisticRegression(max_iter=100, tol=1e-3).fit(*train)
-    return float(told.score(*test))
+        model = LogisticRegression(max_iter=100, tol=1e-3).fit(*train)
+    return float(model.score(*test))
 
 
 # Scores
@@ -223,6 +223,6 @@ def attended(attention: Matrix) -> dict[str, float]:
     away, length = _distances(attention.shape[-1]), attention.shape[-1]
     place = np.arange(length)
     both = np.minimum(place, length - 1 - place)[:, None]
-    found = {f"within_{m}": float((attention * (np.abs(away) <= m)).sum(-1).mean()) for m in WITHIN}
+    within = {f"within_{m}": float((attention * (np.abs(away) <= m)).sum(-1).mean()) for m in WITHIN}
     sides = np.where(np.abs(away) <= both, -np.sign(away), 0)
-    return found | {"left_minus_right": float((attention * sides).sum(-1).mean())}
+    return within | {"left_minus_right": float((attention * sides).sum(-1).mean())}

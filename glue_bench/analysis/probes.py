@@ -60,7 +60,7 @@ def measure_decoding(subject: Subject) -> Measured:
     }
     by_luck = _by_luck(len(table.positions), len(table.words))
     words_alone = replace(table, positions=torch.zeros_like(table.positions))
-    found = {
+    decoded = {
         "sum": accuracies(table, PLAIN, PAIRS),
         "norm": accuracies(table, norm, FEWER_PAIRS),
         "random": {name: float(np.mean(values)) for name, values in draws.items()},
@@ -68,7 +68,7 @@ def measure_decoding(subject: Subject) -> Measured:
     }
     rows = [
         row(f"decoding.{of}.{name}", value, chance=(by_draws if of == "sum" else by_luck)[name])
-        for of, values in found.items()
+        for of, values in decoded.items()
         for name, value in values.items()
     ]
     known = word_told(table, PLAIN, FEWER_PAIRS, known=True)
@@ -79,8 +79,8 @@ def measure_decoding(subject: Subject) -> Measured:
 def _by_luck(positions: int, words: int) -> dict[str, Interval]:
     """What guesses have of so many positions and words."""
     error = (positions * positions - 1) / (3 * positions)
-    found = {"word_accuracy": 1 / words, "position_accuracy": 1 / positions, "position_mae": error}
-    return {name: (value, value) for name, value in found.items()}
+    chances = {"word_accuracy": 1 / words, "position_accuracy": 1 / positions, "position_mae": error}
+    return {name: (value, value) for name, value in chances.items()}
 
 
 def position_told(table: InputSum, norm: Norm) -> dict[str, float]:
@@ -110,10 +110,10 @@ def word_told(table: InputSum, norm: Norm, pairs: int, draw: int = 0, *, known: 
     generator = np.random.default_rng([SEED, pairs, draw])
     words = generator.integers(len(table.words), size=pairs)
     positions = generator.integers(len(table.positions), size=pairs)
-    given = norm(_sums(table, words, positions))
+    rows = norm(_sums(table, words, positions))
     if known:
-        given = given - table.positions[positions]
-    return float((nearest(given, norm(table.words + table.mean)).cpu().numpy() == words).mean())
+        rows = rows - table.positions[positions]
+    return float((nearest(rows, norm(table.words + table.mean)).cpu().numpy() == words).mean())
 
 
 def nearest(rows: Rows, candidates: Rows, words: tuple[Sample, Sample] | None = None) -> Int[Tensor, " t"]:
@@ -122,15 +122,15 @@ def nearest(rows: Rows, candidates: Rows, words: tuple[Sample, Sample] | None = 
     With the `words` of rows and of candidates, the nearest one of another word.
     """
     memory = rows.new_empty(min(AT_ONCE, len(rows)), len(candidates))
-    half, found = candidates.square().sum(1) / -2, list[Tensor]()
+    half, indices = candidates.square().sum(1) / -2, list[Tensor]()
     for start in range(0, len(rows), AT_ONCE):
         some = rows[start : start + AT_ONCE]
         nearness = torch.addmm(half, some, candidates.mT, out=memory[: len(some)])
         if words:
             same = words[0][start : start + AT_ONCE, None] == words[1]
             nearness.masked_fill_(torch.from_numpy(same).to(rows.device), -torch.inf)
-        found.append(nearness.argmax(1))
-    return torch.cat(found)
+        indices.append(nearness.argmax(1))
+    return torch.cat(indices)
 
 
 def with_random_positions(table: InputSum, draw: int) -> InputSum:
@@ -177,8 +177,8 @@ def measure_decoding_layers(subject: Subject) -> Measured:
         values = _by_ridge(tokens[trained], where[trained], tokens[~trained], where[~trained], places)
         scale = tokens.std()
         ridge = Ridge(alpha=1.0).fit(tokens[trained] / scale, table[ids[trained]])
-        found = nearest(torch.from_numpy(unit(ridge.predict(tokens[tests] / scale))), torch.from_numpy(unit(table)))
-        values["word_accuracy"] = float((found.numpy() == ids[tests]).mean())
+        predicted = nearest(torch.from_numpy(unit(ridge.predict(tokens[tests] / scale))), torch.from_numpy(unit(table)))
+        values["word_accuracy"] = float((predicted.numpy() == ids[tests]).mean())
         for name, value in values.items():
             rows.append(row(f"decoding.layers.{name}", value, chance=by_luck[name], layer=layer, n=sequences))
     return Measured(rows)

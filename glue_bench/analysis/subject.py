@@ -142,12 +142,12 @@ class Subject:
 
 def find_sources(names: Iterable[str]) -> tuple[dict[str, str], list[str]]:
     """All checkpoints that the names stand for, by a short label of their own; and of each experiment what is gone."""
-    found, gone = list[tuple[str, str]](), list[str]()
+    checkpoints, gone = list[tuple[str, str]](), list[str]()
     for name in names:
         stored = Store(name)
         if not stored.has_plan:  # the last part of a path or hub id; of step-1000, the pretraining's folder too
             parts = (Path(name).resolve() if Path(name).name in ("", "..") else Path(name)).parts
-            found.append(("/".join(parts[-2:]) if parts[-1].startswith("step-") else parts[-1], name))
+            checkpoints.append(("/".join(parts[-2:]) if parts[-1].startswith("step-") else parts[-1], name))
             continue
         plan, missing = stored.plan(), list[str]()
         jobs, records = [job for job in plan.pretrainings if not job.is_search], stored.finished(plan).pretrainings
@@ -155,12 +155,12 @@ def find_sources(names: Iterable[str]) -> tuple[dict[str, str], list[str]]:
             weights = records[job.id].weights if job.id in records else None
             last = max((weights or {}).items(), default=None)
             if last and stored.holds(job.id, *last):
-                found.append((job.label, str(stored.checkpoint(job.id, last[0]))))
+                checkpoints.append((job.label, str(stored.checkpoint(job.id, last[0]))))
             else:
                 missing.append(job.label)
         if missing:
             gone.append(f"{'; '.join(missing)}: no checkpoint of its record in '{name}'; `glue-bench run` makes it")
         if not jobs:
             gone.append(f"'{name}' has no pretrained encoder. Give a checkpoint: glue-bench analyse CHECKPOINT")
-    counts = Counter(label for label, _ in found)  # equal labels get their checkpoint's whole name
-    return {name if counts[label] > 1 else label: name for label, name in found}, gone
+    counts = Counter(label for label, _ in checkpoints)  # equal labels get their checkpoint's whole name
+    return {name if counts[label] > 1 else label: name for label, name in checkpoints}, gone

@@ -66,7 +66,7 @@ def measure_subspaces(subject: Subject) -> Measured:
             medians.append(float(np.degrees(np.median(np.arccos(of_random.clip(max=1))))))
         cosines.append(np.abs((sample @ turn.astype(np.float32)) @ rows.T).mean())
     angles = np.degrees(subspace_angles(directions[:, :first], axes[:, :second]))
-    found = [
+    measured = [
         row("subspaces.overlap", overlap(inside), chance=middle(overlaps)),
         row("subspaces.mean_abs_cosine", np.abs(sample @ rows.T).mean(), chance=middle(cosines)),
         row("subspaces.norm_ratio", np.sqrt(np.square(positions).sum() / len(positions) / of_words.sum())),
@@ -78,13 +78,13 @@ def measure_subspaces(subject: Subject) -> Measured:
     ]
     low, high = np.quantile(curves, TAILS, axis=0)
     share = {"m": np.arange(1, width + 1), "share": curve(inside), "low": low, "high": high}
-    return Measured(found, {"subspace_curve": pd.DataFrame(share)})
+    return Measured(measured, {"subspace_curve": pd.DataFrame(share)})
 
 
 def measure_tables(subject: Subject) -> Measured:
     """The participation ratio of each table; dimensions that are of other tables alone are none of its shape."""
     subject.sum.check()
-    found = []
+    ratios = []
 
     def participation_ratio(covariance: Squared) -> float:  # (tr Sigma)^2 / tr Sigma^2
         return float(np.trace(covariance) ** 2 / np.square(covariance).sum())
@@ -98,8 +98,8 @@ def measure_tables(subject: Subject) -> Measured:
         generator = np.random.default_rng([SEED, *rows.shape])
         drawn = wishart.rvs(large, np.eye(small), size=DRAWS, random_state=generator).reshape(DRAWS, small, small)
         chance = expected([participation_ratio(one) for one in drawn])
-        found.append(row(f"tables.participation_ratio.{name}", participation_ratio(rows.T @ rows), chance=chance))
-    return Measured(found)
+        ratios.append(row(f"tables.participation_ratio.{name}", participation_ratio(rows.T @ rows), chance=chance))
+    return Measured(ratios)
 
 
 def measure_dimensions(subject: Subject) -> Measured:
@@ -111,8 +111,8 @@ def measure_dimensions(subject: Subject) -> Measured:
     # The variances of normal numbers are chi-squared with n - 1 degrees of freedom.
     drawn = np.random.default_rng([SEED, *shape]).chisquare(shape[0] - 1, (SPREAD_DRAWS, shape[1]))
     chance = middle([share_of_variance(np.sqrt(each)) for each in drawn])
-    found = row("dimensions.share_95", share_of_variance(deviations), chance=chance)
-    return Measured([found, row("dimensions.moving", len(deviations))])
+    share_95 = row("dimensions.share_95", share_of_variance(deviations), chance=chance)
+    return Measured([share_95, row("dimensions.moving", len(deviations))])
 
 
 def measure_correlation(subject: Subject) -> Measured:

@@ -66,7 +66,7 @@ def measure_terms(subject: Subject) -> Measured:
     model, table, ids = subject.model, subject.sum, subject.tokens
     if not table.has_positions:
         return measure_score_terms(subject)
-    error, found, ids = check_sum(model, table, ids[:AT_ONCE]), sequence_shares(model, table, ids), ids[:MOST_DEEP]
+    error, measured, ids = check_sum(model, table, ids[:AT_ONCE]), sequence_shares(model, table, ids), ids[:MOST_DEEP]
     start = fresh(EncoderModel, cast(EncoderConfig, model.config), SEED).eval().to(model.device)
     length = ids.shape[1]
     order = np.random.default_rng([SEED, length]).permutation(length).tolist()
@@ -86,26 +86,26 @@ def measure_terms(subject: Subject) -> Measured:
         for name, each in baselines.items()
         for term, value in zip(NINE, each.mean((0, 1)), strict=True)
     ]
-    rows = share_rows(1, [*NINE, BIAS][: found.shape[-1]], found, draws)
+    rows = share_rows(1, [*NINE, BIAS][: measured.shape[-1]], measured, draws)
     return Measured([row("terms.sum_error", error, layer=1), *rows, *others])
 
 
 def measure_score_terms(subject: Subject) -> Measured:
     """Shares in each block."""
-    errors, found = list[float](), dict[tuple[int, tuple[str, ...]], list[np.ndarray]]()
+    errors, by_block = list[float](), dict[tuple[int, tuple[str, ...]], list[np.ndarray]]()
 
     def look(block: int, scores: BlockTerms) -> None:
         terms = terms_of(scores)
         errors.append(sum_error(terms, scores.logits))
-        found.setdefault((block, tuple(terms)), []).append(float64(shares(terms)))
+        by_block.setdefault((block, tuple(terms)), []).append(float64(shares(terms)))
 
     with torch.inference_mode(), watching(subject.model, look):
         for some in subject.tokens.split(AT_ONCE):
             subject.model.hidden_states(some)
     rows = [row("terms.sum_error", max(errors), layer=1)]
-    for (block, names), batches in found.items():
+    for (block, names), batches in by_block.items():
         rows += share_rows(block, names, np.concatenate(batches))
-    _, has = max(found)
+    _, has = max(by_block)
     lacking = [term for term in FOUR if term not in has]
     return Measured(rows, left_out={f"terms.share.{name}": f"its scores have no {name}" for name in lacking})
 
@@ -116,8 +116,8 @@ def measure_effect(subject: Subject) -> Measured:
     model, table = subject.model, subject.sum
     table.check()
     check_sum(model, table, subject.tokens[:AT_ONCE])
-    found = float64(torch.cat([divergences(model, table, some) for some in subject.tokens[:MOST_DEEP].split(AT_ONCE)]))
-    rows = [mean_row(f"terms.kl.{term}", each, layer=1) for term, each in zip(NINE, found.T, strict=True)]
+    kl = float64(torch.cat([divergences(model, table, some) for some in subject.tokens[:MOST_DEEP].split(AT_ONCE)]))
+    rows = [mean_row(f"terms.kl.{term}", each, layer=1) for term, each in zip(NINE, kl.T, strict=True)]
     try:
         head, text = subject.head_and_text(MASKED)
     except LeftOut as reason:
@@ -133,13 +133,13 @@ def measure_effect(subject: Subject) -> Measured:
 
 def divergences(model: EncoderModel, table: InputSum, ids: Tensor) -> Float[Tensor, "b t"]:
     """The divergence of each of the nine terms, the mean over rows and heads."""
-    terms, found = terms_of_input(model, table, ids), []
+    terms, kl = terms_of_input(model, table, ids), []
     logits = sum_of(terms)
     before = logits.log_softmax(-1)
     for term in NINE:
         without = (logits - terms[term]).log_softmax(-1)
-        found.append((before.exp() * (before - without)).sum(-1).mean((-1, -2)))
-    return torch.stack(found, -1)
+        kl.append((before.exp() * (before - without)).sum(-1).mean((-1, -2)))
+    return torch.stack(kl, -1)
 
 
 @contextmanager
@@ -147,13 +147,13 @@ def _without(model: EncoderModel, table: InputSum, term: str) -> Iterator[None]:
     """In this block, the first block's logits lack a term, of whatever text is read."""
     read: dict[str, Tensor] = {}
 
-    def lack(_: Attention, given: tuple[Any, ...]) -> tuple[Any, ...]:
-        hidden, scores, *rest = given
+    def lack(_: Attention, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        hidden, scores, *rest = inputs
         lacking = -terms_of_input(model, table, read["ids"])[term]
         return hidden, scores._replace(bias=lacking if scores.bias is None else scores.bias + lacking), *rest
 
     with (
-        model.variant.register_forward_pre_hook(lambda _, given: read.update(ids=given[0])),
+        model.variant.register_forward_pre_hook(lambda _, inputs: read.update(ids=inputs[0])),
         model.blocks[0].attention.register_forward_pre_hook(lack),  # type: ignore[union-attr]
     ):
         yield
@@ -242,8 +242,8 @@ def check_sum(model: EncoderModel, table: InputSum, ids: Int[Tensor, "b l"]) -> 
 def shares(terms: Terms) -> Float[Tensor, "b h t"]:
     """S_T of centred terms."""
     total = sum_of(terms)
-    found = torch.stack([(term * total).sum((-1, -2)) for term in terms.values()], -1)
-    return found / total.square().sum((-1, -2))[..., None]
+    inner = torch.stack([(term * total).sum((-1, -2)) for term in terms.values()], -1)
+    return inner / total.square().sum((-1, -2))[..., None]
 
 
 def sequence_shares(model: EncoderModel, table: InputSum, ids: Tensor) -> Shares:
@@ -251,27 +251,27 @@ def sequence_shares(model: EncoderModel, table: InputSum, ids: Tensor) -> Shares
     return float64(torch.cat([shares(terms_of_input(model, table, some)) for some in ids.split(AT_ONCE)]))
 
 
-def by_measure(terms: Sequence[str], found: Shares) -> dict[str, Float[np.ndarray, " n"]]:
+def by_measure(terms: Sequence[str], by_head: Shares) -> dict[str, Float[np.ndarray, " n"]]:
     """The share of each term and, where terms are mixed, that of these together; means over heads."""
-    means = dict(zip(terms, np.moveaxis(found.mean(1), -1, 0), strict=True))
+    means = dict(zip(terms, np.moveaxis(by_head.mean(1), -1, 0), strict=True))
     values = {f"terms.share.{term}": mean for term, mean in means.items()}
     mixed = [mean for term, mean in means.items() if term in MIXED]
     return values | ({"terms.mixed": np.sum(mixed, 0)} if mixed else {})
 
 
-def share_rows(block: int, terms: Sequence[str], found: Shares, draws: Shares | None = None) -> list[Row]:
+def share_rows(block: int, terms: Sequence[str], measured: Shares, draws: Shares | None = None) -> list[Row]:
     """`by_measure` with intervals over sequences, and `mixed_to_words` where terms are mixed.
 
     `draws` are shares of NINE by chance.
     """
-    values, chance, mixed = by_measure(terms, found), {}, "terms.mixed_to_words"
+    values, chance, mixed = by_measure(terms, measured), {}, "terms.mixed_to_words"
     if draws is not None:
         chance = {name: expected(each) for name, each in by_measure(NINE, draws).items()}
         chance[mixed] = expected([mixed_to_words(NINE, draw) for draw in draws])
     rows = [mean_row(name, each, chance.get(name, NONE), layer=block) for name, each in values.items()]
     if "terms.mixed" in values:
-        value = mixed_to_words(terms, found.mean(0))
-        rows.append(row(mixed, value, chance=chance.get(mixed, NONE), layer=block, n=len(found)))
+        value = mixed_to_words(terms, measured.mean(0))
+        rows.append(row(mixed, value, chance=chance.get(mixed, NONE), layer=block, n=len(measured)))
     return rows
 
 

@@ -82,7 +82,7 @@ class HeldOut:
     @cached_property
     def probes(self) -> list[Probe]:
         """The sequences, each with its masks and words."""
-        text, found = self.text, list[Probe]()
+        text, probes = self.text, list[Probe]()
         count = max(1, self.tokens * len(text) // len(text.ids))
         if count < len(text):  # so many sequences as have the tokens, spread evenly over the text, in its order
             chosen = np.arange(count) * len(text) // count
@@ -93,10 +93,10 @@ class HeldOut:
             labels.flat[batch.places.numpy()] = batch.targets.numpy()
             segments = np.zeros_like(labels) if batch.segments is None else batch.segments.numpy()
             for row in zip(batch.ids.numpy(), segments, labels, strict=True):
-                first, stop = text.offsets[len(found) : len(found) + 2]
+                first, stop = text.offsets[len(probes) : len(probes) + 2]
                 ids = text.ids[first:stop].astype(np.int64)
-                found.append(Probe(ids, MaskedRow(*(part[: len(ids)] for part in row)), self.rule.stretches(ids)))
-        return found
+                probes.append(Probe(ids, MaskedRow(*(part[: len(ids)] for part in row)), self.rule.stretches(ids)))
+        return probes
 
 
 def order_sums(
@@ -113,13 +113,13 @@ def order_sums(
 
     model.eval()
     base = loss_sums(model, [probe.masked for probe in text.probes])
-    found = {"validation_loss": base} | {f"swap_{each}": swap_sums(model, text, each) for each in distances}
+    by_measure = {"validation_loss": base} | {f"swap_{each}": swap_sums(model, text, each) for each in distances}
     for n in N_GRAMS:
         generators = [np.random.default_rng([text.seed, n, index]) for index in range(len(text.probes))]
         orders = [partial(in_n_grams, n=n, generator=generator) for generator in generators]
         rows = [reordered(probe, order) for probe, order in zip(text.probes, orders, strict=True)]
-        found[f"shuffle_{n}"] = rise(rows, base)
-    found["reverse"] = rise([reordered(probe, lambda words: words[::-1]) for probe in text.probes], base)
+        by_measure[f"shuffle_{n}"] = rise(rows, base)
+    by_measure["reverse"] = rise([reordered(probe, lambda words: words[::-1]) for probe in text.probes], base)
     starts = [start for start in STARTS if 4 * start <= positions]  # three quarters are left to the text
     if starts and model.base.variant.takes_start():
         most = positions - starts[-1]
@@ -127,8 +127,8 @@ def order_sums(
         ends = [[*range(min(most, len(probe.ids)) - 1), -1] for probe in text.probes]
         rows = [MaskedRow(*(part[end] for part in probe.masked)) for probe, end in zip(text.probes, ends, strict=True)]
         base = loss_sums(model, rows)
-        found |= {f"start_{start}": rise(rows, base, start) for start in starts}
-    return {name: sums for name, sums in found.items() if sums.counts.any()}
+        by_measure |= {f"start_{start}": rise(rows, base, start) for start in starts}
+    return {name: sums for name, sums in by_measure.items() if sums.counts.any()}
 
 
 @torch.inference_mode()
@@ -199,13 +199,13 @@ def swap_sums(model: EncoderForMaskedLM, text: HeldOut, distance: int) -> Sums:
 
 def pairs(probe: Probe, distance: int, index: int, text: HeldOut) -> list[tuple[Span, Span]]:
     """The words that change places: at random among those of one stretch that differ and have no special token."""
-    found = [
+    candidates = [
         (first, second)
         for words in probe.stretches
         for first, second in zip(words, words[distance:], strict=False)
         if all(text.rule.regular[probe.ids[slice(*word)]].all() for word in (first, second))
         and probe.ids[slice(*first)].tolist() != probe.ids[slice(*second)].tolist()
     ]
-    wanted = min(PER_SEQUENCE, -(-text.tokens // len(text.text.ids)), len(found))
+    wanted = min(PER_SEQUENCE, -(-text.tokens // len(text.text.ids)), len(candidates))
     generator = np.random.default_rng([text.seed, distance, index])
-    return [found[chosen] for chosen in generator.choice(len(found), wanted, replace=False)] if found else []
+    return [candidates[i] for i in generator.choice(len(candidates), wanted, replace=False)] if candidates else []
