@@ -107,8 +107,8 @@ def fitting_head(config: EncoderConfig, head: Mapping[str, Tensor]) -> dict[str,
         return {}
     expected = on_meta(EncoderForMaskedLM, config).state_dict()
     own = {name: each.shape for name, each in expected.items() if not name.startswith(("base.", "decoder.weight"))}
-    found = {name: head[name] for name in own if name in head}
-    return found if {name: each.shape for name, each in found.items()} == own else {}
+    weights = {name: head[name] for name in own if name in head}
+    return weights if {name: each.shape for name, each in weights.items()} == own else {}
 
 
 def read_checkpoint(name: str, revision: str | None = None, digest: str | None = None) -> Start:
@@ -216,9 +216,9 @@ def graft(start: Start, variant: str, options: Mapping[str, Any]) -> Start:
     if own == wanted:
         return start
     if own[0] != "add":
-        other, has = (f"'{name}'" + (f" with {given}" if given else "") for name, given in (wanted, own))
-        said = f"cannot start variant {other} from '{start.name}', which is {has}"
-        raise UserError(f"{said}; only additive checkpoints can be grafted")
+        other, has = (f"'{name}'" + (f" with {chosen}" if chosen else "") for name, chosen in (wanted, own))
+        refusal = f"cannot start variant {other} from '{start.name}', which is {has}"
+        raise UserError(f"{refusal}; only additive checkpoints can be grafted")
     config = with_variant(start.config, *wanted, origin="grafted")
     model = fresh(EncoderModel, config)
     with drawing(), on_threads(1), torch.no_grad():
@@ -273,13 +273,13 @@ def check_parity(folder: Path, start: Start) -> None:
         try:
             kind = AutoModelForMaskedLM if start.head else AutoModel
             theirs = kind.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False, **options)
-            given = {"token_type_ids": segments} if start.config.type_vocab_size else {}
-            expected = theirs.eval()(ids, mask, **given, output_hidden_states=True, return_dict=True)
+            extra = {"token_type_ids": segments} if start.config.type_vocab_size else {}
+            expected = theirs.eval()(ids, mask, **extra, output_hidden_states=True, return_dict=True)
         except Exception as error:
             raise cannot_compute(start.name, error) from error
-    found = ours(ids, mask, segments, output_hidden_states=True)
-    pairs = list(zip(expected.hidden_states, found.hidden_states, strict=True))
-    for place, pair in enumerate([*pairs, (expected.logits, found.logits)] if start.head else pairs):
+    actual = ours(ids, mask, segments, output_hidden_states=True)
+    pairs = list(zip(expected.hidden_states, actual.hidden_states, strict=True))
+    for place, pair in enumerate([*pairs, (expected.logits, actual.logits)] if start.head else pairs):
         their, our = (each[mask.bool()] for each in pair)
         largest, apart = float(their.abs().max()), float((our - their).abs().max())
         if not largest < float("inf"):
@@ -287,9 +287,9 @@ def check_parity(folder: Path, start: Start) -> None:
         if not apart <= TOLERANCE * largest:
             is_head = place == len(pairs)
             part = "the masked-LM head" if is_head else f"block {place}" if place else "the input"
-            said = f"does not compute what transformers {TRANSFORMERS} computes (off by {apart:.2g})"
+            fault = f"does not compute what transformers {TRANSFORMERS} computes (off by {apart:.2g})"
             advice = "Save its encoder alone, or use it" if is_head else "Use it"
-            raise UserError(f"{about}: {part} {said}. {advice} as a `native` arm.")
+            raise UserError(f"{about}: {part} {fault}. {advice} as a `native` arm.")
 
 
 def random_tokens(config: EncoderConfig) -> tuple[Int[Tensor, "2 l"], Int[Tensor, "2 l"], Int[Tensor, "2 l"]]:

@@ -55,12 +55,12 @@ def check_order(start: Start, arm: str) -> None:
         if heard:
             raise UserError(f"{about}: permuting tokens changes the output by {change:.1e}, but it has no position")
     elif trained and not heard:
-        said = "position is dead, permuting tokens does not change the output of these trained weights"
-        raise UserError(f"{about}: {said}; give another checkpoint, or take the variant 'none'")
+        fault = "position is dead, permuting tokens does not change the output of these trained weights"
+        raise UserError(f"{about}: {fault}; give another checkpoint, or take the variant 'none'")
     elif dead or not (heard or learns):
-        said = f"position is dead{' in part' * (heard or learns)}, no gradient reaches {', '.join(dead) or 'it'}"
+        fault = f"position is dead{' in part' * (heard or learns)}, no gradient reaches {', '.join(dead) or 'it'}"
         advice = "give another checkpoint, or let the variant's graft leave positions that are not all zero"
-        raise UserError(f"{about}: {said}; {advice}")
+        raise UserError(f"{about}: {fault}; {advice}")
 
 
 def permutation(length: int) -> Int[Tensor, " l"]:
@@ -86,8 +86,8 @@ def dead_parts(model: EncoderModel, ids: Int[Tensor, "1 l"]) -> tuple[list[str],
     for _ in range(UPDATES):
         difference = order_difference(model, ids)
         direction = torch.randn(difference.shape, generator=torch.Generator().manual_seed(0), dtype=difference.dtype)
-        found = torch.autograd.grad((difference * direction).sum(), list(named.values()), allow_unused=True)
-        for (name, weight), gradient in zip(named.items(), found, strict=True):
+        gradients = torch.autograd.grad((difference * direction).sum(), list(named.values()), allow_unused=True)
+        for (name, weight), gradient in zip(named.items(), gradients, strict=True):
             if gradient is not None and (largest := float(gradient.abs().max())) > HEARD:
                 alive.add(name.split(".")[0])
                 weight.data.add_(gradient, alpha=0.01 / largest)
@@ -132,16 +132,16 @@ def native_budget(start: NativeStart, tokenizer: PreTrainedTokenizerBase, length
     """
     how: dict[str, Any] = {"max_length": length, "truncation": True, "padding": True, "padding_side": "right"}
     how |= {"return_tensors": "pt", "return_attention_mask": True, "return_token_type_ids": True}
-    given = tokenizer(["One of the many. " * length, "A short one."], **how)
-    ids, mask, segments = given["input_ids"], given["attention_mask"].bool(), given["token_type_ids"]
+    encoding = tokenizer(["One of the many. " * length, "A short one."], **how)
+    ids, mask, segments = encoding["input_ids"], encoding["attention_mask"].bool(), encoding["token_type_ids"]
     try:
         with drawing(), torch.no_grad(), FlopCounterMode(display=False) as counter:
             # Without a gradient anywhere, else the counter expects some of what DeBERTa computes to have one.
             model = start.classifier(("one", "other"), seed=0).eval().requires_grad_(False)
             logits = model(ids, mask, segments).logits
     except Exception as error:  # what some family's code raises is anything
-        said = f"{type(error).__name__}: {first_line(error)}"
-        raise UserError(f"arm '{arm}': its model cannot run on {ids.shape[1]} tokens: {said}") from error
+        cause = f"{type(error).__name__}: {first_line(error)}"
+        raise UserError(f"arm '{arm}': its model cannot run on {ids.shape[1]} tokens: {cause}") from error
     if logits.shape != (2, 2) or not logits.isfinite().all():
         raise UserError(f"arm '{arm}': its model gives no finite logits for two texts, but {logits.tolist()}")
     tables = {part.weight for part in model.base.modules() if isinstance(part, nn.Embedding)}

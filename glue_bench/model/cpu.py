@@ -42,8 +42,8 @@ class _Attention(torch.autograd.Function):
     """Head by head, with products over the batch: those read slices of any layout, but write contiguous ones only."""
 
     @staticmethod
-    def forward(ctx: Any, *given: Any) -> Tensor:
-        query, key, value, bias, padding, scale, dropout = given
+    def forward(ctx: Any, *inputs: Any) -> Tensor:
+        query, key, value, bias, padding, scale, dropout = inputs
         queries, keys, values = map(wide, (query, key, value))
         batch, rows, heads, size = queries.shape
         weights = queries.new_empty(heads, batch, rows, keys.shape[1])

@@ -249,29 +249,29 @@ class EncoderModel(EncoderPreTrainedModel):
         """
         segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
         if input_ids.ndim != 2 or input_ids.is_floating_point() or segments.shape != input_ids.shape:
-            found = f"{input_ids.dtype} of shape {tuple(input_ids.shape)}, with segments {tuple(segments.shape)}"
-            raise ValueError(f"token ids must be integers of shape (batch, length), and segments alike, not {found}")
+            got = f"{input_ids.dtype} of shape {tuple(input_ids.shape)}, with segments {tuple(segments.shape)}"
+            raise ValueError(f"token ids must be integers of shape (batch, length), and segments alike, not {got}")
         length, positions = input_ids.shape[1], self.config.max_position_embeddings
         if start < 0 or start + length > positions:
             begins = f" that start at {start}" if start else ""
             raise ValueError(f"sequences of {length} tokens{begins}, but the encoder has {positions} positions")
-        given = self.variant(input_ids, segments, *([start] if start else []))  # an EncoderInput
+        inputs = self.variant(input_ids, segments, *([start] if start else []))  # an EncoderInput
         # In the precision of the weights: under autocast a product returns bf16, and would leave the residual stream of
         # this arm alone in it, as LayerNorm keeps what it is given on a CPU.
         kind = self.pooler.dense.weight.dtype
-        hidden = self.dropout(self.norm(given.hidden.to(kind)))
+        hidden = self.dropout(self.norm(inputs.hidden.to(kind)))
         states = [hidden if self.project is None else self.project(hidden).to(kind)]
-        biases = given.biases()
+        biases = inputs.biases()
         if self.segment_scores is not None:
             added = self.segment_scores(segments)
             biases = [added if bias is None else bias + added for bias in biases]
-        of_each = isinstance(given.bias, Sequence)
+        of_each = isinstance(inputs.bias, Sequence)
         biases = biases if of_each else biases * len(self.blocks)
         mask = None if attention_mask is None else attention_mask.bool()
-        whole = of_each or given.rotate is not None or given.scores is not None
+        whole = of_each or inputs.rotate is not None or inputs.scores is not None
         for index, (block, bias) in enumerate(zip(self.blocks, biases, strict=True)):
-            rotate = partial(given.rotate, index) if given.rotate else None
-            scores = partial(given.scores, index) if given.scores else None
+            rotate = partial(inputs.rotate, index) if inputs.rotate else None
+            scores = partial(inputs.scores, index) if inputs.scores else None
             rows = last_rows if index == len(self.blocks) - 1 else None
             states.append(block(states[-1], BlockScores(bias, rotate, scores, whole), mask, rows))
         if self.final_norm is not None:

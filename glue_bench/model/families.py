@@ -82,7 +82,7 @@ class Family:
 
     def rename(self, names: Iterable[str]) -> dict[str, str]:
         """Our name -> the checkpoint's name, for every name that has a pair."""
-        found: dict[str, str] = {}
+        pairs: dict[str, str] = {}
         for name in names:
             # Checkpoints converted from TensorFlow (bert-base-uncased) say gamma and beta.
             bare = name.removeprefix(self.prefix).replace("LayerNorm.gamma", "LayerNorm.weight")
@@ -91,9 +91,9 @@ class Family:
                 pattern = re.escape(theirs).replace(r"\#", r"(?P<block>\d+)")
                 if match := re.fullmatch(f"{pattern}(?P<ending>weight|bias)?", bare):
                     block = match.groupdict().get("block", "")
-                    found[ours.replace("#", block) + (match["ending"] or "")] = name
+                    pairs[ours.replace("#", block) + (match["ending"] or "")] = name
                     break
-        return found
+        return pairs
 
 
 ROBERTA = Family(

@@ -55,10 +55,10 @@ def locate(name: str, revision: str | None = None, *, weights: bool = True) -> P
     except errors.RevisionNotFoundError as error:
         raise UserError(f"checkpoint '{name}' has no revision '{revision}' on the hub") from error
     except (errors.HTTPError, OSError, RuntimeError) as error:  # every network failure of the hub client is one of them
-        if said := disk_trouble(error):
-            raise DiskError(f"cannot keep '{name}' of the hub: {said}; make room in the cache") from error
-        said = f"the hub cannot be reached for it ({type(error).__name__}: {first_line(error)})"
-        raise UserError(f"no folder '{name}' here, and {said}; give the folder of a downloaded copy instead") from error
+        if trouble := disk_trouble(error):
+            raise DiskError(f"cannot keep '{name}' of the hub: {trouble}; make room in the cache") from error
+        why = f"the hub cannot be reached for it ({type(error).__name__}: {first_line(error)})"
+        raise UserError(f"no folder '{name}' here, and {why}; give the folder of a downloaded copy instead") from error
 
 
 def fingerprint(place: Path) -> str:

@@ -97,8 +97,8 @@ class NativeClassifier(nn.Module):
             shift = length - mask.sum(dim=1, keepdim=True)
             places = (torch.arange(length, device=input_ids.device) - shift) % length
             input_ids, mask, segments = (tensor.gather(1, places) for tensor in (input_ids, mask, segments))
-        given = {"token_type_ids": segments} if self.reads_segments else {}
-        return self.model(input_ids=input_ids, attention_mask=mask, **given)
+        extra = {"token_type_ids": segments} if self.reads_segments else {}
+        return self.model(input_ids=input_ids, attention_mask=mask, **extra)
 
 
 def read_native(
@@ -117,14 +117,14 @@ def read_native(
         text = config.get_text_config()
         stated, padding = getattr(text, "pad_token_id", None), tokenizer.pad_token_id
         if stated is not None and 0 <= stated < text.vocab_size and stated != padding:
-            said = f"config.json says pad_token_id {stated}, but its tokenizer pads with {padding}"
+            fault = f"config.json says pad_token_id {stated}, but its tokenizer pads with {padding}"
             advice = "give the tokenizer it was trained with, or correct config.json"
-            raise UserError(f"checkpoint '{name}': {said}; {advice}")
+            raise UserError(f"checkpoint '{name}': {fault}; {advice}")
         config.pad_token_id = text.pad_token_id = padding  # by which decoders find a text's last token
         if hasattr(text, "use_cache"):
             text.use_cache = False  # of keys and values, for generating text
         with drawing():
-            model, found = AUTO.from_pretrained(
+            model, info = AUTO.from_pretrained(
                 str(folder), config=config, dtype=torch.float32, output_loading_info=True, **LOCAL
             )
     except UserError:
@@ -134,7 +134,7 @@ def read_native(
     if digest is not None and fingerprint(folder) != digest:
         raise UserError(f"checkpoint '{name}' has changed while it was in use; start again")
     base, prefix = model.base_model, "" if model.base_model is model else f"{model.base_model_prefix}."
-    absent = {key.removeprefix(prefix) for key in found["missing_keys"] if key.startswith(prefix)}
+    absent = {key.removeprefix(prefix) for key in info["missing_keys"] if key.startswith(prefix)}
     if lacking := sorted(key for key in absent if prefix and "pooler." not in key):
         raise UserError(f"checkpoint '{name}': transformers finds no weights for {lacking[0]} in it")
     reads = (tokenizer.model_input_names, inspect.signature(model.forward).parameters)

@@ -48,7 +48,7 @@ def load_file(path: Path) -> list[str]:
     if before and all(PLUGINS[name].digest == digest for name in before):
         return []
     remove_plugins(before)
-    found: dict[str, type[Variant]] = {}
+    variants: dict[str, type[Variant]] = {}
     for variant in variants_in(file, code):
         name = vars(variant).get("name")
         if not isinstance(name, str) or not NAME.fullmatch(name):
@@ -56,16 +56,16 @@ def load_file(path: Path) -> list[str]:
                 f"needs a class attribute `name` of letters, digits, '_', '.' and '-', for arms to use; not {name!r}"
             )
             raise UserError(f"plugin '{path}': class {variant.__name__} {needs}")
-        if name in (*VARIANTS, NATIVE, *found):
+        if name in (*VARIANTS, NATIVE, *variants):
             raise UserError(f"plugin '{path}': the name '{name}' is taken by another variant; choose another")
-        found[name] = variant
-    for name, variant in found.items():
+        variants[name] = variant
+    for name, variant in variants.items():
         if "summary" not in vars(variant):
             variant.summary = (variant.__doc__ or variant.__name__).strip().partition("\n")[0]
         if "source" not in vars(variant):
             variant.source = file.name
         PLUGINS[name], VARIANTS[name] = Plugin(variant, file, digest), variant
-    return [*found]
+    return [*variants]
 
 
 def remove_plugins(names: Iterable[str]) -> None:

@@ -143,10 +143,10 @@ class Variant(nn.Module, ABC):
 def some_of(*names: str) -> AfterValidator:
     """For an option that lists one or more of `names`: which ones counts, and not their order."""
 
-    def in_order(given: Sequence[str]) -> tuple[str, ...]:
-        if not given or not set(given) <= set(names):
+    def in_order(chosen: Sequence[str]) -> tuple[str, ...]:
+        if not chosen or not set(chosen) <= set(names):
             raise ValueError(f"give one or more of {', '.join(names)}")
-        return tuple(name for name in names if name in given)
+        return tuple(name for name in names if name in chosen)
 
     return AfterValidator(in_order)
 
