@@ -38,14 +38,14 @@ def baseline_predictions(data: TaskData) -> dict[str, dict[str, np.ndarray]]:
     if "text_b" in train:
         scale.fit(word_overlap(words.transform(train["text_a"]), words.transform(train["text_b"])))
     splits = [name for name in task.validation_splits if name in data.splits]
-    tried, found = {name: _features(data.splits[name], words, scale) for name in splits}, {}
+    tried, predictions = {name: _features(data.splits[name], words, scale) for name in splits}, {}
     for name, inputs in _features(train, words, scale).items():
         model = Ridge() if task.is_regression else LogisticRegression(solver="newton-cg")
         if not task.is_regression and train["label"].nunique() == 1:
             model = DummyClassifier()
         model.fit(inputs, train["label"])
-        found[name] = {split: model.predict(tried[split][name]) for split in splits}
-    return found
+        predictions[name] = {split: model.predict(tried[split][name]) for split in splits}
+    return predictions
 
 
 def word_overlap(first: csr_matrix, second: csr_matrix) -> Float[np.ndarray, "rows 4"]:

@@ -88,10 +88,10 @@ def _f1(expected: np.ndarray, predicted: np.ndarray) -> float:
 
 def _matthews(expected: np.ndarray, predicted: np.ndarray) -> float:
     """Gorodkin 2004, equation 8, of any number of classes."""
-    true, told = (np.bincount(each, minlength=3).astype(float) for each in (expected, predicted))
+    t_sum, p_sum = (np.bincount(each, minlength=3).astype(float) for each in (expected, predicted))
     n, right = float(len(expected)), float(np.count_nonzero(expected == predicted))
-    spread = (n**2 - told @ told) * (n**2 - true @ true)
-    return float((right * n - true @ told) / np.sqrt(spread)) if spread else 0.0
+    spread = (n**2 - p_sum @ p_sum) * (n**2 - t_sum @ t_sum)
+    return float((right * n - t_sum @ p_sum) / np.sqrt(spread)) if spread else 0.0
 
 
 def _pearson(*sides: np.ndarray) -> float:

@@ -34,8 +34,8 @@ class FolderSource(Source):
 
     def files(self, task: Task) -> dict[str, list[Path]]:
         """The files of each split that is there; none if no split with labels is (of AX: no split)."""
-        found = {split: some for split in task.splits if (some := sorted(self.folder.glob(self.pattern(task, split))))}
-        return found if found.keys() - set(task.test_splits) or task.name == "ax" else {}
+        paths = {split: some for split in task.splits if (some := sorted(self.folder.glob(self.pattern(task, split))))}
+        return paths if paths.keys() - set(task.test_splits) or task.name == "ax" else {}
 
     def tasks(self) -> list[str]:
         return [name for name, task in TASKS.items() if self.files(task)]
