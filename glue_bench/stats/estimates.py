@@ -175,8 +175,8 @@ class Estimate:
     def difference_variance(self, arm: str, reference: str) -> tuple[float, float]:
         """V and its degrees of freedom of the difference of two arms."""
         a, r = self.arms.index(arm), self.arms.index(reference)
-        found = combined(self.spreads, [a, r], self.examples[a, r], self.shared[a, r], self.examples_freedom)
-        return float(found[0]), float(found[1])
+        v, freedom = combined(self.spreads, [a, r], self.examples[a, r], self.shared[a, r], self.examples_freedom)
+        return float(v), float(freedom)
 
     def example_variance(self, reference: str) -> float:
         """The variance of a difference over examples alone, without what seeds add to it: the mean over contrasts."""
@@ -207,10 +207,10 @@ def column_estimate(outcomes: Outcomes, arms: Sequence[str], reference: str = ""
     scores = outcomes.runs
     order = np.lexsort((scores.seeds, scores.pretraining_seeds))
     runs = {arm: order[scores.arms[order] == outcomes.arms.index(arm)] for arm in arms}
-    pretrained = {arm: set(scores.pretraining_seeds[mine].tolist()) for arm, mine in runs.items()}
+    pretrained = {arm: set(scores.pretraining_seeds[rows].tolist()) for arm, rows in runs.items()}
     blocked = len(set().union(*pretrained.values())) > 1
     full = pretrained.get(reference, set()) if blocked else set()
-    seeds = {arm: len(pretrained[arm]) if blocked else len(mine) for arm, mine in runs.items()}
+    seeds = {arm: len(pretrained[arm]) if blocked else len(rows) for arm, rows in runs.items()}
 
     def why_not(arm: str) -> str:
         if not len(runs[arm]):
@@ -235,7 +235,7 @@ def column_estimate(outcomes: Outcomes, arms: Sequence[str], reference: str = ""
         column=outcomes.column,
         lowest_is_best=outcomes.metric == "loss",
         limits=LIMITS[outcomes.metric],
-        means={arm: float(scores.values[mine].mean()) for arm, mine in runs.items() if len(mine)},
+        means={arm: float(scores.values[rows].mean()) for arm, rows in runs.items() if len(rows)},
         seeds=seeds,
         why=why,
         arms=tested,

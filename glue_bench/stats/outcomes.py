@@ -45,7 +45,7 @@ class Runs(NamedTuple):
     def of(self, arms: Sequence[int]) -> "Runs":
         """The runs of some of the arms, in the order of these."""
         chosen = [np.flatnonzero(self.arms == arm) for arm in arms] or [np.zeros(0, int)]
-        index = np.repeat(np.arange(len(chosen)), [len(mine) for mine in chosen])
+        index = np.repeat(np.arange(len(chosen)), [len(runs) for runs in chosen])
         return Runs(index, *(part[np.concatenate(chosen)] for part in self[1:]))
 
     @property
@@ -199,8 +199,8 @@ def finetuning_variance(values: np.ndarray, cells: np.ndarray, owners: np.ndarra
 
 def means_over(groups: np.ndarray) -> np.ndarray:
     """Weights (groups, runs) that make of values (runs, ...) the mean of each group, which has a run at least."""
-    mine = (np.arange(groups.max() + 1)[:, None] == groups).astype(float)
-    return mine / mine.sum(axis=1, keepdims=True)
+    members = (np.arange(groups.max() + 1)[:, None] == groups).astype(float)
+    return members / members.sum(axis=1, keepdims=True)
 
 
 def effective_number(sizes: np.ndarray) -> float:

@@ -108,29 +108,29 @@ class Variances:
         """The probability of a verdict with so many fine-tuning seeds of one pretraining."""
         units = [_unit_of_seeds(self.arms, seeds, task) for task in range(len(self.finetuning))]
         total = 2 * sum(self.finetuning) / seeds
-        found = difference + math.sqrt(self.examples + total) * _normal()
-        return self._seen(found, units, self.finetuning, total)
+        observed = difference + math.sqrt(self.examples + total) * _normal()
+        return self._seen(observed, units, self.finetuning, total)
 
     def power_of_pretrainings(self, difference: float, pretrainings: int, finetunings: int) -> float:
         """The probability of a verdict with so many pretraining seeds, and fine-tuning seeds for each."""
         unit, means = _unit_of_blocks(self.arms, pretrainings)
         each = self.pretraining + sum(self.finetuning) / finetunings
-        found = difference + math.sqrt(each) * means + math.sqrt(self.examples) * _normal()
-        return self._seen(found, [unit], [each], 2 * each / pretrainings)
+        observed = difference + math.sqrt(each) * means + math.sqrt(self.examples) * _normal()
+        return self._seen(observed, [unit], [each], 2 * each / pretrainings)
 
     def examples_suffice(self, difference: float, power: float) -> bool:
         """Whether endless seeds would do: their only limit is the dev set."""
         limit = -ndtri(ALPHA / 2 / (self.arms - 1))
         return self.examples == 0 or bool(ndtr(difference / math.sqrt(self.examples) - limit) >= power)
 
-    def _seen(self, found: np.ndarray, units: Sequence[Spread], variances: Sequence[float], total: float) -> float:
+    def _seen(self, observed: np.ndarray, units: Sequence[Spread], variances: Sequence[float], total: float) -> float:
         """Of spreads drawn with the variance 1, scaled to these."""
         pairs = zip(units, variances, strict=True)
         scaled = [unit._replace(variance=unit.variance * each) for unit, each in pairs]
         shared = self.overlap * total
         variance, freedom = combined(scaled, [0, 1], self.examples + shared, shared, self.examples_freedom)
-        p = two_sided(found, np.sqrt(variance), freedom)
-        return float(np.mean((p * (self.arms - 1) < ALPHA) & (found > 0)))
+        p = two_sided(observed, np.sqrt(variance), freedom)
+        return float(np.mean((p * (self.arms - 1) < ALPHA) & (observed > 0)))
 
 
 def variances_of(estimate: Estimate, reference: str, arms: int) -> Variances:

@@ -53,12 +53,12 @@ def assess(outcomes: Iterable[Outcomes], groups: Sequence[Group], primary: str =
     averaged, assessed = set[str](), []
     for one in outcomes:
         averaged |= {one.column} if one.averaged else set()
-        for group, mine in zip(groups, columns, strict=True):
-            mine.append(column_estimate(one, group.arms, group.reference))
-    for group, mine in zip(groups, columns, strict=True):
-        counted = [column for column in mine if column.column in averaged]
+        for group, estimates in zip(groups, columns, strict=True):
+            estimates.append(column_estimate(one, group.arms, group.reference))
+    for group, estimates in zip(groups, columns, strict=True):
+        counted = [column for column in estimates if column.column in averaged]
         average = [average_estimate(counted, group.arms)] if len(counted) > 1 else []
-        shown = [*average, *(column for column in mine if column.means or column.column in averaged)]
+        shown = [*average, *(column for column in estimates if column.means or column.column in averaged)]
         ordered = sorted(shown, key=lambda column: column.column != primary)
         assessed.append(replace(group, estimates=tuple(ordered)))
     return assessed
@@ -97,15 +97,15 @@ def verdicts(assessed: Sequence[Group], declared: Sequence[Sequence[str]] = ()) 
         rows += contrast_rows(one, pairs, len(pairs), stepwise=False)
     known = {arm for one in assessed for arm in one.arms}
     homes = {
-        (arm, reference): min(mine, key=lambda one: reference not in one.arms)
+        (arm, reference): min(with_arm, key=lambda one: reference not in one.arms)
         for arm, reference in declared
-        if reference in known and (mine := [one for one in assessed if arm in one.arms])
+        if reference in known and (with_arm := [one for one in assessed if arm in one.arms])
     }
     named = {arm for pair in declared for arm in pair}
     for one in assessed:
         estimates = tuple(estimate.of([arm for arm in estimate.arms if arm in named]) for estimate in one.estimates)
-        asked = [pair for pair, home in homes.items() if home is one]
-        rows += contrast_rows(replace(one, kind="declared", estimates=estimates), asked, len(declared))
+        pairs = [pair for pair, home in homes.items() if home is one]
+        rows += contrast_rows(replace(one, kind="declared", estimates=estimates), pairs, len(declared))
     frame = pd.DataFrame(rows, columns=VERDICT_COLUMNS)
     return frame.astype({**dict.fromkeys(NUMBERS, float), "agree": "Int64", "paired": "Int64"})
 
@@ -150,8 +150,8 @@ def contrast_rows(group: Group, pairs: Sequence[Pair], family: int, *, stepwise:
     """
     rows = []
     for estimate in group.estimates if pairs else ():
-        mine = [_row(group, estimate, pair) for pair in pairs]
-        difference, error, freedom = (np.array([row.get(name, np.nan) for row in mine]) for name in NUMBERS[:3])
+        tests = [_row(group, estimate, pair) for pair in pairs]
+        difference, error, freedom = (np.array([row.get(name, np.nan) for row in tests]) for name in NUMBERS[:3])
         p = two_sided(difference, error, freedom)
         adjusted = np.minimum(1.0, (holm(p, family) if stepwise else family) * p)
         half = -stdtrit(freedom, ALPHA / 2 / family) * error
@@ -165,7 +165,7 @@ def contrast_rows(group: Group, pairs: Sequence[Pair], family: int, *, stepwise:
             "smallest": half.tolist(),
             "verdict": np.where(adjusted < ALPHA, np.where(better, "better", "worse"), "").tolist(),
         }
-        rows += [row | {"family": family} | {name: decided[name][i] for name in decided} for i, row in enumerate(mine)]
+        rows += [row | {"family": family} | {name: decided[name][i] for name in decided} for i, row in enumerate(tests)]
     return rows
 
 
