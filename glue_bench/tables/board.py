@@ -171,9 +171,9 @@ def reported_epochs(scores: pd.DataFrame, protocol: Protocol) -> pd.DataFrame:
 
 def _with_averages(frame: pd.DataFrame, runs: pd.DataFrame, every: Mapping[str, Average], by: str) -> pd.DataFrame:
     for name, convention in every.items():
-        mine = average(runs, convention, by).reindex(frame.index)
-        seeds = {f"{name}_n": mine["n"].fillna(0).astype(int)} if name in COLUMNS else {}
-        frame = frame.assign(**{name: mine[by], f"{name}_std": mine["std"], **seeds})
+        averaged = average(runs, convention, by).reindex(frame.index)
+        seeds = {f"{name}_n": averaged["n"].fillna(0).astype(int)} if name in COLUMNS else {}
+        frame = frame.assign(**{name: averaged[by], f"{name}_std": averaged["std"], **seeds})
     return frame
 
 

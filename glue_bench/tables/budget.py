@@ -109,9 +109,9 @@ def rates_frame(results: Results) -> DataFrame:
     """One row per run of a search for rates: RATES, without the only `seed`; no loss where training diverged."""
     runs, place = results.pretrainings[results.pretrainings["finished"]], ["arm", "learning_rate"]
     chosen = runs.loc[~runs["is_search"], place].drop_duplicates().assign(chosen=True)
-    found = runs[runs["is_search"]].sort_values(place).merge(chosen, on=place, how="left")
-    found = found.assign(chosen=found["chosen"].eq(True))[RATES]
-    return found if found["seed"].nunique() > 1 else found.drop(columns="seed")
+    searched = runs[runs["is_search"]].sort_values(place).merge(chosen, on=place, how="left")
+    searched = searched.assign(chosen=searched["chosen"].eq(True))[RATES]
+    return searched if searched["seed"].nunique() > 1 else searched.drop(columns="seed")
 
 
 def informative(frame: DataFrame) -> DataFrame:

@@ -115,8 +115,8 @@ def leaderboard_frame(comparison: Comparison) -> pd.DataFrame:
             if one.blocked and one.arms:
                 of_arms = zip(one.arms, one.by_block().std(axis=1, ddof=1).tolist(), strict=True)
                 deviations |= {arm: value for arm, value in of_arms if one.seeds[arm] >= LEAST_FOR_DEVIATION}
-        found = {measure: table["arm"].map(means), f"{measure}_std": table["arm"].map(deviations).astype(float)}
-        table = table.assign(**found)
+        added = {measure: table["arm"].map(means), f"{measure}_std": table["arm"].map(deviations).astype(float)}
+        table = table.assign(**added)
     if columns[:1] == ["validation_loss"]:
         blocks = [block.sort_values(columns[0], kind="stable") for _, block in table.groupby(BLOCK, sort=False)]
         table = pd.concat(blocks)
@@ -125,8 +125,8 @@ def leaderboard_frame(comparison: Comparison) -> pd.DataFrame:
     table = table.drop(columns=FACTS).assign(**made).join(table[FACTS])
     table = table.merge(contrasts[["arm", "reference"]].drop_duplicates(), on="arm", how="left")
     for column in columns:
-        mine = contrasts[contrasts["column"] == column].set_index("arm")[OF_CONTRASTS]
-        table = table.join(mine.add_prefix(f"{column}_"), on="arm")
+        of_column = contrasts[contrasts["column"] == column].set_index("arm")[OF_CONTRASTS]
+        table = table.join(of_column.add_prefix(f"{column}_"), on="arm")
     return table.astype({f"{column}_n": "Int64" for column in board.columns})
 
 
@@ -186,11 +186,11 @@ def read_measures(board: Board) -> Iterator[Outcomes]:
             sums.append({})
             damaged[arm] = str(error)
     for measure, metric in METRIC_OF.items():
-        pieces = [mine[measure] for mine in sums if measure in mine]
+        pieces = [each[measure] for each in sums if measure in each]
         if pieces:
-            runs, counts = done[[measure in mine for mine in sums]], pieces[0][1]
-            runs = runs.assign(value=[unit_of(metric) * hits.sum() / mine.sum() for hits, mine in pieces])
-            same = np.array([np.array_equal(counts, mine) for _, mine in pieces])
+            runs, counts = done[[measure in each for each in sums]], pieces[0][1]
+            runs = runs.assign(value=[unit_of(metric) * hits.sum() / own.sum() for hits, own in pieces])
+            same = np.array([np.array_equal(counts, own) for _, own in pieces])
             why = damaged | dict.fromkeys(runs.loc[~same, "arm"], OTHER_PIECES)
             hits = np.stack([hits if alike else 0.0 * counts for (hits, _), alike in zip(pieces, same, strict=True)])
             yield _outcomes(board, measure, metric, runs, predictions=hits, labels=counts, why=why)

@@ -128,8 +128,8 @@ def difference_page(comparison: Comparison, difference: float, power: float) -> 
     if frame.empty:
         where = results.folder
         raise UserError(f"{where}: nothing has run yet, so that no spread is known; run a part of the experiment first")
-    shown, asked = frame.assign(column=frame["column"].map(board.title_of)), TO_FIND.format(difference, power)
-    tables = [Table(title=heading, caption=asked, frame=of_group(shown, group), columns=DESIGN)
+    shown, target = frame.assign(column=frame["column"].map(board.title_of)), TO_FIND.format(difference, power)
+    tables = [Table(title=heading, caption=target, frame=of_group(shown, group), columns=DESIGN)
               for heading, group in groups_shown(comparison).items()]  # fmt: skip
     title, tables = f"Seeds needed: {results.experiment}", with_legend(tables, DESIGN_MEANS)
     return Page(title=title, banner=results.banner, tables=tuple(tables), data=frame, decimals=DECIMALS)
@@ -145,8 +145,8 @@ def _contrasts(comparison: Comparison, frame: DataFrame) -> Table:
     again = (frame["kind"] == "reference") & primary & np.array(pairs, bool)
     kinds = dict(list(frame[(primary | (frame["verdict"] != "")) & ~again].groupby("kind")))
     by_column = kinds.pop("reference").groupby("column", sort=False) if "reference" in kinds else ()
-    ranked = [mine.sort_values("difference", ascending="loss" in str(column), kind="stable")
-              for column, mine in by_column]  # fmt: skip
+    ranked = [contrasts.sort_values("difference", ascending="loss" in str(column), kind="stable")
+              for column, contrasts in by_column]  # fmt: skip
     chosen = pd.concat([*(kinds[kind] for kind in FAMILIES if kind in kinds), *ranked, frame[:0]])
     rows = []
     for row in chosen.to_dict("records"):
@@ -162,8 +162,8 @@ def _contrasts(comparison: Comparison, frame: DataFrame) -> Table:
         }
         rows.append(texts | {name: p_text(row[name]) for name in ("p_adjusted", "p_equivalent") if name in row})
     columns = {name: column for name, column in CONTRAST.items() if name != "p_equivalent" or name in frame}
-    told = caption(comparison, groups_shown(comparison).values())
-    table = Table(frame=DataFrame(rows, columns=list(columns)), columns=columns, caption=told)
+    summary = caption(comparison, groups_shown(comparison).values())
+    table = Table(frame=DataFrame(rows, columns=list(columns)), columns=columns, caption=summary)
     return explained([table], LEGEND, chosen["kind"].unique())[0]
 
 

@@ -128,7 +128,7 @@ def drawn(figure: Figure, format: str) -> bytes:
     rules = "".join(f'[style*="{kind}: {light}"]{{{kind}:{dark}!important}}' for (light, dark), kind in kinds)
     rules = f":root{{color-scheme:light dark}}@media (prefers-color-scheme:dark){{{rules}}}</style>"
     svg = content.decode().replace("</style>", rules, 1)
-    return re.sub(r'="([\d.]+)pt"', lambda found: f'="{float(found[1]) * PIXELS:.0f}"', svg).encode()
+    return re.sub(r'="([\d.]+)pt"', lambda match: f'="{float(match[1]) * PIXELS:.0f}"', svg).encode()
 
 
 def save(figure: Figure, stem: Path) -> None:
@@ -162,8 +162,8 @@ def forest(comparison: Comparison, columns: Sequence[str]) -> Figure:
     Rows are in the order of the primary column, or of the first one while that has none; those that were not planned
     stand apart. A line is the interval; its marker says the verdict.
     """
-    found = (forest_rows(comparison, column) for column in (comparison.primary, *columns))
-    first, alone = next(rows for rows in found if len(rows)), len(columns) == 1
+    frames = (forest_rows(comparison, column) for column in (comparison.primary, *columns))
+    first, alone = next(rows for rows in frames if len(rows)), len(columns) == 1
     unplanned = ~first["planned"].to_numpy(bool) & bool(first["planned"].any())
     places = np.arange(len(first)) + 0.5 * unplanned
     pairs = [f"{fitted(arm, 18)} - {fitted(reference, 14)}" for arm, reference in first.index]
@@ -193,11 +193,11 @@ def _intervals(axes: Axes, rows: pd.DataFrame) -> set[str]:
     """Draw the rows of a forest that have a difference, each at its `place`; their verdicts."""
     axes.axvline(0, color=INK, linewidth=0.6, linestyle=(0, (1, 2)))
     groups = rows.dropna(subset="difference").groupby("verdict")
-    for verdict, mine in groups:
-        look, seeds = VERDICTS[str(verdict)], np.repeat(mine["place"] + 0.33, mine["seeds"].map(len))
-        axes.hlines(mine["place"], mine["low"], mine["high"], color=look["color"])
-        axes.plot(np.concatenate(mine["seeds"].to_list()), seeds, ".", color=look["color"], markersize=2)
-        axes.plot(mine["difference"], mine["place"], linestyle="none", markersize=3, **look)
+    for verdict, group in groups:
+        look, seeds = VERDICTS[str(verdict)], np.repeat(group["place"] + 0.33, group["seeds"].map(len))
+        axes.hlines(group["place"], group["low"], group["high"], color=look["color"])
+        axes.plot(np.concatenate(group["seeds"].to_list()), seeds, ".", color=look["color"], markersize=2)
+        axes.plot(group["difference"], group["place"], linestyle="none", markersize=3, **look)
     axes.grid(visible=False, axis="y")
     axes.xaxis.set_major_locator(MaxNLocator(4))
     return {str(verdict) for verdict in groups.groups}

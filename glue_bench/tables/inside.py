@@ -128,8 +128,8 @@ def _document(analysis: Analysis) -> dict[str, Any]:
             again = parent in BY_LAYER or row["measure"] in measures  # elsewhere the first block keeps the name
             ranges = {"interval": (row["low"], row["high"]), "chance": (row["chance_low"], row["chance_high"])}
             known = {of: list(map(rounded, both)) for of, both in ranges.items() if not math.isnan(both[0])}
-            told = {"value": rounded(row["value"]), **known} | ({"n": row["n"]} if row["n"] else {})
-            measures[f"{parent}.{row['layer']}.{last}" if again else row["measure"]] = told
+            entry = {"value": rounded(row["value"]), **known} | ({"n": row["n"]} if row["n"] else {})
+            measures[f"{parent}.{row['layer']}.{last}" if again else row["measure"]] = entry
         left_out = analysis.left_out[analysis.left_out["checkpoint"] == label]
         reasons = dict(zip(left_out["measure"], left_out["reason"], strict=True))
         checkpoints[label] = {**facts, "measures": measures, "left_out": reasons}
@@ -208,10 +208,10 @@ def term_shares(measures: pd.DataFrame) -> Figure:
     figure, grid = _of_checkpoints(first, 0.55 + 0.14 * len(terms), sharey=True)
     places = np.arange(len(terms))
     for axes, rows in grid:
-        by_kind = {kind: mine.set_index("term").reindex(terms) for kind, mine in rows.groupby("kind")}
+        by_kind = {kind: of_kind.set_index("term").reindex(terms) for kind, of_kind in rows.groupby("kind")}
         for name, (label, marker, colour) in BASELINES.items():
-            if (found := by_kind.get(f"share_{name}")) is not None:
-                axes.plot(found["value"], places, marker, color=colour, markerfacecolor="none", label=label)
+            if (baseline := by_kind.get(f"share_{name}")) is not None:
+                axes.plot(baseline["value"], places, marker, color=colour, markerfacecolor="none", label=label)
         share, low, high = (by_kind["share"][name] for name in ("value", "low", "high"))
         axes.errorbar(share, places, xerr=[share - low, high - share], fmt="o", color=INK, label="measured")
         axes.axvline(0, color=INK, linewidth=0.6)
@@ -228,18 +228,18 @@ def decoding(measures: pd.DataFrame) -> Figure:
     Layers are the sum of the rows of a word and a position, and its norm; then of real text 0, what enters block 1, and
     the output of each block. The dashed line is the chance of a reader who knows nothing, a mean over the checkpoints.
     """
-    told = measures.copy()
-    told[["of", "what"]] = told["measure"].str.extract(r"decoding\.(\w+)\.(\w+)_accuracy")
-    layers = ["sum", "norm", *sorted(told["layer"].dropna().unique())]
-    names = told["of"].replace({"random": "sum"})
-    told["place"] = list(map(layers.index, names.where(told["layer"].isna(), told["layer"])))
-    styles = arm_styles(list(told["checkpoint"].unique()))
+    frame = measures.copy()
+    frame[["of", "what"]] = frame["measure"].str.extract(r"decoding\.(\w+)\.(\w+)_accuracy")
+    layers = ["sum", "norm", *sorted(frame["layer"].dropna().unique())]
+    names = frame["of"].replace({"random": "sum"})
+    frame["place"] = list(map(layers.index, names.where(frame["layer"].isna(), frame["layer"])))
+    styles = arm_styles(list(frame["checkpoint"].unique()))
     figure, grid = panels(2, 1.35, 1, sharex=True)
     for axes, what in zip(grid, ("position", "word"), strict=True):
-        mine = told[told["what"] == what]
-        guessed = mine[mine["of"] != "sum"].groupby("place")["chance_low"].mean()
+        panel = frame[frame["what"] == what]
+        guessed = panel[panel["of"] != "sum"].groupby("place")["chance_low"].mean()
         axes.plot(guessed, color=QUIET, linestyle="dashed", linewidth=0.8, label="chance")
-        for (checkpoint, _), rows in mine.groupby(["checkpoint", mine["of"] == "layers"], sort=False):
+        for (checkpoint, _), rows in panel.groupby(["checkpoint", panel["of"] == "layers"], sort=False):
             look, random = styles[str(checkpoint)], rows[rows["of"] == "random"]
             own = rows[rows["of"] != "random"]
             axes.plot(own["place"], own["value"], label=checkpoint, **look)

@@ -147,16 +147,16 @@ def _column(board: Board, name: str) -> Column:
 
 def caption(comparison: Comparison, groups: Iterable[Group], floor: str = "") -> str:
     """One line of fixed fields: who differs in the first column, how many planned contrasts do, and the `floor`."""
-    found, fields = comparison.contrasts[comparison.contrasts["column"] == comparison.primary], list[str]()
+    contrasts, fields = comparison.contrasts[comparison.contrasts["column"] == comparison.primary], list[str]()
     for group in groups:
-        mine = of_group(found, group)
+        rows = of_group(contrasts, group)
         named = {"column": comparison.board.title_of(comparison.primary), "reference": group.reference}
-        tested = mine[mine["why"] == ""]
+        tested = rows[rows["why"] == ""]
         counts = {side or "alike": (tested["verdict"] == side).sum() for side in ("better", "worse", "")}
         if len(tested):
-            fields.append(AGAINST.format(**named, **counts, untested=len(mine) - len(tested)))
-        elif len(mine):
-            reason = re.sub(r" \([^)]*\)$", "", mine["why"].iloc[0].split("; ")[0])
+            fields.append(AGAINST.format(**named, **counts, untested=len(rows) - len(tested)))
+        elif len(rows):
+            reason = re.sub(r" \([^)]*\)$", "", rows["why"].iloc[0].split("; ")[0])
             fields.append(NOTHING.format(**named, why=reason))
     if len(planned := comparison.of("declared")):
         differ = ((planned["column"] == comparison.primary) & (planned["verdict"] != "")).sum()
@@ -188,14 +188,14 @@ def _marks(comparison: Comparison, rows: DataFrame) -> DataFrame:
     collapsed = board.reported.explode("collapsed").groupby(["task", "collapsed"])["arm"].agg(set).to_dict()
     seeds = {name: {arm: n for one in comparison.estimates(name)[::-1] for arm, n in one.seeds.items()}
              for name in METRIC_OF}  # fmt: skip
-    most = max([board.cells["pretraining_seed"].nunique(), *(n for mine in seeds.values() for n in mine.values())])
+    most = max([board.cells["pretraining_seed"].nunique(), *(n for by_arm in seeds.values() for n in by_arm.values())])
     for name in score_columns(comparison):
-        told = rows[f"{name}_verdict"].map({"better": BETTER, "worse": WORSE}).astype(object).fillna("")
+        signs = rows[f"{name}_verdict"].map({"better": BETTER, "worse": WORSE}).astype(object).fillna("")
         counts: Any = arms.map(seeds.get(name, {})), most
         if name in board.columns:
-            told += arms.isin(collapsed.get(COLUMNS[name], ())).map({True: COLLAPSED, False: ""})
+            signs += arms.isin(collapsed.get(COLUMNS[name], ())).map({True: COLLAPSED, False: ""})
             counts = rows[f"{name}_n"].astype(float), arms.map(planned[COLUMNS[name][0]])
-        marks[name] = (told + (counts[0] < counts[1]).map({True: FEWER_RUNS, False: ""})).where(rows[name].notna(), "")
+        marks[name] = (signs + (counts[0] < counts[1]).map({True: FEWER_RUNS, False: ""})).where(rows[name].notna(), "")
     if AVERAGE in marks:
         lacks = (
             marks[[*board.average.parts]].apply(lambda column: column.str.contains(FEWER_RUNS, regex=False)).any(axis=1)
@@ -227,7 +227,7 @@ def setup_table(comparison: Comparison) -> Table:
     kinds = dict.fromkeys(tested["seeds"].mask(random, "random"))
     named = comparison.of("declared")
     named = named[named["column"] == comparison.primary]
-    told = named["verdict"].mask(named["verdict"] == "", "not told apart").mask(named["why"] != "", "untested")
+    outcomes = named["verdict"].mask(named["verdict"] == "", "not told apart").mask(named["why"] != "", "untested")
     epoch = "last epoch" if protocol.epoch == "last" else f"best epoch of each run by {CHOSEN[protocol.choose_on]}"
     done, undefined = board.cells[board.cells["finished"]], int(board.scores["value"].isna().sum())
     places = (done["processor"] + ", " + done["precision"]).str.strip(", ").replace("", "unrecorded").value_counts()
@@ -237,7 +237,7 @@ def setup_table(comparison: Comparison) -> Table:
         ("Weights", _weights(board)),
         ("Segments", ONE_SEGMENT if pretraining and pretraining.segments == "one" else ""),
         ("Seeds", _seeds(board) if len(board.cells) else ""),
-        ("Planned contrasts", "; ".join(named["arm"] + " - " + named["reference"] + ": " + told)),
+        ("Planned contrasts", "; ".join(named["arm"] + " - " + named["reference"] + ": " + outcomes)),
         ("Intervals cover", " or ".join(COVERS[kind] for kind in kinds)),
         ("Fine-tuning", _finetuning(board)),
         ("Reported", f"{protocol.seeds} over seeds; {epoch}; validation"),
@@ -254,8 +254,8 @@ def arms_table(board: Board) -> Table:
     results = board.results
     frame = results.arms.loc[board.arms].reset_index(drop=True)
     widths = [{} if pd.isna(width) else {"embedding_size": width} for width in frame["embedding_size"]]
-    options = [given | width for given, width in zip(frame["options"], widths, strict=True)]
-    frame["options"] = [", ".join(f"{name}: {value}" for name, value in given.items()) for given in options]
+    options = [own | width for own, width in zip(frame["options"], widths, strict=True)]
+    frame["options"] = [", ".join(f"{name}: {value}" for name, value in own.items()) for own in options]
     trained = results.pretrainings[~results.pretrainings["is_search"]]
     frame["rate"] = frame["arm"].map(trained.dropna(subset="learning_rate").groupby("arm")["learning_rate"].first())
     filled = {name: column for name, column in ARMS.items() if any(map(column.text, frame[name]))}
@@ -282,10 +282,10 @@ def _seeds(board: Board) -> str:
 def _finetuning(board: Board) -> str:
     tasks, settings = board.results.tasks, board.results.tasks["settings"]
 
-    def told(name: str, form: str) -> str:
+    def text(name: str, form: str) -> str:
         """A setting by task: its value, or each of its values with the tasks that have it."""
         values = settings.map(lambda each: each.get(name)).dropna()
-        groups = {f"{value:g}": titles(tuple(mine.index)) for value, mine in values.groupby(values)}
+        groups = {f"{value:g}": titles(tuple(same.index)) for value, same in values.groupby(values)}
         shown = (value + (f" ({which})" if len(groups) > 1 else "") for value, which in groups.items())
         return form.format(", ".join(shown)) if groups else ""
 
@@ -293,15 +293,15 @@ def _finetuning(board: Board) -> str:
     if board.cells.groupby("task")["learning_rate"].nunique().max() > 1:
         chosen = CHOSEN[board.protocol.choose_on].partition(",")[0]
         rates = f"the best of {rates} for each arm and task, by the {board.protocol.rate_statistic} on {chosen}"
-    parts = [told("epochs", "epochs {}"), told("batch_size", "batch {}"), told("max_length", "length {}")]
-    parts += [f"rate {rates}", told("max_steps", "at most {} steps"), told("held_out_share", "{} of train held out")]
+    parts = [text("epochs", "epochs {}"), text("batch_size", "batch {}"), text("max_length", "length {}")]
+    parts += [f"rate {rates}", text("max_steps", "at most {} steps"), text("held_out_share", "{} of train held out")]
     tuned = titles(tuple(tasks.index[tasks["from_mnli"]]))
     return "; ".join(filter(None, [*parts, tuned and f"from the arm's own MNLI run: {tuned}"]))
 
 
 def _data(board: Board) -> str:
     """Where the rows are from, and which share of the official ones was there."""
-    results, told = board.results, [board.results.data_source]
+    results, parts = board.results, [board.results.data_source]
     for task in results.partial_tasks:
         rows, official = results.tasks["rows"][task], TASKS[task].splits
         shares = [
@@ -309,8 +309,8 @@ def _data(board: Board) -> str:
             for split in ("train", *TASKS[task].validation_splits)
             if split in rows and rows[split] != official[split].rows
         ]
-        told.append(f"{TASKS[task].title} {', '.join(shares) or 'in part'}")
-    return "; ".join(told) if len(told) > 1 or results.banner else f"{told[0]}, complete"
+        parts.append(f"{TASKS[task].title} {', '.join(shares) or 'in part'}")
+    return "; ".join(parts) if len(parts) > 1 or results.banner else f"{parts[0]}, complete"
 
 
 def _unlike(cells: DataFrame, arms: Series, group: Group) -> Series:

@@ -63,10 +63,10 @@ class PrintedRow:
 
     def takes(self, variant: str, options: Mapping[str, Any]) -> bool:
         """Whether an arm is this model, sizes aside; the order of a list is no difference."""
-        mine, own = ({k: sorted(v) if isinstance(v, list | tuple) else v for k, v in each.items()}
+        theirs, ours = ({k: sorted(v) if isinstance(v, list | tuple) else v for k, v in each.items()}
                      for each in (self.options, options))  # fmt: skip
-        segments = own.pop("segments", "input")
-        return variant == self.variant and self.segments in (None, segments) and own.items() <= mine.items()
+        segments = ours.pop("segments", "input")
+        return variant == self.variant and self.segments in (None, segments) and ours.items() <= theirs.items()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,9 +222,9 @@ def _pair(published: Published, row: PrintedRow, arm: Mapping[str, Any], board: 
     def two(theirs: Any, ours: Any, shown: Callable[[Any], str] = str) -> str:
         return " / ".join("?" if pd.isna(value) else shown(value) for value in (theirs, ours))
 
-    mine = board.cells[board.cells["arm"] == arm["arm"]]
+    cells = board.cells[board.cells["arm"] == arm["arm"]]
     runs = max((values[arm["arm"], name]["seeds"] for name in row.printed if (arm["arm"], name) in values), default=0)
-    pretrainings, pretraining = mine["pretraining_seed"].nunique(), board.results.plan.experiment.pretraining
+    pretrainings, pretraining = cells["pretraining_seed"].nunique(), board.results.plan.experiment.pretraining
     sizes = (row.steps, published.tokens), (board.steps, pretraining.batch_tokens if pretraining else None)
     theirs, ours = (steps * size if steps and size else None for steps, size in sizes)
     fresh = arm["checkpoint"] == SCRATCH or (pretraining and pretraining.start == SCRATCH)
@@ -236,7 +236,7 @@ def _pair(published: Published, row: PrintedRow, arm: Mapping[str, Any], board: 
         "steps": two(row.steps, board.steps, "{:,}".format),
         "tokens": two(theirs, ours, short),
         "seeds": two(published.seeds, runs) + (f", of {pretrainings} pretrainings" if pretrainings > 1 else ""),
-        "rates": two(published.rates, mine.groupby("task")["learning_rate"].nunique().max()),
+        "rates": two(published.rates, cells.groupby("task")["learning_rate"].nunique().max()),
         "start": start if arm["origin"] in ("pretrained", "scratch") else f"{start}, {arm['origin']}",
         "note": "",
     }
@@ -250,9 +250,9 @@ def _scores(published: Published, results: Results | None, cells: pd.DataFrame) 
     marked = [name for name in published.columns if tasks.get(name, set()) & {*partial}]
     rows = list[dict[str, str]]()
     for row in published.rows:
-        mine = cells[(cells["model"] == row.label) & (cells["arm"] != "")]
-        rows += [{"model": row.label, **row.printed}] if results is None or len(mine) else []
-        for arm, each in mine.groupby("arm", sort=False):
+        of_row = cells[(cells["model"] == row.label) & (cells["arm"] != "")]
+        rows += [{"model": row.label, **row.printed}] if results is None or len(of_row) else []
+        for arm, each in of_row.groupby("arm", sort=False):
             known = each.dropna(subset="ours").to_dict("records")
             texts = {cell["column"]: f"{number(cell['ours'])} ({cell['difference']:+z.2f})" for cell in known}
             rows.append({"model": f"ours: {arm}", **dict.fromkeys(published.columns, MISSING), **texts})

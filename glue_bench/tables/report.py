@@ -134,16 +134,16 @@ def environments_table(results: Results) -> Table:
     """A column for each environment in which fine-tunings or pretrainings were computed."""
 
     def facts(environment: Environment) -> tuple[tuple[str, str], ...]:
-        told = environment.document()
-        told |= told.pop("packages", {})
-        return tuple((name.replace("_", " "), str(fact)) for name, fact in told.items())
+        document = environment.document()
+        document |= document.pop("packages", {})
+        return tuple((name.replace("_", " "), str(fact)) for name, fact in document.items())
 
     columns, seconds = dict[str, dict[str, str]](), 0.0
     for kind, frame in (("Fine-tuning", results.cells), ("Pretraining", results.pretrainings)):
         done = frame[frame["finished"]]
         counts = sorted(Counter(map(facts, done["environment"])).items())
-        for place, (told, count) in enumerate(counts, 1):
-            columns[f"{kind} {place}" if len(counts) > 1 else kind] = {"runs": f"{count:,}", **dict(told)}
+        for place, (entries, count) in enumerate(counts, 1):
+            columns[f"{kind} {place}" if len(counts) > 1 else kind] = {"runs": f"{count:,}", **dict(entries)}
         seconds += done["seconds"].sum()
     shown = {"fact": Column("Environment"), **{name: Column(name) for name in columns}}
     frame = pd.DataFrame(columns).rename_axis("fact").reset_index()

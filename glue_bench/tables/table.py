@@ -296,7 +296,7 @@ def csv_text(frame: DataFrame, decimals: int | None = None, **options: Any) -> s
 def json_text(document: Any) -> str:
     """A document as JSON, without characters that would control a terminal."""
     text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    return UNSHOWN.sub(lambda found: json.dumps(found[0])[1:-1], text)
+    return UNSHOWN.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
 def _markdown(text: str) -> str:
