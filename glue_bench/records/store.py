@@ -108,17 +108,17 @@ class Store:
 
     def _records(self, kind: type[Ended], names: Iterable[str]) -> tuple[dict[str, Ended], dict[str, str]]:
         """The records of these jobs, and a line about each that is not as it was written."""
-        found, problems = dict[str, Ended](), dict[str, str]()
+        records, problems = dict[str, Ended](), dict[str, str]()
         for name in names:
             path = f"{'cells' if kind is Record else 'pretrainings'}/{name}/record.json"
             try:
                 value = self._read(kind, path)
                 if value.job.id != name:
                     raise UserError(f"{path}: it is the record of '{value.job.id}'; delete the folder and run again")
-                found[name] = value
+                records[name] = value
             except UserError as error:
                 problems[name] = str(error)
-        return found, problems
+        return records, problems
 
     def recorded(self) -> set[str]:
         """The ids of all cells and pretrainings that have a record, whether it can be believed or not."""
@@ -223,11 +223,11 @@ class Store:
 
     def progress(self) -> list[Progress]:
         """The jobs under way, or that were when their worker was killed, by id."""
-        found = []
+        under_way = []
         for path in sorted((self.folder / "progress").glob("*.json")):
             with contextlib.suppress(OSError, ValueError):  # it has ended meanwhile
-                found.append(Progress.read(read_file(path)))
-        return found
+                under_way.append(Progress.read(read_file(path)))
+        return under_way
 
     def prepare(self, *, make: bool = True) -> None:
         """Make the folder, and prove that it can be written; without `make` nothing stays of the attempt."""

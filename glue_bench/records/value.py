@@ -99,22 +99,22 @@ def arrays_digest(arrays: Arrays) -> str:
     return total.hexdigest()
 
 
-def dump(arrays: Arrays, **said: str) -> bytes:
-    """Arrays as their file has them, with what is `said` of them."""
+def dump(arrays: Arrays, **metadata: str) -> bytes:
+    """Arrays as their file has them, with the `metadata` in its header."""
     from safetensors.numpy import save
 
-    return save({name: np.ascontiguousarray(values) for name, values in arrays.items()}, said)
+    return save({name: np.ascontiguousarray(values) for name, values in arrays.items()}, metadata)
 
 
-def read_arrays(folder: Path, name: str, *, holds: str | None = None, **said: str) -> dict[str, np.ndarray]:
+def read_arrays(folder: Path, name: str, *, holds: str | None = None, **metadata: str) -> dict[str, np.ndarray]:
     """The arrays of numbers in a file that anyone may have made.
 
-    Raises UserError for one that cannot be read, is damaged, `said` something else when it was written, or does not
-    hold the arrays of this digest.
+    Raises UserError for one that cannot be read, is damaged, has other `metadata` in its header, or does not hold the
+    arrays of this digest.
     """
     from safetensors import SafetensorError, safe_open
 
-    again = f"delete {'it' if 'data' in said else 'its folder'} and run again"
+    again = f"delete {'it' if 'data' in metadata else 'its folder'} and run again"
     try:
         check_file(folder / name, LARGEST_ARRAYS)
         with safe_open(folder / name, "numpy") as file:
@@ -125,8 +125,8 @@ def read_arrays(folder: Path, name: str, *, holds: str | None = None, **said: st
     except (SafetensorError, OSError, LookupError, ValueError, TypeError, AttributeError) as error:
         reason = getattr(error, "strerror", None) or error  # the last three are of types that NumPy has not
         raise UserError(f"{name}: cannot be read ({reason}){f'; {again}' if is_damage(error) else ''}") from error
-    if any(says.get(what) != digest for what, digest in said.items()):
-        raise UserError(f"{name}: it belongs to {'other data' if 'data' in said else 'another run'}; {again}")
+    if any(says.get(what) != digest for what, digest in metadata.items()):
+        raise UserError(f"{name}: it belongs to {'other data' if 'data' in metadata else 'another run'}; {again}")
     if holds not in (None, arrays_digest(arrays)):
         raise UserError(f"{name}: changed since the run wrote it; {again}")
     return arrays
