@@ -134,8 +134,8 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether an allocation has failed, on the device or in the process."""
     if isinstance(error, OSError):  # of a file that could not be mapped
         return error.errno == errno.ENOMEM
-    said = isinstance(error, RuntimeError) and any(words in str(error) for words in OUT_OF_MEMORY)
-    return said or isinstance(error, MemoryError | torch.OutOfMemoryError)
+    in_text = isinstance(error, RuntimeError) and any(words in str(error) for words in OUT_OF_MEMORY)
+    return in_text or isinstance(error, MemoryError | torch.OutOfMemoryError)
 
 
 def release_memory() -> None:

@@ -111,8 +111,8 @@ def find(name: str) -> Sequence[Path | Sequence[str]]:
         raise UserError(f"cannot read corpus folder '{error.filename}': {error.strerror}") from error
 
     paths = (Path(place, file) for place, _, files in os.walk(path, onerror=refuse) for file in files)
-    if found := sorted(file for file in paths if file.suffix.lower() in SUFFIXES):
-        return found
+    if text_files := sorted(file for file in paths if file.suffix.lower() in SUFFIXES):
+        return text_files
     raise UserError(f"corpus folder '{path}' has no files that end in {', '.join(SUFFIXES)}")
 
 

@@ -133,9 +133,9 @@ def predict(model: nn.Module, batches: Iterable[Batch], compute: Compute) -> np.
         with compute.autocast():
             logits.append(model(moved.ids, moved.mask, moved.segments).logits.float())
         rows.append(batch.rows)
-    found = torch.cat(logits).cpu().numpy()  # the one wait for the device
-    ordered = np.empty_like(found)
-    ordered[np.concatenate(rows)] = found
+    unordered = torch.cat(logits).cpu().numpy()  # the one wait for the device
+    ordered = np.empty_like(unordered)
+    ordered[np.concatenate(rows)] = unordered
     return ordered
 
 

@@ -214,10 +214,10 @@ class WordRule:
         before = np.concatenate([[False], inside[:-1] & self.joins[ids[:-1]]])
         begins = inside & (self.starts[ids] | ~self.joins[ids] | ~before)
         edges = np.flatnonzero(begins | ~inside).tolist()
-        found: list[list[Span]] = [[]]
+        stretches: list[list[Span]] = [[]]
         for first, stop in zip(edges, [*edges[1:], len(ids)], strict=True):
             if inside[first]:
-                found[-1].append((first, stop))
-            elif found[-1]:
-                found.append([])
-        return [words for words in found if words]
+                stretches[-1].append((first, stop))
+            elif stretches[-1]:
+                stretches.append([])
+        return [words for words in stretches if words]

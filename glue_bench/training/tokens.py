@@ -143,8 +143,8 @@ class Batch:
 
     def to(self, device: torch.device) -> "Batch":
         """The same batch on a device."""
-        given = self.ids, self.segments, self.mask, self.labels
-        ids, segments, mask, labels = (on_device(tensor, device) for tensor in given)
+        tensors = self.ids, self.segments, self.mask, self.labels
+        ids, segments, mask, labels = (on_device(tensor, device) for tensor in tensors)
         return Batch(ids, segments, mask, labels, self.rows)  # type: ignore[arg-type]
 
     def parts(self, rows: int) -> Iterator["Batch"]:
