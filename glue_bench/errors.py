@@ -12,7 +12,7 @@ UNSHOWN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202
 
 def plain(text: str) -> str:
     """A text as a terminal may have it: characters that would control the terminal are shown by their codes."""
-    return UNSHOWN.sub(lambda found: ascii(found[0])[1:-1], text)
+    return UNSHOWN.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 def shortened(text: str, most: int = LONGEST) -> str:

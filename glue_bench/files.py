@@ -48,8 +48,8 @@ def cache_folder() -> Path:
 def disk_trouble(error: BaseException) -> str | None:
     """What is wrong with the disk, if an error or its cause is about that: it is full, or cannot be written."""
     number = error.errno if isinstance(error, OSError) else None
-    if number is None and (said := _IN_TEXT.search(str(error))):
-        number = int(said[1] or errno.ENOSPC)
+    if number is None and (match := _IN_TEXT.search(str(error))):
+        number = int(match[1] or errno.ENOSPC)
     if number in _CANNOT_WRITE:
         return os.strerror(number)
     return disk_trouble(error.__cause__) if error.__cause__ else None
@@ -63,10 +63,10 @@ def results_written_to(folder: Path, then: str = GOES_ON) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
-        said = disk_trouble(error) or (isinstance(error, OSError) and (error.strerror or str(error)))
-        if not said or getattr(error, "errno", None) == errno.ENOMEM:
+        trouble = disk_trouble(error) or (isinstance(error, OSError) and (error.strerror or str(error)))
+        if not trouble or getattr(error, "errno", None) == errno.ENOMEM:
             raise
-        raise DiskError(f"cannot write to '{folder}': {said}; {then}") from error
+        raise DiskError(f"cannot write to '{folder}': {trouble}; {then}") from error
 
 
 def check_file(path: Path, most: int = LARGEST) -> None:

@@ -103,11 +103,11 @@ def _with_full_arms(values: dict[str, Any]) -> dict[str, Any]:
 
 def _mistakes(error: ValidationError, whole: type[Section] = Experiment) -> str:
     """The mistakes in a section with their places, of several the first SHOWN."""
-    told = [_mistake(dict(one), whole) for one in error.errors(include_url=False)]
-    if len(told) == 1:
-        return told[0]
-    shown = [f"({number}) {shortened(one, 2 * QUOTED)}" for number, one in enumerate(told[:SHOWN], 1)]
-    return f"{len(told)} mistakes: {' '.join(shown)}"
+    mistakes = [_mistake(dict(one), whole) for one in error.errors(include_url=False)]
+    if len(mistakes) == 1:
+        return mistakes[0]
+    shown = [f"({number}) {shortened(one, 2 * QUOTED)}" for number, one in enumerate(mistakes[:SHOWN], 1)]
+    return f"{len(mistakes)} mistakes: {' '.join(shown)}"
 
 
 def _mistake(problem: dict[str, Any], whole: type[Section]) -> str:
@@ -123,8 +123,8 @@ def _mistake(problem: dict[str, Any], whole: type[Section]) -> str:
         if elsewhere and not get_close_matches(key, keys, n=1, cutoff=0.8):
             return f"unknown key '{key}'{f' in {above}' if above else ''}; it belongs to {elsewhere[0]}"
         return str(unknown("key", str(key), keys, above))
-    message, given = problem["msg"].removeprefix("Value error, "), problem["input"]
-    shown = "" if isinstance(given, dict | list) or problem["type"] == "value_error" else f", not {quoted(given)}"
+    message, value = problem["msg"].removeprefix("Value error, "), problem["input"]
+    shown = "" if isinstance(value, dict | list) or problem["type"] == "value_error" else f", not {quoted(value)}"
     return f"{f'{place}: ' if place else ''}{message[0].lower()}{message[1:]}{shown}"
 
 
@@ -133,13 +133,13 @@ def _keys(section: type[Section]) -> list[str]:
     return [field.alias or name for name, field in section.model_fields.items()]
 
 
-def parse_options(given: Names, option: str = "--option") -> dict[str, Any]:
+def parse_options(texts: Names, option: str = "--option") -> dict[str, Any]:
     """Options of a variant, or what else an `option` takes, from KEY=VALUE; values are as an experiment file has them.
 
     Raises UserError for what is not KEY=VALUE, what is no value of an option, and a key that is given twice.
     """
     options: dict[str, Any] = {}
-    for text in listed(given):
+    for text in listed(texts):
         key, _, value = text.partition("=")
         if not key or not value:
             raise UserError(f"{option} takes KEY=VALUE, not '{text}'")

@@ -17,7 +17,7 @@ SCRATCH = "scratch"
 
 def distinct(values: list[Any], by: Callable[[Any], Any] = str) -> list[Any]:
     """The values. Raises ValueError if two are alike `by` what is said of them."""
-    twice = sorted(said for said, count in Counter(map(by, values)).items() if count > 1)
+    twice = sorted(text for text, count in Counter(map(by, values)).items() if count > 1)
     if twice:
         raise ValueError(f"values must differ; given twice: {', '.join(twice)}")
     return values
@@ -172,7 +172,7 @@ class PretrainingSettings(Section):
     corpus: Annotated[
         list[Place],
         Field(min_length=1),
-        BeforeValidator(lambda given: [given] if isinstance(given, str) else given),
+        BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
         AfterValidator(distinct),
     ]
     documents: Literal["files", "blank_lines"] = "files"
