@@ -67,8 +67,8 @@ def verify(path: str | Path) -> list[Verified]:
         verified = [Verified("bundle", (Check("digests", files, bundle.faults),))]
         for name in bundle.manifest.experiments:
             checks = _check(Store(bundle.folder / name))
-            told = (replace(check, faults=tuple(f"{name}/{fault}" for fault in check.faults)) for check in checks)
-            verified.append(Verified(name, tuple(told)))
+            prefixed = (replace(check, faults=tuple(f"{name}/{fault}" for fault in check.faults)) for check in checks)
+            verified.append(Verified(name, tuple(prefixed)))
         return verified
 
 
@@ -85,12 +85,12 @@ def _check(store: Store) -> tuple[Check, ...]:
     outside = (f"cells/: {damaged} outside the plan cannot be believed; delete them",) if damaged else ()
     jobs: list[Job] = [*(record.job for record in records), *(record.job for record in pretrainings)]
     planned, recorded = ([WRONG_ID.format(job) for job in some if job.id != job.true_id] for some in (plan.jobs, jobs))
-    said = f"{len(plan.jobs) - len(planned)} jobs have the ids of what they say"
-    follow = f"{len(jobs) - len(recorded)} follow from what the records say"
+    of_plan = f"{len(plan.jobs) - len(planned)} jobs have the ids of what they say"
+    of_records = f"{len(jobs) - len(recorded)} follow from what the records say"
     return (
-        Check("plan", said, tuple(f"plan.json: {fault}; {REWRITE.format('plan.json')}" for fault in planned)),
+        Check("plan", of_plan, tuple(f"plan.json: {fault}; {REWRITE.format('plan.json')}" for fault in planned)),
         Check("records", f"{len(jobs)} are as they were written", (*finished.problems.values(), *outside)),
-        Check("ids", follow, tuple(f"{fault}; {AGAIN}" for fault in recorded)),
+        Check("ids", of_records, tuple(f"{fault}; {AGAIN}" for fault in recorded)),
         _each("predictions", "give the scores of their records", records, lambda record: _scores(store, record, plan)),
         _each("pretrainings", "follow from what lies beside them", pretrainings, lambda each: _sums(store, each)),
         _each("weights", "started from the weights that are named", records, lambda each: _start(each, finished)),
@@ -141,17 +141,17 @@ def _sums(store: Store, record: PretrainingRecord) -> bool:
         mean = losses["loss_sum"].sum() / max(1, losses["count"].sum())
         if not _alike([record.validation_loss], [mean]):
             raise ValueError("its validation loss is not the mean of the losses beside it")
-    given = {each.name: (each.value, each.standard_error, each.n) for each in record.measures}
-    for name in sorted(given.keys() | sums.keys()):
+    stored = {each.name: (each.value, each.standard_error, each.n) for each in record.measures}
+    for name in sorted(stored.keys() | sums.keys()):
         each = sums.get(name)
-        if name not in given or each is None or not _alike(given[name], (each.value, each.standard_error, each.n)):
+        if name not in stored or each is None or not _alike(stored[name], (each.value, each.standard_error, each.n)):
             raise ValueError(f"its {name} is not what the sums beside it give")
     return bool(losses or record.pretraining.is_search)
 
 
-def _alike(said: Sequence[float | None], given: Sequence[float]) -> bool:
+def _alike(stored: Sequence[float | None], recomputed: Sequence[float]) -> bool:
     """Whether numbers are equal up to ROUNDING; None is NaN."""
-    return np.allclose(np.array(said, dtype=float), given, rtol=ROUNDING, atol=ROUNDING, equal_nan=True)
+    return np.allclose(np.array(stored, dtype=float), recomputed, rtol=ROUNDING, atol=ROUNDING, equal_nan=True)
 
 
 def _start(record: Record, finished: Finished) -> bool:
