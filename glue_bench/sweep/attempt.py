@@ -135,12 +135,12 @@ class Worker:
         arm, settings = self.inputs.arm(job.arm), job.settings
         text = HeldOut(self.inputs.text(arm)["validation"], self.inputs.tokenizer(arm), settings.mask_probability)
         with on_threads(self.compute.threads_for(model.config.hidden_size)):
-            found = order_sums(model, text, settings.length)
+            by_measure = order_sums(model, text, settings.length)
         measures = tuple(
             values.Measure(name=name, value=one.value, standard_error=_finite_or_none(one.standard_error), n=one.n)
-            for name, one in found.items()
+            for name, one in by_measure.items()
         )
-        sums = {name: np.stack([one.sums, one.counts]) for name, one in found.items()}
+        sums = {name: np.stack([one.sums, one.counts]) for name, one in by_measure.items()}
         return {"measures": measures, "measure_tokens": sum(len(probe.ids) for probe in text.probes)}, sums
 
     def _fail(self, job: Job, error: str) -> Failure:
@@ -152,13 +152,13 @@ class Worker:
     @contextmanager
     def _telling(self, name: str) -> Iterator[OnStep]:
         """In this block a file tells how far the job is. It decides nothing: one that cannot be written is left out."""
-        began, told, here = time.time(), -math.inf, f"{socket.gethostname()}:{os.getpid()}"
+        began, written_at, here = time.time(), -math.inf, f"{socket.gethostname()}:{os.getpid()}"
 
         def tell(step: int, steps: int | None, loss: Callable[[], float] | None) -> None:
-            nonlocal told
-            if step and time.monotonic() < told + TOLD_SECONDS:
+            nonlocal written_at
+            if step and time.monotonic() < written_at + TOLD_SECONDS:
                 return
-            told = time.monotonic() if step else -math.inf
+            written_at = time.monotonic() if step else -math.inf
             last = None if loss is None else _finite_or_none(loss())
             facts = {"worker": here, "began": began, "step": step, "steps": steps, "loss": last}
             with suppress(OSError):

@@ -45,7 +45,7 @@ class Loop:
         self.stamps: dict[str, str] = {}  # of what was stored when a job began
         self.heard: dict[str, tuple[Progress | None, float]] = {}  # the last progress of a job, and when it was new
         self.listened_at = 0.0
-        self.asked: list[type[KeyboardInterrupt]] = []  # to end, by signals
+        self.interrupts: list[type[KeyboardInterrupt]] = []  # to end, by signals
         self.cells = {cell.id: cell for cell in plan.cells}
         self.alike: dict[tuple[str, str], set[str]] = defaultdict(set)  # cells of an arm and a task
         self.followers: dict[str, set[str]] = defaultdict(set)  # of an MNLI cell
@@ -66,8 +66,8 @@ class Loop:
                 self._tell("begin")
                 starved = False
                 while self.waiting or self.running:
-                    if self.asked:  # by a signal that was raised where Python lets nothing out
-                        raise self.asked[0]
+                    if self.interrupts:  # by a signal that was raised where Python lets nothing out
+                        raise self.interrupts[0]
                     while self.executor.free > 0 and (job := next(filter(self._is_ready, self.waiting.values()), None)):
                         self._start(self.waiting.pop(job.id))
                     if self.waiting and not self.running:  # every machine has left the cluster
@@ -80,7 +80,7 @@ class Loop:
                     self._give_up()
                 self._drop_models(self.plan.cells)  # and what a killed driver has left
         except KeyboardInterrupt as error:
-            first = next(iter(self.asked), type(error))  # Ray raises one of its own in its place
+            first = next(iter(self.interrupts), type(error))  # Ray raises one of its own in its place
             return self.results, "terminated" if issubclass(first, Terminated) else "interrupted"
         return self.results, ""
 
@@ -122,8 +122,8 @@ class Loop:
                 losses[record.pretraining.settings.learning_rate].append(loss)
         means = {rate: sum(each) / len(each) for rate, each in sorted(losses.items())}
         best = min((rate for rate in means if math.isfinite(means[rate])), key=means.__getitem__, default=None)
-        told = (f"{rate:g}: {f'{loss:.4f}' if math.isfinite(loss) else 'diverged'}" for rate, loss in means.items())
-        return best, ", ".join(told)
+        texts = (f"{rate:g}: {f'{loss:.4f}' if math.isfinite(loss) else 'diverged'}" for rate, loss in means.items())
+        return best, ", ".join(texts)
 
     def _ended(self, job: Job, result: Result) -> None:
         del self.running[job.id]
@@ -165,9 +165,9 @@ class Loop:
         now, patience = time.monotonic(), self.plan.experiment.resources.give_up_after
         if patience is None or now < self.listened_at + patience / 60:
             return
-        self.listened_at, said = now, {progress.id: progress for progress in self.store.progress()}
+        self.listened_at, reported = now, {progress.id: progress for progress in self.store.progress()}
         for job_id, job in self.running.items():
-            (before, since), progress = self.heard[job_id], said.get(job_id)
+            (before, since), progress = self.heard[job_id], reported.get(job_id)
             if progress != before or (progress is None and self.executor.queues):
                 self.heard[job_id] = progress, now
             elif now - since > (patience if progress else max(patience, START_SECONDS)):
@@ -193,8 +193,8 @@ class Loop:
             return
 
         def end(number: int, _: FrameType | None) -> NoReturn:
-            self.asked.append(Terminated if number == signal.SIGTERM else KeyboardInterrupt)
-            raise self.asked[-1]
+            self.interrupts.append(Terminated if number == signal.SIGTERM else KeyboardInterrupt)
+            raise self.interrupts[-1]
 
         unheard = sys.unraisablehook
         sys.unraisablehook = lambda one: None if isinstance(one.exc_value, KeyboardInterrupt) else unheard(one)

@@ -36,8 +36,8 @@ def make_plan(inputs: Inputs) -> Plan:
     # Where a person keeps data, text and plugins is no one's business; digests tell what they are.
     places: dict[str, Any] = {"data": inputs.source.kind, "plugins": []}
     if experiment.pretraining:
-        given, known = experiment.pretraining.corpus, inputs.corpus.digest
-        corpus = given if given == ["demo"] else [known]
+        sources, known = experiment.pretraining.corpus, inputs.corpus.digest
+        corpus = sources if sources == ["demo"] else [known]
         places["pretraining"] = experiment.pretraining.model_copy(update={"corpus": corpus})
     return Plan(
         experiment=experiment.model_copy(update=places),

@@ -104,8 +104,8 @@ class Watch:
         missing = [name for name in self.jobs if states[name] == "missing"]
 
         def counted(jobs: Sequence[Job]) -> Counts:
-            found = Counter(states[job.id] for job in jobs)
-            return {state: found[state] for state in STATES}
+            counts = Counter(states[job.id] for job in jobs)
+            return {state: counts[state] for state in STATES}
 
         return Snapshot(
             {arm: counted(cells) for arm, cells in self.arms.items()},

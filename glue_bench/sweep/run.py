@@ -206,8 +206,8 @@ def _run(work: Todo, inputs: Inputs, executor: Executor, watch: MakeObservers, s
     with results_written_to(store.folder):  # with the gold labels, by which every statistic can be recomputed
         data = [(task, inputs.data(task)) for task in plan.tasks]
         missing = [(task, each) for task, each in data if not store.labels(task, each.digest)["gold"]]
-        given = {task: {"gold": known_labels(each), **baseline_predictions(each)} for task, each in missing}
-        store.write_plan(plan, given)
+        labels = {task: {"gold": known_labels(each), **baseline_predictions(each)} for task, each in missing}
+        store.write_plan(plan, labels)
     selected, ended = {cell.id for cell in work.cells}, dict[str, Result]()
     while True:
         jobs = work.jobs if isinstance(executor, Inline) else longest_first(work.jobs, plan)

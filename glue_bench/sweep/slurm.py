@@ -98,12 +98,12 @@ class Slurm(Executor):
         self.engine = submitit.AutoExecutor(self.logs / "%A", cluster="slurm", slurm_max_num_timeout=10**6)
         try:
             self.seconds = 60 * float(options.get("minutes", MINUTES))
-            given = {"timeout_min": max(30, int(self.seconds / 30) + 10), "cpus_per_task": resources.cpus}
-            given |= {"gpus_per_node": math.ceil(resources.gpus)} if resources.gpus else {}
-            given |= {name: value for name, value in options.items() if name != "minutes"}
+            parameters = {"timeout_min": max(30, int(self.seconds / 30) + 10), "cpus_per_task": resources.cpus}
+            parameters |= {"gpus_per_node": math.ceil(resources.gpus)} if resources.gpus else {}
+            parameters |= {name: value for name, value in options.items() if name != "minutes"}
             prefixes = dict.fromkeys(SHARED, "") | dict.fromkeys(SUBMITITS, "slurm_")
-            named = {f"{prefixes[name]}{name}": value for name, value in given.items() if name in prefixes}
-            others = {name: value for name, value in given.items() if name not in prefixes}
+            named = {f"{prefixes[name]}{name}": value for name, value in parameters.items() if name in prefixes}
+            others = {name: value for name, value in parameters.items() if name not in prefixes}
             self.engine.update_parameters(name=self.name, slurm_additional_parameters=others, **named)
         except (AssertionError, TypeError, ValueError) as error:
             raise UserError(f"--slurm: {error}") from error
@@ -246,8 +246,8 @@ def refuse_live_jobs(store: Store) -> None:
 
 def live_jobs(name: str) -> dict[str, str] | None:
     """Slurm's jobs of this name by their ids, each with why it waits; None where Slurm does not answer now."""
-    said = ask("squeue", "--me", "--noheader", "--array", f"--name={name}", "--format=%i|%r")
-    return None if said is None else dict(line.split("|", 1) for line in said.splitlines())
+    answer = ask("squeue", "--me", "--noheader", "--array", f"--name={name}", "--format=%i|%r")
+    return None if answer is None else dict(line.split("|", 1) for line in answer.splitlines())
 
 
 def ask(*command: str) -> str | None:
