@@ -120,9 +120,9 @@ def plan(experiment: Given, *, results: str | Path = "runs", **changes: Any) -> 
     quiet_transformers()
     parsed = load_experiment(experiment, **changes)
     inputs = Inputs(parsed, Path(results) / parsed.name)
-    asked = make_plan(inputs)
-    why = Todo(asked, asked.cells, inputs).reasons()
-    return _cells(asked, inputs.store).assign(why=[why.get(cell.id, "") for cell in asked.cells])
+    planned = make_plan(inputs)
+    why = Todo(planned, planned.cells, inputs).reasons()
+    return _cells(planned, inputs.store).assign(why=[why.get(cell.id, "") for cell in planned.cells])
 
 
 def status(path: str | Path) -> pd.DataFrame:

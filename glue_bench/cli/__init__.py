@@ -57,11 +57,11 @@ def main() -> None:
             raise UserError("an argument is empty; give a name, or leave it out")
         sys.exit(app(sys.argv[1:] or ["--help"], standalone_mode=False))
     except (UserError, TyperException, OSError) as error:
-        said = re.sub(r"^\[Errno \d+\] ", "", str(error))
+        message = re.sub(r"^\[Errno \d+\] ", "", str(error))
         if isinstance(error, TyperException):  # typer would say it in a box of several lines
             context = getattr(error, "ctx", None)
-            said = f"{error.format_message()} ({context.command_path if context else 'glue-bench'} --help says more)"
-        echo(f"error: {UserError(said)}", fg="red", err=True)
+            message = f"{error.format_message()} ({context.command_path if context else 'glue-bench'} --help says more)"
+        echo(f"error: {UserError(message)}", fg="red", err=True)
         sys.exit(STATUS["refused"])
     finally:
         signal.signal(signal.SIGTERM, before)

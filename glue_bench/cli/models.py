@@ -115,13 +115,13 @@ def analyse(
     from glue_bench.testing import load_plugins
 
     load_plugins(plugin or ())
-    asked = only.split(",") if only else ()
-    found = measure(sources, corpus=corpus, sequences=sequences, only=asked, tokenizer=tokenizer, device=device)
-    for line in found.gone:
+    names = only.split(",") if only else ()
+    analysis = measure(sources, corpus=corpus, sequences=sequences, only=names, tokenizer=tokenizer, device=device)
+    for line in analysis.gone:
         say(f"left out: {line}")
-    write_analysis(found, output)
+    write_analysis(analysis, output)
     say("drawing ...")
-    for drawing in inside_figures(found):
+    for drawing in inside_figures(analysis):
         save(drawing.figure, output / drawing.name)
     echo((output / "analysis.md").read_text(encoding="utf-8"), nl=False)
     say(f"written to {output}")

@@ -104,16 +104,16 @@ def _experiment(described: dict[str, Any]) -> dict[str, Any]:
     return values | {"finetuning": {"learning_rates": Finetuning().learning_rates}}
 
 
-def _run(experiment: Path | dict[str, Any], **given: Any) -> None:
+def _run(experiment: Path | dict[str, Any], **options: Any) -> None:
     """Run an experiment, print what was done and its leaderboard, and exit with the status that says how it went."""
     say("checking the experiment, its data and its checkpoints ...")
     from glue_bench.api import run as run_experiment
 
-    summary = run_experiment(experiment, **given, console=Screen(stderr=True))
+    summary = run_experiment(experiment, **options, console=Screen(stderr=True))
     if isinstance(experiment, dict):
         lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in experiment.items()]
         echo("\n".join(["# these options stand for this experiment:", *lines, ""]), err=True)
-    if given.get("dry_run"):
+    if options.get("dry_run"):
         if summary.reasons:
             print_rows(("jobs", "why"), ((count, why) for why, count in summary.reasons.items()), wrap="why")
         first = f", after pretraining on {summary.tokens:,} tokens" if summary.tokens else ""
@@ -129,8 +129,8 @@ def _run(experiment: Path | dict[str, Any], **given: Any) -> None:
     if summary.pretrainings:
         echo(f"pretrainings run: {summary.pretrained} of {summary.pretrainings}")
     echo(f"cells run: {summary.finished}, done before: {summary.skipped}, failed: {failed}, left: {left}")
-    found = ", ".join(name for name in FOUND if (summary.folder / name).exists())
-    echo(f"results: {summary.folder}{found and f' ({found})'}\n")
+    files = ", ".join(name for name in FOUND if (summary.folder / name).exists())
+    echo(f"results: {summary.folder}{files and f' ({files})'}\n")
     if summary.cause != "terminated":  # whoever ends us waits for seconds
         print_leaderboard(summary.folder, failed=tuple(summary.failed))
     raise Exit(STATUS[summary.cause or ("failed" if failed else "")])

@@ -107,13 +107,13 @@ def verify(
     """Check that digests and ids are right, predictions give the scores, and records give the tables."""
     from glue_bench.audit.verify import verify as verify_results
 
-    found = verify_results(path)
-    for verified in found:
+    outcomes = verify_results(path)
+    for verified in outcomes:
         echo(f"{verified.name}\n")
         rows = ((one.name, "FAULT" if one.faults else "good", shortened(one.found, 500)) for one in verified.checks)
         print_rows(("check", "result", "what was found"), rows)
         echo()
-    faults = [fault for verified in found for fault in verified.faults]
+    faults = [fault for verified in outcomes for fault in verified.faults]
     echo_some(faults, "fault: ")
     echo(f"{path}: {f'faults: {len(faults)}' if faults else 'good'}")
     if faults:
