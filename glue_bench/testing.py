@@ -114,8 +114,8 @@ def _hold(name: str, plugin: Plugin, settings: str) -> None:
     except ContractError as error:
         if options and isinstance(error.__cause__, UserError):  # it cannot be made
             return
-        said = f"with {options}, {error}" if options else error
-        raise UserError(f"plugin '{plugin.file}': variant '{name}' does not meet the contract: {said}") from error
+        fault = f"with {options}, {error}" if options else error
+        raise UserError(f"plugin '{plugin.file}': variant '{name}' does not meet the contract: {fault}") from error
 
 
 def encoder_config(variant: str = "add", **changes: Any) -> EncoderConfig:
@@ -173,23 +173,23 @@ def shapes(config: EncoderConfig) -> str | None:
     return None
 
 
-def wrong_shape(given: Any, expected: tuple[int, int, int], variant: Variant) -> str | None:
+def wrong_shape(output: Any, expected: tuple[int, int, int], variant: Variant) -> str | None:
     """Which part of what a variant returns has another shape than hidden states of the shape `expected` ask for."""
-    if not isinstance(given, EncoderInput):
-        return f"forward returns {type(given).__name__}, not EncoderInput"
-    (batch, length, _), blocks, biases = expected, variant.dims.num_blocks, given.biases()
-    if isinstance(given.bias, Sequence) and len(biases) != blocks:
+    if not isinstance(output, EncoderInput):
+        return f"forward returns {type(output).__name__}, not EncoderInput"
+    (batch, length, _), blocks, biases = expected, variant.dims.num_blocks, output.biases()
+    if isinstance(output.bias, Sequence) and len(biases) != blocks:
         return f"EncoderInput.bias has {len(biases)} tensors for {blocks} blocks; give one tensor, or one per block"
     heads, scores = (batch, HEADS, length, variant.dims.head_size), (f"1 or {batch}", HEADS, length, length)
-    parts: list[tuple[str, Tensor, tuple[Any, ...]]] = [("hidden has", given.hidden, expected)]
+    parts: list[tuple[str, Tensor, tuple[Any, ...]]] = [("hidden has", output.hidden, expected)]
     parts += [("bias has", bias, scores) for bias in biases if bias is not None]
     for block in range(blocks):
         queries, keys = torch.randn(2, *heads)
-        if given.rotate is not None:
-            turned = zip(("queries", "keys"), given.rotate(block, queries, keys), strict=True)
+        if output.rotate is not None:
+            turned = zip(("queries", "keys"), output.rotate(block, queries, keys), strict=True)
             parts += [(f"rotate, block {block}: {what} have", part, heads) for what, part in turned]
-        if given.scores is not None:
-            parts.append((f"scores, block {block}: they have", given.scores(block, queries, keys), scores))
+        if output.scores is not None:
+            parts.append((f"scores, block {block}: they have", output.scores(block, queries, keys), scores))
     for what, part, wanted in parts:
         permitted = [(1, *wanted[1:]), (batch, *wanted[1:])] if wanted is scores else [wanted]
         if tuple(part.shape) not in permitted:
@@ -253,18 +253,18 @@ def save_and_load(config: EncoderConfig) -> str | None:
 def autocast(config: EncoderConfig) -> str | None:
     """Under autocast to bf16 a step runs, every block takes and gives float32, and states stay close to float32's."""
     model, (ids, mask) = random_model(EncoderForSequenceClassification, config), pad(tokens(), [11, 7, 2])
-    kinds, found = segments(ids, config.type_vocab_size), set[torch.dtype]()
+    kinds, dtypes = segments(ids, config.type_vocab_size), set[torch.dtype]()
     for block in model.base.blocks:
-        block.register_forward_hook(lambda _, given, output: found.update([given[0].dtype, output.dtype]))
+        block.register_forward_hook(lambda _, inputs, output: dtypes.update([inputs[0].dtype, output.dtype]))
     exact = model.base.hidden_states(ids, mask, kinds)[-1][mask.bool()].detach()
     with torch.autocast("cpu", torch.bfloat16):
         rounded = model.base.hidden_states(ids, mask, kinds)[-1][mask.bool()].detach()
         model.train()(ids, mask, kinds, labels=torch.tensor([0, 1, 1])).loss.backward()
-    if wrong := found - {torch.float32}:
+    if wrong := dtypes - {torch.float32}:
         return f"under autocast to bf16, blocks take or give {wrong.pop()}, not float32"
     error, size = float((rounded - exact).abs().mean()), float(exact.abs().mean())
-    said = f"under autocast to bf16 the last states, {size:.2f} in size, are {error:.2f} off; 0.03 is permitted"
-    return None if error < 0.03 and size > 0.3 else said
+    fault = f"under autocast to bf16 the last states, {size:.2f} in size, are {error:.2f} off; 0.03 is permitted"
+    return None if error < 0.03 and size > 0.3 else fault
 
 
 def additive_start(config: EncoderConfig) -> Start:
@@ -324,8 +324,8 @@ def position(config: EncoderConfig) -> str | None:
     if not change > least:
         return few
     dead, _ = dead_parts(fresh(EncoderModel, config).double(), ids[:1])
-    said = f"no gradient reaches {', '.join(dead)} from its fresh weights; two factors of one product may both be 0"
-    return said if dead else None
+    fault = f"no gradient reaches {', '.join(dead)} from its fresh weights; two factors of one product may both be 0"
+    return fault if dead else None
 
 
 @torch.no_grad()
@@ -334,14 +334,14 @@ def start(config: EncoderConfig) -> str | None:
     variant, ids, last = random_model(EncoderModel, config).variant, tokens(3, 9), POSITIONS - 9
     if not variant.takes_start():
         return None
-    given = [variant(ids, segments(ids, config.type_vocab_size), *each) for each in ((), (0,), (last,))]
-    without, at_zero, at_last = ([each.hidden, *filter(torch.is_tensor, each.biases())] for each in given)
+    outputs = [variant(ids, segments(ids, config.type_vocab_size), *each) for each in ((), (0,), (last,))]
+    without, at_zero, at_last = ([each.hidden, *filter(torch.is_tensor, each.biases())] for each in outputs)
     if error := max_error(at_zero, without):
         return f"start=0 changes what forward returns by {error:.1e}"
     of_cls = [[hidden[:, 0], *(bias[:, :, 0, 0] for bias in biases)] for hidden, *biases in (at_last, without)]
     error = max_error(*of_cls)
-    said = f"start={last} changes what forward returns for [CLS] by {error:.1e}; it stays at position 0"
-    return None if error < 1e-5 else said
+    fault = f"start={last} changes what forward returns for [CLS] by {error:.1e}; it stays at position 0"
+    return None if error < 1e-5 else fault
 
 
 CLAUSES: dict[str, Callable[[EncoderConfig], str | None]] = {
