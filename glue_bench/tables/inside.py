@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,13 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from glue_bench.analysis.chance import Analysis
-from glue_bench.errors import UserError
+from glue_bench.errors import UserError, first_line
 from glue_bench.files import parse_json, read_file, results_written_to, write_atomically
 from glue_bench.tables.figures import CYCLE, INK, QUIET, Drawing, arm_styles, fitted, legend_below, panels, paper_style
 from glue_bench.tables.table import BETTER, MISSING, WORSE, Column, Page, Table, csv_text, json_text
 
 NUMBERS, PAGE, ROWS = "analysis.json", "analysis.md", "measures.csv"
+TITLE = "Inside the encoders"
 HEADLINES = {
     "terms.mixed": "Mixed terms in attention's logits (%)",
     "terms.mixed_to_words": "Mixed terms beside word to word (%)",
@@ -79,7 +81,7 @@ def inside_page(analysis: Analysis) -> Page:
     titles = {"checkpoint": Column("Checkpoint"), "measure": Column("Left out"), "reason": Column("Reason")}
     tables = [Table(frame=frame, columns=columns, caption=caption, legend=legend, marks=mark)]
     tables += [Table(frame=alike.reset_index(), columns=titles, title="Left out")] if len(alike) else []
-    return Page(title="Inside the encoders", tables=tuple(tables), data=measures, decimals=6)
+    return Page(title=TITLE, tables=tuple(tables), data=measures, decimals=6)
 
 
 def _shown(row: dict[Any, Any]) -> tuple[str, str, str, str]:
@@ -137,31 +139,42 @@ def _document(analysis: Analysis) -> dict[str, Any]:
     return {"schema_version": 1, **head, "matrices": list(analysis.matrices), "checkpoints": checkpoints}
 
 
+def inside_part(folder: Path, weights: Collection[str]) -> Page | None:
+    """The page with its figures for a report, None where there is nothing to show; or why a damaged one is left out."""
+    try:
+        if (analysis := read_analysis(folder, weights)) is None:
+            return None
+        return replace(inside_page(analysis), figures=tuple(inside_figures(analysis)))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        why, place = getattr(error, "strerror", None) or first_line(error), f"runs/{folder.absolute().parent.name}"
+        again = f"glue-bench analyse {place} -o {place}/{folder.name}"
+        said = UserError(f"{folder.name}/ is damaged ({why}); delete it, or make it again: {again}")
+        table = Table(frame=pd.DataFrame({"said": [str(said)]}), columns={"said": Column("Left out")})
+        return Page(title=TITLE, tables=(table,))
+
+
 def read_analysis(folder: Path, weights: Collection[str]) -> Analysis | None:
     """What `write_analysis` has left of the encoders whose weights have these digests; None where there is nothing.
 
-    Raises UserError for a file of it that cannot be read.
+    A damaged file raises whatever reading it does.
     """
     if not weights or not (folder / NUMBERS).is_file():
         return None
-    try:
-        document = parse_json(read_file(folder / NUMBERS))
-        facts = {label: each for label, each in document["checkpoints"].items() if each["weights"] in weights}
-        reasons = [(label, *pair) for label in facts for pair in facts[label]["left_out"].items()]
-        names = "measures", *document["matrices"]
-        frames = {name: pd.read_csv(folder / f"{name}.csv", dtype={"layer": "Int64"}) for name in names}
-        kept = {name: frame[frame["checkpoint"].isin(facts)] for name, frame in frames.items()}
-        analysis = Analysis(
-            text=str(document["text"]),
-            text_digest=str(document["text_sha256"]),
-            sequences=int(document["sequences_asked"]),
-            subjects=pd.DataFrame([{"checkpoint": label} | each for label, each in facts.items()]),
-            measures=kept.pop("measures"),
-            left_out=pd.DataFrame(reasons, columns=["checkpoint", "measure", "reason"]),
-            matrices=kept,
-        )
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        raise UserError(f"'{folder}' is damaged ({error}); run `glue-bench analyse -o {folder}` again") from error
+    document = parse_json(read_file(folder / NUMBERS))
+    facts = {label: each for label, each in document["checkpoints"].items() if each["weights"] in weights}
+    reasons = [(label, *pair) for label in facts for pair in facts[label]["left_out"].items()]
+    names = "measures", *document["matrices"]
+    frames = {name: pd.read_csv(folder / f"{name}.csv", dtype={"layer": "Int64"}) for name in names}
+    kept = {name: frame[frame["checkpoint"].isin(facts)] for name, frame in frames.items()}
+    analysis = Analysis(
+        text=str(document["text"]),
+        text_digest=str(document["text_sha256"]),
+        sequences=int(document["sequences_asked"]),
+        subjects=pd.DataFrame([{"checkpoint": label} | each for label, each in facts.items()]),
+        measures=kept.pop("measures"),
+        left_out=pd.DataFrame(reasons, columns=["checkpoint", "measure", "reason"]),
+        matrices=kept,
+    )
     return analysis if facts else None
 
 

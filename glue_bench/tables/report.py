@@ -20,7 +20,7 @@ from glue_bench.tables.compare import Comparison, score_columns
 from glue_bench.tables.contrasts import statistics_page
 from glue_bench.tables.export import next_step, open_comparison
 from glue_bench.tables.figures import Drawing, forest, losses, save
-from glue_bench.tables.inside import inside_figures, inside_page, read_analysis
+from glue_bench.tables.inside import inside_part
 from glue_bench.tables.pages import leaderboard_page
 from glue_bench.tables.papers import PAPERS, paper_page
 from glue_bench.tables.results import Results
@@ -80,9 +80,8 @@ def parts_of(comparison: Comparison) -> Iterator[Page]:
         curves = {"name": "loss", "title": "Loss by tokens", "caption": LOSSES}
         figures = (Drawing(**curves, figure=losses(comparison)),) if known else ()
         yield Page(title="Pretraining", figures=figures, tables=budget_page(results).tables)
-    analysis = read_analysis(results.folder / "analysis", set(results.pretrainings["weights"].dropna()))
-    if analysis is not None:
-        yield replace(inside_page(analysis), figures=tuple(inside_figures(analysis)))
+    if inside := inside_part(results.folder / "analysis", set(results.pretrainings["weights"].dropna())):
+        yield inside
     if "demo" not in results.data_source:
         yield from papers_part(results)
     yield method_part(comparison)

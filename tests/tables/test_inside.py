@@ -1,14 +1,16 @@
 """An analysis as a table: marks by hand, what a legend explains, files that are read again, figures."""
 
 import json
+import re
 from dataclasses import replace
 
 import pandas as pd
 import pytest
 from read_pages import texts_of
+from stored import digest
 
 from glue_bench.analysis.chance import Analysis, Row, row
-from glue_bench.errors import UserError
+from glue_bench.tables.export import open_comparison
 from glue_bench.tables.inside import (
     FIGURES,
     HEADLINES,
@@ -18,6 +20,7 @@ from glue_bench.tables.inside import (
     read_analysis,
     write_analysis,
 )
+from glue_bench.tables.report import make_report
 
 FOUR = [f"{query}_{key}" for query in ("word", "position") for key in ("word", "position")]
 
@@ -97,12 +100,19 @@ def test_files_are_read_again_for_the_digests_that_are_asked_for(tmp_path):
     assert read_analysis(tmp_path / "nowhere", ["one"]) is None
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"checkpoints": {}}', '{"checkpoints": {"a": 1}, "matrices": []}'])
-def test_a_damaged_folder_is_one_line(content, tmp_path):
-    write_analysis(analysis(), tmp_path)
-    (tmp_path / "analysis.json").write_text(content)
-    with pytest.raises(UserError, match=r"is damaged .*run `glue-bench analyse -o "):
-        read_analysis(tmp_path, ["one"])
+DAMAGED = [*(("analysis.json", text) for text in ("{", "[]", '{"checkpoints": {}}')), ("measures.csv", "checkpoint\n")]
+
+
+@pytest.mark.parametrize(("name", "content"), DAMAGED)
+def test_a_damaged_analysis_is_left_out_of_the_report_which_says_so_in_one_line(name, content, bench):
+    bench.finish()
+    bench.pretrain(weights={1: (label := digest("weights"))})
+    write_analysis(analysis((label,)), bench.path / "analysis")
+    (bench.path / "analysis" / name).write_text(content)
+    parts = {part.title: part for part in make_report(open_comparison(bench.plan(data_source="demo"))).parts}
+    (((said, _),),) = parts["Inside the encoders"].tables[0].rows
+    again = "glue-bench analyse runs/toy -o runs/toy/analysis"
+    assert re.fullmatch(rf"analysis/ is damaged \(.+\); delete it, or make it again: {again}", said)
 
 
 SHOWN = {
