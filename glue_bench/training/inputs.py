@@ -15,7 +15,7 @@ from glue_bench.data.hub import HubSource
 from glue_bench.data.sources import open_source
 from glue_bench.data.task_data import Source, TaskData, limited
 from glue_bench.data.tasks import AX_SPLIT
-from glue_bench.errors import UserError
+from glue_bench.errors import DiskError, UserError
 from glue_bench.model.checkpoints import Start, graft, read_checkpoint, weights_digest
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.locate import fingerprint, locate
@@ -97,8 +97,8 @@ class Inputs:
         def load() -> TaskData | None:
             try:
                 return self.data("ax") if "ax" in self.source.tasks() else None
-            except UserError:
-                if isinstance(self.source, HubSource):
+            except UserError as error:  # what the hub does not give is not there; a full disk would stop all else, too
+                if isinstance(self.source, HubSource) and not isinstance(error, DiskError):
                     return None
                 raise
 

@@ -14,7 +14,7 @@ from glue_bench.data.demo import generate
 from glue_bench.data.hub import HubSource
 from glue_bench.data.sources import DemoSource
 from glue_bench.data.tasks import AX_SPLIT, TRAINABLE
-from glue_bench.errors import UserError
+from glue_bench.errors import DiskError, UserError
 from glue_bench.records.values import Plan
 from glue_bench.sweep.plan import make_plan, settle_jobs
 from glue_bench.training.finetune import finetune
@@ -59,14 +59,22 @@ class WithoutAx(DemoSource):
 class BrokenAx(DemoSource):
     """A source whose AX cannot be read."""
 
+    error = UserError("AX/diagnostic.tsv is damaged")
+
     def load(self, task):
         if task == "ax":
-            raise UserError("AX/diagnostic.tsv is damaged")
+            raise self.error
         return super().load(task)
 
 
 class OfflineHub(BrokenAx, HubSource):
     """The hub out of reach, with MNLI in its cache."""
+
+
+class FullHub(OfflineHub):
+    """The hub in reach, and no room for what it gives."""
+
+    error = DiskError("the cache of datasets is full")
 
 
 @pytest.fixture
@@ -94,9 +102,10 @@ def test_mnli_brings_the_diagnostic_set_where_tests_are_predicted_and_it_is_ther
     inputs, splits = beside(BrokenAx())
     assert plan_of(inputs).cells
     assert not [name for name in splits("mnli") if name.startswith("test")]
-    inputs, _ = beside(BrokenAx(), "test")
-    with pytest.raises(UserError, match="is damaged"):
-        plan_of(inputs)
+    for source in (BrokenAx(), FullHub()):
+        inputs, _ = beside(source, "test")
+        with pytest.raises(type(source.error), match=str(source.error)):
+            plan_of(inputs)
 
 
 def test_which_diagnostic_set_was_predicted_is_told_and_changes_no_prediction(beside):
