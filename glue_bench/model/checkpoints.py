@@ -5,6 +5,7 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,11 @@ class Start:
     variance_kept: Mapping[str, float] = field(default_factory=dict)
     head: Mapping[str, Tensor] = field(default_factory=dict)
     name: str = ""
+
+    @cached_property
+    def digest(self) -> str | None:
+        """The `weights_digest` of the weights, None if all are fresh."""
+        return weights_digest(self.weights) if self.weights else None
 
     @property
     def positions(self) -> int | None:

@@ -59,7 +59,7 @@ def finetune(cell: Cell, inputs: Inputs, compute: Compute, *, progress: OnStep =
                     raise
             release_memory()  # the failed attempt's is free only now that its traceback is gone
     diagnostic = inputs.diagnostic(cell.task)
-    last = {"started_from": inputs.started_from(cell), "diagnostic": diagnostic.digest if diagnostic else None}
+    last = {"started_from": start.digest, "diagnostic": diagnostic.digest if diagnostic else None}
     return replace(outcome, facts=outcome.facts.model_copy(update=last))
 
 

@@ -16,7 +16,7 @@ from glue_bench.data.sources import open_source
 from glue_bench.data.task_data import Source, TaskData, limited
 from glue_bench.data.tasks import AX_SPLIT
 from glue_bench.errors import DiskError, UserError
-from glue_bench.model.checkpoints import Start, graft, read_checkpoint, weights_digest
+from glue_bench.model.checkpoints import Start, graft, read_checkpoint
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.locate import fingerprint, locate
 from glue_bench.model.native import NativeStart, read_native
@@ -190,7 +190,8 @@ class Inputs:
         start = self.initial(arm)
         if cell.pretraining is not None and cell.steps is not None:
             checkpoint = self.store.checkpoint(cell.pretraining, cell.steps)
-            digest = self.started_from(cell.model_copy(update={"mnli": None}))
+            made = self.store.pretraining(cell.pretraining)
+            digest = (made.weights or {}).get(cell.steps) if made else None
             start = self.once(("pretrained", checkpoint, digest), lambda: self.read_model(checkpoint, arm, digest))
         if cell.mnli is None:
             return start
@@ -198,27 +199,20 @@ class Inputs:
         folder = self.store.model(source) if source else None
         if source is None or folder is None:
             raise UserError(f"'{cell.mnli}', which '{cell.id}' starts from, has left no model; run it again")
-        tuned = self.read_model(folder, arm, source.weights)
-        return replace(tuned, origin=start.origin, exact=start.exact, variance_kept=start.variance_kept)
+        facts = {"origin": start.origin, "exact": start.exact, "variance_kept": start.variance_kept}
+        return self.read_model(folder, arm, source.weights, **facts)
 
-    def started_from(self, cell: Cell) -> str | None:
-        """The `weights_digest` of the encoder that the cell starts from, None if its weights are fresh."""
-        if cell.mnli is not None:
-            source = self.store.record(cell.mnli)
-            return source.weights if source else None
-        if cell.pretraining is not None and cell.steps is not None:
-            made = self.store.pretraining(cell.pretraining)
-            return (made.weights or {}).get(cell.steps) if made else None
-        weights = self.initial(self.arm(cell.arm)).weights
-        return self.once(("weights", cell.arm), lambda: weights_digest(weights)) if weights else None
+    def read_model(self, folder: Path, arm: Arm, digest: str | None, **facts: Any) -> Start:
+        """The arm with the weights of a model that a run has left, and `facts` of what that run started from.
 
-    def read_model(self, folder: Path, arm: Arm, digest: str | None) -> Start:
-        """The arm with the weights of a model that a run has left; raises UserError where they have another digest."""
+        Raises UserError where the weights have another digest.
+        """
         if arm.variant == NATIVE:
             start: Start = read_native(str(folder), None, self.tokenizer(arm))
         else:
             start = graft(read_checkpoint(str(folder)), arm.variant, arm.options)
-        if weights_digest(start.weights) != digest:
+        start = replace(start, **facts)
+        if start.digest != digest:
             advice = "delete it, and the same command makes it again"
             raise UserError(f"'{folder}' is damaged: its weights are not those of its record; {advice}")
         return start
