@@ -152,14 +152,14 @@ def statistics(
     *,
     equivalent: float | None = None,
     difference: float | None = None,
-    power: float = 0.8,
+    power: float | None = None,
 ) -> pd.DataFrame:
     """Which arms of the experiment in the folder `path` differ from the reference, and by how much.
 
     One row per comparison and column, as `glue_bench.stats.verdicts.verdicts` has it, with the `origin` and `shape` of
     the arm. With `equivalent`, a margin, a test of differing by less is added. With a `difference`, instead the
-    `glue_bench.stats.power.power_frame`: how many seeds it takes to see one with this `power`. Both are in the unit of
-    a column: points, or nats for the validation loss.
+    `glue_bench.stats.power.power_frame`: how many seeds it takes to see one with this `power`, else 0.8. Margin and
+    difference are in the unit of a column: points, or nats for the validation loss.
 
     Example:
         >>> glue_bench.statistics("runs/demo").query("verdict != ''")  # doctest: +SKIP

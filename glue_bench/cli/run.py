@@ -67,8 +67,6 @@ def run(
     plugin: Plugins = None,
 ) -> None:
     """Pretrain and fine-tune what is missing of an experiment, and print its leaderboard."""
-    from glue_bench.config.load import parse_options
-
     described = {"checkpoint": checkpoint, "arms": arm, "tasks": task, "seeds": seed}
     if config is not None and any(described.values()):
         raise UserError("--checkpoint, --arm, --task and --seed describe an experiment without CONFIG")
@@ -85,11 +83,19 @@ def run(
         only=only or (),
         workers=int(workers) if workers and workers.isdecimal() else workers,
         address=address,
-        slurm=None if slurm is None else parse_options(re.split(r",(?=[\w-]+=)", slurm), "--slurm"),
+        slurm=None if slurm is None else _slurm_options(slurm),
         device=device,
         precision=precision,
         track=track or (),
     )
+
+
+def _slurm_options(text: str) -> dict[str, Any]:
+    """Options of Slurm jobs: numbers are of submitit's own, and a text of sbatch stays as it is (00123, 1e3)."""
+    from glue_bench.config.load import parse_options
+    from glue_bench.sweep.slurm import SHARED, SUBMITITS
+
+    return parse_options(re.split(r",(?=[\w-]+=)", text), "--slurm", typed=(*SHARED, *SUBMITITS))
 
 
 def _experiment(described: dict[str, Any]) -> dict[str, Any]:

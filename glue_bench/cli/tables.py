@@ -60,7 +60,7 @@ def statistics(
     difference: Annotated[
         float | None, Option(metavar="SIZE", help="Instead say how many seeds show it, in the unit of each column.")
     ] = None,
-    power: Annotated[float, Option(help="With --difference: the probability of seeing it.")] = 0.8,
+    power: Annotated[float | None, Option(help="With --difference: the probability of seeing it, else 0.8.")] = None,
     format: Format = None,
     output: Output = None,
 ) -> None:

@@ -1,6 +1,6 @@
 """The experiment file: YAML to an Experiment; what does not fit is said in one line."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -133,9 +133,10 @@ def _keys(section: type[Section]) -> list[str]:
     return [field.alias or name for name, field in section.model_fields.items()]
 
 
-def parse_options(texts: Names, option: str = "--option") -> dict[str, Any]:
+def parse_options(texts: Names, option: str = "--option", typed: Collection[str] | None = None) -> dict[str, Any]:
     """Options of a variant, or what else an `option` takes, from KEY=VALUE; values are as an experiment file has them.
 
+    If `typed` is given, only the keys in it have such values, and a `true`; all others have the text.
     Raises UserError for what is not KEY=VALUE, what is no value of an option, and a key that is given twice.
     """
     options: dict[str, Any] = {}
@@ -145,7 +146,8 @@ def parse_options(texts: Names, option: str = "--option") -> dict[str, Any]:
             raise UserError(f"{option} takes KEY=VALUE, not '{text}'")
         if key in options:
             raise UserError(f"{option} {key} is given twice")
-        options[key] = parse_yaml(value, f"{option} {text}")
+        is_typed = typed is None or key in typed or value == "true"
+        options[key] = parse_yaml(value, f"{option} {text}") if is_typed else value
     try:
         return plain_options(options)
     except ValueError as error:

@@ -15,7 +15,7 @@ from glue_bench.tables.pages import caption, explained, groups_shown, of_group
 from glue_bench.tables.results import Results
 from glue_bench.tables.table import MISSING, Column, Page, Table, decimals_of, number, with_legend
 
-DECIMALS, LEAST_P = 6, 0.0001
+DECIMALS, LEAST_P, POWER = 6, 0.0001, 0.8
 FAMILIES = {"declared": "planned", "conversion": "conversion", "reference": "from reference"}
 LEGEND = {
     "difference": "Difference: the first arm less the second, in points; of Val. loss in nats, where below 0 is "
@@ -76,13 +76,15 @@ DESIGN_MEANS = (
 )
 
 
-def asked_page(comparison: Comparison, equivalent: float | None, difference: float | None, power: float) -> Page:
-    """The `difference_page` where there is a difference, else the `statistics_page`; UserError for both."""
+def asked_page(comparison: Comparison, equivalent: float | None, difference: float | None, power: float | None) -> Page:
+    """The `difference_page` where there is a difference, else the `statistics_page`; UserError for what is of both."""
     if difference is None:
+        if power is not None:
+            raise UserError("--power is the probability of seeing a --difference: give both")
         return statistics_page(comparison, equivalent)
     if equivalent is not None:
         raise UserError("--difference stands alone, without --equivalent")
-    return difference_page(comparison, difference, power)
+    return difference_page(comparison, difference, POWER if power is None else power)
 
 
 def statistics_page(comparison: Comparison, equivalent: float | None = None) -> Page:

@@ -4,11 +4,13 @@ import json
 import signal
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from glue_bench import status
 from glue_bench.config import load_experiment
+from glue_bench.errors import UserError
 from glue_bench.records.store import Store
 from glue_bench.records.values import Failure, Progress
 
@@ -97,6 +99,16 @@ def test_a_run_without_a_file_is_the_experiment_that_it_prints_once_it_is_checke
     assert glue_bench("run", "--checkpoint", "org/model", *words[3:]).out.endswith("in runs/org-model\n")
     (tmp_path / "printed.yaml").write_text(printed)
     assert glue_bench("run", "printed.yaml", "--dry-run").out == said.out
+
+
+def test_options_of_slurm_are_texts_but_for_the_numbers_and_lists_of_submitit(glue_bench, monkeypatch):
+    asked = Mock(side_effect=UserError("enough"))
+    monkeypatch.setattr("glue_bench.api.run", asked)
+    texts = {"account": "00123", "mem": "1e3", "begin": "2026-01-01", "constraint": "[a|b]", "minutes": "30"}
+    words = [*(f"{name}={text}" for name, text in texts.items()), "exclusive=true", "timeout_min=90", "setup=[a, b]"]
+    glue_bench("run", "mine.yaml", "--slurm", ",".join(words))
+    typed = {"exclusive": True, "timeout_min": 90, "setup": ["a", "b"]}
+    assert asked.call_args.kwargs["slurm"] == texts | typed
 
 
 def test_a_dry_run_says_why_and_how_much(glue_bench, tiny, write_yaml, tmp_path):
