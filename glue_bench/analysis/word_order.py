@@ -62,17 +62,15 @@ class Probe(NamedTuple):
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Text to measure on, of `tokenizer`. Of a longer text as many sequences as have `tokens`, spread evenly.
+    """Text to measure on, of `tokenizer`. Of a longer text as many sequences as have TOKENS, spread evenly.
 
     Of each sequence `mask_probability` of the tokens is to be predicted, masked as in pretraining. Masks, swaps and
-    shuffles follow from the text and `seed` alone.
+    shuffles follow from the text alone.
     """
 
     text: PackedText
     tokenizer: PreTrainedTokenizerBase
     mask_probability: float = 0.15
-    tokens: int = TOKENS
-    seed: int = VALIDATION_SEED
 
     @cached_property
     def rule(self) -> WordRule:
@@ -83,12 +81,12 @@ class HeldOut:
     def probes(self) -> list[Probe]:
         """The sequences, each with its masks and words."""
         text, probes = self.text, list[Probe]()
-        count = max(1, self.tokens * len(text) // len(text.ids))
+        count = max(1, TOKENS * len(text) // len(text.ids))
         if count < len(text):  # so many sequences as have the tokens, spread evenly over the text, in its order
             chosen = np.arange(count) * len(text) // count
             places, offsets = text.end_to_end(chosen)
             text = PackedText(text.ids[places], offsets, cuts=None if text.cuts is None else text.cuts[chosen])
-        for batch in evaluation_batches(text, Vocabulary.of(self.tokenizer), self.mask_probability, self.seed):
+        for batch in evaluation_batches(text, Vocabulary.of(self.tokenizer), self.mask_probability, VALIDATION_SEED):
             labels = np.full(batch.ids.shape, IGNORED)
             labels.flat[batch.places.numpy()] = batch.targets.numpy()
             segments = np.zeros_like(labels) if batch.segments is None else batch.segments.numpy()
@@ -115,7 +113,7 @@ def order_sums(
     base = loss_sums(model, [probe.masked for probe in text.probes])
     by_measure = {"validation_loss": base} | {f"swap_{each}": swap_sums(model, text, each) for each in distances}
     for n in N_GRAMS:
-        generators = [np.random.default_rng([text.seed, n, index]) for index in range(len(text.probes))]
+        generators = [np.random.default_rng([VALIDATION_SEED, n, index]) for index in range(len(text.probes))]
         orders = [partial(in_n_grams, n=n, generator=generator) for generator in generators]
         rows = [reordered(probe, order) for probe, order in zip(text.probes, orders, strict=True)]
         by_measure[f"shuffle_{n}"] = rise(rows, base)
@@ -206,6 +204,6 @@ def pairs(probe: Probe, distance: int, index: int, text: HeldOut) -> list[tuple[
         if all(text.rule.regular[probe.ids[slice(*word)]].all() for word in (first, second))
         and probe.ids[slice(*first)].tolist() != probe.ids[slice(*second)].tolist()
     ]
-    wanted = min(PER_SEQUENCE, -(-text.tokens // len(text.text.ids)), len(candidates))
-    generator = np.random.default_rng([text.seed, distance, index])
+    wanted = min(PER_SEQUENCE, -(-TOKENS // len(text.text.ids)), len(candidates))
+    generator = np.random.default_rng([VALIDATION_SEED, distance, index])
     return [candidates[i] for i in generator.choice(len(candidates), wanted, replace=False)] if candidates else []

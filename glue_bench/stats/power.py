@@ -33,10 +33,7 @@ class Costs(NamedTuple):
     finetuning: float
 
 
-EQUAL = Costs(1.0, 1.0)
-
-
-def power_frame(assessed: Iterable[Group], difference: float, power: float = 0.8, costs: Costs = EQUAL) -> pd.DataFrame:
+def power_frame(assessed: Iterable[Group], difference: float, power: float, costs: Costs) -> pd.DataFrame:
     """Seeds with which a true difference gets a verdict with this probability: POWER_COLUMNS, by group and column.
 
     A row for each kind of `seeds` whose variance is known: "fine-tuning" seeds of one pretraining, or "pretraining"

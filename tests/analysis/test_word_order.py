@@ -69,14 +69,15 @@ def test_without_positions_the_swap_test_is_exactly_chance_and_no_order_matters(
     assert all(np.abs(measured[name].sums).max() < 1e-4 for name in (*RISES, *STARTS))
 
 
-def test_with_positions_order_matters_and_equal_calls_give_equal_bits(tokenizer, text):
+def test_with_positions_order_matters_and_equal_calls_give_equal_bits(tokenizer, text, monkeypatch):
     model = model_of("add", tokenizer)
     measured, again = (order_sums(model, text, POSITIONS) for _ in range(2))
     assert list(measured) == ["validation_loss", *SWAPS, *RISES, *STARTS]
     assert sum((measured[name].sums % 1 > 0).sum() for name in SWAPS) <= 1  # ties, of more than a hundred swaps
     assert all(np.abs(measured[name].sums).min() > 1e-3 for name in (*RISES, *STARTS))
     assert all((sums.sums == again[name].sums).all() for name, sums in measured.items())
-    other = order_sums(model, replace(text, seed=2), POSITIONS, [])
+    monkeypatch.setattr(word_order, "VALIDATION_SEED", 2)
+    other = order_sums(model, replace(text), POSITIONS, [])
     assert all(other[name].value != measured[name].value for name in ("validation_loss", "shuffle_1"))
 
 
@@ -97,9 +98,10 @@ def test_a_moved_start_reads_all_texts_at_one_length_and_what_a_text_lacks_is_le
     assert list(order_sums(model, short, 16)) == ["validation_loss", *RISES]
 
 
-def test_the_swap_test_by_hand(tokenizer):
+def test_the_swap_test_by_hand(tokenizer, monkeypatch):
+    monkeypatch.setattr(word_order, "TOKENS", 1)  # so few that one swap is made
     drawn = np.random.default_rng(0).normal(size=(len(tokenizer), len(tokenizer)))
-    one = HeldOut(packed(tokenizer, [(SENTENCES[0],)]), tokenizer, tokens=1)  # so few that one swap is made
+    one = HeldOut(packed(tokenizer, [(SENTENCES[0],)]), tokenizer)
     (probe,) = one.probes
     (((a, b), (c, d)),) = pairs(probe, 2, 0, one)
     ids = probe.ids.tolist()
@@ -149,7 +151,7 @@ def test_labels_move_with_their_words(n, text):
                 assert places[at : at + gram[-1][1] - gram[0][0]] == list(range(gram[0][0], gram[-1][1]))
 
 
-def test_segments_are_those_that_the_model_was_trained_with(tokenizer):
+def test_segments_are_those_that_the_model_was_trained_with(tokenizer, monkeypatch):
     """A part of the sequences are cut into two segments; both kinds are read as pretraining reads them."""
     plain = packed(tokenizer, list(zip(SENTENCES[:4], SENTENCES[4:8], strict=True)))
     seps = [np.flatnonzero(plain.ids[a:b] == tokenizer.sep_token_id) for a, b in itertools.pairwise(plain.offsets)]
@@ -158,5 +160,6 @@ def test_segments_are_those_that_the_model_was_trained_with(tokenizer):
     for probe, cut in zip(text.probes, cuts, strict=True):
         assert (probe.masked.segments == ((cut > 0) & (np.arange(len(probe.ids)) >= cut))).all()
         assert all(len(set(probe.masked.segments[slice(words[0][0], words[-1][1])])) == 1 for words in probe.stretches)
-    half = replace(text, tokens=len(plain.ids) // 2 + 9, text=replace(text.text, cuts=np.roll(cuts, 1)))
+    monkeypatch.setattr(word_order, "TOKENS", len(plain.ids) // 2 + 9)
+    half = replace(text, text=replace(text.text, cuts=np.roll(cuts, 1)))
     assert [probe.masked.segments.any() for probe in half.probes] == [True, True]

@@ -13,6 +13,7 @@ from glue_bench.errors import UserError
 from glue_bench.stats.power import Costs, Variances, power_frame, variances_of
 from glue_bench.stats.verdicts import Group, assess, verdicts
 
+EQUAL = Costs(1.0, 1.0)
 NOTHING = Variances(arms=2, finetuning=(1.0,), pretraining=math.nan, examples=0.0, fixed=0.0, overlap=0.0)
 
 
@@ -93,29 +94,29 @@ def test_what_a_pretraining_makes_of_single_examples_stays_with_more_fine_tuning
 
 def test_the_frame_has_every_column_and_says_why_there_is_no_number():
     one = drawn()
-    frame = power_frame(one, 0.1).set_index("column")
+    frame = power_frame(one, 0.1, 0.8, EQUAL).set_index("column")
     assert list(frame.index) == ["average", "sst2", "rte"]
     assert frame["finetuning_seeds"].isna().all()
     assert frame["why"].str.startswith("no number of seeds will do").all()
-    wide = power_frame(one, 50.0, costs=Costs(100.0, 3.0))
+    wide = power_frame(one, 50.0, 0.8, Costs(100.0, 3.0))
     assert (wide["finetuning_seeds"] == 2).all()
     assert (wide["pretraining_seeds"] == 1).all()
     assert (wide["cost"] == 106.0).all()
-    single = power_frame(drawn(seeds=1), 1.0)
+    single = power_frame(drawn(seeds=1), 1.0, 0.8, EQUAL)
     assert single["finetuning_seeds"].isna().all()
     assert set(single["why"]) == {"one seed does not show how much scores vary"}
 
 
 def test_both_kinds_of_seeds_and_the_cheapest_design():
     one = drawn("abc", seeds=3, pretrainings=4, pretraining=0.01, columns=["rte"], rows=3000)
-    frame = power_frame(one, 6.0, costs=Costs(1.0, 1.0)).set_index(["column", "seeds"])
+    frame = power_frame(one, 6.0, 0.8, EQUAL).set_index(["column", "seeds"])
     assert list(frame.index) == [("rte", "fine-tuning"), ("rte", "pretraining")]
     cheap = frame.loc[("rte", "pretraining")]
-    dear = power_frame(one, 6.0, costs=Costs(100.0, 1.0)).set_index(["column", "seeds"]).loc[("rte", "pretraining")]
+    dear = power_frame(one, 6.0, 0.8, Costs(100.0, 1.0)).set_index(["column", "seeds"]).loc[("rte", "pretraining")]
     assert cheap["cost"] == cheap["pretraining_seeds"] * (1 + cheap["finetuning_seeds"])
     assert dear["finetuning_seeds"] > cheap["finetuning_seeds"]
     assert dear["pretraining_seeds"] < cheap["pretraining_seeds"]
-    frame = power_frame(drawn(seeds=1, pretrainings=4, pretraining=0.02), 20.0)  # which give one design
+    frame = power_frame(drawn(seeds=1, pretrainings=4, pretraining=0.02), 20.0, 0.8, EQUAL)  # which give one design
     assert frame["seeds"].tolist() == ["pretraining"] * 3
     assert (frame["finetuning_seeds"] == 1).all()
 
@@ -123,4 +124,4 @@ def test_both_kinds_of_seeds_and_the_cheapest_design():
 @pytest.mark.parametrize(("difference", "power"), [(0.0, 0.8), (-1.0, 0.8), (float("nan"), 0.8), (1.0, 1.0), (1.0, 0)])
 def test_what_cannot_be_asked(difference, power):
     with pytest.raises(UserError, match="give"):
-        power_frame([], difference, power)
+        power_frame([], difference, power, EQUAL)

@@ -5,7 +5,7 @@ import pytest
 from simulated import REGIMES, fill_drawn, simulate
 from stored import SHAPE
 
-from glue_bench.stats.power import power_frame
+from glue_bench.stats.power import Costs, power_frame
 from glue_bench.tables.board import BLOCK, open_board
 from glue_bench.tables.compare import compare
 from glue_bench.tables.contrasts import difference_page, statistics_page
@@ -29,7 +29,7 @@ def test_no_table_ranks_encoders_of_two_shapes_together(bench):
         blocks = [set(block[names].to_numpy().ravel()) for _, block in frame.groupby(BLOCK, sort=False)]
         assert blocks == [{"small", "other-small"}, {"large", "other-large"}]
     assert set(found.of("reference")["family"]) == {1}  # each block corrects for its own arms
-    assert power_frame(found.assessed, 1.0).groupby("reference").size().tolist() == [3, 3]
+    assert power_frame(found.assessed, 1.0, 0.8, Costs(1.0, 1.0)).groupby("reference").size().tolist() == [3, 3]
     for page in (statistics_page(found), difference_page(found, 1.0, 0.8)):
         titles = [table.title for table in page.tables if table.title]
         assert all(f"retrained, {shape}" in " ".join(titles) for shape in TEXTS)
