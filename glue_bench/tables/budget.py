@@ -7,6 +7,7 @@ from pandas import DataFrame
 from glue_bench.records.value import Environment
 from glue_bench.tables.board import aggregate
 from glue_bench.tables.compare import reference_arm
+from glue_bench.tables.pages import explained
 from glue_bench.tables.results import ORIGINS, Results
 from glue_bench.tables.table import MISSING, Column, Page, Table, decimals_of, facts_table
 
@@ -139,7 +140,6 @@ def budget_page(results: Results) -> Page:
     table = Table(
         frame=frame.assign(**{name: [text(value, name) for value in frame[name]] for name in names}),
         columns=columns | {name: Column(TITLES[name], show=str) for name in names},
-        legend=tuple(line for name, line in LEGEND.items() if name in names),
     )
     places = budgets.dropna(subset="device").groupby("device")["arm"].unique()
     devices = [f"{place}" + (f" ({', '.join(arms)})" if len(places) > 1 else "") for place, arms in places.items()]
@@ -150,7 +150,7 @@ def budget_page(results: Results) -> Page:
         ("Length", ", ".join(map("{:g}".format, sorted(budgets["length"].dropna().unique())))),
         ("Shown", NOT_SAME if (streams.nunique() > 1).any() else same),
     )
-    tables = table, facts_table(facts), *([_search(rates)] if len(rates) else [])
+    tables = *explained([table], LEGEND), facts_table(facts), *([_search(rates)] if len(rates) else [])
     return Page(title=f"Budgets: {results.experiment}", banner=results.banner, tables=tables)
 
 

@@ -13,7 +13,7 @@ from glue_bench.stats.verdicts import LEAST_FOR_DEVIATION, Group, equivalence
 from glue_bench.tables.compare import Comparison
 from glue_bench.tables.pages import caption, explained, groups_shown, of_group
 from glue_bench.tables.results import Results
-from glue_bench.tables.table import MISSING, Column, Page, Table, decimals_of, number, with_legend
+from glue_bench.tables.table import MISSING, Column, Page, Table, decimals_of, number
 
 DECIMALS, LEAST_P, POWER = 6, 0.0001, 0.8
 FAMILIES = {"declared": "planned", "conversion": "conversion", "reference": "from reference"}
@@ -31,18 +31,19 @@ LEGEND = {
     "possible. `statistics.csv` has all contrasts, also those of other columns that have no verdict.",
     "p_equivalent": "Equivalent: the arms differ by less than the margin, by two one-sided tests, p times the family's "
     "number.",
+    "smallest": "Standard deviations, in the unit of the column. Between pretrainings: of an arm beyond what the seed "
+    "does to all arms; with one fine-tuning seed for each pretraining it includes fine-tuning. Over examples: of a "
+    "difference, over other validation sets (for Val. loss documents) of this size; no number of seeds reduces it.",
+    "few runs": "Of two seeds p rests on the spread of all arms together, and is too small where one arm varies more "
+    "than the others: take three. – cannot be told from 0 by so few runs and rows; as a smallest difference, it is "  # noqa: RUF001
+    "more than scores can differ.",
+    "finetuning_seeds": "Seeds of each arm with which its difference from the reference has a verdict, after the "
+    "correction for all arms of the column. Experiments with the variances found here are drawn and judged as the "
+    "verdicts are.",
+    "cost": "Seeds of pretraining: intervals cover other pretrainings; the cheapest design is shown. Seeds of "
+    "fine-tuning: of the same pretrained weights. Cost: in measured seconds of all tasks.",
 }
-"""What may stand in a table of contrasts, and the line that explains it."""
-SPREAD = (
-    "Standard deviations, in the unit of the column. Between pretrainings: of an arm beyond what the seed does to all "
-    "arms; with one fine-tuning seed for each pretraining it includes fine-tuning. Over examples: of a difference, "
-    "over other validation sets (for Val. loss documents) of this size; no number of seeds reduces it."
-)
-FEW_RUNS = (
-    "Of two seeds p rests on the spread of all arms together, and is too small where one arm varies more than the "
-    "others: take three. – cannot be told from 0 by so few runs and rows; as a smallest difference, it is more than "  # noqa: RUF001
-    "scores can differ."
-)
+"""What may stand in these tables, and the line that explains it."""
 CONTRAST = {
     **{name: Column(name.capitalize()) for name in ("family", "column", "contrast")},
     "difference": Column("Difference", show=str),
@@ -68,12 +69,6 @@ DESIGN = {
     "cost": Column("Seconds of an arm", show="{:,.0f}".format),
     "why": Column("Why none"),
 }
-DESIGN_MEANS = (
-    "Seeds of each arm with which its difference from the reference has a verdict, after the correction for all arms "
-    "of the column. Experiments with the variances found here are drawn and judged as the verdicts are.",
-    "Seeds of pretraining: intervals cover other pretrainings; the cheapest design is shown. Seeds of fine-tuning: of "
-    "the same pretrained weights. Cost: in measured seconds of all tasks.",
-)
 
 
 def asked_page(comparison: Comparison, equivalent: float | None, difference: float | None, power: float | None) -> Page:
@@ -101,7 +96,7 @@ def statistics_page(comparison: Comparison, equivalent: float | None = None) -> 
     return Page(
         title=f"Statistics: {comparison.board.results.experiment}",
         banner=comparison.board.results.banner,
-        tables=(_contrasts(comparison, frame), *with_legend(spreads, (SPREAD, *([FEW_RUNS] if is_few else [])))),
+        tables=(_contrasts(comparison, frame), *explained(spreads, LEGEND, ["few runs"] if is_few else [])),
         data=frame,
         decimals=DECIMALS,
     )
@@ -133,7 +128,7 @@ def difference_page(comparison: Comparison, difference: float, power: float) -> 
     shown, target = frame.assign(column=frame["column"].map(board.title_of)), TO_FIND.format(difference, power)
     tables = [Table(title=heading, caption=target, frame=of_group(shown, group), columns=DESIGN)
               for heading, group in groups_shown(comparison).items()]  # fmt: skip
-    title, tables = f"Seeds needed: {results.experiment}", with_legend(tables, DESIGN_MEANS)
+    title, tables = f"Seeds needed: {results.experiment}", explained(tables, LEGEND)
     return Page(title=title, banner=results.banner, tables=tuple(tables), data=frame, decimals=DECIMALS)
 
 

@@ -15,6 +15,7 @@ from glue_bench.analysis.chance import Analysis
 from glue_bench.errors import UserError, first_line
 from glue_bench.files import parse_json, read_file, results_written_to, write_atomically
 from glue_bench.tables.figures import CYCLE, INK, QUIET, Drawing, arm_styles, fitted, legend_below, panels, paper_style
+from glue_bench.tables.pages import explained
 from glue_bench.tables.table import BETTER, MISSING, WORSE, Column, Page, Table, csv_text, json_text
 
 NUMBERS, PAGE, ROWS = "analysis.json", "analysis.md", "measures.csv"
@@ -33,8 +34,8 @@ HEADLINES = {
     "order.swap.1": "Texts preferred to swapped neighbours (%)",
 }
 """The measures that the table shows, and what they say."""
-MARKS = "▼ below, ▲ above the range that chance gives; no mark: inside it."
 LEGEND = {
+    "marks": "▼ below, ▲ above the range that chance gives; no mark: inside it.",
     "terms": "Mixed terms: word to position and position to word, in block 1. Chance: positions turned at random.",
     "subspaces": "Overlap of covariances: 1 of unrelated tables. Chance: positions turned at random.",
     "decoding": "Told from the sum: words by the nearest row, positions by a linear probe. Chance: random positions.",
@@ -42,7 +43,7 @@ LEGEND = {
     "dimensions": "Dimensions: those with 95% of the variance. Chance: normal numbers, dimensions in random order.",
     "order": "Swapped neighbours: an encoder without positions has 50%. The mark is by the number's own interval.",
 }
-"""What explains the headlines whose names begin so."""
+"""What explains the marks, and the headlines whose names begin so."""
 SHOWN = ["text", "mark", "interval", "chance"]
 """What the table shows of a measure."""
 BY_LAYER = ("layers", "decoding.layers", "positions.attention")
@@ -73,13 +74,13 @@ def inside_page(analysis: Analysis) -> Page:
     if len(labels) == 1:
         columns |= {"interval": Column("95% interval", show=str), "chance": Column("Chance", show=str)}
         frame = frame.assign(interval=interval[labels[0]], chance=chance[labels[0]])
-    legend = (MARKS, *(line for kind, line in LEGEND.items() if any(name.startswith(kind) for name in names)))
     caption = f"Text: {analysis.text}, {analysis.sequences} sequences asked for."
     # What is left out is said once for each reason and the checkpoints of which it is said.
     by_reason = analysis.left_out.groupby(["checkpoint", "reason"], sort=False)["measure"].agg(", ".join)
     alike = by_reason.reset_index().groupby(["measure", "reason"], sort=False)["checkpoint"].agg(", ".join)
     titles = {"checkpoint": Column("Checkpoint"), "measure": Column("Left out"), "reason": Column("Reason")}
-    tables = [Table(frame=frame, columns=columns, caption=caption, legend=legend, marks=mark)]
+    table = Table(frame=frame, columns=columns, caption=caption, marks=mark)
+    tables = explained([table], LEGEND, ["marks", *(name.partition(".")[0] for name in names)])
     tables += [Table(frame=alike.reset_index(), columns=titles, title="Left out")] if len(alike) else []
     return Page(title=TITLE, tables=tuple(tables), data=measures, decimals=6)
 

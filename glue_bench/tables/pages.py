@@ -22,7 +22,6 @@ PLANNED = "planned contrasts: {differ} of {planned} differ"
 FLOOR = "{average}: best arm {best}, {baseline} {floor}"
 NOTHING = "{column} against `{reference}`: nothing is compared ({why})"
 PARTIAL, COLLAPSED, FEWER_RUNS, UNLIKE = "†", "‡", "*", "◇"
-MARKS = (BETTER, WORSE, PARTIAL, COLLAPSED, FEWER_RUNS, UNLIKE, MISSING)
 SMALLEST = "smallest difference"
 COSTS = "Converted from {source}: what the conversion costs, no ranking"
 _LEGEND = {
@@ -211,7 +210,7 @@ def explained(tables: Sequence[Table], legend: Mapping[str, str], more: Iterable
         cells = [cell for row in table.rows for cell in row]
         marks = "".join([*table.marks.fillna("").to_numpy().ravel(), *(title[-1:] for title in table.header)])
         keys |= {MISSING for cell in cells if cell.text == MISSING} | {"bold" for cell in cells if cell.bold}
-        keys |= {"task" if name in COLUMNS else name for name in table.columns} | (set(marks) & set(MARKS))
+        keys |= {"task" if name in COLUMNS else name for name in table.columns} | set(marks)
         keys |= {row[0].text for row in table.rows[len(table.rows) - table.feet :]}
     lines = tuple(dict.fromkeys(line for key, line in legend.items() if key in keys))
     return [*tables[:-1], *(replace(last, legend=lines) for last in tables[-1:])]

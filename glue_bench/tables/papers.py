@@ -30,6 +30,7 @@ from glue_bench.tables.board import (
     part_values,
     title_of,
 )
+from glue_bench.tables.pages import explained
 from glue_bench.tables.results import Results, read_results
 from glue_bench.tables.table import MISSING, Column, Page, Table, facts_table, number, short
 
@@ -259,16 +260,15 @@ def _scores(published: Published, results: Results | None, cells: pd.DataFrame) 
     frame = pd.DataFrame(rows, columns=["model", *published.columns])
     best = {name: max((row.printed[name] for row in published.rows), key=float) for name in published.columns}
     bold = frame.eq(pd.Series({"model": "", **best}))
-    shown = {"scores": True, "bold": bold.any(axis=None), "ours": (cells["arm"] != "").any()}
-    shown |= {"†": bool(marked), MISSING: (frame == MISSING).any(axis=None)}
     titles = {name: Column(_title(name) + "†" * (name in marked), show=str) for name in published.columns}
-    return Table(
+    table = Table(
         frame=frame,
         columns={"model": Column("Model")} | titles,
         caption=f"{published.source}; the {published.split} set; {published.protocol}.",
-        legend=(*(line for key, line in LEGEND.items() if shown[key]), *published.notes),
         bold=bold,
     )
+    more = ["scores", *published.notes, *(["ours"] if (cells["arm"] != "").any() else [])]
+    return explained([table], LEGEND | {note: note for note in published.notes}, more)[0]
 
 
 def _title(column: str) -> str:

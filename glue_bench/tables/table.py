@@ -7,8 +7,8 @@ text; captions and legends are sentences, which may hold `**bold**` and `` `code
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -236,11 +236,6 @@ def facts_table(facts: Iterable[tuple[str, str]]) -> Table:
     """The facts of which anything is known, each with its name."""
     frame = DataFrame([fact for fact in facts if fact[1]], columns=["fact", "value"])
     return Table(frame=frame, columns={"fact": Column("Setup"), "value": Column("")})
-
-
-def with_legend(tables: Sequence[Table], lines: tuple[str, ...]) -> list[Table]:
-    """Tables of one kind, the legend below the last of them."""
-    return [*tables[:-1], replace(tables[-1], legend=lines)] if tables else []
 
 
 def one_line(text: str) -> str:

@@ -102,13 +102,11 @@ def test_a_run_without_a_file_is_the_experiment_that_it_prints_once_it_is_checke
 
 
 def test_options_of_slurm_are_texts_but_for_the_numbers_and_lists_of_submitit(glue_bench, monkeypatch):
-    asked = Mock(side_effect=UserError("enough"))
-    monkeypatch.setattr("glue_bench.api.run", asked)
+    monkeypatch.setattr("glue_bench.api.run", asked := Mock(side_effect=UserError("enough")))
     texts = {"account": "00123", "mem": "1e3", "begin": "2026-01-01", "constraint": "[a|b]", "minutes": "30"}
-    words = [*(f"{name}={text}" for name, text in texts.items()), "exclusive=true", "timeout_min=90", "setup=[a, b]"]
-    glue_bench("run", "mine.yaml", "--slurm", ",".join(words))
-    typed = {"exclusive": True, "timeout_min": 90, "setup": ["a", "b"]}
-    assert asked.call_args.kwargs["slurm"] == texts | typed
+    options = ",".join(f"{name}={text}" for name, text in texts.items())
+    glue_bench("run", "mine.yaml", "--slurm", f"{options},exclusive=true,timeout_min=90,setup=[a, b]")
+    assert asked.call_args.kwargs["slurm"] == texts | {"exclusive": True, "timeout_min": 90, "setup": ["a", "b"]}
 
 
 def test_a_dry_run_says_why_and_how_much(glue_bench, tiny, write_yaml, tmp_path):

@@ -57,9 +57,8 @@ def test_kinds_revisions_and_tasks_that_are_not_there(write):
 
 
 def test_describe(write):
-    files = {
-        f"WNLI/{name}.tsv": f"{PAIR}\tlabel\n" + "a\tb\t0\n" * rows for name, rows in (("train", 635), ("dev", 71))
-    }
+    sizes = {"train": 635, "dev": 71}
+    files = {f"WNLI/{name}.tsv": f"{PAIR}\tlabel\n" + "a\tb\t0\n" * rows for name, rows in sizes.items()}
     files |= {"WNLI/test.tsv": f"{PAIR}\n" + "a\tb\n" * 146, "STS-B/dev.tsv": f"{PAIR}\tscore\na\tb\t0.0\nc\td\t5.0\n"}
     files["QQP/dev.tsv"] = "question1\tquestion2\tis_duplicate\na\tb\t1\nc\n"
     table = describe(open_source(str(write({**SMALL, **files}))))

@@ -150,9 +150,8 @@ def test_a_finding_says_file_line_problem_and_expectation():
         r"STS-B.tsv, line 7: '5\t5.2'; expected 5, a tab, and a number from 0 to 5",
         r"RTE.tsv, line 7: '5\t1'; expected 5, a tab, and entailment or not_entailment",
     ]
-    assert lint(
-        make_zip({name: GOOD[name] for name in NAMES[2:-1]} | {"submission\\ax.tsv": b"", ".DS_Store": b""})
-    ) == [
+    part = {name: GOOD[name] for name in NAMES[2:-1]}
+    assert lint(make_zip(part | {"submission\\ax.tsv": b"", ".DS_Store": b""})) == [
         ".DS_Store: unknown file; expected only the eleven files at the top of the zip",
         "submission\\ax.tsv: unknown file; expected AX.tsv at the top of the zip",
         *(f"{name}: missing; expected 12 predictions" for name in (*NAMES[:2], NAMES[-1])),

@@ -52,9 +52,7 @@ def test_a_test_split_keeps_every_row_and_has_no_malformed_one(task, split, tmp_
     assert (len(frame), skipped) == (2, 0)
     for bad, size in (("", 1), ("1", 1), ("1" + "\tx" * 9, 10)):
         path.write_text(f"{header}\n{row}\n{bad}\n{row}\n")
-        with pytest.raises(
-            UserError, match=rf"^{path}, line 3: {size} fields; expected {2 + len(texts)}; copy the file"
-        ):
+        with pytest.raises(UserError, match=rf"^{path}, line 3: {size} fields; expected {2 + len(texts)}; copy"):
             read_split(path, TASKS[task], split)
 
 
@@ -86,11 +84,7 @@ BAD_FILES = [
     ("STS-B/dev.tsv", f"{PAIR}\tscore\na\tb\tnan\n", "line 2: bad label 'nan'"),
     ("RTE/train.tsv", "\n\r\n", "the file is empty, line 1 is missing"),
     ("RTE/train.tsv", f"{PAIR}\tlabel\n", "no usable row; expected rows with sentence1, sentence2, label"),
-    (
-        "SST-2/train.tsv",
-        b"\xef\xbb\xbfsentence\tlabel\na\t1\nab\xff\t1\n",
-        "line 3: invalid start byte; expected UTF-8",
-    ),
+    ("SST-2/train.tsv", b"\xef\xbb\xbfsentence\tlabel\na\t1\nab\xff\t1\n", "line 3: invalid start byte; expected"),
     ("CoLA/train.tsv", f"gj04\t1\t\t{'w' * 1_000_001}\n", "line 1: more than 1,000,000 characters"),
     ("RTE/train.tsv", f"{PAIR}\tlabel\na\tb\t{'y' * 900_000}\n", "line 2: bad label 'yyyy"),
 ]

@@ -320,7 +320,6 @@ leaderboard RUNS --protocol choose_on=held_out -> held_out; leaderboard RUNS --d
 report OUT -> OUT; report RUNS -o a.pdf -> .html; statistics OUT -> OUT; statistics RUNS --equivalent -1 -> -1
 statistics RUNS --difference 0 -> 0; statistics RUNS --difference 1 --power 2 -> 2; table tupe-9 -> tupe-9
 statistics RUNS --difference 1 --equivalent 1 -> --difference --equivalent; table tupe-1 OUT -> OUT
-statistics RUNS --power 0.8 -> --power --difference
 submit -> --check; submit RUNS -> -o; submit RUNS --arm ad -o a.zip -> ad add; submit RUNS --arm add -o a.tar -> .zip
 submit RUNS --arm add -o a.zip -> --fill; submit --check none.zip -> none.zip; submit --check a.zip --fill -> --check
 card RUNS -> add untied; card OUT -> OUT; export RUNS -> -o; export RUNS -o a.tar -> .zip; export OUT -o a.zip -> OUT
@@ -336,7 +335,7 @@ convert CHECKPOINT c --variant add --option x=1 -> x add; convert CHECKPOINT c -
 convert CHECKPOINT c --variant add --option rank= -> KEY=VALUE; convert CHECKPOINT tiny.yaml --variant add -> tiny.yaml
 convert CHECKPOINT RUNS --variant add -> RUNS; convert CHECKPOINT c --variant add --tokenizer none -> none
 analyse -> SOURCE; analyse CHECKPOINT --only odour -> odour order; analyse CHECKPOINT --sequences 7 -> --sequences 8
-analyse CHECKPOINT -o tiny.yaml -> tiny.yaml
+analyse CHECKPOINT -o tiny.yaml -> tiny.yaml; statistics RUNS --power 0.8 -> --power --difference
 """
 """RUNS is a finished experiment, CHECKPOINT an encoder, OUT an empty folder."""
 FILES = {

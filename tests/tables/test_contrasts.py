@@ -4,7 +4,7 @@ import numpy as np
 from read_pages import read_markdown
 from simulated import fill_drawn, simulate
 
-from glue_bench.tables.contrasts import FEW_RUNS, LEGEND, difference_page, measured_costs, statistics_page
+from glue_bench.tables.contrasts import LEGEND, difference_page, measured_costs, statistics_page
 from glue_bench.tables.export import open_comparison
 from glue_bench.tables.pages import leaderboard_page
 from glue_bench.tables.results import read_results
@@ -48,7 +48,7 @@ def test_arms_within_the_margin_are_equivalent(bench):
 def test_two_seeds_have_a_word_of_caution_and_what_few_rows_cannot_show_is_a_dash(bench, new_bench):
     rates = {"a": 0.5, "b": 0.99}
     few, many = (statistics_page(open_comparison(fill(new_bench(f"{n}"), seeds=n))).tables[-1].legend for n in (2, 3))
-    assert (FEW_RUNS in few, FEW_RUNS in many) == (True, False)
+    assert (LEGEND["few runs"] in few, LEGEND["few runs"] in many) == (True, False)
     for outcomes in simulate(np.random.default_rng(5), columns=["sst2", "cola"], rates=rates, rows=8, seeds=2):
         fill_drawn(bench, outcomes)
     comparison = open_comparison(bench.plan())

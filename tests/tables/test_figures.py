@@ -10,24 +10,9 @@ import numpy as np
 import pytest
 from read_pages import contrast, linear, texts_of
 
+from glue_bench.tables import figures
 from glue_bench.tables.export import open_comparison
-from glue_bench.tables.figures import (
-    CYCLE,
-    INK,
-    NO_DATES,
-    ON_DARK,
-    PAPER,
-    QUIET,
-    arm_styles,
-    drawn,
-    forest,
-    forest_rows,
-    legend_below,
-    panels,
-    paper_style,
-    result_figures,
-    save,
-)
+from glue_bench.tables.figures import CYCLE, INK, NO_DATES, ON_DARK, PAPER, QUIET, arm_styles, drawn, panels
 
 STUDY = Path(__file__).parents[2] / "results" / "study"
 SERIES = (INK, *CYCLE)
@@ -69,15 +54,15 @@ def test_eighteen_arms_look_different_and_the_reference_is_ink():
 
 @pytest.mark.parametrize("labels", [["add"], [f"concat-split-{i}" for i in range(18)], ["x" * 70, "y"]])
 def test_a_legend_stays_inside_its_figure(labels):
-    with paper_style():
+    with figures.paper_style():
         figure, (axes,) = panels(1, 4.0)
         for label in labels:
             axes.plot([0, 1], label=label)
-        legend_below(figure)
+        figures.legend_below(figure)
     assert len([text for text in texts_of(figure) if text[0] in "acxy"]) == len(labels)
 
 
-@paper_style()
+@figures.paper_style()
 def example():
     figure, (axes,) = panels(1, 2.2)
     axes.set(title="Loss of one", xlabel="steps < 10", ylabel="loss")
@@ -87,7 +72,7 @@ def example():
 
 def test_a_figure_has_the_same_bytes_in_every_format_whatever_the_users_settings_are(tmp_path):
     figure = example()
-    save(figure, tmp_path / "new" / "loss.first")
+    figures.save(figure, tmp_path / "new" / "loss.first")
     files = {format: (tmp_path / "new" / f"loss.first.{format}").read_bytes() for format in NO_DATES}
     assert {path.name for path in (tmp_path / "new").iterdir()} == {f"loss.first.{format}" for format in NO_DATES}
     with mpl.rc_context({"lines.linewidth": 9, "font.size": 30}):
@@ -112,19 +97,21 @@ def test_an_svg_has_no_ground_and_each_of_its_colours_has_another_one_on_dark_pa
 
 @pytest.mark.exact
 def test_the_pictures_beside_the_results_are_those_that_the_results_give():
-    assert result_figures(open_comparison(STUDY)) == {path.name: path.read_bytes() for path in STUDY.glob("*.svg")}
+    assert figures.result_figures(open_comparison(STUDY)) == {
+        path.name: path.read_bytes() for path in STUDY.glob("*.svg")
+    }
 
 
 def test_the_panels_of_a_forest_have_the_rows_of_the_primary_column_and_dots_whose_mean_is_the_difference():
     study, columns = open_comparison(STUDY), ["average", "cola", "swap_1"]
-    figure = forest(study, columns)
-    rows = forest_rows(study, "validation_loss")
+    figure = figures.forest(study, columns)
+    rows = figures.forest_rows(study, "validation_loss")
     labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert labels == [f"{arm} - {reference}" + "*" * (not planned)
                       for (arm, reference), planned in rows["planned"].items()]  # fmt: skip
     places = [*range(9), *(place + 0.5 for place in range(9, 16))]
     for axes, column in zip(figure.axes, columns, strict=True):
-        own = forest_rows(study, column).reindex(rows.index).assign(place=places).dropna(subset="difference")
+        own = figures.forest_rows(study, column).reindex(rows.index).assign(place=places).dropna(subset="difference")
         assert own["seeds"].map(len).tolist() == own["n_arm"].tolist()
         assert own["seeds"].map(np.mean).to_numpy() == pytest.approx(own["difference"].to_numpy(), abs=1e-9)
         points, dots = ([point for line in axes.lines if str(line.get_marker()) in markers

@@ -10,16 +10,9 @@ from read_pages import texts_of
 from stored import digest
 
 from glue_bench.analysis.chance import Analysis, Row, row
+from glue_bench.tables import inside
 from glue_bench.tables.export import open_comparison
-from glue_bench.tables.inside import (
-    FIGURES,
-    HEADLINES,
-    LEGEND,
-    inside_figures,
-    inside_page,
-    read_analysis,
-    write_analysis,
-)
+from glue_bench.tables.inside import HEADLINES, LEGEND, inside_figures, inside_page, read_analysis, write_analysis
 from glue_bench.tables.report import make_report
 
 FOUR = [f"{query}_{key}" for query in ("word", "position") for key in ("word", "position")]
@@ -69,8 +62,8 @@ def test_the_table_has_a_row_a_headline_and_a_legend_for_what_is_there():
     assert (one.header, two.header) == (["Measure", "one", "95% interval", "Chance"], ["Measure", "one", "two"])
     assert [cell.text for cell in one.rows[0]] == ["Mixed terms in attention's logits (%)", "50.0", "", "40.0 to 60.0"]
     few = inside_page(analysis(more=[row("order.swap.1", 0.5, chance=(0.5, 0.5))])).tables[0]
-    assert few.legend == (one.legend[0], LEGEND["order"])
-    assert {measure.partition(".")[0] for measure in HEADLINES} == set(LEGEND)
+    assert few.legend == (LEGEND["marks"], LEGEND["order"])
+    assert {measure.partition(".")[0] for measure in HEADLINES} == LEGEND.keys() - {"marks"}
     assert inside_page(analysis(more=[])).tables[0].rows == []
     reasons = [(label, name, "no text") for name in ("terms", "layers") for label in ("one", "two")]
     left_out = pd.DataFrame(reasons, columns=["checkpoint", "measure", "reason"])
@@ -126,7 +119,7 @@ def test_every_figure_that_has_numbers_is_drawn_says_what_it_shows_and_draws_the
     write_analysis(analysis(), tmp_path)
     for made in (analysis(), read_analysis(tmp_path, ["one"])):
         figures = {drawing.name: drawing.figure for drawing in inside_figures(made)}
-        assert set(figures) == set(FIGURES) == set(SHOWN)
+        assert set(figures) == set(inside.FIGURES) == set(SHOWN)
         for name, (words, line) in SHOWN.items():
             assert {*texts_of(figures[name])} >= words
             assert line in [list(side) for each in figures[name].axes[0].lines for side in each.get_data()]

@@ -12,10 +12,11 @@ from rich.console import Console
 from glue_bench.data.tasks import TRAINABLE
 from glue_bench.tables.board import title_of
 from glue_bench.tables.export import open_comparison
-from glue_bench.tables.pages import LEGEND, MARKS, leaderboard_page, screen_page
+from glue_bench.tables.pages import LEGEND, leaderboard_page, screen_page
 from glue_bench.tables.table import MISSING, Page
 
 ROOT = Path(__file__).parents[2]
+MARKS = [key for key in LEGEND if len(key) == 1]
 STORED = sorted(path.parent for path in ROOT.glob("results/*/plan.json"))
 TITLED = {"Difference": "difference"} | {title_of(name): name for name in ("validation_loss", "swap_1")}
 

@@ -71,12 +71,6 @@ class OfflineHub(BrokenAx, HubSource):
     """The hub out of reach, with MNLI in its cache."""
 
 
-class FullHub(OfflineHub):
-    """The hub in reach, and no room for what it gives."""
-
-    error = DiskError("the cache of datasets is full")
-
-
 @pytest.fixture
 def beside(inputs_of):
     """Inputs of MNLI and RTE from a source, and the names of MNLI's splits and RTE's."""
@@ -102,7 +96,9 @@ def test_mnli_brings_the_diagnostic_set_where_tests_are_predicted_and_it_is_ther
     inputs, splits = beside(BrokenAx())
     assert plan_of(inputs).cells
     assert not [name for name in splits("mnli") if name.startswith("test")]
-    for source in (BrokenAx(), FullHub()):
+    full = OfflineHub()
+    full.error = DiskError("the cache of datasets is full")
+    for source in (BrokenAx(), full):
         inputs, _ = beside(source, "test")
         with pytest.raises(type(source.error), match=str(source.error)):
             plan_of(inputs)
