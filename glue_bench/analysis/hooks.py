@@ -108,7 +108,9 @@ def watching(model: EncoderModel, look: Callable[[int, BlockTerms], None]) -> It
         queries, keys = (part.transpose(1, 2) for part in attention.project(hidden)[:2])
         rotated = changes.rotate(queries, keys) if changes.rotate else (queries, keys)
         entangled = bool(rotated[0].any()) and not all(map(torch.equal, rotated, (queries, keys)))
-        content, bias, extra = rotated[0] @ rotated[1].mT * attention.scale, changes.bias, (None, None)
+        content = rotated[0] @ rotated[1].mT * attention.scale
+        bias = changes.bias
+        extra = (None, None)
         if changes.scores:
             extra = changes.scores(queries, 0 * keys), changes.scores(0 * queries, keys)
             both = changes.scores(queries, keys)

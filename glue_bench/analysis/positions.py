@@ -153,7 +153,8 @@ def positions_of(subject: Subject) -> tuple[Tensor | None, Tensor | None]:
     model, table = subject.model, subject.sum
     variant, length, width = model.variant, len(table.positions), model.config.hidden_size
     if table.has_positions:
-        block, centred = cast(Block, model.blocks[0]), scaled(model.norm, table.positions)
+        block = cast(Block, model.blocks[0])
+        centred = scaled(model.norm, table.positions)
         centred = centred if model.project is None else F.linear(centred, model.project.weight)
         centred = scaled(block.attention_norm, centred) if block.norm_first else centred
         return table.positions, F.linear(centred, block.attention.qkv.weight[: 2 * width])

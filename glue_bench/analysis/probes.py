@@ -90,7 +90,8 @@ def position_told(table: InputSum, norm: Norm) -> dict[str, float]:
     trained = int(TRAINED * len(types))
 
     def examples(chosen: Sample, count: int) -> tuple[States, Sample]:
-        words, positions = generator.choice(chosen, count), generator.integers(n, size=count)
+        words = generator.choice(chosen, count)
+        positions = generator.integers(n, size=count)
         return norm(_sums(table, words, positions)).cpu().numpy(), positions
 
     train, test = examples(types[:trained], PER_POSITION * n), examples(types[trained:], TESTS)
@@ -171,7 +172,9 @@ def measure_decoding_layers(subject: Subject) -> Measured:
     types = np.random.default_rng(SEED).permutation(np.unique(ids))
     trained = np.isin(ids, types[: int(TRAINED * len(types))])  # tokens of the types to train on
     tests = np.flatnonzero(~trained)[:STATES]
-    where, by_luck, rows = np.tile(np.arange(places), sequences), _by_luck(places, len(table)), list[Row]()
+    where = np.tile(np.arange(places), sequences)
+    by_luck = _by_luck(places, len(table))
+    rows = list[Row]()
     for layer, of_layer in enumerate(states):
         tokens = of_layer[:, 1:-1].reshape(len(ids), -1)
         values = _by_ridge(tokens[trained], where[trained], tokens[~trained], where[~trained], places)

@@ -119,7 +119,8 @@ class Subject:
         States are what enters the first block, then what each block leaves, in float32 on the CPU. Row i of attention
         says where token i looks. Raises LeftOut where there is no text.
         """
-        ids, attention = self.tokens[:MOST_DEEP], [torch.zeros(())] * len(self.model.blocks)
+        ids = self.tokens[:MOST_DEEP]
+        attention = [torch.zeros(())] * len(self.model.blocks)
 
         def look(block: int, scores: BlockTerms) -> None:
             attention[block - 1] = attention[block - 1] + scores.logits.softmax(-1).sum(0).cpu().double() / len(ids)

@@ -66,7 +66,9 @@ def measure_terms(subject: Subject) -> Measured:
     model, table, ids = subject.model, subject.sum, subject.tokens
     if not table.has_positions:
         return measure_score_terms(subject)
-    error, measured, ids = check_sum(model, table, ids[:AT_ONCE]), sequence_shares(model, table, ids), ids[:MOST_DEEP]
+    error = check_sum(model, table, ids[:AT_ONCE])
+    measured = sequence_shares(model, table, ids)
+    ids = ids[:MOST_DEEP]
     start = fresh(EncoderModel, cast(EncoderConfig, model.config), SEED).eval().to(model.device)
     length = ids.shape[1]
     order = np.random.default_rng([SEED, length]).permutation(length).tolist()

@@ -136,7 +136,8 @@ def loss_sums(model: EncoderForMaskedLM, rows: Sequence[MaskedRow], start: int =
     `start` is that of `Variant.forward`. Rows of about one length go through together, at most TOKENS_AT_ONCE tokens,
     in float32, and the head runs only at the places that are predicted.
     """
-    lengths, sums = np.array([len(row.ids) for row in rows], dtype=int), np.zeros(len(rows))
+    lengths = np.array([len(row.ids) for row in rows], dtype=int)
+    sums = np.zeros(len(rows))
     order = np.argsort(lengths, kind="stable")
     while len(order):
         # The longest of the next rows decides how many of them there may be.

@@ -37,7 +37,8 @@ def init(
 
     if not re.fullmatch(NAME, name):
         raise UserError(f"{quoted(name)} is no name of an experiment: at most 100 letters, digits, '_', '.' and '-'")
-    path, text = Path(f"{name}.yaml"), (SHIPPED / "template.yaml").read_text(encoding="utf-8").format(name=name)
+    path = Path(f"{name}.yaml")
+    text = (SHIPPED / "template.yaml").read_text(encoding="utf-8").format(name=name)
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)

@@ -48,7 +48,8 @@ def load_experiment(
     where, values = "experiment", given.model_dump(by_alias=True) if isinstance(given, Experiment) else given
     if isinstance(given, str | Path):
         try:
-            where, values = str(given), parse_yaml(read_file(Path(given), LARGEST_YAML), str(given))
+            where = str(given)
+            values = parse_yaml(read_file(Path(given), LARGEST_YAML), str(given))
         except OSError as error:
             raise UserError(f"cannot read experiment file '{given}': {error.strerror}") from error
     if not isinstance(values, Mapping):

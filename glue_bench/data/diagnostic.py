@@ -52,7 +52,8 @@ def read_diagnostic(path: Path) -> Diagnostic:
     table, _ = read_table(file, ["Premise", "Hypothesis", "Label", *CATEGORIES])
     if not len(table):
         raise UserError(f"{file}: no rows; expected {AX.splits['test'].rows}")
-    labels, phenomena = to_labels(file, AX, table["Label"]), {("", ""): np.ones(len(table), dtype=bool)}
+    labels = to_labels(file, AX, table["Label"])
+    phenomena = {("", ""): np.ones(len(table), dtype=bool)}
     for category in CATEGORIES:
         names = table[category].str.strip().str.replace(r"\s*;\s*", ";", regex=True)
         shown = names.str.get_dummies(";").drop(columns="", errors="ignore") > 0

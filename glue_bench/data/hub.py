@@ -52,7 +52,8 @@ class CloneSource(FolderSource):
             _check_shards(split, paths)
         # Not by the README's configs: those insist on every split, and a partial clone is welcome here.
         data_files = {split: [str(path.absolute()) for path in paths] for split, paths in files.items()}
-        where, instead = str(self.folder / row.name), f"expected Parquet files of {REPOSITORY}"
+        where = str(self.folder / row.name)
+        instead = f"expected Parquet files of {REPOSITORY}"
         loaded = load_dataset(where, instead, "parquet", data_files=data_files, verification_mode="no_checks")
         return to_task_data(row, loaded, where)
 

@@ -271,7 +271,8 @@ def check_parity(folder: Path, start: Start) -> None:
 
     Raises UserError where they differ by more than TOLERANCE, are not finite, or transformers cannot compute them.
     """
-    (ids, segments, mask), about = random_tokens(start.config), f"checkpoint '{start.name}'"
+    ids, segments, mask = random_tokens(start.config)
+    about = f"checkpoint '{start.name}'"
     with drawing():
         ours = (masked_lm(start) if start.head else encoder(start)).eval()
         # To feed forward in chunks is another order of the same work, which not every length permits.

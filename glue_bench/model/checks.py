@@ -37,7 +37,8 @@ def check_order(start: Start, arm: str) -> None:
     about = f"arm '{arm}' (variant '{start.config.variant}' from '{start.name}')"
     trained, dead, learns = start.origin not in {"grafted", "scratch"}, list[str](), True
     try:
-        model, generator = encoder(start).double().eval(), torch.Generator().manual_seed(0)
+        model = encoder(start).double().eval()
+        generator = torch.Generator().manual_seed(0)
         # As different as the vocabulary permits.
         length = min(ORDER_LENGTH, start.config.max_position_embeddings)
         ids = torch.randperm(start.config.vocab_size, generator=generator)[None, :length]

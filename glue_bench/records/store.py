@@ -242,7 +242,8 @@ class Store:
 
         Raises UserError where another driver holds it, which is named by host and process.
         """
-        lock, holder = FileLock(self.folder / ".lock", blocking=False), self.folder / ".driver"
+        lock = FileLock(self.folder / ".lock", blocking=False)
+        holder = self.folder / ".driver"
         try:
             lock.acquire()
         except Timeout:
@@ -313,7 +314,8 @@ class Store:
 
     def write_progress(self, progress: Progress) -> None:
         """Replace what is known of a job under way. It is not flushed: nothing depends on it after a power cut."""
-        path, text = self.folder / "progress" / f"{progress.id}.json", progress.model_dump_json(exclude_none=True)
+        path = self.folder / "progress" / f"{progress.id}.json"
+        text = progress.model_dump_json(exclude_none=True)
         write_atomically(path, text.encode(), flush=False)
 
     def drop_progress(self, name: str) -> None:

@@ -118,7 +118,8 @@ def sums_of(metric: str, predictions: np.ndarray, labels: np.ndarray) -> np.ndar
     if metric == "matthews_correlation":
         positive = np.broadcast_to(labels, predictions.shape)
         return np.stack([predictions * positive, predictions, positive], axis=-1).transpose(1, 0, 2).astype(np.float32)
-    x, y = _centred(predictions), np.broadcast_to(_centred(labels[None]), predictions.shape)
+    x = _centred(predictions)
+    y = np.broadcast_to(_centred(labels[None]), predictions.shape)
     return np.stack([x, y, x * x, y * y, x * y], axis=-1).transpose(1, 0, 2)
 
 
@@ -212,7 +213,8 @@ def _with_two(outcomes: Outcomes, *, better: bool) -> np.ndarray:
     """Contributions with two examples more, on the first of which the arm is right, or wrong, as far as it can."""
     predictions, labels = outcomes.predictions, outcomes.labels
     if outcomes.metric == "share":  # of one trial each
-        added, gold = np.tile([float(better), float(not better)], (len(predictions), 1)), np.ones(2)
+        added = np.tile([float(better), float(not better)], (len(predictions), 1))
+        gold = np.ones(2)
     elif outcomes.metric == "pearson":
         ends = np.stack([predictions.max(axis=1), predictions.min(axis=1)], axis=1)
         added, gold = ends if better else ends[:, ::-1], np.full(2, labels.max())

@@ -85,7 +85,9 @@ class Variances:
 
         has_finetuning = sum(self.finetuning) > 0
         if not blocked or has_finetuning:
-            one, number, why = replace(self, examples=self.fixed), None, TOO_FEW.format(spread=math.sqrt(self.fixed))
+            one = replace(self, examples=self.fixed)
+            number = None
+            why = TOO_FEW.format(spread=math.sqrt(self.fixed))
             if one.examples_suffice(difference, power):
                 why = f"more than {MOST_SEEDS:,} seeds"
                 number = least(partial(one.power_of_seeds, difference), power, MOST_SEEDS)
@@ -139,7 +141,8 @@ def variances_of(estimate: Estimate, reference: str, arms: int) -> Variances:
     totals = np.delete(sum(spread.variance + spread.variance[r] for spread in estimate.spreads), r)
     overlaps = np.delete(estimate.shared[r], r) / np.where(totals > 0, totals, 1.0)
     finetuning = tuple(scores.finetuning_variance for scores in estimate.tasks.values())
-    examples, blocks = estimate.example_variance(reference), estimate.seeds[reference] if estimate.blocked else 1
+    examples = estimate.example_variance(reference)
+    blocks = estimate.seeds[reference] if estimate.blocked else 1
     of_pretraining = np.maximum(0.0, np.delete(estimate.shared[r] - estimate.of_finetuning[r], r))
     return Variances(
         arms=arms,

@@ -125,7 +125,8 @@ def make_board(results: Results, protocol: Protocol | None = None, steps: int | 
     epochs = reported_epochs(results.scores.merge(cells[["cell_id", *RUN]], on="cell_id"), protocol)
     scores = results.scores[results.scores["split"] != HELD_OUT].merge(epochs[["cell_id", "epoch"]])
     scores = scores.merge(cells[["cell_id", "variant", "origin", *RUN]], on="cell_id")
-    runs, tasks = scores.merge(best_rates(epochs, protocol.rate_statistic)), {*cells["task"]}
+    runs = scores.merge(best_rates(epochs, protocol.rate_statistic))
+    tasks = {*cells["task"]}
     ran = {*cells.loc[cells["finished"], "task"]} or tasks
     columns = tuple(column for column, (task, _) in COLUMNS.items() if task in ran)
     starts = results.arms["start"] + (f", then {steps:,} steps of pretraining" if steps else "")

@@ -108,7 +108,8 @@ def tokens_to_reach(loss: float, curve: DataFrame) -> float | None:
 
 def rates_frame(results: Results) -> DataFrame:
     """One row per run of a search for rates: RATES, without the only `seed`; no loss where training diverged."""
-    runs, place = results.pretrainings[results.pretrainings["finished"]], ["arm", "learning_rate"]
+    runs = results.pretrainings[results.pretrainings["finished"]]
+    place = ["arm", "learning_rate"]
     chosen = runs.loc[~runs["is_search"], place].drop_duplicates().assign(chosen=True)
     searched = runs[runs["is_search"]].sort_values(place).merge(chosen, on=place, how="left")
     searched = searched.assign(chosen=searched["chosen"].eq(True))[RATES]
@@ -125,8 +126,10 @@ def budget_page(results: Results) -> Page:
     """One row per arm, of several seeds of pretraining their means; the facts behind it, and the search for rates."""
     budgets, rates = budget_frame(results), rates_frame(results)
     shown = informative(budgets)
-    numbers, groups = [name for name in TITLES if name in shown], shown.groupby("arm", sort=False)
-    figures, finished = shown[numbers].astype(float).groupby(shown["arm"], sort=False), groups["tokens"].count()
+    numbers = [name for name in TITLES if name in shown]
+    groups = shown.groupby("arm", sort=False)
+    figures = shown[numbers].astype(float).groupby(shown["arm"], sort=False)
+    finished = groups["tokens"].count()
     means = figures.mean().where(figures.count().ge(finished, axis=0))  # NaN where a finished one has none
     frame = groups.first().assign(**means, seeds=finished).reset_index()
     names = [name for name in TITLES if name in numbers or (name == "seeds" and "pretraining_seed" in shown)]

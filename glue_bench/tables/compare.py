@@ -106,7 +106,9 @@ def reference_arm(variants: pd.Series, chosen: str | None = None) -> str:
 
 def leaderboard_frame(comparison: Comparison) -> pd.DataFrame:
     """What `export.leaderboard` returns, and CSV and JSON have; where a loss decides, it orders the arms of a block."""
-    board, contrasts, columns = comparison.board, comparison.of("reference", CONVERSION), score_columns(comparison)
+    board = comparison.board
+    contrasts = comparison.of("reference", CONVERSION)
+    columns = score_columns(comparison)
     table, results = board.table, board.results
     for measure in (name for name in columns if name in METRIC_OF):
         means, deviations = dict[str, float](), dict[str, float]()
@@ -198,7 +200,8 @@ def read_measures(board: Board) -> Iterator[Outcomes]:
 
 def _outcomes(board: Board, column: str, metric: str, runs: pd.DataFrame, **facts: Any) -> Outcomes:
     """The runs of a column, with their arm, seeds and `value`; columns of one task share them."""
-    arms, seeds = tuple(board.table["arm"]), runs["pretraining_seed"].fillna(0).to_numpy(int)
+    arms = tuple(board.table["arm"])
+    seeds = runs["pretraining_seed"].fillna(0).to_numpy(int)
     owners = runs["arm"].map(arms.index).to_numpy()
     return Outcomes(
         column=column,

@@ -125,10 +125,12 @@ def difference_page(comparison: Comparison, difference: float, power: float) -> 
     if frame.empty:
         where = results.folder
         raise UserError(f"{where}: nothing has run yet, so that no spread is known; run a part of the experiment first")
-    shown, target = frame.assign(column=frame["column"].map(board.title_of)), TO_FIND.format(difference, power)
+    shown = frame.assign(column=frame["column"].map(board.title_of))
+    target = TO_FIND.format(difference, power)
     tables = [Table(title=heading, caption=target, frame=of_group(shown, group), columns=DESIGN)
               for heading, group in groups_shown(comparison).items()]  # fmt: skip
-    title, tables = f"Seeds needed: {results.experiment}", explained(tables, LEGEND)
+    title = f"Seeds needed: {results.experiment}"
+    tables = explained(tables, LEGEND)
     return Page(title=title, banner=results.banner, tables=tuple(tables), data=frame, decimals=DECIMALS)
 
 
@@ -137,7 +139,8 @@ def _contrasts(comparison: Comparison, frame: DataFrame) -> Table:
 
     All of the column that decides, and those of others with a verdict.
     """
-    named, primary = {(a, b) for a, b in comparison.board.protocol.contrasts}, frame["column"] == comparison.primary
+    named = {(a, b) for a, b in comparison.board.protocol.contrasts}
+    primary = frame["column"] == comparison.primary
     pairs = [pair in named for pair in zip(frame["arm"], frame["reference"], strict=True)]
     again = (frame["kind"] == "reference") & primary & np.array(pairs, bool)
     kinds = dict(list(frame[(primary | (frame["verdict"] != "")) & ~again].groupby("kind")))

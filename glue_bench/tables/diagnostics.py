@@ -35,13 +35,16 @@ def diagnostics_page(board: Board, diagnostic: Diagnostic) -> Page:
     seeds or of several pretrainings, and SIZES: pairs, and the labels among them; of one label R3 is 0. Raises
     UserError where no run predicted AX, runs predicted different ones, or labels are of other sentences.
     """
-    cells, results, keys = board.reported[board.reported["task"] == "mnli"], board.results, PLACE[1:]
+    cells = board.reported[board.reported["task"] == "mnli"]
+    results = board.results
+    keys = PLACE[1:]
     predicted = _predictions(board, cells, diagnostic)
     runs = cells[cells["cell_id"].isin(predicted)]
     first, *others = runs.sort_values("cell_id").drop_duplicates("diagnostic")[["cell_id", "diagnostic"]].to_numpy()
     for other in others:
         raise UserError(f"'{first[0]}' and '{other[0]}' predicted different AX data; run the older one again")
-    frame, verified = _r3(runs, predicted, diagnostic), check_order(diagnostic, first[1])
+    frame = _r3(runs, predicted, diagnostic)
+    verified = check_order(diagnostic, first[1])
     several = (frame["n"] >= LEAST_FOR_DEVIATION) & frame["std"].notna()
     deviations = (" ± " + frame["std"].map(number)).where(several, "")
     shown = frame.assign(text=frame["mean"].map(number).replace("", MISSING) + deviations)

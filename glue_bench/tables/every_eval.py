@@ -47,7 +47,8 @@ def write_logs(boards: Iterable[Board], folder: Path, organization: str) -> dict
         cells = board.reported.sort_values(BOTH_SEEDS)
         cells = cells[~cells["task"].isin(partial)]
         for arm in (arm for arm in board.arms if arm in {*cells["arm"]}):
-            model, log = f"{organization}/{experiment}-{arm}", _log(board, organization, arm, cells)
+            model = f"{organization}/{experiment}-{arm}"
+            log = _log(board, organization, arm, cells)
             # Equal logs have one name: what it hashes is all that the log says.
             name = f"glue-bench/{model}/{sha256(json.dumps(log, sort_keys=True).encode()).hexdigest()[:16]}"
             place = f"data/glue-bench/{model}/{uuid.UUID(bytes=sha256(name.encode()).digest()[:16], version=4)}.json"
@@ -63,7 +64,9 @@ def write_logs(boards: Iterable[Board], folder: Path, organization: str) -> dict
 
 def _log(board: Board, organization: str, arm: str, cells: pd.DataFrame) -> dict[str, Any]:
     """What the log of an arm says but for its name and the time."""
-    facts, cells, scores = board.results.arms.loc[arm], cells[cells["arm"] == arm], arm_scores(board, arm)
+    facts = board.results.arms.loc[arm]
+    cells = cells[cells["arm"] == arm]
+    scores = arm_scores(board, arm)
     first, stated = cells.iloc[0], scores[scores["task"].isin(cells["task"]) & scores["mean"].notna()]
     name = f"{board.results.experiment}-{arm}"
     details: dict[str, Any] = {"deployment_type": "self_deployed", "model_availability": "unknown"}
@@ -85,7 +88,10 @@ def _log(board: Board, organization: str, arm: str, cells: pd.DataFrame) -> dict
 
 def _result(row: dict[Any, Any], runs: pd.DataFrame) -> dict[str, Any]:
     """What a row of `arm_scores` says, of these runs."""
-    task, metric, n, name = TASKS[row["task"]], row["metric"], row["n"], f"glue.{row['task']}.{row['split']}"
+    task = TASKS[row["task"]]
+    metric = row["metric"]
+    n = row["n"]
+    name = f"glue.{row['task']}.{row['split']}"
     source: dict[str, Any] = {"dataset_name": f"GLUE {task.title}", "source_type": "hf_dataset", "hf_repo": REPOSITORY}
     source |= {"hf_split": row["split"], "samples_number": task.splits[row["split"]].rows}
     data = {"config": task.name, "digest": runs["data"].iloc[0]}

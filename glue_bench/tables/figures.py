@@ -175,9 +175,11 @@ def forest(comparison: Comparison, columns: Sequence[str]) -> Figure:
         rows = forest_rows(comparison, column).reindex(first.index).assign(place=places)
         kinds |= _intervals(axes, rows.assign(verdict=rows["verdict"].where(rows["low"].notna(), "none")))
         axes.set_yticks(places, names)
-        title, unit = comparison.board.title_of(column), "nats" if "loss" in column else "points"
+        title = comparison.board.title_of(column)
+        unit = "nats" if "loss" in column else "points"
         if alone:
-            title, unit = f"Contrasts: {title}", unit.replace("nats", "nats; left of 0 the first is better")
+            title = f"Contrasts: {title}"
+            unit = unit.replace("nats", "nats; left of 0 the first is better")
             for place, value in zip(places, rows["difference"], strict=True):
                 text = "not run" if np.isnan(value) else f"{value:+z.{decimals_of(column)}f}"
                 axes.annotate(text, (1.02, place), xycoords=("axes fraction", "data"), va="center", size=SMALL)
@@ -194,7 +196,8 @@ def _intervals(axes: Axes, rows: pd.DataFrame) -> set[str]:
     axes.axvline(0, color=INK, linewidth=0.6, linestyle=(0, (1, 2)))
     groups = rows.dropna(subset="difference").groupby("verdict")
     for verdict, group in groups:
-        look, seeds = VERDICTS[str(verdict)], np.repeat(group["place"] + 0.33, group["seeds"].map(len))
+        look = VERDICTS[str(verdict)]
+        seeds = np.repeat(group["place"] + 0.33, group["seeds"].map(len))
         axes.hlines(group["place"], group["low"], group["high"], color=look["color"])
         axes.plot(np.concatenate(group["seeds"].to_list()), seeds, ".", color=look["color"], markersize=2)
         axes.plot(group["difference"], group["place"], linestyle="none", markersize=3, **look)
@@ -216,14 +219,16 @@ def losses(comparison: Comparison) -> Figure:
     frame, reference = comparison.board.results.losses, next((one.reference for one in comparison.assessed), "")
     name = "validation_loss" if frame["validation_loss"].notna().any() else "train_loss"
     wide = frame.pivot_table(name, "step", ["arm", "pretraining_seed"])
-    tokens, styles = frame.groupby("step")["tokens"].mean(), arm_styles(comparison.board.arms, reference)
+    tokens = frame.groupby("step")["tokens"].mean()
+    styles = arm_styles(comparison.board.arms, reference)
     arms = [str(arm) for arm in wide.ffill().iloc[-1].groupby(level="arm").mean().sort_values().index]
     figure, grid = panels(2 if reference in wide else 1, 2.0)
     figure.set_figwidth(WIDE)
     for axes, less in zip(grid, ("", reference), strict=False):
         for arm in arms:
             curves = pd.DataFrame(wide[arm] - wide[less] if less else wide[arm]).dropna(how="all")
-            x, look = tokens[curves.index], styles[arm] | ({"marker": ""} if len(curves) > CROWDED else {})
+            x = tokens[curves.index]
+            look = styles[arm] | ({"marker": ""} if len(curves) > CROWDED else {})
             axes.plot(x, curves.mean(axis=1), label=arm, **look)
             if len(arms) <= CROWDED:
                 low, high = curves.min(axis=1), curves.max(axis=1)

@@ -147,7 +147,8 @@ def inside_part(folder: Path, weights: Collection[str]) -> Page | None:
             return None
         return replace(inside_page(analysis), figures=tuple(inside_figures(analysis)))
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-        why, place = getattr(error, "strerror", None) or first_line(error), f"runs/{folder.absolute().parent.name}"
+        why = getattr(error, "strerror", None) or first_line(error)
+        place = f"runs/{folder.absolute().parent.name}"
         again = f"glue-bench analyse {place} -o {place}/{folder.name}"
         said = UserError(f"{folder.name}/ is damaged ({why}); delete it, or make it again: {again}")
         table = Table(frame=pd.DataFrame({"said": [str(said)]}), columns={"said": Column("Left out")})

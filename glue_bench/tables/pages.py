@@ -61,7 +61,9 @@ MARKS_MEAN = (
 
 def leaderboard_page(comparison: Comparison) -> Page:
     """The tables of `screen_page` with a legend, the scores by steps of pretraining, and the facts."""
-    board, screen, steps = comparison.board, screen_page(comparison), steps_frame(comparison.board)
+    board = comparison.board
+    screen = screen_page(comparison)
+    steps = steps_frame(comparison.board)
     tables = [*screen.tables]
     if len(steps):
         scores = {name: _column(board, name) for name in score_columns(comparison) if name in steps}
@@ -69,7 +71,8 @@ def leaderboard_page(comparison: Comparison) -> Page:
         steps = steps.sort_values(["arm", "steps"], kind="stable", ignore_index=True)
         tables.append(Table(title="Against steps of pretraining", frame=steps, columns=columns))
     tables = explained(tables, LEGEND, ["planned"] if len(comparison.of("declared")) else [])
-    title, facts = f"Leaderboard: {board.results.experiment}", (setup_table(comparison), arms_table(board))
+    title = f"Leaderboard: {board.results.experiment}"
+    facts = (setup_table(comparison), arms_table(board))
     return replace(screen, title=title, tables=(*tables, *facts))
 
 
@@ -110,14 +113,16 @@ def group_table(comparison: Comparison, group: Group, heading: str, frame: DataF
     rows = frame[frame["arm"].isin(group.arms) | (frame["origin"] == "baseline")].reset_index(drop=True)
     if group.kind == CONVERSION:  # ranks nothing
         rows = rows.sort_values("arm", key=lambda arms: arms != group.reference, kind="stable", ignore_index=True)
-    is_compared, is_reference = (rows["reference"] == group.reference).any(), rows["arm"] == group.reference
+    is_compared = (rows["reference"] == group.reference).any()
+    is_reference = rows["arm"] == group.reference
     # What the source of a conversion differs from is another group's.
     of_contrasts = [f"{name}_{what}" for name in names for what in OF_CONTRASTS]
     rows = rows.assign(**rows[of_contrasts].mask(is_reference))
     arms = rows[rows["arm"].isin(group.arms)]
     columns = {"arm": Column("Arm"), "parameters": Column("Params", show=short), names[0]: _column(board, names[0])}
     if is_compared:
-        exact, (difference, half) = decimals_of(names[0]), (f"{names[0]}_{what}" for what in ("difference", "smallest"))
+        exact = decimals_of(names[0])
+        difference, half = (f"{names[0]}_{what}" for what in ("difference", "smallest"))
         halves = rows[half].map(f" ± {{:z.{exact}f}}".format, na_action="ignore").astype(object).fillna("")
         texts = rows[difference].map(f"{{:+z.{exact}f}}".format, na_action="ignore").astype(object) + halves
         rows["difference"] = texts.mask(is_reference, "reference")
@@ -220,7 +225,8 @@ def setup_table(comparison: Comparison) -> Table:
     """How the numbers came about: a row for each fact that is known."""
     board, results, protocol = comparison.board, comparison.board.results, comparison.board.protocol
     pretraining = results.plan.experiment.pretraining
-    tested, origins = comparison.of("reference", CONVERSION), board.table.set_index("arm")["origin"]
+    tested = comparison.of("reference", CONVERSION)
+    origins = board.table.set_index("arm")["origin"]
     tested = tested[tested["why"] == ""]
     random = (tested["reference"].map(origins) == "scratch") & (tested["seeds"] == "fine-tuning")
     kinds = dict.fromkeys(tested["seeds"].mask(random, "random"))
@@ -228,7 +234,8 @@ def setup_table(comparison: Comparison) -> Table:
     named = named[named["column"] == comparison.primary]
     outcomes = named["verdict"].mask(named["verdict"] == "", "not told apart").mask(named["why"] != "", "untested")
     epoch = "last epoch" if protocol.epoch == "last" else f"best epoch of each run by {CHOSEN[protocol.choose_on]}"
-    done, undefined = board.cells[board.cells["finished"]], int(board.scores["value"].isna().sum())
+    done = board.cells[board.cells["finished"]]
+    undefined = int(board.scores["value"].isna().sum())
     places = (done["processor"] + ", " + done["precision"]).str.strip(", ").replace("", "unrecorded").value_counts()
     runs = f"{len(done)} of {len(board.cells)} planned; {results.finished.left_out} records left out"
     facts = (

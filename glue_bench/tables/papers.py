@@ -175,7 +175,8 @@ def _set_beside(published: Published, boards: Mapping[float, Board]) -> tuple[pd
         arms = whole.results.arms.loc[ran["arm"].unique()].to_dict("records")
     values = {share: our_values(published, board) for share, board in boards.items()}
     for row in published.rows:
-        board, fitting = boards.get(row.share), [arm for arm in arms if _nearest(arm, row, published) is row]
+        board = boards.get(row.share)
+        fitting = [arm for arm in arms if _nearest(arm, row, published) is row]
         if board is None or not fitting:
             why = f"no run of {row.variant}" if row.variant else "no variant of ours"
             why = f"no fine-tuned checkpoint after {row.share:.0%} of the steps" if fitting else why
@@ -184,7 +185,8 @@ def _set_beside(published: Published, boards: Mapping[float, Board]) -> tuple[pd
         else:
             pairs += [_pair(published, row, arm, board, values[row.share]) for arm in fitting]
         printed = [{"model": row.label, "column": column, "published": text} for column, text in row.printed.items()]
-        steps, ours = board.steps if board and fitting[0]["arm"] else None, values.get(row.share, {})
+        steps = board.steps if board and fitting[0]["arm"] else None
+        ours = values.get(row.share, {})
         none = {"ours": math.nan, "seeds": 0}
         rows += [arm | {"steps": steps} | each | ours.get((arm["arm"], each["column"]), none)
                  for arm in fitting for each in printed]  # fmt: skip

@@ -220,7 +220,8 @@ def _cells(plan: Plan, finished: Finished) -> pd.DataFrame:
 def _scores(plan: Plan, finished: Finished) -> pd.DataFrame:
     rows = []
     for record in (finished.records[cell.id] for cell in plan.cells if cell.id in finished.records):
-        task, epochs = TASKS[record.cell.task], {epoch.epoch: epoch.scores for epoch in record.history}
+        task = TASKS[record.cell.task]
+        epochs = {epoch.epoch: epoch.scores for epoch in record.history}
         last = max(epochs, default=0)
         epochs[last] = epochs.get(last, {}) | record.scores
         for epoch, split, metric in product(epochs, (*task.columns, HELD_OUT), task.metrics):

@@ -61,7 +61,8 @@ def write_submission(board: Board, output: Path, arm: str | None = None, *, fill
 def _predicted(board: Board, arm: str) -> tuple[dict[str, bytes], dict[str, dict[str, Any]], dict[str, str]]:
     """The files that the stored predictions of an arm give, what each is made of, and why the others are missing."""
     runs: dict[Any, dict[Any, Any]] = median_runs(board, arm).to_dict("index")
-    cells, scored = board.cells.set_index("cell_id"), aggregate(main_scores(arm_scores(board, arm)), ["task"])["mean"]
+    cells = board.cells.set_index("cell_id")
+    scored = aggregate(main_scores(arm_scores(board, arm)), ["task"])["mean"]
     files, origins, missing = dict[str, bytes](), dict[str, dict[str, Any]](), dict[str, str]()
     for name, file in FILES.items():
         if (run := runs.get(file.model)) is None:
@@ -117,8 +118,10 @@ def arm_scores(board: Board, arm: str) -> pd.DataFrame:
     over `n` `independent` runs, with its `std` and standard error `error` (NaN for one run). Scores are 0 to 1. An
     undefined one makes all three NaN, as in the tables.
     """
-    places, last = ["task", "split", "metric"], board.results.scores[board.results.scores["last"]]
-    runs, titles = median_runs(board, arm)[["cell_id", "learning_rate", "seed"]], {n: t.title for n, t in TASKS.items()}
+    places = ["task", "split", "metric"]
+    last = board.results.scores[board.results.scores["last"]]
+    runs = median_runs(board, arm)[["cell_id", "learning_rate", "seed"]]
+    titles = {n: t.title for n, t in TASKS.items()}
     scores = independent(board.runs[board.runs["arm"] == arm], places).reset_index()
     scores = scores.assign(title=scores["task"].map(titles), name=scores["metric"].map(METRIC_NAMES))
     scores = scores.join(board.results.tasks["revision"], on="task").join(runs, on="task")

@@ -114,7 +114,8 @@ class Attempt:
             padding, seed = self.tokens.padding_id, self.cell.seed
             return training_batches(splits["train"], settings.batch_size, padding, seed, epoch, self.padded)
 
-        steps, began = settings.steps_per_epoch(len(splits["train"])), time.perf_counter()
+        steps = settings.steps_per_epoch(len(splits["train"]))
+        began = time.perf_counter()
         with used_rows_only(model, splits["train"].ids):
             epochs = train(model, batches, steps, settings, self.compute, self.micro_batch_size, self.progress)
             for epoch, loss in enumerate(epochs, start=1):

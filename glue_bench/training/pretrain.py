@@ -123,7 +123,8 @@ class Run:
         self.model = build_masked_lm(inputs.initial(arm), settings.seed, settings.dropout)
         self.model.to(compute.device)  # type: ignore[arg-type]  # transformers declares another first argument
         self.optimizer = make_optimizer(self.model, settings)
-        self.state, saved = State(), self.folder.resumed_state(compute, settings.learning_rate)
+        self.state = State()
+        saved = self.folder.resumed_state(compute, settings.learning_rate)
         past = [step for step in self.keeps if saved and step <= saved["progress"]["step"]]
         # A state past a checkpoint that is wanted since counts as none.
         if saved and all(inputs.store.holds(job.id, step, saved["progress"]["weights"].get(step)) for step in past):
