@@ -20,7 +20,7 @@ import torch
 import typer
 
 from glue_bench.config import Experiment, load_experiment
-from glue_bench.records.value import versions
+from glue_bench.records.environment import versions
 from glue_bench.records.values import Cell
 from glue_bench.sweep.plan import settle_jobs
 from glue_bench.training.compute import choose_compute, multiplies_bf16, peak_bytes, quiet_transformers, reset_peak

@@ -30,8 +30,8 @@ from glue_bench.files import (
     results_written_to,
     whole_file,
 )
+from glue_bench.records.base import Digest, Sealed, Text, Value, Whole
 from glue_bench.records.store import Store
-from glue_bench.records.value import Digest, Sealed, Text, Value, Whole
 from glue_bench.tables.export import TABLES
 from glue_bench.tables.papers import PAPERS
 from glue_bench.tables.submission import ELSEWHERE

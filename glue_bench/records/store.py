@@ -40,7 +40,7 @@ from glue_bench.files import (
     whole_folder,
     write_atomically,
 )
-from glue_bench.records.value import Arrays, arrays_digest, dump, read_arrays, shrunk, widened
+from glue_bench.records.arrays import Arrays, arrays_digest, dump, read_arrays, shrunk, widened
 from glue_bench.records.values import Cell, Failure, Job, Plan, PretrainingRecord, Progress, Record, Result
 from glue_bench.remote import refuse_url
 

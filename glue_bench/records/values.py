@@ -11,7 +11,8 @@ from pydantic import Field, StringConstraints, field_serializer, model_validator
 from glue_bench.config import Experiment, Hyperparameters, PretrainingSettings
 from glue_bench.data.tasks import TRAINABLE
 from glue_bench.files import read_file
-from glue_bench.records.value import NAME, Digest, Environment, Lines, Scores, Sealed, Text, Value, Whole, Word
+from glue_bench.records.base import NAME, Digest, Lines, Scores, Sealed, Text, Value, Whole, Word
+from glue_bench.records.environment import Environment
 
 COMPUTES = 1
 """Part of every id. Raise it when the same settings give other bits: then everything counts as not run yet."""

@@ -17,8 +17,8 @@ from glue_bench.data.baselines import baseline_predictions
 from glue_bench.data.task_data import known_labels
 from glue_bench.errors import UserError, quoted
 from glue_bench.files import IN_THE_CACHE, cache_folder, prove_writable, results_written_to
+from glue_bench.records.environment import versions
 from glue_bench.records.store import Store
-from glue_bench.records.value import versions
 from glue_bench.records.values import Cell, Failure, Job, Plan, Pretraining, PretrainingRecord, Result
 from glue_bench.remote import refuse_url
 from glue_bench.sweep.attempt import Worker, make_worker

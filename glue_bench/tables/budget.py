@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 from pandas import DataFrame
 
-from glue_bench.records.value import Environment
+from glue_bench.records.environment import Environment
 from glue_bench.tables.board import aggregate
 from glue_bench.tables.compare import reference_arm
 from glue_bench.tables.pages import explained

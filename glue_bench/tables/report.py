@@ -13,7 +13,7 @@ import yaml
 
 from glue_bench.config import Experiment
 from glue_bench.files import results_written_to, write_atomically
-from glue_bench.records.value import Environment
+from glue_bench.records.environment import Environment
 from glue_bench.tables.board import Board
 from glue_bench.tables.budget import budget_page
 from glue_bench.tables.compare import Comparison, score_columns

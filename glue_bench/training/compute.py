@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from glue_bench.errors import UserError
-from glue_bench.records.value import Environment, versions
+from glue_bench.records.environment import Environment, versions
 
 AUTO = "auto"
 DEVICES = (AUTO, "cpu", "cuda", "mps")

@@ -12,8 +12,8 @@ from safetensors.numpy import load_file
 from stored import DATA, cell_with, plan_with, pretrained_of, pretraining_with, record_of
 
 from glue_bench.errors import UserError
+from glue_bench.records.arrays import arrays_digest, dump, shrunk, widened
 from glue_bench.records.store import Store, experiments_in, open_store
-from glue_bench.records.value import arrays_digest, dump, shrunk, widened
 from glue_bench.records.values import Failure
 
 CELL, OTHER, PRETRAINING = cell_with(), cell_with(seed=2), pretraining_with()

@@ -9,9 +9,8 @@ import pytest
 from pydantic import ValidationError
 from stored import cell_with, digest, plan_with, pretrained_of, pretraining_with, record_of
 
-from glue_bench.records import value as value_module
-from glue_bench.records import values
-from glue_bench.records.value import Sealed
+from glue_bench.records import environment, values
+from glue_bench.records.base import Sealed
 from glue_bench.records.values import Cell, Failure, Plan, PretrainingRecord, Record
 
 WATCH = {"corpus", "tokenizer", "checkpoints", "finetune_checkpoints", "validations", "micro_batch_tokens"}
@@ -116,15 +115,15 @@ def test_the_commit_is_not_that_of_a_project_in_which_the_package_is_only_instal
     package = tmp_path / ".venv" / "glue_bench"
     (package / "records").mkdir(parents=True)
     (package / "__init__.py").touch()
-    monkeypatch.setattr(value_module, "__file__", str(package / "records" / "value.py"))
+    monkeypatch.setattr(environment, "__file__", str(package / "records" / "environment.py"))
     git("init", "--quiet")
     git("commit", "--quiet", "--allow-empty", "--message", "their own")
-    assert value_module.versions.__wrapped__().git_commit is None
+    assert environment.versions.__wrapped__().git_commit is None
     git("add", ".venv/glue_bench/__init__.py")  # as in a checkout of it
-    assert value_module.versions.__wrapped__().git_commit == git("rev-parse", "HEAD") + "+changes"
+    assert environment.versions.__wrapped__().git_commit == git("rev-parse", "HEAD") + "+changes"
 
 
 def test_a_processor_is_named_with_its_family():
     first = "processor\t: 0\ncpu family\t: 26\nmodel\t\t: 2\nmodel name\t: AMD EPYC\nflags\t\t: fpu model name\n"
-    names = map(value_module.name_processor, (f"{first}\n{first.replace('26', '25')}", "CPU part\t: 0xd0c\n\n"))
+    names = map(environment.name_processor, (f"{first}\n{first.replace('26', '25')}", "CPU part\t: 0xd0c\n\n"))
     assert [*names] == ["AMD EPYC (family 26, model 2)", ""]

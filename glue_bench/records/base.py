@@ -1,0 +1,62 @@
+"""What all JSON on disk has in common: values of known fields alone, which may carry their own digest."""
+
+import hashlib
+import json
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+
+from glue_bench.errors import plain, shortened
+from glue_bench.files import check_json
+
+NAME = r"[A-Za-z0-9][A-Za-z0-9_.+-]*$"
+Word = Annotated[str, StringConstraints(pattern=f"^{NAME}", max_length=240)]  # it may be part of a file's name
+Text = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f-\x9f]*$", max_length=4096)]
+"""One line without control characters, which is fit for a terminal."""
+Lines = Annotated[str, AfterValidator(lambda text: shortened(plain(text), 2**16))]
+"""What others say, such as an error: control characters become their codes, and what is too long is cut."""
+Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]  # a SHA-256
+Whole = Annotated[int, Field(gt=-(2**63), lt=2**63)]
+Scores = dict[str, dict[str, Annotated[float, Field(gt=-1.000001, lt=1.000001)] | None]]
+"""split -> metric -> value (at most 1); null where the metric is undefined."""
+DIGEST_FIRST = b'{"digest":"'
+
+
+class Value(BaseModel):
+    """A frozen value that is a JSON object on disk. Fields that are None are not written."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    def document(self, **options: Any) -> dict[str, Any]:
+        """The JSON object, as `json.dumps` takes it; `options` are those of `model_dump`."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True, **options)
+
+    @classmethod
+    def read(cls, file: bytes) -> Self:
+        """The value of a file that anyone may have made. Raises ValueError if it is no such value."""
+        return cls.model_validate_json(check_json(file))
+
+
+class Sealed(Value):
+    """A value whose `digest`, its first field, is the SHA-256 of its file, in which the digest itself is left empty."""
+
+    digest: str = ""
+
+    def seal(self) -> Self:
+        """The value with the digest of what it says."""
+        bare = self.model_copy(update={"digest": ""})
+        return bare.model_copy(update={"digest": hashlib.sha256(bare.file()).hexdigest()})
+
+    def file(self) -> bytes:
+        """The content of its file."""
+        text = json.dumps(self.document(), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return f"{text}\n".encode()
+
+    @classmethod
+    def read(cls, file: bytes) -> Self:
+        """The value of such a file. Raises ValueError if it is none, or has not the digest of what it says."""
+        begin, end = len(DIGEST_FIRST), len(DIGEST_FIRST) + 64
+        digest = hashlib.sha256(file[:begin] + file[end:]).hexdigest().encode()
+        if not file.startswith(DIGEST_FIRST) or digest != file[begin:end]:
+            raise ValueError("changed since it was written")
+        return super().read(file)
