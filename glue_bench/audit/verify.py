@@ -1,6 +1,7 @@
 """Whether stored results are true: a bundle against its manifest, and every experiment in it or in a folder."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
@@ -83,13 +84,14 @@ def _check(store: Store) -> tuple[Check, ...]:
     errors = [failure.error for failure in store.failures(plan, store.recorded())]
     damaged = finished.left_out - len(strays)
     outside = (f"cells/: {damaged} outside the plan cannot be believed; delete them",) if damaged else ()
+    gone = _gone(plan, finished)
     jobs: list[Job] = [*(record.job for record in records), *(record.job for record in pretrainings)]
     planned, recorded = ([WRONG_ID.format(job) for job in some if job.id != job.true_id] for some in (plan.jobs, jobs))
     of_plan = f"{len(plan.jobs) - len(planned)} jobs have the ids of what they say"
     of_records = f"{len(jobs) - len(recorded)} follow from what the records say"
     return (
         Check("plan", of_plan, tuple(f"plan.json: {fault}; {REWRITE.format('plan.json')}" for fault in planned)),
-        Check("records", f"{len(jobs)} are as they were written", (*finished.problems.values(), *outside)),
+        Check("records", f"{len(jobs)} are as they were written", (*finished.problems.values(), *outside, *gone)),
         Check("ids", of_records, tuple(f"{fault}; {AGAIN}" for fault in recorded)),
         _each("predictions", "give the scores of their records", records, lambda record: _scores(store, record, plan)),
         _each("pretrainings", "follow from what lies beside them", pretrainings, lambda each: _sums(store, each)),
@@ -97,6 +99,16 @@ def _check(store: Store) -> tuple[Check, ...]:
         Check("failures", f"{len(errors)} say why", tuple(each for each in errors if each.startswith("failures/"))),
         _check_tables(store),
     )
+
+
+def _gone(plan: Plan, finished: Finished) -> Iterator[str]:
+    """A line about each job that finished ones started from, and that has no record: no unfinished run is like that."""
+    done = finished.records.keys() | finished.pretrainings.keys()
+    started = Counter(name for job in plan.jobs if job.id in done for name in job.after)
+    for job in plan.jobs:
+        if started[job.id] and job.id not in done and job.id not in finished.problems:
+            what = f"no record, but finished runs started from it: {started[job.id]}"
+            yield f"{job.kind}/{job.id}: {what}; run the experiment again"
 
 
 def _each(name: str, holds: str, values: Iterable[Any], look: Callable[[Any], bool]) -> Check:
@@ -155,7 +167,7 @@ def _alike(stored: Sequence[float | None], recomputed: Sequence[float]) -> bool:
 
 
 def _start(record: Record, finished: Finished) -> bool:
-    """Whether it is known which weights the cell started from; they are those of its pretraining or its MNLI cell."""
+    """Whether it is known which weights the cell started from: those of its pretraining or MNLI cell have a record."""
     cell, named = record.cell, None
     if cell.mnli:
         named = finished.records[cell.mnli].weights if cell.mnli in finished.records else None
@@ -163,7 +175,7 @@ def _start(record: Record, finished: Finished) -> bool:
         named = (finished.pretrainings[cell.pretraining].weights or {}).get(cell.steps or 0)
     if named and record.started_from and named != record.started_from:
         raise ValueError(f"it started from weights of {cell.mnli or cell.pretraining} that were made anew since")
-    return record.started_from is not None
+    return record.started_from is not None and bool(named or not cell.after)
 
 
 def _check_tables(store: Store) -> Check:

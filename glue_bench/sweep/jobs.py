@@ -23,8 +23,8 @@ class Todo:
 
     These are cells without a record, or without the model or the test predictions that the experiment asks for: with
     `keep: all` of every cell, else of those that a submission takes; an MNLI cell without the model, or a pretraining
-    without a checkpoint, that one of them starts from; and runs of a search without a record. Raises UserError where
-    what is stored beside a record cannot be read.
+    without a checkpoint, that one of them starts from; and what any chosen cell comes from that has no record:
+    pretrainings and runs of their searches. Raises UserError where what is stored beside a record cannot be read.
     """
 
     def __init__(self, plan: Plan, cells: Sequence[Cell], inputs: "Inputs") -> None:
@@ -51,12 +51,14 @@ class Todo:
             if cell.pretraining and cell.steps:
                 steps[cell.pretraining].add(cell.steps)
         weights = {name: record.weights or {} for name, record in trained.items()}  # of the run that it records
+        named = {cell.pretraining for cell in cells}
         wanted = [
             job
             for job in plan.pretrainings
-            if not all(self.store.holds(job.id, step, weights.get(job.id, {}).get(step)) for step in steps[job.id])
+            if (job.id in named and job.id not in trained)
+            or not all(self.store.holds(job.id, step, weights.get(job.id, {}).get(step)) for step in steps[job.id])
         ]
-        searches = {name for job in wanted for name in job.searches}.difference(trained)
+        searches = {name for job in plan.pretrainings if job.id in named for name in job.searches}.difference(trained)
         before = [job for job in plan.pretrainings if job.id in searches]
         tuned = sorted((cell for cell in plan.cells if cell.id in runs), key=lambda cell: cell.mnli is not None)
         self.jobs: list[Job] = [*before, *wanted, *tuned]
@@ -66,6 +68,8 @@ class Todo:
         plan, store, finished = self.plan, self.store, self.finished
         failures = {failure.id: failure.error for failure in store.failures(plan, store.recorded())}
         starts = {name for job in self.jobs for name in job.after}
+        done = finished.records.keys() | finished.pretrainings.keys()
+        started = {name for job in plan.jobs if job.id in done for name in job.after}
         earlier = [record.cell for record in store.strays(plan)]
         begun = sorted({cell.pretraining for cell in earlier if cell.pretraining})
         made = [record.pretraining for name in begun if (record := store.pretraining(name))]
@@ -82,12 +86,14 @@ class Todo:
         def why(job: Job) -> str:
             if job.id in failures:
                 return f"it failed: {failures[job.id]}"
-            if job.id in finished.records or job.id in finished.pretrainings:
+            if job.id in done:
                 if job.id in starts:
                     return "its weights are gone, and others start from them"
                 return "it has left no model or no test predictions, which are asked for"
             if job.id in finished.problems:
                 return "its record is damaged"
+            if job.id in started:
+                return "its record is gone, and finished runs started from it"
             return _difference(_facts(job, pretrainings), stored[place(job)])
 
         return {job.id: why(job) for job in self.jobs}

@@ -172,8 +172,8 @@ def _remarks(work: Todo, inputs: Inputs, compute: Compute, executor: Executor) -
     begun = Counter(record.cell.pretraining for record in records.values())
     for job in work.jobs:
         if count := begun[job.id]:
-            gone = "is pretrained again: its weights are gone; finished cells that started from them"
-            yield f"{job.label} {gone}: {count:,}"
+            gone = "its weights are gone" if job.id in work.finished.pretrainings else "it has no whole record"
+            yield f"{job.label} is pretrained again: {gone}; finished cells that started from it: {count:,}"
     if work.finished.left_out:
         keeps = "they are in no table; another --results, or name, keeps them in tables of their own"
         yield f"finished cells that this plan leaves out: {work.finished.left_out:,}; {keeps}"
@@ -208,7 +208,7 @@ def _run(work: Todo, inputs: Inputs, executor: Executor, watch: MakeObservers, s
         missing = [(task, each) for task, each in data if not store.labels(task, each.digest)["gold"]]
         labels = {task: {"gold": known_labels(each), **baseline_predictions(each)} for task, each in missing}
         store.write_plan(plan, labels)
-    selected, ended = {cell.id for cell in work.cells}, dict[str, Result]()
+    selected, ended, broken = {cell.id for cell in work.cells}, dict[str, Result](), set[str]()
     while True:
         jobs = work.jobs if isinstance(executor, Inline) else longest_first(work.jobs, plan)
         results, cause = Loop(jobs, executor, store, plan, watch(store, plan, jobs)).run()
@@ -220,6 +220,7 @@ def _run(work: Todo, inputs: Inputs, executor: Executor, watch: MakeObservers, s
         summary = replace(summary, pretrained=pretrained)
         if cause or not (tuning.keep == "best" or tuning.predicts_test):
             return summary
-        work = Todo(plan, [cell for cell in work.cells if cell.id not in summary.failed], inputs)
-        if not work.jobs:
+        broken |= {name for name, result in results.items() if isinstance(result, Failure)}
+        work = Todo(plan, [cell for cell in work.cells if cell.id not in broken], inputs)
+        if broken.issuperset(job.id for job in work.jobs):
             return summary

@@ -184,6 +184,18 @@ def test_logits_that_are_gone_are_a_fault_and_a_folder_that_is_gone_is_none(fini
     assert [fault.split(":")[0] for fault in faults] == [f"cells/{first}/logits.safetensors"]
 
 
+def test_what_finished_runs_started_from_has_a_record_or_is_a_fault(finished):
+    gone = [next(finished.glob(pattern)) for pattern in ("pretrainings/add-*", "cells/untied-mnli*")]
+    for record in gone:
+        record.rename(finished / record.name)
+    checked, no = {check.name: check for check in verify(finished)[0].checks}, "no record, but finished runs started"
+    assert checked["records"].faults == tuple(
+        f"{record.relative_to(finished)}: {no} from it: {count}; run the experiment again"
+        for record, count in zip(gone, (3, 1), strict=True)
+    )
+    assert checked["weights"].found == "2 started from the weights that are named, 3 unknown"
+
+
 def test_a_record_outside_the_plan_is_checked_too(finished):
     cell = record_of(finished).cell
     stray = cell.model_validate(cell.document() | {"id": "", "seed": 9})

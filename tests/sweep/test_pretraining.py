@@ -118,6 +118,24 @@ def test_each_arm_is_pretrained_at_the_rate_of_its_lowest_mean_loss_and_one_that
     assert sweep.ended == ["add pretraining", "add cola"]  # the search is not made again
 
 
+def test_a_record_that_is_gone_is_made_again_and_weights_that_nobody_needs_are_not(sweep, pretrained, why, moody):
+    values = pretrained(SEARCH, arms=["moody", "none"], finetuning={"predict": ["validation", "test"]})
+    summary = sweep(values)
+    shutil.rmtree(summary.folder / "checkpoints")
+    assert why(values) == {}
+    before = [(each.pretraining, each.weights) for each in pretrainings(summary)]
+    (lost,) = [job for job, _ in before if job.arm == "moody" and job.searches]
+    shutil.rmtree(summary.folder / "pretrainings" / lost.id)
+    (summary.folder / "pretrainings" / lost.searches[0] / "record.json").write_text("{}")
+    assert sweep(values, only=["arm=none"]).pretrainings == 0
+    assert why(values) == {"its record is gone, and finished runs started from it": 1, "its record is damaged": 1}
+    for moody.side_effect in (RuntimeError("out of luck"), None):
+        assert sweep(values).skipped == 2
+        assert sweep.ended == ["moody pretraining"] * 2
+    assert "moody is pretrained again: it has no whole record; finished cells that started from it: 1" in sweep.said
+    assert [(each.pretraining, each.weights) for each in pretrainings(summary)] == before
+
+
 def test_positions_that_pretraining_has_killed_fail_its_cells(sweep, pretrained):
     settings = {"learning_rates": [1.0], "weight_decay": 1.0, "warmup_ratio": 0.0, "schedule": "trapezoid"}
     summary = sweep(pretrained(settings | {"decay_share": 0.01, "clip_norm": 1e-30, "adam_epsilon": 1e9}))
@@ -161,7 +179,7 @@ def test_checkpoints_wanted_later_lost_or_of_another_run_are_made_with_the_same_
     values = pretrained({"checkpoints": [6, 3], "finetune_checkpoints": True})
     summary = sweep(values)
     assert (summary.skipped, summary.finished) == (1, 2)
-    assert "add is pretrained again: its weights are gone; finished cells that started from them: 1" in sweep.said
+    assert "add is pretrained again: its weights are gone; finished cells that started from it: 1" in sweep.said
     store, (made,) = Store(summary.folder), pretrainings(summary)
     assert made.weights[10] == before.weights[10]
     cells = store.finished(store.plan()).records.values()
