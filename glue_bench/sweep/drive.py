@@ -68,8 +68,7 @@ class Loop:
                 while self.waiting or self.running:
                     if self.interrupts:  # by a signal that was raised where Python lets nothing out
                         raise self.interrupts[0]
-                    while self.executor.free > 0 and (job := next(filter(self._is_ready, self.waiting.values()), None)):
-                        self._start(self.waiting.pop(job.id))
+                    self._start_what_is_ready()
                     if self.waiting and not self.running:  # every machine has left the cluster
                         if not starved:
                             self._tell("say", "no machine has room for a job now; the sweep goes on when one has")
@@ -90,6 +89,16 @@ class Loop:
             self._tell("say", "terminated: this process ends ...")
         elif kind and issubclass(kind, KeyboardInterrupt):
             self._tell("say", "interrupted: ending what runs, then writing the tables of what has finished ...")
+
+    def _start_what_is_ready(self) -> None:
+        """As far as the executor has room, in one pass: of thousands of jobs most may wait for others."""
+        room = self.executor.free
+        for job in [*self.waiting.values()] if room > 0 else ():
+            if self._is_ready(job):
+                self._start(self.waiting.pop(job.id))
+                room -= job.id in self.running
+                if room <= 0:
+                    return
 
     def _is_ready(self, job: Job) -> bool:
         """Whether it waits for no other one."""

@@ -140,8 +140,7 @@ class Slurm(Executor):
 
     def submit(self, job: Job) -> None:
         self.jobs[job.id] = job
-        if not any(job.id in stamps for stamps in self.sent.values()):
-            self.fresh.append(job)
+        self.fresh.append(job)
 
     def wait(self, seconds: float) -> list[tuple[Job, Result]]:  # noqa: ARG002
         self._send()
@@ -156,9 +155,15 @@ class Slurm(Executor):
         ask("scancel", *(name for name, stamps in self.sent.items() if job.id in stamps))
 
     def _send(self) -> None:
-        """Send what was submitted, in arrays of batches: pretrainings alone, and so each cell of unknown pace."""
+        """Send what was submitted, in arrays of batches: pretrainings alone, and so each cell of unknown pace.
+
+        What a driver before this one has sent is under way.
+        """
         batches, room = list[list[tuple[Job, str]]](), -math.inf
+        under_way = {name for stamps in self.sent.values() for name in stamps} if self.fresh else ()
         for job in self.fresh:
+            if job.id in under_way:
+                continue
             expected = None if isinstance(job, Pretraining) else self.estimate.seconds(job.id)
             expected = math.inf if expected is None else expected
             if expected > room:

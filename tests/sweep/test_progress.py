@@ -95,6 +95,14 @@ def test_an_observer_that_fails_is_left_out_and_costs_nothing(run):
     assert driven.lines == ["the broken is left out from here on (OSError: no room for add)"]
 
 
+def test_a_turn_looks_once_at_each_job_that_waits(store, worker, monkeypatch):
+    looks, is_ready = [], drive.Loop._is_ready
+    monkeypatch.setattr(drive.Loop, "_is_ready", lambda self, job: looks.append(job) or is_ready(self, job))
+    wide = type("Wide", (Inline,), {"free": 10**9})(worker)  # which runs first what it was given last
+    driven = stub.drive(store, wide, *CELLS, *(stub.cell(seed, "rte") for seed in range(6)), FIRST)
+    assert (len(driven.finished), len(looks)) == (13, 13 + 6)
+
+
 def test_where_no_machine_is_left_the_sweep_waits_for_one_and_says_so_once(store, worker, monkeypatch):
     monkeypatch.setattr(drive, "TURN_SECONDS", 0.01)
     room = iter([0, 0, 0])
