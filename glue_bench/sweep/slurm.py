@@ -148,6 +148,7 @@ class Slurm(Executor):
         ended = [*self._ended()]
         if time.monotonic() >= self.polled_at + POLL_SECONDS and (live := live_jobs(self.name)) is not None:
             self.polled_at = time.monotonic()
+            self._forget_progress(live)
             ended += self._lost(live)
         return ended
 
@@ -201,12 +202,23 @@ class Slurm(Executor):
             if not stamps:
                 del self.sent[name]
 
-    def _lost(self, live: Mapping[str, str]) -> Iterator[tuple[Job, Result]]:
+    def _forget_progress(self, live: Mapping[str, tuple[str, str]]) -> None:
+        """Of jobs that do not run: a worker was heard, then its node was lost or taken for others, and they wait again.
+
+        Else it would look as if it hung.
+        """
+        silent = [name for name, (state, _) in live.items() if state != "RUNNING"]
+        jobs = {job for name in silent for job in self.sent.get(name, ())}
+        for progress in self.store.progress() if jobs else ():
+            if progress.id in jobs:
+                self.store.drop_progress(progress.id)
+
+    def _lost(self, live: Mapping[str, tuple[str, str]]) -> Iterator[tuple[Job, Result]]:
         """The job at work in each batch that is gone, with the end of its log; those after it are sent again.
 
         Raises UserError where Slurm will never start a job, or one has ended with such an error.
         """
-        for name, why in live.items():
+        for name, (_, why) in live.items():
             if IMPOSSIBLE.fullmatch(why):
                 raise UserError(f"--slurm: Slurm will never start job {name} ({why}); change the options of --slurm")
             if why == HELD:
@@ -249,10 +261,11 @@ def refuse_live_jobs(store: Store) -> None:
         raise UserError(f"{store.folder} has {which} in Slurm; go on with --slurm, or end them: scancel --name {name}")
 
 
-def live_jobs(name: str) -> dict[str, str] | None:
-    """Slurm's jobs of this name by their ids, each with why it waits; None where Slurm does not answer now."""
-    answer = ask("squeue", "--me", "--noheader", "--array", f"--name={name}", "--format=%i|%r")
-    return None if answer is None else dict(line.split("|", 1) for line in answer.splitlines())
+def live_jobs(name: str) -> dict[str, tuple[str, str]] | None:
+    """Slurm's jobs of this name by their ids, each with its state and why; None where Slurm does not answer now."""
+    answer = ask("squeue", "--me", "--noheader", "--array", f"--name={name}", "--format=%i|%T|%r")
+    lines = [line.split("|", 2) for line in (answer or "").splitlines()]
+    return None if answer is None else {name: (state, why) for name, state, why in lines}
 
 
 def ask(*command: str) -> str | None:

@@ -21,7 +21,7 @@ echo "Submitted batch job $number"
 """,
     "squeue": """
 [ "$(cat reason)" != down ] || { echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1; }
-for job in $(ls live); do echo "$job|$(cat reason)"; done
+for job in $(ls live); do echo "$job|$(cat state)|$(cat reason)"; done
 """,
     "scancel": 'for job in "$@"; do rm -f live/$job; done',
 }
@@ -41,9 +41,10 @@ class FakeSlurm:
             command.write_text(f"#!/bin/sh\ncd {folder}\n{script}")
             command.chmod(0o755)
 
-    def say(self, reason: str) -> None:
-        """Why jobs wait; `down`: the controller does not answer."""
+    def say(self, reason: str, state: str = "PENDING") -> None:
+        """Of all jobs their state and why they wait; `down`: the controller does not answer."""
         (self.folder / "reason").write_text(reason)
+        (self.folder / "state").write_text(state)
 
     def live(self) -> list[str]:
         """The jobs that wait or run."""

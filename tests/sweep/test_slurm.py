@@ -10,6 +10,7 @@ import pytest
 import stub
 
 from glue_bench.errors import UserError
+from glue_bench.records.values import Progress
 from glue_bench.sweep import drive, slurm
 from glue_bench.sweep.executors import Terminated
 from glue_bench.sweep.slurm import CUTS, JobBatch, Slurm, refuse_live_jobs
@@ -104,15 +105,21 @@ def test_of_a_batch_that_is_gone_the_job_at_work_is_lost_and_the_others_are_sent
     assert stub.attempts(store, *jobs) == [1, 1, 1, 1]
 
 
-def test_a_job_that_waits_for_a_machine_is_not_given_up_and_one_that_is_given_up_or_held_is_cancelled(
+def test_a_job_that_waits_for_a_machine_again_is_not_given_up_and_one_that_is_given_up_or_held_is_cancelled(
     engine, store, cluster, monkeypatch
 ):
     monkeypatch.setattr(drive, "START_SECONDS", 1.0)
-    threading.Timer(2.5, cluster.run, ["100"]).start()
-    driven = stub.drive(store, engine(CELLS[2]), CELLS[2], resources={"give_up_after": 1})
+    said, observer = Progress(id=CELLS[2].id, worker="lost:4711", began=0.0, updated=0.0), drive.Observer()
+    timers = threading.Timer(0.5, store.write_progress, [said]), threading.Timer(3.0, cluster.run, ["100"])
+    observer.begin = lambda: [timer.start() for timer in timers]
+    driven = stub.drive(store, engine(CELLS[2]), CELLS[2], watching=[observer], resources={"give_up_after": 1})
     assert (driven.finished, driven.lines) == ([CELLS[2].id], [])
     with engine(*CELLS[:2]) as executor:
         submit(executor, *CELLS[:2])
+        cluster.say("None", state="RUNNING")
+        store.write_progress(said.model_copy(update={"id": CELLS[1].id}))
+        ended(executor)
+        assert [progress.id for progress in store.progress()] == [CELLS[1].id]
         executor.cancel(CELLS[0])
         assert cluster.live() == ["200_1"]
         cluster.say("launch failed requeued held")
