@@ -9,7 +9,6 @@ import hashlib
 import io
 import json
 import math
-import os
 import re
 import shutil
 import subprocess
@@ -31,7 +30,7 @@ POLL_SECONDS = 30.0  # between two questions to Slurm, all of them about every j
 LOOK_SECONDS = 2.0  # between two looks at what is stored
 GOOD_POLLS = 2  # a Slurm job that so many answers in a row do not name has ended
 UNKNOWN_PACE = 64  # how many jobs are sent, each alone, before anything is known of how long they take
-CUTS = 3  # a cell that the time limit of its Slurm job has cut off so often takes too long
+CUTS = 3  # a cell that the time limit of its Slurm job has cut off so often fails
 MINUTES = 20
 SHARED = ("timeout_min", "mem_gb", "cpus_per_task", "gpus_per_node")
 SUBMITITS = ("setup", "array_parallelism")
@@ -73,8 +72,8 @@ class JobBatch:
         if self.job:  # none has begun while torch is imported
             self.cuts[self.job.id] += 1
         if self.job and self.cuts[self.job.id] == CUTS and not isinstance(self.job, Pretraining):
-            os.write(2, b"it takes longer than a Slurm job may: give --slurm a larger timeout_min\n")
-            os._exit(1)  # an exception would be raised in the midst of the cell, which would fail of it
+            error = "it takes longer than a Slurm job may: give --slurm a larger timeout_min"
+            Store(self.folder).write_failure(Failure(id=self.job.id, error=error))
         return DelayedSubmission(self, jobs)
 
 

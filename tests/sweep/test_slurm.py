@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import sys
 import threading
 from functools import partial
 
@@ -127,20 +126,23 @@ def test_a_job_that_waits_for_a_machine_again_is_not_given_up_and_one_that_is_gi
         assert cluster.live() == []
 
 
-def test_near_the_time_limit_a_batch_is_put_back_and_goes_on_and_a_cell_that_needs_more_ends(store, monkeypatch, capfd):
-    jobs = [(job, store.stamp(job.id)) for job in CELLS[:3]]
+def test_near_the_time_limit_a_batch_is_put_back_and_goes_on_and_a_cell_that_needs_more_fails(engine, store):
+    jobs = [(job, store.stamp(job.id)) for job in CELLS[:4]]
     batch = JobBatch(lambda: stub.StubWorker(store), store.folder)
     batch(jobs[:2])
-    batch.checkpoint(jobs).function(jobs)
+    batch.checkpoint(jobs).function(jobs[:3])
     assert stub.attempts(store, *CELLS[:3]) == [1, 1, 1]
     batch([(job, store.stamp(job.id)) for job in CELLS[:3]])  # asked for again, for what it has not left
     assert stub.attempts(store, *CELLS[:3]) == [2, 2, 2]
-    monkeypatch.setattr(os, "_exit", sys.exit)
-    for _ in range(CUTS - 1):
-        batch.checkpoint(jobs)
-    with pytest.raises(SystemExit):
-        batch.checkpoint(jobs)
-    assert capfd.readouterr().err == "it takes longer than a Slurm job may: give --slurm a larger timeout_min\n"
+    with engine(*CELLS[2:4]) as executor:
+        submit(executor, *CELLS[2:4])
+        for _ in range(CUTS):
+            again = batch.checkpoint(jobs)
+        [(name, error)] = ended(executor)
+        assert (name, error.partition(":")[0]) == (CELLS[2].id, "it takes longer than a Slurm job may")
+        again.function(jobs)
+        assert ended(executor) == well(CELLS[3])
+    assert stub.attempts(store, *CELLS[:4]) == [2, 2, 2, 1]
 
 
 @pytest.mark.parametrize("what", ["fill", "refuse"])
