@@ -97,7 +97,8 @@ def sweep(
     if slurm is not None:
         executor = Slurm(make, resources, store, Estimate(plan), slurm)
     else:
-        refuse_live_jobs(store)
+        if not dry_run:
+            refuse_live_jobs(store)
         if workers or address:
             executor = Ray(make, resources, workers=workers, address=address)
         else:

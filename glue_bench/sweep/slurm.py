@@ -255,9 +255,12 @@ def refuse_live_jobs(store: Store) -> None:
     """Another engine may not run what Slurm still runs: raises UserError where it has jobs, or cannot be asked."""
     sent, name = sent_jobs(store), job_name(store)
     live = live_jobs(name) if sent else {}
-    if live is None or live.keys() & sent.keys():
-        which = f"{len(live)} jobs" if live else "jobs that squeue could not be asked about"
-        raise UserError(f"{store.folder} has {which} in Slurm; go on with --slurm, or end them: scancel --name {name}")
+    if live is None:
+        advice = f"look where squeue works (squeue --name {name}); if none runs any more, delete '{store.slurm}'"
+        raise UserError(f"{store.folder} has jobs in Slurm, which does not answer here; {advice}")
+    if live.keys() & sent.keys():
+        advice = f"go on with --slurm, or end them: scancel --name {name}"
+        raise UserError(f"{store.folder} has {len(live)} jobs in Slurm; {advice}")
 
 
 def live_jobs(name: str) -> dict[str, tuple[str, str]] | None:

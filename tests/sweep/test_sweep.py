@@ -103,6 +103,14 @@ def test_an_edited_file_is_compared_with_what_is_stored(sweep, tiny, why, small_
         assert (name, arrow, len(before), len(after)) == ("data", "->", 12, 12)
 
 
+def test_a_dry_run_asks_no_slurm(sweep, tiny, why, monkeypatch, tmp_path):
+    Store(folder := sweep(tiny(arms=["add"])).folder).slurm.write_text('{"100": {}}')
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert why(tiny(arms=["add"])) == {}
+    with pytest.raises(UserError, match=f"^{folder} has jobs in Slurm, which does not answer here; look where squeue"):
+        sweep(tiny(arms=["add"]))
+
+
 def test_a_change_of_the_pretraining_is_told_of_its_cells_too(sweep, pretrained, why):
     sweep(pretrained())
     assert why(pretrained({"steps": 11})) == {"pretraining.steps 10 -> 11": 2}
