@@ -29,7 +29,7 @@ from glue_bench.sweep.plan import make_plan, select
 from glue_bench.sweep.progress import Estimate
 from glue_bench.sweep.slurm import Slurm, refuse_live_jobs
 from glue_bench.terminal import tell
-from glue_bench.training.compute import AUTO, Compute, choose_compute, quiet_transformers
+from glue_bench.training.compute import AUTO, DEVICES, Compute, choose_compute, quiet_transformers
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.pretrain import PretrainingFolder
 
@@ -86,7 +86,11 @@ def sweep(
     _check_places_and_engine(results, workers, address, slurm)
     quiet_transformers()
     versions()  # before any job: the commit is that of the code now loaded
-    compute, resources = choose_compute(device, precision), experiment.resources
+    here = slurm is None and address is None  # workers elsewhere look for the device themselves
+    compute, resources = (
+        choose_compute(device if here or device not in DEVICES else AUTO, precision),
+        experiment.resources,
+    )
     inputs = Inputs(experiment, Path(results) / experiment.name)
     plan, store = make_plan(inputs), inputs.store
     cells = select(plan.cells, only)
@@ -158,7 +162,8 @@ def _remarks(work: Todo, inputs: Inputs, compute: Compute, executor: Executor) -
     resources, here = inputs.experiment.resources, f"{compute.name} in {compute.precision}"
     side_by_side = not isinstance(executor, Inline)
     on_cpus = side_by_side and not resources.gpus and compute.device.type != "cpu"
-    yield f"computing on {here}" + ("; workers on CPUs, because resources.gpus is 0" if on_cpus else "")
+    where = "what the machine of each worker has" if executor.queues else here
+    yield f"computing on {where}" + ("; workers on CPUs, because resources.gpus is 0" if on_cpus else "")
     segments = {arm.name: inputs.segments(arm) for arm in inputs.experiment.arms}
     if without := [name for name, (told, embedded) in segments.items() if told > 1 >= embedded]:
         yield f"both texts of a pair are segment 0, because the encoder has no other: {', '.join(without)}"

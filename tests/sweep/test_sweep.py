@@ -1,6 +1,9 @@
 """A sweep in this process: what it writes, skips and survives, and why a job runs."""
 
+from types import SimpleNamespace
+
 import pytest
+import torch
 from tiny_runs import contents, plan, records
 
 from glue_bench.config import load_experiment
@@ -109,6 +112,19 @@ def test_a_dry_run_asks_no_slurm(sweep, tiny, why, monkeypatch, tmp_path):
     assert why(tiny(arms=["add"])) == {}
     with pytest.raises(UserError, match=f"^{folder} has jobs in Slurm, which does not answer here; look where squeue"):
         sweep(tiny(arms=["add"]))
+
+
+def test_workers_elsewhere_look_for_the_device_themselves(sweep, tiny, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr("glue_bench.sweep.run.Ray", lambda *_, **__: SimpleNamespace(queues=True))
+    sweep(tiny(), address="head:6379", device="cuda", dry_run=True)
+    assert "computing on what the machine of each worker has" in sweep.said
+    for options, refusal in (
+        ({}, "'cuda' is not there"),
+        ({"address": "head:6379", "device": "gpu"}, "'gpu' is none of"),
+    ):
+        with pytest.raises(UserError, match=f"^device {refusal}"):
+            sweep(tiny(), **{"device": "cuda"} | options)
 
 
 def test_a_change_of_the_pretraining_is_told_of_its_cells_too(sweep, pretrained, why):
