@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from types import FrameType
 from typing import Any, NoReturn
@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from glue_bench.records.store import Store
 from glue_bench.records.values import Cell, Failure, Job, Plan, Pretraining, PretrainingRecord, Progress, Result
 from glue_bench.sweep.executors import Executor, Terminated
-from glue_bench.sweep.jobs import chosen
+from glue_bench.sweep.kept import KeptModels
 from glue_bench.sweep.progress import describe_job
 
 LOSSES = 2  # how often a job is run again after the worker that ran it was lost
@@ -46,13 +46,7 @@ class Loop:
         self.heard: dict[str, tuple[Progress | None, float]] = {}  # the last progress of a job, and when it was new
         self.listened_at = 0.0
         self.interrupts: list[type[KeyboardInterrupt]] = []  # to end, by signals
-        self.cells = {cell.id: cell for cell in plan.cells}
-        self.alike: dict[tuple[str, str], set[str]] = defaultdict(set)  # cells of an arm and a task
-        self.followers: dict[str, set[str]] = defaultdict(set)  # of an MNLI cell
-        for cell in plan.cells:
-            self.alike[cell.arm, cell.task].add(cell.id)
-            if cell.mnli:
-                self.followers[cell.mnli].add(cell.id)
+        self.models = KeptModels(store, plan, self._is_under_way)
 
     def run(self) -> tuple[dict[str, Result], str]:
         """The results by id, and why it ended early: "interrupted" (Ctrl-C), "terminated" (SIGTERM), else empty.
@@ -77,7 +71,7 @@ class Loop:
                     for job, result in self.executor.wait(TURN_SECONDS) if self.running else ():
                         self._ended(job, result)
                     self._give_up()
-                self._drop_models(self.plan.cells)  # and what a killed driver has left
+                self.models.drop_all()
         except KeyboardInterrupt as error:
             first = next(iter(self.interrupts), type(error))  # Ray raises one of its own in its place
             return self.results, "terminated" if issubclass(first, Terminated) else "interrupted"
@@ -102,7 +96,10 @@ class Loop:
 
     def _is_ready(self, job: Job) -> bool:
         """Whether it waits for no other one."""
-        return not any(name in self.waiting or name in self.running for name in job.after)
+        return not any(map(self._is_under_way, job.after))
+
+    def _is_under_way(self, name: str) -> bool:
+        return name in self.waiting or name in self.running
 
     def _start(self, job: Job) -> None:
         for result in map(self.results.get, job.after):
@@ -152,22 +149,8 @@ class Loop:
             self.store.write_failure(result)
         self.store.drop_progress(job.id)
         if isinstance(job, Cell):
-            self._drop_models([self.cells[name] for name in (job.id, job.mnli) if name])
+            self.models.drop_after(job)
         self._tell("ended", job, result)
-
-    def _drop_models(self, ended: Collection[Cell]) -> None:
-        """Delete the models of these cells, and of those beside them, that nobody needs any more."""
-        keep, names = self.plan.experiment.finetuning.keep, {cell.id for cell in ended if self.followers[cell.id]}
-        if keep == "all":
-            return
-        if keep == "best":
-            groups = [self.alike[key] for key in {(cell.arm, cell.task) for cell in ended}]
-            under_way = self.waiting.keys() | self.running.keys()
-            over = {name for ids in groups if under_way.isdisjoint(ids) for name in ids}
-            names = over - {*chosen(self.store)} if over else set()
-        for name in names:
-            if all(self.store.record(follower) for follower in self.followers[name]):
-                self.store.drop_model(name)
 
     def _give_up(self) -> None:
         """End the workers of jobs of which nothing was heard for `resources.give_up_after` seconds."""
