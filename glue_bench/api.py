@@ -15,7 +15,7 @@ from glue_bench.files import results_written_to, write_atomically
 from glue_bench.records.store import Store, experiments_in, open_store
 from glue_bench.records.values import Plan
 from glue_bench.sweep.jobs import Todo
-from glue_bench.sweep.progress import Watch, job_states
+from glue_bench.sweep.progress import job_states
 from glue_bench.tables.board import open_board
 from glue_bench.tables.compare import Comparison
 from glue_bench.tables.contrasts import asked_page
@@ -75,7 +75,7 @@ def run(
     summary = sweep(
         parsed,
         console,
-        lambda store, plan, jobs: [*([Display(console, Watch(store, plan), jobs)] if console else []), *trackers],
+        [*([Display(console)] if console else []), *trackers],
         results=results,
         only=only,
         dry_run=dry_run,

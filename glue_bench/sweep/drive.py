@@ -23,9 +23,9 @@ START_SECONDS = 300.0  # before a worker that has not begun its job yet is given
 
 
 class Observer:
-    """Watches a sweep: it hears when a job has ended, which will not run again. One that raises is left out then."""
+    """Watches a sweep, perhaps twice: it hears of jobs that will not run again. One that raises is left out then."""
 
-    def begin(self) -> None: ...
+    def begin(self, store: Store, plan: Plan, jobs: Sequence[Job]) -> None: ...
     def ended(self, job: Job, result: Result) -> None: ...
     def say(self, line: str) -> None: ...
     def end(self) -> None: ...
@@ -46,7 +46,7 @@ class Loop:
         self.heard: dict[str, tuple[Progress | None, float]] = {}  # the last progress of a job, and when it was new
         self.listened_at = 0.0
         self.interrupts: list[type[KeyboardInterrupt]] = []  # to end, by signals
-        self.models = KeptModels(store, plan, self._is_under_way)
+        self.models = KeptModels(store, plan, lambda name: name in self.waiting or name in self.running)
 
     def run(self) -> tuple[dict[str, Result], str]:
         """The results by id, and why it ended early: "interrupted" (Ctrl-C), "terminated" (SIGTERM), else empty.
@@ -57,7 +57,7 @@ class Loop:
             with self._signals(), self.executor if self.waiting else nullcontext(), ExitStack() as stack:
                 stack.callback(self._tell, "end")
                 stack.push(self._say_that_it_ends)
-                self._tell("begin")
+                self._tell("begin", self.store, self.plan, [*self.waiting.values()])
                 starved = False
                 while self.waiting or self.running:
                     if self.interrupts:  # by a signal that was raised where Python lets nothing out
@@ -71,7 +71,7 @@ class Loop:
                     for job, result in self.executor.wait(TURN_SECONDS) if self.running else ():
                         self._ended(job, result)
                     self._give_up()
-                self.models.drop_all()
+                self.models.drop(*self.models.places)  # and what a killed driver has left
         except KeyboardInterrupt as error:
             first = next(iter(self.interrupts), type(error))  # Ray raises one of its own in its place
             return self.results, "terminated" if issubclass(first, Terminated) else "interrupted"
@@ -88,18 +88,11 @@ class Loop:
         """As far as the executor has room, in one pass: of thousands of jobs most may wait for others."""
         room = self.executor.free
         for job in [*self.waiting.values()] if room > 0 else ():
-            if self._is_ready(job):
+            if not any(name in self.waiting or name in self.running for name in job.after):
                 self._start(self.waiting.pop(job.id))
                 room -= job.id in self.running
                 if room <= 0:
                     return
-
-    def _is_ready(self, job: Job) -> bool:
-        """Whether it waits for no other one."""
-        return not any(map(self._is_under_way, job.after))
-
-    def _is_under_way(self, name: str) -> bool:
-        return name in self.waiting or name in self.running
 
     def _start(self, job: Job) -> None:
         for result in map(self.results.get, job.after):
@@ -149,7 +142,7 @@ class Loop:
             self.store.write_failure(result)
         self.store.drop_progress(job.id)
         if isinstance(job, Cell):
-            self.models.drop_after(job)
+            self.models.drop(job.id, job.mnli)
         self._tell("ended", job, result)
 
     def _give_up(self) -> None:

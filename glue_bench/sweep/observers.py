@@ -14,7 +14,8 @@ from rich.live import Live
 from rich.text import Text
 
 from glue_bench.errors import UserError, unknown
-from glue_bench.records.values import Failure, Job, PretrainingRecord, Result
+from glue_bench.records.store import Store
+from glue_bench.records.values import Failure, Job, Plan, PretrainingRecord, Result
 from glue_bench.sweep.drive import Observer
 from glue_bench.sweep.progress import STATES, Snapshot, Watch, describe_job, describe_result
 from glue_bench.terminal import tell
@@ -30,17 +31,18 @@ class Display(Observer):
     In a log a line per job that ends, with the local time, and once a minute one per job that runs.
     """
 
-    def __init__(self, console: Console, watch: Watch, jobs: Sequence[Job]) -> None:
-        self.console, self.watch, self.count, self.total = console, watch, 0, len(jobs)
-        self.latest, self.over = deque[str](maxlen=LINES_OF_JOBS), threading.Event()
-        look = lambda: view(watch.look(), self.latest)  # noqa: E731
-        self.live = Live(console=console, get_renderable=look, refresh_per_second=0.5, transient=True)
-        self.minutes = threading.Thread(target=self._say_running, daemon=True)
+    def __init__(self, console: Console) -> None:
+        self.console = console
 
-    def begin(self) -> None:
+    def begin(self, store: Store, plan: Plan, jobs: Sequence[Job]) -> None:
+        self.watch, self.count, self.total = Watch(store, plan), 0, len(jobs)
+        self.latest, self.over = deque[str](maxlen=LINES_OF_JOBS), threading.Event()
+        look = lambda: view(self.watch.look(), self.latest)  # noqa: E731
+        self.live = Live(console=self.console, get_renderable=look, refresh_per_second=0.5, transient=True)
+        self.minutes = threading.Thread(target=self._say_running, daemon=True)
         if self.console.is_terminal:
             return self.live.start()
-        self.say(f"{self.total:,} jobs to run; {self.watch.look().described} in {self.watch.store.folder}")
+        self.say(f"{self.total:,} jobs to run; {self.watch.look().described} in {store.folder}")
         self.minutes.start()
 
     def ended(self, job: Job, result: Result) -> None:

@@ -1,7 +1,7 @@
 """The story of a sweep: plan, check, and run the jobs that are left."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,12 +18,11 @@ from glue_bench.data.task_data import known_labels
 from glue_bench.errors import UserError, quoted
 from glue_bench.files import IN_THE_CACHE, cache_folder, prove_writable, results_written_to
 from glue_bench.records.environment import versions
-from glue_bench.records.store import Store
 from glue_bench.records.values import Cell, Failure, Job, Plan, Pretraining, PretrainingRecord, Result
 from glue_bench.remote import refuse_url
 from glue_bench.sweep.attempt import Worker, make_worker
 from glue_bench.sweep.drive import Loop, Observer
-from glue_bench.sweep.executors import Executor, Inline, Ray
+from glue_bench.sweep.executors import Executor, Inline, MakeWorker, Ray
 from glue_bench.sweep.jobs import Todo, longest_first
 from glue_bench.sweep.plan import make_plan, select
 from glue_bench.sweep.progress import Estimate
@@ -35,7 +34,6 @@ from glue_bench.training.pretrain import PretrainingFolder
 
 MOST_WORKERS = 4096
 DEMO = "demo"  # whose verb has no --workers
-MakeObservers = Callable[[Store, Plan, Sequence[Job]], Sequence[Observer]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +65,7 @@ class Summary:
 def sweep(
     experiment: Experiment,
     console: Console | None,
-    watch: MakeObservers,
+    watching: Sequence[Observer],
     *,
     results: str | Path,
     only: Names,
@@ -80,33 +78,21 @@ def sweep(
 ) -> Summary:
     """Bring the results in `results/<experiment>` up to the plan; the options are those of `glue_bench.run`.
 
-    What is worth knowing is said on the `console`; what happens then is told to the observers that `watch` makes.
+    What is worth knowing is said on the `console`; what happens then is told to those who are `watching`.
     Raises UserError for bad input, before anything is run or written, and later for what every job would meet.
     """
     _check_places_and_engine(results, workers, address, slurm)
     quiet_transformers()
     versions()  # before any job: the commit is that of the code now loaded
     here = slurm is None and address is None  # workers elsewhere look for the device themselves
-    compute, resources = (
-        choose_compute(device if here or device not in DEVICES else AUTO, precision),
-        experiment.resources,
-    )
+    compute = choose_compute(device if here or device not in DEVICES else AUTO, precision)
     inputs = Inputs(experiment, Path(results) / experiment.name)
     plan, store = make_plan(inputs), inputs.store
     cells = select(plan.cells, only)
+    if slurm is None and not dry_run:
+        refuse_live_jobs(store)
     make = partial(make_worker, experiment, store.folder.absolute(), device, precision)
-    if isinstance(workers, str):  # AUTO; of a cluster, Ray counts the room
-        workers = None if address else room_here(resources, compute)
-    executor: Executor
-    if slurm is not None:
-        executor = Slurm(make, resources, store, Estimate(plan), slurm)
-    else:
-        if not dry_run:
-            refuse_live_jobs(store)
-        if workers or address:
-            executor = Ray(make, resources, workers=workers, address=address)
-        else:
-            executor = Inline(Worker(inputs, compute))
+    executor = _executor(plan, inputs, compute, make, workers, address, slurm)
     store.prepare(make=not dry_run)
     with nullcontext() if dry_run else store.lock():
         work = Todo(plan, cells, inputs)
@@ -114,16 +100,35 @@ def sweep(
             for line in _remarks(work, inputs, compute, executor):
                 tell(console, line)
         _check_starts(work.jobs, inputs)
-        pretrainings, selected = [job for job in work.jobs if isinstance(job, Pretraining)], {cell.id for cell in cells}
-        summary = Summary(
-            folder=store.folder,
-            planned=len(cells),
-            waiting=tuple(job.id for job in work.jobs if job.id in selected),
-            pretrainings=len(pretrainings),
-            tokens=sum(job.settings.steps * job.settings.batch_tokens for job in pretrainings),
-            reasons=dict(Counter(work.reasons().values()).most_common()) if dry_run else {},
-        )
-        return summary if dry_run else _run(work, inputs, executor, watch, summary)
+        summary = _summary(work, dry_run)
+        return summary if dry_run else _run(work, inputs, executor, watching, summary)
+
+
+def _executor(
+    plan: Plan, inputs: Inputs, compute: Compute, make: MakeWorker, workers: Any, address: str | None, slurm: Any
+) -> Executor:
+    """Raises UserError where what the engine needs is not there."""
+    resources = inputs.experiment.resources
+    if slurm is not None:
+        return Slurm(make, resources, inputs.store, Estimate(plan), slurm)
+    if isinstance(workers, str):  # AUTO; of a cluster, Ray counts the room
+        workers = None if address else room_here(resources, compute)
+    if workers or address:
+        return Ray(make, resources, workers=workers, address=address)
+    return Inline(Worker(inputs, compute))
+
+
+def _summary(work: Todo, dry_run: bool) -> Summary:
+    """Before anything has run."""
+    pretrainings, selected = [job for job in work.jobs if isinstance(job, Pretraining)], {one.id for one in work.cells}
+    return Summary(
+        folder=work.store.folder,
+        planned=len(work.cells),
+        waiting=tuple(job.id for job in work.jobs if job.id in selected),
+        pretrainings=len(pretrainings),
+        tokens=sum(job.settings.steps * job.settings.batch_tokens for job in pretrainings),
+        reasons=dict(Counter(work.reasons().values()).most_common()) if dry_run else {},
+    )
 
 
 def _check_places_and_engine(results: object, workers: object, address: str | None, slurm: object) -> None:
@@ -206,7 +211,7 @@ def room_here(resources: Resources, compute: Compute) -> int | None:
     return fits if fits > 1 else None
 
 
-def _run(work: Todo, inputs: Inputs, executor: Executor, watch: MakeObservers, summary: Summary) -> Summary:
+def _run(work: Todo, inputs: Inputs, executor: Executor, watching: Sequence[Observer], summary: Summary) -> Summary:
     """Run the jobs, and after them those whose need has only shown then: of the runs that a submission takes."""
     plan, store, tuning = work.plan, inputs.store, inputs.experiment.finetuning
     with results_written_to(store.folder):  # with the gold labels, by which every statistic can be recomputed
@@ -214,19 +219,19 @@ def _run(work: Todo, inputs: Inputs, executor: Executor, watch: MakeObservers, s
         missing = [(task, each) for task, each in data if not store.labels(task, each.digest)["gold"]]
         labels = {task: {"gold": known_labels(each), **baseline_predictions(each)} for task, each in missing}
         store.write_plan(plan, labels)
-    selected, ended, broken = {cell.id for cell in work.cells}, dict[str, Result](), set[str]()
+    selected, ended = {cell.id for cell in work.cells}, dict[str, Result]()
     while True:
         jobs = work.jobs if isinstance(executor, Inline) else longest_first(work.jobs, plan)
-        results, cause = Loop(jobs, executor, store, plan, watch(store, plan, jobs)).run()
-        ended |= {name: result for name, result in results.items() if name in selected}
-        failed = {name: result.error for name, result in ended.items() if isinstance(result, Failure)}
-        waiting = tuple(dict.fromkeys([*summary.waiting, *ended]))
-        pretrained = summary.pretrained + sum(isinstance(one, PretrainingRecord) for one in results.values())
-        summary = replace(summary, finished=len(ended) - len(failed), failed=failed, waiting=waiting, cause=cause)
-        summary = replace(summary, pretrained=pretrained)
+        results, cause = Loop(jobs, executor, store, plan, watching).run()
+        ended |= results
+        broken = {name: result.error for name, result in ended.items() if isinstance(result, Failure)}
+        failed = {name: error for name, error in broken.items() if name in selected}
+        waiting = tuple(dict.fromkeys([*summary.waiting, *(name for name in ended if name in selected)]))
+        well = len(selected & ended.keys()) - len(failed)
+        pretrained = sum(isinstance(result, PretrainingRecord) for result in ended.values())
+        summary = replace(summary, finished=well, failed=failed, waiting=waiting, pretrained=pretrained, cause=cause)
         if cause or not (tuning.keep == "best" or tuning.predicts_test):
             return summary
-        broken |= {name for name, result in results.items() if isinstance(result, Failure)}
         work = Todo(plan, [cell for cell in work.cells if cell.id not in broken], inputs)
-        if broken.issuperset(job.id for job in work.jobs):
+        if broken.keys() >= {job.id for job in work.jobs}:
             return summary

@@ -155,15 +155,10 @@ class Slurm(Executor):
         ask("scancel", *(name for name, stamps in self.sent.items() if job.id in stamps))
 
     def _send(self) -> None:
-        """Send what was submitted, in arrays of batches: pretrainings alone, and so each cell of unknown pace.
-
-        What a driver before this one has sent is under way.
-        """
+        """Send what was submitted, in arrays of batches: pretrainings alone, and so each cell of unknown pace."""
         batches, room = list[list[tuple[Job, str]]](), -math.inf
-        under_way = {name for stamps in self.sent.values() for name in stamps} if self.fresh else ()
-        for job in self.fresh:
-            if job.id in under_way:
-                continue
+        under_way = {name for stamps in self.sent.values() for name in stamps}  # by a driver before this one
+        for job in [job for job in self.fresh if job.id not in under_way]:
             expected = None if isinstance(job, Pretraining) else self.estimate.seconds(job.id)
             expected = math.inf if expected is None else expected
             if expected > room:
@@ -201,18 +196,13 @@ class Slurm(Executor):
             if not stamps:
                 del self.sent[name]
 
-    def _forget_progress(self, live: Mapping[str, tuple[str, str]]) -> None:
-        """Of jobs that do not run: a worker was heard, then its node was lost or taken for others, and they wait again.
+    def _forget_progress(self, live: Mapping[str, list[str]]) -> None:
+        """Of jobs that Slurm has put back into the queue: what a lost worker said last would look as if it hung."""
+        queued = {job for name, (state, _) in live.items() if state != "RUNNING" for job in self.sent.get(name, ())}
+        for name in queued.intersection(progress.id for progress in self.store.progress()):
+            self.store.drop_progress(name)
 
-        Else it would look as if it hung.
-        """
-        silent = [name for name, (state, _) in live.items() if state != "RUNNING"]
-        jobs = {job for name in silent for job in self.sent.get(name, ())}
-        for progress in self.store.progress() if jobs else ():
-            if progress.id in jobs:
-                self.store.drop_progress(progress.id)
-
-    def _lost(self, live: Mapping[str, tuple[str, str]]) -> Iterator[tuple[Job, Result]]:
+    def _lost(self, live: Mapping[str, list[str]]) -> Iterator[tuple[Job, Result]]:
         """The job at work in each batch that is gone, with the end of its log; those after it are sent again.
 
         Raises UserError where Slurm will never start a job, or one has ended with such an error.
@@ -253,21 +243,19 @@ def job_name(store: Store) -> str:
 
 def refuse_live_jobs(store: Store) -> None:
     """Another engine may not run what Slurm still runs: raises UserError where it has jobs, or cannot be asked."""
-    sent, name = sent_jobs(store), job_name(store)
+    sent, name, here = sent_jobs(store), job_name(store), store.folder
     live = live_jobs(name) if sent else {}
     if live is None:
         advice = f"look where squeue works (squeue --name {name}); if none runs any more, delete '{store.slurm}'"
-        raise UserError(f"{store.folder} has jobs in Slurm, which does not answer here; {advice}")
+        raise UserError(f"{here} has jobs in Slurm, which does not answer here; {advice}")
     if live.keys() & sent.keys():
-        advice = f"go on with --slurm, or end them: scancel --name {name}"
-        raise UserError(f"{store.folder} has {len(live)} jobs in Slurm; {advice}")
+        raise UserError(f"{here} has {len(live)} jobs in Slurm; go on with --slurm, or end them: scancel --name {name}")
 
 
-def live_jobs(name: str) -> dict[str, tuple[str, str]] | None:
+def live_jobs(name: str) -> dict[str, list[str]] | None:
     """Slurm's jobs of this name by their ids, each with its state and why; None where Slurm does not answer now."""
     answer = ask("squeue", "--me", "--noheader", "--array", f"--name={name}", "--format=%i|%T|%r")
-    lines = [line.split("|", 2) for line in (answer or "").splitlines()]
-    return None if answer is None else {name: (state, why) for name, state, why in lines}
+    return None if answer is None else {name: how for name, *how in (row.split("|", 2) for row in answer.splitlines())}
 
 
 def ask(*command: str) -> str | None:

@@ -34,7 +34,7 @@ def sweep(tmp_path):
     def run_it(values: dict[str, Any], **options: Any) -> Summary:
         console, seen = Console(file=io.StringIO(), width=200), Told()
         try:
-            return run_sweep(load_experiment(values), console, lambda *_: [seen], **usual | options)
+            return run_sweep(load_experiment(values), console, [seen], **usual | options)
         finally:
             run_it.said = "\n".join([console.file.getvalue(), *seen.lines])
             run_it.ended = [f"{job.arm} {getattr(job, 'task', 'pretraining')}" for job in seen.jobs]

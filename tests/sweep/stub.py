@@ -105,7 +105,7 @@ class Told:
 
     def __init__(self) -> None:
         self.lines, self.jobs = list[str](), list[Job]()
-        self.begin = self.end = lambda: None
+        self.begin = self.end = lambda *_: None
 
     def ended(self, job: Job, _: Result) -> None:
         self.jobs.append(job)

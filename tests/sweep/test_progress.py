@@ -19,7 +19,7 @@ from rich.live_render import LiveRender
 
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
-from glue_bench.records.values import Epoch, Failure, Progress
+from glue_bench.records.values import Cell, Epoch, Failure, Progress
 from glue_bench.sweep import drive, observers
 from glue_bench.sweep.drive import Observer
 from glue_bench.sweep.executors import Inline
@@ -96,11 +96,11 @@ def test_an_observer_that_fails_is_left_out_and_costs_nothing(run):
 
 
 def test_a_turn_looks_once_at_each_job_that_waits(store, worker, monkeypatch):
-    looks, is_ready = [], drive.Loop._is_ready
-    monkeypatch.setattr(drive.Loop, "_is_ready", lambda self, job: looks.append(job) or is_ready(self, job))
+    looks, after = [], Cell.after.fget
+    monkeypatch.setattr(Cell, "after", property(lambda cell: looks.append(cell) or after(cell)))
     wide = type("Wide", (Inline,), {"free": 10**9})(worker)  # which runs first what it was given last
     driven = stub.drive(store, wide, *CELLS, *(stub.cell(seed, "rte") for seed in range(6)), FIRST)
-    assert (len(driven.finished), len(looks)) == (13, 13 + 6)
+    assert (len(driven.finished), len(looks)) == (13, 12 + 6 + 12)  # and once more when it starts
 
 
 def test_where_no_machine_is_left_the_sweep_waits_for_one_and_says_so_once(store, worker, monkeypatch):
@@ -170,8 +170,8 @@ def test_the_table_fits_into_the_window_and_what_is_left_to_do_stays_in_it(arms,
 def test_what_a_display_shows(busy, worker, monkeypatch, is_terminal):
     monkeypatch.setattr(observers, "MINUTE", 0.05)
     console = Console(file=io.StringIO(), force_terminal=is_terminal, width=300, height=30)
-    display = Display(console, Watch(busy, PLAN), CELLS[3:])
-    display.begin()
+    display = Display(console)
+    display.begin(busy, PLAN, CELLS[3:])
     display.ended(CELLS[4], worker.run(CELLS[4]))
     display.ended(CELLS[5], Failure(id=CELLS[5].id, error="ValueError: no"))
     display.say("a line [in brackets]")

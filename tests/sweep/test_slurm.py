@@ -110,7 +110,7 @@ def test_a_job_that_waits_for_a_machine_again_is_not_given_up_and_one_that_is_gi
     monkeypatch.setattr(drive, "START_SECONDS", 1.0)
     said, observer = Progress(id=CELLS[2].id, worker="lost:4711", began=0.0, updated=0.0), drive.Observer()
     timers = threading.Timer(0.5, store.write_progress, [said]), threading.Timer(3.0, cluster.run, ["100"])
-    observer.begin = lambda: [timer.start() for timer in timers]
+    observer.begin = lambda *_: [timer.start() for timer in timers]
     driven = stub.drive(store, engine(CELLS[2]), CELLS[2], watching=[observer], resources={"give_up_after": 1})
     assert (driven.finished, driven.lines) == ([CELLS[2].id], [])
     with engine(*CELLS[:2]) as executor:
