@@ -41,9 +41,6 @@ def faults(path: Path) -> tuple[str, ...]:
         return opened.faults
 
 
-# Writing
-
-
 def test_it_holds_what_a_run_leaves_and_nothing_private_or_half_written(finished, tmp_path):
     cell = next((finished / "cells").iterdir()).name
     left = ("checkpoints/add-0/step-1/x.safetensors", f"cells/{cell}/model/config.json", "cells/.making-a/record.json")
@@ -103,9 +100,6 @@ def test_several_experiments_two_of_one_name_and_one_that_does_not_verify(finish
     said = glue_bench("export", finished.parent, "-o", tmp_path / "y.zip")
     assert (said.status, (tmp_path / "y.zip").exists()) == (1, True)
     assert "other/leaderboard.csv: line 2 is not what the records give" in said.err
-
-
-# Reading
 
 
 def test_no_bit_of_a_file_or_of_the_archive_can_be_flipped_unseen(bundle):

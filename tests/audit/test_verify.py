@@ -41,9 +41,6 @@ def test_a_finished_experiment_is_good_and_what_was_never_stored_is_unknown(fini
     assert next(check.found for check in verified.checks if check.name == "weights").endswith(" unknown")
 
 
-# A bit of a file
-
-
 def test_no_bit_of_a_folder_can_be_flipped_unseen(finished):
     paths = sorted(path for path in finished.rglob("*") if path.is_file() and path.name != ".lock")
 
@@ -104,9 +101,6 @@ def test_what_cannot_be_read_as_a_table_is_a_fault_of_its_name_and_other_files_a
     assert check.found.endswith("; not checked: notes.md, predictions.csv")
 
 
-# What a person changes and signs anew, as if the run itself had written it
-
-
 def forged(folder: Path, stored: Any = None, **changes: Any) -> str:
     """Store a cell's record with these changes, its logits and its digest fitting; its folder."""
     store, record = Store(folder), record_of(folder)
@@ -121,26 +115,14 @@ def scored(record: Record) -> dict[str, Any]:
     return {"scores": scores, "history": (*record.history[:-1], last)}
 
 
-def longer(record: Record) -> dict[str, Any]:
-    """The cell with another setting under its own id."""
-    settings = record.cell.settings.model_copy(update={"epochs": 9})
-    return {"cell": record.cell.model_copy(update={"settings": settings})}
-
-
 Change = Callable[[Record, np.ndarray], dict[str, Any]]
 FORGERIES: list[tuple[Change, str, str]] = [
     (lambda one, _: {"scores": scored(one)["scores"]}, "predictions", "its scores are not those of its last"),
     (lambda one, _: scored(one), "predictions", "validation gives pearson "),
-    (
-        lambda one, _: {"collapsed": () if one.collapsed else ("validation",)},
-        *("predictions", "it is wrong on whether validation is collapsed"),
-    ),
-    (
-        lambda _, own: {"stored": {"validation": own + np.arange(len(own))[:, None]}},
-        *("predictions", "validation gives pearson "),
-    ),
+    (lambda one, _: {"collapsed": () if one.collapsed else ("validation",)}, "predictions", "it is wrong on whether "),
+    (lambda _, own: {"stored": {"validation": own + np.arange(len(own))[:, None]}}, "predictions", "validation gives "),
     (lambda _, own: {"stored": {"other": own}}, "predictions", "'validation'"),
-    (lambda one, _: longer(one), "ids", "its id is not that of what it says"),
+    (lambda one, _: {"cell": one.cell.model_copy(update={"seed": 9})}, "ids", "its id is not that of what it says"),
     (lambda *_: {"started_from": "0" * 64}, "weights", "it started from weights of "),
 ]
 
@@ -176,24 +158,18 @@ def test_so_is_that_of_a_pretraining(finished, said):
     assert fault.endswith(AGAIN)
 
 
-def test_logits_that_are_gone_are_a_fault_and_a_folder_that_is_gone_is_none(finished):
-    first, second = (record_of(finished, name).cell.id for name in ("add-stsb", "untied-stsb"))
+def test_logits_and_what_runs_started_from_that_are_gone_are_faults_and_other_folders_are_not(finished):
+    first, other, mnli = (record_of(finished, name).cell.id for name in ("add-stsb", "untied-stsb", "untied-mnli"))
     (finished / "cells" / first / "logits.safetensors").unlink()
-    (finished / "cells" / second).rename(finished / "elsewhere")
-    (faults,) = found(finished).values()
-    assert [fault.split(":")[0] for fault in faults] == [f"cells/{first}/logits.safetensors"]
-
-
-def test_what_finished_runs_started_from_has_a_record_or_is_a_fault(finished):
-    gone = [next(finished.glob(pattern)) for pattern in ("pretrainings/add-*", "cells/untied-mnli*")]
-    for record in gone:
-        record.rename(finished / record.name)
-    checked, no = {check.name: check for check in verify(finished)[0].checks}, "no record, but finished runs started"
-    assert checked["records"].faults == tuple(
-        f"{record.relative_to(finished)}: {no} from it: {count}; run the experiment again"
-        for record, count in zip(gone, (3, 1), strict=True)
-    )
-    assert checked["weights"].found == "2 started from the weights that are named, 3 unknown"
+    arm = next(finished.glob("pretrainings/add-*")).name
+    for place in (f"cells/{other}", f"cells/{mnli}", f"pretrainings/{arm}"):
+        (finished / place).rename(finished / place.partition("/")[2])
+    (fault,) = (faults := found(finished)).pop("predictions")
+    assert fault.startswith(f"cells/{first}/logits.safetensors: ")
+    no, again = "no record, but finished runs started from it", "; run the experiment again"
+    assert faults == {"records": (f"pretrainings/{arm}: {no}: 3{again}", f"cells/{mnli}: {no}: 1{again}")}
+    weights = next(check.found for check in verify(finished)[0].checks if check.name == "weights")
+    assert weights == "1 started from the weights that are named, 3 unknown"
 
 
 def test_a_record_outside_the_plan_is_checked_too(finished):

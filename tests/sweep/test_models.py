@@ -111,8 +111,6 @@ def test_data_without_test_splits_are_no_reason_to_run_again(sweep, tiny, tmp_pa
     assert [sweep(values).finished for _ in range(2)] == [1, 0]
 
 
-# Cells that start from their arm's MNLI cell
-
 STAGED = {"arms": ["add"], "tasks": ["rte", "mnli", "cola"], "finetuning": {"from_mnli": ["rte"]}}
 
 

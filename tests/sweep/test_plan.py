@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -26,12 +27,7 @@ def ids(values) -> list[str]:
 @pytest.fixture
 def one(tiny):
     """The id of the only cell of a tiny experiment, with changes."""
-
-    def one_id(**changes) -> str:
-        (found,) = ids(tiny(**{"arms": ["add"], "tasks": ["cola"]} | changes))
-        return found
-
-    return one_id
+    return lambda **changes: ids(tiny(**{"arms": ["add"], "tasks": ["cola"]} | changes))[0]
 
 
 @pytest.fixture
@@ -102,26 +98,14 @@ def test_what_cannot_run_is_refused(tiny, pretrained, make_bert, texts, tmp_path
     start = {"from": "checkpoint"}
     two = [{"variant": "none", "checkpoint": str(dead)}, {"variant": "alibi", "checkpoint": str(other)}]
     for values, said in (
-        (
-            tiny(**alive | {"arms": ["none", {"variant": "add", "name": "b"}]}),
-            r"arm 'b' \(variant 'add' .*: position is dead",
-        ),
-        (
-            tiny(checkpoint=str(small), tokenizer=str(dead), arms=["none"]),
-            r"arm 'none': the tokenizer has \d+ tokens but the checkpoint .* embeds 20; give the tokenizer",
-        ),
+        (tiny(**alive | {"arms": ["none", {"variant": "add", "name": "b"}]}), r"arm 'b' \(.*: position is dead"),
+        (tiny(checkpoint=str(small), tokenizer=str(dead)), r"'add': the tokenizer has \d+ tokens but .* embeds 20"),
         (tiny(**alive, finetuning={"max_length": 33}), "arm 'none': max_length 33 of task 'cola' exceeds the 32 posit"),
         (tiny(**glue, tasks=["rte", "cola"]), r"has no cola; complete it, or set `tasks: \[rte\]`"),
         (tiny(**glue, tasks=["rte"]), "task 'rte' has no validation split"),
         (pretrained({"seeds": [*range(500)], "validation_share": 0.5}), "seeds has 500 seeds, but the text gives only"),
-        (
-            pretrained(start | {"length": 33}, **alive),
-            "arm 'none': pretraining.length 33 exceeds the 32 positions of '",
-        ),
-        (
-            pretrained(start, arms=two),
-            "arms 'none' and 'alibi' have different tokenizers, so they cannot be pretrained",
-        ),
+        (pretrained(start | {"length": 33}, **alive), "arm 'none': pretraining.length 33 exceeds the 32 positions"),
+        (pretrained(start, arms=two), "arms 'none' and 'alibi' have different tokenizers, so they cannot be"),
     ):
         with pytest.raises(UserError, match=said):
             plan(values)
@@ -137,9 +121,11 @@ def test_only_keeps_the_cells_that_match(tiny):
         select(cells, ["learning_rate=fast"])
 
 
+NOWHERE = {"address": "127.0.0.1:1"}  # whose workers look for the device themselves
 FAULTS = {
     "no ray": ({"workers": 2}, "--workers and --address needs ray; install it: pip install '.[ray]'"),
-    "no cluster": ({"address": "127.0.0.1:1"}, "cannot use the Ray cluster at 127.0.0.1:1: ConnectionRefusedError"),
+    "no cluster": (NOWHERE | {"device": "cuda"}, "cannot use the Ray cluster at 127.0.0.1:1: ConnectionRefusedError"),
+    "no device": (NOWHERE | {"device": "gpu"}, "device 'gpu' is none of auto, cpu"),
     "cache is a file": ({}, "cannot write to"),
     "cache is a URL": ({}, "the cache (GLUE_BENCH_CACHE)"),
 }
@@ -152,7 +138,7 @@ def test_a_dry_run_and_a_run_refuse_alike_and_leave_no_trace(sweep, tiny, monkey
         monkeypatch.setitem(sys.modules, "ray", None)
     elif fault == "no cluster":
         pytest.importorskip("ray")
-    else:
+    elif "cache" in fault:
         (tmp_path / "cache").write_text("in the way")
         monkeypatch.setenv("GLUE_BENCH_CACHE", "s3://bucket/cache" if "URL" in fault else str(tmp_path / "cache"))
     before, said = contents(tmp_path), []
@@ -165,26 +151,27 @@ def test_a_dry_run_and_a_run_refuse_alike_and_leave_no_trace(sweep, tiny, monkey
     assert said[0] == said[1]
 
 
-def test_a_dry_run_writes_nothing_and_says_what_would_run_and_where(sweep, tiny, monkeypatch, tmp_path):
+def test_a_dry_run_writes_nothing_and_says_what_would_run_and_where(sweep, tiny, monkeypatch, texts, make_bert):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     summary = sweep(tiny(), only=["arm=none"], dry_run=True)
     assert [cell.split("-lr")[0] for cell in summary.waiting] == ["none-cola", "none-stsb"]
     assert (summary.reasons, sweep.ended) == ({"not run yet": 2}, [])
-    assert not (tmp_path / "runs").exists()
+    assert not summary.folder.exists()
     assert sweep.said.splitlines()[0] == "computing on cpu in float32"
     assert "this machine has 3 cores: --workers auto runs 2 at once (it needs Ray: pip install '.[ray]')" in sweep.said
     for changes, only in (({}, ["arm=add", "task=cola"]), ({"scratch": {"hidden_size": 256}}, [])):
         sweep(tiny(**changes), dry_run=True, only=only)
         assert "--workers" not in sweep.said
-
-
-def test_texts_that_have_one_segment_are_said(sweep, tiny, texts, make_bert):
     sweep(tiny(checkpoint=str(make_bert(texts=texts, segments=1)), arms=["add"]), dry_run=True)
     assert "both texts of a pair are segment 0, because the encoder has no other: add" in sweep.said
+    monkeypatch.setattr("glue_bench.sweep.run.Ray", lambda *_, **__: SimpleNamespace(queues=True))
+    sweep(tiny(), dry_run=True, **NOWHERE)
+    assert "computing on what the machine of each worker has" in sweep.said
 
 
 def test_finished_cells_of_another_precision_are_said_and_count_as_done(sweep, tiny):
     folder = sweep(tiny(), only=["task=cola"], precision="float32").folder
+    Store(folder).slurm.write_text('{"100": {}}')  # of which no Slurm is asked
     with Store(folder).lock():  # a store that another driver holds can still be looked at
         summary = sweep(tiny(), dry_run=True, precision="bf16")
     line = "computed on cpu in float32, not on cpu in bf16 as this run: 2 finished; they count as done"

@@ -93,9 +93,7 @@ def test_grafted_arms_become_adapted_and_the_checkpoints_own_stays_pretrained(sw
     assert (theirs["embeddings.word_embeddings.weight"] - ours["base.variant.words.weight"]).abs().max() < 1e-8
 
 
-def test_each_arm_is_pretrained_at_the_rate_of_its_lowest_mean_loss_and_one_that_diverges_is_the_worst(
-    sweep, pretrained
-):
+def test_each_arm_is_pretrained_at_the_rate_of_its_lowest_mean_loss_and_diverging_is_worst(sweep, pretrained):
     search = SEARCH | {"learning_rates": [1e-8, 1e-9, 100.0], "weight_decay": 1e6}
     arms = ["add", {"variant": "none", "pretraining_rate": 2e-9}]
     summary = sweep(pretrained(search | {"seeds": [1, 2]}, arms=arms))
@@ -155,9 +153,7 @@ def test_a_measure_that_cannot_be_taken_fails_its_pretraining_by_name(sweep, pre
     assert [*summary.failed.values()] == ["RuntimeError in pretraining: no room"]
 
 
-def test_a_state_of_another_precision_fails_its_own_arm_and_a_damaged_one_is_refused(
-    sweep, pretrained, moody, monkeypatch
-):
+def test_a_state_of_another_precision_fails_its_arm_and_a_damaged_one_all(sweep, pretrained, moody, monkeypatch):
     monkeypatch.setattr(training, "SAVE_SECONDS", 0)
     moody.side_effect = [None, KeyboardInterrupt()]
     values = pretrained(arms=["moody", "none"])
@@ -172,10 +168,10 @@ def test_a_state_of_another_precision_fails_its_own_arm_and_a_damaged_one_is_ref
         sweep(values, dry_run=True)
 
 
-def test_checkpoints_wanted_later_lost_or_of_another_run_are_made_with_the_same_weights_and_damage_is_named(
-    sweep, pretrained
-):
+def test_checkpoints_wanted_later_or_lost_are_made_with_the_same_weights_and_damage_is_named(sweep, pretrained, why):
     (before,) = pretrainings(sweep(pretrained()))
+    assert why(pretrained({"steps": 11})) == {"pretraining.steps 10 -> 11": 2}
+    assert why(pretrained({"dropout": 0.2})) == {"pretraining.dropout - -> 0.2": 2}
     values = pretrained({"checkpoints": [6, 3], "finetune_checkpoints": True})
     summary = sweep(values)
     assert (summary.skipped, summary.finished) == (1, 2)

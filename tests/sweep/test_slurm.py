@@ -104,9 +104,7 @@ def test_of_a_batch_that_is_gone_the_job_at_work_is_lost_and_the_others_are_sent
     assert stub.attempts(store, *jobs) == [1, 1, 1, 1]
 
 
-def test_a_job_that_waits_for_a_machine_again_is_not_given_up_and_one_that_is_given_up_or_held_is_cancelled(
-    engine, store, cluster, monkeypatch
-):
+def test_a_job_that_waits_again_is_not_given_up_and_one_that_is_held_is_cancelled(engine, store, cluster, monkeypatch):
     monkeypatch.setattr(drive, "START_SECONDS", 1.0)
     said, observer = Progress(id=CELLS[2].id, worker="lost:4711", began=0.0, updated=0.0), drive.Observer()
     timers = threading.Timer(0.5, store.write_progress, [said]), threading.Timer(3.0, cluster.run, ["100"])

@@ -1,9 +1,6 @@
 """A sweep in this process: what it writes, skips and survives, and why a job runs."""
 
-from types import SimpleNamespace
-
 import pytest
-import torch
 from tiny_runs import contents, plan, records
 
 from glue_bench.config import load_experiment
@@ -104,30 +101,3 @@ def test_an_edited_file_is_compared_with_what_is_stored(sweep, tiny, why, small_
     for reason in why(tiny()):
         name, before, arrow, after = reason.split()
         assert (name, arrow, len(before), len(after)) == ("data", "->", 12, 12)
-
-
-def test_a_dry_run_asks_no_slurm(sweep, tiny, why, monkeypatch, tmp_path):
-    Store(folder := sweep(tiny(arms=["add"])).folder).slurm.write_text('{"100": {}}')
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert why(tiny(arms=["add"])) == {}
-    with pytest.raises(UserError, match=f"^{folder} has jobs in Slurm, which does not answer here; look where squeue"):
-        sweep(tiny(arms=["add"]))
-
-
-def test_workers_elsewhere_look_for_the_device_themselves(sweep, tiny, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr("glue_bench.sweep.run.Ray", lambda *_, **__: SimpleNamespace(queues=True))
-    sweep(tiny(), address="head:6379", device="cuda", dry_run=True)
-    assert "computing on what the machine of each worker has" in sweep.said
-    for options, refusal in (
-        ({}, "'cuda' is not there"),
-        ({"address": "head:6379", "device": "gpu"}, "'gpu' is none of"),
-    ):
-        with pytest.raises(UserError, match=f"^device {refusal}"):
-            sweep(tiny(), **{"device": "cuda"} | options)
-
-
-def test_a_change_of_the_pretraining_is_told_of_its_cells_too(sweep, pretrained, why):
-    sweep(pretrained())
-    assert why(pretrained({"steps": 11})) == {"pretraining.steps 10 -> 11": 2}
-    assert why(pretrained({"dropout": 0.2})) == {"pretraining.dropout - -> 0.2": 2}
