@@ -140,7 +140,8 @@ def _run(experiment: Path | dict[str, Any], **options: Any) -> None:
     echo(f"results: {summary.folder}{files and f' ({files})'}\n")
     if summary.cause != "terminated":  # whoever ends us waits for seconds
         print_leaderboard(summary.folder, failed=tuple(summary.failed))
-    raise Exit(STATUS[summary.cause or ("failed" if failed else "")])
+    lacking = failed or summary.pretrained < summary.pretrainings
+    raise Exit(STATUS[summary.cause or ("failed" if lacking else "")])
 
 
 def status(folder: Folder, format: Annotated[Literal["text", "json"], Option("--format")] = "text") -> None:

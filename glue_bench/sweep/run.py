@@ -20,13 +20,13 @@ from glue_bench.files import IN_THE_CACHE, cache_folder, prove_writable, results
 from glue_bench.records.environment import versions
 from glue_bench.records.values import Cell, Failure, Job, Plan, Pretraining, PretrainingRecord, Result
 from glue_bench.remote import refuse_url
-from glue_bench.sweep.attempt import Worker, make_worker
 from glue_bench.sweep.drive import Loop, Observer
 from glue_bench.sweep.executors import Executor, Inline, MakeWorker, Ray
 from glue_bench.sweep.jobs import Todo, longest_first
 from glue_bench.sweep.plan import make_plan, select
 from glue_bench.sweep.progress import Estimate
 from glue_bench.sweep.slurm import Slurm, refuse_live_jobs
+from glue_bench.sweep.worker import Worker, make_worker
 from glue_bench.terminal import tell
 from glue_bench.training.compute import AUTO, DEVICES, Compute, choose_compute, quiet_transformers
 from glue_bench.training.inputs import Inputs

@@ -30,8 +30,8 @@ from rich.console import Console
 import glue_bench
 from glue_bench.config import load_experiment
 from glue_bench.records.store import Store
-from glue_bench.sweep.attempt import make_worker
 from glue_bench.sweep.slurm import JobBatch
+from glue_bench.sweep.worker import make_worker
 
 GOLDEN = Path(__file__).with_name("bits.json")
 

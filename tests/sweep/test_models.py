@@ -13,7 +13,7 @@ from glue_bench.data.demo import generate
 from glue_bench.data.tasks import AX_SPLIT, TASKS
 from glue_bench.model.variants import VARIANTS
 from glue_bench.records.store import Store
-from glue_bench.sweep.attempt import Worker
+from glue_bench.sweep.worker import Worker
 from glue_bench.tables.board import open_board
 from glue_bench.tables.export import leaderboard
 from glue_bench.tables.submission import chosen_runs

@@ -7,7 +7,7 @@ from glue_bench.config import load_experiment
 from glue_bench.data.demo import generate
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
-from glue_bench.sweep.attempt import make_worker
+from glue_bench.sweep.worker import make_worker
 
 pytestmark = pytest.mark.usefixtures("small_demo")
 

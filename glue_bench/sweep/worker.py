@@ -32,7 +32,7 @@ from glue_bench.training.loop import NonFiniteLossError, OnStep
 from glue_bench.training.pretrain import OtherComputerError, PretrainingFolder, pretrain
 from glue_bench.training.tokenizers import save_tokenizer
 
-TOLD_SECONDS = 2.0  # between two writings of how far a job is
+WRITTEN_SECONDS = 2.0  # between two writings of how far a job is
 SEEN_SECONDS = 60.0  # until the listing of a shared disk shows what another machine has written
 
 
@@ -156,7 +156,7 @@ class Worker:
 
         def tell(step: int, steps: int | None, loss: Callable[[], float] | None) -> None:
             nonlocal written_at
-            if step and time.monotonic() < written_at + TOLD_SECONDS:
+            if step and time.monotonic() < written_at + WRITTEN_SECONDS:
                 return
             written_at = time.monotonic() if step else -math.inf
             last = None if loss is None else _finite_or_none(loss())
