@@ -148,7 +148,8 @@ def _scores(store: Store, record: Record, plan: Plan) -> bool:
 
 def _sums(store: Store, record: PretrainingRecord) -> bool:
     """Whether there are losses and sums to recompute the validation loss and the measures of a pretraining."""
-    losses, sums = store.losses(record), {name: Sums(*both) for name, both in store.sums(record).items()}
+    losses = store.losses(record)
+    sums = {name: Sums(*both) for name, both in store.sums(record).items()}
     if losses:
         mean = losses["loss_sum"].sum() / max(1, losses["count"].sum())
         if not _alike([record.validation_loss], [mean]):

@@ -42,7 +42,8 @@ class Todo:
         if lacking and tuning.keep != "all":
             lacking &= {*chosen(self.store)}
         runs = {cell.id for cell in cells if cell.id not in records or cell.id in lacking}
-        planned, steps = {cell.id: cell for cell in plan.cells}, defaultdict[str, set[int]](set)
+        planned = {cell.id: cell for cell in plan.cells}
+        steps = defaultdict[str, set[int]](set)
         for source in filter(None, [planned[name].mnli for name in runs]):
             record = records.get(source)
             if record is None or record.weights is None or self.store.model(record) is None:

@@ -106,7 +106,9 @@ class Tracker(Observer):
         points = dict[int, dict[str, float | None]]()
         if isinstance(result, PretrainingRecord):
             settings = {"arm": job.arm, "pretraining_seed": job.seed, "learning_rate": result.pretraining.learning_rate}
-            name, kind, tags = f"pretraining-{job.id}", "pretraining", {"train_loss", "validation_loss", "tokens"}
+            name = f"pretraining-{job.id}"
+            kind = "pretraining"
+            tags = {"train_loss", "validation_loss", "tokens"}
             points = {point.step: point.model_dump(include=tags) for point in result.losses}
         else:
             settings = {**result.cell.key, **result.cell.settings.model_dump(exclude_none=True), "origin": job.origin}

@@ -82,7 +82,9 @@ def _check(inputs: Inputs) -> None:
 
 def _check_arm(arm: Arm, inputs: Inputs) -> None:
     """Refuse a tokenizer, a length or a text that its encoder cannot take, or tokens that other arms do not see."""
-    experiment, start, named = inputs.experiment, inputs.initial(arm), f"arm '{arm.name}'"
+    experiment = inputs.experiment
+    start = inputs.initial(arm)
+    named = f"arm '{arm.name}'"
     first, pretraining, positions = experiment.arms[0], experiment.pretraining, start.positions
     if pretraining and inputs.tokenizer_digest(arm) != inputs.tokenizer_digest(first):
         raise UserError(
@@ -203,7 +205,8 @@ def _task_facts(data: TaskData) -> TaskFacts:
 
 def _expected_tokens(task: str, inputs: Inputs) -> int:
     """About how many tokens a cell trains on, over all epochs; from characters, nothing is tokenised."""
-    frame, settings = inputs.train(task), inputs.experiment.finetuning.hyperparameters(task, 0.0)
+    frame = inputs.train(task)
+    settings = inputs.experiment.finetuning.hyperparameters(task, 0.0)
     characters = frame[[column for column in ("text_a", "text_b") if column in frame]].map(len).sum(axis="columns")
     estimated = (characters / CHARACTERS_A_TOKEN + SPECIAL_TOKENS).clip(upper=settings.max_length)
     in_epoch = settings.steps_per_epoch(len(frame))

@@ -27,7 +27,9 @@ class Estimate:
     def __init__(self, plan: Plan) -> None:
         self.costs = costs(plan)
         self.kinds = {job.id: getattr(job, "task", "pretraining") for job in plan.jobs}
-        self.ended, self.spent, self.paid = 0, defaultdict[str, float](float), defaultdict[str, float](float)
+        self.ended = 0
+        self.spent = defaultdict[str, float](float)
+        self.paid = defaultdict[str, float](float)
 
     def learn(self, job_id: str, seconds: float) -> None:
         """A job has ended after so many seconds."""
@@ -86,14 +88,16 @@ class Watch:
 
     def __init__(self, store: Store, plan: Plan) -> None:
         self.store, self.plan, self.estimate = store, plan, Estimate(plan)
-        self.jobs, self.arms = {job.id: job for job in plan.jobs}, defaultdict[str, list[Job]](list)
+        self.jobs = {job.id: job for job in plan.jobs}
+        self.arms = defaultdict[str, list[Job]](list)
         for cell in plan.cells:
             self.arms[cell.arm].append(cell)
         self.seen = set[str]()  # jobs whose records are read
 
     def look(self) -> Snapshot:
         """The experiment as it is now."""
-        now, (states, done, failed, running) = time.time(), job_states(self.store, self.plan)
+        now = time.time()
+        states, done, failed, running = job_states(self.store, self.plan)
         new = sorted((self.store.stored_at(name), name) for name in done - self.seen)
         self.seen |= done
         for _, name in new[-NEWEST:]:

@@ -120,7 +120,8 @@ def _executor(
 
 def _summary(work: Todo, dry_run: bool) -> Summary:
     """Before anything has run."""
-    pretrainings, selected = [job for job in work.jobs if isinstance(job, Pretraining)], {one.id for one in work.cells}
+    pretrainings = [job for job in work.jobs if isinstance(job, Pretraining)]
+    selected = {one.id for one in work.cells}
     return Summary(
         folder=work.store.folder,
         planned=len(work.cells),
@@ -192,7 +193,8 @@ def _remarks(work: Todo, inputs: Inputs, compute: Compute, executor: Executor) -
         wish = "for a model or test predictions; on a GPU scores may come out otherwise"
         yield f"finished cells that run again, whole: {replaced:,}, {wish}"
     configs = [inputs.initial(inputs.arm(name)).config.get_text_config() for name in {job.arm for job in work.jobs}]
-    is_narrow, cores = all(compute.threads_for(one.hidden_size) == 1 for one in configs), room_here(resources, compute)
+    is_narrow = all(compute.threads_for(one.hidden_size) == 1 for one in configs)
+    cores = room_here(resources, compute)
     if cores and not side_by_side and len(jobs) > 1 and is_narrow and inputs.experiment.name != DEMO:
         more = f"--workers auto runs {min(cores, len(jobs))} at once (it needs Ray: pip install '.[ray]')"
         yield f"one job runs at a time, on one core, as its encoder is small; this machine has {cores} cores: {more}"

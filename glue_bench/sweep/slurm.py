@@ -89,7 +89,8 @@ class Slurm(Executor):
 
         Raises UserError where submitit is not installed, no Slurm answers, or an option is of another type.
         """
-        submitit, config = needed("submitit", "slurm", "--slurm"), ask("scontrol", "show", "config")
+        submitit = needed("submitit", "slurm", "--slurm")
+        config = ask("scontrol", "show", "config")
         if config is None:
             raise UserError(NO_SLURM)
         self.most = int(re.findall(r"MaxArraySize\s*=\s*(\d+)", config)[0]) - 1

@@ -152,7 +152,9 @@ class Worker:
     @contextmanager
     def _telling(self, name: str) -> Iterator[OnStep]:
         """In this block a file tells how far the job is. It decides nothing: one that cannot be written is left out."""
-        began, written_at, here = time.time(), -math.inf, f"{socket.gethostname()}:{os.getpid()}"
+        began = time.time()
+        written_at = -math.inf
+        here = f"{socket.gethostname()}:{os.getpid()}"
 
         def tell(step: int, steps: int | None, loss: Callable[[], float] | None) -> None:
             nonlocal written_at
