@@ -328,7 +328,7 @@ def open_store(folder: str | Path) -> Store:
     if (store := Store(folder)).has_plan:
         return store
     inside = ", ".join(child.folder.name for child in map(Store, sorted(store.folder.glob("*"))) if child.has_plan)
-    hint = f"it holds experiments: {inside}" if inside else "give DIR/<experiment> of a finished run"
+    hint = f"it holds experiments: {inside}" if inside else "give DIR/<experiment> of a run"
     raise UserError(f"no experiment in '{store.folder}' (no plan.json in it); {hint}")
 
 

@@ -122,7 +122,7 @@ def next_step(comparison: Comparison, folder: str, failed: Sequence[str] = ()) -
         return "the same glue-bench run  # it goes on with what is missing"
     if board.results.experiment == "demo" and "demo" in board.results.data_source:
         return "glue-bench init NAME  # writes an experiment file, to change and run"
-    of_pretraining = bool(board.steps) and board.cells["pretraining_seed"].nunique() == 1
+    of_pretraining = bool(board.steps) and board.cells["pretraining_seed"].nunique() < ENOUGH_SEEDS
     few = of_pretraining or (board.table[[f"{column}_n" for column in board.columns]] < ENOUGH_SEEDS).any(axis=None)
     more = f"seeds: [1, 2, 3] {'under pretraining' if of_pretraining else 'in the experiment'}"
     if len(comparison.contrasts):

@@ -56,6 +56,7 @@ def test_csv_and_json_say_what_the_data_is_and_what_is_missing_and_scores_are_ti
         ({"arms": 1}, "glue-bench table NAME toy  # beside a paper's table; glue-bench table lists them"),
         ({"arms": 1, "seeds": 2}, "the same glue-bench run  # with seeds: [1, 2, 3] in the experiment"),
         ({"steps": 100}, f"{STATISTICS}; seeds: [1, 2, 3] under pretraining tell more"),
+        ({"steps": 100, "pretrained": 2}, f"{STATISTICS}; seeds: [1, 2, 3] under pretraining tell more"),
         ({"seeds": 2}, f"{STATISTICS}; seeds: [1, 2, 3] in the experiment tell more"),
     ],
     ids=str,
@@ -64,7 +65,10 @@ def test_the_next_step_follows_from_what_is_there(bench, change, command):
     for arm in ("add", "concat")[: change.get("arms", 2)]:
         for seed in range(change.get("seeds", 3)):
             bench.finish("rte", seed + 1, 0.5, arm=arm, source=change.get("source", "tsv"))
-            bench.cells[-1]["steps"] = change.get("steps")
+            bench.cells[-1] |= {
+                "steps": change.get("steps"),
+                "pretraining_seed": seed % change.get("pretrained", 1) + 1,
+            }
     if change.get("missing"):
         bench.expect("rte", 9)
     comparison = open_comparison(bench.plan(experiment=change.get("name", "toy")))
