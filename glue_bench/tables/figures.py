@@ -90,12 +90,15 @@ def panels(count: int, height: float, abreast: int = 3, **options: Any) -> tuple
 
 
 def arm_styles(arms: Sequence[str], reference: str = "") -> dict[str, dict[str, Any]]:
-    """Colour, dashes and marker of each arm, by their order, the reference in ink; of forty arms no two are alike."""
+    """Colour, dashes and marker of each arm, by their order, the reference in ink; of forty arms no two are alike.
+
+    Dashes change with each arm, so that a line shows through another one that lies on it.
+    """
     styles: dict[str, dict[str, Any]] = {reference: {"color": INK, "linestyle": "solid", "marker": MARKERS[0]}}
     for place, arm in enumerate(arm for arm in dict.fromkeys(arms) if arm != reference):
         turn, colour = divmod(place, len(CYCLE))
         marker = MARKERS[(place + 1) % len(MARKERS)]
-        styles[arm] = {"color": CYCLE[colour], "linestyle": DASHES[turn % len(DASHES)], "marker": marker}
+        styles[arm] = {"color": CYCLE[colour], "linestyle": DASHES[(turn + place) % len(DASHES)], "marker": marker}
     return styles
 
 
