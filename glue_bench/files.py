@@ -76,7 +76,8 @@ def check_file(path: Path, most: int = LARGEST) -> None:
     """
     seen = path.stat()
     if not stat.S_ISREG(seen.st_mode):
-        raise OSError(errno.EINVAL, "not a plain file", str(path))
+        kind = "a folder, not a file" if stat.S_ISDIR(seen.st_mode) else "not a plain file"
+        raise OSError(errno.EINVAL, kind, str(path))
     if seen.st_size > most:
         raise OSError(errno.EFBIG, f"it has {seen.st_size} bytes, expected {most} at most", str(path))
 

@@ -329,7 +329,8 @@ def open_store(folder: str | Path) -> Store:
         return store
     inside = ", ".join(child.folder.name for child in map(Store, sorted(store.folder.glob("*"))) if child.has_plan)
     hint = f"it holds experiments: {inside}" if inside else "give DIR/<experiment> of a run"
-    raise UserError(f"no experiment in '{store.folder}' (no plan.json in it); {hint}")
+    why = "no plan.json in it" if store.folder.is_dir() else "no such folder"
+    raise UserError(f"no experiment in '{store.folder}' ({why}); {hint}")
 
 
 def experiments_in(folder: str | Path) -> list[Store]:

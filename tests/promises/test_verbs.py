@@ -311,9 +311,9 @@ run tiny.yaml --slurm a=1,a=2 -> --slurm a; run tiny.yaml --slurm b=END,FAIL,c=n
 run tiny.yaml --device tpu -> tpu cpu; run tiny.yaml --track diary -> diary tensorboard; run --arm add -> --checkpoint
 run tiny.yaml --plugin none.py -> none.py; run tiny.yaml --checkpoint x -> --checkpoint CONFIG
 run tiny.yaml --results tiny.yaml -> tiny.yaml --results; run tiny.yaml --results s3://x/y -> s3
-run broken.yaml -> broken.yaml; run list.yaml -> list.yaml; run twice.yaml -> twice.yaml; run OUT -> OUT
+run broken.yaml -> broken.yaml; run list.yaml -> list.yaml; run twice.yaml -> twice.yaml; run OUT -> OUT folder
 init -> NAME; init tiny -> tiny.yaml; status -> DIR; status OUT -> OUT; status RUNS/.. -> tiny
-status RUNS --format yml -> yml json; leaderboard none -> none; leaderboard RUNS --format cvs -> cvs csv
+status RUNS --format yml -> yml json; leaderboard none -> none such; leaderboard RUNS --format cvs -> cvs csv
 leaderboard RUNS -o none/board.md -> none/board.md; leaderboard RUNS --protocol seeds=max -> seeds max
 leaderboard RUNS --protocol sed=mean -> sed seeds; leaderboard RUNS --protocol reference=nobody -> nobody
 leaderboard RUNS --protocol choose_on=held_out -> held_out; leaderboard RUNS --diagnostic none -> none
