@@ -2,9 +2,9 @@
 
     python benchmarks/verdicts.py [--experiments 2000] [--only TEXT]
 
-Seven arms with 400 examples, all equal (the null settings), or one of them better by ten points. Prints Markdown tables
-in percent: family errors (any verdict in a column where there is no difference), coverage (all six simultaneous
-intervals hold the true differences) and power (the better arm is called better).
+Two to seven arms with 400 examples, all equal (the null settings), or one better by ten points. A planned contrast is
+as two arms. Prints Markdown tables in percent: family errors (any verdict where there is no difference), coverage (all
+simultaneous intervals hold the true differences) and power (the better arm is called better).
 """
 
 import sys
@@ -23,7 +23,6 @@ from simulated import POSITIVE, REGIMES, Regime, error_size, simulate
 
 from glue_bench.stats.verdicts import Group, assess, contrast_rows
 
-ARMS = tuple("abcdefg")
 COLUMNS_OF = {
     "accuracy": ("rte",),
     "Matthews": ("cola",),
@@ -41,42 +40,42 @@ class Setting:
     seeds: int = 3
     unstable: str = ""
     pretrainings: int = 1
-    block: float = 0.0
     better: str = ""
     rate: float = 0.7
+    arms: tuple[str, ...] = tuple("abcdefg")
 
     @property
     def name(self) -> str:
         """In words."""
         kind = f"{self.pretrainings} pretrainings x {self.seeds}" if self.pretrainings > 1 else f"{self.seeds} seeds"
         which = {"": "equal variances", "a": "9x on the reference"}.get(self.unstable, "9x on another arm")
-        return f"{self.metric}, {self.regime}, {kind}, {which}"
+        return f"{len(self.arms)} arms, {self.metric}, {self.regime}, {kind}, {which}"
 
 
+SPREADS = BOTH, SEEDS = "seeds and examples", "mostly seeds"
+DESIGNS = ((2, 1), (3, 1), (5, 1), (1, 2), (1, 3), (1, 4), (1, 5))  # seeds, pretrainings
 NULL = (
     *(Setting(seeds=n, unstable=u) for n in (2, 3, 5) for u in ("", "b", "a") if (n, u) != (2, "a")),
-    *(Setting(regime=r, seeds=n) for r in ("mostly seeds", "mostly examples", "mostly noise") for n in (2, 5)),
+    *(Setting(regime=r, seeds=n) for r in (SEEDS, "mostly examples", "mostly noise") for n in (2, 5)),
     *(Setting(metric=m, seeds=n, rate=0.8) for m in ("Matthews", "Pearson") for n in (2, 3, 5)),
-    *(Setting(metric=m, seeds=3, rate=0.8, unstable="b") for m in ("Matthews", "Pearson")),
-    *(Setting(metric=m, regime="mostly seeds", seeds=3, unstable="b", rate=0.8) for m in ("accuracy", "Matthews")),
-    *(Setting(seeds=n, pretrainings=p, block=0.05) for p, n in ((2, 1), (2, 3), (3, 2), (5, 1))),
-    *(Setting(seeds=n, pretrainings=p, block=0.05, unstable="b") for p, n in ((2, 2), (3, 1), (5, 2))),
-    Setting(seeds=2, pretrainings=3, block=0.05, unstable="a"),
-    Setting(metric="Matthews", rate=0.8, seeds=2, pretrainings=3, block=0.05),
-    Setting(metric="Pearson", rate=0.8, seeds=1, pretrainings=3, block=0.05),
-    Setting(regime="mostly examples", seeds=2, pretrainings=3, block=0.05),
+    *(Setting(metric=m, regime=r, seeds=3, unstable="b", rate=0.8) for m in ("Matthews", "Pearson") for r in SPREADS),
+    Setting(regime=SEEDS, seeds=3, unstable="b", rate=0.8),
+    *(Setting(seeds=n, pretrainings=p) for p, n in ((2, 1), (2, 3), (3, 2), (5, 1))),
+    *(Setting(seeds=n, pretrainings=p, unstable=u) for p, n, u in ((2, 2, "b"), (3, 1, "b"), (5, 2, "b"), (3, 2, "a"))),
+    *(Setting(metric=m, rate=0.8, seeds=n, pretrainings=3) for m, n in (("Matthews", 2), ("Pearson", 1))),
+    Setting(regime="mostly examples", seeds=2, pretrainings=3),
     *(Setting(metric=AVERAGE, seeds=n, unstable=u) for n, u in ((2, ""), (2, "b"), (3, "a"))),
-    Setting(metric=AVERAGE, seeds=1, pretrainings=3, block=0.05),
+    Setting(metric=AVERAGE, seeds=1, pretrainings=3),
+    *(Setting(seeds=n, pretrainings=p, regime=r, arms=("a", "b")) for n, p in DESIGNS for r in SPREADS),
+    *(Setting(seeds=1, pretrainings=p, arms=("a", "b", "c")) for p in (2, 3)),
 )
 NO_PROMISE = (
     Setting(seeds=2, unstable="a"),
-    Setting(regime="mostly seeds", seeds=3, unstable="a"),
-    Setting(seeds=1, pretrainings=2, block=0.05, unstable="a"),
+    Setting(regime=SEEDS, seeds=3, unstable="a"),
+    Setting(seeds=1, pretrainings=2, unstable="a"),
+    *(Setting(seeds=n, pretrainings=p, regime=SEEDS, arms=("a", "b"), unstable="b") for n, p in DESIGNS),
 )
-POWER = (
-    Setting(regime="mostly noise", seeds=2, better="b", rate=0.8),
-    Setting(regime="seeds and examples", seeds=5, better="b", rate=0.8),
-)
+POWER = tuple(Setting(regime=r, seeds=n, better="b", rate=0.8) for r, n in (("mostly noise", 2), (BOTH, 5)))
 
 
 def true_score(column: str, rate: float, regime: Regime, factor: float = 1.0) -> float:
@@ -97,7 +96,7 @@ def rates_of(setting: Setting) -> tuple[dict[str, float], dict[str, float], Regi
     """Rates by arm whose true scores are equal, or better by ten points; variances by arm; the regime, and between."""
     regime, column = REGIMES[setting.regime], COLUMNS_OF[setting.metric][0]
     between = regime.seed if setting.pretrainings > 1 else 0.0
-    factors = {arm: 9.0 if arm == setting.unstable else 1.0 for arm in ARMS}
+    factors = {arm: 9.0 if arm == setting.unstable else 1.0 for arm in setting.arms}
     spread = Regime(regime.shared, regime.view, regime.seed + between, regime.noise)
     wanted = true_score(column, setting.rate, spread)
 
@@ -105,7 +104,7 @@ def rates_of(setting: Setting) -> tuple[dict[str, float], dict[str, float], Regi
         goal = wanted + 10 * (arm == setting.better)
         return brentq(lambda rate: true_score(column, rate, spread, factors[arm]) - goal, 0.3, 0.999)
 
-    return {arm: rate(arm) for arm in ARMS}, factors, regime, between
+    return {arm: rate(arm) for arm in setting.arms}, factors, regime, between
 
 
 def figures(setting: Setting, experiments: int, rows: int = 400) -> dict[str, float]:
@@ -113,17 +112,17 @@ def figures(setting: Setting, experiments: int, rows: int = 400) -> dict[str, fl
     generator = np.random.default_rng(1)
     rates, factors, regime, between = rates_of(setting)
     columns = COLUMNS_OF[setting.metric]
-    truth = [10.0 * (arm == setting.better) for arm in ARMS[1:]]
-    group = Group(arms=ARMS, reference="a")
+    truth = [10.0 * (arm == setting.better) for arm in setting.arms[1:]]
+    group = Group(arms=setting.arms, reference="a")
     errors = covered = found = 0
     for _ in range(experiments):
         outcomes = simulate(
             generator, columns=columns, rates=rates, seeds=setting.seeds, rows=rows, regime=regime,
-            unstable=factors, pretrainings=setting.pretrainings, pretraining=between, block=setting.block,
+            unstable=factors, pretrainings=setting.pretrainings, pretraining=between, block=0.05 * (between > 0),
         )  # fmt: skip
         (judged,) = assess([replace(one, averaged=len(columns) > 1) for one in outcomes], [group])
         judged = replace(judged, estimates=judged.estimates[:1])
-        contrasts = contrast_rows(judged, [(arm, "a") for arm in ARMS[1:]], len(ARMS) - 1, stepwise=False)
+        contrasts = contrast_rows(judged, [(arm, "a") for arm in setting.arms[1:]], len(truth), stepwise=False)
         errors += any(one["verdict"] and not true for one, true in zip(contrasts, truth, strict=True))
         covered += all(one["low"] <= true <= one["high"] for one, true in zip(contrasts, truth, strict=True))
         found += any(one["verdict"] == "better" and true for one, true in zip(contrasts, truth, strict=True))

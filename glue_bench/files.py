@@ -31,6 +31,7 @@ LARGEST, LARGEST_ARRAYS, LARGEST_PART, MOST_VALUES = 2**26, 2**31, 2**24, 2**22
 ENCRYPTED = 0x1  # the flag of an entry of a zip
 UNREADABLE = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, RuntimeError, ValueError)
 """What zipfile raises for a damaged or foreign zip, of which only entries that are stored or deflated are read."""
+ELSEWHERE = "choose another place with -o"
 GOES_ON = "earlier cells are kept, the same command goes on from there"
 IN_THE_CACHE = "make room there, or set GLUE_BENCH_CACHE to another folder"
 _CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)

@@ -17,7 +17,7 @@ from glue_bench.analysis.chance import LeftOut
 from glue_bench.analysis.hooks import AT_ONCE, BlockTerms, InputSum, input_sum, watching
 from glue_bench.analysis.word_order import HeldOut
 from glue_bench.errors import UserError
-from glue_bench.model.checkpoints import encoder, masked_lm, read_checkpoint, weights_digest
+from glue_bench.model.checkpoints import encoder, read_checkpoint, under_head, weights_digest
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.locate import locate
@@ -44,7 +44,7 @@ class Subject:
     ) -> None:
         checkpoint = read_checkpoint(name)
         self.corpus, self.sequences, self.named = corpus, sequences, named or name
-        self.head = masked_lm(checkpoint).eval().to(device) if checkpoint.head else None
+        self.head = under_head(checkpoint, checkpoint.config).eval().to(device) if checkpoint.head else None
         self.model: EncoderModel = self.head.base if self.head else encoder(checkpoint).eval().to(device)
         # Of a pretraining of ours the length of its sequences; of any other checkpoint all that it has rows for.
         pretraining, self.positions = locate(name).resolve().parent, self.model.config.max_position_embeddings

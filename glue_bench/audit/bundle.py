@@ -19,6 +19,7 @@ from typing import Literal
 
 from glue_bench.errors import UserError
 from glue_bench.files import (
+    ELSEWHERE,
     ENCRYPTED,
     LARGEST_ARRAYS,
     UNREADABLE,
@@ -34,7 +35,6 @@ from glue_bench.records.base import Digest, Sealed, Text, Value, Whole
 from glue_bench.records.store import Store
 from glue_bench.tables.export import TABLES
 from glue_bench.tables.papers import PAPERS
-from glue_bench.tables.submission import ELSEWHERE
 
 MANIFEST = "manifest.json"
 LARGEST_BUNDLE, LARGEST_MANIFEST = 2**40, 2**26

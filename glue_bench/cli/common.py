@@ -26,17 +26,22 @@ Format = Annotated[
     Option(
         "--format",
         help="markdown, csv, json, latex or html. Without it FILE's suffix decides (.md .csv .json .tex .html); "
-        "else it is markdown, or a table in a terminal.",
+        "else it is markdown, or for leaderboard and table in a terminal what fits there.",
     ),
 ]
 
 
 def emit(text: str, output: Path | None) -> None:
-    """Print, or write to a file."""
+    """Print, or write to a file, which a full disk leaves as it was; a device or a pipe is no such file."""
     if output is None:
-        echo(text, nl=False)
-    else:
-        output.write_text(plain(text), encoding="utf-8")
+        return echo(text, nl=False)
+    from glue_bench.files import ELSEWHERE, results_written_to, write_atomically
+
+    with results_written_to(output.parent, ELSEWHERE):
+        if output.exists() and not output.is_file():
+            output.write_text(plain(text), encoding="utf-8")
+        else:
+            write_atomically(output, plain(text).encode())
 
 
 def check_output(output: Path | None, suffix: str = "") -> None:

@@ -34,16 +34,16 @@ def init(
 ) -> None:
     """Write an annotated experiment to NAME.yaml."""
     from glue_bench.config.experiment import NAME
+    from glue_bench.files import results_written_to, write_atomically
 
     if not re.fullmatch(NAME, name):
         raise UserError(f"{quoted(name)} is no name of an experiment: at most 100 letters, digits, '_', '.' and '-'")
     path = Path(f"{name}.yaml")
     text = (SHIPPED / "template.yaml").read_text(encoding="utf-8").format(name=name)
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError as error:
-        raise UserError(f"'{path}' is there already; nothing is overwritten") from error
+    if path.exists():
+        raise UserError(f"'{path}' is there already; nothing is overwritten")
+    with results_written_to(path.absolute().parent, "run this in another folder"):
+        write_atomically(path, text.encode())
     echo(f"written to {path}; change it, then: glue-bench run {path} --dry-run")
 
 

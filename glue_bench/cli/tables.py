@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 from typer import Argument, Option
 
 from glue_bench.cli.common import Folder, Format, Output, Place, Text, Texts, check_output, emit, say
-from glue_bench.terminal import Screen, echo, tell
+from glue_bench.terminal import Screen, echo
 
 
 def leaderboard(
@@ -94,18 +95,17 @@ def table(
 
 
 def print_leaderboard(folder: Path, protocol: Sequence[str] = (), *, failed: Sequence[str] | None = None) -> None:
-    """The tables as they fit the terminal, where the whole page is, and what to do next.
+    """The tables as they fit the terminal, and what to do next, which goes by the experiment's own `protocol`.
 
-    After a run, which has `failed` in some cells or in none, the whole page is the report. No file has the page by
-    another `protocol` than the experiment's own.
+    After a run, which has `failed` in some cells or in none, the report has the whole page.
     """
     from glue_bench.tables.export import next_step, open_comparison
     from glue_bench.tables.pages import MARKS_MEAN, screen_page
 
-    console, comparison = Screen(), open_comparison(folder, protocol)
-    file = folder / ("leaderboard.md" if failed is None else "report.html")
-    screen_page(comparison).show(console, "-o FILE" if protocol else str(file))
-    tell(console, MARKS_MEAN)
+    comparison, report_file = open_comparison(folder, protocol), folder / "report.html"
+    screen_page(comparison).show(Screen(), "-o FILE" if failed is None else str(report_file))
+    echo(MARKS_MEAN)
+    if failed is not None:
+        echo(f"page: {report_file}")
     if not protocol:
-        tell(console, f"page: {file}")
-    tell(console, f"next: {next_step(comparison, str(folder), failed or ())}")
+        echo(f"next: {next_step(comparison, quote(str(folder)), failed or ())}")

@@ -94,11 +94,6 @@ def encoder(start: Start) -> EncoderModel:
     return model
 
 
-def masked_lm(start: Start) -> EncoderForMaskedLM:
-    """The encoder under its own masked-LM head, which the start must have."""
-    return under_head(start, start.config)
-
-
 def under_head(start: Start, config: EncoderConfig, seed: int = SEED) -> EncoderForMaskedLM:
     """The encoder under a masked-LM head; what the start has no weights for is fresh and decided by `seed`."""
     model = fresh(EncoderForMaskedLM, config, seed)
@@ -274,7 +269,7 @@ def check_parity(folder: Path, start: Start) -> None:
     ids, segments, mask = random_tokens(start.config)
     about = f"checkpoint '{start.name}'"
     with drawing():
-        ours = (masked_lm(start) if start.head else encoder(start)).eval()
+        ours = (under_head(start, start.config) if start.head else encoder(start)).eval()
         # To feed forward in chunks is another order of the same work, which not every length permits.
         options = {"dtype": torch.float32, "attn_implementation": "eager", "chunk_size_feed_forward": 0}
         try:

@@ -24,6 +24,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import stdtrit  # a tenth of the time that scipy.stats takes to load
 
 from glue_bench.stats.outcomes import (
     AVERAGE,
@@ -41,6 +42,9 @@ from glue_bench.stats.outcomes import (
 
 LEAST_FOR_OWN = 3
 """Seeds from which an arm's own variance has degrees of freedom of its own; of two it would have one, too few."""
+TAIL = 0.025
+FEW = 4
+"""Up to so many pooled degrees of freedom the freedom of V is corrected: see `combined`."""
 SQUARES = ("examples", "shared", "of_finetuning")
 """The fields of an Estimate that have a value for each pair of arms."""
 
@@ -93,6 +97,10 @@ def combined(
     `spreads` are of independent parts of a measure, such as the tasks of an average, each by its weight; `examples` is
     V_ex and `shared` what of it the spread over seeds has, too. V_ex is known well from hundreds of examples, and from
     few documents with `examples_freedom`.
+
+    Satterthwaite's freedom is too large where a spread is small by chance: V then seems to be the examples', with their
+    many degrees. With one degree 13% of intervals miss. So of FEW degrees the spread has a weight in the freedom, not
+    in V: (t / z)^2 of its own degrees, as if V were made of half-widths. In simulation no more than 5% miss then.
     """
     chosen = list(arms)
     total, squares = 0.0, 0.0
@@ -104,10 +112,12 @@ def combined(
         parts = together**2 / spread.pooled_freedom + alone
         # An own and a pooled variance come from the same runs: together they have no more freedom than all of these.
         squares = squares + np.maximum(parts, variance.sum(axis=-1) ** 2 / spread.pooled_freedom)
-    squares = squares + np.square(examples) / examples_freedom
-    variance = examples + np.maximum(0.0, total - shared)
+    pooled = sum(spread.pooled_freedom for spread in spreads)
+    weight = (stdtrit(pooled, TAIL) / stdtrit(np.inf, TAIL)) ** 2 if pooled <= FEW else 1.0
+    weighted = examples + np.maximum(0.0, weight * total - shared)
+    squares = weight**2 * squares + np.square(examples) / examples_freedom
     with np.errstate(divide="ignore", invalid="ignore"):
-        return variance, np.where(squares > 0, variance**2 / squares, np.inf)
+        return examples + np.maximum(0.0, total - shared), np.where(squares > 0, weighted**2 / squares, np.inf)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -126,13 +126,14 @@ def holm(p_values: np.ndarray, number: int) -> np.ndarray:
 def equivalence(frame: pd.DataFrame, margin: float) -> pd.DataFrame:
     """A frame of `verdicts` with `p_equivalent`, and `equivalent`: whether two arms differ by less than `margin`.
 
-    Two one-sided tests (Schuirmann 1987), the larger p-value of the two, times `family`, also where p is corrected by
-    Holm's method. Points, or nats of a loss. Raises UserError for a margin that is not above 0.
+    Two one-sided tests (Schuirmann 1987), the larger p-value of the two, times 2 and `family`, even where p is
+    corrected by Holm's method: `equivalent` exactly where the interval of `verdicts` lies within the margin. Points, or
+    nats of a loss. Raises UserError for a margin that is not above 0.
     """
     if not margin > 0:
         raise UserError(f"--equivalent {margin:g}: give a difference above 0, such as 0.5")
     nearest = (margin - frame["difference"].abs()) / frame["error"]  # the side on which the margin is nearer
-    p = np.minimum(1.0, np.asarray(stdtr(frame["freedom"], -nearest)) * frame["family"])
+    p = np.minimum(1.0, 2 * np.asarray(stdtr(frame["freedom"], -nearest)) * frame["family"])
     return frame.assign(p_equivalent=p, equivalent=p < ALPHA)
 
 

@@ -11,10 +11,10 @@ import pandas as pd
 from glue_bench.config import NATIVE
 from glue_bench.data.hub import REPOSITORY
 from glue_bench.errors import UserError, first_line
-from glue_bench.files import results_written_to, write_atomically
+from glue_bench.files import ELSEWHERE, results_written_to, write_atomically
 from glue_bench.records.store import STAMP
 from glue_bench.tables.board import open_board
-from glue_bench.tables.submission import ELSEWHERE, arm_scores, known_arm, median_runs
+from glue_bench.tables.submission import arm_scores, known_arm, median_runs
 from glue_bench.tables.table import Column, Page, Table
 
 PLACEHOLDER = "REPOSITORY"

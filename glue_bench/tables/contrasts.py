@@ -29,8 +29,8 @@ LEGEND = {
     "interval": "95% interval: holds for all contrasts of its family and column together (Bonferroni). Holm may find a "
     "difference whose interval includes 0. No verdict: not shown to differ; the interval says which differences remain "
     "possible. `statistics.csv` has all contrasts, also those of other columns that have no verdict.",
-    "p_equivalent": "Equivalent: the arms differ by less than the margin, by two one-sided tests, p times the family's "
-    "number.",
+    "p_equivalent": "Equivalent: the whole interval lies within the margin. p (equivalent): two one-sided tests, each "
+    "at half of 5%, corrected as the interval is.",
     "smallest": "Standard deviations, in the unit of the column. Between pretrainings: of an arm beyond what the seed "
     "does to all arms; with one fine-tuning seed for each pretraining it includes fine-tuning. Over examples: of a "
     "difference, over other validation sets (for Val. loss documents) of this size; no number of seeds reduces it.",

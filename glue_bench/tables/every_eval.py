@@ -18,9 +18,9 @@ import pandas as pd
 from glue_bench.data.hub import REPOSITORY
 from glue_bench.data.tasks import TASKS, titles
 from glue_bench.errors import UserError, quoted
-from glue_bench.files import results_written_to, write_atomically
+from glue_bench.files import ELSEWHERE, results_written_to, write_atomically
 from glue_bench.tables.board import BOTH_SEEDS, Board
-from glue_bench.tables.submission import ELSEWHERE, arm_scores
+from glue_bench.tables.submission import arm_scores
 from glue_bench.tables.table import json_text
 
 SCHEMA = "0.3.0"

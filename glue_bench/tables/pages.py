@@ -32,6 +32,8 @@ _LEGEND = {
     "swapped; chance is 50.",
     "difference": "Difference: the arm less the reference in the column to its left, ± half of a 95% interval that "
     "holds for all arms together.",
+    "medians": "Scores are medians over seeds. Differences, intervals and marks are of means.",
+    "common": "Differences are over the pretraining seeds that all compared arms have.",
     "bold, ▲, ▼": "**Bold**: best of the column. ▲ ▼: better or worse than the reference at 5%, corrected for all arms "
     "of the column. No mark: not shown to differ, which does not mean equal.",
     "planned": "Planned contrasts, a family of their own, are in `statistics.md`; marks are exploratory.",
@@ -70,7 +72,15 @@ def leaderboard_page(comparison: Comparison) -> Page:
         columns = {"arm": Column("Arm"), "steps": Column("Steps", show="{:,}".format), **scores}
         steps = steps.sort_values(["arm", "steps"], kind="stable", ignore_index=True)
         tables.append(Table(title="Against steps of pretraining", frame=steps, columns=columns))
-    tables = explained(tables, LEGEND, ["planned"] if len(comparison.of("declared")) else [])
+    pretrainings = board.results.pretrainings
+    most = pretrainings.loc[~pretrainings["is_search"], "seed"].nunique()
+    blocked = [one for group in comparison.assessed for one in group.estimates if one.blocked and one.arms]
+    more = {
+        "planned": len(comparison.of("declared")) > 0,
+        "medians": board.protocol.seeds == "median",
+        "common": any(one.seeds[one.arms[0]] < most for one in blocked),
+    }
+    tables = explained(tables, LEGEND, [key for key, holds in more.items() if holds])
     title = f"Leaderboard: {board.results.experiment}"
     facts = (setup_table(comparison), arms_table(board))
     return replace(screen, title=title, tables=(*tables, *facts))
@@ -189,7 +199,8 @@ def _marks(comparison: Comparison, rows: DataFrame) -> DataFrame:
     """Behind each score its verdict, and whether a run of it collapsed or is missing."""
     board, arms, marks = comparison.board, rows["arm"], DataFrame(index=rows.index)
     planned: Any = board.cells.drop_duplicates(["arm", "task", *BOTH_SEEDS]).groupby(["task", "arm"]).size()
-    collapsed = board.reported.explode("collapsed").groupby(["task", "collapsed"])["arm"].agg(set).to_dict()
+    last = board.reported[board.reported["cell_id"].isin(board.runs.loc[board.runs["last"], "cell_id"])]
+    collapsed = last.explode("collapsed").groupby(["task", "collapsed"])["arm"].agg(set).to_dict()
     seeds = {name: {arm: n for one in comparison.estimates(name)[::-1] for arm, n in one.seeds.items()}
              for name in METRIC_OF}  # fmt: skip
     most = max([board.cells["pretraining_seed"].nunique(), *(n for by_arm in seeds.values() for n in by_arm.values())])

@@ -12,7 +12,7 @@ import pandas as pd
 import yaml
 
 from glue_bench.config import Experiment
-from glue_bench.files import results_written_to, write_atomically
+from glue_bench.files import ELSEWHERE, results_written_to, write_atomically
 from glue_bench.records.environment import Environment
 from glue_bench.tables.board import Board
 from glue_bench.tables.budget import budget_page
@@ -24,7 +24,6 @@ from glue_bench.tables.inside import inside_part
 from glue_bench.tables.pages import leaderboard_page
 from glue_bench.tables.papers import PAPERS, paper_page
 from glue_bench.tables.results import Results
-from glue_bench.tables.submission import ELSEWHERE
 from glue_bench.tables.table import Column, Page, Table
 
 FILE = "report.html"

@@ -12,13 +12,12 @@ from glue_bench.data.metrics import METRICS
 from glue_bench.data.submission import FILES, MAJORITY, fill_file, make_zip, write_file
 from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError, unknown
-from glue_bench.files import results_written_to, write_atomically
+from glue_bench.files import ELSEWHERE, results_written_to, write_atomically
 from glue_bench.tables.board import BOTH_SEEDS, Board, aggregate, main_scores
 from glue_bench.tables.table import json_text
 
 METRIC_NAMES = {name: name.replace("_", " ").capitalize() for name in METRICS}
 METRIC_NAMES |= {"pearson": "Pearson correlation", "spearmanr": "Spearman correlation"}
-ELSEWHERE = "choose another place with -o"
 HOW = "set `finetuning: {predict: [validation, test]}` and run the experiment again, on data that has test files"
 RUN_RULE = (
     "of the finished runs at the rate reported for the task, the one whose main validation score (the mean over its "

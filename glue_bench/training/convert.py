@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from glue_bench.errors import UserError
 from glue_bench.files import results_written_to, whole_folder
-from glue_bench.model.checkpoints import Start, encoder, graft, masked_lm, random_tokens, read_checkpoint
+from glue_bench.model.checkpoints import Start, encoder, graft, random_tokens, read_checkpoint, under_head
 from glue_bench.model.locate import fingerprint, locate
 from glue_bench.model.variants.options import check_variant
 from glue_bench.records.environment import versions
@@ -73,7 +73,7 @@ def convert(
             "tokenizer": None if loaded is None else tokenizer or source,
             "environment": versions().document(),
         }
-        model = masked_lm(start) if start.head else encoder(start)
+        model = under_head(start, start.config) if start.head else encoder(start)
         # A pooler that is fresh would pass for a trained one.
         pooler = "pooler.dense.weight" in checkpoint.weights
         state = {name: tensor for name, tensor in model.state_dict().items() if pooler or "pooler." not in name}

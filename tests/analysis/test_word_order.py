@@ -12,7 +12,7 @@ from tiny_models import SENTENCES
 
 from glue_bench.analysis import word_order
 from glue_bench.analysis.word_order import DISTANCES, HeldOut, in_n_grams, order_sums, pairs, reordered
-from glue_bench.model.checkpoints import masked_lm, read_checkpoint
+from glue_bench.model.checkpoints import read_checkpoint, under_head
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.testing import encoder_config, random_model
 from glue_bench.training.packing import PackedText
@@ -123,7 +123,7 @@ def test_the_loss_is_that_of_transformers(tokenizer, text, tmp_path):
     theirs = random_model(transformers.BertForMaskedLM, config)
     theirs.save_pretrained(tmp_path)
     masked = [probe.masked for probe in text.probes]
-    ours = word_order.loss_sums(masked_lm(read_checkpoint(str(tmp_path))).eval(), masked)
+    ours = word_order.loss_sums(under_head(start := read_checkpoint(str(tmp_path)), start.config).eval(), masked)
     for row, total, count in zip(masked, ours.sums, ours.counts, strict=True):
         ids, labels = (torch.from_numpy(part)[None] for part in (row.ids, row.labels))
         assert total == pytest.approx(theirs(ids, labels=labels).loss.item() * count, rel=1e-5)

@@ -15,7 +15,7 @@ from verdicts import NULL, POWER, Setting, figures
 
 TEXTS = ("a cat .", "the old cat saw the fox today .", "a fox .")
 FEW = 60  # of the 2,000 experiments that benchmarks/verdicts.py makes of each setting
-SOME = [Setting(seeds=2), Setting(seeds=3, unstable="b"), Setting(seeds=2, pretrainings=3, block=0.05)]
+SOME = [Setting(seeds=2), Setting(seeds=3, unstable="b"), Setting(seeds=2, pretrainings=3, arms=("a", "b"))]
 BY_NAME = {"argnames": "setting", "ids": lambda setting: setting.name}
 
 

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from glue_bench.errors import UserError
-from glue_bench.model.checkpoints import Start, masked_lm, read_checkpoint
+from glue_bench.model.checkpoints import Start, read_checkpoint, under_head
 
 Spoil = Callable[[dict[str, Any]], Any]
 ENCODER = "decoder.sentence_encoder."
@@ -100,7 +100,7 @@ def test_what_is_read_is_the_equation(rel_pos, changes, make_tupe):
         saved = torch.load(path, weights_only=True)
     ids = torch.tensor([0, 7, 9, 31, 9, 200, 2])
     with torch.no_grad():
-        found = masked_lm(read(path)).double().eval()(ids[None]).logits[0]
+        found = under_head(start := read(path), start.config).double().eval()(ids[None]).logits[0]
     expected = equations(saved["model"], vars(saved["args"]), ids)
     assert float((found - expected).abs().max()) < 1e-5
     assert float(expected.std()) > 0.1
@@ -111,7 +111,7 @@ def test_what_is_read_is_the_equation(rel_pos, changes, make_tupe):
 @pytest.mark.parametrize("name", ["tupe_a", "tupe_r"])
 def test_hidden_states_and_logits_are_those_of_the_official_code(name):
     """Of checkpoints in the release's layout."""
-    model = masked_lm(read(GOLDEN / f"{name}.pt")).eval()
+    model = under_head(start := read(GOLDEN / f"{name}.pt"), start.config).eval()
     expected = load_file(GOLDEN / f"{name}.expected.safetensors")
     real = expected["mask"].bool()
     found = model(expected["tokens"], expected["mask"], output_hidden_states=True)

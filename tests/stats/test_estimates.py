@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import stdtrit
 from scipy.stats import ttest_ind
 
-from glue_bench.stats.estimates import combined, of_blocks, of_seeds
+from glue_bench.stats.estimates import Spread, combined, of_blocks, of_seeds
 from glue_bench.stats.verdicts import two_sided
 
 THREE = np.array([3, 3])
@@ -22,7 +23,7 @@ def judged(scores, examples=0.0, shared=0.0):
 def test_equal_variances_without_examples_are_students_t_test():
     scores = np.array([[1.0, 2.0, 3.0], [5.0, 6.0, 7.0]])
     p, freedom = judged(scores)
-    assert freedom == 4
+    assert freedom == pytest.approx(4)
     assert p == pytest.approx(ttest_ind(*scores).pvalue)
 
 
@@ -54,7 +55,7 @@ def test_blocks_of_two_arms_are_the_paired_t_test():
     means = generator.normal(size=(2, 5)) + 10 * generator.normal(size=5)
     variance, freedom = combined([of_blocks(means)], [0, 1], 0.0, 0.0)
     paired = means[0] - means[1]
-    assert freedom == 4
+    assert freedom == pytest.approx(4)
     assert variance == pytest.approx(np.var(paired, ddof=1) / 5)
 
 
@@ -62,8 +63,21 @@ def test_few_documents_are_few_degrees_of_freedom():
     """Of spreads that are nothing beside them, all the freedom; of equal parts, Satterthwaite's."""
     spread = of_seeds(np.array([1e-12, 1e-12]), np.array([3, 3]))
     assert combined([spread], [0, 1], 1.0, 0.0, 6.5)[1] == pytest.approx(6.5)
-    spread = of_seeds(np.array([1.5, 1.5]), np.array([3, 3]))  # its part of V is 1, with four degrees
-    assert combined([spread], [0, 1], 1.0, 0.0, 4.0)[1] == pytest.approx(8.0)
+    spread = of_seeds(np.array([1.5, 1.5, 1.5]), np.array([3, 3, 3]))  # its part of V is 1, with six degrees
+    assert combined([spread], [0, 1], 1.0, 0.0, 6.0)[1] == pytest.approx(12.0)
+
+
+@pytest.mark.parametrize("degrees", [1, 2, 3, 4])
+@pytest.mark.parametrize("ratio", [0.1, 1.0, 10.0])
+def test_intervals_hold_with_few_degrees_of_freedom(degrees, ratio):
+    """The spread over seeds is `ratio` times that over examples. With Satterthwaite's freedom up to 13% miss."""
+    generator = np.random.default_rng(0)
+    found = ratio * generator.chisquare(degrees, 40_000) / degrees
+    halves = np.stack([found, found], axis=-1) / 2
+    spread = Spread(halves, np.full((1, 2), degrees), np.zeros((1, 2), dtype=bool), found, degrees)
+    variance, freedom = combined([spread], [0, 1], 1.0, 0.0)
+    true = np.sqrt(1 + ratio) * generator.normal(size=40_000)
+    assert np.mean(np.abs(true) > -stdtrit(freedom, 0.025) * np.sqrt(variance)) < 0.052
 
 
 @given(seed=st.integers(0, 2**32 - 1), arms=st.integers(2, 6), blocks=st.integers(2, 5))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from read_pages import Read, read_markdown
 from rich.console import Console
+from stored import history_of
 
 from glue_bench.data.tasks import TRAINABLE
 from glue_bench.tables.board import title_of
@@ -116,6 +117,14 @@ def test_what_runs_were_fine_tuned_by_and_which_epoch_of_which_seeds_is_reported
     rates = "the best of 2e-05, 3e-05 for each arm and task, by the mean on the slice held out of train"
     assert setup["Fine-tuning"] == told.format(rates)
     assert setup["Reported"] == "median over seeds; best epoch of each run by the slice held out of train; validation"
+    assert LEGEND["medians"] in shown(bench.path)[0].to_markdown()
+
+
+def test_one_answer_after_the_last_epoch_says_nothing_of_an_earlier_one(bench):
+    bench.record(bench.expect(), 0.5, ["validation"], history=history_of("validation", "accuracy", 0.7, 0.5))
+    for epoch, score in {"last": "50.00‡", "best": "70.00"}.items():
+        _, (table, *_) = shown(bench.plan(config={"protocol": {"epoch": epoch}}))
+        assert table.rows[0][2][0] == score
 
 
 def test_how_much_of_the_data_there_was_and_what_was_left_out_is_said(bench):
