@@ -11,6 +11,7 @@ import shutil
 import stat
 import struct
 import tempfile
+import time
 import uuid
 import zipfile
 import zlib
@@ -28,6 +29,7 @@ Kept = TypeVar("Kept")
 # At most: bytes of others' files and arrays, and of the list of entries of a zip, of which 100,000 with long names take
 # 14 MB; values of a JSON text, of which a plan of 50,000 cells has 2,000,000. Each may take a hundred bytes of memory.
 LARGEST, LARGEST_ARRAYS, LARGEST_PART, MOST_VALUES = 2**26, 2**31, 2**24, 2**22
+DAY = 86_400.0  # seconds
 ENCRYPTED = 0x1  # the flag of an entry of a zip
 UNREADABLE = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, RuntimeError, ValueError)
 """What zipfile raises for a damaged or foreign zip, of which only entries that are stored or deflated are read."""
@@ -220,10 +222,19 @@ def kept_or_made(folder: Path, make: Callable[[Path], Any], read: Callable[[Path
                 if not is_damage(error):
                     raise
             set_aside(folder)
+        clear_abandoned(folder.parent)
         with whole_folder(folder) as aside:
             make(aside)
             (aside / CHECKSUMS).write_text(json.dumps(_checksums(aside), indent=1), encoding="utf-8")
         return read(folder)
+
+
+def clear_abandoned(folder: Path) -> None:
+    """Delete what a killed process has left half-made in a folder of the cache, and nobody has written to for a day."""
+    for left in folder.glob(".making-*"):
+        with contextlib.suppress(FileNotFoundError):  # its maker has just ended
+            if time.time() - max(path.stat().st_mtime for path in (left, *left.rglob("*"))) > DAY:
+                shutil.rmtree(left, ignore_errors=True)
 
 
 def _checksums(folder: Path) -> dict[str, str]:

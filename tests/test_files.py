@@ -3,6 +3,7 @@
 import errno
 import os
 import stat
+import time
 import zipfile
 from contextlib import nullcontext
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from glue_bench import files
-from glue_bench.files import opened_zip, parse_json, whole_folder, write_atomically
+from glue_bench.files import DAY, kept_or_made, opened_zip, parse_json, whole_folder, write_atomically
 
 
 def test_a_zip_is_read_as_it_is_but_no_long_list_of_entries_or_large_entry_at_once(tmp_path, monkeypatch):
@@ -46,6 +47,16 @@ def test_a_folder_that_is_there_stays_unless_it_is_replaced_by_a_whole_one(tmp_p
     with pytest.raises(NotADirectoryError), whole_folder(tmp_path / "made" / "plain", replaces=False):
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["made"]
+
+
+def test_what_a_kill_has_left_in_the_cache_goes_once_nobody_has_written_to_it_for_a_day(tmp_path):
+    for age in (0, 2 * DAY):
+        (tmp_path / f".making-{age}").mkdir()
+        for path in ((tmp_path / f".making-{age}" / "file"), tmp_path / f".making-{age}"):
+            path.touch()
+            os.utime(path, (time.time() - age,) * 2)
+    kept_or_made(tmp_path / "made", lambda folder: (folder / "file").touch(), lambda folder: folder)
+    assert {path.name for path in tmp_path.iterdir()} == {".making-0", "made"}
 
 
 def test_a_folder_reaches_the_disk_before_it_takes_its_name(tmp_path, monkeypatch):

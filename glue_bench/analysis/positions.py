@@ -73,7 +73,9 @@ def measure_position_rows(subject: Subject) -> Measured:
     rows = float64(positions - positions.mean(0))
     rows = rows[:, moving(rows)]
     generator = np.random.default_rng([SEED, *rows.shape])
-    others = {"shuffled": generator.permutation(rows), "sinusoid": sinusoids(len(rows), rows.shape[1] // 2 * 2)}
+    others = {"shuffled": generator.permutation(rows)}
+    if rows.shape[1] > 1:  # a sinusoid has a sine and a cosine
+        others["sinusoid"] = sinusoids(len(rows), rows.shape[1] // 2 * 2)
     random = [generator.standard_normal(rows.shape) for _ in range(TABLES)]
     measured = []
     for name, probe in (("absolute_mae", absolute_error), ("order_accuracy", order_accuracy)):

@@ -58,7 +58,7 @@ def variants(plugin: Plugins = None) -> None:
 
 def convert(
     source: Annotated[str, Argument(metavar="SOURCE", help="A checkpoint: hub id, folder or TUPE file (.pt).")],
-    out: Annotated[Path, Argument(metavar="OUT", help="The folder to write; it must not exist, or be empty.")],
+    out: Annotated[Path, Argument(metavar="OUT", help="The folder to write, which must not exist.")],
     variant: Annotated[str, Option(metavar="NAME", help="The variant to convert to: see `glue-bench variants`.")],
     option: Annotated[Texts, Option(metavar="KEY=VALUE", help="An option of the variant; may be repeated.")] = None,
     revision: Annotated[Text, Option(metavar="REV", help="The revision of a hub id.")] = None,

@@ -153,6 +153,8 @@ class Experiment(Section):
         if self.protocol.rate == "fixed" and several:
             wanted = "set finetuning.tasks.<task>.learning_rates"
             yield f"protocol.rate: fixed needs one learning rate a task; {several} has several ({wanted})"
+        if self.pretraining and self.pretraining.tokenizer and any(arm.tokenizer for arm in self.arms):
+            yield "pretraining.tokenizer goes without `tokenizer`, by which arms name their own"
         start = self.pretraining and self.pretraining.start
         for arm in self.arms:
             if start is None and arm.pretraining_rate is not None:

@@ -49,15 +49,14 @@ def convert(
     check_variant(variant, options)
     check_plugin(variant, options)
     target = Path(out).expanduser().resolve()
-    if target.is_file() or (target.is_dir() and any(target.iterdir())):
-        wrong = "is a file" if target.is_file() else "is not empty"
-        raise UserError(f"'{out}' {wrong}; give a folder that does not exist yet, nothing is overwritten")
+    if target.exists():
+        raise UserError(f"'{out}' is there already; give a folder that does not exist yet, nothing is overwritten")
     quiet_transformers()
     digest = fingerprint(locate(source, revision))
     checkpoint = read_checkpoint(source, revision, digest)
     loaded = fitting_tokenizer(checkpoint, revision, tokenizer)
     start = graft(checkpoint, variant, options)
-    with results_written_to(target, "choose another OUT"), whole_folder(target, replaces=True) as folder:
+    with results_written_to(target, "choose another OUT"), whole_folder(target) as folder:
         record = {
             "source": source,
             "source_variant": checkpoint.config.variant,

@@ -17,6 +17,7 @@ from glue_bench.remote import fetched, is_url
 
 SUFFIXES = (".txt", ".text", ".tokens", ".raw")
 LONGEST_LINE = 1_000_000  # characters; what is longer was not written as text
+LONGEST_PARAGRAPH = 4_000  # characters; lines that together are longer are no wrapped paragraph, but a list
 HUB = "hub:"
 SENTENCE_END = re.compile(r"([.!?][\"'\u201d\u2019)\]]?)\s+")
 LAST_OF_A_PARAGRAPH = tuple(".!?:;\"'")
@@ -79,11 +80,11 @@ def documents_of(part: Path | Sequence[str]) -> Iterator[Iterable[str]]:
 
 
 def paragraphs(lines: Iterable[str]) -> Iterator[str]:
-    """Lines, wrapped ones in one: a line that stops in mid-sentence and goes on in lower case, up to LONGEST_LINE."""
+    """Lines; wrapped ones, which stop in mid-sentence and go on in lower case, in one of up to LONGEST_PARAGRAPH."""
     wrapped, size = [""], 0
     for raw in lines:
         line, last = raw.rstrip(" \t\n"), wrapped[-1]
-        ends = not last or last.endswith(LAST_OF_A_PARAGRAPH) or last[-1].isspace() or size > LONGEST_LINE
+        ends = not last or last.endswith(LAST_OF_A_PARAGRAPH) or last[-1].isspace() or size > LONGEST_PARAGRAPH
         if ends or not "a" <= line[:1] <= "z":
             yield " ".join(wrapped)
             wrapped, size = [], 0

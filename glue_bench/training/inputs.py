@@ -28,6 +28,7 @@ from glue_bench.training.corpus import Corpus, open_corpus
 from glue_bench.training.packing import PackedText, pack
 from glue_bench.training.tokens import TokenisedTask, hold_out, tokenise
 
+STARTS = 4  # pretrained weights that a process keeps: a study may have more of them than its memory holds
 TRAINED = {"scratch": "pretrained", "grafted": "adapted"}  # what an arm is after a pretraining of ours, by its origin
 
 
@@ -43,10 +44,13 @@ class Inputs:
         self.experiment, self.store = experiment, Store(folder)
         self._made: dict[tuple[Any, ...], Any] = {}
 
-    def once(self, key: tuple[Any, ...], make: Any) -> Any:
-        """What `make` returned when this key was asked for the first time."""
+    def once(self, key: tuple[Any, ...], make: Any, most: int | None = None) -> Any:
+        """What `make` returned when this key was asked for the first time; of its kind the last `most` are kept."""
         if key not in self._made:
             self._made[key] = make()
+            alike = [other for other in self._made if other[0] == key[0]]
+            for other in alike[:-most] if most else ():
+                del self._made[other]
         return self._made[key]
 
     @cached_property
@@ -192,7 +196,8 @@ class Inputs:
             checkpoint = self.store.checkpoint(cell.pretraining, cell.steps)
             made = self.store.pretraining(cell.pretraining)
             digest = (made.weights or {}).get(cell.steps) if made else None
-            start = self.once(("pretrained", checkpoint, digest), lambda: self.read_model(checkpoint, arm, digest))
+            key = ("pretrained", checkpoint, digest)
+            start = self.once(key, lambda: self.read_model(checkpoint, arm, digest), most=STARTS)
         if cell.mnli is None:
             return start
         source = self.store.record(cell.mnli)

@@ -86,7 +86,7 @@ def pack(
             raise UserError(f"the tokenizer knows no word of corpus '{corpus.name}'; name another with `tokenizer`")
         if pairs and not np.any(packed["train"].cuts):
             wrong = f"no sequence of corpus '{corpus.name}' has two sentences to cut between"
-            advice = "give each sentence a line or a full stop, raise pretraining.length, or leave segments out"
+            advice = "end each sentence with a full stop, raise pretraining.length, or leave segments out"
             raise UserError(f"pretraining.segments: pairs, but {wrong}; {advice}")
 
     def read(folder: Path) -> dict[str, PackedText]:

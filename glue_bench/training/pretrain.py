@@ -190,7 +190,7 @@ class Run:
         torch.manual_seed(seed_of(settings.seed, state.step, 0))
         rate = settings.learning_rate * rate_factor(settings, state.step)
         parts = batch.parts(settings.micro_batch_size)
-        losses = (masked_losses(self.model, part, self.compute, "sum") / len(batch.targets) for part in parts)
+        losses = (masked_losses(self.model, part, self.compute, "sum") / max(1, len(batch.targets)) for part in parts)
         state.pending.append(update(self.model, self.optimizer, rate, settings.clip_norm, losses))
         state.stream = hashlib.sha256(state.stream.encode() + batch.digest).hexdigest()
         state.tokens += batch.tokens

@@ -20,6 +20,7 @@ from glue_bench.training.tokenizers import tokenizer_digest
 
 HELD_OUT_SEED = 0  # one slice for all arms, rates and seeds
 MOST_BATCHES_PER_RUN = 50
+ROWS_AT_ONCE = 10_000  # lists of a whole MNLI would take 2.5 GiB in each worker
 Padded = Callable[[int], int]
 """Length of a batch's longest example -> the length that the batch is padded to."""
 
@@ -116,14 +117,20 @@ def tokenise(data: TaskData, tokenizer: PreTrainedTokenizerBase, max_length: int
 
 def encoded_split(frame: pd.DataFrame, tokenizer: PreTrainedTokenizerBase, max_length: int) -> TokenisedSplit:
     """A split in memory, from its columns text_a, perhaps text_b, and label."""
-    pairs = frame["text_b"].tolist() if "text_b" in frame else None
-    lengths: dict[str, Any] = {"truncation": True, "max_length": max_length}
-    encoded = tokenizer(frame["text_a"].tolist(), pairs, return_token_type_ids=True, **lengths)
+    how: dict[str, Any] = {"truncation": True, "max_length": max_length, "return_token_type_ids": True}
+    ids, segments, lengths = [np.empty(0, np.int32)], [np.empty(0, np.uint8)], list[int]()
+    for first in range(0, len(frame), ROWS_AT_ONCE):
+        some = frame.iloc[first : first + ROWS_AT_ONCE]
+        pairs = some["text_b"].tolist() if "text_b" in some else None
+        encoded = tokenizer(some["text_a"].tolist(), pairs, **how)
+        ids.append(np.fromiter(chain.from_iterable(encoded["input_ids"]), np.int32))
+        segments.append(np.fromiter(chain.from_iterable(encoded["token_type_ids"]), np.uint8))
+        lengths += map(len, encoded["input_ids"])
     labels = frame["label"].to_numpy()
     return TokenisedSplit(
-        ids=np.fromiter(chain.from_iterable(encoded["input_ids"]), dtype=np.int32),
-        segments=np.fromiter(chain.from_iterable(encoded["token_type_ids"]), dtype=np.uint8),
-        offsets=np.cumsum([0, *map(len, encoded["input_ids"])]),
+        ids=np.concatenate(ids),
+        segments=np.concatenate(segments),
+        offsets=np.cumsum([0, *lengths]),
         labels=labels.astype(np.float32 if labels.dtype.kind == "f" else np.int64),
     )
 

@@ -50,8 +50,10 @@ def checkpoints(tmp_path_factory) -> dict[str, Path]:
     small = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
     bert = transformers.BertForMaskedLM(transformers.BertConfig(**small, **sizes, initializer_range=0.3))
     models = {"bert": bert, "headless": random_model(EncoderModel, encoder_config("add", **sizes))}
-    for variant in ("none", "multiply", "untied", "rotary", "concat-split"):
+    for variant in ("none", "multiply", "untied", "rotary"):
         models[variant] = random_model(EncoderForMaskedLM, encoder_config(variant, **sizes))
+    narrow = encoder_config("concat-split", variant_options={"position_share": 1 / 32}, **sizes)  # one dimension
+    models["concat-split"] = random_model(EncoderForMaskedLM, narrow)
     models["norm first"] = random_model(EncoderForMaskedLM, encoder_config("add", norm_first=True, **sizes))
     scored = encoder_config("none", variant_options={"segments": "scores"}, **sizes)
     models["segments"] = random_model(EncoderForMaskedLM, scored)

@@ -240,6 +240,7 @@ arms: [add, none], protocol: {contrasts: [[add, none], [none, add]]} -> contrast
 pretraining: null, checkpoint: base, scratch: null, arms: [{variant: add, embedding_size: 64}] -> base embedding_size
 arms: [{variant: add, revision: main}] -> revision; arms: [{variant: add, pretraining_rate: 0}] -> pretraining_rate
 arms: [mine], plugins: [none.py] -> none.py; pretraining: null -> checkpoint
+tokenizer: a, pretraining: {corpus: demo, steps: 9, tokenizer: b} -> pretraining.tokenizer
 pretraining: null, checkpoint: ./nowhere -> ./nowhere
 pretraining: null, checkpoint: scratch, protocol: {primary: validation_loss} -> primary pretraining
 tasks: [mnli, rte], finetuning: {from_mnli: [rte], mnli_rate: 5e-3} -> mnli_rate 0.005
@@ -332,6 +333,7 @@ convert CHECKPOINT c --variant add --option x=2020-13-45 -> x=2020-13-45 YAML
 convert CHECKPOINT c --variant add --option x=2020-01-01 -> 'x' finite
 convert CHECKPOINT c --variant add --option x=.nan -> 'x' finite
 convert CHECKPOINT c --variant add --option x=1 -> x add; convert CHECKPOINT c --variant add --option =4 -> KEY=VALUE
+convert CHECKPOINT OUT --variant add -> OUT exist
 convert CHECKPOINT c --variant add --option rank= -> KEY=VALUE; convert CHECKPOINT tiny.yaml --variant add -> tiny.yaml
 convert CHECKPOINT RUNS --variant add -> RUNS; convert CHECKPOINT c --variant add --tokenizer none -> none
 analyse -> SOURCE; analyse CHECKPOINT --only odour -> odour order; analyse CHECKPOINT --sequences 7 -> --sequences 8

@@ -81,7 +81,7 @@ def test_the_digest_is_of_the_content_and_not_of_the_place(write, tmp_path):
 
 
 def test_wrapped_lines_that_do_not_end_are_parted_at_a_line(write, monkeypatch):
-    monkeypatch.setattr(corpus_module, "LONGEST_LINE", 6)
+    monkeypatch.setattr(corpus_module, "LONGEST_PARAGRAPH", 6)
     assert list(opened(write({"a.txt": "one\ntwo\nsix\nfour\nfive"}))) == ["one two six", "four five"]
 
 

@@ -104,6 +104,12 @@ def test_mnli_brings_the_diagnostic_set_where_tests_are_predicted_and_it_is_ther
             plan_of(inputs)
 
 
+def test_of_pretrained_weights_the_last_few_are_kept(inputs_of):
+    inputs = inputs_of()
+    assert [inputs.once(("pretrained", n), lambda n=n: [n], most=2) for n in (0, 1, 2)] == [[0], [1], [2]]
+    assert [inputs.once(("pretrained", n), list) for n in (2, 1, 0)] == [[2], [1], []]
+
+
 def test_which_diagnostic_set_was_predicted_is_told_and_changes_no_prediction(beside):
     with_ax, without = (beside(source, "test")[0] for source in (DemoSource(), WithoutAx()))
     first, second = (finetune(plan_of(inputs).cells[0], inputs, CPU) for inputs in (with_ax, without))

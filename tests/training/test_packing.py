@@ -143,7 +143,7 @@ def test_whatever_changes_the_sequences_is_packed_anew(tmp_path, monkeypatch):
     assert (len(packed(**usual)), len(list((tmp_path / "corpora").iterdir()))) == (2, number + 1)
 
 
-NO_PAIRS = "pretraining.segments: pairs, but no sequence of corpus 'made' has two sentences to cut between; give"
+NO_PAIRS = "pretraining.segments: pairs, but no sequence of corpus 'made' has two sentences to cut between; end"
 LACKING = {name: word_tokenizer(without=f"{name.lower()}_token") for name in ("MASK", "CLS", "SEP")}
 NO_TOKEN = "the tokenizer has no [{}] token; masked-LM pretraining needs one, name another"
 

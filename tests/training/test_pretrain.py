@@ -162,6 +162,12 @@ def test_a_run_that_diverges_says_what_was_spent(tmp_path, monkeypatch):
     assert spent["seconds"] >= spent["losses"][-1]["seconds"]
 
 
+def test_a_batch_without_a_word_that_the_tokenizer_knows_is_no_divergence(tmp_path):
+    (tmp_path / "rest.txt").write_text("\n".join(["Z " * LENGTH] * 120))
+    left = Tiny.of(tmp_path, corpus=[str(tmp_path)], batch_tokens=LENGTH, steps=8).finish()
+    assert np.isfinite(left.facts["train_loss"])
+
+
 def test_the_rate_is_that_of_fine_tuning_or_stays_between_warm_up_and_decay():
     usual = {"corpus": ["x"], "steps": 10, "batch_tokens": 32, "length": 16, "learning_rates": [1.0]}
     for ratio in (0.0, 0.25, 1.0):
