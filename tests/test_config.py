@@ -59,11 +59,6 @@ def test_arms_inherit_their_variants_name_and_checkpoint_revision_and_tokenizer_
     ]
 
 
-def test_tasks_are_named_in_any_case_and_one_corpus_is_short_for_a_list_of_one():
-    assert loaded(tasks=["RTE", "SST-2", "stsB", "MNLI"]).tasks == ["rte", "sst2", "stsb", "mnli"]
-    assert loaded(pretraining=PRETRAINED).pretraining.corpus == ["demo"]
-
-
 def test_what_is_given_beside_an_experiment_takes_the_place_of_its_own():
     given = MINIMAL | {"pretraining": PRETRAINED, "plugins": ["one.py"]}
     changed = load_experiment(given, data="hub", corpus=["a", "b"], plugins=[Path("two.py")], limit=9)
@@ -109,6 +104,7 @@ def test_a_protocol_is_changed_by_key_and_value():
     ("changes", "said"),
     [
         ({1: 2}, "keys should be strings"),
+        ({"seeds": [*range(9_000)], "tasks": ["cola", "rte"]}, "72,000 cells, but at most 50,000"),
         ({"finetuning": {"learning_rates": [float("inf")]}}, "learning_rates.0: input should be a finite number"),
         ({"arms": [{"variant": "add", "options": {"a": "\ud800"}}]}, "arms.0.options: 'utf-8' codec can't encode"),
         *(

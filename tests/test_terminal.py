@@ -4,7 +4,6 @@ import io
 import os
 import pickle
 import re
-import subprocess
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -108,9 +107,3 @@ def test_a_run_ends_as_it_would_with_nobody_to_hear_of_it(
         said = glue_bench("run", config, "--results", tmp_path)
     assert said.status == 1
     assert f"{said.out}{said.err}".count("failed: " if name == "stdout" else "failed: 1") == 1
-
-
-@pytest.mark.parametrize("gone", ["full"], indirect=True)
-def test_a_process_keeps_its_exit_status(tmp_path, gone):
-    words = [sys.executable, "-m", "glue_bench", "verify", str(tmp_path / "nothing")]
-    assert subprocess.run(words, stderr=gone, check=False).returncode == 2

@@ -296,12 +296,6 @@ def test_a_mistake_in_an_experiment_is_one_line_that_names_it(refused, tmp_path,
     assert not (tmp_path / "runs").exists()
 
 
-def test_an_experiment_of_too_many_cells_is_refused(refused, tmp_path):
-    many = {"seeds": [*range(9_000)], "arms": ["add", "none"], "tasks": ["cola", "rte", "stsb"]}
-    (tmp_path / "tiny.yaml").write_text(json.dumps(tiny_runs.experiment(**many)))
-    refusal(refused("run", tmp_path / "tiny.yaml"), "54,000 50,000")
-
-
 WRONG_WORDS = """
 rnu -> rnu; run -> --checkpoint; run none.yaml -> none.yaml; run tiny.yaml x -> x; run tiny.yaml --only -> --only
 run tiny.yaml --data= -> empty; run tiny.yaml --only task=colla -> colla stsb --only; run tiny.yaml --only task -> task

@@ -61,12 +61,6 @@ def test_numbers_have_fixed_decimals_texts_stand_to_the_left_and_what_is_missing
 
 
 @each
-def test_a_table_without_rows_has_its_header(format):
-    (table,) = READERS[format](page({"a": [], "b": []}).render(format))
-    assert (table.header, table.rows) == (["a", "b"], [])
-
-
-@each
 def test_feet_stand_below_a_rule_and_captions_and_legends_have_bold_and_code(format):
     made = page({"a": ["add", "floor"], "b": [2.0, 1.0]}, {"b": Column("B", 2)}, feet=1,
                 caption="Against `add`: **50%** of c_d.", legend=("* see https://x.org/a_b?c=1&d=2).",))  # fmt: skip
