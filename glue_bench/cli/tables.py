@@ -89,7 +89,7 @@ def table(
     console, chosen = Screen(), chosen_format(format, output)
     page = list_page() if name is None else named_page(name, folder)
     if output is None and format is None and console.is_terminal:
-        page.show(console, "-o table.md")
+        page.show(console, "-o table.md writes them")
     else:
         emit(page.render(chosen), output)
 
@@ -103,7 +103,7 @@ def print_leaderboard(folder: Path, protocol: Sequence[str] = (), *, failed: Seq
     from glue_bench.tables.pages import MARKS_MEAN, screen_page
 
     comparison, report_file = open_comparison(folder, protocol), folder / "report.html"
-    screen_page(comparison).show(Screen(), "-o FILE" if failed is None else str(report_file))
+    screen_page(comparison).show(Screen(), "-o FILE writes them" if failed is None else str(report_file))
     echo(MARKS_MEAN)
     if failed is not None:
         echo(f"page: {report_file}")

@@ -44,7 +44,7 @@ LEAST_FOR_OWN = 3
 """Seeds from which an arm's own variance has degrees of freedom of its own; of two it would have one, too few."""
 TAIL = 0.025
 FEW = 4
-"""Up to so many pooled degrees of freedom the freedom of V is corrected: see `combined`."""
+"""Up to so many pooled degrees of freedom `combined` lowers those of V."""
 SQUARES = ("examples", "shared", "of_finetuning")
 """The fields of an Estimate that have a value for each pair of arms."""
 
@@ -98,9 +98,10 @@ def combined(
     V_ex and `shared` what of it the spread over seeds has, too. V_ex is known well from hundreds of examples, and from
     few documents with `examples_freedom`.
 
-    Satterthwaite's freedom is too large where a spread is small by chance: V then seems to be the examples', with their
-    many degrees. With one degree 13% of intervals miss. So of FEW degrees the spread has a weight in the freedom, not
-    in V: (t / z)^2 of its own degrees, as if V were made of half-widths. In simulation no more than 5% miss then.
+    A spread of few degrees of freedom is often far too small by chance. V then seems to be that of the examples, which
+    have many degrees, and with Satterthwaite's freedom up to 13% of intervals miss. So up to FEW degrees the spread
+    counts (t / z)^2 times in the freedom, but once in V; t and z are the 97.5% quantiles of Student's t with the
+    spread's own degrees and of the normal distribution. In simulation at most about 5% miss then.
     """
     chosen = list(arms)
     total, squares = 0.0, 0.0
