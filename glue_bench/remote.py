@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from glue_bench.errors import DiskError, UserError, first_line
-from glue_bench.files import IN_THE_CACHE, cache_folder, disk_trouble, whole_folder
+from glue_bench.files import IN_THE_CACHE, cache_folder, clear_abandoned, disk_trouble, whole_folder
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)  # two letters at least; Path makes one slash of two
 
@@ -43,6 +43,7 @@ def fetched(url: str) -> Path:
         state = "\n".join([url, *(f"{name} {files.ukey(path)}" for path, name in names.items())])
         folder = folder / hashlib.sha256(state.encode()).hexdigest()[:16]
         if names and not folder.is_dir():
+            clear_abandoned(folder.parent)
             with whole_folder(folder) as aside:
                 for path, name in names.items():
                     (aside / name).parent.mkdir(parents=True, exist_ok=True)

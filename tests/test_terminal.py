@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rich.table import Table
 from rich.text import Text
 
-from glue_bench.errors import LONGEST, QUOTED, DiskError, UserError, plain, quoted, shortened, unknown
+from glue_bench.errors import LONGEST, DiskError, UserError, plain, shortened
 from glue_bench.terminal import Screen, echo, tell
 
 EVIL = "a\x1b[2J\x9b1m\x07\r\u202eb"
@@ -58,14 +58,6 @@ def test_a_text_is_shortened_to_so_many_bytes(text, most):
     short = shortened(text, most)
     assert len(short.encode(errors="replace")) <= most
     assert short == text or len(text.encode(errors="replace")) > most
-
-
-def test_eighty_characters_of_a_value_are_quoted_and_a_short_one_as_a_whole():
-    for value in ("x" * 3_000_000, [0] * 10**5, 10**5000, {"a": "b" * 1000}):
-        assert len(quoted(value)) <= QUOTED + 3
-    assert len(str(unknown("key", "x" * 3_000_000, ["a"]))) < 2 * QUOTED
-    assert quoted("it's") == '"it\'s"'
-    assert quoted("x" * QUOTED) == f"'{'x' * QUOTED}'"
 
 
 @pytest.fixture(params=["full", "pipe"])

@@ -32,6 +32,7 @@ from filelock import FileLock, Timeout
 
 from glue_bench.errors import UserError
 from glue_bench.files import (
+    clear_abandoned,
     file_digest,
     prove_writable,
     read_file,
@@ -255,6 +256,8 @@ class Store:
             raise UserError(f"cannot lock '{self.folder}': {error.strerror}; choose another --results") from error
         try:
             write_atomically(holder, f"{socket.gethostname()}:{os.getpid()}".encode())
+            for kind in ("cells", "pretrainings"):
+                clear_abandoned(self.folder / kind)
             yield
         finally:
             holder.unlink(missing_ok=True)
@@ -307,6 +310,10 @@ class Store:
         text = failure.model_dump_json(indent=1, exclude_none=True)
         with results_written_to(self.folder):
             write_atomically(self.folder / "failures" / f"{failure.id}.json", text.encode())
+
+    def has_model(self, cell_id: str) -> bool:
+        """Whether a cell has left a model, of whatever run."""
+        return (self.folder / "cells" / cell_id / "model").is_dir()
 
     def drop_model(self, cell_id: str) -> None:
         """Delete a cell's model, if it is there; its record stays."""

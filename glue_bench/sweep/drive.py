@@ -71,7 +71,7 @@ class Loop:
                     for job, result in self.executor.wait(TURN_SECONDS) if self.running else ():
                         self._ended(job, result)
                     self._give_up()
-                self.models.drop(*self.models.places)  # and what a killed driver has left
+                self.models.drop(*self.models.alike)  # and what a killed driver has left
         except KeyboardInterrupt as error:
             first = next(iter(self.interrupts), type(error))  # Ray raises one of its own in its place
             return self.results, "terminated" if issubclass(first, Terminated) else "interrupted"

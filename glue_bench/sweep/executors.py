@@ -34,7 +34,7 @@ STORE_BYTES = 256 * 2**20  # nothing but jobs and results passes through it; Ray
 PASSED_ON = ("GLUE_BENCH_CACHE", "HF_HOME", "HF_HUB_OFFLINE", "GLUE_BENCH_PRECISION")
 
 MakeWorker = Callable[[], Any]
-"""Makes what runs jobs, like `attempt.Worker`. It is called in the process that runs them, and travels there."""
+"""Makes what runs jobs, like `worker.Worker`. It is called in the process that runs them, and travels there."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -175,6 +175,7 @@ class Ray(Executor):
             raise error.cause from error
         except self.ray.exceptions.RayError as error:
             self.ray.kill(actor)  # it may only be out of reach
+            self.idle = []  # these may have gone with the same machine; an actor that nobody holds ends
             return job, lost(job, str(error).splitlines()[0])
         self.idle.append(actor)
         return job, result

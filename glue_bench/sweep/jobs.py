@@ -40,7 +40,7 @@ class Todo:
             or (tuning.predicts_test and record.tests is None and record.cell.task in tested)
         }
         if lacking and tuning.keep != "all":
-            lacking &= {*chosen(self.store)}
+            lacking &= {*chosen(self.store, plan)}
         runs = {cell.id for cell in cells if cell.id not in records or cell.id in lacking}
         planned = {cell.id: cell for cell in plan.cells}
         steps = defaultdict[str, set[int]](set)
@@ -100,12 +100,13 @@ class Todo:
         return {job.id: why(job) for job in self.jobs}
 
 
-def chosen(store: Store) -> Collection[str]:
-    """The finished cells that a submission takes, by the plan that is stored."""
-    from glue_bench.tables.board import open_board
+def chosen(store: Store, plan: Plan) -> Collection[str]:
+    """The finished cells of a plan that a submission takes."""
+    from glue_bench.tables.board import make_board
+    from glue_bench.tables.results import read_results
     from glue_bench.tables.submission import chosen_runs
 
-    return chosen_runs(open_board(store.folder)) if store.has_plan else ()
+    return chosen_runs(make_board(read_results(store.folder, plan)))
 
 
 def _difference(now: Facts, stored: Sequence[Facts]) -> str:

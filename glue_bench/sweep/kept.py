@@ -12,24 +12,29 @@ class KeptModels:
     """Of a plan's cells, some of which have yet to end, as `is_under_way` says."""
 
     def __init__(self, store: Store, plan: Plan, is_under_way: Callable[[str], bool]) -> None:
-        self.store, self.keep, self.is_under_way = store, plan.experiment.finetuning.keep, is_under_way
-        self.places = {cell.id: (cell.arm, cell.task) for cell in plan.cells}
-        self.alike = defaultdict[tuple[str, str], set[str]](set)  # cells of one place
+        self.store, self.plan, self.is_under_way = store, plan, is_under_way
+        self.keep = plan.experiment.finetuning.keep
+        places = defaultdict[tuple[str, str], set[str]](set)
+        self.alike = dict[str, set[str]]()  # by each cell all of its arm and task
         self.followers = defaultdict[str, set[str]](set)  # of an MNLI cell
         for cell in plan.cells:
-            self.alike[self.places[cell.id]].add(cell.id)
+            self.alike[cell.id] = places[cell.arm, cell.task]
+            self.alike[cell.id].add(cell.id)
             if cell.mnli:
                 self.followers[cell.mnli].add(cell.id)
 
     def drop(self, *ended: str | None) -> None:
         """Delete the models of these cells, and of those beside them, that nobody needs any more."""
-        names = {name for name in ended if name and self.followers[name]}
-        if self.keep == "all":
-            return
+        names = {name for name in ended if name and (self.keep == "best" or self.followers[name])}
         if self.keep == "best":
-            groups = [self.alike[key] for key in {self.places[name] for name in ended if name}]
-            over = {name for ids in groups if not any(map(self.is_under_way, ids)) for name in ids}
-            names = over - {*chosen(self.store)} if over else set()
+            groups = {id(self.alike[name]): self.alike[name] for name in names}.values()
+            names = {name for group in groups if not any(map(self.is_under_way, group)) for name in group}
+        names = {name for name in names if self.keep != "all" and self.store.has_model(name) and not self._waits(name)}
+        if names and self.keep == "best":
+            names -= {*chosen(self.store, self.plan)}
         for name in names:
-            if all(self.store.record(follower) for follower in self.followers[name]):
-                self.store.drop_model(name)
+            self.store.drop_model(name)
+
+    def _waits(self, name: str) -> bool:
+        """Whether a cell has yet to start from this one: it has no record, or runs again."""
+        return any(self.is_under_way(each) or not self.store.record(each) for each in self.followers[name])

@@ -35,9 +35,9 @@ class Display(Observer):
         self.console = console
 
     def begin(self, store: Store, plan: Plan, jobs: Sequence[Job]) -> None:
-        self.watch, self.count, self.total = Watch(store, plan), 0, len(jobs)
+        self.watch, self.left, self.total = Watch(store, plan), {job.id for job in jobs}, len(jobs)
         self.latest, self.over = deque[str](maxlen=LINES_OF_JOBS), threading.Event()
-        look = lambda: view(self.watch.look(), self.latest)  # noqa: E731
+        look = lambda: view(self.watch.look([*self.left]), self.latest)  # noqa: E731
         self.live = Live(console=self.console, get_renderable=look, refresh_per_second=0.5, transient=True)
         self.minutes = threading.Thread(target=self._say_running, daemon=True)
         if self.console.is_terminal:
@@ -46,10 +46,10 @@ class Display(Observer):
         self.minutes.start()
 
     def ended(self, job: Job, result: Result) -> None:
-        self.count += 1
+        self.left.discard(job.id)
         self.latest.append(f"{describe_job(job)}: {describe_result(result)}")
         if not self.console.is_terminal:
-            self.say(f"[{self.count}/{self.total}] {self.latest[-1]}")
+            self.say(f"[{self.total - len(self.left)}/{self.total}] {self.latest[-1]}")
         elif isinstance(result, Failure):
             tell(self.console, self.latest[-1], "red")
 
@@ -64,7 +64,7 @@ class Display(Observer):
 
     def _say_running(self) -> None:
         while not self.over.wait(MINUTE):
-            snapshot = self.watch.look()
+            snapshot = self.watch.look([*self.left])
             for line in filter(None, [*(f"running {job}" for job in snapshot.running), snapshot.left]):
                 self.say(line)
 

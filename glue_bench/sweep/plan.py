@@ -232,4 +232,7 @@ def select(cells: Sequence[Cell], only: Names) -> list[Cell]:
         if value not in known:
             raise unknown(key, value, known, "--only")
         wanted.setdefault(key, set()).add(value)
-    return [cell for cell in cells if all(str(cell.key[key]) in wanted[key] for key in wanted)]
+    found = [cell for cell in cells if all(str(cell.key[key]) in wanted[key] for key in wanted)]
+    if not found:
+        raise UserError(f"--only: no cell has all of {', '.join(listed(only))}")
+    return found

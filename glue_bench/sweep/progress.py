@@ -4,7 +4,7 @@ import os
 import socket
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from glue_bench.records.store import Store
@@ -94,8 +94,8 @@ class Watch:
             self.arms[cell.arm].append(cell)
         self.seen = set[str]()  # jobs whose records are read
 
-    def look(self) -> Snapshot:
-        """The experiment as it is now."""
+    def look(self, left: Collection[str] | None = None) -> Snapshot:
+        """The experiment as it is now; the time is that of the jobs `left`, else of all that are missing."""
         now = time.time()
         states, done, failed, running = job_states(self.store, self.plan)
         new = sorted((self.store.stored_at(name), name) for name in done - self.seen)
@@ -105,7 +105,7 @@ class Watch:
             if result and not isinstance(result, Failure):
                 self.estimate.learn(name, result.seconds)
         since = {name: now - progress.began for name, progress in running.items()}
-        missing = [name for name in self.jobs if states[name] == "missing"]
+        missing = {name for name in self.jobs if states[name] == "missing"} if left is None else {*left} - {*running}
 
         def counted(jobs: Sequence[Job]) -> Counts:
             counts = Counter(states[job.id] for job in jobs)

@@ -93,7 +93,8 @@ class Slurm(Executor):
         config = ask("scontrol", "show", "config")
         if config is None:
             raise UserError(NO_SLURM)
-        self.most = int(re.findall(r"MaxArraySize\s*=\s*(\d+)", config)[0]) - 1
+        self.most = int(re.findall(r"MaxArraySize\s*=\s*(\d+)", config)[0]) - 1  # 0 where arrays are off
+        self.most = max(1, self.most)
         self.name, self.logs = job_name(store), store.slurm.with_suffix("").absolute()
         self.engine = submitit.AutoExecutor(self.logs / "%A", cluster="slurm", slurm_max_num_timeout=10**6)
         try:
@@ -122,13 +123,14 @@ class Slurm(Executor):
         }
         if strange := live.keys() - self.sent.keys():  # a driver was lost before it had written them down
             ask("scancel", *strange)
+        self._write()  # before the first job is sent: another engine looks for this file
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         if kind and issubclass(kind, Terminated):
             return
-        if self.sent:
-            ask("scancel", *self.sent)
+        if kind or self.sent:
+            ask("scancel", f"--name={self.name}")  # also those that Slurm took while this process was interrupted
             self._write()
         if kind is None:
             self.store.slurm.unlink(missing_ok=True)
@@ -174,6 +176,9 @@ class Slurm(Executor):
                 with contextlib.redirect_stderr(io.StringIO()):  # sbatch's words come with the error, too
                     handles = self.engine.map_array(self.batch, array)
             except Exception as error:  # of several classes
+                if live_jobs(self.name) is None:  # Slurm is out of reach for now
+                    self.fresh = [job for batch in batches[first:] for job, _ in batch]
+                    return
                 raise UserError(f"--slurm: Slurm refuses the jobs: {str(error).strip()}") from error
             for handle, batch in zip(handles, array, strict=True):
                 self.sent[handle.job_id] = {job.id: stamp for job, stamp in batch}
@@ -244,12 +249,13 @@ def job_name(store: Store) -> str:
 
 def refuse_live_jobs(store: Store) -> None:
     """Another engine may not run what Slurm still runs: raises UserError where it has jobs, or cannot be asked."""
-    sent, name, here = sent_jobs(store), job_name(store), store.folder
-    live = live_jobs(name) if sent else {}
+    sent_jobs(store)  # refuses what is damaged
+    name, here = job_name(store), store.folder
+    live = live_jobs(name) if store.slurm.exists() else {}
     if live is None:
         advice = f"look where squeue works (squeue --name {name}); if none runs any more, delete '{store.slurm}'"
         raise UserError(f"{here} has jobs in Slurm, which does not answer here; {advice}")
-    if live.keys() & sent.keys():
+    if live:
         raise UserError(f"{here} has {len(live)} jobs in Slurm; go on with --slurm, or end them: scancel --name {name}")
 
 

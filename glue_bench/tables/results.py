@@ -132,10 +132,13 @@ class Results:
         return self.cells[self.cells["steps"].isna() if steps is None else self.cells["steps"] == steps]
 
 
-def read_results(folder: str | Path) -> Results:
-    """What a plan asks for; raises UserError where the folder has no experiment, or its plan is damaged."""
-    store = open_store(folder)
-    plan = store.plan()
+def read_results(folder: str | Path, plan: Plan | None = None) -> Results:
+    """What a plan asks for, the stored one unless one is given.
+
+    Raises UserError where the folder has no experiment, or its plan is damaged.
+    """
+    store = Store(folder) if plan else open_store(folder)
+    plan = plan or store.plan()
     finished = store.finished(plan)
     problems, losses, measures = [*finished.problems.values()], list[dict[str, Any]](), list[dict[str, Any]]()
     for each in plan.pretrainings:

@@ -18,7 +18,7 @@ from glue_bench.model.native import NativeClassifier
 from glue_bench.records.values import Cell, Epoch, Record
 from glue_bench.training.compute import Compute, is_out_of_memory, release_memory, return_freed
 from glue_bench.training.inputs import Inputs
-from glue_bench.training.loop import NonFiniteLossError, OnStep, predict, silent, train, used_rows_only
+from glue_bench.training.loop import NonFiniteLossError, OnStep, Told, predict, silent, train, used_rows_only
 from glue_bench.training.tokens import Batch, TokenisedTask, evaluation_batches, trained_tokens, training_batches
 
 EVALUATION_TOKENS = 4_096  # of a batch on a CPU; a GPU takes sixteen times as many
@@ -43,9 +43,9 @@ def finetune(cell: Cell, inputs: Inputs, compute: Compute, *, progress: OnStep =
     Raises NonFiniteLossError where training diverged in float32, and UserError where what the cell starts from is not
     there, is damaged, or is not of the record that the cell names.
     """
-    start, tokens = inputs.start(cell), inputs.tokens(cell)
+    start, tokens, told = inputs.start(cell), inputs.tokens(cell), Told(progress)
     with on_threads(compute.threads_for(start.config.get_text_config().hidden_size)):
-        run = Attempt(cell, start, tokens, compute, compute, None, progress)
+        run = Attempt(cell, start, tokens, compute, compute, None, told)
         while True:
             try:
                 outcome = run.outcome()
@@ -73,7 +73,7 @@ class Attempt:
     asked: Compute
     compute: Compute
     micro_batch_size: int | None
-    progress: OnStep
+    progress: Told
 
     def outcome(self) -> Outcome:
         """Train and predict."""
@@ -136,7 +136,7 @@ class Attempt:
         most = EVALUATION_TOKENS * (16 if self.compute.device.type == "cuda" else 1)
         tokens = int(most * (self.micro_batch_size or batch_size) / batch_size)
         batches = evaluation_batches(self.tokens.splits[name], self.tokens.padding_id, tokens, self.padded)
-        return predict(model, batches, self.compute)
+        return predict(model, batches, self.compute, self.progress.again)
 
     def padded(self, length: int) -> int:
         """The length that a batch whose longest example has this one is padded to."""

@@ -32,6 +32,22 @@ def silent(step: int, steps: int, loss: Callable[[], float]) -> None:
     """Tell nobody."""
 
 
+class Told:
+    """Passes on what a run tells of its steps; `again` the last of it, while it predicts, which may take longer."""
+
+    def __init__(self, progress: OnStep) -> None:
+        self.progress, self.last = progress, tuple[Any, ...]()
+
+    def __call__(self, step: int, steps: int, loss: Callable[[], float]) -> None:
+        self.last = step, steps, loss
+        self.progress(*self.last)
+
+    def again(self) -> None:
+        """So that a driver hears that the run goes on."""
+        if self.last:
+            self.progress(*self.last)
+
+
 class NonFiniteLossError(RuntimeError):
     """A loss or a prediction became NaN or infinite; `spent` is what a pretraining's record says of the run so far."""
 
@@ -124,8 +140,10 @@ def linear_factor(step: int, steps: int, warmup_ratio: float) -> float:
 
 
 @torch.inference_mode()
-def predict(model: nn.Module, batches: Iterable[Batch], compute: Compute) -> np.ndarray:
-    """Logits float32 (rows, labels) of all batches, in the split's order whatever the order of batches."""
+def predict(
+    model: nn.Module, batches: Iterable[Batch], compute: Compute, after: Callable[[], None] = lambda: None
+) -> np.ndarray:
+    """Logits float32 (rows, labels) of all batches, in the split's order whatever theirs; `after` each is called."""
     model.eval()
     rows, logits = [], []
     for batch in batches:
@@ -133,6 +151,7 @@ def predict(model: nn.Module, batches: Iterable[Batch], compute: Compute) -> np.
         with compute.autocast():
             logits.append(model(moved.ids, moved.mask, moved.segments).logits.float())
         rows.append(batch.rows)
+        after()
     unordered = torch.cat(logits).cpu().numpy()  # the one wait for the device
     ordered = np.empty_like(unordered)
     ordered[np.concatenate(rows)] = unordered

@@ -27,7 +27,7 @@ from glue_bench.records.store import WEIGHTS, Store
 from glue_bench.records.values import Pretraining
 from glue_bench.training.compute import Compute, is_out_of_memory, peak_bytes, release_memory, reset_peak
 from glue_bench.training.inputs import TRAINED, Inputs
-from glue_bench.training.loop import NonFiniteLossError, OnStep, linear_factor, make_optimizer, silent, update
+from glue_bench.training.loop import NonFiniteLossError, OnStep, Told, linear_factor, make_optimizer, silent, update
 from glue_bench.training.masking import MaskedBatch, Vocabulary, evaluation_batches, training_batch
 from glue_bench.training.tokenizers import save_tokenizer
 
@@ -116,7 +116,7 @@ class Run:
         arm = inputs.arm(job.arm)
         self.text, self.tokenizer = inputs.text(arm), inputs.tokenizer(arm)
         self.folder = PretrainingFolder(inputs.store, job.id)
-        self.settings, self.compute, self.progress = settings, compute, progress
+        self.settings, self.compute, self.progress = settings, compute, Told(progress)
         self.keeps = () if job.is_search else settings.kept_steps
         self.vocabulary, self.validation = Vocabulary.of(self.tokenizer), dict[str, np.ndarray]()
         reset_peak(compute.device)
@@ -211,6 +211,7 @@ class Run:
             np.add.at(loss_sum, pieces, losses.cpu().numpy())
             np.add.at(count, pieces, 1)
             first += len(batch.ids)
+            self.progress.again()
         loss = float(loss_sum.sum() / count.sum())
         self.check(loss, "validation loss")
         self.validation = {"loss_sum": loss_sum, "count": count, "document": documents}

@@ -11,6 +11,7 @@ COMMANDS = {
     "srun": "exit 1\n",  # which submitit looks for, and never calls
     "scontrol": "echo 'MaxArraySize            = 5'",
     "sbatch": """
+[ "$(cat reason)" != down ] || exit 1
 grep -q -- --partition=gpu "$1" && { echo 'sbatch: error: invalid partition specified: gpu' >&2; exit 1; }
 number=$(($(cat number) + 100))
 echo $number > number
@@ -23,7 +24,7 @@ echo "Submitted batch job $number"
 [ "$(cat reason)" != down ] || { echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1; }
 for job in $(ls live); do echo "$job|$(cat state)|$(cat reason)"; done
 """,
-    "scancel": 'for job in "$@"; do rm -f live/$job; done',
+    "scancel": 'for job in "$@"; do case $job in --name=*) job="*";; esac; rm -f live/$job; done',
 }
 
 

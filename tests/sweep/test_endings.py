@@ -9,6 +9,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -125,6 +127,14 @@ def test_a_driver_ends_without_a_word_and_its_workers_with_it(start, store, numb
     assert ended(workers, 20)
     with store.lock():
         pass
+
+
+def test_idle_actors_that_may_be_gone_with_a_lost_one_get_no_job():
+    ray = object.__new__(executors.Ray)
+    ray.ray, ray.idle, ray.running = Mock(), [Mock()], {"stream": (Mock(), CELLS[0])}
+    ray.ray.exceptions = SimpleNamespace(RayTaskError=KeyError, RayError=OSError)
+    ray.ray.get.side_effect = OSError("its node has died")
+    assert (ray._ended("stream")[1].lost, ray.idle) == (True, [])
 
 
 def test_what_answers_and_is_no_cluster_is_one_line(store, monkeypatch):

@@ -99,6 +99,9 @@ def test_a_run_that_is_chosen_only_in_the_end_runs_again_in_the_same_command(swe
             shutil.rmtree(before.folder / "cells" / cell)
     summary = sweep(tiny(**THREE, finetuning=KEPT))
     assert (summary.finished, models(summary)) == (3, {best})
+    for seeds in ([1, 2], [2, 3], [1, 3]):
+        other = tiny(**THREE | {"seeds": seeds}, finetuning=KEPT)
+        assert len(sweep(other, dry_run=True).waiting) == sweep(other).finished
 
 
 def test_data_without_test_splits_are_no_reason_to_run_again(sweep, tiny, tmp_path):
@@ -163,3 +166,4 @@ def test_a_model_stays_while_a_cell_waits_for_it_and_is_made_again_where_it_is_g
     assert (again.skipped, again.finished, again.failed) == (1, 2, {})
     after = store.record(source.id)
     assert (after.weights, after.scores) == (before.weights, before.scores)
+    assert sweep(tiny(**STAGED | {"finetuning": STAGED["finetuning"] | PREDICTED})).failed == {}

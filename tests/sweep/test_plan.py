@@ -119,6 +119,8 @@ def test_only_keeps_the_cells_that_match(tiny):
         assert len(select(cells, only)) == count
     with pytest.raises(UserError, match="unknown learning_rate 'fast' in --only; known: "):
         select(cells, ["learning_rate=fast"])
+    with pytest.raises(UserError, match="--only: no cell has all of task=cola, seed=2"):
+        select([cell for cell in cells if (cell.task, cell.seed) != ("cola", 2)], ["task=cola", "seed=2"])
 
 
 NOWHERE = {"address": "127.0.0.1:1"}  # whose workers look for the device themselves

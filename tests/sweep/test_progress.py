@@ -120,6 +120,8 @@ def test_a_look_counts_the_jobs_of_the_plan_by_their_state_and_a_later_one_sees_
     assert snapshot.running == [f"{CELLS[3].label}, step 10 of 40, loss 0.500 (here:4711)"]
     assert snapshot.cells == snapshot.arms["add"] == counts(3, 1, 1, 1)
     assert snapshot.seconds_left is not None
+    watch.estimate.learn(CELLS[0].id, 90.0)
+    assert watch.look().seconds_left > watch.look([CELLS[3].id]).seconds_left  # of what was chosen
     worker.run(CELLS[4])
     busy.write_progress(Progress(id=CELLS[5].id, worker="here:1", began=time.time(), updated=time.time()))
     later = watch.look()

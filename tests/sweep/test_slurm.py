@@ -85,7 +85,10 @@ def test_of_a_batch_that_is_gone_the_job_at_work_is_lost_and_the_others_are_sent
     ground, *jobs = CELLS[:5]
     stub.mishap(store, jobs[0], "raise")
     with engine(ground, *jobs) as executor:
-        submit(executor, ground)
+        cluster.say("down")
+        assert submit(executor, ground) == []  # it is sent when Slurm answers again
+        cluster.say("None")
+        ended(executor)
         cluster.run("100")
         assert ended(executor) == well(ground)
         submit(executor, *jobs)
@@ -180,6 +183,14 @@ def test_a_new_driver_takes_over_what_runs_and_what_ended_and_another_engine_is_
 def test_ctrl_c_cancels_the_jobs_and_so_does_a_driver_those_that_nobody_has_written_down(sent, engine, store, cluster):
     sent(CELLS[0], by=KeyboardInterrupt)
     assert cluster.live() == []
+    with contextlib.suppress(KeyboardInterrupt), engine(*CELLS[:2]) as executor:
+        submit(executor, CELLS[0])
+        executor.sent.clear()  # as if Slurm had just taken them
+        executor._write()
+        with pytest.raises(UserError, match="has 1 jobs in Slurm"):
+            refuse_live_jobs(store)
+        raise KeyboardInterrupt
+    assert cluster.live() == []
     sent(CELLS[0])
     store.slurm.unlink()  # as if the driver had been killed before
     with engine(*CELLS[:2]):
@@ -196,6 +207,8 @@ def test_what_slurm_refuses_or_never_starts_is_one_line(engine, cluster, monkeyp
         with pytest.raises(UserError, match=refusal), engine(CELLS[0], **options) as executor:
             submit(executor, CELLS[0])
         assert cluster.live() == []
+    (cluster.bin / "scontrol").write_text("#!/bin/sh\necho MaxArraySize = 0")
+    assert engine(CELLS[0]).most == 1  # arrays are off
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError, match="no Slurm answers here"):  # before anything is run
         engine(CELLS[0])

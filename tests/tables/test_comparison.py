@@ -5,7 +5,6 @@ import pytest
 from simulated import REGIMES, fill_drawn, simulate
 from stored import ROWS, history_of
 
-from glue_bench.stats.verdicts import NUMBERS, Group, assess, verdicts
 from glue_bench.tables.board import open_board
 from glue_bench.tables.compare import NO_LABELS, OTHER_EPOCH, OTHER_PIECES, compare, leaderboard_frame
 
@@ -26,13 +25,6 @@ def fill(bench, columns=("sst2",)):
 
 def compared(path):
     return compare(open_board(path))
-
-
-def test_an_experiment_on_disk_is_judged_as_in_memory(bench):
-    found = compared(fill(bench, columns=("sst2", "rte"))).of("reference").set_index(["column", "arm"])
-    group = Group(arms=tuple(RATES), reference="low")
-    expected = verdicts(assess(drawn(("sst2", "rte")), [group])).set_index(["column", "arm"])
-    np.testing.assert_allclose(found.loc[expected.index, NUMBERS], expected[NUMBERS])
 
 
 def test_what_cannot_be_compared_says_why_and_concerns_its_arm_alone(bench):

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from read_pages import READERS, parse_html
 from rich.console import Console
 
-from glue_bench.errors import UNSHOWN, UserError
-from glue_bench.tables.table import Column, Page, Table, chosen_format, csv_text, json_text, short
+from glue_bench.errors import UserError
+from glue_bench.tables.table import Column, Page, Table, chosen_format, csv_text, short
 
 NASTY = ("a_b", "50%", "x|y", "<b>", "{}", "**x**", "[1]", "\\", "&amp;", "~^", "# $1", "a--b", '"q"', "`c`", "† ±",
          "a---b", "''", "&#38;", "#", "=1")  # fmt: skip
@@ -145,11 +145,3 @@ def test_csv_keeps_texts_that_look_like_formulas_texts_and_numbers_numbers():
         *("arm,value", "'=1+1,-1.50", "'+x,0.00", "'-2+3,1.00", "'@a,2.00"),
         *("-1.5,3.00", "a=1,4.00", "'-,5.00"),
     ]
-
-
-def test_json_has_no_character_that_controls_a_terminal_and_says_the_same():
-    name = "\x1b[2J\x7f\x9b\u202e\u2028 ü"
-    text = json_text({name: name})
-    assert not UNSHOWN.search(text)
-    assert json.loads(text) == {name: name}
-    assert " ü" in text

@@ -82,7 +82,8 @@ def test_a_cell_leaves_scores_history_predictions_all_facts_and_its_model(bench,
     assert facts.parameters == sum(parameter.numel() for parameter in bench.classifier("untied", task).parameters())
     tokens, split = bench.inputs.tokens(bench.cell("untied", task)).splits, TASKS[task].test_splits[0]
     assert facts.training_tokens == 2 * int(tokens["train"].lengths.sum())
-    assert told == [(step, 6) for step in range(1, 7)]
+    assert [*dict.fromkeys(told)] == [(step, 6) for step in range(1, 7)]
+    assert told.count((6, 6)) > len(sizes)  # so long as it predicts, too
     first = tokens[split].take(np.array([0]))
     ids, segments = (torch.from_numpy(part[None]).long() for part in (first.ids, first.segments))
     found = outcome.model.eval()(ids, None, segments).logits.detach()
@@ -119,7 +120,7 @@ def test_a_run_ends_after_max_steps_and_counts_what_it_has_seen(bench_of, most, 
     bench = bench_of(arms=["add"], tasks=["rte"], finetuning={"epochs": 3, "batch_size": 16, "max_steps": most})
     told = []
     facts = bench.run("add", "rte", progress=lambda step, steps, _: told.append((step, steps))).facts
-    assert told == [(step, updates) for step in range(1, updates + 1)]
+    assert [*dict.fromkeys(told)] == [(step, updates) for step in range(1, updates + 1)]
     assert len(facts.history) == epochs
     train, seen = bench.inputs.tokens(bench.cell("add", "rte")).splits["train"], []
     for epoch in range(1, epochs + 1):
