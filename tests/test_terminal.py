@@ -4,6 +4,7 @@ import io
 import os
 import pickle
 import re
+import subprocess
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from rich.table import Table
 from rich.text import Text
 
-from glue_bench.errors import LONGEST, DiskError, UserError, plain, shortened
+from glue_bench.errors import LONGEST, QUOTED, DiskError, UserError, plain, quoted, shortened, unknown
 from glue_bench.terminal import Screen, echo, tell
 
 EVIL = "a\x1b[2J\x9b1m\x07\r\u202eb"
@@ -60,6 +61,14 @@ def test_a_text_is_shortened_to_so_many_bytes(text, most):
     assert short == text or len(text.encode(errors="replace")) > most
 
 
+def test_eighty_characters_of_a_value_are_quoted_and_a_short_one_as_a_whole():
+    for value in ("x" * 3_000_000, [0] * 10**5, 10**5000, {"a": "b" * 1000}):
+        assert len(quoted(value)) <= QUOTED + 3
+    assert len(str(unknown("key", "x" * 3_000_000, ["a"]))) < 2 * QUOTED
+    assert quoted("it's") == '"it\'s"'
+    assert quoted("x" * QUOTED) == f"'{'x' * QUOTED}'"
+
+
 @pytest.fixture(params=["full", "pipe"])
 def gone(request):
     """A stream that takes no more: on a full disk, or a pipe whose reader has ended."""
@@ -99,3 +108,9 @@ def test_a_run_ends_as_it_would_with_nobody_to_hear_of_it(
         said = glue_bench("run", config, "--results", tmp_path)
     assert said.status == 1
     assert f"{said.out}{said.err}".count("failed: " if name == "stdout" else "failed: 1") == 1
+
+
+@pytest.mark.parametrize("gone", ["full"], indirect=True)
+def test_a_process_keeps_its_exit_status(tmp_path, gone):
+    words = [sys.executable, "-m", "glue_bench", "verify", str(tmp_path / "nothing")]
+    assert subprocess.run(words, stderr=gone, check=False).returncode == 2

@@ -25,11 +25,13 @@ class KeptModels:
 
     def drop(self, *ended: str | None) -> None:
         """Delete the models of these cells, and of those beside them, that nobody needs any more."""
+        if self.keep == "all":
+            return
         names = {name for name in ended if name and (self.keep == "best" or self.followers[name])}
         if self.keep == "best":
             groups = {id(self.alike[name]): self.alike[name] for name in names}.values()
             names = {name for group in groups if not any(map(self.is_under_way, group)) for name in group}
-        names = {name for name in names if self.keep != "all" and self.store.has_model(name) and not self._waits(name)}
+        names = {name for name in names if self.store.has_model(name) and not self._waits(name)}
         if names and self.keep == "best":
             names -= {*chosen(self.store, self.plan)}
         for name in names:

@@ -93,8 +93,8 @@ class Slurm(Executor):
         config = ask("scontrol", "show", "config")
         if config is None:
             raise UserError(NO_SLURM)
-        self.most = int(re.findall(r"MaxArraySize\s*=\s*(\d+)", config)[0]) - 1  # 0 where arrays are off
-        self.most = max(1, self.most)
+        largest = int(re.findall(r"MaxArraySize\s*=\s*(\d+)", config)[0])  # 0 where arrays are off
+        self.most = max(1, largest - 1)
         self.name, self.logs = job_name(store), store.slurm.with_suffix("").absolute()
         self.engine = submitit.AutoExecutor(self.logs / "%A", cluster="slurm", slurm_max_num_timeout=10**6)
         try:
@@ -110,6 +110,7 @@ class Slurm(Executor):
             raise UserError(f"--slurm: {error}") from error
         self.store, self.batch, self.estimate = store, JobBatch(make, store.folder), estimate
         self.jobs, self.fresh, self.sent = dict[str, Job](), list[Job](), dict[str, Stamps]()
+        self.known = set[str]()  # the numbers of all Slurm jobs that were ever in `sent`
         self.absent, self.polled_at = Counter[str](), 0.0
 
     def __enter__(self) -> Self:
@@ -121,8 +122,8 @@ class Slurm(Executor):
             name: {job: old for job, old in stamps.items() if name in live or stamp(job) != old}
             for name, stamps in sent.items()
         }
-        if strange := live.keys() - self.sent.keys():  # a driver was lost before it had written them down
-            ask("scancel", *strange)
+        self.known |= self.sent.keys()
+        self._cancel_strange(live)
         self._write()  # before the first job is sent: another engine looks for this file
         return self
 
@@ -150,6 +151,7 @@ class Slurm(Executor):
         ended = [*self._ended()]
         if time.monotonic() >= self.polled_at + POLL_SECONDS and (live := live_jobs(self.name)) is not None:
             self.polled_at = time.monotonic()
+            self._cancel_strange(live)
             self._forget_progress(live)
             ended += self._lost(live)
         return ended
@@ -182,6 +184,7 @@ class Slurm(Executor):
                 raise UserError(f"--slurm: Slurm refuses the jobs: {str(error).strip()}") from error
             for handle, batch in zip(handles, array, strict=True):
                 self.sent[handle.job_id] = {job.id: stamp for job, stamp in batch}
+                self.known.add(handle.job_id)
             self._write()
 
     def _write(self) -> None:
@@ -201,6 +204,11 @@ class Slurm(Executor):
                     yield job, result
             if not stamps:
                 del self.sent[name]
+
+    def _cancel_strange(self, live: Mapping[str, list[str]]) -> None:
+        """End jobs that Slurm took although no driver has heard their numbers: what they hold is sent again."""
+        if strange := live.keys() - self.known:
+            ask("scancel", *strange)
 
     def _forget_progress(self, live: Mapping[str, list[str]]) -> None:
         """Of jobs that Slurm has put back into the queue: what a lost worker said last would look as if it hung."""

@@ -20,7 +20,7 @@ from glue_bench.training.tokenizers import tokenizer_digest
 
 HELD_OUT_SEED = 0  # one slice for all arms, rates and seeds
 MOST_BATCHES_PER_RUN = 50
-ROWS_AT_ONCE = 10_000  # lists of a whole MNLI would take 2.5 GiB in each worker
+ROWS_AT_ONCE = 10_000  # lists of ids of a whole MNLI would take gigabytes in each worker
 Padded = Callable[[int], int]
 """Length of a batch's longest example -> the length that the batch is padded to."""
 

@@ -50,6 +50,13 @@ def test_intervals_and_bands_cover_what_they_say(name):
     assert low < np.mean([covers(generator) for _ in range(times)]) <= high
 
 
+def test_an_interval_needs_two_sequences():
+    one = Sums(np.array([0.0, 3.0]), np.array([0.0, 4.0]))
+    assert np.isnan([one.standard_error, *one.interval, *one.share_interval]).all()
+    assert Sums(np.zeros(8), np.full(8, 4.0)).share_interval == (0, pytest.approx(1 - 0.025 ** (1 / 8)))
+    assert Sums(np.full(8, 2.0), np.full(8, 4.0)).share_interval == (0.5, 0.5)  # ties, as without positions
+
+
 def test_a_standard_error_is_that_of_a_ratio():
     """Of sequences of several sizes: the spread of the ratio itself when sequences are drawn anew."""
     generator = np.random.default_rng(1)

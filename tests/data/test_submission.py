@@ -139,6 +139,11 @@ def test_no_bytes_break_the_linter(content, places, flip):
         lint(bytes(whole))
 
 
+@pytest.mark.parametrize("text", ["5", "0.1", "3.", ".5", "1e-3", "+2.5", "4.99999999"])
+def test_a_score_may_be_written_in_any_way(text):
+    assert said(**{"STS-B": predicted(text)}) == []
+
+
 def test_a_finding_says_file_line_problem_and_expectation():
     wrong = said(RTE=predicted("1"), **{"STS-B": predicted("5.2")})
     assert wrong == [

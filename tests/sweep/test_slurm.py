@@ -88,7 +88,9 @@ def test_of_a_batch_that_is_gone_the_job_at_work_is_lost_and_the_others_are_sent
         cluster.say("down")
         assert submit(executor, ground) == []  # it is sent when Slurm answers again
         cluster.say("None")
+        (cluster.folder / "live" / "99").touch()  # it was taken, but the answer of sbatch was lost
         ended(executor)
+        assert cluster.live() == ["100"]
         cluster.run("100")
         assert ended(executor) == well(ground)
         submit(executor, *jobs)

@@ -70,3 +70,7 @@ def test_a_seed_costs_a_run_at_every_rate(bench):
     for rate, seconds in ((1e-5, 10.0), (2e-5, 30.0)):
         bench.record(bench.expect("rte", 1, arm="a", rate=rate), seconds=seconds)
     assert measured_costs(read_results(bench.plan()))[1] == 40.0
+
+
+def test_of_what_has_not_run_no_number_of_seeds_can_be_told(bench, refused):
+    assert "nothing has run yet" in refused("statistics", bench.plan(), "--difference", 1)

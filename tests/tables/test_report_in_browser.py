@@ -79,11 +79,12 @@ class Browser:
         text, _, self.left = self.left.partition(b"\0")
         return json.loads(text)
 
-    def open(self, path, width=1000, *, dark=False):
-        """Open a page at a width in CSS pixels, in light or dark; the browser."""
+    def open(self, path, width=1000, *, dark=False, scripts=True):
+        """Open a page at a width in CSS pixels, in light or dark, with scripts or without; the browser."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
         theme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[theme])
+        self.call("Emulation.setScriptExecutionDisabled", value=not scripts)
         self.events.clear()
         self.call("Page.navigate", url=path.resolve().as_uri())
         while not any(each.get("method") == "Page.loadEventFired" for each in self.events):
@@ -91,7 +92,7 @@ class Browser:
         return self
 
     def value(self, expression):
-        """What JavaScript makes of an expression."""
+        """What JavaScript makes of an expression (which runs though the page's own scripts may not)."""
         said = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
         assert "exceptionDetails" not in said, said["exceptionDetails"]
         return said["result"].get("value")
@@ -177,3 +178,13 @@ def test_what_has_no_number_stays_below_and_units_count(browser, tmp_path, page)
     for order in (ranked, [*ranked[-2::-1], ranked[-1]]):
         browser.click(f"{HEADING} button")
         assert [text for text, _ in browser.value(FIRST_TABLE)] == order
+
+
+def test_it_is_readable_without_scripts(browser, page):
+    browser.open(page, scripts=False)
+    assert browser.value("document.querySelectorAll('button').length") == 0
+    assert [arm for arm, _ in browser.value(FIRST_TABLE)] == [LONG, "add", "none"]
+    assert browser.value("document.querySelector('img').getBoundingClientRect().width") > 300
+    browser.click("summary")
+    assert browser.value("document.querySelector('details').open")
+    assert browser.trouble() == []

@@ -2,7 +2,9 @@
 
 import json
 import re
+import shutil
 import string
+import subprocess
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -14,8 +16,8 @@ from hypothesis import strategies as st
 from read_pages import READERS, parse_html
 from rich.console import Console
 
-from glue_bench.errors import UserError
-from glue_bench.tables.table import Column, Page, Table, chosen_format, csv_text, short
+from glue_bench.errors import UNSHOWN, UserError
+from glue_bench.tables.table import Column, Page, Table, chosen_format, csv_text, json_text, short
 
 NASTY = ("a_b", "50%", "x|y", "<b>", "{}", "**x**", "[1]", "\\", "&amp;", "~^", "# $1", "a--b", '"q"', "`c`", "† ±",
          "a---b", "''", "&#38;", "#", "=1")  # fmt: skip
@@ -61,6 +63,12 @@ def test_numbers_have_fixed_decimals_texts_stand_to_the_left_and_what_is_missing
 
 
 @each
+def test_a_table_without_rows_has_its_header(format):
+    (table,) = READERS[format](page({"a": [], "b": []}).render(format))
+    assert (table.header, table.rows) == (["a", "b"], [])
+
+
+@each
 def test_feet_stand_below_a_rule_and_captions_and_legends_have_bold_and_code(format):
     made = page({"a": ["add", "floor"], "b": [2.0, 1.0]}, {"b": Column("B", 2)}, feet=1,
                 caption="Against `add`: **50%** of c_d.", legend=("* see https://x.org/a_b?c=1&d=2).",))  # fmt: skip
@@ -87,6 +95,19 @@ def test_latex_repeats_what_a_floating_table_loses_and_is_made_smaller_only_wher
     assert r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%" in text
     assert r"\begin{tabular}{p{0.3\linewidth}r}" in text
     assert r" & $-$2-d \\" in text
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex with booktabs")
+@pytest.mark.parametrize("layout", ["onecolumn", "twocolumn"])
+def test_latex_has_no_overfull_box(layout, tmp_path):
+    wide = {f"c{i}": ["100.00"] * 3 for i in range(20)}
+    made = page({"a": [*NASTY[:2], "x " * 60], **wide}, {name: Column("MNLI-mm†", show=str) for name in wide})
+    preamble = rf"\documentclass[{layout}]{{article}}\usepackage{{booktabs,graphicx}}\begin{{document}}"
+    (tmp_path / "page.tex").write_text(f"{preamble}\n{made.to_latex()}\n\\end{{document}}\n")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "page.tex"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, encoding="latin-1", check=False)
+    assert ended.returncode == 0, ended.stdout[-2000:]
+    assert "Overfull" not in ended.stdout
 
 
 def test_html_stands_alone_and_says_what_its_cells_are():
@@ -145,3 +166,11 @@ def test_csv_keeps_texts_that_look_like_formulas_texts_and_numbers_numbers():
         *("arm,value", "'=1+1,-1.50", "'+x,0.00", "'-2+3,1.00", "'@a,2.00"),
         *("-1.5,3.00", "a=1,4.00", "'-,5.00"),
     ]
+
+
+def test_json_has_no_character_that_controls_a_terminal_and_says_the_same():
+    name = "\x1b[2J\x7f\x9b\u202e\u2028 ü"
+    text = json_text({name: name})
+    assert not UNSHOWN.search(text)
+    assert json.loads(text) == {name: name}
+    assert " ü" in text
