@@ -90,9 +90,9 @@ def test_only_the_command_line_prints(room):
     assert found == []
 
 
-def test_no_file_is_longer_than_350_lines_and_no_function_than_60():
+def test_no_file_is_longer_than_400_lines_and_no_function_than_60():
     lengths = {str(file): len((PACKAGE / file).read_text("utf-8").splitlines()) for file in TREES}
-    assert {name: length for name, length in lengths.items() if length > 350} == {}
+    assert {name: length for name, length in lengths.items() if length > 400} == {}
     nodes = [node for tree in TREES.values() for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     assert [node.name for node in nodes if node.end_lineno - node.lineno >= 60] == []
 
