@@ -105,8 +105,9 @@ def encoder(config: EncoderConfig, weights: dict[str, Tensor]) -> EncoderModel:
 
 OPTIONS: dict[str, list[dict[str, Any]]] = {
     "none": [{"segments": "none"}],
-    "add": [{"segments": "scores"}, {"segments": "none"}],
+    "add": [{"segments": "scores"}, {"segments": "none"}, {"position_start": "sinusoids"}, {"position_norm": True}],
     "add-sinusoidal": [{"scale": 0.1}, {"scale": "words"}],
+    "multiply": [{"position_start": 4.0}],
     "concat": [{"segments": "scores"}, {"segments": "none"}, {"init": "identity"}],
     "concat-split": [{"position_share": 0.25}],
     "four-term": [{"terms": list(terms)} for count in range(1, len(TERMS)) for terms in combinations(TERMS, count)],

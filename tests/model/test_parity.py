@@ -152,6 +152,42 @@ def test_sinusoids_start_at_the_scale_of_the_words():
     assert grafted.weights["variant.scale"] == add.variant.words.weight.std()
 
 
+def position_table(options: dict[str, object]) -> torch.Tensor:
+    """The fresh position table of `add` with these options, for an initializer range of 0.1."""
+    model = fresh_model("add", options, initializer_range=0.1)
+    return model.variant.positions.weight.detach()
+
+
+def test_a_number_multiplies_the_start_of_the_position_table():
+    assert torch.equal(position_table({"position_start": 4.0}), 4 * position_table({}))
+
+
+def test_a_table_that_starts_at_sinusoids_has_the_rows_of_the_fixed_ones():
+    learned = fresh_model("add", {"position_start": "sinusoids"}, initializer_range=0.1)
+    fixed = fresh_model("add-sinusoidal", {"scale": "words"}, initializer_range=0.1)
+    assert apart(learned, fixed) < 1e-5
+    assert learned.variant.positions.weight.requires_grad
+
+
+def test_a_normalised_position_is_added_after_its_layer_norm():
+    model = fresh_model("add", {"position_norm": True})
+    ids = tokens()
+    segment_ids = torch.zeros_like(ids)
+    table = model.variant.positions.weight[: ids.shape[1]]
+    centred = table - table.mean(-1, keepdim=True)
+    normalised = centred / (table.var(-1, keepdim=True, unbiased=False) + model.config.layer_norm_eps).sqrt()
+    words = model.variant.words(ids) + model.variant.segments(segment_ids)
+    assert max_error([model.variant(ids, segment_ids).hidden], [words + normalised]) < 1e-5
+
+
+def test_a_graft_with_normalised_positions_starts_near_the_checkpoint_and_is_not_called_exact():
+    add = encoder("add")
+    start = Start(add.config, add.state_dict(), "pretrained")
+    grafted = graft(start, "add", {"position_norm": True})
+    norm = grafted.weights["variant.position_norm.weight"]
+    assert torch.allclose(norm, add.variant.positions.weight.std(dim=1).mean().expand_as(norm))
+
+
 SUBSETS = [kept for count in range(1, 5) for kept in combinations(TERMS, count) if kept != ("word-word",)]
 
 

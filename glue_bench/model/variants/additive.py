@@ -7,6 +7,7 @@ from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
+from pydantic import PositiveFloat
 from torch import Tensor, nn
 
 from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Grafted, Variant, rows_from
@@ -23,24 +24,73 @@ class NoPosition(Variant):
         return EncoderInput(self.words_and_segments(token_ids, segment_ids))
 
 
+class PositionTable(nn.Embedding):
+    """A learned table of positions. `start` says what its rows are before training.
+
+    A number multiplies the normal draw that every table starts with, whose deviation is `initializer_range`. With
+    `sinusoids` the rows start at the sinusoids of Vaswani et al. 2017, with `initializer_range` as their root mean
+    square.
+    """
+
+    def __init__(self, dims: Dimensions, start: float | Literal["sinusoids"]) -> None:
+        super().__init__(dims.max_positions, dims.embedding_size)
+        if start == "sinusoids":
+            check_pairs(dims.embedding_size, "its embeddings")
+        self.start = start
+        self.initializer_range = dims.initializer_range
+
+    def fresh_weight(self) -> Float[Tensor, "n d"]:
+        """The rows (n, d) to start with; the normal draw is in the table when this is called."""
+        drawn = self.weight.detach()
+        if self.start == "sinusoids":
+            rows = sinusoids(self.num_embeddings, self.embedding_dim, drawn)
+            return self.initializer_range * 2**0.5 * rows  # the root mean square of a row is 1 / sqrt(2)
+        return self.start * drawn
+
+
 class Add(Variant):
-    """x_i = w_i + p_i + s_i (BERT, Devlin et al. 2019, section 3)."""
+    """x_i = w_i + p_i + s_i (BERT, Devlin et al. 2019, section 3).
+
+    With `position_norm` LayerNorm is applied to p_i before the sum, as TUPE does before its own projections (Ke, He &
+    Liu 2021, appendix B). A normalised row has a root mean square of 1 whatever the table's start is, so that positions
+    are larger than words at first. `position_start` is the start of the table: see `PositionTable`.
+    """
 
     summary = "token + position + segment, as BERT"
     source = "Devlin et al. 2019"
 
-    def __init__(self, dims: Dimensions) -> None:
+    def __init__(
+        self,
+        dims: Dimensions,
+        *,
+        position_start: PositiveFloat | Literal["sinusoids"] = 1.0,
+        position_norm: bool = False,
+    ) -> None:
         super().__init__(dims)
-        self.positions = nn.Embedding(dims.max_positions, dims.embedding_size)
+        self.positions = PositionTable(dims, position_start)
+        self.position_norm = nn.LayerNorm(dims.embedding_size, eps=dims.layer_norm_eps) if position_norm else None
+
+    def position_rows(self, length: int, start: int = 0) -> Float[Tensor, "l d"]:
+        """The p_i of `length` tokens, normalised with `position_norm`."""
+        rows = rows_from(self.positions.weight, length, start)
+        return rows if self.position_norm is None else self.position_norm(rows)
 
     def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:
-        positions = rows_from(self.positions.weight, token_ids.shape[1], start)
+        positions = self.position_rows(token_ids.shape[1], start)
         return EncoderInput(self.words_and_segments(token_ids, segment_ids) + positions)
 
     def graft(self, base: Additive) -> Grafted:
+        """Take over words, segments and positions.
+
+        With `position_norm` every row has the same size, which rows of a checkpoint do not have: the LayerNorm starts
+        at their mean deviation, and the graft is not exact.
+        """
         super().graft(base)
         self.positions.weight.copy_(base.positions)
-        return Grafted(exact=True)
+        if self.position_norm is None:
+            return Grafted(exact=True)
+        self.position_norm.weight.fill_(base.positions.std(dim=1).mean())
+        return Grafted(exact=False)
 
 
 class AddSinusoidal(Variant):
@@ -66,9 +116,8 @@ class AddSinusoidal(Variant):
 
     def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:
         hidden, length = self.words_and_segments(token_ids, segment_ids), token_ids.shape[1]
-        sine, cosine = angles(start + length, self.dims.embedding_size, hidden)
-        table = rows_from(torch.stack([sine, cosine], dim=-1).flatten(1), length, start)
-        # sin^2 + cos^2 = 1: the root mean square of a row is 1 / sqrt(2).
+        table = rows_from(sinusoids(start + length, self.dims.embedding_size, hidden), length, start)
+        # The root mean square of a row is 1 / sqrt(2).
         return EncoderInput(hidden + self.scale * 2**0.5 * table)
 
     def graft(self, base: Additive) -> Grafted:
@@ -85,7 +134,7 @@ class Multiply(Add):
 
     def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:
         words = self.words(token_ids)
-        hidden = words * (1 + rows_from(self.positions.weight, words.shape[1], start))
+        hidden = words * (1 + self.position_rows(words.shape[1], start))
         return EncoderInput(hidden if self.segments is None else hidden + self.segments(segment_ids))
 
     def graft(self, base: Additive) -> Grafted:
@@ -109,7 +158,7 @@ class Gate(Add):
 
     def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:
         words = self.words(token_ids)
-        positions = rows_from(self.positions.weight, words.shape[1], start).expand_as(words)
+        positions = self.position_rows(words.shape[1], start).expand_as(words)
         gate = torch.sigmoid(self.gate(torch.cat([words, positions], dim=-1)))
         hidden = 2 * (gate * words + (1 - gate) * positions)
         return EncoderInput(hidden if self.segments is None else hidden + self.segments(segment_ids))
@@ -132,3 +181,9 @@ def angles(length: int, width: int, like: Tensor) -> tuple[Float[Tensor, "l w2"]
     rates = 10_000 ** (-torch.arange(0, width, 2, device=like.device, dtype=torch.float32) / width)
     turns = places[:, None] * rates
     return turns.sin().to(like.dtype), turns.cos().to(like.dtype)
+
+
+def sinusoids(length: int, width: int, like: Tensor) -> Float[Tensor, "l w"]:
+    """PE of Vaswani et al. 2017, section 3.5. As sin^2 + cos^2 = 1, a row's root mean square is 1 / sqrt(2)."""
+    sine, cosine = angles(length, width, like)
+    return torch.stack([sine, cosine], dim=-1).flatten(1)
