@@ -7,13 +7,15 @@ import pandas as pd
 
 from glue_bench.data.demo import DemoSource
 from glue_bench.data.hub import REPOSITORY, CloneSource, HubSource
-from glue_bench.data.task_data import UNLABELLED, Source, split_digest
+from glue_bench.data.official import split_digest
+from glue_bench.data.task_data import UNLABELLED, Source, TaskData
 from glue_bench.data.tasks import TASKS
 from glue_bench.data.tsv import TsvSource
 from glue_bench.errors import UserError, unknown
 from glue_bench.remote import fetched, is_url
 
-DESCRIPTION = ["task", "split", "rows", "official_rows", "skipped", "labels", "digest", "status"]
+DESCRIPTION = ["task", "split", "rows", "official_rows", "skipped", "labels", "digest", "difference", "status"]
+UNCHECKED = "complete by count, content not checked in every split"
 
 
 def open_source(name: str) -> Source:
@@ -43,16 +45,17 @@ def open_source(name: str) -> Source:
 def describe(source: Source) -> pd.DataFrame:
     """One row per task and official split, in the columns of DESCRIPTION; raises whatever `load` raises.
 
-    `status` is the task's: "complete", "partial" (a split is absent or of another size than the official one), "demo",
-    or "missing" (one row, no split). `digest` is the start of the split's digest.
+    `status` is the task's: "complete", UNCHECKED (the digest of an official split is not known), "partial" (a split is
+    absent or of another size than the official one), "not the official rows" (`difference` says of each split how it
+    differs), "demo", or "missing" (one row, no split). `digest` is the start of the split's digest.
     """
     present, rows = set(source.tasks()), list[tuple[object, ...]]()
     for name, task in TASKS.items():
         if name not in present:
-            rows.append((name, "", 0, sum(split.rows for split in task.splits.values()), 0, "", "", "missing"))
+            rows.append((name, "", 0, sum(split.rows for split in task.splits.values()), 0, "", "", "", "missing"))
             continue
         data = source.load(name)
-        status = "demo" if data.source == "demo" else "partial" if data.partial else "complete"
+        status = _status(data)
         for split, official in task.splits.items():
             facts: tuple[object, ...] = (0, official.rows, data.skipped.get(split, 0), "", "")
             if (frame := data.splits.get(split)) is not None:
@@ -61,5 +64,16 @@ def describe(source: Source) -> pd.DataFrame:
                 labels = " / ".join(shares) or f"{gold.min():.1f}-{gold.max():.1f} mean {gold.mean():.1f}"
                 labels = "unlabelled" if (gold == UNLABELLED).all() else labels
                 facts = (len(frame), *facts[1:3], labels, split_digest(split, frame)[:12])
-            rows.append((name, split, *facts, status))
+            rows.append((name, split, *facts, data.differences.get(split, ""), status))
     return pd.DataFrame(rows, columns=DESCRIPTION)
+
+
+def _status(data: TaskData) -> str:
+    """The `status` of a task that is there; see `describe`."""
+    if data.source == "demo":
+        return "demo"
+    if data.differences:
+        return "not the official rows"
+    if data.partial:
+        return "partial"
+    return UNCHECKED if data.unchecked else "complete"

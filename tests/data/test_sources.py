@@ -73,7 +73,8 @@ def test_describe(write):
     assert "0.0-5.0 mean 2.5" in of["stsb"]["labels"].tolist()
     assert of["mnli"][["rows", "status", "split"]].to_numpy().tolist() == [[0, "missing", ""]]
     assert of["qqp"]["skipped"].tolist() == [0, 1, 0]
-    assert of["wnli"]["status"].tolist() == ["complete"] * 3
+    assert of["wnli"]["status"].tolist() == ["not the official rows"] * 3
+    assert of["wnli"]["difference"].tolist() == ["other rows"] * 3
 
 
 def test_fewer_rows_are_among_more_in_their_order_and_tests_stay_whole():
