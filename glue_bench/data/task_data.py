@@ -14,6 +14,7 @@ from glue_bench.data.tasks import TASKS
 
 UNLABELLED = -1
 LIMITED = ", limited to"
+HELD_OUT_SEED = 0  # one slice for all arms, rates and seeds
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,16 @@ def limited(data: TaskData, rows: int, *, train_alone: bool = False) -> TaskData
         return data
     what = "rows of train" if train_alone else "rows"
     return replace(data, source=f"{data.source}{LIMITED} {rows} {what}", splits={**data.splits, **cut})
+
+
+def held_out_rows(rows: int, share: float) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers of the training rows that are held out, at least one, and of all others; each in order.
+
+    They are drawn at random from `rows` rows, and are the same for all arms, rates and seeds.
+    """
+    order = np.random.default_rng(HELD_OUT_SEED).permutation(rows)
+    count = max(1, round(share * rows))
+    return np.sort(order[:count]), np.sort(order[count:])
 
 
 def known_labels(data: TaskData) -> dict[str, np.ndarray]:

@@ -180,8 +180,8 @@ class TaskFacts(Value):
 
     Of partial data `rows` has the examples of each split. `differences` says of splits with the official number of rows
     how their content differs from the official one, and `unchecked` names those whose official digest is not known, so
-    that their content could not be compared; both are None where there is no such split. `revision` is that of the hub, if it is known. `labels` is
-    the `arrays_digest` of the file of labels, which `Store.write_plan` fills in.
+    that their content could not be compared; both are None where there is no such split. `revision` is that of the hub,
+    if it is known. `labels` is the `arrays_digest` of the file of labels, which `Store.write_plan` fills in.
     """
 
     source: Text

@@ -54,8 +54,9 @@ class Results:
     digest of the task's data, `collapsed` the splits on which the run gave one answer to everything, and `processor`
     where its weights were pretrained and then where it ran. `scores` (SCORES) has a row for each score of each epoch of
     a finished cell: 0 to 100, NaN where the metric is undefined. `arms` (ARMS, by name), `tasks` (TASK; of partial
-    data `rows` by split; `differences` and `unchecked` as in TaskFacts), `pretrainings` (PRETRAINING, one for each arm and seed, and the runs of rate searches),
-    `losses` (LOSSES), `measures` (MEASURES) and `baselines` (BASELINES, 0 to 100) are of the plan, too.
+    data `rows` by split; `differences` and `unchecked` as in TaskFacts), `pretrainings` (PRETRAINING, one for each arm
+    and seed, and the runs of rate searches), `losses` (LOSSES), `measures` (MEASURES) and `baselines` (BASELINES, 0 to
+    100) are of the plan, too.
 
     `logits`, `gold` and `sums` raise UserError where a file is missing, damaged or of another run.
     """

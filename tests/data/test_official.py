@@ -79,7 +79,7 @@ class Given(Source):
     def tasks(self):
         return [self.data.task]
 
-    def load(self, task):
+    def load(self, _task):
         return self.data
 
 

@@ -65,8 +65,8 @@ def test_only_a_benchmarks_scores_are_stated(bench, new_bench, results, tmp_path
 
 def test_other_rows_are_left_out_and_the_hub_is_not_stated_for_what_was_not_compared(bench, results):
     bench.record(bench.expect("qqp"), 0.7, data={"source": "tsv", "digest": "d", "unchecked": ("validation",)})
-    others = {"validation": "other rows"}
-    bench.record(bench.expect("rte"), 0.7, data={"source": "tsv", "digest": "d", "partial": True, "differences": others})
+    others = {"partial": True, "differences": {"validation": "other rows"}}
+    bench.record(bench.expect("rte"), 0.7, data={"source": "tsv", "digest": "d", **others})
     stated, told = results()
     assert told["left_out"] == {"toy": "run on other rows than the official ones: RTE"}
     assert {name.split(".")[1] for name in stated} == {"qqp"}
