@@ -4,10 +4,13 @@ import hashlib
 import re
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from glue_bench.errors import DiskError, UserError, first_line
 from glue_bench.files import IN_THE_CACHE, cache_folder, clear_abandoned, disk_trouble, whole_folder
 
+VERSIONS = ("ETag", "Content-MD5", "Digest", "Last-Modified", "size")
+"""What a web server says of the content of a file; fsspec itself takes files on the web for unchanging."""
 _URL = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)  # two letters at least; Path makes one slash of two
 
 
@@ -40,7 +43,7 @@ def fetched(url: str) -> Path:
         names = {path: path.removeprefix(root).strip("/") or Path(path).name for path in sorted(files.find(root))}
         if outside := [name for name in names.values() if ".." in Path(name).parts]:
             raise ValueError(f"it has a file '{outside[0]}'")
-        state = "\n".join([url, *(f"{name} {files.ukey(path)}" for path, name in names.items())])
+        state = "\n".join([url, *(f"{name} {_state(files, path)}" for path, name in names.items())])
         folder = folder / hashlib.sha256(state.encode()).hexdigest()[:16]
         if names and not folder.is_dir():
             clear_abandoned(folder.parent)
@@ -58,3 +61,9 @@ def fetched(url: str) -> Path:
         raise UserError(f"nothing at '{url}'")
     (name, *more) = names.values()
     return folder / name if not more and url.rstrip("/").endswith(f"/{name}") else folder
+
+
+def _state(files: Any, path: str) -> str:
+    """What changes whenever the content of a file of a file system does, as far as the system tells."""
+    facts = files.info(path)
+    return " ".join([files.ukey(path), *(f"{name}={facts[name]}" for name in VERSIONS if name in facts)])

@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from glue_bench.data.folder import DOWNLOADED
 from glue_bench.data.task_data import TaskData
 from glue_bench.data.tasks import TASKS
-from glue_bench.data.tsv import DOWNLOADED, read_split, read_table, to_labels, unlabelled
+from glue_bench.data.tsv import read_split, read_table, to_labels, unlabelled
 from glue_bench.errors import UserError
 
 LABELLED = "diagnostic-full.tsv"

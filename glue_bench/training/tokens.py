@@ -18,6 +18,7 @@ from glue_bench.data.task_data import TaskData, held_out_rows
 from glue_bench.files import cache_folder, kept_or_made
 from glue_bench.training.tokenizers import tokenizer_digest
 
+TOKENS_VERSION = 1  # of what `encoded_split` makes: a part of the cache's key
 MOST_BATCHES_PER_RUN = 50
 ROWS_AT_ONCE = 10_000  # lists of ids of a whole MNLI would take gigabytes in each worker
 Padded = Callable[[int], int]
@@ -108,7 +109,7 @@ def tokenise(data: TaskData, tokenizer: PreTrainedTokenizerBase, max_length: int
             for name in data.splits
         }
 
-    key = f"{data.task}-{data.digest[:16]}-{tokenizer_digest(tokenizer)[:16]}-{max_length}"
+    key = f"{TOKENS_VERSION}-{data.task}-{data.digest[:16]}-{tokenizer_digest(tokenizer)[:16]}-{max_length}"
     splits = kept_or_made(cache_folder() / "tokens" / key, make, read)
     return TokenisedTask(splits, int(tokenizer.pad_token_id))
 
