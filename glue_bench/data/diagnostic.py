@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from glue_bench.data.folder import DOWNLOADED
+from glue_bench.data.folder import DOWNLOADED, task_folders
 from glue_bench.data.task_data import TaskData
 from glue_bench.data.tasks import TASKS
 from glue_bench.data.tsv import read_split, read_table, to_labels, unlabelled
@@ -46,7 +46,10 @@ def read_diagnostic(path: Path) -> Diagnostic:
 
     Raises UserError for a file, a column or a row that does not fit: where, and what was expected.
     """
-    places = [path / AX.title / LABELLED, path / DOWNLOADED / LABELLED, path / LABELLED] if path.is_dir() else [path]
+    places = [path]
+    if path.is_dir():
+        folders = task_folders(path, AX) or [path / AX.title]
+        places = [folder / LABELLED for folder in (*folders, path / DOWNLOADED, path)]
     file = next((place for place in places if place.is_file()), path)
     if file.is_dir():
         raise UserError(f"no {LABELLED} in {path}; looked for {', '.join(map(str, places))}")

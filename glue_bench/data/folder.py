@@ -34,14 +34,14 @@ class FolderSource(Source):
         Raises UserError where two folders hold the task.
         """
         by_place = {}
-        for place in task_folders(self.folder, task):
-            try:
+        try:
+            for place in task_folders(self.folder, task):
                 files = {split: self.split_files(place, task, split) for split in task.splits}
-            except OSError as error:
-                raise UserError(f"cannot read {place}: {error.strerror or error}") from error
-            present = {split: paths for split, paths in files.items() if paths}
-            if present.keys() - set(task.test_splits) or (task.name == "ax" and present):
-                by_place[place] = present
+                present = {split: paths for split, paths in files.items() if paths}
+                if present.keys() - set(task.test_splits) or (task.name == "ax" and present):
+                    by_place[place] = present
+        except OSError as error:
+            raise UserError(f"cannot read {error.filename or self.folder}: {error.strerror or error}") from error
         if len(by_place) > 1:
             places = " and ".join(sorted(place.name for place in by_place))
             raise UserError(f"{self.folder} has {task.title} twice, in {places}; keep one of them")

@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -67,8 +67,8 @@ class CloneSource(FolderSource):
         row, files = self.task_and_files(task)
         for split, paths in files.items():
             _check_shards(split, paths)
-        tables = {split: Rows.of(concat_tables(map(_read_parquet, paths))) for split, paths in files.items()}
-        return to_task_data(row, tables, str(self.folder / row.name))
+        rows = {split: _joined([_read_parquet(path) for path in paths], paths[0]) for split, paths in files.items()}
+        return to_task_data(row, rows, str(self.folder / row.name))
 
 
 class SavedSource(FolderSource):
@@ -93,8 +93,8 @@ class SavedSource(FolderSource):
 
     def load(self, task: str) -> TaskData:
         row, files = self.task_and_files(task)
-        tables = {split: Rows.of(concat_tables(map(_read_arrow, paths))) for split, paths in files.items()}
-        return to_task_data(row, tables, str(self.folder / row.name))
+        rows = {split: _joined([_read_arrow(path) for path in paths], paths[0]) for split, paths in files.items()}
+        return to_task_data(row, rows, str(self.folder / row.name))
 
 
 @dataclass(frozen=True)
@@ -136,8 +136,11 @@ def _read_table(path: Path, read: Callable[[], Any], expected: str) -> Any:
         with path.open("rb") as file:
             if file.read(len(LFS_POINTER)) == LFS_POINTER:
                 raise UserError(f"{path}: a Git LFS pointer, not the data; run 'git lfs pull' in the clone")
-        return read()
-    except (ArrowException, OSError) as error:
+        table = read()
+        table.validate(full=True)  # offsets of a damaged file may point anywhere, and text may be no UTF-8
+        list(table.column_names)  # which may be no UTF-8 either
+        return table
+    except (ArrowException, UnicodeDecodeError, OSError) as error:
         reason = getattr(error, "strerror", None) or first_line(error)
         raise UserError(f"cannot read {path} ({reason}); expected {expected}") from error
 
@@ -159,11 +162,18 @@ def _names_of(dataset: Any) -> tuple[str, ...] | None:
     return tuple(names) if names else None
 
 
-def concat_tables(tables: Iterable[Any]) -> Any:
-    """One table of the rows of several, in order."""
-    import pyarrow
+def _joined(tables: list[Any], first: Path) -> Rows:
+    """The rows of the files of a split, in order. Raises UserError where the files differ in columns or label names."""
+    from pyarrow import ArrowException, concat_tables
 
-    return pyarrow.concat_tables(tables)
+    rows = [Rows.of(table) for table in tables]
+    try:
+        table = concat_tables(tables)
+    except ArrowException as error:
+        raise UserError(f"{first} has other columns than the files that follow it ({first_line(error)})") from error
+    if len({part.label_names for part in rows}) > 1:
+        raise UserError(f"{first} has other label names than the files that follow it; clone it again")
+    return Rows(table, rows[0].label_names)
 
 
 def to_task_data(task: Task, loaded: Mapping[str, Rows], where: str) -> TaskData:

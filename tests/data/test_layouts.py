@@ -1,10 +1,15 @@
 """A folder with GLUE in it is read in every layout that is plain; of any other, one line says what is there."""
 
+import contextlib
 import shutil
 from pathlib import Path
 
 import datasets
+import pyarrow
+import pyarrow.parquet
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from glue_bench.data.sources import open_source
 from glue_bench.errors import UserError
@@ -205,3 +210,63 @@ def test_a_file_of_save_to_disk_that_is_missing_or_damaged_is_named(tmp_path):
         open_source(str(tmp_path)).load("rte")
     shutil.rmtree(path.parent)
     assert list(open_source(str(tmp_path)).load("rte").splits) == ["validation", "test"]
+
+
+def of_two_files(folder: Path, **changes) -> None:
+    """The train split in two files, the second of which is changed; `names` are those of its label ids."""
+    names = changes.pop("names", NAMES)
+    place = folder / "rte"
+    place.mkdir(parents=True)
+    first = whole()["train"]
+    second = datasets.Dataset.from_dict({**SPLITS["train"], **changes})
+    second = second.cast_column("label", datasets.ClassLabel(names=names)) if names else second
+    for number, part in enumerate((first, second)):
+        part.to_parquet(place / f"train-0000{number}-of-00002.parquet")
+
+
+def test_files_of_a_split_whose_label_ids_mean_different_things_are_refused(tmp_path):
+    of_two_files(tmp_path, names=NAMES[::-1])
+    with pytest.raises(UserError, match=r"train-00000-of-00002.parquet has other label names than the files that"):
+        open_source(str(tmp_path)).load("rte")
+
+
+def test_files_of_a_split_with_different_columns_are_refused(tmp_path):
+    of_two_files(tmp_path, label=["a", "b", "c", "d"], names=None)
+    with pytest.raises(UserError, match=r"train-00000-of-00002.parquet has other columns than the files that follow"):
+        open_source(str(tmp_path)).load("rte")
+
+
+def test_text_in_parquet_that_is_not_utf_8_is_refused(tmp_path):
+    place = tmp_path / "rte"
+    place.mkdir()
+    text = pyarrow.array([b"good", b"\xff\xfe"], pyarrow.binary())
+    text = pyarrow.Array.from_buffers(pyarrow.string(), 2, text.buffers())
+    table = pyarrow.table({"sentence1": text, "sentence2": ["a", "b"], "label": [0, 1]})
+    pyarrow.parquet.write_table(table, place / "train-00000-of-00001.parquet")
+    with pytest.raises(
+        UserError, match=r"cannot read .*-of-00001.parquet \(.*UTF8.*; expected Parquet files"
+    ):
+        open_source(str(tmp_path)).load("rte")
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    name=st.sampled_from(["saved/rte/train/data-00000-of-00001.arrow", "saved/rte/train/state.json", "copy"]),
+    place=st.floats(0, 1, exclude_max=True),
+    content=st.binary(max_size=4),
+)
+def test_a_file_that_is_cut_short_or_damaged_is_read_or_refused(tmp_path_factory, name, place, content):
+    """Without content the file ends at the place, else the content stands there."""
+    folder = tmp_path_factory.getbasetemp() / "damaged"
+    if not folder.exists():
+        saved()(folder / "saved")
+        parquet(IN_REPOSITORY)(folder / "copy")
+    path = folder / name if "/" in name else folder / "copy" / "rte" / "train-00000-of-00001.parquet"
+    good = path.read_bytes()
+    first = int(place * len(good))
+    path.write_bytes(good[:first] + content + good[first + len(content) :] if content else good[:first])
+    try:
+        with contextlib.suppress(UserError):
+            open_source(str(folder / name.partition("/")[0])).load("rte")
+    finally:
+        path.write_bytes(good)
