@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ def fetched(url: str) -> Path:
         names = {path: path.removeprefix(root).strip("/") or Path(path).name for path in sorted(files.find(root))}
         if outside := [name for name in names.values() if ".." in Path(name).parts]:
             raise ValueError(f"it has a file '{outside[0]}'")
-        state = "\n".join([url, *(f"{name} {_state(files, path)}" for path, name in names.items())])
+        state = _state(files, url, names)
         folder = folder / hashlib.sha256(state.encode()).hexdigest()[:16]
         if names and not folder.is_dir():
             clear_abandoned(folder.parent)
@@ -51,6 +52,9 @@ def fetched(url: str) -> Path:
                 for path, name in names.items():
                     (aside / name).parent.mkdir(parents=True, exist_ok=True)
                     files.get_file(path, str(aside / name))
+                files.invalidate_cache()
+                if _state(files, url, names) != state:
+                    raise ValueError("it has changed while it was copied; run again")
     except ImportError as error:  # its message names the package
         raise UserError(f"cannot read '{url}': {error}") from error
     except Exception as error:  # every file system has errors of its own
@@ -63,7 +67,14 @@ def fetched(url: str) -> Path:
     return folder / name if not more and url.rstrip("/").endswith(f"/{name}") else folder
 
 
-def _state(files: Any, path: str) -> str:
-    """What changes whenever the content of a file of a file system does, as far as the system tells."""
-    facts = files.info(path)
-    return " ".join([files.ukey(path), *(f"{name}={facts[name]}" for name in VERSIONS if name in facts)])
+def _state(files: Any, url: str, names: Mapping[str, str]) -> str:
+    """What changes whenever the content of any of these files does, as far as their file system tells.
+
+    `names` maps the path of each file to its name below the URL.
+    """
+    lines = [url]
+    for path, name in names.items():
+        facts = files.info(path)
+        versions = [f"{key}={facts[key]}" for key in VERSIONS if key in facts]
+        lines.append(" ".join([name, files.ukey(path), *versions]))
+    return "\n".join(lines)

@@ -111,7 +111,7 @@ def documents_of(part: Part) -> Iterator[Iterable[str]]:
     """The lines of a file, or of each text. Raises UserError for a file that can no longer be opened."""
     if isinstance(part, Path):
         try:
-            with part.open(encoding="utf-8") as file:
+            with part.open(encoding="utf-8-sig") as file:  # a byte-order mark is no part of the text
                 yield file
         except OSError as error:
             raise UserError(f"cannot read corpus file '{part}': {error.strerror}") from error

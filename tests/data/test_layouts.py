@@ -243,9 +243,7 @@ def test_text_in_parquet_that_is_not_utf_8_is_refused(tmp_path):
     text = pyarrow.Array.from_buffers(pyarrow.string(), 2, text.buffers())
     table = pyarrow.table({"sentence1": text, "sentence2": ["a", "b"], "label": [0, 1]})
     pyarrow.parquet.write_table(table, place / "train-00000-of-00001.parquet")
-    with pytest.raises(
-        UserError, match=r"cannot read .*-of-00001.parquet \(.*UTF8.*; expected Parquet files"
-    ):
+    with pytest.raises(UserError, match=r"cannot read .*-of-00001.parquet \(.*UTF8.*; expected Parquet files"):
         open_source(str(tmp_path)).load("rte")
 
 

@@ -96,6 +96,16 @@ def test_files_of_equal_content_are_two_files(write):
     assert documents(opened(write({"a.txt": "One.", "b.txt": "One."}))) == [["One."], ["One."]]
 
 
+def test_a_byte_order_mark_and_the_kind_of_line_ends_are_no_part_of_the_text(write):
+    lines = "One.\nTwo that is\nwrapped.\n"
+    texts = {
+        "b.txt": f"\ufeff{lines}",
+        "c.txt": lines.replace("\n", "\r\n"),
+        "d.txt": f"\ufeff{lines}".replace("\n", "\r"),
+    }
+    assert documents(opened(write({"a.txt": lines, **texts}))) == [["One.", "Two that is wrapped."]] * 4
+
+
 def test_the_digest_is_of_the_content_and_not_of_the_place(write, tmp_path):
     folder = write({"a.txt": "One.", "b.txt": "Two."})
     first = opened(folder).digest
