@@ -93,6 +93,18 @@ def test_the_official_number_of_other_rows_is_not_complete(task):
     assert {*table.loc[task, "difference"]} - {""} == {"other rows"}
 
 
+def test_data_says_of_each_split_how_it_differs(glue_bench, write):
+    pair = "sentence1\tsentence2"
+    files = {"WNLI/test.tsv": f"{pair}\na\tb\n"}
+    for name, rows in (("train", 635), ("dev", 71)):
+        files[f"WNLI/{name}.tsv"] = f"{pair}\tlabel\n" + "a\tb\t0\n" * rows
+    assert glue_bench("data", write(files)).out.splitlines()[-3:] == [
+        "not the official rows: wnli",
+        "wnli train: other rows",
+        "wnli validation: other rows",
+    ]
+
+
 def test_what_cannot_be_compared_is_complete_by_count_alone():
     data = of_official_size("qqp")
     assert (data.partial, data.differences, data.unchecked) == (False, {}, ("train", "validation", "test"))
