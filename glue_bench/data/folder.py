@@ -86,5 +86,5 @@ def listed_names(folder: Path) -> str:
 def listed(names: Iterable[str]) -> str:
     """Names in order, SHOWN of them at most, and how many others there are."""
     ordered = sorted(names)
-    others = f" and {len(ordered) - SHOWN:,} more" if len(ordered) > SHOWN else ""
-    return (", ".join(ordered[:SHOWN]) or "nothing in it") + others
+    remaining = f" and {len(ordered) - SHOWN:,} more" if len(ordered) > SHOWN else ""
+    return (", ".join(ordered[:SHOWN]) or "nothing in it") + remaining
