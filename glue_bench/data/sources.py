@@ -8,7 +8,6 @@ import pandas as pd
 from glue_bench.data.demo import DemoSource
 from glue_bench.data.folder import FolderSource, listed, listed_names, task_of
 from glue_bench.data.hub import CloneSource, HubSource, SavedSource
-from glue_bench.data.official import split_digest
 from glue_bench.data.task_data import UNLABELLED, Source, TaskData
 from glue_bench.data.tasks import TASKS, titles
 from glue_bench.data.tsv import TsvSource
@@ -91,7 +90,7 @@ def describe(source: Source) -> pd.DataFrame:
                 shares = [f"{label} {(gold == number).mean():.0%}" for number, label in enumerate(task.labels)]
                 labels = " / ".join(shares) or f"{gold.min():.1f}-{gold.max():.1f} mean {gold.mean():.1f}"
                 labels = "unlabelled" if (gold == UNLABELLED).all() else labels
-                facts = (len(frame), *facts[1:3], labels, split_digest(split, frame)[:12])
+                facts = (len(frame), *facts[1:3], labels, data.split_digests[split][:12])
             rows.append((name, split, *facts, data.differences.get(split, ""), status))
     return pd.DataFrame(rows, columns=DESCRIPTION)
 
