@@ -2,12 +2,16 @@
 
 import hashlib
 import re
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from glue_bench.errors import DiskError, UserError, first_line
 from glue_bench.files import IN_THE_CACHE, cache_folder, clear_abandoned, disk_trouble, whole_folder
 
+VERSIONS = ("ETag", "Content-MD5", "Digest", "Last-Modified", "size")
+"""What a web server says of the content of a file; fsspec itself takes files on the web for unchanging."""
 _URL = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)  # two letters at least; Path makes one slash of two
 
 
@@ -40,7 +44,7 @@ def fetched(url: str) -> Path:
         names = {path: path.removeprefix(root).strip("/") or Path(path).name for path in sorted(files.find(root))}
         if outside := [name for name in names.values() if ".." in Path(name).parts]:
             raise ValueError(f"it has a file '{outside[0]}'")
-        state = "\n".join([url, *(f"{name} {files.ukey(path)}" for path, name in names.items())])
+        state = _state(files, url, names)
         folder = folder / hashlib.sha256(state.encode()).hexdigest()[:16]
         if names and not folder.is_dir():
             clear_abandoned(folder.parent)
@@ -48,6 +52,9 @@ def fetched(url: str) -> Path:
                 for path, name in names.items():
                     (aside / name).parent.mkdir(parents=True, exist_ok=True)
                     files.get_file(path, str(aside / name))
+                files.invalidate_cache()
+                if _state(files, url, names) != state:
+                    raise ValueError("it has changed while it was copied; run again")
     except ImportError as error:  # its message names the package
         raise UserError(f"cannot read '{url}': {error}") from error
     except Exception as error:  # every file system has errors of its own
@@ -58,3 +65,16 @@ def fetched(url: str) -> Path:
         raise UserError(f"nothing at '{url}'")
     (name, *more) = names.values()
     return folder / name if not more and url.rstrip("/").endswith(f"/{name}") else folder
+
+
+def _state(files: Any, url: str, names: Mapping[str, str]) -> str:
+    """What changes whenever the content of any of these files does, as far as their file system tells.
+
+    `names` maps the path of each file to its name below the URL.
+    """
+    lines = [url]
+    for path, name in names.items():
+        facts = files.info(path)
+        versions = [f"{key}={facts[key]}" for key in VERSIONS if key in facts]
+        lines.append(" ".join([name, files.ukey(path), *versions]))
+    return "\n".join(lines)

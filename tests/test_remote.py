@@ -46,6 +46,22 @@ def test_a_checkpoint_text_and_data_behind_urls_are_those_of_the_folder(make_ber
     assert len({open_source(name).load("rte").digest for name in (url, str(tmp_path / "glue"))}) == 1
 
 
+def test_what_changes_while_it_is_copied_is_refused_and_not_kept(tmp_path, monkeypatch):
+    url = upload(tmp_path / "glue")
+    copy = MemoryFileSystem.get_file
+
+    def copied_before_a_change(self, path, *places):
+        copy(self, path, *places)
+        self.pipe_file("/glue/a.txt", b"Another text.")
+
+    monkeypatch.setattr(MemoryFileSystem, "get_file", copied_before_a_change)
+    with pytest.raises(UserError, match="it has changed while it was copied; run again"):
+        open_corpus([f"{url}/a.txt"])
+    monkeypatch.undo()
+    monkeypatch.setenv("GLUE_BENCH_CACHE", str(tmp_path / "cache"))
+    assert [*open_corpus([f"{url}/a.txt"])] == ["Another text."]
+
+
 def test_a_state_is_copied_once_and_another_one_again(tmp_path):
     first = fetched(url := upload(tmp_path / "glue"))
     (tmp_path / "glue" / "a.txt").write_text("Two.")

@@ -84,7 +84,8 @@ def analyse(
         for name in [*checkpoints.values()][1:]:  # what cannot be read is said before anything is measured
             open_one(name)
         measures = {name: measure for kind in only or MEASURES for name, measure in MEASURES[kind].items()}
-        frames = _measured(((label, open_one(name)) for label, name in checkpoints.items()), measures)
+        with text.unchanged():
+            frames = _measured(((label, open_one(name)) for label, name in checkpoints.items()), measures)
     named = DEFAULT_NAME if corpus is None else ", ".join(texts)
     return Analysis(text=named, text_digest=text.digest, sequences=sequences, gone=tuple(gone), **frames)
 

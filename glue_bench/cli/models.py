@@ -29,11 +29,13 @@ def data(
     if source == "hub":
         say("asking the hub ...")
     frame = describe(open_source(source))
-    shown = frame.drop(columns="status").rename(columns={"official_rows": "official"})
+    shown = frame.drop(columns=["difference", "status"]).rename(columns={"official_rows": "official"})
     texts = (["-" if value == "" else value for value in row] for row in shown.itertuples(index=False))
     print_rows([*shown], texts, wrap="labels")
     for status, tasks in frame.groupby("status", sort=False)["task"].unique().items():
         echo(f"{status}: {', '.join(tasks)}")
+    for task, split, difference in frame.loc[frame["difference"] != "", ["task", "split", "difference"]].to_numpy():
+        echo(f"{task} {split}: {difference}")
 
 
 def variants(plugin: Plugins = None) -> None:

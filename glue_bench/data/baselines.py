@@ -10,26 +10,27 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
-from glue_bench.data.task_data import TaskData, limited
+from glue_bench.data.task_data import TaskData, held_out_rows
 from glue_bench.data.tasks import TASKS
 
 WORD_OVERLAP, BAG_OF_WORDS = "word overlap", "bag of words"
-MOST_ROWS = 50_000
-"""Rows of train that a baseline is fitted on, at most; of a larger task those that `limited` chooses."""
 
 
 @threadpool_limits.wrap(limits=1)  # several threads would wait for each other in products of short vectors
-def baseline_predictions(data: TaskData) -> dict[str, dict[str, np.ndarray]]:
+def baseline_predictions(data: TaskData, held_out_share: float | None = None) -> dict[str, dict[str, np.ndarray]]:
     """By baseline and validation split: class ids or scores (rows,), the same on every call.
 
-    The models are fitted on the rows of train that arms are trained on, at most MOST_ROWS of them: logistic regression
-    for classes, ridge regression for scores, with scikit-learn's own penalties. The features of word overlap are those
+    The models are fitted on the rows that arms are trained on: those of train, without the `held_out_share` of them
+    that arms choose rates and epochs by. They are logistic regression for classes and ridge regression for scores, with
+    scikit-learn's own penalties. The largest task takes about a minute. The features of word overlap are those
     of `word_overlap`, which only pairs of texts have. The bag of words has the TF-IDF of each text and these features.
     Without train rows, or without words in them, there is no baseline.
     """
     if "train" not in data.splits:
         return {}
-    task, train = TASKS[data.task], limited(data, MOST_ROWS, train_alone=True).splits["train"]
+    task, train = TASKS[data.task], data.splits["train"]
+    if held_out_share:
+        train = train.iloc[held_out_rows(len(train), held_out_share)[1]]
     words, scale = TfidfVectorizer(sublinear_tf=True), StandardScaler()
     try:
         words.fit(np.concatenate([train[name] for name in train if name != "label"]))

@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from glue_bench.data.folder import DOWNLOADED, task_folders
 from glue_bench.data.task_data import TaskData
 from glue_bench.data.tasks import TASKS
-from glue_bench.data.tsv import DOWNLOADED, read_split, read_table, to_labels, unlabelled
+from glue_bench.data.tsv import read_split, read_table, to_labels, unlabelled
 from glue_bench.errors import UserError
 
 LABELLED = "diagnostic-full.tsv"
@@ -45,7 +46,10 @@ def read_diagnostic(path: Path) -> Diagnostic:
 
     Raises UserError for a file, a column or a row that does not fit: where, and what was expected.
     """
-    places = [path / AX.title / LABELLED, path / DOWNLOADED / LABELLED, path / LABELLED] if path.is_dir() else [path]
+    places = [path]
+    if path.is_dir():
+        folders = task_folders(path, AX) or [path / AX.title]
+        places = [folder / LABELLED for folder in (*folders, path / DOWNLOADED, path)]
     file = next((place for place in places if place.is_file()), path)
     if file.is_dir():
         raise UserError(f"no {LABELLED} in {path}; looked for {', '.join(map(str, places))}")

@@ -9,10 +9,12 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
+from glue_bench.data.official import OFFICIAL, difference, split_digest
 from glue_bench.data.tasks import TASKS
 
 UNLABELLED = -1
 LIMITED = ", limited to"
+HELD_OUT_SEED = 0  # one slice for all arms, rates and seeds
 
 
 @dataclass(frozen=True)
@@ -35,14 +37,50 @@ class TaskData:
         """SHA-256 over every split's rows in order: equal content, equal digest, whatever the source."""
         total = hashlib.sha256()
         for name in sorted(self.splits):
-            total.update(split_digest(name, self.splits[name]).encode())
+            total.update(self.split_digests[name].encode())
         return total.hexdigest()
+
+    @cached_property
+    def split_digests(self) -> dict[str, str]:
+        """SHA-256 of each split's rows in order."""
+        return {name: split_digest(name, frame) for name, frame in self.splits.items()}
+
+    @cached_property
+    def differences(self) -> dict[str, str]:
+        """How splits of the official size differ from the official ones, by split; empty for official rows.
+
+        Splits whose official digest is not known are `unchecked`. Rows of the pinned revision of the hub are official.
+        """
+        if self._is_made_up or self.revision is not None:
+            return {}
+        differences = {}
+        for split, official in OFFICIAL[self.task].items():
+            if split in self._whole_splits and not self.split_digests[split].startswith(official.rows):
+                differences[split] = difference(self.task, split, self.splits[split], official)
+        return differences
+
+    @property
+    def unchecked(self) -> tuple[str, ...]:
+        """Splits of the official size whose content could not be compared with the official one."""
+        if self._is_made_up or self.revision is not None:
+            return ()
+        return tuple(split for split in self._whole_splits if split not in OFFICIAL[self.task])
 
     @property
     def partial(self) -> bool:
-        """Whether any split differs from the official one in size; made-up data is always partial."""
-        sizes = {name: (len(self.splits.get(name, ())), split.rows) for name, split in TASKS[self.task].splits.items()}
-        return self.source.startswith("demo") or any(size != official for size, official in sizes.values())
+        """Whether any split is not the official one, by size or by `differences`; made-up data is always partial."""
+        missing = TASKS[self.task].splits.keys() - set(self._whole_splits)
+        return self._is_made_up or bool(missing or self.differences)
+
+    @property
+    def _is_made_up(self) -> bool:
+        return self.source.startswith("demo")
+
+    @property
+    def _whole_splits(self) -> list[str]:
+        """Splits of the official size, in the order of the task's."""
+        official = TASKS[self.task].splits
+        return [name for name, split in official.items() if len(self.splits.get(name, ())) == split.rows]
 
 
 class Source(ABC):
@@ -77,14 +115,18 @@ def limited(data: TaskData, rows: int, *, train_alone: bool = False) -> TaskData
     return replace(data, source=f"{data.source}{LIMITED} {rows} {what}", splits={**data.splits, **cut})
 
 
+def held_out_rows(rows: int, share: float) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers of the training rows that are held out, at least one, and of all others; each in order.
+
+    They are drawn at random from `rows` rows, and are the same for all arms, rates and seeds.
+    """
+    order = np.random.default_rng(HELD_OUT_SEED).permutation(rows)
+    count = max(1, round(share * rows))
+    return np.sort(order[:count]), np.sort(order[count:])
+
+
 def known_labels(data: TaskData) -> dict[str, np.ndarray]:
     """The gold labels (rows,) of each scored split whose labels are public."""
     splits = (name for name in TASKS[data.task].validation_splits if name in data.splits)
     labels = {name: data.splits[name]["label"].to_numpy() for name in splits}
     return {name: values for name, values in labels.items() if len(values) and not (values == UNLABELLED).any()}
-
-
-def split_digest(name: str, frame: pd.DataFrame) -> str:
-    """SHA-256 of one split's texts and labels, in row order."""
-    rows = frame.to_csv(index=False, sep="\t", lineterminator="\n", float_format="%.6g")
-    return hashlib.sha256(f"{name}\n{rows}".encode()).hexdigest()

@@ -1,14 +1,14 @@
 """The classic TSV layout of GLUE: one folder per task, no quoting, and every file a little different."""
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from glue_bench.data.task_data import UNLABELLED, Source, TaskData
-from glue_bench.data.tasks import TASKS, Task, find_task
+from glue_bench.data.folder import FolderSource
+from glue_bench.data.task_data import UNLABELLED, TaskData
+from glue_bench.data.tasks import Task
 from glue_bench.errors import QUOTED, UserError, quoted, shortened
 from glue_bench.files import read_file
 
@@ -19,66 +19,56 @@ SCORES = (0.0, 5.0)
 SCORE = r"[0-4](\.\d+)?|5(\.0+)?"  # how files spell them
 LARGEST = 2**30  # bytes of a file; the largest official one, MNLI's train.tsv, has 230 MB
 LONGEST_LINE = 1_000_000  # characters: tokenizers would take minutes and gigabytes for a word of that many
-DOWNLOADED = "diagnostic"  # where the download script that is copied most puts AX, in place of its own folder
-
-
-class FolderSource(Source):
-    """A folder with files of GLUE's tasks, in which tasks and splits may be missing."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    @abstractmethod
-    def pattern(self, task: Task, split: str) -> str:
-        """What the files of a split are called below the folder."""
-
-    def files(self, task: Task) -> dict[str, list[Path]]:
-        """The files of each split that is there; none if no split with labels is (of AX: no split)."""
-        paths = {split: some for split in task.splits if (some := sorted(self.folder.glob(self.pattern(task, split))))}
-        return paths if paths.keys() - set(task.test_splits) or task.name == "ax" else {}
-
-    def tasks(self) -> list[str]:
-        return [name for name, task in TASKS.items() if self.files(task)]
-
-    def found(self, name: str) -> tuple[Task, dict[str, list[Path]]]:
-        """A task and its `files`. UserError if there are none."""
-        task = find_task(name)
-        if not (files := self.files(task)):
-            first = self.pattern(task, next(iter(task.splits)))
-            raise UserError(f"no {task.title} data in {self.folder}; looked for {first} and its other splits")
-        return task, files
+MRPC_TRAIN, MRPC_TEST, MRPC_DEV_IDS = "msr_paraphrase_train.txt", "msr_paraphrase_test.txt", "dev_ids.tsv"
+"""The files that MRPC is made of: the rows of the first whose ids are in the last are its validation split."""
+MRPC_IDS = ("#1 ID", "#2 ID")
 
 
 class TsvSource(FolderSource):
     """A folder in the classic layout, `CoLA/train.tsv` and so on."""
 
     kind = "tsv"
+    example = "the classic TSV layout (such as CoLA/train.tsv)"
 
-    def pattern(self, task: Task, split: str) -> str:
-        elsewhere = task.name == "ax" and not (self.folder / task.title).is_dir()
-        return f"{DOWNLOADED if elsewhere else task.title}/{task.splits[split].file}"
+    def expected(self, task: Task, split: str) -> str:
+        instead = f" (or {MRPC_TRAIN} with {MRPC_DEV_IDS})" if task.name == "mrpc" else ""
+        return f"{task.title}/{task.splits[split].file}{instead}"
+
+    def split_files(self, place: Path, task: Task, split: str) -> list[Path]:
+        path = place / task.splits[split].file
+        if path.exists():
+            return [path]
+        if task.name != "mrpc" or not (place / MRPC_DEV_IDS).exists():
+            return []
+        paths = [place / MRPC_TEST] if split == "test" else [place / MRPC_TRAIN, place / MRPC_DEV_IDS]
+        return paths if paths[0].exists() else []
 
     def load(self, task: str) -> TaskData:
-        row, files = self.found(task)
-        read = {split: read_split(path, row, split) for split, (path,) in files.items()}
+        row, files = self.task_and_files(task)
+        read = {split: read_split(paths[0], row, split, *paths[1:]) for split, paths in files.items()}
         skipped = {split: count for split, (_, count) in read.items()}
         return TaskData(row.name, self.kind, {split: frame for split, (frame, _) in read.items()}, skipped)
 
 
-def read_split(path: Path, task: Task, split: str) -> tuple[pd.DataFrame, int]:
+def read_split(path: Path, task: Task, split: str, dev_ids: Path | None = None) -> tuple[pd.DataFrame, int]:
     """Read one file into a frame of `TaskData.splits`, and count the rows left out.
 
     Left out are QQP's rows with a wrong number of fields and MNLI's rows without a gold label, and only where
     labels are public: a test split keeps all of its rows, because the site reads predictions by their line. Any
-    other irregularity raises UserError with the file and the line. Texts are kept as they are.
+    other irregularity raises UserError with the file and the line. Texts are kept as they are. Of a file that holds
+    train and validation of MRPC together, `dev_ids` names the rows of validation.
     """
     labelled, texts = split not in task.test_splits, task.tsv_texts or task.texts
-    wanted = [*texts, *([task.tsv_label] if labelled else [])]
+    wanted = [*texts, *([task.tsv_label] if labelled else []), *(MRPC_IDS if dev_ids else ())]
     columns = () if task.splits[split].header else COLA_COLUMNS
     table, left_out = read_table(path, wanted, columns, skips=labelled and task.skips_malformed_rows)
     if labelled and task.tsv_label == GOLD_COLUMN:
         judged = table[table[GOLD_COLUMN] != NO_GOLD]
         table, left_out = judged, len(table) - len(judged)
+    if dev_ids:
+        of_validation = set(map(tuple, (line.split("\t") for line in read_lines(dev_ids))))
+        is_validation = [pair in of_validation for pair in zip(*(table[name] for name in MRPC_IDS), strict=True)]
+        table = table[np.equal(is_validation, split == "validation")]
     if not len(table):
         raise UserError(f"{path}: no usable row; expected rows with {', '.join(wanted)}")
     data: dict[str, object] = {name: list(table[text]) for name, text in zip(("text_a", "text_b"), texts, strict=False)}

@@ -67,3 +67,11 @@ def read_arrays(folder: Path, name: str, *, holds: str | None = None, **metadata
     if holds not in (None, arrays_digest(arrays)):
         raise UserError(f"{name}: changed since the run wrote it; {again}")
     return arrays
+
+
+def read_metadata(path: Path) -> dict[str, str]:
+    """The metadata in the header of a file that `read_arrays` has read without an error."""
+    from safetensors import safe_open
+
+    with safe_open(path, "numpy") as file:
+        return dict(file.metadata() or {})

@@ -41,7 +41,7 @@ from glue_bench.files import (
     whole_folder,
     write_atomically,
 )
-from glue_bench.records.arrays import Arrays, arrays_digest, dump, read_arrays, shrunk, widened
+from glue_bench.records.arrays import Arrays, arrays_digest, dump, read_arrays, read_metadata, shrunk, widened
 from glue_bench.records.values import Cell, Failure, Job, Plan, PretrainingRecord, Progress, Record, Result
 from glue_bench.remote import refuse_url
 
@@ -49,6 +49,7 @@ LARGEST = 2**27  # bytes of a plan: one of 50,000 cells has 40 million
 STAMP = "record.digest"  # in a kept model's folder, the digest of its cell's record
 WEIGHTS = "weights.digest"  # in a checkpoint's folder, the digest of its encoder's weights
 LABELS = "labels/{}-{:.12}.safetensors"  # of a task's data with this digest
+SHARE = "held_out_share"  # in the header of such a file, the part of train that its baselines were not fitted on
 Labels = Mapping[str, Arrays]
 """Of one task's data: `gold` labels by scored split, (rows,), and by baseline and split what it predicts, (rows,)."""
 Ended = TypeVar("Ended", Record, PretrainingRecord)
@@ -188,6 +189,16 @@ class Store:
                 by_kind.setdefault(kind, {})[split] = values
         return by_kind
 
+    def has_labels(self, task: str, data: str, held_out_share: float | None) -> bool:
+        """Whether the labels of a task's data are stored, with baselines fitted on the training rows of this setting.
+
+        Raises UserError where the file is damaged.
+        """
+        if not self.labels(task, data)["gold"]:
+            return False
+        fitted_without = read_metadata(self.folder / LABELS.format(task, data)).get(SHARE)
+        return fitted_without == (str(held_out_share) if held_out_share else None)
+
     def model(self, record: Record, *, whole: bool = False) -> Path | None:
         """Where a cell's model lies, if it is kept; with `whole` each of its files is compared with its digest."""
         name = f"cells/{record.cell.id}/model"
@@ -266,12 +277,14 @@ class Store:
     def write_plan(self, plan: Plan, labels: Mapping[str, Labels]) -> Plan:
         """Replace the plan, and store the `labels` of tasks; the plan as it was stored, which names their digests."""
         tasks = {}
+        share = plan.experiment.finetuning.held_out_share
+        fitted_without = {SHARE: str(share)} if share else {}
         for task, facts in plan.tasks.items():
             name, arrays = LABELS.format(task, facts.digest), dict[str, np.ndarray]()
             if task in labels:
                 kinds = labels[task].items()
                 arrays = shrunk({f"{kind}/{split}": each for kind, splits in kinds for split, each in splits.items()})
-                write_atomically(self.folder / name, dump(arrays, data=facts.digest))
+                write_atomically(self.folder / name, dump(arrays, data=facts.digest, **fitted_without))
             elif (self.folder / name).exists():
                 arrays = read_arrays(self.folder, name, data=facts.digest)
             tasks[task] = facts.model_copy(update={"labels": arrays_digest(arrays) if arrays else None})

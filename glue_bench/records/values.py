@@ -178,14 +178,18 @@ class ArmFacts(Value):
 class TaskFacts(Value):
     """The data of a task: where they are from, the digest of their content, and whether official rows are missing.
 
-    Of partial data `rows` has the examples of each split. `revision` is that of the hub, if it is known. `labels` is
-    the `arrays_digest` of the file of labels, which `Store.write_plan` fills in.
+    Of partial data `rows` has the examples of each split. `differences` says of splits with the official number of rows
+    how their content differs from the official one, and `unchecked` names those whose official digest is not known, so
+    that their content could not be compared; both are None where there is no such split. `revision` is that of the hub,
+    if it is known. `labels` is the `arrays_digest` of the file of labels, which `Store.write_plan` fills in.
     """
 
     source: Text
     digest: Digest
     partial: bool = False
     rows: dict[Word, Whole] = Field({})
+    differences: dict[Word, Text] | None = None
+    unchecked: tuple[Word, ...] | None = None
     revision: Text | None = None
     labels: Digest | None = None
 

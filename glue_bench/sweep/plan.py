@@ -200,7 +200,15 @@ def _arm_facts(arm: Arm, inputs: Inputs) -> ArmFacts:
 
 def _task_facts(data: TaskData) -> TaskFacts:
     rows = {name: len(split) for name, split in data.splits.items()} if data.partial else {}
-    return TaskFacts(source=data.source, digest=data.digest, partial=data.partial, revision=data.revision, rows=rows)
+    return TaskFacts(
+        source=data.source,
+        digest=data.digest,
+        partial=data.partial,
+        rows=rows,
+        differences=data.differences or None,
+        unchecked=data.unchecked or None,
+        revision=data.revision,
+    )
 
 
 def _expected_tokens(task: str, inputs: Inputs) -> int:

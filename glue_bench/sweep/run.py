@@ -218,8 +218,9 @@ def _run(work: Todo, inputs: Inputs, executor: Executor, watching: Sequence[Obse
     plan, store, tuning = work.plan, inputs.store, inputs.experiment.finetuning
     with results_written_to(store.folder):  # with the gold labels, by which every statistic can be recomputed
         data = [(task, inputs.data(task)) for task in plan.tasks]
-        missing = [(task, each) for task, each in data if not store.labels(task, each.digest)["gold"]]
-        labels = {task: {"gold": known_labels(each), **baseline_predictions(each)} for task, each in missing}
+        share = tuning.held_out_share
+        missing = [(task, each) for task, each in data if not store.has_labels(task, each.digest, share)]
+        labels = {task: {"gold": known_labels(each), **baseline_predictions(each, share)} for task, each in missing}
         store.write_plan(plan, labels)
     selected, ended = {cell.id for cell in work.cells}, dict[str, Result]()
     while True:

@@ -43,7 +43,7 @@ def write_logs(boards: Iterable[Board], folder: Path, organization: str) -> dict
             left_out[experiment] = "its data are made up"
             continue
         if partial := board.results.partial_tasks:
-            left_out[experiment] = f"run on a part of the official rows: {titles(partial)}"
+            left_out[experiment] = _left_out(board)
         cells = board.reported.sort_values(BOTH_SEEDS)
         cells = cells[~cells["task"].isin(partial)]
         for arm in (arm for arm in board.arms if arm in {*cells["arm"]}):
@@ -62,12 +62,24 @@ def write_logs(boards: Iterable[Board], folder: Path, organization: str) -> dict
     return {"files": files, "left_out": left_out}
 
 
+def _left_out(board: Board) -> str:
+    """Why tasks of an experiment are left out: their rows are not all, or not exactly, the official ones."""
+    tasks = board.results.tasks
+    differ = tasks["differences"].map(len) > 0
+    groups = {
+        "run on a part of the official rows": tasks.index[tasks["partial"] & ~differ],
+        "run on other rows than the official ones": tasks.index[tasks["partial"] & differ],
+    }
+    return "; ".join(f"{reason}: {titles(tuple(names))}" for reason, names in groups.items() if len(names))
+
+
 def _log(board: Board, organization: str, arm: str, cells: pd.DataFrame) -> dict[str, Any]:
     """What the log of an arm says but for its name and the time."""
     facts = board.results.arms.loc[arm]
     cells = cells[cells["arm"] == arm]
     scores = arm_scores(board, arm)
     first, stated = cells.iloc[0], scores[scores["task"].isin(cells["task"]) & scores["mean"].notna()]
+    unchecked = board.results.tasks["unchecked"]
     name = f"{board.results.experiment}-{arm}"
     details: dict[str, Any] = {"deployment_type": "self_deployed", "model_availability": "unknown"}
     details |= {name: facts[name] for name in ("variant", "options", "origin")}
@@ -82,19 +94,29 @@ def _log(board: Board, organization: str, arm: str, cells: pd.DataFrame) -> dict
         "source_metadata": source,
         "eval_library": engine,
         "model_info": model | {"additional_details": _texts(details)},
-        "evaluation_results": [_result(row, cells[cells["task"] == row["task"]]) for row in stated.to_dict("records")],
+        "evaluation_results": [
+            _result(row, cells[cells["task"] == row["task"]], is_checked=row["split"] not in unchecked[row["task"]])
+            for row in stated.to_dict("records")
+        ],
     }
 
 
-def _result(row: dict[Any, Any], runs: pd.DataFrame) -> dict[str, Any]:
-    """What a row of `arm_scores` says, of these runs."""
+def _result(row: dict[Any, Any], runs: pd.DataFrame, *, is_checked: bool) -> dict[str, Any]:
+    """What a row of `arm_scores` says, of these runs.
+
+    The hub's dataset is stated where the rows of the split were compared with it, so that `is_checked` is true.
+    """
     task = TASKS[row["task"]]
     metric = row["metric"]
     n = row["n"]
     name = f"glue.{row['task']}.{row['split']}"
-    source: dict[str, Any] = {"dataset_name": f"GLUE {task.title}", "source_type": "hf_dataset", "hf_repo": REPOSITORY}
-    source |= {"hf_split": row["split"], "samples_number": task.splits[row["split"]].rows}
+    source: dict[str, Any] = {"dataset_name": f"GLUE {task.title}", "source_type": "other"}
     data = {"config": task.name, "digest": runs["data"].iloc[0]}
+    if is_checked:
+        source |= {"source_type": "hf_dataset", "hf_repo": REPOSITORY, "hf_split": row["split"]}
+        source |= {"samples_number": task.splits[row["split"]].rows}
+    else:
+        data |= {"split": row["split"], "content": "complete by count, not compared with the official rows"}
     data |= {"revision": row["revision"]} if row["revision"] else {}
     unit, least = ("proportion", 0.0) if metric in ("accuracy", "f1") else ("coefficient", -1.0)
     metric_of = {"evaluation_description": task.summary, "metric_id": metric, "metric_name": row["name"]}

@@ -42,6 +42,7 @@ _LEGEND = {
     "baseline has shown nothing on that task.",
     "smallest difference": "Smallest difference: what an arm's measured difference must reach to get a mark (median "
     "over arms).",
+    "differences": "† stands also over tasks whose rows are not the official ones. The line Data says how they differ.",
     "†, ‡, *, ◇, –": "† a part of the official rows, so that no published score compares. ‡ a run gave one answer to "  # noqa: RUF001
     "everything. * fewer runs than planned. ◇ another processor or precision than the reference. – no score.",  # noqa: RUF001
 }
@@ -57,7 +58,7 @@ CHOSEN = {"validation": "validation, which is optimistic", HELD_OUT: "the slice 
 ONE_SEGMENT = "one in pretraining, so that fine-tuning began with an untrained second one"
 MARKS_MEAN = (
     "▲ ▼ better, worse than the reference; bold best; * fewer runs than planned\n"
-    "† a part of the rows; ‡ one answer to everything"
+    "† a part of the rows, or other rows; ‡ one answer to everything"
 )
 
 
@@ -78,6 +79,7 @@ def leaderboard_page(comparison: Comparison) -> Page:
     more = {
         "planned": len(comparison.of("declared")) > 0,
         "medians": board.protocol.seeds == "median",
+        "differences": board.results.tasks["differences"].map(len).any(),
         "common": any(one.seeds[one.arms[0]] < most for one in blocked),
     }
     tables = explained(tables, LEGEND, [key for key, holds in more.items() if holds])
@@ -326,7 +328,12 @@ def _data(board: Board) -> str:
             for split in ("train", *TASKS[task].validation_splits)
             if split in rows and rows[split] != official[split].rows
         ]
+        differences = results.tasks["differences"][task]
+        shares += [f"{SPLITS.get(split, split)} with {words}" for split, words in differences.items()]
         parts.append(f"{TASKS[task].title} {', '.join(shares) or 'in part'}")
+    unchecked = results.tasks["unchecked"].map(len) > 0
+    if by_count := titles(tuple(results.tasks.index[unchecked & ~results.tasks["partial"]])):
+        parts.append(f"{by_count} complete by count, content not checked")
     return "; ".join(parts) if len(parts) > 1 or results.banner else f"{parts[0]}, complete"
 
 

@@ -30,7 +30,7 @@ SCORES = ("cell_id", "epoch", "last", "split", "metric", "value")
 ARMS = ("arm", "variant", "origin", "options", "embedding_size", "summary", "shape", "start", "start_digest",
         "checkpoint", "parameters", "non_embedding_parameters", "added_over_add", "flops_per_token",
         "length")  # fmt: skip
-TASK = ("task", "source", "digest", "revision", "partial", "rows", "settings", "from_mnli")
+TASK = ("task", "source", "digest", "revision", "partial", "rows", "differences", "unchecked", "settings", "from_mnli")
 PRETRAINING = ("pretraining_id", "arm", "seed", "is_search", "finished", "learning_rate", "searches", "steps",
                "tokens", "seconds", "tokens_per_second", "peak_memory_bytes", "stream", "train_loss",
                "validation_loss", "environment", "weights", "digest")  # fmt: skip
@@ -54,8 +54,9 @@ class Results:
     digest of the task's data, `collapsed` the splits on which the run gave one answer to everything, and `processor`
     where its weights were pretrained and then where it ran. `scores` (SCORES) has a row for each score of each epoch of
     a finished cell: 0 to 100, NaN where the metric is undefined. `arms` (ARMS, by name), `tasks` (TASK; of partial
-    data `rows` by split), `pretrainings` (PRETRAINING, one for each arm and seed, and the runs of rate searches),
-    `losses` (LOSSES), `measures` (MEASURES) and `baselines` (BASELINES, 0 to 100) are of the plan, too.
+    data `rows` by split; `differences` and `unchecked` as in TaskFacts), `pretrainings` (PRETRAINING, one for each arm
+    and seed, and the runs of rate searches), `losses` (LOSSES), `measures` (MEASURES) and `baselines` (BASELINES, 0 to
+    100) are of the plan, too.
 
     `logits`, `gold` and `sums` raise UserError where a file is missing, damaged or of another run.
     """
@@ -119,7 +120,7 @@ class Results:
 
     @property
     def partial_tasks(self) -> tuple[str, ...]:
-        """Tasks that were run on a part of their official rows; of demo data the banner says enough."""
+        """Tasks that were run on a part of their official rows, or on others; of demo data the banner says enough."""
         return tuple(self.tasks.index[self.tasks["partial"]])
 
     @property
@@ -239,7 +240,8 @@ def _tasks(plan: Plan) -> pd.DataFrame:
     for task, cell in ((task, cells[task]) for task in TASKS if task in cells):
         facts = plan.tasks[task]
         partial = facts.partial and "demo" not in facts.source
-        known = facts.source, facts.digest, facts.revision or "", partial, facts.rows
+        content = facts.differences or {}, facts.unchecked or ()
+        known = facts.source, facts.digest, facts.revision or "", partial, facts.rows, *content
         settings = cell.settings.model_dump(exclude_none=True, exclude={"learning_rate"})
         rows.append((task, *known, settings, cell.mnli is not None))
     frame = pd.DataFrame(rows, columns=list(TASK)).astype({"partial": bool, "from_mnli": bool})

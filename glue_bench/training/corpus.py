@@ -1,5 +1,6 @@
 """Text to pretrain on: files and folders, a hub dataset, or the demo's own sentences."""
 
+import contextlib
 import hashlib
 import os
 import re
@@ -22,6 +23,9 @@ HUB = "hub:"
 SENTENCE_END = re.compile(r"([.!?][\"'\u201d\u2019)\]]?)\s+")
 LAST_OF_A_PARAGRAPH = tuple(".!?:;\"'")
 
+Part = Path | Sequence[str]
+"""A file, or texts that can be read one by one."""
+
 
 @dataclass(frozen=True)
 class Corpus:
@@ -31,7 +35,7 @@ class Corpus:
     """
 
     name: str
-    parts: tuple[Path | Sequence[str], ...]
+    parts: tuple[Part, ...]
     digest: str
     blank_lines: bool = False
 
@@ -50,28 +54,64 @@ class Corpus:
                         number, begins = number + begins, False
                         yield number, sentence
 
+    @contextlib.contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """A block that reads all text. Raises UserError if the text is no longer that of `digest` when the block ends.
+
+        The block may have failed because of the change: then this error takes the place of its own.
+        """
+        try:
+            yield
+        except Exception:
+            self.check_unchanged()
+            raise
+        self.check_unchanged()
+
+    def check_unchanged(self) -> None:
+        """Raises UserError if the text is no longer that of `digest`."""
+        if corpus_digest(map(part_digest, self.parts)) != self.digest:
+            advice = "run again when nothing writes to it any more"
+            raise UserError(f"corpus '{self.name}' has changed while it was in use; {advice}")
+
 
 def open_corpus(names: Sequence[str], documents: str = "files") -> Corpus:
     """Find and check all text, before anything is tokenised.
 
     `names` are files, folders (files with a text suffix, sorted by path, also of folders below; links to folders are
     not followed), `hub:NAME[:CONFIG][@REVISION]` (a dataset's column `text`, split `train`) or `demo`. A document is a
-    file, or a row of a dataset; where `documents` is blank_lines, blank lines part documents, too. Raises UserError
-    where nothing is there, or no text; for what is not UTF-8, and a huge line; and where the hub is out of reach.
+    file, or a row of a dataset; where `documents` is blank_lines, blank lines part documents, too. A file that several
+    names lead to is read once. Raises UserError where nothing is there, or no text; for what is not UTF-8, and a huge
+    line; and where the hub is out of reach.
     """
-    parts = tuple(part for name in names for part in find(name))
-    digest = hashlib.sha256(b"".join(map(checked_digest, parts))).hexdigest()
+    parts = tuple(each_once(part for name in names for part in find(name)))
+    for part in parts:
+        check_text(part)
+    digest = corpus_digest(map(part_digest, parts))
     corpus = Corpus(", ".join(names), parts, digest, documents == "blank_lines")
     if next(iter(corpus), None) is None:
         raise UserError(f"corpus '{corpus.name}' has no text in it")
     return corpus
 
 
-def documents_of(part: Path | Sequence[str]) -> Iterator[Iterable[str]]:
+def each_once(parts: Iterable[Part]) -> Iterator[Part]:
+    """The parts in their order, without files that were there before under another path, or through a link."""
+    seen = set()
+    for part in parts:
+        place = None
+        if isinstance(part, Path):
+            with contextlib.suppress(OSError):  # `check_text` says what is wrong with it
+                status = part.stat()
+                place = status.st_dev, status.st_ino
+        if place is None or place not in seen:
+            yield part
+        seen.add(place)
+
+
+def documents_of(part: Part) -> Iterator[Iterable[str]]:
     """The lines of a file, or of each text. Raises UserError for a file that can no longer be opened."""
     if isinstance(part, Path):
         try:
-            with part.open(encoding="utf-8") as file:
+            with part.open(encoding="utf-8-sig") as file:  # a byte-order mark is no part of the text
                 yield file
         except OSError as error:
             raise UserError(f"cannot read corpus file '{part}': {error.strerror}") from error
@@ -93,7 +133,7 @@ def paragraphs(lines: Iterable[str]) -> Iterator[str]:
     yield " ".join(wrapped)
 
 
-def find(name: str) -> Sequence[Path | Sequence[str]]:
+def find(name: str) -> Sequence[Part]:
     """The parts that one of the names stands for; see `open_corpus`, errors included."""
     if name == "demo":  # the training texts of all its tasks, a row a document
         demo = open_source("demo")
@@ -132,13 +172,10 @@ def hub_texts(name: str) -> Sequence[str]:
     return texts
 
 
-def checked_digest(part: Path | Sequence[str]) -> bytes:
-    """The SHA-256 of a file that is text throughout, or of texts."""
+def check_text(part: Part) -> None:
+    """Raises UserError for a file that cannot be read, or is not text throughout."""
     if not isinstance(part, Path):
-        total = hashlib.sha256()
-        for text in part:
-            total.update(text.encode() + b"\0")
-        return total.digest()
+        return
     about = f"corpus file '{part}'"
     try:
         check_file(part, sys.maxsize)
@@ -149,8 +186,25 @@ def checked_digest(part: Path | Sequence[str]) -> bytes:
                 if len(line) > LONGEST_LINE and not line.endswith("\n"):
                     most = f"more than {LONGEST_LINE:,} characters"
                     raise UserError(f"{about} has {most} without a line break; break it into lines")
-        return bytes.fromhex(file_digest(part))
     except UnicodeDecodeError as error:
         raise UserError(f"{about} is not UTF-8 text ({error.reason}); convert or remove it") from error
     except OSError as error:
         raise UserError(f"cannot read {about}: {error.strerror}") from error
+
+
+def part_digest(part: Part) -> bytes:
+    """The SHA-256 of a file, or of texts. Raises UserError for a file that cannot be read."""
+    if isinstance(part, Path):
+        try:
+            return bytes.fromhex(file_digest(part))
+        except OSError as error:
+            raise UserError(f"cannot read corpus file '{part}': {error.strerror}") from error
+    total = hashlib.sha256()
+    for text in part:
+        total.update(text.encode() + b"\0")
+    return total.digest()
+
+
+def corpus_digest(digests: Iterable[bytes]) -> str:
+    """The SHA-256 of a corpus from the digests of its parts."""
+    return hashlib.sha256(b"".join(digests)).hexdigest()

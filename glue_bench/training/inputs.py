@@ -116,6 +116,10 @@ class Inputs:
             revision = None if arm.tokenizer else arm.revision
             return self.once(("tokenizer", name, revision), lambda: tokenizers.load_tokenizer(name, revision))
 
+        def train_on_corpus() -> PreTrainedTokenizerBase:
+            with self.corpus.unchanged():
+                return tokenizers.train_tokenizer(self.corpus, self.experiment.scratch.vocab_size)
+
         def make() -> PreTrainedTokenizerBase:
             vocab_size, pretraining = self.experiment.scratch.vocab_size, self.experiment.pretraining
             if pretraining is None:
@@ -124,7 +128,7 @@ class Inputs:
                 return tokenizers.train_tokenizer(chain.from_iterable(columns), vocab_size)
             if pretraining.tokenizer:
                 return tokenizers.load_tokenizer(pretraining.tokenizer)
-            return tokenizers.cached_tokenizer(f"{self.corpus.digest[:16]}-{vocab_size}", self.corpus, vocab_size)
+            return tokenizers.cached_tokenizer(f"{self.corpus.digest[:16]}-{vocab_size}", train_on_corpus)
 
         return self.once(("tokenizer", SCRATCH), make)
 

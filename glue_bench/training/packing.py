@@ -75,12 +75,13 @@ def pack(
     kinds = {"ids": ids, "cuts": np.uint16, "offsets": np.int64, "starts": np.int64, "documents": np.int64}
 
     def make(folder: Path) -> None:
-        sizes = (sum(1 for _ in group) for _, group in groupby(corpus.numbered(), itemgetter(0)))
-        train = array("q", count_train(sizes, validation_share))
-        for split in SPLITS:
-            chosen = encoded(corpus, train, split, tokenizer)
-            if not write(sequences(chosen, tokenizer, length, pairs), folder, split, kinds):
-                raise UserError(f"corpus '{corpus.name}' is too small: nothing left for {split}; add text")
+        with corpus.unchanged():
+            sizes = (sum(1 for _ in group) for _, group in groupby(corpus.numbered(), itemgetter(0)))
+            train = array("q", count_train(sizes, validation_share))
+            for split in SPLITS:
+                chosen = encoded(corpus, train, split, tokenizer)
+                if not write(sequences(chosen, tokenizer, length, pairs), folder, split, kinds):
+                    raise UserError(f"corpus '{corpus.name}' is too small: nothing left for {split}; add text")
         packed = read(folder)
         if np.isin(packed["validation"].ids, tokenizer.all_special_ids).all():
             raise UserError(f"the tokenizer knows no word of corpus '{corpus.name}'; name another with `tokenizer`")

@@ -5,7 +5,7 @@ import hashlib
 import json
 import re
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from glue_bench.files import cache_folder, check_file, check_json, kept_or_made,
 from glue_bench.model.locate import locate
 from glue_bench.training.compute import without_output
 
+TRAINER_VERSION = 1  # of `train_tokenizer`: a part of the cache's key
 LARGEST_VOCABULARY = 2**28  # bytes of a file of a tokenizer
 MOST_VALUES = 2**22  # of a tokenizer's JSON: that of Gemma, with 256,000 tokens and 580,000 merges, has 2 million
 MOST_TOKENS = 10**7
@@ -129,11 +130,11 @@ def wordpiece(vocabulary: dict[str, int]) -> Tokenizer:
     return tokenizer
 
 
-def cached_tokenizer(key: str, texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerBase:
-    """`train_tokenizer`, kept in the cache under `key`, which stands for the texts and the size."""
+def cached_tokenizer(key: str, train: Callable[[], PreTrainedTokenizerBase]) -> PreTrainedTokenizerBase:
+    """The tokenizer that `train` returns, kept in the cache under `key`, which stands for the texts and the size."""
     return kept_or_made(
-        cache_folder() / "tokenizers" / key,
-        make=lambda folder: save_tokenizer(train_tokenizer(texts, vocab_size), folder),
+        cache_folder() / "tokenizers" / f"{TRAINER_VERSION}-{key}",
+        make=lambda folder: save_tokenizer(train(), folder),
         read=lambda folder: load_tokenizer(str(folder)),
     )
 

@@ -14,11 +14,11 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from glue_bench.config import HELD_OUT, Hyperparameters
-from glue_bench.data.task_data import TaskData
+from glue_bench.data.task_data import TaskData, held_out_rows
 from glue_bench.files import cache_folder, kept_or_made
 from glue_bench.training.tokenizers import tokenizer_digest
 
-HELD_OUT_SEED = 0  # one slice for all arms, rates and seeds
+TOKENS_VERSION = 1  # of what `encoded_split` makes: a part of the cache's key
 MOST_BATCHES_PER_RUN = 50
 ROWS_AT_ONCE = 10_000  # lists of ids of a whole MNLI would take gigabytes in each worker
 Padded = Callable[[int], int]
@@ -85,9 +85,8 @@ class TokenisedTask:
 def hold_out(tokens: TokenisedTask, share: float) -> TokenisedTask:
     """The task with `share` of its training examples, at least one, drawn at random, as a split to choose by."""
     train = tokens.splits["train"]
-    order = np.random.default_rng(HELD_OUT_SEED).permutation(len(train))
-    held = max(1, round(share * len(train)))
-    parts = {HELD_OUT: train.take(np.sort(order[:held])), "train": train.take(np.sort(order[held:]))}
+    held_out, rest = held_out_rows(len(train), share)
+    parts = {HELD_OUT: train.take(held_out), "train": train.take(rest)}
     return replace(tokens, splits={**tokens.splits, **parts})
 
 
@@ -110,7 +109,7 @@ def tokenise(data: TaskData, tokenizer: PreTrainedTokenizerBase, max_length: int
             for name in data.splits
         }
 
-    key = f"{data.task}-{data.digest[:16]}-{tokenizer_digest(tokenizer)[:16]}-{max_length}"
+    key = f"{TOKENS_VERSION}-{data.task}-{data.digest[:16]}-{tokenizer_digest(tokenizer)[:16]}-{max_length}"
     splits = kept_or_made(cache_folder() / "tokens" / key, make, read)
     return TokenisedTask(splits, int(tokenizer.pad_token_id))
 

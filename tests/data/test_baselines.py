@@ -1,5 +1,7 @@
 """Baselines that see words and no order: they find what words tell, and nothing in what order alone tells."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,7 +11,7 @@ from glue_bench.data.baselines import BAG_OF_WORDS, WORD_OVERLAP, baseline_predi
 from glue_bench.data.demo import ORDER_SENSITIVE
 from glue_bench.data.metrics import score
 from glue_bench.data.sources import open_source
-from glue_bench.data.task_data import TaskData, limited
+from glue_bench.data.task_data import TaskData, held_out_rows
 from glue_bench.data.tasks import TASKS, TRAINABLE
 
 DEMO = open_source("demo")
@@ -39,13 +41,31 @@ def test_word_overlap_by_hand():
     np.testing.assert_allclose(word_overlap(first, second), expected)
 
 
-def test_the_same_rows_give_the_same_predictions_and_only_chosen_ones_count(monkeypatch):
-    monkeypatch.setattr("glue_bench.data.baselines.MOST_ROWS", 200)
-    by_baseline = baseline_predictions(data := DEMO.load("mnli"))
-    np.testing.assert_equal(baseline_predictions(limited(data, 200, train_alone=True)), by_baseline)
-    monkeypatch.setattr("glue_bench.data.baselines.MOST_ROWS", 100)
-    whole, fewer = by_baseline[BAG_OF_WORDS], baseline_predictions(data)[BAG_OF_WORDS]
-    assert any((whole[split] != fewer[split]).any() for split in whole)
+@pytest.mark.parametrize("share", [None, 0.1, 0.5])
+@pytest.mark.parametrize("task", TRAINABLE)
+def test_baselines_are_fitted_on_the_rows_that_arms_are_trained_on(task, share):
+    """No other row counts: what arms choose rates by may have any label, and any text."""
+    data = DEMO.load(task)
+    expected = baseline_predictions(data, share)
+    train = data.splits["train"]
+    held_out = held_out_rows(len(train), share)[0] if share else []
+    spoilt = train.copy()
+    spoilt.loc[held_out, "text_a"] = "unheard of"
+    spoilt.loc[held_out, "label"] = 1
+    without = replace(data, splits={**data.splits, "train": train.drop(index=held_out).reset_index(drop=True)})
+    np.testing.assert_equal(baseline_predictions(without), expected)
+    np.testing.assert_equal(
+        baseline_predictions(replace(data, splits={**data.splits, "train": spoilt}), share), expected
+    )
+
+
+def test_no_row_of_a_large_task_is_left_out():
+    """The last of 60,000 rows alone have the word that tells."""
+    texts = [f"word{number % 50}" for number in range(60_000)] + ["right"] * 500
+    train = pd.DataFrame({"text_a": texts, "label": [0] * 60_000 + [1] * 500})
+    tried = pd.DataFrame({"text_a": ["right", "word1"], "label": [1, 0]})
+    data = TaskData("sst2", "tsv", {"train": train, "validation": tried})
+    assert baseline_predictions(data)[BAG_OF_WORDS]["validation"].tolist() == [1, 0]
 
 
 def test_small_and_odd_data_have_the_baselines_that_exist():

@@ -27,7 +27,7 @@ def full(*rows: str) -> str:
     return "\n".join([HEADER, *rows]) + "\n"
 
 
-@pytest.mark.parametrize("place", ["", "AX", "AX/diagnostic-full.tsv", "diagnostic"])
+@pytest.mark.parametrize("place", ["", "AX", "ax", "AX/diagnostic-full.tsv", "diagnostic"])
 def test_rows_labels_and_phenomena(place, write):
     above = place.split("/")[0] or "AX"
     folder = write({f"{above}/diagnostic-full.tsv": full(*ROWS), f"{above}/diagnostic.tsv": PLAIN})

@@ -30,7 +30,7 @@ UNKNOWN = {
     "Demo": "unknown data source 'Demo'; did you mean 'demo'?",
     "zzz": "known: hub, demo (or give the path of a folder)",
     "nyu-mll/glue": "folder nyu-mll/glue does not exist; give hub, demo or the path of a folder",
-    "EMPTY": "looked for the classic TSV layout (such as CoLA/train.tsv) and for a clone of nyu-mll/glue",
+    "EMPTY": "it has file; looked for the classic TSV layout (such as CoLA/train.tsv), Parquet files as in a clone",
     "EMPTY/file": "is a file; expected a folder",
 }
 
@@ -52,7 +52,7 @@ def test_kinds_revisions_and_tasks_that_are_not_there(write):
     for source in (folder, *others):
         with pytest.raises(UserError, match="unknown task 'mnl'; did you mean 'mnli'"):
             source.load("mnl")
-    with pytest.raises(UserError, match=r"no MRPC data in .*; looked for MRPC/train\.tsv and its"):
+    with pytest.raises(UserError, match=r"no MRPC data in .*; looked for MRPC/train\.tsv .* and its"):
         folder.load("mrpc")
 
 
@@ -73,7 +73,8 @@ def test_describe(write):
     assert "0.0-5.0 mean 2.5" in of["stsb"]["labels"].tolist()
     assert of["mnli"][["rows", "status", "split"]].to_numpy().tolist() == [[0, "missing", ""]]
     assert of["qqp"]["skipped"].tolist() == [0, 1, 0]
-    assert of["wnli"]["status"].tolist() == ["complete"] * 3
+    assert of["wnli"]["status"].tolist() == ["not the official rows"] * 3
+    assert of["wnli"]["difference"].tolist() == ["other rows"] * 3
 
 
 def test_fewer_rows_are_among_more_in_their_order_and_tests_stay_whole():

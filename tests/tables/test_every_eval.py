@@ -63,6 +63,18 @@ def test_only_a_benchmarks_scores_are_stated(bench, new_bench, results, tmp_path
             write_logs([], tmp_path / "out", name)
 
 
+def test_other_rows_are_left_out_and_the_hub_is_not_stated_for_what_was_not_compared(bench, results):
+    bench.record(bench.expect("qqp"), 0.7, data={"source": "tsv", "digest": "d", "unchecked": ("validation",)})
+    others = {"partial": True, "differences": {"validation": "other rows"}}
+    bench.record(bench.expect("rte"), 0.7, data={"source": "tsv", "digest": "d", **others})
+    stated, told = results()
+    assert told["left_out"] == {"toy": "run on other rows than the official ones: RTE"}
+    assert {name.split(".")[1] for name in stated} == {"qqp"}
+    source = stated["glue.qqp.validation.accuracy"]["source_data"]
+    assert source["source_type"] == "other"
+    assert "hf_repo" not in source
+
+
 @pytest.mark.skipif(not shutil.which("every_eval_ever"), reason="its validator needs Python 3.12: docs/contributing.md")
 def test_its_own_validator_finds_no_fault(bench, results, tmp_path):
     for task in ("cola", "stsb", "mnli", "mrpc"):

@@ -142,6 +142,30 @@ def test_how_much_of_the_data_there_was_and_what_was_left_out_is_said(bench):
     assert f"cells/{damaged}/record.json: damaged or edited" in setup["Left out"]
 
 
+OTHER_ROWS = {
+    "source": "tsv",
+    "digest": "d",
+    "partial": True,
+    "rows": {"train": 2490, "validation": 277, "test": 3000},
+    "differences": {"validation": "CSV quotes around texts"},
+}
+
+
+def test_rows_of_the_official_number_that_are_others_are_marked_and_the_difference_is_said(bench):
+    bench.record(bench.expect("rte"), data=OTHER_ROWS)
+    bench.finish("cola", 1, 0.5)
+    page, (table, *_) = shown(bench.plan())
+    assert "RTE†" in table.header
+    assert facts(bench.path)["Data"] == "tsv; RTE validation with CSV quotes around texts"
+    assert LEGEND["differences"] in [line for each in page.tables for line in each.legend]
+
+
+def test_content_that_could_not_be_compared_is_not_called_complete(bench):
+    bench.record(bench.expect("qqp"), data={"source": "tsv", "digest": "d", "unchecked": ("train", "validation")})
+    bench.plan()
+    assert facts(bench.path)["Data"] == "tsv; QQP complete by count, content not checked"
+
+
 def everything(bench) -> Path:
     """All that a legend can explain: of three arms one is clearly worse."""
     for (arm, accuracy), task in product((("add", 0.8), ("none", 0.5), ("concat", 0.805)), ("rte", "sst2")):

@@ -3,6 +3,7 @@
 import os
 import shutil
 from itertools import groupby
+from pathlib import Path
 from unittest.mock import Mock, call
 
 import datasets
@@ -66,6 +67,43 @@ def test_files_come_sorted_from_folders_and_in_their_order_by_name(write):
     (folder / "a.txt").unlink()
     with pytest.raises(UserError, match=r"cannot read corpus file '.*a\.txt': No such file"):
         documents(corpus)
+
+
+def spellings(folder):
+    """Ways to name the same two files more than once."""
+    return {
+        "a slash at the end": [folder, f"{folder}/"],
+        "a file of the folder": [folder, folder / "b.txt"],
+        "a folder within": [folder, folder / "a"],
+        "dots": [folder, folder / "a" / ".."],
+        "a link to the folder": [folder, folder.with_name("link")],
+        "a link to a file": [folder, folder.with_name("link.txt")],
+    }
+
+
+@pytest.mark.parametrize("spelling", spellings(Path("folder")))
+def test_a_file_counts_once_however_often_it_is_named(spelling, write):
+    """Text that is there twice would be in train and in validation."""
+    folder = write({"a/z.txt": "One.", "b.txt": "Two."})
+    folder.with_name("link").symlink_to(folder, target_is_directory=True)
+    folder.with_name("link.txt").symlink_to(folder / "b.txt")
+    corpus = opened(*spellings(folder)[spelling])
+    assert documents(corpus) == [["One."], ["Two."]]
+    assert corpus.digest == opened(folder).digest
+
+
+def test_files_of_equal_content_are_two_files(write):
+    assert documents(opened(write({"a.txt": "One.", "b.txt": "One."}))) == [["One."], ["One."]]
+
+
+def test_a_byte_order_mark_and_the_kind_of_line_ends_are_no_part_of_the_text(write):
+    lines = "One.\nTwo that is\nwrapped.\n"
+    texts = {
+        "b.txt": f"\ufeff{lines}",
+        "c.txt": lines.replace("\n", "\r\n"),
+        "d.txt": f"\ufeff{lines}".replace("\n", "\r"),
+    }
+    assert documents(opened(write({"a.txt": lines, **texts}))) == [["One.", "Two that is wrapped."]] * 4
 
 
 def test_the_digest_is_of_the_content_and_not_of_the_place(write, tmp_path):

@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from glue_bench.data.task_data import TaskData
+from glue_bench.data.task_data import TaskData, held_out_rows
 from glue_bench.training.masking import MaskedBatch
 from glue_bench.training.tokenizers import train_tokenizer
 from glue_bench.training.tokens import (
@@ -99,6 +99,8 @@ def test_train_is_parted_and_nothing_is_lost(lengths, share):
     assert sorted(examples(parts["train"]) + examples(parts["held_out"])) == examples(whole)
     assert len(parts["held_out"]) == max(1, round(share * len(whole)))
     assert parts["validation"] is whole
+    rows = [part.labels.tolist() for part in (parts["held_out"], parts["train"])]
+    assert rows == [part.tolist() for part in held_out_rows(len(whole), share)]  # which baselines are not fitted on
 
 
 PADDING = 9

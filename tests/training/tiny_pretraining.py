@@ -1,6 +1,5 @@
 """Text with a pattern that a tiny encoder learns in seconds, and what it takes to pretrain on it."""
 
-import hashlib
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -22,7 +21,7 @@ from glue_bench.model.variants.base import EncoderInput
 from glue_bench.records.values import Pretraining
 from glue_bench.sweep.plan import settle_jobs
 from glue_bench.training.compute import Compute
-from glue_bench.training.corpus import Corpus
+from glue_bench.training.corpus import Corpus, corpus_digest, part_digest
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.packing import PackedText
 from glue_bench.training.pretrain import Pretrained, PretrainingFolder, pretrain
@@ -51,7 +50,7 @@ def word_tokenizer(words: int = WORDS, without: str = "") -> PreTrainedTokenizer
 def corpus_of(documents: Iterable[Iterable[str]], name: str = "made") -> Corpus:
     """A corpus in memory: documents as lines of words, a line a sentence."""
     texts = ["\n".join(sentences) for sentences in documents]
-    return Corpus(name, (texts,), hashlib.sha256("\0".join(texts).encode()).hexdigest())
+    return Corpus(name, (texts,), corpus_digest([part_digest(texts)]))
 
 
 def counting(sentences: int = 120) -> list[str]:

@@ -1,0 +1,32 @@
+"""The labels of a task that a sweep stores, and what baselines predict beside them, follow the experiment."""
+
+import numpy as np
+import pytest
+
+from glue_bench.data.baselines import baseline_predictions
+from glue_bench.data.demo import generate
+from glue_bench.data.task_data import TaskData
+from glue_bench.records.store import Store
+
+pytestmark = pytest.mark.usefixtures("small_demo")
+SHARES = (None, 0.5, 0.1, None)
+
+
+def test_stored_baselines_follow_the_share_that_is_held_out(sweep, tiny):
+    """The cells of the last setting are there already, and what is stored follows nevertheless."""
+    for share in SHARES:
+        values = tiny(arms=["add"], tasks=["cola"], finetuning={"held_out_share": share})
+        store = Store(sweep(values).folder)
+        data = TaskData("cola", "demo", generate("cola"))
+        labels = store.labels("cola", data.digest, store.plan().tasks["cola"].labels)
+        for name, predictions in baseline_predictions(data, share).items():
+            np.testing.assert_array_equal(labels[name]["validation"], predictions["validation"])
+
+
+def test_labels_that_fit_are_not_written_again(sweep, tiny):
+    values = tiny(arms=["add"], tasks=["cola"], finetuning={"held_out_share": 0.5})
+    folder = sweep(values).folder
+    (path,) = (folder / "labels").iterdir()
+    before = path.stat().st_ino
+    sweep(values)
+    assert path.stat().st_ino == before
