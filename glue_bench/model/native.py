@@ -30,6 +30,9 @@ DRAWN = " with 16-bit dropout of all tokens"  # how random numbers are drawn on 
 ATTENTION = "glue_bench_cpu"
 # Families whose attention is given padding and nothing else that would change the scores.
 OUR_ATTENTION = {"bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert", "albert"}
+# Families whose outputs padding changes, whatever the mask: FNet mixes all places, CANINE and ConvBERT have convolutions,
+# YOSO counts hashes of all places, and T5Gemma's decoder attends to padding. Their authors pad to a fixed length.
+READ_PADDING = {"canine", "convbert", "fnet", "t5gemma", "yoso"}
 LOCAL = {"local_files_only": True, "trust_remote_code": False}
 
 
@@ -55,9 +58,14 @@ class NativeStart(Start):
         return int(getattr(self.config, "type_vocab_size", ANY_SEGMENT)) if self.reads_segments else 0
 
     @property
+    def reads_padding(self) -> bool:
+        return self.config.model_type in READ_PADDING
+
+    @property
     def reading(self) -> str:
         """How texts are given to the model and how it draws: a part of a cell's identity."""
-        return " with segments" * self.reads_segments + " padded on the left" * self.pads_left + DRAWN
+        how = " with segments" * self.reads_segments + " padded on the left" * self.pads_left
+        return how + " padded to max_length" * self.reads_padding + DRAWN
 
     def classifier(self, labels: Sequence[str], seed: int) -> "NativeClassifier":
         """The model under a fresh head of its own with an output a label, decided by the seed."""

@@ -31,6 +31,7 @@ from glue_bench.terminal import tell
 from glue_bench.training.compute import AUTO, DEVICES, Compute, choose_compute, quiet_transformers
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.pretrain import PretrainingFolder
+from glue_bench.training.trial import compute_of
 
 MOST_WORKERS = 4096
 DEMO = "demo"  # whose verb has no --workers
@@ -170,6 +171,9 @@ def _remarks(work: Todo, inputs: Inputs, compute: Compute, executor: Executor) -
     on_cpus = side_by_side and not resources.gpus and compute.device.type != "cpu"
     where = "what the machine of each worker has" if executor.queues else here
     yield f"computing on {where}" + ("; workers on CPUs, because resources.gpus is 0" if on_cpus else "")
+    arms = () if executor.queues else inputs.experiment.arms
+    if in_float32 := [arm.name for arm in arms if compute_of(arm, inputs, compute) != compute]:
+        yield f"computed in float32, because their models cannot be trained in bf16: {', '.join(in_float32)}"
     segments = {arm.name: inputs.segments(arm) for arm in inputs.experiment.arms}
     if without := [name for name, (told, embedded) in segments.items() if told > 1 >= embedded]:
         yield f"both texts of a pair are segment 0, because the encoder has no other: {', '.join(without)}"

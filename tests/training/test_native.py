@@ -118,7 +118,7 @@ def test_a_cell_is_trained_as_with_its_whole_table_and_kept_in_the_form_of_trans
     _, [cell] = settle_jobs(inputs)
     assert cell.origin == "as published"
     start, tokens = inputs.initial(inputs.arm(cell.arm)), inputs.tokens(cell)
-    with used_rows_only(model := start.classifier(LABELS, 1), tokens.splits["train"].ids):
+    with used_rows_only(model := start.classifier(LABELS, 1), tokens):
         assert any(isinstance(part, UsedRows) for part in model.modules()) == (family not in SHARED)
     outcome = finetune(cell, inputs, CPU)
     outcome.model.save_pretrained(tmp_path / "kept")
