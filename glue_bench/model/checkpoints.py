@@ -67,6 +67,11 @@ class Start:
         return self.config.type_vocab_size
 
     @property
+    def hidden_size(self) -> int:
+        """The width of the encoder."""
+        return self.config.hidden_size
+
+    @property
     def reads_padding(self) -> bool:
         """Whether padding changes the outputs, so that every text is padded to the same length."""
         return False
@@ -78,8 +83,10 @@ class Start:
         kind = EncoderForSequenceClassification
         model = unfilled(kind, config) if self.weights else kind(config)
         absent = model.base.load_state_dict(self.weights, strict=False).missing_keys
-        if self.weights and (lacking := [name for name in absent if not name.startswith("pooler.")]):
-            raise UserError(f"checkpoint '{self.name}' lacks {len(lacking)} weights of its encoder, such as {lacking[0]}")
+        lacking = [name for name in absent if not name.startswith("pooler.")]
+        if self.weights and lacking:  # they would be whatever lay in memory
+            count = len(lacking)
+            raise UserError(f"checkpoint '{self.name}' lacks {count} weights of its encoder, such as {lacking[0]}")
         has_pooler = "pooler.dense.weight" in self.weights
         # A variant's own parameters draw random numbers too; from here on all arms draw the same ones.
         set_seed(seed)

@@ -30,9 +30,10 @@ DRAWN = " with 16-bit dropout of all tokens"  # how random numbers are drawn on 
 ATTENTION = "glue_bench_cpu"
 # Families whose attention is given padding and nothing else that would change the scores.
 OUR_ATTENTION = {"bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert", "albert"}
-# Families whose outputs padding changes, whatever the mask: FNet mixes all places, CANINE and ConvBERT have convolutions,
-# YOSO counts hashes of all places, and T5Gemma's decoder attends to padding. Their authors pad to a fixed length.
-READ_PADDING = {"canine", "convbert", "fnet", "t5gemma", "yoso"}
+# Families whose outputs padding changes, whatever the mask: FNet mixes all places; CANINE, ConvBERT and Nystromformer
+# have convolutions; YOSO hashes padding; T5Gemma reads its decoder one place behind a text. With all texts padded to
+# the same length, as their authors have them, no output depends on another text.
+READ_PADDING = {"canine", "convbert", "fnet", "nystromformer", "t5gemma", "yoso"}
 LOCAL = {"local_files_only": True, "trust_remote_code": False}
 
 
@@ -58,6 +59,11 @@ class NativeStart(Start):
         return int(getattr(self.config, "type_vocab_size", ANY_SEGMENT)) if self.reads_segments else 0
 
     @property
+    def hidden_size(self) -> int:
+        text = self.config.get_text_config()
+        return int(getattr(text, "hidden_size", None) or text.d_model)  # Perceiver has the latter alone
+
+    @property
     def reads_padding(self) -> bool:
         return self.config.model_type in READ_PADDING
 
@@ -78,7 +84,9 @@ class NativeStart(Start):
             for name, part in module.named_children():
                 if type(part) is nn.Dropout:
                     setattr(module, name, cpu.Dropout(part.p, part.inplace))
-        if config.model_type in OUR_ATTENTION and model.config._attn_implementation == "sdpa":
+        is_causal = getattr(config, "is_decoder", False) or getattr(config, "is_causal", False)
+        takes_ours = config.model_type in OUR_ATTENTION and not is_causal  # ours has one mask for all queries of a text
+        if takes_ours and model.config._attn_implementation == "sdpa":
             model.set_attn_implementation(ATTENTION)
         return NativeClassifier(model, reads_segments=self.reads_segments, pads_left=self.pads_left)
 
@@ -124,7 +132,7 @@ def read_native(
         config = transformers.AutoConfig.from_pretrained(str(folder), **LOCAL)
         text = config.get_text_config()
         stated, padding = getattr(text, "pad_token_id", None), tokenizer.pad_token_id
-        if stated is not None and 0 <= stated < text.vocab_size and stated != padding:
+        if stated is not None and 0 <= stated < getattr(text, "vocab_size", 0) and stated != padding:
             fault = f"config.json says pad_token_id {stated}, but its tokenizer pads with {padding}"
             advice = "give the tokenizer it was trained with, or correct config.json"
             raise UserError(f"checkpoint '{name}': {fault}; {advice}")

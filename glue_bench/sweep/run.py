@@ -196,8 +196,8 @@ def _remarks(work: Todo, inputs: Inputs, compute: Compute, executor: Executor) -
     if replaced := len(records.keys() & jobs.keys()):
         wish = "for a model or test predictions; on a GPU scores may come out otherwise"
         yield f"finished cells that run again, whole: {replaced:,}, {wish}"
-    configs = [inputs.initial(inputs.arm(name)).config.get_text_config() for name in {job.arm for job in work.jobs}]
-    is_narrow = all(compute.threads_for(one.hidden_size) == 1 for one in configs)
+    starts = [inputs.initial(inputs.arm(name)) for name in {job.arm for job in work.jobs}]
+    is_narrow = all(compute.threads_for(start.hidden_size) == 1 for start in starts)
     cores = room_here(resources, compute)
     if cores and not side_by_side and len(jobs) > 1 and is_narrow and inputs.experiment.name != DEMO:
         more = f"--workers auto runs {min(cores, len(jobs))} at once (it needs Ray: pip install '.[ray]')"

@@ -45,7 +45,7 @@ def finetune(cell: Cell, inputs: Inputs, compute: Compute, *, progress: OnStep =
     there, is damaged, or is not of the record that the cell names.
     """
     start, tokens, told = inputs.start(cell), inputs.tokens(cell), Told(progress)
-    with on_threads(compute.threads_for(start.config.get_text_config().hidden_size)):
+    with on_threads(compute.threads_for(start.hidden_size)):
         run = Attempt(cell, start, tokens, compute, compute_of(inputs.arm(cell.arm), inputs, compute), None, told)
         while True:
             try:

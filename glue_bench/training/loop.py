@@ -250,9 +250,13 @@ def token_table(model: EncoderForSequenceClassification | NativeClassifier) -> n
 def special_ids(model: EncoderForSequenceClassification | NativeClassifier, table: nn.Embedding) -> list[int]:
     """The ids that the model may look up although no text holds them: padding, and those that its settings name."""
     ids = [] if table.padding_idx is None else [table.padding_idx]
+    configurations = []
     if isinstance(model, NativeClassifier):
-        for name, value in model.base.config.get_text_config().to_dict().items():
-            values = value if isinstance(value, list) else [value]
+        whole = model.base.config
+        configurations = [whole.to_dict(), whole.get_text_config().to_dict()]
+    for settings in configurations:
+        for name in settings:
             if name.endswith("_token_id"):
-                ids += [number for number in values if isinstance(number, int)]
-    return [number for number in ids if 0 <= number < table.num_embeddings]
+                value = settings[name]
+                ids += value if isinstance(value, list) else [value]
+    return [number for number in ids if isinstance(number, int) and 0 <= number < table.num_embeddings]

@@ -1,4 +1,4 @@
-"""Native arms are tried before compute is spent: their models do what cells will do, on a long text and two short ones."""
+"""A native arm's model is tried before compute is spent: it does on three texts what cells will do."""
 
 from dataclasses import dataclass, replace
 
@@ -113,7 +113,11 @@ def compute_of(arm: Arm, inputs: Inputs, compute: Compute) -> Compute:
     start = inputs.initial(arm)
     if not (compute.bf16 and isinstance(start, NativeStart)):
         return compute
-    works = inputs.once(("works", arm.name, compute), lambda: works_in(compute, make_trial(arm, start, inputs, compute)))
+
+    def make() -> bool:
+        return works_in(compute, make_trial(arm, start, inputs, compute))
+
+    works = inputs.once(("works", arm.name, compute), make)
     return compute if works else replace(compute, bf16=False)
 
 

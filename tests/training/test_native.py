@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from tiny_families import save_tokenizer
 from tiny_models import edit_settings
 from tiny_pretraining import CPU
 from torch import nn
@@ -24,7 +25,6 @@ from glue_bench.training.compute import quiet_transformers
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.loop import UsedRows, predict, used_rows_only
-from glue_bench.training.tokenizers import SPECIAL, train_tokenizer
 from glue_bench.training.tokens import collate, encoded_split, evaluation_batches
 
 pytestmark = pytest.mark.usefixtures("small_demo")
@@ -81,14 +81,6 @@ def save_family(folder: Path, family: str, texts: tuple[str, ...], **changes: An
     torch.manual_seed(0)
     AutoModel.from_config(AutoConfig.for_model(family, **settings | changes)).save_pretrained(folder)
     return save_tokenizer(folder, texts, segments=segments, side=side)
-
-
-def save_tokenizer(folder: Path, texts: tuple[str, ...], *, segments: bool, side: str) -> Path:
-    """A tokenizer of at most 250 words, which gives segments or does not, and pads on a side."""
-    names = ["input_ids", *(["token_type_ids"] if segments else []), "attention_mask"]
-    how = {"tokenizer_object": train_tokenizer(texts, 250).backend_tokenizer, "padding_side": side, **SPECIAL}
-    transformers.PreTrainedTokenizerFast(**how, model_input_names=names).save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -167,6 +159,19 @@ def test_but_for_dropout_a_step_is_that_of_transformers(family, tmp_path, words,
     assert found[0].keys() == found[1].keys()
     for name, value in found[0].items():
         torch.testing.assert_close(value, found[1][name], atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("change", ["is_decoder", "is_causal"])
+@pytest.mark.parametrize("family", ["bert", "roberta", "electra", "distilbert", "albert"])
+def test_a_model_that_attends_to_earlier_places_alone_is_trained_so(family, change, tmp_path, words, inputs_of):
+    inputs = inputs_of(native(save_family(tmp_path, family, words, **{change: True})))
+    start = inputs.initial(inputs.experiment.arms[0])
+    ours = without_dropout(start.classifier(LABELS, seed=1))
+    theirs = without_dropout(AutoModelForSequenceClassification.from_pretrained(tmp_path, num_labels=2))
+    theirs.load_state_dict(ours.model.state_dict())
+    ids = torch.arange(5, 17)[None]
+    ours_given = ours(ids, None, torch.zeros_like(ids)).logits
+    torch.testing.assert_close(ours_given, theirs(input_ids=ids).logits, atol=1e-6, rtol=1e-5)
 
 
 def test_a_head_trained_for_another_task_is_left_out_and_a_missing_pooler_is_fresh(tmp_path, inputs_of):
