@@ -153,6 +153,12 @@ def read_native(
     absent = {key.removeprefix(prefix) for key in info["missing_keys"] if key.startswith(prefix)}
     if lacking := sorted(key for key in absent if prefix and "pooler." not in key):
         raise UserError(f"checkpoint '{name}': transformers finds no weights for {lacking[0]} in it")
+    parts = dict(base.named_children())
+    inside = [key for key in info["unexpected_keys"] if key.removeprefix(prefix).partition(".")[0] in parts]
+    unread = sorted(key for key in inside if key.endswith(".weight"))  # not buffers of older versions
+    if unread:  # such as relative positions of BERT, which transformers 5 reads as absolute ones
+        fault = f"transformers would leave {unread[0]} out, and compute something else than was trained"
+        raise UserError(f"checkpoint '{name}': {fault}; give another checkpoint")
     reads = (tokenizer.model_input_names, inspect.signature(model.forward).parameters)
     limits = [tokenizer.model_max_length]
     with suppress(AttributeError, NotImplementedError):  # XLNet raises the latter

@@ -10,7 +10,7 @@ import pytest
 import torch
 import transformers
 from tiny_families import save_tokenizer
-from tiny_models import edit_settings
+from tiny_models import edit_settings, edit_weights
 from tiny_pretraining import CPU
 from torch import nn
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
@@ -188,6 +188,16 @@ def test_a_head_trained_for_another_task_is_left_out_and_a_missing_pooler_is_fre
     assert poolers[0].equal(poolers[1])
     assert not poolers[0].equal(poolers[2])
     assert models[0].bert.embeddings.word_embeddings.weight.equal(tuned.bert.embeddings.word_embeddings.weight)
+
+
+def test_a_weight_of_the_encoder_that_transformers_would_leave_out_is_refused(tmp_path, words, inputs_of):
+    folder = save_family(tmp_path / "bert", "bert", words)
+    name = "encoder.layer.0.attention.self.distance_embedding.weight"
+    edit_weights(folder, lambda weights: weights.update({name: torch.ones(65, 8)}))
+    edit_settings(folder, position_embedding_type="relative_key")
+    inputs = inputs_of(native(folder))
+    with pytest.raises(UserError, match=f"transformers would leave {name} out"):
+        inputs.initial(inputs.experiment.arms[0])
 
 
 def test_how_texts_are_padded_is_part_of_the_id(tmp_path, words, inputs_of):
