@@ -104,9 +104,9 @@ def test_an_id_that_was_not_announced_is_an_error_in_training(tokens):
 def inputs_of(tiny, tmp_path):
     """An experiment on RTE with the tiny model of a family as a native arm."""
 
-    def of(family: str) -> Inputs:
+    def of(family: str, side: str = "") -> Inputs:
         model_of(family).save_pretrained(tmp_path / family)
-        side = "left" if family == "xlnet" else "right"
+        side = side or ("left" if family == "xlnet" else "right")
         save_tokenizer(tmp_path / family, tuple(generate("rte")["train"]["text_a"]), segments=False, side=side)
         arm = {"name": family, "variant": "native", "checkpoint": str(tmp_path / family)}
         return Inputs(load_experiment(tiny(arms=[arm], checkpoint=None, tasks=["rte"])), Path("none"))
@@ -128,6 +128,15 @@ def test_a_planned_cell_has_the_logits_that_each_text_has_alone(family, inputs_o
     padded = (lambda _: cell.settings.max_length) if start.reads_padding else int
     alone = predict(model, evaluation_batches(split, 0, 1, padded), CPU)
     np.testing.assert_allclose(outcome.predictions["validation"], alone, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("family", "side"), [("bert", "left"), ("gpt2", "left"), ("xlnet", "right")])
+def test_positions_that_move_with_the_length_of_the_neighbours_are_refused(family, side, inputs_of):
+    advice = "give another checkpoint"
+    if side == "left":
+        advice += ", or set padding_side to right in its tokenizer_config.json"
+    with pytest.raises(UserError, match=f"beside a longer text than alone, by .*; {advice}$"):
+        make_plan(inputs_of(family, side))
 
 
 @pytest.mark.parametrize("family", ["deberta", *families("deberta", *REFUSED)])
