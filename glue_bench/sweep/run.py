@@ -171,12 +171,14 @@ def _remarks(work: Todo, inputs: Inputs, compute: Compute, executor: Executor) -
     on_cpus = side_by_side and not resources.gpus and compute.device.type != "cpu"
     where = "what the machine of each worker has" if executor.queues else here
     yield f"computing on {where}" + ("; workers on CPUs, because resources.gpus is 0" if on_cpus else "")
-    arms = () if on_cpus or executor.queues else inputs.experiment.arms
-    # Beside workers this process leaves the GPU alone, which may admit one process only.
-    tried = replace(compute, device=torch.device("cpu")) if side_by_side else compute
-    in_float32 = [arm.name for arm in arms if compute_of(arm, inputs, tried) != tried]
-    if in_float32:
-        yield f"computed in float32, because their models cannot be trained in bf16: {', '.join(in_float32)}"
+    if not (on_cpus or executor.queues):
+        # Beside workers this process leaves the GPU alone, which may admit one process only.
+        tried = replace(compute, device=torch.device("cpu")) if side_by_side else compute
+        pending = {job.arm for job in work.jobs}
+        arms = [arm for arm in inputs.experiment.arms if arm.name in pending]
+        in_float32 = [arm.name for arm in arms if compute_of(arm, inputs, tried) != tried]
+        if in_float32:
+            yield f"computed in float32, because their models cannot be trained in bf16: {', '.join(in_float32)}"
     segments = {arm.name: inputs.segments(arm) for arm in inputs.experiment.arms}
     if without := [name for name, (told, embedded) in segments.items() if told > 1 >= embedded]:
         yield f"both texts of a pair are segment 0, because the encoder has no other: {', '.join(without)}"
