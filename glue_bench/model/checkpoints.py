@@ -66,13 +66,27 @@ class Start:
         """How many segments the encoder tells apart; 0 where it is given none."""
         return self.config.type_vocab_size
 
+    @property
+    def hidden_size(self) -> int:
+        """The width of the encoder."""
+        return self.config.hidden_size
+
+    @property
+    def reads_padding(self) -> bool:
+        """Whether padding changes the outputs, so that every text is padded to the same length."""
+        return False
+
     def classifier(self, labels: Sequence[str], seed: int) -> nn.Module:
         """The encoder under a fresh head with an output a label. Equal seeds give equal heads, whatever the variant."""
         set_seed(seed)
         config = EncoderConfig.from_dict(self.config.to_dict() | label_settings(labels))
         kind = EncoderForSequenceClassification
         model = unfilled(kind, config) if self.weights else kind(config)
-        model.base.load_state_dict(self.weights, strict=False)
+        absent = model.base.load_state_dict(self.weights, strict=False).missing_keys
+        lacking = [name for name in absent if not name.startswith("pooler.")]
+        if self.weights and lacking:  # they would be whatever lay in memory
+            count = len(lacking)
+            raise UserError(f"checkpoint '{self.name}' lacks {count} weights of its encoder, such as {lacking[0]}")
         has_pooler = "pooler.dense.weight" in self.weights
         # A variant's own parameters draw random numbers too; from here on all arms draw the same ones.
         set_seed(seed)

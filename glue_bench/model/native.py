@@ -30,6 +30,10 @@ DRAWN = " with 16-bit dropout of all tokens"  # how random numbers are drawn on 
 ATTENTION = "glue_bench_cpu"
 # Families whose attention is given padding and nothing else that would change the scores.
 OUR_ATTENTION = {"bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert", "albert"}
+# Families whose outputs padding changes, whatever the mask: FNet mixes all places; CANINE, ConvBERT and Nystromformer
+# have convolutions; YOSO hashes padding; T5Gemma reads its decoder one place behind a text. With all texts padded to
+# the same length, as their authors have them, no output depends on another text.
+READ_PADDING = {"canine", "convbert", "fnet", "nystromformer", "t5gemma", "yoso"}
 LOCAL = {"local_files_only": True, "trust_remote_code": False}
 
 
@@ -55,9 +59,19 @@ class NativeStart(Start):
         return int(getattr(self.config, "type_vocab_size", ANY_SEGMENT)) if self.reads_segments else 0
 
     @property
+    def hidden_size(self) -> int:
+        text = self.config.get_text_config()
+        return int(getattr(text, "hidden_size", None) or text.d_model)  # Perceiver has the latter alone
+
+    @property
+    def reads_padding(self) -> bool:
+        return self.config.model_type in READ_PADDING
+
+    @property
     def reading(self) -> str:
         """How texts are given to the model and how it draws: a part of a cell's identity."""
-        return " with segments" * self.reads_segments + " padded on the left" * self.pads_left + DRAWN
+        how = " with segments" * self.reads_segments + " padded on the left" * self.pads_left
+        return how + " padded to max_length" * self.reads_padding + DRAWN
 
     def classifier(self, labels: Sequence[str], seed: int) -> "NativeClassifier":
         """The model under a fresh head of its own with an output a label, decided by the seed."""
@@ -70,7 +84,9 @@ class NativeStart(Start):
             for name, part in module.named_children():
                 if type(part) is nn.Dropout:
                     setattr(module, name, cpu.Dropout(part.p, part.inplace))
-        if config.model_type in OUR_ATTENTION and model.config._attn_implementation == "sdpa":
+        is_causal = getattr(config, "is_decoder", False) or getattr(config, "is_causal", False)
+        takes_ours = config.model_type in OUR_ATTENTION and not is_causal  # ours has one mask for all queries of a text
+        if takes_ours and model.config._attn_implementation == "sdpa":
             model.set_attn_implementation(ATTENTION)
         return NativeClassifier(model, reads_segments=self.reads_segments, pads_left=self.pads_left)
 
@@ -116,7 +132,7 @@ def read_native(
         config = transformers.AutoConfig.from_pretrained(str(folder), **LOCAL)
         text = config.get_text_config()
         stated, padding = getattr(text, "pad_token_id", None), tokenizer.pad_token_id
-        if stated is not None and 0 <= stated < text.vocab_size and stated != padding:
+        if stated is not None and 0 <= stated < getattr(text, "vocab_size", 0) and stated != padding:
             fault = f"config.json says pad_token_id {stated}, but its tokenizer pads with {padding}"
             advice = "give the tokenizer it was trained with, or correct config.json"
             raise UserError(f"checkpoint '{name}': {fault}; {advice}")
@@ -137,6 +153,12 @@ def read_native(
     absent = {key.removeprefix(prefix) for key in info["missing_keys"] if key.startswith(prefix)}
     if lacking := sorted(key for key in absent if prefix and "pooler." not in key):
         raise UserError(f"checkpoint '{name}': transformers finds no weights for {lacking[0]} in it")
+    parts = dict(base.named_children())
+    inside = [key for key in info["unexpected_keys"] if key.removeprefix(prefix).partition(".")[0] in parts]
+    unread = sorted(key for key in inside if key.endswith(".weight"))  # not buffers of older versions
+    if unread:  # such as relative positions of BERT, which transformers 5 reads as absolute ones
+        fault = f"transformers would leave {unread[0]} out, and compute something else than was trained"
+        raise UserError(f"checkpoint '{name}': {fault}; give another checkpoint")
     reads = (tokenizer.model_input_names, inspect.signature(model.forward).parameters)
     limits = [tokenizer.model_max_length]
     with suppress(AttributeError, NotImplementedError):  # XLNet raises the latter

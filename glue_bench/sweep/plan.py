@@ -19,6 +19,7 @@ from glue_bench.testing import check_plugin, load_plugins
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.packing import LAYOUT_VERSION
 from glue_bench.training.tokenizers import vocabulary_size
+from glue_bench.training.trial import check_native
 
 SPECIAL_TOKENS = 3
 CHARACTERS_A_TOKEN = 4.0  # English in WordPieces; only ratios between tasks matter
@@ -91,7 +92,8 @@ def _check_arm(arm: Arm, inputs: Inputs) -> None:
             f"arms '{first.name}' and '{arm.name}' have different tokenizers, so they cannot be pretrained on the "
             "same tokens; give both the same, or put them into experiments of their own"
         )
-    tokens, rows = vocabulary_size(inputs.tokenizer(arm)), start.config.get_text_config().vocab_size
+    tokens = vocabulary_size(inputs.tokenizer(arm))
+    rows = getattr(start.config.get_text_config(), "vocab_size", tokens)  # CANINE hashes characters: it has no table
     told, embedded = inputs.segments(arm)
     if tokens > rows or told > embedded > 1:
         says, has = (f"has {tokens} tokens", rows) if tokens > rows else (f"tells {told} segments apart", embedded)
@@ -189,7 +191,9 @@ def _arm_facts(arm: Arm, inputs: Inputs) -> ArmFacts:
     experiment, start = inputs.experiment, inputs.initial(arm)
     if isinstance(start, NativeStart):  # its model runs here, on the longest text: one that cannot is refused
         longest = max(experiment.finetuning.hyperparameters(task, 0.0).max_length for task in experiment.tasks)
-        return ArmFacts(summary=SUMMARY, **native_budget(start, inputs.tokenizer(arm), longest, arm.name))
+        cost = native_budget(start, inputs.tokenizer(arm), longest, arm.name)
+        check_native(arm, start, inputs)
+        return ArmFacts(summary=SUMMARY, **cost)
     length = experiment.pretraining.length if experiment.pretraining else experiment.finetuning.max_length
     return ArmFacts(
         summary=VARIANTS[arm.variant].described(arm.options, start.origin),

@@ -31,6 +31,7 @@ from glue_bench.terminal import tell
 from glue_bench.training.compute import AUTO, DEVICES, Compute, choose_compute, quiet_transformers
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.pretrain import PretrainingFolder
+from glue_bench.training.trial import compute_of
 
 MOST_WORKERS = 4096
 DEMO = "demo"  # whose verb has no --workers
@@ -170,6 +171,14 @@ def _remarks(work: Todo, inputs: Inputs, compute: Compute, executor: Executor) -
     on_cpus = side_by_side and not resources.gpus and compute.device.type != "cpu"
     where = "what the machine of each worker has" if executor.queues else here
     yield f"computing on {where}" + ("; workers on CPUs, because resources.gpus is 0" if on_cpus else "")
+    if not (on_cpus or executor.queues):
+        # Beside workers this process leaves the GPU alone, which may admit one process only.
+        tried = replace(compute, device=torch.device("cpu")) if side_by_side else compute
+        pending = {job.arm for job in work.jobs}
+        arms = [arm for arm in inputs.experiment.arms if arm.name in pending]
+        in_float32 = [arm.name for arm in arms if compute_of(arm, inputs, tried) != tried]
+        if in_float32:
+            yield f"computed in float32, because their models cannot be trained in bf16: {', '.join(in_float32)}"
     segments = {arm.name: inputs.segments(arm) for arm in inputs.experiment.arms}
     if without := [name for name, (told, embedded) in segments.items() if told > 1 >= embedded]:
         yield f"both texts of a pair are segment 0, because the encoder has no other: {', '.join(without)}"
@@ -192,8 +201,8 @@ def _remarks(work: Todo, inputs: Inputs, compute: Compute, executor: Executor) -
     if replaced := len(records.keys() & jobs.keys()):
         wish = "for a model or test predictions; on a GPU scores may come out otherwise"
         yield f"finished cells that run again, whole: {replaced:,}, {wish}"
-    configs = [inputs.initial(inputs.arm(name)).config.get_text_config() for name in {job.arm for job in work.jobs}]
-    is_narrow = all(compute.threads_for(one.hidden_size) == 1 for one in configs)
+    starts = [inputs.initial(inputs.arm(name)) for name in {job.arm for job in work.jobs}]
+    is_narrow = all(compute.threads_for(start.hidden_size) == 1 for start in starts)
     cores = room_here(resources, compute)
     if cores and not side_by_side and len(jobs) > 1 and is_narrow and inputs.experiment.name != DEMO:
         more = f"--workers auto runs {min(cores, len(jobs))} at once (it needs Ray: pip install '.[ray]')"

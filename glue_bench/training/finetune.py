@@ -20,6 +20,7 @@ from glue_bench.training.compute import Compute, is_out_of_memory, release_memor
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.loop import NonFiniteLossError, OnStep, Told, predict, silent, train, used_rows_only
 from glue_bench.training.tokens import Batch, TokenisedTask, evaluation_batches, trained_tokens, training_batches
+from glue_bench.training.trial import compute_of, padded_length
 
 EVALUATION_TOKENS = 4_096  # of a batch on a CPU; a GPU takes sixteen times as many
 Classifier = EncoderForSequenceClassification | NativeClassifier
@@ -38,14 +39,14 @@ def finetune(cell: Cell, inputs: Inputs, compute: Compute, *, progress: OnStep =
     """Fine-tune one cell. The same cell on the same CPU gives the same bits, whatever ran before.
 
     The score is the last epoch's. Where memory is short, the cell begins again with batches in halves, in quarters, at
-    last row by row; updates stay those of whole batches. A loss of NaN in bf16 gets one more try in float32. The facts
-    say so (`micro_batch_size`, `precision`).
+    last row by row; updates stay those of whole batches. A native arm whose model cannot be trained in bf16 computes in
+    float32, and a loss of NaN in bf16 gets one more try in float32. The facts say so (`micro_batch_size`, `precision`).
     Raises NonFiniteLossError where training diverged in float32, and UserError where what the cell starts from is not
     there, is damaged, or is not of the record that the cell names.
     """
     start, tokens, told = inputs.start(cell), inputs.tokens(cell), Told(progress)
-    with on_threads(compute.threads_for(start.config.get_text_config().hidden_size)):
-        run = Attempt(cell, start, tokens, compute, compute, None, told)
+    with on_threads(compute.threads_for(start.hidden_size)):
+        run = Attempt(cell, start, tokens, compute, compute_of(inputs.arm(cell.arm), inputs, compute), None, told)
         while True:
             try:
                 outcome = run.outcome()
@@ -116,7 +117,7 @@ class Attempt:
 
         steps = settings.steps_per_epoch(len(splits["train"]))
         began = time.perf_counter()
-        with used_rows_only(model, splits["train"].ids):
+        with used_rows_only(model, self.tokens):
             epochs = train(model, batches, steps, settings, self.compute, self.micro_batch_size, self.progress)
             for epoch, loss in enumerate(epochs, start=1):
                 seconds += time.perf_counter() - began
@@ -140,4 +141,4 @@ class Attempt:
 
     def padded(self, length: int) -> int:
         """The length that a batch whose longest example has this one is padded to."""
-        return min(self.compute.few_sizes(length), self.cell.settings.max_length)
+        return padded_length(length, self.start, self.compute, self.cell.settings.max_length)

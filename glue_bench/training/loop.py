@@ -21,7 +21,7 @@ from glue_bench.model.heads import EncoderForSequenceClassification, classificat
 from glue_bench.model.native import NativeClassifier
 from glue_bench.model.variants import OURS
 from glue_bench.training.compute import Compute
-from glue_bench.training.tokens import Batch
+from glue_bench.training.tokens import Batch, TokenisedTask
 
 Epochs = Callable[[int], Iterable[Batch]]
 OnStep = Callable[[int, int, Callable[[], float]], None]
@@ -162,7 +162,8 @@ class UsedRows(nn.Module):
     """A token table of which only the rows `used` (u,), sorted ids, are trained: `weight` (u, d).
 
     In evaluation all rows are there, as AdamW would have left them. The table itself stays a part of the model, without
-    a gradient, so that it goes wherever training moves the model.
+    a gradient, so that it goes wherever training moves the model. In training an id that is not among `used` has no
+    row, and looking it up is an error: any other row in its place would be a wrong number that nobody notices.
     """
 
     lookup: Tensor
@@ -173,7 +174,8 @@ class UsedRows(nn.Module):
         self.weight = nn.Parameter(table.weight.detach()[used])
         self.padding = None if table.padding_idx is None else int(torch.searchsorted(used, table.padding_idx))
         self.decay = 1.0
-        lookup = torch.zeros(table.num_embeddings, dtype=torch.long)
+        no_row = len(used)
+        lookup = torch.full((table.num_embeddings,), no_row)
         lookup[used] = torch.arange(len(used))
         self.register_buffer("lookup", lookup, persistent=False)
         self.register_buffer("used", used, persistent=False)
@@ -205,23 +207,22 @@ class UsedRows(nn.Module):
 
 
 @contextmanager
-def used_rows_only(model: EncoderForSequenceClassification | NativeClassifier, ids: np.ndarray) -> Iterator[None]:
-    """In this block the model trains only the token rows of `ids`; after it, the whole table is up to date and trained.
+def used_rows_only(model: EncoderForSequenceClassification | NativeClassifier, tokens: TokenisedTask) -> Iterator[None]:
+    """In this block the model trains only the token rows that its training batches look up.
 
-    The token table is half of a small encoder, and a task uses a part of its rows. To the others AdamW does nothing but
-    decay them: their gradients and moments are zero. Models that may use their table in other ways than by looking rows
-    up are left alone: variants of the user's own, tables of a class of their own, shared tables.
+    After it, the whole table is up to date and trained. The token table is half of a small encoder, and a task uses a
+    part of its rows. To the others AdamW does nothing but decay them: their gradients and moments are zero. A model
+    looks up the ids of the texts, that of padding, and special ids that it adds by itself, such as the one that a
+    decoder starts with; its configuration names these. Models that may use their table in other ways than by looking
+    rows up are left alone: variants of the user's own, tables of a class of their own, shared tables.
     """
-    table = model.base.get_input_embeddings()
-    if isinstance(model, EncoderForSequenceClassification):
-        is_ours = type(model.base.variant) in OURS
-    else:
-        is_ours = [part for _, part in model.named_modules(remove_duplicate=False)].count(table) == 1
-    if type(table) is not nn.Embedding or table.max_norm is not None or not is_ours:
+    table = token_table(model)
+    if table is None:
         yield
         return
-    padding = [] if table.padding_idx is None else [table.padding_idx]
-    used = torch.from_numpy(np.union1d(ids, padding).astype(np.int64))
+    ids = tokens.splits["train"].ids
+    special = [tokens.padding_id, *special_ids(model, table)]
+    used = torch.from_numpy(np.union1d(ids, special).astype(np.int64))
     rows = UsedRows(table, used.to(table.weight.device))
     model.base.set_input_embeddings(rows)
     try:
@@ -230,3 +231,32 @@ def used_rows_only(model: EncoderForSequenceClassification | NativeClassifier, i
         rows.eval()
         table.requires_grad_(True)
         model.base.set_input_embeddings(table)
+
+
+def token_table(model: EncoderForSequenceClassification | NativeClassifier) -> nn.Embedding | None:
+    """The model's table of tokens, if the model does nothing else with it than to look rows up."""
+    try:
+        table = model.base.get_input_embeddings()
+    except NotImplementedError:  # CANINE, which hashes characters
+        return None
+    if type(table) is not nn.Embedding or table.max_norm is not None:
+        return None
+    if isinstance(model, EncoderForSequenceClassification):
+        return table if type(model.base.variant) in OURS else None
+    places = [part for _, part in model.named_modules(remove_duplicate=False) if part is table]
+    return table if len(places) == 1 else None
+
+
+def special_ids(model: EncoderForSequenceClassification | NativeClassifier, table: nn.Embedding) -> list[int]:
+    """The ids that the model may look up although no text holds them: padding, and those that its settings name."""
+    ids = [] if table.padding_idx is None else [table.padding_idx]
+    configurations = []
+    if isinstance(model, NativeClassifier):
+        whole = model.base.config
+        configurations = [whole.to_dict(), whole.get_text_config().to_dict()]
+    for settings in configurations:
+        for name in settings:
+            if name.endswith("_token_id"):
+                value = settings[name]
+                ids += value if isinstance(value, list) else [value]
+    return [number for number in ids if isinstance(number, int) and 0 <= number < table.num_embeddings]

@@ -30,7 +30,7 @@ from tiny_models import (
 from torch import Tensor
 
 from glue_bench.errors import DiskError, UserError
-from glue_bench.model.checkpoints import read_checkpoint
+from glue_bench.model.checkpoints import Start, read_checkpoint
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.locate import locate
@@ -47,6 +47,15 @@ def test_the_pooler_is_berts_and_one_that_nothing_trained_is_left_out(tmp_path):
     torch.testing.assert_close(ours, expected, atol=1e-5, rtol=0)
     _, folder = saved(tmp_path / "roberta", transformers.RobertaModel, "roberta")
     assert not any(name.startswith("pooler.") for name in read_checkpoint(folder).weights)
+
+
+def test_a_start_that_lacks_a_weight_becomes_no_classifier_with_what_lay_in_memory():
+    model = random_model(EncoderModel, encoder_config("add"))
+    weights = dict(model.state_dict())
+    del weights["norm.weight"]
+    start = Start(model.config, weights, "pretrained", name="one")
+    with pytest.raises(UserError, match=r"^checkpoint 'one' lacks 1 weights of its encoder, such as norm\.weight$"):
+        start.classifier(("yes", "no"), seed=1)
 
 
 def with_gammas(folder: Path) -> None:

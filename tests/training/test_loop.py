@@ -22,7 +22,14 @@ from glue_bench.training.compute import Compute
 from glue_bench.training.loop import linear_factor, part_losses, predict, train, update, used_rows_only
 from glue_bench.training.masking import MaskedBatch
 from glue_bench.training.pretrain import masked_losses
-from glue_bench.training.tokens import Batch, TokenisedSplit, collate, evaluation_batches, training_batches
+from glue_bench.training.tokens import (
+    Batch,
+    TokenisedSplit,
+    TokenisedTask,
+    collate,
+    evaluation_batches,
+    training_batches,
+)
 
 VARIANTS = ["add", "concat", "untied", "none"]
 DROPPING = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.1, "classifier_dropout": 0.5}
@@ -156,7 +163,7 @@ def test_the_model_is_that_of_adamw_on_the_whole_table(split, variant):
     for table_of in (used_rows_only, lambda *_: nullcontext()):
         model = model_of(variant).double()
         torch.manual_seed(3)
-        with table_of(model, split.ids):
+        with table_of(model, TokenisedTask({"train": split}, 0)):
             list(train(model, batches_of(split, chosen), 5, chosen, CPU))
         assert all(parameter.requires_grad for parameter in model.parameters())
         found.append(model.state_dict())

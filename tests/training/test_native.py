@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from tiny_models import edit_settings
+from tiny_families import save_tokenizer
+from tiny_models import edit_settings, edit_weights
 from tiny_pretraining import CPU
 from torch import nn
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
@@ -24,7 +25,6 @@ from glue_bench.training.compute import quiet_transformers
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.loop import UsedRows, predict, used_rows_only
-from glue_bench.training.tokenizers import SPECIAL, train_tokenizer
 from glue_bench.training.tokens import collate, encoded_split, evaluation_batches
 
 pytestmark = pytest.mark.usefixtures("small_demo")
@@ -83,14 +83,6 @@ def save_family(folder: Path, family: str, texts: tuple[str, ...], **changes: An
     return save_tokenizer(folder, texts, segments=segments, side=side)
 
 
-def save_tokenizer(folder: Path, texts: tuple[str, ...], *, segments: bool, side: str) -> Path:
-    """A tokenizer of at most 250 words, which gives segments or does not, and pads on a side."""
-    names = ["input_ids", *(["token_type_ids"] if segments else []), "attention_mask"]
-    how = {"tokenizer_object": train_tokenizer(texts, 250).backend_tokenizer, "padding_side": side, **SPECIAL}
-    transformers.PreTrainedTokenizerFast(**how, model_input_names=names).save_pretrained(folder)
-    return folder
-
-
 @pytest.fixture(scope="module")
 def words() -> tuple[str, ...]:
     return tuple(generate("rte")["train"]["text_a"])
@@ -118,7 +110,7 @@ def test_a_cell_is_trained_as_with_its_whole_table_and_kept_in_the_form_of_trans
     _, [cell] = settle_jobs(inputs)
     assert cell.origin == "as published"
     start, tokens = inputs.initial(inputs.arm(cell.arm)), inputs.tokens(cell)
-    with used_rows_only(model := start.classifier(LABELS, 1), tokens.splits["train"].ids):
+    with used_rows_only(model := start.classifier(LABELS, 1), tokens):
         assert any(isinstance(part, UsedRows) for part in model.modules()) == (family not in SHARED)
     outcome = finetune(cell, inputs, CPU)
     outcome.model.save_pretrained(tmp_path / "kept")
@@ -169,6 +161,19 @@ def test_but_for_dropout_a_step_is_that_of_transformers(family, tmp_path, words,
         torch.testing.assert_close(value, found[1][name], atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize("change", ["is_decoder", "is_causal"])
+@pytest.mark.parametrize("family", ["bert", "roberta", "electra", "distilbert", "albert"])
+def test_a_model_that_attends_to_earlier_places_alone_is_trained_so(family, change, tmp_path, words, inputs_of):
+    inputs = inputs_of(native(save_family(tmp_path, family, words, **{change: True})))
+    start = inputs.initial(inputs.experiment.arms[0])
+    ours = without_dropout(start.classifier(LABELS, seed=1))
+    theirs = without_dropout(AutoModelForSequenceClassification.from_pretrained(tmp_path, num_labels=2))
+    theirs.load_state_dict(ours.model.state_dict())
+    ids = torch.arange(5, 17)[None]
+    ours_given = ours(ids, None, torch.zeros_like(ids)).logits
+    torch.testing.assert_close(ours_given, theirs(input_ids=ids).logits, atol=1e-6, rtol=1e-5)
+
+
 def test_a_head_trained_for_another_task_is_left_out_and_a_missing_pooler_is_fresh(tmp_path, inputs_of):
     tuned = transformers.BertForSequenceClassification(transformers.BertConfig(**SIZES, num_labels=2))
     tuned.classifier.weight.data.fill_(7.0)
@@ -183,6 +188,16 @@ def test_a_head_trained_for_another_task_is_left_out_and_a_missing_pooler_is_fre
     assert poolers[0].equal(poolers[1])
     assert not poolers[0].equal(poolers[2])
     assert models[0].bert.embeddings.word_embeddings.weight.equal(tuned.bert.embeddings.word_embeddings.weight)
+
+
+def test_a_weight_of_the_encoder_that_transformers_would_leave_out_is_refused(tmp_path, words, inputs_of):
+    folder = save_family(tmp_path / "bert", "bert", words)
+    name = "encoder.layer.0.attention.self.distance_embedding.weight"
+    edit_weights(folder, lambda weights: weights.update({name: torch.ones(65, 8)}))
+    edit_settings(folder, position_embedding_type="relative_key")
+    inputs = inputs_of(native(folder))
+    with pytest.raises(UserError, match=f"transformers would leave {name} out"):
+        inputs.initial(inputs.experiment.arms[0])
 
 
 def test_how_texts_are_padded_is_part_of_the_id(tmp_path, words, inputs_of):

@@ -1,0 +1,140 @@
+"""A native arm's model is tried before compute is spent: it does on three texts what cells will do."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+import torch
+
+from glue_bench.config import Arm
+from glue_bench.errors import UserError, first_line
+from glue_bench.model.checkpoints import Start
+from glue_bench.model.fresh import drawing
+from glue_bench.model.native import NativeClassifier, NativeStart
+from glue_bench.training.compute import Compute, is_out_of_memory
+from glue_bench.training.inputs import Inputs
+from glue_bench.training.loop import NonFiniteLossError, part_losses, predict, used_rows_only
+from glue_bench.training.tokens import Batch, TokenisedTask, collate, encoded_split
+
+LABELS = ("first", "second")
+# Two logits of one text count as equal up to these parts of the largest difference between texts and of the largest
+# logit. In tiny models of 105 families, rounding makes at most 2e-6 of the largest logit. What depends on other texts
+# makes 7e-3 of the difference between texts (ConvBERT's convolution over padding) to all of it (FNet).
+PART_OF_DIFFERENCE = 1e-3
+PART_OF_LARGEST = 1e-5
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A native arm's start, and the tokens and batches that its model is tried on: all texts, then each short one."""
+
+    start: NativeStart
+    tokens: TokenisedTask
+    together: Batch
+    alone: tuple[Batch, ...]
+
+    def classifier(self) -> NativeClassifier:
+        """The model under a fresh head."""
+        return self.start.classifier(LABELS, seed=0)
+
+    def take_gradients(self, model: NativeClassifier, compute: Compute) -> None:
+        """Train on the batches as a cell does, but for the update. Raises NonFiniteLossError for a loss of NaN."""
+        with used_rows_only(model, self.tokens):
+            model.to(compute.device).train()
+            for batch in (self.together, *self.alone):
+                for loss in part_losses(model, batch, compute):
+                    if not loss.isfinite():
+                        raise NonFiniteLossError(f"its loss is {float(loss)}")
+                    loss.backward()
+        model.zero_grad()
+
+
+def make_trial(arm: Arm, start: NativeStart, inputs: Inputs, compute: Compute) -> Trial:
+    """The trial of an arm at the largest `max_length` of the experiment's tasks."""
+    tuning = inputs.experiment.finetuning
+    length = max(tuning.hyperparameters(task, 0.0).max_length for task in inputs.experiment.tasks)
+    texts = ["One of the many. " * length, "A short one.", "Two."]
+    tokenizer = inputs.tokenizer(arm)
+    split = encoded_split(pd.DataFrame({"text_a": texts, "label": [0, 1, 0]}), tokenizer, length)
+    tokens = TokenisedTask({"train": split}, int(tokenizer.pad_token_id))
+
+    def padded(longest: int) -> int:
+        return padded_length(longest, start, compute, length)
+
+    together = collate(split, np.arange(len(texts)), tokens.padding_id, padded)
+    short_ones = [split.take(np.array([row])) for row in (1, 2)]
+    alone = [collate(text, np.array([0]), tokens.padding_id, padded) for text in short_ones]
+    return Trial(start, tokens, together, tuple(alone))
+
+
+def check_native(arm: Arm, start: NativeStart, inputs: Inputs) -> None:
+    """Refuse a model that cannot be trained in float32, or whose logits of a text depend on other texts.
+
+    The model reads the batches, takes gradients, and reads the first batch again. A machine whose memory is too short
+    for that refuses nothing: cells may compute elsewhere, and in smaller parts.
+    """
+    compute = Compute(torch.device("cpu"), bf16=False, threads=torch.get_num_threads())
+    trial = make_trial(arm, start, inputs, compute)
+    try:
+        with drawing():
+            model = trial.classifier()
+            first = predict(model, [trial.together], compute)
+            alone = np.concatenate([predict(model, [batch], compute) for batch in trial.alone])
+            trial.take_gradients(model, compute)
+            last = predict(model, [trial.together], compute)
+    except Exception as error:  # what some family's code raises is anything
+        if is_out_of_memory(error):
+            return
+        cause = f"{type(error).__name__}: {first_line(error)}"
+        raise UserError(f"arm '{arm.name}': its model cannot be trained: {cause}") from error
+    tolerance = PART_OF_DIFFERENCE * np.ptp(first, axis=0).max() + PART_OF_LARGEST * np.abs(first).max()
+    again = float(np.abs(last - first).max())
+    beside = float(np.abs(alone - first[1:]).max())
+    fault = ""
+    if not again <= tolerance:
+        fault = f"when it reads the text again after others, by {again:.1e}"
+    elif not beside <= tolerance:
+        fault = f"beside a longer text than alone, by {beside:.1e}"
+    if fault:
+        advice = "give another checkpoint"
+        if start.pads_left:
+            advice += ", or set padding_side to right in its tokenizer_config.json"
+        raise UserError(
+            f"arm '{arm.name}': its model gives a text other logits {fault}, so that its scores would depend on the "
+            f"batches; {advice}"
+        )
+
+
+def compute_of(arm: Arm, inputs: Inputs, compute: Compute) -> Compute:
+    """Where the arm's cells compute: in float32 where `compute` is in bf16 and the arm's model cannot be trained in it.
+
+    Short memory is no reason, because a cell deals with it.
+    """
+    start = inputs.initial(arm)
+    if not (compute.bf16 and isinstance(start, NativeStart)):
+        return compute
+
+    def make() -> bool:
+        return works_in(compute, make_trial(arm, start, inputs, compute))
+
+    works = inputs.once(("works", arm.name, compute), make)
+    return compute if works else replace(compute, bf16=False)
+
+
+def works_in(compute: Compute, trial: Trial) -> bool:
+    """Whether the trial's model takes gradients and gives finite logits here, or memory alone is too short for it."""
+    try:
+        with drawing():
+            model = trial.classifier()
+            trial.take_gradients(model, compute)
+            logits = predict(model, [trial.together], compute)
+    except Exception as error:  # as in `check_native`
+        return is_out_of_memory(error)
+    return bool(np.isfinite(logits).all())
+
+
+def padded_length(longest: int, start: Start, compute: Compute, max_length: int) -> int:
+    """The length that a batch is padded to whose longest example has `longest` tokens."""
+    if start.reads_padding:
+        return max_length
+    return min(compute.few_sizes(longest), max_length)
