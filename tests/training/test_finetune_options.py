@@ -1,4 +1,4 @@
-"""What a cell records with options away from their defaults: half precision, a slice held out, collapse, short memory."""
+"""A cell with options away from their defaults: half precision, a slice held out, one answer to all, short memory."""
 
 import time
 from dataclasses import replace
@@ -90,7 +90,7 @@ def test_a_slice_that_is_held_out_is_scored_after_each_epoch_and_is_no_result(ru
     assert set(outcome.facts.scores) == splits
 
 
-def test_the_scores_of_a_slice_that_is_held_out_are_those_of_its_rows(run, tiny):
+def test_the_scores_of_a_slice_that_is_held_out_are_those_of_its_rows(run):
     """Which no update has seen: a quarter of 48 rows."""
     outcome, inputs = run("mnli", finetuning={"held_out_share": 0.25, "epochs": 2})
     _, [cell] = settle_jobs(inputs)
