@@ -1,7 +1,9 @@
 """A cell with options away from their defaults: half precision, a slice held out, one answer to all, short memory."""
 
+import math
 import time
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,7 @@ from glue_bench.sweep.plan import settle_jobs
 from glue_bench.training import finetune as finetuning
 from glue_bench.training.finetune import Outcome, finetune
 from glue_bench.training.inputs import Inputs
+from glue_bench.training.loop import NonFiniteLossError
 
 pytestmark = pytest.mark.usefixtures("small_demo")
 NO_MEMORY = RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")
@@ -139,3 +142,34 @@ def test_few_sizes_of_batches_never_exceed_the_positions(run):
     outcome, _ = run("rte", compute=BF16, scratch=sizes, finetuning={"max_length": 10})
     assert outcome.facts.precision is None
     assert torch.from_numpy(outcome.predictions["validation"]).isfinite().all()
+
+
+@pytest.mark.parametrize(("call", "epoch"), [(1, 1), (2, 1), (3, 2), (4, 2)])
+def test_predictions_that_are_not_finite_are_an_error_in_every_set_and_epoch(run, call, epoch):
+    """The calls in evaluation: two validation sets after each of two epochs."""
+    calls = count(1)
+
+    class NotFinite(VARIANTS["add"]):
+        def forward(self, token_ids, segment_ids):
+            entering = super().forward(token_ids, segment_ids)
+            if self.training or token_ids.device.type == "meta" or next(calls) != call:
+                return entering
+            return replace(entering, hidden=entering.hidden * math.nan)
+
+    with pytest.raises(NonFiniteLossError, match=f"predictions are not finite after epoch {epoch}$"):
+        run("mnli", of=NotFinite, finetuning={"epochs": 2})
+
+
+def test_a_loss_that_is_not_finite_names_its_epoch(run):
+    """The third of three batches of the second epoch."""
+    calls = count(1)
+
+    class NotFinite(VARIANTS["add"]):
+        def forward(self, token_ids, segment_ids):
+            entering = super().forward(token_ids, segment_ids)
+            if not self.training or next(calls) != 6:
+                return entering
+            return replace(entering, hidden=entering.hidden * math.nan)
+
+    with pytest.raises(NonFiniteLossError, match=r"loss is nan in epoch 2$"):
+        run("cola", of=NotFinite, finetuning={"epochs": 3})

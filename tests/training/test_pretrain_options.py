@@ -1,19 +1,26 @@
 """A pretraining with a seed, a share of masks and rows of validation away from the defaults, beside plain torch."""
 
+import time
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 import torch
-from tiny_pretraining import LENGTH, STILL, Tiny, config, plainly_trained
+from tiny_pretraining import CPU, LENGTH, STILL, Tiny, config, plainly_trained
 from torch.nn.functional import cross_entropy
 
+from glue_bench.config import load_experiment
 from glue_bench.model.checkpoints import Start
 from glue_bench.model.fresh import seed_of
 from glue_bench.model.heads import EncoderForMaskedLM
+from glue_bench.model.variants import VARIANTS
+from glue_bench.sweep.plan import settle_jobs
 from glue_bench.training import masking, packing
+from glue_bench.training import pretrain as module
+from glue_bench.training.inputs import Inputs
 from glue_bench.training.masking import MaskedBatch, Vocabulary, evaluation_batches, training_batch
-from glue_bench.training.pretrain import build_masked_lm
+from glue_bench.training.pretrain import build_masked_lm, pretrain
 
 SEED, SHARE, STEPS = 2, 0.4, 7
 
@@ -125,3 +132,45 @@ def test_every_validation_has_the_same_masks(tmp_path):
 def test_what_a_checkpoint_is_after_a_pretraining_follows_from_what_it_was(origin, after):
     start = Start(config(), {}, origin)
     assert build_masked_lm(start, SEED).config.origin == after
+
+
+def test_a_rate_that_a_search_has_chosen_is_the_rate_of_the_run(tmp_path):
+    """Of three rates and two seeds of the search, which are fewer."""
+    chosen = 2e-3
+    alone = Tiny.of(tmp_path / "alone", seeds=[SEED], learning_rates=[chosen], steps=STEPS)
+    search = {"steps": 3, "seeds": [0, 7]}
+    experiment = alone.inputs.experiment.model_dump(by_alias=True, exclude_none=True)
+    experiment["pretraining"] |= {"learning_rates": [5e-3, chosen, 1e-4], "rate_search": search}
+    inputs = Inputs(load_experiment(experiment), tmp_path / "searched")
+    jobs, _ = settle_jobs(inputs)
+    searches = [job for job in jobs if job.is_search]
+    rates_and_seeds = {(job.learning_rate, job.seed) for job in searches}
+    assert rates_and_seeds == {(rate, seed) for rate in (5e-3, chosen, 1e-4) for seed in (0, 7)}
+    job = next(job for job in jobs if not job.is_search).model_copy(update={"rate": chosen})
+    facts = pretrain(job, inputs, CPU).facts
+    assert facts["losses"][-1]["train_loss"] == alone.finish().facts["losses"][-1]["train_loss"]
+
+
+class Slow(VARIANTS["add"]):
+    """Takes 0.1 s for each batch that it evaluates."""
+
+    def forward(self, token_ids, segment_ids):
+        if not self.training and token_ids.device.type != "meta":
+            time.sleep(0.1)
+        return super().forward(token_ids, segment_ids)
+
+
+def test_seconds_of_a_pretraining_are_without_those_of_its_validations(tmp_path, monkeypatch):
+    monkeypatch.setitem(VARIANTS, "slow", Slow)
+    tiny = Tiny.of(tmp_path, "slow", steps=STEPS, validations=4)
+    began = time.perf_counter()
+    facts = tiny.finish().facts
+    assert facts["seconds"] + 4 * 0.1 <= time.perf_counter() - began
+    assert facts["losses"][-1]["seconds"] <= facts["seconds"]
+
+
+@pytest.mark.parametrize(("shared_work", "threads"), [(2**18, 1), (1, 2)])
+def test_steps_that_are_large_enough_to_share_use_all_threads(tmp_path, monkeypatch, shared_work, threads):
+    monkeypatch.setattr(module, "SHARED_WORK", shared_work)
+    facts = Tiny.of(tmp_path, steps=2).finish(compute=replace(CPU, threads=2)).facts
+    assert facts["environment"].threads == threads
