@@ -71,6 +71,15 @@ def test_masks_of_a_sequence_are_others_at_another_step_and_of_another_seed(othe
     assert len(equal) <= 1, equal
 
 
+def test_no_two_steps_and_no_two_seeds_ask_for_the_same_places():
+    """Whichever sequences stand there."""
+    places = set()
+    for seed in (1, 2, 3):
+        for step in range(4):
+            places.add(tuple(batch_at(step, rows=SEQUENCES, seed=seed).places.tolist()))
+    assert len(places) == 12
+
+
 def test_masks_of_the_same_step_and_seed_are_the_same():
     assert batch_at(5).digest == batch_at(5).digest
 
@@ -123,6 +132,18 @@ def test_text_is_packed_alike_however_many_sentences_are_encoded_at_once(pairs, 
     for split in ("train", "validation"):
         expected = sequences_of(packed[0][split])
         assert [sequences_of(text[split]) for text in packed] == [expected] * 3, split
+
+
+def test_text_whose_blank_lines_part_documents_is_packed_by_itself(monkeypatch, tmp_path):
+    """The same text under the same digest, in one cache."""
+    monkeypatch.setenv("GLUE_BENCH_CACHE", str(tmp_path))
+    whole = corpus_of([["W1 W2 W3", "", "W4 W5", "", "W6 W7 W8"] * 3])
+    documents = []
+    for blank_lines in (False, True, False):
+        corpus = replace(whole, blank_lines=blank_lines)
+        packed = pack(corpus, word_tokenizer(), 12, 0.2)
+        documents.append(len({*packed["train"].documents, *packed["validation"].documents}))
+    assert documents == [1, 7, 1]
 
 
 def test_ids_beyond_16_bits_are_kept(tmp_path, monkeypatch):
