@@ -1,4 +1,4 @@
-"""Measures whose options are away from the defaults, with a computation beside: swaps, bands, orders, many positions."""
+"""Measures with options away from the defaults, and a computation beside: swaps, bands, orders, many positions."""
 
 from types import SimpleNamespace
 
