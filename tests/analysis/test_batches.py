@@ -110,6 +110,22 @@ def test_shares_of_scores_are_means_over_the_sequences_of_all_batches(variant, o
             assert (row.n, row.value) == (37, pytest.approx(float(shares.mean()), abs=1e-4)), (name, block)
 
 
+@torch.no_grad()
+def test_the_error_of_a_sum_is_the_largest_of_all_batches_and_blocks():
+    subject = subject_of("untied")
+    errors = []
+
+    def look(_: int, scores: terms.BlockTerms) -> None:
+        errors.append(terms.sum_error(terms.terms_of(scores), scores.logits))
+
+    with terms.watching(subject.model, look):
+        for batch in MANY.split(16):
+            subject.model.hidden_states(batch)
+    assert len(set(errors)) > 1
+    row = rows_by_name(terms.measure_score_terms(subject))["terms.sum_error", 1]
+    assert row.value == max(errors)
+
+
 def test_bands_of_chance_come_of_draws_that_differ(monkeypatch):
     """Of the positions' rotations, and of tables with their covariance."""
     drawn: dict[str, set[int]] = {"rotated": set(), "redrawn": set()}

@@ -171,3 +171,21 @@ def test_collisions_are_of_different_words(words, monkeypatch):
     owners = torch.arange(words).repeat_interleave(len(table.positions))
     between = torch.cdist(sums, sums).masked_fill(owners[:, None] == owners, torch.inf)
     assert rows["decoding.collisions.smallest"] >= float(between.min()) - 1e-4
+
+
+@torch.no_grad()
+def test_equal_sequences_are_shuffled_each_in_an_order_of_its_own():
+    """Rows of the first shuffle, of which a masked token or two may differ in any case, agree in few places."""
+    tokenizer = train_tokenizer(SENTENCES, 150)
+    row = [tokenizer.cls_token_id, *range(40, 58), tokenizer.sep_token_id]
+    packed = PackedText(np.array(row * 6, dtype=np.int32), np.arange(7) * len(row))
+    config = encoder_config("add", vocab_size=len(tokenizer), max_position_embeddings=len(row))
+    model = random_model(EncoderForMaskedLM, config)
+    batches = []
+    model.base.variant.register_forward_pre_hook(lambda _, inputs: batches.append(inputs[0]))
+    order_sums(model, HeldOut(packed, tokenizer, mask_probability=0.05), len(row), [])
+    shuffled = batches[1]
+    assert shuffled.shape == (6, len(row))
+    for other in range(1, 6):
+        agreed = int((shuffled[0] == shuffled[other]).sum())
+        assert agreed < len(row) - 6, f"row {other} agrees in {agreed} places"
