@@ -7,7 +7,7 @@ import pytest
 import torch
 from tiny_models import SENTENCES, encoder_config, random_model
 
-from glue_bench.analysis import analyse, positions, probes
+from glue_bench.analysis import analyse, positions, probes, tables
 from glue_bench.analysis.hooks import InputSum, input_sum
 from glue_bench.analysis.word_order import HeldOut, order_sums, pairs, swap_sums
 from glue_bench.model.encoder import EncoderModel
@@ -137,6 +137,31 @@ def table_of(words: int = 90, places: int = 20, width: int = 12) -> InputSum:
     generator = torch.Generator().manual_seed(0)
     rows = [torch.randn(count, width, generator=generator) for count in (words, places)]
     return InputSum(*(part - part.mean(0) for part in rows), torch.randn(width, generator=generator))
+
+
+@pytest.mark.parametrize(("of_words", "of_places"), [(3, 7), (7, 3), (5, 5)])
+def test_angles_are_those_of_the_leading_directions_of_each_table(of_words, of_places):
+    """Of tables with an unequal number of them: by the singular values of the product of both bases."""
+    generator = np.random.default_rng(0)
+    tables_by_hand = []
+    for rows, directions in ((90, of_words), (40, of_places)):
+        table = generator.standard_normal((rows, directions)) @ generator.standard_normal((directions, 12))
+        tables_by_hand.append(table - table.mean(0))
+    bases = []
+    counts = []
+    for table in tables_by_hand:
+        _, sizes, right = np.linalg.svd(table, full_matrices=False)
+        held = np.cumsum(sizes**2) / np.sum(sizes**2)
+        counts.append(1 + int(np.sum(held < 0.95)))
+        bases.append(right[: counts[-1]])
+    cosines = np.linalg.svd(bases[0] @ bases[1].T, compute_uv=False).clip(max=1)
+    expected = np.degrees(np.arccos(cosines))
+    parts = [torch.from_numpy(table).float() for table in tables_by_hand]
+    subject = SimpleNamespace(sum=InputSum(*parts, torch.zeros(12)))
+    rows_of_angles = {row.measure.rpartition(".")[2]: row.value for row in tables.measure_subspaces(subject).rows}
+    assert (rows_of_angles["words_dimensions"], rows_of_angles["positions_dimensions"]) == tuple(counts)
+    assert rows_of_angles["median"] == pytest.approx(np.median(expected), abs=0.1)
+    assert rows_of_angles["largest"] == pytest.approx(expected.max(), abs=0.1)
 
 
 def test_words_are_looked_for_among_what_the_norm_makes_of_them():

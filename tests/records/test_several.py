@@ -99,6 +99,14 @@ def test_of_a_result_and_a_later_failure_the_later_one_is_told(store, job):
 
 
 @pytest.mark.parametrize("job", [CELL, PRETRAINING], ids=["cell", "pretraining"])
+def test_a_job_that_ends_well_leaves_no_failure_and_one_of_another_job_stays(store, job):
+    for name in (job.id, "another"):
+        store.write_failure(Failure(id=name, error="gone wrong"))
+    store.write(record_of(job) if job is CELL else pretrained_of(job))
+    assert [path.stem for path in (store.folder / "failures").iterdir()] == ["another"]
+
+
+@pytest.mark.parametrize("job", [CELL, PRETRAINING], ids=["cell", "pretraining"])
 def test_every_result_of_a_job_changes_its_stamp(store, job):
     stamps = [store.stamp(job.id)]
     for number in range(2):
