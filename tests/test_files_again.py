@@ -169,12 +169,12 @@ def test_what_is_no_error_of_the_system_is_damage():
     assert is_damage(ValueError("no JSON"))
 
 
-@pytest.mark.parametrize("most", [10, 99])
-def test_a_file_is_read_up_to_the_size_that_was_asked_for(tmp_path, most):
-    (tmp_path / "file").write_bytes(b"x" * most)
-    assert len(read_file(tmp_path / "file", most)) == most
-    with pytest.raises(OSError, match=f"it has {most} bytes, expected {most - 1} at most"):
-        check_file(tmp_path / "file", most - 1)
+@pytest.mark.parametrize("size", [10, 99])
+def test_a_file_is_read_up_to_the_size_that_was_asked_for(tmp_path, size):
+    (tmp_path / "file").write_bytes(b"x" * size)
+    assert len(read_file(tmp_path / "file", size)) == size
+    with pytest.raises(OSError, match=f"it has {size} bytes, expected {size - 1} at most"):
+        check_file(tmp_path / "file", size - 1)
 
 
 @pytest.mark.parametrize("kind", ["pipe", "folder"])

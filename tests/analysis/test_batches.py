@@ -1,5 +1,6 @@
 """Measures of more text than goes through at once: every batch counts, beside a computation of all at once."""
 
+from itertools import chain
 from types import SimpleNamespace
 
 import numpy as np
@@ -79,8 +80,8 @@ def test_states_are_those_of_the_sequences_of_all_batches(bert):
 def test_running_text_is_cut_where_a_sequence_is_full_and_nothing_is_lost(bert):
     _, subject = bert
     tokenizer = subject.tokenizer
-    whole = tokenizer(list(SENTENCES), add_special_tokens=False)["input_ids"]
-    running = [token for sentence in whole for token in sentence]
+    encoded = tokenizer(list(SENTENCES), add_special_tokens=False)["input_ids"]
+    running = list(chain.from_iterable(encoded))
     assert subject.ids[:, 1:-1].ravel().tolist() == running[: subject.ids[:, 1:-1].size]
 
 
@@ -97,11 +98,11 @@ def test_shares_of_scores_are_means_over_the_sequences_of_all_batches(variant, o
     """In each block: the covariance of a term with the sum, of all sequences at once."""
     subject = subject_of(variant, **options)
     rows = rows_by_name(terms.measure_score_terms(subject))
-    seen = {}
-    with terms.watching(subject.model, lambda block, scores: seen.update({block: scores})):
+    scores_by_block = {}
+    with terms.watching(subject.model, lambda block, scores: scores_by_block.update({block: scores})):
         subject.model.hidden_states(MANY)
-    assert sorted(seen) == [1, 2]
-    for block, scores in seen.items():
+    assert sorted(scores_by_block) == [1, 2]
+    for block, scores in scores_by_block.items():
         parts = terms.terms_of(scores)
         total = sum(parts.values())
         for name, part in parts.items():
@@ -148,9 +149,9 @@ def test_bands_of_chance_come_of_draws_that_differ(monkeypatch):
 def test_the_shares_of_permuted_positions_are_those_of_another_order():
     """Word to word stays as it is but for the total; what positions make of their neighbours does not."""
     rows = rows_by_name(terms.measure_terms(subject_of("add")))
-    own = rows["terms.share.position_position", 1].value
+    share_of_own_order = rows["terms.share.position_position", 1].value
     permuted = rows["terms.share_permuted.position_position", 1].value
-    assert permuted != pytest.approx(own, abs=1e-6)
+    assert permuted != pytest.approx(share_of_own_order, abs=1e-6)
 
 
 @pytest.mark.parametrize("variant", ["add", "add-relative"])
@@ -211,14 +212,14 @@ def test_queries_and_keys_of_added_positions_are_those_of_every_kind_of_encoder(
     if sizes.get("norm_first"):
         rows = model.blocks[0].attention_norm.weight * (rows - rows.mean(1, keepdim=True))
     expected = rows @ model.blocks[0].attention.qkv.weight[: 2 * HIDDEN].T
-    _, both = positions.positions_of(subject)
-    torch.testing.assert_close(both, expected, atol=1e-3, rtol=1e-3)
+    _, projected = positions.positions_of(subject)
+    torch.testing.assert_close(projected, expected, atol=1e-3, rtol=1e-3)
 
 
 # Losses of held-out text
 
 
-def held_out(sequences: int, lengths: tuple[int, ...], **how) -> HeldOut:
+def held_out(sequences: int, lengths: tuple[int, ...], **options) -> HeldOut:
     """Random words in sequences of these lengths, one after the other."""
     tokenizer = train_tokenizer(SENTENCES, 150)
     generator = np.random.default_rng(0)
@@ -227,7 +228,7 @@ def held_out(sequences: int, lengths: tuple[int, ...], **how) -> HeldOut:
         inner = generator.integers(5, len(tokenizer), size=lengths[number % len(lengths)] - 2)
         rows.append(np.array([tokenizer.cls_token_id, *inner, tokenizer.sep_token_id], dtype=np.int32))
     offsets = np.cumsum([0, *map(len, rows)])
-    return HeldOut(PackedText(np.concatenate(rows), offsets), tokenizer, **how)
+    return HeldOut(PackedText(np.concatenate(rows), offsets), tokenizer, **options)
 
 
 def test_rows_are_given_their_losses_however_many_go_through_at_once(monkeypatch):
@@ -269,11 +270,11 @@ def test_segments_reach_the_loss():
     model = random_model(EncoderForMaskedLM, config)
     ids = np.arange(5, 14)
     segments = (np.arange(9) > 4).astype(int)
-    ours = word_order.loss_sums(model, [MaskedRow(ids, segments, ids)]).value
+    measured_loss = word_order.loss_sums(model, [MaskedRow(ids, segments, ids)]).value
     with torch.no_grad():
         logits = model(torch.from_numpy(ids)[None], None, torch.from_numpy(segments)[None]).logits[0]
     expected = cross_entropy(logits, torch.from_numpy(ids)).item()
-    assert ours == pytest.approx(expected, rel=1e-5)
+    assert measured_loss == pytest.approx(expected, rel=1e-5)
 
 
 def test_sums_over_unequal_sequences_are_no_mean_of_means():

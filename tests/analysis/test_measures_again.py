@@ -90,9 +90,9 @@ def test_of_a_large_encoder_neighbours_alone_are_swapped_in_fewer_sequences(
     subject = SimpleNamespace(model=model.base, positions=16, head_and_text=head_and_text)
     measured = analyse.measure_order(subject)
     swaps = {row.measure for row in measured.rows if "swap" in row.measure}
-    lacking = {name for name in measured.left_out if "swap" in name}
+    left_out_swaps = {name for name in measured.left_out if "swap" in name}
     assert asked == [sequences]
-    assert swaps | lacking == {f"order.swap.{distance}" for distance in distances}
+    assert swaps | left_out_swaps == {f"order.swap.{distance}" for distance in distances}
 
 
 def test_intervals_of_shares_stay_between_0_and_1_and_those_of_rises_are_students(text, model):
@@ -211,6 +211,6 @@ def test_equal_sequences_are_shuffled_each_in_an_order_of_its_own():
     order_sums(model, HeldOut(packed, tokenizer, mask_probability=0.05), len(row), [])
     shuffled = batches[1]
     assert shuffled.shape == (6, len(row))
-    for other in range(1, 6):
-        agreed = int((shuffled[0] == shuffled[other]).sum())
+    for number in range(1, 6):
+        agreed = int((shuffled[0] == shuffled[number]).sum())
         assert agreed < len(row) - 6, f"row {other} agrees in {agreed} places"

@@ -78,12 +78,12 @@ def test_what_is_drawn_follows_from_the_seed_alone(generator):
 @pytest.mark.parametrize("kind", [EncoderModel, EncoderForMaskedLM])
 def test_every_matrix_is_another_of_another_seed(kind):
     """And of the same seed the same one, a second time as well."""
-    first, again, other = (fresh(kind, encoder_config("untied"), seed).state_dict() for seed in (1, 1, 2))
+    first, repeated, reseeded = (fresh(kind, encoder_config("untied"), seed).state_dict() for seed in (1, 1, 2))
     matrices = [name for name, weight in first.items() if weight.ndim > 1]
     assert len(matrices) > 10
     for name in matrices:
-        assert torch.equal(first[name], again[name]), name
-        assert not torch.equal(first[name], other[name]), name
+        assert torch.equal(first[name], repeated[name]), name
+        assert not torch.equal(first[name], reseeded[name]), name
 
 
 def test_no_two_blocks_start_with_the_same_weights():

@@ -27,9 +27,9 @@ def counted(tmp_path_factory) -> dict:
 def test_parameters_outside_of_tables_are_without_words_positions_and_segments(counted):
     of_tables = (VOCABULARY + POSITIONS + TYPES) * HIDDEN
     block = 4 * HIDDEN * (HIDDEN + 1) + HIDDEN * (INNER + 1) + INNER * (HIDDEN + 1) + 4 * HIDDEN
-    others = LAYERS * block + 2 * HIDDEN + HIDDEN * (HIDDEN + 1)
-    assert counted["non_embedding_parameters"] == others
-    assert counted["parameters"] == of_tables + others
+    outside = LAYERS * block + 2 * HIDDEN + HIDDEN * (HIDDEN + 1)
+    assert counted["non_embedding_parameters"] == outside
+    assert counted["parameters"] == of_tables + outside
 
 
 def test_operations_are_three_times_those_of_a_forward_pass(counted):

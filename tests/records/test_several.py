@@ -2,6 +2,7 @@
 
 import os
 import threading
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -79,8 +80,8 @@ def test_labels_of_a_task_stay_known_when_the_plan_is_written_again_without_them
     tasks = (cell_with(task="mnli"), cell_with(task="rte"))
     gold = {"gold": {"validation": np.array([0, 1])}}
     first = store.write_plan(plan_with(*tasks), {"mnli": gold, "rte": gold})
-    again = store.write_plan(plan_with(*tasks), {"rte": gold})
-    assert again.tasks == first.tasks
+    rewritten = store.write_plan(plan_with(*tasks), {"rte": gold})
+    assert rewritten.tasks == first.tasks
 
 
 @pytest.mark.parametrize("job", [CELL, PRETRAINING], ids=["cell", "pretraining"])
@@ -141,7 +142,8 @@ def test_a_checkpoint_is_held_after_its_own_step_with_its_own_digest_alone(store
         folder = store.checkpoint("job", step)
         folder.mkdir(parents=True)
         (folder / "weights.digest").write_text(digest)
-    held = {(step, name) for step in (5, 10, 15) for name in "ab" if store.holds("job", step, name * 64)}
+    questions = product((5, 10, 15), "ab")
+    held = {(step, name) for step, name in questions if store.holds("job", step, name * 64)}
     assert held == {(5, "a"), (10, "b")}
     assert not store.holds("job", 5, None)
 

@@ -53,11 +53,11 @@ class Narrow(VARIANTS["add"]):
 
 @pytest.fixture
 def run(tiny, monkeypatch):
-    """Run the one cell of a tiny experiment with these changes; `of` is the class of its variant, if that is new."""
+    """Run the one cell of a tiny experiment with these changes; `kind` is the class of its variant, if that is new."""
 
-    def run_cell(task="cola", of=None, compute=CPU, arm="add", **changes) -> tuple[Outcome, Inputs]:
-        if of is not None:
-            monkeypatch.setitem(VARIANTS, "new", of)
+    def run_cell(task="cola", kind=None, compute=CPU, arm="add", **changes) -> tuple[Outcome, Inputs]:
+        if kind is not None:
+            monkeypatch.setitem(VARIANTS, "new", kind)
             arm = "new"
         inputs = Inputs(load_experiment(tiny(arms=[arm], tasks=[task], **changes)), Path("none"))
         _, [cell] = settle_jobs(inputs)
@@ -102,12 +102,12 @@ def test_the_scores_of_a_slice_that_is_held_out_are_those_of_its_rows(run):
     assert len(answers) == 12
     accuracy = float((answers == held_out.labels).mean())
     assert outcome.facts.history[-1].scores["held_out"]["accuracy"] == pytest.approx(accuracy)
-    whole = int(np.asarray(inputs.tokens(cell).splits["train"].lengths).sum())
-    assert outcome.facts.training_tokens == 2 * whole
+    of_one_epoch = int(np.asarray(inputs.tokens(cell).splits["train"].lengths).sum())
+    assert outcome.facts.training_tokens == 2 * of_one_epoch
 
 
 def test_every_validation_set_with_one_answer_to_everything_is_noted_and_no_slice_of_train(run):
-    outcome, _ = run("mnli", of=Constant, finetuning={"held_out_share": 0.25})
+    outcome, _ = run("mnli", kind=Constant, finetuning={"held_out_share": 0.25})
     assert outcome.facts.collapsed == tuple(TASKS["mnli"].validation_splits)
 
 
@@ -121,14 +121,14 @@ def test_a_graft_says_what_it_has_kept_of_each_table(run, make_bert):
 
 def test_seconds_of_training_are_without_those_of_any_evaluation(run):
     """Three epochs with one batch of validation each."""
-    facts = run(of=Slow, finetuning={"epochs": 3})[0].facts
+    facts = run(kind=Slow, finetuning={"epochs": 3})[0].facts
     assert facts.training_seconds + 0.3 <= facts.seconds
 
 
 def test_where_memory_is_short_predictions_go_through_in_parts_as_small_as_those_of_training(run, monkeypatch):
     monkeypatch.setattr(finetuning, "EVALUATION_TOKENS", 400)
     plain, _ = run("mnli", finetuning={"epochs": 2, "predict": ["validation", "test"]})
-    short, _ = run("mnli", of=Narrow, finetuning={"epochs": 2, "predict": ["validation", "test"]})
+    short, _ = run("mnli", kind=Narrow, finetuning={"epochs": 2, "predict": ["validation", "test"]})
     assert plain.facts.micro_batch_size is None
     assert short.facts.micro_batch_size in (2, 4)
     assert short.predictions.keys() == plain.predictions.keys()
@@ -157,7 +157,7 @@ def test_predictions_that_are_not_finite_are_an_error_in_every_set_and_epoch(run
             return replace(entering, hidden=entering.hidden * math.nan)
 
     with pytest.raises(NonFiniteLossError, match=f"predictions are not finite after epoch {epoch}$"):
-        run("mnli", of=NotFinite, finetuning={"epochs": 2})
+        run("mnli", kind=NotFinite, finetuning={"epochs": 2})
 
 
 def test_a_loss_that_is_not_finite_names_its_epoch(run):
@@ -172,4 +172,4 @@ def test_a_loss_that_is_not_finite_names_its_epoch(run):
             return replace(entering, hidden=entering.hidden * math.nan)
 
     with pytest.raises(NonFiniteLossError, match=r"loss is nan in epoch 2$"):
-        run("cola", of=NotFinite, finetuning={"epochs": 3})
+        run("cola", kind=NotFinite, finetuning={"epochs": 3})

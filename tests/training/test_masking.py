@@ -62,11 +62,11 @@ def test_the_order_is_of_the_seed_and_the_epoch_and_not_of_the_rows_of_a_batch()
     assert order_of(2, 3) != numbers
 
 
-@pytest.mark.parametrize("other", [{"step": 1}, {"step": 0, "seed": 2}], ids=str)
-def test_masks_of_a_sequence_are_others_at_another_step_and_of_another_seed(other):
+@pytest.mark.parametrize("change", [{"step": 1}, {"step": 0, "seed": 2}], ids=str)
+def test_masks_of_a_sequence_are_others_at_another_step_and_of_another_seed(change):
     """Of 7 sequences with 6 of 14 tokens masked hardly one would have the same mask by chance."""
     first = masks_by_sequence(batch_at(0, rows=SEQUENCES))
-    second = masks_by_sequence(batch_at(rows=SEQUENCES, **other))
+    second = masks_by_sequence(batch_at(rows=SEQUENCES, **change))
     equal = [number for number in first if first[number] == second[number]]
     assert len(equal) <= 1, equal
 
@@ -137,10 +137,10 @@ def test_text_is_packed_alike_however_many_sentences_are_encoded_at_once(pairs, 
 def test_text_whose_blank_lines_part_documents_is_packed_by_itself(monkeypatch, tmp_path):
     """The same text under the same digest, in one cache."""
     monkeypatch.setenv("GLUE_BENCH_CACHE", str(tmp_path))
-    whole = corpus_of([["W1 W2 W3", "", "W4 W5", "", "W6 W7 W8"] * 3])
+    corpus_of_lines = corpus_of([["W1 W2 W3", "", "W4 W5", "", "W6 W7 W8"] * 3])
     documents = []
     for blank_lines in (False, True, False):
-        corpus = replace(whole, blank_lines=blank_lines)
+        corpus = replace(corpus_of_lines, blank_lines=blank_lines)
         packed = pack(corpus, word_tokenizer(), 12, 0.2)
         documents.append(len({*packed["train"].documents, *packed["validation"].documents}))
     assert documents == [1, 7, 1]

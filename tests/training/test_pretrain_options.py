@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import replace
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -145,7 +146,7 @@ def test_a_rate_that_a_search_has_chosen_is_the_rate_of_the_run(tmp_path):
     jobs, _ = settle_jobs(inputs)
     searches = [job for job in jobs if job.is_search]
     rates_and_seeds = {(job.learning_rate, job.seed) for job in searches}
-    assert rates_and_seeds == {(rate, seed) for rate in (5e-3, chosen, 1e-4) for seed in (0, 7)}
+    assert rates_and_seeds == set(product((5e-3, chosen, 1e-4), (0, 7)))
     job = next(job for job in jobs if not job.is_search).model_copy(update={"rate": chosen})
     facts = pretrain(job, inputs, CPU).facts
     assert facts["losses"][-1]["train_loss"] == alone.finish().facts["losses"][-1]["train_loss"]

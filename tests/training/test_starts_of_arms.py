@@ -136,14 +136,14 @@ def native_start(inputs_of, folder):
 
 def test_a_native_model_keeps_each_rate_of_dropout_where_it_was(inputs_of, save_native):
     folder = save_native()
-    ours = native_start(inputs_of, folder).classifier(TASKS["rte"].labels, 1).model
-    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(folder)
+    model = native_start(inputs_of, folder).classifier(TASKS["rte"].labels, 1).model
+    original = transformers.AutoModelForSequenceClassification.from_pretrained(folder)
 
     def rates(model: torch.nn.Module) -> dict[str, float]:
         return {name: part.p for name, part in model.named_modules() if isinstance(part, torch.nn.Dropout)}
 
-    assert rates(ours) == rates(theirs)
-    assert set(rates(ours).values()) == set(NATIVE_RATES.values())
+    assert rates(model) == rates(original)
+    assert set(rates(model).values()) == set(NATIVE_RATES.values())
 
 
 @pytest.mark.parametrize(("positions", "longest", "expected"), [(32, 20, 20), (18, 20, 18), (18, 10**9, 18)])

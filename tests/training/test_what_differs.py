@@ -37,8 +37,8 @@ def test_tokenizers_whose_special_tokens_have_changed_places_have_other_digests(
     plain = train_tokenizer(("one two", "three"), 90)
 
     def with_tokens(**changes: str) -> str:
-        made = PreTrainedTokenizerFast(tokenizer_object=plain.backend_tokenizer, **SPECIAL | changes)
-        return tokenizer_digest(made)
+        tokenizer = PreTrainedTokenizerFast(tokenizer_object=plain.backend_tokenizer, **SPECIAL | changes)
+        return tokenizer_digest(tokenizer)
 
     digests = [
         with_tokens(),
