@@ -1,0 +1,216 @@
+"""Measures with options away from the defaults, and a computation beside: swaps, bands, orders, many positions."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from tiny_models import SENTENCES, encoder_config, random_model
+
+from glue_bench.analysis import analyse, positions, probes, tables
+from glue_bench.analysis.hooks import InputSum, input_sum
+from glue_bench.analysis.word_order import HeldOut, order_sums, pairs, swap_sums
+from glue_bench.model.encoder import EncoderModel
+from glue_bench.model.heads import EncoderForMaskedLM
+from glue_bench.training.packing import PackedText
+from glue_bench.training.tokenizers import train_tokenizer
+
+LENGTHS = (14, 9, 16, 12)
+
+
+@pytest.fixture(scope="module")
+def text() -> HeldOut:
+    """Sequences of unequal lengths in two segments, with a separator between them."""
+    tokenizer = train_tokenizer(SENTENCES, 150)
+    generator = np.random.default_rng(0)
+    rows = []
+    cuts = []
+    for length in LENGTHS * 2:
+        row = generator.integers(5, len(tokenizer), size=length)
+        cut = length // 2
+        row[[0, cut - 1, -1]] = tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.sep_token_id
+        rows.append(row.astype(np.int32))
+        cuts.append(cut)
+    offsets = np.cumsum([0, *map(len, rows)])
+    return HeldOut(PackedText(np.concatenate(rows), offsets, cuts=np.array(cuts)), tokenizer)
+
+
+@pytest.fixture(scope="module")
+def model(text) -> EncoderForMaskedLM:
+    return random_model(EncoderForMaskedLM, encoder_config("add", vocab_size=len(text.tokenizer)))
+
+
+@torch.no_grad()
+def likelihood(model, text, ids: list[int], places: list[int], segments: torch.Tensor) -> float:
+    """The log-probability of the tokens at these places, each masked by itself."""
+    total = 0.0
+    for place in places:
+        masked = torch.tensor([ids])
+        masked[0, place] = text.tokenizer.mask_token_id
+        logits = model(masked, None, segments).logits[0, place]
+        total += logits.log_softmax(-1)[ids[place]].item()
+    return total
+
+
+@pytest.mark.parametrize("distance", [1, 2])
+def test_swaps_are_counted_sequence_by_sequence_with_its_segments(text, model, distance):
+    """Each sequence has as many swaps as it has; each original is preferred or not, by the model itself."""
+    sums = swap_sums(model, text, distance)
+    for index, probe in enumerate(text.probes):
+        ids = probe.ids.tolist()
+        segments = torch.from_numpy(probe.masked.segments)[None]
+        assert segments.any(), "there are two segments"
+        preferred = 0
+        chosen = pairs(probe, distance, index, text)
+        for (a, b), (c, d) in chosen:
+            swapped = ids[:a] + ids[c:d] + ids[b:c] + ids[a:b] + ids[d:]
+            as_written = likelihood(model, text, ids, [*range(a, b), *range(c, d)], segments)
+            places = [*range(a, a + d - c), *range(d - b + a, d)]
+            preferred += as_written > likelihood(model, text, swapped, places, segments)
+        assert (sums.sums[index], sums.counts[index]) == (preferred, len(chosen)), index
+
+
+def test_equal_sequences_have_swaps_of_their_own(text):
+    """Else a text that repeats itself would be asked the same question again and again."""
+    chosen = {tuple(pairs(text.probes[0], 1, index, text)) for index in range(8)}
+    assert len(chosen) > 1
+
+
+@pytest.mark.parametrize(("large", "distances", "sequences"), [(2e7, (1, 2, 4, 8), 128), (0, (1,), 16)])
+def test_of_a_large_encoder_neighbours_alone_are_swapped_in_fewer_sequences(
+    text, model, monkeypatch, large, distances, sequences
+):
+    monkeypatch.setattr(analyse, "LARGE", large)
+    asked = []
+
+    def head_and_text(count: int) -> tuple[EncoderForMaskedLM, HeldOut]:
+        asked.append(count)
+        return model, text
+
+    subject = SimpleNamespace(model=model.base, positions=16, head_and_text=head_and_text)
+    measured = analyse.measure_order(subject)
+    swaps = {row.measure for row in measured.rows if "swap" in row.measure}
+    left_out_swaps = {name for name in measured.left_out if "swap" in name}
+    assert asked == [sequences]
+    assert swaps | left_out_swaps == {f"order.swap.{distance}" for distance in distances}
+
+
+def test_intervals_of_shares_stay_between_0_and_1_and_those_of_rises_are_students(text, model):
+    subject = SimpleNamespace(model=model.base, positions=16, head_and_text=lambda _: (model, text))
+    rows = {row.measure: row for row in analyse.measure_order(subject).rows}
+    sums = order_sums(model, text, 16)
+    swap, rise = rows["order.swap.1"], rows["order.shuffle.1"]
+    assert (swap.low, swap.high) == pytest.approx(sums["swap_1"].share_interval)
+    assert (swap.chance_low, swap.chance_high) == (0.5, 0.5)
+    assert (rise.low, rise.high) == pytest.approx(sums["shuffle_1"].interval)
+    assert (rise.chance_low, rise.chance_high) == (0.0, 0.0)
+
+
+# Bands
+
+
+def test_attention_in_random_order_is_that_of_tokens_that_all_change_places():
+    """Who looks at himself does so in every order."""
+    attention = np.pad(np.eye(12)[None], ((0, 0), (1, 1), (1, 1)), constant_values=0.0)
+    attention[:, 0, 0] = attention[:, -1, -1] = 1.0
+    measured = positions.measure_attention(SimpleNamespace(deep=([], [attention])))
+    for row in measured.rows:
+        expected = 0.0 if row.measure.endswith("right") else 1.0
+        assert (row.value, row.chance_low, row.chance_high) == (expected,) * 3, row.measure
+
+
+@torch.no_grad()
+def test_scores_of_more_positions_than_are_measured_are_those_of_the_first(monkeypatch):
+    monkeypatch.setattr(positions, "ORDERS", 3)
+    monkeypatch.setattr(positions, "MOST", 20)
+    model = random_model(EncoderModel, encoder_config("untied-tie-cls", max_position_embeddings=30))
+    subject = SimpleNamespace(model=model, sum=input_sum(model, 30))
+    zeros = torch.zeros(1, 20, dtype=torch.long)
+    scores = model.variant(zeros, zeros).bias[0].double().numpy()
+    rows = {row.measure: row.value for row in positions.measure_position_scores(subject).rows}
+    for measure in (positions.toeplitz, positions.locality, positions.symmetric):
+        expected = np.mean([measure(of_head) for of_head in scores])
+        assert rows[f"positions.scores.{measure.__name__}"] == pytest.approx(expected, rel=1e-4), measure.__name__
+
+
+def table_of(words: int = 90, places: int = 20, width: int = 12) -> InputSum:
+    generator = torch.Generator().manual_seed(0)
+    rows = [torch.randn(count, width, generator=generator) for count in (words, places)]
+    return InputSum(*(part - part.mean(0) for part in rows), torch.randn(width, generator=generator))
+
+
+@pytest.mark.parametrize(("of_words", "of_places"), [(3, 7), (7, 3), (5, 5)])
+def test_angles_are_those_of_the_leading_directions_of_each_table(of_words, of_places):
+    """Of tables with an unequal number of them: by the singular values of the product of both bases."""
+    generator = np.random.default_rng(0)
+    tables_by_hand = []
+    for rows, directions in ((90, of_words), (40, of_places)):
+        table = generator.standard_normal((rows, directions)) @ generator.standard_normal((directions, 12))
+        tables_by_hand.append(table - table.mean(0))
+    bases = []
+    counts = []
+    for table in tables_by_hand:
+        _, sizes, right = np.linalg.svd(table, full_matrices=False)
+        held = np.cumsum(sizes**2) / np.sum(sizes**2)
+        counts.append(1 + int(np.sum(held < 0.95)))
+        bases.append(right[: counts[-1]])
+    cosines = np.linalg.svd(bases[0] @ bases[1].T, compute_uv=False).clip(max=1)
+    expected = np.degrees(np.arccos(cosines))
+    parts = [torch.from_numpy(table).float() for table in tables_by_hand]
+    subject = SimpleNamespace(sum=InputSum(*parts, torch.zeros(12)))
+    rows_of_angles = {row.measure.rpartition(".")[2]: row.value for row in tables.measure_subspaces(subject).rows}
+    assert (rows_of_angles["words_dimensions"], rows_of_angles["positions_dimensions"]) == tuple(counts)
+    assert rows_of_angles["median"] == pytest.approx(np.median(expected), abs=0.1)
+    assert rows_of_angles["largest"] == pytest.approx(expected.max(), abs=0.1)
+
+
+def test_words_are_looked_for_among_what_the_norm_makes_of_them():
+    """A norm that only makes all rows longer changes no answer."""
+    table = table_of()
+    plain = probes.word_told(table, probes.PLAIN, 300)
+    longer = probes.word_told(table, lambda rows: 50 * rows, 300)
+    assert 0.1 < plain < 1
+    assert longer == plain
+
+
+def test_random_positions_are_others_at_every_draw_and_as_long_as_those_of_the_table():
+    table = table_of()
+    drawn = [probes.with_random_positions(table, draw).positions for draw in range(3)]
+    assert not torch.allclose(drawn[0], drawn[1])
+    assert not torch.allclose(drawn[1], drawn[2])
+    for rows in drawn:
+        lengths = (rows - rows.mean(0)).norm(dim=1).mean()
+        assert float(lengths) == pytest.approx(float(table.positions.norm(dim=1).mean()), rel=0.1)
+
+
+@pytest.mark.parametrize("words", [40, 90])
+def test_collisions_are_of_different_words(words, monkeypatch):
+    """By all distances."""
+    monkeypatch.setattr(probes, "SUMS", 500)
+    table = table_of(words)
+    rows = {row.measure: row.value for row in probes.collisions(table)}
+    distances = torch.cdist(table.words, table.words)
+    nearest = distances.fill_diagonal_(torch.inf).min(1).values
+    assert rows["decoding.collisions.nearest_word_median"] == pytest.approx(float(nearest.median()), rel=1e-3)
+    sums = (table.words[:, None] + table.positions).flatten(0, 1)
+    owners = torch.arange(words).repeat_interleave(len(table.positions))
+    between = torch.cdist(sums, sums).masked_fill(owners[:, None] == owners, torch.inf)
+    assert rows["decoding.collisions.smallest"] >= float(between.min()) - 1e-4
+
+
+@torch.no_grad()
+def test_equal_sequences_are_shuffled_each_in_an_order_of_its_own():
+    """Rows of the first shuffle, of which a masked token or two may differ in any case, agree in few places."""
+    tokenizer = train_tokenizer(SENTENCES, 150)
+    row = [tokenizer.cls_token_id, *range(40, 58), tokenizer.sep_token_id]
+    packed = PackedText(np.array(row * 6, dtype=np.int32), np.arange(7) * len(row))
+    config = encoder_config("add", vocab_size=len(tokenizer), max_position_embeddings=len(row))
+    model = random_model(EncoderForMaskedLM, config)
+    batches = []
+    model.base.variant.register_forward_pre_hook(lambda _, inputs: batches.append(inputs[0]))
+    order_sums(model, HeldOut(packed, tokenizer, mask_probability=0.05), len(row), [])
+    shuffled = batches[1]
+    assert shuffled.shape == (6, len(row))
+    for number in range(1, 6):
+        agreed = int((shuffled[0] == shuffled[number]).sum())
+        assert agreed < len(row) - 6, f"row {other} agrees in {agreed} places"

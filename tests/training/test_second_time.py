@@ -1,0 +1,149 @@
+"""Cells are trained as by plain torch: of another seed, evaluated after each epoch, with any id of padding."""
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tiny_pretraining import CPU, LENGTH, STILL, config, plainly_trained
+from torch.nn.functional import cross_entropy
+
+from glue_bench.config import Hyperparameters, load_experiment
+from glue_bench.data.tasks import TASKS
+from glue_bench.model.heads import EncoderForSequenceClassification
+from glue_bench.sweep.plan import settle_jobs
+from glue_bench.training.finetune import finetune
+from glue_bench.training.inputs import Inputs
+from glue_bench.training.loop import predict, train, used_rows_only
+from glue_bench.training.tokens import TokenisedSplit, collate, evaluation_batches, training_batches
+
+SEED = 2
+
+
+def plain_logits(model: torch.nn.Module, split: TokenisedSplit, padding_id: int) -> np.ndarray:
+    """The logits of each row by itself, without padding."""
+    model.eval()
+    logits = []
+    with torch.no_grad():
+        for row in range(len(split)):
+            batch = collate(split, np.array([row]), padding_id)
+            logits.append(model(batch.ids, batch.mask, batch.segments).logits[0].numpy())
+    return np.array(logits)
+
+
+def plain_losses(model, split, settings, padding_id, after_epoch=lambda: None) -> Iterator[list]:
+    """The loss of each whole batch of all epochs, as functions; `after_epoch` is called between two epochs."""
+    for epoch in range(1, settings.epochs + 1):
+        for batch in training_batches(split, settings.batch_size, padding_id, SEED, epoch):
+
+            def loss(batch=batch):
+                return cross_entropy(model(batch.ids, batch.mask, batch.segments).logits, batch.labels)
+
+            yield [loss]
+        if epoch < settings.epochs:
+            after_epoch()
+
+
+@pytest.mark.usefixtures("small_demo")
+@pytest.mark.parametrize("arm", ["add", "untied"])
+def test_a_cell_of_another_seed_with_two_validation_sets_is_what_plain_torch_trains(arm, tiny):
+    """Three epochs with dropout and a last batch that is not full; each is scored on both sets, by hand."""
+    finetuning = {"epochs": 3, "batch_size": 20, "learning_rates": [1e-2], "clip_norm": 1e-3, "weight_decay": 0.3}
+    experiment = load_experiment(tiny(arms=[arm], tasks=["mnli"], seeds=[SEED], finetuning=finetuning))
+    inputs = Inputs(experiment, Path("none"))
+    _, [cell] = settle_jobs(inputs)
+    outcome = finetune(cell, inputs, CPU)
+
+    tokens = inputs.tokens(cell)
+    names = TASKS["mnli"].validation_splits
+    model = inputs.initial(inputs.arm(arm)).classifier(TASKS["mnli"].labels, SEED)
+    history = []
+
+    def score() -> None:
+        generator = torch.get_rng_state()
+        accuracies = {}
+        for name in names:
+            answers = plain_logits(model, tokens.splits[name], tokens.padding_id).argmax(1)
+            accuracies[name] = float((answers == tokens.splits[name].labels).mean())
+        history.append(accuracies)
+        torch.set_rng_state(generator)
+
+    batches = plain_losses(model, tokens.splits["train"], cell.settings, tokens.padding_id, score)
+    losses = plainly_trained(model, cell.settings, 9, batches)
+    score()
+    assert [epoch.train_loss for epoch in outcome.facts.history] == pytest.approx(
+        [np.mean(losses[first : first + 3]) for first in (0, 3, 6)], abs=1e-5
+    )
+    for name in names:
+        logits = plain_logits(model, tokens.splits[name], tokens.padding_id)
+        np.testing.assert_allclose(outcome.predictions[name], logits, atol=1e-4, err_msg=name)
+    accuracies = [{name: epoch.scores[name]["accuracy"] for name in names} for epoch in outcome.facts.history]
+    assert accuracies == [pytest.approx(epoch) for epoch in history]
+    assert outcome.facts.scores.keys() == set(names)
+
+
+def settings(**changes) -> Hyperparameters:
+    values = {"learning_rate": 0.05, "epochs": 3, "batch_size": 4, "max_length": LENGTH, "warmup_ratio": 0.25}
+    values |= {"weight_decay": 0.5, "adam_epsilon": 1e-2, "clip_norm": 1e6}
+    return Hyperparameters(**values | changes)
+
+
+def split_with(words: np.ndarray) -> TokenisedSplit:
+    """18 rows of these words: the last batch of four has two."""
+    generator = np.random.default_rng(0)
+    lengths = generator.integers(3, 12, size=18)
+    return TokenisedSplit(
+        ids=generator.choice(words, size=lengths.sum()).astype(np.int32),
+        segments=np.zeros(lengths.sum(), dtype=np.uint8),
+        offsets=np.concatenate([[0], np.cumsum(lengths)]),
+        labels=generator.integers(0, 2, size=18),
+    )
+
+
+def trained_model(split, chosen, padding_id, table_of, *, evaluated) -> tuple[dict, list[np.ndarray]]:
+    """The weights after training in double precision, and the predictions after each epoch if it is `evaluated`."""
+    torch.manual_seed(0)
+    model = EncoderForSequenceClassification(config(num_labels=2, pad_token_id=padding_id, **STILL)).double()
+    predictions = []
+    with table_of(model, split.ids):
+        batches = partial(training_batches, split, chosen.batch_size, padding_id, SEED)
+        for _ in train(model, batches, 5, chosen, CPU):
+            if evaluated:
+                predictions.append(predict(model, evaluation_batches(split, padding_id, 40), CPU))
+    return model.state_dict(), predictions
+
+
+WORDS = np.array([0, 3, 4, 17, 21, 22, 40])
+
+
+@pytest.mark.parametrize("evaluated", [False, True], ids=["at the end", "after each epoch"])
+@pytest.mark.parametrize("padding_id", [0, 9, 17])
+def test_used_rows_alone_train_as_the_whole_table_whatever_is_evaluated_between(padding_id, evaluated):
+    """Of padding before, between and among the words, whose row does not learn."""
+    split = split_with(np.setdiff1d(WORDS, [padding_id]))
+    chosen = settings()
+    short, short_predictions = trained_model(split, chosen, padding_id, used_rows_only, evaluated=evaluated)
+    plain, plain_predictions = trained_model(split, chosen, padding_id, lambda *_: nullcontext(), evaluated=evaluated)
+    assert len(short_predictions) == (chosen.epochs if evaluated else 0)
+    for name, weight in short.items():
+        torch.testing.assert_close(weight, plain[name], rtol=1e-9, atol=1e-12, msg=name)
+    for epoch, (one_table, all_rows) in enumerate(zip(short_predictions, plain_predictions, strict=True), start=1):
+        np.testing.assert_allclose(one_table, all_rows, atol=1e-6, err_msg=f"epoch {epoch}")
+
+
+def test_rows_that_are_not_used_decay_by_every_step_once():
+    """p (1 - lr * weight_decay) at each of the steps, with the rate of that step: by hand."""
+    split = split_with(WORDS)
+    chosen = settings()
+    torch.manual_seed(0)
+    model = EncoderForSequenceClassification(config(num_labels=2, pad_token_id=0, **STILL)).double()
+    before = model.base.variant.words.weight.detach()[50].clone()
+    after, _ = trained_model(split, chosen, 0, used_rows_only, evaluated=True)
+    factor = 1.0
+    for step in range(15):
+        rate = 0.05 * (step / 4 if step < 4 else (15 - step) / 11)
+        factor *= 1 - rate * 0.5
+    torch.testing.assert_close(after["base.variant.words.weight"][50], before * factor, rtol=1e-9, atol=0)

@@ -1,0 +1,89 @@
+"""Cells of two pretraining seeds, two steps, two rates and two seeds at once: each starts from its own weights."""
+
+from itertools import product
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tiny_pretraining import CPU, LENGTH, SIZES, counting, word_tokenizer
+
+from glue_bench.config import load_experiment
+from glue_bench.records.values import PretrainingRecord
+from glue_bench.sweep.plan import settle_jobs
+from glue_bench.training.inputs import Inputs
+from glue_bench.training.pretrain import pretrain
+
+SEEDS, STEPS, RATES, FINE_SEEDS = (3, 8), (2, 4), (1e-3, 2e-3), (1, 5)
+
+
+@pytest.fixture(scope="module")
+def pretrained(tmp_path_factory) -> Inputs:
+    """What cells start from once two arms are pretrained with two seeds each, and are kept after two steps."""
+    folder = tmp_path_factory.mktemp("several")
+    (folder / "text.txt").write_text("\n".join(counting()))
+    word_tokenizer().save_pretrained(folder / "words")
+    values = {
+        "name": "several",
+        "data": "demo",
+        "tasks": ["cola"],
+        "seeds": list(FINE_SEEDS),
+        "checkpoint": "scratch",
+        "scratch": {**SIZES, "vocab_size": 100},
+        "arms": ["add", "untied"],
+        "pretraining": {
+            "corpus": [str(folder / "text.txt")],
+            "tokenizer": str(folder / "words"),
+            "steps": STEPS[1],
+            "checkpoints": [STEPS[0]],
+            "finetune_checkpoints": True,
+            "seeds": list(SEEDS),
+            "length": LENGTH,
+            "batch_tokens": 8 * LENGTH,
+            "learning_rates": [3e-3],
+            "validation_share": 0.1,
+        },
+        "finetuning": {"learning_rates": list(RATES), "max_length": LENGTH},
+    }
+    inputs = Inputs(load_experiment(values), folder / "results")
+    inputs.store.prepare()
+    jobs, _ = settle_jobs(inputs)
+    for job in jobs:
+        outcome = pretrain(job, inputs, CPU)
+        inputs.store.write(PretrainingRecord(pretraining=job, **outcome.facts), losses=outcome.validation)
+    return inputs
+
+
+def test_there_is_a_cell_for_each_value_of_each_axis(pretrained):
+    _, cells = settle_jobs(pretrained)
+    axes = [(cell.arm, cell.pretraining_seed, cell.steps, cell.settings.learning_rate, cell.seed) for cell in cells]
+    assert sorted(axes) == sorted(product(("add", "untied"), SEEDS, STEPS, RATES, FINE_SEEDS))
+    assert len({cell.id for cell in cells}) == len(cells)
+
+
+def test_each_cell_starts_from_the_weights_of_its_arm_seed_and_step(pretrained):
+    """Whatever was asked for before: each is asked for twice, in opposite orders."""
+    jobs, cells = settle_jobs(pretrained)
+    by_id = {job.id: job for job in jobs}
+    for cell in [*cells, *reversed(cells)]:
+        job = by_id[cell.pretraining]
+        assert (job.arm, job.seed) == (cell.arm, cell.pretraining_seed), cell.id
+        weights = pretrained.start(cell).weights
+        kept = load_file(pretrained.store.checkpoint(job.id, cell.steps) / "model.safetensors")
+        table = "variant.words.weight"
+        assert torch.equal(weights[table], kept[f"base.{table}"]), cell.id
+
+
+def test_no_two_checkpoints_are_alike(pretrained):
+    jobs, _ = settle_jobs(pretrained)
+    kept = product(jobs, STEPS)
+    digests = [pretrained.store.pretraining(job.id).weights[step] for job, step in kept]
+    assert len(set(digests)) == 2 * len(SEEDS) * len(STEPS)
+
+
+def test_tokens_of_cells_are_shared_and_their_places_are_not_the_store(pretrained):
+    """Rate, seed and pretraining change no token."""
+    _, cells = settle_jobs(pretrained)
+    first = pretrained.tokens(cells[0]).splits["train"]
+    assert all(pretrained.tokens(cell).splits["train"].ids is first.ids for cell in cells)
+    assert Path(pretrained.store.folder).name == "results"

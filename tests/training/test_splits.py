@@ -1,0 +1,51 @@
+"""What is done to a task is done to each of its splits, and the slice that is held out is drawn at random, once."""
+
+import numpy as np
+import pytest
+
+from glue_bench.training.tokens import TokenisedSplit, TokenisedTask, hold_out
+
+SPLITS = {"train": 40, "validation_matched": 3, "validation_mismatched": 5, "test_matched": 2}
+
+
+def split_of(rows: int) -> TokenisedSplit:
+    """Rows of four tokens, the last two of the second segment; the label is the row."""
+    ids = np.arange(4 * rows, dtype=np.int32)
+    segments = np.tile(np.array([0, 0, 1, 1], dtype=np.uint8), rows)
+    return TokenisedSplit(ids, 4 * np.arange(rows + 1), segments, np.arange(rows))
+
+
+@pytest.fixture
+def task() -> TokenisedTask:
+    return TokenisedTask({name: split_of(rows) for name, rows in SPLITS.items()}, padding_id=7)
+
+
+@pytest.mark.parametrize("name", SPLITS)
+def test_every_split_is_put_into_one_segment_and_nothing_else_changes(task, name):
+    before = task.splits[name]
+    after = task.in_one_segment().splits[name]
+    assert not after.segments.any()
+    assert np.array_equal(after.ids, before.ids)
+    assert np.array_equal(after.offsets, before.offsets)
+    assert np.array_equal(after.labels, before.labels)
+    assert before.segments.any()
+
+
+@pytest.mark.parametrize("share", [0.1, 0.25, 0.5])
+def test_rows_that_are_held_out_come_from_everywhere_and_are_the_same_at_every_call(task, share):
+    slices = [hold_out(task, share).splits["held_out"].labels.tolist() for _ in range(2)]
+    count = round(share * 40)
+    assert slices[0] == slices[1] == sorted(slices[0])
+    assert slices[0] not in (list(range(count)), list(range(40 - count, 40)))
+    assert 0 < sum(row < 20 for row in slices[0]) < count
+
+
+def test_a_larger_slice_holds_a_smaller_one(task):
+    """So that a study of the share compares like with like."""
+    small, large = (set(hold_out(task, share).splits["held_out"].labels.tolist()) for share in (0.1, 0.25))
+    assert small < large
+
+
+@pytest.mark.parametrize("name", ["validation_matched", "validation_mismatched", "test_matched"])
+def test_other_splits_stay_as_they_are(task, name):
+    assert hold_out(task, 0.25).splits[name] is task.splits[name]
