@@ -173,3 +173,11 @@ def test_between_pretrainings_is_what_unequal_fine_tuning_seeds_leave_of_the_res
     of_finetuning = (8 + 8) / (2 + 1 + 1)
     estimate = column_estimate(made, "ab", "a")
     assert estimate.pretraining_variance == pytest.approx(4 * residual**2 - of_finetuning * (1 + 1 / 3 + 1) / 4)
+
+
+def test_an_average_lies_within_the_mean_of_its_columns_limits():
+    pretrainings = {"a": [1, 1], "b": [1, 1]}
+    columns = [column_estimate(in_blocks("rte", pretrainings), "ab", "a")]
+    columns.append(replace(columns[0], column="cola", limits=(-100.0, 100.0)))
+    columns.append(replace(columns[0], column="sst2"))
+    assert average_estimate(columns, "ab").limits == pytest.approx((-100 / 3, 100.0))

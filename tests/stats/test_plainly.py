@@ -92,6 +92,9 @@ def judged(request):
     seeds, generator = SEEDS[request.param], np.random.default_rng(len(request.param))
     arms = tuple(dict.fromkeys(arm for arm, _ in seeds))
     columns = {name: drawn_column(name, seeds, generator) for name in METRICS}
+    if request.param == "unequal seeds":  # of which one task has fewer
+        fewer = {place: max(2, number - 1) for place, number in seeds.items()}
+        columns["stsb"] = drawn_column("stsb", fewer, generator)
     outcomes = [outcomes_of_plain(name, column, arms) for name, column in columns.items()]
     frame = verdicts(assess(outcomes, [Group(arms=arms, reference="none")]))
     return columns, arms, frame.set_index(["column", "arm"])
@@ -118,11 +121,21 @@ def test_a_measure_of_pretraining_is_that_of_loops_over_documents(measure):
         assert frame.loc[arm, NUMBERS].astype(float).to_dict() == pytest.approx(expected, rel=1e-6), arm
 
 
+def test_an_interval_of_a_measure_is_clipped_to_what_the_measure_can_be():
+    """Of two pretrainings that differ much an interval would reach beyond 100 points."""
+    hits = {("add", 1): 0.0, ("add", 2): 6.0, ("none", 1): 6.0, ("none", 2): 1.0}
+    runs = [PlainRun(arm, seed, 1, np.full(3, number)) for (arm, seed), number in hits.items()]
+    outcomes = outcomes_of_plain("swap_1", PlainColumn("swap_1", share, (0.0, 100.0), np.full(3, 6.0), runs), ARMS[:2])
+    (row,) = verdicts(assess([outcomes], [Group(arms=ARMS[:2], reference="none")])).to_dict("records")
+    assert row["smallest"] > 100
+    assert (row["low"], row["high"]) == (-100.0, 100.0)
+
+
 def test_seeds_that_agree_are_those_that_both_arms_have(judged):
-    """By hand, of the average: a fine-tuning seed counts where both have it, else a pretraining seed."""
+    """By hand, of the average: a fine-tuning seed counts where both have it in all columns, else a pretraining seed."""
     columns, arms, frame = judged
-    first = next(iter(columns.values()))
-    is_blocked = len({run.pretraining for run in first.runs}) > 1
+    last = columns["stsb"]
+    is_blocked = len({run.pretraining for run in last.runs}) > 1
     totals: dict[tuple[str, int], float] = {}
     for column in columns.values():
         of_unit: dict[tuple[str, int], list[float]] = {}
@@ -134,7 +147,8 @@ def test_seeds_that_agree_are_those_that_both_arms_have(judged):
     for arm in arms:
         if arm != "none":
             row = frame.loc[("average", arm)]
-            units = [unit for name, unit in totals if name == arm and ("none", unit) in totals]
+            whole = {(run.arm, run.pretraining if is_blocked else run.seed) for run in last.runs}
+            units = [unit for name, unit in totals if name == arm and {(arm, unit), ("none", unit)} <= whole]
             signs = [math.copysign(1, totals[arm, unit] - totals["none", unit]) for unit in units]
             agree = sum(sign == math.copysign(1, row["difference"]) for sign in signs)
             assert (row["agree"], row["paired"]) == (agree, len(units)), arm
@@ -142,10 +156,10 @@ def test_seeds_that_agree_are_those_that_both_arms_have(judged):
 
 def test_the_numbers_of_seeds_are_each_arms_own(judged):
     columns, arms, frame = judged
-    first = next(iter(columns.values()))
-    kind = "pretraining" if len({run.pretraining for run in first.runs}) > 1 else "seed"
+    fewest = columns["stsb"].runs
+    kind = "pretraining" if len({run.pretraining for run in fewest}) > 1 else "seed"
     for arm in arms:
         if arm != "none":
             row = frame.loc[("average", arm)]
-            expected = [len({getattr(run, kind) for run in first.runs if run.arm == name}) for name in (arm, "none")]
+            expected = [len({getattr(run, kind) for run in fewest if run.arm == name}) for name in (arm, "none")]
             assert [row["n_arm"], row["n_reference"]] == expected, arm

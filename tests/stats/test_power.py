@@ -170,16 +170,21 @@ def test_the_power_of_seeds_is_that_of_experiments_drawn_run_by_run(changes, see
     assert spreads.power_of_seeds(3.5, seeds) == pytest.approx(found / 1500, abs=0.035)
 
 
-@pytest.mark.parametrize(("overlap", "finetunings"), [(0.7, 1), (0.0, 3)])
-def test_the_power_of_pretrainings_is_that_of_experiments_drawn_block_by_block(overlap, finetunings):
-    spreads = replace(NOTHING, arms=3, finetuning=(0.9, 0.6), pretraining=0.5, examples=0.2, overlap=overlap)
+@pytest.mark.parametrize(
+    ("blocks", "finetunings", "overlap", "difference"), [(2, 1, 0.9, 6.0), (4, 1, 0.7, 2.5), (4, 3, 0.0, 2.5)]
+)
+def test_the_power_of_pretrainings_is_that_of_experiments_drawn_block_by_block(
+    blocks, finetunings, overlap, difference
+):
+    spreads = replace(NOTHING, arms=3, finetuning=(0.9, 0.6), pretraining=0.5, examples=0.1, overlap=overlap)
     generator, found = np.random.default_rng(1), 0
     deviation = math.sqrt(0.5 + 1.5 / finetunings)
     for _ in range(1500):
-        table = deviation * generator.normal(size=(3, 4))
-        observed = 2.5 + table[0].mean() - table[1].mean() + math.sqrt(0.2) * generator.normal()
-        found += has_verdict(spreads, observed, [of_table(table, tuple("abc"))], overlap * 2 * deviation**2 / 4)
-    assert spreads.power_of_pretrainings(2.5, 4, finetunings) == pytest.approx(found / 1500, abs=0.035)
+        table = deviation * generator.normal(size=(3, blocks))
+        observed = difference + table[0].mean() - table[1].mean() + math.sqrt(0.1) * generator.normal()
+        shared = overlap * 2 * deviation**2 / blocks
+        found += has_verdict(spreads, observed, [of_table(table, tuple("abc"))], shared)
+    assert spreads.power_of_pretrainings(difference, blocks, finetunings) == pytest.approx(found / 1500, abs=0.035)
 
 
 def test_the_limit_of_endless_seeds_is_corrected_for_all_arms():
@@ -218,3 +223,8 @@ def test_a_measure_of_pretraining_costs_no_fine_tuning():
     assessed = assess([replace(made, column="validation_loss", runs=runs)], [group("ab")])
     row = power_frame(assessed, 0.2, 0.8, Costs(10.0, 1000.0)).iloc[0]
     assert row["cost"] == 10.0 * row["pretraining_seeds"], row
+
+
+def test_a_verdict_for_the_other_arm_is_not_counted():
+    """Of two equal arms each is found better in half of the 5%."""
+    assert NOTHING.power_of_seeds(0.0, 20) == pytest.approx(0.025, abs=0.01)

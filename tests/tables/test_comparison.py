@@ -215,3 +215,19 @@ def test_an_earlier_epoch_concerns_the_arms_that_report_one(bench):
     bench.label("rte", {"validation": np.ones(ROWS, int)})
     frame = compared(bench.plan(config={"protocol": {"epoch": "best"}})).of("reference")
     assert frame.set_index("arm")["why"].to_dict() == {"none": f"{OTHER_EPOCH} (none)", "untied": ""}
+
+
+def test_the_average_of_contrasts_is_over_the_columns_of_the_boards_average(bench):
+    """By hand: without WNLI, whatever it says."""
+    right = {"rte": (200, 240), "cola": (300, 280), "wnli": (400, 0)}
+    for task, by_arm in right.items():
+        for arm, count in zip(("add", "none"), by_arm, strict=True):
+            for seed in (1, 2):
+                cell = bench.expect(task, seed, arm=arm)
+                bench.record(cell, (count - seed) / ROWS)
+                said = np.arange(ROWS) < max(count - seed, 0)
+                bench.predict(cell["cell_id"], {"validation": np.stack([~said, said], axis=1)})
+        bench.label(task, {"validation": np.where(np.arange(ROWS) % 9, 1, 0)})
+    frame = compared(bench.plan()).of("reference").set_index("column")["difference"]
+    assert frame["average"] == pytest.approx((frame["rte"] + frame["cola"]) / 2)
+    assert frame["wnli"] < -90
