@@ -1,6 +1,7 @@
 """The contrast of two arms once more, by loops over runs and examples: nothing here is taken from the package.
 
-It follows docs/explanation/what-a-verdict-means.md, and leaves examples out one by one where the package works with sums.
+It follows docs/explanation/what-a-verdict-means.md, and leaves examples out one by one, where the package works with
+sums.
 """
 
 import math

@@ -122,7 +122,7 @@ def in_blocks(column: str, pretrainings: dict[str, list[int]], metric: str = "ac
     generator, number = np.random.default_rng(4), sum(map(len, pretrainings.values()))
     right = {arm: generator.integers(0, 2, (len(seeds), 40)) for arm, seeds in pretrainings.items()}
     made = outcomes_of(column, right, np.ones(40, int), metric=metric)
-    places = np.concatenate([seeds for seeds in pretrainings.values()])
+    places = np.concatenate(list(pretrainings.values()))
     return replace(made, runs=made.runs._replace(pretraining_seeds=places, seeds=np.ones(number, int)))
 
 

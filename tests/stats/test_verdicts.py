@@ -262,3 +262,11 @@ def test_of_two_measures_the_column_that_is_asked_for_comes_first_and_one_withou
     empty = replace(first.of(np.zeros(0, int)), column="swap_1", averaged=False)
     group = assess([first, second, empty], [Group(arms=("a", "b"), reference="a")], "rte")[0]
     assert [one.column for one in group.estimates] == ["rte", "average", "sst2"]
+
+
+def test_a_column_that_counts_in_the_average_is_there_before_any_of_its_arms_has_run():
+    first, second = drawn(columns=["sst2", "rte"], rates={"a": 0.6, "b": 0.8, "c": 0.7, "d": 0.7})
+    later = second.of(np.flatnonzero(second.runs.arms > 1))
+    groups = [Group(arms=arms, reference=arms[0]) for arms in (("a", "b"), ("c", "d"))]
+    found = [[one.column for one in group.estimates] for group in assess([first, later], groups)]
+    assert found == [["average", "sst2", "rte"]] * 2

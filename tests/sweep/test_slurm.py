@@ -276,7 +276,7 @@ def test_a_job_is_gone_only_if_two_answers_in_a_row_do_not_name_it(engine, clust
     assert (name, error.partition(" (")[0]) == (CELLS[0].id, "it was never started")
 
 
-def test_all_that_follows_the_job_at_work_in_a_lost_batch_is_sent_again(engine, store, cluster):
+def test_all_that_follows_the_job_at_work_in_a_lost_batch_is_sent_again(engine, cluster):
     with engine(*CELLS) as executor:
         submit(executor, CELLS[0])
         cluster.run("100")

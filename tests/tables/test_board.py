@@ -210,7 +210,7 @@ PRETRAINED_RUNS = {
 
 
 def finish_steps(bench) -> None:
-    """Two of everything at once: checkpoints, rates, pretraining seeds and seeds, of which one pretraining lacks one."""
+    """Two checkpoints, rates, pretraining seeds and seeds at once; one pretraining lacks a seed."""
     for (steps, rate), by_pretraining in PRETRAINED_RUNS.items():
         for pretraining, scores in by_pretraining.items():
             for seed, score in enumerate(scores, 1):
@@ -264,7 +264,8 @@ def test_the_average_of_a_baseline_is_over_the_columns_of_the_arms_average_and_n
         bench.label(task, {"validation": gold}, **{"bag of words": {"validation": values}})
     bench.finish("cola")
     bench.label("cola", {"validation": gold}, **{"bag of words": {"validation": gold}})
-    bench.label("rte", {"validation": gold}, **{"word overlap": {"validation": some}, "bag of words": {"validation": some}})
+    both = {"word overlap": {"validation": some}, "bag of words": {"validation": some}}
+    bench.label("rte", {"validation": gold}, **both)
     table = floors(open_board(bench.plan())).set_index("arm")
     assert table.loc["bag of words", ["rte", "mrpc", "wnli", "cola"]].tolist() == [75.0, 100.0, 0.0, 100.0]
     assert table["average"]["bag of words"] == pytest.approx((75 + 100 + 100) / 3)

@@ -144,7 +144,8 @@ def test_converted_arms_are_compared_with_the_reference_of_those_that_share_thei
     for (arm, origin), value in zip(origins.items(), (0.9, 0.8, 0.7, 0.6), strict=True):
         bench.finish("rte", 1, value, arm=arm, origin=origin)
     arms = [{"name": arm, "checkpoint": "bert"} for arm in origins]
-    groups = {(one.kind, one.reference, *sorted(one.arms)) for one in compared(bench.plan(config={"arms": arms})).assessed}
+    assessed = compared(bench.plan(config={"arms": arms})).assessed
+    groups = {(one.kind, one.reference, *sorted(one.arms)) for one in assessed}
     assert groups == {("reference", "add", "add", "w"), ("conversion", "add", "add", "u", "v")}
 
 
