@@ -1,4 +1,4 @@
-"""Plans with two of each axis: what a cell starts from, in which order cells run, what they cost and what is refused."""
+"""Plans with two of each axis: what a cell starts from, the order of cells, their costs, and what is refused."""
 
 from itertools import product
 

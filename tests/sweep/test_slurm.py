@@ -224,8 +224,8 @@ def submitted(cluster: FakeSlurm, number: str) -> set[str]:
     return {line.removeprefix("#SBATCH ") for line in script.read_text().splitlines() if line.startswith("#SBATCH")}
 
 
-def test_batches_hold_the_minutes_that_are_asked_for_and_arrays_are_split_at_an_odd_number(engine, store, cluster):
-    """Of 300 s each two cells fill ten minutes, so that nine cells are five batches, one more than an array may have."""
+def test_batches_hold_the_minutes_that_are_asked_for_and_arrays_are_split_at_an_odd_number(engine, cluster):
+    """Of 300 s each two cells fill ten minutes: nine cells are five batches, one more than an array may have."""
     cells = [stub.cell(seed) for seed in range(10)]
     with engine(*cells, minutes=10) as executor:
         submit(executor, cells[0])
