@@ -81,9 +81,8 @@ def test_expected_tokens_are_of_both_texts_at_most_the_tasks_own_length_over_its
 
 def test_at_most_so_many_steps_cost_as_much(tiny):
     def tokens(**tuning) -> int:
-        return plan(tiny(tasks=["cola"], arms=["add"], finetuning={"epochs": 4, "batch_size": 16} | tuning)).tokens[
-            "cola"
-        ]
+        settings = {"epochs": 4, "batch_size": 16} | tuning
+        return plan(tiny(tasks=["cola"], arms=["add"], finetuning=settings)).tokens["cola"]
 
     assert tokens(max_steps=3) == pytest.approx(tokens() / 4, abs=1)
 
