@@ -172,3 +172,13 @@ def test_the_shares_of_both_labels_and_the_rows_left_out_of_each_split_are_descr
     table = describe(open_source(str(write(files)))).query("task == 'qqp'").set_index("split")
     assert table["skipped"].to_dict() == {"train": 2, "validation": 1, "test": 0}
     assert table["labels"]["train"] == "not_duplicate 25% / duplicate 75%"
+
+
+def test_the_rows_of_every_split_are_drawn_from_all_of_it():
+    data = TaskData("mnli", "tsv", generate("mnli"))
+    some = limited(data, 20)
+    for name in ("train", "validation_matched", "validation_mismatched"):
+        whole = [*data.splits[name].itertuples(index=False, name=None)]
+        places = [whole.index(row) for row in some.splits[name].itertuples(index=False, name=None)]
+        assert len(places) == 20, name
+        assert max(places) > len(whole) / 2, name

@@ -239,6 +239,12 @@ def test_each_checkpoint_has_a_rate_and_a_score_of_its_own_runs_by_the_protocol(
     assert board.steps == 9
 
 
+def test_every_checkpoint_is_shown_by_the_protocol_that_is_asked_for_now(bench):
+    finish_steps(bench)
+    frame = steps_frame(open_board(bench.plan(), ["seeds=median", "rate=best-median"])).set_index("steps")
+    assert frame["rte"].to_dict() == pytest.approx({4: 56.0, 9: 80.0})
+
+
 def test_arms_without_cells_after_some_steps_are_in_no_board_of_these(bench):
     finish_steps(bench)
     bench.finish("rte", 1, 0.3, arm="later")
