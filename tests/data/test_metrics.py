@@ -99,3 +99,53 @@ def test_metric_equals_score(task, tmp_path):
     for some in (slice(10), slice(10, None)):
         metric.add_batch(predictions=pair[0][some], references=pair[1][some])
     assert metric.compute() == pytest.approx(score(task, *pair))
+
+
+@pytest.mark.parametrize("absent", [0, 1, 2])
+@pytest.mark.parametrize("side", ["references", "predictions", "both"])
+def test_metrics_of_three_classes_of_which_one_is_absent_are_those_of_scikit_learn(absent, side):
+    random = np.random.default_rng(absent)
+    expected, predicted = random.integers(0, 3, (2, 40))
+    other = (absent + 1) % 3
+    if side != "predictions":
+        expected = np.where(expected == absent, other, expected)
+    if side != "references":
+        predicted = np.where(predicted == absent, other, predicted)
+    assert score("ax", predicted, expected)["matthews_correlation"] == matthews_corrcoef(expected, predicted)
+    assert score("mnli", predicted, expected)["accuracy"] == accuracy_score(expected, predicted)
+
+
+@pytest.mark.parametrize("absent", [0, 1])
+def test_metrics_of_two_classes_of_which_one_is_absent_are_those_of_scikit_learn(absent):
+    constant, mixed = np.full(9, 1 - absent), np.array([0, 1, 1, 0, 1, 0, 0, 1, 1])
+    for expected, predicted in ((constant, mixed), (mixed, constant), (constant, constant)):
+        found = score("mrpc", predicted, expected)
+        assert found["accuracy"] == accuracy_score(expected, predicted)
+        assert found["f1"] == f1_score(expected, predicted, zero_division=0.0)
+
+
+def test_ties_have_the_mean_of_their_ranks_as_in_scipy():
+    random = np.random.default_rng(3)
+    references, predictions = random.integers(0, 6, (2, 60)).astype(float)
+    assert score("stsb", predictions, references)["spearmanr"] == pytest.approx(
+        spearmanr(references, predictions).statistic
+    )
+
+
+def test_of_equal_logits_the_first_class_is_decided():
+    logits = np.array([[0.5, 0.5, 0.1], [0.0, 2.0, 2.0], [1.0, 1.0, 1.0]])
+    assert decide("mnli", logits).tolist() == [0, 1, 0]
+
+
+def test_a_run_that_differs_in_its_last_row_alone_has_not_collapsed():
+    logits = np.tile([[0.0, 1.0]], (5, 1))
+    assert is_collapsed("rte", logits)
+    logits[-1] = [1.0, 0.0]
+    assert not is_collapsed("rte", logits)
+
+
+def test_references_of_which_some_are_not_public_are_no_classes():
+    with pytest.raises(ValueError, match="references hold -1 at row 1"):
+        score("rte", [0, 1, 1], [0, -1, 1])
+    with pytest.raises(ValueError, match="not public"):
+        score("rte", [0, 1, 1], [-1, -1, -1])

@@ -1,11 +1,13 @@
 """What a task is, which source a name opens, how its content is described, which rows a limit keeps, and the demo."""
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from glue_bench.data import demo, hub
 from glue_bench.data.demo import generate
 from glue_bench.data.sources import DESCRIPTION, describe, open_source
-from glue_bench.data.task_data import TaskData, limited
+from glue_bench.data.task_data import TaskData, known_labels, limited, split_digest
 from glue_bench.data.tasks import COLUMNS, TASKS, TRAINABLE
 from glue_bench.errors import UserError
 
@@ -129,3 +131,55 @@ def test_splits_are_those_of_the_task_and_never_repeat_a_text(task):
     texts = [tuple(row) for frame in frames.values() for row in frame.filter(like="text").to_numpy()]
     assert len(set(texts)) == len(texts)
     assert all((frame["label"] == -1).all() for name, frame in frames.items() if name.startswith("test"))
+
+
+def official(task: str, **changes: int) -> TaskData:
+    """Data with as many rows as the official one has, but for the splits in `changes`."""
+    sizes = {name: split.rows for name, split in TASKS[task].splits.items()} | changes
+    frames = {name: pd.DataFrame({"text_a": "a", "label": np.zeros(rows, int)}) for name, rows in sizes.items()}
+    return TaskData(task, "tsv", frames)
+
+
+def test_data_are_partial_if_any_split_is():
+    assert not official("wnli").partial
+    for split in TASKS["wnli"].splits:
+        assert official("wnli", **{split: TASKS["wnli"].splits[split].rows - 1}).partial, split
+
+
+def test_the_labels_of_every_scored_split_that_is_public_are_known():
+    data = official("mnli", train=3, validation_matched=4, validation_mismatched=5, test_matched=2, test_mismatched=2)
+    labels = known_labels(data)
+    assert {split: len(values) for split, values in labels.items()} == {
+        "validation_matched": 4,
+        "validation_mismatched": 5,
+    }
+    data.splits["validation_matched"].loc[2, "label"] = -1
+    assert list(known_labels(data)) == ["validation_mismatched"]
+
+
+def test_equal_rows_of_another_split_have_another_digest():
+    frame = generate("rte")["validation"]
+    assert split_digest("train", frame) != split_digest("validation", frame)
+    reordered = frame.iloc[[1, 0, *range(2, len(frame))]]
+    assert split_digest("train", frame) != split_digest("train", reordered)
+
+
+def test_the_shares_of_both_labels_and_the_rows_left_out_of_each_split_are_described(write):
+    head = "question1\tquestion2\tis_duplicate\n"
+    files = {
+        "QQP/train.tsv": head + "a\tb\t1\nc\nd\n" + "e\tf\t1\n" * 2 + "g\th\t0\n",
+        "QQP/dev.tsv": head + "a\tb\t0\nc\n",
+    }
+    table = describe(open_source(str(write(files)))).query("task == 'qqp'").set_index("split")
+    assert table["skipped"].to_dict() == {"train": 2, "validation": 1, "test": 0}
+    assert table["labels"]["train"] == "not_duplicate 25% / duplicate 75%"
+
+
+def test_the_rows_of_every_split_are_drawn_from_all_of_it():
+    data = TaskData("mnli", "tsv", generate("mnli"))
+    some = limited(data, 20)
+    for name in ("train", "validation_matched", "validation_mismatched"):
+        whole = [*data.splits[name].itertuples(index=False, name=None)]
+        places = [whole.index(row) for row in some.splits[name].itertuples(index=False, name=None)]
+        assert len(places) == 20, name
+        assert max(places) > len(whole) / 2, name

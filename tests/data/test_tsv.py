@@ -99,3 +99,43 @@ def test_bad_file_is_named_with_its_line(name, content, message, write):
     assert str(caught.value).startswith(str(folder / name))
     assert message in str(caught.value)
     assert len(str(caught.value)) < 300
+
+
+ROW = {
+    "mrpc": {"Quality": "1", "#1 ID": "7", "#2 ID": "8", "#1 String": "first", "#2 String": "second"},
+    "qqp": {"id": "1", "question1": "first", "question2": "second", "is_duplicate": "1"},
+    "mnli": {"gold_label": "neutral", "sentence1": "first", "sentence2": "second", "label1": "entailment"},
+    "qnli": {"index": "1", "question": "first", "sentence": "second", "label": "not_entailment"},
+    "stsb": {"genre": "x", "sentence1": "first", "sentence2": "second", "score": "2.5"},
+    "wnli": {"index": "1", "sentence1": "first", "sentence2": "second", "label": "1"},
+}
+WRITTEN = {"mrpc": 1, "qqp": 1, "mnli": 1, "qnli": 1, "stsb": 2.5, "wnli": 1}
+
+
+@pytest.mark.parametrize("task", ROW)
+@pytest.mark.parametrize("turn", [0, 1, 2, -1])
+def test_columns_are_found_by_their_names_in_whatever_order_they_stand(task, turn, tmp_path):
+    names = list(ROW[task])
+    names = names[::-1] if turn < 0 else names[turn:] + names[:turn]
+    rows = ["\t".join(names), "\t".join(ROW[task][name] for name in names)]
+    path = tmp_path / "train.tsv"
+    path.write_text("\n".join(rows) + "\n")
+    frame, _ = read_split(path, TASKS[task], "train")
+    assert frame.to_numpy().tolist() == [["first", "second", WRITTEN[task]]]
+
+
+def test_every_row_without_a_gold_label_is_counted_and_every_line_ends_without_a_carriage_return(tmp_path):
+    path = tmp_path / "dev_matched.tsv"
+    rows = ["a\tb\t-", "c\td\tneutral", "e\tf\t-", "g\th\tentailment", "i\tj\t-"]
+    path.write_bytes("\r\n".join(["sentence1\tsentence2\tgold_label", *rows, ""]).encode())
+    frame, left_out = read_split(path, TASKS["mnli"], "validation_matched")
+    assert frame.to_numpy().tolist() == [["c", "d", 1], ["g", "h", 0]]
+    assert left_out == 3
+
+
+@pytest.mark.parametrize("score", ["5.1", "5.01", "-0.5", "6", "4,5", " 3"])
+def test_a_score_out_of_range_or_spelled_otherwise_is_named_by_its_line(score, tmp_path):
+    path = tmp_path / "dev.tsv"
+    path.write_text(f"{PAIR}\tscore\na\tb\t5.00\nc\td\t{score}\n")
+    with pytest.raises(UserError, match="line 3: bad label"):
+        read_split(path, TASKS["stsb"], "validation")

@@ -1,13 +1,23 @@
 """The variance of a difference: exact reductions to tests of others, and cases by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import stdtrit
 from scipy.stats import ttest_ind
+from simulated import outcomes_of
 
-from glue_bench.stats.estimates import Spread, combined, of_blocks, of_seeds
+from glue_bench.stats.estimates import (
+    Spread,
+    average_estimate,
+    column_estimate,
+    combined,
+    of_blocks,
+    of_seeds,
+)
 from glue_bench.stats.verdicts import two_sided
 
 THREE = np.array([3, 3])
@@ -97,3 +107,77 @@ def test_an_arms_own_variance_over_blocks_is_found():
     assert spread.pooled == pytest.approx(13 / 5, rel=0.02)
     np.testing.assert_allclose(spread.variance * 20_000, [9, 2.6, 2.6, 2.6, 2.6], rtol=0.03)
     assert spread.own.tolist() == [True, False, False, False, False]
+
+
+def test_unequal_seeds_pool_by_degrees_of_freedom_and_each_arm_has_its_own_by_hand():
+    spread = of_seeds(np.array([9.0, 1.0, 4.0]), np.array([2, 5, 3]))
+    pooled = (9 * 1 + 1 * 4 + 4 * 2) / 7
+    assert spread.pooled == pytest.approx(pooled)
+    assert spread.variance.tolist() == pytest.approx([9 / 2, pooled / 5, 4 / 3])
+    assert spread.freedom.tolist() == [7, 7, 2]
+
+
+def in_blocks(column: str, pretrainings: dict[str, list[int]], metric: str = "accuracy"):
+    """Arms with one run after each of these pretrainings, right on half of forty examples."""
+    generator, number = np.random.default_rng(4), sum(map(len, pretrainings.values()))
+    right = {arm: generator.integers(0, 2, (len(seeds), 40)) for arm, seeds in pretrainings.items()}
+    made = outcomes_of(column, right, np.ones(40, int), metric=metric)
+    places = np.concatenate(list(pretrainings.values()))
+    return replace(made, runs=made.runs._replace(pretraining_seeds=places, seeds=np.ones(number, int)))
+
+
+def test_columns_of_other_pretrainings_have_no_average_that_is_tested():
+    two, three = {"a": [1, 2], "b": [1, 2]}, {"a": [1, 2, 3], "b": [1, 2, 3]}
+    columns = [column_estimate(in_blocks(name, seeds), "ab", "a") for name, seeds in (("rte", two), ("sst2", three))]
+    average = average_estimate(columns, "ab")
+    assert average.why == dict.fromkeys("ab", "its columns differ in their pretraining seeds")
+    assert average.seeds == {"a": 2, "b": 2}
+
+
+def test_an_average_is_over_pretrainings_if_any_of_its_columns_is():
+    several, one = {"a": [1, 2], "b": [1, 2]}, {"a": [1, 1], "b": [1, 1]}
+    columns = [column_estimate(in_blocks(name, seeds), "ab", "a") for name, seeds in (("rte", one), ("sst2", several))]
+    assert [column.kind for column in columns] == ["fine-tuning", "pretraining"]
+    assert average_estimate(columns, "ab").kind == "pretraining"
+
+
+def test_arms_with_one_pretraining_in_common_are_not_compared():
+    """The reference has one alone, so that nobody lacks any of its own."""
+    estimate = column_estimate(in_blocks("rte", {"a": [1], "b": [1, 2], "c": [1, 3]}), "abc", "a")
+    why = "the arms have fewer than two pretraining seeds in common"
+    assert estimate.why == {"a": "one pretraining seed does not show how much scores vary", "b": why, "c": why}
+    assert estimate.arms == ()
+
+
+def test_an_arm_with_one_undefined_score_among_others_is_not_compared():
+    made = in_blocks("rte", {"a": [1, 1], "b": [1, 1, 1], "c": [1, 1]})
+    values = made.runs.values.copy()
+    values[3] = np.nan
+    estimate = column_estimate(replace(made, runs=made.runs._replace(values=values)), "abc", "a")
+    assert estimate.why == {"b": "a run has no score"}
+    assert estimate.arms == ("a", "c")
+
+
+def test_the_variance_over_examples_is_the_mean_over_all_contrasts_with_the_reference():
+    estimate = column_estimate(in_blocks("rte", {"a": [1, 1], "b": [1, 1, 1], "c": [1, 1]}), "abc", "b")
+    of_contrasts = [estimate.examples[1, place] - estimate.shared[1, place] for place in (0, 2)]
+    assert estimate.example_variance("b") == pytest.approx(np.mean(np.maximum(0, of_contrasts)))
+
+
+def test_between_pretrainings_is_what_unequal_fine_tuning_seeds_leave_of_the_residuals_by_hand():
+    """Two arms, two pretrainings; one and three fine-tuning seeds of the first arm, two and two of the second."""
+    made = in_blocks("rte", {"a": [1, 2, 2, 2], "b": [1, 1, 2, 2]})
+    scores = np.array([70.0, 50.0, 52.0, 54.0, 40.0, 44.0, 60.0, 60.0])
+    made = replace(made, runs=made.runs._replace(values=scores, seeds=np.array([1, 1, 2, 3, 1, 2, 1, 2])))
+    residual = ((70 - 42) - (52 - 60)) / 4
+    of_finetuning = (8 + 8) / (2 + 1 + 1)
+    estimate = column_estimate(made, "ab", "a")
+    assert estimate.pretraining_variance == pytest.approx(4 * residual**2 - of_finetuning * (1 + 1 / 3 + 1) / 4)
+
+
+def test_an_average_lies_within_the_mean_of_its_columns_limits():
+    pretrainings = {"a": [1, 1], "b": [1, 1]}
+    columns = [column_estimate(in_blocks("rte", pretrainings), "ab", "a")]
+    columns.append(replace(columns[0], column="cola", limits=(-100.0, 100.0)))
+    columns.append(replace(columns[0], column="sst2"))
+    assert average_estimate(columns, "ab").limits == pytest.approx((-100 / 3, 100.0))

@@ -9,9 +9,11 @@ from simulated import outcomes_of
 from glue_bench.data.metrics import decide, score
 from glue_bench.data.tasks import TASKS
 from glue_bench.stats.outcomes import (
+    Runs,
     contributions,
     effective_number,
     example_variance,
+    finetuning_variance,
     score_sums,
     shared_variance,
     sums_of,
@@ -128,3 +130,74 @@ def test_shared_variance_is_that_of_what_each_seed_adds_to_an_example():
 def test_effective_numbers():
     assert effective_number(np.full(24, 7)) == pytest.approx(24)
     assert effective_number(np.array([1000, 1, 1, 1])) < 1.01
+
+
+def test_effective_numbers_of_unequal_sizes_by_hand():
+    assert effective_number(np.array([3, 1])) == pytest.approx(16 / 10)
+
+
+def unequal_runs() -> Runs:
+    """Of the first arm one run after one pretraining and three after another, of the second one and two."""
+    arms = np.array([0, 0, 0, 0, 1, 1, 1])
+    pretrainings = np.array([7, 2, 2, 2, 2, 7, 7])
+    seeds = np.array([1, 1, 2, 3, 1, 1, 2])
+    return Runs(arms, pretrainings, seeds, np.array([5.0, 1.0, 2.0, 6.0, 4.0, 8.0, 2.0]))
+
+
+def test_means_by_block_are_of_each_blocks_own_runs():
+    assert unequal_runs().by_block().tolist() == [[3.0, 5.0], [4.0, 5.0]]
+
+
+def test_unequal_fine_tuning_seeds_divide_a_variance_by_their_harmonic_mean():
+    assert unequal_runs().finetuning_seeds == pytest.approx(4 / (1 + 1 / 3 + 1 + 1 / 2))
+
+
+def test_the_variance_of_fine_tuning_is_pooled_by_degrees_of_freedom():
+    squares_around_three, squares_around_five = 4 + 1 + 9, 9 + 9
+    assert unequal_runs().finetuning_variance == pytest.approx((squares_around_three + squares_around_five) / (2 + 1))
+
+
+def test_the_variance_over_unequal_numbers_of_runs_is_each_arms_own():
+    variances, number = unequal_runs().variances()
+    assert number.tolist() == [4, 3]
+    assert variances.tolist() == pytest.approx([np.var([5, 1, 2, 6], ddof=1), np.var([4, 8, 2], ddof=1)])
+
+
+def test_runs_of_some_arms_stand_in_the_order_in_which_these_are_named():
+    chosen = unequal_runs().of([1, 0])
+    assert chosen.values.tolist() == [4.0, 8.0, 2.0, 5.0, 1.0, 2.0, 6.0]
+    assert chosen.arms.tolist() == [0, 0, 0, 1, 1, 1, 1]
+
+
+def test_what_fine_tuning_seeds_add_to_a_contrast_over_unequal_blocks_by_hand():
+    """Of an arm's mean over blocks: one run's variance, pooled over the arm's blocks, over each block's runs."""
+    values, runs = np.random.default_rng(2).normal(size=(7, 12)), unequal_runs()
+    found = finetuning_variance(values, runs.cells, np.array([0, 0, 1, 1]))
+    of_one = []
+    for several in ([1, 2, 3], [5, 6]):
+        rest = values[several] - values[several].mean(axis=0)
+        rest = rest - rest.mean(axis=1, keepdims=True)
+        of_one.append(np.sum(rest**2) / ((len(several) - 1) * 12 * 11))
+    of_means = [of_one[0] * (1 + 1 / 3) / 4, of_one[1] * (1 + 1 / 2) / 4]
+    assert found[0, 1] == pytest.approx(sum(of_means))
+    assert found.diagonal().tolist() == pytest.approx(of_means)
+
+
+def test_two_added_examples_of_a_correlation_lie_at_the_ends_by_hand():
+    """The label at its highest, one arm at its own highest and the other at its own lowest, and the other way round."""
+    labels = np.array([0.0, 1.0, 3.0, 4.5, 2.0])
+    first, second = np.array([0.5, 1.5, 2.5, 4.0, 2.0]), np.array([0.1, 1.0, 3.5, 4.4, 2.2])
+    found = variances(outcomes_of("stsb", {"a": first[None], "b": second[None]}, labels))[0, 1]
+
+    def contributed(predictions: np.ndarray, ends: list[float]) -> np.ndarray:
+        values, gold = np.append(predictions, ends), np.append(labels, [4.5, 4.5])
+        whole = np.corrcoef(values, gold)[0, 1]
+        without = [np.corrcoef(np.delete(values, row), np.delete(gold, row))[0, 1] for row in range(7)]
+        return 100 * (7 * whole - 6 * np.array(without))
+
+    floors = []
+    for ahead, behind in ((first, second), (second, first)):
+        difference = contributed(ahead, [ahead.max(), ahead.min()]) - contributed(behind, [behind.min(), behind.max()])
+        floors.append(np.var(difference) / 7)
+    assert found >= max(floors) - 1e-9
+    assert found == pytest.approx(max(floors))

@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from plain_statistics import larger, of_table
+from scipy.special import stdtrit
 from scipy.stats import norm
 from simulated import REGIMES, outcomes_of, simulate
 
 from glue_bench.errors import UserError
-from glue_bench.stats.power import Costs, Variances, power_frame, variances_of
+from glue_bench.stats.power import Costs, Variances, least, power_frame, variances_of
 from glue_bench.stats.verdicts import Group, assess, verdicts
 
 EQUAL = Costs(1.0, 1.0)
@@ -125,3 +127,104 @@ def test_both_kinds_of_seeds_and_the_cheapest_design():
 def test_what_cannot_be_asked(difference, power):
     with pytest.raises(UserError, match="give"):
         power_frame([], difference, power, EQUAL)
+
+
+def has_verdict(spreads, observed, drawn, shared) -> bool:
+    """Whether a drawn difference is found, by plain arithmetic; `drawn` are the spreads of independent parts."""
+    pooled_freedom = sum(spread.pooled_freedom for spread in drawn)
+    weight = (stdtrit(pooled_freedom, 0.975) / norm.ppf(0.975)) ** 2 if pooled_freedom <= 4 else 1.0
+    total, squares = 0.0, 0.0
+    for spread in drawn:
+        variances = [spread.variance[arm] for arm in "ab"]
+        own = [spread.variance[arm] for arm in "ab" if spread.is_own[arm]]
+        freedoms = [spread.freedom[arm] for arm in "ab" if spread.is_own[arm]]
+        alone = sum(variance**2 / freedom for variance, freedom in zip(own, freedoms, strict=True))
+        parts = (sum(variances) - sum(own)) ** 2 / spread.pooled_freedom + alone
+        squares += max(parts, sum(variances) ** 2 / spread.pooled_freedom)
+        total += sum(variances)
+    of_examples = spreads.examples + shared
+    freedom = (of_examples + max(0.0, weight * total - shared)) ** 2 / (weight**2 * squares)
+    error = math.sqrt(of_examples + max(0.0, total - shared))
+    return observed > -stdtrit(freedom, 0.025 / (spreads.arms - 1)) * error
+
+
+DESIGNS = [
+    {"finetuning": (1.0,), "overlap": 0.8},
+    {"finetuning": (0.4, 1.6), "overlap": 0.3, "examples": 0.5},
+    {"finetuning": (0.1, 2.0), "overlap": 0.0},
+]
+
+
+@pytest.mark.parametrize("changes", DESIGNS, ids=str)
+@pytest.mark.parametrize("seeds", [2, 4])
+def test_the_power_of_seeds_is_that_of_experiments_drawn_run_by_run(changes, seeds):
+    spreads, generator, found = replace(NOTHING, arms=3, **changes), np.random.default_rng(1), 0
+    for _ in range(1500):
+        observed, drawn = 3.5 + math.sqrt(spreads.examples) * generator.normal(), []
+        for variance in spreads.finetuning:
+            scores = math.sqrt(variance) * generator.normal(size=(3, seeds))
+            own = dict(zip("abc", scores.var(axis=1, ddof=1).tolist(), strict=True))
+            drawn.append(larger(own, sum(own.values()) / 3, dict.fromkeys("abc", seeds), 3 * (seeds - 1)))
+            observed += scores[0].mean() - scores[1].mean()
+        found += has_verdict(spreads, observed, drawn, spreads.overlap * 2 * sum(spreads.finetuning) / seeds)
+    assert spreads.power_of_seeds(3.5, seeds) == pytest.approx(found / 1500, abs=0.035)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "finetunings", "overlap", "difference"), [(2, 1, 0.9, 6.0), (4, 1, 0.7, 2.5), (4, 3, 0.0, 2.5)]
+)
+def test_the_power_of_pretrainings_is_that_of_experiments_drawn_block_by_block(
+    blocks, finetunings, overlap, difference
+):
+    spreads = replace(NOTHING, arms=3, finetuning=(0.9, 0.6), pretraining=0.5, examples=0.1, overlap=overlap)
+    generator, found = np.random.default_rng(1), 0
+    deviation = math.sqrt(0.5 + 1.5 / finetunings)
+    for _ in range(1500):
+        table = deviation * generator.normal(size=(3, blocks))
+        observed = difference + table[0].mean() - table[1].mean() + math.sqrt(0.1) * generator.normal()
+        shared = overlap * 2 * deviation**2 / blocks
+        found += has_verdict(spreads, observed, [of_table(table, tuple("abc"))], shared)
+    assert spreads.power_of_pretrainings(difference, blocks, finetunings) == pytest.approx(found / 1500, abs=0.035)
+
+
+def test_the_limit_of_endless_seeds_is_corrected_for_all_arms():
+    edge = 1 / (norm.ppf(1 - 0.025 / 4) + norm.ppf(0.8))
+    for share, suffices in ((1.01, False), (0.99, True)):
+        assert replace(NOTHING, arms=5, examples=(edge * share) ** 2).examples_suffice(1.0, 0.8) == suffices
+
+
+def test_the_least_number_may_be_the_largest_that_is_tried():
+    def power_of(number: int) -> float:
+        return 0.9 if number >= 10 else 0.1
+
+    assert [least(power_of, 0.8, most) for most in (9, 10, 50)] == [None, 10, 10]
+
+
+def test_the_correction_counts_arms_that_have_not_run():
+    rates = dict.fromkeys("ab", 0.8)
+    outcomes = simulate(np.random.default_rng(0), columns=["rte"], rates=rates, seeds=4, rows=3000)
+    groups = [Group(arms=arms, reference="a") for arms in (("a", "b"), ("a", "b", "c", "d", "e", "f"))]
+    found = []
+    for one in assess([replace(outcomes[0], arms=tuple("abcdef"))], groups):
+        spreads = variances_of(one.estimates[0], "a", len(one.arms))
+        (design,) = spreads.designs(4.0, 0.8, EQUAL, blocked=False)
+        row = power_frame([one], 4.0, 0.8, EQUAL).iloc[0]
+        assert row["finetuning_seeds"] == design["finetuning_seeds"], one.arms
+        found.append(design["finetuning_seeds"])
+    assert found[1] > found[0]
+
+
+def test_a_measure_of_pretraining_costs_no_fine_tuning():
+    generator, counts = np.random.default_rng(0), np.full(300, 512.0)
+    piece = generator.normal(2000, 300, size=300)
+    losses = {arm: piece + generator.normal(0, 20, (3, 1)) + generator.normal(0, 5, (3, 300)) for arm in "ab"}
+    made = outcomes_of("sst2", losses, counts, metric="loss", scale=1.0, task="validation_loss", averaged=False)
+    runs = made.runs._replace(pretraining_seeds=np.tile([1, 2, 3], 2), seeds=np.zeros(6, int))
+    assessed = assess([replace(made, column="validation_loss", runs=runs)], [group("ab")])
+    row = power_frame(assessed, 0.2, 0.8, Costs(10.0, 1000.0)).iloc[0]
+    assert row["cost"] == 10.0 * row["pretraining_seeds"], row
+
+
+def test_a_verdict_for_the_other_arm_is_not_counted():
+    """Of two equal arms each is found better in half of the 5%."""
+    assert NOTHING.power_of_seeds(0.0, 20) == pytest.approx(0.025, abs=0.01)

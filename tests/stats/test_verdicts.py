@@ -8,9 +8,10 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import norm
 from simulated import REGIMES, outcomes_of, simulate
 
-from glue_bench.stats.verdicts import APART, NUMBERS, Group, assess, equivalence, holm
+from glue_bench.stats.verdicts import APART, NUMBERS, Group, assess, equivalence, holm, two_sided
 from glue_bench.stats.verdicts import verdicts as judge
 
 RATES = {"low": 0.6, "high": 0.9, "higher": 0.9}
@@ -225,3 +226,47 @@ def test_only_blocks_that_the_reference_has_count_and_an_arm_that_lacks_one_take
     ours, without = (verdicts_of([each]).set_index("arm") for each in (lacking, two))
     pd.testing.assert_frame_equal(ours.loc[["high"], NUMBERS], without.loc[["high"], NUMBERS])
     assert ours["why"]["higher"] == "1 of 3 pretraining seeds are missing (higher)"
+
+
+def test_a_contrast_with_the_source_of_a_conversion_is_tested_in_the_group_that_has_both():
+    outcomes = drawn(rates={"a": 0.6, "b": 0.8, "c": 0.9}, columns=["rte"])
+    groups = [Group(arms=("a", "b"), reference="a"), Group(arms=("a", "c"), reference="a", kind="conversion")]
+    frame = declared(assess(outcomes, groups), [("a", "c"), ("a", "b"), ("b", "c")])
+    assert dict(zip(zip(frame["arm"], frame["reference"], strict=True), frame["why"], strict=True)) == {
+        ("a", "c"): "",
+        ("a", "b"): "",
+        ("b", "c"): APART,
+    }
+    assert (frame.loc[frame["why"] == "", "difference"] < 0).all()
+
+
+def test_a_contrast_without_a_difference_or_without_a_spread_has_a_p_value_by_hand():
+    found = two_sided(np.array([0.0, 0.0, 1.0, -1.0]), np.array([0.0, 2.0, 0.0, 0.5]), np.array([4.0, 4, 4, np.inf]))
+    assert found.tolist() == pytest.approx([1.0, 1.0, 0.0, 2 * norm.sf(2.0)])
+
+
+@pytest.mark.parametrize("lacking", [("b",), ("a", "b")], ids=str)
+def test_every_reason_why_there_is_no_test_is_said_with_its_arms(lacking):
+    """Of `a` one seed, of `b` a damaged file: each has its own reason."""
+    (one,) = drawn(rates={"a": 0.6, "b": 0.8, "c": 0.9}, columns=["rte"])
+    whys = {"b": "b.safetensors: damaged"}
+    kept = one.of(np.flatnonzero((one.runs.arms != 0) | (one.runs.seeds == 1))) if "a" in lacking else one
+    frame = judge(assess([replace(kept, why=whys)], [Group(arms=("a", "b", "c"), reference="a")]))
+    reasons = {"a": "one seed does not show how much scores vary (a)", "b": "b.safetensors: damaged (b)"}
+    expected = "; ".join(reasons[arm] for arm in ("b", "a") if arm in lacking)
+    assert frame.set_index("arm")["why"]["b"] == expected
+
+
+def test_of_two_measures_the_column_that_is_asked_for_comes_first_and_one_without_runs_is_left_out():
+    first, second = drawn(columns=["sst2", "rte"], rates={"a": 0.6, "b": 0.8})
+    empty = replace(first.of(np.zeros(0, int)), column="swap_1", averaged=False)
+    group = assess([first, second, empty], [Group(arms=("a", "b"), reference="a")], "rte")[0]
+    assert [one.column for one in group.estimates] == ["rte", "average", "sst2"]
+
+
+def test_a_column_that_counts_in_the_average_is_there_before_any_of_its_arms_has_run():
+    first, second = drawn(columns=["sst2", "rte"], rates={"a": 0.6, "b": 0.8, "c": 0.7, "d": 0.7})
+    later = second.of(np.flatnonzero(second.runs.arms > 1))
+    groups = [Group(arms=arms, reference=arms[0]) for arms in (("a", "b"), ("c", "d"))]
+    found = [[one.column for one in group.estimates] for group in assess([first, later], groups)]
+    assert found == [["average", "sst2", "rte"]] * 2

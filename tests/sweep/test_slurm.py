@@ -8,10 +8,12 @@ from functools import partial
 import pytest
 import stub
 
+from glue_bench.config import Resources
 from glue_bench.errors import UserError
 from glue_bench.records.values import Progress
 from glue_bench.sweep import drive, slurm
 from glue_bench.sweep.executors import Terminated
+from glue_bench.sweep.progress import Estimate
 from glue_bench.sweep.slurm import CUTS, JobBatch, Slurm, refuse_live_jobs
 
 pytest.importorskip("submitit")
@@ -214,3 +216,93 @@ def test_what_slurm_refuses_or_never_starts_is_one_line(engine, cluster, monkeyp
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError, match="no Slurm answers here"):  # before anything is run
         engine(CELLS[0])
+
+
+def submitted(cluster: FakeSlurm, number: str) -> set[str]:
+    """What sbatch was told about a job, by lines of its script."""
+    (script,) = cluster.logs.glob(f"{number}*/{number}*_submission.sh")
+    return {line.removeprefix("#SBATCH ") for line in script.read_text().splitlines() if line.startswith("#SBATCH")}
+
+
+def test_batches_hold_the_minutes_that_are_asked_for_and_arrays_are_split_at_an_odd_number(engine, cluster):
+    """Of 300 s each two cells fill ten minutes: nine cells are five batches, one more than an array may have."""
+    cells = [stub.cell(seed) for seed in range(10)]
+    with engine(*cells, minutes=10) as executor:
+        submit(executor, cells[0])
+        cluster.run("100")
+        ended(executor)
+        executor.estimate.learn(cells[0].id, 600.0)  # the run itself took no time
+        assert executor.estimate.seconds(cells[1].id) == pytest.approx(300.0)
+        submit(executor, *cells[1:])
+        assert cluster.live() == ["200_0", "200_1", "200_2", "200_3", "300"]
+        cluster.run("200_0")
+        assert ended(executor) == well(*cells[1:3])
+        cluster.run("300")
+        assert ended(executor) == well(cells[9])
+
+
+@pytest.mark.parametrize(("minutes", "limit"), [(5, 30), (90, 190)])
+def test_a_batch_may_take_twice_its_minutes_and_ten_more_and_what_resources_say(cluster, store, minutes, limit):
+    resources, estimate = Resources(cpus=3, gpus=0.5), Estimate(stub.plan(CELLS[0]))
+    make = partial(stub.StubWorker, store)
+    with Slurm(make, resources, store, estimate, {"minutes": minutes}) as executor:
+        submit(executor, CELLS[0])
+        told = submitted(cluster, "100")
+    assert {f"--time={limit}", "--cpus-per-task=3", "--gpus-per-node=1"} <= told
+
+
+def test_each_cell_of_a_batch_may_be_cut_off_as_often_and_a_pretraining_more_often(store):
+    """Two cells are cut off as often as they may be, together more often; the pretraining more often than any cell."""
+    first = stub.pretraining()
+    batch, jobs = JobBatch(lambda: stub.StubWorker(store), store.folder), [*CELLS[:2], first]
+    for job in jobs:
+        batch([(job, store.stamp(job.id))])
+        for _ in range(CUTS - 1 if job in CELLS else CUTS + 1):
+            batch.checkpoint([])
+    assert store.failures(stub.plan(first, *CELLS), set()) == []
+
+
+def test_a_job_is_gone_only_if_two_answers_in_a_row_do_not_name_it(engine, cluster):
+    with engine(CELLS[0]) as executor:
+        submit(executor, CELLS[0])
+        for _ in range(2):
+            cluster.end("100")
+            assert ended(executor) == []
+            (cluster.folder / "live" / "100").touch()
+            assert ended(executor) == []
+        cluster.end("100")
+        assert ended(executor) == []
+        ((name, error),) = ended(executor)
+    assert (name, error.partition(" (")[0]) == (CELLS[0].id, "it was never started")
+
+
+def test_all_that_follows_the_job_at_work_in_a_lost_batch_is_sent_again(engine, cluster):
+    with engine(*CELLS) as executor:
+        submit(executor, CELLS[0])
+        cluster.run("100")
+        ended(executor)
+        submit(executor, *CELLS[1:6])
+        assert cluster.live() == ["200"]
+        cluster.run("200", most=1)
+        assert ended(executor) == well(CELLS[1])
+        ((name, _),) = ended(executor)
+        assert name == CELLS[2].id
+        ended(executor)
+        cluster.run(*cluster.live())
+        assert {*ended(executor)} == {*well(*CELLS[3:6])}
+
+
+def test_two_jobs_that_no_driver_has_written_down_are_both_ended(engine, cluster):
+    with engine(CELLS[0]) as executor:
+        submit(executor, CELLS[0])
+        for number in ("98", "99"):
+            (cluster.folder / "live" / number).touch()
+        ended(executor)
+        assert cluster.live() == ["100"]
+
+
+def test_of_jobs_of_unknown_pace_so_many_are_taken_as_there_is_room_for(engine):
+    with engine(*CELLS) as executor:
+        room = executor.free
+        submit(executor, *CELLS[:3])
+        assert executor.free == room - 3

@@ -10,7 +10,17 @@ from stored import DATA, history_of
 from glue_bench.config import Protocol
 from glue_bench.data.tasks import COLUMNS, TRAINABLE
 from glue_bench.errors import UserError
-from glue_bench.tables.board import AVERAGES, RUN, average_of, averages, make_board, open_board, reported_epochs
+from glue_bench.tables.board import (
+    AVERAGES,
+    RUN,
+    average_of,
+    averages,
+    floors,
+    make_board,
+    open_board,
+    reported_epochs,
+    steps_frame,
+)
 from glue_bench.tables.export import leaderboard, open_comparison, tables
 from glue_bench.tables.results import read_results
 
@@ -188,3 +198,81 @@ def test_runs_after_two_pretrainings_are_two_runs_of_one_arm(bench):
         bench.record(cell, value)
     (row,) = open_board(bench.plan()).table.to_dict("records")
     assert (row["rte"], row["rte_n"], row["rte_std"]) == (pytest.approx(70), 2, pytest.approx(math.sqrt(200)))
+
+
+PRETRAINED_RUNS = {
+    (4, 2e-5): {1: (0.50, 0.56), 2: (0.70,)},
+    (4, 3e-5): {1: (0.40, 0.42), 2: (0.90,)},
+    (9, 2e-5): {1: (0.60, 0.61), 2: (0.62,)},
+    (9, 3e-5): {1: (0.80, 0.82), 2: (0.10,)},
+}
+"""By steps of pretraining and learning rate the scores of fine-tuning seeds 1, 2, ... after each pretraining seed."""
+
+
+def finish_steps(bench) -> None:
+    """Two checkpoints, rates, pretraining seeds and seeds at once; one pretraining lacks a seed."""
+    for (steps, rate), by_pretraining in PRETRAINED_RUNS.items():
+        for pretraining, scores in by_pretraining.items():
+            for seed, score in enumerate(scores, 1):
+                cell = bench.expect("rte", seed, rate=rate)
+                cell |= {"cell_id": f"{cell['cell_id']}-p{pretraining}-{steps}", "steps": steps}
+                cell |= {"pretraining_seed": pretraining}
+                bench.record(cell, score)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "after_4", "after_9"),
+    [
+        ({}, (0.50 + 0.56 + 0.70) / 3, (0.60 + 0.61 + 0.62) / 3),
+        ({"rate": "best-median", "seeds": "median"}, 0.56, 0.80),
+        ({"rate": "best-median"}, (0.50 + 0.56 + 0.70) / 3, (0.80 + 0.82 + 0.10) / 3),
+    ],
+    ids=str,
+)
+def test_each_checkpoint_has_a_rate_and_a_score_of_its_own_runs_by_the_protocol(bench, protocol, after_4, after_9):
+    finish_steps(bench)
+    board = open_board(bench.plan(config={"protocol": protocol}))
+    frame = steps_frame(board).set_index("steps")
+    assert frame["rte"].to_dict() == pytest.approx({4: 100 * after_4, 9: 100 * after_9})
+    assert frame["rte_n"].to_dict() == {4: 3, 9: 3}
+    assert board.table["rte"].item() == pytest.approx(100 * after_9)
+    assert board.steps == 9
+
+
+def test_every_checkpoint_is_shown_by_the_protocol_that_is_asked_for_now(bench):
+    finish_steps(bench)
+    frame = steps_frame(open_board(bench.plan(), ["seeds=median", "rate=best-median"])).set_index("steps")
+    assert frame["rte"].to_dict() == pytest.approx({4: 56.0, 9: 80.0})
+
+
+def test_arms_without_cells_after_some_steps_are_in_no_board_of_these(bench):
+    finish_steps(bench)
+    bench.finish("rte", 1, 0.3, arm="later")
+    bench.cells[-1] |= {"steps": 9}
+    results = read_results(bench.plan())
+    assert [make_board(results, None, steps).table["arm"].tolist() for steps in (4, 9)] == [["add"], ["add", "later"]]
+
+
+@pytest.mark.parametrize(("seeds", "expected"), [("mean", 52.5), ("median", 55.0)])
+def test_every_convention_takes_the_statistic_of_the_protocol_of_an_even_number_of_runs(bench, seeds, expected):
+    for seed, value in enumerate((0.3, 0.5, 0.6, 0.7), 1):
+        for task in TRAINABLE:
+            bench.finish(task, seed, value)
+    row = averages(open_board(bench.plan(config={"protocol": {"seeds": seeds}}))).iloc[0]
+    assert {name: row[name] for name in AVERAGES} == pytest.approx(dict.fromkeys(AVERAGES, expected))
+
+
+def test_the_average_of_a_baseline_is_over_the_columns_of_the_arms_average_and_needs_all_of_them(bench):
+    gold, some, none = (np.array(values) for values in ([0, 1, 1, 0], [0, 1, 0, 0], [1, 0, 0, 1]))
+    predicted = {"rte": some, "mrpc": gold, "wnli": none}
+    for task, values in predicted.items():
+        bench.finish(task)
+        bench.label(task, {"validation": gold}, **{"bag of words": {"validation": values}})
+    bench.finish("cola")
+    bench.label("cola", {"validation": gold}, **{"bag of words": {"validation": gold}})
+    both = {"word overlap": {"validation": some}, "bag of words": {"validation": some}}
+    bench.label("rte", {"validation": gold}, **both)
+    table = floors(open_board(bench.plan())).set_index("arm")
+    assert table.loc["bag of words", ["rte", "mrpc", "wnli", "cola"]].tolist() == [75.0, 100.0, 0.0, 100.0]
+    assert table["average"]["bag of words"] == pytest.approx((75 + 100 + 100) / 3)
+    assert math.isnan(table["average"]["word overlap"])

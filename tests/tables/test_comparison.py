@@ -1,5 +1,7 @@
 """Runs on disk as outcomes: which are read, and what is said of those that cannot be compared."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from simulated import REGIMES, fill_drawn, simulate
@@ -7,6 +9,7 @@ from stored import ROWS, history_of
 
 from glue_bench.tables.board import open_board
 from glue_bench.tables.compare import NO_LABELS, OTHER_EPOCH, OTHER_PIECES, compare, leaderboard_frame
+from glue_bench.tables.results import read_results
 
 RATES = {"low": 0.6, "high": 0.9, "higher": 0.9}
 
@@ -133,3 +136,99 @@ def test_a_converted_arm_is_in_the_group_of_its_source_alone(bench):
     spreads = {(one.kind, one.reference): one.estimates[0].spreads[0].pooled for one in found.assessed}
     assert spreads["conversion", "add"] == pytest.approx((4**2 + 2**2 + 1**2) / 6)
     assert spreads["reference", "v-1"] == pytest.approx((10**2 + 2**2) / 4)
+
+
+def test_converted_arms_are_compared_with_the_reference_of_those_that_share_their_start(bench):
+    """Of the two that were pretrained so the second one is additive; one arm is grafted, one adapted."""
+    origins = {"w": "pretrained", "add": "pretrained", "u": "grafted", "v": "adapted"}
+    for (arm, origin), value in zip(origins.items(), (0.9, 0.8, 0.7, 0.6), strict=True):
+        bench.finish("rte", 1, value, arm=arm, origin=origin)
+    arms = [{"name": arm, "checkpoint": "bert"} for arm in origins]
+    assessed = compared(bench.plan(config={"arms": arms})).assessed
+    groups = {(one.kind, one.reference, *sorted(one.arms)) for one in assessed}
+    assert groups == {("reference", "add", "add", "w"), ("conversion", "add", "add", "u", "v")}
+
+
+def test_the_reference_that_is_named_is_that_of_its_own_block_and_others_have_their_own(bench):
+    origins = {"add": "pretrained", "w": "pretrained", "x": "scratch", "y": "scratch"}
+    for arm, origin in origins.items():
+        bench.finish("rte", 1, 0.5, arm=arm, origin=origin)
+    assessed = compared(bench.plan(config={"protocol": {"reference": "w"}})).assessed
+    assert {frozenset(one.arms): one.reference for one in assessed} == {
+        frozenset({"add", "w"}): "w",
+        frozenset({"x", "y"}): "x",
+    }
+
+
+def measured_by_hand(bench, nats, counts):
+    """Pretrainings whose documents have these nats (arm, seed -> documents) and these `counts`."""
+    for (arm, seed), of_documents in nats.items():
+        bench.finish("rte", seed, 0.5, arm=arm)
+        own = counts.get((arm, seed), counts["all"])
+        pieces = {"loss_sum": np.array(of_documents) * own, "count": own, "document": np.arange(len(own))}
+        bench.pretrain(arm, seed, pieces=pieces)
+    return compared(bench.plan())
+
+
+def test_a_loss_weighs_documents_by_their_tokens_and_spreads_over_pretrainings_by_hand(bench):
+    counts = np.array([10, 400, 90, 100, 100, 100, 100])
+    nats = {}
+    for arm, seed in product(("add", "none"), (1, 2, 3)):
+        level = 2.0 + 0.1 * seed**2 + 0.3 * (arm == "none")
+        nats[arm, seed] = [level + 1.0, level, level - 0.5, level, level, level, level]
+    frame = leaderboard_frame(measured_by_hand(bench, nats, {"all": counts})).set_index("arm")
+    shift = (1.0 * 10 - 0.5 * 90) / 900
+    levels = np.array([2.1, 2.4, 2.9])
+    assert frame["validation_loss"]["add"] == pytest.approx(levels.mean() + shift)
+    assert frame["validation_loss"]["none"] == pytest.approx(levels.mean() + 0.3 + shift)
+    assert frame["validation_loss_std"]["add"] == pytest.approx(np.std(levels, ddof=1))
+
+
+def test_as_many_pieces_of_other_lengths_are_other_pieces(bench):
+    counts = {"all": np.full(6, 50), ("none", 2): np.array([50, 50, 50, 50, 40, 60])}
+    nats = {(arm, seed): [2.0 + 0.1 * seed] * 6 for arm, seed in product(("add", "none", "untied"), (1, 2))}
+    frame = measured_by_hand(bench, nats, counts).of("reference")
+    whys = frame[frame["column"] == "validation_loss"].set_index("arm")["why"].to_dict()
+    assert whys == {"none": f"{OTHER_PIECES} (none)", "untied": ""}
+
+
+@pytest.mark.parametrize(("longest", "pieces"), [(10, 6), (10_000, 12)])
+def test_documents_of_which_one_has_nearly_all_tokens_are_too_few(bench, longest, pieces):
+    """Six documents of two pieces each: by their tokens they are about six, or about one."""
+    count = np.full(12, 10)
+    count[:2] = longest
+    losses = {"loss_sum": 2.0 * count, "count": count, "document": np.repeat(np.arange(6), 2)}
+    bench.finish("rte")
+    bench.pretrain("add", pieces=losses)
+    sums = read_results(bench.plan()).sums(next(iter(read_results(bench.path).finished.pretrainings)))
+    assert sums["validation_loss"].shape == (2, pieces)
+
+
+def test_an_earlier_epoch_concerns_the_arms_that_report_one(bench):
+    """Three arms, of which one has its best epoch before the last in the second of its seeds."""
+    for arm, seed in product(("add", "none", "untied"), (1, 2)):
+        early = (arm, seed) == ("none", 2)
+        facts = {"history": history_of("validation", "accuracy", 0.6 if early else 0.4, 0.5)}
+        cell = bench.expect("rte", seed, arm=arm)
+        bench.record(cell, 0.5, **facts)
+        said = np.arange(ROWS) < ROWS // 2 + 3 * seed
+        bench.predict(cell["cell_id"], {"validation": np.stack([~said, said], axis=1)})
+    bench.label("rte", {"validation": np.ones(ROWS, int)})
+    frame = compared(bench.plan(config={"protocol": {"epoch": "best"}})).of("reference")
+    assert frame.set_index("arm")["why"].to_dict() == {"none": f"{OTHER_EPOCH} (none)", "untied": ""}
+
+
+def test_the_average_of_contrasts_is_over_the_columns_of_the_boards_average(bench):
+    """By hand: without WNLI, whatever it says."""
+    right = {"rte": (200, 240), "cola": (300, 280), "wnli": (400, 0)}
+    for task, by_arm in right.items():
+        for arm, count in zip(("add", "none"), by_arm, strict=True):
+            for seed in (1, 2):
+                cell = bench.expect(task, seed, arm=arm)
+                bench.record(cell, (count - seed) / ROWS)
+                said = np.arange(ROWS) < max(count - seed, 0)
+                bench.predict(cell["cell_id"], {"validation": np.stack([~said, said], axis=1)})
+        bench.label(task, {"validation": np.where(np.arange(ROWS) % 9, 1, 0)})
+    frame = compared(bench.plan()).of("reference").set_index("column")["difference"]
+    assert frame["average"] == pytest.approx((frame["rte"] + frame["cola"]) / 2)
+    assert frame["wnli"] < -90

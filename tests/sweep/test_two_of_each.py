@@ -1,0 +1,266 @@
+"""Sweeps with two of each at once: losses of workers, jobs under way, searches, arms, pretrainings and batches."""
+
+import os
+import socket
+import time
+from itertools import product
+
+import pytest
+import stub
+
+from glue_bench.config import Resources
+from glue_bench.records.store import Store
+from glue_bench.records.values import ArmFacts, Failure, Progress
+from glue_bench.sweep.drive import LOSSES, Observer
+from glue_bench.sweep.executors import Inline, lost
+from glue_bench.sweep.jobs import costs, longest_first
+from glue_bench.sweep.observers import view
+from glue_bench.sweep.progress import STATES, Estimate, Snapshot, Watch, describe_result, duration
+
+FIRST = stub.pretraining()
+
+
+def after_first(seed: int, task: str = "cola", **facts):
+    """A cell that starts from the pretraining."""
+    return stub.cell(seed, task, pretraining=FIRST.id, steps=10, pretraining_seed=1, **facts)
+
+
+class Losing(Inline):
+    """Runs jobs in this process, and loses the worker of each so often, by its id, before."""
+
+    def __init__(self, worker, often: dict[str, int]) -> None:
+        super().__init__(worker)
+        self.often = dict(often)
+
+    def wait(self, seconds):
+        job = self.jobs[-1]
+        if self.often.get(job.id, 0):
+            self.often[job.id] -= 1
+            return [(self.jobs.pop(), lost(job, "it is gone"))]
+        return super().wait(seconds)
+
+
+class Wide(Inline):
+    """Has room for all jobs."""
+
+    free = 10**9
+
+
+# Ends
+
+
+def test_each_job_has_its_own_lost_workers(store):
+    """Of three jobs one loses as many workers as it may, one fewer, and one more."""
+    jobs = [stub.cell(seed) for seed in (1, 2, 3)]
+    often = {jobs[0].id: LOSSES, jobs[1].id: LOSSES - 1, jobs[2].id: LOSSES + 1}
+    driven = stub.drive(store, Losing(stub.StubWorker(store), often), *jobs)
+    assert {*driven.finished} == {jobs[0].id, jobs[1].id}
+    assert driven.failed == {jobs[2].id: f"its worker was lost {LOSSES + 1} times: it is gone"}
+    assert sum("it runs again" in line for line in driven.lines) == LOSSES + LOSSES - 1 + LOSSES
+
+
+def test_both_of_two_observers_that_fail_are_left_out(store):
+    class Broken(Observer):
+        def ended(self, job, _):
+            raise OSError(job.arm)
+
+    class Silent(Observer):
+        def ended(self, *_):
+            raise ValueError("no")
+
+    driven = stub.drive(store, Inline(stub.StubWorker(store)), stub.cell(1), watching=[Broken(), Silent()])
+    assert driven.lines == [
+        "the broken is left out from here on (OSError: add)",
+        "the silent is left out from here on (ValueError: no)",
+    ]
+
+
+def test_a_cell_waits_for_all_that_it_starts_from(store):
+    mnli = after_first(1, "mnli")
+    rte = after_first(1, "rte", mnli=mnli.id)
+    stub.mishap(store, mnli, "raise")
+    driven = stub.drive(store, Wide(stub.StubWorker(store)), rte, mnli, FIRST)
+    assert driven.finished == [FIRST.id]
+    assert driven.failed == dict.fromkeys([mnli.id, rte.id], "ValueError: no")
+    assert stub.attempts(store, rte, mnli, FIRST) == [0, 1, 1]
+
+
+# Searches
+
+
+def searched(store, losses: dict[float, tuple[float | None, ...]]):
+    """A pretraining after a search of two seeds, whose losses by rate are these; the rate that it takes."""
+    runs = []
+    for rate, by_seed in losses.items():
+        for seed, loss in enumerate(by_seed, 5):
+            run = stub.pretraining([rate], seed=seed, is_search=True)
+            store.write(stub.pretrained_of(run, validation_loss=loss))
+            runs.append(run)
+    job = stub.pretraining(tuple(losses), searches=tuple(run.id for run in runs))
+    driven = stub.drive(store, Inline(stub.StubWorker(store)), job)
+    assert driven.finished == [job.id], driven.failed
+    return store.pretraining(job.id).pretraining.rate
+
+
+@pytest.mark.parametrize(
+    ("losses", "rate"),
+    [
+        ({1e-3: (3.0, 3.4), 2e-3: (3.3, 3.0)}, 2e-3),
+        ({1e-3: (3.0, 3.4), 2e-3: (3.5, 3.0)}, 1e-3),
+        ({2e-3: (3.0, 3.5), 1e-3: (3.5, 3.0)}, 1e-3),
+        ({1e-3: (3.0, 3.4), 2e-3: (1.0, None)}, 1e-3),
+    ],
+    ids=["mean", "not the last seed", "the lower of equals", "one seed diverged"],
+)
+def test_the_rate_of_a_search_is_that_of_the_lowest_mean_over_all_its_seeds(store, losses, rate):
+    assert searched(store, losses) == rate
+
+
+# Order and time
+
+
+@pytest.mark.parametrize("tokens", [(10, 90), (90, 10)], ids=str)
+def test_a_job_that_two_wait_for_counts_with_the_longer_of_their_chains(tokens):
+    mnli, long, longer = stub.cell(1, "mnli"), stub.cell(2, "qqp"), stub.cell(3, "qnli")
+    followers = [stub.cell(1, task, mnli=mnli.id) for task in ("rte", "stsb")]
+    sizes = {"mnli": 100, "rte": tokens[0], "stsb": tokens[1], "qqp": 150, "qnli": 195}
+    plan = stub.plan(mnli, long, longer, *followers).model_copy(update={"tokens": sizes})
+    assert longest_first(plan.jobs, plan)[:3] == [longer, mnli, long]
+
+
+def test_costs_are_of_each_arms_operations_and_of_all_steps_of_a_pretraining():
+    cells = [stub.cell(1, arm=arm) for arm in ("add", "none")]
+    job = stub.pretraining(arm="none")
+    arms = {"add": ArmFacts(summary="", flops_per_token=2), "none": ArmFacts(summary="", flops_per_token=5)}
+    plan = stub.plan(*cells, job).model_copy(update={"arms": arms})
+    batch = job.settings.batch_tokens
+    assert costs(plan) == {cells[0].id: 100 * 2, cells[1].id: 100 * 5, job.id: 10 * batch * 5}
+
+
+TO_COME = {task: stub.cell(3, task).id for task in ("rte", "mnli", "cola")}
+"""By their tasks the cells of which the fixture `estimate` knows no run."""
+
+
+@pytest.fixture
+def estimate() -> Estimate:
+    """After runs of unequal length: RTE takes 0.02 s for each operation, MNLI 0.05 s, both together 104 s for 2,200."""
+    cells = [stub.cell(seed, task) for task in ("rte", "mnli", "cola") for seed in (1, 2, 3)]
+    plan = stub.plan(*cells).model_copy(update={"tokens": {"rte": 100, "mnli": 1000, "cola": 200}})
+    made = Estimate(plan)
+    for task, both in {"rte": (1.0, 3.0), "mnli": (20.0, 80.0)}.items():
+        for seed, seconds in enumerate(both, 1):
+            made.learn(stub.cell(seed, task).id, seconds)
+    return made
+
+
+def test_a_task_takes_what_its_own_runs_took_and_an_unknown_one_what_all_took(estimate):
+    seconds = {task: estimate.seconds(name) for task, name in TO_COME.items()}
+    assert seconds == pytest.approx({"rte": 2.0, "mnli": 50.0, "cola": 200 * 104 / 2200})
+
+
+def test_the_time_left_is_that_of_the_longest_of_two_jobs_under_way(estimate):
+    rte, mnli, cola = TO_COME.values()
+    assert estimate.seconds_left([], {rte: 1.0, mnli: 10.0}, 2) == pytest.approx(40.0)
+    assert estimate.seconds_left([], {mnli: 10.0, rte: 1.0}, 2) == pytest.approx(40.0)
+    waiting = 200 * 104 / 2200
+    assert estimate.seconds_left([cola], {rte: 1.5, mnli: 49.0}, 2) == pytest.approx((waiting + 0.5 + 1.0) / 2)
+
+
+def test_a_job_that_takes_longer_than_expected_takes_no_time_from_the_others(estimate):
+    rte, mnli, cola = TO_COME.values()
+    waiting = 200 * 104 / 2200
+    assert estimate.seconds_left([cola], {rte: 500.0, mnli: 500.0}, 1) == pytest.approx(waiting)
+
+
+# What is seen
+
+
+@pytest.fixture
+def two_arms(store) -> tuple[Store, list]:
+    """Two arms with two cells each; the first of each is done, and both others are under way here and elsewhere."""
+    cells = [stub.cell(seed, arm=arm) for arm, seed in product(("add", "none"), (1, 2))]
+    worker, now = stub.StubWorker(store), time.time()
+    for cell in (cells[0], cells[2]):
+        worker.run(cell)
+    for place, cell in enumerate((cells[1], cells[3])):
+        facts = {"worker": f"host-{place}:7", "began": now - 10, "updated": now, "step": 1, "steps": 4}
+        store.write_progress(Progress(id=cell.id, **facts))
+    return store, cells
+
+
+def plan_of(cells):
+    arms = dict.fromkeys(("add", "none"), ArmFacts(summary="", flops_per_token=1))
+    return stub.plan(*cells).model_copy(update={"arms": arms})
+
+
+def test_the_cells_of_all_arms_are_counted_and_both_jobs_under_way_are_named(two_arms):
+    store, cells = two_arms
+    snapshot = Watch(store, plan_of(cells)).look()
+    one_each = dict(zip(STATES, (1, 1, 0, 0), strict=True))
+    assert snapshot.arms == {"add": one_each, "none": one_each}
+    assert snapshot.described == "2 of 4 cells done, 2 running, 0 failed, 0 missing"
+    assert sorted(line.rpartition(" ")[2] for line in snapshot.running) == ["(host-0:7)", "(host-1:7)"]
+
+
+def test_two_processes_of_one_machine_are_named_and_one_alone_is_not(store):
+    cells, now = [stub.cell(1), stub.cell(2)], time.time()
+    workers = [f"{socket.gethostname()}:{process}" for process in (os.getpid(), os.getppid())]
+    found = []
+    for cell, worker in zip(cells, workers, strict=True):
+        store.write_progress(Progress(id=cell.id, worker=worker, began=now, updated=now))
+        found.append(sorted(Watch(store, stub.plan(*cells)).look().running))
+    assert found == [[cells[0].label], [f"{cells[0].label} ({workers[0]})", f"{cells[1].label} ({workers[1]})"]]
+
+
+def test_a_later_look_learns_only_from_what_is_new(two_arms):
+    store, cells = two_arms
+    watch = Watch(store, plan_of(cells))
+    learnt = []
+    for _ in range(2):
+        watch.look()
+        learnt.append(watch.estimate.ended)
+    stub.StubWorker(store).run(cells[1])
+    watch.look()
+    assert [*learnt, watch.estimate.ended] == [2, 2, 3]
+
+
+def test_failures_count_as_ended_in_the_bar_of_an_arm():
+    snapshot = Snapshot({"add": dict(zip(STATES, (1, 0, 1, 2), strict=True))}, dict.fromkeys(STATES, 0))
+    (line,) = [text.plain for text in view(snapshot).renderables if text.plain.startswith("add ")]
+    assert " 50% " in f"{line} ", line
+
+
+def test_both_validation_sets_of_a_result_are_described():
+    scores = {"validation_matched": {"accuracy": 0.5}, "validation_mismatched": {"accuracy": None}}
+    record = stub.record_of(stub.cell(1, "mnli"), scores=scores, seconds=120.0, collapsed=("validation_matched",))
+    expected = "accuracy matched 50.00, accuracy mismatched NaN (one answer to everything), 2 min"
+    assert describe_result(record) == expected
+
+
+@pytest.mark.parametrize("loss", [None, 2.5])
+def test_a_pretraining_is_described_by_its_loss(loss):
+    record = stub.pretrained_of(FIRST, validation_loss=loss, seconds=40.0)
+    assert describe_result(record) == ("diverged, 40 s" if loss is None else "validation loss 2.500, 40 s")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(4.5, "4.5 s"), (40.4, "40 s"), (89.4, "89 s"), (90, "2 min"), (59.4 * 60, "59 min"), (60 * 60, "1 h 00 min"),
+     (185 * 60, "3 h 05 min"), (47.9 * 3600, "47 h 54 min"), (52 * 3600, "2 d 4 h"), (100 * 3600, "4 d 4 h")],
+)  # fmt: skip
+def test_durations_are_said_as_people_say_them(seconds, text):
+    assert duration(seconds) == text
+
+
+# Room
+
+
+@pytest.mark.parametrize(
+    ("gpus", "there", "jobs"), [(0.4, 1, 2), (0.4, 3, 6), (0.7, 2, 2), (1.0, 3, 3), (2.0, 5, 2), (0.25, 2, 8)]
+)
+def test_a_share_of_a_gpu_is_of_a_single_one(gpus, there, jobs):
+    assert Resources(gpus=gpus).fitting(there) == jobs
+
+
+def test_a_failure_before_it_has_a_record_is_told_with_its_error():
+    assert describe_result(Failure(id="a", error="ValueError: no")) == "FAILED ValueError: no"
