@@ -121,7 +121,7 @@ def plan(experiment: Given, *, results: str | Path = "runs", **changes: Any) -> 
     parsed = load_experiment(experiment, **changes)
     inputs = Inputs(parsed, Path(results) / parsed.name)
     planned = make_plan(inputs)
-    why = Todo(planned, planned.cells, inputs).reasons()
+    why = Todo(planned, planned.cells, inputs.store).reasons()
     return _cells(planned, inputs.store).assign(why=[why.get(cell.id, "") for cell in planned.cells])
 
 

@@ -179,7 +179,8 @@ class TaskFacts(Value):
     """The data of a task: where they are from, the digest of their content, and whether official rows are missing.
 
     Of partial data `rows` has the examples of each split. `revision` is that of the hub, if it is known. `labels` is
-    the `arrays_digest` of the file of labels, which `Store.write_plan` fills in.
+    the `arrays_digest` of the file of labels, which `Store.write_plan` fills in. `predicts` are the test splits that
+    its cells are asked to predict, and `diagnostic` is the digest of AX, if that is one of them.
     """
 
     source: Text
@@ -188,6 +189,8 @@ class TaskFacts(Value):
     rows: dict[Word, Whole] = Field({})
     revision: Text | None = None
     labels: Digest | None = None
+    predicts: tuple[Word, ...] | None = None
+    diagnostic: Digest | None = None
 
 
 class Plan(Sealed):
