@@ -105,7 +105,7 @@ def _check(store: Store) -> tuple[Check, ...]:
 
 def _gone(plan: Plan, finished: Finished) -> Iterator[str]:
     """A line about each job that finished ones started from, and that has no record: no unfinished run is like that."""
-    done = finished.records.keys() | finished.outdated.keys() | finished.pretrainings.keys()
+    done = finished.done | finished.outdated.keys()
     started = Counter(name for job in plan.jobs if job.id in done for name in job.after)
     for job in plan.jobs:
         if started[job.id] and job.id not in done and job.id not in finished.problems:

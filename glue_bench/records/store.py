@@ -69,6 +69,11 @@ class Finished:
     problems: Mapping[str, str]
     outdated: Mapping[str, Record]
 
+    @property
+    def done(self) -> set[str]:
+        """The ids of all jobs that have a record which counts."""
+        return {*self.records, *self.pretrainings}
+
 
 class Store:
     def __init__(self, folder: str | Path) -> None:

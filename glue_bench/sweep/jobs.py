@@ -57,7 +57,7 @@ class Todo:
         """By id why each of the jobs is to run."""
         plan, store, finished = self.plan, self.store, self.finished
         failures = {failure.id: failure.error for failure in store.failures(plan, store.recorded())}
-        done = finished.records.keys() | finished.pretrainings.keys()
+        done = finished.done
         started = {name for job in plan.jobs if job.id in done for name in job.after}
         earlier = [record.cell for record in store.strays(plan)]
         begun = sorted({cell.pretraining for cell in earlier if cell.pretraining})

@@ -179,6 +179,12 @@ def test_tables_leave_out_what_started_from_weights_that_were_made_again(outdate
     assert unfinished(study) == cells
 
 
+def test_status_counts_what_started_from_weights_that_were_made_again_as_missing(outdated):
+    study, cells = outdated
+    states = glue_bench.status(study.folder)
+    assert {*states["cell_id"][states["state"] == "missing"]} == cells
+
+
 def test_a_sweep_runs_again_what_started_from_weights_that_were_made_again(outdated):
     study, cells = outdated
     summary = study.run(dry_run=True)
