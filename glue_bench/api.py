@@ -121,7 +121,7 @@ def plan(experiment: Given, *, results: str | Path = "runs", **changes: Any) -> 
     parsed = load_experiment(experiment, **changes)
     inputs = Inputs(parsed, Path(results) / parsed.name)
     planned = make_plan(inputs)
-    why = Todo(planned, planned.cells, inputs).reasons()
+    why = Todo(planned, planned.cells, inputs.store).reasons()
     return _cells(planned, inputs.store).assign(why=[why.get(cell.id, "") for cell in planned.cells])
 
 
@@ -141,7 +141,7 @@ def status(path: str | Path) -> pd.DataFrame:
 
 
 def _cells(plan: Plan, store: Store) -> pd.DataFrame:
-    states, *_ = job_states(store, plan)
+    states, *_ = job_states(store, plan, store.finished(plan).done)
     rows = [{"cell_id": cell.id, "origin": cell.origin, **cell.key} for cell in plan.cells]
     frame = pd.DataFrame(rows, columns=list(CELL)).astype({"pretraining_seed": "Int64", "steps": "Int64"})
     return frame.assign(state=[states[cell.id] for cell in plan.cells])

@@ -15,6 +15,7 @@ from glue_bench.config import HELD_OUT
 from glue_bench.data.metrics import is_collapsed, score_logits
 from glue_bench.errors import UserError
 from glue_bench.files import read_file
+from glue_bench.records.done import START_REPLACED, replaced_start
 from glue_bench.records.store import Finished, Store, experiments_in
 from glue_bench.records.values import Job, Plan, PretrainingRecord, Record
 from glue_bench.tables.export import open_comparison, tables
@@ -80,7 +81,8 @@ def _check(store: Store) -> tuple[Check, ...]:
         finished, strays = store.finished(plan), store.strays(plan)
     except (UserError, OSError) as error:
         return (Check("plan", "cannot be read", (str(error),)),)
-    records, pretrainings = [*finished.records.values(), *strays], [*finished.pretrainings.values()]
+    records = [*finished.records.values(), *finished.outdated.values(), *strays]
+    pretrainings = [*finished.pretrainings.values()]
     errors = [failure.error for failure in store.failures(plan, store.recorded())]
     damaged = finished.left_out - len(strays)
     outside = (f"cells/: {damaged} outside the plan cannot be believed; delete them",) if damaged else ()
@@ -103,7 +105,7 @@ def _check(store: Store) -> tuple[Check, ...]:
 
 def _gone(plan: Plan, finished: Finished) -> Iterator[str]:
     """A line about each job that finished ones started from, and that has no record: no unfinished run is like that."""
-    done = finished.records.keys() | finished.pretrainings.keys()
+    done = finished.done | finished.outdated.keys()
     started = Counter(name for job in plan.jobs if job.id in done for name in job.after)
     for job in plan.jobs:
         if started[job.id] and job.id not in done and job.id not in finished.problems:
@@ -169,14 +171,16 @@ def _alike(stored: Sequence[float | None], recomputed: Sequence[float]) -> bool:
 
 def _start(record: Record, finished: Finished) -> bool:
     """Whether it is known which weights the cell started from: those of its pretraining or MNLI cell have a record."""
-    cell, named = record.cell, None
+    records = {**finished.records, **finished.outdated}
+    if start := replaced_start(record, records, finished.pretrainings):
+        raise ValueError(START_REPLACED.format(start=start))
+    cell = record.cell
+    if record.started_from is None or not cell.after:
+        return record.started_from is not None
     if cell.mnli:
-        named = finished.records[cell.mnli].weights if cell.mnli in finished.records else None
-    elif cell.pretraining and cell.pretraining in finished.pretrainings:
-        named = (finished.pretrainings[cell.pretraining].weights or {}).get(cell.steps or 0)
-    if named and record.started_from and named != record.started_from:
-        raise ValueError(f"it started from weights of {cell.mnli or cell.pretraining} that were made anew since")
-    return record.started_from is not None and bool(named or not cell.after)
+        return cell.mnli in records
+    pretraining = finished.pretrainings.get(cell.pretraining or "")
+    return pretraining is not None and pretraining.weights is not None
 
 
 def _check_tables(store: Store) -> Check:

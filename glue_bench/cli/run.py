@@ -150,7 +150,8 @@ def status(folder: Folder, format: Annotated[Literal["text", "json"], Option("--
     from glue_bench.sweep.progress import STATES, Watch
 
     store = open_store(folder)
-    snapshot = Watch(store, store.plan()).look()
+    plan = store.plan()
+    snapshot = Watch(store, plan, store.finished(plan).done).look()
     if format == "json":
         echo(json.dumps({"cells": snapshot.cells, **asdict(snapshot)}))
         return

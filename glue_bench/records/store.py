@@ -42,6 +42,7 @@ from glue_bench.files import (
     write_atomically,
 )
 from glue_bench.records.arrays import Arrays, arrays_digest, dump, read_arrays, read_metadata, shrunk, widened
+from glue_bench.records.done import replaced_start
 from glue_bench.records.values import Cell, Failure, Job, Plan, PretrainingRecord, Progress, Record, Result
 from glue_bench.remote import refuse_url
 
@@ -58,12 +59,21 @@ Kind = TypeVar("Kind", Plan, Record, PretrainingRecord)
 
 @dataclass(frozen=True)
 class Finished:
-    """What is stored of a plan, by id. `problems` are damaged records in words, `left_out` counts cells outside it."""
+    """What is stored of a plan, by id. `problems` are damaged records in words, `left_out` counts cells outside it.
+
+    `outdated` are the records of cells that started from weights which were made again since: they count as missing.
+    """
 
     records: Mapping[str, Record]
     pretrainings: Mapping[str, PretrainingRecord]
     left_out: int
     problems: Mapping[str, str]
+    outdated: Mapping[str, Record]
+
+    @property
+    def done(self) -> set[str]:
+        """The ids of all jobs that have a record which counts."""
+        return {*self.records, *self.pretrainings}
 
 
 class Store:
@@ -88,12 +98,17 @@ class Store:
             raise UserError(f"{name}: damaged or edited; delete it and run again") from error
 
     def finished(self, plan: Plan) -> Finished:
-        """What is stored of a plan. A record that cannot be believed counts as missing, with a line in `problems`."""
+        """What is stored of a plan. A record that cannot be believed counts as missing, with a line in `problems`.
+
+        So does one that is `outdated`, without a line.
+        """
         cells, there = [cell.id for cell in plan.cells], self._ids("cells")
-        records, bad = self._records(Record, (name for name in cells if name in there))
+        stored, bad = self._records(Record, (name for name in cells if name in there))
         pretrained = {each.id for each in plan.pretrainings} & self._ids("pretrainings")
         pretrainings, worse = self._records(PretrainingRecord, sorted(pretrained))
-        return Finished(records, pretrainings, len(there.difference(cells)), bad | worse)
+        outdated = {name: one for name, one in stored.items() if replaced_start(one, stored, pretrainings)}
+        records = {name: one for name, one in stored.items() if name not in outdated}
+        return Finished(records, pretrainings, len(there.difference(cells)), bad | worse, outdated)
 
     def record(self, cell_id: str) -> Record | None:
         """The record of a cell; None without a whole one."""

@@ -181,7 +181,9 @@ class TaskFacts(Value):
     Of partial data `rows` has the examples of each split. `differences` says of splits with the official number of rows
     how their content differs from the official one, and `unchecked` names those whose official digest is not known, so
     that their content could not be compared; both are None where there is no such split. `revision` is that of the hub,
-    if it is known. `labels` is the `arrays_digest` of the file of labels, which `Store.write_plan` fills in.
+    if it is known. `labels` is the `arrays_digest` of the file of labels, which `Store.write_plan` fills in. `predicts`
+    are the test splits that its cells are asked to predict, and `diagnostic` is the digest of AX, if that is one of
+    them.
     """
 
     source: Text
@@ -192,6 +194,8 @@ class TaskFacts(Value):
     unchecked: tuple[Word, ...] | None = None
     revision: Text | None = None
     labels: Digest | None = None
+    predicts: tuple[Word, ...] | None = None
+    diagnostic: Digest | None = None
 
 
 class Plan(Sealed):

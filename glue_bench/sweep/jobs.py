@@ -4,15 +4,12 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from glue_bench.config import SCRATCH
-from glue_bench.data.tasks import TASKS
-from glue_bench.records.store import Store
+from glue_bench.records.done import NO_MODEL, START_REPLACED, lacks
+from glue_bench.records.store import Finished, Store
 from glue_bench.records.values import Cell, Job, Plan, Pretraining
-
-if TYPE_CHECKING:
-    from glue_bench.training.inputs import Inputs
 
 PLACE = ("kind", "arm", "task", "seed", "pretraining_seed", "is_search")
 Facts = dict[str, Any]
@@ -21,27 +18,19 @@ Facts = dict[str, Any]
 class Todo:
     """What chosen `cells` of a plan lack, by what is stored: `jobs`, each after those that it waits for.
 
-    These are cells without a record, or without the model or the test predictions that the experiment asks for: with
-    `keep: all` of every cell, else of those that a submission takes; an MNLI cell without the model, or a pretraining
-    without a checkpoint, that one of them starts from; and what any chosen cell comes from that has no record:
-    pretrainings and runs of their searches. Raises UserError where what is stored beside a record cannot be read.
+    These are cells without a record that counts, or without the model or the test predictions that the experiment asks
+    for: with `keep: all` of every cell, else of those that a submission takes; an MNLI cell without the model, or a
+    pretraining without a checkpoint, that one of them starts from; and what any chosen cell comes from that has no
+    record: pretrainings and runs of their searches. `records/done.py` says what counts and what is lacking.
+    Raises UserError where what is stored beside a record cannot be read.
     """
 
-    def __init__(self, plan: Plan, cells: Sequence[Cell], inputs: "Inputs") -> None:
-        self.plan, self.cells, self.store = plan, cells, inputs.store
-        self.finished, tuning = self.store.finished(plan), plan.experiment.finetuning
+    def __init__(self, plan: Plan, cells: Sequence[Cell], store: Store) -> None:
+        self.plan, self.cells, self.store = plan, cells, store
+        self.finished = self.store.finished(plan)
         records, trained = self.finished.records, self.finished.pretrainings
-        splits = {task: {*TASKS[task].test_splits} & inputs.data(task).splits.keys() for task in plan.tasks}
-        tested = [task for task in splits if splits[task] or inputs.diagnostic(task)]
-        lacking = {
-            name
-            for name, record in records.items()
-            if (tuning.keep and self.store.model(record) is None)
-            or (tuning.predicts_test and record.tests is None and record.cell.task in tested)
-        }
-        if lacking and tuning.keep != "all":
-            lacking &= {*chosen(self.store, plan)}
-        runs = {cell.id for cell in cells if cell.id not in records or cell.id in lacking}
+        self.lacking = lacking_records(self.store, plan, self.finished)
+        runs = {cell.id for cell in cells if cell.id not in records or cell.id in self.lacking}
         planned = {cell.id: cell for cell in plan.cells}
         steps = defaultdict[str, set[int]](set)
         for source in filter(None, [planned[name].mnli for name in runs]):
@@ -68,8 +57,7 @@ class Todo:
         """By id why each of the jobs is to run."""
         plan, store, finished = self.plan, self.store, self.finished
         failures = {failure.id: failure.error for failure in store.failures(plan, store.recorded())}
-        starts = {name for job in self.jobs for name in job.after}
-        done = finished.records.keys() | finished.pretrainings.keys()
+        done = finished.done
         started = {name for job in plan.jobs if job.id in done for name in job.after}
         earlier = [record.cell for record in store.strays(plan)]
         begun = sorted({cell.pretraining for cell in earlier if cell.pretraining})
@@ -87,10 +75,12 @@ class Todo:
         def why(job: Job) -> str:
             if job.id in failures:
                 return f"it failed: {failures[job.id]}"
+            if job.id in finished.outdated:
+                return START_REPLACED.format(start="an MNLI run" if job.after[1:] else "a pretraining")
+            if job.id in self.lacking:
+                return self.lacking[job.id]
             if job.id in done:
-                if job.id in starts:
-                    return "its weights are gone, and others start from them"
-                return "it has left no model or no test predictions, which are asked for"
+                return "its weights are gone, and others start from them"
             if job.id in finished.problems:
                 return "its record is damaged"
             if job.id in started:
@@ -98,6 +88,29 @@ class Todo:
             return _difference(_facts(job, pretrainings), stored[place(job)])
 
         return {job.id: why(job) for job in self.jobs}
+
+
+def lacking_records(store: Store, plan: Plan, finished: Finished) -> dict[str, str]:
+    """By id what finished cells lack that the plan asks of them: a model or test predictions.
+
+    With `keep: all` these are asked of every cell, else of those that a submission takes. Raises UserError where a
+    model that is kept cannot be read.
+    """
+    keep = plan.experiment.finetuning.keep
+    lacking = {}
+    for cell in plan.cells:
+        record = finished.records.get(cell.id)
+        if record is None:
+            continue
+        reason = lacks(record, plan.tasks[cell.task])
+        if not reason and keep and store.model(record) is None:
+            reason = NO_MODEL
+        if reason:
+            lacking[cell.id] = reason
+    if lacking and keep != "all":
+        taken = chosen(store, plan)
+        lacking = {name: reason for name, reason in lacking.items() if name in taken}
+    return lacking
 
 
 def chosen(store: Store, plan: Plan) -> Collection[str]:

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable
 
+from glue_bench.records.done import replaced_start
 from glue_bench.records.store import Store
 from glue_bench.records.values import Plan
 from glue_bench.sweep.jobs import chosen
@@ -39,4 +40,10 @@ class KeptModels:
 
     def _waits(self, name: str) -> bool:
         """Whether a cell has yet to start from this one: it has no record, or runs again."""
-        return any(self.is_under_way(each) or not self.store.record(each) for each in self.followers[name])
+        source = self.store.record(name)
+        sources = {name: source} if source else {}
+        for follower in self.followers[name]:
+            record = self.store.record(follower)
+            if self.is_under_way(follower) or record is None or replaced_start(record, sources, {}):
+                return True
+        return False

@@ -7,7 +7,7 @@ from typing import Any
 
 from glue_bench.config import NATIVE, SCRATCH, Arm, PretrainingSettings
 from glue_bench.config.load import Names, listed
-from glue_bench.data.task_data import TaskData
+from glue_bench.data.tasks import AX_SPLIT, TASKS
 from glue_bench.errors import UserError, unknown
 from glue_bench.model.checks import budget, check_order, native_budget
 from glue_bench.model.native import SUMMARY, NativeStart
@@ -43,7 +43,7 @@ def make_plan(inputs: Inputs) -> Plan:
     return Plan(
         experiment=experiment.model_copy(update=places),
         arms={arm.name: _arm_facts(arm, inputs) for arm in experiment.arms},
-        tasks={task: _task_facts(inputs.data(task)) for task in experiment.tasks},
+        tasks={task: _task_facts(task, inputs) for task in experiment.tasks},
         tokens={task: _expected_tokens(task, inputs) for task in experiment.tasks},
         pretrainings=tuple(pretrainings),
         cells=tuple(cells),
@@ -202,16 +202,24 @@ def _arm_facts(arm: Arm, inputs: Inputs) -> ArmFacts:
     )
 
 
-def _task_facts(data: TaskData) -> TaskFacts:
-    rows = {name: len(split) for name, split in data.splits.items()} if data.partial else {}
+def _task_facts(task: str, inputs: Inputs) -> TaskFacts:
+    data = inputs.data(task)
+    diagnostic = inputs.diagnostic(task)
+    predicts: list[str] = []
+    if inputs.experiment.finetuning.predicts_test:
+        predicts += [name for name in TASKS[task].test_splits if name in data.splits]
+    if diagnostic:
+        predicts.append(AX_SPLIT)
     return TaskFacts(
         source=data.source,
         digest=data.digest,
         partial=data.partial,
-        rows=rows,
+        rows={name: len(split) for name, split in data.splits.items()} if data.partial else {},
         differences=data.differences or None,
         unchecked=data.unchecked or None,
         revision=data.revision,
+        predicts=tuple(predicts) or None,
+        diagnostic=diagnostic.digest if diagnostic else None,
     )
 
 

@@ -84,10 +84,14 @@ class Snapshot:
 
 
 class Watch:
-    """Looks at a folder again and again. It lists cells, pretrainings, failures and progress; reads a record once."""
+    """Looks at a folder again and again. It lists cells, pretrainings, failures and progress; reads a record once.
 
-    def __init__(self, store: Store, plan: Plan) -> None:
+    Without the ids of jobs that are `done`, all that have a record count as done at each look.
+    """
+
+    def __init__(self, store: Store, plan: Plan, done: Collection[str] | None = None) -> None:
         self.store, self.plan, self.estimate = store, plan, Estimate(plan)
+        self.done = done
         self.jobs = {job.id: job for job in plan.jobs}
         self.arms = defaultdict[str, list[Job]](list)
         for cell in plan.cells:
@@ -97,7 +101,7 @@ class Watch:
     def look(self, left: Collection[str] | None = None) -> Snapshot:
         """The experiment as it is now; the time is that of the jobs `left`, else of all that are missing."""
         now = time.time()
-        states, done, failed, running = job_states(self.store, self.plan)
+        states, done, failed, running = job_states(self.store, self.plan, self.done)
         new = sorted((self.store.stored_at(name), name) for name in done - self.seen)
         self.seen |= done
         for _, name in new[-NEWEST:]:
@@ -120,10 +124,16 @@ class Watch:
         )
 
 
-def job_states(store: Store, plan: Plan) -> tuple[dict[str, str], set[str], dict[str, str], dict[str, Progress]]:
-    """By id the one of STATES of each job; those with a record, the errors of those that failed, and what runs."""
+def job_states(
+    store: Store, plan: Plan, finished: Collection[str] | None = None
+) -> tuple[dict[str, str], set[str], dict[str, str], dict[str, Progress]]:
+    """By id the one of STATES of each job; those that are done, the errors of those that failed, and what runs.
+
+    Done are those that have `finished`, as `Finished.done` says after it has read every record. Where that takes too
+    long, those that have a record count.
+    """
     states = dict.fromkeys((job.id for job in plan.jobs), "missing")
-    done = store.recorded() & states.keys()
+    done = {*(store.recorded() if finished is None else finished)} & states.keys()
     failed = {failure.id: failure.error for failure in store.failures(plan, done)}
     running = {name: one for name, one in under_way(store).items() if name in states}
     states |= dict.fromkeys(done, "done") | dict.fromkeys(failed, "failed") | dict.fromkeys(running, "running")

@@ -96,7 +96,7 @@ def sweep(
     executor = _executor(plan, inputs, compute, make, workers, address, slurm)
     store.prepare(make=not dry_run)
     with nullcontext() if dry_run else store.lock():
-        work = Todo(plan, cells, inputs)
+        work = Todo(plan, cells, store)
         if console:
             for line in _remarks(work, inputs, compute, executor):
                 tell(console, line)
@@ -194,7 +194,10 @@ def _remarks(work: Todo, inputs: Inputs, compute: Compute, executor: Executor) -
     for job in work.jobs:
         if count := begun[job.id]:
             gone = "its weights are gone" if job.id in work.finished.pretrainings else "it has no whole record"
-            yield f"{job.label} is pretrained again: {gone}; finished cells that started from it: {count:,}"
+            then = "which run again if its weights come out otherwise"
+            yield f"{job.label} is pretrained again: {gone}; finished cells that started from it: {count:,}, {then}"
+    if outdated := len(work.finished.outdated):
+        yield f"finished cells that are in no table, as what they started from was made again since: {outdated:,}"
     if work.finished.left_out:
         keeps = "they are in no table; another --results, or name, keeps them in tables of their own"
         yield f"finished cells that this plan leaves out: {work.finished.left_out:,}; {keeps}"
@@ -223,8 +226,11 @@ def room_here(resources: Resources, compute: Compute) -> int | None:
 
 
 def _run(work: Todo, inputs: Inputs, executor: Executor, watching: Sequence[Observer], summary: Summary) -> Summary:
-    """Run the jobs, and after them those whose need has only shown then: of the runs that a submission takes."""
-    plan, store, tuning = work.plan, inputs.store, inputs.experiment.finetuning
+    """Run the jobs, and after them those whose need has only shown then.
+
+    These are the runs that a submission takes, and cells whose start has been made again with other weights.
+    """
+    plan, store = work.plan, inputs.store
     with results_written_to(store.folder):  # with the gold labels, by which every statistic can be recomputed
         data = [(task, inputs.data(task)) for task in plan.tasks]
         share = tuning.held_out_share
@@ -242,8 +248,8 @@ def _run(work: Todo, inputs: Inputs, executor: Executor, watching: Sequence[Obse
         well = len(selected & ended.keys()) - len(failed)
         pretrained = sum(isinstance(result, PretrainingRecord) for result in ended.values())
         summary = replace(summary, finished=well, failed=failed, waiting=waiting, pretrained=pretrained, cause=cause)
-        if cause or not (tuning.keep == "best" or tuning.predicts_test):
+        if cause:
             return summary
-        work = Todo(plan, [cell for cell in work.cells if cell.id not in broken], inputs)
-        if broken.keys() >= {job.id for job in work.jobs}:
+        work = Todo(plan, [cell for cell in work.cells if cell.id not in broken], store)
+        if ended.keys() >= {job.id for job in work.jobs}:
             return summary

@@ -25,6 +25,7 @@ R3 = (
     "shows."
 )
 ONE_LABEL_MEANS = "° all pairs have one label, so that R3 is undefined and counts as 0."
+OTHER_AX = "{count} finished runs of MNLI that predicted another AX than the data have now, or none"
 UNVERIFIED = "labels and predictions are known to agree in their number only"
 
 
@@ -35,14 +36,18 @@ def diagnostics_page(board: Board, diagnostic: Diagnostic) -> Page:
     seeds or of several pretrainings, and SIZES: pairs, and the labels among them; of one label R3 is 0. Raises
     UserError where no run predicted AX, runs predicted different ones, or labels are of other sentences.
     """
-    cells = board.reported[board.reported["task"] == "mnli"]
+    finished = board.reported[board.reported["task"] == "mnli"]
     results = board.results
     keys = PLACE[1:]
+    asked = results.plan.tasks.get("mnli")
+    cells = finished
+    if asked and asked.diagnostic:  # of the data as they are now
+        cells = finished[finished["diagnostic"] == asked.diagnostic]
     predicted = _predictions(board, cells, diagnostic)
     runs = cells[cells["cell_id"].isin(predicted)]
     first, *others = runs.sort_values("cell_id").drop_duplicates("diagnostic")[["cell_id", "diagnostic"]].to_numpy()
-    for other in others:
-        raise UserError(f"'{first[0]}' and '{other[0]}' predicted different AX data; run the older one again")
+    for later in others:
+        raise UserError(f"'{first[0]}' and '{later[0]}' predicted different AX data; run the older one again")
     frame = _r3(runs, predicted, diagnostic)
     verified = check_order(diagnostic, first[1])
     several = (frame["n"] >= LEAST_FOR_DEVIATION) & frame["std"].notna()
@@ -55,9 +60,11 @@ def diagnostics_page(board: Board, diagnostic: Diagnostic) -> Page:
     columns |= {arm: Column(arm, show=str) for arm in arms}
     marks = pd.DataFrame(dict.fromkeys(arms, (wide["labels"] == 1).map({True: ONE_LABEL, False: ""})))
     without = len(cells) - len(runs)
+    other = len(finished) - len(cells)
     facts = (
         ("Seeds", ", ".join(f"{arm} {n}" for arm, n in frame.groupby("arm", sort=False)["n"].first().items())),
         ("Left out", f"{without} finished runs of MNLI that predicted no AX" if without else ""),
+        ("Left out", OTHER_AX.format(count=other) if other else ""),
         ("Data", "MNLI in part: no published score compares" if "mnli" in results.partial_tasks else ""),
         ("Order", "" if verified else UNVERIFIED),
     )

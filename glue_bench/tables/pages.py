@@ -21,6 +21,7 @@ AGAINST = "{column} against `{reference}`: {better} better, {worse} worse, {alik
 PLANNED = "planned contrasts: {differ} of {planned} differ"
 FLOOR = "{average}: best arm {best}, {baseline} {floor}"
 NOTHING = "{column} against `{reference}`: nothing is compared ({why})"
+OUTDATED = "{count} finished runs left out, which started from weights that were made again since"
 PARTIAL, COLLAPSED, FEWER_RUNS, UNLIKE = "†", "‡", "*", "◇"
 SMALLEST = "smallest difference"
 COSTS = "Converted from {source}: what the conversion costs, no ranking"
@@ -177,7 +178,11 @@ def caption(comparison: Comparison, groups: Iterable[Group], floor: str = "") ->
     if len(planned := comparison.of("declared")):
         differ = ((planned["column"] == comparison.primary) & (planned["verdict"] != "")).sum()
         fields.append(PLANNED.format(differ=differ, planned=planned["family"].iloc[0]))
-    return "; ".join([*fields, *([floor] if floor else [])]) + "." if fields or floor else ""
+    if floor:
+        fields.append(floor)
+    if outdated := comparison.board.results.finished.outdated:
+        fields.append(OUTDATED.format(count=len(outdated)))
+    return "; ".join(fields) + "." if fields else ""
 
 
 def _floor(board: Board, rows: DataFrame, arms: DataFrame) -> str:
@@ -251,6 +256,8 @@ def setup_table(comparison: Comparison) -> Table:
     undefined = int(board.scores["value"].isna().sum())
     places = (done["processor"] + ", " + done["precision"]).str.strip(", ").replace("", "unrecorded").value_counts()
     runs = f"{len(done)} of {len(board.cells)} planned; {results.finished.left_out} records left out"
+    if results.finished.outdated:
+        runs += f"; {OUTDATED.format(count=len(results.finished.outdated))}"
     facts = (
         ("Encoder", "; ".join(board.table["shape"].unique())),
         ("Weights", _weights(board)),

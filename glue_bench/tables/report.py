@@ -116,7 +116,8 @@ def method_part(comparison: Comparison) -> Page:
         places += " --corpus demo" if pretraining.corpus == ["demo"] else " --corpus TEXT"
     places += " --plugin FILE" * any(job.plugin for job in (*plan.cells, *plan.pretrainings))
     precisions = results.cells.loc[results.cells["finished"], "precision"].unique()
-    places += f" --precision {precisions[0]}" if len(precisions) == 1 and precisions[0] else ""
+    if len(precisions) == 1 and precisions[0].isalnum():
+        places += f" --precision {precisions[0]}"
     lines = [
         "# Save the experiment below as a file. Where its data, text and plugins are, only you know.",
         f"glue-bench run {name}.yaml{places}",

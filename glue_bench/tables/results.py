@@ -1,9 +1,11 @@
 """What an experiment asks for and what of it is finished, as frames; no other file reads records for people.
 
 Only what the plan asks for counts. `Finished.left_out` counts the records of anything else. One that cannot be believed
-has a line in `problems`, and its cell or pretraining counts as missing. What is not known is NaN, or "" of a text.
+has a line in `problems`, and its cell or pretraining counts as missing, as does a cell that is `Finished.outdated`.
+What is not known is NaN, or "" of a text.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path, PurePath
@@ -18,7 +20,7 @@ from glue_bench.data.task_data import LIMITED
 from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError
 from glue_bench.records.store import Finished, Store, open_store
-from glue_bench.records.values import ArmFacts, Plan, Shape
+from glue_bench.records.values import ArmFacts, Plan, PretrainingRecord, Record, Shape
 from glue_bench.stats.outcomes import effective_number
 
 ORIGINS = ("pretrained", "adapted", "grafted", AS_PUBLISHED, "scratch")
@@ -51,12 +53,12 @@ class Results:
     """What the plan of one experiment asks for, and what of it is on disk.
 
     `cells` has a row for each planned cell, in the plan's order: CELL, and of finished ones OF_RUN, where `data` is the
-    digest of the task's data, `collapsed` the splits on which the run gave one answer to everything, and `processor`
-    where its weights were pretrained and then where it ran. `scores` (SCORES) has a row for each score of each epoch of
-    a finished cell: 0 to 100, NaN where the metric is undefined. `arms` (ARMS, by name), `tasks` (TASK; of partial
-    data `rows` by split; `differences` and `unchecked` as in TaskFacts), `pretrainings` (PRETRAINING, one for each arm
-    and seed, and the runs of rate searches), `losses` (LOSSES), `measures` (MEASURES) and `baselines` (BASELINES, 0 to
-    100) are of the plan, too.
+    digest of the task's data, `collapsed` the splits on which the run gave one answer to everything. `processor` and
+    `precision` are those of all runs that its weights went through: pretraining, MNLI, and its own. `scores` (SCORES)
+    has a row for each score of each epoch of a finished cell: 0 to 100, NaN where the metric is undefined. `arms`
+    (ARMS, by name), `tasks` (TASK; of partial data `rows` by split; `differences` and `unchecked` as in TaskFacts),
+    `pretrainings` (PRETRAINING, one for each arm and seed, and the runs of rate searches), `losses` (LOSSES),
+    `measures` (MEASURES) and `baselines` (BASELINES, 0 to 100) are of the plan, too.
 
     `logits`, `gold` and `sums` raise UserError where a file is missing, damaged or of another run.
     """
@@ -208,17 +210,45 @@ def _cells(plan: Plan, finished: Finished) -> pd.DataFrame:
     for cell in plan.cells:
         rows.append(NO_RUN | {"cell_id": cell.id, "origin": cell.origin, "data": cell.data, **cell.key})
         if record := finished.records.get(cell.id):
-            runs = [run for run in (finished.pretrainings.get(cell.pretraining or ""), record) if run]
-            devices = [(run.environment.device, run.environment.processor) for run in runs]
-            places = [(processor if device in (None, "cpu") else device) or "" for device, processor in devices]
-            rows[-1] |= {name: getattr(record, name) for name in OF_RUN if hasattr(record, name)} | {
-                "finished": True,
-                "base_model": named.get(cell.arm, ""),
-                "precision": record.precision or record.environment.precision or "",
-                "processor": ", then ".join(dict.fromkeys(places)) if all(places) else "",
-            }
+            chain = _chain(record, finished)
+            rows[-1] |= {name: getattr(record, name) for name in OF_RUN if hasattr(record, name)}
+            rows[-1]["finished"] = True
+            rows[-1]["base_model"] = named.get(cell.arm, "")
+            rows[-1]["precision"] = _joined([_precision(run) for run in chain])
+            rows[-1]["processor"] = _joined([_processor(run) for run in chain])
     kinds: Any = {"learning_rate": float, "seed": int, "pretraining_seed": "Int64", "steps": "Int64", "finished": bool}
     return pd.DataFrame(rows, columns=[*CELL, *OF_RUN]).astype(kinds)
+
+
+def _chain(record: Record, finished: Finished) -> list[Record | PretrainingRecord | None]:
+    """The runs that a cell's weights went through, the cell last; None for one that has no record."""
+    cell = record.cell
+    chain: list[Record | PretrainingRecord | None] = []
+    if cell.pretraining:
+        chain.append(finished.pretrainings.get(cell.pretraining))
+    if cell.mnli:
+        chain.append(finished.records.get(cell.mnli))
+    return [*chain, record]
+
+
+def _precision(run: Record | PretrainingRecord | None) -> str:
+    if run is None:
+        return ""
+    own = run.precision if isinstance(run, Record) else None
+    return own or run.environment.precision or ""
+
+
+def _processor(run: Record | PretrainingRecord | None) -> str:
+    """The GPU, or the CPU that it ran on."""
+    if run is None:
+        return ""
+    where = run.environment
+    return (where.processor if where.device in (None, "cpu") else where.device) or ""
+
+
+def _joined(facts: Sequence[str]) -> str:
+    """A fact of each run of a chain, each value once; "" where one is not known."""
+    return ", then ".join(dict.fromkeys(facts)) if all(facts) else ""
 
 
 def _scores(plan: Plan, finished: Finished) -> pd.DataFrame:

@@ -13,12 +13,14 @@ from glue_bench.data.submission import FILES, MAJORITY, fill_file, make_zip, wri
 from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError, unknown
 from glue_bench.files import ELSEWHERE, results_written_to, write_atomically
+from glue_bench.records.done import OTHER_DIAGNOSTIC, predicts_other_diagnostic
 from glue_bench.tables.board import BOTH_SEEDS, Board, aggregate, main_scores
 from glue_bench.tables.table import json_text
 
 METRIC_NAMES = {name: name.replace("_", " ").capitalize() for name in METRICS}
 METRIC_NAMES |= {"pearson": "Pearson correlation", "spearmanr": "Spearman correlation"}
 HOW = "set `finetuning: {predict: [validation, test]}` and run the experiment again, on data that has test files"
+MORE_DATA = "complete the data with the test files that it has not, then run the experiment again"
 RUN_RULE = (
     "of the finished runs at the rate reported for the task, the one whose main validation score (the mean over its "
     "scored splits) is the median over seeds; of an even number the lower of the middle two, of equals the lower seed"
@@ -36,14 +38,15 @@ def write_submission(board: Board, output: Path, arm: str | None = None, *, fill
     if output.suffix != ".zip":  # the manifest of `add.json` would replace it
         raise UserError(f"'{output}': the name of a submission ends in .zip")
     arm, results = known_arm(board, arm), board.results
+    how = MORE_DATA if results.plan.experiment.finetuning.predicts_test else HOW
     files, origins, missing = _predicted(board, arm)
     if not files:
-        raise UserError(f"arm '{arm}' of '{results.folder}' has no test predictions at all; {HOW}")
+        raise UserError(f"arm '{arm}' of '{results.folder}' has no test predictions at all; {how}")
     if missing and not fill:
         reasons = ", ".join(f"{name} ({why})" for name, why in missing.items())
         raise UserError(
             f"arm '{arm}' has no predictions for {len(missing)} of the eleven files: {reasons}; run what is missing, "
-            f"or give --fill for the majority class in their place. Test predictions: {HOW}"
+            f"or give --fill for the majority class in their place. Test predictions: {how}"
         )
     files |= {name: fill_file(FILES[name]) for name in missing}
     origins |= {name: {"rows": FILES[name].rows, "filled": MAJORITY[FILES[name].task]} for name in missing}
@@ -60,7 +63,7 @@ def write_submission(board: Board, output: Path, arm: str | None = None, *, fill
 def _predicted(board: Board, arm: str) -> tuple[dict[str, bytes], dict[str, dict[str, Any]], dict[str, str]]:
     """The files that the stored predictions of an arm give, what each is made of, and why the others are missing."""
     runs: dict[Any, dict[Any, Any]] = median_runs(board, arm).to_dict("index")
-    cells = board.cells.set_index("cell_id")
+    results, cells = board.results, board.cells.set_index("cell_id")
     scored = aggregate(main_scores(arm_scores(board, arm)), ["task"])["mean"]
     files, origins, missing = dict[str, bytes](), dict[str, dict[str, Any]](), dict[str, str]()
     for name, file in FILES.items():
@@ -68,7 +71,10 @@ def _predicted(board: Board, arm: str) -> tuple[dict[str, bytes], dict[str, dict
             missing[name] = f"no finished run of {file.model}"
             continue
         cell_id, own = run["cell_id"], file.task == file.model
-        if (logits := board.results.logits(cell_id, test=True).get(file.split)) is None:
+        if not own and predicts_other_diagnostic(results.finished.records[cell_id], results.plan.tasks[file.model]):
+            missing[name] = f"'{cell_id}': {OTHER_DIAGNOSTIC}"
+            continue
+        if (logits := results.logits(cell_id, test=True).get(file.split)) is None:
             what = f"split '{file.split}'" if own else TASKS[file.task].title
             missing[name] = f"'{cell_id}' has predicted no {what}"
             continue

@@ -27,6 +27,7 @@ from glue_bench.records.store import WEIGHTS, Store
 from glue_bench.records.values import Pretraining
 from glue_bench.training.compute import Compute, is_out_of_memory, peak_bytes, release_memory, reset_peak
 from glue_bench.training.inputs import TRAINED, Inputs
+from glue_bench.training.interrupts import Interrupts
 from glue_bench.training.loop import NonFiniteLossError, OnStep, Told, linear_factor, make_optimizer, silent, update
 from glue_bench.training.masking import MaskedBatch, Vocabulary, evaluation_batches, training_batch
 from glue_bench.training.tokenizers import save_tokenizer
@@ -70,8 +71,9 @@ def pretrain(job: Pretraining, inputs: Inputs, compute: Compute, *, progress: On
     """Pretrain an arm to the last step, at the job's rate, and keep its checkpoints; a run of a search keeps none.
 
     It continues from the folder's state if there is one; on a CPU the weights end with the same bits as without the
-    interruption. The caller drops the last state once the record is safe. Where memory is short, it goes on with half
-    the rows at once, at last row by row; the facts say with how many tokens (`micro_batch_tokens`).
+    interruption. Ctrl-C and SIGTERM leave the state of the step under way. The caller drops the last state once the
+    record is safe. Where memory is short, it goes on with half the rows at once, at last row by row; the facts say with
+    how many tokens (`micro_batch_tokens`).
     Raises NonFiniteLossError where training diverged, and UserError where the state to continue from is damaged, or was
     computed on another device or in another precision.
     """
@@ -125,39 +127,69 @@ class Run:
         self.optimizer = make_optimizer(self.model, settings)
         self.state = State()
         saved = self.folder.resumed_state(compute, settings.learning_rate)
-        past = [step for step in self.keeps if saved and step <= saved["progress"]["step"]]
+        past = [step for step in self.keeps if saved and step < saved["progress"]["step"]]
         # A state past a checkpoint that is wanted since counts as none.
-        if saved and all(inputs.store.holds(job.id, step, saved["progress"]["weights"].get(step)) for step in past):
+        if saved and all(self.folder.holds(step, saved["progress"]["weights"].get(step)) for step in past):
             self.model.load_state_dict(saved["model"])
             self.optimizer.load_state_dict(saved["optimizer"])
             self.state = State(**saved["progress"])
             self.state.pending = [loss.to(compute.device) for loss in self.state.pending]
+        self.interrupts, self.is_whole = Interrupts(), True
+        self.saved_step = self.state.step
         self.clock = time.perf_counter()
 
     def train(self) -> None:
-        """Go to the last step. A point of the curve has the mean loss since the one before."""
-        saved, state, last = time.perf_counter(), self.state, self.settings.steps
-        while state.step < last:
-            self.advance()
-            self.progress(state.step, last, state.pending[-1].item)
-            validates = is_due(state.step, last, self.settings.validations)
-            if validates or is_due(state.step, last, LOSSES):
-                loss = float(torch.stack(state.pending).mean())
-                with self.untimed():
-                    self.check(loss, "masked-LM loss")
-                    validation = self.validate() if validates else None
-                point = {"step": state.step, "tokens": state.tokens, "train_loss": loss, "validation_loss": validation}
+        """Go to the last step. Whoever interrupts it finds the state of the last whole step in the folder."""
+        last_saved = time.perf_counter()
+        state, last = self.state, self.settings.steps
+        try:
+            with self.interrupts.listening():
+                while True:
+                    self.take_stock()
+                    if state.step == last or time.perf_counter() - last_saved > SAVE_SECONDS:
+                        self.save()
+                        last_saved = time.perf_counter()
+                    if state.step == last:
+                        return
+                    with self.interrupts.held():
+                        self.is_whole = False
+                        self.advance()
+                        self.is_whole = True
+                    self.progress(state.step, last, state.pending[-1].item)
+        except KeyboardInterrupt:
+            if self.is_whole:
+                self.save()
+            raise
+
+    def take_stock(self) -> None:
+        """Add a point to the curve and keep a checkpoint, if they are due at this step and not there yet.
+
+        A point has the mean loss since the one before.
+        """
+        state, last = self.state, self.settings.steps
+        validates = is_due(state.step, last, self.settings.validations)
+        if state.pending and (validates or is_due(state.step, last, LOSSES)):
+            loss = float(torch.stack(state.pending).mean())
+            with self.untimed():
+                self.check(loss, "masked-LM loss")
+                validation = self.validate() if validates else None
+            point = {"step": state.step, "tokens": state.tokens, "train_loss": loss, "validation_loss": validation}
+            with self.interrupts.held():
                 state.losses.append(point | {"seconds": round(state.seconds, 3)})
                 state.pending = []
-            if state.step in self.keeps:
-                with self.untimed():
-                    state.weights[state.step] = self.folder.save_checkpoint(state.step, self.model, self.tokenizer)
-            if state.step == last or time.perf_counter() - saved > SAVE_SECONDS:
-                with self.untimed():
-                    now: dict[str, Any] = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
-                    now |= {"progress": asdict(state), "rate": self.settings.learning_rate}
-                    self.folder.save_state(now, self.compute)
-                saved = time.perf_counter()
+        if state.step in self.keeps and not self.folder.holds(state.step, state.weights.get(state.step)):
+            with self.untimed():
+                state.weights[state.step] = self.folder.save_checkpoint(state.step, self.model, self.tokenizer)
+
+    def save(self) -> None:
+        """Keep the state of this step, unless that is there."""
+        if self.state.step == self.saved_step:
+            return
+        with self.untimed():
+            now: dict[str, Any] = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+            now |= {"progress": asdict(self.state), "rate": self.settings.learning_rate}
+            self.folder.save_state(now, self.compute)
+        self.saved_step = self.state.step
 
     def outcome(self) -> Pretrained:
         """What the run leaves."""
@@ -228,8 +260,10 @@ class Run:
     def untimed(self) -> Iterator[None]:
         """For what is not training: the clock stands still."""
         self.state.seconds += time.perf_counter() - self.clock
-        yield
-        self.clock = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.clock = time.perf_counter()
 
 
 def masked_losses(model: EncoderForMaskedLM, batch: MaskedBatch, compute: Compute, reduction: str) -> Tensor:
@@ -269,6 +303,10 @@ class PretrainingFolder:
     def __init__(self, store: Store, name: str) -> None:
         self.store, self.name, self.folder = store, name, store.checkpoints(name)
         self.resume = self.folder / "resume.pt"
+
+    def holds(self, step: int, digest: str | None) -> bool:
+        """Whether the checkpoint after `step` steps is there with the weights of this digest."""
+        return self.store.holds(self.name, step, digest)
 
     def save_checkpoint(self, step: int, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> str:
         """Keep the model with its tokenizer, without the pooler, which nothing has trained; its encoder's digest."""

@@ -94,3 +94,11 @@ def test_what_cannot_be_scored_is_one_line(bench, new_bench, diagnostic):
         finish(other, seed, LABELS, digest=digest * 64)
     with pytest.raises(UserError, match="'add-mnli-lr2e-05-s1' and 'add-mnli-lr2e-05-s2' predicted different AX data"):
         diagnostics_page(open_board(other.plan()), diagnostic)
+
+
+def test_runs_that_predicted_an_ax_which_was_replaced_are_left_out(bench, diagnostic):
+    finish(bench, 1, LABELS, digest="0" * 64)
+    finish(bench, 2, LABELS, digest=diagnostic.digest)
+    bench.tasks["mnli"] |= {"diagnostic": diagnostic.digest}
+    page = diagnostics_page(open_board(bench.plan()), diagnostic)
+    assert {*page.rows["n"]} == {1}

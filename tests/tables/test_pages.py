@@ -14,6 +14,7 @@ from glue_bench.data.tasks import TRAINABLE
 from glue_bench.tables.board import title_of
 from glue_bench.tables.export import open_comparison
 from glue_bench.tables.pages import LEGEND, leaderboard_page, screen_page
+from glue_bench.tables.results import read_results
 from glue_bench.tables.table import MISSING, Page
 
 ROOT = Path(__file__).parents[2]
@@ -92,6 +93,43 @@ def test_an_arm_that_ran_elsewhere_than_the_reference_with_that_seed_is_marked(p
     assert {row[0][0] for row in table.rows} == {arm + "◇" * (arm in marked) for arm in places}
     if (places, marked) == PLACES[-1]:
         assert facts(bench.path)["Computed on"] == "One, bf16: 1 run; One, float32: 3 runs"
+
+
+STAGES = ("pretraining", "mnli", "rte")
+ELSEWHERE = [{"processor": "Two"}, {"device": "GPU"}, {"precision": "bf16"}]
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("fact", ELSEWHERE, ids=lambda fact: next(iter(fact)))
+def test_an_arm_is_marked_whichever_of_the_runs_behind_its_score_was_elsewhere(bench, stage, fact):
+    """A score of RTE comes from a pretraining, a run of MNLI, and one of RTE."""
+    usual = {"processor": "One", "precision": "float32", "device": "cpu"}
+    for arm in ("add", "none"):
+        places = dict.fromkeys(STAGES, usual)
+        if arm == "none":
+            places[stage] = usual | fact
+        job = bench.pretrain(arm, steps=10, environment=places["pretraining"])
+        mnli, rte = bench.expect("mnli", arm=arm), bench.expect("rte", arm=arm)
+        mnli |= {"pretraining": job.id, "steps": 10}
+        rte |= {"pretraining": job.id, "steps": 10, "mnli": mnli["cell_id"]}
+        bench.record(mnli, environment=places["mnli"])
+        bench.record(rte, environment=places["rte"])
+    folder = bench.plan(config={"pretraining": {}})
+    cells = read_results(folder).cells
+    of_rte = cells[cells["task"] == "rte"]
+    assert len(of_rte[["processor", "precision"]].drop_duplicates()) == 2
+    _, (table, *_) = shown(folder)
+    assert {row[0][0] for row in table.rows} >= {"add", "none◇"}
+
+
+def test_where_a_run_came_from_is_not_known_without_the_record_of_its_start(bench):
+    place = {"processor": "One", "precision": "float32", "device": "cpu"}
+    job = bench.pretrain(steps=10, finished=False)
+    cell = bench.expect("rte")
+    cell |= {"pretraining": job.id, "steps": 10}
+    bench.record(cell, environment=place)
+    (row,) = read_results(bench.plan(config={"pretraining": {}})).cells.to_dict("records")
+    assert (row["processor"], row["precision"]) == ("", "")
 
 
 def test_the_source_of_a_conversion_has_the_marks_of_its_own_block_there_alone(bench):

@@ -1,6 +1,8 @@
 """Pretraining an arm: plain torch's updates, one stream for all arms, honest losses, and runs that can be killed."""
 
+import os
 import re
+import signal
 from dataclasses import replace
 from itertools import count
 
@@ -8,7 +10,19 @@ import numpy as np
 import pytest
 import torch
 from tiny_models import ARMS
-from tiny_pretraining import BF16, CPU, LENGTH, STILL, Diverging, Greedy, Tiny, config, plainly_trained, timeless
+from tiny_pretraining import (
+    BF16,
+    CPU,
+    LENGTH,
+    STILL,
+    Diverging,
+    Greedy,
+    Signalled,
+    Tiny,
+    config,
+    plainly_trained,
+    timeless,
+)
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from glue_bench.config import PretrainingSettings
@@ -208,10 +222,50 @@ def test_a_run_that_was_interrupted_ends_with_the_same_bits(tmp_path, monkeypatc
     for step in (10, 20):
         broken.stop_at(step)
         torch.manual_seed(step)
-    assert broken.place.read_state()["progress"]["step"] == 19
+    assert broken.place.read_state()["progress"]["step"] == 20
     assert timeless(broken.finish()) == timeless(expected)
     for step in (9, 20):
         assert all(torch.equal(broken.weights(step)[name], tensor) for name, tensor in whole.weights(step).items())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(("in_training", "nth", "step"), [(True, 7, 7), (True, 9, 9), (True, 20, 20), (False, 1, 10)])
+def test_what_ctrl_c_interrupts_goes_on_from_that_step(tmp_path, monkeypatch, number, in_training, nth, step):
+    """The signal comes in the middle of a step, of the one before a checkpoint, of the last, or in a validation."""
+    monkeypatch.setitem(VARIANTS, "signalled", Signalled)
+    whole, broken = (Tiny.of(tmp_path / name, "signalled", checkpoints=[9]) for name in ("whole", "broken"))
+    expected = whole.finish()
+    passes = count(1)
+
+    def send(is_training):
+        if is_training == in_training and next(passes) == nth:
+            os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(Signalled, "sends", staticmethod(send))
+    before = signal.signal(number, signal.default_int_handler)
+    with pytest.raises(KeyboardInterrupt):
+        broken.finish()
+    signal.signal(number, before)
+    assert broken.place.read_state()["progress"]["step"] == step
+    assert timeless(broken.finish()) == timeless(expected)
+    for kept in (9, 20):
+        assert all(torch.equal(broken.weights(kept)[name], tensor) for name, tensor in whole.weights(kept).items())
+
+
+def test_a_second_ctrl_c_cuts_a_step_in_two_and_leaves_the_last_whole_state(tmp_path, monkeypatch):
+    monkeypatch.setitem(VARIANTS, "signalled", Signalled)
+    monkeypatch.setattr(module, "SAVE_SECONDS", 0)
+    tiny, passes = Tiny.of(tmp_path, "signalled"), count(1)
+
+    def send(is_training):
+        if is_training and next(passes) == 7:
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(Signalled, "sends", staticmethod(send))
+    with pytest.raises(KeyboardInterrupt):
+        tiny.finish()
+    assert tiny.place.read_state()["progress"]["step"] == 6
 
 
 def test_a_state_past_a_checkpoint_that_is_wanted_since_is_no_use(tmp_path, monkeypatch):
@@ -230,7 +284,7 @@ def test_a_state_of_another_computer_or_damaged_is_refused_and_one_of_another_ra
     tiny.stop_at(4)
     path = tiny.place.folder / "resume.pt"
     whole, rate = path.read_bytes(), tiny.run.learning_rate
-    assert tiny.place.resumed_state(CPU, rate)["progress"]["step"] == 3
+    assert tiny.place.resumed_state(CPU, rate)["progress"]["step"] == 4
     assert tiny.place.resumed_state(CPU, 1e-5) is None  # another search may have chosen it
     with pytest.raises(UserError, match="but this run computes on cuda in bf16"):
         tiny.place.resumed_state(replace(BF16, device=torch.device("cuda")), rate)

@@ -187,6 +187,17 @@ class Diverging(VARIANTS["add"]):
         return replace(made, hidden=made.hidden * math.nan) if self.training == self.in_training else made
 
 
+class Signalled(VARIANTS["add"]):
+    """Calls `sends` in each pass, with whether it is one of training."""
+
+    sends = staticmethod(lambda _: None)
+
+    def forward(self, token_ids: torch.Tensor, segment_ids: torch.Tensor) -> EncoderInput:
+        if token_ids.device.type != "meta":  # on which operations are only counted
+            self.sends(self.training)
+        return super().forward(token_ids, segment_ids)
+
+
 def timeless(left: Pretrained) -> dict[str, Any]:
     """What must not differ between two runs: all but the times."""
     times = {"seconds", "tokens_per_second", "peak_memory_bytes"}

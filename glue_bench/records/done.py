@@ -1,0 +1,55 @@
+"""The one idea of "done": whether a record answers what its plan asks for. It reads no file.
+
+A cell is done where it has a record, `replaced_start` finds nothing, and `lacks` finds nothing. A record whose start
+was replaced counts nowhere: it is in no table, and the cell runs again. A record that lacks something is in the tables,
+and the cell runs again if a submission takes it. What is not known contradicts nothing.
+"""
+
+from collections.abc import Mapping
+
+from glue_bench.records.values import PretrainingRecord, Record, TaskFacts
+
+START_REPLACED = "it started from weights of {start} that were made again since"
+NO_MODEL = "it has left no model, which is asked for"
+NO_PREDICTIONS = "it has left no test predictions, which are asked for"
+OTHER_DIAGNOSTIC = "it has predicted another AX than the data have now, or none"
+
+
+def replaced_start(
+    record: Record, records: Mapping[str, Record], pretrainings: Mapping[str, PretrainingRecord]
+) -> str | None:
+    """The job of which a cell's weights came, or those of its MNLI cell, if it has made other weights since.
+
+    Args:
+        record: of the cell.
+        records: by id those of the cells that it may have started from.
+        pretrainings: by id those of the pretrainings.
+    """
+    source = record
+    if record.cell.mnli:
+        if record.cell.mnli not in records:
+            return None
+        source = records[record.cell.mnli]
+        if record.started_from not in (None, source.weights):
+            return record.cell.mnli
+    pretraining = pretrainings.get(source.cell.pretraining or "")
+    if pretraining is None or pretraining.weights is None or source.started_from is None:
+        return None
+    is_same = pretraining.weights.get(source.cell.steps or 0) == source.started_from
+    return None if is_same else pretraining.pretraining.id
+
+
+def lacks(record: Record, asked: TaskFacts) -> str:
+    """Why a record has not all the test predictions that are `asked` for, or nothing.
+
+    The id of a cell covers its task's own test splits, so that predictions of them are those of the data. AX is no part
+    of it.
+    """
+    if asked.predicts and record.tests is None:
+        return NO_PREDICTIONS
+    return OTHER_DIAGNOSTIC if predicts_other_diagnostic(record, asked) else ""
+
+
+def predicts_other_diagnostic(record: Record, asked: TaskFacts) -> bool:
+    """Whether AX is asked for, and the record has predictions of other sentences, or none."""
+    return asked.diagnostic not in (None, record.diagnostic)
