@@ -183,7 +183,8 @@ class Store:
         """The labels of a task's data with this digest (a plan may have `named` theirs); no `gold` without a file."""
         name, by_kind = LABELS.format(task, data), {"gold": dict[str, np.ndarray]()}
         if (self.folder / name).exists():
-            for key, values in read_arrays(self.folder, name, data=data, holds=named).items():
+            stored = read_arrays(self.folder, name, data=data, holds=named)
+            for key, values in widened(stored).items():
                 kind, _, split = key.rpartition("/")
                 by_kind.setdefault(kind, {})[split] = values
         return by_kind
