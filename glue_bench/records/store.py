@@ -21,6 +21,7 @@ missing or damaged.
 
 import contextlib
 import os
+import re
 import socket
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -36,12 +37,14 @@ from glue_bench.files import (
     file_digest,
     prove_writable,
     read_file,
+    restore_replaced,
     results_written_to,
     set_aside,
     whole_folder,
     write_atomically,
 )
 from glue_bench.records.arrays import Arrays, arrays_digest, dump, read_arrays, shrunk, widened
+from glue_bench.records.base import NAME
 from glue_bench.records.values import Cell, Failure, Job, Plan, PretrainingRecord, Progress, Record, Result
 from glue_bench.remote import refuse_url
 
@@ -49,6 +52,7 @@ LARGEST = 2**27  # bytes of a plan: one of 50,000 cells has 40 million
 STAMP = "record.digest"  # in a kept model's folder, the digest of its cell's record
 WEIGHTS = "weights.digest"  # in a checkpoint's folder, the digest of its encoder's weights
 LABELS = "labels/{}-{:.12}.safetensors"  # of a task's data with this digest
+IS_ID = re.compile(NAME).fullmatch
 Labels = Mapping[str, Arrays]
 """Of one task's data: `gold` labels by scored split, (rows,), and by baseline and split what it predicts, (rows,)."""
 Ended = TypeVar("Ended", Record, PretrainingRecord)
@@ -92,7 +96,7 @@ class Store:
         records, bad = self._records(Record, (name for name in cells if name in there))
         pretrained = {each.id for each in plan.pretrainings} & self._ids("pretrainings")
         pretrainings, worse = self._records(PretrainingRecord, sorted(pretrained))
-        return Finished(records, pretrainings, len(there.difference(cells)), bad | worse)
+        return Finished(records, pretrainings, len(self._outside(plan)), bad | worse)
 
     def record(self, cell_id: str) -> Record | None:
         """The record of a cell; None without a whole one."""
@@ -104,8 +108,13 @@ class Store:
 
     def strays(self, plan: Plan) -> list[Record]:
         """The records of cells outside the plan, as far as they are whole."""
+        records, _ = self._records(Record, self._outside(plan))
+        return [*records.values()]
+
+    def _outside(self, plan: Plan) -> list[str]:
+        """The ids of cells outside the plan that have a record, whether or not it can be believed."""
         outside = self._ids("cells").difference(cell.id for cell in plan.cells)
-        return [*self._records(Record, sorted(outside))[0].values()]
+        return sorted(name for name in outside if (self.folder / "cells" / name / "record.json").exists())
 
     def _records(self, kind: type[Ended], names: Iterable[str]) -> tuple[dict[str, Ended], dict[str, str]]:
         """The records of these jobs, and a line about each that is not as it was written."""
@@ -126,8 +135,10 @@ class Store:
         return self._ids("cells") | self._ids("pretrainings")
 
     def _ids(self, kind: str) -> set[str]:
+        """The names of folders that may hold a record; what systems leave in any folder is neither."""
         try:
-            return {path.name for path in (self.folder / kind).iterdir() if not path.name.startswith(".")}
+            with os.scandir(self.folder / kind) as entries:
+                return {entry.name for entry in entries if IS_ID(entry.name) and entry.is_dir()}
         except (FileNotFoundError, NotADirectoryError):
             return set()
 
@@ -177,7 +188,11 @@ class Store:
 
     def _beside(self, record: Ended, kind: str, digest: str | None) -> dict[str, np.ndarray]:
         name = f"{record.job.kind}/{record.job.id}/{kind}.safetensors"
-        return read_arrays(self.folder, name, record=record.digest, holds=digest) if digest else {}
+        if digest:
+            return read_arrays(self.folder, name, record=record.digest, holds=digest)
+        if (self.folder / name).exists():
+            raise UserError(f"{name}: its record knows of no such file; delete it")
+        return {}
 
     def labels(self, task: str, data: str, named: str | None = None) -> Labels:
         """The labels of a task's data with this digest (a plan may have `named` theirs); no `gold` without a file."""
@@ -190,7 +205,10 @@ class Store:
         return by_kind
 
     def model(self, record: Record, *, whole: bool = False) -> Path | None:
-        """Where a cell's model lies, if it is kept; with `whole` each of its files is compared with its digest."""
+        """Where a cell's model lies, if it is kept; with `whole` it has the files of its record, and no others.
+
+        They are `record.model`, by their places in the folder; hidden files are no part of a model.
+        """
         name = f"cells/{record.cell.id}/model"
         folder = self.folder / name
         if record.model is None or not folder.is_dir():
@@ -198,12 +216,15 @@ class Store:
         try:
             stamp = read_file(folder / STAMP, 64).decode()
             damaged = [file for file, digest in record.model.items() if whole and file_digest(folder / file) != digest]
+            strange = sorted(_model_files(folder) - record.model.keys()) if whole else []
         except (OSError, ValueError) as error:
             raise UserError(f"{name}: {error}; delete it and run again") from error
         if stamp != record.digest:
             raise UserError(f"{name}: it belongs to another run; delete it and run again")
         if damaged:
             raise UserError(f"{name}/{damaged[0]}: changed since the run wrote it; delete the model and run again")
+        if strange:
+            raise UserError(f"{name}/{strange[0]}: no file of the model that the run has kept; take it away")
         return folder
 
     def checkpoints(self, pretraining_id: str) -> Path:
@@ -258,6 +279,7 @@ class Store:
         try:
             write_atomically(holder, f"{socket.gethostname()}:{os.getpid()}".encode())
             for kind in ("cells", "pretrainings"):
+                restore_replaced(self.folder / kind)
                 clear_abandoned(self.folder / kind)
             yield
         finally:
@@ -296,7 +318,8 @@ class Store:
             if save:
                 (folder / "model").mkdir()
                 save(folder / "model")
-                facts["model"] = {path.name: file_digest(path) for path in sorted((folder / "model").iterdir())}
+                files = sorted(_model_files(folder / "model"))
+                facts["model"] = {name: file_digest(folder / "model" / name) for name in files}
             record = record.model_copy(update=facts).seal()
             if save:
                 (folder / "model" / STAMP).write_text(record.digest)
@@ -318,7 +341,8 @@ class Store:
 
     def drop_model(self, cell_id: str) -> None:
         """Delete a cell's model, if it is there; its record stays."""
-        set_aside(self.folder / "cells" / cell_id / "model")
+        cells = self.folder / "cells"
+        set_aside(cells / cell_id / "model", cells)
 
     def write_progress(self, progress: Progress) -> None:
         """Replace what is known of a job under way. It is not flushed: nothing depends on it after a power cut."""
@@ -328,6 +352,13 @@ class Store:
 
     def drop_progress(self, name: str) -> None:
         (self.folder / "progress" / f"{name}.json").unlink(missing_ok=True)
+
+
+def _model_files(folder: Path) -> set[str]:
+    """The files of a model by their places below its folder, without its stamp and what is hidden."""
+    files = [path.relative_to(folder) for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
+    visible = [place for place in files if not any(part.startswith(".") for part in place.parts)]
+    return {place.as_posix() for place in visible} - {STAMP}
 
 
 def open_store(folder: str | Path) -> Store:

@@ -269,6 +269,11 @@ def test_killed_at_any_moment_there_is_the_old_result_or_the_new_one_or_none(sto
         finish(store)
         ended = not killed(len(seen), lambda: finish(store, 1.0))
         result = store.record(CELL.id)
+        with store.lock():  # as the next run does first
+            kept = store.record(CELL.id)
+        assert kept in ((old, new) if result is None else (result,))
+        assert [path.name for path in (store.folder / "cells").glob("[!.]*")] == [CELL.id]
+        assert [*store.folder.glob("cells/.[!m]*")] == []  # what is half-made goes after a day
         if result:
             assert same(store.logits(result), {"validation": LOGITS["validation"] + np.float32(result == new)})
             assert store.model(result, whole=True)
@@ -276,6 +281,83 @@ def test_killed_at_any_moment_there_is_the_old_result_or_the_new_one_or_none(sto
     assert (seen[0], seen[-1]) == ("old", "new")
     assert sorted(seen, key=["old", "none", "new"].index) == seen
     assert seen.count("none") <= 4
+
+
+def test_killed_at_any_moment_a_dropped_model_is_whole_or_gone_and_nothing_of_it_stays(store):
+    killed_so_often, ended = 0, False
+    while not ended:
+        record = finish(store)
+        ended = not killed(killed_so_often, lambda: store.drop_model(CELL.id))
+        killed_so_often += 1
+        with store.lock():
+            folder = store.model(record, whole=True)
+        assert [*store.folder.glob("cells/**/model.safetensors")] == ([folder / "model.safetensors"] if folder else [])
+    assert killed_so_often > 3
+
+
+# What lies beside
+
+
+@pytest.mark.parametrize("name", ["handler.py", "pytorch_model.bin", "more/config.json", "link"])
+def test_a_model_has_the_files_of_its_record_and_no_others(store, name):
+    record = finish(store)
+    strange = store.model(record) / name
+    strange.parent.mkdir(exist_ok=True)
+    if name == "link":
+        strange.symlink_to(store.folder)
+    else:
+        strange.write_text("x")
+    with pytest.raises(UserError, match=f"model/{name}: no file of the model that the run has kept; take it away$"):
+        store.model(record, whole=True)
+
+
+def test_a_model_may_have_folders(store):
+    """As tokenizers with several templates have."""
+
+    def save(model: Path) -> None:
+        (model / "templates").mkdir()
+        (model / "templates" / "tool.jinja").write_text("x")
+
+    record = store.write(record_of(CELL), save)
+    assert [*record.model] == ["templates/tool.jinja"]
+    assert store.record(CELL.id) == record
+    assert store.model(record, whole=True)
+
+
+@pytest.mark.parametrize("name", ["../config.json", "/config.json", "a/../../b", "", ".hidden", "a//b"])
+def test_no_record_names_a_file_outside_its_model(name):
+    with pytest.raises(ValueError, match="model"):
+        record_of(CELL, model={name: DATA})
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_file_that_its_record_does_not_know_is_refused(store, name):
+    record = store.write(record_of(CELL)) if name[:4] in ("logi", "test") else store.write(pretrained_of(PRETRAINING))
+    place = store.folder / record.job.kind / record.job.id / name
+    place.write_bytes(dump({"x": np.ones(1)}, record=record.digest))
+    with pytest.raises(UserError, match=f"{name}: its record knows of no such file; delete it"):
+        READERS[name](store, record)
+
+
+LEFTOVERS = ["Thumbs.db", "desktop.ini", ".DS_Store", "._add", "@eaDir/", "$RECYCLE.BIN/", "lost+found/", "empty/"]
+
+
+@pytest.mark.parametrize("kind", ["cells", "pretrainings", "failures", "labels", "progress", ""])
+@pytest.mark.parametrize("name", LEFTOVERS)
+def test_what_a_system_leaves_in_a_folder_is_no_record(store, kind, name):
+    plan = store.write_plan(plan_with(CELL, pretrainings=(PRETRAINING,)), {"rte": GOLD})
+    record = finish(store)
+    pretrained = pretrain(store)
+    place = store.folder / kind / name
+    place.parent.mkdir(exist_ok=True)
+    if name.endswith("/"):
+        place.mkdir()
+    else:
+        place.write_text("x")
+    finished = store.finished(plan)
+    assert (finished.records, finished.pretrainings) == ({CELL.id: record}, {PRETRAINING.id: pretrained})
+    assert (finished.left_out, finished.problems) == (0, {})
+    assert (store.strays(plan), store.failures(plan, ()), store.progress()) == ([], [], [])
 
 
 def test_files_can_be_read_by_others(store):
