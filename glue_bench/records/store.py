@@ -331,9 +331,8 @@ class Store:
 
     def write_failure(self, failure: Failure) -> None:
         """Store why a job failed; a later success removes it."""
-        text = failure.model_dump_json(indent=1, exclude_none=True)
         with results_written_to(self.folder):
-            write_atomically(self.folder / "failures" / f"{failure.id}.json", text.encode())
+            write_atomically(self.folder / "failures" / f"{failure.id}.json", failure.file())
 
     def has_model(self, cell_id: str) -> bool:
         """Whether a cell has left a model, of whatever run."""

@@ -320,6 +320,10 @@ class Failure(Value):
     environment: Environment = Environment()
     lost: bool = False
 
+    def file(self) -> bytes:
+        """The content of its file."""
+        return self.model_dump_json(indent=1, exclude_none=True).encode()
+
     @classmethod
     def of(cls, path: Path) -> Self:
         """The one in a file; of a file that cannot be read, that."""
