@@ -121,8 +121,9 @@ def test_a_run_leaves_the_same_in_a_folder_that_is_named_by_a_relative_path_and_
 
 def places() -> list[bytes]:
     """The folders of this machine that no bundle may name."""
-    folders = {tempfile.gettempdir(), str(Path.home()), sys.prefix, str(Path(glue_bench.__file__).parent), str(Path.cwd())}
-    return [f"{folder}/".encode() for folder in folders if folder != "/"]
+    package = Path(glue_bench.__file__).parent
+    folders = {tempfile.gettempdir(), Path.home(), Path.cwd(), sys.prefix, package}
+    return [f"{folder}/".encode() for folder in folders if str(folder) != "/"]
 
 
 def own_starts(make_bert, write_plugin) -> dict[str, object]:
