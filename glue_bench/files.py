@@ -104,6 +104,12 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def visible_files(folder: Path) -> set[str]:
+    """The files below a folder, and the links, by their places in it; hidden ones are left out."""
+    files = [path.relative_to(folder) for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
+    return {place.as_posix() for place in files if not any(part.startswith(".") for part in place.parts)}
+
+
 def check_json(content: bytes, most: int = MOST_VALUES) -> bytes:
     """The bytes of a JSON text that anyone may have made. Raises ValueError if it has more values than `most`."""
     if sum(map(content.count, (b",", b"{", b"["))) > most:

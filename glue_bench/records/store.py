@@ -12,6 +12,7 @@ labels/<task>-<digest of data>.safetensors  gold labels, and what trivial baseli
 checkpoints/<id>/step-<n>/                  weights of a pretraining after n steps (training/pretrain.py)
 checkpoints/<id>/resume.pt                  the latest state of a pretraining that has not ended
 progress/<id>.json                          a job under way
+{cells,pretrainings}/.replaced-<id>/        an older result while a new one takes its place
 analysis/                                   what `analyse` has written
 slurm.json                                  the Slurm jobs of this folder (sweep/slurm.py), whose logs lie in slurm/
 
@@ -40,6 +41,7 @@ from glue_bench.files import (
     restore_replaced,
     results_written_to,
     set_aside,
+    visible_files,
     whole_folder,
     write_atomically,
 )
@@ -52,6 +54,7 @@ LARGEST = 2**27  # bytes of a plan: one of 50,000 cells has 40 million
 STAMP = "record.digest"  # in a kept model's folder, the digest of its cell's record
 WEIGHTS = "weights.digest"  # in a checkpoint's folder, the digest of its encoder's weights
 LABELS = "labels/{}-{:.12}.safetensors"  # of a task's data with this digest
+PARTS = ("cells", "pretrainings", "failures", "labels")  # folders without which results are others
 IS_ID = re.compile(NAME).fullmatch
 Labels = Mapping[str, Arrays]
 """Of one task's data: `gold` labels by scored split, (rows,), and by baseline and split what it predicts, (rows,)."""
@@ -79,8 +82,20 @@ class Store:
         return (self.folder / "plan.json").is_file()
 
     def plan(self) -> Plan:
-        """The plan last written. Raises UserError if there is none, or it is damaged."""
+        """The plan last written. Raises UserError if there is none, it is damaged, or a folder is not there.
+
+        A link to a disk that is not mounted would look as if nothing had run.
+        """
+        self._check_parts(*PARTS)
         return self._read(Plan, "plan.json")
+
+    def _check_parts(self, *names: str) -> None:
+        for place in (self.folder / name for name in names):
+            if place.is_symlink() and not place.exists():
+                advice = "mount the disk that has it, or delete the link to begin anew"
+                raise UserError(f"'{place}' is a link to '{place.readlink()}', which is not there; {advice}")
+            if place.exists() and not place.is_dir():
+                raise UserError(f"'{place}' is no folder; move it away")
 
     def _read(self, kind: type[Kind], name: str) -> Kind:
         try:
@@ -135,7 +150,7 @@ class Store:
         return self._ids("cells") | self._ids("pretrainings")
 
     def _ids(self, kind: str) -> set[str]:
-        """The names of folders that may hold a record; what systems leave in any folder is neither."""
+        """The names of folders that may hold a record; what systems leave in any folder has no such name."""
         try:
             with os.scandir(self.folder / kind) as entries:
                 return {entry.name for entry in entries if IS_ID(entry.name) and entry.is_dir()}
@@ -216,7 +231,7 @@ class Store:
         try:
             stamp = read_file(folder / STAMP, 64).decode()
             damaged = [file for file, digest in record.model.items() if whole and file_digest(folder / file) != digest]
-            strange = sorted(_model_files(folder) - record.model.keys()) if whole else []
+            strange = sorted(visible_files(folder) - {STAMP, *record.model}) if whole else []
         except (OSError, ValueError) as error:
             raise UserError(f"{name}: {error}; delete it and run again") from error
         if stamp != record.digest:
@@ -253,11 +268,16 @@ class Store:
         return under_way
 
     def prepare(self, *, make: bool = True) -> None:
-        """Make the folder, and prove that it can be written; without `make` nothing stays of the attempt."""
-        with results_written_to(self.folder, "choose another folder with --results"):
-            if make:
-                self.folder.mkdir(parents=True, exist_ok=True)
-            prove_writable(self.folder)
+        """Make the folder, and prove that it can be written; without `make` nothing stays of the attempt.
+
+        Its parts are tried, too: a link may have moved one to another disk.
+        """
+        self._check_parts(*PARTS, "checkpoints")
+        for place in (self.folder, *(self.folder / name for name in (*PARTS, "checkpoints"))):
+            with results_written_to(place, "choose another folder with --results"):
+                if make:
+                    self.folder.mkdir(parents=True, exist_ok=True)
+                prove_writable(place)
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
@@ -318,7 +338,7 @@ class Store:
             if save:
                 (folder / "model").mkdir()
                 save(folder / "model")
-                files = sorted(_model_files(folder / "model"))
+                files = sorted(visible_files(folder / "model"))
                 facts["model"] = {name: file_digest(folder / "model" / name) for name in files}
             record = record.model_copy(update=facts).seal()
             if save:
@@ -340,8 +360,8 @@ class Store:
 
     def drop_model(self, cell_id: str) -> None:
         """Delete a cell's model, if it is there; its record stays."""
-        cells = self.folder / "cells"
-        set_aside(cells / cell_id / "model", cells)
+        cell = self.folder / "cells" / cell_id
+        set_aside(cell / "model", cell.resolve().parent)  # if the cell is a link, on the disk that it leads to
 
     def write_progress(self, progress: Progress) -> None:
         """Replace what is known of a job under way. It is not flushed: nothing depends on it after a power cut."""
@@ -351,13 +371,6 @@ class Store:
 
     def drop_progress(self, name: str) -> None:
         (self.folder / "progress" / f"{name}.json").unlink(missing_ok=True)
-
-
-def _model_files(folder: Path) -> set[str]:
-    """The files of a model by their places below its folder, without its stamp and what is hidden."""
-    files = [path.relative_to(folder) for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
-    visible = [place for place in files if not any(part.startswith(".") for part in place.parts)]
-    return {place.as_posix() for place in visible} - {STAMP}
 
 
 def open_store(folder: str | Path) -> Store:

@@ -1,5 +1,6 @@
 """The results folder: what is written is read, belongs to its record, and is whole or not there at all."""
 
+import errno
 import os
 import signal
 from pathlib import Path
@@ -358,6 +359,52 @@ def test_what_a_system_leaves_in_a_folder_is_no_record(store, kind, name):
     assert (finished.records, finished.pretrainings) == ({CELL.id: record}, {PRETRAINING.id: pretrained})
     assert (finished.left_out, finished.problems) == (0, {})
     assert (store.strays(plan), store.failures(plan, ()), store.progress()) == ([], [], [])
+
+
+@pytest.mark.parametrize("look", [Store.plan, Store.prepare])
+@pytest.mark.parametrize("part", ["cells", "pretrainings", "failures", "labels"])
+def test_a_part_that_lies_on_a_disk_that_is_not_there_is_refused_and_not_empty(store, part, look):
+    store.write_plan(plan_with(CELL), {})
+    (store.folder / part).symlink_to(store.folder.parent / "gone")
+    with pytest.raises(UserError, match=f"{part}' is a link to '.*gone', which is not there; mount the disk"):
+        look(store)
+
+
+@pytest.mark.parametrize("look", [Store.plan, Store.prepare])
+@pytest.mark.parametrize("part", ["cells", "pretrainings", "failures", "labels"])
+def test_a_file_in_the_place_of_a_part_is_refused(store, part, look):
+    store.write_plan(plan_with(CELL), {})
+    (store.folder / part).write_text("")
+    with pytest.raises(UserError, match=f"{part}' is no folder; move it away"):
+        look(store)
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder that nobody can write")
+@pytest.mark.parametrize("kind", ["cells", "pretrainings", "checkpoints"])
+def test_a_part_that_cannot_be_written_is_refused_before_anything_is_computed(store, kind):
+    """It may lie on another disk, which is full or read-only."""
+    (store.folder / kind).symlink_to("/proc/self")
+    with pytest.raises(UserError, match=f"cannot write to '.*{kind}': .*; choose another folder"):
+        store.prepare()
+
+
+def test_the_model_of_a_cell_that_is_a_link_to_another_disk_is_dropped(store, tmp_path, monkeypatch):
+    record = finish(store)
+    cell = store.folder / "cells" / CELL.id
+    rename = Path.rename
+
+    def within_a_disk(path: Path, target: Path) -> Path:
+        disks = [(tmp_path / "disk") in (place.resolve().parents) for place in (path, target)]
+        if disks[0] != disks[1]:
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        return rename(path, target)
+
+    (tmp_path / "disk").mkdir()
+    cell.rename(tmp_path / "disk" / CELL.id)
+    cell.symlink_to(tmp_path / "disk" / CELL.id)
+    monkeypatch.setattr(Path, "rename", within_a_disk)
+    store.drop_model(CELL.id)
+    assert (store.model(record), [*(tmp_path / "disk").iterdir()]) == (None, [tmp_path / "disk" / CELL.id])
 
 
 def test_files_can_be_read_by_others(store):
