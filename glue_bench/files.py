@@ -29,6 +29,7 @@ Kept = TypeVar("Kept")
 # At most: bytes of others' files and arrays, and of the list of entries of a zip, of which 100,000 with long names take
 # 14 MB; values of a JSON text, of which a plan of 50,000 cells has 2,000,000. Each may take a hundred bytes of memory.
 LARGEST, LARGEST_ARRAYS, LARGEST_PART, MOST_VALUES = 2**26, 2**31, 2**24, 2**22
+REPLACED = ".replaced-"  # begins the name of a folder while another one takes its place
 DAY = 86_400.0  # seconds
 ENCRYPTED = 0x1  # the flag of an entry of a zip
 UNREADABLE = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, RuntimeError, ValueError)
@@ -101,6 +102,12 @@ def file_digest(path: Path) -> str:
     """The SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def visible_files(folder: Path) -> set[str]:
+    """The files below a folder, and the links, by their places in it; hidden ones are left out."""
+    files = [path.relative_to(folder) for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
+    return {place.as_posix() for place in files if not any(part.startswith(".") for part in place.parts)}
 
 
 def check_json(content: bytes, most: int = MOST_VALUES) -> bytes:
@@ -178,34 +185,81 @@ def whole_folder(path: Path, *, replaces: bool = False) -> Iterator[Path]:
     """A folder to fill that takes its name when the block ends, all files in it flushed to disk.
 
     An existing folder of this name is kept, since another process was first with the same content, or replaced with
-    `replaces=True`.
+    `replaces=True`. The replaced one goes when the new one stands; if that fails, it is back at once, or after a kill
+    by `restore_replaced`.
     """
-    aside, older = (path.with_name(f".{name}-{uuid.uuid4().hex}") for name in ("making", "damaged"))
+    aside = path.with_name(f".making-{uuid.uuid4().hex}")
     aside.mkdir(parents=True)
     try:
         yield aside
         for made in (*aside.rglob("*"), aside):
             _sync(made)
-        if replaces and path.exists():  # two renames, so that for a moment alone there is neither
-            path.rename(older)
-        try:
-            aside.rename(path)
-        except OSError:
-            if replaces or not path.is_dir():  # no other process was first
-                raise
-        shutil.rmtree(older, ignore_errors=True)
+        if replaces:
+            _replace(path, aside)
+        else:
+            try:
+                aside.rename(path)
+            except OSError:
+                if not path.is_dir():  # no other process was first
+                    raise
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     _sync(path.parent)
 
 
-def set_aside(folder: Path) -> None:
-    """Take away a folder, if it is there: at once or not at all. What another process has open of it stays readable."""
-    aside = folder.with_name(f".damaged-{uuid.uuid4().hex}")
+def _replace(path: Path, new: Path) -> None:
+    """Give a folder's name to a new one. For a moment the name is nobody's, because a disk has no exchange of two."""
+    older = path.with_name(f"{REPLACED}{path.name}")
+    try:
+        if os.path.lexists(path):
+            _remove(older)  # which a kill has left after its replacement stood
+            path.rename(older)
+        new.rename(path)
+    except BaseException:  # Ctrl-C, too
+        with contextlib.suppress(OSError):
+            _restore(older)
+        raise
+    _remove(older)
+
+
+def restore_replaced(folder: Path) -> None:
+    """Put back what a kill has left without a name while it was replaced; delete what was replaced before a kill."""
+    for older in folder.glob(f"{REPLACED}*"):
+        _restore(older)
+
+
+def _restore(older: Path) -> None:
+    path = older.with_name(older.name.removeprefix(REPLACED))
+    if os.path.lexists(path):
+        _remove(older)
+    elif os.path.lexists(older):
+        older.rename(path)
+
+
+def _remove(path: Path) -> None:
+    """Delete a folder, or a link that stands for one, as far as that can be done."""
+    if path.is_symlink():
+        path.unlink(missing_ok=True)
+    else:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def set_aside(folder: Path, within: Path | None = None) -> None:
+    """Take away a folder, if it is there: at once or not at all. What another process has open of it stays readable.
+
+    Until it is deleted, it lies in the folder `within` of the same disk, by default in its own parent.
+    """
+    place = within or folder.parent
+    aside = place / f".damaged-{uuid.uuid4().hex}"
     with contextlib.suppress(FileNotFoundError):
         folder.rename(aside)
-    for path in (aside, *folder.parent.glob(".damaged-*")):  # and what a kill has left of earlier ones
-        shutil.rmtree(path, ignore_errors=True)
+    clear_set_aside(place)
+
+
+def clear_set_aside(folder: Path) -> None:
+    """Delete what was set aside in a folder, also by a process that was killed before it had deleted it."""
+    for path in folder.glob(".damaged-*"):
+        _remove(path)
 
 
 def kept_or_made(folder: Path, make: Callable[[Path], Any], read: Callable[[Path], Kept]) -> Kept:
@@ -230,7 +284,8 @@ def kept_or_made(folder: Path, make: Callable[[Path], Any], read: Callable[[Path
 
 
 def clear_abandoned(folder: Path) -> None:
-    """Delete what a killed process has left half-made in a folder of the cache, and nobody has written to for a day."""
+    """Delete what a killed process has left in a folder: set aside, or half-made and not written to for a day."""
+    clear_set_aside(folder)
     for left in folder.glob(".making-*"):
         with contextlib.suppress(FileNotFoundError):  # its maker has just ended
             if time.time() - max(path.stat().st_mtime for path in (left, *left.rglob("*"))) > DAY:

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import stat
 import time
 import zipfile
@@ -11,7 +12,15 @@ from pathlib import Path
 import pytest
 
 from glue_bench import files
-from glue_bench.files import DAY, kept_or_made, opened_zip, parse_json, whole_folder, write_atomically
+from glue_bench.files import (
+    DAY,
+    kept_or_made,
+    opened_zip,
+    parse_json,
+    restore_replaced,
+    whole_folder,
+    write_atomically,
+)
 
 
 def test_a_zip_is_read_as_it_is_but_no_long_list_of_entries_or_large_entry_at_once(tmp_path, monkeypatch):
@@ -49,12 +58,57 @@ def test_a_folder_that_is_there_stays_unless_it_is_replaced_by_a_whole_one(tmp_p
     assert [path.name for path in tmp_path.iterdir()] == ["made"]
 
 
+@pytest.mark.parametrize("error", [OSError(errno.EDQUOT, "quota"), OSError(errno.ESTALE, "stale"), KeyboardInterrupt()])
+@pytest.mark.parametrize("fails_at", [1, 2])
+def test_where_a_folder_cannot_be_replaced_the_old_one_stays(tmp_path, monkeypatch, error, fails_at):
+    """Whichever of the two renames fails; the next one, which puts the old folder back, works again."""
+    renames, rename = [], Path.rename
+
+    def failing(path, target):
+        renames.append(target)
+        if len(renames) == fails_at:
+            raise error
+        return rename(path, target)
+
+    with whole_folder(tmp_path / "made") as aside:
+        (aside / "file").write_text("old")
+    monkeypatch.setattr(Path, "rename", failing)
+    with pytest.raises(type(error)), whole_folder(tmp_path / "made", replaces=True) as aside:
+        (aside / "file").write_text("new")
+    assert (tmp_path / "made" / "file").read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["made"]
+
+
+@pytest.mark.parametrize("stands", [False, True])
+def test_what_a_kill_has_left_of_a_replaced_folder_is_put_back_or_deleted(tmp_path, stands):
+    with whole_folder(tmp_path / "made") as aside:
+        (aside / "file").write_text("new")
+    (tmp_path / ".replaced-made").mkdir()
+    (tmp_path / ".replaced-made" / "file").write_text("old")
+    if not stands:
+        shutil.rmtree(tmp_path / "made")
+    restore_replaced(tmp_path)
+    assert (tmp_path / "made" / "file").read_text() == ("new" if stands else "old")
+    assert [path.name for path in tmp_path.iterdir()] == ["made"]
+
+
+def test_a_link_to_a_folder_is_replaced_and_what_it_leads_to_stays(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "made").symlink_to(tmp_path / "elsewhere")
+    with whole_folder(tmp_path / "runs" / "made", replaces=True):
+        pass
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["made"]
+    assert (tmp_path / "elsewhere").is_dir()
+
+
 def test_what_a_kill_has_left_in_the_cache_goes_once_nobody_has_written_to_it_for_a_day(tmp_path):
     for age in (0, 2 * DAY):
         (tmp_path / f".making-{age}").mkdir()
         for path in ((tmp_path / f".making-{age}" / "file"), tmp_path / f".making-{age}"):
             path.touch()
             os.utime(path, (time.time() - age,) * 2)
+    (tmp_path / ".damaged-0").mkdir()  # which nobody needs
     kept_or_made(tmp_path / "made", lambda folder: (folder / "file").touch(), lambda folder: folder)
     assert {path.name for path in tmp_path.iterdir()} == {".making-0", "made"}
 

@@ -1,7 +1,8 @@
 """Experiments in one archive for others, and what is in one that anybody may have made.
 
 A bundle has the plan (with the experiment's configuration), records, predictions, gold labels, failures and tables.
-Models, checkpoints and half-written files stay behind. The same content gives the same bytes.
+Models, checkpoints and half-written files stay behind. The same content gives the same bytes, also where folders of an
+experiment are links. No path of the machine is in it: plans have none, and in errors the last name alone stays.
 """
 
 import hashlib
@@ -33,6 +34,7 @@ from glue_bench.files import (
 )
 from glue_bench.records.base import Digest, Sealed, Text, Value, Whole
 from glue_bench.records.store import Store
+from glue_bench.records.values import Failure
 from glue_bench.tables.export import TABLES
 from glue_bench.tables.papers import PAPERS
 
@@ -45,9 +47,18 @@ PAGES = (*TABLES, *(f"{name}.md" for name in PAPERS))
 _NAME = r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,239}"
 PLACE = re.compile(
     rf"{_NAME}/(plan\.json|{'|'.join(map(re.escape, PAGES))}|(failures/{_NAME}\.json)|(labels/{_NAME}\.safetensors)"
-    rf"|(cells|pretrainings)/{_NAME}/(record\.json|(logits|tests|losses|sums)\.safetensors))"
+    rf"|cells/{_NAME}/(record\.json|(logits|tests)\.safetensors)"
+    rf"|pretrainings/{_NAME}/(record\.json|(losses|sums)\.safetensors))"
 )
 """What a bundle may have a file of, and nowhere else."""
+INSIDE = ("*", "failures/*", "labels/*", "cells/*/*", "pretrainings/*/*")
+"""Where files of an experiment lie that a bundle may have. Unlike `rglob`, these patterns enter linked folders."""
+_ROOT = r"(?:file://|[A-Za-z]:)?(?!//)[/\\~]"
+ABSOLUTE = re.compile(
+    rf"""(?<=['"]){_ROOT}[^'"\n]*[/\\]"""
+    rf"""|(?<![\w./~\\-]){_ROOT}[^\s'"]*[/\\]"""
+)
+"""The folders of an absolute path in a text: it may have blanks between quotes."""
 
 
 class Summed(Value):
@@ -84,13 +95,14 @@ def write_bundle(stores: Iterable[Store], path: Path) -> Manifest:
             raise UserError(f"two of the folders have one name ({folder.name}); give each experiment once")
         if not PLACE.fullmatch(f"{folder.name}/plan.json"):
             raise UserError(f"'{folder.name}' cannot be the name of a folder on every system; rename it")
-        named = {path.relative_to(folder.parent).as_posix(): path for path in folder.rglob("*") if path.is_file()}
+        paths = [path for pattern in INSIDE for path in folder.glob(pattern) if path.is_file()]
+        named = {path.relative_to(folder.parent).as_posix(): path for path in paths}
         files |= {name: path for name, path in named.items() if PLACE.fullmatch(name)}
     sums: dict[str, Summed] = {}
     with results_written_to(path.parent, ELSEWHERE), whole_file(path) as file, zipfile.ZipFile(file, "w") as archive:
         for name, source in sorted(files.items()):
             try:
-                content = read_file(source, LARGEST_ARRAYS)
+                content = _public(name, read_file(source, LARGEST_ARRAYS))
             except FileNotFoundError:  # a sweep under way has replaced it, or finished what had failed
                 continue
             sums[name] = Summed(bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
@@ -98,6 +110,18 @@ def write_bundle(stores: Iterable[Store], path: Path) -> Manifest:
         manifest = Manifest(glue_bench=version("glue-bench"), files=sums).seal()
         archive.writestr(plain_entry(MANIFEST), manifest.file())
     return manifest
+
+
+def _public(name: str, content: bytes) -> bytes:
+    """The content of a file as a bundle has it: errors do not say where a person keeps files."""
+    if name.split("/")[1] != "failures":
+        return content
+    try:
+        failure = Failure.read(content)
+    except ValueError:  # damaged, which `verify` says
+        return content
+    texts = {"error": failure.error, "traceback": failure.traceback}
+    return failure.model_copy(update={field: ABSOLUTE.sub("", text) for field, text in texts.items()}).file()
 
 
 @dataclass(frozen=True)

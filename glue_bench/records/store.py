@@ -12,6 +12,7 @@ labels/<task>-<digest of data>.safetensors  gold labels, and what trivial baseli
 checkpoints/<id>/step-<n>/                  weights of a pretraining after n steps (training/pretrain.py)
 checkpoints/<id>/resume.pt                  the latest state of a pretraining that has not ended
 progress/<id>.json                          a job under way
+{cells,pretrainings}/.replaced-<id>/        an older result while a new one takes its place
 analysis/                                   what `analyse` has written
 slurm.json                                  the Slurm jobs of this folder (sweep/slurm.py), whose logs lie in slurm/
 
@@ -21,6 +22,7 @@ missing or damaged.
 
 import contextlib
 import os
+import re
 import socket
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -36,12 +38,15 @@ from glue_bench.files import (
     file_digest,
     prove_writable,
     read_file,
+    restore_replaced,
     results_written_to,
     set_aside,
+    visible_files,
     whole_folder,
     write_atomically,
 )
 from glue_bench.records.arrays import Arrays, arrays_digest, dump, read_arrays, read_metadata, shrunk, widened
+from glue_bench.records.base import NAME
 from glue_bench.records.done import replaced_start
 from glue_bench.records.values import Cell, Failure, Job, Plan, PretrainingRecord, Progress, Record, Result
 from glue_bench.remote import refuse_url
@@ -51,6 +56,8 @@ STAMP = "record.digest"  # in a kept model's folder, the digest of its cell's re
 WEIGHTS = "weights.digest"  # in a checkpoint's folder, the digest of its encoder's weights
 LABELS = "labels/{}-{:.12}.safetensors"  # of a task's data with this digest
 SHARE = "held_out_share"  # in the header of such a file, the part of train that its baselines were not fitted on
+PARTS = ("cells", "pretrainings", "failures", "labels")  # folders without which results are others
+IS_ID = re.compile(NAME).fullmatch
 Labels = Mapping[str, Arrays]
 """Of one task's data: `gold` labels by scored split, (rows,), and by baseline and split what it predicts, (rows,)."""
 Ended = TypeVar("Ended", Record, PretrainingRecord)
@@ -86,8 +93,20 @@ class Store:
         return (self.folder / "plan.json").is_file()
 
     def plan(self) -> Plan:
-        """The plan last written. Raises UserError if there is none, or it is damaged."""
+        """The plan last written. Raises UserError if there is none, it is damaged, or a folder is not there.
+
+        A link to a disk that is not mounted would look as if nothing had run.
+        """
+        self._check_parts(*PARTS)
         return self._read(Plan, "plan.json")
+
+    def _check_parts(self, *names: str) -> None:
+        for place in (self.folder / name for name in names):
+            if place.is_symlink() and not place.exists():
+                advice = "mount the disk that has it, or delete the link to begin anew"
+                raise UserError(f"'{place}' is a link to '{place.readlink()}', which is not there; {advice}")
+            if place.exists() and not place.is_dir():
+                raise UserError(f"'{place}' is no folder; move it away")
 
     def _read(self, kind: type[Kind], name: str) -> Kind:
         try:
@@ -108,7 +127,7 @@ class Store:
         pretrainings, worse = self._records(PretrainingRecord, sorted(pretrained))
         outdated = {name: one for name, one in stored.items() if replaced_start(one, stored, pretrainings)}
         records = {name: one for name, one in stored.items() if name not in outdated}
-        return Finished(records, pretrainings, len(there.difference(cells)), bad | worse, outdated)
+        return Finished(records, pretrainings, len(self._outside(plan)), bad | worse, outdated)
 
     def record(self, cell_id: str) -> Record | None:
         """The record of a cell; None without a whole one."""
@@ -120,8 +139,13 @@ class Store:
 
     def strays(self, plan: Plan) -> list[Record]:
         """The records of cells outside the plan, as far as they are whole."""
+        records, _ = self._records(Record, self._outside(plan))
+        return [*records.values()]
+
+    def _outside(self, plan: Plan) -> list[str]:
+        """The ids of cells outside the plan that have a record, whether or not it can be believed."""
         outside = self._ids("cells").difference(cell.id for cell in plan.cells)
-        return [*self._records(Record, sorted(outside))[0].values()]
+        return sorted(name for name in outside if (self.folder / "cells" / name / "record.json").exists())
 
     def _records(self, kind: type[Ended], names: Iterable[str]) -> tuple[dict[str, Ended], dict[str, str]]:
         """The records of these jobs, and a line about each that is not as it was written."""
@@ -142,8 +166,10 @@ class Store:
         return self._ids("cells") | self._ids("pretrainings")
 
     def _ids(self, kind: str) -> set[str]:
+        """The names of folders that may hold a record; what systems leave in any folder has no such name."""
         try:
-            return {path.name for path in (self.folder / kind).iterdir() if not path.name.startswith(".")}
+            with os.scandir(self.folder / kind) as entries:
+                return {entry.name for entry in entries if IS_ID(entry.name) and entry.is_dir()}
         except (FileNotFoundError, NotADirectoryError):
             return set()
 
@@ -193,13 +219,18 @@ class Store:
 
     def _beside(self, record: Ended, kind: str, digest: str | None) -> dict[str, np.ndarray]:
         name = f"{record.job.kind}/{record.job.id}/{kind}.safetensors"
-        return read_arrays(self.folder, name, record=record.digest, holds=digest) if digest else {}
+        if digest:
+            return read_arrays(self.folder, name, record=record.digest, holds=digest)
+        if (self.folder / name).exists():
+            raise UserError(f"{name}: its record knows of no such file; delete it")
+        return {}
 
     def labels(self, task: str, data: str, named: str | None = None) -> Labels:
         """The labels of a task's data with this digest (a plan may have `named` theirs); no `gold` without a file."""
         name, by_kind = LABELS.format(task, data), {"gold": dict[str, np.ndarray]()}
         if (self.folder / name).exists():
-            for key, values in read_arrays(self.folder, name, data=data, holds=named).items():
+            stored = read_arrays(self.folder, name, data=data, holds=named)
+            for key, values in widened(stored).items():
                 kind, _, split = key.rpartition("/")
                 by_kind.setdefault(kind, {})[split] = values
         return by_kind
@@ -215,7 +246,10 @@ class Store:
         return fitted_without == (str(held_out_share) if held_out_share else None)
 
     def model(self, record: Record, *, whole: bool = False) -> Path | None:
-        """Where a cell's model lies, if it is kept; with `whole` each of its files is compared with its digest."""
+        """Where a cell's model lies, if it is kept; with `whole` it has the files of its record, and no others.
+
+        They are `record.model`, by their places in the folder; hidden files are no part of a model.
+        """
         name = f"cells/{record.cell.id}/model"
         folder = self.folder / name
         if record.model is None or not folder.is_dir():
@@ -223,12 +257,15 @@ class Store:
         try:
             stamp = read_file(folder / STAMP, 64).decode()
             damaged = [file for file, digest in record.model.items() if whole and file_digest(folder / file) != digest]
+            strange = sorted(visible_files(folder) - {STAMP, *record.model}) if whole else []
         except (OSError, ValueError) as error:
             raise UserError(f"{name}: {error}; delete it and run again") from error
         if stamp != record.digest:
             raise UserError(f"{name}: it belongs to another run; delete it and run again")
         if damaged:
             raise UserError(f"{name}/{damaged[0]}: changed since the run wrote it; delete the model and run again")
+        if strange:
+            raise UserError(f"{name}/{strange[0]}: no file of the model that the run has kept; take it away")
         return folder
 
     def checkpoints(self, pretraining_id: str) -> Path:
@@ -257,11 +294,16 @@ class Store:
         return under_way
 
     def prepare(self, *, make: bool = True) -> None:
-        """Make the folder, and prove that it can be written; without `make` nothing stays of the attempt."""
-        with results_written_to(self.folder, "choose another folder with --results"):
-            if make:
-                self.folder.mkdir(parents=True, exist_ok=True)
-            prove_writable(self.folder)
+        """Make the folder, and prove that it can be written; without `make` nothing stays of the attempt.
+
+        Its parts are tried, too: a link may have moved one to another disk.
+        """
+        self._check_parts(*PARTS, "checkpoints")
+        for place in (self.folder, *(self.folder / name for name in (*PARTS, "checkpoints"))):
+            with results_written_to(place, "choose another folder with --results"):
+                if make:
+                    self.folder.mkdir(parents=True, exist_ok=True)
+                prove_writable(place)
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
@@ -283,6 +325,7 @@ class Store:
         try:
             write_atomically(holder, f"{socket.gethostname()}:{os.getpid()}".encode())
             for kind in ("cells", "pretrainings"):
+                restore_replaced(self.folder / kind)
                 clear_abandoned(self.folder / kind)
             yield
         finally:
@@ -323,7 +366,8 @@ class Store:
             if save:
                 (folder / "model").mkdir()
                 save(folder / "model")
-                facts["model"] = {path.name: file_digest(path) for path in sorted((folder / "model").iterdir())}
+                files = sorted(visible_files(folder / "model"))
+                facts["model"] = {name: file_digest(folder / "model" / name) for name in files}
             record = record.model_copy(update=facts).seal()
             if save:
                 (folder / "model" / STAMP).write_text(record.digest)
@@ -335,9 +379,8 @@ class Store:
 
     def write_failure(self, failure: Failure) -> None:
         """Store why a job failed; a later success removes it."""
-        text = failure.model_dump_json(indent=1, exclude_none=True)
         with results_written_to(self.folder):
-            write_atomically(self.folder / "failures" / f"{failure.id}.json", text.encode())
+            write_atomically(self.folder / "failures" / f"{failure.id}.json", failure.file())
 
     def has_model(self, cell_id: str) -> bool:
         """Whether a cell has left a model, of whatever run."""
@@ -345,7 +388,8 @@ class Store:
 
     def drop_model(self, cell_id: str) -> None:
         """Delete a cell's model, if it is there; its record stays."""
-        set_aside(self.folder / "cells" / cell_id / "model")
+        cell = self.folder / "cells" / cell_id
+        set_aside(cell / "model", cell.resolve().parent)  # if the cell is a link, on the disk that it leads to
 
     def write_progress(self, progress: Progress) -> None:
         """Replace what is known of a job under way. It is not flushed: nothing depends on it after a power cut."""

@@ -11,7 +11,7 @@ from pydantic import Field, StringConstraints, field_serializer, model_validator
 from glue_bench.config import Experiment, Hyperparameters, PretrainingSettings
 from glue_bench.data.tasks import TRAINABLE
 from glue_bench.files import read_file
-from glue_bench.records.base import NAME, Digest, Lines, Scores, Sealed, Text, Value, Whole, Word
+from glue_bench.records.base import NAME, Digest, Lines, Place, Scores, Sealed, Text, Value, Whole, Word
 from glue_bench.records.environment import Environment
 
 COMPUTES = 1
@@ -258,7 +258,7 @@ class Record(Sealed):
     cell: Cell
     logits: Digest | None = None
     tests: Digest | None = None
-    model: dict[Word, Digest] | None = None
+    model: dict[Place, Digest] | None = None
 
     @property
     def job(self) -> Cell:
@@ -327,6 +327,10 @@ class Failure(Value):
     traceback: Lines = ""
     environment: Environment = Environment()
     lost: bool = False
+
+    def file(self) -> bytes:
+        """The content of its file."""
+        return self.model_dump_json(indent=1, exclude_none=True).encode()
 
     @classmethod
     def of(cls, path: Path) -> Self:

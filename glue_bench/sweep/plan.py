@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import product
+from pathlib import Path, PurePath
 from typing import Any
 
-from glue_bench.config import NATIVE, SCRATCH, Arm, PretrainingSettings
+from glue_bench.config import NATIVE, SCRATCH, Arm, Experiment, PretrainingSettings
 from glue_bench.config.load import Names, listed
 from glue_bench.data.tasks import AX_SPLIT, TASKS
 from glue_bench.errors import UserError, unknown
@@ -21,6 +22,8 @@ from glue_bench.training.packing import LAYOUT_VERSION
 from glue_bench.training.tokenizers import vocabulary_size
 from glue_bench.training.trial import check_native
 
+PATHS = ("/", "~", ".", "file:", "local:")
+"""How names begin that are of places on this machine, whether or not something is there now."""
 SPECIAL_TOKENS = 3
 CHARACTERS_A_TOKEN = 4.0  # English in WordPieces; only ratios between tasks matter
 
@@ -34,20 +37,37 @@ def make_plan(inputs: Inputs) -> Plan:
     experiment = inputs.experiment
     _check(inputs)
     pretrainings, cells = settle_jobs(inputs)
-    # Where a person keeps data, text and plugins is no one's business; digests tell what they are.
-    places: dict[str, Any] = {"data": inputs.source.kind, "plugins": []}
-    if experiment.pretraining:
-        sources, known = experiment.pretraining.corpus, inputs.corpus.digest
-        corpus = sources if sources == ["demo"] else [known]
-        places["pretraining"] = experiment.pretraining.model_copy(update={"corpus": corpus})
     return Plan(
-        experiment=experiment.model_copy(update=places),
+        experiment=_without_places(inputs),
         arms={arm.name: _arm_facts(arm, inputs) for arm in experiment.arms},
         tasks={task: _task_facts(task, inputs) for task in experiment.tasks},
         tokens={task: _expected_tokens(task, inputs) for task in experiment.tasks},
         pretrainings=tuple(pretrainings),
         cells=tuple(cells),
     )
+
+
+def _without_places(inputs: Inputs) -> Experiment:
+    """The experiment as others may see it. Where a person keeps files is no one's business; digests tell what they are.
+
+    Of the path of a checkpoint or a tokenizer the last name stays, as `./name`, which is no id of the hub.
+    """
+    experiment = inputs.experiment
+
+    def name_of(place: str) -> str:
+        is_here = place.startswith(PATHS) or (place != SCRATCH and Path(place).exists())
+        return f"./{PurePath(place).name}" if is_here else place
+
+    arms = []
+    for arm in experiment.arms:
+        tokenizer = name_of(arm.tokenizer) if arm.tokenizer else None
+        arms.append(arm.model_copy(update={"checkpoint": name_of(arm.checkpoint), "tokenizer": tokenizer}))
+    public: dict[str, Any] = {"data": inputs.source.kind, "plugins": [], "arms": arms}
+    if pretraining := experiment.pretraining:
+        corpus = pretraining.corpus if pretraining.corpus == ["demo"] else [inputs.corpus.digest]
+        tokenizer = name_of(pretraining.tokenizer) if pretraining.tokenizer else None
+        public["pretraining"] = pretraining.model_copy(update={"corpus": corpus, "tokenizer": tokenizer})
+    return experiment.model_copy(update=public)
 
 
 def _check(inputs: Inputs) -> None:

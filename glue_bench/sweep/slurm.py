@@ -108,7 +108,8 @@ class Slurm(Executor):
             self.engine.update_parameters(name=self.name, slurm_additional_parameters=others, **named)
         except (AssertionError, TypeError, ValueError) as error:
             raise UserError(f"--slurm: {error}") from error
-        self.store, self.batch, self.estimate = store, JobBatch(make, store.folder), estimate
+        self.store, self.estimate = store, estimate
+        self.batch = JobBatch(make, store.folder.absolute())  # jobs may run in another folder: chdir is sbatch's
         self.jobs, self.fresh, self.sent = dict[str, Job](), list[Job](), dict[str, Stamps]()
         self.known = set[str]()  # the numbers of all Slurm jobs that were ever in `sent`
         self.absent, self.polled_at = Counter[str](), 0.0

@@ -12,7 +12,6 @@ from glue_bench.config import NATIVE
 from glue_bench.data.hub import REPOSITORY
 from glue_bench.errors import UserError, first_line
 from glue_bench.files import ELSEWHERE, results_written_to, write_atomically
-from glue_bench.records.store import STAMP
 from glue_bench.tables.board import open_board
 from glue_bench.tables.submission import arm_scores, known_arm, median_runs
 from glue_bench.tables.table import Column, Page, Table
@@ -99,10 +98,13 @@ def card(path: str | Path, arm: str | None = None) -> Card:
     usage = USAGE.format(imports=imports, repository=PLACEHOLDER, inside=inside) if models else ""
     header = _header(arm, cell, results.arms["checkpoint"][arm], scores[~made_up & scores["value"].notna()])
     text = f"---\n{header}\n---\n\n{page.to_markdown()}{usage}"
-    places = [(f"{task}/" * several, path) for task, folder in models.items() for path in sorted(folder.iterdir())]
-    files = {f"{place}{path.name}": path for place, path in places if path.name != STAMP}
+    files: dict[str, bytes | Path] = {}
+    for task, folder in models.items():
+        place = f"{task}/" if several else ""
+        files |= {f"{place}{name}": folder / name for name in records[task].model or ()}
+    files["README.md"] = text.encode()
     without = tuple(task for task in kept if task not in models)
-    return Card(arm=arm, text=text, files={"README.md": text.encode(), **files}, without=without)
+    return Card(arm=arm, text=text, files=files, without=without)
 
 
 def _header(arm: str, cell: pd.Series, checkpoint: str, stated: pd.DataFrame) -> str:

@@ -24,6 +24,7 @@ from glue_bench.tables.submission import arm_scores
 from glue_bench.tables.table import json_text
 
 SCHEMA = "0.3.0"
+ASUNDER = "export each to a place of its own with -o"
 _NAME = re.compile(r"(?!(?:data|unknown)$)[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_-])?")
 
 
@@ -32,11 +33,13 @@ def write_logs(boards: Iterable[Board], folder: Path, organization: str) -> dict
 
     A score is the mean over the runs at the reported rate, with its standard error over independent runs. Made-up and
     partial data are left out, because a log states a benchmark's score. `organization` is who states it. Raises
-    UserError for a name that cannot be part of a path, for nothing to state, and for a disk that cannot be written.
+    UserError for a name that cannot be part of a path, for nothing to state, for a model of which another log lies
+    there, whose scores would stand beside the new ones, and for a disk that cannot be written.
     """
     if not _NAME.fullmatch(organization):
         raise UserError(f"organization {quoted(organization)}: give letters, digits, dots, dashes and underscores")
-    files, left_out = list[str](), dict[str, str]()
+    logs: dict[str, bytes] = {}
+    left_out: dict[str, str] = {}
     for board in boards:
         experiment = board.results.experiment
         if "demo" in board.results.data_source:
@@ -53,13 +56,28 @@ def write_logs(boards: Iterable[Board], folder: Path, organization: str) -> dict
             name = f"glue-bench/{model}/{sha256(json.dumps(log, sort_keys=True).encode()).hexdigest()[:16]}"
             place = f"data/glue-bench/{model}/{uuid.UUID(bytes=sha256(name.encode()).digest()[:16], version=4)}.json"
             about = {"schema_version": SCHEMA, "evaluation_id": name, "retrieved_timestamp": str(int(time.time()))}
-            with results_written_to(folder, ELSEWHERE):
-                write_atomically(folder / place, json_text(about | log).encode())
-            files.append(place)
-    if not files:
+            logs[place] = json_text(about | log).encode()
+    if not logs:
         why = "; ".join(f"{name}: {reason}" for name, reason in left_out.items()) or "no run has finished"
         raise UserError(f"nothing to export as a benchmark's score ({why})")
-    return {"files": files, "left_out": left_out}
+    _check_others(logs, folder)
+    with results_written_to(folder, ELSEWHERE):
+        for place, content in logs.items():
+            write_atomically(folder / place, content)
+    return {"files": [*logs], "left_out": left_out}
+
+
+def _check_others(logs: Iterable[str], folder: Path) -> None:
+    """Raise UserError where a model has another log, in the folder or among `logs`: nobody could tell which counts."""
+    by_model: dict[Path, str] = {}
+    for place in logs:
+        model = (folder / place).parent
+        if model in by_model:
+            raise UserError(f"two of the folders have an experiment and an arm of one name ({model.name}); {ASUNDER}")
+        by_model[model] = place
+        others = sorted(path for path in model.glob("[!.]*.json") if path != folder / place)
+        if others:
+            raise UserError(f"'{others[0]}' is another log of the same model; delete it, or {ELSEWHERE}")
 
 
 def _left_out(board: Board) -> str:

@@ -101,6 +101,17 @@ def test_what_cannot_be_read_as_a_table_is_a_fault_of_its_name_and_other_files_a
     assert check.found.endswith("; not checked: notes.md, predictions.csv")
 
 
+@pytest.mark.parametrize("name", ["model/handler.py", "model/more/x.bin", "tests.safetensors"])
+def test_a_file_that_no_record_knows_is_a_fault(finished, name):
+    store, record = Store(finished), record_of(finished)
+    store.write(record, lambda model: (model / "config.json").touch(), logits=store.logits(record))
+    strange = finished / "cells" / record.cell.id / name
+    strange.parent.mkdir(exist_ok=True)
+    strange.write_text("x")
+    faults = [fault for each in found(finished).values() for fault in each]
+    assert [f"{record.cell.id}/{name}: " in fault for fault in faults] == [True]
+
+
 def forged(folder: Path, stored: Any = None, **changes: Any) -> str:
     """Store a cell's record with these changes, its logits and its digest fitting; its folder."""
     store, record = Store(folder), record_of(folder)

@@ -1,12 +1,14 @@
 """The results folder: what is written is read, belongs to its record, and is whole or not there at all."""
 
+import errno
 import os
 import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from safetensors.numpy import load_file
 from stored import DATA, cell_with, plan_with, pretrained_of, pretraining_with, record_of
@@ -89,6 +91,46 @@ def test_a_finished_cell_and_a_pretraining_are_read_as_they_were_stored(store):
     assert [path.name for path in (store.folder / "cells").iterdir()] == [CELL.id]
 
 
+def arrays_handed_out(store: Store, cell_id: str, pretraining_id: str) -> dict[str, np.ndarray]:
+    """Every array that a store reads of a cell, of a pretraining, and of the labels of RTE."""
+    record = store.record(cell_id)
+    pretrained = store.pretraining(pretraining_id)
+    groups = {
+        "logits": store.logits(record),
+        "tests": store.logits(record, test=True),
+        "losses": store.losses(pretrained),
+        "sums": store.sums(pretrained),
+        **store.labels("rte", DATA),
+    }
+    return {f"{group}/{name}": values for group, by_name in groups.items() for name, values in by_name.items()}
+
+
+WHOLE = arrays(np.int64, 3, elements=st.integers(-(2**63), 2**63 - 1))
+HALVES = arrays(np.float64, 3, elements=st.integers(-2000, 2000).map(lambda number: number / 2))  # exact in float16
+
+
+@given(counts=WHOLE, scores=HALVES, outputs=st.sampled_from([np.float16, np.float32]))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_every_array_is_read_in_a_type_to_compute_in_with_the_values_that_were_written(store, counts, scores, outputs):
+    """A narrow type saves room on the disk; a sum or a mean in it would be another number."""
+    logits = {"validation": scores.astype(outputs)}
+    tests = {"test": scores.astype(outputs)}
+    losses = {"loss_sum": scores, "count": counts, "document": counts}
+    store.write_plan(plan_with(CELL), {"rte": {"gold": {"validation": scores}, "bag of words": {"validation": counts}}})
+    store.write(record_of(CELL), logits=logits, tests=tests)
+    store.write(pretrained_of(PRETRAINING), losses=losses, sums={"swap_1": scores})
+    read = arrays_handed_out(store, CELL.id, PRETRAINING.id)
+    written = {
+        "logits/validation": scores.astype(np.float32),
+        "tests/test": scores.astype(np.float32),
+        **{f"losses/{name}": values for name, values in losses.items()},
+        "sums/swap_1": scores,
+        "gold/validation": scores,
+        "bag of words/validation": counts,
+    }
+    assert same(read, written)
+
+
 def test_what_a_run_was_not_asked_for_is_empty(store):
     half = {"validation": LOGITS["validation"].astype(np.float16).T}
     record = store.write(finish(store), logits=half)
@@ -104,9 +146,8 @@ def test_a_plan_and_labels_are_read_as_they_were_stored_and_other_labels_are_ref
     plan = store.write_plan(plan_with(CELL), {"rte": given})
     assert store.plan() == plan
     labels = store.labels("rte", DATA, plan.tasks["rte"].labels)
-    assert {kind: splits["validation"].tolist() for kind, splits in labels.items()} == {
-        kind: splits["validation"].tolist() for kind, splits in given.items()
-    }
+    assert labels.keys() == given.keys()
+    assert all(same(labels[kind], splits) for kind, splits in given.items())
     assert store.write_plan(plan_with(CELL, OTHER), {}).tasks == plan.tasks
     assert store.labels("rte", "0" * 64) == {"gold": {}}
     (path,) = (store.folder / "labels").iterdir()
@@ -229,6 +270,11 @@ def test_killed_at_any_moment_there_is_the_old_result_or_the_new_one_or_none(sto
         finish(store)
         ended = not killed(len(seen), lambda: finish(store, 1.0))
         result = store.record(CELL.id)
+        with store.lock():  # as the next run does first
+            kept = store.record(CELL.id)
+        assert kept in ((old, new) if result is None else (result,))
+        assert [path.name for path in (store.folder / "cells").glob("[!.]*")] == [CELL.id]
+        assert [*store.folder.glob("cells/.[!m]*")] == []  # what is half-made goes after a day
         if result:
             assert same(store.logits(result), {"validation": LOGITS["validation"] + np.float32(result == new)})
             assert store.model(result, whole=True)
@@ -236,6 +282,129 @@ def test_killed_at_any_moment_there_is_the_old_result_or_the_new_one_or_none(sto
     assert (seen[0], seen[-1]) == ("old", "new")
     assert sorted(seen, key=["old", "none", "new"].index) == seen
     assert seen.count("none") <= 4
+
+
+def test_killed_at_any_moment_a_dropped_model_is_whole_or_gone_and_nothing_of_it_stays(store):
+    killed_so_often, ended = 0, False
+    while not ended:
+        record = finish(store)
+        ended = not killed(killed_so_often, lambda: store.drop_model(CELL.id))
+        killed_so_often += 1
+        with store.lock():
+            folder = store.model(record, whole=True)
+        assert [*store.folder.glob("cells/**/model.safetensors")] == ([folder / "model.safetensors"] if folder else [])
+    assert killed_so_often > 3
+
+
+# What lies beside
+
+
+@pytest.mark.parametrize("name", ["handler.py", "pytorch_model.bin", "more/config.json", "link"])
+def test_a_model_has_the_files_of_its_record_and_no_others(store, name):
+    record = finish(store)
+    strange = store.model(record) / name
+    strange.parent.mkdir(exist_ok=True)
+    if name == "link":
+        strange.symlink_to(store.folder)
+    else:
+        strange.write_text("x")
+    with pytest.raises(UserError, match=f"model/{name}: no file of the model that the run has kept; take it away$"):
+        store.model(record, whole=True)
+
+
+def test_a_model_may_have_folders(store):
+    """As tokenizers with several templates have."""
+
+    def save(model: Path) -> None:
+        (model / "templates").mkdir()
+        (model / "templates" / "tool.jinja").write_text("x")
+
+    record = store.write(record_of(CELL), save)
+    assert [*record.model] == ["templates/tool.jinja"]
+    assert store.record(CELL.id) == record
+    assert store.model(record, whole=True)
+
+
+@pytest.mark.parametrize("name", ["../config.json", "/config.json", "a/../../b", "", ".hidden", "a//b"])
+def test_no_record_names_a_file_outside_its_model(name):
+    with pytest.raises(ValueError, match="model"):
+        record_of(CELL, model={name: DATA})
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_file_that_its_record_does_not_know_is_refused(store, name):
+    record = store.write(record_of(CELL)) if name[:4] in ("logi", "test") else store.write(pretrained_of(PRETRAINING))
+    place = store.folder / record.job.kind / record.job.id / name
+    place.write_bytes(dump({"x": np.ones(1)}, record=record.digest))
+    with pytest.raises(UserError, match=f"{name}: its record knows of no such file; delete it"):
+        READERS[name](store, record)
+
+
+LEFTOVERS = ["Thumbs.db", "desktop.ini", ".DS_Store", "._add", "@eaDir/", "$RECYCLE.BIN/", "lost+found/", "empty/"]
+
+
+@pytest.mark.parametrize("kind", ["cells", "pretrainings", "failures", "labels", "progress", ""])
+@pytest.mark.parametrize("name", LEFTOVERS)
+def test_what_a_system_leaves_in_a_folder_is_no_record(store, kind, name):
+    plan = store.write_plan(plan_with(CELL, pretrainings=(PRETRAINING,)), {"rte": GOLD})
+    record = finish(store)
+    pretrained = pretrain(store)
+    place = store.folder / kind / name
+    place.parent.mkdir(exist_ok=True)
+    if name.endswith("/"):
+        place.mkdir()
+    else:
+        place.write_text("x")
+    finished = store.finished(plan)
+    assert (finished.records, finished.pretrainings) == ({CELL.id: record}, {PRETRAINING.id: pretrained})
+    assert (finished.left_out, finished.problems) == (0, {})
+    assert (store.strays(plan), store.failures(plan, ()), store.progress()) == ([], [], [])
+
+
+@pytest.mark.parametrize("look", [Store.plan, Store.prepare])
+@pytest.mark.parametrize("part", ["cells", "pretrainings", "failures", "labels"])
+def test_a_part_that_lies_on_a_disk_that_is_not_there_is_refused_and_not_empty(store, part, look):
+    store.write_plan(plan_with(CELL), {})
+    (store.folder / part).symlink_to(store.folder.parent / "gone")
+    with pytest.raises(UserError, match=f"{part}' is a link to '.*gone', which is not there; mount the disk"):
+        look(store)
+
+
+@pytest.mark.parametrize("look", [Store.plan, Store.prepare])
+@pytest.mark.parametrize("part", ["cells", "pretrainings", "failures", "labels"])
+def test_a_file_in_the_place_of_a_part_is_refused(store, part, look):
+    store.write_plan(plan_with(CELL), {})
+    (store.folder / part).write_text("")
+    with pytest.raises(UserError, match=f"{part}' is no folder; move it away"):
+        look(store)
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs a folder that nobody can write")
+@pytest.mark.parametrize("kind", ["cells", "pretrainings", "checkpoints"])
+def test_a_part_that_cannot_be_written_is_refused_before_anything_is_computed(store, kind):
+    """It may lie on another disk, which is full or read-only."""
+    (store.folder / kind).symlink_to("/proc/self")
+    with pytest.raises(UserError, match=f"cannot write to '.*{kind}': .*; choose another folder"):
+        store.prepare()
+
+
+def test_the_model_of_a_cell_that_is_a_link_to_another_disk_is_dropped(store, tmp_path, monkeypatch):
+    record = finish(store)
+    cell = store.folder / "cells" / CELL.id
+    rename = Path.rename
+
+    def within_a_disk(path: Path, target: Path) -> Path:
+        disks = [(tmp_path / "disk") in (place.resolve().parents) for place in (path, target)]
+        if disks[0] != disks[1]:
+            raise OSError(errno.EXDEV, "Invalid cross-device link")
+        return rename(path, target)
+
+    (tmp_path / "disk").mkdir()
+    cell.rename(tmp_path / "disk" / CELL.id)
+    cell.symlink_to(tmp_path / "disk" / CELL.id)
+    monkeypatch.setattr(Path, "rename", within_a_disk)
+    store.drop_model(CELL.id)
+    assert (store.model(record), [*(tmp_path / "disk").iterdir()]) == (None, [tmp_path / "disk" / CELL.id])
 
 
 def test_files_can_be_read_by_others(store):

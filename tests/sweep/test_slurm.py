@@ -10,6 +10,7 @@ import stub
 
 from glue_bench.config import Resources
 from glue_bench.errors import UserError
+from glue_bench.records.store import Store
 from glue_bench.records.values import Progress
 from glue_bench.sweep import drive, slurm
 from glue_bench.sweep.executors import Terminated
@@ -148,6 +149,18 @@ def test_near_the_time_limit_a_batch_is_put_back_and_goes_on_and_a_cell_that_nee
         again.function(jobs)
         assert ended(executor) == well(CELLS[3])
     assert stub.attempts(store, *CELLS[:4]) == [2, 2, 2, 1]
+
+
+def test_a_batch_that_starts_again_in_another_folder_goes_on(cluster, store, monkeypatch):
+    """With sbatch's `chdir`, and with results in a folder that is given relative to the driver's."""
+    monkeypatch.chdir(store.folder.parent)
+    make = partial(stub.StubWorker, store)
+    jobs = [(job, store.stamp(job.id)) for job in CELLS[:2]]
+    executor = Slurm(make, Resources(), Store(store.folder.name), Estimate(stub.plan(*CELLS)), {})
+    monkeypatch.chdir(cluster.folder)
+    executor.batch(jobs)
+    executor.batch(jobs)
+    assert stub.attempts(store, *CELLS[:2]) == [1, 1]
 
 
 @pytest.mark.parametrize("what", ["fill", "refuse"])

@@ -88,6 +88,23 @@ def test_a_card_says_where_its_models_lie(finished, tmp_path):
         card(finished.path)
 
 
+def test_a_file_that_no_record_knows_is_never_published(refused, finished, tmp_path):
+    """The hub's endpoints execute a handler.py."""
+    finished.kept.add("add-rte-lr2e-05-s3")
+    handler = finished.plan() / "cells" / "add-rte-lr2e-05-s3" / "model" / "handler.py"
+    handler.write_text("")
+    line = "cells/add-rte-lr2e-05-s3/model/handler.py: no file of the model that the run has kept; take it away"
+    assert line in refused("card", finished.path, "-o", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_is_hidden_beside_a_model_is_not_published(finished, tmp_path):
+    finished.kept.add("add-rte-lr2e-05-s3")
+    (finished.plan() / "cells" / "add-rte-lr2e-05-s3" / "model" / ".DS_Store").write_text("")
+    write_card(card(finished.path), tmp_path / "out")
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"README.md", "config.json", "model.safetensors"}
+
+
 def test_the_base_model_is_named_where_it_is_the_hubs_and_no_folder(bench, monkeypatch, tmp_path):
     """Without a revision the cache of the hub tells; where an arm lies on the disk is no one's business."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))

@@ -7,6 +7,7 @@ import subprocess
 
 import numpy as np
 import pytest
+from tiny_runs import contents
 
 from glue_bench.errors import UserError
 from glue_bench.tables.board import open_board
@@ -18,6 +19,7 @@ def results(bench, tmp_path):
     """Write the logs of what the bench holds; the results in that of `add` by their names, and what was told."""
 
     def write(**plan):
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)
         told = write_logs([open_board(bench.plan(**plan))], tmp_path / "out", "my-lab")
         (path,) = [tmp_path / "out" / name for name in told["files"] if "-add/" in name]
         log = json.loads(path.read_bytes())
@@ -73,6 +75,25 @@ def test_other_rows_are_left_out_and_the_hub_is_not_stated_for_what_was_not_comp
     source = stated["glue.qqp.validation.accuracy"]["source_data"]
     assert source["source_type"] == "other"
     assert "hf_repo" not in source
+
+
+def test_two_logs_of_a_model_never_lie_beside_each_other(bench, new_bench, tmp_path):
+    """Equal ones have one name. Of others nobody could tell which counts, whoever has put them there."""
+    bench.finish_predicted("rte", "add", 0.7)
+    board = open_board(bench.plan())
+    (place,) = write_logs([board], tmp_path / "out", "my-lab")["files"]
+    assert write_logs([board], tmp_path / "out", "my-lab")["files"] == [place]
+    bench.finish("cola")
+    files = contents(tmp_path / "out")
+    with pytest.raises(UserError, match=f"{place}' is another log of the same model; delete it, or choose another"):
+        write_logs([open_board(bench.plan())], tmp_path / "out", "my-lab")
+    assert contents(tmp_path / "out") == files
+    other = new_bench("elsewhere")
+    other.finish_predicted("rte", "add", 0.6)
+    boards = [board, open_board(other.plan(experiment="toy"))]
+    with pytest.raises(UserError, match=r"an experiment and an arm of one name \(toy-add\); export each to a place"):
+        write_logs(boards, tmp_path / "both", "my-lab")
+    assert not (tmp_path / "both").exists()
 
 
 @pytest.mark.skipif(not shutil.which("every_eval_ever"), reason="its validator needs Python 3.12: docs/contributing.md")
