@@ -22,7 +22,7 @@ from glue_bench.model.encoder import attend
 from glue_bench.model.fresh import drawing
 from glue_bench.model.locate import fingerprint, locate
 
-SUMMARY = "the model as transformers has it, with its own head and tokenizer"
+SUMMARY = "the model as transformers has it, with its own tokenizer and a fresh head"
 AUTO = transformers.AutoModelForSequenceClassification
 UNBOUNDED = 10**6  # tokenizers without a limit say 1e30
 ANY_SEGMENT = 256
@@ -30,6 +30,8 @@ DRAWN = " with 16-bit dropout of all tokens"  # how random numbers are drawn on 
 ATTENTION = "glue_bench_cpu"
 # Families whose attention is given padding and nothing else that would change the scores.
 OUR_ATTENTION = {"bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert", "albert"}
+# Families whose attention compares segments with each other: config.json does not count them.
+COMPARE_SEGMENTS = {"funnel", "xlnet"}
 LOCAL = {"local_files_only": True, "trust_remote_code": False}
 
 
@@ -52,7 +54,7 @@ class NativeStart(Start):
 
     @property
     def segment_types(self) -> int:
-        return int(getattr(self.config, "type_vocab_size", ANY_SEGMENT)) if self.reads_segments else 0
+        return known_segments(self.config) if self.reads_segments else 0
 
     @property
     def reading(self) -> str:
@@ -137,7 +139,8 @@ def read_native(
     absent = {key.removeprefix(prefix) for key in info["missing_keys"] if key.startswith(prefix)}
     if lacking := sorted(key for key in absent if prefix and "pooler." not in key):
         raise UserError(f"checkpoint '{name}': transformers finds no weights for {lacking[0]} in it")
-    reads = (tokenizer.model_input_names, inspect.signature(model.forward).parameters)
+    head = {key for key in model.state_dict() if not key.startswith(prefix)}
+    takes_segments = "token_type_ids" in inspect.signature(model.forward).parameters
     limits = [tokenizer.model_max_length]
     with suppress(AttributeError, NotImplementedError):  # XLNet raises the latter
         limits.append(config.max_position_embeddings)
@@ -145,10 +148,22 @@ def read_native(
         config,
         {key: tensor for key, tensor in base.state_dict().items() if key not in absent},
         AS_PUBLISHED,
-        reads_segments=all("token_type_ids" in names for names in reads),
+        leaves_head=bool(head) and head.isdisjoint(info["missing_keys"]),
+        reads_segments=takes_segments and known_segments(config) > 1,
         pads_left=tokenizer.padding_side == "left",
         longest=min((limit for limit in limits if limit and 0 < limit < UNBOUNDED), default=None),
     )
+
+
+def known_segments(config: Any) -> int:
+    """How many segments a model has weights for; its tokenizer may give others, or none, by default.
+
+    A model without such weights may still take `token_type_ids`: GPT-2 and XLM look them up among their words, and
+    Gemma 3 marks pictures by them.
+    """
+    if config.model_type in COMPARE_SEGMENTS:
+        return ANY_SEGMENT
+    return int(getattr(config.get_text_config(), "type_vocab_size", None) or 0)
 
 
 def attention(

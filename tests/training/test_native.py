@@ -185,14 +185,22 @@ def test_a_head_trained_for_another_task_is_left_out_and_a_missing_pooler_is_fre
     assert models[0].bert.embeddings.word_embeddings.weight.equal(tuned.bert.embeddings.word_embeddings.weight)
 
 
+def id_of(folder, inputs_of, words, *, segments=True, side="right"):
+    """The id of a cell of a BERT whose tokenizer gives segments by default or does not, and pads on a side."""
+    save_family(folder, "bert", words)
+    save_tokenizer(folder, words, segments=segments, side=side)
+    _, [cell] = settle_jobs(inputs_of(native(folder, name="one")))
+    return cell.id
+
+
 def test_how_texts_are_padded_is_part_of_the_id(tmp_path, words, inputs_of):
-    ids = set()
-    for side, segments in (("left", False), ("right", False), ("right", True)):
-        folder = save_family(tmp_path / f"{side}{segments}", "bert", words)
-        save_tokenizer(folder, words, segments=segments, side=side)
-        inputs = inputs_of(native(folder, name="one"))
-        ids.add(settle_jobs(inputs)[1][0].id)
-    assert len(ids) == 3
+    right = id_of(tmp_path / "right", inputs_of, words)
+    assert id_of(tmp_path / "left", inputs_of, words, side="left") != right
+
+
+def test_what_a_tokenizer_gives_by_default_is_no_part_of_the_id(tmp_path, words, inputs_of):
+    with_segments = id_of(tmp_path / "with", inputs_of, words)
+    assert id_of(tmp_path / "without", inputs_of, words, segments=False) == with_segments
 
 
 CODE = {"AutoConfig": "mine.Config", "AutoModelForSequenceClassification": "mine.Model"}
