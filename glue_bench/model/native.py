@@ -32,6 +32,15 @@ ATTENTION = "glue_bench_cpu"
 OUR_ATTENTION = {"bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert", "albert"}
 # Families whose attention compares segments with each other: config.json does not count them.
 COMPARE_SEGMENTS = {"funnel", "xlnet"}
+# What config.json says of a head that is not used beside its `problem_type`: its task, scores and code.
+OF_THE_OLD_HEAD = (
+    "function_to_apply",
+    "finetuning_task",
+    "task_specific_params",
+    "sbert_ce_default_activation_function",
+    "sentence_transformers",
+    "auto_map",
+)
 LOCAL = {"local_files_only": True, "trust_remote_code": False}
 
 
@@ -64,6 +73,10 @@ class NativeStart(Start):
     def classifier(self, labels: Sequence[str], seed: int) -> "NativeClassifier":
         """The model under a fresh head of its own with an output a label, decided by the seed."""
         config = copy.deepcopy(self.config)
+        config.problem_type = None
+        for name in OF_THE_OLD_HEAD:
+            if name in vars(config):
+                delattr(config, name)
         config.update(label_settings(labels))
         transformers.set_seed(seed)
         model = AUTO.from_config(config, dtype=torch.float32, trust_remote_code=False)

@@ -23,6 +23,7 @@ from glue_bench.training import finetune as finetuning
 from glue_bench.training.compute import quiet_transformers
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs
+from glue_bench.training.kept import save_kept
 from glue_bench.training.loop import UsedRows, predict, used_rows_only
 from glue_bench.training.tokenizers import SPECIAL, train_tokenizer
 from glue_bench.training.tokens import collate, encoded_split, evaluation_batches
@@ -121,7 +122,8 @@ def test_a_cell_is_trained_as_with_its_whole_table_and_kept_in_the_form_of_trans
     with used_rows_only(model := start.classifier(LABELS, 1), tokens.splits["train"].ids):
         assert any(isinstance(part, UsedRows) for part in model.modules()) == (family not in SHARED)
     outcome = finetune(cell, inputs, CPU)
-    outcome.model.save_pretrained(tmp_path / "kept")
+    (tmp_path / "kept").mkdir()
+    save_kept(tmp_path / "kept", outcome, inputs)
     assert "glue_bench" not in (tmp_path / "kept" / "config.json").read_text()
     kept = AutoModelForSequenceClassification.from_pretrained(tmp_path / "kept").eval()
     loaded = NativeClassifier(kept, reads_segments=start.reads_segments, pads_left=start.pads_left)
