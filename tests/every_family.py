@@ -13,6 +13,8 @@ SIZES: dict[str, Any] = {
     **{"hidden_size": 16, "d_model": 16, "emb_dim": 16, "n_embd": 16, "embedding_size": 16},
     **{"num_hidden_layers": 1, "num_layers": 1, "n_layers": 1, "n_layer": 1},
     **{"num_attention_heads": 2, "num_heads": 2, "n_heads": 2, "n_head": 2},
+    **{"encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2},
+    **{"encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "d_ff": 32, "decoder_start_token_id": 3},
     **{"intermediate_size": 32, "d_inner": 32, "dff": 32, "max_position_embeddings": 64},
 }
 """Sizes under all names that families have for them; a configuration is given those that it has."""
@@ -29,6 +31,9 @@ CHANGES: dict[str, dict[str, Any]] = {
     "layoutlmv3": {"coordinate_size": 2, "shape_size": 4},
     "lilt": {"hidden_size": 24},
     "luke": {"entity_vocab_size": 10, "entity_emb_size": 8},
+    "mt5": {"decoder_start_token_id": 0},
+    "t5": {"decoder_start_token_id": 0},
+    "umt5": {"decoder_start_token_id": 0},
     "mra": {"type_vocab_size": 2},
     "roc_bert": {"pronunciation_vocab_size": 10, "shape_vocab_size": 10},
     "roberta": {"type_vocab_size": 1},

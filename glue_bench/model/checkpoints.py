@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
 from jaxtyping import Int
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, set_seed
 from transformers import __version__ as TRANSFORMERS
@@ -31,6 +33,8 @@ DECODER = "decoder.lm_head.weight"
 ONLY_VALUES = {"encoder_normalize_before": False, "rel_pos_bins": 32, "max_rel_pos": 128}
 # What stands in for fairseq's meters, which its trainer stores with the weights: attributes and no behaviour.
 METERS = [(type(name, (), {}), f"fairseq.meters.{name}") for name in ("AverageMeter", "TimeMeter", "StopwatchMeter")]
+DAMAGE = (SafetensorError, UnpicklingError, EOFError)  # what a file of weights raises that is not whole
+READER = "PytorchStreamReader"  # by which torch names the same
 TOLERANCE = 1e-4  # of the largest value; rounding alone makes 2e-6 of it in 24 random blocks of width 256
 LENGTH = 32
 
@@ -320,5 +324,10 @@ def random_tokens(config: EncoderConfig) -> tuple[Int[Tensor, "2 l"], Int[Tensor
 
 def cannot_compute(name: str, error: Exception) -> UserError:
     """Whatever transformers, safetensors or torch raise, which have no common base, in one line."""
-    reason = f"({type(error).__name__}: {first_line(error)}); a file may be cut short, copy it again"
-    return UserError(f"checkpoint '{name}': transformers cannot compute it {reason}")
+    cause = f"{type(error).__name__}: {first_line(error)}"
+    is_from_disk = isinstance(error, OSError) and error.errno is not None  # transformers raises others without a number
+    if is_from_disk or isinstance(error, DAMAGE) or READER in str(error):
+        advice = "a file may be cut short, copy it again"
+    else:
+        advice = f"its files may not fit together, or not transformers {TRANSFORMERS}; give another checkpoint"
+    return UserError(f"checkpoint '{name}': transformers cannot compute it ({cause}); {advice}")

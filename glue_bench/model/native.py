@@ -5,6 +5,7 @@ import inspect
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -13,14 +14,15 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
+from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES as CLASSIFIERS
 
 from glue_bench.config import AS_PUBLISHED
-from glue_bench.errors import UserError
+from glue_bench.errors import UserError, quoted
 from glue_bench.model import cpu
 from glue_bench.model.checkpoints import Start, cannot_compute, label_settings
 from glue_bench.model.encoder import attend
 from glue_bench.model.fresh import drawing
-from glue_bench.model.locate import fingerprint, locate
+from glue_bench.model.locate import fingerprint, locate, read_json
 
 SUMMARY = "the model as transformers has it, with its own tokenizer and a fresh head"
 AUTO = transformers.AutoModelForSequenceClassification
@@ -32,6 +34,8 @@ ATTENTION = "glue_bench_cpu"
 OUR_ATTENTION = {"bert", "roberta", "xlm-roberta", "camembert", "electra", "distilbert", "albert"}
 # Families whose attention compares segments with each other: config.json does not count them.
 COMPARE_SEGMENTS = {"funnel", "xlnet"}
+# Encoder-decoders that read their score at the last end token: all rows of a batch must have equally many of them.
+COUNT_ENDS = {"bart", "bigbird_pegasus", "mbart", "mt5", "mvp", "plbart", "t5", "umt5"}
 # What config.json says of a head that is not used beside its `problem_type`: its task, scores and code.
 OF_THE_OLD_HEAD = (
     "function_to_apply",
@@ -49,13 +53,18 @@ class NativeStart(Start):
     """What a native arm starts from: transformers' own configuration, and the weights of the model without its head.
 
     `reads_segments`: the model is given segments. `pads_left`: its tokenizer pads on the left. `longest`: the longest
-    text in tokens that configuration and tokenizer admit.
+    text in tokens that configuration and tokenizer admit. `counts_ends`: the model refuses a batch of texts that have
+    unlike numbers of end tokens.
     """
 
     config: Any
     reads_segments: bool = False
     pads_left: bool = False
     longest: int | None = None
+
+    @property
+    def counts_ends(self) -> bool:
+        return self.config.model_type in COUNT_ENDS
 
     @property
     def positions(self) -> int | None:
@@ -127,9 +136,13 @@ def read_native(
     folder = locate(name, revision)
     if not folder.is_dir():
         raise UserError(f"checkpoint '{name}' is one file; a native arm starts from a folder or a hub id")
+    _refuse_own_code(folder, name)
     try:
         config = transformers.AutoConfig.from_pretrained(str(folder), **LOCAL)
         text = config.get_text_config()
+        if getattr(text, "vocab_size", None) is None:
+            fault = f"model_type {quoted(config.model_type)} has no vocabulary (it reads characters or other input)"
+            raise UserError(f"checkpoint '{name}': {fault}, and is not run; give a checkpoint that reads tokens")
         stated, padding = getattr(text, "pad_token_id", None), tokenizer.pad_token_id
         if stated is not None and 0 <= stated < text.vocab_size and stated != padding:
             fault = f"config.json says pad_token_id {stated}, but its tokenizer pads with {padding}"
@@ -156,7 +169,7 @@ def read_native(
     takes_segments = "token_type_ids" in inspect.signature(model.forward).parameters
     limits = [tokenizer.model_max_length]
     with suppress(AttributeError, NotImplementedError):  # XLNet raises the latter
-        limits.append(config.max_position_embeddings)
+        limits.append(config.max_position_embeddings - _skipped_positions(base))
     return NativeStart(
         config,
         {key: tensor for key, tensor in base.state_dict().items() if key not in absent},
@@ -166,6 +179,25 @@ def read_native(
         pads_left=tokenizer.padding_side == "left",
         longest=min((limit for limit in limits if limit and 0 < limit < UNBOUNDED), default=None),
     )
+
+
+def _refuse_own_code(folder: Path, name: str) -> None:
+    """Raise UserError where only code that comes with a checkpoint could compute it."""
+    settings = read_json(folder / "config.json")
+    kind = settings.get("model_type")
+    if settings.get("auto_map") and kind not in CLASSIFIERS:
+        without = f"transformers {transformers.__version__} has no classifier of model_type {quoted(kind)} by itself"
+        advice = "code of a checkpoint is never run; give a checkpoint of a model that transformers has"
+        raise UserError(f"checkpoint '{name}' comes with code of its own, and {without}; {advice}")
+
+
+def _skipped_positions(base: nn.Module) -> int:
+    """How many rows of its table of positions a model never uses: RoBERTa counts from the padding token's id on."""
+    for name, part in base.named_modules():
+        padding = getattr(part, "padding_idx", None)
+        if name.endswith("position_embeddings") and padding is not None:
+            return int(padding) + 1
+    return 0
 
 
 def known_segments(config: Any) -> int:
