@@ -4,13 +4,15 @@ import argparse
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
 from jaxtyping import Int
+from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, set_seed
 from transformers import __version__ as TRANSFORMERS
@@ -31,6 +33,8 @@ DECODER = "decoder.lm_head.weight"
 ONLY_VALUES = {"encoder_normalize_before": False, "rel_pos_bins": 32, "max_rel_pos": 128}
 # What stands in for fairseq's meters, which its trainer stores with the weights: attributes and no behaviour.
 METERS = [(type(name, (), {}), f"fairseq.meters.{name}") for name in ("AverageMeter", "TimeMeter", "StopwatchMeter")]
+DAMAGE = (SafetensorError, UnpicklingError, EOFError)  # what a file of weights raises that is not whole
+READER = "PytorchStreamReader"  # by which torch names the same
 TOLERANCE = 1e-4  # of the largest value; rounding alone makes 2e-6 of it in 24 random blocks of width 256
 LENGTH = 32
 
@@ -40,7 +44,8 @@ class Start:
     """A configuration, and weights of EncoderModel (none: all fresh; without a pooler where a checkpoint has none).
 
     `head` is that of EncoderForMaskedLM, where the checkpoint has a whole one that fits. `exact` and `variance_kept`
-    are those of `Grafted`. `name` is what the user called the checkpoint.
+    are those of `Grafted`. `name` is what the user called the checkpoint. `leaves_head`: the checkpoint has a trained
+    classification head, which is not used.
     """
 
     config: EncoderConfig
@@ -50,6 +55,7 @@ class Start:
     variance_kept: Mapping[str, float] = field(default_factory=dict)
     head: Mapping[str, Tensor] = field(default_factory=dict)
     name: str = ""
+    leaves_head: bool = False
 
     @cached_property
     def digest(self) -> str | None:
@@ -158,13 +164,15 @@ def _read_folder(folder: Path, name: str) -> Start:
     except Exception as error:  # what transformers raises for a value that it did not expect is anything
         raise UserError(f"checkpoint '{name}': config.json does not fit: {' '.join(str(error).split())}") from error
     raw = read_weights(folder)
+    leaves_head = any(key.startswith("classifier.") for key in raw)
     if family is not None:
         start = _complete(name, config, *family.translate(raw, config.pad_token_id))
         check_parity(folder, start)
-        return start
+        return replace(start, leaves_head=leaves_head)
     raw = {key: tensor.float() for key, tensor in raw.items()}
     inside = {key.removeprefix("base."): tensor for key, tensor in raw.items() if key.startswith("base.")}
-    return _complete(name, config, inside or raw, raw if inside else {})
+    start = _complete(name, config, inside or raw, raw if inside else {})
+    return replace(start, leaves_head=leaves_head)
 
 
 def _complete(name: str, config: EncoderConfig, weights: dict[str, Tensor], head: Mapping[str, Tensor]) -> Start:
@@ -256,7 +264,15 @@ def graft(start: Start, variant: str, options: Mapping[str, Any]) -> Start:
             weights[name] = torch.cat([query * model.variant.score_terms**0.5, key_value])
     weights |= {name: tensor for name, tensor in model.state_dict().items() if name.startswith(replaced)}
     exact = grafted.exact and (enter[0] == enter[1] or enter == ("none", "scores"))  # a table of zeros adds nothing
-    return Start(config, weights, "grafted", exact, grafted.variance_kept, fitting_head(config, start.head), start.name)
+    return replace(
+        start,
+        config=config,
+        weights=weights,
+        origin="grafted",
+        exact=exact,
+        variance_kept=grafted.variance_kept,
+        head=fitting_head(config, start.head),
+    )
 
 
 def with_variant(config: EncoderConfig, variant: str, options: Mapping[str, Any], origin: str) -> EncoderConfig:
@@ -322,5 +338,10 @@ def random_tokens(config: EncoderConfig) -> tuple[Int[Tensor, "2 l"], Int[Tensor
 
 def cannot_compute(name: str, error: Exception) -> UserError:
     """Whatever transformers, safetensors or torch raise, which have no common base, in one line."""
-    reason = f"({type(error).__name__}: {first_line(error)}); a file may be cut short, copy it again"
-    return UserError(f"checkpoint '{name}': transformers cannot compute it {reason}")
+    cause = f"{type(error).__name__}: {first_line(error)}"
+    is_from_disk = isinstance(error, OSError) and error.errno is not None  # transformers raises others without a number
+    if is_from_disk or isinstance(error, DAMAGE) or READER in str(error):
+        advice = "a file may be cut short, copy it again"
+    else:
+        advice = f"its files may not fit together, or not transformers {TRANSFORMERS}; give another checkpoint"
+    return UserError(f"checkpoint '{name}': transformers cannot compute it ({cause}); {advice}")

@@ -11,12 +11,14 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from glue_bench.errors import DiskError, UserError, first_line
+from glue_bench.errors import DiskError, UserError, first_line, quoted
 from glue_bench.files import check_file, disk_trouble, file_digest, opened_zip, parse_json, read_file
 from glue_bench.remote import fetched, is_url
 
 SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
 WEIGHT_FILES = (*SAFETENSORS, "pytorch_model.bin", "pytorch_model.bin.index.json")
+NAMES_WEIGHTS = "transformers_weights"  # a key by which transformers reads a file of another name
+ADAPTER = "adapter_config.json"
 LARGEST_WEIGHTS = 2**34  # bytes of a file of weights: several times what the largest known encoder takes
 WANTED = ["*.json", "*.txt", "*.model"]  # beside the weights, of which other frameworks' copies are not fetched
 
@@ -61,8 +63,27 @@ def locate(name: str, revision: str | None = None, *, weights: bool = True) -> P
         raise UserError(f"no folder '{name}' here, and {why}; give the folder of a downloaded copy instead") from error
 
 
+def unlike_a_checkpoint(folder: Path) -> str:
+    """What a folder is, and what to do, if it is one that is often taken for a checkpoint; empty for any other."""
+    if (folder / ADAPTER).exists():
+        merged = f"AutoPeftModelForSequenceClassification.from_pretrained('{folder}').merge_and_unload()"
+        advice = (
+            f"merge it into its base first, with peft: {merged}.save_pretrained('MERGED'), and save a tokenizer there"
+        )
+        return f"'{folder}' is an adapter ({ADAPTER}), which is no model by itself; {advice}"
+    if (folder / "config.json").exists():
+        return ""
+    steps = [path for path in folder.glob("checkpoint-*") if (path / "config.json").exists()]
+    if not steps:
+        return ""
+    last = max(steps, key=lambda path: (len(path.name), path.name))
+    return f"'{folder}' has no config.json, but checkpoints of a Trainer inside; give one of them, such as '{last}'"
+
+
 def fingerprint(place: Path) -> str:
     """SHA-256 over config.json and the weights, or over the one file: they alone decide what an encoder computes."""
+    if other := unlike_a_checkpoint(place):
+        raise UserError(other)
     total = hashlib.sha256()
     for path in [place / "config.json", *weight_files(place)] if place.is_dir() else [place]:
         try:
@@ -78,7 +99,16 @@ def fingerprint(place: Path) -> str:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The files of weights of a checkpoint folder; raises UserError where there are none, or their index is damaged."""
+    """The files of weights of a checkpoint folder; raises UserError where there are none, or their index is damaged.
+
+    Raises it also where config.json names another file of weights, which transformers would read in their place.
+    """
+    settings = folder / "config.json"
+    if settings.exists() and (other := read_json(settings).get(NAMES_WEIGHTS)) is not None:
+        advice = f"rename that file to {SAFETENSORS[0]}, and delete the key"
+        raise UserError(
+            f"'{settings}' names its weights ({NAMES_WEIGHTS}: {quoted(other)}), which is not read; {advice}"
+        )
     path = next((folder / name for name in WEIGHT_FILES if (folder / name).exists()), None)
     if path is None:
         raise UserError(f"checkpoint folder '{folder}' has no weights; expected one of {', '.join(WEIGHT_FILES)}")

@@ -5,6 +5,7 @@ import inspect
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -13,16 +14,17 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
+from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES as CLASSIFIERS
 
 from glue_bench.config import AS_PUBLISHED
-from glue_bench.errors import UserError
+from glue_bench.errors import UserError, quoted
 from glue_bench.model import cpu
 from glue_bench.model.checkpoints import Start, cannot_compute, label_settings
 from glue_bench.model.encoder import attend
 from glue_bench.model.fresh import drawing
-from glue_bench.model.locate import fingerprint, locate
+from glue_bench.model.locate import fingerprint, locate, read_json
 
-SUMMARY = "the model as transformers has it, with its own head and tokenizer"
+SUMMARY = "the model as transformers has it, with its own tokenizer and a fresh head"
 AUTO = transformers.AutoModelForSequenceClassification
 UNBOUNDED = 10**6  # tokenizers without a limit say 1e30
 ANY_SEGMENT = 256
@@ -34,6 +36,19 @@ OUR_ATTENTION = {"bert", "roberta", "xlm-roberta", "camembert", "electra", "dist
 # have convolutions; YOSO hashes padding; T5Gemma reads its decoder one place behind a text. With all texts padded to
 # the same length, as their authors have them, no output depends on another text.
 READ_PADDING = {"canine", "convbert", "fnet", "nystromformer", "t5gemma", "yoso"}
+# Families whose attention compares segments with each other: config.json does not count them.
+COMPARE_SEGMENTS = {"funnel", "xlnet"}
+# Encoder-decoders that read their score at the last end token: all rows of a batch must have equally many of them.
+COUNT_ENDS = {"bart", "bigbird_pegasus", "mbart", "mt5", "mvp", "plbart", "t5", "umt5"}
+# What config.json says of a head that is not used beside its `problem_type`: its task, scores and code.
+OF_THE_OLD_HEAD = (
+    "function_to_apply",
+    "finetuning_task",
+    "task_specific_params",
+    "sbert_ce_default_activation_function",
+    "sentence_transformers",
+    "auto_map",
+)
 LOCAL = {"local_files_only": True, "trust_remote_code": False}
 
 
@@ -42,7 +57,8 @@ class NativeStart(Start):
     """What a native arm starts from: transformers' own configuration, and the weights of the model without its head.
 
     `reads_segments`: the model is given segments. `pads_left`: its tokenizer pads on the left. `longest`: the longest
-    text in tokens that configuration and tokenizer admit.
+    text in tokens that configuration and tokenizer admit. `counts_ends`: the model refuses a batch of texts that have
+    unlike numbers of end tokens.
     """
 
     config: Any
@@ -51,12 +67,16 @@ class NativeStart(Start):
     longest: int | None = None
 
     @property
+    def counts_ends(self) -> bool:
+        return self.config.model_type in COUNT_ENDS
+
+    @property
     def positions(self) -> int | None:
         return self.longest
 
     @property
     def segment_types(self) -> int:
-        return int(getattr(self.config, "type_vocab_size", ANY_SEGMENT)) if self.reads_segments else 0
+        return known_segments(self.config) if self.reads_segments else 0
 
     @property
     def hidden_size(self) -> int:
@@ -76,6 +96,10 @@ class NativeStart(Start):
     def classifier(self, labels: Sequence[str], seed: int) -> "NativeClassifier":
         """The model under a fresh head of its own with an output a label, decided by the seed."""
         config = copy.deepcopy(self.config)
+        config.problem_type = None
+        for name in OF_THE_OLD_HEAD:
+            if name in vars(config):
+                delattr(config, name)
         config.update(label_settings(labels))
         transformers.set_seed(seed)
         model = AUTO.from_config(config, dtype=torch.float32, trust_remote_code=False)
@@ -128,6 +152,7 @@ def read_native(
     folder = locate(name, revision)
     if not folder.is_dir():
         raise UserError(f"checkpoint '{name}' is one file; a native arm starts from a folder or a hub id")
+    _refuse_own_code(folder, name)
     try:
         config = transformers.AutoConfig.from_pretrained(str(folder), **LOCAL)
         text = config.get_text_config()
@@ -159,18 +184,50 @@ def read_native(
     if unread:  # such as relative positions of BERT, which transformers 5 reads as absolute ones
         fault = f"transformers would leave {unread[0]} out, and compute something else than was trained"
         raise UserError(f"checkpoint '{name}': {fault}; give another checkpoint")
-    reads = (tokenizer.model_input_names, inspect.signature(model.forward).parameters)
+    head = {key for key in model.state_dict() if not key.startswith(prefix)}
+    takes_segments = "token_type_ids" in inspect.signature(model.forward).parameters
     limits = [tokenizer.model_max_length]
     with suppress(AttributeError, NotImplementedError):  # XLNet raises the latter
-        limits.append(config.max_position_embeddings)
+        limits.append(config.max_position_embeddings - _skipped_positions(base))
     return NativeStart(
         config,
         {key: tensor for key, tensor in base.state_dict().items() if key not in absent},
         AS_PUBLISHED,
-        reads_segments=all("token_type_ids" in names for names in reads),
+        leaves_head=bool(head) and head.isdisjoint(info["missing_keys"]),
+        reads_segments=takes_segments and known_segments(config) > 1,
         pads_left=tokenizer.padding_side == "left",
         longest=min((limit for limit in limits if limit and 0 < limit < UNBOUNDED), default=None),
     )
+
+
+def _refuse_own_code(folder: Path, name: str) -> None:
+    """Raise UserError where only code that comes with a checkpoint could compute it."""
+    settings = read_json(folder / "config.json")
+    kind = settings.get("model_type")
+    if settings.get("auto_map") and kind not in CLASSIFIERS:
+        without = f"transformers {transformers.__version__} has no classifier of model_type {quoted(kind)} by itself"
+        advice = "code of a checkpoint is never run; give a checkpoint of a model that transformers has"
+        raise UserError(f"checkpoint '{name}' comes with code of its own, and {without}; {advice}")
+
+
+def _skipped_positions(base: nn.Module) -> int:
+    """How many rows of its table of positions a model never uses: RoBERTa counts from the padding token's id on."""
+    for name, part in base.named_modules():
+        padding = getattr(part, "padding_idx", None)
+        if name.endswith("position_embeddings") and padding is not None:
+            return int(padding) + 1
+    return 0
+
+
+def known_segments(config: Any) -> int:
+    """How many segments a model has weights for; its tokenizer may give others, or none, by default.
+
+    A model without such weights may still take `token_type_ids`: GPT-2 and XLM look them up among their words, and
+    Gemma 3 marks pictures by them.
+    """
+    if config.model_type in COMPARE_SEGMENTS:
+        return ANY_SEGMENT
+    return int(getattr(config.get_text_config(), "type_vocab_size", None) or 0)
 
 
 def attention(

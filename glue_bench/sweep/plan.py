@@ -122,12 +122,33 @@ def _check_arm(arm: Arm, inputs: Inputs) -> None:
     if pretraining and pretraining.segments == "pairs" and min(told, embedded) < 2:
         which = f"tokenizer tells {told}" if told < 2 else f"encoder embeds {embedded}"
         raise UserError(f"{named}: pretraining.segments: pairs, but its {which} segments, not 2; leave segments out")
-    lengths = {task: experiment.finetuning.hyperparameters(task, 0.0).max_length for task in experiment.tasks}
-    wanted = {f"max_length {length} of task '{task}'": length for task, length in lengths.items()}
-    wanted |= {f"pretraining.length {pretraining.length}": pretraining.length} if pretraining else {}
-    for what, length in wanted.items():
+    limit = f"the {positions} positions of '{arm.checkpoint}'"
+    for task in experiment.tasks:
+        length = experiment.finetuning.hyperparameters(task, 0.0).max_length
         if positions is not None and length > positions:
-            raise UserError(f"{named}: {what} exceeds the {positions} positions of '{arm.checkpoint}'; lower it")
+            advice = f"set `finetuning: {{max_length: {positions}}}` in an experiment file (glue-bench init writes one)"
+            raise UserError(f"{named}: max_length {length} of task '{task}' exceeds {limit}; {advice}")
+    if pretraining and positions is not None and pretraining.length > positions:
+        advice = f"set `pretraining: {{length: {positions}}}`"
+        raise UserError(f"{named}: pretraining.length {pretraining.length} exceeds {limit}; {advice}")
+    if isinstance(start, NativeStart) and start.counts_ends:
+        for task in experiment.tasks:
+            _check_ends(arm, task, inputs)
+
+
+def _check_ends(arm: Arm, task: str, inputs: Inputs) -> None:
+    """Refuse a text with the token that ends a text in it, for models that count these tokens."""
+    end = inputs.tokenizer(arm).eos_token
+    splits = dict(inputs.data(task).splits)
+    if (diagnostic := inputs.diagnostic(task)) is not None:
+        splits["AX"] = diagnostic.splits["test"]
+    for split, frame in splits.items():
+        for column in frame.columns.intersection(["text_a", "text_b"]):
+            has_end = frame[column].str.contains(end, regex=False).to_numpy()
+            if has_end.any():
+                place = f"row {int(has_end.argmax()) + 1} of the {split} split of task '{task}' has '{end}' in its text"
+                fault = "its tokenizer reads that as the end of a text, and its model takes one end a row"
+                raise UserError(f"arm '{arm.name}': {place}; {fault}; change that text, or leave the arm out")
 
 
 def settle_jobs(inputs: Inputs) -> tuple[list[Pretraining], list[Cell]]:

@@ -179,9 +179,7 @@ def _remarks(work: Todo, inputs: Inputs, compute: Compute, executor: Executor) -
         in_float32 = [arm.name for arm in arms if compute_of(arm, inputs, tried) != tried]
         if in_float32:
             yield f"computed in float32, because their models cannot be trained in bf16: {', '.join(in_float32)}"
-    segments = {arm.name: inputs.segments(arm) for arm in inputs.experiment.arms}
-    if without := [name for name, (told, embedded) in segments.items() if told > 1 >= embedded]:
-        yield f"both texts of a pair are segment 0, because the encoder has no other: {', '.join(without)}"
+    yield from _remarks_on_checkpoints(inputs)
     jobs, records = {job.id: job for job in work.jobs}, work.finished.records
     if not (on_cpus or executor.queues):  # device and precision decide no id, but move scores
         made = [record.environment for name, record in records.items() if name not in jobs]
@@ -210,6 +208,25 @@ def _remarks(work: Todo, inputs: Inputs, compute: Compute, executor: Executor) -
     if cores and not side_by_side and len(jobs) > 1 and is_narrow and inputs.experiment.name != DEMO:
         more = f"--workers auto runs {min(cores, len(jobs))} at once (it needs Ray: pip install '.[ray]')"
         yield f"one job runs at a time, on one core, as its encoder is small; this machine has {cores} cores: {more}"
+
+
+def _remarks_on_checkpoints(inputs: Inputs) -> Iterator[str]:
+    """What an arm takes from its checkpoint or leaves there, although a person may think otherwise."""
+    experiment = inputs.experiment
+    without_segments = []
+    with_heads = []
+    for arm in experiment.arms:
+        of_tokenizer, of_encoder = inputs.segments(arm)
+        if of_tokenizer > 1 >= of_encoder:
+            without_segments.append(arm.name)
+        if inputs.initial(arm).leaves_head:
+            with_heads.append(arm.name)
+    if without_segments and any("text_b" in inputs.train(task) for task in experiment.tasks):
+        names = ", ".join(without_segments)
+        yield f"both texts of a pair are segment 0, because the encoder has no other: {names}"
+    if with_heads:
+        fresh = "it is not used, every cell trains a fresh one"
+        yield f"the checkpoint has a trained classification head; {fresh}: {', '.join(with_heads)}"
 
 
 def room_here(resources: Resources, compute: Compute) -> int | None:

@@ -7,6 +7,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,9 @@ from glue_bench.sweep.plan import of_arm
 from glue_bench.training.compute import AUTO, Compute, choose_compute, quiet_transformers
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs, is_test
+from glue_bench.training.kept import save_kept
 from glue_bench.training.loop import NonFiniteLossError, OnStep
 from glue_bench.training.pretrain import OtherComputerError, PretrainingFolder, pretrain
-from glue_bench.training.tokenizers import save_tokenizer
 
 WRITTEN_SECONDS = 2.0  # between two writings of how far a job is
 SEEN_SECONDS = 60.0  # until the listing of a shared disk shows what another machine has written
@@ -90,18 +91,15 @@ class Worker:
         is_followed = cell.task == "mnli" and not {*tuning.from_mnli}.isdisjoint(experiment.tasks)
         keeps = tuning.keep is not None or (is_followed and cell.settings.learning_rate == tuning.source_rate)
         outcome = finetune(cell, self.inputs, self.compute, progress=tell)
-        facts, model = outcome.facts, outcome.model
+        facts = outcome.facts
         if keeps:
-            facts = facts.model_copy(update={"weights": weights_digest(model.base_model.state_dict())})
-
-        def save(folder: Path) -> None:
-            model.save_pretrained(folder)
-            save_tokenizer(self.inputs.tokenizer(self.inputs.arm(cell.arm)), folder)
+            facts = facts.model_copy(update={"weights": weights_digest(outcome.model.base_model.state_dict())})
 
         kind = cell.settings.predictions or "float32"  # they were rounded before they were scored
         logits = {name: each.astype(kind) for name, each in outcome.predictions.items() if not is_test(name)}
         tests = {name: each for name, each in outcome.predictions.items() if is_test(name)}
-        return self.store.write(facts, save if keeps else None, logits=logits, tests=tests)
+        save = partial(save_kept, outcome=outcome, inputs=self.inputs) if keeps else None
+        return self.store.write(facts, save, logits=logits, tests=tests)
 
     def _pretrain(self, job: Pretraining, tell: OnStep) -> PretrainingRecord | Failure:
         """Pretrain an arm, measure it, and check that its positions are alive: that decides for all cells after it.

@@ -28,11 +28,15 @@ Classifier = EncoderForSequenceClassification | NativeClassifier
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a cell leaves: its part of the record, logits float32 (rows, labels) of each split, and the model."""
+    """What a cell leaves: its part of the record, logits float32 (rows, labels) of each split, and the model.
+
+    `attempt` is the one that came through.
+    """
 
     facts: Record
     predictions: dict[str, np.ndarray]
     model: PreTrainedModel
+    attempt: "Attempt"
 
 
 def finetune(cell: Cell, inputs: Inputs, compute: Compute, *, progress: OnStep = silent) -> Outcome:
@@ -103,7 +107,7 @@ class Attempt:
             environment=self.asked.environment(),
             precision=None if self.compute == self.asked else self.compute.precision,
         )
-        return Outcome(facts, predictions, model.model if isinstance(model, NativeClassifier) else model)
+        return Outcome(facts, predictions, model.model if isinstance(model, NativeClassifier) else model, self)
 
     def train(self, model: Classifier) -> tuple[list[Epoch], dict[str, np.ndarray], float]:
         """History, the last epoch's logits of all scored splits, and seconds spent training."""

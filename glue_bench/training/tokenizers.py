@@ -7,6 +7,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedToken
 
 from glue_bench.errors import UserError, first_line
 from glue_bench.files import cache_folder, check_file, check_json, kept_or_made, read_file
-from glue_bench.model.locate import locate
+from glue_bench.model.locate import locate, read_json, unlike_a_checkpoint
 from glue_bench.training.compute import without_output
 
 TRAINER_VERSION = 1  # of `train_tokenizer`: a part of the cache's key
@@ -31,6 +32,9 @@ PROBE_LENGTH = 12
 PLACES = {"name_or_path", "is_local", "local_files_only", "cache_dir", "revision", "token"}
 STARTS = ("Ġ", "▁")  # what a word begins with in byte-level and in SentencePiece vocabularies
 CONTINUES = "##"  # what goes on with a word in WordPiece vocabularies
+READS_PIECES = {"sentencepiece": "sentencepiece", "protobuf": "google.protobuf"}  # packages and their modules
+TIKTOKEN = "tiktoken.model"  # a vocabulary that is no SentencePiece model
+NAME_ONE = "name one with `tokenizer` in an experiment file (glue-bench init writes one)"
 SPECIAL = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
 Span = tuple[int, int]
 """A word's pieces in a sequence: [first, stop)."""
@@ -40,7 +44,7 @@ def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenize
     """The tokenizer beside a checkpoint, or of another hub id or folder; raises UserError where none can be used."""
     folder = locate(name, revision, weights=False)
     if not folder.is_dir():
-        raise UserError(f"no tokenizer in '{name}', which is one file; name one with `tokenizer`")
+        raise UserError(f"no tokenizer in '{name}', which is one file; {NAME_ONE}")
     try:
         for path in folder.iterdir():
             if path.suffix == ".json":
@@ -54,7 +58,9 @@ def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenize
         tokenizer(*PROBE, truncation=True, max_length=PROBE_LENGTH, return_token_type_ids=True, verbose=False)
         segment_types(tokenizer)  # without a length its own limit is compared, which may be no number
     except Exception as error:  # what transformers and tokenizers raise for a file that they did not expect is anything
-        raise UserError(f"no tokenizer in '{name}' ({first_line(error)}); name one with `tokenizer`") from error
+        raise _no_tokenizer(name, folder, error) from error
+    if tokenizer.pad_token_id is None and tokenizer.eos_token_id is not None:
+        tokenizer.pad_token = tokenizer.eos_token  # as is done for GPT-2: padding is masked, and its token is not read
     special = set(tokenizer.all_special_tokens)
     if tokenizer.get_vocab().keys() <= special:  # what transformers makes up where the vocabulary's file is absent
         wrong = f"in '{name}' has {len(special)} special tokens and no words"
@@ -64,7 +70,39 @@ def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenize
         wrong = f"of '{name}' has ids beyond {MOST_TOKENS:,}"
     else:
         return tokenizer
-    raise UserError(f"the tokenizer {wrong}; name another with `tokenizer`")
+    raise UserError(f"the tokenizer {wrong}; {NAME_ONE}")
+
+
+def _no_tokenizer(name: str, folder: Path, error: Exception) -> UserError:
+    """Why a folder's tokenizer cannot be used. What transformers says last is often not the cause."""
+    if other := unlike_a_checkpoint(folder):
+        return UserError(other)
+    if _has_own_code(folder):
+        return UserError(f"the tokenizer of '{name}' has code of its own, which is never run; {NAME_ONE}")
+    pieces = sorted(path.name for path in folder.glob("*.model") if path.name != TIKTOKEN)
+    if pieces and not (folder / "tokenizer.json").exists():
+        model = f"the tokenizer of '{name}' is the SentencePiece model {pieces[0]}"
+        if absent := [package for package, module in READS_PIECES.items() if not is_installed(module)]:
+            packages = " and ".join(absent)
+            return UserError(f"{model}, which needs {packages}; install it: pip install '.[sentencepiece]'")
+        return UserError(f"{model}, which cannot be read; the file may be damaged, copy it again")
+    return UserError(f"no tokenizer in '{name}' ({first_line(error)}); {NAME_ONE}")
+
+
+def _has_own_code(folder: Path) -> bool:
+    """Whether a tokenizer comes with code, by which transformers would read it."""
+    path = folder / "tokenizer_config.json"
+    settings = read_json(path) if path.exists() else {}
+    code = settings.get("auto_map")
+    return isinstance(code, dict) and "AutoTokenizer" in code
+
+
+def is_installed(module: str) -> bool:
+    """Whether a module can be imported, which is not tried."""
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # the package that it is in
+        return False
 
 
 def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:

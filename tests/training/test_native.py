@@ -24,6 +24,7 @@ from glue_bench.training import finetune as finetuning
 from glue_bench.training.compute import quiet_transformers
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs
+from glue_bench.training.kept import save_kept
 from glue_bench.training.loop import UsedRows, predict, used_rows_only
 from glue_bench.training.tokens import collate, encoded_split, evaluation_batches
 
@@ -113,7 +114,8 @@ def test_a_cell_is_trained_as_with_its_whole_table_and_kept_in_the_form_of_trans
     with used_rows_only(model := start.classifier(LABELS, 1), tokens):
         assert any(isinstance(part, UsedRows) for part in model.modules()) == (family not in SHARED)
     outcome = finetune(cell, inputs, CPU)
-    outcome.model.save_pretrained(tmp_path / "kept")
+    (tmp_path / "kept").mkdir()
+    save_kept(tmp_path / "kept", outcome, inputs)
     assert "glue_bench" not in (tmp_path / "kept" / "config.json").read_text()
     kept = AutoModelForSequenceClassification.from_pretrained(tmp_path / "kept").eval()
     loaded = NativeClassifier(kept, reads_segments=start.reads_segments, pads_left=start.pads_left)
@@ -200,14 +202,22 @@ def test_a_weight_of_the_encoder_that_transformers_would_leave_out_is_refused(tm
         inputs.initial(inputs.experiment.arms[0])
 
 
+def id_of(folder, inputs_of, words, *, segments=True, side="right"):
+    """The id of a cell of a BERT whose tokenizer gives segments by default or does not, and pads on a side."""
+    save_family(folder, "bert", words)
+    save_tokenizer(folder, words, segments=segments, side=side)
+    _, [cell] = settle_jobs(inputs_of(native(folder, name="one")))
+    return cell.id
+
+
 def test_how_texts_are_padded_is_part_of_the_id(tmp_path, words, inputs_of):
-    ids = set()
-    for side, segments in (("left", False), ("right", False), ("right", True)):
-        folder = save_family(tmp_path / f"{side}{segments}", "bert", words)
-        save_tokenizer(folder, words, segments=segments, side=side)
-        inputs = inputs_of(native(folder, name="one"))
-        ids.add(settle_jobs(inputs)[1][0].id)
-    assert len(ids) == 3
+    right = id_of(tmp_path / "right", inputs_of, words)
+    assert id_of(tmp_path / "left", inputs_of, words, side="left") != right
+
+
+def test_what_a_tokenizer_gives_by_default_is_no_part_of_the_id(tmp_path, words, inputs_of):
+    with_segments = id_of(tmp_path / "with", inputs_of, words)
+    assert id_of(tmp_path / "without", inputs_of, words, segments=False) == with_segments
 
 
 CODE = {"AutoConfig": "mine.Config", "AutoModelForSequenceClassification": "mine.Model"}

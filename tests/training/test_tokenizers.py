@@ -1,6 +1,9 @@
 """Tokenizers: trained as `tokenizers` trains, told apart by what they decide, refused in one line; and words."""
 
 import json
+import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from unittest.mock import Mock
 
 import numpy as np
@@ -8,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast
+from transformers import DebertaV2Config, PreTrainedTokenizerFast
 
 from glue_bench.errors import UserError
 from glue_bench.training.tokenizers import (
@@ -76,7 +79,12 @@ def test_a_cached_tokenizer_is_trained_once_and_anew_where_it_is_damaged(tokeniz
     ("file", "part", "change", "said"),
     [
         ("tokenizer_config.json", (), {"model_max_length": [1, "a"]}, r"no tokenizer in '.*' \("),
-        ("tokenizer_config.json", (), {"pad_token": None}, "the tokenizer of '.*' has no padding token; name another"),
+        (
+            "tokenizer_config.json",
+            (),
+            {"pad_token": None},
+            "the tokenizer of '.*' has no padding token; name one with `tokenizer`",
+        ),
         ("tokenizer.json", (), {"model": {"type": "none"}}, r"no tokenizer in '.*' \("),
         ("tokenizer.json", ("model", "vocab"), {"far": 10**7}, "the tokenizer of '.*' has ids beyond 10,000,000; "),
     ],
@@ -97,6 +105,60 @@ def test_files_that_do_not_fit_are_one_line(tokenizer, tmp_path, file, part, cha
 def test_one_file_has_no_tokenizer(make_tupe):
     with pytest.raises(UserError, match=r"no tokenizer in '.*tupe\.pt', which is one file; name one with `tokenizer`"):
         load_tokenizer(str(make_tupe()))
+
+
+PIECES = "spm.model"  # of DeBERTa-v2 and v3, whose hub folders have no tokenizer.json
+
+
+@pytest.fixture
+def deberta(tmp_path):
+    """A folder with the configuration of a DeBERTa-v2, whose SentencePiece model may be written into it."""
+    DebertaV2Config(vocab_size=80).save_pretrained(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text("{}")
+    (tmp_path / PIECES).write_bytes(b"\x0e\x0a no SentencePiece model")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("absent", "names"),
+    [
+        (["sentencepiece"], "sentencepiece; "),
+        (["google.protobuf"], "protobuf; "),
+        (["sentencepiece", "google.protobuf"], "sentencepiece and protobuf; "),
+    ],
+    ids=str,
+)
+def test_the_packages_that_a_sentencepiece_model_needs_are_named(deberta, monkeypatch, absent, names):
+    for module in ("sentencepiece", "google.protobuf"):
+        there = None if module in absent else ModuleType(module)
+        if there is not None:
+            there.__spec__ = ModuleSpec(module, None)
+        monkeypatch.setitem(sys.modules, module, there)
+    line = rf"is the SentencePiece model spm\.model, which needs {names}install it: pip install '\.\[sentencepiece\]'$"
+    with pytest.raises(UserError, match=line):
+        load_tokenizer(str(deberta))
+
+
+def test_a_sentencepiece_model_that_cannot_be_read_is_said_to_be_damaged(deberta):
+    pytest.importorskip("sentencepiece")
+    pytest.importorskip("google.protobuf")
+    with pytest.raises(
+        UserError, match=r"SentencePiece model spm\.model, which cannot be read; the file may be damaged"
+    ):
+        load_tokenizer(str(deberta))
+
+
+def test_the_pieces_of_a_sentencepiece_model_are_its_own(deberta):
+    sentencepiece = pytest.importorskip("sentencepiece")
+    pytest.importorskip("google.protobuf")
+    names = {"pad_piece": "[PAD]", "bos_piece": "[CLS]", "eos_piece": "[SEP]", "unk_piece": "[UNK]"}
+    ids = {"pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3}
+    with (deberta / PIECES).open("wb") as file:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(TEXTS), model_writer=file, vocab_size=60, hard_vocab_limit=False, minloglevel=2, **names, **ids
+        )
+    own = sentencepiece.SentencePieceProcessor(model_file=str(deberta / PIECES))
+    assert load_tokenizer(str(deberta)).tokenize(TEXTS[0]) == own.encode(TEXTS[0], out_type=str)
 
 
 def changed(tokenizer, change):

@@ -1,0 +1,78 @@
+"""A fine-tuned model that is kept: it is saved, read again by transformers alone, and gives the logits that it gave."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from glue_bench.data.tasks import TASKS
+from glue_bench.errors import first_line
+from glue_bench.training.finetune import Outcome
+from glue_bench.training.inputs import Inputs
+from glue_bench.training.tokenizers import save_tokenizer
+
+COMPARED_ROWS = 8
+TOLERANCE = 2e-3  # of the largest logit, or of 1; stored logits may have been rounded to float16
+TOLERANCE_IN_BF16 = 5e-2  # other numbers of rows in a batch round otherwise
+SEGMENTS = "token_type_ids"
+ADVICE = "leave finetuning.keep out, and the cell is scored without it"
+
+
+class KeptModelError(Exception):
+    """The saved files are not the model that was scored."""
+
+
+def save_kept(folder: Path, outcome: Outcome, inputs: Inputs) -> None:
+    """Save the model of a cell and its tokenizer into an empty folder; both give the stored logits by themselves.
+
+    Raises KeptModelError where transformers cannot read the folder, or computes other logits of the longest rows.
+    """
+    tokenizer = inputs.tokenizer(inputs.arm(outcome.facts.cell.arm))
+    outcome.model.save_pretrained(folder)
+    save_tokenizer(tokenizer, folder)
+    _offer_segments(folder, tokenizer, outcome.attempt.start.segment_types > 1)
+    try:
+        model = AutoModelForSequenceClassification.from_pretrained(folder)
+        saved_tokenizer = AutoTokenizer.from_pretrained(folder)
+        stored, computed = _compared_logits(model, saved_tokenizer, outcome, inputs)
+    except Exception as error:  # what transformers raises for a file that it did not expect is anything
+        cause = f"{type(error).__name__}: {first_line(error)}"
+        raise KeptModelError(f"transformers cannot use its kept model ({cause}); {ADVICE}") from error
+    largest = max(1.0, float(np.abs(stored).max()))
+    tolerance = TOLERANCE_IN_BF16 if outcome.attempt.compute.bf16 else TOLERANCE
+    difference = float(np.abs(computed - stored).max())
+    if not difference <= tolerance * largest:
+        fault = "its kept model does not compute the logits that were scored"
+        raise KeptModelError(f"{fault} (off by {difference:.2g}); {ADVICE}")
+
+
+def _offer_segments(folder: Path, tokenizer: PreTrainedTokenizerBase, reads_segments: bool) -> None:
+    """Let the saved tokenizer give segments by default if, and only if, its model reads them."""
+    names = [name for name in tokenizer.model_input_names if name != SEGMENTS]
+    if reads_segments:
+        names.insert(1, SEGMENTS)
+    path = folder / "tokenizer_config.json"
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    settings["model_input_names"] = names
+    path.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+@torch.no_grad()
+def _compared_logits(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, outcome: Outcome, inputs: Inputs
+) -> tuple[np.ndarray, np.ndarray]:
+    """The stored logits (rows, labels) of the longest rows, and those that a model computes of their texts."""
+    cell, compute = outcome.facts.cell, outcome.attempt.compute
+    split = TASKS[cell.task].validation_splits[0]
+    lengths = inputs.tokens(cell).splits[split].lengths
+    rows = np.argsort(-lengths, kind="stable")[:COMPARED_ROWS]  # a batch of them is padded as the first one was
+    frame = inputs.data(cell.task).splits[split].iloc[rows]
+    texts = [frame[column].tolist() for column in ("text_a", "text_b") if column in frame]
+    length = outcome.attempt.padded(int(lengths[rows[0]]))
+    given = tokenizer(*texts, truncation=True, max_length=length, padding="max_length", return_tensors="pt")
+    model.eval().to(compute.device)
+    with compute.autocast():
+        logits = model(**given.to(compute.device)).logits.float()
+    return outcome.predictions[split][rows], logits.cpu().numpy()
