@@ -268,5 +268,6 @@ def _run(work: Todo, inputs: Inputs, executor: Executor, watching: Sequence[Obse
         if cause:
             return summary
         work = Todo(plan, [cell for cell in work.cells if cell.id not in broken], store)
-        if ended.keys() >= {job.id for job in work.jobs}:
+        in_vain = results.keys() | broken.keys()  # what has just run, or failed, would not come out otherwise
+        if in_vain >= {job.id for job in work.jobs}:
             return summary

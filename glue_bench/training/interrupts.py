@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM, which wait for the end of what must not be cut in two."""
+"""Signals that end a process, which wait for the end of what must not be cut in two."""
 
 import signal
 import threading
@@ -7,6 +7,9 @@ from contextlib import contextmanager
 from functools import partial
 from types import FrameType
 from typing import Any
+
+NUMBERS = [number for number in signal.Signals if number.name in ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2")]
+"""Ctrl-C, an end from outside, and what Slurm sends before the time of a job is over; Windows has the first two."""
 
 
 class Interrupts:
@@ -24,7 +27,7 @@ class Interrupts:
         """In this block signals come here first, and then to whoever heard them before."""
         handlers: dict[signal.Signals, Any] = {}
         if threading.current_thread() is threading.main_thread():
-            handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+            handlers = {number: signal.getsignal(number) for number in NUMBERS}
         handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
         try:
             for number, handler in handlers.items():

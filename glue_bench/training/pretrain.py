@@ -71,9 +71,9 @@ def pretrain(job: Pretraining, inputs: Inputs, compute: Compute, *, progress: On
     """Pretrain an arm to the last step, at the job's rate, and keep its checkpoints; a run of a search keeps none.
 
     It continues from the folder's state if there is one; on a CPU the weights end with the same bits as without the
-    interruption. Ctrl-C and SIGTERM leave the state of the step under way. The caller drops the last state once the
-    record is safe. Where memory is short, it goes on with half the rows at once, at last row by row; the facts say with
-    how many tokens (`micro_batch_tokens`).
+    interruption. Ctrl-C, SIGTERM and the end of a Slurm job's time leave the state of the step under way. The caller
+    drops the last state once the record is safe. Where memory is short, it goes on with half the rows at once, at last
+    row by row; the facts say with how many tokens (`micro_batch_tokens`).
     Raises NonFiniteLossError where training diverged, and UserError where the state to continue from is damaged, or was
     computed on another device or in another precision.
     """
@@ -156,7 +156,7 @@ class Run:
                         self.advance()
                         self.is_whole = True
                     self.progress(state.step, last, state.pending[-1].item)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SystemExit):  # the latter in a Slurm job whose time is over
             if self.is_whole:
                 self.save()
             raise

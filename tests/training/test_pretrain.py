@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import sys
 from dataclasses import replace
 from itertools import count
 
@@ -228,9 +229,21 @@ def test_a_run_that_was_interrupted_ends_with_the_same_bits(tmp_path, monkeypatc
         assert all(torch.equal(broken.weights(step)[name], tensor) for name, tensor in whole.weights(step).items())
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def end_process(*_):
+    """As submitit's handler does when the time of a Slurm job is over."""
+    sys.exit(-1)
+
+
+@pytest.mark.parametrize(
+    ("number", "handler"),
+    [
+        (signal.SIGINT, signal.default_int_handler),
+        (signal.SIGTERM, signal.default_int_handler),
+        (signal.SIGUSR2, end_process),
+    ],
+)
 @pytest.mark.parametrize(("in_training", "nth", "step"), [(True, 7, 7), (True, 9, 9), (True, 20, 20), (False, 1, 10)])
-def test_what_ctrl_c_interrupts_goes_on_from_that_step(tmp_path, monkeypatch, number, in_training, nth, step):
+def test_what_a_signal_ends_goes_on_from_that_step(tmp_path, monkeypatch, number, handler, in_training, nth, step):
     """The signal comes in the middle of a step, of the one before a checkpoint, of the last, or in a validation."""
     monkeypatch.setitem(VARIANTS, "signalled", Signalled)
     whole, broken = (Tiny.of(tmp_path / name, "signalled", checkpoints=[9]) for name in ("whole", "broken"))
@@ -242,8 +255,8 @@ def test_what_ctrl_c_interrupts_goes_on_from_that_step(tmp_path, monkeypatch, nu
             os.kill(os.getpid(), number)
 
     monkeypatch.setattr(Signalled, "sends", staticmethod(send))
-    before = signal.signal(number, signal.default_int_handler)
-    with pytest.raises(KeyboardInterrupt):
+    before = signal.signal(number, handler)
+    with pytest.raises((KeyboardInterrupt, SystemExit)):
         broken.finish()
     signal.signal(number, before)
     assert broken.place.read_state()["progress"]["step"] == step
