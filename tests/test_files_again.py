@@ -185,7 +185,7 @@ def test_what_is_no_plain_file_is_refused_before_it_is_opened(tmp_path, kind):
     else:
         path.mkdir()
     with pytest.raises(OSError, match="not a plain file" if kind == "pipe" else "a folder, not a file"):
-        read_file(path)
+        check_file(path)
 
 
 def test_a_file_that_could_not_be_written_leaves_the_old_one_and_nothing_beside_it(tmp_path, monkeypatch):

@@ -106,7 +106,38 @@ def test_intervals_of_shares_stay_between_0_and_1_and_those_of_rises_are_student
     assert (rise.chance_low, rise.chance_high) == (0.0, 0.0)
 
 
+def short_text(tokenizer, rows: list[list[int]]) -> HeldOut:
+    framed = [[tokenizer.cls_token_id, *row, tokenizer.sep_token_id] for row in rows]
+    offsets = np.cumsum([0, *map(len, framed)])
+    return HeldOut(PackedText(np.concatenate(framed).astype(np.int32), offsets), tokenizer)
+
+
+def test_of_originals_that_are_all_preferred_the_interval_is_that_of_a_share(text, model):
+    """Their spread is 0, and yet so few of them do not prove that it is always so."""
+    generator = np.random.default_rng(0)
+    rows = generator.integers(5, len(text.tokenizer), size=(60, 4)).tolist()
+    drawn = short_text(text.tokenizer, rows)
+    sums = swap_sums(model, drawn, 1)
+    is_won = (sums.sums == sums.counts) & (sums.counts > 0)
+    won = short_text(text.tokenizer, [row for row, won_all in zip(rows, is_won, strict=True) if won_all])
+    subject = SimpleNamespace(model=model.base, positions=16, head_and_text=lambda _: (model, won))
+    measured = {row.measure: row for row in analyse.measure_order(subject).rows}
+    swap = measured["order.swap.1"]
+    assert (swap.n, swap.value, swap.high) == (is_won.sum(), 1.0, 1.0)
+    assert swap.low == pytest.approx(0.025 ** (1 / swap.n))
+
+
 # Bands
+
+
+def test_the_band_of_the_error_of_positions_comes_of_tables_that_differ(monkeypatch):
+    for name, size in {"PAIRS": 200, "FEWER_PAIRS": 100, "TESTS": 200, "SUMS": 100, "DRAWS": 3}.items():
+        monkeypatch.setattr(probes, name, size)
+    subject = SimpleNamespace(sum=table_of(), model=SimpleNamespace(norm=torch.nn.Identity()))
+    measured = {row.measure: row for row in probes.measure_decoding(subject).rows}
+    for name in ("position_mae", "position_accuracy", "word_accuracy"):
+        row = measured[f"decoding.sum.{name}"]
+        assert row.chance_low < row.chance_high, name
 
 
 def test_attention_in_random_order_is_that_of_tokens_that_all_change_places():
