@@ -36,7 +36,9 @@ def results(bench):
         bench.finish(arm=arm)
     for number, tokens in enumerate((10, 20, 40)):
         rate = (1e-3, 2e-3, 2e-3)[number]
-        bench.pretrain("none", 7 + number, is_search=True, rate=rate, tokens=tokens, validation_loss=4.0 + number)
+        point = {"step": 1, "tokens": tokens, "train_loss": 9.0, "validation_loss": 9.0, "seconds": 1.0}
+        facts = {"tokens": tokens, "validation_loss": 4.0 + number, "losses": [point]}
+        bench.pretrain("none", 7 + number, is_search=True, rate=rate, **facts)
     names = tuple(f"none-{seed}" for seed in (7, 8, 9))
     for (arm, seed), searches in zip(CURVES, ((), (), names, names), strict=True):
         measure = {"name": "swap_1", "value": 0.5 + 0.1 * seed, "standard_error": 0.01, "n": 9}

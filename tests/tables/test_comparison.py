@@ -232,3 +232,14 @@ def test_the_average_of_contrasts_is_over_the_columns_of_the_boards_average(benc
     frame = compared(bench.plan()).of("reference").set_index("column")["difference"]
     assert frame["average"] == pytest.approx((frame["rte"] + frame["cola"]) / 2)
     assert frame["wnli"] < -90
+
+
+def test_measures_of_two_blocks_stand_in_one_frame(bench):
+    """Arms from scratch are compared among themselves, and have their own losses beside those of others."""
+    count, levels = np.full(6, 50), {"add": 2.0, "none": 2.5, "x": 3.0, "y": 3.5}
+    for arm, level in levels.items():
+        bench.finish("rte", 1, 0.5, arm=arm, origin="scratch" if arm in "xy" else "pretrained")
+        for seed in (1, 2):
+            bench.pretrain(arm, seed, pieces={"loss_sum": level * count, "count": count, "document": np.arange(6)})
+    frame = leaderboard_frame(compared(bench.plan())).set_index("arm")
+    assert frame["validation_loss"].dropna().to_dict() == pytest.approx(levels)

@@ -115,6 +115,14 @@ def test_where_a_run_and_its_pretraining_were_computed_is_said_of_both(bench):
     assert facts["Computed on"] == "Chip, then Other, float32: 1 run; cuda, then Other, float32: 1 run"
 
 
+def test_runs_that_wait_were_computed_nowhere(bench):
+    environment = {"processor": "One", "precision": "float32", "device": "cpu"}
+    for seed in (1, 2):
+        finish(bench, "add", seed=seed, environment=environment)
+    bench.expect("rte", 3)
+    assert page_of(bench.plan())[1]["Computed on"] == "One, float32: 2 runs"
+
+
 # Facts
 
 

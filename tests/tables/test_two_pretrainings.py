@@ -122,6 +122,13 @@ def test_rows_of_a_forest_have_the_lowest_loss_on_top_behind_the_planned_ones(be
     assert rows["seeds"]["b", "add"].tolist() == pytest.approx([-0.99, -0.98])
 
 
+def test_rows_of_a_forest_have_the_highest_score_on_top(bench):
+    for arm, value in {"add": 0.5, "b": 0.4, "c": 0.7, "d": 0.6}.items():
+        bench.finish(arm=arm, value=value)
+    rows = forest_rows(compare(open_board(bench.plan())), "rte")
+    assert [arm for arm, _ in rows.index] == ["c", "d", "b"]
+
+
 # Texts
 
 
