@@ -250,7 +250,7 @@ def _run(work: Todo, inputs: Inputs, executor: Executor, watching: Sequence[Obse
     plan, store = work.plan, inputs.store
     with results_written_to(store.folder):  # with the gold labels, by which every statistic can be recomputed
         data = [(task, inputs.data(task)) for task in plan.tasks]
-        share = tuning.held_out_share
+        share = inputs.experiment.finetuning.held_out_share
         missing = [(task, each) for task, each in data if not store.has_labels(task, each.digest, share)]
         labels = {task: {"gold": known_labels(each), **baseline_predictions(each, share)} for task, each in missing}
         store.write_plan(plan, labels)

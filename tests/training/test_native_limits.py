@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 import torch
 import transformers
-from every_family import CLASSES, TAKE_SEGMENTS, random_classifier, tiny_config
+from every_family import CLASSES, TAKE_SEGMENTS, random_classifier
 from tiny_models import edit_settings
 
 from glue_bench.config import load_experiment

@@ -155,7 +155,13 @@ def test_the_pieces_of_a_sentencepiece_model_are_its_own(deberta):
     ids = {"pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3}
     with (deberta / PIECES).open("wb") as file:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(TEXTS), model_writer=file, vocab_size=60, hard_vocab_limit=False, minloglevel=2, **names, **ids
+            sentence_iterator=iter(TEXTS),
+            model_writer=file,
+            vocab_size=60,
+            hard_vocab_limit=False,
+            minloglevel=2,
+            **names,
+            **ids,
         )
     own = sentencepiece.SentencePieceProcessor(model_file=str(deberta / PIECES))
     assert load_tokenizer(str(deberta)).tokenize(TEXTS[0]) == own.encode(TEXTS[0], out_type=str)
