@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from glue_bench.audit.verify import verify
     from glue_bench.data.glue_metric import GlueMetric
     from glue_bench.data.tasks import TASKS
+    from glue_bench.model.plugins import load_plugins
     from glue_bench.model.variants import VARIANTS
     from glue_bench.tables.card import card
     from glue_bench.tables.export import leaderboard, predictions
     from glue_bench.tables.report import report
-    from glue_bench.testing import load_plugins
     from glue_bench.training.convert import convert
 
 __version__ = "0.1.0"
@@ -35,7 +35,7 @@ _HOMES = {
     "card": "glue_bench.tables.card",
     "convert": "glue_bench.training.convert",
     "leaderboard": "glue_bench.tables.export",
-    "load_plugins": "glue_bench.testing",
+    "load_plugins": "glue_bench.model.plugins",
     "predictions": "glue_bench.tables.export",
     "report": "glue_bench.tables.report",
     "verify": "glue_bench.audit.verify",

@@ -1,8 +1,10 @@
 """The kind of error that is the user's to fix, the near match that helps, and how texts of others are said."""
 
 import re
+import traceback
 from collections.abc import Iterable
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 LONGEST, QUOTED = 1000, 80  # at most: bytes of a message, characters that it quotes of a file
@@ -58,3 +60,15 @@ def unknown(kind: str, name: str, known: Iterable[str], where: str = "") -> User
 def first_line(error: BaseException) -> str:
     """The first line of an error's message; its class where it has none."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def line_of(error: BaseException | None, file: str | None) -> str:
+    """` (FILE:LINE)`, the innermost line of a file that an error or its causes passed through; empty without one."""
+    while error is not None:
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+        if isinstance(error, SyntaxError) and error.filename == file:
+            lines.append(error.lineno)
+        if file and lines:
+            return f" ({Path(file).name}:{lines[-1]})"
+        error = error.__cause__
+    return ""

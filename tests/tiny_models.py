@@ -15,9 +15,7 @@ from transformers import BertConfig, DistilBertConfig, ElectraConfig, Pretrained
 from glue_bench.model.checks import permutation
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.encoder import EncoderModel
-from glue_bench.model.variants import VARIANTS
-from glue_bench.model.variants.untied import TERMS
-from glue_bench.testing import (  # noqa: F401 (which tests take from here)
+from glue_bench.model.tiny import (  # noqa: F401 (which tests take from here)
     HEADS,
     HIDDEN,
     LAYERS,
@@ -32,6 +30,8 @@ from glue_bench.testing import (  # noqa: F401 (which tests take from here)
     segments,
     tokens,
 )
+from glue_bench.model.variants import VARIANTS
+from glue_bench.model.variants.untied import TERMS
 
 HEAD_SIZE = HIDDEN // HEADS
 SENTENCES = (
@@ -56,10 +56,11 @@ def shuffled(token_ids: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def states(model: EncoderModel, token_ids: Tensor, mask: Tensor | None = None, segment_ids: Tensor | None = None,
-           start: int = 0) -> list[Tensor]:  # fmt: skip
+def states(
+    model: EncoderModel, token_ids: Tensor, mask: Tensor | None = None, segment_ids: Tensor | None = None
+) -> list[Tensor]:
     """Hidden states without a graph."""
-    return model.hidden_states(token_ids, mask, segment_ids, start=start)
+    return model.hidden_states(token_ids, mask, segment_ids)
 
 
 CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {

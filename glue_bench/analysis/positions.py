@@ -44,7 +44,6 @@ from glue_bench.analysis.chance import SEED, LeftOut, Measured, expected, middle
 from glue_bench.analysis.hooks import float64, moving
 from glue_bench.analysis.subject import Subject
 from glue_bench.model.encoder import Block
-from glue_bench.model.variants.base import rows_from
 from glue_bench.model.variants.untied import DietAbs, FourTerm, Untied, UntiedTieCls
 
 TABLES, FOLDS = 10, 5  # random tables
@@ -162,14 +161,14 @@ def positions_of(subject: Subject) -> tuple[Tensor | None, Tensor | None]:
         return table.positions, F.linear(centred, block.attention.qkv.weight[: 2 * width])
     if isinstance(variant, Untied) and hasattr(variant, "position_norm"):
         first = 1 if isinstance(variant, UntiedTieCls | FourTerm) else 2  # rows 0 and 1 are the constants of the reset
-        rows = variant.position_norm(rows_from(variant.positions.weight, length, fixed=2)[first:])
+        rows = variant.position_norm(variant.positions.weight[first : length + 1])
         if isinstance(variant, FourTerm) and "position-position" not in variant.terms:
             return rows, None
         # Of projections for each block, those of the first one.
         return rows, torch.cat([variant.position_query(rows)[:, :width], variant.position_key(rows)[:, :width]], dim=1)
     if isinstance(variant, DietAbs):
         tables = (part[0].get_parameter("weight") for part in (variant.queries, variant.keys))
-        both = torch.cat([rows_from(each, length) for each in tables], dim=1)
+        both = torch.cat([each[:length] for each in tables], dim=1)
         return both, both
     return None, None
 

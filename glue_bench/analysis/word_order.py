@@ -106,8 +106,8 @@ def order_sums(
     What the text or the model cannot be measured by is left out: no two such words, too few positions for a start.
     """
 
-    def rise(rows: Sequence[MaskedRow], base: Sums, start: int = 0) -> Sums:
-        return Sums(loss_sums(model, rows, start).sums - base.sums, base.counts)
+    def rise(rows: Sequence[MaskedRow], base: Sums) -> Sums:
+        return Sums(loss_sums(model, rows).sums - base.sums, base.counts)
 
     model.eval()
     base = loss_sums(model, [probe.masked for probe in text.probes])
@@ -119,21 +119,23 @@ def order_sums(
         by_measure[f"shuffle_{n}"] = rise(rows, base)
     by_measure["reverse"] = rise([reordered(probe, lambda words: words[::-1]) for probe in text.probes], base)
     starts = [start for start in STARTS if 4 * start <= positions]  # three quarters are left to the text
-    if starts and model.base.variant.takes_start():
+    if starts and model.base.variant.position_tables is not None:
         most = positions - starts[-1]
         # What is left of a longer text ends with a separator, as it did.
         ends = [[*range(min(most, len(probe.ids)) - 1), -1] for probe in text.probes]
         rows = [MaskedRow(*(part[end] for part in probe.masked)) for probe, end in zip(text.probes, ends, strict=True)]
         base = loss_sums(model, rows)
-        by_measure |= {f"start_{start}": rise(rows, base, start) for start in starts}
+        for start in starts:
+            with model.base.variant.starting_at(start):
+                by_measure[f"start_{start}"] = rise(rows, base)
     return {name: sums for name, sums in by_measure.items() if sums.counts.any()}
 
 
 @torch.inference_mode()
-def loss_sums(model: EncoderForMaskedLM, rows: Sequence[MaskedRow], start: int = 0) -> Sums:
+def loss_sums(model: EncoderForMaskedLM, rows: Sequence[MaskedRow]) -> Sums:
     """Of each row the sum over its labels of -log p(label | row), in nats, and the number of its labels.
 
-    `start` is that of `Variant.forward`. Rows of about one length go through together, at most TOKENS_AT_ONCE tokens,
+    Rows of about one length go through together, at most TOKENS_AT_ONCE tokens,
     in float32, and the head runs only at the places that are predicted.
     """
     lengths = np.array([len(row.ids) for row in rows], dtype=int)
@@ -150,7 +152,7 @@ def loss_sums(model: EncoderForMaskedLM, rows: Sequence[MaskedRow], start: int =
         )
         mask = torch.arange(ids.shape[1]) < torch.from_numpy(lengths[chosen])[:, None]
         ids, mask, segments = (each.to(model.device) for each in (ids, mask, segments))
-        states = model.base.hidden_states(ids, mask, segments, start=start)[-1].flatten(0, 1)
+        states = model.base.hidden_states(ids, mask, segments)[-1].flatten(0, 1)
         places = torch.nonzero(labels.flatten() != IGNORED)[:, 0]
         logits = model.predict(states[places.to(model.device)]).float()
         losses = F.cross_entropy(logits, labels.flatten()[places].to(model.device), reduction="none").cpu().double()

@@ -47,8 +47,8 @@ def variants(plugin: Plugins = None) -> None:
         print_rows(("variant", "what it does", "source"), rows, wrap="what it does")
         return
     say("checking the contract ...")
-    from glue_bench.model.plugins import PLUGINS
-    from glue_bench.testing import CLAUSES, load_plugins
+    from glue_bench.model.contract import CLAUSES
+    from glue_bench.model.plugins import PLUGINS, load_plugins
     from glue_bench.training.compute import quiet_transformers
 
     quiet_transformers()
@@ -72,7 +72,7 @@ def convert(
 
     options = parse_options(option or ())
     say("reading the checkpoint ...")
-    from glue_bench.testing import load_plugins
+    from glue_bench.model.plugins import load_plugins
     from glue_bench.training.convert import convert as convert_checkpoint
 
     load_plugins(plugin or ())
@@ -112,9 +112,9 @@ def analyse(
     with results_written_to(output, "give another folder with -o"):
         prove_writable(output)
     from glue_bench.analysis.analyse import analyse as measure
+    from glue_bench.model.plugins import load_plugins
     from glue_bench.tables.figures import save
     from glue_bench.tables.inside import inside_figures, write_analysis
-    from glue_bench.testing import load_plugins
 
     load_plugins(plugin or ())
     names = only.split(",") if only else ()

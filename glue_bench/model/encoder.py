@@ -239,10 +239,9 @@ class EncoderModel(EncoderPreTrainedModel):
         attention_mask: Tensor | None = None,
         token_type_ids: Int[Tensor, "b l"] | None = None,
         *,
-        start: int = 0,
         last_rows: int | None = None,
     ) -> list[Float[Tensor, "b _ d"]]:
-        """What enters the first block, and the output of each block. `start` is that of `Variant.forward`.
+        """Return what enters the first block, and the output of each block.
 
         Of the last block only the first `last_rows` positions are computed, if that is given. Raises ValueError for
         ids that are not integers of shape (b, l), or more of them than there are positions.
@@ -252,10 +251,9 @@ class EncoderModel(EncoderPreTrainedModel):
             got = f"{input_ids.dtype} of shape {tuple(input_ids.shape)}, with segments {tuple(segments.shape)}"
             raise ValueError(f"token ids must be integers of shape (batch, length), and segments alike, not {got}")
         length, positions = input_ids.shape[1], self.config.max_position_embeddings
-        if start < 0 or start + length > positions:
-            begins = f" that start at {start}" if start else ""
-            raise ValueError(f"sequences of {length} tokens{begins}, but the encoder has {positions} positions")
-        inputs = self.variant(input_ids, segments, *([start] if start else []))  # an EncoderInput
+        if length > positions:
+            raise ValueError(f"sequences of {length} tokens, but the encoder has {positions} positions")
+        inputs = self.variant(input_ids, segments)  # an EncoderInput
         # In the precision of the weights: under autocast a product returns bf16, and would leave the residual stream of
         # this arm alone in it, as LayerNorm keeps what it is given on a CPU.
         kind = self.pooler.dense.weight.dtype

@@ -2,20 +2,25 @@
 
 import hashlib
 import inspect
+import json
 import re
 import sys
-import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from glue_bench.config import NATIVE
-from glue_bench.errors import UserError
+from glue_bench.config.load import Names, listed
+from glue_bench.errors import UserError, line_of
 from glue_bench.files import read_file
+from glue_bench.model.contract import ContractError, check_contract
 from glue_bench.model.fresh import drawing
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.base import Variant
+from glue_bench.model.variants.options import canonical_options
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")  # as arms are named
 
@@ -30,6 +35,46 @@ class Plugin:
 
 
 PLUGINS: dict[str, Plugin] = {}
+
+
+def load_plugins(paths: Names) -> None:
+    """Add the variants of these files to VARIANTS: `glue_bench.load_plugins("my_variant.py")`.
+
+    Raises:
+        UserError: a file that cannot be read or imported or that defines no variant, a name that is absent or taken, or
+            a broken clause, with the line where there is one.
+    """
+    for path in listed(paths):
+        added = load_file(Path(path).expanduser())
+        try:
+            for name in added:
+                check_plugin(name)
+        except UserError:
+            remove_plugins(added)
+            raise
+
+
+def check_plugin(name: str, options: Mapping[str, Any] | None = None) -> None:
+    """Hold a plugin's variant to the contract, once with each set of options that the tiny encoders permit.
+
+    Raises UserError with the first clause that it breaks, and where, or for an option that it does not have.
+    """
+    if name in PLUGINS:
+        other_than_default = canonical_options(name, options) if options else {}
+        hold_to_contract(name, PLUGINS[name], json.dumps(other_than_default, sort_keys=True))
+
+
+@cache
+def hold_to_contract(name: str, plugin: Plugin, settings: str) -> None:
+    """Check the contract once for a file's content and a set of options, which `settings` has as JSON."""
+    options = json.loads(settings)
+    try:
+        check_contract(name, options)
+    except ContractError as error:
+        if options and isinstance(error.__cause__, UserError):  # it cannot be made
+            return
+        fault = f"with {options}, {error}" if options else error
+        raise UserError(f"plugin '{plugin.file}': variant '{name}' does not meet the contract: {fault}") from error
 
 
 def load_file(path: Path) -> list[str]:
@@ -77,18 +122,6 @@ def remove_plugins(names: Iterable[str]) -> None:
 def plugin_digest(name: str) -> str | None:
     """The SHA-256 of the file that a variant comes from; None for glue-bench's own."""
     return PLUGINS[name].digest if name in PLUGINS else None
-
-
-def line_of(error: BaseException | None, file: str | None) -> str:
-    """` (FILE:LINE)`, the innermost line of a file that an error or its causes passed through; empty without one."""
-    while error is not None:
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
-        if isinstance(error, SyntaxError) and error.filename == file:
-            lines.append(error.lineno)
-        if file and lines:
-            return f" ({Path(file).name}:{lines[-1]})"
-        error = error.__cause__
-    return ""
 
 
 def variants_in(file: Path, code: bytes) -> list[type[Variant]]:

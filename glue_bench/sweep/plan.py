@@ -12,11 +12,10 @@ from glue_bench.data.tasks import AX_SPLIT, TASKS
 from glue_bench.errors import UserError, unknown
 from glue_bench.model.checks import budget, check_order, native_budget
 from glue_bench.model.native import SUMMARY, NativeStart
-from glue_bench.model.plugins import plugin_digest
+from glue_bench.model.plugins import check_plugin, load_plugins, plugin_digest
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.options import canonical_options, check_variant
 from glue_bench.records.values import ArmFacts, Cell, Plan, Pretraining, Shape, TaskFacts
-from glue_bench.testing import check_plugin, load_plugins
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.packing import LAYOUT_VERSION
 from glue_bench.training.tokenizers import vocabulary_size

@@ -13,9 +13,9 @@ from glue_bench.errors import UserError
 from glue_bench.files import results_written_to, whole_folder
 from glue_bench.model.checkpoints import Start, encoder, graft, random_tokens, read_checkpoint, under_head
 from glue_bench.model.locate import fingerprint, locate
+from glue_bench.model.plugins import check_plugin
 from glue_bench.model.variants.options import check_variant
 from glue_bench.records.environment import versions
-from glue_bench.testing import check_plugin
 from glue_bench.training.compute import quiet_transformers
 from glue_bench.training.tokenizers import check_vocabulary, load_tokenizer, save_tokenizer
 

@@ -11,7 +11,7 @@ from glue_bench.analysis.analyse import parts_of, share
 from glue_bench.analysis.chance import LeftOut, Measured, Row
 from glue_bench.analysis.hooks import InputSum
 from glue_bench.model.encoder import EncoderModel
-from glue_bench.testing import POSITIONS, encoder_config, random_model
+from glue_bench.model.tiny import POSITIONS, encoder_config, random_model
 
 WORDS, PLACES, WIDTH = 400, 40, 24
 

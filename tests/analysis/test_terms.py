@@ -17,7 +17,7 @@ from glue_bench.model.checkpoints import encoder as encoder_of
 from glue_bench.model.checkpoints import read_checkpoint
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.heads import EncoderForMaskedLM
-from glue_bench.testing import POSITIONS, encoder_config, random_model, tokens
+from glue_bench.model.tiny import POSITIONS, encoder_config, random_model, tokens
 
 IDS = tokens(5, POSITIONS)
 

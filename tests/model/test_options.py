@@ -9,11 +9,12 @@ import pytest
 from glue_bench.config import load_experiment
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import Start, graft
+from glue_bench.model.plugins import load_plugins
+from glue_bench.model.tiny import encoder_config
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.options import build_variant, canonical_options, check_variant, declared
 from glue_bench.model.variants.untied import TERMS
 from glue_bench.sweep.plan import make_plan
-from glue_bench.testing import encoder_config, load_plugins
 from glue_bench.training.inputs import Inputs
 
 OPTIONS = [(name, option) for name in VARIANTS for option in declared(VARIANTS[name], name)]

@@ -11,9 +11,8 @@ from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import read_checkpoint
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.heads import EncoderForMaskedLM
-from glue_bench.model.plugins import PLUGINS, plugin_digest
+from glue_bench.model.plugins import PLUGINS, check_plugin, load_plugins, plugin_digest
 from glue_bench.model.variants import VARIANTS
-from glue_bench.testing import check_plugin, load_plugins
 
 LOUD = '''"""Positions twice as loud."""
 
@@ -92,7 +91,7 @@ def test_options_are_held_to_the_contract_each_once(write_plugin, monkeypatch):
         check_plugin("loud", {"backward": True})
     check_plugin("loud", {"width": 99})  # which the tiny encoders do not permit
     check_plugin("loud", {"factor": 3.0})
-    monkeypatch.setattr("glue_bench.testing.check_contract", pytest.fail)
+    monkeypatch.setattr("glue_bench.model.plugins.check_contract", pytest.fail)
     check_plugin("loud", {"factor": 3.0})
     check_plugin("loud", {"backwards": False})  # as by default
 

@@ -109,7 +109,9 @@ TABLES = {
 def test_an_absolute_variant_reads_the_rows_from_there_on(variant):
     model, ids = random_model(EncoderModel, encoder_config(variant)), tokens(3, LENGTH)
     names, fixed = TABLES[variant]
-    still, from_there = states(model, ids), states(model, ids, start=START)
+    still = states(model, ids)
+    with model.variant.starting_at(START):
+        from_there = states(model, ids)
     for name in names:
         table = model.get_submodule(f"variant.{name}").weight.data
         table.copy_(torch.cat([table[:fixed], table[START + fixed :], table[fixed : START + fixed]]))
@@ -117,13 +119,40 @@ def test_an_absolute_variant_reads_the_rows_from_there_on(variant):
     assert max_error(from_there, still) > 1e-2
 
 
+@pytest.mark.parametrize("variant", TABLES)
+def test_the_start_is_0_again_afterwards(variant):
+    model, ids = random_model(EncoderModel, encoder_config(variant)), tokens(3, LENGTH)
+    before = states(model, ids)
+    with model.variant.starting_at(START):
+        pass
+    assert max_error(states(model, ids), before) == 0
+    assert all(weight.requires_grad for weight in model.parameters())
+
+
+@pytest.mark.parametrize("variant", sorted(VARIANTS.keys() - TABLES.keys() - {"add-sinusoidal"}))
+def test_where_only_distances_count_the_start_changes_nothing(variant):
+    model, ids = random_model(EncoderModel, encoder_config(variant)), tokens(3, LENGTH)
+    before = states(model, ids)
+    with model.variant.starting_at(START):
+        assert max_error(states(model, ids), before) == 0
+
+
+def test_fixed_sinusoids_start_where_they_are_told_to():
+    variant = random_model(EncoderModel, encoder_config("add-sinusoidal")).variant
+    ids = tokens(3, POSITIONS)
+    still = variant(ids, segments(ids)).hidden - variant.words_and_segments(ids, segments(ids))
+    short = ids[:, :LENGTH]
+    with variant.starting_at(START):
+        moved = variant(short, segments(short)).hidden - variant.words_and_segments(short, segments(short))
+    expected = torch.cat([still[:, :1], still[:, START + 1 : START + LENGTH]], dim=1)
+    assert max_error([moved], [expected]) < 1e-6
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_positions_that_do_not_exist_are_refused(variant):
-    model, ids = random_model(EncoderModel, encoder_config(variant)), tokens(3, LENGTH)
-    beyond = POSITIONS - LENGTH + 1
-    said = f"{LENGTH} tokens that start at {beyond}, but the encoder has {POSITIONS} positions"
-    with pytest.raises(ValueError, match=said):
-        model.hidden_states(ids, None, segments(ids), start=beyond)
+    model, ids = random_model(EncoderModel, encoder_config(variant)), tokens(3, POSITIONS + 1)
+    with pytest.raises(ValueError, match=f"{POSITIONS + 1} tokens, but the encoder has {POSITIONS} positions"):
+        model.hidden_states(ids, None, segments(ids))
 
 
 @pytest.mark.parametrize(

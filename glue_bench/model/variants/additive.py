@@ -3,6 +3,8 @@
 Shapes: b batch, l length, d width of the tables.
 """
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Literal
 
 import torch
@@ -10,7 +12,7 @@ from jaxtyping import Float, Int
 from pydantic import PositiveFloat
 from torch import Tensor, nn
 
-from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Grafted, Variant, rows_from
+from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Grafted, Variant
 
 
 class NoPosition(Variant):
@@ -19,8 +21,9 @@ class NoPosition(Variant):
     summary = "token + segment, no position: the floor"
     source = "Sinha et al. 2021"
     uses_position = False
+    position_tables: Mapping[str, int] | None = {}
 
-    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:  # noqa: ARG002
+    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
         return EncoderInput(self.words_and_segments(token_ids, segment_ids))
 
 
@@ -58,6 +61,7 @@ class Add(Variant):
 
     summary = "token + position + segment, as BERT"
     source = "Devlin et al. 2019"
+    position_tables: Mapping[str, int] | None = {"positions": 1}
 
     def __init__(
         self,
@@ -70,13 +74,13 @@ class Add(Variant):
         self.positions = PositionTable(dims, position_start)
         self.position_norm = nn.LayerNorm(dims.embedding_size, eps=dims.layer_norm_eps) if position_norm else None
 
-    def position_rows(self, length: int, start: int = 0) -> Float[Tensor, "l d"]:
+    def position_rows(self, length: int) -> Float[Tensor, "l d"]:
         """The p_i of `length` tokens, normalised with `position_norm`."""
-        rows = rows_from(self.positions.weight, length, start)
+        rows = self.positions.weight[:length]  # a slice and not a lookup, whose gradient would be a scatter
         return rows if self.position_norm is None else self.position_norm(rows)
 
-    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:
-        positions = self.position_rows(token_ids.shape[1], start)
+    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
+        positions = self.position_rows(token_ids.shape[1])
         return EncoderInput(self.words_and_segments(token_ids, segment_ids) + positions)
 
     def graft(self, base: Additive) -> Grafted:
@@ -104,6 +108,8 @@ class AddSinusoidal(Variant):
 
     summary = "token + fixed sinusoid + segment, as the original Transformer"
     source = "Vaswani et al. 2017"
+    position_tables: Mapping[str, int] | None = {}  # a formula, which `starting_at` moves
+    first_position: int = 0
 
     def __init__(self, dims: Dimensions, *, scale: float | Literal["words"] = 0.02) -> None:
         super().__init__(dims)
@@ -114,11 +120,21 @@ class AddSinusoidal(Variant):
         else:
             self.scale = scale
 
-    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:
+    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
         hidden, length = self.words_and_segments(token_ids, segment_ids), token_ids.shape[1]
-        table = rows_from(sinusoids(start + length, self.dims.embedding_size, hidden), length, start)
+        table = sinusoids(self.first_position + length, self.dims.embedding_size, hidden)
+        if self.first_position:
+            table = torch.cat([table[:1], table[self.first_position + 1 :]])
         # The root mean square of a row is 1 / sqrt(2).
         return EncoderInput(hidden + self.scale * 2**0.5 * table)
+
+    @contextmanager
+    def starting_at(self, start: int) -> Iterator[None]:
+        self.first_position = start
+        try:
+            yield
+        finally:
+            self.first_position = 0
 
     def graft(self, base: Additive) -> Grafted:
         if isinstance(self.scale, Tensor):
@@ -132,9 +148,9 @@ class Multiply(Add):
     summary = "token * (1 + position) + segment"
     source = "this project"
 
-    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:
+    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
         words = self.words(token_ids)
-        hidden = words * (1 + self.position_rows(words.shape[1], start))
+        hidden = words * (1 + self.position_rows(words.shape[1]))
         return EncoderInput(hidden if self.segments is None else hidden + self.segments(segment_ids))
 
     def graft(self, base: Additive) -> Grafted:
@@ -156,9 +172,9 @@ class Gate(Add):
         super().__init__(dims)
         self.gate = nn.Linear(2 * dims.embedding_size, 1)
 
-    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:
+    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
         words = self.words(token_ids)
-        positions = self.position_rows(words.shape[1], start).expand_as(words)
+        positions = self.position_rows(words.shape[1]).expand_as(words)
         gate = torch.sigmoid(self.gate(torch.cat([words, positions], dim=-1)))
         hidden = 2 * (gate * words + (1 - gate) * positions)
         return EncoderInput(hidden if self.segments is None else hidden + self.segments(segment_ids))

@@ -3,9 +3,9 @@
 Shapes: b batch, l length, d width of the embedding tables, h heads, k head size, n positions.
 """
 
-import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,17 +81,22 @@ class Grafted:
 
 
 class Variant(nn.Module, ABC):
-    """One answer to: how do token, segment and position embeddings meet? Its promises are in `glue_bench.testing`.
+    """One answer to: how do token, segment and position embeddings meet? `model.contract` has its promises.
 
     A subclass has a `words` table (the masked-LM head is tied to it), takes `Dimensions` and plain keyword options, and
     scores are scaled by `score_scale`. `uses_position` says whether the order of tokens may change the output; arms
     call a plugin's variant by its `name`. `content_size` is the width of the token and segment tables where it is not
     the embedding size.
+
+    `position_tables` names the modules that are tables of absolute positions, each with the number of its first rows
+    that belong to [CLS]. It is empty where only distances count. Where it is None, the variant does not declare its
+    tables, and `starting_at` cannot be used.
     """
 
     name: str
     score_terms: int = 1
     uses_position: bool = True
+    position_tables: Mapping[str, int] | None = None
     summary: str
     source: str
 
@@ -108,22 +113,35 @@ class Variant(nn.Module, ABC):
         return (self.score_terms * self.dims.head_size) ** -0.5
 
     @abstractmethod
-    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:
-        """What enters the first block, from token ids and segment ids, which the encoder has checked.
-
-        [CLS] stays at position 0, and the token after it is at position `start` + 1. What depends on distances alone
-        does not change with `start`: distances are those of the places in the sequence. A variant may leave `start`
-        out; it is passed only where it is not 0.
-        """
+    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
+        """Return what enters the first block. The encoder has checked the ids."""
 
     @classmethod
     def described(cls, options: Mapping[str, Any], origin: str) -> str:  # noqa: ARG003 (for variants that need them)
         """An arm of it in words, by its options and the `origin` of its weights before any pretraining of ours."""
         return cls.summary
 
-    def takes_start(self) -> bool:
-        """Whether `forward` has the argument `start`."""
-        return "start" in inspect.signature(self.forward).parameters
+    @contextmanager
+    def starting_at(self, start: int) -> Iterator[None]:
+        """In this block the token after [CLS] is at position `start` + 1. [CLS] stays at position 0.
+
+        Sequences may then have `start` tokens less than there are positions. What depends on distances alone does not
+        change: distances are those of the places in the sequence. Raises ValueError where `position_tables` is None.
+        """
+        if self.position_tables is None:
+            raise ValueError(f"{type(self).__name__} does not declare its position_tables")
+        before = {}
+        for name, fixed_rows in self.position_tables.items():
+            table = self.get_submodule(name)
+            weight = table.get_parameter("weight")
+            before[table] = weight
+            moved = torch.cat([weight[:fixed_rows], weight[start + fixed_rows :]])
+            table.weight = nn.Parameter(moved.detach(), requires_grad=False)
+        try:
+            yield
+        finally:
+            for table, weight in before.items():
+                table.weight = weight
 
     def graft(self, base: Additive) -> Grafted:
         """Take over an additive encoder's weights, without gradients, as closely as possible; here content."""
@@ -149,14 +167,3 @@ def some_of(*names: str) -> AfterValidator:
         return tuple(name for name in names if name in chosen)
 
     return AfterValidator(in_order)
-
-
-def rows_from(table: Float[Tensor, "n d"], length: int, start: int = 0, fixed: int = 1) -> Float[Tensor, "r d"]:
-    """A table's rows for `length` tokens, r of them: length + fixed - 1.
-
-    The `fixed` first rows always stay: [CLS]'s position, or two rows in `Untied` and its kin. The rows that follow are
-    those of the other tokens, without the first `start`.
-    """
-    if start == 0:
-        return table[: fixed + length - 1]  # a slice and not a lookup, whose gradient would be a scatter
-    return torch.cat([table[:fixed], table[start + fixed : start + fixed + length - 1]])

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from glue_bench.config import SCRATCH
 from glue_bench.model.variants.additive import Add
-from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Grafted, Variant, rows_from
+from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Grafted, Variant
 
 
 class Concat(Add):
@@ -42,9 +42,9 @@ class Concat(Add):
         starts = "as the sum, which is 'add' exactly" if is_sum else "at random"
         return cls.summary + f"; the projection starts {starts}" * (origin in (SCRATCH, "grafted"))
 
-    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:
+    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
         words = self.words(token_ids)
-        parts = [words, rows_from(self.positions.weight, words.shape[1], start).expand_as(words)]
+        parts = [words, self.positions.weight[: words.shape[1]].expand_as(words)]
         if self.segments is not None:
             parts.append(self.segments(segment_ids))
         return EncoderInput(self.projection(torch.cat(parts, dim=-1)))
@@ -73,6 +73,7 @@ class ConcatSplit(Variant):
 
     summary = "token and position side by side in the d dimensions, no projection; + segment in the token part"
     source = "Kitaev & Klein 2018"
+    position_tables: Mapping[str, int] | None = {"positions": 1}
 
     def __init__(self, dims: Dimensions, *, position_share: Annotated[float, Field(gt=0, lt=1)] = 0.5) -> None:
         width = dims.embedding_size
@@ -84,10 +85,10 @@ class ConcatSplit(Variant):
         super().__init__(dims, content_size=width - positions)
         self.positions = nn.Embedding(dims.max_positions, positions)
 
-    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:
+    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
         content = self.words_and_segments(token_ids, segment_ids)
         batch, length, _ = content.shape
-        positions = rows_from(self.positions.weight, length, start).expand(batch, -1, -1)
+        positions = self.positions.weight[:length].expand(batch, -1, -1)
         return EncoderInput(torch.cat([content, positions], dim=-1))
 
     def graft(self, base: Additive) -> Grafted:

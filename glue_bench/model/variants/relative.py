@@ -4,7 +4,7 @@ Shapes: b batch, l length, d width of the tables, h heads, k head size, r rows o
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated
 
@@ -54,8 +54,8 @@ class AddRelative(Add):
         super().__init__(dims)
         self.relative = RelativeBias(dims.num_heads)
 
-    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:
-        hidden = super().forward(token_ids, segment_ids, start).hidden
+    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
+        hidden = super().forward(token_ids, segment_ids).hidden
         return EncoderInput(hidden, self.relative(token_ids.shape[1]))
 
     def graft(self, base: Additive) -> Grafted:
@@ -75,8 +75,9 @@ class Alibi(Variant):
         "no position table: scores fall linearly with distance, with a fixed slope for each head (ALiBi, symmetric)"
     )
     source = "Press, Smith & Lewis 2022"
+    position_tables: Mapping[str, int] | None = {}
 
-    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:  # noqa: ARG002
+    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
         hidden, heads = self.words_and_segments(token_ids, segment_ids), self.dims.num_heads
         power = 2 ** math.floor(math.log2(heads))
         ratios = [2 ** (-8 * (head + 1) / power) for head in range(power)]
@@ -95,12 +96,13 @@ class Rotary(Variant):
 
     summary = "queries and keys rotated by position (RoPE)"
     source = "Su et al. 2021"
+    position_tables: Mapping[str, int] | None = {}
 
     def __init__(self, dims: Dimensions) -> None:
         super().__init__(dims)
         check_pairs(dims.head_size, "a head")
 
-    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:  # noqa: ARG002
+    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
         hidden = self.words_and_segments(token_ids, segment_ids)
         sine, cosine = angles(token_ids.shape[1], self.dims.head_size, hidden)
 
@@ -121,6 +123,7 @@ class Shaw(Variant):
 
     summary = "a learned key vector for each distance, in each block (relative keys, Shaw et al.)"
     source = "Shaw, Uszkoreit & Vaswani 2018"
+    position_tables: Mapping[str, int] | None = {}
 
     def __init__(self, dims: Dimensions, *, max_distance: PositiveInt = 16) -> None:
         super().__init__(dims)
@@ -128,7 +131,7 @@ class Shaw(Variant):
         rows = 2 * max_distance + 1
         self.relative_keys = nn.ModuleList(nn.Embedding(rows, dims.head_size) for _ in range(dims.num_blocks))
 
-    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:  # noqa: ARG002
+    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
         hidden = self.words_and_segments(token_ids, segment_ids)
         away = offsets(token_ids.shape[1], hidden).clamp(-self.max_distance, self.max_distance)
         rows = away + self.max_distance
@@ -156,6 +159,7 @@ class Disentangled(Variant):
 
     summary = "content-position and position-content scores over relative distances (DeBERTa)"
     source = "He et al. 2021"
+    position_tables: Mapping[str, int] | None = {}
 
     def __init__(self, dims: Dimensions, *, terms: Annotated[Sequence[str], some_of(*TERMS)] = TERMS) -> None:
         super().__init__(dims)
@@ -167,7 +171,7 @@ class Disentangled(Variant):
         self.keys = nn.ModuleList(project(bias=False) for _ in range(blocks["content-position"]))
         self.queries = nn.ModuleList(project() for _ in range(blocks["position-content"]))
 
-    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:  # noqa: ARG002
+    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
         hidden, length = self.words_and_segments(token_ids, segment_ids), token_ids.shape[1]
         # Only the 2l - 1 distances that occur are projected: row i - j + l - 1 here is row i - j + n of P.
         middle = self.dims.max_positions

@@ -4,7 +4,7 @@ Shapes: l length, n = l + 1 rows of the table, h heads, k head size, u sets of p
 """
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated
 
@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Grafted, Variant, rows_from, some_of
+from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Grafted, Variant, some_of
 from glue_bench.model.variants.relative import BUCKETS, RelativeBias, offsets
 
 TERMS = ("word-word", "word-position", "position-word", "position-position")
@@ -37,6 +37,7 @@ class Untied(Variant):
     score_terms = 2
     summary = "TUPE-A: positions only in the scores, own projections, [CLS] untied"
     source = "Ke, He & Liu 2021"
+    position_tables: Mapping[str, int] | None = {"positions": 2}
 
     def __init__(self, dims: Dimensions, *, share: bool = True) -> None:
         super().__init__(dims)
@@ -48,24 +49,24 @@ class Untied(Variant):
         self.position_query = nn.Linear(dims.embedding_size, width)
         self.position_key = nn.Linear(dims.embedding_size, width)
 
-    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:
+    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
         hidden = self.words_and_segments(token_ids, segment_ids)
         # Split once: an index for each block would allocate the gradient of all of them, (u h l l), each time.
-        biases = self.score_bias(token_ids.shape[1], start).split(1)
+        biases = self.score_bias(token_ids.shape[1]).split(1)
         return EncoderInput(hidden, biases[0] if self.share else biases)
 
-    def score_bias(self, length: int, start: int = 0) -> Float[Tensor, "u h l l"]:
+    def score_bias(self, length: int) -> Float[Tensor, "u h l l"]:
         """What positions add to the scaled scores of every block or of each: reset_theta of equation 9.
 
         theta_1 = (p_theta1 U^Q)(p_theta1 U^K)^T / sqrt(2k) fills row 0, that of [CLS] to [CLS] included. theta_2, the
         same of p_theta2, fills the rest of column 0. A constant row changes no softmax, so theta_1 never learns.
         """
-        scores = self.position_scores(length, start)
+        scores = self.position_scores(length)
         return reset(scores[:, :, 0, 0], scores[:, :, 1, 1], scores[:, :, 2:, 2:])
 
-    def position_scores(self, length: int, start: int = 0) -> Float[Tensor, "u h n n"]:
+    def position_scores(self, length: int) -> Float[Tensor, "u h n n"]:
         """(p_i U^Q)(p_j U^K)^T / sqrt(2k) over n = l + 1 rows of the table, of which two stay first."""
-        rows = self.position_norm(rows_from(self.positions.weight, length, start, fixed=2))
+        rows = self.position_norm(self.positions.weight[: length + 1])
         heads = {"u": self.projections, "h": self.dims.num_heads}
         query = rearrange(self.position_query(rows), "n (u h k) -> u h n k", **heads)
         key = rearrange(self.position_key(rows), "n (u h k) -> u h k n", **heads)
@@ -101,8 +102,8 @@ class UntiedTieCls(Untied):
 
     summary = "TUPE-A without untying [CLS] (tie-cls)"
 
-    def score_bias(self, length: int, start: int = 0) -> Float[Tensor, "u h l l"]:
-        return self.position_scores(length, start)[:, :, 1:, 1:]
+    def score_bias(self, length: int) -> Float[Tensor, "u h l l"]:
+        return self.position_scores(length)[:, :, 1:, 1:]
 
 
 class UntiedRelative(Untied):
@@ -119,10 +120,10 @@ class UntiedRelative(Untied):
         super().__init__(dims, share=share)
         self.relative = RelativeBias(dims.num_heads, extra=1)
 
-    def score_bias(self, length: int, start: int = 0) -> Float[Tensor, "u h l l"]:
+    def score_bias(self, length: int) -> Float[Tensor, "u h l l"]:
         scalars = self.relative.table.weight[:, None]
         relative = self.relative(length)[:, :, 1:, 1:]
-        return super().score_bias(length, start) + reset(scalars[BUCKETS // 2], scalars[BUCKETS], relative)
+        return super().score_bias(length) + reset(scalars[BUCKETS // 2], scalars[BUCKETS], relative)
 
     def graft(self, base: Additive) -> Grafted:
         nn.init.zeros_(self.relative.table.weight)
@@ -165,12 +166,13 @@ class FourTerm(Untied):
             del self.position_key
         if not self.uses_position:
             del self.positions, self.position_norm
+            self.position_tables = {}
 
-    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:
+    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
         hidden = self.words_and_segments(token_ids, segment_ids)
         if not self.uses_position:
             return EncoderInput(hidden)
-        rows = self.position_norm(rows_from(self.positions.weight, token_ids.shape[1], start, fixed=2)[1:])
+        rows = self.position_norm(self.positions.weight[1 : token_ids.shape[1] + 1])
         heads = {}
         for side in ("query", "key"):
             if project := getattr(self, f"position_{side}", None):  # the terms read it
@@ -205,12 +207,12 @@ class Diet(Variant):
         self.share, self.num_biases = share, 1 if share else dims.num_blocks
 
     @abstractmethod
-    def position_bias(self, block: int, length: int, start: int = 0) -> Float[Tensor, "1 h l l"]:
+    def position_bias(self, block: int, length: int) -> Float[Tensor, "1 h l l"]:
         """What positions add to one block's scores."""
 
-    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"], start: int = 0) -> EncoderInput:
+    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
         hidden, length = self.words_and_segments(token_ids, segment_ids), token_ids.shape[1]
-        biases = [self.position_bias(block, length, start) for block in range(self.num_biases)]
+        biases = [self.position_bias(block, length) for block in range(self.num_biases)]
         return EncoderInput(hidden, biases[0] if self.share else biases)
 
 
@@ -229,10 +231,12 @@ class DietAbs(Diet):
         table = partial(nn.Embedding, dims.max_positions, dims.num_heads * rank)
         self.queries = nn.ModuleList(table() for _ in range(self.num_biases))
         self.keys = nn.ModuleList(table() for _ in range(self.num_biases))
+        blocks = range(self.num_biases)
+        self.position_tables = dict.fromkeys([f"{side}.{block}" for side in ("queries", "keys") for block in blocks], 1)
 
-    def position_bias(self, block: int, length: int, start: int = 0) -> Float[Tensor, "1 h l l"]:
-        query = rows_from(self.queries[block].get_parameter("weight"), length, start)
-        key = rows_from(self.keys[block].get_parameter("weight"), length, start)
+    def position_bias(self, block: int, length: int) -> Float[Tensor, "1 h l l"]:
+        query = self.queries[block].get_parameter("weight")[:length]
+        key = self.keys[block].get_parameter("weight")[:length]
         heads = {"h": self.dims.num_heads}
         return rearrange(query, "l (h r) -> 1 h l r", **heads) @ rearrange(key, "l (h r) -> 1 h r l", **heads)
 
@@ -241,12 +245,13 @@ class DietRel(Diet):
     """DIET-REL (equation 3): R_(i - j) of each head, a scalar per distance, no buckets, others in each block."""
 
     summary = "one learned scalar for each head and distance, in each block (DIET-REL)"
+    position_tables: Mapping[str, int] | None = {}
 
     def __init__(self, dims: Dimensions, *, share: bool = False) -> None:
         super().__init__(dims, share)
         rows = 2 * dims.max_positions - 1
         self.distances = nn.ModuleList(nn.Embedding(rows, dims.num_heads) for _ in range(self.num_biases))
 
-    def position_bias(self, block: int, length: int, start: int = 0) -> Float[Tensor, "1 h l l"]:  # noqa: ARG002
+    def position_bias(self, block: int, length: int) -> Float[Tensor, "1 h l l"]:
         table = self.distances[block].get_parameter("weight")
         return rearrange(table[offsets(length, table) + self.dims.max_positions - 1], "i j h -> 1 h i j")
