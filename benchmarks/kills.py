@@ -39,7 +39,7 @@ import glue_bench.cli
 from glue_bench.records.store import Store
 
 CONTEXT = multiprocessing.get_context("forkserver")
-IMPORTED = ("datasets", "glue_bench.cli", "glue_bench.sweep.run", "glue_bench.tables.export", "sklearn.metrics")
+IMPORTED = ("datasets", "glue_bench.cli", "glue_bench.sweep.run", "glue_bench.pages.files", "sklearn.metrics")
 CONTEXT.set_forkserver_preload([*IMPORTED])
 MISHAPS = {
     "driver": "SIGKILL to the process that was started",

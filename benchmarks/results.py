@@ -8,13 +8,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from glue_bench.board.board import make_board
+from glue_bench.board.compare import Comparison, compare, open_comparison
 from glue_bench.files import write_atomically
-from glue_bench.tables.board import make_board
-from glue_bench.tables.compare import Comparison, compare
-from glue_bench.tables.contrasts import statistics_page
-from glue_bench.tables.export import open_comparison, write_tables
-from glue_bench.tables.figures import result_figures
-from glue_bench.tables.papers import PAPERS, named_page
+from glue_bench.pages.contrasts import statistics_page
+from glue_bench.pages.figures import result_figures
+from glue_bench.pages.files import write_tables
+from glue_bench.pages.papers import PAPERS, named_page
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 FRESH = {"study_eight": range(5, 9)}  # pretraining seeds that were not seen when the contrasts were chosen

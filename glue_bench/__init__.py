@@ -12,14 +12,14 @@ from wrapt import when_imported
 if TYPE_CHECKING:
     from glue_bench.analysis.analyse import analyse
     from glue_bench.api import export, plan, run, statistics, status, submit, table
-    from glue_bench.audit.verify import verify
+    from glue_bench.board.frames import leaderboard, predictions
     from glue_bench.data.glue_metric import GlueMetric
     from glue_bench.data.tasks import TASKS
     from glue_bench.model.plugins import load_plugins
     from glue_bench.model.variants import VARIANTS
-    from glue_bench.tables.card import card
-    from glue_bench.tables.export import leaderboard, predictions
-    from glue_bench.tables.report import report
+    from glue_bench.pages.report import report
+    from glue_bench.publish.card import card
+    from glue_bench.publish.verify import verify
     from glue_bench.training.convert import convert
 
 __version__ = "0.1.0"
@@ -32,13 +32,13 @@ _HOMES = {
     "TASKS": "glue_bench.data.tasks",
     "VARIANTS": "glue_bench.model.variants",
     "analyse": "glue_bench.analysis.analyse",
-    "card": "glue_bench.tables.card",
+    "card": "glue_bench.publish.card",
     "convert": "glue_bench.training.convert",
-    "leaderboard": "glue_bench.tables.export",
+    "leaderboard": "glue_bench.board.frames",
     "load_plugins": "glue_bench.model.plugins",
-    "predictions": "glue_bench.tables.export",
-    "report": "glue_bench.tables.report",
-    "verify": "glue_bench.audit.verify",
+    "predictions": "glue_bench.board.frames",
+    "report": "glue_bench.pages.report",
+    "verify": "glue_bench.publish.verify",
 }
 
 

@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from rich.console import Console
 
-from glue_bench.audit.bundle import Manifest, write_bundle
+from glue_bench.board.board import open_board
+from glue_bench.board.compare import Comparison, open_comparison
+from glue_bench.board.results import CELL
 from glue_bench.config import Experiment, load_experiment
 from glue_bench.config.load import Names, listed
 from glue_bench.errors import UserError, unknown
 from glue_bench.files import results_written_to, write_atomically
+from glue_bench.pages.contrasts import asked_page
+from glue_bench.pages.files import write_tables
+from glue_bench.pages.papers import named_page
+from glue_bench.publish.bundle import Manifest, write_bundle
+from glue_bench.publish.every_eval import write_logs
+from glue_bench.publish.submission import write_submission
 from glue_bench.records.store import Store, experiments_in, open_store
 from glue_bench.records.values import Plan
 from glue_bench.sweep.jobs import Todo
 from glue_bench.sweep.progress import job_states
-from glue_bench.tables.board import open_board
-from glue_bench.tables.compare import Comparison
-from glue_bench.tables.contrasts import asked_page
-from glue_bench.tables.every_eval import write_logs
-from glue_bench.tables.export import open_comparison, write_tables
-from glue_bench.tables.papers import named_page
-from glue_bench.tables.results import CELL
-from glue_bench.tables.submission import write_submission
 
 if TYPE_CHECKING:  # what imports torch is imported where it is used, as is what draws
     from glue_bench.sweep.run import Summary
@@ -95,7 +95,7 @@ def run(
 
 def write_page(comparison: Comparison) -> None:
     """Write the report of an experiment beside its tables."""
-    from glue_bench.tables.report import FILE, make_report
+    from glue_bench.pages.report import FILE, make_report
 
     write_atomically(comparison.board.results.folder / FILE, make_report(comparison).to_html().encode())
 
@@ -173,7 +173,7 @@ def statistics(
 def table(name: str, path: str | Path | None = None) -> pd.DataFrame:
     """A published table by its name, beside the experiment in the folder `path` if that is given.
 
-    One row per printed value and arm of ours: the rows of `glue_bench.tables.papers.paper_page`.
+    One row per printed value and arm of ours: the rows of `glue_bench.pages.papers.paper_page`.
 
     Example:
         >>> glue_bench.table("tupe-1", "runs/minilm")  # doctest: +SKIP
@@ -193,7 +193,7 @@ def export(
 ) -> Manifest | dict[str, Any]:
     """Bundle experiments, or all in a folder, into one zip for others; its manifest is returned.
 
-    With `format="eee"`, `glue_bench.tables.every_eval.write_logs` states the scores for an `organization` instead.
+    With `format="eee"`, `glue_bench.publish.every_eval.write_logs` states the scores for an `organization` instead.
 
     Example:
         >>> glue_bench.export("runs/demo", "demo.zip").experiments  # doctest: +SKIP

@@ -163,7 +163,7 @@ def texts_of(figure):
     """Draw a figure without pixels; all texts in it, of which each must lie inside the figure."""
     from matplotlib.text import Text
 
-    from glue_bench.tables.figures import paper_style
+    from glue_bench.pages.figures import paper_style
 
     with paper_style():
         figure.draw_without_rendering()

@@ -177,7 +177,7 @@ class Bench:
 
     def finish_published(self, table: str, label: str, **where) -> None:
         """The figures of a published row as one seed of an arm; half for metrics that it does not print."""
-        from glue_bench.tables.papers import PAPERS  # which imports what a worker of Ray has no use for
+        from glue_bench.pages.papers import PAPERS  # which imports what a worker of Ray has no use for
 
         published = PAPERS[table]
         printed = next(row.printed for row in published.rows if row.label == label)

@@ -113,8 +113,8 @@ def analyse(
         prove_writable(output)
     from glue_bench.analysis.analyse import analyse as measure
     from glue_bench.model.plugins import load_plugins
-    from glue_bench.tables.figures import save
-    from glue_bench.tables.inside import inside_figures, write_analysis
+    from glue_bench.pages.figures import save
+    from glue_bench.pages.inside import inside_figures, write_analysis
 
     load_plugins(plugin or ())
     names = only.split(",") if only else ()

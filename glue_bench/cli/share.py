@@ -59,8 +59,8 @@ def card(
     push: Annotated[Text, Option(metavar="REPO", help="Send both to this hub repository; private if new.")] = None,
 ) -> None:
     """Write a model card with an arm's results, for the hub, and send it with the fine-tuned models."""
-    from glue_bench.tables.card import card as make_card
-    from glue_bench.tables.card import push_card, write_card
+    from glue_bench.publish.card import card as make_card
+    from glue_bench.publish.card import push_card, write_card
 
     made = make_card(folder, arm)
     if made.without:
@@ -85,8 +85,8 @@ def export(
     With `--format eee`, write the scores and their uncertainties as logs of Every Eval Ever.
     """
     from glue_bench.api import export as write
-    from glue_bench.audit.verify import verify as verify_results
     from glue_bench.files import file_digest
+    from glue_bench.publish.verify import verify as verify_results
 
     if format == "zip":
         check_output(output, ".zip")
@@ -105,7 +105,7 @@ def verify(
     path: Annotated[Path, Argument(metavar="FILE|DIR", help="A bundle, or the folder of an experiment.")],
 ) -> None:
     """Check that digests and ids are right, predictions give the scores, and records give the tables."""
-    from glue_bench.audit.verify import verify as verify_results
+    from glue_bench.publish.verify import verify as verify_results
 
     outcomes = verify_results(path)
     for verified in outcomes:

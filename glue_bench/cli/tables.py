@@ -22,12 +22,12 @@ def leaderboard(
     ] = None,
 ) -> None:
     """Recompute an experiment's leaderboard from its records."""
+    from glue_bench.board.board import open_board
+    from glue_bench.board.compare import open_comparison
     from glue_bench.data.diagnostic import read_diagnostic
-    from glue_bench.tables.board import open_board
-    from glue_bench.tables.diagnostics import diagnostics_page
-    from glue_bench.tables.export import open_comparison
-    from glue_bench.tables.pages import leaderboard_page
-    from glue_bench.tables.table import chosen_format
+    from glue_bench.pages.diagnostics import diagnostics_page
+    from glue_bench.pages.leaderboard import leaderboard_page
+    from glue_bench.pages.page import chosen_format
 
     check_output(output)
     chosen = chosen_format(format, output)
@@ -48,7 +48,7 @@ def report(
     """Write one page to open in a browser: tables that sort, figures, and how it was made."""
     check_output(output, ".html")
     say("reading the records ...")
-    from glue_bench.tables.report import report as write_report
+    from glue_bench.pages.report import report as write_report
 
     echo(f"page: {write_report(folder, output, figures)}")
     if figures is not None:
@@ -66,9 +66,9 @@ def statistics(
     output: Output = None,
 ) -> None:
     """Say which arms differ from the reference, by how much, and what the runs could have shown."""
-    from glue_bench.tables.contrasts import asked_page
-    from glue_bench.tables.export import open_comparison
-    from glue_bench.tables.table import chosen_format
+    from glue_bench.board.compare import open_comparison
+    from glue_bench.pages.contrasts import asked_page
+    from glue_bench.pages.page import chosen_format
 
     check_output(output)
     chosen = chosen_format(format, output)
@@ -82,8 +82,8 @@ def table(
     output: Output = None,
 ) -> None:
     """Print a paper's table, and an experiment's own rows under its rows."""
-    from glue_bench.tables.papers import list_page, named_page
-    from glue_bench.tables.table import chosen_format
+    from glue_bench.pages.page import chosen_format
+    from glue_bench.pages.papers import list_page, named_page
 
     check_output(output)
     console, chosen = Screen(), chosen_format(format, output)
@@ -99,8 +99,9 @@ def print_leaderboard(folder: Path, protocol: Sequence[str] = (), *, failed: Seq
 
     After a run, which has `failed` in some cells or in none, the report has the whole page.
     """
-    from glue_bench.tables.export import next_step, open_comparison
-    from glue_bench.tables.pages import MARKS_MEAN, screen_page
+    from glue_bench.board.compare import open_comparison
+    from glue_bench.pages.files import next_step
+    from glue_bench.pages.leaderboard import MARKS_MEAN, screen_page
 
     comparison, report_file = open_comparison(folder, protocol), folder / "report.html"
     screen_page(comparison).show(Screen(), "-o FILE writes them" if failed is None else str(report_file))

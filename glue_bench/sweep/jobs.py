@@ -115,9 +115,9 @@ def lacking_records(store: Store, plan: Plan, finished: Finished) -> dict[str, s
 
 def chosen(store: Store, plan: Plan) -> Collection[str]:
     """The finished cells of a plan that a submission takes."""
-    from glue_bench.tables.board import make_board
-    from glue_bench.tables.results import read_results
-    from glue_bench.tables.submission import chosen_runs
+    from glue_bench.board.board import make_board
+    from glue_bench.board.chosen import chosen_runs
+    from glue_bench.board.results import read_results
 
     return chosen_runs(make_board(read_results(store.folder, plan)))
 

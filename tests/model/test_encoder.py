@@ -15,6 +15,7 @@ from torch import nn
 from transformers import ModernBertConfig
 from transformers.models.modernbert.modeling_modernbert import ModernBertMLP
 
+from glue_bench.board.results import shape_text
 from glue_bench.config import load_experiment
 from glue_bench.model import cpu
 from glue_bench.model.configuration import EncoderConfig
@@ -22,7 +23,6 @@ from glue_bench.model.cpu import Dropout, draw_kept, keep_factors
 from glue_bench.model.encoder import Block, BlockScores, EncoderModel
 from glue_bench.model.heads import classification_loss
 from glue_bench.sweep.plan import make_plan
-from glue_bench.tables.results import shape_text
 from glue_bench.training.inputs import Inputs
 
 PLAIN = BlockScores(None, None, None, whole=False)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 CONTEXT = multiprocessing.get_context("forkserver")
-IMPORTED = ("glue_bench.cli", "glue_bench.tables.export", "glue_bench.training.pretrain")
+IMPORTED = ("glue_bench.cli", "glue_bench.pages.files", "glue_bench.training.pretrain")
 CONTEXT.set_forkserver_preload(["datasets", "rich.live", *IMPORTED])
 
 

@@ -10,8 +10,8 @@ import tiny_runs
 from folder import Folder, planned, read, verb
 
 import glue_bench
+from glue_bench.board.results import read_results
 from glue_bench.errors import UserError
-from glue_bench.tables.results import read_results
 
 PREDICTIONS, TESTS, MODELS = "cells/*/logits.safetensors", "cells/*/tests.safetensors", "cells/*/model"
 CASES = [

@@ -12,8 +12,9 @@ import pytest
 from folder import FUNCTIONS, Folder, planned, read
 
 import glue_bench
+from glue_bench.board.compare import open_comparison
 from glue_bench.data.tasks import TASKS
-from glue_bench.tables.export import open_comparison, write_tables
+from glue_bench.pages.files import write_tables
 
 PRETRAININGS, SEEDS, ARMS = [1, 2, 3], [1, 2], ["add", "untied"]
 KEYS = {

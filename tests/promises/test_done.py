@@ -18,14 +18,14 @@ import tiny_runs
 from stored import digest
 
 import glue_bench
+from glue_bench.board.compare import open_comparison
+from glue_bench.board.results import read_results
 from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError
+from glue_bench.pages.leaderboard import leaderboard_page
 from glue_bench.records.store import Store
 from glue_bench.records.values import Plan, PretrainingRecord, Record
 from glue_bench.sweep.run import Summary
-from glue_bench.tables.export import open_comparison
-from glue_bench.tables.pages import leaderboard_page
-from glue_bench.tables.results import read_results
 
 ROWS = {"train": 24, "dev": 12, "test": 6}
 """Rows of each file, by the first word of its name."""

@@ -8,15 +8,15 @@ import torch
 from tiny_runs import contents, plan, records
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from glue_bench.board.board import open_board
+from glue_bench.board.chosen import chosen_runs
+from glue_bench.board.frames import leaderboard
 from glue_bench.config import load_experiment
 from glue_bench.data.demo import generate
 from glue_bench.data.tasks import AX_SPLIT, TASKS
 from glue_bench.model.variants import VARIANTS
 from glue_bench.records.store import Store
 from glue_bench.sweep.worker import Worker
-from glue_bench.tables.board import open_board
-from glue_bench.tables.export import leaderboard
-from glue_bench.tables.submission import chosen_runs
 from glue_bench.training.compute import choose_compute
 from glue_bench.training.inputs import Inputs
 

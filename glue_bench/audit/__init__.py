@@ -1,1 +1,0 @@
-"""What is stored, looked at from outside: bundles for others, and whether all of it is true."""

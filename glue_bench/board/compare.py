@@ -1,0 +1,134 @@
+"""Which arms of an experiment differ: stored predictions are read once, for every table."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+import pandas as pd
+
+from glue_bench.board.board import BLOCK, FACTS, Board, floors, open_board
+from glue_bench.board.outcomes import METRIC_OF, read_measures, read_outcomes
+from glue_bench.stats.estimates import Estimate
+from glue_bench.stats.outcomes import AVERAGE
+from glue_bench.stats.verdicts import LEAST_FOR_DEVIATION, Group, assess, verdicts
+
+CONVERSION = "conversion"
+OF_CONTRASTS = ["difference", "low", "high", "verdict", "smallest"]
+"""What a leaderboard's frame has of the contrasts of a column."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """All that is known of which arms differ.
+
+    `assessed` are the blocks, and behind them, of the kind CONVERSION, for each arm from whose checkpoint others were
+    made that arm and the converted ones, which are in no block. `contrasts` has VERDICT_COLUMNS: of the kind
+    "reference" within blocks, CONVERSION for what a conversion costs, which ranks nothing, and "declared" for those
+    that the protocol names; behind its kind the `origin` and `shape` of the (first) arm. `primary` is the column by
+    which arms are judged, the first one of each group.
+    """
+
+    board: Board
+    primary: str
+    assessed: tuple[Group, ...]
+    contrasts: pd.DataFrame
+
+    def of(self, *kinds: str) -> pd.DataFrame:
+        """The contrasts of these kinds."""
+        return self.contrasts[self.contrasts["kind"].isin(kinds)]
+
+    def estimates(self, column: str) -> list[Estimate]:
+        """What is known of a column, by group."""
+        return [one for group in self.assessed for one in group.estimates if one.column == column]
+
+
+def compare(board: Board) -> Comparison:
+    """Read every prediction once, and make every contrast."""
+    primary: str = board.protocol.primary
+    if primary == AVERAGE and len(board.average.parts) == 1:  # the average of a single column is that column
+        primary = next(iter(board.average.parts))
+    assessed = assess(chain(read_outcomes(board), read_measures(board)), groups_of(board), primary)
+    contrasts = verdicts(assessed, board.protocol.contrasts)
+    blocks = contrasts[["arm"]].join(board.table.set_index("arm")[BLOCK], on="arm")[BLOCK]
+    return Comparison(
+        board=board,
+        primary=primary,
+        assessed=tuple(assessed),
+        contrasts=pd.concat([contrasts[["kind"]], blocks, contrasts.drop(columns="kind")], axis=1),
+    )
+
+
+def groups_of(board: Board) -> list[Group]:
+    """Arms that are compared: those of a block, and those that were converted from one arm's checkpoint, with it.
+
+    That arm is the pretrained one that starts from the checkpoint, too, the reference if there are several.
+    """
+    table, variants, sources = board.table, board.results.arms["variant"].loc[board.arms], dict[str, str]()
+
+    def reference(arms: pd.Series) -> str:
+        return reference_arm(variants[variants.index.isin(arms)], board.protocol.reference)
+
+    for _, started in table.groupby("start", sort=False):
+        pretrained = started.loc[started["origin"] == "pretrained", "arm"]
+        if len(pretrained):
+            converted = started.loc[started["origin"].isin(["grafted", "adapted"]), "arm"]
+            sources |= dict.fromkeys(converted, reference(pretrained))
+    source = table["arm"].map(sources)
+    blocks = [block["arm"] for _, block in table[source.isna()].groupby(BLOCK, sort=False)]
+    conversions = [(arm, *made) for arm, made in table["arm"].groupby(source, sort=False)]
+    return [
+        *(Group(arms=tuple(block), reference=reference(block)) for block in blocks),
+        *(Group(arms=arms, reference=arms[0], kind=CONVERSION) for arms in conversions),
+    ]
+
+
+def reference_arm(variants: pd.Series, chosen: str | None = None) -> str:
+    """The arm that others are compared with, of variants by their arms, in the experiment's order.
+
+    It is `chosen` (`protocol.reference`) if that is among them, else the first whose variant is `add`, else the first.
+    """
+    if chosen in variants.index:
+        return str(chosen)
+    return str([*variants.index[variants == "add"], *variants.index][0])
+
+
+def leaderboard_frame(comparison: Comparison) -> pd.DataFrame:
+    """What `export.leaderboard` returns, and CSV and JSON have; where a loss decides, it orders the arms of a block."""
+    board = comparison.board
+    contrasts = comparison.of("reference", CONVERSION)
+    columns = score_columns(comparison)
+    table, results = board.table, board.results
+    for measure in (name for name in columns if name in METRIC_OF):
+        means, deviations = dict[str, float](), dict[str, float]()
+        for one in comparison.estimates(measure)[::-1]:  # the source of a conversion has the values of its block
+            means |= one.means
+            if one.blocked and one.arms:
+                of_arms = zip(one.arms, one.by_block().std(axis=1, ddof=1).tolist(), strict=True)
+                deviations |= {arm: value for arm, value in of_arms if one.seeds[arm] >= LEAST_FOR_DEVIATION}
+        added = {measure: table["arm"].map(means), f"{measure}_std": table["arm"].map(deviations).astype(float)}
+        table = table.assign(**added)
+    if columns[:1] == ["validation_loss"]:
+        blocks = [block.sort_values(columns[0], kind="stable") for _, block in table.groupby(BLOCK, sort=False)]
+        table = pd.concat(blocks)
+    table = pd.concat([table, floors(board).assign(origin="baseline", variant="")], ignore_index=True)
+    made = {"data_source": results.data_source, "partial_tasks": ";".join(results.partial_tasks)}
+    table = table.drop(columns=FACTS).assign(**made).join(table[FACTS])
+    table = table.merge(contrasts[["arm", "reference"]].drop_duplicates(), on="arm", how="left")
+    for column in columns:
+        of_column = contrasts[contrasts["column"] == column].set_index("arm")[OF_CONTRASTS]
+        table = table.join(of_column.add_prefix(f"{column}_"), on="arm")
+    return table.astype({f"{column}_n": "Int64" for column in board.columns})
+
+
+def score_columns(comparison: Comparison) -> list[str]:
+    """The columns in the order of a page: the one that decides, the measures, the average, the tasks."""
+    board = comparison.board
+    measures = [name for name in METRIC_OF if comparison.estimates(name)]
+    columns = [*measures, *([AVERAGE] if len(board.average.parts) > 1 else []), *board.columns]
+    return sorted(columns, key=lambda column: column != comparison.primary)
+
+
+def open_comparison(path: str | Path, protocol: Sequence[str] = ()) -> Comparison:
+    """The comparison of an experiment, by its protocol or one changed by KEY=VALUE; raises as `open_board`."""
+    return compare(open_board(path, protocol))

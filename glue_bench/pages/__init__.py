@@ -1,0 +1,1 @@
+"""What is shown: pages and tables as values, and how they are written."""

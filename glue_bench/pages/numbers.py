@@ -1,0 +1,35 @@
+"""How numbers are written in tables: decimals, large counts, p-values, and what stands for a missing one."""
+
+import math
+
+import pandas as pd
+
+LEAST_P = 0.0001
+
+
+def p_text(p: float) -> str:
+    """Four decimals, and never 0."""
+    if pd.isna(p):
+        return MISSING
+    return f"< {LEAST_P:.4f}" if p < LEAST_P else f"{p:.4f}"
+
+
+MISSING = "–"  # noqa: RUF001 (an en dash is what a table shows for nothing)
+
+
+def decimals_of(column: str, decimals: int = 2) -> int:
+    """How many decimals a column has: points have two, losses in nats, which differ by less, three at least."""
+    return max(decimals, 3) if "loss" in column else decimals
+
+
+def number(value: float, decimals: int = 2) -> str:
+    """Fixed decimals, no negative zero; empty for a missing value."""
+    return "" if math.isnan(value) else f"{value:z.{decimals}f}"
+
+
+def short(count: float, digits: int = 3) -> str:
+    """A large number to so many digits: 4.39M, 131B, 16.5T; B is a billion (1e9), T a trillion (1e12)."""
+    for unit, size in (("E", 1e18), ("P", 1e15), ("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(count) >= size:
+            return f"{float(f'{count / size:.{digits}g}'):g}{unit}"  # 380k, where .2g alone gives 3.8e+02k
+    return f"{count:g}"

@@ -1,0 +1,86 @@
+"""One arm's submission to the GLUE site: the zip of what its runs predicted, and which run each file is from."""
+
+import hashlib
+import math
+from pathlib import Path
+from typing import Any
+
+from glue_bench.board.board import Board, aggregate, main_scores
+from glue_bench.board.chosen import HOW, RUN_RULE, arm_scores, known_arm, median_runs
+from glue_bench.data.submission import FILES, MAJORITY, fill_file, make_zip, write_file
+from glue_bench.data.tasks import TASKS
+from glue_bench.errors import UserError
+from glue_bench.files import ELSEWHERE, results_written_to, write_atomically
+from glue_bench.pages.page import json_text
+from glue_bench.records.done import OTHER_DIAGNOSTIC, predicts_other_diagnostic
+
+MORE_DATA = "complete the data with the test files that it has not, then run the experiment again"
+
+
+def write_submission(board: Board, output: Path, arm: str | None = None, *, fill: bool = False) -> dict[str, Any]:
+    """Write the zip of an arm's stored test predictions, and beside it as JSON its manifest, which is returned.
+
+    The manifest has the SHA-256 of the zip, and of each of its `files` the run that it comes from, with the validation
+    score of that run's last epoch, of which its predictions are. With `fill` the majority class of training (of STS-B
+    the mean) stands in place of files that have no predictions. The only arm needs no name. Raises UserError for an
+    unknown arm, predictions that are missing or cannot be read, a name that does not end in .zip, and a full disk.
+    """
+    if output.suffix != ".zip":  # the manifest of `add.json` would replace it
+        raise UserError(f"'{output}': the name of a submission ends in .zip")
+    arm, results = known_arm(board, arm), board.results
+    how = MORE_DATA if results.plan.experiment.finetuning.predicts_test else HOW
+    files, origins, missing = _predicted(board, arm)
+    if not files:
+        raise UserError(f"arm '{arm}' of '{results.folder}' has no test predictions at all; {how}")
+    if missing and not fill:
+        reasons = ", ".join(f"{name} ({why})" for name, why in missing.items())
+        raise UserError(
+            f"arm '{arm}' has no predictions for {len(missing)} of the eleven files: {reasons}; run what is missing, "
+            f"or give --fill for the majority class in their place. Test predictions: {how}"
+        )
+    files |= {name: fill_file(FILES[name]) for name in missing}
+    origins |= {name: {"rows": FILES[name].rows, "filled": MAJORITY[FILES[name].task]} for name in missing}
+    content = make_zip(files)
+    manifest: dict[str, Any] = {"zip": output.name, "sha256": hashlib.sha256(content).hexdigest()}
+    manifest |= {"experiment": results.experiment, "arm": arm, "data_source": results.data_source}
+    manifest |= {"steps": board.steps, "run": RUN_RULE, "files": {name: origins[name] for name in FILES}}
+    with results_written_to(output.parent, ELSEWHERE):
+        write_atomically(output, content)
+        write_atomically(output.with_suffix(".json"), json_text(manifest).encode())
+    return manifest
+
+
+def _predicted(board: Board, arm: str) -> tuple[dict[str, bytes], dict[str, dict[str, Any]], dict[str, str]]:
+    """The files that the stored predictions of an arm give, what each is made of, and why the others are missing."""
+    runs: dict[Any, dict[Any, Any]] = median_runs(board, arm).to_dict("index")
+    results, cells = board.results, board.cells.set_index("cell_id")
+    scored = aggregate(main_scores(arm_scores(board, arm)), ["task"])["mean"]
+    files, origins, missing = dict[str, bytes](), dict[str, dict[str, Any]](), dict[str, str]()
+    for name, file in FILES.items():
+        if (run := runs.get(file.model)) is None:
+            missing[name] = f"no finished run of {file.model}"
+            continue
+        cell_id, own = run["cell_id"], file.task == file.model
+        if not own and predicts_other_diagnostic(results.finished.records[cell_id], results.plan.tasks[file.model]):
+            missing[name] = f"'{cell_id}': {OTHER_DIAGNOSTIC}"
+            continue
+        if (logits := results.logits(cell_id, test=True).get(file.split)) is None:
+            what = f"split '{file.split}'" if own else TASKS[file.task].title
+            missing[name] = f"'{cell_id}' has predicted no {what}"
+            continue
+        try:
+            files[name] = write_file(file, logits)
+        except ValueError as error:
+            raise UserError(f"predictions of '{cell_id}', split '{file.split}': {error}") from error
+        value = 100 * float(scored[file.model])
+        origins[name] = {
+            "rows": len(logits),
+            "cell_id": cell_id,
+            "split": file.split,
+            "data": cells["data" if own else "diagnostic"][cell_id],
+            "learning_rate": run["learning_rate"],
+            "seed": run["seed"],
+            # JSON has no NaN; an undefined validation score is null, as in a record.
+            "validation": None if math.isnan(value) else round(value, 4),
+        }
+    return files, origins, missing

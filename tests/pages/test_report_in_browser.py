@@ -1,0 +1,190 @@
+"""A report as a person meets it: opened in Chromium, in all widths, light and dark, by clicks and by keyboard."""
+
+import json
+import select
+import shutil
+import subprocess
+import tempfile
+
+import pytest
+from read_pages import contrast
+from stored import LONG, Bench, fill
+
+from glue_bench.board.compare import open_comparison
+from glue_bench.pages.report import make_report
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: `apt-get install chromium`"),
+]
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--remote-debugging-pipe"]
+TROUBLE = ("Runtime.exceptionThrown", "Log.entryAdded", "Runtime.consoleAPICalled")
+UNFOLD = "document.querySelectorAll('details').forEach((each) => { each.open = true; })"
+CUT_OFF = """
+(() => {
+  const said = (element) => `${element.tagName} ${element.textContent.trim().slice(0, 40)}`;
+  const found = [];
+  if (document.documentElement.scrollWidth > innerWidth) found.push("the page scrolls sideways");
+  for (const element of document.body.querySelectorAll("*")) {
+    const box = element.getBoundingClientRect();
+    const style = getComputedStyle(element);
+    if (element.closest(".unseen") || box.width === 0) continue;
+    const scrolls = element.closest(".scroll, pre");
+    if (!scrolls && (box.right > innerWidth + 1 || box.left < -1)) found.push(`outside: ${said(element)}`);
+    const hides = ["hidden", "clip"].includes(style.overflowX);
+    if (hides && element.scrollWidth > element.clientWidth) found.push(`hidden: ${said(element)}`);
+    if (element.tagName === "IMG" && !element.naturalWidth) found.push(`no image: ${element.alt}`);
+  }
+  return found;
+})()
+"""
+FIRST_TABLE = """
+[...document.querySelector("table").tBodies[0].rows].map((row) => [row.cells[0].textContent, row.cells[2].textContent])
+"""
+HEADING = "table thead th:nth-child(3)"
+
+
+class Browser:
+    """Chromium with one page and no window, by the calls of https://chromedevtools.github.io/devtools-protocol/."""
+
+    def __init__(self, folder):
+        # The protocol is spoken on the descriptors 3 and 4 of the browser.
+        command = ["bash", "-c", 'exec "$@" 3<&0 4>&1 </dev/null >/dev/null 2>&1', "bash", CHROMIUM, *FLAGS]
+        command.append(f"--user-data-dir={folder}")
+        self.process = subprocess.Popen(command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.left, self.number, self.events, self.session = b"", 0, [], {}
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self.session = {"sessionId": self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]}
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.call(f"{domain}.enable")
+
+    def call(self, method, **parameters):
+        """The result of a call; events that come before it are kept in `events`."""
+        self.number += 1
+        message = {"id": self.number, "method": method, "params": parameters, **self.session}
+        self.process.stdin.write(json.dumps(message).encode() + b"\0")
+        while (answer := self.next()).get("id") != self.number:
+            self.events.append(answer)
+        assert "error" not in answer, answer
+        return answer["result"]
+
+    def next(self):
+        """The next message."""
+        while b"\0" not in self.left:
+            ready, _, _ = select.select([self.process.stdout], [], [], 120)  # seconds until it is given up
+            block = self.process.stdout.read(2**20) if ready else b""
+            assert block, "the browser has ended, or says nothing"
+            self.left += block
+        text, _, self.left = self.left.partition(b"\0")
+        return json.loads(text)
+
+    def open(self, path, width=1000, *, dark=False, scripts=True):
+        """Open a page at a width in CSS pixels, in light or dark, with scripts or without; the browser."""
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+        theme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.call("Emulation.setEmulatedMedia", features=[theme])
+        self.call("Emulation.setScriptExecutionDisabled", value=not scripts)
+        self.events.clear()
+        self.call("Page.navigate", url=path.resolve().as_uri())
+        while not any(each.get("method") == "Page.loadEventFired" for each in self.events):
+            self.events.append(self.next())
+        return self
+
+    def value(self, expression):
+        """What JavaScript makes of an expression (which runs though the page's own scripts may not)."""
+        said = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
+        assert "exceptionDetails" not in said, said["exceptionDetails"]
+        return said["result"].get("value")
+
+    def click(self, selector):
+        self.value(f"document.querySelector({json.dumps(selector)}).click()")
+
+    def trouble(self):
+        """What the browser has complained of since the page was opened."""
+        self.value("1")  # whatever was under way has been reported before this is answered
+        return [each["params"] for each in self.events if each.get("method") in TROUBLE]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with tempfile.TemporaryDirectory(prefix="browser-") as folder:
+        made = Browser(folder)
+        yield made
+        made.session = {}
+        made.call("Browser.close")
+        with made.process:
+            made.process.wait(timeout=60)
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    folder = fill(Bench(tmp_path_factory.mktemp("page") / "toy"), source="tsv")
+    (folder / "report.html").write_text(make_report(open_comparison(folder)).to_html(), encoding="utf-8")
+    return folder / "report.html"
+
+
+@pytest.mark.parametrize("width", [400, 1000, 1400])
+def test_nothing_is_cut_off_fetched_or_complained_of(browser, page, width):
+    browser.open(page, width).value(UNFOLD)
+    assert browser.value(CUT_OFF) == []
+    assert browser.trouble() == []
+    asked = [each["params"]["request"]["url"] for each in browser.events
+             if each.get("method") == "Network.requestWillBeSent"]  # fmt: skip
+    assert [url for url in asked if not url.startswith("data:")] == [page.as_uri()]
+    assert browser.value("document.body.textContent").count(LONG) > 2
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_text_stands_out_from_what_is_behind_it(browser, page, dark):
+    """At 4.5 to 1 (WCAG 2.1, 1.4.3), in each colour that the page has for text."""
+    browser.open(page, dark=dark)
+    colour = "getComputedStyle(document.documentElement).getPropertyValue('--{}').trim()"
+    ground, *inks = (browser.value(colour.format(name)) for name in ("page", "text", "quiet", "warn", "link"))
+    assert min(contrast(ground, ink) for ink in inks) >= 4.5
+    shade = browser.value("getComputedStyle(document.body).backgroundColor")
+    assert shade == ("rgb(22, 22, 22)" if dark else "rgb(255, 255, 255)")
+
+
+def test_click_and_keyboard_sort_the_largest_first_then_the_smallest_then_as_it_was(browser, page):
+    before = browser.open(page).value(FIRST_TABLE)
+    for order, largest_first in (("descending", True), ("ascending", False)):
+        browser.click(f"{HEADING} button")
+        assert browser.value(f"document.querySelector('{HEADING}').ariaSort") == order
+        rows = browser.value(FIRST_TABLE)
+        numbers = [float(number.strip("▲▼")) for _, number in rows]
+        assert numbers == sorted(numbers, reverse=largest_first)
+        assert sorted(rows) == sorted(before)
+    assert [arm for arm, _ in rows] == ["none", "add", LONG]
+    browser.click(f"{HEADING} button")
+    assert browser.value(FIRST_TABLE) == before
+    assert browser.value("document.querySelectorAll('[aria-sort]').length") == 0
+    browser.value("document.querySelector('thead button').focus()")
+    for kind in ("keyDown", "keyUp"):
+        browser.call("Input.dispatchKeyEvent", type=kind, key="Enter", windowsVirtualKeyCode=13, text="\r")
+    assert [arm for arm, _ in browser.value(FIRST_TABLE)] == sorted([LONG, "add", "none"])
+    assert browser.trouble() == []
+
+
+def test_what_has_no_number_stays_below_and_units_count(browser, tmp_path, page):
+    ranked = ["1.45M", "930k", "2,000", "10.91▲", "< 0.0001", "5e-05", "-0.50", "-3.00 to 1.00", "–"]  # noqa: RUF001
+    rows = "".join(f"<tr><th>{text}</th><td></td><td class='number'>{text}</td></tr>" for text in sorted(ranked))
+    head = "<tr><th>a</th><th>b</th><th class='number'>c</th></tr>"
+    body = f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>"
+    script = page.read_text(encoding="utf-8").partition("<script>")[2].partition("</script>")[0]
+    path = tmp_path / "table.html"
+    path.write_text(f"<!doctype html><meta charset='utf-8'>{body}<script>{script}</script>", encoding="utf-8")
+    browser.open(path)
+    for order in (ranked, [*ranked[-2::-1], ranked[-1]]):
+        browser.click(f"{HEADING} button")
+        assert [text for text, _ in browser.value(FIRST_TABLE)] == order
+
+
+def test_it_is_readable_without_scripts(browser, page):
+    browser.open(page, scripts=False)
+    assert browser.value("document.querySelectorAll('button').length") == 0
+    assert [arm for arm, _ in browser.value(FIRST_TABLE)] == [LONG, "add", "none"]
+    assert browser.value("document.querySelector('img').getBoundingClientRect().width") > 300
+    browser.click("summary")
+    assert browser.value("document.querySelector('details').open")
+    assert browser.trouble() == []

@@ -1,0 +1,222 @@
+"""What leaves the house of runs after two pretrainings of unequal numbers of seeds: scores, medians, R3, texts."""
+
+import json
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+from read_pages import READERS, read_html
+from sklearn.metrics import matthews_corrcoef
+
+from glue_bench.board.board import open_board
+from glue_bench.board.chosen import arm_scores, chosen_runs, median_runs
+from glue_bench.board.compare import compare
+from glue_bench.data.diagnostic import Diagnostic
+from glue_bench.pages.diagnostics import diagnostics_page
+from glue_bench.pages.figures import forest_rows
+from glue_bench.pages.numbers import decimals_of, number, short
+from glue_bench.pages.page import Column, Page, Table, csv_text, sentence
+from glue_bench.publish.every_eval import write_logs
+
+SCORES = {1: (0.50, 0.60, 0.70), 2: (0.90,)}
+"""By pretraining seed the scores of fine-tuning seeds 1, 2, ..."""
+
+
+def finish(bench, task="rte", scores=None, arm="add", **facts) -> None:
+    """Runs after each pretraining."""
+    for pretraining, of_seeds in (scores or SCORES).items():
+        for seed, value in enumerate(of_seeds, 1):
+            cell = bench.expect(task, seed, arm=arm)
+            cell |= {"cell_id": f"{cell['cell_id']}-p{pretraining}", "steps": 9, "pretraining_seed": pretraining}
+            bench.record(cell, value, **facts)
+
+
+def test_the_error_of_a_score_is_over_pretrainings_whatever_their_numbers_of_seeds(bench):
+    finish(bench)
+    row = arm_scores(open_board(bench.plan()), "add").iloc[0]
+    assert (row["mean"], row["n"]) == (pytest.approx((0.6 + 0.9) / 2), 2)
+    assert row["std"] == pytest.approx(np.std([0.6, 0.9], ddof=1))
+    assert row["error"] == pytest.approx(np.std([0.6, 0.9], ddof=1) / math.sqrt(2))
+
+
+def test_the_error_of_a_score_is_over_seeds_where_there_is_one_pretraining(bench):
+    finish(bench, scores={3: (0.5, 0.6, 0.7, 0.9)})
+    row = arm_scores(open_board(bench.plan()), "add").iloc[0]
+    assert (row["n"], row["std"]) == (4, pytest.approx(np.std([0.5, 0.6, 0.7, 0.9], ddof=1)))
+
+
+@pytest.mark.parametrize(
+    ("scores", "chosen"),
+    [
+        ({1: (0.5, 0.6), 2: (0.7, 0.8)}, (1, 2)),
+        ({1: (0.7, 0.6), 2: (0.6, 0.8)}, (1, 2)),
+        ({2: (0.6, 0.9), 5: (0.6, 0.6)}, (2, 1)),
+        ({1: (0.9, None), 2: (0.7, 0.8)}, (2, 1)),
+    ],
+    ids=["the lower of the middle two", "ties", "the lower pretraining seed", "an undefined one is the lowest"],
+)
+def test_the_median_run_is_over_the_runs_of_all_pretrainings(bench, scores, chosen):
+    finish(bench, scores=scores)
+    board = open_board(bench.plan())
+    cell_id = median_runs(board, "add")["cell_id"]["rte"]
+    cell = board.cells.set_index("cell_id").loc[cell_id]
+    assert (cell["pretraining_seed"], cell["seed"]) == chosen
+
+
+def test_the_chosen_runs_are_those_of_all_arms_and_tasks(bench):
+    for arm in ("add", "none"):
+        for task in ("rte", "cola"):
+            finish(bench, task, {1: (0.5, 0.6, 0.7)}, arm=arm)
+    expected = {f"{arm}-{task}-lr2e-05-s2-p1" for arm in ("add", "none") for task in ("rte", "cola")}
+    assert chosen_runs(open_board(bench.plan())) == expected
+
+
+def test_a_log_states_independent_runs_of_each_metric_and_all_that_they_come_from(bench, tmp_path):
+    finish(bench, "mrpc")
+    finish(bench, "mrpc", {1: (0.2,), 2: (0.4,)}, arm="none")
+    told = write_logs([open_board(bench.plan())], tmp_path, "my-lab")
+    logs = {}
+    for name in told["files"]:
+        log = json.loads((tmp_path / name).read_bytes())
+        logs[log["model_info"]["name"]] = log["evaluation_results"]
+    assert {name: len(results) for name, results in logs.items()} == {"toy-add": 2, "toy-none": 2}
+    for result in logs["toy-add"]:
+        details = result["score_details"]
+        assert details["score"] == pytest.approx(0.75), result["evaluation_result_id"]
+        assert details["uncertainty"]["num_samples"] == 2
+        assert len(json.loads(details["details"]["runs"])) == 4
+    names = {result["evaluation_result_id"] for result in logs["toy-add"]}
+    assert names == {"glue.mrpc.validation.accuracy", "glue.mrpc.validation.f1"}
+
+
+def test_r3_is_the_mean_over_pretrainings_of_the_means_over_their_seeds(bench, tmp_path):
+    generator, labels = np.random.default_rng(0), np.arange(30) % 3
+    pairs = pd.DataFrame({"text_a": "a", "text_b": "b", "label": labels})
+    everything = {("", ""): np.ones(30, bool)}
+    values: dict[int, list[float]] = {}
+    finish(bench, "mnli")
+    for cell in bench.cells:
+        guesses = np.where(generator.random(30) < 0.7, labels, generator.integers(0, 3, 30))
+        splits = {"validation_matched": np.zeros((1, 3)), "test_ax": np.eye(3)[guesses]}
+        bench.predict(cell["cell_id"], splits)
+        values.setdefault(cell["pretraining_seed"], []).append(100 * matthews_corrcoef(labels, guesses))
+    diagnostic = Diagnostic(path=tmp_path / "diagnostic-full.tsv", pairs=pairs, phenomena=everything)
+    row = diagnostics_page(open_board(bench.plan()), diagnostic).rows.iloc[0]
+    means = [np.mean(each) for each in values.values()]
+    assert (row["mean"], row["n"]) == (pytest.approx(np.mean(means)), 2)
+    assert row["std"] == pytest.approx(np.std(means, ddof=1))
+
+
+def test_rows_of_a_forest_have_the_lowest_loss_on_top_behind_the_planned_ones(bench):
+    levels = {"add": 3.0, "b": 2.0, "c": 2.5, "d": 4.0, "e": 3.5}
+    counts = np.full(8, 50)
+    for arm, level in levels.items():
+        bench.finish(arm=arm)
+        for seed in (1, 2):
+            sums = (level + 0.01 * seed * (arm == "b") + 0.001 * np.arange(8)) * counts
+            bench.pretrain(arm, seed, pieces={"loss_sum": sums, "count": counts, "document": np.arange(8)})
+    comparison = compare(open_board(bench.plan(config={"protocol": {"contrasts": [["d", "add"]]}})))
+    rows = forest_rows(comparison, "validation_loss")
+    assert list(rows.index) == [("d", "add"), ("b", "add"), ("c", "add"), ("e", "add")]
+    assert rows["planned"].tolist() == [True, False, False, False]
+    assert rows["seeds"]["b", "add"].tolist() == pytest.approx([-0.99, -0.98])
+
+
+def test_rows_of_a_forest_have_the_highest_score_on_top(bench):
+    for arm, value in {"add": 0.5, "b": 0.4, "c": 0.7, "d": 0.6}.items():
+        bench.finish(arm=arm, value=value)
+    rows = forest_rows(compare(open_board(bench.plan())), "rte")
+    assert [arm for arm, _ in rows.index] == ["c", "d", "b"]
+
+
+# Texts
+
+
+def two_tables() -> Page:
+    """Two tables, the first one with two feet, captions and legends."""
+    frame = pd.DataFrame({"a": ["x_1", "y&2", "floor", "smallest"], "b": [-1.5, 2.25, 0.5, -0.004]})
+    columns = {"a": Column("A"), "b": Column("B", 2)}
+    bold = pd.DataFrame({"b": [True, False, True, False]})
+    marks = pd.DataFrame({"a": ["", "◇", "", ""], "b": ["▲", "", "†", ""]})
+    first = Table(frame=frame, columns=columns, feet=2, caption="One `a_b` and `c`.", legend=("**Bold**: x.",),
+                  bold=bold, marks=marks)  # fmt: skip
+    second = Table(frame=frame[:1], columns=columns, title="More", caption="Two.", legend=("y.", "z."))
+    return Page(title="Both", tables=(first, second))
+
+
+@pytest.mark.parametrize("format", READERS)
+def test_marks_and_bold_are_those_of_their_own_row_and_column(format):
+    first, second = READERS[format](two_tables().render(format))
+    assert first.rows == [
+        [("x_1", False), ("-1.50▲", True)],
+        [("y&2◇", False), ("2.25", False)],
+        [("floor", False), ("0.50†", True)],
+        [("smallest", False), ("0.00", False)],
+    ]
+    assert second.rows == [[("x_1", False), ("-1.50", False)]]
+
+
+def test_a_rule_stands_above_the_first_of_two_feet():
+    lines = two_tables().to_latex().splitlines()
+    (place,) = [number for number, line in enumerate(lines) if line.startswith("floor & ")]
+    assert (lines[place - 1], lines[place + 1]) == (r"\midrule", r"smallest & 0.00 \\")
+    html = two_tables().to_html()
+    foot = html[html.index("<tfoot>") : html.index("</tfoot>")]
+    assert foot.count("<tr>") == 2
+    assert len(read_html(html)[0].rows) == 4
+
+
+def test_captions_and_legends_of_both_tables_are_in_json():
+    document = json.loads(two_tables().to_json())
+    assert document["captions"] == ["One `a_b` and `c`.", "Two."]
+    assert document["legend"] == ["**Bold**: x.", "y.", "z."]
+    assert [table["title"] for table in document["tables"]] == ["", "More"]
+    assert document["rows"][1] == {"a": "y&2", "b": 2.25}
+
+
+@pytest.mark.parametrize(
+    ("format", "shown"),
+    [
+        ("markdown", "`a_b` is **5%** of `c` and **d\\_**."),
+        ("latex", r"\texttt{a\_b} is \textbf{5\%} of \texttt{c} and \textbf{d\_}."),
+        ("html", "<code>a_b</code> is <strong>5%</strong> of <code>c</code> and <strong>d_</strong>."),
+    ],
+)
+def test_every_bold_or_code_part_of_a_sentence_is_marked(format, shown):
+    assert sentence("`a_b` is **5%** of `c` and **d_**.", format) == shown
+
+
+def test_every_special_character_of_latex_is_escaped_each_time():
+    page = Page(title="t", tables=(Table(frame=pd.DataFrame({"a": ["a_b_c & 1% #2 $ {x} ~ ^ \\"]}),
+                                         columns={"a": Column("A")}),))  # fmt: skip
+    assert r"a\_b\_c \& 1\% \#2 \$ \{x\} \textasciitilde{} \textasciicircum{} \textbackslash{} \\" in page.to_latex()
+
+
+def test_texts_with_commas_quotes_and_line_breaks_come_back_from_csv(tmp_path):
+    frame = pd.DataFrame({"arm": ['a,"b"', "c\nd", "e;f", "'g'"], "value": [1.25, -0.001, float("nan"), 3.0]})
+    (tmp_path / "a.csv").write_text(csv_text(frame, 2))
+    read = pd.read_csv(tmp_path / "a.csv")
+    assert read["arm"].tolist() == frame["arm"].tolist()
+    assert csv_text(frame, 2).splitlines()[0] == "arm,value"
+    assert read["value"].dropna().tolist() == [1.25, 0.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("count", "digits", "text"),
+    [(999, 3, "999"), (1000, 3, "1k"), (380_000, 2, "380k"), (4_385_920, 3, "4.39M"),
+     (131e9, 3, "131B"), (16.5e12, 3, "16.5T"), (2.5e15, 2, "2.5P"), (-4_385_920, 3, "-4.39M"), (3.15e18, 2, "3.1E")],
+)  # fmt: skip
+def test_large_numbers_are_shortened_with_the_unit_below_them(count, digits, text):
+    assert short(count, digits) == text
+
+
+@pytest.mark.parametrize(
+    ("column", "decimals", "expected"), [("rte", 2, 2), ("validation_loss", 2, 3), ("train_loss", 6, 6), ("rte", 4, 4)]
+)
+def test_losses_have_three_decimals_at_least(column, decimals, expected):
+    assert decimals_of(column, decimals) == expected
+
+
+def test_a_number_that_rounds_to_0_has_no_sign():
+    assert [number(value, 2) for value in (-0.004, -0.006, 0.005, float("nan"))] == ["0.00", "-0.01", "0.01", ""]
