@@ -17,6 +17,7 @@ from glue_bench.files import results_written_to, write_atomically
 from glue_bench.pages.contrasts import asked_page
 from glue_bench.pages.files import write_tables
 from glue_bench.pages.papers import named_page
+from glue_bench.pages.render import to_html
 from glue_bench.publish.bundle import Manifest, write_bundle
 from glue_bench.publish.every_eval import write_logs
 from glue_bench.publish.submission import write_submission
@@ -97,7 +98,7 @@ def write_page(comparison: Comparison) -> None:
     """Write the report of an experiment beside its tables."""
     from glue_bench.pages.report import FILE, make_report
 
-    write_atomically(comparison.board.results.folder / FILE, make_report(comparison).to_html().encode())
+    write_atomically(comparison.board.results.folder / FILE, to_html(make_report(comparison)).encode())
 
 
 def plan(experiment: Given, *, results: str | Path = "runs", **changes: Any) -> pd.DataFrame:

@@ -27,17 +27,17 @@ def leaderboard(
     from glue_bench.data.diagnostic import read_diagnostic
     from glue_bench.pages.diagnostics import diagnostics_page
     from glue_bench.pages.leaderboard import leaderboard_page
-    from glue_bench.pages.page import chosen_format
+    from glue_bench.pages.render import chosen_format, render
 
     check_output(output)
     chosen = chosen_format(format, output)
     if diagnostic is not None:
         page = diagnostics_page(open_board(folder, protocol or ()), read_diagnostic(diagnostic))
-        emit(page.render(chosen), output)
+        emit(render(page, chosen), output)
     elif output is None and format is None and Screen().is_terminal:
         print_leaderboard(folder, protocol or ())
     else:
-        emit(leaderboard_page(open_comparison(folder, protocol or ())).render(chosen), output)
+        emit(render(leaderboard_page(open_comparison(folder, protocol or ())), chosen), output)
 
 
 def report(
@@ -68,11 +68,11 @@ def statistics(
     """Say which arms differ from the reference, by how much, and what the runs could have shown."""
     from glue_bench.board.compare import open_comparison
     from glue_bench.pages.contrasts import asked_page
-    from glue_bench.pages.page import chosen_format
+    from glue_bench.pages.render import chosen_format, render
 
     check_output(output)
     chosen = chosen_format(format, output)
-    emit(asked_page(open_comparison(folder), equivalent, difference, power).render(chosen), output)
+    emit(render(asked_page(open_comparison(folder), equivalent, difference, power), chosen), output)
 
 
 def table(
@@ -82,16 +82,16 @@ def table(
     output: Output = None,
 ) -> None:
     """Print a paper's table, and an experiment's own rows under its rows."""
-    from glue_bench.pages.page import chosen_format
     from glue_bench.pages.papers import list_page, named_page
+    from glue_bench.pages.render import chosen_format, print_page, render
 
     check_output(output)
     console, chosen = Screen(), chosen_format(format, output)
     page = list_page() if name is None else named_page(name, folder)
     if output is None and format is None and console.is_terminal:
-        page.show(console, "-o table.md writes them")
+        print_page(page, console, "-o table.md writes them")
     else:
-        emit(page.render(chosen), output)
+        emit(render(page, chosen), output)
 
 
 def print_leaderboard(folder: Path, protocol: Sequence[str] = (), *, failed: Sequence[str] | None = None) -> None:
@@ -102,9 +102,10 @@ def print_leaderboard(folder: Path, protocol: Sequence[str] = (), *, failed: Seq
     from glue_bench.board.compare import open_comparison
     from glue_bench.pages.files import next_step
     from glue_bench.pages.leaderboard import MARKS_MEAN, screen_page
+    from glue_bench.pages.render import print_page
 
     comparison, report_file = open_comparison(folder, protocol), folder / "report.html"
-    screen_page(comparison).show(Screen(), "-o FILE writes them" if failed is None else str(report_file))
+    print_page(screen_page(comparison), Screen(), "-o FILE writes them" if failed is None else str(report_file))
     echo(MARKS_MEAN)
     if failed is not None:
         echo(f"page: {report_file}")

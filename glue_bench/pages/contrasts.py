@@ -90,18 +90,23 @@ def statistics_page(comparison: Comparison, equivalent: float | None = None) -> 
     Its data are all contrasts, with a margin `equivalent` its test beside each; raises as `equivalence`.
     """
     frame = comparison.contrasts if equivalent is None else equivalence(comparison.contrasts, equivalent)
+    return Page(
+        title=f"Statistics: {comparison.board.results.experiment}",
+        banner=comparison.board.results.banner,
+        tables=(contrasts_table(comparison, frame), *spread_tables(comparison, frame)),
+        data=frame,
+        decimals=DECIMALS,
+    )
+
+
+def spread_tables(comparison: Comparison, frame: DataFrame) -> list[Table]:
+    """How far scores spread, a table for each group of arms that has contrasts in `frame`, with a legend."""
     spreads = [_spread(comparison, group, heading) for heading, group in groups_shown(comparison).items()]
     spreads = [table for table in spreads if len(table.frame)]
     spreads = [replace(table, title=f"Spread: {table.title}" if spreads[1:] else "Spread") for table in spreads]
     seeds = frame.loc[frame["why"] == "", ["n_arm", "n_reference"]].to_numpy(int)
     is_few = (seeds < LEAST_FOR_DEVIATION).any() or any((one.frame["smallest"] == MISSING).any() for one in spreads)
-    return Page(
-        title=f"Statistics: {comparison.board.results.experiment}",
-        banner=comparison.board.results.banner,
-        tables=(_contrasts(comparison, frame), *explained(spreads, LEGEND, ["few runs"] if is_few else [])),
-        data=frame,
-        decimals=DECIMALS,
-    )
+    return explained(spreads, LEGEND, ["few runs"] if is_few else [])
 
 
 def _spread(comparison: Comparison, group: Group, heading: str) -> Table:
@@ -136,7 +141,7 @@ def difference_page(comparison: Comparison, difference: float, power: float) -> 
     return Page(title=title, banner=results.banner, tables=tuple(tables), data=frame, decimals=DECIMALS)
 
 
-def _contrasts(comparison: Comparison, frame: DataFrame) -> Table:
+def contrasts_table(comparison: Comparison, frame: DataFrame) -> Table:
     """Planned contrasts, what conversions cost, and every other arm less the reference, of each column the best first.
 
     All of the column that decides, and those of others with a verdict.

@@ -9,8 +9,7 @@ import base64
 import io
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from itertools import product
 from math import ceil
 from pathlib import Path
@@ -30,9 +29,9 @@ from glue_bench.files import write_atomically
 from glue_bench.pages.numbers import decimals_of, short
 
 COLUMN, WIDE = 3.25, 6.75  # inches: the width of one column of a paper, and of two with the space between them
-PIXELS = 1.9  # of CSS for a point of an SVG: text of 7 points is 13 pixels
 STYLE: Any = rc_params_from_file(Path(__file__).with_name("figures.mplstyle"), use_default_template=False)
 INK, QUIET, LINE, PAPER = STYLE["text.color"], STYLE["axes.edgecolor"], STYLE["grid.color"], "#ffffff"
+PIXELS = 1.9  # of CSS for a point of an SVG: text of 7 points is 13 pixels
 SMALL = STYLE["legend.fontsize"]
 CYCLE = ("#4c4ed6", "#bb730f", "#94105f", "#299bdf", "#5b2d05", "#dd1d4b")
 """Colours of series after INK, which is that of the reference. In this order the first few differ the most."""
@@ -58,24 +57,6 @@ VERDICTS: dict[str, dict[str, Any]] = {
 
 paper_style = partial(style.context, ["default", STYLE])
 """The settings under which figures are made and drawn, whatever the user's own are: a context or a decorator."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Drawing:
-    """A figure, the name of its file, and how a page shows it: `width` pixels wide, from an `address` that holds it."""
-
-    name: str
-    title: str
-    figure: Figure
-    caption: str = ""
-
-    @property
-    def width(self) -> int:
-        return round(self.figure.get_figwidth() * 72 * PIXELS)
-
-    @cached_property
-    def address(self) -> str:
-        return f"data:image/svg+xml;base64,{base64.b64encode(drawn(self.figure, 'svg')).decode()}"
 
 
 def panels(count: int, height: float, abreast: int = 3, **options: Any) -> tuple[Figure, list[Axes]]:
@@ -132,6 +113,16 @@ def drawn(figure: Figure, format: str) -> bytes:
     rules = f":root{{color-scheme:light dark}}@media (prefers-color-scheme:dark){{{rules}}}</style>"
     svg = content.decode().replace("</style>", rules, 1)
     return re.sub(r'="([\d.]+)pt"', lambda match: f'="{float(match[1]) * PIXELS:.0f}"', svg).encode()
+
+
+def svg_address(figure: Figure) -> str:
+    """An address that holds the figure itself, as SVG, for the `src` of an image."""
+    return f"data:image/svg+xml;base64,{base64.b64encode(drawn(figure, 'svg')).decode()}"
+
+
+def width_in_pixels(figure: Figure) -> int:
+    """How wide a page shows a figure, in pixels of CSS."""
+    return round(figure.get_figwidth() * 72 * PIXELS)
 
 
 def save(figure: Figure, stem: Path) -> None:

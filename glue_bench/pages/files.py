@@ -9,7 +9,7 @@ from glue_bench.files import write_atomically
 from glue_bench.pages.budget import budget_frame, budget_page, informative, rates_frame
 from glue_bench.pages.contrasts import statistics_page
 from glue_bench.pages.leaderboard import leaderboard_page
-from glue_bench.pages.page import csv_text
+from glue_bench.pages.render import csv_text, to_csv, to_markdown
 
 TABLES = ("leaderboard.md", "leaderboard.csv", "averages.csv", "scores.csv", "steps.csv", "statistics.md",
           "statistics.csv", "budget.md", "budget.csv", "losses.csv", "rates.csv", "intrinsic.csv")  # fmt: skip
@@ -40,13 +40,13 @@ def tables(comparison: Comparison) -> dict[str, str]:
     page, budgets = leaderboard_page(comparison), budget_frame(results)
     one_seed = board.scores["pretraining_seed"].nunique() < 2
     names = [name for name in SCORE_COLUMNS if not (one_seed and name == "pretraining_seed")]
-    contents = {"leaderboard.md": page.to_markdown(), "leaderboard.csv": page.to_csv()}
+    contents = {"leaderboard.md": to_markdown(page), "leaderboard.csv": to_csv(page)}
     contents |= {"scores.csv": csv_text(board.scores[names].astype({"learning_rate": object}), 4)}
     if len(comparison.contrasts):
         statistics = statistics_page(comparison)
-        contents |= {"statistics.md": statistics.to_markdown(), "statistics.csv": statistics.to_csv()}
+        contents |= {"statistics.md": to_markdown(statistics), "statistics.csv": to_csv(statistics)}
     if budgets["stream"].notna().any():
-        contents |= {"budget.md": budget_page(results).to_markdown(), "budget.csv": csv_text(informative(budgets))}
+        contents |= {"budget.md": to_markdown(budget_page(results)), "budget.csv": csv_text(informative(budgets))}
         losses = informative(results.losses.drop(columns="pretraining_id"))
         contents |= {"losses.csv": csv_text(losses, float_format="%.4f")}
     more = (

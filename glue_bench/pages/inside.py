@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Collection, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,11 @@ from matplotlib.figure import Figure
 from glue_bench.analysis.chance import Analysis
 from glue_bench.errors import UserError, first_line
 from glue_bench.files import parse_json, read_file, results_written_to, write_atomically
-from glue_bench.pages.figures import CYCLE, INK, QUIET, Drawing, arm_styles, fitted, legend_below, panels, paper_style
+from glue_bench.pages.figures import CYCLE, INK, QUIET, arm_styles, fitted, legend_below, panels, paper_style
 from glue_bench.pages.leaderboard import explained
 from glue_bench.pages.numbers import MISSING
-from glue_bench.pages.page import BETTER, WORSE, Column, Page, Table, csv_text, json_text
+from glue_bench.pages.page import BETTER, WORSE, Column, Drawing, Page, Part, Table
+from glue_bench.pages.render import csv_text, json_text, to_markdown
 
 NUMBERS, PAGE, ROWS = "analysis.json", "analysis.md", "measures.csv"
 TITLE = "Inside the encoders"
@@ -108,7 +108,7 @@ def write_analysis(analysis: Analysis, folder: Path) -> None:
     analysis.json has each value by its name, with interval and chance. The same numbers give the same bytes. Raises
     DiskError where the folder cannot be written.
     """
-    contents = {NUMBERS: json_text(_document(analysis)), PAGE: inside_page(analysis).to_markdown()}
+    contents = {NUMBERS: json_text(_document(analysis)), PAGE: to_markdown(inside_page(analysis))}
     contents[ROWS] = csv_text(analysis.measures, float_format="%.8g")
     for name, frame in analysis.matrices.items():
         contents[f"{name}.csv"] = csv_text(frame, float_format="%.4g")
@@ -141,19 +141,19 @@ def _document(analysis: Analysis) -> dict[str, Any]:
     return {"schema_version": 1, **head, "matrices": list(analysis.matrices), "checkpoints": checkpoints}
 
 
-def inside_part(folder: Path, weights: Collection[str]) -> Page | None:
+def inside_part(folder: Path, weights: Collection[str]) -> Part | None:
     """The page with its figures for a report, None where there is nothing to show; or why a damaged one is left out."""
     try:
         if (analysis := read_analysis(folder, weights)) is None:
             return None
-        return replace(inside_page(analysis), figures=tuple(inside_figures(analysis)))
+        return Part(title=TITLE, tables=inside_page(analysis).tables, figures=tuple(inside_figures(analysis)))
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         why = getattr(error, "strerror", None) or first_line(error)
         place = f"runs/{folder.absolute().parent.name}"
         again = f"glue-bench analyse {place} -o {place}/{folder.name}"
         said = UserError(f"{folder.name}/ is damaged ({why}); delete it, or make it again: {again}")
         table = Table(frame=pd.DataFrame({"said": [str(said)]}), columns={"said": Column("Left out")})
-        return Page(title=TITLE, tables=(table,))
+        return Part(title=TITLE, tables=(table,))
 
 
 def read_analysis(folder: Path, weights: Collection[str]) -> Analysis | None:

@@ -66,10 +66,17 @@ MARKS_MEAN = (
 
 
 def leaderboard_page(comparison: Comparison) -> Page:
-    """The tables of `screen_page` with a legend, the scores by steps of pretraining, and the facts."""
-    board = comparison.board
+    """The tables of the leaderboard, and below them how the numbers came about."""
     screen = screen_page(comparison)
-    steps = steps_frame(comparison.board)
+    facts = (setup_table(comparison), arms_table(comparison.board))
+    title = f"Leaderboard: {comparison.board.results.experiment}"
+    return replace(screen, title=title, tables=(*leaderboard_tables(comparison, screen), *facts))
+
+
+def leaderboard_tables(comparison: Comparison, screen: Page) -> list[Table]:
+    """The tables of `screen_page` and the scores by steps of pretraining, with a legend."""
+    board = comparison.board
+    steps = steps_frame(board)
     tables = [*screen.tables]
     if len(steps):
         scores = {name: _column(board, name) for name in score_columns(comparison) if name in steps}
@@ -85,10 +92,7 @@ def leaderboard_page(comparison: Comparison) -> Page:
         "differences": board.results.tasks["differences"].map(len).any(),
         "common": any(one.seeds[one.arms[0]] < most for one in blocked),
     }
-    tables = explained(tables, LEGEND, [key for key, holds in more.items() if holds])
-    title = f"Leaderboard: {board.results.experiment}"
-    facts = (setup_table(comparison), arms_table(board))
-    return replace(screen, title=title, tables=(*tables, *facts))
+    return explained(tables, LEGEND, [key for key, holds in more.items() if holds])
 
 
 def screen_page(comparison: Comparison) -> Page:

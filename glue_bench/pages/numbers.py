@@ -5,15 +5,7 @@ import math
 import pandas as pd
 
 LEAST_P = 0.0001
-
-
-def p_text(p: float) -> str:
-    """Four decimals, and never 0."""
-    if pd.isna(p):
-        return MISSING
-    return f"< {LEAST_P:.4f}" if p < LEAST_P else f"{p:.4f}"
-
-
+"""Smaller p-values are shown as smaller than this."""
 MISSING = "–"  # noqa: RUF001 (an en dash is what a table shows for nothing)
 
 
@@ -33,3 +25,10 @@ def short(count: float, digits: int = 3) -> str:
         if abs(count) >= size:
             return f"{float(f'{count / size:.{digits}g}'):g}{unit}"  # 380k, where .2g alone gives 3.8e+02k
     return f"{count:g}"
+
+
+def p_text(p: float) -> str:
+    """Four decimals, and never 0."""
+    if pd.isna(p):
+        return MISSING
+    return f"< {LEAST_P:.4f}" if p < LEAST_P else f"{p:.4f}"

@@ -17,13 +17,14 @@ from glue_bench.board.results import Results
 from glue_bench.config import Experiment
 from glue_bench.files import ELSEWHERE, results_written_to, write_atomically
 from glue_bench.pages.budget import budget_page
-from glue_bench.pages.contrasts import statistics_page
-from glue_bench.pages.figures import Drawing, forest, losses, save
+from glue_bench.pages.contrasts import contrasts_table, spread_tables
+from glue_bench.pages.figures import forest, losses, save
 from glue_bench.pages.files import next_step
 from glue_bench.pages.inside import inside_part
-from glue_bench.pages.leaderboard import leaderboard_page
-from glue_bench.pages.page import Column, Page, Table
+from glue_bench.pages.leaderboard import arms_table, leaderboard_tables, screen_page, setup_table
+from glue_bench.pages.page import Column, Drawing, Page, Part, Report, Table
 from glue_bench.pages.papers import PAPERS, paper_page
+from glue_bench.pages.render import to_html
 from glue_bench.records.environment import Environment
 
 FILE = "report.html"
@@ -45,7 +46,7 @@ def report(path: str | Path, output: str | Path | None = None, figures: str | Pa
     file = comparison.board.results.folder / FILE if output is None else Path(output).expanduser()
     made = make_report(comparison)
     with results_written_to(file.parent, ELSEWHERE):
-        write_atomically(file, made.to_html().encode())
+        write_atomically(file, to_html(made).encode())
     if figures is not None:
         with results_written_to(folder := Path(figures).expanduser(), "choose another folder with --figures"):
             for figure in (figure for part in made.parts for figure in part.figures):
@@ -53,32 +54,34 @@ def report(path: str | Path, output: str | Path | None = None, figures: str | Pa
     return file
 
 
-def make_report(comparison: Comparison) -> Page:
+def make_report(comparison: Comparison) -> Report:
     """The report of an experiment."""
     results, parts = comparison.board.results, list(parts_of(comparison))
     captions = [table.caption for table in parts[0].tables if table.caption]
     lead = captions[0] if len(captions) == 1 else ""
     if lead:  # what is said at the top is not said again above the table
         parts[0] = replace(parts[0], tables=tuple(replace(table, caption="") for table in parts[0].tables))
-    return Page(title=f"Report: {results.experiment}", banner=results.banner, lead=lead, parts=tuple(parts))
+    return Report(title=f"Report: {results.experiment}", banner=results.banner, lead=lead, parts=tuple(parts))
 
 
-def parts_of(comparison: Comparison) -> Iterator[Page]:
+def parts_of(comparison: Comparison) -> Iterator[Part]:
     """What the experiment has found, from the leaderboard, its facts folded, to the commands that made it."""
     results = comparison.board.results
-    *tables, setup, arms = leaderboard_page(comparison).tables
+    tables = leaderboard_tables(comparison, screen_page(comparison))
+    setup = Part(title="Setup", tables=(setup_table(comparison),))
+    arms = Part(title="Arms", tables=(replace(arms_table(comparison.board), title=""),))
     figures = _forest(comparison, "contrasts", "Contrasts", of_primary=True)
-    folded = Page(title="Setup", tables=(setup,)), Page(title="Arms", tables=(replace(arms, title=""),))
-    yield Page(title="Leaderboard", figures=figures, tables=tuple(tables), folded=folded)
+    yield Part(title="Leaderboard", figures=figures, tables=tuple(tables), folded=(setup, arms))
     if len(comparison.contrasts):
-        contrasts, *spreads = statistics_page(comparison).tables
+        contrasts = replace(contrasts_table(comparison, comparison.contrasts), caption="")
+        spreads = spread_tables(comparison, comparison.contrasts)
         figures = _forest(comparison, "differences", "Other columns", of_primary=False)
-        yield Page(title="Differences", figures=figures, tables=(replace(contrasts, caption=""), *spreads))
+        yield Part(title="Differences", figures=figures, tables=(contrasts, *spreads))
     if results.pretrainings["stream"].notna().any():
         known = results.losses[["train_loss", "validation_loss"]].notna().any(axis=None)
         curves = {"name": "loss", "title": "Loss by tokens", "caption": LOSSES}
         figures = (Drawing(**curves, figure=losses(comparison)),) if known else ()
-        yield Page(title="Pretraining", figures=figures, tables=budget_page(results).tables)
+        yield Part(title="Pretraining", figures=figures, tables=budget_page(results).tables)
     if inside := inside_part(results.folder / "analysis", set(results.pretrainings["weights"].dropna())):
         yield inside
     if "demo" not in results.data_source:
@@ -93,7 +96,7 @@ def _forest(comparison: Comparison, name: str, title: str, *, of_primary: bool) 
     return (Drawing(name=name, title=title, figure=forest(comparison, columns)),) if columns else ()
 
 
-def papers_part(results: Results) -> Iterator[Page]:
+def papers_part(results: Results) -> Iterator[Part]:
     """Published rows with ours below them, the table with most of our arms open."""
 
     def arms(page: Page) -> int:
@@ -104,10 +107,11 @@ def papers_part(results: Results) -> Iterator[Page]:
     if pages := sorted(filter(arms, pages), key=arms, reverse=True):
         first, *others = pages
         shown = (replace(first.tables[0], title=first.title), *first.tables[1:])
-        yield Page(title="Published tables", tables=shown, folded=tuple(others))
+        folded = tuple(Part(title=page.title, tables=page.tables) for page in others)
+        yield Part(title="Published tables", tables=shown, folded=folded)
 
 
-def method_part(comparison: Comparison) -> Page:
+def method_part(comparison: Comparison) -> Part:
     """Where the runs were computed, and what to type for the same numbers, with the experiment's file."""
     results, plan = comparison.board.results, comparison.board.results.plan
     name, folder = results.experiment, f"runs/{results.experiment}"
@@ -124,9 +128,9 @@ def method_part(comparison: Comparison) -> Page:
         *(f"glue-bench {verb} {folder}" for verb in ("leaderboard", "statistics", "report")),
         f"# next: {next_step(comparison, folder)}",
     ]
-    experiment = Page(title=f"{name}.yaml, the experiment", listing=experiment_text(plan.experiment))
+    experiment = Part(title=f"{name}.yaml, the experiment", listing=experiment_text(plan.experiment))
     tables, listing = (environments_table(results),), "\n".join(lines) + "\n"
-    return Page(title="How it was made", tables=tables, listing=listing, folded=(experiment,))
+    return Part(title="How it was made", tables=tables, listing=listing, folded=(experiment,))
 
 
 def environments_table(results: Results) -> Table:

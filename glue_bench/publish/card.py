@@ -15,6 +15,7 @@ from glue_bench.data.hub import REPOSITORY
 from glue_bench.errors import UserError, first_line
 from glue_bench.files import ELSEWHERE, results_written_to, write_atomically
 from glue_bench.pages.page import Column, Page, Table
+from glue_bench.pages.render import to_markdown
 
 PLACEHOLDER = "REPOSITORY"
 """In the text of a card, the repository that it is sent to."""
@@ -97,7 +98,7 @@ def card(path: str | Path, arm: str | None = None) -> Card:
     inside = f', subfolder="{next(iter(models))}"' if several else ""
     usage = USAGE.format(imports=imports, repository=PLACEHOLDER, inside=inside) if models else ""
     header = _header(arm, cell, results.arms["checkpoint"][arm], scores[~made_up & scores["value"].notna()])
-    text = f"---\n{header}\n---\n\n{page.to_markdown()}{usage}"
+    text = f"---\n{header}\n---\n\n{to_markdown(page)}{usage}"
     files: dict[str, bytes | Path] = {}
     for task, folder in models.items():
         place = f"{task}/" if several else ""

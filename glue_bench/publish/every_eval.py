@@ -21,7 +21,7 @@ from glue_bench.data.hub import REPOSITORY
 from glue_bench.data.tasks import TASKS, titles
 from glue_bench.errors import UserError, quoted
 from glue_bench.files import ELSEWHERE, results_written_to, write_atomically
-from glue_bench.pages.page import json_text
+from glue_bench.pages.render import json_text
 
 SCHEMA = "0.3.0"
 ASUNDER = "export each to a place of its own with -o"

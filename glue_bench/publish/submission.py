@@ -11,7 +11,7 @@ from glue_bench.data.submission import FILES, MAJORITY, fill_file, make_zip, wri
 from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError
 from glue_bench.files import ELSEWHERE, results_written_to, write_atomically
-from glue_bench.pages.page import json_text
+from glue_bench.pages.render import json_text
 from glue_bench.records.done import OTHER_DIAGNOSTIC, predicts_other_diagnostic
 
 MORE_DATA = "complete the data with the test files that it has not, then run the experiment again"

@@ -17,6 +17,7 @@ from glue_bench.errors import UserError
 from glue_bench.files import read_file
 from glue_bench.pages.files import tables
 from glue_bench.pages.papers import PAPERS, named_page
+from glue_bench.pages.render import to_markdown
 from glue_bench.publish.bundle import PAGES, opened_bundle
 from glue_bench.records.done import START_REPLACED, replaced_start
 from glue_bench.records.store import Finished, Store, experiments_in
@@ -189,7 +190,7 @@ def _check_tables(store: Store) -> Check:
     folder = store.folder
     try:
         names = {f"{name}.md": name for name in PAPERS if (folder / f"{name}.md").is_file()}
-        papers = {file: named_page(name, folder).to_markdown() for file, name in names.items()}
+        papers = {file: to_markdown(named_page(name, folder)) for file, name in names.items()}
         expected = {name: text.encode() for name, text in (tables(open_comparison(folder)) | papers).items()}
     except (LookupError, TypeError, ValueError, UserError) as error:
         return Check("tables", "cannot be made", (f"cells/: no tables can be made ({error}); get them anew",))

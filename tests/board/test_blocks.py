@@ -10,6 +10,7 @@ from glue_bench.board.compare import compare, open_comparison
 from glue_bench.board.frames import leaderboard
 from glue_bench.pages.contrasts import difference_page, statistics_page
 from glue_bench.pages.leaderboard import is_best, leaderboard_page
+from glue_bench.pages.render import to_markdown
 from glue_bench.stats.power import Costs, power_frame
 
 LARGE = SHAPE | {"hidden_size": 64, "embedding_size": 64}
@@ -79,6 +80,6 @@ def test_other_checkpoints_are_told_apart_also_those_of_one_name(bench, place):
         bench.finish("rte", 1, arm=arm)
         bench.cells[-1]["checkpoint"] = ("1" if arm == "a" else "2") * 64
     arms = [{"name": arm, "checkpoint": place.format("one" if arm == "a" else "two")} for arm in "abc"]
-    text = leaderboard_page(open_comparison(bench.plan(config={"arms": arms}))).to_markdown()
+    text = to_markdown(leaderboard_page(open_comparison(bench.plan(config={"arms": arms}))))
     one, two = ("org/one", "org/two") if place == "org/{}" else (f"model ({'1' * 12})", f"model ({'2' * 12})")
     assert f"pretrained: {one} (a); pretrained: {two} (b, c)" in text

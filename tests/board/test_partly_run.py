@@ -15,6 +15,7 @@ from glue_bench.pages.budget import budget_frame, budget_page, tokens_to_reach
 from glue_bench.pages.contrasts import statistics_page
 from glue_bench.pages.leaderboard import LEGEND, leaderboard_page
 from glue_bench.pages.numbers import MISSING
+from glue_bench.pages.render import to_html, to_markdown
 from glue_bench.pages.report import make_report
 
 SEEDS = (1, 2, 3)
@@ -51,7 +52,7 @@ def make_study(bench) -> Path:
 
 def table_of(page, place=0):
     """Header and texts of one of a page's tables."""
-    table = read_markdown(page.to_markdown())[place]
+    table = read_markdown(to_markdown(page))[place]
     return table.header, table.texts
 
 
@@ -69,7 +70,7 @@ def test_whatever_has_run_has_a_report(tuned, primary, bench):
     config = {"protocol": {"primary": primary}, "pretraining": {}}
     report = make_report(open_comparison(bench.plan(config=config, data_source="demo")))  # without published tables
     assert {row[0].text.rstrip("*") for row in report.parts[0].tables[0].rows} >= {*LOSSES}
-    assert [said for said in (*LOSSES, LEGEND["common"]) if said not in report.to_html()] == []
+    assert [said for said in (*LOSSES, LEGEND["common"]) if said not in to_html(report)] == []
 
 
 @pytest.fixture(scope="module")

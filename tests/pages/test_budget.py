@@ -8,6 +8,7 @@ from read_pages import read_markdown
 
 from glue_bench.board.results import read_results
 from glue_bench.pages.budget import budget_frame, budget_page, informative, rates_frame
+from glue_bench.pages.render import to_markdown
 
 CURVES = {
     ("add", 1): (5.0, 4.0, 3.0),
@@ -71,7 +72,7 @@ def test_the_losses_of_searches_are_no_losses_of_arms(results):
 
 
 def test_the_page_has_the_means_over_both_seeds_and_all_devices_with_their_arms(results):
-    table, facts = read_markdown(budget_page(results).to_markdown())[:2]
+    table, facts = read_markdown(to_markdown(budget_page(results)))[:2]
     rows = {row[0]: dict(zip(table.header, row, strict=True)) for row in table.texts}
     assert [rows[arm]["Validation loss"] for arm in ("add", "none")] == ["3.500", "2.500"]
     assert [rows[arm]["Tokens seen"] for arm in ("add", "none")] == ["150", "150"]
@@ -88,7 +89,7 @@ def test_a_second_seed_with_another_stream_is_told_whatever_the_first_one_has(be
         bench.finish(arm=arm)
         for seed in (1, 2):
             pretrain(bench, arm, seed, stream=f"of {seed}" + " of none" * (arm == "none" and seed == 2))
-    facts = read_markdown(budget_page(read_results(bench.plan())).to_markdown())[1]
+    facts = read_markdown(to_markdown(budget_page(read_results(bench.plan()))))[1]
     assert dict(facts.texts)["Shown"].startswith("NOT the same")
 
 

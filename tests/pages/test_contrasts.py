@@ -9,6 +9,7 @@ from glue_bench.board.results import read_results
 from glue_bench.pages.contrasts import LEGEND, difference_page, measured_costs, statistics_page
 from glue_bench.pages.leaderboard import leaderboard_page
 from glue_bench.pages.numbers import MISSING
+from glue_bench.pages.render import to_markdown
 
 RATES = {"low": 0.55, "high": 0.9, "higher": 0.9}
 
@@ -29,7 +30,7 @@ def test_each_family_and_column_has_a_line_and_each_line_what_it_explains(bench)
     path = bench.plan(config={"arms": arms, "protocol": {"contrasts": [["high", "low"]]}})
     for options in ({}, {"equivalent": 5.0}):
         page = statistics_page(open_comparison(path), **options)
-        rows = read_markdown(page.to_markdown())[0].texts
+        rows = read_markdown(to_markdown(page))[0].texts
         legend = [line for table in page.tables for line in table.legend]
         assert 3 <= len(legend) <= 8
         for family in {row[0].partition(" (")[0] for row in rows}:
@@ -41,7 +42,7 @@ def test_each_family_and_column_has_a_line_and_each_line_what_it_explains(bench)
 
 def test_arms_within_the_margin_are_equivalent(bench):
     rates = {"high": 0.9, "higher": 0.9, "low": 0.55}
-    first, *_ = read_markdown(statistics_page(open_comparison(fill(bench, rates)), equivalent=20.0).to_markdown())
+    first, *_ = read_markdown(to_markdown(statistics_page(open_comparison(fill(bench, rates)), equivalent=20.0)))
     assert {(row[2].split()[0], row[-1]) for row in first.texts} == {("higher", "equivalent"), ("low", "worse")}
 
 
@@ -58,10 +59,10 @@ def test_two_seeds_have_a_word_of_caution_and_what_few_rows_cannot_show_is_a_das
 
 def test_the_page_says_how_many_seeds_a_difference_takes(bench):
     comparison = open_comparison(fill(bench, {"a": 0.8, "b": 0.8}))
-    (table,) = read_markdown(difference_page(comparison, 40.0, 0.8).to_markdown())
+    (table,) = read_markdown(to_markdown(difference_page(comparison, 40.0, 0.8)))
     columns = ("Avg. of 3", "CoLA", "MNLI-m", "MNLI-mm")
     assert [row[:4] for row in table.texts] == [[column, "fine-tuning", "1", "2"] for column in columns]
-    (small,) = read_markdown(difference_page(comparison, 0.1, 0.8).to_markdown())
+    (small,) = read_markdown(to_markdown(difference_page(comparison, 0.1, 0.8)))
     reasons = {row[0]: row[-1] for row in small.texts}
     assert all(reasons[name].startswith("no number of seeds will do") for name in ("MNLI-m", "MNLI-mm"))
 

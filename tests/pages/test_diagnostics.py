@@ -9,6 +9,7 @@ from glue_bench.data.diagnostic import CATEGORIES, read_diagnostic
 from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError
 from glue_bench.pages.diagnostics import diagnostics_page
+from glue_bench.pages.render import to_markdown
 
 ROWS = 1104
 LABELS = np.arange(ROWS) % 3
@@ -74,12 +75,12 @@ def test_r3_is_the_mean_over_seeds_of_the_three_class_correlation_at_the_reporte
 def test_what_is_known_of_the_sentences_and_of_the_data_is_said(bench, diagnostic):
     finish(bench, 1, LABELS, digest=diagnostic.digest)
     said = "labels and predictions are known to agree in their number only"
-    assert said not in diagnostics_page(open_board(bench.plan()), diagnostic).to_markdown()
+    assert said not in to_markdown(diagnostics_page(open_board(bench.plan()), diagnostic))
     finish(bench, 1, LABELS, partial=True, arm="none")
     bench.runs["add-mnli-lr2e-05-s1"][1]["diagnostic"] = None
     page = diagnostics_page(open_board(bench.plan()), diagnostic)
-    assert said in page.to_markdown()
-    assert "| Data    | MNLI in part" in page.to_markdown()
+    assert said in to_markdown(page)
+    assert "| Data    | MNLI in part" in to_markdown(page)
 
 
 def test_what_cannot_be_scored_is_one_line(bench, new_bench, diagnostic):

@@ -10,6 +10,7 @@ from glue_bench.board.compare import open_comparison
 from glue_bench.data.tasks import TRAINABLE
 from glue_bench.pages.files import next_step, write_tables
 from glue_bench.pages.leaderboard import leaderboard_page
+from glue_bench.pages.render import to_csv, to_json
 
 STATISTICS = "glue-bench statistics toy  # the intervals behind the marks"
 
@@ -42,7 +43,7 @@ def test_csv_and_json_say_what_the_data_is_and_what_is_missing_and_scores_are_ti
         "add,add,pretrained,mrpc,validation,f1,3e-05,3,\n"
     )
     page = leaderboard_page(open_comparison(bench.path))
-    (row,), (first, *_) = json.loads(page.to_json())["rows"], csv.DictReader(StringIO(page.to_csv()))
+    (row,), (first, *_) = json.loads(to_json(page))["rows"], csv.DictReader(StringIO(to_csv(page)))
     assert (row["mrpc_std"], first["mrpc_std"]) == (None, "")
     assert (first["data_source"], first["partial_tasks"]) == ("tsv", "mrpc")
 

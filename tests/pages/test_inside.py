@@ -13,6 +13,7 @@ from glue_bench.analysis.chance import Analysis, Row, row
 from glue_bench.board.compare import open_comparison
 from glue_bench.pages import inside
 from glue_bench.pages.inside import HEADLINES, LEGEND, inside_figures, inside_page, read_analysis, write_analysis
+from glue_bench.pages.render import to_markdown
 from glue_bench.pages.report import make_report
 
 FOUR = [f"{query}_{key}" for query in ("word", "position") for key in ("word", "position")]
@@ -84,7 +85,7 @@ def test_files_are_read_again_for_the_digests_that_are_asked_for(tmp_path):
     assert facts["measures"]["decoding.layers.1.word_accuracy"]["chance"] == [0.1, 0.1]
     assert facts["left_out"] == {"order": "no head"}
     whole = read_analysis(tmp_path / "first", ["one", "two", "three"])
-    assert inside_page(whole).to_markdown() == inside_page(made).to_markdown() == files["analysis.md"].decode()
+    assert to_markdown(inside_page(whole)) == to_markdown(inside_page(made)) == files["analysis.md"].decode()
     part = read_analysis(tmp_path / "first", ["two"])
     for frame in (part.measures, part.subjects, part.matrices["subspace_curve"]):
         assert set(frame["checkpoint"]) == {"two"}

@@ -17,6 +17,7 @@ from glue_bench.data.tasks import TRAINABLE
 from glue_bench.pages.leaderboard import LEGEND, leaderboard_page, screen_page
 from glue_bench.pages.numbers import MISSING
 from glue_bench.pages.page import Page
+from glue_bench.pages.render import print_page, to_markdown
 
 ROOT = Path(__file__).parents[2]
 MARKS = [key for key in LEGEND if len(key) == 1]
@@ -27,7 +28,7 @@ TITLED = {"Difference": "difference"} | {title_of(name): name for name in ("vali
 def shown(path: Path) -> tuple[Page, list[Read]]:
     """The page, and its tables as Markdown has them."""
     page = leaderboard_page(open_comparison(path))
-    return page, read_markdown(page.to_markdown())
+    return page, read_markdown(to_markdown(page))
 
 
 def facts(path: Path) -> dict[str, str]:
@@ -156,7 +157,7 @@ def test_what_runs_were_fine_tuned_by_and_which_epoch_of_which_seeds_is_reported
     rates = "the best of 2e-05, 3e-05 for each arm and task, by the mean on the slice held out of train"
     assert setup["Fine-tuning"] == told.format(rates)
     assert setup["Reported"] == "median over seeds; best epoch of each run by the slice held out of train; validation"
-    assert LEGEND["medians"] in shown(bench.path)[0].to_markdown()
+    assert LEGEND["medians"] in to_markdown(shown(bench.path)[0])
 
 
 def test_one_answer_after_the_last_epoch_says_nothing_of_an_earlier_one(bench):
@@ -246,7 +247,7 @@ def test_six_arms_and_all_tasks_fit_a_terminal_of_80_by_24(bench):
         for task in TRAINABLE:
             bench.finish_predicted(task, arm, 0.4 if arm == "none" else 0.999, seeds=2)
     console = Console(width=80, record=True, file=StringIO(), force_terminal=True)
-    screen_page(open_comparison(bench.plan(data_source="demo"))).show(console, "runs/toy/leaderboard.md")
+    print_page(screen_page(open_comparison(bench.plan(data_source="demo"))), console, "runs/toy/leaderboard.md")
     lines = console.export_text().splitlines()
     assert max(map(len, lines)) <= 80
     assert len(lines) <= 22

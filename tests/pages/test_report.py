@@ -14,6 +14,7 @@ from glue_bench.config import load_experiment
 from glue_bench.pages.contrasts import statistics_page
 from glue_bench.pages.figures import NO_DATES
 from glue_bench.pages.leaderboard import leaderboard_page
+from glue_bench.pages.render import to_html, to_markdown
 from glue_bench.pages.report import experiment_text, make_report, report
 
 
@@ -28,7 +29,7 @@ def made(told):
 
 
 def test_the_parts_and_their_links_and_tables_are_those_of_the_pages_and_what_explains_is_folded(told, made):
-    titles, text = ["Leaderboard", "Differences", "Published tables", "How it was made"], made.to_html()
+    titles, text = ["Leaderboard", "Differences", "Published tables", "How it was made"], to_html(made)
     assert [part.title for part in made.parts] == titles
     read, page = parse_html(text), leaderboard_page(told)
     ids = {value for _, name, value in read.attributes if name == "id"}
@@ -39,17 +40,17 @@ def test_the_parts_and_their_links_and_tables_are_those_of_the_pages_and_what_ex
     assert read.texts["p"][0] == page.tables[0].caption.replace("`", "")
     shown = [(table.header, table.rows) for table in read_html(text)]
     for each in (statistics_page(told), page):
-        assert all((table.header, table.rows) in shown for table in read_markdown(each.to_markdown()))
+        assert all((table.header, table.rows) in shown for table in read_markdown(to_markdown(each)))
     assert read.texts["summary"][:3] == [
         f"What columns and marks mean ({len(page.tables[0].legend)} lines)",
         f"Setup ({len(page.tables[-2].rows)} rows)",
         "Arms (3 rows)",
     ]
-    assert "<details>" not in page.to_html()
+    assert "<details>" not in to_html(page)
 
 
 def test_it_needs_nothing_but_itself_and_its_figures_are_drawn_and_named(made):
-    read = parse_html(text := made.to_html())
+    read = parse_html(text := to_html(made))
     fetched = [value for tag, name, value in read.attributes if name in ("src", "href") and tag != "a"]
     contents = [base64.b64decode(value.removeprefix("data:image/svg+xml;base64,")) for value in fetched]
     assert [content[:5] for content in contents] == [b"<?xml"] * 2
@@ -70,8 +71,8 @@ def test_what_a_plan_holds_is_shown_and_never_run(bench):
     bench.expect("rte", 1)
     pretraining = {"corpus": "demo", "steps": 1, "tokenizer": nasty}
     made = make_report(open_comparison(bench.plan(config={"pretraining": pretraining}, data_source="demo")))
-    read = parse_html(made.to_html())
-    assert "0 of 1 planned" in made.to_html()
+    read = parse_html(to_html(made))
+    assert "0 of 1 planned" in to_html(made)
     assert made.banner == BANNER
     assert "Published tables" not in [part.title for part in made.parts]
     assert "img" not in read.texts

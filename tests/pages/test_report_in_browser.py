@@ -11,6 +11,7 @@ from read_pages import contrast
 from stored import LONG, Bench, fill
 
 from glue_bench.board.compare import open_comparison
+from glue_bench.pages.render import to_html
 from glue_bench.pages.report import make_report
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -120,7 +121,7 @@ def browser():
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     folder = fill(Bench(tmp_path_factory.mktemp("page") / "toy"), source="tsv")
-    (folder / "report.html").write_text(make_report(open_comparison(folder)).to_html(), encoding="utf-8")
+    (folder / "report.html").write_text(to_html(make_report(open_comparison(folder))), encoding="utf-8")
     return folder / "report.html"
 
 

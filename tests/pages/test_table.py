@@ -18,7 +18,19 @@ from rich.console import Console
 
 from glue_bench.errors import UNSHOWN, UserError
 from glue_bench.pages.numbers import short
-from glue_bench.pages.page import Column, Page, Table, chosen_format, csv_text, json_text
+from glue_bench.pages.page import Column, Page, Table
+from glue_bench.pages.render import (
+    chosen_format,
+    csv_text,
+    json_text,
+    print_page,
+    render,
+    to_csv,
+    to_html,
+    to_json,
+    to_latex,
+    to_markdown,
+)
 
 NASTY = ("a_b", "50%", "x|y", "<b>", "{}", "**x**", "[1]", "\\", "&amp;", "~^", "# $1", "a--b", '"q"', "`c`", "† ±",
          "a---b", "''", "&#38;", "#", "=1")  # fmt: skip
@@ -37,7 +49,7 @@ def page(rows: dict, columns: dict | None = None, title: str = "A title", banner
 
 def printed(made: Page, width: int, file: str = "page.md") -> list[str]:
     console = Console(width=width, record=True, file=StringIO(), force_terminal=True)
-    made.show(console, file)
+    print_page(made, console, file)
     return [line.rstrip() for line in console.export_text().splitlines()]
 
 
@@ -46,7 +58,7 @@ def printed(made: Page, width: int, file: str = "page.md") -> list[str]:
 def test_the_texts_of_cells_come_back(format, arm, title, value, bold):
     marks = {"bold": pd.DataFrame({"b": [bold]}), "marks": pd.DataFrame({"b": ["‡"]})}
     made = page({"a": [arm], "b": [value]}, {"b": Column(title)}, title=title, **marks)
-    (table,) = READERS[format](made.render(format))
+    (table,) = READERS[format](render(made, format))
     assert table.title == {"latex": f"{title}."}.get(format, title)
     assert table.header == ["a", title]
     assert table.rows == [[(arm, False), (f"{value}‡", bold)]]
@@ -55,7 +67,7 @@ def test_the_texts_of_cells_come_back(format, arm, title, value, bold):
 def test_numbers_have_fixed_decimals_texts_stand_to_the_left_and_what_is_missing_is_a_dash_or_nothing():
     rows = {"arm": ["add", None], "score": [1.005, float("nan")], "size": [1e6, None], "loss": [-0.0001, 2.0]}
     columns = {"score": Column("Score", 2), "size": Column("Size", show=short), "loss": Column("L", 3)}
-    assert page(rows, columns).to_markdown().splitlines()[2:] == [
+    assert to_markdown(page(rows, columns)).splitlines()[2:] == [
         "| arm   |   Score |   Size |     L |",
         "|:------|--------:|-------:|------:|",
         "| add   |    1.00 |     1M | 0.000 |",
@@ -65,7 +77,7 @@ def test_numbers_have_fixed_decimals_texts_stand_to_the_left_and_what_is_missing
 
 @each
 def test_a_table_without_rows_has_its_header(format):
-    (table,) = READERS[format](page({"a": [], "b": []}).render(format))
+    (table,) = READERS[format](render(page({"a": [], "b": []}), format))
     assert (table.header, table.rows) == (["a", "b"], [])
 
 
@@ -73,7 +85,7 @@ def test_a_table_without_rows_has_its_header(format):
 def test_feet_stand_below_a_rule_and_captions_and_legends_have_bold_and_code(format):
     made = page({"a": ["add", "floor"], "b": [2.0, 1.0]}, {"b": Column("B", 2)}, feet=1,
                 caption="Against `add`: **50%** of c_d.", legend=("* see https://x.org/a_b?c=1&d=2).",))  # fmt: skip
-    text = made.render(format)
+    text = render(made, format)
     (table,) = READERS[format](text)
     assert [row[0][0] for row in table.rows] == ["add", "floor"]
     said = {
@@ -90,7 +102,7 @@ def test_latex_repeats_what_a_floating_table_loses_and_is_made_smaller_only_wher
     made = page(
         {"a": ["x" * 50], "b": ["-2-d"]}, {"b": Column("b", show=str)}, title="Tiny: a long way", banner="Demo."
     )
-    text = replace(made, tables=(*made.tables, *made.tables)).to_latex()
+    text = to_latex(replace(made, tables=(*made.tables, *made.tables)))
     assert text.count(r"\caption{Tiny: a long way. \textbf{Demo.}}") == 2
     assert re.findall(r"\\label\{tab:(.*)\}", text) == ["tiny-a-long-way", "tiny-a-long-way-2"]
     assert r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%" in text
@@ -104,7 +116,7 @@ def test_latex_has_no_overfull_box(layout, tmp_path):
     wide = {f"c{i}": ["100.00"] * 3 for i in range(20)}
     made = page({"a": [*NASTY[:2], "x " * 60], **wide}, {name: Column("MNLI-mm†", show=str) for name in wide})
     preamble = rf"\documentclass[{layout}]{{article}}\usepackage{{booktabs,graphicx}}\begin{{document}}"
-    (tmp_path / "page.tex").write_text(f"{preamble}\n{made.to_latex()}\n\\end{{document}}\n")
+    (tmp_path / "page.tex").write_text(f"{preamble}\n{to_latex(made)}\n\\end{{document}}\n")
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "page.tex"]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, encoding="latin-1", check=False)
     assert ended.returncode == 0, ended.stdout[-2000:]
@@ -112,7 +124,7 @@ def test_latex_has_no_overfull_box(layout, tmp_path):
 
 
 def test_html_stands_alone_and_says_what_its_cells_are():
-    text = page({"a": ["<i>"], "b": [1.0]}, {"b": Column("B", 2)}, title="<script>", legend=("x",)).to_html()
+    text = to_html(page({"a": ["<i>"], "b": [1.0]}, {"b": Column("B", 2)}, title="<script>", legend=("x",)))
     read = parse_html(text)
     assert not {"src", "href"} & {name for _, name, _ in read.attributes}
     assert not {"script", "link", "img"} & set(read.texts)
@@ -142,13 +154,13 @@ def test_csv_has_the_whole_frame_or_the_data_and_json_the_same_rows_with_caption
     frame = pd.DataFrame({"arm": ["add"], "score": [1.23456], "hidden_loss": [2.34567]})
     table = Table(frame=frame, columns={"arm": Column("Arm")}, caption="c", legend=("l",))
     made = Page(title="t", tables=(table,))
-    assert made.to_csv() == "arm,score,hidden_loss\nadd,1.23,2.346\n"
-    assert json.loads(made.to_json()) == {
+    assert to_csv(made) == "arm,score,hidden_loss\nadd,1.23,2.346\n"
+    assert json.loads(to_json(made)) == {
         "title": "t", "banner": "", "captions": ["c"], "legend": ["l"],
         "rows": [{"arm": "add", "score": 1.23, "hidden_loss": 2.346}],
         "tables": [{"title": "", "rows": [{"arm": "add"}]}],
     }  # fmt: skip
-    assert Page(title="t", tables=(table,), data=frame[["score"]], decimals=4).to_csv() == "score\n1.2346\n"
+    assert to_csv(Page(title="t", tables=(table,), data=frame[["score"]], decimals=4)) == "score\n1.2346\n"
 
 
 def test_the_format_is_the_one_asked_for_or_that_of_the_file():

@@ -14,6 +14,7 @@ from glue_bench.board.results import read_results
 from glue_bench.pages.contrasts import measured_costs, statistics_page
 from glue_bench.pages.leaderboard import leaderboard_page
 from glue_bench.pages.numbers import p_text
+from glue_bench.pages.render import to_markdown
 from glue_bench.stats.power import Costs
 
 STEPS = 8
@@ -36,7 +37,7 @@ def predict(bench, cell_id: str, right: int) -> None:
 
 def page_of(path):
     """The leaderboard's page as Markdown has it: its tables, and the facts of its setup."""
-    tables = read_markdown(leaderboard_page(open_comparison(path)).to_markdown())
+    tables = read_markdown(to_markdown(leaderboard_page(open_comparison(path))))
     (setup,) = [table for table in tables if table.header[0] == "Setup"]
     return tables, {row[0]: row[1] for row in setup.texts}
 

@@ -16,7 +16,8 @@ from glue_bench.data.diagnostic import Diagnostic
 from glue_bench.pages.diagnostics import diagnostics_page
 from glue_bench.pages.figures import forest_rows
 from glue_bench.pages.numbers import decimals_of, number, short
-from glue_bench.pages.page import Column, Page, Table, csv_text, sentence
+from glue_bench.pages.page import Column, Page, Table
+from glue_bench.pages.render import csv_text, sentence, to_html, to_json, to_latex
 from glue_bench.publish.every_eval import write_logs
 
 SCORES = {1: (0.50, 0.60, 0.70), 2: (0.90,)}
@@ -158,17 +159,17 @@ def test_marks_and_bold_are_those_of_their_own_row_and_column(format):
 
 
 def test_a_rule_stands_above_the_first_of_two_feet():
-    lines = two_tables().to_latex().splitlines()
+    lines = to_latex(two_tables()).splitlines()
     (place,) = [number for number, line in enumerate(lines) if line.startswith("floor & ")]
     assert (lines[place - 1], lines[place + 1]) == (r"\midrule", r"smallest & 0.00 \\")
-    html = two_tables().to_html()
+    html = to_html(two_tables())
     foot = html[html.index("<tfoot>") : html.index("</tfoot>")]
     assert foot.count("<tr>") == 2
     assert len(read_html(html)[0].rows) == 4
 
 
 def test_captions_and_legends_of_both_tables_are_in_json():
-    document = json.loads(two_tables().to_json())
+    document = json.loads(to_json(two_tables()))
     assert document["captions"] == ["One `a_b` and `c`.", "Two."]
     assert document["legend"] == ["**Bold**: x.", "y.", "z."]
     assert [table["title"] for table in document["tables"]] == ["", "More"]
@@ -190,7 +191,7 @@ def test_every_bold_or_code_part_of_a_sentence_is_marked(format, shown):
 def test_every_special_character_of_latex_is_escaped_each_time():
     page = Page(title="t", tables=(Table(frame=pd.DataFrame({"a": ["a_b_c & 1% #2 $ {x} ~ ^ \\"]}),
                                          columns={"a": Column("A")}),))  # fmt: skip
-    assert r"a\_b\_c \& 1\% \#2 \$ \{x\} \textasciitilde{} \textasciicircum{} \textbackslash{} \\" in page.to_latex()
+    assert r"a\_b\_c \& 1\% \#2 \$ \{x\} \textasciitilde{} \textasciicircum{} \textbackslash{} \\" in to_latex(page)
 
 
 def test_texts_with_commas_quotes_and_line_breaks_come_back_from_csv(tmp_path):

@@ -23,6 +23,7 @@ from glue_bench.board.results import read_results
 from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError
 from glue_bench.pages.leaderboard import leaderboard_page
+from glue_bench.pages.render import to_markdown
 from glue_bench.records.store import Store
 from glue_bench.records.values import Plan, PretrainingRecord, Record
 from glue_bench.sweep.run import Summary
@@ -114,7 +115,7 @@ def unfinished(study: Study) -> set[str]:
 
 def left_out(study: Study) -> int:
     """How many finished runs the leaderboard says that it leaves out, because their starts were made again."""
-    page = leaderboard_page(open_comparison(study.folder)).to_markdown()
+    page = to_markdown(leaderboard_page(open_comparison(study.folder)))
     counts = {*re.findall(r"(\d+) finished runs left out, which started from weights that were made again since", page)}
     return int(counts.pop()) if len(counts) == 1 else len(counts)
 
