@@ -7,9 +7,8 @@ from pandas import DataFrame
 from glue_bench.board.board import aggregate
 from glue_bench.board.compare import reference_arm
 from glue_bench.board.results import ORIGINS, Results
-from glue_bench.pages.leaderboard import explained
 from glue_bench.pages.numbers import MISSING, decimals_of
-from glue_bench.pages.page import Column, Page, Table, facts_table
+from glue_bench.pages.page import Column, Page, Table, facts_table, with_legend
 from glue_bench.records.environment import Environment
 
 RUN = ["pretraining_seed", "learning_rate", "search_tokens"]
@@ -154,7 +153,7 @@ def budget_page(results: Results) -> Page:
         ("Length", ", ".join(map("{:g}".format, sorted(budgets["length"].dropna().unique())))),
         ("Shown", NOT_SAME if (streams.nunique() > 1).any() else same),
     )
-    tables = *explained([table], LEGEND), facts_table(facts), *([_search(rates)] if len(rates) else [])
+    tables = *with_legend([table], LEGEND), facts_table(facts), *([_search(rates)] if len(rates) else [])
     return Page(title=f"Budgets: {results.experiment}", banner=results.banner, tables=tables)
 
 

@@ -10,9 +10,9 @@ from pandas import DataFrame
 from glue_bench.board.compare import Comparison
 from glue_bench.board.results import Results
 from glue_bench.errors import UserError
-from glue_bench.pages.leaderboard import caption, explained, groups_shown, of_group
+from glue_bench.pages.leaderboard import caption, groups_shown, of_group
 from glue_bench.pages.numbers import MISSING, decimals_of, number, p_text
-from glue_bench.pages.page import Column, Page, Table
+from glue_bench.pages.page import Column, Page, Table, with_legend
 from glue_bench.stats.power import Costs, power_frame
 from glue_bench.stats.verdicts import LEAST_FOR_DEVIATION, Group, equivalence
 
@@ -105,13 +105,15 @@ def spread_tables(comparison: Comparison, frame: DataFrame) -> list[Table]:
     spreads = [table for table in spreads if len(table.frame)]
     spreads = [replace(table, title=f"Spread: {table.title}" if spreads[1:] else "Spread") for table in spreads]
     seeds = frame.loc[frame["why"] == "", ["n_arm", "n_reference"]].to_numpy(int)
-    is_few = (seeds < LEAST_FOR_DEVIATION).any() or any((one.frame["smallest"] == MISSING).any() for one in spreads)
-    return explained(spreads, LEGEND, ["few runs"] if is_few else [])
+    is_few = (seeds < LEAST_FOR_DEVIATION).any()
+    return with_legend(spreads, LEGEND, ["few runs"] if is_few else [])
 
 
 def _spread(comparison: Comparison, group: Group, heading: str) -> Table:
     """The deviations of each tested column of a group, a dash where they are not told from 0."""
-    rows, contrasts = list[tuple[str, ...]](), of_group(comparison.contrasts, group)
+    rows: list[tuple[str, ...]] = []
+    notes: set[str] = set()
+    contrasts = of_group(comparison.contrasts, group)
     smallest = contrasts.groupby("column")["smallest"].median()
     for one in group.estimates:
         least, exact = smallest.get(one.column, math.nan), decimals_of(one.column)
@@ -119,10 +121,15 @@ def _spread(comparison: Comparison, group: Group, heading: str) -> Table:
             of_finetuning = sum(scores.finetuning_variance for scores in one.tasks.values())
             variances = one.pretraining_variance, of_finetuning, one.example_variance(group.reference)
             values = [math.sqrt(value) if value > 0 else math.nan for value in variances]
-            values.append(least if least <= one.limits[1] - one.limits[0] else math.nan)
+            if least <= one.limits[1] - one.limits[0]:
+                values.append(least)
+            else:  # more than scores can differ
+                values.append(math.nan)
+                notes.add("few runs")
             texts = (number(value, exact) or MISSING for value in values)
             rows.append((comparison.board.title_of(one.column), *texts))
-    return Table(title=heading, frame=DataFrame(rows, columns=list(SPREADS)), columns=SPREADS)
+    frame = DataFrame(rows, columns=list(SPREADS))
+    return Table(title=heading, frame=frame, columns=SPREADS, notes=frozenset(notes))
 
 
 def difference_page(comparison: Comparison, difference: float, power: float) -> Page:
@@ -137,7 +144,7 @@ def difference_page(comparison: Comparison, difference: float, power: float) -> 
     tables = [Table(title=heading, caption=target, frame=of_group(shown, group), columns=DESIGN)
               for heading, group in groups_shown(comparison).items()]  # fmt: skip
     title = f"Seeds needed: {results.experiment}"
-    tables = explained(tables, LEGEND)
+    tables = with_legend(tables, LEGEND)
     return Page(title=title, banner=results.banner, tables=tuple(tables), data=frame, decimals=DECIMALS)
 
 
@@ -171,7 +178,7 @@ def contrasts_table(comparison: Comparison, frame: DataFrame) -> Table:
     columns = {name: column for name, column in CONTRAST.items() if name != "p_equivalent" or name in frame}
     summary = caption(comparison, groups_shown(comparison).values())
     table = Table(frame=DataFrame(rows, columns=list(columns)), columns=columns, caption=summary)
-    return explained([table], LEGEND, chosen["kind"].unique())[0]
+    return with_legend([table], LEGEND, chosen["kind"].unique())[0]
 
 
 def measured_costs(results: Results) -> Costs:

@@ -14,9 +14,8 @@ from glue_bench.analysis.chance import Analysis
 from glue_bench.errors import UserError, first_line
 from glue_bench.files import parse_json, read_file, results_written_to, write_atomically
 from glue_bench.pages.figures import CYCLE, INK, QUIET, arm_styles, fitted, legend_below, panels, paper_style
-from glue_bench.pages.leaderboard import explained
 from glue_bench.pages.numbers import MISSING
-from glue_bench.pages.page import BETTER, WORSE, Column, Drawing, Page, Part, Table
+from glue_bench.pages.page import BETTER, WORSE, Column, Drawing, Page, Part, Table, with_legend
 from glue_bench.pages.render import csv_text, json_text, to_markdown
 
 NUMBERS, PAGE, ROWS = "analysis.json", "analysis.md", "measures.csv"
@@ -81,7 +80,7 @@ def inside_page(analysis: Analysis) -> Page:
     alike = by_reason.reset_index().groupby(["measure", "reason"], sort=False)["checkpoint"].agg(", ".join)
     titles = {"checkpoint": Column("Checkpoint"), "measure": Column("Left out"), "reason": Column("Reason")}
     table = Table(frame=frame, columns=columns, caption=caption, marks=mark)
-    tables = explained([table], LEGEND, ["marks", *(name.partition(".")[0] for name in names)])
+    tables = with_legend([table], LEGEND, ["marks", *(name.partition(".")[0] for name in names)])
     tables += [Table(frame=alike.reset_index(), columns=titles, title="Left out")] if len(alike) else []
     return Page(title=TITLE, tables=tuple(tables), data=measures, decimals=6)
 

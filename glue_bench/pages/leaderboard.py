@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from glue_bench.board.outcomes import METRIC_OF
 from glue_bench.config import HELD_OUT
 from glue_bench.data.tasks import COLUMNS, TASKS, titles
 from glue_bench.pages.numbers import MISSING, decimals_of, number, short
-from glue_bench.pages.page import BETTER, WORSE, Column, Page, Table, facts_table
+from glue_bench.pages.page import BETTER, WORSE, Column, Page, Table, facts_table, with_legend
 from glue_bench.stats.outcomes import AVERAGE
 from glue_bench.stats.verdicts import COVERS, Group
 
@@ -27,29 +27,52 @@ OUTDATED = "{count} finished runs left out, which started from weights that were
 PARTIAL, COLLAPSED, FEWER_RUNS, UNLIKE = "†", "‡", "*", "◇"
 SMALLEST = "smallest difference"
 COSTS = "Converted from {source}: what the conversion costs, no ranking"
-_LEGEND = {
-    "task, average": "Scores are of the validation set, times 100: Matthews correlation for CoLA, Pearson correlation "
-    "for STS-B, accuracy elsewhere. Avg.: the mean of the task columns; WNLI never counts.",
-    "validation_loss, swap_1": "Val. loss: cross-entropy per masked word on held-out text after pretraining, in nats; "
+SCORES_NOTE = (
+    "Scores are of the validation set, times 100: Matthews correlation for CoLA, Pearson correlation "
+    "for STS-B, accuracy elsewhere. Avg.: the mean of the task columns; WNLI never counts."
+)
+MEASURES_NOTE = (
+    "Val. loss: cross-entropy per masked word on held-out text after pretraining, in nats; "
     "the lowest is best. Swap test: how often the encoder prefers a text to the same text with two neighbouring words "
-    "swapped; chance is 50.",
+    "swapped; chance is 50."
+)
+VERDICTS_NOTE = (
+    "**Bold**: best of the column. ▲ ▼: better or worse than the reference at 5%, corrected for all arms "
+    "of the column. No mark: not shown to differ, which does not mean equal."
+)
+BASELINES_NOTE = (
+    "Majority class: the most frequent label of the validation set "
+    "(STS-B: the mean). Word overlap, bag of words: scikit-learn on the arms' training rows. An arm at or below a "
+    "baseline has shown nothing on that task."
+)
+MARKS_NOTE = (
+    "† a part of the official rows, so that no published score compares. ‡ a run gave one answer to "
+    "everything. * fewer runs than planned. ◇ another processor or precision than the reference. – no score."  # noqa: RUF001
+)
+LEGEND = {
+    "task": SCORES_NOTE,
+    AVERAGE: SCORES_NOTE,
+    "validation_loss": MEASURES_NOTE,
+    "swap_1": MEASURES_NOTE,
     "difference": "Difference: the arm less the reference in the column to its left, ± half of a 95% interval that "
     "holds for all arms together.",
     "medians": "Scores are medians over seeds. Differences, intervals and marks are of means.",
     "common": "Differences are over the pretraining seeds that all compared arms have.",
-    "bold, ▲, ▼": "**Bold**: best of the column. ▲ ▼: better or worse than the reference at 5%, corrected for all arms "
-    "of the column. No mark: not shown to differ, which does not mean equal.",
+    "bold": VERDICTS_NOTE,
+    BETTER: VERDICTS_NOTE,
+    WORSE: VERDICTS_NOTE,
     "planned": "Planned contrasts, a family of their own, are in `statistics.md`; marks are exploratory.",
-    "majority class, word overlap, bag of words": "Majority class: the most frequent label of the validation set "
-    "(STS-B: the mean). Word overlap, bag of words: scikit-learn on the arms' training rows. An arm at or below a "
-    "baseline has shown nothing on that task.",
-    "smallest difference": "Smallest difference: what an arm's measured difference must reach to get a mark (median "
-    "over arms).",
+    "majority class": BASELINES_NOTE,
+    "word overlap": BASELINES_NOTE,
+    "bag of words": BASELINES_NOTE,
+    SMALLEST: "Smallest difference: what an arm's measured difference must reach to get a mark (median over arms).",
     "differences": "† stands also over tasks whose rows are not the official ones. The line Data says how they differ.",
-    "†, ‡, *, ◇, –": "† a part of the official rows, so that no published score compares. ‡ a run gave one answer to "  # noqa: RUF001
-    "everything. * fewer runs than planned. ◇ another processor or precision than the reference. – no score.",  # noqa: RUF001
+    PARTIAL: MARKS_NOTE,
+    COLLAPSED: MARKS_NOTE,
+    FEWER_RUNS: MARKS_NOTE,
+    UNLIKE: MARKS_NOTE,
+    MISSING: MARKS_NOTE,
 }
-LEGEND = {key: line for keys, line in _LEGEND.items() for key in keys.split(", ")}
 """What may stand in a leaderboard (a column, a mark, a row), and the line that explains it."""
 ARMS = {
     **{name: Column(name.capitalize()) for name in ("arm", "variant", "options")},
@@ -92,7 +115,7 @@ def leaderboard_tables(comparison: Comparison, screen: Page) -> list[Table]:
         "differences": board.results.tasks["differences"].map(len).any(),
         "common": any(one.seeds[one.arms[0]] < most for one in blocked),
     }
-    return explained(tables, LEGEND, [key for key, holds in more.items() if holds])
+    return with_legend(tables, LEGEND, [key for key, holds in more.items() if holds])
 
 
 def screen_page(comparison: Comparison) -> Page:
@@ -152,6 +175,9 @@ def group_table(comparison: Comparison, group: Group, heading: str, frame: DataF
               for name in names}  # fmt: skip
     reached = {name: least if least <= widest[name] else math.nan for name, least in smallest.items() if least >= 0}
     rows = pd.concat([rows, *([DataFrame([{"arm": SMALLEST, **reached}])] if reached else [])], ignore_index=True)
+    notes = set(rows["arm"].iloc[len(arms) :])
+    if any(is_partial(board, name) for name in names):
+        notes.add(PARTIAL)
     return Table(
         title=heading,
         caption=caption(comparison, [group], _floor(board, rows, arms)),
@@ -160,12 +186,20 @@ def group_table(comparison: Comparison, group: Group, heading: str, frame: DataF
         bold=DataFrame({} if group.kind == CONVERSION else {name: is_best(arms[name], name) for name in names}),
         marks=_marks(comparison, rows).assign(arm=_unlike(board.cells, rows["arm"], group) if is_compared else ""),
         feet=len(rows) - len(arms),
+        notes=frozenset(notes),
     )
 
 
+def is_partial(board: Board, name: str) -> bool:
+    """Whether a column is of a task that was run on a part of its official rows."""
+    return name in COLUMNS and COLUMNS[name][0] in board.results.partial_tasks
+
+
 def _column(board: Board, name: str) -> Column:
-    is_partial = name in COLUMNS and COLUMNS[name][0] in board.results.partial_tasks
-    return Column(board.title_of(name) + (PARTIAL if is_partial else ""), decimals_of(name))
+    title = board.title_of(name)
+    if is_partial(board, name):
+        title += PARTIAL
+    return Column(title, decimals_of(name), note="task" if name in COLUMNS else name)
 
 
 def caption(comparison: Comparison, groups: Iterable[Group], floor: str = "") -> str:
@@ -230,19 +264,6 @@ def _marks(comparison: Comparison, rows: DataFrame) -> DataFrame:
         )
         marks[AVERAGE] += lacks.map({True: FEWER_RUNS, False: ""}).where(rows[AVERAGE].notna(), "")
     return marks
-
-
-def explained(tables: Sequence[Table], legend: Mapping[str, str], more: Iterable[str] = ()) -> list[Table]:
-    """The tables; below the last of them the lines of a legend whose column, mark or row one of them has, each once."""
-    keys = set(more)
-    for table in tables:
-        cells = [cell for row in table.rows for cell in row]
-        marks = "".join([*table.marks.fillna("").to_numpy().ravel(), *(title[-1:] for title in table.header)])
-        keys |= {MISSING for cell in cells if cell.text == MISSING} | {"bold" for cell in cells if cell.bold}
-        keys |= {"task" if name in COLUMNS else name for name in table.columns} | set(marks)
-        keys |= {row[0].text for row in table.rows[len(table.rows) - table.feet :]}
-    lines = tuple(dict.fromkeys(line for key, line in legend.items() if key in keys))
-    return [*tables[:-1], *(replace(last, legend=lines) for last in tables[-1:])]
 
 
 def setup_table(comparison: Comparison) -> Table:

@@ -4,8 +4,8 @@ Titles, banners and cells are plain text. Captions and legends are sentences, wh
 `` `code` ``, neither within the other. `pages.render` writes all of them.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,12 +26,14 @@ BETTER, WORSE = "▲", "▼"
 class Column:
     """How a column is shown: as numbers with so many `decimals`, or by `show`, to the right; else as text, to the left.
 
-    A missing number is a dash, anything else that is missing is empty.
+    A missing number is a dash, anything else that is missing is empty. `note` is the key of the line that explains the
+    column in a legend; without it that is the column's name in the frame.
     """
 
     title: str
     decimals: int | None = None
     show: Callable[[Any], str] | None = None
+    note: str = ""
 
     def text(self, value: Any) -> str:
         """A value as it is shown."""
@@ -52,7 +54,8 @@ class Table:
     """The `columns` of a frame, by their names there, with a caption above and a legend below.
 
     `bold` (bool) and `marks` (str, behind the text) have the frame's index and some of its columns. The last `feet`
-    rows are of another kind: what the numbers above are to be compared with.
+    rows are of another kind: what the numbers above are to be compared with. `notes` are keys of legend lines that the
+    table needs beside those of its columns, marks, bold cells and missing numbers.
     """
 
     frame: DataFrame
@@ -63,6 +66,20 @@ class Table:
     bold: DataFrame = field(default_factory=DataFrame)
     marks: DataFrame = field(default_factory=DataFrame)
     feet: int = 0
+    notes: frozenset[str] = frozenset()
+
+    @property
+    def legend_keys(self) -> set[str]:
+        """The keys of all legend lines that the table needs; each mark is its own key."""
+        keys = set(self.notes)
+        for name, column in self.columns.items():
+            keys.add(column.note or name)
+            if column.decimals is not None and self.frame[name].isna().any():
+                keys.add(MISSING)
+        keys.update("".join(self.marks.fillna("").to_numpy().ravel()))
+        if self.bold.eq(True).to_numpy().any():
+            keys.add("bold")
+        return keys
 
     @property
     def header(self) -> list[str]:
@@ -137,6 +154,15 @@ class Report:
     parts: tuple[Part, ...]
     banner: str = ""
     lead: str = ""
+
+
+def with_legend(tables: Sequence[Table], legend: Mapping[str, str], notes: Iterable[str] = ()) -> list[Table]:
+    """Put under the last table the lines of a legend that a table needs, or that one of the `notes` names."""
+    keys = set(notes)
+    for table in tables:
+        keys |= table.legend_keys
+    lines = tuple(dict.fromkeys(line for key, line in legend.items() if key in keys))
+    return [*tables[:-1], *(replace(last, legend=lines) for last in tables[-1:])]
 
 
 def facts_table(facts: Iterable[tuple[str, str]]) -> Table:

@@ -30,9 +30,8 @@ from glue_bench.config import SCRATCH, Protocol
 from glue_bench.data.tasks import COLUMNS, TASKS
 from glue_bench.data.tasks import titles as of_tasks
 from glue_bench.errors import unknown
-from glue_bench.pages.leaderboard import explained
 from glue_bench.pages.numbers import MISSING, number, short
-from glue_bench.pages.page import Column, Page, Table, facts_table
+from glue_bench.pages.page import Column, Page, Table, facts_table, with_legend
 from glue_bench.stats.outcomes import AVERAGE
 
 CELL_COLUMNS = ("model", "arm", "variant", "origin", "steps", "column", "published", "ours", "seeds", "difference")
@@ -270,8 +269,14 @@ def _scores(published: Published, results: Results | None, cells: pd.DataFrame) 
         caption=f"{published.source}; the {published.split} set; {published.protocol}.",
         bold=bold,
     )
-    more = ["scores", *published.notes, *(["ours"] if (cells["arm"] != "").any() else [])]
-    return explained([table], LEGEND | {note: note for note in published.notes}, more)[0]
+    notes = {"scores", *published.notes}
+    if (cells["arm"] != "").any():
+        notes.add("ours")
+    if marked:
+        notes.add("†")
+    if (frame == MISSING).to_numpy().any():
+        notes.add(MISSING)
+    return with_legend([table], LEGEND | {note: note for note in published.notes}, notes)[0]
 
 
 def _title(column: str) -> str:

@@ -33,7 +33,7 @@ def test_imports_point_one_way(capsys, monkeypatch):
 
 
 def test_no_two_files_import_each_other_however_late():
-    graph = grimp.build_graph("glue_bench", exclude_type_checking_imports=True, cache_dir=None)
+    graph = grimp.build_graph("glue_bench", cache_dir=None)
     TopologicalSorter({name: graph.find_modules_directly_imported_by(name) for name in graph.modules}).prepare()
 
 
