@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.stats import norm
 
-from glue_bench.data.tasks import COLUMNS, TASKS
+from glue_bench.data.measures import MEASURES, accuracy, correlation, loss
+from glue_bench.data.tasks import COLUMNS
 from glue_bench.stats.outcomes import Outcomes, Runs, score_sums, sums_of
 
 POSITIVE = 0.7
@@ -83,13 +84,18 @@ def outcomes_of(column: str, predictions: Mapping[str, np.ndarray], labels: np.n
     """Outcomes of arm -> predictions (seeds, rows), with seeds 1, 2, ... and their own scores."""
     owners = np.repeat(np.arange(len(predictions)), [len(runs) for runs in predictions.values()])
     stacked = np.concatenate(list(predictions.values()))
-    task = COLUMNS[column][0]
-    metric, scale = more.get("metric", TASKS[task].metrics[0]), more.pop("scale", 100.0)
+    task = COLUMNS[column][0] if column in COLUMNS else column
+    measure = MEASURES[column]
+    metric = more.pop("metric", measure.metric)
+    if metric != measure.metric:
+        kinds = {"loss": loss, "accuracy": accuracy, "share": accuracy}
+        measure = replace(kinds.get(metric, correlation)(column, measure.title), metric=metric)
+    scale = more.pop("scale", 100.0)
     sums = sums_of(metric, stacked, labels).sum(axis=0, dtype=float)
     seeds = np.concatenate([np.arange(1, len(runs) + 1) for runs in predictions.values()])
     runs = Runs(owners, np.zeros(len(stacked), int), seeds, scale * score_sums(metric, sums, len(labels)))
     values = {
-        **{"column": column, "task": task, "metric": metric, "arms": tuple(predictions)},
+        **{"measure": measure, "task": task, "arms": tuple(predictions)},
         **{"runs": runs, "predictions": stacked, "labels": labels},
     }
     return Outcomes(**values | more)

@@ -13,12 +13,10 @@ import pandas as pd
 
 from glue_bench.board.results import ORIGINS, Results, read_results
 from glue_bench.config import HELD_OUT, Protocol, changed_protocol, load_experiment
+from glue_bench.data.measures import AVERAGE, MEASURES
 from glue_bench.data.tasks import COLUMNS, TASKS, TRAINABLE
-from glue_bench.stats.outcomes import AVERAGE
 
 Part = tuple[tuple[str, str, str], ...]
-MEASURE_TITLES = {"validation_loss": "Val. loss", "train_loss": "Train. loss", "swap_1": "Swap test"}
-"""Titles of columns that are no tasks."""
 NOT_AVERAGED = "wnli"
 """The task that is left out of AVERAGE, the column by which arms are ordered: its validation set misleads."""
 BLOCK, FACTS = ["origin", "shape"], ["shape", "start", "parameters"]
@@ -97,7 +95,7 @@ class Board:
 
     def title_of(self, column: str) -> str:
         """A column as tables head it, such as Avg. of 7 or Val. loss."""
-        return f"Avg. of {len(self.average.parts)}" if column == AVERAGE else title_of(column)
+        return f"Avg. of {len(self.average.parts)}" if column == AVERAGE else MEASURES[column].title
 
     @property
     def reported(self) -> pd.DataFrame:
@@ -199,14 +197,6 @@ def averages(board: Board) -> pd.DataFrame:
     frame = _with_averages(table[["origin", "arm", "variant"]], board.runs, AVERAGES, board.protocol.seeds)
     is_known = frame[list(AVERAGES)].notna().any(axis=None)
     return frame.assign(shape=table["shape"]).reset_index(drop=True)[: None if is_known else 0]
-
-
-def title_of(column: str) -> str:
-    """MNLI-m, MNLI-mm; elsewhere the task's own title; of a measure its name in words."""
-    if column not in COLUMNS:
-        return MEASURE_TITLES[column]
-    task = TASKS[COLUMNS[column][0]]
-    return task.title + column.removeprefix(task.name).replace("_", "-")
 
 
 def floors(board: Board) -> pd.DataFrame:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pandas as pd
 
 from glue_bench.board.board import BLOCK, FACTS, Board, floors, open_board
-from glue_bench.board.outcomes import METRIC_OF, read_measures, read_outcomes
+from glue_bench.board.outcomes import read_measures, read_outcomes
+from glue_bench.data.measures import AVERAGE, PRETRAINING_MEASURES
 from glue_bench.stats.estimates import Estimate
-from glue_bench.stats.outcomes import AVERAGE
 from glue_bench.stats.verdicts import LEAST_FOR_DEVIATION, Group, assess, verdicts
 
 CONVERSION = "conversion"
@@ -99,7 +99,7 @@ def leaderboard_frame(comparison: Comparison) -> pd.DataFrame:
     contrasts = comparison.of("reference", CONVERSION)
     columns = score_columns(comparison)
     table, results = board.table, board.results
-    for measure in (name for name in columns if name in METRIC_OF):
+    for measure in (name for name in columns if name in PRETRAINING_MEASURES):
         means, deviations = dict[str, float](), dict[str, float]()
         for one in comparison.estimates(measure)[::-1]:  # the source of a conversion has the values of its block
             means |= one.means
@@ -124,7 +124,7 @@ def leaderboard_frame(comparison: Comparison) -> pd.DataFrame:
 def score_columns(comparison: Comparison) -> list[str]:
     """The columns in the order of a page: the one that decides, the measures, the average, the tasks."""
     board = comparison.board
-    measures = [name for name in METRIC_OF if comparison.estimates(name)]
+    measures = [name for name in PRETRAINING_MEASURES if comparison.estimates(name)]
     columns = [*measures, *([AVERAGE] if len(board.average.parts) > 1 else []), *board.columns]
     return sorted(columns, key=lambda column: column != comparison.primary)
 

@@ -7,13 +7,12 @@ import numpy as np
 import pandas as pd
 
 from glue_bench.board.board import Board, main_scores
+from glue_bench.data.measures import MEASURES, PRETRAINING_MEASURES
 from glue_bench.data.metrics import decide
 from glue_bench.data.tasks import COLUMNS, TASKS
 from glue_bench.errors import UserError
-from glue_bench.stats.outcomes import Outcomes, Runs, unit_of
+from glue_bench.stats.outcomes import Outcomes, Runs
 
-METRIC_OF = {"validation_loss": "loss", "swap_1": "share"}
-"""Measures of a pretrained encoder that are compared as columns, and their metrics."""
 DIVERGED = "a run has diverged, or predicted another number of rows"
 OTHER_PIECES = "it was measured on other pieces of text"
 OTHER_EPOCH = "a run is reported after an earlier epoch than the last, of which its predictions are"
@@ -51,7 +50,7 @@ def read_outcomes(board: Board) -> Iterator[Outcomes]:
                 predictions[row] = decide(task, logits)
             else:
                 why[arm] = DIVERGED
-        yield _outcomes(board, column, TASKS[task].metrics[0], runs, predictions=predictions, labels=gold, why=why)
+        yield _outcomes(board, column, runs, predictions=predictions, labels=gold, why=why)
 
 
 def read_measures(board: Board) -> Iterator[Outcomes]:
@@ -69,26 +68,25 @@ def read_measures(board: Board) -> Iterator[Outcomes]:
         except UserError as error:
             sums.append({})
             damaged[arm] = str(error)
-    for measure, metric in METRIC_OF.items():
+    for measure in PRETRAINING_MEASURES:
         pieces = [each[measure] for each in sums if measure in each]
         if pieces:
             runs, counts = done[[measure in each for each in sums]], pieces[0][1]
-            runs = runs.assign(value=[unit_of(metric) * hits.sum() / own.sum() for hits, own in pieces])
+            runs = runs.assign(value=[MEASURES[measure].factor * hits.sum() / own.sum() for hits, own in pieces])
             same = np.array([np.array_equal(counts, own) for _, own in pieces])
             why = damaged | dict.fromkeys(runs.loc[~same, "arm"], OTHER_PIECES)
             hits = np.stack([hits if alike else 0.0 * counts for (hits, _), alike in zip(pieces, same, strict=True)])
-            yield _outcomes(board, measure, metric, runs, predictions=hits, labels=counts, why=why)
+            yield _outcomes(board, measure, runs, predictions=hits, labels=counts, why=why)
 
 
-def _outcomes(board: Board, column: str, metric: str, runs: pd.DataFrame, **facts: Any) -> Outcomes:
+def _outcomes(board: Board, column: str, runs: pd.DataFrame, **facts: Any) -> Outcomes:
     """The runs of a column, with their arm, seeds and `value`; columns of one task share them."""
     arms = tuple(board.table["arm"])
     seeds = runs["pretraining_seed"].fillna(0).to_numpy(int)
     owners = runs["arm"].map(arms.index).to_numpy()
     return Outcomes(
-        column=column,
+        measure=MEASURES[column],
         task=COLUMNS[column][0] if column in COLUMNS else column,
-        metric=metric,
         arms=arms,
         runs=Runs(owners, seeds, runs["seed"].to_numpy(), runs["value"].to_numpy()),
         averaged=column in board.average.parts,

@@ -16,7 +16,7 @@ import pandas as pd
 
 from glue_bench.config import AS_PUBLISHED, HELD_OUT, SCRATCH
 from glue_bench.data.metrics import score
-from glue_bench.data.task_data import LIMITED
+from glue_bench.data.task_data import LIMITED, is_demo
 from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError
 from glue_bench.records.store import Finished, Store, open_store
@@ -118,7 +118,14 @@ class Results:
     def banner(self) -> str:
         """What stands above every table whose numbers are not to be compared with others; else nothing."""
         part = f"Made from a part of each split ({self.data_source}): not a benchmark."
-        return BANNER if "demo" in self.data_source else part if LIMITED in self.data_source else ""
+        if self.is_made_up:
+            return BANNER
+        return part if LIMITED in self.data_source else ""
+
+    @property
+    def is_made_up(self) -> bool:
+        """Whether data of a task are those of the demo."""
+        return any(is_demo(source) for source in self.tasks["source"])
 
     @property
     def partial_tasks(self) -> tuple[str, ...]:
@@ -269,7 +276,7 @@ def _tasks(plan: Plan) -> pd.DataFrame:
     rows, cells = list[tuple[Any, ...]](), {cell.task: cell for cell in plan.cells}
     for task, cell in ((task, cells[task]) for task in TASKS if task in cells):
         facts = plan.tasks[task]
-        partial = facts.partial and "demo" not in facts.source
+        partial = facts.partial and not is_demo(facts.source)
         content = facts.differences or {}, facts.unchecked or ()
         known = facts.source, facts.digest, facts.revision or "", partial, facts.rows, *content
         settings = cell.settings.model_dump(exclude_none=True, exclude={"learning_rate"})

@@ -17,6 +17,11 @@ LIMITED = ", limited to"
 HELD_OUT_SEED = 0  # one slice for all arms, rates and seeds
 
 
+def is_demo(source: str) -> bool:
+    """Whether the `source` of a task's data is the demo, whole or limited."""
+    return source.startswith("demo")
+
+
 @dataclass(frozen=True)
 class TaskData:
     """All splits of one task.

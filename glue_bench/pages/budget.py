@@ -7,7 +7,8 @@ from pandas import DataFrame
 from glue_bench.board.board import aggregate
 from glue_bench.board.compare import reference_arm
 from glue_bench.board.results import ORIGINS, Results
-from glue_bench.pages.numbers import MISSING, decimals_of
+from glue_bench.data.measures import MEASURES
+from glue_bench.pages.numbers import MISSING
 from glue_bench.pages.page import Column, Page, Table, facts_table, with_legend
 from glue_bench.records.environment import Environment
 
@@ -135,7 +136,8 @@ def budget_page(results: Results) -> Page:
     names = [name for name in TITLES if name in numbers or (name == "seeds" and "pretraining_seed" in shown)]
 
     def text(value: float, name: str) -> str:
-        decimals = decimals_of(name, 1) if value % 1 and value < 100 else 0
+        exact_decimals = MEASURES[name].decimals if name in ("train_loss", "validation_loss") else 1
+        decimals = exact_decimals if value % 1 and value < 100 else 0
         whole = f"{value:g}" if name == "learning_rate" else f"{value:,.{decimals}f}"
         return MISSING if pd.isna(value) else whole
 

@@ -9,9 +9,10 @@ from pandas import DataFrame
 
 from glue_bench.board.compare import Comparison
 from glue_bench.board.results import Results
+from glue_bench.data.measures import MEASURES
 from glue_bench.errors import UserError
 from glue_bench.pages.leaderboard import caption, groups_shown, of_group
-from glue_bench.pages.numbers import MISSING, decimals_of, number, p_text
+from glue_bench.pages.numbers import MISSING, number, p_text
 from glue_bench.pages.page import Column, Page, Table, with_legend
 from glue_bench.stats.power import Costs, power_frame
 from glue_bench.stats.verdicts import LEAST_FOR_DEVIATION, Group, equivalence
@@ -116,7 +117,7 @@ def _spread(comparison: Comparison, group: Group, heading: str) -> Table:
     contrasts = of_group(comparison.contrasts, group)
     smallest = contrasts.groupby("column")["smallest"].median()
     for one in group.estimates:
-        least, exact = smallest.get(one.column, math.nan), decimals_of(one.column)
+        least, exact = smallest.get(one.column, math.nan), MEASURES[one.column].decimals
         if not math.isnan(least):
             of_finetuning = sum(scores.finetuning_variance for scores in one.tasks.values())
             variances = one.pretraining_variance, of_finetuning, one.example_variance(group.reference)
@@ -159,12 +160,12 @@ def contrasts_table(comparison: Comparison, frame: DataFrame) -> Table:
     again = (frame["kind"] == "reference") & primary & np.array(pairs, bool)
     kinds = dict(list(frame[(primary | (frame["verdict"] != "")) & ~again].groupby("kind")))
     by_column = kinds.pop("reference").groupby("column", sort=False) if "reference" in kinds else ()
-    ranked = [contrasts.sort_values("difference", ascending="loss" in str(column), kind="stable")
+    ranked = [contrasts.sort_values("difference", ascending=MEASURES[str(column)].lowest_is_best, kind="stable")
               for column, contrasts in by_column]  # fmt: skip
     chosen = pd.concat([*(kinds[kind] for kind in FAMILIES if kind in kinds), *ranked, frame[:0]])
     rows = []
     for row in chosen.to_dict("records"):
-        known, exact = row["why"] == "", f"+z.{decimals_of(row['column'])}f"
+        known, exact = row["why"] == "", f"+z.{MEASURES[row['column']].decimals}f"
         texts = {
             "family": f"{FAMILIES[row['kind']]} ({row['family']})",
             "column": comparison.board.title_of(row["column"]),

@@ -23,10 +23,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from glue_bench.board.board import title_of
 from glue_bench.board.compare import Comparison
+from glue_bench.data.measures import MEASURES
 from glue_bench.files import write_atomically
-from glue_bench.pages.numbers import decimals_of, short
+from glue_bench.pages.numbers import short
 
 COLUMN, WIDE = 3.25, 6.75  # inches: the width of one column of a paper, and of two with the space between them
 STYLE: Any = rc_params_from_file(Path(__file__).with_name("figures.mplstyle"), use_default_template=False)
@@ -141,7 +141,7 @@ def forest_rows(comparison: Comparison, column: str) -> pd.DataFrame:
     """
     frame = comparison.contrasts[comparison.contrasts["column"] == column]
     frame = frame.assign(planned=frame["kind"] == "declared")
-    rest = frame[~frame["planned"]].sort_values("difference", ascending="loss" in column, kind="stable")
+    rest = frame[~frame["planned"]].sort_values("difference", ascending=MEASURES[column].lowest_is_best, kind="stable")
     rows = pd.concat([frame[frame["planned"]], rest]).drop_duplicates(["arm", "reference"])
     estimates, seeds = comparison.estimates(column), list[Any]()
     for pair in zip(rows["arm"], rows["reference"], strict=True):
@@ -170,14 +170,16 @@ def forest(comparison: Comparison, columns: Sequence[str]) -> Figure:
         kinds |= _intervals(axes, rows.assign(verdict=rows["verdict"].where(rows["low"].notna(), "none")))
         axes.set_yticks(places, names)
         title = comparison.board.title_of(column)
-        unit = "nats" if "loss" in column else "points"
+        measure = MEASURES[column]
+        label: str = measure.unit
         if alone:
             title = f"Contrasts: {title}"
-            unit = unit.replace("nats", "nats; left of 0 the first is better")
+            if measure.lowest_is_best:
+                label += "; left of 0 the first is better"
             for place, value in zip(places, rows["difference"], strict=True):
-                text = "not run" if np.isnan(value) else f"{value:+z.{decimals_of(column)}f}"
+                text = "not run" if np.isnan(value) else f"{value:+z.{measure.decimals}f}"
                 axes.annotate(text, (1.02, place), xycoords=("axes fraction", "data"), va="center", size=SMALL)
-        axes.set(title=title, xlabel=unit, ylim=(places.max() + 0.7, -0.6))
+        axes.set(title=title, xlabel=label, ylim=(places.max() + 0.7, -0.6))
     looks = [{"linestyle": "none", **look} for verdict, look in VERDICTS.items() if verdict in kinds]
     looks += [{"label": "95% interval", "color": INK}]
     looks += [{"label": "a seed", "color": INK, "marker": ".", "markersize": 2, "linestyle": "none"}]
@@ -228,7 +230,7 @@ def losses(comparison: Comparison) -> Figure:
                 low, high = curves.min(axis=1), curves.max(axis=1)
                 axes.fill_between(x, low, high, color=look["color"], alpha=BAND, linewidth=0)
         axes.set(xlabel="tokens seen", xlim=(0, None), ylabel="nats; below 0 is better" if less else "nats")
-        axes.set_title(f"Gap to {fitted(less)}" if less else title_of(name))
+        axes.set_title(f"Gap to {fitted(less)}" if less else MEASURES[name].title)
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         axes.xaxis.set_major_formatter(lambda value, _: short(value, 6))  # digits that tell ticks apart: 22.75M, 131B
     return legend_below(figure)

@@ -65,7 +65,7 @@ def next_step(comparison: Comparison, folder: str, failed: Sequence[str] = ()) -
         return f"glue-bench status {folder}  # why runs have failed"
     if not board.cells["finished"].all():
         return "the same glue-bench run  # it goes on with what is missing"
-    if board.results.experiment == "demo" and "demo" in board.results.data_source:
+    if board.results.experiment == "demo" and board.results.is_made_up:
         return "glue-bench init NAME  # writes an experiment file, to change and run"
     of_pretraining = bool(board.steps) and board.cells["pretraining_seed"].nunique() < ENOUGH_SEEDS
     few = of_pretraining or (board.table[[f"{column}_n" for column in board.columns]] < ENOUGH_SEEDS).any(axis=None)

@@ -11,12 +11,11 @@ from pandas import DataFrame, Series
 
 from glue_bench.board.board import BLOCK, BOTH_SEEDS, Board, steps_frame
 from glue_bench.board.compare import CONVERSION, OF_CONTRASTS, Comparison, leaderboard_frame, score_columns
-from glue_bench.board.outcomes import METRIC_OF
 from glue_bench.config import HELD_OUT
+from glue_bench.data.measures import AVERAGE, MEASURES, PRETRAINING_MEASURES, Measure
 from glue_bench.data.tasks import COLUMNS, TASKS, titles
-from glue_bench.pages.numbers import MISSING, decimals_of, number, short
-from glue_bench.pages.page import BETTER, WORSE, Column, Page, Table, facts_table, with_legend
-from glue_bench.stats.outcomes import AVERAGE
+from glue_bench.pages.numbers import MISSING, number, short
+from glue_bench.pages.page import BETTER, DECIMALS, WORSE, Column, Page, Table, facts_table, with_legend
 from glue_bench.stats.verdicts import COVERS, Group
 
 AGAINST = "{column} against `{reference}`: {better} better, {worse} worse, {alike} not told apart, {untested} untested"
@@ -122,7 +121,19 @@ def screen_page(comparison: Comparison) -> Page:
     """What of the leaderboard a terminal shows: a table for each group of arms that are compared."""
     frame, groups = leaderboard_frame(comparison), groups_shown(comparison).items()
     tables = tuple(group_table(comparison, group, heading, frame) for heading, group in groups)
-    return Page(title="", banner=comparison.board.results.banner, tables=tables, data=frame)
+    decimals = column_decimals(score_columns(comparison))
+    banner = comparison.board.results.banner
+    return Page(title="", banner=banner, tables=tables, data=frame, column_decimals=decimals)
+
+
+def column_decimals(names: Iterable[str]) -> dict[str, int]:
+    """How many decimals CSV and JSON have, of the columns of a `leaderboard_frame` that have no two."""
+    decimals = {}
+    for name in names:
+        for ending in ("", "_std", *(f"_{part}" for part in OF_CONTRASTS)):
+            if MEASURES[name].decimals != DECIMALS:
+                decimals[name + ending] = MEASURES[name].decimals
+    return decimals
 
 
 def groups_shown(comparison: Comparison) -> dict[str, Group]:
@@ -163,7 +174,7 @@ def group_table(comparison: Comparison, group: Group, heading: str, frame: DataF
     arms = rows[rows["arm"].isin(group.arms)]
     columns = {"arm": Column("Arm"), "parameters": Column("Params", show=short), names[0]: _column(board, names[0])}
     if is_compared:
-        exact = decimals_of(names[0])
+        exact = MEASURES[names[0]].decimals
         difference, half = (f"{names[0]}_{what}" for what in ("difference", "smallest"))
         halves = rows[half].map(f" ± {{:z.{exact}f}}".format, na_action="ignore").astype(object).fillna("")
         texts = rows[difference].map(f"{{:+z.{exact}f}}".format, na_action="ignore").astype(object) + halves
@@ -175,6 +186,7 @@ def group_table(comparison: Comparison, group: Group, heading: str, frame: DataF
               for name in names}  # fmt: skip
     reached = {name: least if least <= widest[name] else math.nan for name, least in smallest.items() if least >= 0}
     rows = pd.concat([rows, *([DataFrame([{"arm": SMALLEST, **reached}])] if reached else [])], ignore_index=True)
+    best = {name: is_best(arms[name], MEASURES[name]) for name in names}
     notes = set(rows["arm"].iloc[len(arms) :])
     if any(is_partial(board, name) for name in names):
         notes.add(PARTIAL)
@@ -183,7 +195,7 @@ def group_table(comparison: Comparison, group: Group, heading: str, frame: DataF
         caption=caption(comparison, [group], _floor(board, rows, arms)),
         frame=rows[list(columns)],
         columns=columns,
-        bold=DataFrame({} if group.kind == CONVERSION else {name: is_best(arms[name], name) for name in names}),
+        bold=DataFrame({} if group.kind == CONVERSION else best),
         marks=_marks(comparison, rows).assign(arm=_unlike(board.cells, rows["arm"], group) if is_compared else ""),
         feet=len(rows) - len(arms),
         notes=frozenset(notes),
@@ -199,7 +211,7 @@ def _column(board: Board, name: str) -> Column:
     title = board.title_of(name)
     if is_partial(board, name):
         title += PARTIAL
-    return Column(title, decimals_of(name), note="task" if name in COLUMNS else name)
+    return Column(title, MEASURES[name].decimals, note="task" if name in COLUMNS else name)
 
 
 def caption(comparison: Comparison, groups: Iterable[Group], floor: str = "") -> str:
@@ -235,10 +247,10 @@ def _floor(board: Board, rows: DataFrame, arms: DataFrame) -> str:
     return FLOOR.format(average=board.title_of(column), best=best, baseline=known["arm"].iloc[-1], floor=floor)
 
 
-def is_best(scores: Series, column: str) -> Series:
+def is_best(scores: Series, measure: Measure) -> Series:
     """Which have the best score as it is shown, so that a tie to two decimals is a tie; none where all tie."""
-    shown = scores.map(lambda value: float(number(value, decimals_of(column))), na_action="ignore")
-    best = shown == (shown.min() if "loss" in column else shown.max())
+    shown = scores.map(lambda value: float(number(value, measure.decimals)), na_action="ignore")
+    best = shown == (shown.min() if measure.lowest_is_best else shown.max())
     return best & (best.sum() < shown.count())
 
 
@@ -249,7 +261,7 @@ def _marks(comparison: Comparison, rows: DataFrame) -> DataFrame:
     last = board.reported[board.reported["cell_id"].isin(board.runs.loc[board.runs["last"], "cell_id"])]
     collapsed = last.explode("collapsed").groupby(["task", "collapsed"])["arm"].agg(set).to_dict()
     seeds = {name: {arm: n for one in comparison.estimates(name)[::-1] for arm, n in one.seeds.items()}
-             for name in METRIC_OF}  # fmt: skip
+             for name in PRETRAINING_MEASURES}  # fmt: skip
     most = max([board.cells["pretraining_seed"].nunique(), *(n for by_arm in seeds.values() for n in by_arm.values())])
     for name in score_columns(comparison):
         signs = rows[f"{name}_verdict"].map({"better": BETTER, "worse": WORSE}).astype(object).fillna("")

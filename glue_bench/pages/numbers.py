@@ -9,11 +9,6 @@ LEAST_P = 0.0001
 MISSING = "–"  # noqa: RUF001 (an en dash is what a table shows for nothing)
 
 
-def decimals_of(column: str, decimals: int = 2) -> int:
-    """How many decimals a column has: points have two, losses in nats, which differ by less, three at least."""
-    return max(decimals, 3) if "loss" in column else decimals
-
-
 def number(value: float, decimals: int = 2) -> str:
     """Fixed decimals, no negative zero; empty for a missing value."""
     return "" if math.isnan(value) else f"{value:z.{decimals}f}"

@@ -17,6 +17,8 @@ from glue_bench.pages.numbers import MISSING, number
 if TYPE_CHECKING:  # matplotlib is imported only where a figure is drawn
     from matplotlib.figure import Figure
 
+DECIMALS = 2
+"""How many decimals numbers have where nothing else is said."""
 LONG = 40
 """Columns with longer texts are broken into lines."""
 BETTER, WORSE = "▲", "▼"
@@ -109,15 +111,16 @@ class Table:
 class Page:
     """A page: its title, a warning above everything (made-up data), and its tables.
 
-    `data` is what CSV and JSON have, with so many `decimals` (of losses three at least): the first table's whole frame
-    unless it is given.
+    `data` is what CSV and JSON have: the first table's whole frame unless it is given. Numbers have so many `decimals`
+    there, or those that `column_decimals` gives by column.
     """
 
     title: str
     tables: tuple[Table, ...] = ()
     banner: str = ""
     data: DataFrame | None = None
-    decimals: int = 2
+    decimals: int = DECIMALS
+    column_decimals: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def rows(self) -> DataFrame:

@@ -23,16 +23,15 @@ from glue_bench.board.board import (
     best_rates,
     make_board,
     part_values,
-    title_of,
 )
 from glue_bench.board.results import Results, read_results
 from glue_bench.config import SCRATCH, Protocol
+from glue_bench.data.measures import AVERAGE, MEASURES
 from glue_bench.data.tasks import COLUMNS, TASKS
 from glue_bench.data.tasks import titles as of_tasks
 from glue_bench.errors import unknown
 from glue_bench.pages.numbers import MISSING, number, short
 from glue_bench.pages.page import Column, Page, Table, facts_table, with_legend
-from glue_bench.stats.outcomes import AVERAGE
 
 CELL_COLUMNS = ("model", "arm", "variant", "origin", "steps", "column", "published", "ours", "seeds", "difference")
 PAIR_COLUMNS = {name: name.capitalize() for name in ("model", "arm", "parameters", "steps", "tokens", "seeds", "rates")}
@@ -285,7 +284,7 @@ def _title(column: str) -> str:
     if score is None:
         return "Avg." if column == AVERAGE else column
     metric = {"f1": " F1", "spearmanr": " Spearman"}.get(score[2], "")
-    return title_of(column if column in COLUMNS else score[0]) + metric
+    return MEASURES[column if column in COLUMNS else score[0]].title + metric
 
 
 def list_page() -> Page:

@@ -6,8 +6,9 @@ Every format prints the texts of `Table.rows`, so that none can say anything els
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -20,9 +21,10 @@ from rich.text import Text
 from tabulate import tabulate
 
 from glue_bench.errors import UNSHOWN, unknown
-from glue_bench.pages.numbers import decimals_of, number
+from glue_bench.pages.numbers import number
 from glue_bench.pages.page import BETTER, LONG, WORSE, Drawing, Page, Part, Report, ShownCell, Table, one_line
 
+NO_DECIMALS: Mapping[str, int] = MappingProxyType({})
 SUFFIXES = {".md": "markdown", ".csv": "csv", ".json": "json", ".tex": "latex", ".html": "html"}
 FORMATS = tuple(SUFFIXES.values())
 _FORMULA = re.compile(r"[=@\t\r]|[-+](?!(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\Z)")
@@ -81,7 +83,7 @@ def _markdown_table(table: Table) -> list[str]:
 
 def to_csv(page: Page) -> str:
     """Write the data of a page as CSV."""
-    return csv_text(page.rows, page.decimals)
+    return csv_text(page.rows, page.decimals, page.column_decimals)
 
 
 def to_json(page: Page) -> str:
@@ -92,7 +94,7 @@ def to_json(page: Page) -> str:
             return None if value is pd.NA else value
         if not math.isfinite(value):
             return None
-        return float(number(value, decimals_of(name, page.decimals)))
+        return float(number(value, page.column_decimals.get(name, page.decimals)))
 
     rows = []
     for record in page.rows.rename(columns=str).to_dict("records"):
@@ -208,18 +210,22 @@ def sentence(text: str, format: str = "markdown") -> str:
     return shown
 
 
-def csv_text(frame: DataFrame, decimals: int | None = None, **options: Any) -> str:
-    """A table as CSV, floats with `decimals` if these are given, by the options of `DataFrame.to_csv`.
+def csv_text(
+    frame: DataFrame, decimals: int | None = None, column_decimals: Mapping[str, int] = NO_DECIMALS, **options: Any
+) -> str:
+    """Write a table as CSV by the options of `DataFrame.to_csv`.
 
-    A text that a spreadsheet would take for a formula begins with an apostrophe, which keeps it a text.
+    With `decimals` floats have so many, or what `column_decimals` says of their column. A text that a spreadsheet would
+    take for a formula begins with an apostrophe, which keeps it a text.
     """
 
     def text(value: Any) -> Any:
         return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
 
-    for name in frame.select_dtypes("float") if decimals is not None else ():
-        exact = decimals_of(str(name), decimals or 0)
-        frame = frame.assign(**{str(name): [number(value, exact) for value in frame[name]]})
+    if decimals is not None:
+        for name in frame.select_dtypes("float"):
+            exact = column_decimals.get(str(name), decimals)
+            frame = frame.assign(**{str(name): [number(value, exact) for value in frame[name]]})
     texts = {str(name): frame[name].map(text) for name in frame if frame[name].dtype.kind == "O"}
     return frame.assign(**texts).to_csv(index=False, lineterminator="\n", **options)
 

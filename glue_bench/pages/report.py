@@ -84,7 +84,7 @@ def parts_of(comparison: Comparison) -> Iterator[Part]:
         yield Part(title="Pretraining", figures=figures, tables=budget_page(results).tables)
     if inside := inside_part(results.folder / "analysis", set(results.pretrainings["weights"].dropna())):
         yield inside
-    if "demo" not in results.data_source:
+    if not results.is_made_up:
         yield from papers_part(results)
     yield method_part(comparison)
 

@@ -82,7 +82,7 @@ def card(path: str | Path, arm: str | None = None) -> Card:
     models = {task: folder for task, folder in kept.items() if folder}
     early = board.runs.loc[(board.runs["arm"] == arm) & ~board.runs["last"], "task"]
     scores.loc[scores["task"].isin(early), ["mean", "error"]] = math.nan  # the weights are those of the last epoch
-    made_up = scores["task"].isin(results.partial_tasks) | ("demo" in results.data_source)
+    made_up = scores["task"].isin(results.partial_tasks) | results.is_made_up
     cell = results.cells[results.cells["cell_id"] == runs["cell_id"].iloc[0]].iloc[0]
     native, several = cell["variant"] == NATIVE, len(models) > 1
     what = "as it is published" if native else f"with the variant `{cell['variant']}`"

@@ -26,9 +26,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import stdtrit  # a tenth of the time that scipy.stats takes to load
 
+from glue_bench.data.measures import AVERAGE
 from glue_bench.stats.outcomes import (
-    AVERAGE,
-    LIMITS,
     RATIOS,
     Outcomes,
     Runs,
@@ -244,8 +243,8 @@ def column_estimate(outcomes: Outcomes, arms: Sequence[str], reference: str = ""
     seeds |= dict.fromkeys(tested, len(common)) if blocked else {}
     estimate = Estimate(
         column=outcomes.column,
-        lowest_is_best=outcomes.metric == "loss",
-        limits=LIMITS[outcomes.metric],
+        lowest_is_best=outcomes.measure.lowest_is_best,
+        limits=outcomes.measure.limits,
         means={arm: float(scores.values[rows].mean()) for arm, rows in runs.items() if len(rows)},
         seeds=seeds,
         why=why,
@@ -302,7 +301,7 @@ def _measured(estimate: Estimate, outcomes: Outcomes) -> Estimate:
     unit_owners = (units @ owners).round().astype(int)
     weights = means_over(unit_owners) @ units
     means = dict(zip(estimate.arms, (weights @ scores.values).tolist(), strict=True))
-    values = contributions(outcomes.metric, outcomes.predictions, outcomes.labels)
+    values = contributions(outcomes.measure, outcomes.predictions, outcomes.labels)
     shared = shared_variance(units @ values, unit_owners, estimate.blocked)
     return replace(
         estimate,

@@ -15,18 +15,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from glue_bench.data.measures import Measure
 from glue_bench.data.metrics import CONSTANT
 
-LIMITS = {
-    **dict.fromkeys(("accuracy", "share"), (0.0, 100.0)),
-    **dict.fromkeys(("matthews_correlation", "pearson"), (-100.0, 100.0)),
-    "loss": (-np.inf, np.inf),
-}
-"""The lowest and the highest value of each metric, in its unit: points, or nats of a loss (which is below no limit)."""
 RATIOS = frozenset({"loss", "share"})
 """What is measured of an encoder without a fine-tuning: a ratio of sums, predictions over labels."""
-AVERAGE = "average"
-"""The column of the mean over the columns that count in it: `Outcomes.averaged` says which do."""
 NEGLIGIBLE = 1e-12
 """A variance that is less than this share of its mean square is rounding."""
 
@@ -85,9 +78,8 @@ class Outcomes:
     empty. `averaged` says whether the column counts in the average.
     """
 
-    column: str
+    measure: Measure
     task: str
-    metric: str
     arms: tuple[str, ...]
     runs: Runs
     predictions: np.ndarray
@@ -95,14 +87,19 @@ class Outcomes:
     why: Mapping[str, str] = field(default_factory=dict)
     averaged: bool = True
 
+    @property
+    def column(self) -> str:
+        """The name of the measure."""
+        return self.measure.name
+
+    @property
+    def metric(self) -> str:
+        """The metric of the measure."""
+        return self.measure.metric
+
     def of(self, chosen: np.ndarray) -> "Outcomes":
         """Some of the runs: indices."""
         return replace(self, runs=Runs(*(part[chosen] for part in self.runs)), predictions=self.predictions[chosen])
-
-
-def unit_of(metric: str) -> float:
-    """By what a metric's value is multiplied in tables: they show points of all but losses, which are in nats."""
-    return 1.0 if metric == "loss" else 100.0
 
 
 def sums_of(metric: str, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -142,12 +139,14 @@ def score_sums(metric: str, sums: np.ndarray, total: np.ndarray | float) -> np.n
     return _ratio(xy - x * y, np.sqrt(variances[0] * variances[1]))
 
 
-def contributions(metric: str, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """What each example contributes to the score of each run, (runs, examples), in the metric's unit."""
-    parts, rows = sums_of(metric, predictions, labels), len(labels)
+def contributions(measure: Measure, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """What each example contributes to the score of each run, (runs, examples), in the unit of the measure."""
+    metric = measure.metric
+    rows = len(labels)
+    parts = sums_of(metric, predictions, labels)
     total = parts.sum(axis=0, dtype=np.float64)
     without = score_sums(metric, total - parts, rows - 1)
-    return (rows * score_sums(metric, total, rows) - (rows - 1) * without).T * unit_of(metric)
+    return (rows * score_sums(metric, total, rows) - (rows - 1) * without).T * measure.factor
 
 
 def example_variance(outcomes: Outcomes, weights: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -220,7 +219,7 @@ def _with_two(outcomes: Outcomes, *, better: bool) -> np.ndarray:
         added, gold = ends if better else ends[:, ::-1], np.full(2, labels.max())
     else:
         added, gold = np.full((len(predictions), 2), int(better)), np.array([1, 0])
-    return contributions(outcomes.metric, np.hstack([predictions, added]), np.concatenate([labels, gold]))
+    return contributions(outcomes.measure, np.hstack([predictions, added]), np.concatenate([labels, gold]))
 
 
 def _of_differences(covariance: np.ndarray) -> np.ndarray:

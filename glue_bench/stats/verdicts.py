@@ -9,9 +9,10 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtr, stdtrit  # a tenth of the time that scipy.stats takes to load
 
+from glue_bench.data.measures import AVERAGE
 from glue_bench.errors import UserError
 from glue_bench.stats.estimates import Estimate, average_estimate, column_estimate
-from glue_bench.stats.outcomes import AVERAGE, Outcomes
+from glue_bench.stats.outcomes import Outcomes
 
 ALPHA = 0.05
 APART = "its arms differ in origin or shape"

@@ -8,6 +8,7 @@ from stored import SHAPE
 from glue_bench.board.board import BLOCK, open_board
 from glue_bench.board.compare import compare, open_comparison
 from glue_bench.board.frames import leaderboard
+from glue_bench.data.measures import MEASURES
 from glue_bench.pages.contrasts import difference_page, statistics_page
 from glue_bench.pages.leaderboard import is_best, leaderboard_page
 from glue_bench.pages.render import to_markdown
@@ -47,8 +48,8 @@ def test_every_size_of_the_shape_parts_blocks_but_tables_wider_than_them_do_not(
     bench.arms["two"] |= {"shape": SHAPE | {size: value}}
     table = leaderboard(bench.plan())
     assert table["shape"].nunique() == blocks
-    assert table["arm"][is_best(table["rte"], "rte")].tolist() == ["two"]
-    assert is_best(table["rte"][-1:], "rte").tolist() == [False]  # an arm alone is no winner
+    assert table["arm"][is_best(table["rte"], MEASURES["rte"])].tolist() == ["two"]
+    assert is_best(table["rte"][-1:], MEASURES["rte"]).tolist() == [False]  # an arm alone is no winner
 
 
 def test_blocks_of_one_origin_stand_together_and_are_ranked_apart(bench):

@@ -10,9 +10,9 @@ from read_pages import Read, read_markdown
 from rich.console import Console
 from stored import history_of
 
-from glue_bench.board.board import title_of
 from glue_bench.board.compare import open_comparison
 from glue_bench.board.results import read_results
+from glue_bench.data.measures import MEASURES
 from glue_bench.data.tasks import TRAINABLE
 from glue_bench.pages.leaderboard import LEGEND, leaderboard_page, screen_page
 from glue_bench.pages.numbers import MISSING
@@ -22,7 +22,7 @@ from glue_bench.pages.render import print_page, to_markdown
 ROOT = Path(__file__).parents[2]
 MARKS = [key for key in LEGEND if len(key) == 1]
 STORED = sorted(path.parent for path in ROOT.glob("results/*/plan.json"))
-TITLED = {"Difference": "difference"} | {title_of(name): name for name in ("validation_loss", "swap_1")}
+TITLED = {"Difference": "difference"} | {MEASURES[name].title: name for name in ("validation_loss", "swap_1")}
 
 
 def shown(path: Path) -> tuple[Page, list[Read]]:

@@ -153,7 +153,7 @@ def test_a_terminal_leaves_out_the_last_columns_that_do_not_fit_and_says_where_t
 def test_csv_has_the_whole_frame_or_the_data_and_json_the_same_rows_with_captions_and_legend():
     frame = pd.DataFrame({"arm": ["add"], "score": [1.23456], "hidden_loss": [2.34567]})
     table = Table(frame=frame, columns={"arm": Column("Arm")}, caption="c", legend=("l",))
-    made = Page(title="t", tables=(table,))
+    made = Page(title="t", tables=(table,), column_decimals={"hidden_loss": 3})
     assert to_csv(made) == "arm,score,hidden_loss\nadd,1.23,2.346\n"
     assert json.loads(to_json(made)) == {
         "title": "t", "banner": "", "captions": ["c"], "legend": ["l"],

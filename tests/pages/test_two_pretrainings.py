@@ -13,11 +13,12 @@ from glue_bench.board.board import open_board
 from glue_bench.board.chosen import arm_scores, chosen_runs, median_runs
 from glue_bench.board.compare import compare
 from glue_bench.data.diagnostic import Diagnostic
+from glue_bench.data.measures import MEASURES
 from glue_bench.pages.diagnostics import diagnostics_page
 from glue_bench.pages.figures import forest_rows
-from glue_bench.pages.numbers import decimals_of, number, short
+from glue_bench.pages.numbers import number, short
 from glue_bench.pages.page import Column, Page, Table
-from glue_bench.pages.render import csv_text, sentence, to_html, to_json, to_latex
+from glue_bench.pages.render import csv_text, render, sentence, to_html, to_json, to_latex
 from glue_bench.publish.every_eval import write_logs
 
 SCORES = {1: (0.50, 0.60, 0.70), 2: (0.90,)}
@@ -148,7 +149,7 @@ def two_tables() -> Page:
 
 @pytest.mark.parametrize("format", READERS)
 def test_marks_and_bold_are_those_of_their_own_row_and_column(format):
-    first, second = READERS[format](two_tables().render(format))
+    first, second = READERS[format](render(two_tables(), format))
     assert first.rows == [
         [("x_1", False), ("-1.50▲", True)],
         [("y&2◇", False), ("2.25", False)],
@@ -212,11 +213,9 @@ def test_large_numbers_are_shortened_with_the_unit_below_them(count, digits, tex
     assert short(count, digits) == text
 
 
-@pytest.mark.parametrize(
-    ("column", "decimals", "expected"), [("rte", 2, 2), ("validation_loss", 2, 3), ("train_loss", 6, 6), ("rte", 4, 4)]
-)
-def test_losses_have_three_decimals_at_least(column, decimals, expected):
-    assert decimals_of(column, decimals) == expected
+@pytest.mark.parametrize(("column", "decimals"), [("rte", 2), ("validation_loss", 3), ("train_loss", 3), ("swap_1", 2)])
+def test_losses_have_three_decimals_and_points_two(column, decimals):
+    assert MEASURES[column].decimals == decimals
 
 
 def test_a_number_that_rounds_to_0_has_no_sign():

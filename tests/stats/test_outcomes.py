@@ -60,14 +60,14 @@ def weights_of(outcomes):
 
 
 def variances(outcomes):
-    values = contributions(outcomes.metric, outcomes.predictions, outcomes.labels)
+    values = contributions(outcomes.measure, outcomes.predictions, outcomes.labels)
     return example_variance(outcomes, weights_of(outcomes), values)
 
 
 @pytest.mark.parametrize("column", ["sst2", "cola", "stsb"])
 def test_pseudo_values_are_those_of_leaving_one_out(column):
     outcomes = drawn(column)
-    values = contributions(outcomes.metric, outcomes.predictions, outcomes.labels)
+    values = contributions(outcomes.measure, outcomes.predictions, outcomes.labels)
     kept = np.arange(ROWS) != 7
     parts = sums_of(outcomes.metric, outcomes.predictions[:, kept], outcomes.labels[kept])
     without = 100 * score_sums(outcomes.metric, parts.sum(axis=0, dtype=float), ROWS - 1)
@@ -83,7 +83,7 @@ def test_the_variance_is_near_that_of_the_bootstrap(column):
         parts = sums_of(outcomes.metric, outcomes.predictions[:, rows], outcomes.labels[rows])
         scores = 100 * score_sums(outcomes.metric, parts.sum(axis=0, dtype=float), ROWS)
         found.append(scores[:2].mean() - scores[2:].mean())
-    values = contributions(outcomes.metric, outcomes.predictions, outcomes.labels)
+    values = contributions(outcomes.measure, outcomes.predictions, outcomes.labels)
     difference = np.array([0.5, 0.5, -0.5, -0.5]) @ values
     assert np.var(difference, ddof=1) / ROWS == pytest.approx(np.var(found), rel=0.15)
 
@@ -107,7 +107,7 @@ def test_a_loss_is_a_ratio_over_pieces_and_equal_losses_have_no_variance():
     outcomes = outcomes_of("sst2", {"a": losses, "b": losses}, counts, metric="loss", scale=1.0)
     assert outcomes.runs.values == pytest.approx([1250 / 510] * 2)
     assert variances(outcomes)[0, 1] == 0.0
-    values = contributions("loss", losses, counts)
+    values = contributions(outcomes.measure, losses, counts)
     assert values[0, 1] == pytest.approx(3 * 1250 / 510 - 2 * 250 / 110)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from plain_statistics import PlainColumn, PlainRun, accuracy, contrast, correlation, loss, share
 
+from glue_bench.data import measures
 from glue_bench.stats.outcomes import Outcomes, Runs
 from glue_bench.stats.verdicts import Group, assess, verdicts
 
@@ -75,9 +76,8 @@ def outcomes_of_plain(name: str, column: PlainColumn, arms: tuple[str, ...], is_
         np.array([column.metric(run.predictions, column.labels) for run in runs]),
     )
     return Outcomes(
-        column=name,
+        measure=measures.MEASURES[name],
         task=column.task,
-        metric=(METRICS | MEASURES)[name][1],
         arms=arms,
         runs=values,
         predictions=np.stack([run.predictions for run in runs]),

@@ -218,9 +218,9 @@ def test_a_measure_of_pretraining_costs_no_fine_tuning():
     generator, counts = np.random.default_rng(0), np.full(300, 512.0)
     piece = generator.normal(2000, 300, size=300)
     losses = {arm: piece + generator.normal(0, 20, (3, 1)) + generator.normal(0, 5, (3, 300)) for arm in "ab"}
-    made = outcomes_of("sst2", losses, counts, metric="loss", scale=1.0, task="validation_loss", averaged=False)
+    made = outcomes_of("validation_loss", losses, counts, scale=1.0, averaged=False)
     runs = made.runs._replace(pretraining_seeds=np.tile([1, 2, 3], 2), seeds=np.zeros(6, int))
-    assessed = assess([replace(made, column="validation_loss", runs=runs)], [group("ab")])
+    assessed = assess([replace(made, runs=runs)], [group("ab")])
     row = power_frame(assessed, 0.2, 0.8, Costs(10.0, 1000.0)).iloc[0]
     assert row["cost"] == 10.0 * row["pretraining_seeds"], row
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 from simulated import REGIMES, outcomes_of, simulate
 
+from glue_bench.data.measures import MEASURES
 from glue_bench.stats.verdicts import APART, NUMBERS, Group, assess, equivalence, holm, two_sided
 from glue_bench.stats.verdicts import verdicts as judge
 
@@ -190,9 +191,9 @@ def test_of_a_loss_the_lower_one_is_better():
     piece = generator.normal(2000, 300, size=300)
     losses = {arm: piece - less + generator.normal(0, 5, (3, 300)) for arm, less in (("add", 0), ("low", 100))}
     facts = {"task": "validation_loss", "averaged": False}
-    loss = outcomes_of("sst2", losses, counts, metric="loss", scale=1.0, **facts)
+    loss = outcomes_of("validation_loss", losses, counts, scale=1.0, **facts)
     runs = loss.runs._replace(pretraining_seeds=np.tile([1, 2, 3], 2), seeds=np.ones(6, int))
-    loss = replace(loss, column="validation_loss", runs=runs)
+    loss = replace(loss, runs=runs)
     frame = verdicts_of([loss, *drawn(columns=["rte"], rates={"add": 0.8, "low": 0.8})], primary="validation_loss")
     assert frame["column"].tolist() == ["validation_loss", "rte"]  # an average of one column would say it twice
     first = frame.iloc[0]
@@ -259,7 +260,7 @@ def test_every_reason_why_there_is_no_test_is_said_with_its_arms(lacking):
 
 def test_of_two_measures_the_column_that_is_asked_for_comes_first_and_one_without_runs_is_left_out():
     first, second = drawn(columns=["sst2", "rte"], rates={"a": 0.6, "b": 0.8})
-    empty = replace(first.of(np.zeros(0, int)), column="swap_1", averaged=False)
+    empty = replace(first.of(np.zeros(0, int)), measure=MEASURES["swap_1"], averaged=False)
     group = assess([first, second, empty], [Group(arms=("a", "b"), reference="a")], "rte")[0]
     assert [one.column for one in group.estimates] == ["rte", "average", "sst2"]
 
