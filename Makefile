@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 LOWEST := .venv-lowest
 WITH_DOCS := $(VENV)/.with-docs
-SHOWN := README.md CHANGELOG.md LICENSE CITATION.cff configs docs benchmarks/README.md \
+SHOWN := README.md CONTRIBUTING.md CHANGELOG.md LICENSE CITATION.cff configs docs benchmarks/README.md \
 	$(wildcard results/*/*.md results/*/*.csv results/*/analysis* results/*/*.svg)
 
 .PHONY: demo test lowest lint results docs clean

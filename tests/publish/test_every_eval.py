@@ -96,7 +96,7 @@ def test_two_logs_of_a_model_never_lie_beside_each_other(bench, new_bench, tmp_p
     assert not (tmp_path / "both").exists()
 
 
-@pytest.mark.skipif(not shutil.which("every_eval_ever"), reason="its validator needs Python 3.12: docs/contributing.md")
+@pytest.mark.skipif(not shutil.which("every_eval_ever"), reason="its validator needs Python 3.12: CONTRIBUTING.md")
 def test_its_own_validator_finds_no_fault(bench, results, tmp_path):
     for task in ("cola", "stsb", "mnli", "mrpc"):
         for arm in ("add", "untied"):
