@@ -119,6 +119,27 @@ def test_a_mistake_is_told_with_its_place(changes, said):
     assert said in str(caught.value)
 
 
+def test_all_that_does_not_go_together_is_told_of_every_section():
+    with pytest.raises(UserError) as caught:
+        loaded(
+            finetuning={"mnli_rate": 1e-5, "predict": ["test"]},
+            resources={"gpus": 1.5},
+        )
+    message = str(caught.value)
+    assert message.startswith("experiment: 4 mistakes: ")
+    for part in ("predict: validation is always", "mnli_rate needs from_mnli", "is none of mnli's", "gpus 1.5 is"):
+        assert part in message
+
+
+def test_all_that_does_not_go_together_between_sections_is_told():
+    with pytest.raises(UserError) as caught:
+        loaded(protocol={"reference": "nothing", "choose_on": "held_out", "primary": "validation_loss"})
+    message = str(caught.value)
+    assert message.startswith("experiment: 3 mistakes: ")
+    for part in ("choose_on: held_out needs", "unknown arm 'nothing'", "validation_loss needs"):
+        assert part in message
+
+
 def test_several_mistakes_are_counted_and_listed():
     with pytest.raises(UserError) as caught:
         loaded(seeds="1", tasks=["colla"], zzz=1)

@@ -4,10 +4,13 @@ import io
 import re
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable
 from typing import Annotated
 
 import typer
+from typer import Context
+from typer.core import TyperCommand
 from typer.exceptions import TyperException
 
 from glue_bench import __version__
@@ -27,8 +30,29 @@ VERBS: tuple[Callable[..., None], ...] = (
     share.submit, share.card, share.export, share.verify,
     models.data, models.variants, models.convert, models.analyse,
 )  # fmt: skip
+
+
+ONCE = {
+    "--checkpoint": "an experiment file compares several checkpoints (glue-bench init NAME writes one)",
+}
+"""What to do about options that are given twice, where there is more to say than to give them once."""
+
+
+class Verb(TyperCommand):
+    """A command that refuses an option which is given twice and takes one value; the first value would be lost."""
+
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+        _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+        for parameter, count in Counter(given).items():
+            takes_one = parameter.param_type_name == "option" and not parameter.multiple and not parameter.is_flag
+            if takes_one and count > 1:
+                option = parameter.opts[-1]
+                raise UserError(f"{option} is given {count} times and takes one value; {ONCE.get(option, 'give it once')}")
+        return super().parse_args(ctx, args)
+
+
 for verb in VERBS:
-    app.command()(verb)
+    app.command(cls=Verb)(verb)
 
 
 def _version(asked: bool) -> None:

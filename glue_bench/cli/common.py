@@ -31,6 +31,19 @@ Format = Annotated[
 ]
 
 
+def split_commas(values: Texts) -> list[str]:
+    """The values of an option that takes several: by repetition (`--task rte --task cola`) or with commas."""
+    return [part.strip() for value in values or () for part in value.split(",") if part.strip()]
+
+
+def whole_numbers(option: str, values: list[str]) -> list[int]:
+    """The values of an option as whole numbers; raises UserError for another one."""
+    for value in values:
+        if not value.isdecimal():
+            raise UserError(f"{option} takes whole numbers, not '{value}'")
+    return [int(value) for value in values]
+
+
 def emit(text: str, output: Path | None) -> None:
     """Print, or write to a file, which a full disk leaves as it was; a device or a pipe is no such file."""
     if output is None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from typer import Argument, Exit, Option
 
-from glue_bench.cli.common import STATUS, Device, Folder, Place, Plugins, Text, Texts, echo_some, print_rows, say
+from glue_bench.cli.common import STATUS, Device, Folder, Place, Plugins, Text, Texts, echo_some, print_rows, say, split_commas, whole_numbers
 from glue_bench.cli.tables import print_leaderboard
 from glue_bench.errors import UserError, quoted
 from glue_bench.terminal import Screen, echo
@@ -16,7 +16,6 @@ from glue_bench.terminal import Screen, echo
 SHIPPED = Path(__file__).parents[1] / "config" / "experiments"
 RUNS = Path("runs")
 FOUND = ("leaderboard.md", "leaderboard.csv", "scores.csv", "cells/", "pretrainings/")
-Numbers = list[int] | None
 ONLY = "Only cells with this arm, variant, task, learning_rate, seed, pretraining_seed, steps; may be repeated."
 SLURM = "Slurm jobs with sbatch's options: partition=gpu,timeout_min=240 (needs submitit)."
 
@@ -50,9 +49,9 @@ def init(
 def run(
     config: Annotated[Place, Argument(metavar="CONFIG", help="An experiment's YAML; else --checkpoint.")] = None,
     checkpoint: Annotated[Text, Option(metavar="NAME", help="Without CONFIG: hub id or folder to start from.")] = None,
-    arm: Annotated[Texts, Option(metavar="VARIANT", help="Without CONFIG: a variant, else native; repeatable.")] = None,
-    task: Annotated[Texts, Option(metavar="TASK", help="Without CONFIG: a task, else all; repeatable.")] = None,
-    seed: Annotated[Numbers, Option(metavar="N", help="Without CONFIG: a seed, else 1 to 5; repeatable.")] = None,
+    arm: Annotated[Texts, Option(metavar="VARIANT,...", help="Without CONFIG: variants, else native.")] = None,
+    task: Annotated[Texts, Option(metavar="TASK,...", help="Without CONFIG: tasks, else all.")] = None,
+    seed: Annotated[Texts, Option(metavar="N,...", help="Without CONFIG: seeds, else 1 to 5.")] = None,
     data: Annotated[Text, Option(metavar="SOURCE", help="hub, demo, a folder or its URL.")] = None,
     corpus: Annotated[Texts, Option(metavar="TEXT", help="Files, a URL, hub:NAME or demo; repeatable.")] = None,
     limit: Annotated[int | None, Option(metavar="N", min=2, help="Use N rows of a split: no benchmark.")] = None,
@@ -64,11 +63,16 @@ def run(
     slurm: Annotated[Text, Option(metavar="KEY=VALUE,...", help=SLURM)] = None,
     device: Device = "auto",
     precision: Annotated[str, Option(metavar="FORMAT", help="float32, bf16 (mixed) or auto.")] = "auto",
-    track: Annotated[Texts, Option(metavar="NAME", help="tensorboard, wandb or mlflow; repeatable.")] = None,
+    track: Annotated[Texts, Option(metavar="NAME,...", help="tensorboard, wandb or mlflow.")] = None,
     plugin: Plugins = None,
 ) -> None:
     """Pretrain and fine-tune what is missing of an experiment, and print its leaderboard."""
-    described = {"checkpoint": checkpoint, "arms": arm, "tasks": task, "seeds": seed}
+    described = {
+        "checkpoint": checkpoint,
+        "arms": split_commas(arm),
+        "tasks": split_commas(task),
+        "seeds": whole_numbers("--seed", split_commas(seed)),
+    }
     if config is not None and any(described.values()):
         raise UserError("--checkpoint, --arm, --task and --seed describe an experiment without CONFIG")
     if config is None and checkpoint is None:
@@ -87,7 +91,7 @@ def run(
         slurm=None if slurm is None else _slurm_options(slurm),
         device=device,
         precision=precision,
-        track=track or (),
+        track=split_commas(track),
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from glue_bench.config.experiment import Arm, Experiment, Protocol, Resources, ScratchEncoder, plain_options
-from glue_bench.config.settings import SCRATCH, Finetuning, PretrainingSettings, RateSearch, Section, TaskSettings
+from glue_bench.config.settings import SCRATCH, Finetuning, Mistakes, PretrainingSettings, RateSearch, Section, TaskSettings
 from glue_bench.errors import QUOTED, UserError, quoted, shortened, unknown
 from glue_bench.files import read_file
 
@@ -104,7 +104,11 @@ def _with_full_arms(values: dict[str, Any]) -> dict[str, Any]:
 
 def _mistakes(error: ValidationError, whole: type[Section] = Experiment) -> str:
     """The mistakes in a section with their places, of several the first SHOWN."""
-    mistakes = [_mistake(dict(one), whole) for one in error.errors(include_url=False)]
+    mistakes = []
+    for problem in error.errors(include_url=False):
+        cause = problem.get("ctx", {}).get("error")
+        messages = cause.lines if isinstance(cause, Mistakes) else [problem["msg"]]
+        mistakes += [_mistake({**problem, "msg": message}, whole) for message in messages]
     if len(mistakes) == 1:
         return mistakes[0]
     shown = [f"({number}) {shortened(one, 2 * QUOTED)}" for number, one in enumerate(mistakes[:SHOWN], 1)]

@@ -41,6 +41,14 @@ FromMnli = Literal["rte", "mrpc", "stsb"]
 """What others start from their MNLI model (RoBERTa, DeBERTa, ModernBERT)."""
 
 
+class Mistakes(ValueError):
+    """What does not go together in a section, a line for each mistake."""
+
+    def __init__(self, lines: list[str]) -> None:
+        super().__init__("; ".join(lines))
+        self.lines = lines
+
+
 class Section(BaseModel):
     """A part of the experiment file: immutable, and no key that it does not know."""
 
@@ -49,8 +57,9 @@ class Section(BaseModel):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        if mistake := next(self.mistakes(), ""):
-            raise ValueError(mistake)
+        lines = list(dict.fromkeys(self.mistakes()))
+        if lines:
+            raise Mistakes(lines)
         return self
 
     def mistakes(self) -> Iterator[str]:

@@ -306,7 +306,8 @@ run tiny.yaml --slurm a=1,a=2 -> --slurm a; run tiny.yaml --slurm b=END,FAIL,c=n
 run tiny.yaml --device tpu -> tpu cpu; run tiny.yaml --track diary -> diary tensorboard; run --arm add -> --checkpoint
 run tiny.yaml --plugin none.py -> none.py; run tiny.yaml --checkpoint x -> --checkpoint CONFIG
 run tiny.yaml --results tiny.yaml -> tiny.yaml --results; run tiny.yaml --results s3://x/y -> s3
-run broken.yaml -> broken.yaml; run list.yaml -> list.yaml; run twice.yaml -> twice.yaml; run OUT -> OUT folder
+run --checkpoint a --checkpoint b -> --checkpoint file; run --checkpoint a --seed 1,x -> --seed x
+run --checkpoint a --task rte,colla -> colla cola; run broken.yaml -> broken.yaml; run list.yaml -> list.yaml; run twice.yaml -> twice.yaml; run OUT -> OUT folder
 init -> NAME; init tiny -> tiny.yaml; status -> DIR; status OUT -> OUT; status RUNS/.. -> tiny
 status RUNS --format yml -> yml json; leaderboard none -> none such; leaderboard RUNS --format cvs -> cvs csv
 leaderboard RUNS -o none/board.md -> none/board.md; leaderboard RUNS --protocol seeds=max -> seeds max
@@ -338,6 +339,29 @@ FILES = {
     **{"broken.yaml": "a: [", "list.yaml": "- a", "twice.yaml": "name: a\nname: b\n"},
     "tiny.yaml": json.dumps(tiny_runs.experiment()),
 }
+
+
+def single_valued_options() -> list[tuple[str, str]]:
+    """Each verb with each of its options that takes one value."""
+    options = []
+    for verb, command in get_command(app).commands.items():
+        for parameter in command.params:
+            if parameter.param_type_name == "option" and not parameter.multiple and not parameter.is_flag:
+                options.append((verb, parameter.opts[-1]))
+    return options
+
+
+@pytest.mark.parametrize(("verb", "option"), single_valued_options())
+def test_no_value_of_an_option_is_replaced_by_a_second_one(refused, verb, option):
+    assert refused(verb, option, "1", option, "2").startswith(f"{option} is given 2 times and takes one value; ")
+
+
+@pytest.mark.parametrize(
+    "words", [["--task", "rte,cola"], ["--task", "rte", "--task", "cola"], ["--task", "rte", "--task", ",cola,"]]
+)
+def test_an_option_of_several_values_takes_commas_and_repetition(glue_bench, words):
+    printed = glue_bench("run", "--checkpoint", "nowhere", *words, "--data", "demo", "--dry-run").err
+    assert "nowhere" in printed  # the names of tasks are fine: the checkpoint is what is refused
 
 
 @pytest.mark.parametrize(("words", "names"), cases(WRONG_WORDS))
