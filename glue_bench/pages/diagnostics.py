@@ -54,12 +54,14 @@ def diagnostics_page(board: Board, diagnostic: Diagnostic) -> Page:
     several = (frame["n"] >= LEAST_FOR_DEVIATION) & frame["std"].notna()
     deviations = (" ± " + frame["std"].map(number)).where(several, "")
     shown = frame.assign(text=frame["mean"].map(number).replace("", MISSING) + deviations)
-    arms = list(frame["arm"].unique())
-    wide = frame.drop_duplicates(keys)[[*keys, *SIZES]]
-    wide = wide.merge(shown.pivot(index=keys, columns="arm", values="text").reset_index(), on=keys)
+    # An arm may be called `category`, so its column has a number and not its name.
+    columns_of_arms = {arm: f"arm_{place}" for place, arm in enumerate(frame["arm"].unique(), 1)}
+    texts = shown.assign(column=shown["arm"].map(columns_of_arms)).pivot(index=keys, columns="column", values="text")
+    wide = frame.drop_duplicates(keys)[[*keys, *SIZES]].merge(texts.reset_index(), on=keys)
     columns = {"category": Column("Category"), "phenomenon": Column("Phenomenon"), "examples": Column("Pairs", 0)}
-    columns |= {arm: Column(arm, show=str) for arm in arms}
-    marks = pd.DataFrame(dict.fromkeys(arms, (wide["labels"] == 1).map({True: ONE_LABEL, False: ""})))
+    columns |= {name: Column(arm, show=str) for arm, name in columns_of_arms.items()}
+    is_undefined = (wide["labels"] == 1).map({True: ONE_LABEL, False: ""})
+    marks = pd.DataFrame(dict.fromkeys(columns_of_arms.values(), is_undefined))
     without = len(cells) - len(runs)
     other = len(finished) - len(cells)
     facts = (

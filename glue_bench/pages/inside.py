@@ -63,17 +63,22 @@ def inside_page(analysis: Analysis) -> Page:
     As CSV and JSON it is the whole table of measures.
     """
     labels, measures = list(analysis.subjects["checkpoint"]), analysis.measures
+    # A checkpoint may be called `measure`, so its column has a number and not its name.
+    names_of_columns = {label: f"checkpoint_{place}" for place, label in enumerate(labels, 1)}
     rows = measures[measures["measure"].isin(HEADLINES)].drop_duplicates(["checkpoint", "measure"])
     cells = pd.DataFrame(list(map(_shown, rows.to_dict("records"))), rows.index, SHOWN).join(rows)
     names = [name for name in HEADLINES if name in set(rows["measure"])]
+    cells = cells.assign(column=cells["checkpoint"].map(names_of_columns))
     text, mark, interval, chance = (
-        cells.pivot(index="measure", columns="checkpoint", values=what).reindex(names, columns=labels) for what in SHOWN
+        cells.pivot(index="measure", columns="column", values=part).reindex(names, columns=[*names_of_columns.values()])
+        for part in SHOWN
     )
-    columns = {"measure": Column("Measure"), **{label: Column(label, show=str) for label in labels}}
+    columns = {"measure": Column("Measure")}
+    columns |= {name: Column(label, show=str) for label, name in names_of_columns.items()}
     frame = text.fillna(MISSING).assign(measure=[HEADLINES[name] for name in names])
     if len(labels) == 1:
         columns |= {"interval": Column("95% interval", show=str), "chance": Column("Chance", show=str)}
-        frame = frame.assign(interval=interval[labels[0]], chance=chance[labels[0]])
+        frame = frame.assign(interval=interval["checkpoint_1"], chance=chance["checkpoint_1"])
     caption = f"Text: {analysis.text}, {analysis.sequences} sequences asked for."
     # What is left out is said once for each reason and the checkpoints of which it is said.
     by_reason = analysis.left_out.groupby(["checkpoint", "reason"], sort=False)["measure"].agg(", ".join)

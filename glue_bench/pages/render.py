@@ -87,7 +87,10 @@ def to_csv(page: Page) -> str:
 
 
 def to_json(page: Page) -> str:
-    """Write title, banner, captions, legend, the data as `rows` (null: missing), and the texts of all `tables`."""
+    """Write title, banner, captions, legend, the data as `rows` (null: missing), and all `tables`.
+
+    A table has the titles of its `columns` by their names, and the texts of its cells as `rows`.
+    """
 
     def json_value(name: str, value: Any) -> Any:
         if not isinstance(value, float):
@@ -102,7 +105,8 @@ def to_json(page: Page) -> str:
     tables = []
     for table in page.tables:
         texts = [dict(zip(table.columns, (cell.text for cell in row), strict=True)) for row in table.rows]
-        tables.append({"title": table.title, "rows": texts})
+        titles = dict(zip(table.columns, table.header, strict=True))
+        tables.append({"title": table.title, "columns": titles, "rows": texts})
     document = {
         "title": page.title,
         "banner": page.banner,

@@ -158,7 +158,7 @@ def test_csv_has_the_whole_frame_or_the_data_and_json_the_same_rows_with_caption
     assert json.loads(to_json(made)) == {
         "title": "t", "banner": "", "captions": ["c"], "legend": ["l"],
         "rows": [{"arm": "add", "score": 1.23, "hidden_loss": 2.346}],
-        "tables": [{"title": "", "rows": [{"arm": "add"}]}],
+        "tables": [{"title": "", "columns": {"arm": "Arm"}, "rows": [{"arm": "add"}]}],
     }  # fmt: skip
     assert to_csv(Page(title="t", tables=(table,), data=frame[["score"]], decimals=4)) == "score\n1.2346\n"
 

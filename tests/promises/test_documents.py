@@ -22,7 +22,14 @@ from glue_bench.config.load import parse_yaml
 from glue_bench.testing import CLAUSES
 
 ROOT = Path(__file__).parents[2]
-PATTERNS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md", "docs/**/*.md", "results/*/README.md")
+PATTERNS = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "benchmarks/README.md",
+    "docs/**/*.md",
+    "results/*/README.md",
+)
 PAGES = {
     str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
     for pattern in (*PATTERNS, "results/*/METHODS.md")

@@ -1,0 +1,173 @@
+"""Every name that an experiment may give to an arm is legal in every table: also the name of a column."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+from stored import Bench, digest
+
+from glue_bench.analysis.chance import Analysis, Row, row
+from glue_bench.board.board import averages, open_board, steps_frame
+from glue_bench.board.compare import Comparison, leaderboard_frame, open_comparison
+from glue_bench.config.experiment import NAME
+from glue_bench.pages.budget import budget_frame, budget_page, rates_frame
+from glue_bench.pages.contrasts import difference_page, statistics_page
+from glue_bench.pages.diagnostics import diagnostics_page
+from glue_bench.pages.inside import HEADLINES, SHOWN, inside_page
+from glue_bench.pages.leaderboard import LEGEND, leaderboard_page
+from glue_bench.pages.page import Page, Part, Table
+from glue_bench.pages.papers import named_page
+from glue_bench.pages.render import to_csv, to_html, to_json, to_latex, to_markdown
+from glue_bench.pages.report import make_report
+
+ROWS = 60
+RESERVED = ["average", "baseline", "chance", "index", "interval", "loss", "measure", "reference", "size", "value", "T"]
+
+
+def diagnostic_set() -> SimpleNamespace:
+    """A diagnostic set of ROWS pairs in two categories."""
+    labels = np.arange(ROWS) % 3
+    return SimpleNamespace(
+        path=Path("diagnostic-full.tsv"),
+        digest=digest("ax"),
+        pairs=pd.DataFrame({"label": labels, "text_a": "a", "text_b": "b"}),
+        phenomena={("", ""): labels >= 0, ("Logic", ""): labels > 0, ("Logic", "Negation"): labels > 1},
+    )
+
+
+def experiment_with(names: tuple[str, ...], folder: Path) -> Path:
+    """An experiment on disk whose arms have these names; what they score depends on their places alone."""
+    bench = Bench(folder)
+    labels = np.arange(ROWS) % 3
+    for place, name in enumerate(names):
+        bench.pretrain(name, 1)
+        bench.pretrain(name, 2)
+        bench.finish_predicted("rte", name, 0.5 + place % 30 / 100, seeds=2)
+        for seed in (1, 2):
+            cell = bench.expect("mnli", seed, arm=name)
+            bench.record(cell, 0.4 + place % 20 / 100, diagnostic=digest("ax"))
+            wrong = np.random.default_rng([place, seed]).random(ROWS) < 0.3
+            predicted = np.eye(3, dtype=np.float32)[np.where(wrong, (labels + 1) % 3, labels)]
+            matched = {f"validation_{part}": np.zeros((1, 3)) for part in ("matched", "mismatched")}
+            bench.predict(cell["cell_id"], matched | {"test_ax": predicted})
+    contrasts = [[names[1], names[0]], [names[2], names[1]]]
+    protocol = {"reference": names[0], "contrasts": contrasts}
+    pretraining = {"seeds": [1, 2]}
+    return bench.plan(
+        config={"arms": [{"name": name} for name in names], "protocol": protocol, "pretraining": pretraining}
+    )
+
+
+def analysis_of(names: tuple[str, ...]) -> Analysis:
+    """Made-up measures of checkpoints with these labels; each has values of its own."""
+    subjects = pd.DataFrame({"checkpoint": names, "variant": "add", "weights": names})
+    frames = []
+    for place, name in enumerate(names):
+        rows = [row(measure, 0.1 + place / 1000, (0.05, 0.9), (0.2, 0.3)) for measure in HEADLINES]
+        frames.append(pd.DataFrame(rows, columns=Row._fields).assign(checkpoint=name))
+    return Analysis(
+        text="a text",
+        text_digest="t" * 64,
+        sequences=9,
+        subjects=subjects,
+        measures=pd.concat(frames, ignore_index=True).astype({"layer": "Int64"}),
+        left_out=pd.DataFrame([(names[0], "order", "no head")], columns=["checkpoint", "measure", "reason"]),
+        matrices={},
+    )
+
+
+def pages_of(path: Path, names: tuple[str, ...]) -> Iterator[Page]:
+    """Every page that names arms."""
+    comparison = open_comparison(path)
+    yield leaderboard_page(comparison)
+    yield statistics_page(comparison, equivalent=1.0)
+    yield difference_page(comparison, 1.0, 0.8)
+    yield budget_page(comparison.board.results)
+    yield named_page("tupe-1", path)
+    yield diagnostics_page(open_board(path), diagnostic_set())
+    yield inside_page(analysis_of(names))
+    yield inside_page(analysis_of(names[:1]))
+
+
+def columns_of(comparison: Comparison) -> set[str]:
+    """The names of the columns of all frames."""
+    results = comparison.board.results
+    frames = [
+        leaderboard_frame(comparison),
+        comparison.contrasts,
+        budget_frame(results),
+        rates_frame(results),
+        averages(comparison.board),
+        steps_frame(comparison.board),
+        comparison.board.table,
+        comparison.board.scores,
+        comparison.board.cells,
+        *(value for value in vars(results).values() if isinstance(value, pd.DataFrame)),
+        *(page.rows for page in pages_of(results.folder, tuple(results.arms.index))),
+    ]
+    names = {str(name) for frame in frames for name in [*frame.columns, *frame.index.names]}
+    for page in pages_of(results.folder, tuple(results.arms.index)):
+        for table in page.tables:
+            names.update(map(str, [*table.columns, *table.frame.columns]))
+    return names
+
+
+def texts_of(tables: tuple[Table, ...]) -> list[list[list[str]]]:
+    """Headers and cells of tables."""
+    return [[table.header, *([cell.text for cell in row] for row in table.rows)] for table in tables]
+
+
+@pytest.fixture(scope="module")
+def named(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    """The same experiment with neutral names, and with arms that are called like columns."""
+    few = tuple(f"zq{place:04}" for place in range(3))
+    first = experiment_with(few, tmp_path_factory.mktemp("few") / "toy")
+    columns = columns_of(open_comparison(first)) | set(SHOWN) | set(LEGEND) | set(RESERVED)
+    odd = tuple(sorted(name for name in columns - set(few) if re.fullmatch(NAME, name)))
+    neutral = tuple(f"zq{place:04}" for place in range(len(odd)))
+    odd_path = experiment_with(odd, tmp_path_factory.mktemp("odd") / "toy")
+    neutral_path = experiment_with(neutral, tmp_path_factory.mktemp("neutral") / "toy")
+    return SimpleNamespace(
+        odd=odd,
+        odd_pages=list(pages_of(odd_path, odd)),
+        neutral_pages=list(pages_of(neutral_path, neutral)),
+        odd_report=make_report(open_comparison(odd_path)),
+        neutral_report=make_report(open_comparison(neutral_path)),
+    )
+
+
+def renamed(texts: object, named: SimpleNamespace) -> object:
+    """The texts with each neutral name replaced by that of the column in its place."""
+    if isinstance(texts, list):
+        return [renamed(text, named) for text in texts]
+    return re.sub(r"zq(\d{4})", lambda match: named.odd[int(match[1])], str(texts))
+
+
+def test_there_are_many_such_names(named):
+    assert {"measure", "interval", "chance", "category", "arm", "average", "validation_loss"} <= set(named.odd)
+
+
+@pytest.mark.parametrize("place", range(8))
+def test_a_page_is_the_same_whatever_arms_are_called(named, place):
+    expected = named.neutral_pages[place]
+    page = named.odd_pages[place]
+    assert texts_of(page.tables) == renamed(texts_of(expected.tables), named)
+
+
+@pytest.mark.parametrize("write", [to_markdown, to_csv, to_json, to_latex, to_html])
+def test_every_format_takes_these_names(named, write):
+    for page in named.odd_pages:
+        assert write(page)
+
+
+def test_the_report_is_the_same(named):
+    def all_texts(part: Part) -> list[list[list[str]]]:
+        return texts_of(part.tables) + [texts for folded in part.folded for texts in all_texts(folded)]
+
+    assert [all_texts(part) for part in named.odd_report.parts] == [
+        renamed(all_texts(part), named) for part in named.neutral_report.parts
+    ]
