@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from glue_bench.board.frames import leaderboard, predictions
     from glue_bench.data.glue_metric import GlueMetric
     from glue_bench.data.tasks import TASKS
+    from glue_bench.errors import UserError
     from glue_bench.model.plugins import load_plugins
     from glue_bench.model.variants import VARIANTS
     from glue_bench.pages.report import report
@@ -23,12 +24,33 @@ if TYPE_CHECKING:
     from glue_bench.training.convert import convert
 
 __version__ = "0.1.0"
-__all__ = ["TASKS", "VARIANTS", "GlueMetric", "__version__", "analyse", "card", "convert", "export", "leaderboard"]
-__all__ += ["load_plugins", "plan", "predictions", "report", "run", "statistics", "status", "submit", "table", "verify"]
+__all__ = [
+    "TASKS",
+    "VARIANTS",
+    "GlueMetric",
+    "UserError",
+    "__version__",
+    "analyse",
+    "card",
+    "convert",
+    "export",
+    "leaderboard",
+    "load_plugins",
+    "plan",
+    "predictions",
+    "report",
+    "run",
+    "statistics",
+    "status",
+    "submit",
+    "table",
+    "verify",
+]
 
 _HOMES = {
     **dict.fromkeys(("export", "plan", "run", "statistics", "status", "submit", "table"), "glue_bench.api"),
     "GlueMetric": "glue_bench.data.glue_metric",
+    "UserError": "glue_bench.errors",
     "TASKS": "glue_bench.data.tasks",
     "VARIANTS": "glue_bench.model.variants",
     "analyse": "glue_bench.analysis.analyse",

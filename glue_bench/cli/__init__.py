@@ -6,11 +6,10 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from typer import Context
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperOption
 from typer.exceptions import TyperException
 
 from glue_bench import __version__
@@ -41,13 +40,14 @@ ONCE = {
 class Verb(TyperCommand):
     """A command that refuses an option which is given twice and takes one value; the first value would be lost."""
 
-    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         _, _, given = self.make_parser(ctx).parse_args(args=list(args))
         for parameter, count in Counter(given).items():
-            takes_one = parameter.param_type_name == "option" and not parameter.multiple and not parameter.is_flag
+            takes_one = isinstance(parameter, TyperOption) and not parameter.multiple and not parameter.is_flag
             if takes_one and count > 1:
                 option = parameter.opts[-1]
-                raise UserError(f"{option} is given {count} times and takes one value; {ONCE.get(option, 'give it once')}")
+                advice = ONCE.get(option, "give it once")
+                raise UserError(f"{option} is given {count} times and takes one value; {advice}")
         return super().parse_args(ctx, args)
 
 

@@ -8,7 +8,20 @@ from typing import Annotated, Any, Literal
 
 from typer import Argument, Exit, Option
 
-from glue_bench.cli.common import STATUS, Device, Folder, Place, Plugins, Text, Texts, echo_some, print_rows, say, split_commas, whole_numbers
+from glue_bench.cli.common import (
+    STATUS,
+    Device,
+    Folder,
+    Place,
+    Plugins,
+    Text,
+    Texts,
+    echo_some,
+    print_rows,
+    say,
+    split_commas,
+    whole_numbers,
+)
 from glue_bench.cli.tables import print_leaderboard
 from glue_bench.errors import UserError, quoted
 from glue_bench.terminal import Screen, echo

@@ -36,6 +36,7 @@ def submit(
     if folder is None or output is None:
         raise UserError("give DIR/EXPERIMENT and -o FILE.zip, or --check FILE.zip")
     from glue_bench.api import submit as write
+    from glue_bench.data.tasks import titles
 
     check_output(output, ".zip")
     written, rows = write(folder, output, arm=arm, fill=fill), []
@@ -47,8 +48,11 @@ def submit(
     echo(f"\nwritten to {output} (SHA-256 {written['sha256']}), its runs to {output.with_suffix('.json')}")
     if filled := [name for name, origin in written["files"].items() if "filled" in origin]:
         echo(f"filled with the majority class, not predicted: {', '.join(filled)}")
-    if "demo" in written["data_source"]:
+    if written["made_up"]:
         echo("made-up data: this zip is no submission")
+    if written["partial_tasks"]:
+        tasks = titles(tuple(written["partial_tasks"]))
+        echo(f"the models saw other rows than all official ones: {tasks} ({written['data_source']})")
     warn(f"the site will not take {output}", lint(output.read_bytes(), str(output)))
 
 

@@ -8,7 +8,15 @@ from typing import Any
 from pydantic import ValidationError
 
 from glue_bench.config.experiment import Arm, Experiment, Protocol, Resources, ScratchEncoder, plain_options
-from glue_bench.config.settings import SCRATCH, Finetuning, Mistakes, PretrainingSettings, RateSearch, Section, TaskSettings
+from glue_bench.config.settings import (
+    SCRATCH,
+    Finetuning,
+    Mistakes,
+    PretrainingSettings,
+    RateSearch,
+    Section,
+    TaskSettings,
+)
 from glue_bench.errors import QUOTED, UserError, quoted, shortened, unknown
 from glue_bench.files import read_file
 

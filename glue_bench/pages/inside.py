@@ -20,6 +20,8 @@ from glue_bench.pages.render import csv_text, json_text, to_markdown
 
 NUMBERS, PAGE, ROWS = "analysis.json", "analysis.md", "measures.csv"
 TITLE = "Inside the encoders"
+RESULTS = "RESULTS"
+"""What a report calls the folder of results: where it lies is no one else's business."""
 HEADLINES = {
     "terms.mixed": "Mixed terms in attention's logits (%)",
     "terms.mixed_to_words": "Mixed terms beside word to word (%)",
@@ -153,7 +155,7 @@ def inside_part(folder: Path, weights: Collection[str]) -> Part | None:
         return Part(title=TITLE, tables=inside_page(analysis).tables, figures=tuple(inside_figures(analysis)))
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         why = getattr(error, "strerror", None) or first_line(error)
-        place = f"runs/{folder.absolute().parent.name}"
+        place = f"{RESULTS}/{folder.absolute().parent.name}"
         again = f"glue-bench analyse {place} -o {place}/{folder.name}"
         said = UserError(f"{folder.name}/ is damaged ({why}); delete it, or make it again: {again}")
         table = Table(frame=pd.DataFrame({"said": [str(said)]}), columns={"said": Column("Left out")})

@@ -20,7 +20,7 @@ from glue_bench.pages.budget import budget_page
 from glue_bench.pages.contrasts import contrasts_table, spread_tables
 from glue_bench.pages.figures import forest, losses, save
 from glue_bench.pages.files import next_step
-from glue_bench.pages.inside import inside_part
+from glue_bench.pages.inside import RESULTS, inside_part
 from glue_bench.pages.leaderboard import arms_table, leaderboard_tables, screen_page, setup_table
 from glue_bench.pages.page import Column, Drawing, Page, Part, Report, Table
 from glue_bench.pages.papers import PAPERS, paper_page
@@ -114,7 +114,7 @@ def papers_part(results: Results) -> Iterator[Part]:
 def method_part(comparison: Comparison) -> Part:
     """Where the runs were computed, and what to type for the same numbers, with the experiment's file."""
     results, plan = comparison.board.results, comparison.board.results.plan
-    name, folder = results.experiment, f"runs/{results.experiment}"
+    name, folder = results.experiment, f"{RESULTS}/{results.experiment}"
     places = f" --data {results.data_source if results.data_source in ('demo', 'hub') else 'GLUE_FOLDER'}"
     if pretraining := plan.experiment.pretraining:
         places += " --corpus demo" if pretraining.corpus == ["demo"] else " --corpus TEXT"
@@ -124,7 +124,8 @@ def method_part(comparison: Comparison) -> Part:
         places += f" --precision {precisions[0]}"
     lines = [
         "# Save the experiment below as a file. Where its data, text and plugins are, only you know.",
-        f"glue-bench run {name}.yaml{places}",
+        f"# {RESULTS} stands for the folder of results: without --results it is `runs`.",
+        f"glue-bench run {name}.yaml{places} --results {RESULTS}",
         *(f"glue-bench {verb} {folder}" for verb in ("leaderboard", "statistics", "report")),
         f"# next: {next_step(comparison, folder)}",
     ]

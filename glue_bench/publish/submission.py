@@ -43,6 +43,7 @@ def write_submission(board: Board, output: Path, arm: str | None = None, *, fill
     content = make_zip(files)
     manifest: dict[str, Any] = {"zip": output.name, "sha256": hashlib.sha256(content).hexdigest()}
     manifest |= {"experiment": results.experiment, "arm": arm, "data_source": results.data_source}
+    manifest |= {"made_up": results.is_made_up, "partial_tasks": list(results.partial_tasks)}
     manifest |= {"steps": board.steps, "run": RUN_RULE, "files": {name: origins[name] for name in FILES}}
     with results_written_to(output.parent, ELSEWHERE):
         write_atomically(output, content)

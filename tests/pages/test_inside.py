@@ -105,7 +105,7 @@ def test_a_damaged_analysis_is_left_out_of_the_report_which_says_so_in_one_line(
     (bench.path / "analysis" / name).write_text(content)
     parts = {part.title: part for part in make_report(open_comparison(bench.plan(data_source="demo"))).parts}
     (((said, _),),) = parts["Inside the encoders"].tables[0].rows
-    again = "glue-bench analyse runs/toy -o runs/toy/analysis"
+    again = "glue-bench analyse RESULTS/toy -o RESULTS/toy/analysis"
     assert re.fullmatch(rf"analysis/ is damaged \(.+\); delete it, or make it again: {again}", said)
 
 

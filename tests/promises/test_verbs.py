@@ -307,7 +307,8 @@ run tiny.yaml --device tpu -> tpu cpu; run tiny.yaml --track diary -> diary tens
 run tiny.yaml --plugin none.py -> none.py; run tiny.yaml --checkpoint x -> --checkpoint CONFIG
 run tiny.yaml --results tiny.yaml -> tiny.yaml --results; run tiny.yaml --results s3://x/y -> s3
 run --checkpoint a --checkpoint b -> --checkpoint file; run --checkpoint a --seed 1,x -> --seed x
-run --checkpoint a --task rte,colla -> colla cola; run broken.yaml -> broken.yaml; run list.yaml -> list.yaml; run twice.yaml -> twice.yaml; run OUT -> OUT folder
+run --checkpoint a --task rte,colla -> colla cola
+run broken.yaml -> broken.yaml; run list.yaml -> list.yaml; run twice.yaml -> twice.yaml; run OUT -> OUT folder
 init -> NAME; init tiny -> tiny.yaml; status -> DIR; status OUT -> OUT; status RUNS/.. -> tiny
 status RUNS --format yml -> yml json; leaderboard none -> none such; leaderboard RUNS --format cvs -> cvs csv
 leaderboard RUNS -o none/board.md -> none/board.md; leaderboard RUNS --protocol seeds=max -> seeds max
