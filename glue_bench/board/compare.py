@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from glue_bench.board.board import BLOCK, FACTS, Board, floors, open_board
+from glue_bench.board.marks import collapsed_arms, incomplete_arms, joined, unlike_arms
 from glue_bench.board.outcomes import read_measures, read_outcomes
 from glue_bench.data.measures import AVERAGE, PRETRAINING_MEASURES
 from glue_bench.stats.estimates import Estimate
@@ -114,11 +116,31 @@ def leaderboard_frame(comparison: Comparison) -> pd.DataFrame:
     table = pd.concat([table, floors(board).assign(origin="baseline", variant="")], ignore_index=True)
     made = {"data_source": results.data_source, "partial_tasks": ";".join(results.partial_tasks)}
     table = table.drop(columns=FACTS).assign(**made).join(table[FACTS])
+    table = table.assign(**marks_of_arms(comparison, table["arm"]))
     table = table.merge(contrasts[["arm", "reference"]].drop_duplicates(), on="arm", how="left")
     for column in columns:
         of_column = contrasts[contrasts["column"] == column].set_index("arm")[OF_CONTRASTS]
         table = table.join(of_column.add_prefix(f"{column}_"), on="arm")
     return table.astype({f"{column}_n": "Int64" for column in board.columns})
+
+
+def marks_of_arms(comparison: Comparison, arms: pd.Series) -> dict[str, list[Any]]:
+    """What a reader of the frame has to know of each arm's scores.
+
+    `collapsed` and `incomplete` are the columns in which a run gave one answer to everything, or runs are missing, with
+    semicolons between them. `unlike_reference` says whether a run was computed on another processor, or in another
+    precision, than the reference's.
+    """
+    board = comparison.board
+    columns = score_columns(comparison)
+    collapsed = collapsed_arms(board)
+    incomplete = incomplete_arms(board, {name: comparison.estimates(name) for name in PRETRAINING_MEASURES})
+    unlike = {arm for group in comparison.assessed for arm in unlike_arms(board, group)}
+    return {
+        "collapsed": [joined(columns, collapsed, arm) for arm in arms],
+        "incomplete": [joined(columns, incomplete, arm) for arm in arms],
+        "unlike_reference": [arm in unlike for arm in arms],
+    }
 
 
 def score_columns(comparison: Comparison) -> list[str]:

@@ -4,15 +4,15 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 import pandas as pd
 from pandas import DataFrame, Series
 
 from glue_bench.board.board import BLOCK, BOTH_SEEDS, Board, steps_frame
 from glue_bench.board.compare import CONVERSION, OF_CONTRASTS, Comparison, leaderboard_frame, score_columns
+from glue_bench.board.marks import unlike_arms
 from glue_bench.config import HELD_OUT
-from glue_bench.data.measures import AVERAGE, MEASURES, PRETRAINING_MEASURES, Measure
+from glue_bench.data.measures import AVERAGE, MEASURES, Measure
 from glue_bench.data.tasks import COLUMNS, TASKS, titles
 from glue_bench.pages.numbers import MISSING, number, short
 from glue_bench.pages.page import BETTER, DECIMALS, WORSE, Column, Page, Table, facts_table, with_legend
@@ -186,6 +186,8 @@ def group_table(comparison: Comparison, group: Group, heading: str, frame: DataF
               for name in names}  # fmt: skip
     reached = {name: least if least <= widest[name] else math.nan for name, least in smallest.items() if least >= 0}
     rows = pd.concat([rows, *([DataFrame([{"arm": SMALLEST, **reached}])] if reached else [])], ignore_index=True)
+    unlike = unlike_arms(board, group) if is_compared else set()
+    of_arms = [UNLIKE if arm in unlike else "" for arm in rows["arm"]]
     best = {name: is_best(arms[name], MEASURES[name]) for name in names}
     notes = set(rows["arm"].iloc[len(arms) :])
     if any(is_partial(board, name) for name in names):
@@ -196,7 +198,7 @@ def group_table(comparison: Comparison, group: Group, heading: str, frame: DataF
         frame=rows[list(columns)],
         columns=columns,
         bold=DataFrame({} if group.kind == CONVERSION else best),
-        marks=_marks(comparison, rows).assign(arm=_unlike(board.cells, rows["arm"], group) if is_compared else ""),
+        marks=_marks(comparison, rows).assign(arm=of_arms),
         feet=len(rows) - len(arms),
         notes=frozenset(notes),
     )
@@ -256,26 +258,18 @@ def is_best(scores: Series, measure: Measure) -> Series:
 
 def _marks(comparison: Comparison, rows: DataFrame) -> DataFrame:
     """Behind each score its verdict, and whether a run of it collapsed or is missing."""
-    board, arms, marks = comparison.board, rows["arm"], DataFrame(index=rows.index)
-    planned: Any = board.cells.drop_duplicates(["arm", "task", *BOTH_SEEDS]).groupby(["task", "arm"]).size()
-    last = board.reported[board.reported["cell_id"].isin(board.runs.loc[board.runs["last"], "cell_id"])]
-    collapsed = last.explode("collapsed").groupby(["task", "collapsed"])["arm"].agg(set).to_dict()
-    seeds = {name: {arm: n for one in comparison.estimates(name)[::-1] for arm, n in one.seeds.items()}
-             for name in PRETRAINING_MEASURES}  # fmt: skip
-    most = max([board.cells["pretraining_seed"].nunique(), *(n for by_arm in seeds.values() for n in by_arm.values())])
+    marks = DataFrame(index=rows.index)
     for name in score_columns(comparison):
         signs = rows[f"{name}_verdict"].map({"better": BETTER, "worse": WORSE}).astype(object).fillna("")
-        counts: Any = arms.map(seeds.get(name, {})), most
-        if name in board.columns:
-            signs += arms.isin(collapsed.get(COLUMNS[name], ())).map({True: COLLAPSED, False: ""})
-            counts = rows[f"{name}_n"].astype(float), arms.map(planned[COLUMNS[name][0]])
-        marks[name] = (signs + (counts[0] < counts[1]).map({True: FEWER_RUNS, False: ""})).where(rows[name].notna(), "")
-    if AVERAGE in marks:
-        lacks = (
-            marks[[*board.average.parts]].apply(lambda column: column.str.contains(FEWER_RUNS, regex=False)).any(axis=1)
-        )
-        marks[AVERAGE] += lacks.map({True: FEWER_RUNS, False: ""}).where(rows[AVERAGE].notna(), "")
+        signs += rows["collapsed"].map(lambda columns, name=name: COLLAPSED if is_listed(columns, name) else "")
+        signs += rows["incomplete"].map(lambda columns, name=name: FEWER_RUNS if is_listed(columns, name) else "")
+        marks[name] = signs.where(rows[name].notna(), "")
     return marks
+
+
+def is_listed(columns: object, name: str) -> bool:
+    """Whether a column is among those of a text with semicolons; not in a row that has no such text."""
+    return isinstance(columns, str) and name in columns.split(";")
 
 
 def setup_table(comparison: Comparison) -> Table:
@@ -381,14 +375,3 @@ def _data(board: Board) -> str:
     if by_count := titles(tuple(results.tasks.index[unchecked & ~results.tasks["partial"]])):
         parts.append(f"{by_count} complete by count, content not checked")
     return "; ".join(parts) if len(parts) > 1 or results.banner else f"{parts[0]}, complete"
-
-
-def _unlike(cells: DataFrame, arms: Series, group: Group) -> Series:
-    """UNLIKE for an arm with a run on another processor, or in another precision, than the reference's of that seed."""
-    known = cells[cells["finished"] & (cells["processor"] != "")]
-    keys, facts = ["task", "pretraining_seed", "seed"], ["processor", "precision"]
-    of_reference = known[known["arm"] == group.reference].drop_duplicates(keys)[[*keys, *facts]]
-    both = known.merge(of_reference, on=keys, suffixes=("", "_reference"))
-    others = both[[f"{fact}_reference" for fact in facts]].to_numpy()
-    unlike = both.loc[(both[facts].to_numpy() != others).any(axis=1), "arm"]
-    return arms.isin(unlike).map({True: UNLIKE, False: ""})

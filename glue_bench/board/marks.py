@@ -1,0 +1,66 @@
+"""What has to be said beside an arm's scores: one answer to everything, runs that are missing, another machine."""
+
+from typing import Any
+
+import pandas as pd
+
+from glue_bench.board.board import BOTH_SEEDS, Board
+from glue_bench.data.measures import AVERAGE, PRETRAINING_MEASURES
+from glue_bench.data.tasks import COLUMNS
+from glue_bench.stats.estimates import Estimate
+from glue_bench.stats.verdicts import Group
+
+
+def collapsed_arms(board: Board) -> dict[str, set[str]]:
+    """The arms with a run that gave one answer to everything after its last epoch, by column."""
+    last = board.reported[board.reported["cell_id"].isin(board.runs.loc[board.runs["last"], "cell_id"])]
+    by_place = last.explode("collapsed").groupby(["task", "collapsed"])["arm"].agg(set).to_dict()
+    return {column: by_place.get(COLUMNS[column], set()) for column in board.columns}
+
+
+def incomplete_arms(board: Board, estimates: dict[str, list[Estimate]]) -> dict[str, set[str]]:
+    """The arms with fewer runs than planned, by column; `estimates` are those of measures of pretraining.
+
+    The average lacks what one of its parts lacks.
+    """
+    runs = board.cells.drop_duplicates(["arm", "task", *BOTH_SEEDS])
+    planned: Any = runs.groupby(["task", "arm"]).size()
+    table = board.table.set_index("arm")
+    arms = {}
+    for column in board.columns:
+        task, _ = COLUMNS[column]
+        finished = table[f"{column}_n"].astype(float)
+        arms[column] = {arm for arm in table.index if finished[arm] < planned[task].get(arm, 0)}
+    seeds: dict[str, dict[str, int]] = {}
+    most = board.cells["pretraining_seed"].nunique()
+    for measure in PRETRAINING_MEASURES:
+        seeds[measure] = {}
+        for estimate in reversed(estimates.get(measure, [])):
+            seeds[measure] |= estimate.seeds
+        most = max(most, 0, *seeds[measure].values())
+    for measure, seeds_of_arms in seeds.items():
+        arms[measure] = {arm for arm, count in seeds_of_arms.items() if count < most}
+    arms[AVERAGE] = {arm for part in board.average.parts for arm in arms[part]}
+    return arms
+
+
+def unlike_arms(board: Board, group: Group) -> set[str]:
+    """The arms of a group with a run on another processor, or in another precision, than the reference's.
+
+    Runs of the same task and seeds are compared.
+    """
+    cells = board.cells
+    recorded = cells[cells["finished"] & (cells["processor"] != "") & cells["arm"].isin(group.arms)]
+    keys = ["task", "pretraining_seed", "seed"]
+    facts = ["processor", "precision"]
+    of_reference = recorded[recorded["arm"] == group.reference].drop_duplicates(keys)[[*keys, *facts]]
+    both = recorded.merge(of_reference, on=keys, suffixes=("", "_reference"))
+    differs = pd.Series(False, index=both.index)
+    for fact in facts:
+        differs |= both[fact] != both[f"{fact}_reference"]
+    return set(both.loc[differs, "arm"])
+
+
+def joined(columns: list[str], arms: dict[str, set[str]], arm: str) -> str:
+    """The columns in which an arm is among `arms`, with semicolons between them."""
+    return ";".join(column for column in columns if arm in arms.get(column, ()))

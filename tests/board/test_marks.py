@@ -1,0 +1,69 @@
+"""What is wrong with an arm's runs stands in frames, CSV and JSON, as it does on the page."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import glue_bench
+from glue_bench.board.compare import open_comparison
+from glue_bench.pages.leaderboard import leaderboard_page
+from glue_bench.pages.render import to_csv, to_json
+
+EPYC = {"processor": "AMD EPYC", "device": "cpu", "precision": "float32"}
+XEON = {"processor": "Intel Xeon", "device": "cpu", "precision": "float32"}
+
+
+@pytest.fixture
+def path(bench):
+    """Three arms on two tasks: `none` collapsed on RTE, `late` lacks a run of SST-2, and ran on another processor."""
+    for arm, task, seed in [(a, t, s) for a in ("add", "none", "late") for t in ("rte", "sst2") for s in (1, 2, 3)]:
+        cell = bench.expect(task, seed, arm=arm)
+        if (arm, task, seed) == ("late", "sst2", 3):
+            continue
+        collapsed = ("validation",) if (arm, task, seed) == ("none", "rte", 2) else ()
+        bench.record(cell, 0.5 + seed / 100, collapsed, environment=XEON if arm == "late" else EPYC)
+        bench.predict(cell["cell_id"], {"validation": np.eye(2)[[0, 1]]})
+    return bench.plan()
+
+
+def test_a_run_with_one_answer_to_everything_is_named_by_its_column(path):
+    frame = glue_bench.leaderboard(path).set_index("arm")
+    assert frame["collapsed"].loc[["add", "none", "late"]].to_dict() == {"add": "", "none": "rte", "late": ""}
+
+
+def test_fewer_runs_than_planned_are_named_with_the_average_that_they_enter(path):
+    frame = glue_bench.leaderboard(path).set_index("arm")
+    incomplete = {"add": "", "none": "", "late": "average;sst2"}
+    assert frame["incomplete"].loc[["add", "none", "late"]].to_dict() == incomplete
+
+
+def test_another_processor_than_the_references_is_told(path):
+    frame = glue_bench.leaderboard(path).set_index("arm")
+    unlike = frame["unlike_reference"].loc[["add", "none", "late"]]
+    assert unlike.to_dict() == {"add": False, "none": False, "late": True}
+
+
+def test_csv_and_json_have_them_too(path):
+    page = leaderboard_page(open_comparison(path))
+    rows = {row["arm"]: row for row in json.loads(to_json(page))["rows"]}
+    assert rows["none"]["collapsed"] == "rte"
+    header = to_csv(page).splitlines()[0].split(",")
+    assert {"collapsed", "incomplete", "unlike_reference", "partial_tasks", "data_source"} <= set(header)
+
+
+def test_baselines_have_none_of_them(path):
+    frame = glue_bench.leaderboard(path)
+    baselines = frame[frame["origin"] == "baseline"]
+    assert baselines[["collapsed", "incomplete"]].eq("").all(axis=None)
+    assert not baselines["unlike_reference"].any()
+
+
+def test_the_page_has_the_marks_of_the_frame(path):
+    table = leaderboard_page(open_comparison(path)).tables[0]
+    texts = pd.DataFrame([[cell.text for cell in row] for row in table.rows], columns=list(table.columns))
+    by_arm = texts.assign(arm=texts["arm"].str.rstrip("◇")).set_index("arm")
+    assert by_arm.loc["none", "rte"].endswith("‡")
+    assert by_arm.loc["late", "sst2"].endswith("*")
+    assert "late◇" in set(texts["arm"])
