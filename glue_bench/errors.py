@@ -45,6 +45,14 @@ class UserError(Exception):
         return shortened(plain(" ".join(super().__str__().split("\n"))))
 
 
+class MistakesError(ValueError):
+    """Several mistakes in one section of a file, each of them a sentence."""
+
+    def __init__(self, mistakes: Iterable[str]) -> None:
+        self.mistakes = tuple(mistakes)
+        super().__init__("; ".join(self.mistakes))
+
+
 class DiskError(UserError):
     """A disk that is full or cannot be written: what comes next would meet it, too, so it ends a sweep."""
 

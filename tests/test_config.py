@@ -119,30 +119,45 @@ def test_a_mistake_is_told_with_its_place(changes, said):
     assert said in str(caught.value)
 
 
-def test_all_that_does_not_go_together_is_told_of_every_section():
-    with pytest.raises(UserError) as caught:
-        loaded(
-            finetuning={"mnli_rate": 1e-5, "predict": ["test"]},
-            resources={"gpus": 1.5},
-        )
-    message = str(caught.value)
-    assert message.startswith("experiment: 4 mistakes: ")
-    for part in ("predict: validation is always", "mnli_rate needs from_mnli", "is none of mnli's", "gpus 1.5 is"):
-        assert part in message
-
-
-def test_all_that_does_not_go_together_between_sections_is_told():
-    with pytest.raises(UserError) as caught:
-        loaded(protocol={"reference": "nothing", "choose_on": "held_out", "primary": "validation_loss"})
-    message = str(caught.value)
-    assert message.startswith("experiment: 3 mistakes: ")
-    for part in ("choose_on: held_out needs", "unknown arm 'nothing'", "validation_loss needs"):
-        assert part in message
-
-
 def test_several_mistakes_are_counted_and_listed():
     with pytest.raises(UserError) as caught:
         loaded(seeds="1", tasks=["colla"], zzz=1)
     said = str(caught.value)
     assert said.startswith("experiment: 3 mistakes: (1) tasks: unknown task 'colla'; did you mean 'cola'? (2) seeds: ")
     assert "(3) unknown key 'zzz'" in said
+
+
+MISTAKEN = """
+name: x
+data: demo
+arms:
+  - {name: a, variant: native, checkpoint: scratch, options: {x: 1}, revision: main}
+  - add
+tasks: [rte]
+finetuning: {from_mnli: [rte], mnli_rate: 5e-5}
+protocol: {choose_on: held_out, reference: nobody, contrasts: [[a, b]]}
+"""
+CROSSED = MISTAKEN.replace(
+    "- {name: a, variant: native, checkpoint: scratch, options: {x: 1}, revision: main}", "- none"
+)
+
+
+def test_all_mistakes_of_an_arm_are_shown(tmp_path):
+    (tmp_path / "x.yaml").write_text(MISTAKEN)
+    with pytest.raises(UserError, match=r"3 mistakes: \(1\) arms.0: revision .* \(2\) arms.0: variant native"):
+        load_experiment(tmp_path / "x.yaml")
+
+
+def test_all_mistakes_of_an_experiment_are_shown(tmp_path):
+    (tmp_path / "x.yaml").write_text("checkpoint: scratch\n" + CROSSED)
+    with pytest.raises(UserError) as caught:
+        load_experiment(tmp_path / "x.yaml")
+    message = str(caught.value)
+    expected = ("5 mistakes:", "from_mnli needs mnli", "choose_on: held_out", "'nobody'", "'a'", "'b'")
+    assert [text for text in expected if text not in message] == []
+
+
+def test_all_unknown_tasks_are_shown(tmp_path):
+    (tmp_path / "x.yaml").write_text("name: x\ndata: demo\ncheckpoint: scratch\narms: [add]\ntasks: [colla, rtte]\n")
+    with pytest.raises(UserError, match=r"2 mistakes.*'cola'.*'rte'"):
+        load_experiment(tmp_path / "x.yaml")

@@ -1,10 +1,8 @@
 """What has to be said beside an arm's scores: one answer to everything, runs that are missing, another machine."""
 
-from typing import Any
-
 import pandas as pd
 
-from glue_bench.board.board import BOTH_SEEDS, Board
+from glue_bench.board.board import Board
 from glue_bench.data.measures import AVERAGE, PRETRAINING_MEASURES
 from glue_bench.data.tasks import COLUMNS
 from glue_bench.stats.estimates import Estimate
@@ -19,18 +17,15 @@ def collapsed_arms(board: Board) -> dict[str, set[str]]:
 
 
 def incomplete_arms(board: Board, estimates: dict[str, list[Estimate]]) -> dict[str, set[str]]:
-    """The arms with fewer runs than planned, by column; `estimates` are those of measures of pretraining.
+    """The arms with fewer runs than planned, at any rate, by column; `estimates` are those of measures of pretraining.
 
     The average lacks what one of its parts lacks.
     """
-    runs = board.cells.drop_duplicates(["arm", "task", *BOTH_SEEDS])
-    planned: Any = runs.groupby(["task", "arm"]).size()
-    table = board.table.set_index("arm")
+    missing = board.cells[~board.cells["finished"]]
     arms = {}
     for column in board.columns:
         task, _ = COLUMNS[column]
-        finished = table[f"{column}_n"].astype(float)
-        arms[column] = {arm for arm in table.index if finished[arm] < planned[task].get(arm, 0)}
+        arms[column] = set(missing.loc[missing["task"] == task, "arm"])
     seeds: dict[str, dict[str, int]] = {}
     most = board.cells["pretraining_seed"].nunique()
     for measure in PRETRAINING_MEASURES:

@@ -4,17 +4,15 @@ import io
 import re
 import signal
 import sys
-from collections import Counter
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperCommand, TyperOption
 from typer.exceptions import TyperException
 
 from glue_bench import __version__
 from glue_bench.cli import models, run, share, tables
-from glue_bench.cli.common import STATUS
+from glue_bench.cli.common import STATUS, Verb
 from glue_bench.errors import UserError
 from glue_bench.terminal import echo, let_go
 
@@ -29,28 +27,6 @@ VERBS: tuple[Callable[..., None], ...] = (
     share.submit, share.card, share.export, share.verify,
     models.data, models.variants, models.convert, models.analyse,
 )  # fmt: skip
-
-
-ONCE = {
-    "--checkpoint": "an experiment file compares several checkpoints (glue-bench init NAME writes one)",
-}
-"""What to do about options that are given twice, where there is more to say than to give them once."""
-
-
-class Verb(TyperCommand):
-    """A command that refuses an option which is given twice and takes one value; the first value would be lost."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        _, _, given = self.make_parser(ctx).parse_args(args=list(args))
-        for parameter, count in Counter(given).items():
-            takes_one = isinstance(parameter, TyperOption) and not parameter.multiple and not parameter.is_flag
-            if takes_one and count > 1:
-                option = parameter.opts[-1]
-                advice = ONCE.get(option, "give it once")
-                raise UserError(f"{option} is given {count} times and takes one value; {advice}")
-        return super().parse_args(ctx, args)
-
-
 for verb in VERBS:
     app.command(cls=Verb)(verb)
 

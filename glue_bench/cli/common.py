@@ -3,11 +3,12 @@
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from typer import Argument, Exit, Option
+from typer.core import TyperCommand, TyperOption
 
-from glue_bench.errors import UserError, plain, shortened
+from glue_bench.errors import UserError, plain, quoted, shortened
 from glue_bench.terminal import Screen, echo
 
 STATUS = {"": 0, "failed": 1, "refused": 2, "interrupted": 130, "terminated": 143}  # of a process, by how it ended
@@ -31,17 +32,36 @@ Format = Annotated[
 ]
 
 
-def split_commas(values: Texts) -> list[str]:
-    """The values of an option that takes several: by repetition (`--task rte --task cola`) or with commas."""
-    return [part.strip() for value in values or () for part in value.split(",") if part.strip()]
+SEVERAL = {
+    "--checkpoint": "several checkpoints are arms of an experiment file (glue-bench init NAME writes one): arms: "
+    "[{name: a, variant: native, checkpoint: A}, {name: b, variant: native, checkpoint: B}]",
+}
+"""What to do instead of giving an option twice, where there is a way."""
 
 
-def whole_numbers(option: str, values: list[str]) -> list[int]:
-    """The values of an option as whole numbers; raises UserError for another one."""
-    for value in values:
-        if not value.isdecimal():
-            raise UserError(f"{option} takes whole numbers, not '{value}'")
-    return [int(value) for value in values]
+class Verb(TyperCommand):
+    """A verb that refuses an option given twice if it takes one value, instead of taking the last one."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the words after the verb. Raises UserError for an option that is given twice and takes one value."""
+        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        given = [parameter for parameter in order if isinstance(parameter, TyperOption)]
+        for option in given:
+            takes_one = not (option.multiple or option.is_flag)
+            if takes_one and given.count(option) > 1:
+                name = max(option.opts, key=len)
+                raise UserError(f"{name} is given twice; {SEVERAL.get(name, 'it takes one value')}")
+        return super().parse_args(ctx, args)
+
+
+def separated(texts: Texts, option: str) -> list[str]:
+    """The names that an option has been given, each alone or several with commas between them."""
+    names = [name.strip() for text in texts or () for name in text.split(",")]
+    if "" in names:
+        raise UserError(
+            f"{option} {quoted(','.join(texts or ()))}: a name is empty; give {option} A,B or {option} A {option} B"
+        )
+    return names
 
 
 def emit(text: str, output: Path | None) -> None:

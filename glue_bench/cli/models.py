@@ -5,7 +5,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from glue_bench.cli.common import Device, Plugins, Text, Texts, Tokenizer, print_rows, say
+from glue_bench.cli.common import Device, Plugins, Text, Texts, Tokenizer, print_rows, say, separated
 from glue_bench.terminal import echo
 
 KINDS = ("train", "validation", "test")
@@ -98,7 +98,8 @@ def analyse(
     corpus: Annotated[Texts, Option(metavar="TEXT", help="Text to read, as for `run`; else a book.")] = None,
     sequences: Annotated[int, Option(metavar="N", min=8, help="Sequences of text to read.")] = 512,
     only: Annotated[
-        Text, Option(metavar="NAME,...", help="Of terms, subspaces, decoding, positions, dimensions, order")
+        Texts,
+        Option(metavar="NAME,...", help="Of terms, subspaces, decoding, positions, dimensions, order; repeatable."),
     ] = None,
     tokenizer: Tokenizer = None,
     device: Device = "auto",
@@ -117,7 +118,7 @@ def analyse(
     from glue_bench.pages.inside import inside_figures, write_analysis
 
     load_plugins(plugin or ())
-    names = only.split(",") if only else ()
+    names = separated(only, "--only")
     analysis = measure(sources, corpus=corpus, sequences=sequences, only=names, tokenizer=tokenizer, device=device)
     for line in analysis.gone:
         say(f"left out: {line}")

@@ -19,8 +19,7 @@ from glue_bench.cli.common import (
     echo_some,
     print_rows,
     say,
-    split_commas,
-    whole_numbers,
+    separated,
 )
 from glue_bench.cli.tables import print_leaderboard
 from glue_bench.errors import UserError, quoted
@@ -29,7 +28,7 @@ from glue_bench.terminal import Screen, echo
 SHIPPED = Path(__file__).parents[1] / "config" / "experiments"
 RUNS = Path("runs")
 FOUND = ("leaderboard.md", "leaderboard.csv", "scores.csv", "cells/", "pretrainings/")
-ONLY = "Only cells with this arm, variant, task, learning_rate, seed, pretraining_seed, steps; may be repeated."
+ONLY = "Only cells with this arm, variant, task, learning_rate, seed, pretraining_seed, steps: KEY=A,B or repeated."
 SLURM = "Slurm jobs with sbatch's options: partition=gpu,timeout_min=240 (needs submitit)."
 
 Results = Annotated[Path, Option(metavar="DIR", help="Where results go: DIR/<experiment>.")]
@@ -62,9 +61,11 @@ def init(
 def run(
     config: Annotated[Place, Argument(metavar="CONFIG", help="An experiment's YAML; else --checkpoint.")] = None,
     checkpoint: Annotated[Text, Option(metavar="NAME", help="Without CONFIG: hub id or folder to start from.")] = None,
-    arm: Annotated[Texts, Option(metavar="VARIANT,...", help="Without CONFIG: variants, else native.")] = None,
-    task: Annotated[Texts, Option(metavar="TASK,...", help="Without CONFIG: tasks, else all.")] = None,
-    seed: Annotated[Texts, Option(metavar="N,...", help="Without CONFIG: seeds, else 1 to 5.")] = None,
+    arm: Annotated[
+        Texts, Option(metavar="VARIANT", help="Without CONFIG: variants, else native: A,B or repeated.")
+    ] = None,
+    task: Annotated[Texts, Option(metavar="TASK", help="Without CONFIG: tasks, else all: A,B or repeated.")] = None,
+    seed: Annotated[Texts, Option(metavar="N", help="Without CONFIG: seeds, else 1 to 5: 1,2 or repeated.")] = None,
     data: Annotated[Text, Option(metavar="SOURCE", help="hub, demo, a folder or its URL.")] = None,
     corpus: Annotated[Texts, Option(metavar="TEXT", help="Files, a URL, hub:NAME or demo; repeatable.")] = None,
     limit: Annotated[int | None, Option(metavar="N", min=2, help="Use N rows of a split: no benchmark.")] = None,
@@ -76,18 +77,20 @@ def run(
     slurm: Annotated[Text, Option(metavar="KEY=VALUE,...", help=SLURM)] = None,
     device: Device = "auto",
     precision: Annotated[str, Option(metavar="FORMAT", help="float32, bf16 (mixed) or auto.")] = "auto",
-    track: Annotated[Texts, Option(metavar="NAME,...", help="tensorboard, wandb or mlflow.")] = None,
+    track: Annotated[Texts, Option(metavar="NAME", help="tensorboard, wandb, mlflow: A,B or repeated.")] = None,
     plugin: Plugins = None,
 ) -> None:
     """Pretrain and fine-tune what is missing of an experiment, and print its leaderboard."""
     described = {
         "checkpoint": checkpoint,
-        "arms": split_commas(arm),
-        "tasks": split_commas(task),
-        "seeds": whole_numbers("--seed", split_commas(seed)),
+        "arms": separated(arm, "--arm"),
+        "tasks": separated(task, "--task"),
+        "seeds": _seeds(separated(seed, "--seed")),
     }
     if config is not None and any(described.values()):
-        raise UserError("--checkpoint, --arm, --task and --seed describe an experiment without CONFIG")
+        raise UserError(
+            "--checkpoint, --arm, --task and --seed describe an experiment without CONFIG; several: --seed 1,2"
+        )
     if config is None and checkpoint is None:
         raise UserError("give a file (glue-bench init NAME writes one) or --checkpoint NAME with --arm, --task, --seed")
     _run(
@@ -104,8 +107,16 @@ def run(
         slurm=None if slurm is None else _slurm_options(slurm),
         device=device,
         precision=precision,
-        track=split_commas(track),
+        track=separated(track, "--track"),
     )
+
+
+def _seeds(texts: list[str]) -> list[int]:
+    """The seeds. Raises UserError for a text that is no whole number."""
+    for text in texts:
+        if not text.isdecimal():
+            raise UserError(f"--seed {quoted(text)} is no whole number; several seeds are --seed 1,2")
+    return [int(text) for text in texts]
 
 
 def _slurm_options(text: str) -> dict[str, Any]:

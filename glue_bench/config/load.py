@@ -1,6 +1,6 @@
 """The experiment file: YAML to an Experiment; what does not fit is said in one line."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -8,16 +8,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from glue_bench.config.experiment import Arm, Experiment, Protocol, Resources, ScratchEncoder, plain_options
-from glue_bench.config.settings import (
-    SCRATCH,
-    Finetuning,
-    Mistakes,
-    PretrainingSettings,
-    RateSearch,
-    Section,
-    TaskSettings,
-)
-from glue_bench.errors import QUOTED, UserError, quoted, shortened, unknown
+from glue_bench.config.settings import SCRATCH, Finetuning, PretrainingSettings, RateSearch, Section, TaskSettings
+from glue_bench.errors import QUOTED, MistakesError, UserError, quoted, shortened, unknown
 from glue_bench.files import read_file
 
 Names = str | Path | Iterable[str | Path]
@@ -112,15 +104,23 @@ def _with_full_arms(values: dict[str, Any]) -> dict[str, Any]:
 
 def _mistakes(error: ValidationError, whole: type[Section] = Experiment) -> str:
     """The mistakes in a section with their places, of several the first SHOWN."""
-    mistakes = []
-    for problem in error.errors(include_url=False):
-        cause = problem.get("ctx", {}).get("error")
-        messages = cause.lines if isinstance(cause, Mistakes) else [problem["msg"]]
-        mistakes += [_mistake({**problem, "msg": message}, whole) for message in messages]
+    mistakes = [_mistake(problem, whole) for problem in _problems(error)]
     if len(mistakes) == 1:
         return mistakes[0]
     shown = [f"({number}) {shortened(one, 2 * QUOTED)}" for number, one in enumerate(mistakes[:SHOWN], 1)]
     return f"{len(mistakes)} mistakes: {' '.join(shown)}"
+
+
+def _problems(error: ValidationError) -> Iterator[dict[str, Any]]:
+    """What pydantic says of each mistake; a section that has several is there once for each of them."""
+    for details in error.errors(include_url=False):
+        problem: dict[str, Any] = dict(details)
+        cause = problem.get("ctx", {}).get("error")
+        if isinstance(cause, MistakesError):
+            for mistake in cause.mistakes:
+                yield problem | {"msg": mistake}
+        else:
+            yield problem
 
 
 def _mistake(problem: dict[str, Any], whole: type[Section]) -> str:

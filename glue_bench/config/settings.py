@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 
 from glue_bench.data.tasks import TRAINABLE, find_task
-from glue_bench.errors import UserError
+from glue_bench.errors import MistakesError, UserError
 
 # Upper bounds are far beyond any encoder or run there is. What exceeds them would end in an error of memory, or of a
 # library, only after work has been done.
@@ -25,10 +25,16 @@ def distinct(values: list[Any], by: Callable[[Any], Any] = str) -> list[Any]:
 
 def known_tasks(names: Iterable[str]) -> list[str]:
     """The tasks of these names, as GLUE writes them. Raises ValueError if there is none, or one is given twice."""
-    try:
-        return distinct([find_task(name, TRAINABLE).name for name in names])
-    except UserError as error:
-        raise ValueError(str(error)) from error
+    tasks: list[str] = []
+    mistakes: list[str] = []
+    for name in names:
+        try:
+            tasks.append(find_task(name, TRAINABLE).name)
+        except UserError as error:
+            mistakes.append(str(error))
+    if mistakes:
+        raise MistakesError(mistakes)
+    return distinct(tasks)
 
 
 Place = Annotated[str, StringConstraints(max_length=MOST_TEXT, pattern=r"^[^\x00-\x1f\x7f-\x9f]+$")]
@@ -41,14 +47,6 @@ FromMnli = Literal["rte", "mrpc", "stsb"]
 """What others start from their MNLI model (RoBERTa, DeBERTa, ModernBERT)."""
 
 
-class Mistakes(ValueError):
-    """What does not go together in a section, a line for each mistake."""
-
-    def __init__(self, lines: list[str]) -> None:
-        super().__init__("; ".join(lines))
-        self.lines = lines
-
-
 class Section(BaseModel):
     """A part of the experiment file: immutable, and no key that it does not know."""
 
@@ -57,9 +55,8 @@ class Section(BaseModel):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        lines = list(dict.fromkeys(self.mistakes()))
-        if lines:
-            raise Mistakes(lines)
+        if mistakes := list(self.mistakes()):
+            raise MistakesError(mistakes)
         return self
 
     def mistakes(self) -> Iterator[str]:

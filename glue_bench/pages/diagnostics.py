@@ -54,8 +54,8 @@ def diagnostics_page(board: Board, diagnostic: Diagnostic) -> Page:
     several = (frame["n"] >= LEAST_FOR_DEVIATION) & frame["std"].notna()
     deviations = (" ± " + frame["std"].map(number)).where(several, "")
     shown = frame.assign(text=frame["mean"].map(number).replace("", MISSING) + deviations)
-    # An arm may be called `category`, so its column has a number and not its name.
-    columns_of_arms = {arm: f"arm_{place}" for place, arm in enumerate(frame["arm"].unique(), 1)}
+    # An arm may be called `category`: no other column can have the label of its column.
+    columns_of_arms = {arm: f"arm: {arm}" for arm in frame["arm"].unique()}
     texts = shown.assign(column=shown["arm"].map(columns_of_arms)).pivot(index=keys, columns="column", values="text")
     wide = frame.drop_duplicates(keys)[[*keys, *SIZES]].merge(texts.reset_index(), on=keys)
     columns = {"category": Column("Category"), "phenomenon": Column("Phenomenon"), "examples": Column("Pairs", 0)}

@@ -20,8 +20,6 @@ from glue_bench.pages.render import csv_text, json_text, to_markdown
 
 NUMBERS, PAGE, ROWS = "analysis.json", "analysis.md", "measures.csv"
 TITLE = "Inside the encoders"
-RESULTS = "RESULTS"
-"""What a report calls the folder of results: where it lies is no one else's business."""
 HEADLINES = {
     "terms.mixed": "Mixed terms in attention's logits (%)",
     "terms.mixed_to_words": "Mixed terms beside word to word (%)",
@@ -65,8 +63,8 @@ def inside_page(analysis: Analysis) -> Page:
     As CSV and JSON it is the whole table of measures.
     """
     labels, measures = list(analysis.subjects["checkpoint"]), analysis.measures
-    # A checkpoint may be called `measure`, so its column has a number and not its name.
-    names_of_columns = {label: f"checkpoint_{place}" for place, label in enumerate(labels, 1)}
+    # A checkpoint may be called `measure`: no other column can have the label of its column.
+    names_of_columns = {label: f"checkpoint: {label}" for label in labels}
     rows = measures[measures["measure"].isin(HEADLINES)].drop_duplicates(["checkpoint", "measure"])
     cells = pd.DataFrame(list(map(_shown, rows.to_dict("records"))), rows.index, SHOWN).join(rows)
     names = [name for name in HEADLINES if name in set(rows["measure"])]
@@ -80,7 +78,7 @@ def inside_page(analysis: Analysis) -> Page:
     frame = text.fillna(MISSING).assign(measure=[HEADLINES[name] for name in names])
     if len(labels) == 1:
         columns |= {"interval": Column("95% interval", show=str), "chance": Column("Chance", show=str)}
-        frame = frame.assign(interval=interval["checkpoint_1"], chance=chance["checkpoint_1"])
+        frame = frame.assign(interval=interval.iloc[:, 0], chance=chance.iloc[:, 0])
     caption = f"Text: {analysis.text}, {analysis.sequences} sequences asked for."
     # What is left out is said once for each reason and the checkpoints of which it is said.
     by_reason = analysis.left_out.groupby(["checkpoint", "reason"], sort=False)["measure"].agg(", ".join)
@@ -147,15 +145,17 @@ def _document(analysis: Analysis) -> dict[str, Any]:
     return {"schema_version": 1, **head, "matrices": list(analysis.matrices), "checkpoints": checkpoints}
 
 
-def inside_part(folder: Path, weights: Collection[str]) -> Part | None:
-    """The page with its figures for a report, None where there is nothing to show; or why a damaged one is left out."""
+def inside_part(folder: Path, weights: Collection[str], place: str) -> Part | None:
+    """The page with its figures for a report, None where there is nothing to show; or why a damaged one is left out.
+
+    `place` is the folder of the experiment as a command names it.
+    """
     try:
         if (analysis := read_analysis(folder, weights)) is None:
             return None
         return Part(title=TITLE, tables=inside_page(analysis).tables, figures=tuple(inside_figures(analysis)))
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         why = getattr(error, "strerror", None) or first_line(error)
-        place = f"{RESULTS}/{folder.absolute().parent.name}"
         again = f"glue-bench analyse {place} -o {place}/{folder.name}"
         said = UserError(f"{folder.name}/ is damaged ({why}); delete it, or make it again: {again}")
         table = Table(frame=pd.DataFrame({"said": [str(said)]}), columns={"said": Column("Left out")})
@@ -173,7 +173,7 @@ def read_analysis(folder: Path, weights: Collection[str]) -> Analysis | None:
     facts = {label: each for label, each in document["checkpoints"].items() if each["weights"] in weights}
     reasons = [(label, *pair) for label in facts for pair in facts[label]["left_out"].items()]
     names = "measures", *document["matrices"]
-    frames = {name: pd.read_csv(folder / f"{name}.csv", dtype={"layer": "Int64"}) for name in names}
+    frames = {name: _read_rows(folder / f"{name}.csv") for name in names}
     kept = {name: frame[frame["checkpoint"].isin(facts)] for name, frame in frames.items()}
     analysis = Analysis(
         text=str(document["text"]),
@@ -185,6 +185,12 @@ def read_analysis(folder: Path, weights: Collection[str]) -> Analysis | None:
         matrices=kept,
     )
     return analysis if facts else None
+
+
+def _read_rows(path: Path) -> pd.DataFrame:
+    """The rows of a file of an analysis; a checkpoint's name is a text, also if it is NA or 1."""
+    types = {"layer": "Int64", "checkpoint": "str"}
+    return pd.read_csv(path, dtype=types, keep_default_na=False, na_values=[""])
 
 
 # Figures

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import pandas as pd
@@ -20,7 +21,7 @@ from glue_bench.pages.budget import budget_page
 from glue_bench.pages.contrasts import contrasts_table, spread_tables
 from glue_bench.pages.figures import forest, losses, save
 from glue_bench.pages.files import next_step
-from glue_bench.pages.inside import RESULTS, inside_part
+from glue_bench.pages.inside import inside_part
 from glue_bench.pages.leaderboard import arms_table, leaderboard_tables, screen_page, setup_table
 from glue_bench.pages.page import Column, Drawing, Page, Part, Report, Table
 from glue_bench.pages.papers import PAPERS, paper_page
@@ -28,6 +29,8 @@ from glue_bench.pages.render import to_html
 from glue_bench.records.environment import Environment
 
 FILE = "report.html"
+RUNS = "runs"
+"""Where results are if no one says where."""
 LOSSES = "Means over the seeds of pretraining; of few arms a band goes from the lowest to the highest seed."
 
 
@@ -82,7 +85,8 @@ def parts_of(comparison: Comparison) -> Iterator[Part]:
         curves = {"name": "loss", "title": "Loss by tokens", "caption": LOSSES}
         figures = (Drawing(**curves, figure=losses(comparison)),) if known else ()
         yield Part(title="Pretraining", figures=figures, tables=budget_page(results).tables)
-    if inside := inside_part(results.folder / "analysis", set(results.pretrainings["weights"].dropna())):
+    weights = set(results.pretrainings["weights"].dropna())
+    if inside := inside_part(results.folder / "analysis", weights, quote(str(place_of(results)))):
         yield inside
     if not results.is_made_up:
         yield from papers_part(results)
@@ -114,7 +118,9 @@ def papers_part(results: Results) -> Iterator[Part]:
 def method_part(comparison: Comparison) -> Part:
     """Where the runs were computed, and what to type for the same numbers, with the experiment's file."""
     results, plan = comparison.board.results, comparison.board.results.plan
-    name, folder = results.experiment, f"{RESULTS}/{results.experiment}"
+    name = results.experiment
+    place = place_of(results)
+    folder = quote(str(place))
     places = f" --data {results.data_source if results.data_source in ('demo', 'hub') else 'GLUE_FOLDER'}"
     if pretraining := plan.experiment.pretraining:
         places += " --corpus demo" if pretraining.corpus == ["demo"] else " --corpus TEXT"
@@ -122,16 +128,23 @@ def method_part(comparison: Comparison) -> Part:
     precisions = results.cells.loc[results.cells["finished"], "precision"].unique()
     if len(precisions) == 1 and precisions[0].isalnum():
         places += f" --precision {precisions[0]}"
+    if place.parent != Path(RUNS):
+        places += f" --results {quote(str(place.parent))}"
     lines = [
         "# Save the experiment below as a file. Where its data, text and plugins are, only you know.",
-        f"# {RESULTS} stands for the folder of results: without --results it is `runs`.",
-        f"glue-bench run {name}.yaml{places} --results {RESULTS}",
+        f"glue-bench run {name}.yaml{places}",
         *(f"glue-bench {verb} {folder}" for verb in ("leaderboard", "statistics", "report")),
         f"# next: {next_step(comparison, folder)}",
     ]
     experiment = Part(title=f"{name}.yaml, the experiment", listing=experiment_text(plan.experiment))
     tables, listing = (environments_table(results),), "\n".join(lines) + "\n"
     return Part(title="How it was made", tables=tables, listing=listing, folded=(experiment,))
+
+
+def place_of(results: Results) -> Path:
+    """The folder of an experiment as a command names it; of a path from the root, which tells of a machine, the end."""
+    folder = results.folder
+    return Path("RESULTS", folder.name) if folder.is_absolute() else folder
 
 
 def environments_table(results: Results) -> Table:
@@ -155,9 +168,21 @@ def environments_table(results: Results) -> Table:
     return Table(frame=frame, columns=shown, caption=hours)
 
 
+class QuotingDumper(yaml.SafeDumper):
+    """A writer of YAML that quotes a text such as 1e3, which readers of YAML 1.2 take for a number."""
+
+
+def _quote_like_numbers(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "'" if re.match(r"[-+.]?[0-9]", text) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+QuotingDumper.add_representer(str, _quote_like_numbers)
+
+
 def experiment_text(experiment: Experiment) -> str:
     """The experiment as YAML; it lacks the places of data and text, and the folders of what lies on a disk."""
     places: Any = {"data": True, "pretraining": {"corpus"}}
     config = experiment.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=places)
-    text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True, width=math.inf)
+    text = yaml.dump(config, Dumper=QuotingDumper, sort_keys=False, allow_unicode=True, width=math.inf)
     return re.sub(r"(?m)((?:: |- )['\"]?)[/~].*/", r"\1", text)

@@ -23,14 +23,12 @@ missing or damaged.
 import contextlib
 import os
 import re
-import socket
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from filelock import FileLock, Timeout
 
 from glue_bench.errors import UserError
 from glue_bench.files import (
@@ -48,6 +46,7 @@ from glue_bench.files import (
 from glue_bench.records.arrays import Arrays, arrays_digest, dump, read_arrays, read_metadata, shrunk, widened
 from glue_bench.records.base import NAME
 from glue_bench.records.done import replaced_start
+from glue_bench.records.lock import driver_lock
 from glue_bench.records.values import Cell, Failure, Job, Plan, PretrainingRecord, Progress, Record, Result
 from glue_bench.remote import refuse_url
 
@@ -307,30 +306,12 @@ class Store:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the folder for one driver. The lock is free as soon as its process has ended, however that was.
-
-        Raises UserError where another driver holds it, which is named by host and process.
-        """
-        lock = FileLock(self.folder / ".lock", blocking=False)
-        holder = self.folder / ".driver"
-        try:
-            lock.acquire()
-        except Timeout:
-            name = "another run"
-            with contextlib.suppress(OSError):  # it may be ending
-                name = holder.read_text()
-            raise UserError(f"{self.folder} is in use by {name}; wait, or choose another --results") from None
-        except OSError as error:
-            raise UserError(f"cannot lock '{self.folder}': {error.strerror}; choose another --results") from error
-        try:
-            write_atomically(holder, f"{socket.gethostname()}:{os.getpid()}".encode())
+        """Hold the folder for one driver, and tidy up what a killed one has left. Raises as `driver_lock`."""
+        with driver_lock(self.folder):
             for kind in ("cells", "pretrainings"):
                 restore_replaced(self.folder / kind)
                 clear_abandoned(self.folder / kind)
             yield
-        finally:
-            holder.unlink(missing_ok=True)
-            lock.release()
 
     def write_plan(self, plan: Plan, labels: Mapping[str, Labels]) -> Plan:
         """Replace the plan, and store the `labels` of tasks; the plan as it was stored, which names their digests."""

@@ -138,6 +138,8 @@ def _check_arm(arm: Arm, inputs: Inputs) -> None:
 def _check_ends(arm: Arm, task: str, inputs: Inputs) -> None:
     """Refuse a text with the token that ends a text in it, for models that count these tokens."""
     end = inputs.tokenizer(arm).eos_token
+    if end is None:
+        return
     splits = dict(inputs.data(task).splits)
     if (diagnostic := inputs.diagnostic(task)) is not None:
         splits["AX"] = diagnostic.splits["test"]
@@ -274,24 +276,25 @@ def _expected_tokens(task: str, inputs: Inputs) -> int:
 
 
 def select(cells: Sequence[Cell], only: Names) -> list[Cell]:
-    """The cells that match every `KEY=VALUE`; a key given twice permits either value.
+    """The cells that match every `KEY=VALUE`; a key given twice, or with `A,B`, permits either value.
 
     Raises UserError for what is not KEY=VALUE, an unknown key, and a value that no cell has.
     """
     wanted, keys = dict[str, set[str]](), list(cells[0].key)
     for condition in listed(only):
-        key, equals, value = condition.partition("=")
+        key, equals, values = condition.partition("=")
         if not equals:
             raise UserError(f"--only takes KEY=VALUE, not '{condition}'; keys: {', '.join(keys)}")
         if key not in keys:
             raise unknown("key", key, keys, "--only")
-        value = value.lower().replace("-", "") if key == "task" else value
-        with suppress(ValueError):  # 2e-5 is 2e-05
-            value = str(float(value)) if key == "learning_rate" else value
         known = dict.fromkeys(str(cell.key[key]) for cell in cells)
-        if value not in known:
-            raise unknown(key, value, known, "--only")
-        wanted.setdefault(key, set()).add(value)
+        for text in values.split(","):
+            value = text.lower().replace("-", "") if key == "task" else text
+            with suppress(ValueError):  # 2e-5 is 2e-05
+                value = str(float(value)) if key == "learning_rate" else value
+            if value not in known:
+                raise unknown(key, value, known, "--only")
+            wanted.setdefault(key, set()).add(value)
     found = [cell for cell in cells if all(str(cell.key[key]) in wanted[key] for key in wanted)]
     if not found:
         raise UserError(f"--only: no cell has all of {', '.join(listed(only))}")

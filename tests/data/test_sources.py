@@ -137,7 +137,7 @@ def official(task: str, **changes: int) -> TaskData:
     """Data with as many rows as the official one has, but for the splits in `changes`."""
     sizes = {name: split.rows for name, split in TASKS[task].splits.items()} | changes
     frames = {name: pd.DataFrame({"text_a": "a", "label": np.zeros(rows, int)}) for name, rows in sizes.items()}
-    return TaskData(task, "tsv", frames)
+    return TaskData(task, "tsv", frames, revision="a" * 40)  # rows of a revision of the hub are not compared
 
 
 def test_data_are_partial_if_any_split_is():

@@ -176,6 +176,7 @@ def test_how_much_of_the_data_there_was_and_what_was_left_out_is_said(bench):
     damaged = bench.cells[-1]["cell_id"]
     bench.file(damaged).write_text("{")
     (bench.path / "cells" / "stray").mkdir()
+    (bench.path / "cells" / "stray" / "record.json").write_text("{")
     setup = facts(bench.path)
     assert setup["Data"] == "tsv; QNLI in part; RTE 10% of train"
     assert setup["Runs"] == "2 of 3 planned; 1 records left out"

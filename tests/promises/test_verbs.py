@@ -342,29 +342,6 @@ FILES = {
 }
 
 
-def single_valued_options() -> list[tuple[str, str]]:
-    """Each verb with each of its options that takes one value."""
-    options = []
-    for verb, command in get_command(app).commands.items():
-        for parameter in command.params:
-            if parameter.param_type_name == "option" and not parameter.multiple and not parameter.is_flag:
-                options.append((verb, parameter.opts[-1]))
-    return options
-
-
-@pytest.mark.parametrize(("verb", "option"), single_valued_options())
-def test_no_value_of_an_option_is_replaced_by_a_second_one(refused, verb, option):
-    assert refused(verb, option, "1", option, "2").startswith(f"{option} is given 2 times and takes one value; ")
-
-
-@pytest.mark.parametrize(
-    "words", [["--task", "rte,cola"], ["--task", "rte", "--task", "cola"], ["--task", "rte", "--task", ",cola,"]]
-)
-def test_an_option_of_several_values_takes_commas_and_repetition(glue_bench, words):
-    printed = glue_bench("run", "--checkpoint", "nowhere", *words, "--data", "demo", "--dry-run").err
-    assert "nowhere" in printed  # the names of tasks are fine: the checkpoint is what is refused
-
-
 @pytest.mark.parametrize(("words", "names"), cases(WRONG_WORDS))
 def test_a_mistake_on_the_command_line_is_one_line_that_names_it(refused, ran, tmp_path, monkeypatch, words, names):
     (tmp_path / "empty").mkdir()

@@ -93,6 +93,8 @@ def test_arms_share_their_fresh_modules():
 
     reference, other = drawn(1), drawn(2)
     for arm in ARMS:
+        if "position_start" in arm[1]:  # the option is another start of the table
+            continue
         state = drawn(1, *arm)
         shared = [name for name in state if name in reference and state[name].shape == reference[name].shape]
         assert len(shared) > 20

@@ -18,7 +18,7 @@ from glue_bench.sweep.plan import settle_jobs
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.loop import predict, train, used_rows_only
-from glue_bench.training.tokens import TokenisedSplit, collate, evaluation_batches, training_batches
+from glue_bench.training.tokens import TokenisedSplit, TokenisedTask, collate, evaluation_batches, training_batches
 
 SEED = 2
 
@@ -108,7 +108,7 @@ def trained_model(split, chosen, padding_id, table_of, *, evaluated) -> tuple[di
     torch.manual_seed(0)
     model = EncoderForSequenceClassification(config(num_labels=2, pad_token_id=padding_id, **STILL)).double()
     predictions = []
-    with table_of(model, split.ids):
+    with table_of(model, TokenisedTask({"train": split}, padding_id)):
         batches = partial(training_batches, split, chosen.batch_size, padding_id, SEED)
         for _ in train(model, batches, 5, chosen, CPU):
             if evaluated:
