@@ -27,8 +27,17 @@ def locate(name: str, revision: str | None = None, *, weights: bool = True) -> P
     """Where checkpoint `name` lies: the folder or file of that name, a copy of a URL's, or a snapshot from the hub.
 
     Without `weights` a snapshot may lack them: a tokenizer needs none. Raises UserError where there is no such place,
-    the hub cannot be reached, or a revision is of what is no hub id; DiskError where the hub's cache is full.
+    or it is `unlike_a_checkpoint`, the hub cannot be reached, or a revision is of what is no hub id; DiskError where
+    the hub's cache is full.
     """
+    place = _find(name, revision, weights=weights)
+    if weights and (other := unlike_a_checkpoint(place, name)):
+        raise UserError(other)
+    return place
+
+
+def _find(name: str, revision: str | None, *, weights: bool) -> Path:
+    """The place of a checkpoint, whatever lies there."""
     path = Path(name).expanduser()
     if revision is not None and (is_url(name) or path.exists()):
         raise UserError(f"revision '{revision}' of '{name}', which is no hub id: leave the revision out")
@@ -63,27 +72,25 @@ def locate(name: str, revision: str | None = None, *, weights: bool = True) -> P
         raise UserError(f"no folder '{name}' here, and {why}; give the folder of a downloaded copy instead") from error
 
 
-def unlike_a_checkpoint(folder: Path) -> str:
+def unlike_a_checkpoint(folder: Path, name: str) -> str:
     """What a folder is, and what to do, if it is one that is often taken for a checkpoint; empty for any other."""
     if (folder / ADAPTER).exists():
-        merged = f"AutoPeftModelForSequenceClassification.from_pretrained('{folder}').merge_and_unload()"
+        merged = f"AutoPeftModelForSequenceClassification.from_pretrained('{name}').merge_and_unload()"
         advice = (
             f"merge it into its base first, with peft: {merged}.save_pretrained('MERGED'), and save a tokenizer there"
         )
-        return f"'{folder}' is an adapter ({ADAPTER}), which is no model by itself; {advice}"
+        return f"'{name}' is an adapter ({ADAPTER}), which is no model by itself; {advice}"
     if (folder / "config.json").exists():
         return ""
     steps = [path for path in folder.glob("checkpoint-*") if (path / "config.json").exists()]
     if not steps:
         return ""
     last = max(steps, key=lambda path: (len(path.name), path.name))
-    return f"'{folder}' has no config.json, but checkpoints of a Trainer inside; give one of them, such as '{last}'"
+    return f"'{name}' has no config.json, but checkpoints of a Trainer inside; give one of them, such as '{last}'"
 
 
 def fingerprint(place: Path) -> str:
     """SHA-256 over config.json and the weights, or over the one file: they alone decide what an encoder computes."""
-    if other := unlike_a_checkpoint(place):
-        raise UserError(other)
     total = hashlib.sha256()
     for path in [place / "config.json", *weight_files(place)] if place.is_dir() else [place]:
         try:

@@ -38,6 +38,9 @@ OUR_ATTENTION = {"bert", "roberta", "xlm-roberta", "camembert", "electra", "dist
 READ_PADDING = {"canine", "convbert", "fnet", "nystromformer", "t5gemma", "yoso"}
 # Families whose attention compares segments with each other: config.json does not count them.
 COMPARE_SEGMENTS = {"funnel", "xlnet"}
+# Families whose classifier reads the last place: padding goes before the text. All others take it after the text,
+# whatever side their tokenizer names: before it, padding moves the text to other positions.
+READ_LAST = {"xlnet"}
 # Encoder-decoders that read their score at the last end token: all rows of a batch must have equally many of them.
 COUNT_ENDS = {"bart", "bigbird_pegasus", "mbart", "mt5", "mvp", "plbart", "t5", "umt5"}
 # What config.json says of a head that is not used beside its `problem_type`: its task, scores and code.
@@ -56,7 +59,7 @@ LOCAL = {"local_files_only": True, "trust_remote_code": False}
 class NativeStart(Start):
     """What a native arm starts from: transformers' own configuration, and the weights of the model without its head.
 
-    `reads_segments`: the model is given segments. `pads_left`: its tokenizer pads on the left. `longest`: the longest
+    `reads_segments`: the model is given segments. `pads_left`: padding goes before a text. `longest`: the longest
     text in tokens that configuration and tokenizer admit. `counts_ends`: the model refuses a batch of texts that have
     unlike numbers of end tokens.
     """
@@ -165,9 +168,9 @@ def read_native(
         if hasattr(text, "use_cache"):
             text.use_cache = False  # of keys and values, for generating text
         with drawing():
-            model, info = AUTO.from_pretrained(
-                str(folder), config=config, dtype=torch.float32, output_loading_info=True, **LOCAL
-            )
+            # A head of another shape is as good as none; the rest is looked at below.
+            options = {"output_loading_info": True, "ignore_mismatched_sizes": True}
+            model, info = AUTO.from_pretrained(str(folder), config=config, dtype=torch.float32, **options, **LOCAL)
     except UserError:
         raise
     except Exception as error:  # what transformers, safetensors and torch raise has no common base
@@ -175,6 +178,10 @@ def read_native(
     if digest is not None and fingerprint(folder) != digest:
         raise UserError(f"checkpoint '{name}' has changed while it was in use; start again")
     base, prefix = model.base_model, "" if model.base_model is model else f"{model.base_model_prefix}."
+    for key, stored, expected in info["mismatched_keys"]:
+        if key.startswith(prefix):
+            shapes = f"{key} has shape {tuple(stored)}, its settings say {tuple(expected)}"
+            raise UserError(f"checkpoint '{name}': {shapes}; config.json and weights are not of one model")
     absent = {key.removeprefix(prefix) for key in info["missing_keys"] if key.startswith(prefix)}
     if lacking := sorted(key for key in absent if prefix and "pooler." not in key):
         raise UserError(f"checkpoint '{name}': transformers finds no weights for {lacking[0]} in it")
@@ -195,7 +202,7 @@ def read_native(
         AS_PUBLISHED,
         leaves_head=bool(head) and head.isdisjoint(info["missing_keys"]),
         reads_segments=takes_segments and known_segments(config) > 1,
-        pads_left=tokenizer.padding_side == "left",
+        pads_left=config.model_type in READ_LAST,
         longest=min((limit for limit in limits if limit and 0 < limit < UNBOUNDED), default=None),
     )
 

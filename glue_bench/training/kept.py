@@ -9,6 +9,8 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreT
 
 from glue_bench.data.tasks import TASKS
 from glue_bench.errors import first_line
+from glue_bench.model.checkpoints import Start
+from glue_bench.model.native import NativeStart
 from glue_bench.training.finetune import Outcome
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.tokenizers import save_tokenizer
@@ -32,7 +34,7 @@ def save_kept(folder: Path, outcome: Outcome, inputs: Inputs) -> None:
     tokenizer = inputs.tokenizer(inputs.arm(outcome.facts.cell.arm))
     outcome.model.save_pretrained(folder)
     save_tokenizer(tokenizer, folder)
-    _offer_segments(folder, tokenizer, outcome.attempt.start.segment_types > 1)
+    _set_defaults(folder, tokenizer, outcome.attempt.start)
     try:
         model = AutoModelForSequenceClassification.from_pretrained(folder)
         saved_tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -48,14 +50,15 @@ def save_kept(folder: Path, outcome: Outcome, inputs: Inputs) -> None:
         raise KeptModelError(f"{fault} (off by {difference:.2g}); {ADVICE}")
 
 
-def _offer_segments(folder: Path, tokenizer: PreTrainedTokenizerBase, reads_segments: bool) -> None:
-    """Let the saved tokenizer give segments by default if, and only if, its model reads them."""
+def _set_defaults(folder: Path, tokenizer: PreTrainedTokenizerBase, start: Start) -> None:
+    """Let the saved tokenizer give by default what its model was given: segments or none, and padding on its side."""
     names = [name for name in tokenizer.model_input_names if name != SEGMENTS]
-    if reads_segments:
+    if start.segment_types > 1:
         names.insert(1, SEGMENTS)
     path = folder / "tokenizer_config.json"
     settings = json.loads(path.read_text(encoding="utf-8"))
     settings["model_input_names"] = names
+    settings["padding_side"] = "left" if isinstance(start, NativeStart) and start.pads_left else "right"
     path.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

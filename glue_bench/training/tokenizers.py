@@ -75,7 +75,7 @@ def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenize
 
 def _no_tokenizer(name: str, folder: Path, error: Exception) -> UserError:
     """Why a folder's tokenizer cannot be used. What transformers says last is often not the cause."""
-    if other := unlike_a_checkpoint(folder):
+    if other := unlike_a_checkpoint(folder, name):
         return UserError(other)
     if _has_own_code(folder):
         return UserError(f"the tokenizer of '{name}' has code of its own, which is never run; {NAME_ONE}")

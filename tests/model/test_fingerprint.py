@@ -76,4 +76,4 @@ def test_a_folder_with_an_adapter_beside_whole_weights_is_refused(tmp_path):
     folder = save_checkpoint(tmp_path / "model", "bert", "safetensors")
     (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA"}))
     with pytest.raises(UserError, match=r"is an adapter \(adapter_config\.json\)"):
-        fingerprint(folder)
+        read_checkpoint(str(folder))

@@ -210,9 +210,9 @@ def id_of(folder, inputs_of, words, *, segments=True, side="right"):
     return cell.id
 
 
-def test_how_texts_are_padded_is_part_of_the_id(tmp_path, words, inputs_of):
+def test_the_side_that_a_tokenizer_names_is_no_part_of_the_id(tmp_path, words, inputs_of):
     right = id_of(tmp_path / "right", inputs_of, words)
-    assert id_of(tmp_path / "left", inputs_of, words, side="left") != right
+    assert id_of(tmp_path / "left", inputs_of, words, side="left") == right
 
 
 def test_what_a_tokenizer_gives_by_default_is_no_part_of_the_id(tmp_path, words, inputs_of):
@@ -227,10 +227,10 @@ CODE = {"AutoConfig": "mine.Config", "AutoModelForSequenceClassification": "mine
     ("changes", "said"),
     [
         ({"pad_token_id": 5}, "pad_token_id 5, but its tokenizer pads with 0"),
-        ({"vocab_size": 40}, "transformers cannot compute it"),
+        ({"vocab_size": 40}, "its settings say"),
         ({"num_hidden_layers": 2}, "transformers finds no weights for encoder.layer.1."),
         ({"model_type": "dpr"}, "transformers cannot compute it"),
-        ({"max_position_embeddings": 16}, "cannot compute it"),
+        ({"max_position_embeddings": 16}, "its settings say"),
         ({"model_type": "mine", "auto_map": CODE}, "bert'"),
     ],
     ids=str,

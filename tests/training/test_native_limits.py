@@ -23,6 +23,12 @@ from glue_bench.training.tokenizers import SPECIAL, load_tokenizer, train_tokeni
 
 pytestmark = pytest.mark.usefixtures("small_demo")
 WITH_OTHER_TABLES = ("mpnet", "esm", "opt", "biogpt", "distilbert", "bart", "mvp")
+READ_THEIR_NEIGHBOURS = {
+    "fnet": "it has no mask",
+    "mobilebert": "its last token reads the embedding beside it, which may be padding's",
+    "nystromformer": "it approximates attention over whole batches",
+    "yoso": "it approximates attention by random hashes",
+}
 ENCODER_DECODERS = ("bart", "bigbird_pegasus", "mbart", "mt5", "mvp", "plbart", "t5", "umt5")
 
 
@@ -147,6 +153,21 @@ def test_code_that_comes_with_a_tokenizer_is_said_never_to_run(texts, tmp_path):
         load_tokenizer(str(folder))
 
 
+def test_a_head_for_another_number_of_labels_is_left(texts, tmp_path, plan_of):
+    folder = save_checkpoint(tmp_path, "bert", texts)
+    random_classifier("bert", num_labels=3).save_pretrained(folder)
+    edit_settings(folder, id2label={"0": "no", "1": "yes"}, label2id={"no": 0, "yes": 1})
+    assert plan_of(folder, tasks=["rte"]).cells
+
+
+def test_weights_of_other_shapes_than_the_settings_say_are_named(texts, tmp_path, plan_of):
+    folder = save_checkpoint(tmp_path, "bert", texts)
+    edit_settings(folder, vocab_size=255)
+    line = r"word_embeddings\.weight has shape \(260, 16\), its settings say \(255, 16\); config\.json and weights"
+    with pytest.raises(UserError, match=line):
+        plan_of(folder, tasks=["rte"])
+
+
 @pytest.mark.parametrize("changes", [{"vocab_size": 40}, {"model_type": "dpr"}], ids=str)
 def test_a_file_is_said_to_be_cut_short_only_where_it_may_be(changes, texts, tmp_path, plan_of):
     folder = save_checkpoint(tmp_path, "bert", texts)
@@ -191,6 +212,25 @@ def test_a_tokenizer_without_padding_pads_with_its_end_token(family, texts, tmp_
     save_tokenizer(tmp_path, texts, {"unk_token": "[UNK]", "eos_token": "[SEP]"})
     edit_settings(tmp_path, pad_token_id=None)
     assert plan_of(tmp_path, tasks=["rte"]).cells
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("family", [*TAKE_SEGMENTS, *WITH_OTHER_TABLES, "bloom", "llama", "modernbert"])
+@torch.no_grad()
+def test_a_text_has_the_logits_that_it_has_alone_whatever_side_its_tokenizer_names(family, side, texts, tmp_path):
+    if family in READ_THEIR_NEIGHBOURS:
+        pytest.skip(READ_THEIR_NEIGHBOURS[family])
+    folder = save_checkpoint(tmp_path, family, texts)
+    tokenizer = load_tokenizer(str(folder))
+    tokenizer.padding_side = side
+    start = read_native(str(folder), None, tokenizer)
+    model = start.classifier(("yes", "no"), seed=1).eval()
+    alone = torch.tensor([[7, 8, 9, 10, 3]])
+    padded = torch.tensor([[7, 8, 9, 10, 3, 0, 0, 0]])
+    mask = padded != 0
+    expected = model(alone, None, torch.zeros_like(alone)).logits
+    actual = model(padded, mask, torch.zeros_like(padded)).logits
+    torch.testing.assert_close(actual, expected, rtol=1e-3, atol=1e-4)
 
 
 @torch.no_grad()
