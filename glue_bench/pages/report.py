@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 import pandas as pd
@@ -29,8 +28,8 @@ from glue_bench.pages.render import to_html
 from glue_bench.records.environment import Environment
 
 FILE = "report.html"
-RUNS = "runs"
-"""Where results are if no one says where."""
+RESULTS = "RESULTS"
+"""What a report calls the folder of results: it is for others, and is the same wherever they lie."""
 LOSSES = "Means over the seeds of pretraining; of few arms a band goes from the lowest to the highest seed."
 
 
@@ -86,7 +85,7 @@ def parts_of(comparison: Comparison) -> Iterator[Part]:
         figures = (Drawing(**curves, figure=losses(comparison)),) if known else ()
         yield Part(title="Pretraining", figures=figures, tables=budget_page(results).tables)
     weights = set(results.pretrainings["weights"].dropna())
-    if inside := inside_part(results.folder / "analysis", weights, quote(str(place_of(results)))):
+    if inside := inside_part(results.folder / "analysis", weights, f"{RESULTS}/{results.experiment}"):
         yield inside
     if not results.is_made_up:
         yield from papers_part(results)
@@ -119,8 +118,7 @@ def method_part(comparison: Comparison) -> Part:
     """Where the runs were computed, and what to type for the same numbers, with the experiment's file."""
     results, plan = comparison.board.results, comparison.board.results.plan
     name = results.experiment
-    place = place_of(results)
-    folder = quote(str(place))
+    folder = f"{RESULTS}/{results.experiment}"
     places = f" --data {results.data_source if results.data_source in ('demo', 'hub') else 'GLUE_FOLDER'}"
     if pretraining := plan.experiment.pretraining:
         places += " --corpus demo" if pretraining.corpus == ["demo"] else " --corpus TEXT"
@@ -128,23 +126,16 @@ def method_part(comparison: Comparison) -> Part:
     precisions = results.cells.loc[results.cells["finished"], "precision"].unique()
     if len(precisions) == 1 and precisions[0].isalnum():
         places += f" --precision {precisions[0]}"
-    if place.parent != Path(RUNS):
-        places += f" --results {quote(str(place.parent))}"
     lines = [
         "# Save the experiment below as a file. Where its data, text and plugins are, only you know.",
-        f"glue-bench run {name}.yaml{places}",
+        f"# {RESULTS} stands for the folder of results, which is `runs` unless --results names another.",
+        f"glue-bench run {name}.yaml{places} --results {RESULTS}",
         *(f"glue-bench {verb} {folder}" for verb in ("leaderboard", "statistics", "report")),
         f"# next: {next_step(comparison, folder)}",
     ]
     experiment = Part(title=f"{name}.yaml, the experiment", listing=experiment_text(plan.experiment))
     tables, listing = (environments_table(results),), "\n".join(lines) + "\n"
     return Part(title="How it was made", tables=tables, listing=listing, folded=(experiment,))
-
-
-def place_of(results: Results) -> Path:
-    """The folder of an experiment as a command names it; of a path from the root, which tells of a machine, the end."""
-    folder = results.folder
-    return Path("RESULTS", folder.name) if folder.is_absolute() else folder
 
 
 def environments_table(results: Results) -> Table:

@@ -96,12 +96,9 @@ def check_native(arm: Arm, start: NativeStart, inputs: Inputs) -> None:
     elif not beside <= tolerance:
         fault = f"beside a longer text than alone, by {beside:.1e}"
     if fault:
-        advice = "give another checkpoint"
-        if start.pads_left:
-            advice += ", or set padding_side to right in its tokenizer_config.json"
         raise UserError(
             f"arm '{arm.name}': its model gives a text other logits {fault}, so that its scores would depend on the "
-            f"batches; {advice}"
+            "batches; give another checkpoint"
         )
 
 

@@ -17,7 +17,7 @@ from glue_bench.analysis.subject import Subject
 from glue_bench.analysis.word_order import HeldOut, MaskedRow
 from glue_bench.model.encoder import BlockScores, EncoderModel
 from glue_bench.model.heads import EncoderForMaskedLM
-from glue_bench.testing import HIDDEN, POSITIONS, tokens
+from glue_bench.model.tiny import HIDDEN, POSITIONS, tokens
 from glue_bench.training.corpus import Corpus
 from glue_bench.training.packing import PackedText
 from glue_bench.training.tokenizers import train_tokenizer

@@ -58,7 +58,8 @@ EQUATIONS: dict[str, Callable[[Any, Tensor, Tensor, Tensor], Tensor]] = {
 def test_the_input_is_the_equation_of_its_variant(variant, start):
     """Of each token by itself; [CLS] stays at position 0."""
     model = random_model(EncoderModel, encoder_config(variant, type_vocab_size=3)).variant
-    hidden = model(TOKEN_IDS, SEGMENT_IDS, start).hidden
+    with model.starting_at(start):
+        hidden = model(TOKEN_IDS, SEGMENT_IDS).hidden
     for row in range(len(TOKEN_IDS)):
         for place in range(LENGTH):
             word = model.words.weight[TOKEN_IDS[row, place]]
@@ -183,7 +184,9 @@ def test_sinusoids_of_a_later_start_are_those_of_their_positions():
     model = EncoderModel(encoder_config("add-sinusoidal", variant_options={"scale": 0.5}))
     variant = model.variant
     start = POSITIONS - LENGTH
-    late = variant(TOKEN_IDS, ONE_SEGMENT, start).hidden - variant.words(TOKEN_IDS) - variant.segments.weight[0]
+    with variant.starting_at(start):
+        hidden = variant(TOKEN_IDS, ONE_SEGMENT).hidden
+    late = hidden - variant.words(TOKEN_IDS) - variant.segments.weight[0]
     places = torch.tensor([0, *range(start + 1, POSITIONS)])
     rates = 10_000.0 ** (-torch.arange(0, HIDDEN, 2) / HIDDEN)
     turns = places[:, None] * rates

@@ -85,8 +85,8 @@ def test_what_turns_and_what_scores_is_called_with_the_number_of_its_block(monke
         return query @ key.mT
 
     class Numbered(Add):
-        def forward(self, token_ids: Tensor, segment_ids: Tensor, start: int = 0) -> EncoderInput:
-            entering = super().forward(token_ids, segment_ids, start)
+        def forward(self, token_ids: Tensor, segment_ids: Tensor) -> EncoderInput:
+            entering = super().forward(token_ids, segment_ids)
             return replace(entering, rotate=rotate, scores=scores)
 
     monkeypatch.setitem(VARIANTS, "numbered", Numbered)

@@ -131,12 +131,8 @@ def test_a_planned_cell_has_the_logits_that_each_text_has_alone(family, inputs_o
 
 
 @pytest.mark.parametrize(("family", "side"), [("bert", "left"), ("gpt2", "left"), ("xlnet", "right")])
-def test_positions_that_move_with_the_length_of_the_neighbours_are_refused(family, side, inputs_of):
-    advice = "give another checkpoint"
-    if side == "left":
-        advice += ", or set padding_side to right in its tokenizer_config.json"
-    with pytest.raises(UserError, match=f"beside a longer text than alone, by .*; {advice}$"):
-        make_plan(inputs_of(family, side))
+def test_the_side_on_which_the_tokenizer_pads_makes_no_text_depend_on_others(family, side, inputs_of):
+    assert make_plan(inputs_of(family, side)).cells
 
 
 @pytest.mark.parametrize("family", ["deberta", *families("deberta", *REFUSED)])
