@@ -2,7 +2,7 @@
 
 import copy
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -178,19 +178,7 @@ def read_native(
     if digest is not None and fingerprint(folder) != digest:
         raise UserError(f"checkpoint '{name}' has changed while it was in use; start again")
     base, prefix = model.base_model, "" if model.base_model is model else f"{model.base_model_prefix}."
-    for key, stored, expected in info["mismatched_keys"]:
-        if key.startswith(prefix):
-            shapes = f"{key} has shape {tuple(stored)}, its settings say {tuple(expected)}"
-            raise UserError(f"checkpoint '{name}': {shapes}; config.json and weights are not of one model")
-    absent = {key.removeprefix(prefix) for key in info["missing_keys"] if key.startswith(prefix)}
-    if lacking := sorted(key for key in absent if prefix and "pooler." not in key):
-        raise UserError(f"checkpoint '{name}': transformers finds no weights for {lacking[0]} in it")
-    parts = dict(base.named_children())
-    inside = [key for key in info["unexpected_keys"] if key.removeprefix(prefix).partition(".")[0] in parts]
-    unread = sorted(key for key in inside if key.endswith(".weight"))  # not buffers of older versions
-    if unread:  # such as relative positions of BERT, which transformers 5 reads as absolute ones
-        fault = f"transformers would leave {unread[0]} out, and compute something else than was trained"
-        raise UserError(f"checkpoint '{name}': {fault}; give another checkpoint")
+    absent = _check_weights(name, base, prefix, info)
     head = {key for key in model.state_dict() if not key.startswith(prefix)}
     takes_segments = "token_type_ids" in inspect.signature(model.forward).parameters
     limits = [tokenizer.model_max_length]
@@ -205,6 +193,28 @@ def read_native(
         pads_left=config.model_type in READ_LAST,
         longest=min((limit for limit in limits if limit and 0 < limit < UNBOUNDED), default=None),
     )
+
+
+def _check_weights(name: str, base: nn.Module, prefix: str, info: Mapping[str, Any]) -> set[str]:
+    """The names of weights of the base that a checkpoint lacks, which may be a pooler's; `info` is of the loading.
+
+    Raises UserError for weights of another shape, for others that are absent, and for those that would be left out.
+    """
+    for key, stored, expected in info["mismatched_keys"]:
+        if key.startswith(prefix):
+            shapes = f"{key} has shape {tuple(stored)}, its settings say {tuple(expected)}"
+            raise UserError(f"checkpoint '{name}': {shapes}; config.json and weights are not of one model")
+    absent = {key.removeprefix(prefix) for key in info["missing_keys"] if key.startswith(prefix)}
+    lacking = sorted(key for key in absent if prefix and "pooler." not in key)
+    if lacking:
+        raise UserError(f"checkpoint '{name}': transformers finds no weights for {lacking[0]} in it")
+    parts = dict(base.named_children())
+    inside = [key for key in info["unexpected_keys"] if key.removeprefix(prefix).partition(".")[0] in parts]
+    unread = sorted(key for key in inside if key.endswith(".weight"))  # not buffers of older versions
+    if unread:  # such as relative positions of BERT, which transformers 5 reads as absolute ones
+        fault = f"transformers would leave {unread[0]} out, and compute something else than was trained"
+        raise UserError(f"checkpoint '{name}': {fault}; give another checkpoint")
+    return absent
 
 
 def _refuse_own_code(folder: Path, name: str) -> None:
