@@ -85,7 +85,7 @@ def _check(store: Store) -> tuple[Check, ...]:
         return (Check("plan", "cannot be read", (str(error),)),)
     records = [*finished.records.values(), *finished.outdated.values(), *strays]
     pretrainings = [*finished.pretrainings.values()]
-    errors = [failure.error for failure in store.failures(plan, store.recorded())]
+    errors = [failure.error for failure in store.failures(plan, finished.done)]
     damaged = finished.left_out - len(strays)
     outside = (f"cells/: {damaged} outside the plan cannot be believed; delete them",) if damaged else ()
     gone = _gone(plan, finished)
