@@ -180,7 +180,8 @@ def _start(record: Record, finished: Finished) -> bool:
     if record.started_from is None or not cell.after:
         return record.started_from is not None
     if cell.mnli:
-        return cell.mnli in records
+        source = records.get(cell.mnli)
+        return source is not None and source.weights is not None
     pretraining = finished.pretrainings.get(cell.pretraining or "")
     return pretraining is not None and pretraining.weights is not None
 

@@ -30,7 +30,8 @@ def replaced_start(
         if record.cell.mnli not in records:
             return None
         source = records[record.cell.mnli]
-        if record.started_from not in (None, source.weights):
+        is_known = None not in (record.started_from, source.weights)
+        if is_known and record.started_from != source.weights:
             return record.cell.mnli
     pretraining = pretrainings.get(source.cell.pretraining or "")
     if pretraining is None or pretraining.weights is None or source.started_from is None:

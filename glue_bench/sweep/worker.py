@@ -93,7 +93,7 @@ class Worker:
         keeps = tuning.keep is not None or (is_followed and cell.settings.learning_rate == tuning.source_rate)
         outcome = finetune(cell, self.inputs, self.compute, progress=tell)
         facts = outcome.facts
-        if keeps:
+        if keeps or cell.task == "mnli":  # others may have started from an earlier run of this cell
             facts = facts.model_copy(update={"weights": weights_digest(outcome.model.base_model.state_dict())})
 
         kind = cell.settings.predictions or "float32"  # they were rounded before they were scored

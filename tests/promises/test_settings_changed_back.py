@@ -64,3 +64,13 @@ def test_cells_are_doubted_if_another_machine_has_made_other_weights(first, tmp_
     folder = tiny_runs.run(changed, tmp_path, precision="bf16")
     (verified,) = glue_bench.verify(folder)
     assert any("step2" in fault and "made again" in fault for fault in verified.faults)
+
+
+def test_what_started_from_mnli_stays_when_that_runs_again_for_test_predictions_alone(tmp_path):
+    """MNLI then keeps no model, because nothing starts from it."""
+    first = asked(pretraining=None, checkpoint="scratch", tasks=["mnli", "rte"], finetuning={"from_mnli": ["rte"]})
+    changed = tiny_runs.merged(first, {"finetuning": {"from_mnli": [], "predict": ["validation", "test"]}})
+    for values in (first, changed):
+        tiny_runs.run(values, tmp_path)
+    summary = glue_bench.run(first, results=tmp_path, device="cpu", precision="float32", dry_run=True)
+    assert summary.reasons == {}
