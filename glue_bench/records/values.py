@@ -235,8 +235,8 @@ class Record(Sealed):
     memory was too short for whole batches, `precision` where it is not that of the environment. `diagnostic` is the
     digest of the diagnostic set (AX), if that was predicted. `started_from` is the `weights_digest` of the encoder that
     it started from (None: fresh weights, or a committed result, older than this field), and `weights` that of its own
-    encoder, on MNLI or if its model is kept. `Store.write` fills in the `arrays_digest` of its `logits` and `tests`, and the SHA-256 of the
-    files of its `model`.
+    encoder, on MNLI or if its model is kept. `Store.write` fills in the `arrays_digest` of its `logits` and `tests`,
+    and the SHA-256 of the files of its `model`.
     """
 
     scores: Scores
