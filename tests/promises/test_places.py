@@ -17,6 +17,9 @@ import tiny_runs
 from folder import VERBS, Folder, labelled_ax, verb, written
 
 import glue_bench
+from glue_bench.board.compare import open_comparison
+from glue_bench.pages.render import to_html
+from glue_bench.pages.report import make_report
 from glue_bench.records.store import Store
 from glue_bench.records.values import Failure
 
@@ -197,3 +200,8 @@ def test_a_bundle_of_earlier_results_has_no_path_of_the_machine(earlier, tmp_pat
 def test_a_bundle_of_earlier_results_verifies(earlier, tmp_path):
     glue_bench.export(earlier, tmp_path / "runs.zip")
     assert [fault for each in glue_bench.verify(tmp_path / "runs.zip") for fault in each.faults] == []
+
+
+def test_a_report_of_earlier_results_has_no_path_of_the_machine(earlier, tmp_path):
+    report = to_html(make_report(open_comparison(earlier)))
+    assert str(tmp_path) not in report
