@@ -32,6 +32,7 @@ import numpy as np
 
 from glue_bench.errors import UserError
 from glue_bench.files import (
+    check_part,
     clear_abandoned,
     file_digest,
     prove_writable,
@@ -98,19 +99,8 @@ class Store:
         return self._read(Plan, "plan.json")
 
     def _check_parts(self, *names: str) -> None:
-        """Raise UserError for a part of the folder, or what lies in it, that is a link to what is not there.
-
-        A link to a disk that is not mounted would look as if nothing had run.
-        """
-        for place in (self.folder / name for name in names):
-            _check_link(place)
-            if place.is_dir():
-                with os.scandir(place) as entries:
-                    links = [Path(entry.path) for entry in entries if entry.is_symlink() and IS_ID(entry.name)]
-                for link in links:
-                    _check_link(link)
-            elif place.exists():
-                raise UserError(f"'{place}' is no folder; move it away")
+        for name in names:
+            check_part(self.folder / name)
 
     def _read(self, kind: type[Kind], name: str) -> Kind:
         try:
@@ -387,13 +377,6 @@ class Store:
 
     def drop_progress(self, name: str) -> None:
         (self.folder / "progress" / f"{name}.json").unlink(missing_ok=True)
-
-
-def _check_link(place: Path) -> None:
-    """Raise UserError for a link to what is not there."""
-    if place.is_symlink() and not place.exists():
-        advice = "mount the disk that has it, or delete the link to begin anew"
-        raise UserError(f"'{place}' is a link to '{place.readlink()}', which is not there; {advice}")
 
 
 def open_store(folder: str | Path) -> Store:
