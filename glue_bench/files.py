@@ -157,6 +157,28 @@ def prove_writable(folder: Path) -> None:
         file.flush()
 
 
+def check_part(folder: Path) -> None:
+    """Raise UserError for a folder, or what lies in it, that is a link to what is not there, and for what is no folder.
+
+    A link to a disk that is not mounted would look as if nothing had run.
+    """
+    refuse_broken_link(folder)
+    if folder.is_dir():
+        with os.scandir(folder) as entries:
+            links = [Path(entry.path) for entry in entries if entry.is_symlink() and not entry.name.startswith(".")]
+        for link in links:
+            refuse_broken_link(link)
+    elif folder.exists():
+        raise UserError(f"'{folder}' is no folder; move it away")
+
+
+def refuse_broken_link(place: Path) -> None:
+    """Raise UserError for a link to what is not there."""
+    if place.is_symlink() and not place.exists():
+        advice = "mount the disk that has it, or delete the link to begin anew"
+        raise UserError(f"'{place}' is a link to '{place.readlink()}', which is not there; {advice}")
+
+
 def write_atomically(path: Path, content: bytes, *, flush: bool = True) -> None:
     """Write a `whole_file`: `path` is either absent, the old content or the whole new one."""
     with whole_file(path, flush=flush) as file:

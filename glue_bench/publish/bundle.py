@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
-from pathlib import Path
+from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
-from typing import Literal
+from typing import Any, Literal
 
 from glue_bench.errors import UserError
 from glue_bench.files import (
@@ -36,7 +36,7 @@ from glue_bench.pages.files import TABLES
 from glue_bench.pages.papers import PAPERS
 from glue_bench.records.base import Digest, Sealed, Text, Value, Whole
 from glue_bench.records.store import Store
-from glue_bench.records.values import Failure
+from glue_bench.records.values import Failure, Plan
 
 MANIFEST = "manifest.json"
 LARGEST_BUNDLE, LARGEST_MANIFEST = 2**40, 2**26
@@ -53,6 +53,8 @@ PLACE = re.compile(
 """What a bundle may have a file of, and nowhere else."""
 INSIDE = ("*", "failures/*", "labels/*", "cells/*/*", "pretrainings/*/*")
 """Where files of an experiment lie that a bundle may have. Unlike `rglob`, these patterns enter linked folders."""
+PATHS = ("/", "~", ".")
+"""How paths begin in plans that were written while these still had them."""
 _ROOT = r"(?:file://|[A-Za-z]:)?(?!//)[/\\~]"
 ABSOLUTE = re.compile(
     rf"""(?<=['"]){_ROOT}[^'"\n]*[/\\]"""
@@ -113,13 +115,42 @@ def write_bundle(stores: Iterable[Store], path: Path) -> Manifest:
 
 
 def _public(name: str, content: bytes) -> bytes:
-    """The content of a file as a bundle has it: errors do not say where a person keeps files."""
-    if name.split("/")[1] != "failures":
-        return content
+    """The content of a file as a bundle has it: plans and errors do not say where a person keeps files."""
+    part = name.split("/")[1]
     try:
-        failure = Failure.read(content)
+        if part == "plan.json":
+            return _public_plan(content)
+        if part == "failures":
+            return _public_failure(content)
     except ValueError:  # damaged, which `verify` says
-        return content
+        pass
+    return content
+
+
+def _public_plan(content: bytes) -> bytes:
+    """A plan that names checkpoints and tokenizers by the last names of their paths, as new plans do."""
+    plan = Plan.read(content)
+    experiment = plan.experiment
+    arms = []
+    for arm in experiment.arms:
+        names = {"checkpoint": _last_name(arm.checkpoint), "tokenizer": arm.tokenizer and _last_name(arm.tokenizer)}
+        arms.append(arm.model_copy(update=names))
+    changes: dict[str, Any] = {"arms": arms}
+    pretraining = experiment.pretraining
+    if pretraining and pretraining.tokenizer:
+        name = _last_name(pretraining.tokenizer)
+        changes["pretraining"] = pretraining.model_copy(update={"tokenizer": name})
+    public = experiment.model_copy(update=changes)
+    return content if public == experiment else plan.model_copy(update={"experiment": public}).seal().file()
+
+
+def _last_name(place: str) -> str:
+    """`./name` of a path that tables name by its last name, too; any other place as it is."""
+    return f"./{PurePath(place).name}" if place.startswith(PATHS) else place
+
+
+def _public_failure(content: bytes) -> bytes:
+    failure = Failure.read(content)
     texts = {"error": failure.error, "traceback": failure.traceback}
     return failure.model_copy(update={field: ABSOLUTE.sub("", text) for field, text in texts.items()}).file()
 

@@ -85,7 +85,7 @@ def _check(store: Store) -> tuple[Check, ...]:
         return (Check("plan", "cannot be read", (str(error),)),)
     records = [*finished.records.values(), *finished.outdated.values(), *strays]
     pretrainings = [*finished.pretrainings.values()]
-    errors = [failure.error for failure in store.failures(plan, store.recorded())]
+    errors = [failure.error for failure in store.failures(plan, finished.done)]
     damaged = finished.left_out - len(strays)
     outside = (f"cells/: {damaged} outside the plan cannot be believed; delete them",) if damaged else ()
     gone = _gone(plan, finished)
@@ -180,7 +180,8 @@ def _start(record: Record, finished: Finished) -> bool:
     if record.started_from is None or not cell.after:
         return record.started_from is not None
     if cell.mnli:
-        return cell.mnli in records
+        source = records.get(cell.mnli)
+        return source is not None and source.weights is not None
     pretraining = finished.pretrainings.get(cell.pretraining or "")
     return pretraining is not None and pretraining.weights is not None
 

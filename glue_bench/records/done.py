@@ -30,7 +30,8 @@ def replaced_start(
         if record.cell.mnli not in records:
             return None
         source = records[record.cell.mnli]
-        if record.started_from not in (None, source.weights):
+        is_known = None not in (record.started_from, source.weights)
+        if is_known and record.started_from != source.weights:
             return record.cell.mnli
     pretraining = pretrainings.get(source.cell.pretraining or "")
     if pretraining is None or pretraining.weights is None or source.started_from is None:
@@ -53,3 +54,15 @@ def lacks(record: Record, asked: TaskFacts) -> str:
 def predicts_other_diagnostic(record: Record, asked: TaskFacts) -> bool:
     """Whether AX is asked for, and the record has predictions of other sentences, or none."""
     return asked.diagnostic not in (None, record.diagnostic)
+
+
+def joined_weights(latest: Mapping[int, str], earlier: Mapping[int, str]) -> dict[int, str]:
+    """The digests of a pretraining's weights by step, with those of an earlier run if both have made equal weights.
+
+    Which checkpoints are kept is no part of an id, so that a pretraining that is run for another checkpoint may keep
+    fewer than before. Cells that started from the others still count: both runs keep the last step, and where that is
+    equal, all steps before it were equal.
+    """
+    shared = latest.keys() & earlier.keys()
+    is_same = bool(shared) and all(latest[step] == earlier[step] for step in shared)
+    return {**earlier, **latest} if is_same else dict(latest)

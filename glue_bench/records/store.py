@@ -32,6 +32,7 @@ import numpy as np
 
 from glue_bench.errors import UserError
 from glue_bench.files import (
+    check_part,
     clear_abandoned,
     file_digest,
     prove_writable,
@@ -55,6 +56,7 @@ STAMP = "record.digest"  # in a kept model's folder, the digest of its cell's re
 WEIGHTS = "weights.digest"  # in a checkpoint's folder, the digest of its encoder's weights
 LABELS = "labels/{}-{:.12}.safetensors"  # of a task's data with this digest
 SHARE = "held_out_share"  # in the header of such a file, the part of train that its baselines were not fitted on
+WHOLE = "0"  # that of baselines that were fitted on all of train; files without any are older than this
 PARTS = ("cells", "pretrainings", "failures", "labels")  # folders without which results are others
 IS_ID = re.compile(NAME).fullmatch
 Labels = Mapping[str, Arrays]
@@ -92,20 +94,13 @@ class Store:
         return (self.folder / "plan.json").is_file()
 
     def plan(self) -> Plan:
-        """The plan last written. Raises UserError if there is none, it is damaged, or a folder is not there.
-
-        A link to a disk that is not mounted would look as if nothing had run.
-        """
+        """The plan last written. Raises UserError if there is none, it is damaged, or a folder is not there."""
         self._check_parts(*PARTS)
         return self._read(Plan, "plan.json")
 
     def _check_parts(self, *names: str) -> None:
-        for place in (self.folder / name for name in names):
-            if place.is_symlink() and not place.exists():
-                advice = "mount the disk that has it, or delete the link to begin anew"
-                raise UserError(f"'{place}' is a link to '{place.readlink()}', which is not there; {advice}")
-            if place.exists() and not place.is_dir():
-                raise UserError(f"'{place}' is no folder; move it away")
+        for name in names:
+            check_part(self.folder / name)
 
     def _read(self, kind: type[Kind], name: str) -> Kind:
         try:
@@ -118,8 +113,9 @@ class Store:
     def finished(self, plan: Plan) -> Finished:
         """What is stored of a plan. A record that cannot be believed counts as missing, with a line in `problems`.
 
-        So does one that is `outdated`, without a line.
+        So does one that is `outdated`, without a line. Raises UserError where a folder is not there.
         """
+        self._check_parts(*PARTS)
         cells, there = [cell.id for cell in plan.cells], self._ids("cells")
         stored, bad = self._records(Record, (name for name in cells if name in there))
         pretrained = {each.id for each in plan.pretrainings} & self._ids("pretrainings")
@@ -237,12 +233,13 @@ class Store:
     def has_labels(self, task: str, data: str, held_out_share: float | None) -> bool:
         """Whether the labels of a task's data are stored, with baselines fitted on the training rows of this setting.
 
-        Raises UserError where the file is damaged.
+        Of a file that does not say it, baselines may be fitted on a part of these rows. Raises UserError where the file
+        is damaged.
         """
         if not self.labels(task, data)["gold"]:
             return False
         fitted_without = read_metadata(self.folder / LABELS.format(task, data)).get(SHARE)
-        return fitted_without == (str(held_out_share) if held_out_share else None)
+        return fitted_without == (str(held_out_share) if held_out_share else WHOLE)
 
     def model(self, record: Record, *, whole: bool = False) -> Path | None:
         """Where a cell's model lies, if it is kept; with `whole` it has the files of its record, and no others.
@@ -317,7 +314,7 @@ class Store:
         """Replace the plan, and store the `labels` of tasks; the plan as it was stored, which names their digests."""
         tasks = {}
         share = plan.experiment.finetuning.held_out_share
-        fitted_without = {SHARE: str(share)} if share else {}
+        fitted_without = {SHARE: str(share) if share else WHOLE}
         for task, facts in plan.tasks.items():
             name, arrays = LABELS.format(task, facts.digest), dict[str, np.ndarray]()
             if task in labels:

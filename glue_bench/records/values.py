@@ -234,9 +234,9 @@ class Record(Sealed):
     committed results cover it. `training_seconds` are those of training steps alone. `micro_batch_size` is set where
     memory was too short for whole batches, `precision` where it is not that of the environment. `diagnostic` is the
     digest of the diagnostic set (AX), if that was predicted. `started_from` is the `weights_digest` of the encoder that
-    it started from (None: fresh weights, or a committed result, older than this field), and `weights` that of a kept
-    model's encoder. `Store.write` fills in the `arrays_digest` of its `logits` and `tests`, and the SHA-256 of the
-    files of its `model`.
+    it started from (None: fresh weights, or a committed result, older than this field), and `weights` that of its own
+    encoder, on MNLI or if its model is kept. `Store.write` fills in the `arrays_digest` of its `logits` and `tests`,
+    and the SHA-256 of the files of its `model`.
     """
 
     scores: Scores

@@ -96,11 +96,7 @@ class Slot:
     def run(self, job: Job) -> Result:
         """Run the job in the folder in which the sweep was started."""
         if self.worker is None:
-            try:
-                os.chdir(self.current)
-            except OSError as error:
-                host = socket.gethostname()
-                raise UserError(f"{host} has no folder '{self.current}'; all machines must see it") from error
+            enter(self.current)
             self.worker = self.make()
         result: Result = self.worker.run(job)
         return result
@@ -184,6 +180,15 @@ class Ray(Executor):
         for actor, running in self.running.values():
             if running.id == job.id:
                 self.ray.kill(actor)
+
+
+def enter(folder: Path) -> None:
+    """Go to the folder in which a sweep was started. Raises UserError where this machine has no such folder."""
+    try:
+        os.chdir(folder)
+    except OSError as error:
+        host = socket.gethostname()
+        raise UserError(f"{host} has no folder '{folder}'; all machines must see it") from error
 
 
 def lost(job: Job, cause: str) -> Failure:

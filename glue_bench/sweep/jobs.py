@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from glue_bench.config import SCRATCH
-from glue_bench.records.done import NO_MODEL, START_REPLACED, lacks
+from glue_bench.records.done import NO_MODEL, START_REPLACED, lacks, replaced_start
 from glue_bench.records.store import Finished, Store
 from glue_bench.records.values import Cell, Job, Plan, Pretraining
 
@@ -56,13 +56,15 @@ class Todo:
     def reasons(self) -> dict[str, str]:
         """By id why each of the jobs is to run."""
         plan, store, finished = self.plan, self.store, self.finished
-        failures = {failure.id: failure.error for failure in store.failures(plan, store.recorded())}
+        failures = {failure.id: failure.error for failure in store.failures(plan, finished.done)}
         done = finished.done
         started = {name for job in plan.jobs if job.id in done for name in job.after}
         earlier = [record.cell for record in store.strays(plan)]
         begun = sorted({cell.pretraining for cell in earlier if cell.pretraining})
         made = [record.pretraining for name in begun if (record := store.pretraining(name))]
         pretrainings = {job.id: job for job in (*plan.pretrainings, *made)}
+
+        stored_records = {**finished.records, **finished.outdated}
 
         def place(job: Job) -> tuple[Any, ...]:
             return tuple(getattr(job, name, None) for name in PLACE)
@@ -76,7 +78,8 @@ class Todo:
             if job.id in failures:
                 return f"it failed: {failures[job.id]}"
             if job.id in finished.outdated:
-                return START_REPLACED.format(start="an MNLI run" if job.after[1:] else "a pretraining")
+                start = replaced_start(finished.outdated[job.id], stored_records, finished.pretrainings)
+                return START_REPLACED.format(start="a pretraining" if start in pretrainings else "an MNLI run")
             if job.id in self.lacking:
                 return self.lacking[job.id]
             if job.id in done:

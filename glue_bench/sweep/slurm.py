@@ -23,7 +23,7 @@ from glue_bench.errors import UserError
 from glue_bench.files import parse_json, read_file, write_atomically
 from glue_bench.records.store import Store
 from glue_bench.records.values import Failure, Job, Pretraining, Result
-from glue_bench.sweep.executors import Executor, MakeWorker, Terminated, lost, needed
+from glue_bench.sweep.executors import Executor, MakeWorker, Terminated, enter, lost, needed
 from glue_bench.sweep.progress import Estimate
 
 POLL_SECONDS = 30.0  # between two questions to Slurm, all of them about every job
@@ -52,11 +52,16 @@ class JobBatch:
 
     def __init__(self, make: MakeWorker, folder: Path) -> None:
         self.make, self.folder, self.cuts = make, folder, Counter[str]()
+        self.current = Path.cwd()
         self.job: Job | None = None
 
     def __call__(self, jobs: list[tuple[Job, str]]) -> None:
-        """Run them, as far as nothing newer than the stamp beside each job is stored."""
+        """Run them, as far as nothing newer than the stamp beside each job is stored.
+
+        They run in the folder in which the sweep was started, because places of data and text may be relative to it.
+        """
         try:
+            enter(self.current)
             store, worker = Store(self.folder), self.make()
             for job, stamp in jobs:
                 if store.stamp(job.id) == stamp:

@@ -24,6 +24,7 @@ from glue_bench.model.fresh import on_threads
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.plugins import load_file
 from glue_bench.records import values
+from glue_bench.records.done import joined_weights
 from glue_bench.records.values import Cell, Failure, Job, Pretraining, PretrainingRecord, Record, Result
 from glue_bench.sweep.plan import of_arm
 from glue_bench.training.compute import AUTO, Compute, choose_compute, quiet_transformers
@@ -92,7 +93,7 @@ class Worker:
         keeps = tuning.keep is not None or (is_followed and cell.settings.learning_rate == tuning.source_rate)
         outcome = finetune(cell, self.inputs, self.compute, progress=tell)
         facts = outcome.facts
-        if keeps:
+        if keeps or cell.task == "mnli":  # others may have started from an earlier run of this cell
             facts = facts.model_copy(update={"weights": weights_digest(outcome.model.base_model.state_dict())})
 
         kind = cell.settings.predictions or "float32"  # they were rounded before they were scored
@@ -123,6 +124,9 @@ class Worker:
                     check_order(start, arm.name)
             except UserError as error:
                 return self._fail(job, str(error))
+            earlier = self.store.pretraining(job.id)
+            if earlier and earlier.weights:
+                facts["weights"] = joined_weights(facts["weights"], earlier.weights)
         with results_written_to(self.store.folder):
             stored = self.store.write(PretrainingRecord(pretraining=job, **facts), losses=losses, sums=sums)
             PretrainingFolder(self.store, job.id).end(keeps=not job.is_search)

@@ -24,8 +24,9 @@ from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError
 from glue_bench.pages.leaderboard import leaderboard_page
 from glue_bench.pages.render import to_markdown
+from glue_bench.records.done import START_REPLACED
 from glue_bench.records.store import Store
-from glue_bench.records.values import Plan, PretrainingRecord, Record
+from glue_bench.records.values import Failure, Plan, PretrainingRecord, Record
 from glue_bench.sweep.run import Summary
 
 ROWS = {"train": 24, "dev": 12, "test": 6}
@@ -191,6 +192,27 @@ def test_a_sweep_runs_again_what_started_from_weights_that_were_made_again(outda
     summary = study.run(dry_run=True)
     assert {*summary.waiting} >= cells
     assert any("made again" in reason for reason in summary.reasons)
+
+
+@pytest.mark.parametrize(
+    ("change", "start"),
+    [(lambda study: change_weights(study, 1), "a pretraining"), (change_mnli, "an MNLI run")],
+    ids=["pretraining", "MNLI"],
+)
+def test_a_dry_run_names_the_kind_of_run_whose_weights_were_made_again(study, change, start):
+    cells = change(study)
+    reasons = study.run(dry_run=True).reasons
+    assert reasons.get(START_REPLACED.format(start=start)) == len(cells)
+
+
+def test_a_run_that_fails_where_its_older_record_counts_no_more_is_told_everywhere(study):
+    cell = min(change_weights(study, 1))
+    study.store.write_failure(Failure(id=cell, error="no luck"))
+    states = glue_bench.status(study.folder).set_index("cell_id")["state"]
+    (verified,) = glue_bench.verify(study.folder)
+    verified_failures = {check.name: check.found for check in verified.checks}["failures"]
+    reasons = study.run(dry_run=True).reasons
+    assert (states[cell], reasons.get("it failed: no luck"), verified_failures) == ("failed", 1, "1 say why")
 
 
 def test_verify_names_what_started_from_weights_that_were_made_again(outdated):

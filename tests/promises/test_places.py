@@ -17,6 +17,9 @@ import tiny_runs
 from folder import VERBS, Folder, labelled_ax, verb, written
 
 import glue_bench
+from glue_bench.board.compare import open_comparison
+from glue_bench.pages.render import to_html
+from glue_bench.pages.report import make_report
 from glue_bench.records.store import Store
 from glue_bench.records.values import Failure
 
@@ -171,3 +174,34 @@ def test_a_bundle_of_an_experiment_with_files_of_ones_own_verifies(make_bert, wr
     folder = tiny_runs.run(experiment(make_bert, write_plugin), tmp_path / "runs")
     glue_bench.export(folder, tmp_path / "runs.zip")
     assert [fault for each in glue_bench.verify(tmp_path / "runs.zip") for fault in each.faults] == []
+
+
+@pytest.fixture
+def earlier(make_bert, write_plugin, tmp_path) -> Path:
+    """Results of an earlier version, whose plans had the paths of checkpoints and tokenizers."""
+    folder = tiny_runs.run(own_starts(make_bert, write_plugin), tmp_path / "runs")
+    store = Store(folder)
+    plan = store.plan()
+    arms = []
+    for arm in plan.experiment.arms:
+        path = str(tmp_path / "mine" / arm.checkpoint)
+        arms.append(arm.model_copy(update={"checkpoint": path, "tokenizer": arm.tokenizer and path}))
+    store.write_plan(plan.model_copy(update={"experiment": plan.experiment.model_copy(update={"arms": arms})}), {})
+    return folder
+
+
+def test_a_bundle_of_earlier_results_has_no_path_of_the_machine(earlier, tmp_path):
+    glue_bench.export(earlier, tmp_path / "runs.zip")
+    with zipfile.ZipFile(tmp_path / "runs.zip") as archive:
+        contents = {name: archive.read(name) for name in archive.namelist()}
+    assert [name for name, content in contents.items() if str(tmp_path).encode() in content] == []
+
+
+def test_a_bundle_of_earlier_results_verifies(earlier, tmp_path):
+    glue_bench.export(earlier, tmp_path / "runs.zip")
+    assert [fault for each in glue_bench.verify(tmp_path / "runs.zip") for fault in each.faults] == []
+
+
+def test_a_report_of_earlier_results_has_no_path_of_the_machine(earlier, tmp_path):
+    report = to_html(make_report(open_comparison(earlier)))
+    assert str(tmp_path) not in report

@@ -361,13 +361,35 @@ def test_what_a_system_leaves_in_a_folder_is_no_record(store, kind, name):
     assert (store.strays(plan), store.failures(plan, ()), store.progress()) == ([], [], [])
 
 
-@pytest.mark.parametrize("look", [Store.plan, Store.prepare])
+def read_finished(store: Store) -> None:
+    """As whoever has a plan that is not the stored one."""
+    store.finished(plan_with(CELL))
+
+
+@pytest.mark.parametrize("look", [Store.plan, Store.prepare, read_finished])
 @pytest.mark.parametrize("part", ["cells", "pretrainings", "failures", "labels"])
 def test_a_part_that_lies_on_a_disk_that_is_not_there_is_refused_and_not_empty(store, part, look):
     store.write_plan(plan_with(CELL), {})
     (store.folder / part).symlink_to(store.folder.parent / "gone")
     with pytest.raises(UserError, match=f"{part}' is a link to '.*gone', which is not there; mount the disk"):
         look(store)
+
+
+@pytest.mark.parametrize("look", [Store.plan, Store.prepare, read_finished])
+@pytest.mark.parametrize("kind", ["cells", "pretrainings"])
+def test_a_result_that_lies_on_a_disk_that_is_not_there_is_refused_and_not_missing(store, kind, look):
+    store.write_plan(plan_with(CELL), {})
+    (store.folder / kind).mkdir()
+    (store.folder / kind / CELL.id).symlink_to(store.folder.parent / "gone")
+    with pytest.raises(UserError, match=f"{CELL.id}' is a link to '.*gone', which is not there; mount the disk"):
+        look(store)
+
+
+def test_checkpoints_on_a_disk_that_is_not_there_are_refused_before_they_are_made_again(store):
+    store.checkpoints("").mkdir(parents=True)
+    store.checkpoints("add-1").symlink_to(store.folder.parent / "gone")
+    with pytest.raises(UserError, match=r"add-1' is a link to '.*gone', which is not there; mount the disk"):
+        store.prepare()
 
 
 @pytest.mark.parametrize("look", [Store.plan, Store.prepare])

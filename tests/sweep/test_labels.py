@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from glue_bench.data.baselines import baseline_predictions
 from glue_bench.data.demo import generate
@@ -30,3 +31,17 @@ def test_labels_that_fit_are_not_written_again(sweep, tiny):
     before = path.stat().st_ino
     sweep(values)
     assert path.stat().st_ino == before
+
+
+@pytest.mark.parametrize("share", [None, 0.5])
+def test_baselines_that_do_not_say_on_which_rows_they_were_fitted_are_fitted_again(sweep, tiny, share):
+    """Those of earlier versions saw 50,000 rows at most, or the rows that are held out."""
+    values = tiny(arms=["add"], tasks=["cola"], finetuning={"held_out_share": share})
+    store = Store(sweep(values).folder)
+    (path,) = (store.folder / "labels").iterdir()
+    fitted = load_file(path)
+    digest = store.plan().tasks["cola"].digest
+    name = "bag of words/validation"
+    save_file({**fitted, name: 1 - fitted[name]}, path, {"data": digest})
+    sweep(values)
+    np.testing.assert_array_equal(load_file(path)[name], fitted[name])

@@ -3,6 +3,8 @@
 import re
 import shutil
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 from safetensors.torch import load_file
@@ -143,8 +145,12 @@ def test_positions_that_pretraining_has_killed_fail_its_cells(sweep, pretrained)
 
 def test_a_measure_that_cannot_be_taken_fails_its_pretraining_by_name(sweep, pretrained, monkeypatch):
     class Unmeasured(VARIANTS["add"]):
-        def starting_at(self, *_):
-            raise RuntimeError("no room")
+        @contextmanager
+        def starting_at(self, start: int) -> Iterator[None]:
+            if start:
+                raise RuntimeError("no room")
+            with super().starting_at(start):
+                yield
 
     monkeypatch.setitem(VARIANTS, "unmeasured", Unmeasured)
     summary = sweep(pretrained(arms=["unmeasured"]))

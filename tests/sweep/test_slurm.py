@@ -4,6 +4,7 @@ import contextlib
 import os
 import threading
 from functools import partial
+from pathlib import Path
 
 import pytest
 import stub
@@ -161,6 +162,21 @@ def test_a_batch_that_starts_again_in_another_folder_goes_on(cluster, store, mon
     executor.batch(jobs)
     executor.batch(jobs)
     assert stub.attempts(store, *CELLS[:2]) == [1, 1]
+
+
+def test_a_batch_runs_in_the_folder_of_the_command(cluster, store, monkeypatch):
+    """Whatever `chdir` says: places of data in an experiment may be relative."""
+    monkeypatch.chdir(store.folder.parent)
+    places: list[Path] = []
+
+    def make() -> stub.StubWorker:
+        places.append(Path.cwd())
+        return stub.StubWorker(store)
+
+    executor = Slurm(make, Resources(), store, Estimate(stub.plan(*CELLS)), {})
+    monkeypatch.chdir(cluster.folder)
+    executor.batch([])
+    assert places == [store.folder.parent]
 
 
 @pytest.mark.parametrize("what", ["fill", "refuse"])
