@@ -22,6 +22,7 @@ from glue_bench.board.board import (
     average,
     best_rates,
     make_board,
+    over_seeds,
     part_values,
 )
 from glue_bench.board.results import Results, read_results
@@ -204,7 +205,7 @@ def our_values(published: Published, board: Board) -> dict[Any, dict[str, Any]]:
     runs = aggregate(scores, RUN)["mean"].rename("value").reset_index()
     scores = scores.merge(best_rates(runs, published.statistic))
     parts = part_values(scores, published.singly)
-    values: dict[Any, dict[Any, float]] = aggregate(parts, ["arm", "part"], published.statistic).to_dict("index")
+    values: dict[Any, dict[Any, float]] = over_seeds(parts, ["arm", "part"], published.statistic).to_dict("index")
     if AVERAGE in published.columns:
         whole = average(scores, published.average, published.statistic)
         values |= {(arm, AVERAGE): row for arm, row in whole.to_dict("index").items()}

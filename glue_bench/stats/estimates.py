@@ -245,7 +245,7 @@ def column_estimate(outcomes: Outcomes, arms: Sequence[str], reference: str = ""
         column=outcomes.column,
         lowest_is_best=outcomes.measure.lowest_is_best,
         limits=outcomes.measure.limits,
-        means={arm: float(scores.values[rows].mean()) for arm, rows in runs.items() if len(rows)},
+        means={arm: _mean_of(scores, rows) for arm, rows in runs.items() if len(rows)},
         seeds=seeds,
         why=why,
         arms=tested,
@@ -290,6 +290,12 @@ def average_estimate(columns: Sequence[Estimate], arms: Sequence[str]) -> Estima
         tasks=tasks,
         **squares,
     )
+
+
+def _mean_of(scores: Runs, rows: np.ndarray) -> float:
+    """The mean over pretrainings of the means over their fine-tuning seeds, of some of the runs."""
+    pretrainings = np.unique(scores.pretraining_seeds[rows], return_inverse=True)[1]
+    return float((means_over(pretrainings) @ scores.values[rows]).mean())
 
 
 def _measured(estimate: Estimate, outcomes: Outcomes) -> Estimate:
