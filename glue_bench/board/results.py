@@ -133,6 +133,11 @@ class Results:
         return tuple(self.tasks.index[self.tasks["partial"]])
 
     @property
+    def altered_tasks(self) -> tuple[str, ...]:
+        """The `partial_tasks` of which a split has the official number of rows, but not the official ones."""
+        return tuple(task for task in self.partial_tasks if self.tasks["differences"][task])
+
+    @property
     def all_steps(self) -> tuple[int, ...]:
         """After how many steps of pretraining cells start, each once."""
         return tuple(sorted(int(steps) for steps in self.cells["steps"].dropna().unique()))
