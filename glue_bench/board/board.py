@@ -222,9 +222,9 @@ def average_of(columns: Sequence[str]) -> Average:
 def best_rates(runs: pd.DataFrame, statistic: str = "mean") -> pd.DataFrame:
     """The learning rate reported for each arm and task: arm, task, learning_rate.
 
-    `runs` has these, BOTH_SEEDS and `value`. The rate with the best statistic ("mean" or "median") over seeds wins. Only
-    the rates with the most finished seeds compete, because a mean of few seeds wins by luck; an undefined value loses
-    to any other; ties take the lower rate.
+    `runs` has these, BOTH_SEEDS and `value`. The rate with the best statistic ("mean" or "median") over seeds wins.
+    Only the rates with the most finished seeds compete, because a mean of few seeds wins by luck; an undefined value
+    loses to any other; ties take the lower rate.
     """
     of_rate = ["arm", "task", "learning_rate"]
     rates = over_seeds(runs, of_rate, statistic).round(9).reset_index()  # the order of summation must not break a tie

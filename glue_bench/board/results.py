@@ -35,7 +35,7 @@ ARMS = ("arm", "variant", "origin", "options", "embedding_size", "summary", "sha
 TASK = ("task", "source", "digest", "revision", "partial", "rows", "differences", "unchecked", "settings", "from_mnli")
 PRETRAINING = ("pretraining_id", "arm", "seed", "is_search", "finished", "learning_rate", "searches", "steps",
                "tokens", "seconds", "tokens_per_second", "peak_memory_bytes", "stream", "train_loss",
-               "validation_loss", "environment", "weights", "digest")  # fmt: skip
+               "validation_loss", "environment", "processor", "precision", "weights", "digest")  # fmt: skip
 LOSSES = ("pretraining_id", "arm", "pretraining_seed", "step", "tokens", "train_loss", "validation_loss", "seconds")
 MEASURES = ("pretraining_id", "arm", "pretraining_seed", "step", "measure", "value", "standard_error", "n")
 BASELINES = ("task", "split", "metric", "baseline", "value")
@@ -300,6 +300,7 @@ def _pretrainings(plan: Plan, finished: Finished) -> pd.DataFrame:
             rows[-1] |= {name: getattr(record, name) for name in PRETRAINING if hasattr(record, name)}
             rows[-1] |= {"searches": each.searches, "weights": (record.weights or {}).get(record.steps)}
             rows[-1]["learning_rate"] = record.pretraining.learning_rate
+            rows[-1] |= {"processor": _processor(record), "precision": _precision(record)}
     kinds = {"is_search": bool, "finished": bool, "learning_rate": float, "validation_loss": float, "seconds": float}
     return pd.DataFrame(rows, columns=list(PRETRAINING)).astype(kinds)
 

@@ -1,4 +1,4 @@
-"""A partly run study: however many fine-tunings of a pretraining have finished, every page has the same mean of them."""
+"""A partly run study: every page has the same mean, however many fine-tunings of a pretraining have finished."""
 
 from pathlib import Path
 
