@@ -176,15 +176,20 @@ def _with_averages(frame: pd.DataFrame, runs: pd.DataFrame, every: Mapping[str, 
     return frame
 
 
+def boards_by_steps(board: Board) -> list[Board]:
+    """The same board after each number of steps at which cells start."""
+    return [make_board(board.results, board.protocol, steps) for steps in board.results.all_steps]
+
+
 def steps_frame(board: Board) -> pd.DataFrame:
     """GLUE against pretraining steps: the leaderboard's columns, one row per arm and fine-tuned checkpoint (`steps`).
 
     Empty where only one checkpoint is fine-tuned.
     """
-    every = board.results.all_steps
-    if len(every) < 2:
+    boards = boards_by_steps(board)
+    if len(boards) < 2:
         return pd.DataFrame()
-    tables = [make_board(board.results, board.protocol, steps).table.assign(steps=steps) for steps in every]
+    tables = [after.table.assign(steps=after.steps) for after in boards]
     return pd.concat(tables, ignore_index=True)[["origin", "arm", "variant", "steps", *tables[0].columns[3:-1]]]
 
 

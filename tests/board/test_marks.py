@@ -9,7 +9,7 @@ import pytest
 
 import glue_bench
 from glue_bench.board.compare import open_comparison
-from glue_bench.pages.leaderboard import leaderboard_page
+from glue_bench.pages.leaderboard import MARKS_NOTE, leaderboard_page
 from glue_bench.pages.render import to_csv, to_json
 
 EPYC = {"processor": "AMD EPYC", "device": "cpu", "precision": "float32"}
@@ -99,6 +99,29 @@ def test_what_is_not_recorded_is_not_unlike(bench):
     for arm, environment in {"add": EPYC, "none": {**EPYC, "precision": None}}.items():
         bench.record(bench.expect("rte", arm=arm), 0.5, environment=environment)
     assert not glue_bench.leaderboard(bench.plan())["unlike_reference"].any()
+
+
+@pytest.fixture
+def by_steps(bench):
+    """After 4 steps a run is missing, and another gave one answer to everything; after 9 steps all is well."""
+    for steps, task, seed in product((4, 9), ("rte", "sst2"), (1, 2)):
+        cell = bench.expect(task, seed)
+        cell |= {"cell_id": f"{cell['cell_id']}-{steps}", "steps": steps, "pretraining_seed": 1}
+        collapsed = ("validation",) if (steps, task, seed) == (4, "rte", 1) else ()
+        if (steps, task, seed) != (4, "sst2", 2):
+            bench.record(cell, 0.5, collapsed)
+    return bench.plan()
+
+
+def test_scores_against_steps_have_the_marks_of_their_own_runs(by_steps):
+    table = leaderboard_page(open_comparison(by_steps)).tables[1]
+    assert table.title == "Against steps of pretraining"
+    rows = [dict(zip(table.columns, (cell.text for cell in row), strict=True)) for row in table.rows]
+    assert [(row["steps"], row["average"], row["rte"], row["sst2"]) for row in rows] == [
+        ("4", "50.00*", "50.00‡", "50.00*"),
+        ("9", "50.00", "50.00", "50.00"),
+    ]
+    assert MARKS_NOTE in table.legend
 
 
 def test_csv_and_json_have_them_too(path):
