@@ -12,7 +12,7 @@ from glue_bench.board.board import BLOCK, BOTH_SEEDS, Board, boards_by_steps, st
 from glue_bench.board.compare import CONVERSION, OF_CONTRASTS, Comparison, leaderboard_frame, score_columns
 from glue_bench.board.marks import collapsed_arms, incomplete_arms, unlike_arms
 from glue_bench.config import HELD_OUT
-from glue_bench.data.measures import AVERAGE, MEASURES, Measure
+from glue_bench.data.measures import AVERAGE, MEASURES, PRETRAINING_MEASURES, Measure
 from glue_bench.data.tasks import COLUMNS, TASKS, titles
 from glue_bench.pages.numbers import MISSING, number, short
 from glue_bench.pages.page import BETTER, DECIMALS, WORSE, Column, Page, Table, facts_table, with_legend
@@ -107,14 +107,12 @@ def leaderboard_tables(comparison: Comparison, screen: Page) -> list[Table]:
         steps = steps.sort_values(["arm", "steps"], kind="stable", ignore_index=True)
         marks = _marks_by_steps(board, steps, list(scores))
         tables.append(Table(title="Against steps of pretraining", frame=steps, columns=columns, marks=marks))
-    pretrainings = board.results.pretrainings
-    most = pretrainings.loc[~pretrainings["is_search"], "seed"].nunique()
-    blocked = [one for group in comparison.assessed for one in group.estimates if one.blocked and one.arms]
+    tasks_shown = {COLUMNS[column][0] for column in board.columns}
     more = {
         "planned": len(comparison.of("declared")) > 0,
         "medians": board.protocol.seeds == "median",
-        "differences": board.results.tasks["differences"].map(len).any(),
-        "common": any(one.seeds[one.arms[0]] < most for one in blocked),
+        "differences": not tasks_shown.isdisjoint(board.results.altered_tasks),
+        "common": any(map(comparison.leaves_seeds_out, board.columns + PRETRAINING_MEASURES)),
     }
     return with_legend(tables, LEGEND, [key for key, holds in more.items() if holds])
 

@@ -201,6 +201,14 @@ def test_rows_of_the_official_number_that_are_others_are_marked_and_the_differen
     assert LEGEND["differences"] in [line for each in page.tables for line in each.legend]
 
 
+def test_other_rows_of_a_task_that_has_no_column_yet_have_no_line(bench):
+    bench.finish("cola", 1, 0.5)
+    bench.expect("rte")
+    bench.tasks["rte"] = OTHER_ROWS
+    page, _ = shown(bench.plan())
+    assert LEGEND["differences"] not in [line for each in page.tables for line in each.legend]
+
+
 def test_content_that_could_not_be_compared_is_not_called_complete(bench):
     bench.record(bench.expect("qqp"), data={"source": "tsv", "digest": "d", "unchecked": ("train", "validation")})
     bench.plan()
