@@ -272,14 +272,16 @@ def _marks_by_steps(board: Board, frame: DataFrame, names: list[str]) -> DataFra
     boards = boards_by_steps(board)
     collapsed = {after.steps: collapsed_arms(after) for after in boards}
     incomplete = {after.steps: incomplete_arms(after, {}) for after in boards}
-    marks = DataFrame("", index=frame.index, columns=names)
-    for row, (arm, steps) in enumerate(zip(frame["arm"], frame["steps"], strict=True)):
-        for name in names:
-            if arm in collapsed[steps].get(name, ()):
-                marks.loc[row, name] += COLLAPSED
+    marks = DataFrame(index=frame.index)
+    for name in names:
+        signs = []
+        for arm, steps in zip(frame["arm"], frame["steps"], strict=True):
+            sign = COLLAPSED if arm in collapsed[steps].get(name, ()) else ""
             if arm in incomplete[steps].get(name, ()):
-                marks.loc[row, name] += FEWER_RUNS
-    return marks.where(frame[names].notna(), "")
+                sign += FEWER_RUNS
+            signs.append(sign)
+        marks[name] = Series(signs, index=frame.index, dtype=object).where(frame[name].notna(), "")
+    return marks
 
 
 def is_listed(columns: object, name: str) -> bool:
