@@ -20,7 +20,7 @@ from glue_bench.data.task_data import LIMITED, is_demo
 from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError
 from glue_bench.records.store import Finished, Store, open_store
-from glue_bench.records.values import ArmFacts, Plan, PretrainingRecord, Record, Shape
+from glue_bench.records.values import ArmFacts, Plan, PretrainingRecord, Record, Shape, TaskFacts
 from glue_bench.stats.outcomes import effective_number
 
 ORIGINS = ("pretrained", "adapted", "grafted", AS_PUBLISHED, "scratch")
@@ -281,13 +281,24 @@ def _tasks(plan: Plan) -> pd.DataFrame:
     rows, cells = list[tuple[Any, ...]](), {cell.task: cell for cell in plan.cells}
     for task, cell in ((task, cells[task]) for task in TASKS if task in cells):
         facts = plan.tasks[task]
-        partial = facts.partial and not is_demo(facts.source)
+        partial = facts.partial and not is_demo(facts.source) and not _lacks_test_files_alone(task, facts)
         content = facts.differences or {}, facts.unchecked or ()
         known = facts.source, facts.digest, facts.revision or "", partial, facts.rows, *content
         settings = cell.settings.model_dump(exclude_none=True, exclude={"learning_rate"})
         rows.append((task, *known, settings, cell.mnli is not None))
     frame = pd.DataFrame(rows, columns=list(TASK)).astype({"partial": bool, "from_mnli": bool})
     return frame.set_index("task", drop=False)
+
+
+def _lacks_test_files_alone(task: str, facts: TaskFacts) -> bool:
+    """Whether all splits that are there are the official ones, and train and validation are there.
+
+    Scores are of these, so that they compare with published ones.
+    """
+    official = TASKS[task].splits
+    needed = {"train", *TASKS[task].validation_splits}
+    are_whole = all(split in official and rows == official[split].rows for split, rows in facts.rows.items())
+    return are_whole and needed <= facts.rows.keys() and not facts.differences
 
 
 def _pretrainings(plan: Plan, finished: Finished) -> pd.DataFrame:

@@ -55,8 +55,8 @@ LEGEND = {
     "swap_1": MEASURES_NOTE,
     "difference": "Difference: the arm less the reference in the column to its left, ± half of a 95% interval that "
     "holds for all arms together.",
-    "medians": "Scores of tasks are medians over seeds. Measures of pretraining, differences, intervals and marks are of "
-    "means.",
+    "medians": "Scores of tasks are medians over seeds. Measures of pretraining, differences, intervals and marks are "
+    "of means.",
     "common": "Differences are over the pretraining seeds that all compared arms have.",
     "bold": VERDICTS_NOTE,
     BETTER: VERDICTS_NOTE,
