@@ -268,7 +268,7 @@ def over_seeds(values: pd.DataFrame, by: list[str], statistic: str = "mean") -> 
 def average(scores: pd.DataFrame, convention: Average, statistic: str = "mean") -> pd.DataFrame:
     """The statistic, `std` and `n` of one convention for each arm (the index), from scores at one rate a task.
 
-    The first is the mean over the parts of each part's statistic over seeds, NaN if a part is missing. The deviation
+    The first is the mean over the parts of each part's `over_seeds`, NaN if a part is missing. The deviation
     is the sample deviation over the n seeds of each seed's average, NaN unless all parts have the same two or more.
     """
     values, parts = part_values(scores, convention), list(convention.parts)

@@ -124,10 +124,10 @@ def combined(
 class Estimate:
     """A column or the average, for one group of arms.
 
-    `means` and `seeds` are of all arms that have a run: points (nats of a loss), and how many fine-tuning seeds, or
-    pretraining seeds where `blocked`. `arms` have an interval; `why` says what the others lack. `tasks` are the runs
-    of what varies independently, by its weight. Values lie within `limits`; `finetuned` says whether a run costs a
-    fine-tuning: measures of a pretrained encoder do not.
+    `means` and `seeds` are of all arms that have a run: points (nats of a loss; of several pretrainings the mean of
+    their means), and how many fine-tuning seeds, or pretraining seeds where `blocked`. `arms` have an interval; `why`
+    says what the others lack. `tasks` are the runs of what varies independently, by its weight. Values lie within
+    `limits`; `finetuned` says whether a run costs a fine-tuning: measures of a pretrained encoder do not.
 
     `examples` and `shared`, (arms, arms), are V_ex, with `examples_freedom`, and what of it the spread over seeds has
     too; `of_finetuning` is what of `shared` other fine-tuning seeds of the same pretrainings would change.
