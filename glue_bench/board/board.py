@@ -176,15 +176,20 @@ def _with_averages(frame: pd.DataFrame, runs: pd.DataFrame, every: Mapping[str, 
     return frame
 
 
+def boards_by_steps(board: Board) -> list[Board]:
+    """The same board after each number of steps at which cells start."""
+    return [make_board(board.results, board.protocol, steps) for steps in board.results.all_steps]
+
+
 def steps_frame(board: Board) -> pd.DataFrame:
     """GLUE against pretraining steps: the leaderboard's columns, one row per arm and fine-tuned checkpoint (`steps`).
 
     Empty where only one checkpoint is fine-tuned.
     """
-    every = board.results.all_steps
-    if len(every) < 2:
+    boards = boards_by_steps(board)
+    if len(boards) < 2:
         return pd.DataFrame()
-    tables = [make_board(board.results, board.protocol, steps).table.assign(steps=steps) for steps in every]
+    tables = [after.table.assign(steps=after.steps) for after in boards]
     return pd.concat(tables, ignore_index=True)[["origin", "arm", "variant", "steps", *tables[0].columns[3:-1]]]
 
 
@@ -222,12 +227,12 @@ def average_of(columns: Sequence[str]) -> Average:
 def best_rates(runs: pd.DataFrame, statistic: str = "mean") -> pd.DataFrame:
     """The learning rate reported for each arm and task: arm, task, learning_rate.
 
-    `runs` has these and seed and `value`. The rate with the best statistic ("mean" or "median") over seeds wins. Only
-    the rates with the most finished seeds compete, because a mean of few seeds wins by luck; an undefined value loses
-    to any other; ties take the lower rate.
+    `runs` has these, BOTH_SEEDS and `value`. The rate with the best statistic ("mean" or "median") over seeds wins.
+    Only the rates with the most finished seeds compete, because a mean of few seeds wins by luck; an undefined value
+    loses to any other; ties take the lower rate.
     """
     of_rate = ["arm", "task", "learning_rate"]
-    rates = aggregate(runs, of_rate, statistic).round(9).reset_index()  # the order of summation must not break a tie
+    rates = over_seeds(runs, of_rate, statistic).round(9).reset_index()  # the order of summation must not break a tie
     rates = rates.sort_values(["n", statistic, "learning_rate"], ascending=[False, False, True])
     return rates.drop_duplicates(of_rate[:2]).sort_index()[of_rate].reset_index(drop=True)
 
@@ -248,19 +253,31 @@ def aggregate(values: pd.DataFrame, by: list[str], statistic: str = "mean") -> p
     return pd.DataFrame({statistic: middle, "std": deviation, "n": n})
 
 
+def over_seeds(values: pd.DataFrame, by: list[str], statistic: str = "mean") -> pd.DataFrame:
+    """The same as `aggregate`, but a "mean" is the mean over pretrainings of the means over their fine-tuning seeds.
+
+    So every pretraining weighs the same, however many of its fine-tunings have finished. Contrasts take the same mean.
+    """
+    over_runs = aggregate(values, by, statistic)
+    if statistic != "mean":
+        return over_runs
+    of_pretrainings = aggregate(values, [*by, "pretraining_seed"])["mean"].rename("value").reset_index()
+    return over_runs.assign(mean=aggregate(of_pretrainings, by)["mean"])
+
+
 def average(scores: pd.DataFrame, convention: Average, statistic: str = "mean") -> pd.DataFrame:
     """The statistic, `std` and `n` of one convention for each arm (the index), from scores at one rate a task.
 
-    The first is the mean over the parts of each part's statistic over seeds, NaN if a part is missing. The deviation
+    The first is the mean over the parts of each part's `over_seeds`, NaN if a part is missing. The deviation
     is the sample deviation over the n seeds of each seed's average, NaN unless all parts have the same two or more.
     """
     values, parts = part_values(scores, convention), list(convention.parts)
-    middles = aggregate(values, ["arm", "part"], statistic)[statistic].unstack("part").reindex(columns=parts)
+    middles = over_seeds(values, ["arm", "part"], statistic)[statistic].unstack("part").reindex(columns=parts)
     runs = values.pivot(index=["arm", *BOTH_SEEDS], columns="part", values="value").reindex(columns=parts)
     whole = values.groupby("arm")["part"].nunique() == len(parts)
     by_seed = pd.DataFrame({"arm": runs.index.get_level_values("arm"), "value": runs.mean(axis=1, skipna=False).array})
-    over_seeds = aggregate(by_seed, ["arm"])
-    deviations, numbers = over_seeds["std"].where(whole), over_seeds["n"].where(whole, 0)
+    over_runs = aggregate(by_seed, ["arm"])
+    deviations, numbers = over_runs["std"].where(whole), over_runs["n"].where(whole, 0)
     return pd.DataFrame({statistic: middles.mean(axis=1, skipna=False), "std": deviations, "n": numbers})
 
 

@@ -12,6 +12,7 @@ from glue_bench.board.board import BLOCK, FACTS, Board, floors, open_board
 from glue_bench.board.marks import collapsed_arms, incomplete_arms, joined, unlike_arms
 from glue_bench.board.outcomes import read_measures, read_outcomes
 from glue_bench.data.measures import AVERAGE, PRETRAINING_MEASURES
+from glue_bench.data.tasks import COLUMNS
 from glue_bench.stats.estimates import Estimate
 from glue_bench.stats.verdicts import LEAST_FOR_DEVIATION, Group, assess, verdicts
 
@@ -43,6 +44,20 @@ class Comparison:
     def estimates(self, column: str) -> list[Estimate]:
         """What is known of a column, by group."""
         return [one for group in self.assessed for one in group.estimates if one.column == column]
+
+    def leaves_seeds_out(self, column: str) -> bool:
+        """Whether contrasts of a column leave out pretraining seeds of an arm, because another arm lacks them."""
+        board = self.board
+        if column in COLUMNS:
+            runs = board.runs[board.runs["task"] == COLUMNS[column][0]]
+        else:
+            done = board.results.pretrainings
+            runs = done[done["finished"] & ~done["is_search"]].assign(pretraining_seed=done["seed"])
+        seeds = runs.groupby("arm")["pretraining_seed"].nunique()
+        for estimate in self.estimates(column):
+            if estimate.blocked and any(seeds[arm] > estimate.seeds[arm] for arm in estimate.arms):
+                return True
+        return False
 
 
 def compare(board: Board) -> Comparison:

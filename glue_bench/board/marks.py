@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from glue_bench.board.board import Board
+from glue_bench.board.board import BOTH_SEEDS, Board
 from glue_bench.data.measures import AVERAGE, PRETRAINING_MEASURES
 from glue_bench.data.tasks import COLUMNS
 from glue_bench.stats.estimates import Estimate
@@ -42,17 +42,25 @@ def incomplete_arms(board: Board, estimates: dict[str, list[Estimate]]) -> dict[
 def unlike_arms(board: Board, group: Group) -> set[str]:
     """The arms of a group with a run on another processor, or in another precision, than the reference's.
 
-    Runs of the same task and seeds are compared.
+    Compared are the runs that are reported, of the same task and seeds, and the pretrainings of the same seed. What is
+    not recorded of one of the two is not compared.
     """
-    cells = board.cells
-    recorded = cells[cells["finished"] & (cells["processor"] != "") & cells["arm"].isin(group.arms)]
-    keys = ["task", "pretraining_seed", "seed"]
+    pretrainings = board.results.pretrainings
+    pretrainings = pretrainings[pretrainings["finished"] & ~pretrainings["is_search"]]
+    runs = _unlike(board.reported, ["task", *BOTH_SEEDS], group)
+    return runs | _unlike(pretrainings, ["seed"], group)
+
+
+def _unlike(runs: pd.DataFrame, keys: list[str], group: Group) -> set[str]:
+    """The arms of a group with a run that was computed otherwise than the reference's with the same keys."""
     facts = ["processor", "precision"]
-    of_reference = recorded[recorded["arm"] == group.reference].drop_duplicates(keys)[[*keys, *facts]]
-    both = recorded.merge(of_reference, on=keys, suffixes=("", "_reference"))
+    of_reference = runs.loc[runs["arm"] == group.reference, [*keys, *facts]]
+    both = runs[runs["arm"].isin(group.arms)].merge(of_reference, on=keys, suffixes=("", "_reference"))
     differs = pd.Series(False, index=both.index)
     for fact in facts:
-        differs |= both[fact] != both[f"{fact}_reference"]
+        reference = both[f"{fact}_reference"]
+        is_known = (both[fact] != "") & (reference != "")
+        differs |= is_known & (both[fact] != reference)
     return set(both.loc[differs, "arm"])
 
 

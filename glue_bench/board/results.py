@@ -20,7 +20,7 @@ from glue_bench.data.task_data import LIMITED, is_demo
 from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError
 from glue_bench.records.store import Finished, Store, open_store
-from glue_bench.records.values import ArmFacts, Plan, PretrainingRecord, Record, Shape
+from glue_bench.records.values import ArmFacts, Plan, PretrainingRecord, Record, Shape, TaskFacts
 from glue_bench.stats.outcomes import effective_number
 
 ORIGINS = ("pretrained", "adapted", "grafted", AS_PUBLISHED, "scratch")
@@ -35,7 +35,7 @@ ARMS = ("arm", "variant", "origin", "options", "embedding_size", "summary", "sha
 TASK = ("task", "source", "digest", "revision", "partial", "rows", "differences", "unchecked", "settings", "from_mnli")
 PRETRAINING = ("pretraining_id", "arm", "seed", "is_search", "finished", "learning_rate", "searches", "steps",
                "tokens", "seconds", "tokens_per_second", "peak_memory_bytes", "stream", "train_loss",
-               "validation_loss", "environment", "weights", "digest")  # fmt: skip
+               "validation_loss", "environment", "processor", "precision", "weights", "digest")  # fmt: skip
 LOSSES = ("pretraining_id", "arm", "pretraining_seed", "step", "tokens", "train_loss", "validation_loss", "seconds")
 MEASURES = ("pretraining_id", "arm", "pretraining_seed", "step", "measure", "value", "standard_error", "n")
 BASELINES = ("task", "split", "metric", "baseline", "value")
@@ -131,6 +131,11 @@ class Results:
     def partial_tasks(self) -> tuple[str, ...]:
         """Tasks that were run on a part of their official rows, or on others; of demo data the banner says enough."""
         return tuple(self.tasks.index[self.tasks["partial"]])
+
+    @property
+    def altered_tasks(self) -> tuple[str, ...]:
+        """The `partial_tasks` of which a split has the official number of rows, but not the official ones."""
+        return tuple(task for task in self.partial_tasks if self.tasks["differences"][task])
 
     @property
     def all_steps(self) -> tuple[int, ...]:
@@ -276,13 +281,24 @@ def _tasks(plan: Plan) -> pd.DataFrame:
     rows, cells = list[tuple[Any, ...]](), {cell.task: cell for cell in plan.cells}
     for task, cell in ((task, cells[task]) for task in TASKS if task in cells):
         facts = plan.tasks[task]
-        partial = facts.partial and not is_demo(facts.source)
+        partial = facts.partial and not is_demo(facts.source) and not _lacks_test_files_alone(task, facts)
         content = facts.differences or {}, facts.unchecked or ()
         known = facts.source, facts.digest, facts.revision or "", partial, facts.rows, *content
         settings = cell.settings.model_dump(exclude_none=True, exclude={"learning_rate"})
         rows.append((task, *known, settings, cell.mnli is not None))
     frame = pd.DataFrame(rows, columns=list(TASK)).astype({"partial": bool, "from_mnli": bool})
     return frame.set_index("task", drop=False)
+
+
+def _lacks_test_files_alone(task: str, facts: TaskFacts) -> bool:
+    """Whether all splits that are there are the official ones, and train and validation are there.
+
+    Scores are of these, so that they compare with published ones.
+    """
+    official = TASKS[task].splits
+    needed = {"train", *TASKS[task].validation_splits}
+    are_whole = all(split in official and rows == official[split].rows for split, rows in facts.rows.items())
+    return are_whole and needed <= facts.rows.keys() and not facts.differences
 
 
 def _pretrainings(plan: Plan, finished: Finished) -> pd.DataFrame:
@@ -295,6 +311,7 @@ def _pretrainings(plan: Plan, finished: Finished) -> pd.DataFrame:
             rows[-1] |= {name: getattr(record, name) for name in PRETRAINING if hasattr(record, name)}
             rows[-1] |= {"searches": each.searches, "weights": (record.weights or {}).get(record.steps)}
             rows[-1]["learning_rate"] = record.pretraining.learning_rate
+            rows[-1] |= {"processor": _processor(record), "precision": _precision(record)}
     kinds = {"is_search": bool, "finished": bool, "learning_rate": float, "validation_loss": float, "seconds": float}
     return pd.DataFrame(rows, columns=list(PRETRAINING)).astype(kinds)
 

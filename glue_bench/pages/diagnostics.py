@@ -64,11 +64,16 @@ def diagnostics_page(board: Board, diagnostic: Diagnostic) -> Page:
     marks = pd.DataFrame(dict.fromkeys(columns_of_arms.values(), is_undefined))
     without = len(cells) - len(runs)
     other = len(finished) - len(cells)
+    data = ""
+    if "mnli" in results.altered_tasks:
+        data = "MNLI with other rows than the official ones: no published score compares"
+    elif "mnli" in results.partial_tasks:
+        data = "MNLI in part: no published score compares"
     facts = (
         ("Seeds", ", ".join(f"{arm} {n}" for arm, n in frame.groupby("arm", sort=False)["n"].first().items())),
         ("Left out", f"{without} finished runs of MNLI that predicted no AX" if without else ""),
         ("Left out", OTHER_AX.format(count=other) if other else ""),
-        ("Data", "MNLI in part: no published score compares" if "mnli" in results.partial_tasks else ""),
+        ("Data", data),
         ("Order", "" if verified else UNVERIFIED),
     )
     legend = (R3, *([ONE_LABEL_MEANS] if marks.any(axis=None) else []))

@@ -8,11 +8,11 @@ from dataclasses import replace
 import pandas as pd
 from pandas import DataFrame, Series
 
-from glue_bench.board.board import BLOCK, BOTH_SEEDS, Board, steps_frame
+from glue_bench.board.board import BLOCK, BOTH_SEEDS, Board, boards_by_steps, steps_frame
 from glue_bench.board.compare import CONVERSION, OF_CONTRASTS, Comparison, leaderboard_frame, score_columns
-from glue_bench.board.marks import unlike_arms
+from glue_bench.board.marks import collapsed_arms, incomplete_arms, unlike_arms
 from glue_bench.config import HELD_OUT
-from glue_bench.data.measures import AVERAGE, MEASURES, Measure
+from glue_bench.data.measures import AVERAGE, MEASURES, PRETRAINING_MEASURES, Measure
 from glue_bench.data.tasks import COLUMNS, TASKS, titles
 from glue_bench.pages.numbers import MISSING, number, short
 from glue_bench.pages.page import BETTER, DECIMALS, WORSE, Column, Page, Table, facts_table, with_legend
@@ -55,7 +55,8 @@ LEGEND = {
     "swap_1": MEASURES_NOTE,
     "difference": "Difference: the arm less the reference in the column to its left, ± half of a 95% interval that "
     "holds for all arms together.",
-    "medians": "Scores are medians over seeds. Differences, intervals and marks are of means.",
+    "medians": "Scores of tasks are medians over seeds. Measures of pretraining, differences, intervals and marks are "
+    "of means.",
     "common": "Differences are over the pretraining seeds that all compared arms have.",
     "bold": VERDICTS_NOTE,
     BETTER: VERDICTS_NOTE,
@@ -104,15 +105,14 @@ def leaderboard_tables(comparison: Comparison, screen: Page) -> list[Table]:
         scores = {name: _column(board, name) for name in score_columns(comparison) if name in steps}
         columns = {"arm": Column("Arm"), "steps": Column("Steps", show="{:,}".format), **scores}
         steps = steps.sort_values(["arm", "steps"], kind="stable", ignore_index=True)
-        tables.append(Table(title="Against steps of pretraining", frame=steps, columns=columns))
-    pretrainings = board.results.pretrainings
-    most = pretrainings.loc[~pretrainings["is_search"], "seed"].nunique()
-    blocked = [one for group in comparison.assessed for one in group.estimates if one.blocked and one.arms]
+        marks = _marks_by_steps(board, steps, list(scores))
+        tables.append(Table(title="Against steps of pretraining", frame=steps, columns=columns, marks=marks))
+    tasks_shown = {COLUMNS[column][0] for column in board.columns}
     more = {
         "planned": len(comparison.of("declared")) > 0,
         "medians": board.protocol.seeds == "median",
-        "differences": board.results.tasks["differences"].map(len).any(),
-        "common": any(one.seeds[one.arms[0]] < most for one in blocked),
+        "differences": not tasks_shown.isdisjoint(board.results.altered_tasks),
+        "common": any(map(comparison.leaves_seeds_out, board.columns + PRETRAINING_MEASURES)),
     }
     return with_legend(tables, LEGEND, [key for key, holds in more.items() if holds])
 
@@ -264,6 +264,23 @@ def _marks(comparison: Comparison, rows: DataFrame) -> DataFrame:
         signs += rows["collapsed"].map(lambda columns, name=name: COLLAPSED if is_listed(columns, name) else "")
         signs += rows["incomplete"].map(lambda columns, name=name: FEWER_RUNS if is_listed(columns, name) else "")
         marks[name] = signs.where(rows[name].notna(), "")
+    return marks
+
+
+def _marks_by_steps(board: Board, frame: DataFrame, names: list[str]) -> DataFrame:
+    """Behind each score of a `steps_frame` whether a run of it collapsed or is missing."""
+    boards = boards_by_steps(board)
+    collapsed = {after.steps: collapsed_arms(after) for after in boards}
+    incomplete = {after.steps: incomplete_arms(after, {}) for after in boards}
+    marks = DataFrame(index=frame.index)
+    for name in names:
+        signs = []
+        for arm, steps in zip(frame["arm"], frame["steps"], strict=True):
+            sign = COLLAPSED if arm in collapsed[steps].get(name, ()) else ""
+            if arm in incomplete[steps].get(name, ()):
+                sign += FEWER_RUNS
+            signs.append(sign)
+        marks[name] = Series(signs, index=frame.index, dtype=object).where(frame[name].notna(), "")
     return marks
 
 

@@ -17,8 +17,9 @@ def number(value: float, decimals: int = 2) -> str:
 def short(count: float, digits: int = 3) -> str:
     """A large number to so many digits: 4.39M, 131B, 16.5T; B is a billion (1e9), T a trillion (1e12)."""
     for unit, size in (("E", 1e18), ("P", 1e15), ("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3)):
-        if abs(count) >= size:
-            return f"{float(f'{count / size:.{digits}g}'):g}{unit}"  # 380k, where .2g alone gives 3.8e+02k
+        rounded = float(f"{count / size:.{digits}g}")
+        if abs(rounded) >= 1:  # the rounded number has the unit: 999,500 is 1M
+            return f"{rounded:g}{unit}"  # 380k, where .2g alone gives 3.8e+02k
     return f"{count:g}"
 
 

@@ -22,6 +22,7 @@ from glue_bench.board.board import (
     average,
     best_rates,
     make_board,
+    over_seeds,
     part_values,
 )
 from glue_bench.board.results import Results, read_results
@@ -43,6 +44,7 @@ LEGEND = {
     "ours": "ours: an arm of the experiment, on the validation set, by the metrics, the average and the statistic over "
     "seeds of the paper; in brackets ours less theirs, which is not tested.",
     "†": "† a part of the official rows, so that ours and theirs are not of the same data.",
+    "differences": "† stands also over columns of tasks whose rows are not the official ones.",
     MISSING: "– no score of ours.",  # noqa: RUF001
 }
 THEIRS_OURS = ("Theirs / ours; ? is not stated.",)
@@ -144,15 +146,26 @@ def paper_page(published: Published, results: Results | None = None, made: dict[
     cells, pairs = _set_beside(published, _boards(published, results, {} if made is None else made) if results else {})
     facts, tables = [("Average", published.average.rule if AVERAGE in published.columns else "")], list[Table]()
     if results:
-        parts = f"; a part of {of_tasks(results.partial_tasks)}" if results.partial_tasks else ""
         facts.append(("Experiment", results.experiment))
         facts.append(("Reported", f"{published.statistic} over seeds; {published.epoch} epoch; validation"))
-        facts.append(("Data", results.data_source + parts))
+        facts.append(("Data", "; ".join([results.data_source, *_unofficial(results)])))
         used = {name: Column(title) for name, title in PAIR_COLUMNS.items() if (pairs[name] != "").any()}
         tables.append(Table(frame=pairs, columns=used, title="Theirs and ours", legend=THEIRS_OURS))
     banner = results.banner if results else ""
     tables = [_scores(published, results, cells), *tables, facts_table(facts)]
     return Page(title=published.title, banner=banner, tables=tuple(tables), data=cells)
+
+
+def _unofficial(results: Results) -> list[str]:
+    """Which tasks have not exactly the official rows, and how."""
+    altered = results.altered_tasks
+    reduced = tuple(task for task in results.partial_tasks if task not in altered)
+    texts = []
+    if reduced:
+        texts.append(f"a part of {of_tasks(reduced)}")
+    if altered:
+        texts.append(f"other rows than the official ones of {of_tasks(altered)}")
+    return texts
 
 
 def _boards(published: Published, results: Results, made: dict[Any, Board]) -> dict[float, Board]:
@@ -204,7 +217,7 @@ def our_values(published: Published, board: Board) -> dict[Any, dict[str, Any]]:
     runs = aggregate(scores, RUN)["mean"].rename("value").reset_index()
     scores = scores.merge(best_rates(runs, published.statistic))
     parts = part_values(scores, published.singly)
-    values: dict[Any, dict[Any, float]] = aggregate(parts, ["arm", "part"], published.statistic).to_dict("index")
+    values: dict[Any, dict[Any, float]] = over_seeds(parts, ["arm", "part"], published.statistic).to_dict("index")
     if AVERAGE in published.columns:
         whole = average(scores, published.average, published.statistic)
         values |= {(arm, AVERAGE): row for arm, row in whole.to_dict("index").items()}
@@ -273,6 +286,9 @@ def _scores(published: Published, results: Results | None, cells: pd.DataFrame) 
         notes.add("ours")
     if marked:
         notes.add("†")
+    altered = {*results.altered_tasks} if results else set()
+    if any(tasks[name] & altered for name in marked):
+        notes.add("differences")
     if (frame == MISSING).to_numpy().any():
         notes.add(MISSING)
     return with_legend([table], LEGEND | {note: note for note in published.notes}, notes)[0]

@@ -10,8 +10,10 @@ import pandas as pd
 
 from glue_bench.board.board import open_board
 from glue_bench.board.chosen import arm_scores, known_arm, median_runs
+from glue_bench.board.results import Results
 from glue_bench.config import NATIVE
 from glue_bench.data.hub import REPOSITORY
+from glue_bench.data.tasks import titles
 from glue_bench.errors import UserError, first_line
 from glue_bench.files import ELSEWHERE, results_written_to, write_atomically
 from glue_bench.pages.page import Column, Page, Table
@@ -19,7 +21,11 @@ from glue_bench.pages.render import to_markdown
 
 PLACEHOLDER = "REPOSITORY"
 """In the text of a card, the repository that it is sent to."""
-NO_BENCHMARK = "No benchmark: some of these data are made up, or a part of the official rows."
+NO_BENCHMARK = "No benchmark: some of these data are made up, or not exactly the official rows."
+UNCHECKED = (
+    "The rows of {tasks} are complete by count. Their content was not compared with the official rows, so that the hub "
+    "is told no score of them."
+)
 MODELS = "The model of a task is that of the median run over seeds at the reported learning rate."
 BEST_EPOCH = (
     "The experiment reports the best epoch of each run. Models are those of the last epoch, and so is the score of "
@@ -64,7 +70,8 @@ def card(path: str | Path, arm: str | None = None) -> Card:
     """The model card of an arm of the experiment in the folder `path`; the only arm needs no name.
 
     Of each task it is about the run that `submit` takes. What it states to the hub (`model-index`) is that run's score,
-    then the mean over seeds with its standard error, on `nyu-mll/glue`; of made-up or partial data nothing is stated.
+    then the mean over seeds with its standard error, on `nyu-mll/glue`. Of made-up data, and of splits that are not
+    known to be the official ones, nothing is stated.
 
     Example:
         >>> print(glue_bench.card("runs/minilm", "add").text)  # doctest: +SKIP
@@ -83,21 +90,28 @@ def card(path: str | Path, arm: str | None = None) -> Card:
     early = board.runs.loc[(board.runs["arm"] == arm) & ~board.runs["last"], "task"]
     scores.loc[scores["task"].isin(early), ["mean", "error"]] = math.nan  # the weights are those of the last epoch
     made_up = scores["task"].isin(results.partial_tasks) | results.is_made_up
+    unchecked = _is_unchecked(scores, results) & ~made_up
     cell = results.cells[results.cells["cell_id"] == runs["cell_id"].iloc[0]].iloc[0]
     native, several = cell["variant"] == NATIVE, len(models) > 1
     what = "as it is published" if native else f"with the variant `{cell['variant']}`"
     by = f"glue-bench {cell['environment'].glue_bench or ''}".rstrip()
+    legend = [MODELS]
+    if board.protocol.epoch == "best":
+        legend.append(BEST_EPOCH)
+    if unchecked.any():
+        legend.append(UNCHECKED.format(tasks=titles(tuple(scores.loc[unchecked, "task"].unique()))))
     table = Table(
         frame=scores,
         columns=COLUMNS,
         caption=f"An encoder {what}, fine-tuned on GLUE by {by}. Each task has a model of its own.",
-        legend=(MODELS, *([BEST_EPOCH] if board.protocol.epoch == "best" else [])),
+        legend=tuple(legend),
     )
     page = Page(title=f"{results.experiment}: {arm}", banner=NO_BENCHMARK if made_up.any() else "", tables=(table,))
     imports = "" if native else "import glue_bench  # lets transformers know the encoder\n"
     inside = f', subfolder="{next(iter(models))}"' if several else ""
     usage = USAGE.format(imports=imports, repository=PLACEHOLDER, inside=inside) if models else ""
-    header = _header(arm, cell, results.arms["checkpoint"][arm], scores[~made_up & scores["value"].notna()])
+    stated = scores[~made_up & ~unchecked & scores["value"].notna()]
+    header = _header(arm, cell, results.arms["checkpoint"][arm], stated)
     text = f"---\n{header}\n---\n\n{to_markdown(page)}{usage}"
     files: dict[str, bytes | Path] = {}
     for task, folder in models.items():
@@ -106,6 +120,13 @@ def card(path: str | Path, arm: str | None = None) -> Card:
     files["README.md"] = text.encode()
     without = tuple(task for task in kept if task not in models)
     return Card(arm=arm, text=text, files=files, without=without)
+
+
+def _is_unchecked(scores: pd.DataFrame, results: Results) -> pd.Series:
+    """Of which scores the split could not be compared with the official one."""
+    unchecked = results.tasks["unchecked"]
+    places = zip(scores["task"], scores["split"], strict=True)
+    return pd.Series([split in unchecked[task] for task, split in places], index=scores.index, dtype=bool)
 
 
 def _header(arm: str, cell: pd.Series, checkpoint: str, stated: pd.DataFrame) -> str:

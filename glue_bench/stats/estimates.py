@@ -124,10 +124,10 @@ def combined(
 class Estimate:
     """A column or the average, for one group of arms.
 
-    `means` and `seeds` are of all arms that have a run: points (nats of a loss), and how many fine-tuning seeds, or
-    pretraining seeds where `blocked`. `arms` have an interval; `why` says what the others lack. `tasks` are the runs
-    of what varies independently, by its weight. Values lie within `limits`; `finetuned` says whether a run costs a
-    fine-tuning: measures of a pretrained encoder do not.
+    `means` and `seeds` are of all arms that have a run: points (nats of a loss; of several pretrainings the mean of
+    their means), and how many fine-tuning seeds, or pretraining seeds where `blocked`. `arms` have an interval; `why`
+    says what the others lack. `tasks` are the runs of what varies independently, by its weight. Values lie within
+    `limits`; `finetuned` says whether a run costs a fine-tuning: measures of a pretrained encoder do not.
 
     `examples` and `shared`, (arms, arms), are V_ex, with `examples_freedom`, and what of it the spread over seeds has
     too; `of_finetuning` is what of `shared` other fine-tuning seeds of the same pretrainings would change.
@@ -245,7 +245,7 @@ def column_estimate(outcomes: Outcomes, arms: Sequence[str], reference: str = ""
         column=outcomes.column,
         lowest_is_best=outcomes.measure.lowest_is_best,
         limits=outcomes.measure.limits,
-        means={arm: float(scores.values[rows].mean()) for arm, rows in runs.items() if len(rows)},
+        means={arm: _mean_of(scores, rows) for arm, rows in runs.items() if len(rows)},
         seeds=seeds,
         why=why,
         arms=tested,
@@ -290,6 +290,12 @@ def average_estimate(columns: Sequence[Estimate], arms: Sequence[str]) -> Estima
         tasks=tasks,
         **squares,
     )
+
+
+def _mean_of(scores: Runs, rows: np.ndarray) -> float:
+    """The mean over pretrainings of the means over their fine-tuning seeds, of some of the runs."""
+    pretrainings = np.unique(scores.pretraining_seeds[rows], return_inverse=True)[1]
+    return float((means_over(pretrainings) @ scores.values[rows]).mean())
 
 
 def _measured(estimate: Estimate, outcomes: Outcomes) -> Estimate:

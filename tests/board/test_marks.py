@@ -1,6 +1,7 @@
 """What is wrong with an arm's runs stands in frames, CSV and JSON, as it does on the page."""
 
 import json
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -8,7 +9,7 @@ import pytest
 
 import glue_bench
 from glue_bench.board.compare import open_comparison
-from glue_bench.pages.leaderboard import leaderboard_page
+from glue_bench.pages.leaderboard import MARKS_NOTE, leaderboard_page
 from glue_bench.pages.render import to_csv, to_json
 
 EPYC = {"processor": "AMD EPYC", "device": "cpu", "precision": "float32"}
@@ -43,6 +44,84 @@ def test_another_processor_than_the_references_is_told(path):
     frame = glue_bench.leaderboard(path).set_index("arm")
     unlike = frame["unlike_reference"].loc[["add", "none", "late"]]
     assert unlike.to_dict() == {"add": False, "none": False, "late": True}
+
+
+@pytest.fixture
+def by_rate(bench):
+    """Two arms whose runs at the lower rate ran on one processor, and at the higher one on another."""
+    for arm, (rate, machine), seed in product(("add", "none"), ((2e-5, EPYC), (3e-5, XEON)), (1, 2, 3)):
+        is_better = (arm == "add") == (rate == 2e-5)
+        cell = bench.expect("rte", seed, arm=arm, rate=rate)
+        bench.record(cell, 0.6 if is_better else 0.5, environment=machine)
+        bench.predict(cell["cell_id"], {"validation": np.eye(2)[[0, 1]]})
+    return bench
+
+
+def test_no_reference_is_unlike_itself(by_rate):
+    frame = glue_bench.leaderboard(by_rate.plan()).set_index("arm")
+    assert not frame["unlike_reference"]["add"]
+
+
+def test_the_runs_that_are_shown_are_those_whose_processors_are_compared(by_rate):
+    """The reference has its best rate on one machine, and the arm on the other."""
+    frame = glue_bench.leaderboard(by_rate.plan()).set_index("arm")
+    assert frame["unlike_reference"]["none"]
+
+
+def test_arms_that_ran_alike_have_no_mark_whatever_the_machines_of_their_rates(by_rate):
+    for cell, facts in by_rate.runs.values():
+        value = 0.6 if cell["learning_rate"] == 2e-5 else 0.5
+        facts["scores"] = {"validation": {"accuracy": value}}
+    frame = glue_bench.leaderboard(by_rate.plan())
+    assert not frame["unlike_reference"].any()
+
+
+def pretrain(bench, arm, environment):
+    counts = np.full(300, 50)
+    losses = (4.0 + 0.1 * (arm == "none") + 0.001 * np.arange(300)) * counts
+    pieces = {"loss_sum": losses, "count": counts, "document": np.arange(300)}
+    for seed in (1, 2, 3):
+        bench.expect("rte", seed, arm=arm)
+        bench.pretrain(arm, seed, pieces=pieces, environment=environment)
+
+
+@pytest.mark.parametrize("fact", [{}, {"processor": "Intel Xeon"}, {"precision": "bf16"}], ids=str)
+def test_a_pretraining_that_ran_elsewhere_is_told_before_any_fine_tuning_has_ended(bench, fact):
+    pretrain(bench, "add", EPYC)
+    pretrain(bench, "none", EPYC | fact)
+    config = {"protocol": {"primary": "validation_loss"}, "pretraining": {}}
+    frame = glue_bench.leaderboard(bench.plan(config=config)).set_index("arm")
+    assert frame["validation_loss"][["add", "none"]].notna().all()
+    assert frame["unlike_reference"][["add", "none"]].to_dict() == {"add": False, "none": bool(fact)}
+
+
+def test_what_is_not_recorded_is_not_unlike(bench):
+    for arm, environment in {"add": EPYC, "none": {**EPYC, "precision": None}}.items():
+        bench.record(bench.expect("rte", arm=arm), 0.5, environment=environment)
+    assert not glue_bench.leaderboard(bench.plan())["unlike_reference"].any()
+
+
+@pytest.fixture
+def by_steps(bench):
+    """After 4 steps a run is missing, and another gave one answer to everything; after 9 steps all is well."""
+    for steps, task, seed in product((4, 9), ("rte", "sst2"), (1, 2)):
+        cell = bench.expect(task, seed)
+        cell |= {"cell_id": f"{cell['cell_id']}-{steps}", "steps": steps, "pretraining_seed": 1}
+        collapsed = ("validation",) if (steps, task, seed) == (4, "rte", 1) else ()
+        if (steps, task, seed) != (4, "sst2", 2):
+            bench.record(cell, 0.5, collapsed)
+    return bench.plan()
+
+
+def test_scores_against_steps_have_the_marks_of_their_own_runs(by_steps):
+    table = leaderboard_page(open_comparison(by_steps)).tables[1]
+    assert table.title == "Against steps of pretraining"
+    rows = [dict(zip(table.columns, (cell.text for cell in row), strict=True)) for row in table.rows]
+    assert [(row["steps"], row["average"], row["rte"], row["sst2"]) for row in rows] == [
+        ("4", "50.00*", "50.00‡", "50.00*"),
+        ("9", "50.00", "50.00", "50.00"),
+    ]
+    assert MARKS_NOTE in table.legend
 
 
 def test_csv_and_json_have_them_too(path):

@@ -73,6 +73,28 @@ def test_whatever_has_run_has_a_report(tuned, primary, bench):
     assert [said for said in (*LOSSES, LEGEND["common"]) if said not in to_html(report)] == []
 
 
+def legend_of(bench, seeds_by_arm) -> tuple[str, ...]:
+    """The legend of a study of three planned pretraining seeds, of which an arm has so many."""
+    for arm, finished in seeds_by_arm.items():
+        for seed in SEEDS:
+            if seed <= finished:
+                pretrain(bench, arm, seed)
+            else:
+                bench.pretrain(arm, seed, steps=10, finished=False)
+            bench.expect(arm=arm)
+    config = {"protocol": {"primary": "validation_loss"}, "pretraining": {}}
+    page = leaderboard_page(open_comparison(bench.plan(config=config)))
+    return tuple(line for table in page.tables for line in table.legend)
+
+
+def test_seeds_that_all_arms_lack_are_left_out_of_no_difference(bench):
+    assert LEGEND["common"] not in legend_of(bench, {"add": 2, "none": 2})
+
+
+def test_seeds_that_the_reference_lacks_are_left_out_and_the_legend_says_so(bench):
+    assert LEGEND["common"] in legend_of(bench, {"add": 2, "none": 3})
+
+
 @pytest.fixture(scope="module")
 def study(tmp_path_factory) -> Path:
     return make_study(Bench(tmp_path_factory.mktemp("study") / "toy"))

@@ -46,6 +46,21 @@ def finish(bench, seed=1, predicted=None, digest=None, value=0.5, source="tsv", 
     bench.predict(cell["cell_id"], {"validation_matched": np.zeros((1, 3)), **splits})
 
 
+@pytest.mark.parametrize(
+    ("differences", "data"),
+    [
+        ({}, "MNLI in part: no published score compares"),
+        ({"train": "other rows"}, "MNLI with other rows than the official ones: no published score compares"),
+    ],
+)
+def test_the_page_says_whether_the_rows_of_mnli_are_a_part_or_others(bench, diagnostic, differences, data):
+    finish(bench, 1, LABELS)
+    bench.tasks["mnli"] |= {"partial": True, "differences": differences or None}
+    page = diagnostics_page(open_board(bench.plan()), diagnostic)
+    facts = dict([cell.text for cell in row] for row in page.tables[1].rows)
+    assert facts["Data"] == data
+
+
 def test_r3_is_the_mean_over_seeds_of_the_three_class_correlation_at_the_reported_rate(bench, diagnostic):
     for seed in (1, 2, 3):
         finish(bench, seed, guesses(seed), value=0.6, rate=2e-5)

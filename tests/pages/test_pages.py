@@ -201,6 +201,40 @@ def test_rows_of_the_official_number_that_are_others_are_marked_and_the_differen
     assert LEGEND["differences"] in [line for each in page.tables for line in each.legend]
 
 
+OFFICIAL_RTE = {"source": "tsv", "digest": "d", "partial": True, "rows": {"train": 2490, "validation": 277}}
+
+
+def test_scores_on_official_rows_are_not_called_partial_because_there_are_no_test_files(bench):
+    bench.record(bench.expect("rte"), data=OFFICIAL_RTE)
+    _, (table, *_) = shown(bench.plan())
+    assert "RTE" in table.header
+    assert facts(bench.path)["Data"] == "tsv, complete"
+
+
+@pytest.mark.parametrize(
+    "fact",
+    [
+        {"rows": {"train": 2490, "validation": 200, "test": 3000}},
+        {"rows": {"train": 249, "validation": 277, "test": 3000}},
+        {"rows": {"train": 2490, "validation": 277, "test": 300}},
+        {"differences": {"train": "other rows"}},
+    ],
+    ids=["fewer rows of validation", "fewer rows of train", "fewer rows of test", "other rows of train"],
+)
+def test_a_split_that_is_there_and_not_the_official_one_is_marked(bench, fact):
+    bench.record(bench.expect("rte"), data=OFFICIAL_RTE | fact)
+    _, (table, *_) = shown(bench.plan())
+    assert "RTE†" in table.header
+
+
+def test_other_rows_of_a_task_that_has_no_column_yet_have_no_line(bench):
+    bench.finish("cola", 1, 0.5)
+    bench.expect("rte")
+    bench.tasks["rte"] = OTHER_ROWS
+    page, _ = shown(bench.plan())
+    assert LEGEND["differences"] not in [line for each in page.tables for line in each.legend]
+
+
 def test_content_that_could_not_be_compared_is_not_called_complete(bench):
     bench.record(bench.expect("qqp"), data={"source": "tsv", "digest": "d", "unchecked": ("train", "validation")})
     bench.plan()

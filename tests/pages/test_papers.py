@@ -9,7 +9,7 @@ from stored import history_of
 
 from glue_bench.board.results import BANNER, read_results
 from glue_bench.data.tasks import TASKS
-from glue_bench.pages.papers import PAPERS, named_page, paper_page, published_table
+from glue_bench.pages.papers import LEGEND, PAPERS, named_page, paper_page, published_table
 from glue_bench.pages.render import to_markdown
 
 TOLERANCE = {"tupe-1": 0.005, "tupe-3-4": 0.005, "diet-2": 0.05, "bert-1": 0.05, "miniatures": 0.1}
@@ -177,6 +177,22 @@ def test_seeds_of_several_pretrainings_and_what_ours_start_from(bench):
     arms = [{"name": "untied", "options": {}, "checkpoint": "/some/where/bert"}]
     _, _, pairs = beside(MADE_UP, bench, config={"arms": arms})
     assert (pairs["seeds"]["Sum"], pairs["start"]["Untied"]) == ("5 / 5, of 5 pretrainings", "bert, grafted")
+
+
+def test_rows_that_are_not_the_official_ones_are_not_called_a_part_of_them(bench):
+    bench.finish("cola", 1, partial=True)
+    others = {"source": "tsv", "digest": "d", "partial": True, "differences": {"validation": "other rows"}}
+    bench.record(bench.expect("rte"), data=others)
+    page, *_ = beside(MADE_UP, bench)
+    texts = dict([cell.text for cell in row] for row in page.tables[-1].rows)
+    assert texts["Data"] == "tsv; a part of CoLA; other rows than the official ones of RTE"
+    assert LEGEND["differences"] in page.tables[0].legend
+
+
+def test_a_part_of_the_rows_is_not_called_other_rows(bench):
+    bench.finish("cola", 1, partial=True)
+    page, *_ = beside(MADE_UP, bench)
+    assert LEGEND["differences"] not in page.tables[0].legend
 
 
 def test_partial_data_are_marked_and_made_up_data_have_a_banner(bench, new_bench):

@@ -207,10 +207,23 @@ def test_texts_with_commas_quotes_and_line_breaks_come_back_from_csv(tmp_path):
 @pytest.mark.parametrize(
     ("count", "digits", "text"),
     [(999, 3, "999"), (1000, 3, "1k"), (380_000, 2, "380k"), (4_385_920, 3, "4.39M"),
+     (999_500, 3, "1M"), (999_499, 3, "999k"), (999.7, 3, "1k"), (-999_999, 2, "-1M"), (999_999_999, 6, "1B"),
      (131e9, 3, "131B"), (16.5e12, 3, "16.5T"), (2.5e15, 2, "2.5P"), (-4_385_920, 3, "-4.39M"), (3.15e18, 2, "3.1E")],
 )  # fmt: skip
 def test_large_numbers_are_shortened_with_the_unit_below_them(count, digits, text):
     assert short(count, digits) == text
+
+
+@pytest.mark.parametrize("digits", [2, 3, 6])
+def test_a_shortened_number_is_below_1000_of_its_unit_and_near_the_number(digits):
+    sizes = {"": 1, "k": 1e3, "M": 1e6, "B": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
+    generator = np.random.default_rng(0)
+    near_a_unit = [10.0**power * (1 - share) for power in range(4, 18) for share in (0, 1e-7, 4e-4, 6e-4, 6e-3)]
+    for count in (*near_a_unit, *(10 ** generator.uniform(3, 19, 500))):
+        text = short(count, digits)
+        value = float(text.rstrip("kMBTPE"))
+        assert value < 1000 or text.endswith("E")
+        assert value * sizes[text.lstrip("0123456789.")] == pytest.approx(count, rel=0.5 * 10.0 ** (1 - digits) + 1e-9)
 
 
 @pytest.mark.parametrize(("column", "decimals"), [("rte", 2), ("validation_loss", 3), ("train_loss", 3), ("swap_1", 2)])

@@ -10,7 +10,7 @@ from stored import history_of
 
 from glue_bench.data.hub import PINNED
 from glue_bench.errors import UserError
-from glue_bench.publish.card import NO_BENCHMARK, card, push_card, write_card
+from glue_bench.publish.card import NO_BENCHMARK, UNCHECKED, card, push_card, write_card
 
 
 @pytest.fixture
@@ -66,6 +66,28 @@ def test_of_data_that_are_no_benchmark_nothing_is_stated(bench, spoilt):
     assert "model-index" not in made.text
     assert f"**{NO_BENCHMARK}**" in made.text
     assert "nyu-mll" not in made.text
+
+
+def test_of_a_split_that_was_not_compared_with_the_official_one_the_hub_is_told_nothing(bench):
+    bench.record(bench.expect("rte"), 0.6)
+    bench.record(bench.expect("qqp"), 0.7, data={"source": "tsv", "digest": "d", "unchecked": ("validation",)})
+    bench.record(bench.expect("sst2"), 0.8, data={"source": "tsv", "digest": "d", "unchecked": ("test",)})
+    made = card(bench.plan())
+    assert {task for task, *_ in stated(made)} == {"rte", "sst2"}
+    assert UNCHECKED.format(tasks="QQP") in made.text
+    assert NO_BENCHMARK not in made.text
+
+
+def test_a_card_of_official_rows_says_nothing_of_others(finished):
+    assert UNCHECKED[-30:] not in card(finished.path).text
+
+
+def test_of_rows_that_are_not_the_official_ones_nothing_is_stated(bench):
+    others = {"source": "tsv", "digest": "d", "partial": True, "differences": {"validation": "other rows"}}
+    bench.record(bench.expect("rte"), 0.6, data=others)
+    made = card(bench.plan())
+    assert "nyu-mll" not in made.text
+    assert "or not exactly the official rows" in made.text
 
 
 def test_a_card_says_where_its_models_lie(finished, tmp_path):

@@ -1,0 +1,97 @@
+"""Drawn studies of two origins, partly run, at two rates: scores and marks against the records, and the legend."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from glue_bench.board.compare import Comparison, leaderboard_frame, open_comparison
+from glue_bench.data.metrics import score
+from glue_bench.data.tasks import COLUMNS, TASKS
+from glue_bench.pages.leaderboard import LEGEND, MARKS_NOTE, leaderboard_page
+
+ARMS = {"add": "pretrained", "none": "pretrained", "untied": "pretrained", "graft": "grafted", "other": "grafted"}
+GOLD = np.arange(60) % 2
+RATES = (2e-5, 3e-5)
+SEEDS = (1, 2, 3)
+
+
+def run(bench, cell, generator) -> None:
+    """Predictions of a run, of which some splits have one answer to everything."""
+    task = TASKS[cell["task"]]
+    logits = {}
+    scores = {}
+    collapsed = []
+    for split in task.columns:
+        is_wrong = generator.random(len(GOLD)) < generator.uniform(0.1, 0.5)
+        predicted = np.where(is_wrong, 1 - GOLD, GOLD)
+        if generator.random() < 0.1:
+            predicted = np.zeros_like(GOLD)
+            collapsed.append(split)
+        logits[split] = np.eye(task.num_labels)[predicted]
+        scores[split] = score(task.name, predicted, GOLD)
+    bench.record(cell, scores, collapsed)
+    bench.predict(cell["cell_id"], logits)
+
+
+@pytest.fixture(params=[(draw, statistic) for draw in range(3) for statistic in ("mean", "median")], ids=str)
+def comparison(request, bench) -> Comparison:
+    draw, statistic = request.param
+    generator = np.random.default_rng(draw)
+    for task in ("rte", "cola", "mnli"):
+        bench.label(task, dict.fromkeys(TASKS[task].columns, GOLD))
+        for (arm, origin), rate, seed in product(ARMS.items(), RATES, SEEDS):
+            cell = bench.expect(task, seed, arm=arm, origin=origin, rate=rate)
+            if generator.random() > 0.15:
+                run(bench, cell, generator)
+    return open_comparison(bench.plan(config={"protocol": {"seeds": statistic, "rate": f"best-{statistic}"}}))
+
+
+def test_a_score_is_the_statistic_of_the_runs_at_the_reported_rate(comparison):
+    board = comparison.board
+    table = board.table.set_index("arm")
+    for column, arm in product(board.columns, ARMS):
+        task, split = COLUMNS[column]
+        runs = board.runs[(board.runs["arm"] == arm) & (board.runs["split"] == split) & (board.runs["task"] == task)]
+        values = runs.loc[runs["metric"] == TASKS[task].metrics[0], "value"]
+        assert table.loc[arm, column] == pytest.approx(values.agg(board.protocol.seeds), nan_ok=True)
+
+
+def test_what_lacks_a_run_at_any_rate_is_incomplete_with_its_average(comparison):
+    frame = leaderboard_frame(comparison).set_index("arm")
+    cells = comparison.board.cells
+    missing = cells[~cells["finished"]]
+    for arm in ARMS:
+        tasks = set(missing.loc[missing["arm"] == arm, "task"])
+        columns = {column for column in comparison.board.columns if COLUMNS[column][0] in tasks}
+        expected = columns | {"average"} if columns else set()
+        assert {*frame["incomplete"][arm].split(";")} - {""} == expected
+
+
+def test_what_collapsed_at_the_reported_rate_is_marked(comparison):
+    frame = leaderboard_frame(comparison).set_index("arm")
+    reported = comparison.board.reported
+    for column, arm in product(comparison.board.columns, ARMS):
+        task, split = COLUMNS[column]
+        runs = reported[(reported["arm"] == arm) & (reported["task"] == task)]
+        is_collapsed = any(split in splits for splits in runs["collapsed"])
+        assert (column in frame["collapsed"][arm].split(";")) == is_collapsed
+
+
+def test_the_legend_explains_marks_where_there_are_any(comparison):
+    *tables, _, _ = leaderboard_page(comparison).tables
+    cells = [cell for table in tables for row in table.rows for cell in row]
+    legend = tables[-1].legend
+    assert (MARKS_NOTE in legend) == any(set(cell.text) & set("†‡*◇–") for cell in cells)  # noqa: RUF001
+
+
+def test_the_legend_explains_bold_and_verdicts_where_there_are_any(comparison):
+    *tables, _, _ = leaderboard_page(comparison).tables
+    cells = [cell for table in tables for row in table.rows for cell in row]
+    is_judged = any(cell.bold or set(cell.text) & set("▲▼") for cell in cells)
+    assert (LEGEND["bold"] in tables[-1].legend) == is_judged
+
+
+def test_the_legend_says_what_medians_are_of_where_scores_are_medians(comparison):
+    *tables, _, _ = leaderboard_page(comparison).tables
+    assert (LEGEND["medians"] in tables[-1].legend) == (comparison.board.protocol.seeds == "median")
