@@ -1,7 +1,6 @@
 """From an experiment to its plan: every cell and pretraining with all that decides its result, each checked."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from itertools import product
 from pathlib import Path, PurePath
 from typing import Any
@@ -9,13 +8,15 @@ from typing import Any
 from glue_bench.config import NATIVE, SCRATCH, Arm, Experiment, PretrainingSettings
 from glue_bench.config.load import Names, listed
 from glue_bench.data.tasks import AX_SPLIT, TASKS
-from glue_bench.errors import UserError, unknown
+from glue_bench.errors import UserError
+from glue_bench.model.arms import check_arms
 from glue_bench.model.checks import budget, check_order, native_budget
 from glue_bench.model.native import SUMMARY, NativeStart
 from glue_bench.model.plugins import check_plugin, load_plugins, plugin_digest
 from glue_bench.model.variants import VARIANTS
-from glue_bench.model.variants.options import canonical_options, check_variant
+from glue_bench.model.variants.options import canonical_options
 from glue_bench.records.values import ArmFacts, Cell, Plan, Pretraining, Shape, TaskFacts
+from glue_bench.sweep.request import chosen_values
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.packing import LAYOUT_VERSION
 from glue_bench.training.tokenizers import vocabulary_size
@@ -71,11 +72,12 @@ def _without_places(inputs: Inputs) -> Experiment:
 
 def _check(inputs: Inputs) -> None:
     """Load the experiment's plugins; refuse arms, tasks and a pretraining that cannot run."""
-    experiment, there = inputs.experiment, inputs.source.tasks()
+    experiment = inputs.experiment
+    check_arms(experiment)
+    there = inputs.source.tasks()
     load_plugins(experiment.plugins)
     ours = [arm for arm in experiment.arms if arm.variant != NATIVE]
     for arm in ours:
-        check_variant(arm.variant, arm.options, f"arm '{arm.name}'")
         check_plugin(arm.variant, arm.options)
     if missing := [task for task in experiment.tasks if task not in there]:
         left = ", ".join(task for task in experiment.tasks if task in there)
@@ -280,22 +282,10 @@ def select(cells: Sequence[Cell], only: Names) -> list[Cell]:
 
     Raises UserError for what is not KEY=VALUE, an unknown key, and a value that no cell has.
     """
-    wanted, keys = dict[str, set[str]](), list(cells[0].key)
-    for condition in listed(only):
-        key, equals, values = condition.partition("=")
-        if not equals:
-            raise UserError(f"--only takes KEY=VALUE, not '{condition}'; keys: {', '.join(keys)}")
-        if key not in keys:
-            raise unknown("key", key, keys, "--only")
-        known = dict.fromkeys(str(cell.key[key]) for cell in cells)
-        for text in values.split(","):
-            value = text.lower().replace("-", "") if key == "task" else text
-            with suppress(ValueError):  # 2e-5 is 2e-05
-                value = str(float(value)) if key == "learning_rate" else value
-            if value not in known:
-                raise unknown(key, value, known, "--only")
-            wanted.setdefault(key, set()).add(value)
-    found = [cell for cell in cells if all(str(cell.key[key]) in wanted[key] for key in wanted)]
-    if not found:
+    keys = list(cells[0].key)
+    values_of_keys = {key: [cell.key[key] for cell in cells] for key in keys}
+    chosen = chosen_values(only, values_of_keys)
+    selected = [cell for cell in cells if all(str(cell.key[key]) in chosen[key] for key in chosen)]
+    if not selected:
         raise UserError(f"--only: no cell has all of {', '.join(listed(only))}")
-    return found
+    return selected
