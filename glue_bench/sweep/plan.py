@@ -8,7 +8,7 @@ from typing import Any
 from glue_bench.config import NATIVE, SCRATCH, Arm, Experiment, PretrainingSettings
 from glue_bench.config.load import Names, listed
 from glue_bench.data.tasks import AX_SPLIT, TASKS
-from glue_bench.errors import UserError
+from glue_bench.errors import IN_A_FILE, UserError
 from glue_bench.model.arms import check_arms
 from glue_bench.model.checks import budget, check_order, native_budget
 from glue_bench.model.native import SUMMARY, NativeStart
@@ -19,7 +19,7 @@ from glue_bench.records.values import ArmFacts, Cell, Plan, Pretraining, Shape, 
 from glue_bench.sweep.request import chosen_values
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.packing import LAYOUT_VERSION
-from glue_bench.training.tokenizers import vocabulary_size
+from glue_bench.training.tokenizers import NAME_ONE, vocabulary_size
 from glue_bench.training.trial import check_native
 
 PATHS = ("/", "~", ".", "file:", "local:")
@@ -81,7 +81,10 @@ def _check(inputs: Inputs) -> None:
         check_plugin(arm.variant, arm.options)
     if missing := [task for task in experiment.tasks if task not in there]:
         left = ", ".join(task for task in experiment.tasks if task in there)
-        raise UserError(f"data '{experiment.data}' has no {', '.join(missing)}; complete it, or set `tasks: [{left}]`")
+        advice = (
+            f"complete it, or name what it has: `tasks: [{left}]` in a file, --task {left.replace(' ', '')} without"
+        )
+        raise UserError(f"data '{experiment.data}' has no {', '.join(missing)}; {advice}")
     for task in experiment.tasks:
         train, splits = inputs.train(task), inputs.data(task).splits
         if not any(name.startswith("validation") for name in splits):
@@ -118,7 +121,7 @@ def _check_arm(arm: Arm, inputs: Inputs) -> None:
     told, embedded = inputs.segments(arm)
     if tokens > rows or told > embedded > 1:
         says, has = (f"has {tokens} tokens", rows) if tokens > rows else (f"tells {told} segments apart", embedded)
-        advice = "give the tokenizer it was trained with"
+        advice = f"put the tokenizer it was trained with into its folder, or {NAME_ONE}"
         raise UserError(f"{named}: the tokenizer {says} but the checkpoint '{arm.checkpoint}' embeds {has}; {advice}")
     if pretraining and pretraining.segments == "pairs" and min(told, embedded) < 2:
         which = f"tokenizer tells {told}" if told < 2 else f"encoder embeds {embedded}"
@@ -127,7 +130,7 @@ def _check_arm(arm: Arm, inputs: Inputs) -> None:
     for task in experiment.tasks:
         length = experiment.finetuning.hyperparameters(task, 0.0).max_length
         if positions is not None and length > positions:
-            advice = f"set `finetuning: {{max_length: {positions}}}` in an experiment file (glue-bench init writes one)"
+            advice = f"set `finetuning: {{max_length: {positions}}}` {IN_A_FILE}"
             raise UserError(f"{named}: max_length {length} of task '{task}' exceeds {limit}; {advice}")
     if pretraining and positions is not None and pretraining.length > positions:
         advice = f"set `pretraining: {{length: {positions}}}`"
