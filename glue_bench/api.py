@@ -69,23 +69,18 @@ def run(
         UserError: bad input, before any cell is run; later, results that cannot be written, or no workers.
     """
     parsed = load_experiment(experiment, data=data, corpus=corpus, plugins=plugins, limit=limit)
+    machine = {"device": device, "precision": precision}
+    options: dict[str, Any] = {"results": results, "only": only, "workers": workers, "address": address, "slurm": slurm}
+    options.update(machine)
     from glue_bench.sweep.observers import Display, Tracker
-    from glue_bench.sweep.run import sweep
+    from glue_bench.sweep.request import check_before_work
 
     trackers = [Tracker(name, Path(str(results)).expanduser() / parsed.name) for name in listed(track)]
-    summary = sweep(
-        parsed,
-        console,
-        [*([Display(console)] if console else []), *trackers],
-        results=results,
-        only=only,
-        dry_run=dry_run,
-        workers=workers,
-        address=address,
-        slurm=slurm,
-        device=device,
-        precision=precision,
-    )
+    check_before_work(parsed, **options)
+    from glue_bench.sweep.run import sweep  # imports torch and transformers, which takes seconds
+
+    observers = [*([Display(console)] if console else []), *trackers]
+    summary = sweep(parsed, console, observers, dry_run=dry_run, **options)
     if not dry_run and summary.cause != "terminated":  # whoever ends us waits for seconds
         with results_written_to(summary.folder):
             comparison = open_comparison(summary.folder)

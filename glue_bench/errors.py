@@ -7,6 +7,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+IN_A_FILE = "in an experiment file (glue-bench init writes one)"
+"""Where a setting stands that no option of the command line has."""
 LONGEST, QUOTED = 1000, 80  # at most: bytes of a message, characters that it quotes of a file
 UNSHOWN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 """Control characters but for tab and line feed, what changes the direction of a line or ends it, lone surrogates."""

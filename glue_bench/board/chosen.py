@@ -6,11 +6,14 @@ import pandas as pd
 from glue_bench.board.board import BOTH_SEEDS, Board, aggregate, main_scores
 from glue_bench.data.metrics import METRICS
 from glue_bench.data.tasks import TASKS
-from glue_bench.errors import UserError, unknown
+from glue_bench.errors import IN_A_FILE, UserError, unknown
 
 METRIC_NAMES = {name: name.replace("_", " ").capitalize() for name in METRICS}
 METRIC_NAMES |= {"pearson": "Pearson correlation", "spearmanr": "Spearman correlation"}
-HOW = "set `finetuning: {predict: [validation, test]}` and run the experiment again, on data that has test files"
+HOW = (
+    f"set `finetuning: {{predict: [validation, test]}}` {IN_A_FILE} and run the experiment "
+    "again, on data that has test files"
+)
 RUN_RULE = (
     "of the finished runs at the rate reported for the task, the one whose main validation score (the mean over its "
     "scored splits) is the median over seeds; of an even number the lower of the middle two, of equals the lower seed"

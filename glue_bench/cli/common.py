@@ -2,16 +2,19 @@
 
 import sys
 from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
 from typer import Argument, Exit, Option
 from typer.core import TyperCommand, TyperOption
+from typer.exceptions import TyperException
 
 from glue_bench.errors import UserError, plain, quoted, shortened
 from glue_bench.terminal import Screen, echo
 
 STATUS = {"": 0, "failed": 1, "refused": 2, "interrupted": 130, "terminated": 143}  # of a process, by how it ended
+LIKE = 0.9  # of get_close_matches: how near the name of an option must be to be meant
 SHOWN = 100  # lines of a list that may be as long as whoever made a file likes
 
 Text = str | None
@@ -44,7 +47,12 @@ class Verb(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the words after the verb. Raises UserError for an option that is given twice and takes one value."""
-        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        try:
+            _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        except TyperException as error:
+            if self.name == "run":
+                refuse_setting(error)
+            raise
         given = [parameter for parameter in order if isinstance(parameter, TyperOption)]
         for option in given:
             takes_one = not (option.multiple or option.is_flag)
@@ -52,6 +60,24 @@ class Verb(TyperCommand):
                 name = max(option.opts, key=len)
                 raise UserError(f"{name} is given twice; {SEVERAL.get(name, 'it takes one value')}")
         return super().parse_args(ctx, args)
+
+
+def refuse_setting(error: TyperException) -> None:
+    """Raise UserError if an option that does not exist has the name of a setting of an experiment file."""
+    option = getattr(error, "option_name", "")
+    options_like_it = getattr(error, "possibilities", None) or ()
+    if not option or get_close_matches(option, options_like_it, n=1, cutoff=LIKE):
+        return
+    from glue_bench.config.load import places_of
+
+    places = places_of(option.lstrip("-").replace("-", "_"))
+    if places:
+        names = " or ".join(f"`{place}`" for place in places)
+        advice = "glue-bench run --checkpoint NAME --dry-run prints the file that its options stand for"
+        raise UserError(
+            f"No such option: {option}; it is the setting {names} of an experiment file. {advice}, and glue-bench "
+            "init NAME writes one with comments; then: glue-bench run FILE"
+        )
 
 
 def separated(texts: Texts, option: str) -> list[str]:

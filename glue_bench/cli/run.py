@@ -167,7 +167,7 @@ def _run(experiment: Path | dict[str, Any], **options: Any) -> None:
     files = ", ".join(name for name in FOUND if (summary.folder / name).exists())
     echo(f"results: {summary.folder}{files and f' ({files})'}\n")
     if summary.cause != "terminated":  # whoever ends us waits for seconds
-        print_leaderboard(summary.folder, failed=tuple(summary.failed))
+        print_leaderboard(summary.folder, failed=tuple(summary.failed), has_only=bool(options.get("only")) and not left)
     lacking = failed or summary.pretrained < summary.pretrainings
     raise Exit(STATUS[summary.cause or ("failed" if lacking else "")])
 

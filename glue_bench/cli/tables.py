@@ -94,10 +94,13 @@ def table(
         emit(render(page, chosen), output)
 
 
-def print_leaderboard(folder: Path, protocol: Sequence[str] = (), *, failed: Sequence[str] | None = None) -> None:
+def print_leaderboard(
+    folder: Path, protocol: Sequence[str] = (), *, failed: Sequence[str] | None = None, has_only: bool = False
+) -> None:
     """The tables as they fit the terminal, and what to do next, which goes by the experiment's own `protocol`.
 
-    After a run, which has `failed` in some cells or in none, the report has the whole page.
+    After a run, which has `failed` in some cells or in none, the report has the whole page. If it `has_only` finished
+    what --only had chosen, the rest of the plan comes next.
     """
     from glue_bench.board.compare import open_comparison
     from glue_bench.pages.files import next_step
@@ -110,4 +113,4 @@ def print_leaderboard(folder: Path, protocol: Sequence[str] = (), *, failed: Seq
     if failed is not None:
         echo(f"page: {report_file}")
     if not protocol:
-        echo(f"next: {next_step(comparison, quote(str(folder)), failed or ())}")
+        echo(f"next: {next_step(comparison, quote(str(folder)), failed or (), has_only=has_only)}")

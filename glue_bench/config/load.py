@@ -28,6 +28,11 @@ SECTIONS: dict[str | int, type[Section]] = {
 }
 
 
+TOP_SECTIONS = ("finetuning", "pretraining", "scratch", "protocol", "resources")
+"""The sections that stand at the top of a file and are no lists."""
+NEAR = 0.9  # of get_close_matches: a plural, or a letter
+
+
 def load_experiment(
     given: str | Path | Mapping[str, Any] | Experiment,
     *,
@@ -144,6 +149,16 @@ def _mistake(problem: dict[str, Any], whole: type[Section]) -> str:
 def _keys(section: type[Section]) -> list[str]:
     """All keys of a section, as the file spells them."""
     return [field.alias or name for name, field in section.model_fields.items()]
+
+
+def places_of(key: str) -> list[str]:
+    """Where a key stands in an experiment file, as `section.key`; of the nearest key where none has just that name."""
+    sections: dict[str, type[Section]] = {"": Experiment, **{name: SECTIONS[name] for name in TOP_SECTIONS}}
+    names = {name for section in sections.values() for name in _keys(section)}
+    nearest = [key] if key in names else get_close_matches(key, names, n=1, cutoff=NEAR)
+    return [
+        f"{name}.{near}".lstrip(".") for name, section in sections.items() for near in nearest if near in _keys(section)
+    ]
 
 
 def parse_options(texts: Names, option: str = "--option", typed: Collection[str] | None = None) -> dict[str, Any]:

@@ -82,11 +82,12 @@ def unlike_a_checkpoint(folder: Path, name: str) -> str:
         return f"'{name}' is an adapter ({ADAPTER}), which is no model by itself; {advice}"
     if (folder / "config.json").exists():
         return ""
-    steps = [path for path in folder.glob("checkpoint-*") if (path / "config.json").exists()]
-    if not steps:
+    inside = [path.parent for path in folder.glob("*/config.json")]
+    if not inside:
         return ""
-    last = max(steps, key=lambda path: (len(path.name), path.name))
-    return f"'{name}' has no config.json, but checkpoints of a Trainer inside; give one of them, such as '{last}'"
+    steps = [path for path in inside if path.name.startswith("checkpoint-")]  # those of a Trainer: the last is meant
+    last = max(steps or inside, key=lambda path: (len(path.name), path.name))
+    return f"'{name}' has no config.json, but checkpoints inside; give one of them, such as '{last}'"
 
 
 def fingerprint(place: Path) -> str:

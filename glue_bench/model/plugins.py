@@ -45,12 +45,14 @@ def load_plugins(paths: Names) -> None:
             a broken clause, with the line where there is one.
     """
     for path in listed(paths):
-        added = load_file(Path(path).expanduser())
+        file = Path(path).expanduser()
+        load_file(file)
+        names = [name for name, plugin in PLUGINS.items() if plugin.file == file.resolve()]
         try:
-            for name in added:
+            for name in names:
                 check_plugin(name)
         except UserError:
-            remove_plugins(added)
+            remove_plugins(names)
             raise
 
 
@@ -77,8 +79,8 @@ def hold_to_contract(name: str, plugin: Plugin, settings: str) -> None:
         raise UserError(f"plugin '{plugin.file}': variant '{name}' does not meet the contract: {fault}") from error
 
 
-def load_file(path: Path) -> list[str]:
-    """Add the variants that a Python file defines to VARIANTS; returns their names, none if the file is loaded already.
+def load_file(path: Path) -> None:
+    """Add the variants that a Python file defines to VARIANTS, if they are not there already.
 
     Every concrete subclass of Variant that the file defines is one variant, called by its class attribute `name`. Its
     `summary` defaults to the first line of its docstring, its `source` to the file's name. Raises UserError for a file
@@ -91,7 +93,7 @@ def load_file(path: Path) -> list[str]:
     file, digest = path.resolve(), hashlib.sha256(code).hexdigest()
     before = [name for name, plugin in PLUGINS.items() if plugin.file == file]
     if before and all(PLUGINS[name].digest == digest for name in before):
-        return []
+        return
     remove_plugins(before)
     variants: dict[str, type[Variant]] = {}
     for variant in variants_in(file, code):
@@ -110,7 +112,6 @@ def load_file(path: Path) -> list[str]:
         if "source" not in vars(variant):
             variant.source = file.name
         PLUGINS[name], VARIANTS[name] = Plugin(variant, file, digest), variant
-    return [*variants]
 
 
 def remove_plugins(names: Iterable[str]) -> None:

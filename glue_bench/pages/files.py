@@ -58,11 +58,16 @@ def tables(comparison: Comparison) -> dict[str, str]:
     return contents | {name: csv_text(frame, exact) for name, frame, exact in more if len(frame)}
 
 
-def next_step(comparison: Comparison, folder: str, failed: Sequence[str] = ()) -> str:
-    """A command, and why as a comment of a shell: what is unfinished comes first, then what would tell more."""
+def next_step(comparison: Comparison, folder: str, failed: Sequence[str] = (), *, has_only: bool = False) -> str:
+    """A command, and why as a comment of a shell: what is unfinished comes first, then what would tell more.
+
+    After a run that `has_only` finished what its --only had chosen, the same command would run nothing.
+    """
     board = comparison.board
     if failed:
         return f"glue-bench status {folder}  # why runs have failed"
+    if has_only and not board.cells["finished"].all():
+        return "the same glue-bench run without --only  # it goes on with what is missing"
     if not board.cells["finished"].all():
         return "the same glue-bench run  # it goes on with what is missing"
     if board.results.experiment == "demo" and board.results.is_made_up:

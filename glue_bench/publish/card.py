@@ -14,7 +14,7 @@ from glue_bench.board.results import Results
 from glue_bench.config import NATIVE
 from glue_bench.data.hub import REPOSITORY
 from glue_bench.data.tasks import titles
-from glue_bench.errors import UserError, first_line
+from glue_bench.errors import IN_A_FILE, UserError, first_line
 from glue_bench.files import ELSEWHERE, results_written_to, write_atomically
 from glue_bench.pages.page import Column, Page, Table
 from glue_bench.pages.render import to_markdown
@@ -177,8 +177,8 @@ def push_card(made: Card, repository: str) -> str:
 
     if len(made.files) == 1:
         raise UserError(
-            f"arm '{made.arm}' has kept no model to push; set `finetuning: {{keep: best}}` and run the experiment "
-            "again, which trains the runs that a card takes once more"
+            f"arm '{made.arm}' has kept no model to push; set `finetuning: {{keep: best}}` {IN_A_FILE} and run "
+            "the experiment again, which trains the runs that a card takes once more"
         )
     files = {**made.files, "README.md": made.text.replace(PLACEHOLDER, repository).encode()}
     operations = [CommitOperationAdd(path_in_repo=name, path_or_fileobj=what) for name, what in files.items()]

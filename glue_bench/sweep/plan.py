@@ -1,7 +1,6 @@
 """From an experiment to its plan: every cell and pretraining with all that decides its result, each checked."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from itertools import product
 from pathlib import Path, PurePath
 from typing import Any
@@ -9,16 +8,18 @@ from typing import Any
 from glue_bench.config import NATIVE, SCRATCH, Arm, Experiment, PretrainingSettings
 from glue_bench.config.load import Names, listed
 from glue_bench.data.tasks import AX_SPLIT, TASKS
-from glue_bench.errors import UserError, unknown
+from glue_bench.errors import IN_A_FILE, UserError
+from glue_bench.model.arms import check_arms
 from glue_bench.model.checks import budget, check_order, native_budget
 from glue_bench.model.native import SUMMARY, NativeStart
 from glue_bench.model.plugins import check_plugin, load_plugins, plugin_digest
 from glue_bench.model.variants import VARIANTS
-from glue_bench.model.variants.options import canonical_options, check_variant
+from glue_bench.model.variants.options import canonical_options
 from glue_bench.records.values import ArmFacts, Cell, Plan, Pretraining, Shape, TaskFacts
+from glue_bench.sweep.request import chosen_values
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.packing import LAYOUT_VERSION
-from glue_bench.training.tokenizers import vocabulary_size
+from glue_bench.training.tokenizers import NAME_ONE, vocabulary_size
 from glue_bench.training.trial import check_native
 
 PATHS = ("/", "~", ".", "file:", "local:")
@@ -71,15 +72,19 @@ def _without_places(inputs: Inputs) -> Experiment:
 
 def _check(inputs: Inputs) -> None:
     """Load the experiment's plugins; refuse arms, tasks and a pretraining that cannot run."""
-    experiment, there = inputs.experiment, inputs.source.tasks()
+    experiment = inputs.experiment
+    check_arms(experiment)
+    there = inputs.source.tasks()
     load_plugins(experiment.plugins)
     ours = [arm for arm in experiment.arms if arm.variant != NATIVE]
     for arm in ours:
-        check_variant(arm.variant, arm.options, f"arm '{arm.name}'")
         check_plugin(arm.variant, arm.options)
     if missing := [task for task in experiment.tasks if task not in there]:
         left = ", ".join(task for task in experiment.tasks if task in there)
-        raise UserError(f"data '{experiment.data}' has no {', '.join(missing)}; complete it, or set `tasks: [{left}]`")
+        advice = (
+            f"complete it, or name what it has: `tasks: [{left}]` in a file, --task {left.replace(' ', '')} without"
+        )
+        raise UserError(f"data '{experiment.data}' has no {', '.join(missing)}; {advice}")
     for task in experiment.tasks:
         train, splits = inputs.train(task), inputs.data(task).splits
         if not any(name.startswith("validation") for name in splits):
@@ -116,7 +121,7 @@ def _check_arm(arm: Arm, inputs: Inputs) -> None:
     told, embedded = inputs.segments(arm)
     if tokens > rows or told > embedded > 1:
         says, has = (f"has {tokens} tokens", rows) if tokens > rows else (f"tells {told} segments apart", embedded)
-        advice = "give the tokenizer it was trained with"
+        advice = f"put the tokenizer it was trained with into its folder, or {NAME_ONE}"
         raise UserError(f"{named}: the tokenizer {says} but the checkpoint '{arm.checkpoint}' embeds {has}; {advice}")
     if pretraining and pretraining.segments == "pairs" and min(told, embedded) < 2:
         which = f"tokenizer tells {told}" if told < 2 else f"encoder embeds {embedded}"
@@ -125,7 +130,7 @@ def _check_arm(arm: Arm, inputs: Inputs) -> None:
     for task in experiment.tasks:
         length = experiment.finetuning.hyperparameters(task, 0.0).max_length
         if positions is not None and length > positions:
-            advice = f"set `finetuning: {{max_length: {positions}}}` in an experiment file (glue-bench init writes one)"
+            advice = f"set `finetuning: {{max_length: {positions}}}` {IN_A_FILE}"
             raise UserError(f"{named}: max_length {length} of task '{task}' exceeds {limit}; {advice}")
     if pretraining and positions is not None and pretraining.length > positions:
         advice = f"set `pretraining: {{length: {positions}}}`"
@@ -280,22 +285,10 @@ def select(cells: Sequence[Cell], only: Names) -> list[Cell]:
 
     Raises UserError for what is not KEY=VALUE, an unknown key, and a value that no cell has.
     """
-    wanted, keys = dict[str, set[str]](), list(cells[0].key)
-    for condition in listed(only):
-        key, equals, values = condition.partition("=")
-        if not equals:
-            raise UserError(f"--only takes KEY=VALUE, not '{condition}'; keys: {', '.join(keys)}")
-        if key not in keys:
-            raise unknown("key", key, keys, "--only")
-        known = dict.fromkeys(str(cell.key[key]) for cell in cells)
-        for text in values.split(","):
-            value = text.lower().replace("-", "") if key == "task" else text
-            with suppress(ValueError):  # 2e-5 is 2e-05
-                value = str(float(value)) if key == "learning_rate" else value
-            if value not in known:
-                raise unknown(key, value, known, "--only")
-            wanted.setdefault(key, set()).add(value)
-    found = [cell for cell in cells if all(str(cell.key[key]) in wanted[key] for key in wanted)]
-    if not found:
+    keys = list(cells[0].key)
+    values_of_keys = {key: [cell.key[key] for cell in cells] for key in keys}
+    chosen = chosen_values(only, values_of_keys)
+    selected = [cell for cell in cells if all(str(cell.key[key]) in chosen[key] for key in chosen)]
+    if not selected:
         raise UserError(f"--only: no cell has all of {', '.join(listed(only))}")
-    return found
+    return selected

@@ -13,27 +13,26 @@ from rich.console import Console
 
 from glue_bench.config import Experiment, Resources
 from glue_bench.config.load import Names
+from glue_bench.config.machine import AUTO
 from glue_bench.data.baselines import baseline_predictions
 from glue_bench.data.task_data import known_labels
-from glue_bench.errors import UserError, quoted
-from glue_bench.files import IN_THE_CACHE, cache_folder, prove_writable, results_written_to
+from glue_bench.files import results_written_to
 from glue_bench.records.environment import versions
 from glue_bench.records.values import Cell, Failure, Job, Plan, Pretraining, PretrainingRecord, Result
-from glue_bench.remote import refuse_url
 from glue_bench.sweep.drive import Loop, Observer
 from glue_bench.sweep.executors import Executor, Inline, MakeWorker, Ray
 from glue_bench.sweep.jobs import Todo, longest_first
 from glue_bench.sweep.plan import make_plan, select
 from glue_bench.sweep.progress import Estimate
+from glue_bench.sweep.request import check_request
 from glue_bench.sweep.slurm import Slurm, refuse_live_jobs
 from glue_bench.sweep.worker import Worker, make_worker
 from glue_bench.terminal import tell
-from glue_bench.training.compute import AUTO, DEVICES, Compute, choose_compute, quiet_transformers
+from glue_bench.training.compute import Compute, choose_compute, quiet_transformers
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.pretrain import PretrainingFolder
 from glue_bench.training.trial import compute_of
 
-MOST_WORKERS = 4096
 DEMO = "demo"  # whose verb has no --workers
 
 
@@ -82,11 +81,20 @@ def sweep(
     What is worth knowing is said on the `console`; what happens then is told to those who are `watching`.
     Raises UserError for bad input, before anything is run or written, and later for what every job would meet.
     """
-    _check_places_and_engine(results, workers, address, slurm)
+    check_request(
+        experiment,
+        results=results,
+        only=only,
+        workers=workers,
+        address=address,
+        slurm=slurm,
+        device=device,
+        precision=precision,
+    )
     quiet_transformers()
     versions()  # before any job: the commit is that of the code now loaded
     here = slurm is None and address is None  # workers elsewhere look for the device themselves
-    compute = choose_compute(device if here or device not in DEVICES else AUTO, precision)
+    compute = choose_compute(device if here else AUTO, precision)
     inputs = Inputs(experiment, Path(results) / experiment.name)
     plan, store = make_plan(inputs), inputs.store
     cells = select(plan.cells, only)
@@ -131,23 +139,6 @@ def _summary(work: Todo, dry_run: bool) -> Summary:
         tokens=sum(job.settings.steps * job.settings.batch_tokens for job in pretrainings),
         reasons=dict(Counter(work.reasons().values()).most_common()) if dry_run else {},
     )
-
-
-def _check_places_and_engine(results: object, workers: object, address: str | None, slurm: object) -> None:
-    if not isinstance(results, str | Path) or not str(results):
-        raise UserError(f"results {quoted(results)}: give a folder")
-    refuse_url(results)
-    refuse_url(cache_folder(), "the cache (GLUE_BENCH_CACHE)")
-    with results_written_to(cache_folder(), IN_THE_CACHE):
-        prove_writable(cache_folder())
-    if workers not in (None, AUTO) and not (type(workers) is int and 1 <= workers <= MOST_WORKERS):
-        raise UserError(f"workers {quoted(workers)}: give a whole number from 1 to {MOST_WORKERS}, or {AUTO}")
-    if address is not None:
-        host, _, port = address.rpartition(":")
-        if not (host and "/" not in host and port.isdecimal() and 0 < int(port[:6]) < 2**16):
-            raise UserError(f"--address is HOST:PORT with a port from 1 to 65535, not {quoted(address)}")
-    if slurm is not None and (workers or address):
-        raise UserError("--slurm goes without --workers and --address: one engine runs all jobs")
 
 
 def _check_starts(jobs: Sequence[Job], inputs: Inputs) -> None:

@@ -95,9 +95,7 @@ class Slurm(Executor):
         Raises UserError where submitit is not installed, no Slurm answers, or an option is of another type.
         """
         submitit = needed("submitit", "slurm", "--slurm")
-        config = ask("scontrol", "show", "config")
-        if config is None:
-            raise UserError(NO_SLURM)
+        config = check_slurm()
         largest = int(re.findall(r"MaxArraySize\s*=\s*(\d+)", config)[0])  # 0 where arrays are off
         self.most = max(1, largest - 1)
         self.name, self.logs = job_name(store), store.slurm.with_suffix("").absolute()
@@ -277,6 +275,15 @@ def live_jobs(name: str) -> dict[str, list[str]] | None:
     """Slurm's jobs of this name by their ids, each with its state and why; None where Slurm does not answer now."""
     answer = ask("squeue", "--me", "--noheader", "--array", f"--name={name}", "--format=%i|%T|%r")
     return None if answer is None else {name: how for name, *how in (row.split("|", 2) for row in answer.splitlines())}
+
+
+def check_slurm() -> str:
+    """The configuration of Slurm. Raises UserError where submitit is not installed, or no Slurm answers."""
+    needed("submitit", "slurm", "--slurm")
+    config = ask("scontrol", "show", "config")
+    if config is None:
+        raise UserError(NO_SLURM)
+    return config
 
 
 def ask(*command: str) -> str | None:

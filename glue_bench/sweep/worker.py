@@ -16,6 +16,7 @@ import torch
 
 from glue_bench.analysis.word_order import HeldOut, order_sums
 from glue_bench.config import Experiment
+from glue_bench.config.machine import AUTO
 from glue_bench.errors import DiskError, UserError
 from glue_bench.files import GOES_ON, disk_trouble, results_written_to
 from glue_bench.model.checkpoints import weights_digest
@@ -27,7 +28,7 @@ from glue_bench.records import values
 from glue_bench.records.done import joined_weights
 from glue_bench.records.values import Cell, Failure, Job, Pretraining, PretrainingRecord, Record, Result
 from glue_bench.sweep.plan import of_arm
-from glue_bench.training.compute import AUTO, Compute, choose_compute, quiet_transformers
+from glue_bench.training.compute import Compute, choose_compute, quiet_transformers
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs, is_test
 from glue_bench.training.kept import save_kept

@@ -12,12 +12,10 @@ from pathlib import Path
 
 import torch
 
+from glue_bench.config.machine import AUTO, check_machine
 from glue_bench.errors import UserError
 from glue_bench.records.environment import Environment, versions
 
-AUTO = "auto"
-DEVICES = (AUTO, "cpu", "cuda", "mps")
-PRECISIONS = (AUTO, "float32", "bf16")
 PRECISION_VARIABLE = "GLUE_BENCH_PRECISION"  # of the environment: what `auto` stands for
 NARROW = 256
 MALLOPT = {-1: 2**31 - 1, -3: 32 * 2**20}  # glibc's M_TRIM_THRESHOLD and M_MMAP_THRESHOLD, as high as it accepts
@@ -73,12 +71,9 @@ class Compute:
 
 def choose_compute(device: str = AUTO, precision: str = AUTO) -> Compute:
     """Where this process computes; `auto` takes a GPU if there is one, and bf16 where the device is faster in it."""
-    if device not in DEVICES:
-        raise UserError(f"device '{device}' is none of {', '.join(DEVICES)}")
     if precision == AUTO:
         precision = os.environ.get(PRECISION_VARIABLE, AUTO)
-    if precision not in PRECISIONS:
-        raise UserError(f"precision '{precision}' is none of {', '.join(PRECISIONS)}")
+    check_machine(device, precision)
     there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
     if not there.get(device, True):
         raise UserError(f"device '{device}' is not there: PyTorch {torch.__version__} sees none; leave --device out")

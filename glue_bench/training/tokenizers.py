@@ -14,7 +14,7 @@ import numpy as np
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from glue_bench.errors import UserError, first_line
+from glue_bench.errors import IN_A_FILE, UserError, first_line
 from glue_bench.files import cache_folder, check_file, check_json, kept_or_made, read_file
 from glue_bench.model.locate import locate, read_json, unlike_a_checkpoint
 from glue_bench.training.compute import without_output
@@ -34,7 +34,9 @@ STARTS = ("Ġ", "▁")  # what a word begins with in byte-level and in SentenceP
 CONTINUES = "##"  # what goes on with a word in WordPiece vocabularies
 READS_PIECES = {"sentencepiece": "sentencepiece", "protobuf": "google.protobuf"}  # packages and their modules
 TIKTOKEN = "tiktoken.model"  # a vocabulary that is no SentencePiece model
-NAME_ONE = "name one with `tokenizer` in an experiment file (glue-bench init writes one)"
+NAME_ONE = f"name one with `tokenizer` {IN_A_FILE}"
+FILES = ("tokenizer*", "vocab*", "*.model", "merges.txt", "*.codes")
+"""Patterns of the files of a tokenizer."""
 SPECIAL = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
 Span = tuple[int, int]
 """A word's pieces in a sequence: [first, stop)."""
@@ -62,7 +64,10 @@ def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenize
     if tokenizer.pad_token_id is None and tokenizer.eos_token_id is not None:
         tokenizer.pad_token = tokenizer.eos_token  # as is done for GPT-2: padding is masked, and its token is not read
     special = set(tokenizer.all_special_tokens)
-    if tokenizer.get_vocab().keys() <= special:  # what transformers makes up where the vocabulary's file is absent
+    has_words = not tokenizer.get_vocab().keys() <= special
+    if not has_words and not _has_files(folder):
+        raise UserError(_no_files(name, folder))
+    if not has_words:  # what transformers makes up where the vocabulary's file is absent
         wrong = f"in '{name}' has {len(special)} special tokens and no words"
     elif tokenizer.pad_token_id is None:
         wrong = f"of '{name}' has no padding token"
@@ -86,7 +91,22 @@ def _no_tokenizer(name: str, folder: Path, error: Exception) -> UserError:
             packages = " and ".join(absent)
             return UserError(f"{model}, which needs {packages}; install it: pip install '.[sentencepiece]'")
         return UserError(f"{model}, which cannot be read; the file may be damaged, copy it again")
+    if not _has_files(folder):
+        return UserError(_no_files(name, folder))
     return UserError(f"no tokenizer in '{name}' ({first_line(error)}); {NAME_ONE}")
+
+
+def _has_files(folder: Path) -> bool:
+    """Whether a folder has any file of a tokenizer."""
+    return any(path.is_file() for pattern in FILES for path in folder.glob(pattern))
+
+
+def _no_files(name: str, folder: Path) -> str:
+    """What a folder without any file of a tokenizer lacks."""
+    if not (folder / "config.json").exists():
+        needs = "a checkpoint is a folder with config.json, weights and the files of its tokenizer"
+        return f"'{name}' has no config.json and no tokenizer; {needs}"
+    return f"no tokenizer in '{name}': none of its files is one; copy the tokenizer's files there, or {NAME_ONE}"
 
 
 def _has_own_code(folder: Path) -> bool:

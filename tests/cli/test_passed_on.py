@@ -60,6 +60,7 @@ def test_two_arms_tasks_and_seeds_without_a_file_are_all_asked_for(glue_bench, m
 
 def test_what_a_function_is_asked_for_reaches_the_sweep(tiny, monkeypatch):
     monkeypatch.setattr("glue_bench.sweep.run.sweep", asked := Mock(side_effect=UserError("enough")))
+    monkeypatch.setattr("glue_bench.sweep.request.check_before_work", lambda *_, **__: None)
     options = {"only": ["seed=1"], "dry_run": True, "workers": 2, "address": "a:1", "slurm": {"minutes": 3}}
     options |= {"device": "cpu", "precision": "float32", "results": "elsewhere"}
     with pytest.raises(UserError, match="enough"):

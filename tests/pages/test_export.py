@@ -53,6 +53,10 @@ def test_csv_and_json_say_what_the_data_is_and_what_is_missing_and_scores_are_ti
     [
         ({"failed": ("a",)}, "glue-bench status toy  # why runs have failed"),
         ({"missing": True}, "the same glue-bench run  # it goes on with what is missing"),
+        (
+            {"missing": True, "has_only": True},
+            "the same glue-bench run without --only  # it goes on with what is missing",
+        ),
         ({"source": "demo"}, STATISTICS),
         ({"source": "demo", "name": "demo"}, "glue-bench init NAME  # writes an experiment file, to change and run"),
         ({"arms": 1}, "glue-bench table NAME toy  # beside a paper's table; glue-bench table lists them"),
@@ -74,4 +78,5 @@ def test_the_next_step_follows_from_what_is_there(bench, change, command):
     if change.get("missing"):
         bench.expect("rte", 9)
     comparison = open_comparison(bench.plan(experiment=change.get("name", "toy")))
-    assert next_step(comparison, "toy", change.get("failed", ())) == command
+    has_only = change.get("has_only", False)
+    assert next_step(comparison, "toy", change.get("failed", ()), has_only=has_only) == command

@@ -1,0 +1,111 @@
+"""What a person asks of a run beside the experiment. It is checked before data, text or a checkpoint is opened."""
+
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from glue_bench.config import Experiment
+from glue_bench.config.load import Names, listed
+from glue_bench.config.machine import AUTO, check_machine
+from glue_bench.errors import UserError, quoted, unknown
+from glue_bench.files import IN_THE_CACHE, cache_folder, prove_writable, results_written_to
+from glue_bench.remote import refuse_url
+from glue_bench.sweep.slurm import check_slurm
+
+MOST_WORKERS = 4096
+
+
+def check_before_work(experiment: Experiment, **options: Any) -> None:
+    """Refuse all that can be refused without data, text or checkpoints; what takes longest to import comes last.
+
+    The options are those of `check_request`. Raises UserError for the first mistake, for an engine that is not
+    installed, and where no Slurm answers.
+    """
+    check_request(experiment, **options)
+    if options["slurm"] is not None:
+        check_slurm()
+    if (options["workers"] or options["address"]) and find_spec("ray") is None:
+        raise UserError("--workers and --address needs ray; install it: pip install '.[ray]'")
+    from glue_bench.model.arms import check_arms  # imports torch
+
+    check_arms(experiment)
+
+
+def check_request(
+    experiment: Experiment,
+    *,
+    results: object,
+    only: Names,
+    workers: object,
+    address: str | None,
+    slurm: object,
+    device: str,
+    precision: str,
+) -> None:
+    """Refuse places, engines, devices and conditions that cannot be meant. The options are those of `glue_bench.run`.
+
+    Raises UserError for the first of them.
+    """
+    _check_engine(workers, address, slurm)
+    check_machine(device, precision)
+    chosen_values(only, _values_of_keys(experiment))
+    if not isinstance(results, str | Path) or not str(results):
+        raise UserError(f"results {quoted(results)}: give a folder")
+    refuse_url(results)
+    refuse_url(cache_folder(), "the cache (GLUE_BENCH_CACHE)")
+    with results_written_to(cache_folder(), IN_THE_CACHE):
+        prove_writable(cache_folder())
+
+
+def _check_engine(workers: object, address: str | None, slurm: object) -> None:
+    if workers not in (None, AUTO) and not (type(workers) is int and 1 <= workers <= MOST_WORKERS):
+        raise UserError(f"workers {quoted(workers)}: give a whole number from 1 to {MOST_WORKERS}, or {AUTO}")
+    if address is not None:
+        host, _, port = address.rpartition(":")
+        if not (host and "/" not in host and port.isdecimal() and 0 < int(port[:6]) < 2**16):
+            raise UserError(f"--address is HOST:PORT with a port from 1 to 65535, not {quoted(address)}")
+    if slurm is not None and (workers or address):
+        raise UserError("--slurm goes without --workers and --address: one engine runs all jobs")
+
+
+def _values_of_keys(experiment: Experiment) -> dict[str, list[Any]]:
+    """All values that the cells of an experiment have, by the keys of `Cell.key`."""
+    tuning = experiment.finetuning
+    values: dict[str, list[Any]] = {
+        "arm": [arm.name for arm in experiment.arms],
+        "variant": [arm.variant for arm in experiment.arms],
+        "task": list(experiment.tasks),
+        "learning_rate": [rate for task in experiment.tasks for rate in tuning.rates(task)],
+        "seed": list(experiment.seeds),
+    }
+    if experiment.pretraining:
+        values["steps"] = list(experiment.pretraining.finetuned_steps)
+        values["pretraining_seed"] = list(experiment.pretraining.seeds)
+    return values
+
+
+def chosen_values(only: Names, values_of_keys: Mapping[str, Collection[Any]]) -> dict[str, set[str]]:
+    """The values that conditions KEY=VALUE permit, as texts by their keys, of those that there are.
+
+    A key that is given twice, or with `A,B`, permits either value. Raises UserError for a condition that is not
+    KEY=VALUE, an unknown key, and a value that there is not.
+    """
+    chosen: dict[str, set[str]] = {}
+    keys = list(values_of_keys)
+    for condition in listed(only):
+        key, equals, texts = condition.partition("=")
+        if not equals:
+            raise UserError(f"--only takes KEY=VALUE, not '{condition}'; keys: {', '.join(keys)}")
+        if key not in keys:
+            raise unknown("key", key, keys, "--only")
+        known = dict.fromkeys(map(str, values_of_keys[key]))
+        for text in texts.split(","):
+            value = text.lower().replace("-", "") if key == "task" else text
+            with suppress(ValueError):  # 2e-5 is 2e-05
+                value = str(float(value)) if key == "learning_rate" else value
+            if value not in known:
+                raise unknown(key, value, known, "--only")
+            chosen.setdefault(key, set()).add(value)
+    return chosen

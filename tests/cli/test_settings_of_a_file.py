@@ -1,0 +1,54 @@
+"""A setting that stands in an experiment file and is given as an option: the error says where it stands."""
+
+import pytest
+from typer.main import get_command
+
+from glue_bench.cli import app
+from glue_bench.config import Experiment, Finetuning, PretrainingSettings, Protocol, Resources
+from glue_bench.config.experiment import ScratchEncoder
+
+SECTIONS = {
+    "": Experiment,
+    "scratch": ScratchEncoder,
+    "pretraining": PretrainingSettings,
+    "finetuning": Finetuning,
+    "protocol": Protocol,
+    "resources": Resources,
+}
+OPTIONS = {max(option.opts, key=len) for option in get_command(app).commands["run"].params}
+SETTINGS = [
+    (f"--{key.replace('_', '-')}", f"{section}.{key}".strip("."))
+    for section, kind in SECTIONS.items()
+    for key in (field.alias or name for name, field in kind.model_fields.items())
+]
+UNLIKE_OPTIONS = [
+    (option, place) for option, place in SETTINGS if option not in OPTIONS and option.removesuffix("s") not in OPTIONS
+]
+
+
+@pytest.mark.parametrize(("option", "place"), UNLIKE_OPTIONS, ids=str)
+def test_every_setting_of_a_file_that_is_no_option_is_said_to_stand_there(refused, option, place):
+    assert f"`{place}`" in refused("run", "--checkpoint", "a", option, "1")
+
+
+@pytest.mark.parametrize(
+    ("option", "place"), [("--learning-rate", "finetuning.learning_rates"), ("--batch-sizes", "finetuning.batch_size")]
+)
+def test_a_setting_that_is_all_but_its_name_is_found(refused, option, place):
+    assert f"`{place}`" in refused("run", "--checkpoint", "a", option, "1")
+
+
+def test_the_error_says_how_to_get_an_experiment_file(refused):
+    said = refused("run", "--checkpoint", "a", "--learning-rate", "3e-5")
+    assert "--dry-run prints the file" in said
+
+
+@pytest.mark.parametrize(("option", "like"), [("--seeds", "--seed"), ("--tasks", "--task"), ("--plugins", "--plugin")])
+def test_an_option_that_is_all_but_its_name_is_suggested(refused, option, like):
+    said = refused("run", "--checkpoint", "a", option, "1")
+    assert like in said
+    assert "experiment file" not in said
+
+
+def test_an_option_that_is_nowhere_is_refused_as_before(refused):
+    assert refused("run", "--checkpoint", "a", "--colour", "red").startswith("No such option: --colour")

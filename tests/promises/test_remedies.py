@@ -1,0 +1,94 @@
+"""Whoever reads an error of the command line can do what it advises: by an option, or in an experiment file."""
+
+import re
+import shutil
+
+import pytest
+from stored import Bench
+from typer.main import get_command
+
+from glue_bench.cli import app
+from glue_bench.data.demo import generate
+from glue_bench.training.tokenizers import train_tokenizer
+
+OPTIONS = {
+    name: {text for option in command.params for text in option.opts}
+    for name, command in get_command(app).commands.items()
+}
+TEXTS = ["one two three four", "five six seven eight"]
+
+
+@pytest.fixture
+def checkpoint(make_bert):
+    return make_bert(texts=tuple(TEXTS), positions=130)
+
+
+@pytest.fixture
+def faulty(tmp_path, make_bert):
+    """Make a checkpoint, or what is taken for one, with a fault of a kind."""
+
+    def make(kind: str):
+        if kind == "few positions":
+            return make_bert(kind, texts=tuple(TEXTS), positions=32)
+        folder = make_bert(kind, positions=130, vocab_size=20 if kind == "few rows" else 250)
+        if kind == "few rows":
+            train_tokenizer(TEXTS * 9, 200).save_pretrained(folder)
+        if kind == "empty":
+            shutil.rmtree(folder)
+            folder.mkdir()
+        if kind == "folder of checkpoints":
+            shutil.move(folder, tmp_path / "above")
+            folder.mkdir()
+            shutil.move(tmp_path / "above", folder / "inside")
+        return folder
+
+    return make
+
+
+def is_possible(said: str, verb: str) -> bool:
+    """Whether advice speaks of an experiment file, or of an option that the verb has."""
+    options = set(re.findall(r"(?<!\w)--[a-z-]+", said))
+    assert options <= OPTIONS[verb]
+    return bool(options) or "experiment file" in said
+
+
+@pytest.mark.parametrize("arm", ["native", "add"])
+@pytest.mark.parametrize("kind", ["few positions", "few rows", "no tokenizer"])
+def test_what_a_checkpoint_lacks_can_be_given(refused, faulty, kind, arm):
+    said = refused("run", "--checkpoint", faulty(kind), "--arm", arm, "--task", "rte", "--data", "demo", "--dry-run")
+    assert is_possible(said, "run")
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("empty", "has no config.json"),
+        ("folder of checkpoints", "inside; give one of them, such as"),
+        ("no tokenizer", "no tokenizer in"),
+    ],
+)
+def test_a_folder_that_is_no_checkpoint_is_said_to_be_none(refused, faulty, kind, expected):
+    said = refused("run", "--checkpoint", faulty(kind), "--task", "rte", "--data", "demo", "--dry-run")
+    assert expected in said
+    assert "backend" not in said
+
+
+def test_tasks_that_the_data_lack_can_be_left_out(refused, checkpoint, tmp_path):
+    rows = generate("rte")
+    folder = tmp_path / "glue" / "RTE"
+    folder.mkdir(parents=True)
+    for split, name in (("train", "train"), ("validation", "dev")):
+        lines = [f"{row.Index}\t{row.text_a}\t{row.text_b}\tentailment" for row in rows[split].itertuples()]
+        (folder / f"{name}.tsv").write_text("\n".join(["index\tsentence1\tsentence2\tlabel", *lines, ""]))
+    said = refused("run", "--checkpoint", checkpoint, "--data", tmp_path / "glue", "--dry-run")
+    assert "--task rte" in said
+    assert is_possible(said, "run")
+
+
+@pytest.mark.parametrize("words", ["submit RUNS --arm add -o OUT.zip", "card RUNS --arm add --push me/it"])
+def test_what_a_run_did_not_keep_is_asked_for_in_an_experiment_file(refused, tmp_path, words):
+    bench = Bench(tmp_path / "toy")
+    bench.finish("rte", 1, 0.5, arm="add")
+    words = words.replace("RUNS", str(bench.plan())).replace("OUT", str(tmp_path / "out"))
+    said = refused(*words.split())
+    assert "experiment file" in said
