@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from typer import Argument, Exit, Option
 from typer.core import TyperCommand, TyperOption
 
+from glue_bench import api
 from glue_bench.errors import UserError, plain, quoted, shortened
 from glue_bench.terminal import Screen, echo
 
@@ -67,14 +68,9 @@ def separated(texts: Texts, option: str) -> list[str]:
 def emit(text: str, output: Path | None) -> None:
     """Print, or write to a file, which a full disk leaves as it was; a device or a pipe is no such file."""
     if output is None:
-        return echo(text, nl=False)
-    from glue_bench.files import ELSEWHERE, results_written_to, write_atomically
-
-    with results_written_to(output.parent, ELSEWHERE):
-        if output.exists() and not output.is_file():
-            output.write_text(plain(text), encoding="utf-8")
-        else:
-            write_atomically(output, plain(text).encode())
+        echo(text, nl=False)
+    else:
+        api.write_text(output, plain(text))
 
 
 def check_output(output: Path | None, suffix: str = "") -> None:

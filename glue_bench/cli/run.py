@@ -1,13 +1,13 @@
 """Verbs that run experiments: the demo, a file to begin with, the run itself, and how far one is."""
 
 import json
-import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from typer import Argument, Exit, Option
 
+from glue_bench import api
 from glue_bench.cli.common import (
     STATUS,
     Device,
@@ -25,7 +25,6 @@ from glue_bench.cli.tables import print_leaderboard
 from glue_bench.errors import UserError, quoted
 from glue_bench.terminal import Screen, echo
 
-SHIPPED = Path(__file__).parents[1] / "config" / "experiments"
 RUNS = Path("runs")
 FOUND = ("leaderboard.md", "leaderboard.csv", "scores.csv", "cells/", "pretrainings/")
 ONLY = "Only cells with this arm, variant, task, learning_rate, seed, pretraining_seed, steps: KEY=A,B or repeated."
@@ -37,24 +36,14 @@ Results = Annotated[Path, Option(metavar="DIR", help="Where results go: DIR/<exp
 def demo(results: Results = RUNS) -> None:
     """Run the demo: four arms on made-up data, a few minutes, no network. Never a benchmark."""
     # Its encoder is so narrow that bf16 gains nothing; and so the demo is the same on more machines.
-    _run(SHIPPED / "demo.yaml", results=results, precision="float32")
+    _run(api.demo_file(), results=results, precision="float32")
 
 
 def init(
     name: Annotated[str, Argument(metavar="NAME", help="The experiment's name; its file is NAME.yaml.")],
 ) -> None:
     """Write an annotated experiment to NAME.yaml."""
-    from glue_bench.config.experiment import NAME
-    from glue_bench.files import results_written_to, write_atomically
-
-    if not re.fullmatch(NAME, name):
-        raise UserError(f"{quoted(name)} is no name of an experiment: at most 100 letters, digits, '_', '.' and '-'")
-    path = Path(f"{name}.yaml")
-    text = (SHIPPED / "template.yaml").read_text(encoding="utf-8").format(name=name)
-    if path.exists():
-        raise UserError(f"'{path}' is there already; nothing is overwritten")
-    with results_written_to(path.absolute().parent, "run this in another folder"):
-        write_atomically(path, text.encode())
+    path = api.write_template(name)
     echo(f"written to {path}; change it, then: glue-bench run {path} --dry-run")
 
 
@@ -94,7 +83,7 @@ def run(
     if config is None and checkpoint is None:
         raise UserError("give a file (glue-bench init NAME writes one) or --checkpoint NAME with --arm, --task, --seed")
     _run(
-        config or _experiment(described | {"data": data, "limit": limit}),
+        config or api.describe_experiment(described | {"data": data, "limit": limit}),
         data=data,
         corpus=corpus or (),
         plugins=plugin or (),
@@ -104,7 +93,7 @@ def run(
         only=only or (),
         workers=int(workers) if workers and workers.isdecimal() else workers,
         address=address,
-        slurm=None if slurm is None else _slurm_options(slurm),
+        slurm=None if slurm is None else api.slurm_options(slurm),
         device=device,
         precision=precision,
         track=separated(track, "--track"),
@@ -119,32 +108,10 @@ def _seeds(texts: list[str]) -> list[int]:
     return [int(text) for text in texts]
 
 
-def _slurm_options(text: str) -> dict[str, Any]:
-    """Options of Slurm jobs: numbers are of submitit's own, and a text of sbatch stays as it is (00123, 1e3)."""
-    from glue_bench.config.load import parse_options
-    from glue_bench.sweep.slurm import SHARED, SUBMITITS
-
-    return parse_options(re.split(r",(?=[\w-]+=)", text), "--slurm", typed=(*SHARED, *SUBMITITS))
-
-
-def _experiment(described: dict[str, Any]) -> dict[str, Any]:
-    """The experiment that options describe, with the name of its checkpoint and of what that lies in."""
-    from glue_bench.config import NATIVE, Finetuning
-    from glue_bench.config.experiment import MOST_NAME
-
-    place = Path(described["checkpoint"])
-    name = "-".join((place.resolve() if place.is_dir() else place).parts[-2:])
-    name = re.sub(r"[^A-Za-z0-9_.-]+", "", name).lstrip("_.-")[:MOST_NAME] or "experiment"
-    values = {"name": name, "data": "hub", "arms": [NATIVE]} | {key: value for key, value in described.items() if value}
-    return values | {"finetuning": {"learning_rates": Finetuning().learning_rates}}
-
-
 def _run(experiment: Path | dict[str, Any], **options: Any) -> None:
     """Run an experiment, print what was done and its leaderboard, and exit with the status that says how it went."""
     say("checking the experiment, its data and its checkpoints ...")
-    from glue_bench.api import run as run_experiment
-
-    summary = run_experiment(experiment, **options, console=Screen(stderr=True))
+    summary = api.run(experiment, **options, console=Screen(stderr=True))
     if isinstance(experiment, dict):
         lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in experiment.items()]
         echo("\n".join(["# these options stand for this experiment:", *lines, ""]), err=True)
@@ -174,16 +141,11 @@ def _run(experiment: Path | dict[str, Any], **options: Any) -> None:
 
 def status(folder: Folder, format: Annotated[Literal["text", "json"], Option("--format")] = "text") -> None:
     """Say which cells are done, running, failed or missing, and how long the rest will take."""
-    from glue_bench.records.store import open_store
-    from glue_bench.sweep.progress import STATES, Watch
-
-    store = open_store(folder)
-    plan = store.plan()
-    snapshot = Watch(store, plan, store.finished(plan).done).look()
+    snapshot = api.progress(folder)
     if format == "json":
         echo(json.dumps({"cells": snapshot.cells, **asdict(snapshot)}))
         return
-    print_rows(("arm", *STATES), ((arm, *counts.values()) for arm, counts in snapshot.arms.items()))
+    print_rows(("arm", *snapshot.cells), ((arm, *counts.values()) for arm, counts in snapshot.arms.items()))
     echo_some(snapshot.running, "running: ")
     echo_some([f"{job}: {error}" for job, error in snapshot.failed.items()], "failed: ")
     if snapshot.left:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from typer import Argument, Exit, Option
 
+from glue_bench import api
 from glue_bench.cli.common import STATUS, Folder, Place, Text, check_output, echo_some, print_rows, warn
 from glue_bench.errors import UserError, shortened
 from glue_bench.terminal import echo
@@ -22,24 +23,21 @@ def submit(
     check: Annotated[Place, Option(metavar="FILE.zip", help="Instead, look for mistakes in any zip.")] = None,
 ) -> None:
     """Write the zip of an arm's test predictions that the GLUE site takes, or check one."""
-    from glue_bench.data.submission import FILES, LARGEST_ZIP, lint
-    from glue_bench.files import read_file
-
     if check is not None:
         if folder or arm or output or fill:
             raise UserError("--check takes a zip alone, without an experiment or any other option")
-        echo_some(findings := lint(read_file(check, LARGEST_ZIP), str(check)))
-        if findings:
+        faults = api.submission_faults(check)
+        echo_some(faults)
+        if faults:
             raise Exit(STATUS["failed"])
-        echo(f"{check}: good; {len(FILES)} files, {sum(file.rows for file in FILES.values())} predictions")
+        files, predictions = api.submission_size()
+        echo(f"{check}: good; {files} files, {predictions} predictions")
         return
     if folder is None or output is None:
         raise UserError("give DIR/EXPERIMENT and -o FILE.zip, or --check FILE.zip")
-    from glue_bench.api import submit as write
-    from glue_bench.data.tasks import titles
-
     check_output(output, ".zip")
-    written, rows = write(folder, output, arm=arm, fill=fill), []
+    written = api.submit(folder, output, arm=arm, fill=fill)
+    rows = []
     for name, origin in written["files"].items():
         run = origin.get("cell_id", f"none: {origin.get('filled')} on every row (--fill)")
         value = origin.get("validation")
@@ -51,9 +49,9 @@ def submit(
     if written["made_up"]:
         echo("made-up data: this zip is no submission")
     if written["partial_tasks"]:
-        tasks = titles(tuple(written["partial_tasks"]))
+        tasks = api.task_titles(written["partial_tasks"])
         echo(f"the models saw other rows than all official ones: {tasks} ({written['data_source']})")
-    warn(f"the site will not take {output}", lint(output.read_bytes(), str(output)))
+    warn(f"the site will not take {output}", api.submission_faults(output))
 
 
 def card(
@@ -63,17 +61,14 @@ def card(
     push: Annotated[Text, Option(metavar="REPO", help="Send both to this hub repository; private if new.")] = None,
 ) -> None:
     """Write a model card with an arm's results, for the hub, and send it with the fine-tuned models."""
-    from glue_bench.publish.card import card as make_card
-    from glue_bench.publish.card import push_card, write_card
-
-    made = make_card(folder, arm)
+    made = api.card(folder, arm)
     if made.without:
         echo(f"no model is kept of {', '.join(made.without)} (finetuning.keep: best keeps them)", fg="yellow", err=True)
     if output is not None:
-        write_card(made, output)
+        api.save_card(made, output)
         echo(f"written to {output}: {len(made.files)} files")
     if push is not None:
-        echo(f"pushed: {push_card(made, push)}")
+        echo(f"pushed: {api.send_card(made, push)}")
     if output is None and push is None:
         echo(made.text, nl=False)
 
@@ -88,20 +83,16 @@ def export(
 
     With `--format eee`, write the scores and their uncertainties as logs of Every Eval Ever.
     """
-    from glue_bench.api import export as write
-    from glue_bench.files import file_digest
-    from glue_bench.publish.verify import verify as verify_results
-
     if format == "zip":
         check_output(output, ".zip")
-    written = write(folders, output, format=format, organization=organization)
+    written = api.export(folders, output, format=format, organization=organization)
     if isinstance(written, dict):
         echo_some([output / name for name in written["files"]])
         echo_some([f"{name}: {why}" for name, why in written["left_out"].items()], "left out: ", err=True)
         return
     size = f"{len(written.files)} files, {output.stat().st_size / 1e6:.1f} MB"
-    echo(f"{', '.join(written.experiments)}: written to {output} ({size}, SHA-256 {file_digest(output)})")
-    faults = [fault for verified in verify_results(output) for fault in verified.faults]
+    echo(f"{', '.join(written.experiments)}: written to {output} ({size}, SHA-256 {api.digest(output)})")
+    faults = [fault for verified in api.verify(output) for fault in verified.faults]
     warn(f"glue-bench verify {output} will find", faults)
 
 
@@ -109,9 +100,7 @@ def verify(
     path: Annotated[Path, Argument(metavar="FILE|DIR", help="A bundle, or the folder of an experiment.")],
 ) -> None:
     """Check that digests and ids are right, predictions give the scores, and records give the tables."""
-    from glue_bench.publish.verify import verify as verify_results
-
-    outcomes = verify_results(path)
+    outcomes = api.verify(path)
     for verified in outcomes:
         echo(f"{verified.name}\n")
         rows = ((one.name, "FAULT" if one.faults else "good", shortened(one.found, 500)) for one in verified.checks)

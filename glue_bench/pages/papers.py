@@ -27,8 +27,7 @@ from glue_bench.board.board import (
 from glue_bench.board.results import Results, read_results
 from glue_bench.config import SCRATCH, Protocol
 from glue_bench.data.measures import AVERAGE, MEASURES
-from glue_bench.data.tasks import COLUMNS, TASKS
-from glue_bench.data.tasks import titles as of_tasks
+from glue_bench.data.tasks import COLUMNS, TASKS, titles
 from glue_bench.errors import unknown
 from glue_bench.pages.numbers import MISSING, number, short
 from glue_bench.pages.page import Column, Page, Table, facts_table, with_legend
@@ -144,7 +143,7 @@ def paper_page(published: Published, results: Results | None = None, made: dict[
     cells, pairs = _set_beside(published, _boards(published, results, {} if made is None else made) if results else {})
     facts, tables = [("Average", published.average.rule if AVERAGE in published.columns else "")], list[Table]()
     if results:
-        parts = f"; a part of {of_tasks(results.partial_tasks)}" if results.partial_tasks else ""
+        parts = f"; a part of {titles(results.partial_tasks)}" if results.partial_tasks else ""
         facts.append(("Experiment", results.experiment))
         facts.append(("Reported", f"{published.statistic} over seeds; {published.epoch} epoch; validation"))
         facts.append(("Data", results.data_source + parts))
@@ -261,10 +260,10 @@ def _scores(published: Published, results: Results | None, cells: pd.DataFrame) 
     frame = pd.DataFrame(rows, columns=["model", *published.columns])
     best = {name: max((row.printed[name] for row in published.rows), key=float) for name in published.columns}
     bold = frame.eq(pd.Series({"model": "", **best}))
-    titles = {name: Column(_title(name) + "†" * (name in marked), show=str) for name in published.columns}
+    scores = {name: Column(_title(name) + "†" * (name in marked), show=str) for name in published.columns}
     table = Table(
         frame=frame,
-        columns={"model": Column("Model")} | titles,
+        columns={"model": Column("Model")} | scores,
         caption=f"{published.source}; the {published.split} set; {published.protocol}.",
         bold=bold,
     )

@@ -12,7 +12,7 @@ from glue_bench.data.tasks import AX_SPLIT, TASKS
 from glue_bench.errors import UserError, unknown
 from glue_bench.model.checks import budget, check_order, native_budget
 from glue_bench.model.native import SUMMARY, NativeStart
-from glue_bench.model.plugins import check_plugin, load_plugins, plugin_digest
+from glue_bench.model.plugins import add_plugins, check_plugin, plugin_digest
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.options import canonical_options, check_variant
 from glue_bench.records.values import ArmFacts, Cell, Plan, Pretraining, Shape, TaskFacts
@@ -72,7 +72,7 @@ def _without_places(inputs: Inputs) -> Experiment:
 def _check(inputs: Inputs) -> None:
     """Load the experiment's plugins; refuse arms, tasks and a pretraining that cannot run."""
     experiment, there = inputs.experiment, inputs.source.tasks()
-    load_plugins(experiment.plugins)
+    add_plugins(experiment.plugins)
     ours = [arm for arm in experiment.arms if arm.variant != NATIVE]
     for arm in ours:
         check_variant(arm.variant, arm.options, f"arm '{arm.name}'")
