@@ -13,18 +13,15 @@ from glue_bench.errors import UserError, plain, quoted, shortened
 from glue_bench.terminal import Screen, echo
 
 STATUS = {"": 0, "failed": 1, "refused": 2, "interrupted": 130, "terminated": 143}  # of a process, by how it ended
-SHOWN = 100  # lines of a list that may be as long as whoever made a file likes
+MAX_LINES = 100  # lines of a list that may be as long as whoever made a file likes
 
-Text = str | None
-Texts = list[str] | None
-Place = Path | None
 Plugins = Annotated[list[Path] | None, Option("--plugin", metavar="FILE", help="Python file of variants; repeatable.")]
 Device = Annotated[str, Option(metavar="DEVICE", help="cpu, cuda or mps; auto: a GPU if there is one.")]
-Tokenizer = Annotated[Text, Option(metavar="NAME", help="A tokenizer's id or folder; else the checkpoint's own.")]
+Tokenizer = Annotated[str | None, Option(metavar="NAME", help="A tokenizer's id or folder; else the checkpoint's own.")]
 Folder = Annotated[Path, Argument(metavar="DIR/EXPERIMENT", help="The folder of an experiment's results.")]
-Output = Annotated[Place, Option("-o", "--output", metavar="FILE", help="Write to a file.")]
+Output = Annotated[Path | None, Option("-o", "--output", metavar="FILE", help="Write to a file.")]
 Format = Annotated[
-    Text,
+    str | None,
     Option(
         "--format",
         help="markdown, csv, json, latex or html. Without it FILE's suffix decides (.md .csv .json .tex .html); "
@@ -55,8 +52,8 @@ class Verb(TyperCommand):
         return super().parse_args(ctx, args)
 
 
-def separated(texts: Texts, option: str) -> list[str]:
-    """The names that an option has been given, each alone or several with commas between them."""
+def separated(texts: list[str] | None, option: str) -> list[str]:
+    """List the names that an option has been given, each alone or several with commas between them."""
     names = [name.strip() for text in texts or () for name in text.split(",")]
     if "" in names:
         raise UserError(
@@ -88,11 +85,11 @@ def warn(line: str, findings: Sequence[object]) -> None:
 
 
 def echo_some(lines: Sequence[object], before: str = "", *, err: bool = False) -> None:
-    """The first SHOWN lines, each with something `before` it and not too long, and how many more there are."""
-    for line in lines[:SHOWN]:
+    """Print MAX_LINES lines, each with something `before` it and not too long, and how many more there are."""
+    for line in lines[:MAX_LINES]:
         echo(shortened(f"{before}{line}"), err=err)
-    if len(lines) > SHOWN:
-        echo(f"{before}and {len(lines) - SHOWN} more", err=err)
+    if len(lines) > MAX_LINES:
+        echo(f"{before}and {len(lines) - MAX_LINES} more", err=err)
 
 
 def print_rows(columns: Sequence[str], rows: Iterable[Iterable[object]], wrap: str = "") -> None:
@@ -109,5 +106,5 @@ def print_rows(columns: Sequence[str], rows: Iterable[Iterable[object]], wrap: s
 
 
 def say(message: str) -> None:
-    """What goes on, to standard error."""
+    """Print what goes on to standard error."""
     echo(message, dim=True, err=True)

@@ -6,14 +6,14 @@ from typing import Annotated
 from typer import Argument, Option
 
 from glue_bench import api
-from glue_bench.cli.common import Device, Plugins, Text, Texts, Tokenizer, print_rows, say, separated
+from glue_bench.cli.common import Device, Plugins, Tokenizer, print_rows, say, separated
 from glue_bench.terminal import echo
 
 KINDS = ("train", "validation", "test")
 
 
 def data(
-    source: Annotated[Text, Argument(metavar="SOURCE", help="hub, demo, or a folder with GLUE in it.")] = None,
+    source: Annotated[str | None, Argument(metavar="SOURCE", help="hub, demo, or a folder with GLUE in it.")] = None,
 ) -> None:
     """Show what a data source holds: rows, official rows, label balance, digests. Without one, list GLUE's tasks."""
     if source is None:
@@ -28,9 +28,9 @@ def data(
     if source == "hub":
         say("asking the hub ...")
     frame = api.describe_data(source)
-    shown = frame.drop(columns=["difference", "status"]).rename(columns={"official_rows": "official"})
-    texts = (["-" if value == "" else value for value in row] for row in shown.itertuples(index=False))
-    print_rows([*shown], texts, wrap="labels")
+    columns = frame.drop(columns=["difference", "status"]).rename(columns={"official_rows": "official"})
+    texts = (["-" if value == "" else value for value in row] for row in columns.itertuples(index=False))
+    print_rows([*columns], texts, wrap="labels")
     for status, tasks in frame.groupby("status", sort=False)["task"].unique().items():
         echo(f"{status}: {', '.join(tasks)}")
     for task, split, difference in frame.loc[frame["difference"] != "", ["task", "split", "difference"]].to_numpy():
@@ -57,8 +57,10 @@ def convert(
     source: Annotated[str, Argument(metavar="SOURCE", help="A checkpoint: hub id, folder or TUPE file (.pt).")],
     out: Annotated[Path, Argument(metavar="OUT", help="The folder to write, which must not exist.")],
     variant: Annotated[str, Option(metavar="NAME", help="The variant to convert to: see `glue-bench variants`.")],
-    option: Annotated[Texts, Option(metavar="KEY=VALUE", help="An option of the variant; may be repeated.")] = None,
-    revision: Annotated[Text, Option(metavar="REV", help="The revision of a hub id.")] = None,
+    option: Annotated[
+        list[str] | None, Option(metavar="KEY=VALUE", help="An option of the variant; may be repeated.")
+    ] = None,
+    revision: Annotated[str | None, Option(metavar="REV", help="The revision of a hub id.")] = None,
     tokenizer: Tokenizer = None,
     plugin: Plugins = None,
 ) -> None:
@@ -85,10 +87,10 @@ def convert(
 
 def analyse(
     sources: Annotated[list[str], Argument(metavar="SOURCE", help="Checkpoints, or folders of experiments.")],
-    corpus: Annotated[Texts, Option(metavar="TEXT", help="Text to read, as for `run`; else a book.")] = None,
+    corpus: Annotated[list[str] | None, Option(metavar="TEXT", help="Text to read, as for `run`; else a book.")] = None,
     sequences: Annotated[int, Option(metavar="N", min=8, help="Sequences of text to read.")] = 512,
     only: Annotated[
-        Texts,
+        list[str] | None,
         Option(metavar="NAME,...", help="Of terms, subspaces, decoding, positions, dimensions, order; repeatable."),
     ] = None,
     tokenizer: Tokenizer = None,

@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Argument, Exit, Option
 
@@ -12,10 +12,7 @@ from glue_bench.cli.common import (
     STATUS,
     Device,
     Folder,
-    Place,
     Plugins,
-    Text,
-    Texts,
     echo_some,
     print_rows,
     say,
@@ -25,8 +22,11 @@ from glue_bench.cli.tables import print_leaderboard
 from glue_bench.errors import UserError, quoted
 from glue_bench.terminal import Screen, echo
 
+if TYPE_CHECKING:
+    from glue_bench.api.experiments import Summary
+
 RUNS = Path("runs")
-FOUND = ("leaderboard.md", "leaderboard.csv", "scores.csv", "cells/", "pretrainings/")
+RESULT_FILES = ("leaderboard.md", "leaderboard.csv", "scores.csv", "cells/", "pretrainings/")
 ONLY = "Only cells with this arm, variant, task, learning_rate, seed, pretraining_seed, steps: KEY=A,B or repeated."
 SLURM = "Slurm jobs with sbatch's options: partition=gpu,timeout_min=240 (needs submitit)."
 
@@ -48,25 +48,37 @@ def init(
 
 
 def run(
-    config: Annotated[Place, Argument(metavar="CONFIG", help="An experiment's YAML; else --checkpoint.")] = None,
-    checkpoint: Annotated[Text, Option(metavar="NAME", help="Without CONFIG: hub id or folder to start from.")] = None,
-    arm: Annotated[
-        Texts, Option(metavar="VARIANT", help="Without CONFIG: variants, else native: A,B or repeated.")
+    config: Annotated[Path | None, Argument(metavar="CONFIG", help="An experiment's YAML; else --checkpoint.")] = None,
+    checkpoint: Annotated[
+        str | None, Option(metavar="NAME", help="Without CONFIG: hub id or folder to start from.")
     ] = None,
-    task: Annotated[Texts, Option(metavar="TASK", help="Without CONFIG: tasks, else all: A,B or repeated.")] = None,
-    seed: Annotated[Texts, Option(metavar="N", help="Without CONFIG: seeds, else 1 to 5: 1,2 or repeated.")] = None,
-    data: Annotated[Text, Option(metavar="SOURCE", help="hub, demo, a folder or its URL.")] = None,
-    corpus: Annotated[Texts, Option(metavar="TEXT", help="Files, a URL, hub:NAME or demo; repeatable.")] = None,
+    arm: Annotated[
+        list[str] | None, Option(metavar="VARIANT", help="Without CONFIG: variants, else native: A,B or repeated.")
+    ] = None,
+    task: Annotated[
+        list[str] | None, Option(metavar="TASK", help="Without CONFIG: tasks, else all: A,B or repeated.")
+    ] = None,
+    seed: Annotated[
+        list[str] | None, Option(metavar="N", help="Without CONFIG: seeds, else 1 to 5: 1,2 or repeated.")
+    ] = None,
+    data: Annotated[str | None, Option(metavar="SOURCE", help="hub, demo, a folder or its URL.")] = None,
+    corpus: Annotated[
+        list[str] | None, Option(metavar="TEXT", help="Files, a URL, hub:NAME or demo; repeatable.")
+    ] = None,
     limit: Annotated[int | None, Option(metavar="N", min=2, help="Use N rows of a split: no benchmark.")] = None,
     results: Results = RUNS,
-    only: Annotated[Texts, Option(metavar="KEY=VALUE", help=ONLY)] = None,
+    only: Annotated[list[str] | None, Option(metavar="KEY=VALUE", help=ONLY)] = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Check everything; say what would run and why.")] = False,
-    workers: Annotated[Text, Option(metavar="N", help="Processes here; auto: as many as fit (needs Ray).")] = None,
-    address: Annotated[Text, Option(metavar="HOST:PORT", help="The processes of a Ray cluster.")] = None,
-    slurm: Annotated[Text, Option(metavar="KEY=VALUE,...", help=SLURM)] = None,
+    workers: Annotated[
+        str | None, Option(metavar="N", help="Processes here; auto: as many as fit (needs Ray).")
+    ] = None,
+    address: Annotated[str | None, Option(metavar="HOST:PORT", help="The processes of a Ray cluster.")] = None,
+    slurm: Annotated[str | None, Option(metavar="KEY=VALUE,...", help=SLURM)] = None,
     device: Device = "auto",
     precision: Annotated[str, Option(metavar="FORMAT", help="float32, bf16 (mixed) or auto.")] = "auto",
-    track: Annotated[Texts, Option(metavar="NAME", help="tensorboard, wandb, mlflow: A,B or repeated.")] = None,
+    track: Annotated[
+        list[str] | None, Option(metavar="NAME", help="tensorboard, wandb, mlflow: A,B or repeated.")
+    ] = None,
     plugin: Plugins = None,
 ) -> None:
     """Pretrain and fine-tune what is missing of an experiment, and print its leaderboard."""
@@ -101,7 +113,7 @@ def run(
 
 
 def _seeds(texts: list[str]) -> list[int]:
-    """The seeds. Raises UserError for a text that is no whole number."""
+    """Read seeds. Raises UserError for a text that is no whole number."""
     for text in texts:
         if not text.isdecimal():
             raise UserError(f"--seed {quoted(text)} is no whole number; several seeds are --seed 1,2")
@@ -116,27 +128,37 @@ def _run(experiment: Path | dict[str, Any], **options: Any) -> None:
         lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in experiment.items()]
         echo("\n".join(["# these options stand for this experiment:", *lines, ""]), err=True)
     if options.get("dry_run"):
-        if summary.reasons:
-            print_rows(("jobs", "why"), ((count, why) for why, count in summary.reasons.items()), wrap="why")
-        first = f", after pretraining on {summary.tokens:,} tokens" if summary.tokens else ""
-        cells = f"{len(summary.waiting):,} of {summary.planned:,} cells, {summary.skipped:,} are done"
-        echo(f"would run {cells}{first}, in {summary.folder}")
+        _print_plan(summary)
         return
+    _print_summary(summary)
+    if summary.cause != "terminated":  # whoever ends us waits for seconds
+        print_leaderboard(summary.folder, failed=tuple(summary.failed))
+    is_incomplete = summary.failed or summary.pretrained < summary.pretrainings
+    raise Exit(STATUS[summary.cause or ("failed" if is_incomplete else "")])
+
+
+def _print_plan(summary: "Summary") -> None:
+    """Print what a dry run has found: which jobs would run, why, and how many cells are done."""
+    if summary.reasons:
+        print_rows(("jobs", "why"), ((count, reason) for reason, count in summary.reasons.items()), wrap="why")
+    pretraining = f", after pretraining on {summary.tokens:,} tokens" if summary.tokens else ""
+    cells = f"{len(summary.waiting):,} of {summary.planned:,} cells, {summary.skipped:,} are done"
+    echo(f"would run {cells}{pretraining}, in {summary.folder}")
+
+
+def _print_summary(summary: "Summary") -> None:
+    """Print which jobs have failed, how the run has ended, counts of cells, and where the results are."""
     for job, error in summary.failed.items():
         echo(f"failed: {job}: {error} (traceback in {summary.folder}/failures/)", fg="red", err=True)
     if summary.cause:
         echo(f"{summary.cause}: finished jobs are kept; the same command goes on from here", err=True)
-    failed = len(summary.failed)
-    left = summary.planned - summary.finished - summary.skipped - failed
     if summary.pretrainings:
         echo(f"pretrainings run: {summary.pretrained} of {summary.pretrainings}")
+    failed = len(summary.failed)
+    left = summary.planned - summary.finished - summary.skipped - failed
     echo(f"cells run: {summary.finished}, done before: {summary.skipped}, failed: {failed}, left: {left}")
-    files = ", ".join(name for name in FOUND if (summary.folder / name).exists())
+    files = ", ".join(name for name in RESULT_FILES if (summary.folder / name).exists())
     echo(f"results: {summary.folder}{files and f' ({files})'}\n")
-    if summary.cause != "terminated":  # whoever ends us waits for seconds
-        print_leaderboard(summary.folder, failed=tuple(summary.failed))
-    lacking = failed or summary.pretrained < summary.pretrainings
-    raise Exit(STATUS[summary.cause or ("failed" if lacking else "")])
 
 
 def status(folder: Folder, format: Annotated[Literal["text", "json"], Option("--format")] = "text") -> None:

@@ -7,7 +7,14 @@ from typing import Annotated
 from typer import Argument, Option
 
 from glue_bench import api
-from glue_bench.cli.common import Folder, Format, Output, Place, Text, Texts, check_output, emit, say
+from glue_bench.cli.common import (
+    Folder,
+    Format,
+    Output,
+    check_output,
+    emit,
+    say,
+)
 from glue_bench.terminal import Screen, echo
 
 
@@ -15,9 +22,11 @@ def leaderboard(
     folder: Folder,
     format: Format = None,
     output: Output = None,
-    protocol: Annotated[Texts, Option(metavar="KEY=VALUE", help="Another rate, seeds, epoch, choose_on, ...")] = None,
+    protocol: Annotated[
+        list[str] | None, Option(metavar="KEY=VALUE", help="Another rate, seeds, epoch, choose_on, ...")
+    ] = None,
     diagnostic: Annotated[
-        Place,
+        Path | None,
         Option(metavar="PATH", help="Instead, MNLI's models by phenomenon: diagnostic-full.tsv or its folder."),
     ] = None,
 ) -> None:
@@ -34,8 +43,10 @@ def leaderboard(
 
 def report(
     folder: Folder,
-    output: Annotated[Place, Option("-o", "--output", metavar="FILE", help="Else report.html in the folder.")] = None,
-    figures: Annotated[Place, Option(metavar="DIR", help="Also write each figure: PDF, SVG and PNG.")] = None,
+    output: Annotated[
+        Path | None, Option("-o", "--output", metavar="FILE", help="Else report.html in the folder.")
+    ] = None,
+    figures: Annotated[Path | None, Option(metavar="DIR", help="Also write each figure: PDF, SVG and PNG.")] = None,
 ) -> None:
     """Write one page to open in a browser: tables that sort, figures, and how it was made."""
     check_output(output, ".html")
@@ -62,8 +73,10 @@ def statistics(
 
 
 def table(
-    name: Annotated[Text, Argument(metavar="NAME", help="A published table; without one, they are listed.")] = None,
-    folder: Annotated[Place, Argument(metavar="DIR/EXPERIMENT", help="Results to print beside it.")] = None,
+    name: Annotated[
+        str | None, Argument(metavar="NAME", help="A published table; without one, they are listed.")
+    ] = None,
+    folder: Annotated[Path | None, Argument(metavar="DIR/EXPERIMENT", help="Results to print beside it.")] = None,
     format: Format = None,
     output: Output = None,
 ) -> None:
