@@ -30,6 +30,12 @@ RESULT_FILES = ("leaderboard.md", "leaderboard.csv", "scores.csv", "cells/", "pr
 ONLY = "Only cells with this arm, variant, task, learning_rate, seed, pretraining_seed, steps: KEY=A,B or repeated."
 SLURM = "Slurm jobs with sbatch's options: partition=gpu,timeout_min=240 (needs submitit)."
 
+Checkpoint = Annotated[str | None, Option(metavar="NAME", help="Without CONFIG: hub id or folder to start from.")]
+Arms = Annotated[
+    list[str] | None, Option(metavar="VARIANT", help="Without CONFIG: variants, else native: A,B or repeated.")
+]
+Tasks = Annotated[list[str] | None, Option(metavar="TASK", help="Without CONFIG: tasks, else all: A,B or repeated.")]
+Seeds = Annotated[list[str] | None, Option(metavar="N", help="Without CONFIG: seeds, else 1 to 5: 1,2 or repeated.")]
 Results = Annotated[Path, Option(metavar="DIR", help="Where results go: DIR/<experiment>.")]
 
 
@@ -49,18 +55,10 @@ def init(
 
 def run(
     config: Annotated[Path | None, Argument(metavar="CONFIG", help="An experiment's YAML; else --checkpoint.")] = None,
-    checkpoint: Annotated[
-        str | None, Option(metavar="NAME", help="Without CONFIG: hub id or folder to start from.")
-    ] = None,
-    arm: Annotated[
-        list[str] | None, Option(metavar="VARIANT", help="Without CONFIG: variants, else native: A,B or repeated.")
-    ] = None,
-    task: Annotated[
-        list[str] | None, Option(metavar="TASK", help="Without CONFIG: tasks, else all: A,B or repeated.")
-    ] = None,
-    seed: Annotated[
-        list[str] | None, Option(metavar="N", help="Without CONFIG: seeds, else 1 to 5: 1,2 or repeated.")
-    ] = None,
+    checkpoint: Checkpoint = None,
+    arm: Arms = None,
+    task: Tasks = None,
+    seed: Seeds = None,
     data: Annotated[str | None, Option(metavar="SOURCE", help="hub, demo, a folder or its URL.")] = None,
     corpus: Annotated[
         list[str] | None, Option(metavar="TEXT", help="Files, a URL, hub:NAME or demo; repeatable.")

@@ -18,7 +18,6 @@ from glue_bench.cli import app
 from glue_bench.data.metrics import decide, score
 from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError
-from glue_bench.pages.render import to_csv
 from glue_bench.records.store import Labels, Store
 from glue_bench.records.values import Cell, Failure, LossPoint, Measure, Pretraining
 
@@ -200,7 +199,7 @@ READERS = [*VERBS, *(f"{name}()" for name in FUNCTIONS)]
 
 def told(value: Any) -> str:
     """A value as text, frames in full precision."""
-    return str(to_csv(value) if hasattr(value, "to_csv") else value)
+    return str(value.to_csv() if hasattr(value, "to_csv") else value)
 
 
 def stamps(folder: Path) -> dict[Path, tuple[int, bytes]]:
