@@ -1,7 +1,8 @@
-"""What glue_bench can do, as functions: the public ones, and below them in each file what the command line needs more.
+"""The functions of glue_bench: the public ones, and those that only the command line calls.
 
-A function here says what it takes and what it gives, and calls the room that does the work. Rooms are imported when a
-function is called, so that `import glue_bench` and `glue-bench --help` stay light.
+A function here says what it takes and what it gives, and calls the room that does the work. Rooms
+are imported when a function is called, so that `import glue_bench` and `glue-bench --help` stay
+light.
 """
 
 from glue_bench.api.experiments import (

@@ -41,19 +41,21 @@ def run(
 ) -> Summary:
     """Pretrain and fine-tune what an experiment lacks, and write its tables and its page to `results/<experiment>`.
 
-    Only `data`, `corpus`, `plugins` and `limit` can change what a cell is, and its id. Without `workers`, `address` and
-    `slurm` all jobs run in this process, one after another.
+    Only `data`, `corpus`, `plugins` and `limit` can change what a cell is, and its id. Without
+    `workers`, `address` and `slurm` all jobs run in this process, one after another.
 
     Args:
         experiment: A YAML file, its content as a mapping, or an Experiment.
         data: The source of GLUE in place of the experiment's: hub, demo, a folder or its URL.
-        corpus: The text of pretraining in place of the experiment's: files, a URL, hub:NAME or demo.
+        corpus: The text of pretraining in place of the experiment's: files, a URL, hub:NAME or
+            demo.
         plugins: Python files of variants.
         limit: Use this many rows of each split, which is no benchmark.
         results: The folder with a folder for each experiment.
         only: KEY=VALUE conditions on cells. Arms without a chosen cell are not pretrained.
         dry_run: Check all that a run checks; run and write nothing.
-        workers: How many processes of this machine share the jobs; "auto": as many as it has room for.
+        workers: How many processes of this machine share the jobs; "auto": as many as it has room
+            for.
         address: HOST:PORT of a Ray cluster, whose processes share the jobs.
         slurm: Options of sbatch: jobs go to Slurm.
         device: auto, cpu, cuda or mps.
@@ -62,13 +64,15 @@ def run(
         track: Trackers that losses and scores go to: tensorboard, wandb, mlflow.
 
     Returns:
-        What was done: counts of cells, the errors of those that failed, and the folder of the results.
+        What was done: counts of cells, the errors of those that failed, and the folder of the
+        results.
 
     Example:
         >>> summary = glue_bench.run("configs/demo.yaml", only=["task=rte", "seed=1"])  # doctest: +SKIP
 
     Raises:
-        UserError: bad input, before any cell is run; later, results that cannot be written, or no workers.
+        UserError: bad input, before any cell is run; later, results that cannot be written, or no
+            workers.
     """
     from glue_bench.board.compare import open_comparison
     from glue_bench.config.load import listed, load_experiment
@@ -119,9 +123,10 @@ def plan(experiment: Given, *, results: str | Path = "runs", **changes: Any) -> 
         changes: `data`, `corpus`, `plugins` and `limit`, as in `run`.
 
     Returns:
-        One row per cell, in the order of the experiment, with `glue_bench.board.results.CELL` (`pretraining_seed` and
-        `steps` are missing without pretraining), its `state` in `results/<experiment>`, as `status` has it, and `why`
-        it would run: empty where it would not.
+        One row per cell, in the order of the experiment, with `glue_bench.board.results.CELL`
+        (`pretraining_seed` and `steps` are missing without pretraining), its `state` in
+        `results/<experiment>`, as `status` has it, and `why` it would run: empty where it would
+        not.
 
     Example:
         >>> glue_bench.plan("configs/demo.yaml").groupby("task").size()  # doctest: +SKIP
@@ -141,7 +146,8 @@ def plan(experiment: Given, *, results: str | Path = "runs", **changes: Any) -> 
     inputs = Inputs(parsed, Path(results) / parsed.name)
     planned = make_plan(inputs)
     why = Todo(planned, planned.cells, inputs.store).reasons()
-    return cells_frame(inputs.store, planned).assign(why=[why.get(cell.id, "") for cell in planned.cells])
+    reasons = [why.get(cell.id, "") for cell in planned.cells]
+    return cells_frame(inputs.store, planned).assign(why=reasons)
 
 
 def status(path: str | Path) -> pd.DataFrame:
@@ -166,7 +172,7 @@ def status(path: str | Path) -> pd.DataFrame:
 
 
 def progress(path: Path) -> Snapshot:
-    """Look at the experiment in the folder `path` once: what has ended, what runs, and how long the rest will take."""
+    """Look at an experiment once: what has ended, what runs, and how long the rest will take."""
     from glue_bench.records.store import open_store
     from glue_bench.sweep.progress import Watch
 
@@ -183,21 +189,24 @@ def demo_file() -> Path:
 
 
 def write_template(name: str) -> Path:
-    """Write an annotated experiment to the file NAME.yaml in the present folder; the file is returned."""
+    """Write an annotated experiment to NAME.yaml in the present folder, and return the file."""
     from glue_bench.config.shipped import write_template_file
 
     return write_template_file(name)
 
 
 def describe_experiment(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Make the experiment that a checkpoint and other options of `run` stand for, with a name and the usual rates."""
+    """Make the experiment that a checkpoint and other options of `run` stand for."""
     from glue_bench.config.shipped import experiment_of_options
 
     return experiment_of_options(options)
 
 
 def slurm_options(text: str) -> dict[str, Any]:
-    """Read options of Slurm jobs: numbers are of submitit's own, and a text of sbatch stays as it is (00123, 1e3)."""
+    """Read options of Slurm jobs from KEY=VALUE,KEY=VALUE.
+
+    Options of submitit's own are numbers; an option of sbatch stays a text (00123, 1e3).
+    """
     from glue_bench.config.load import parse_options
     from glue_bench.sweep.slurm import SHARED, SUBMITITS
 

@@ -19,8 +19,8 @@ def load_plugins(paths: Names) -> None:
     """Add the variants of these files to VARIANTS: `glue_bench.load_plugins("my_variant.py")`.
 
     Raises:
-        UserError: a file that cannot be read or imported or that defines no variant, a name that is absent or taken, or
-            a broken clause, with the line where there is one.
+        UserError: a file that cannot be read or imported or that defines no variant, a name that is
+            absent or taken, or a broken clause, with the line where there is one.
     """
     from glue_bench.model.plugins import add_plugins
 
@@ -49,15 +49,16 @@ def convert(
         tokenizer: A tokenizer's id or folder; the checkpoint's own if it is not given.
 
     Returns:
-        The content of `conversion.json`: whether the conversion is exact, and the `relative_error` of hidden states, of
-        the input first, then after each block.
+        The content of `conversion.json`: whether the conversion is exact, and the `relative_error`
+        of hidden states, of the input first, then after each block.
 
     Example:
         >>> glue_bench.convert("google-bert/bert-base-uncased", "bert-untied", "untied")  # doctest: +SKIP
 
     Raises:
-        UserError: an unknown variant or option; `out` is in use or cannot be written; a source that cannot be
-            read or does not become `variant`; a tokenizer that does not fit. Nothing is then left behind.
+        UserError: an unknown variant or option; `out` is in use or cannot be written; a source that
+            cannot be read or does not become `variant`; a tokenizer that does not fit. Nothing is
+            then left behind.
     """
     from glue_bench.training.convert import convert_checkpoint
 
@@ -78,8 +79,8 @@ def analyse(
     All is computed in float32, and statistics of tables in float64.
 
     Args:
-        sources: Checkpoints (hub ids, folders, official TUPE files), or folders of experiments whose pretrained arms
-            still have theirs.
+        sources: Checkpoints (hub ids, folders, official TUPE files), or folders of experiments
+            whose pretrained arms still have theirs.
         corpus: Text, as for `run`; the book that comes with the package if it is not given.
         sequences: How many sequences of at most 128 tokens are read.
         only: Some of `glue_bench.analysis.analyse.MEASURES`.
@@ -87,14 +88,15 @@ def analyse(
         device: auto, cpu, cuda or mps.
 
     Returns:
-        One long table of measures, matrices by their names, facts of each checkpoint, and what was left out.
+        One long table of measures, matrices by their names, facts of each checkpoint, and what was
+        left out.
 
     Example:
         >>> glue_bench.analyse("runs/demo", sequences=64)  # doctest: +SKIP
 
     Raises:
-        UserError: before anything is measured, a name that stands for nothing, a checkpoint or text that cannot be
-            read, or no such measure.
+        UserError: before anything is measured, a name that stands for nothing, a checkpoint or text
+            that cannot be read, or no such measure.
     """
     from glue_bench.analysis.analyse import measure_encoders
 
@@ -105,14 +107,14 @@ def analyse(
 
 
 def describe_data(source: str) -> pd.DataFrame:
-    """Describe what a data source (hub, demo, a folder or its URL) holds, one row per task and official split."""
+    """Describe what a data source holds, in one row per task and official split."""
     from glue_bench.data.sources import describe, open_source
 
     return describe(open_source(source))
 
 
 def check_plugins(paths: Names) -> dict[str, type[Variant]]:
-    """Add the variants of these files as `load_plugins` does; the variants of all plugins by name are returned."""
+    """Add the variants of these files, and return the variants of all plugins by name."""
     from glue_bench.model.plugins import PLUGINS, add_plugins
     from glue_bench.training.compute import quiet_transformers
 

@@ -38,7 +38,8 @@ def export(
         >>> glue_bench.export("runs/demo", "demo.zip").experiments  # doctest: +SKIP
 
     Raises:
-        UserError: there is no experiment in a folder, options do not go together, or a file cannot be written.
+        UserError: there is no experiment in a folder, options do not go together, or a file cannot
+            be written.
     """
     if format not in ("zip", "eee"):
         raise unknown("format", format, ("zip", "eee"), "export")
@@ -86,7 +87,8 @@ def submit(path: str | Path, output: str | Path, *, arm: str | None = None, fill
         >>> glue_bench.submit("runs/bert_base", "add.zip", arm="add")["files"]  # doctest: +SKIP
 
     Raises:
-        UserError: there is no such experiment or arm, predictions are missing, or a file cannot be written.
+        UserError: there is no such experiment or arm, predictions are missing, or a file cannot be
+            written.
     """
     from glue_bench.board.board import open_board
     from glue_bench.publish.submission import write_submission
@@ -97,8 +99,9 @@ def submit(path: str | Path, output: str | Path, *, arm: str | None = None, fill
 def card(path: str | Path, arm: str | None = None) -> Card:
     """Make the model card of an arm of the experiment in the folder `path`; the only arm needs no name.
 
-    Of each task it is about the run that `submit` takes. What it states to the hub (`model-index`) is that run's score,
-    then the mean over seeds with its standard error, on `nyu-mll/glue`; of made-up or partial data nothing is stated.
+    Of each task it is about the run that `submit` takes. What it states to the hub (`model-index`)
+    is that run's score, then the mean over seeds with its standard error, on `nyu-mll/glue`; of
+    made-up or partial data nothing is stated.
 
     Example:
         >>> print(glue_bench.card("runs/minilm", "add").text)  # doctest: +SKIP
@@ -116,7 +119,7 @@ def card(path: str | Path, arm: str | None = None) -> Card:
 
 
 def submission_faults(path: Path) -> list[str]:
-    """Find what is wrong in a zip for the GLUE site, a line each. Raises UserError for what is no zip."""
+    """List the faults of a zip for the GLUE site. Raises UserError for what is no zip."""
     from glue_bench.data.submission import LARGEST_ZIP, lint
     from glue_bench.files import read_file
 
@@ -152,7 +155,7 @@ def save_card(card: Card, folder: Path) -> None:
 
 
 def send_card(card: Card, repository: str) -> str:
-    """Send a card and its models to a repository of the hub, in one commit; the commit's address is returned.
+    """Send a card and its models to the hub in one commit, and return the commit's address.
 
     Raises UserError if there is no model to send, or the hub refuses.
     """

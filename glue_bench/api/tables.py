@@ -1,4 +1,4 @@
-"""Read the results of an experiment: its leaderboard, predictions, statistics, report, and papers beside it."""
+"""Read an experiment: leaderboard, predictions, statistics, report, and published tables."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ if TYPE_CHECKING:
 def leaderboard(path: str | Path) -> pd.DataFrame:
     """Compute the leaderboard of the experiment in the folder `path` (DIR/<experiment>).
 
-    It is leaderboard.csv in full precision: one row per arm, in blocks of one origin and one shape, the best first;
-    then one per baseline, of origin "baseline". For each column of the experiment's tasks `<col>` (mean or median over
-    seeds of its main metric, 0 to 100), `<col>_std` (sample deviation) and `<col>_n` (finished seeds); averages and
-    measures of pretraining; what each arm is; and of its difference from the `reference` `<col>_difference`, `_low`,
-    `_high`, `_verdict` and `_smallest`.
+    It is leaderboard.csv in full precision: one row per arm, in blocks of one origin and one shape,
+    the best first; then one per baseline, of origin "baseline". For each column of the experiment's
+    tasks `<col>` (mean or median over seeds of its main metric, 0 to 100), `<col>_std` (sample
+    deviation) and `<col>_n` (finished seeds); averages and measures of pretraining; what each arm
+    is; and of its difference from the `reference` `<col>_difference`, `_low`, `_high`, `_verdict`
+    and `_smallest`.
 
     Example:
         >>> glue_bench.leaderboard("runs/demo")[["arm", "rte", "rte_std", "rte_verdict"]]  # doctest: +SKIP
 
     Raises:
-        UserError: there is no experiment in the folder, or its plan names an unknown task or origin.
+        UserError: there is no experiment in the folder, or its plan names an unknown task or
+            origin.
     """
     from glue_bench.board.compare import leaderboard_frame, open_comparison
 
@@ -36,9 +38,9 @@ def leaderboard(path: str | Path) -> pd.DataFrame:
 def predictions(path: str | Path, *, task: str | None = None) -> pd.DataFrame:
     """List what the finished runs of the experiment in the folder `path` predicted, of all tasks or of one.
 
-    One row per run and example (`glue_bench.board.frames.PREDICTIONS`): `row` is from 0, in the order of the data;
-    `predicted` and `label` are ids of classes, or scores of STS-B. `label` is missing where no gold labels are stored,
-    as for test splits.
+    One row per run and example (`glue_bench.board.frames.PREDICTIONS`): `row` is from 0, in the
+    order of the data; `predicted` and `label` are ids of classes, or scores of STS-B. `label` is
+    missing where no gold labels are stored, as for test splits.
 
     Example:
         >>> glue_bench.predictions("runs/demo", task="rte").eval("predicted == label").mean()  # doctest: +SKIP
@@ -63,20 +65,23 @@ def statistics(
 
     Args:
         path: The folder of the experiment, DIR/<experiment>.
-        equivalent: A margin: add a test of differing by less. It is in the unit of a column: points, or nats for the
-            validation loss.
-        difference: A true difference, in the same units: say instead how many seeds it takes to see it.
+        equivalent: A margin: add a test of differing by less. It is in the unit of a column:
+            points, or nats for the validation loss.
+        difference: A true difference, in the same units: say instead how many seeds it takes to see
+            it.
         power: The probability of seeing the `difference`; 0.8 if it is not given.
 
     Returns:
-        One row per comparison and column, as `glue_bench.stats.verdicts.verdicts` has it, with the `origin` and
-        `shape` of the arm. With a `difference` the `glue_bench.stats.power.power_frame`.
+        One row per comparison and column, as `glue_bench.stats.verdicts.verdicts` has it, with the
+        `origin` and `shape` of the arm. With a `difference` the
+        `glue_bench.stats.power.power_frame`.
 
     Example:
         >>> glue_bench.statistics("runs/demo").query("verdict != ''")  # doctest: +SKIP
 
     Raises:
-        UserError: there is no such experiment, nothing has run, or a margin, difference or power is not one.
+        UserError: there is no such experiment, nothing has run, or a margin, difference or power is
+            not one.
     """
     from glue_bench.board.compare import open_comparison
     from glue_bench.pages.contrasts import asked_page
@@ -106,7 +111,8 @@ def report(path: str | Path, output: str | Path | None = None, figures: str | Pa
     Args:
         path: The folder of the experiment, DIR/<experiment>.
         output: The file to write; report.html in the folder if it is not given.
-        figures: A folder that each figure is also written to, as PDF, SVG and PNG, as wide as a column of a paper.
+        figures: A folder that each figure is also written to, as PDF, SVG and PNG, as wide as a
+            column of a paper.
 
     Returns:
         The file that was written.
@@ -137,7 +143,7 @@ def choose_format(format: str | None, output: Path | None) -> str:
 
 
 def leaderboard_text(path: Path, format: str, protocol: Sequence[str] = ()) -> str:
-    """Write the page of a leaderboard in a format, by the experiment's protocol or one that KEY=VALUE change."""
+    """Write the page of a leaderboard in a format, by a protocol that KEY=VALUE change."""
     from glue_bench.board.compare import open_comparison
     from glue_bench.pages.leaderboard import leaderboard_page
     from glue_bench.pages.render import render
@@ -185,10 +191,10 @@ def show_table(name: str | None, path: Path | None, console: Console) -> None:
 def show_leaderboard(
     path: Path, console: Console, protocol: Sequence[str] = (), failed: Sequence[str] | None = None
 ) -> list[str]:
-    """Print the tables of a leaderboard as they fit the console, and return the lines that belong below them.
+    """Print a leaderboard as it fits the console, and return the lines that belong below it.
 
-    After a run, in which the jobs `failed` (perhaps none), the report has the whole page. The command that comes next
-    goes by the experiment's own protocol.
+    `failed` are the jobs that failed in a run before; after a run the report has the whole page. The
+    command that comes next goes by the experiment's own protocol.
     """
     from glue_bench.board.compare import open_comparison
     from glue_bench.pages.files import next_step
@@ -207,7 +213,7 @@ def show_leaderboard(
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text to a file, which a full disk leaves as it was; a device or a pipe is no such file."""
+    """Write a text to a file, which a full disk leaves as it was; or to a device or a pipe."""
     from glue_bench.files import ELSEWHERE, results_written_to, write_atomically
 
     with results_written_to(path.parent, ELSEWHERE):

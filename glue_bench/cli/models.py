@@ -17,13 +17,7 @@ def data(
 ) -> None:
     """Show what a data source holds: rows, official rows, label balance, digests. Without one, list GLUE's tasks."""
     if source is None:
-        from glue_bench import TASKS
-
-        rows = []
-        for task in TASKS.values():
-            kinds = ((split.rows for name, split in task.splits.items() if name.startswith(kind)) for kind in KINDS)
-            rows.append((task.name, task.summary, ", ".join(task.metrics), *(sum(sizes) or "-" for sizes in kinds)))
-        print_rows(("task", "question", "metrics", *KINDS), rows, wrap="question")
+        _list_tasks()
         return
     if source == "hub":
         say("asking the hub ...")
@@ -35,6 +29,20 @@ def data(
         echo(f"{status}: {', '.join(tasks)}")
     for task, split, difference in frame.loc[frame["difference"] != "", ["task", "split", "difference"]].to_numpy():
         echo(f"{task} {split}: {difference}")
+
+
+def _list_tasks() -> None:
+    """Print GLUE's tasks with the official sizes of their splits."""
+    from glue_bench import TASKS
+
+    rows = []
+    for task in TASKS.values():
+        sizes = []
+        for kind in KINDS:
+            size = sum(split.rows for name, split in task.splits.items() if name.startswith(kind))
+            sizes.append(size or "-")
+        rows.append((task.name, task.summary, ", ".join(task.metrics), *sizes))
+    print_rows(("task", "question", "metrics", *KINDS), rows, wrap="question")
 
 
 def variants(plugin: Plugins = None) -> None:

@@ -153,8 +153,8 @@ def _print_summary(summary: "Summary") -> None:
     if summary.pretrainings:
         echo(f"pretrainings run: {summary.pretrained} of {summary.pretrainings}")
     failed = len(summary.failed)
-    left = summary.planned - summary.finished - summary.skipped - failed
-    echo(f"cells run: {summary.finished}, done before: {summary.skipped}, failed: {failed}, left: {left}")
+    remaining = summary.planned - summary.finished - summary.skipped - failed
+    echo(f"cells run: {summary.finished}, done before: {summary.skipped}, failed: {failed}, left: {remaining}")
     files = ", ".join(name for name in RESULT_FILES if (summary.folder / name).exists())
     echo(f"results: {summary.folder}{files and f' ({files})'}\n")
 
