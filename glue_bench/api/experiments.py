@@ -146,8 +146,8 @@ def plan(experiment: Given, *, results: str | Path = "runs", **changes: Any) -> 
     inputs = Inputs(parsed, Path(results) / parsed.name)
     planned = make_plan(inputs)
     why = Todo(planned, planned.cells, inputs.store).reasons()
-    reasons = [why.get(cell.id, "") for cell in planned.cells]
-    return cells_frame(inputs.store, planned).assign(why=reasons)
+    frame = cells_frame(inputs.store, planned)
+    return frame.assign(why=[why.get(cell.id, "") for cell in planned.cells])
 
 
 def status(path: str | Path) -> pd.DataFrame:
