@@ -10,18 +10,27 @@ from typing import TYPE_CHECKING, Any
 from wrapt import when_imported
 
 if TYPE_CHECKING:
-    from glue_bench.analysis.analyse import analyse
-    from glue_bench.api import export, plan, run, statistics, status, submit, table
-    from glue_bench.board.frames import leaderboard, predictions
+    from glue_bench.api import (
+        analyse,
+        card,
+        convert,
+        export,
+        leaderboard,
+        load_plugins,
+        plan,
+        predictions,
+        report,
+        run,
+        statistics,
+        status,
+        submit,
+        table,
+        verify,
+    )
     from glue_bench.data.glue_metric import GlueMetric
     from glue_bench.data.tasks import TASKS
     from glue_bench.errors import UserError
-    from glue_bench.model.plugins import load_plugins
     from glue_bench.model.variants import VARIANTS
-    from glue_bench.pages.report import report
-    from glue_bench.publish.card import card
-    from glue_bench.publish.verify import verify
-    from glue_bench.training.convert import convert
 
 __version__ = "0.1.0"
 __all__ = [
@@ -48,26 +57,18 @@ __all__ = [
 ]
 
 _HOMES = {
-    **dict.fromkeys(("export", "plan", "run", "statistics", "status", "submit", "table"), "glue_bench.api"),
     "GlueMetric": "glue_bench.data.glue_metric",
-    "UserError": "glue_bench.errors",
     "TASKS": "glue_bench.data.tasks",
+    "UserError": "glue_bench.errors",
     "VARIANTS": "glue_bench.model.variants",
-    "analyse": "glue_bench.analysis.analyse",
-    "card": "glue_bench.publish.card",
-    "convert": "glue_bench.training.convert",
-    "leaderboard": "glue_bench.board.frames",
-    "load_plugins": "glue_bench.model.plugins",
-    "predictions": "glue_bench.board.frames",
-    "report": "glue_bench.pages.report",
-    "verify": "glue_bench.publish.verify",
 }
+"""Where the public names are that are no functions of glue_bench.api."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module 'glue_bench' has no attribute '{name}'")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_HOMES.get(name, "glue_bench.api")), name)
 
 
 def __dir__() -> list[str]:

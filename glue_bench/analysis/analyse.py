@@ -14,7 +14,7 @@ chance is that of positions rotated at random.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,12 +29,11 @@ from glue_bench.analysis import positions, probes, tables, terms
 from glue_bench.analysis.chance import NONE, SEED, Analysis, Interval, LeftOut, Measured, Row, expected, row
 from glue_bench.analysis.subject import FEWEST_SEQUENCES, Subject, find_sources
 from glue_bench.analysis.word_order import DISTANCES, order_sums
-from glue_bench.config.load import listed
+from glue_bench.config.load import Names, listed
 from glue_bench.errors import UserError, unknown
 from glue_bench.training.compute import choose_compute, quiet_transformers
 from glue_bench.training.corpus import open_corpus
 
-SEQUENCES = 512
 DEFAULT_TEXT = Path(__file__).parent / "default_text" / "news_from_nowhere.txt"
 DEFAULT_NAME = "News from Nowhere (the default text)"
 LARGE = 2e7  # weights of the blocks from which on only neighbouring words are swapped, in fewer sequences
@@ -44,29 +43,16 @@ States = Float[np.ndarray, "s l d"]
 TYPES: dict[str, Any] = {**dict.fromkeys(Row._fields[1:6], float), "layer": "Int64", "n": int}  # of columns of rows
 
 
-def analyse(
-    sources: str | Path | Sequence[str | Path],
+def measure_encoders(
+    sources: Names,
     *,
-    corpus: str | Path | Sequence[str | Path] | None = None,
-    sequences: int = SEQUENCES,
-    only: str | Sequence[str] = (),
-    tokenizer: str | None = None,
-    device: str = "auto",
+    corpus: Names | None,
+    sequences: int,
+    only: Names,
+    tokenizer: str | None,
+    device: str,
 ) -> Analysis:
-    """Measure the inside of encoders, each number beside what chance gives.
-
-    `sources` are checkpoints (hub ids, folders, official TUPE files), or folders of experiments whose pretrained arms
-    still have theirs. Text is `corpus`, as for `run`, or the book that comes with the package; so many `sequences` of
-    at most 128 tokens are read. `only` names some of MEASURES. All is computed in float32, and statistics of tables in
-    float64.
-
-    Example:
-        >>> glue_bench.analyse("runs/demo", sequences=64)  # doctest: +SKIP
-
-    Raises:
-        UserError: before anything is measured, a name that stands for nothing, a checkpoint or text that cannot be
-            read, or no such measure.
-    """
+    """Measure the inside of encoders, as `glue_bench.analyse` describes it."""
     only = listed(only)
     for name in only:
         if name not in MEASURES:

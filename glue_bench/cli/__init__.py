@@ -31,14 +31,14 @@ for verb in VERBS:
     app.command(cls=Verb)(verb)
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(is_asked: bool) -> None:
+    if is_asked:
         echo(f"glue-bench {__version__}")
         raise typer.Exit
 
 
 @app.callback()
-def whole(
+def options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
     ] = False,

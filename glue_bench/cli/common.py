@@ -10,23 +10,21 @@ from typer import Argument, Exit, Option
 from typer.core import TyperCommand, TyperOption
 from typer.exceptions import TyperException
 
+from glue_bench import api
 from glue_bench.errors import UserError, plain, quoted, shortened
 from glue_bench.terminal import Screen, echo
 
 STATUS = {"": 0, "failed": 1, "refused": 2, "interrupted": 130, "terminated": 143}  # of a process, by how it ended
 LIKE = 0.9  # of get_close_matches: how near the name of an option must be to be meant
-SHOWN = 100  # lines of a list that may be as long as whoever made a file likes
+MAX_LINES = 100  # lines of a list that may be as long as whoever made a file likes
 
-Text = str | None
-Texts = list[str] | None
-Place = Path | None
 Plugins = Annotated[list[Path] | None, Option("--plugin", metavar="FILE", help="Python file of variants; repeatable.")]
 Device = Annotated[str, Option(metavar="DEVICE", help="cpu, cuda or mps; auto: a GPU if there is one.")]
-Tokenizer = Annotated[Text, Option(metavar="NAME", help="A tokenizer's id or folder; else the checkpoint's own.")]
+Tokenizer = Annotated[str | None, Option(metavar="NAME", help="A tokenizer's id or folder; else the checkpoint's own.")]
 Folder = Annotated[Path, Argument(metavar="DIR/EXPERIMENT", help="The folder of an experiment's results.")]
-Output = Annotated[Place, Option("-o", "--output", metavar="FILE", help="Write to a file.")]
+Output = Annotated[Path | None, Option("-o", "--output", metavar="FILE", help="Write to a file.")]
 Format = Annotated[
-    Text,
+    str | None,
     Option(
         "--format",
         help="markdown, csv, json, latex or html. Without it FILE's suffix decides (.md .csv .json .tex .html); "
@@ -68,9 +66,7 @@ def refuse_setting(error: TyperException) -> None:
     options_like_it = getattr(error, "possibilities", None) or ()
     if not option or get_close_matches(option, options_like_it, n=1, cutoff=LIKE):
         return
-    from glue_bench.config.load import places_of
-
-    places = places_of(option.lstrip("-").replace("-", "_"))
+    places = api.places_of_setting(option.lstrip("-").replace("-", "_"))
     if places:
         names = " or ".join(f"`{place}`" for place in places)
         advice = "glue-bench run --checkpoint NAME --dry-run prints the file that its options stand for"
@@ -80,8 +76,8 @@ def refuse_setting(error: TyperException) -> None:
         )
 
 
-def separated(texts: Texts, option: str) -> list[str]:
-    """The names that an option has been given, each alone or several with commas between them."""
+def separated(texts: list[str] | None, option: str) -> list[str]:
+    """List the names that an option has been given, each alone or several with commas between them."""
     names = [name.strip() for text in texts or () for name in text.split(",")]
     if "" in names:
         raise UserError(
@@ -93,14 +89,9 @@ def separated(texts: Texts, option: str) -> list[str]:
 def emit(text: str, output: Path | None) -> None:
     """Print, or write to a file, which a full disk leaves as it was; a device or a pipe is no such file."""
     if output is None:
-        return echo(text, nl=False)
-    from glue_bench.files import ELSEWHERE, results_written_to, write_atomically
-
-    with results_written_to(output.parent, ELSEWHERE):
-        if output.exists() and not output.is_file():
-            output.write_text(plain(text), encoding="utf-8")
-        else:
-            write_atomically(output, plain(text).encode())
+        echo(text, nl=False)
+    else:
+        api.write_text(output, plain(text))
 
 
 def check_output(output: Path | None, suffix: str = "") -> None:
@@ -118,11 +109,11 @@ def warn(line: str, findings: Sequence[object]) -> None:
 
 
 def echo_some(lines: Sequence[object], before: str = "", *, err: bool = False) -> None:
-    """The first SHOWN lines, each with something `before` it and not too long, and how many more there are."""
-    for line in lines[:SHOWN]:
+    """Print MAX_LINES lines, each with something `before` it and not too long, and how many more there are."""
+    for line in lines[:MAX_LINES]:
         echo(shortened(f"{before}{line}"), err=err)
-    if len(lines) > SHOWN:
-        echo(f"{before}and {len(lines) - SHOWN} more", err=err)
+    if len(lines) > MAX_LINES:
+        echo(f"{before}and {len(lines) - MAX_LINES} more", err=err)
 
 
 def print_rows(columns: Sequence[str], rows: Iterable[Iterable[object]], wrap: str = "") -> None:
@@ -139,5 +130,5 @@ def print_rows(columns: Sequence[str], rows: Iterable[Iterable[object]], wrap: s
 
 
 def say(message: str) -> None:
-    """What goes on, to standard error."""
+    """Print what goes on to standard error."""
     echo(message, dim=True, err=True)

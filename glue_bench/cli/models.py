@@ -5,56 +5,59 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from glue_bench.cli.common import Device, Plugins, Text, Texts, Tokenizer, print_rows, say, separated
+from glue_bench import api
+from glue_bench.cli.common import Device, Plugins, Tokenizer, print_rows, say, separated
 from glue_bench.terminal import echo
 
 KINDS = ("train", "validation", "test")
 
 
 def data(
-    source: Annotated[Text, Argument(metavar="SOURCE", help="hub, demo, or a folder with GLUE in it.")] = None,
+    source: Annotated[str | None, Argument(metavar="SOURCE", help="hub, demo, or a folder with GLUE in it.")] = None,
 ) -> None:
     """Show what a data source holds: rows, official rows, label balance, digests. Without one, list GLUE's tasks."""
-    from glue_bench.data.tasks import TASKS
-
     if source is None:
-        rows = []
-        for task in TASKS.values():
-            kinds = ((split.rows for name, split in task.splits.items() if name.startswith(kind)) for kind in KINDS)
-            rows.append((task.name, task.summary, ", ".join(task.metrics), *(sum(sizes) or "-" for sizes in kinds)))
-        print_rows(("task", "question", "metrics", *KINDS), rows, wrap="question")
+        _list_tasks()
         return
-    from glue_bench.data.sources import describe, open_source
-
     if source == "hub":
         say("asking the hub ...")
-    frame = describe(open_source(source))
-    shown = frame.drop(columns=["difference", "status"]).rename(columns={"official_rows": "official"})
-    texts = (["-" if value == "" else value for value in row] for row in shown.itertuples(index=False))
-    print_rows([*shown], texts, wrap="labels")
+    frame = api.describe_data(source)
+    columns = frame.drop(columns=["difference", "status"]).rename(columns={"official_rows": "official"})
+    texts = (["-" if value == "" else value for value in row] for row in columns.itertuples(index=False))
+    print_rows([*columns], texts, wrap="labels")
     for status, tasks in frame.groupby("status", sort=False)["task"].unique().items():
         echo(f"{status}: {', '.join(tasks)}")
     for task, split, difference in frame.loc[frame["difference"] != "", ["task", "split", "difference"]].to_numpy():
         echo(f"{task} {split}: {difference}")
 
 
+def _list_tasks() -> None:
+    """Print GLUE's tasks with the official sizes of their splits."""
+    from glue_bench import TASKS
+
+    rows = []
+    for task in TASKS.values():
+        sizes = []
+        for kind in KINDS:
+            size = sum(split.rows for name, split in task.splits.items() if name.startswith(kind))
+            sizes.append(size or "-")
+        rows.append((task.name, task.summary, ", ".join(task.metrics), *sizes))
+    print_rows(("task", "question", "metrics", *KINDS), rows, wrap="question")
+
+
 def variants(plugin: Plugins = None) -> None:
     """List the ways of combining embeddings, or check the variants of plugins."""
     if not plugin:
-        from glue_bench.model.variants import VARIANTS
+        from glue_bench import VARIANTS
 
         rows = ((name, variant.summary, variant.source) for name, variant in VARIANTS.items())
         print_rows(("variant", "what it does", "source"), rows, wrap="what it does")
         return
     say("checking the contract ...")
-    from glue_bench.model.contract import CLAUSES
-    from glue_bench.model.plugins import PLUGINS, load_plugins
-    from glue_bench.training.compute import quiet_transformers
-
-    quiet_transformers()
-    load_plugins(plugin)
-    for name, loaded in PLUGINS.items():
-        echo(f"{name}: {loaded.variant.summary} ({loaded.variant.source})\nclauses: {', '.join(CLAUSES)}")
+    checked = api.check_plugins(plugin)
+    clauses = ", ".join(api.contract_clauses())
+    for name, variant in checked.items():
+        echo(f"{name}: {variant.summary} ({variant.source})\nclauses: {clauses}")
         echo(f"{name} passes the contract")
 
 
@@ -62,21 +65,18 @@ def convert(
     source: Annotated[str, Argument(metavar="SOURCE", help="A checkpoint: hub id, folder or TUPE file (.pt).")],
     out: Annotated[Path, Argument(metavar="OUT", help="The folder to write, which must not exist.")],
     variant: Annotated[str, Option(metavar="NAME", help="The variant to convert to: see `glue-bench variants`.")],
-    option: Annotated[Texts, Option(metavar="KEY=VALUE", help="An option of the variant; may be repeated.")] = None,
-    revision: Annotated[Text, Option(metavar="REV", help="The revision of a hub id.")] = None,
+    option: Annotated[
+        list[str] | None, Option(metavar="KEY=VALUE", help="An option of the variant; may be repeated.")
+    ] = None,
+    revision: Annotated[str | None, Option(metavar="REV", help="The revision of a hub id.")] = None,
     tokenizer: Tokenizer = None,
     plugin: Plugins = None,
 ) -> None:
     """Write a checkpoint as one of another variant, and measure what was lost."""
-    from glue_bench.config.load import parse_options
-
-    options = parse_options(option or ())
+    options = api.variant_options(option or ())
     say("reading the checkpoint ...")
-    from glue_bench.model.plugins import load_plugins
-    from glue_bench.training.convert import convert as convert_checkpoint
-
-    load_plugins(plugin or ())
-    record = convert_checkpoint(source, out, variant, options, revision=revision, tokenizer=tokenizer)
+    api.load_plugins(plugin or ())
+    record = api.convert(source, out, variant, options, revision=revision, tokenizer=tokenizer)
     echo(f"{record['source']} ({record['source_variant']}) -> {out} ({record['variant']})\n")
     errors = [f"{error:.2f}" if error >= 0.01 else f"{error:.1g}" for error in record["relative_error"]]
     rows = {
@@ -95,10 +95,10 @@ def convert(
 
 def analyse(
     sources: Annotated[list[str], Argument(metavar="SOURCE", help="Checkpoints, or folders of experiments.")],
-    corpus: Annotated[Texts, Option(metavar="TEXT", help="Text to read, as for `run`; else a book.")] = None,
+    corpus: Annotated[list[str] | None, Option(metavar="TEXT", help="Text to read, as for `run`; else a book.")] = None,
     sequences: Annotated[int, Option(metavar="N", min=8, help="Sequences of text to read.")] = 512,
     only: Annotated[
-        Texts,
+        list[str] | None,
         Option(metavar="NAME,...", help="Of terms, subspaces, decoding, positions, dimensions, order; repeatable."),
     ] = None,
     tokenizer: Tokenizer = None,
@@ -108,23 +108,14 @@ def analyse(
 ) -> None:
     """Measure the inside of encoders: do words and positions mix, and does the sum keep them apart?"""
     say("reading the checkpoints and the text ...")
-    from glue_bench.files import prove_writable, results_written_to
-
-    with results_written_to(output, "give another folder with -o"):
-        prove_writable(output)
-    from glue_bench.analysis.analyse import analyse as measure
-    from glue_bench.model.plugins import load_plugins
-    from glue_bench.pages.figures import save
-    from glue_bench.pages.inside import inside_figures, write_analysis
-
-    load_plugins(plugin or ())
+    api.check_folder(output)
+    api.load_plugins(plugin or ())
     names = separated(only, "--only")
-    analysis = measure(sources, corpus=corpus, sequences=sequences, only=names, tokenizer=tokenizer, device=device)
+    analysis = api.analyse(sources, corpus=corpus, sequences=sequences, only=names, tokenizer=tokenizer, device=device)
     for line in analysis.gone:
         say(f"left out: {line}")
-    write_analysis(analysis, output)
+    api.save_analysis(analysis, output)
     say("drawing ...")
-    for drawing in inside_figures(analysis):
-        save(drawing.figure, output / drawing.name)
+    api.save_figures(analysis, output)
     echo((output / "analysis.md").read_text(encoding="utf-8"), nl=False)
     say(f"written to {output}")

@@ -1,21 +1,18 @@
 """Verbs that run experiments: the demo, a file to begin with, the run itself, and how far one is."""
 
 import json
-import re
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Argument, Exit, Option
 
+from glue_bench import api
 from glue_bench.cli.common import (
     STATUS,
     Device,
     Folder,
-    Place,
     Plugins,
-    Text,
-    Texts,
     echo_some,
     print_rows,
     say,
@@ -25,59 +22,61 @@ from glue_bench.cli.tables import print_leaderboard
 from glue_bench.errors import UserError, quoted
 from glue_bench.terminal import Screen, echo
 
-SHIPPED = Path(__file__).parents[1] / "config" / "experiments"
+if TYPE_CHECKING:
+    from glue_bench.api.experiments import Summary
+
 RUNS = Path("runs")
-FOUND = ("leaderboard.md", "leaderboard.csv", "scores.csv", "cells/", "pretrainings/")
+RESULT_FILES = ("leaderboard.md", "leaderboard.csv", "scores.csv", "cells/", "pretrainings/")
 ONLY = "Only cells with this arm, variant, task, learning_rate, seed, pretraining_seed, steps: KEY=A,B or repeated."
 SLURM = "Slurm jobs with sbatch's options: partition=gpu,timeout_min=240 (needs submitit)."
 
+Checkpoint = Annotated[str | None, Option(metavar="NAME", help="Without CONFIG: hub id or folder to start from.")]
+Arms = Annotated[
+    list[str] | None, Option(metavar="VARIANT", help="Without CONFIG: variants, else native: A,B or repeated.")
+]
+Tasks = Annotated[list[str] | None, Option(metavar="TASK", help="Without CONFIG: tasks, else all: A,B or repeated.")]
+Seeds = Annotated[list[str] | None, Option(metavar="N", help="Without CONFIG: seeds, else 1 to 5: 1,2 or repeated.")]
 Results = Annotated[Path, Option(metavar="DIR", help="Where results go: DIR/<experiment>.")]
 
 
 def demo(results: Results = RUNS) -> None:
     """Run the demo: four arms on made-up data, a few minutes, no network. Never a benchmark."""
     # Its encoder is so narrow that bf16 gains nothing; and so the demo is the same on more machines.
-    _run(SHIPPED / "demo.yaml", results=results, precision="float32")
+    _run(api.demo_file(), results=results, precision="float32")
 
 
 def init(
     name: Annotated[str, Argument(metavar="NAME", help="The experiment's name; its file is NAME.yaml.")],
 ) -> None:
     """Write an annotated experiment to NAME.yaml."""
-    from glue_bench.config.experiment import NAME
-    from glue_bench.files import results_written_to, write_atomically
-
-    if not re.fullmatch(NAME, name):
-        raise UserError(f"{quoted(name)} is no name of an experiment: at most 100 letters, digits, '_', '.' and '-'")
-    path = Path(f"{name}.yaml")
-    text = (SHIPPED / "template.yaml").read_text(encoding="utf-8").format(name=name)
-    if path.exists():
-        raise UserError(f"'{path}' is there already; nothing is overwritten")
-    with results_written_to(path.absolute().parent, "run this in another folder"):
-        write_atomically(path, text.encode())
+    path = api.write_template(name)
     echo(f"written to {path}; change it, then: glue-bench run {path} --dry-run")
 
 
 def run(
-    config: Annotated[Place, Argument(metavar="CONFIG", help="An experiment's YAML; else --checkpoint.")] = None,
-    checkpoint: Annotated[Text, Option(metavar="NAME", help="Without CONFIG: hub id or folder to start from.")] = None,
-    arm: Annotated[
-        Texts, Option(metavar="VARIANT", help="Without CONFIG: variants, else native: A,B or repeated.")
+    config: Annotated[Path | None, Argument(metavar="CONFIG", help="An experiment's YAML; else --checkpoint.")] = None,
+    checkpoint: Checkpoint = None,
+    arm: Arms = None,
+    task: Tasks = None,
+    seed: Seeds = None,
+    data: Annotated[str | None, Option(metavar="SOURCE", help="hub, demo, a folder or its URL.")] = None,
+    corpus: Annotated[
+        list[str] | None, Option(metavar="TEXT", help="Files, a URL, hub:NAME or demo; repeatable.")
     ] = None,
-    task: Annotated[Texts, Option(metavar="TASK", help="Without CONFIG: tasks, else all: A,B or repeated.")] = None,
-    seed: Annotated[Texts, Option(metavar="N", help="Without CONFIG: seeds, else 1 to 5: 1,2 or repeated.")] = None,
-    data: Annotated[Text, Option(metavar="SOURCE", help="hub, demo, a folder or its URL.")] = None,
-    corpus: Annotated[Texts, Option(metavar="TEXT", help="Files, a URL, hub:NAME or demo; repeatable.")] = None,
     limit: Annotated[int | None, Option(metavar="N", min=2, help="Use N rows of a split: no benchmark.")] = None,
     results: Results = RUNS,
-    only: Annotated[Texts, Option(metavar="KEY=VALUE", help=ONLY)] = None,
+    only: Annotated[list[str] | None, Option(metavar="KEY=VALUE", help=ONLY)] = None,
     dry_run: Annotated[bool, Option("--dry-run", help="Check everything; say what would run and why.")] = False,
-    workers: Annotated[Text, Option(metavar="N", help="Processes here; auto: as many as fit (needs Ray).")] = None,
-    address: Annotated[Text, Option(metavar="HOST:PORT", help="The processes of a Ray cluster.")] = None,
-    slurm: Annotated[Text, Option(metavar="KEY=VALUE,...", help=SLURM)] = None,
+    workers: Annotated[
+        str | None, Option(metavar="N", help="Processes here; auto: as many as fit (needs Ray).")
+    ] = None,
+    address: Annotated[str | None, Option(metavar="HOST:PORT", help="The processes of a Ray cluster.")] = None,
+    slurm: Annotated[str | None, Option(metavar="KEY=VALUE,...", help=SLURM)] = None,
     device: Device = "auto",
     precision: Annotated[str, Option(metavar="FORMAT", help="float32, bf16 (mixed) or auto.")] = "auto",
-    track: Annotated[Texts, Option(metavar="NAME", help="tensorboard, wandb, mlflow: A,B or repeated.")] = None,
+    track: Annotated[
+        list[str] | None, Option(metavar="NAME", help="tensorboard, wandb, mlflow: A,B or repeated.")
+    ] = None,
     plugin: Plugins = None,
 ) -> None:
     """Pretrain and fine-tune what is missing of an experiment, and print its leaderboard."""
@@ -94,7 +93,7 @@ def run(
     if config is None and checkpoint is None:
         raise UserError("give a file (glue-bench init NAME writes one) or --checkpoint NAME with --arm, --task, --seed")
     _run(
-        config or _experiment(described | {"data": data, "limit": limit}),
+        config or api.describe_experiment(described | {"data": data, "limit": limit}),
         data=data,
         corpus=corpus or (),
         plugins=plugin or (),
@@ -104,7 +103,7 @@ def run(
         only=only or (),
         workers=int(workers) if workers and workers.isdecimal() else workers,
         address=address,
-        slurm=None if slurm is None else _slurm_options(slurm),
+        slurm=None if slurm is None else api.slurm_options(slurm),
         device=device,
         precision=precision,
         track=separated(track, "--track"),
@@ -112,78 +111,63 @@ def run(
 
 
 def _seeds(texts: list[str]) -> list[int]:
-    """The seeds. Raises UserError for a text that is no whole number."""
+    """Read seeds. Raises UserError for a text that is no whole number."""
     for text in texts:
         if not text.isdecimal():
             raise UserError(f"--seed {quoted(text)} is no whole number; several seeds are --seed 1,2")
     return [int(text) for text in texts]
 
 
-def _slurm_options(text: str) -> dict[str, Any]:
-    """Options of Slurm jobs: numbers are of submitit's own, and a text of sbatch stays as it is (00123, 1e3)."""
-    from glue_bench.config.load import parse_options
-    from glue_bench.sweep.slurm import SHARED, SUBMITITS
-
-    return parse_options(re.split(r",(?=[\w-]+=)", text), "--slurm", typed=(*SHARED, *SUBMITITS))
-
-
-def _experiment(described: dict[str, Any]) -> dict[str, Any]:
-    """The experiment that options describe, with the name of its checkpoint and of what that lies in."""
-    from glue_bench.config import NATIVE, Finetuning
-    from glue_bench.config.experiment import MOST_NAME
-
-    place = Path(described["checkpoint"])
-    name = "-".join((place.resolve() if place.is_dir() else place).parts[-2:])
-    name = re.sub(r"[^A-Za-z0-9_.-]+", "", name).lstrip("_.-")[:MOST_NAME] or "experiment"
-    values = {"name": name, "data": "hub", "arms": [NATIVE]} | {key: value for key, value in described.items() if value}
-    return values | {"finetuning": {"learning_rates": Finetuning().learning_rates}}
-
-
 def _run(experiment: Path | dict[str, Any], **options: Any) -> None:
     """Run an experiment, print what was done and its leaderboard, and exit with the status that says how it went."""
     say("checking the experiment, its data and its checkpoints ...")
-    from glue_bench.api import run as run_experiment
-
-    summary = run_experiment(experiment, **options, console=Screen(stderr=True))
+    summary = api.run(experiment, **options, console=Screen(stderr=True))
     if isinstance(experiment, dict):
         lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in experiment.items()]
         echo("\n".join(["# these options stand for this experiment:", *lines, ""]), err=True)
     if options.get("dry_run"):
-        if summary.reasons:
-            print_rows(("jobs", "why"), ((count, why) for why, count in summary.reasons.items()), wrap="why")
-        first = f", after pretraining on {summary.tokens:,} tokens" if summary.tokens else ""
-        cells = f"{len(summary.waiting):,} of {summary.planned:,} cells, {summary.skipped:,} are done"
-        echo(f"would run {cells}{first}, in {summary.folder}")
+        _print_plan(summary)
         return
+    remaining = _print_summary(summary)
+    if summary.cause != "terminated":  # whoever ends us waits for seconds
+        has_only = bool(options.get("only")) and not remaining
+        print_leaderboard(summary.folder, failed=tuple(summary.failed), has_only=has_only)
+    is_incomplete = summary.failed or summary.pretrained < summary.pretrainings
+    raise Exit(STATUS[summary.cause or ("failed" if is_incomplete else "")])
+
+
+def _print_plan(summary: "Summary") -> None:
+    """Print what a dry run has found: which jobs would run, why, and how many cells are done."""
+    if summary.reasons:
+        print_rows(("jobs", "why"), ((count, reason) for reason, count in summary.reasons.items()), wrap="why")
+    pretraining = f", after pretraining on {summary.tokens:,} tokens" if summary.tokens else ""
+    cells = f"{len(summary.waiting):,} of {summary.planned:,} cells, {summary.skipped:,} are done"
+    echo(f"would run {cells}{pretraining}, in {summary.folder}")
+
+
+def _print_summary(summary: "Summary") -> int:
+    """Print which jobs have failed, how the run has ended, and where results are; return how many cells are left."""
     for job, error in summary.failed.items():
         echo(f"failed: {job}: {error} (traceback in {summary.folder}/failures/)", fg="red", err=True)
     if summary.cause:
         echo(f"{summary.cause}: finished jobs are kept; the same command goes on from here", err=True)
-    failed = len(summary.failed)
-    left = summary.planned - summary.finished - summary.skipped - failed
     if summary.pretrainings:
         echo(f"pretrainings run: {summary.pretrained} of {summary.pretrainings}")
-    echo(f"cells run: {summary.finished}, done before: {summary.skipped}, failed: {failed}, left: {left}")
-    files = ", ".join(name for name in FOUND if (summary.folder / name).exists())
+    failed = len(summary.failed)
+    remaining = summary.planned - summary.finished - summary.skipped - failed
+    echo(f"cells run: {summary.finished}, done before: {summary.skipped}, failed: {failed}, left: {remaining}")
+    files = ", ".join(name for name in RESULT_FILES if (summary.folder / name).exists())
     echo(f"results: {summary.folder}{files and f' ({files})'}\n")
-    if summary.cause != "terminated":  # whoever ends us waits for seconds
-        print_leaderboard(summary.folder, failed=tuple(summary.failed), has_only=bool(options.get("only")) and not left)
-    lacking = failed or summary.pretrained < summary.pretrainings
-    raise Exit(STATUS[summary.cause or ("failed" if lacking else "")])
+    return remaining
 
 
 def status(folder: Folder, format: Annotated[Literal["text", "json"], Option("--format")] = "text") -> None:
     """Say which cells are done, running, failed or missing, and how long the rest will take."""
-    from glue_bench.records.store import open_store
-    from glue_bench.sweep.progress import STATES, Watch
-
-    store = open_store(folder)
-    plan = store.plan()
-    snapshot = Watch(store, plan, store.finished(plan).done).look()
+    snapshot = api.progress(folder)
     if format == "json":
         echo(json.dumps({"cells": snapshot.cells, **asdict(snapshot)}))
         return
-    print_rows(("arm", *STATES), ((arm, *counts.values()) for arm, counts in snapshot.arms.items()))
+    print_rows(("arm", *snapshot.cells), ((arm, *counts.values()) for arm, counts in snapshot.arms.items()))
     echo_some(snapshot.running, "running: ")
     echo_some([f"{job}: {error}" for job, error in snapshot.failed.items()], "failed: ")
     if snapshot.left:

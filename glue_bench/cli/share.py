@@ -5,103 +5,101 @@ from typing import Annotated
 
 from typer import Argument, Exit, Option
 
-from glue_bench.cli.common import STATUS, Folder, Place, Text, check_output, echo_some, print_rows, warn
+from glue_bench import api
+from glue_bench.cli.common import STATUS, Folder, check_output, echo_some, print_rows, warn
 from glue_bench.errors import UserError, shortened
 from glue_bench.terminal import echo
 
-Arm = Annotated[Text, Option(metavar="NAME", help="The arm; needed where there are several.")]
+Arm = Annotated[str | None, Option(metavar="NAME", help="The arm; needed where there are several.")]
 
 
 def submit(
-    folder: Annotated[Place, Argument(metavar="DIR/EXPERIMENT", help="The folder of an experiment's results.")] = None,
+    folder: Annotated[
+        Path | None, Argument(metavar="DIR/EXPERIMENT", help="The folder of an experiment's results.")
+    ] = None,
     arm: Arm = None,
     output: Annotated[
-        Place, Option("-o", "--output", metavar="FILE.zip", help="The zip; FILE.json says its runs.")
+        Path | None, Option("-o", "--output", metavar="FILE.zip", help="The zip; FILE.json says its runs.")
     ] = None,
     fill: Annotated[bool, Option("--fill", help="Where predictions are missing, write the majority class.")] = False,
-    check: Annotated[Place, Option(metavar="FILE.zip", help="Instead, look for mistakes in any zip.")] = None,
+    check: Annotated[Path | None, Option(metavar="FILE.zip", help="Instead, look for mistakes in any zip.")] = None,
 ) -> None:
     """Write the zip of an arm's test predictions that the GLUE site takes, or check one."""
-    from glue_bench.data.submission import FILES, LARGEST_ZIP, lint
-    from glue_bench.files import read_file
-
     if check is not None:
         if folder or arm or output or fill:
             raise UserError("--check takes a zip alone, without an experiment or any other option")
-        echo_some(findings := lint(read_file(check, LARGEST_ZIP), str(check)))
-        if findings:
+        faults = api.submission_faults(check)
+        echo_some(faults)
+        if faults:
             raise Exit(STATUS["failed"])
-        echo(f"{check}: good; {len(FILES)} files, {sum(file.rows for file in FILES.values())} predictions")
+        files, predictions = api.submission_size()
+        echo(f"{check}: good; {files} files, {predictions} predictions")
         return
     if folder is None or output is None:
         raise UserError("give DIR/EXPERIMENT and -o FILE.zip, or --check FILE.zip")
-    from glue_bench.api import submit as write
-    from glue_bench.data.tasks import titles
-
     check_output(output, ".zip")
-    written, rows = write(folder, output, arm=arm, fill=fill), []
-    for name, origin in written["files"].items():
+    manifest = api.submit(folder, output, arm=arm, fill=fill)
+    rows = []
+    for name, origin in manifest["files"].items():
         run = origin.get("cell_id", f"none: {origin.get('filled')} on every row (--fill)")
         value = origin.get("validation")
         rows.append((name, origin["rows"], run, "-" if value is None else f"{value:.2f}"))
     print_rows(("file", "rows", "run", "validation"), rows)
-    echo(f"\nwritten to {output} (SHA-256 {written['sha256']}), its runs to {output.with_suffix('.json')}")
-    if filled := [name for name, origin in written["files"].items() if "filled" in origin]:
+    echo(f"\nwritten to {output} (SHA-256 {manifest['sha256']}), its runs to {output.with_suffix('.json')}")
+    if filled := [name for name, origin in manifest["files"].items() if "filled" in origin]:
         echo(f"filled with the majority class, not predicted: {', '.join(filled)}")
-    if written["made_up"]:
+    if manifest["made_up"]:
         echo("made-up data: this zip is no submission")
-    if written["partial_tasks"]:
-        tasks = titles(tuple(written["partial_tasks"]))
-        echo(f"the models saw other rows than all official ones: {tasks} ({written['data_source']})")
-    warn(f"the site will not take {output}", lint(output.read_bytes(), str(output)))
+    if manifest["partial_tasks"]:
+        tasks = api.task_titles(manifest["partial_tasks"])
+        echo(f"the models saw other rows than all official ones: {tasks} ({manifest['data_source']})")
+    warn(f"the site will not take {output}", api.submission_faults(output))
 
 
 def card(
     folder: Folder,
     arm: Arm = None,
-    output: Annotated[Place, Option("-o", "--output", metavar="DIR", help="Write card and models there.")] = None,
-    push: Annotated[Text, Option(metavar="REPO", help="Send both to this hub repository; private if new.")] = None,
+    output: Annotated[Path | None, Option("-o", "--output", metavar="DIR", help="Write card and models there.")] = None,
+    push: Annotated[
+        str | None, Option(metavar="REPO", help="Send both to this hub repository; private if new.")
+    ] = None,
 ) -> None:
     """Write a model card with an arm's results, for the hub, and send it with the fine-tuned models."""
-    from glue_bench.publish.card import card as make_card
-    from glue_bench.publish.card import push_card, write_card
-
-    made = make_card(folder, arm)
-    if made.without:
-        echo(f"no model is kept of {', '.join(made.without)} (finetuning.keep: best keeps them)", fg="yellow", err=True)
+    model_card = api.card(folder, arm)
+    if model_card.without:
+        tasks = ", ".join(model_card.without)
+        echo(f"no model is kept of {tasks} (finetuning.keep: best keeps them)", fg="yellow", err=True)
     if output is not None:
-        write_card(made, output)
-        echo(f"written to {output}: {len(made.files)} files")
+        api.save_card(model_card, output)
+        echo(f"written to {output}: {len(model_card.files)} files")
     if push is not None:
-        echo(f"pushed: {push_card(made, push)}")
+        echo(f"pushed: {api.send_card(model_card, push)}")
     if output is None and push is None:
-        echo(made.text, nl=False)
+        echo(model_card.text, nl=False)
 
 
 def export(
     folders: Annotated[list[Path], Argument(metavar="DIR/EXPERIMENT", help="Results, or a folder of several.")],
     output: Annotated[Path, Option("-o", "--output", metavar="FILE.zip|DIR", help="What to write; for eee a folder.")],
     format: Annotated[str, Option("--format", help="zip: a bundle; eee: logs of Every Eval Ever.")] = "zip",
-    organization: Annotated[Text, Option(metavar="NAME", help="With --format eee: who states these scores.")] = None,
+    organization: Annotated[
+        str | None, Option(metavar="NAME", help="With --format eee: who states these scores.")
+    ] = None,
 ) -> None:
     """Bundle records, predictions, tables, plan and environments of experiments into one file for others.
 
     With `--format eee`, write the scores and their uncertainties as logs of Every Eval Ever.
     """
-    from glue_bench.api import export as write
-    from glue_bench.files import file_digest
-    from glue_bench.publish.verify import verify as verify_results
-
     if format == "zip":
         check_output(output, ".zip")
-    written = write(folders, output, format=format, organization=organization)
+    written = api.export(folders, output, format=format, organization=organization)
     if isinstance(written, dict):
         echo_some([output / name for name in written["files"]])
-        echo_some([f"{name}: {why}" for name, why in written["left_out"].items()], "left out: ", err=True)
+        echo_some([f"{name}: {reason}" for name, reason in written["left_out"].items()], "left out: ", err=True)
         return
     size = f"{len(written.files)} files, {output.stat().st_size / 1e6:.1f} MB"
-    echo(f"{', '.join(written.experiments)}: written to {output} ({size}, SHA-256 {file_digest(output)})")
-    faults = [fault for verified in verify_results(output) for fault in verified.faults]
+    echo(f"{', '.join(written.experiments)}: written to {output} ({size}, SHA-256 {api.digest(output)})")
+    faults = [fault for verified in api.verify(output) for fault in verified.faults]
     warn(f"glue-bench verify {output} will find", faults)
 
 
@@ -109,12 +107,12 @@ def verify(
     path: Annotated[Path, Argument(metavar="FILE|DIR", help="A bundle, or the folder of an experiment.")],
 ) -> None:
     """Check that digests and ids are right, predictions give the scores, and records give the tables."""
-    from glue_bench.publish.verify import verify as verify_results
-
-    outcomes = verify_results(path)
+    outcomes = api.verify(path)
     for verified in outcomes:
         echo(f"{verified.name}\n")
-        rows = ((one.name, "FAULT" if one.faults else "good", shortened(one.found, 500)) for one in verified.checks)
+        rows = [
+            (check.name, "FAULT" if check.faults else "good", shortened(check.found, 500)) for check in verified.checks
+        ]
         print_rows(("check", "result", "what was found"), rows)
         echo()
     faults = [fault for verified in outcomes for fault in verified.faults]

@@ -11,8 +11,8 @@ from torch import Tensor
 from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification
 
 from glue_bench.errors import line_of
+from glue_bench.model import checkpoints
 from glue_bench.model.checkpoints import Start
-from glue_bench.model.checkpoints import graft as graft_onto
 from glue_bench.model.checks import dead_parts, permutation
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.encoder import EncoderModel
@@ -193,7 +193,7 @@ def additive_start(config: EncoderConfig) -> Start:
 def graft(config: EncoderConfig) -> str | None:
     """A graft from an additive encoder leaves it as it was and gives finite states; an exact one the same states."""
     additive, ids = additive_start(config), tokens()
-    grafted = graft_onto(additive, config.variant, config.variant_options or {})
+    grafted = checkpoints.graft(additive, config.variant, config.variant_options or {})
     for name, weight in additive_start(config).weights.items():
         if not torch.equal(weight, additive.weights[name]):
             return f"the graft changes the checkpoint's own {name}"
@@ -214,7 +214,7 @@ def draws(config: EncoderConfig) -> str | None:
     for earlier in (1, 2):
         with drawing(earlier):
             drawn = fresh(EncoderModel, config).state_dict()
-            grafted = graft_onto(additive_start(config), config.variant, config.variant_options or {}).weights
+            grafted = checkpoints.graft(additive_start(config), config.variant, config.variant_options or {}).weights
         for what, weights in (("fresh weights", drawn), ("a graft", grafted)):
             for name, weight in weights.items():
                 if not torch.equal(weight, first.setdefault(f"{what}: {name}", weight)):

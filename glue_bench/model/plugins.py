@@ -37,12 +37,10 @@ class Plugin:
 PLUGINS: dict[str, Plugin] = {}
 
 
-def load_plugins(paths: Names) -> None:
-    """Add the variants of these files to VARIANTS: `glue_bench.load_plugins("my_variant.py")`.
+def add_plugins(paths: Names) -> None:
+    """Add the variants of these files to VARIANTS, as `glue_bench.load_plugins` describes it.
 
-    Raises:
-        UserError: a file that cannot be read or imported or that defines no variant, a name that is absent or taken, or
-            a broken clause, with the line where there is one.
+    A file with a variant that breaks the contract adds none.
     """
     for path in listed(paths):
         file = Path(path).expanduser()

@@ -28,8 +28,7 @@ from glue_bench.board.board import (
 from glue_bench.board.results import Results, read_results
 from glue_bench.config import SCRATCH, Protocol
 from glue_bench.data.measures import AVERAGE, MEASURES
-from glue_bench.data.tasks import COLUMNS, TASKS
-from glue_bench.data.tasks import titles as of_tasks
+from glue_bench.data.tasks import COLUMNS, TASKS, titles
 from glue_bench.errors import unknown
 from glue_bench.pages.numbers import MISSING, number, short
 from glue_bench.pages.page import Column, Page, Table, facts_table, with_legend
@@ -162,9 +161,9 @@ def _unofficial(results: Results) -> list[str]:
     reduced = tuple(task for task in results.partial_tasks if task not in altered)
     texts = []
     if reduced:
-        texts.append(f"a part of {of_tasks(reduced)}")
+        texts.append(f"a part of {titles(reduced)}")
     if altered:
-        texts.append(f"other rows than the official ones of {of_tasks(altered)}")
+        texts.append(f"other rows than the official ones of {titles(altered)}")
     return texts
 
 
@@ -274,10 +273,10 @@ def _scores(published: Published, results: Results | None, cells: pd.DataFrame) 
     frame = pd.DataFrame(rows, columns=["model", *published.columns])
     best = {name: max((row.printed[name] for row in published.rows), key=float) for name in published.columns}
     bold = frame.eq(pd.Series({"model": "", **best}))
-    titles = {name: Column(_title(name) + "†" * (name in marked), show=str) for name in published.columns}
+    scores = {name: Column(_title(name) + "†" * (name in marked), show=str) for name in published.columns}
     table = Table(
         frame=frame,
-        columns={"model": Column("Model")} | titles,
+        columns={"model": Column("Model")} | scores,
         caption=f"{published.source}; the {published.split} set; {published.protocol}.",
         bold=bold,
     )

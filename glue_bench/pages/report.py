@@ -12,7 +12,7 @@ import pandas as pd
 import yaml
 
 from glue_bench.board.board import Board
-from glue_bench.board.compare import Comparison, open_comparison, score_columns
+from glue_bench.board.compare import Comparison, score_columns
 from glue_bench.board.results import Results
 from glue_bench.config import Experiment
 from glue_bench.files import ELSEWHERE, results_written_to, write_atomically
@@ -33,18 +33,8 @@ RESULTS = "RESULTS"
 LOSSES = "Means over the seeds of pretraining; of few arms a band goes from the lowest to the highest seed."
 
 
-def report(path: str | Path, output: str | Path | None = None, figures: str | Path | None = None) -> Path:
-    """Write the report of the experiment in the folder `path`, there or to `output`; where it was written.
-
-    Into the folder `figures` each figure is written as PDF, SVG and PNG, as wide as a column of a paper.
-
-    Example:
-        >>> glue_bench.report("runs/demo", "demo.html")  # doctest: +SKIP
-
-    Raises:
-        UserError: there is no experiment in the folder, or a file cannot be written.
-    """
-    comparison = open_comparison(path)
+def write_report(comparison: Comparison, output: str | Path | None, figures: str | Path | None) -> Path:
+    """Write the report of an experiment and perhaps its figures, as `glue_bench.report` describes it."""
     file = comparison.board.results.folder / FILE if output is None else Path(output).expanduser()
     made = make_report(comparison)
     with results_written_to(file.parent, ELSEWHERE):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from glue_bench.board.board import open_board
+from glue_bench.board.board import Board
 from glue_bench.board.chosen import arm_scores, known_arm, median_runs
 from glue_bench.board.results import Results
 from glue_bench.config import NATIVE
@@ -66,20 +66,8 @@ class Card:
     without: tuple[str, ...]
 
 
-def card(path: str | Path, arm: str | None = None) -> Card:
-    """The model card of an arm of the experiment in the folder `path`; the only arm needs no name.
-
-    Of each task it is about the run that `submit` takes. What it states to the hub (`model-index`) is that run's score,
-    then the mean over seeds with its standard error, on `nyu-mll/glue`. Of made-up data, and of splits that are not
-    known to be the official ones, nothing is stated.
-
-    Example:
-        >>> print(glue_bench.card("runs/minilm", "add").text)  # doctest: +SKIP
-
-    Raises:
-        UserError: no such experiment or arm, an arm without a finished run, or a damaged model.
-    """
-    board = open_board(path)
+def make_card(board: Board, arm: str | None) -> Card:
+    """Make the card of an arm, as `glue_bench.card` describes it; the only arm needs no name."""
     arm, results = known_arm(board, arm), board.results
     runs, scores = median_runs(board, arm), arm_scores(board, arm)
     if runs.empty:

@@ -52,16 +52,8 @@ class Verified:
         return [fault for check in self.checks for fault in check.faults]
 
 
-def verify(path: str | Path) -> list[Verified]:
-    """Check a bundle, an experiment's folder, or a folder of experiments.
-
-    Example:
-        >>> [fault for each in glue_bench.verify("demo.zip") for fault in each.faults]  # doctest: +SKIP
-
-    Raises:
-        UserError: there is no such file or folder, or it is none of these.
-    """
-    path = Path(path).expanduser()
+def verify_folder(path: Path) -> list[Verified]:
+    """Check a bundle, an experiment's folder, or a folder of experiments. Raises UserError if it is none of these."""
     if not path.exists():
         raise UserError(f"no file or folder '{path}'")
     if path.is_dir():

@@ -12,7 +12,7 @@ from glue_bench.errors import IN_A_FILE, UserError
 from glue_bench.model.arms import check_arms
 from glue_bench.model.checks import budget, check_order, native_budget
 from glue_bench.model.native import SUMMARY, NativeStart
-from glue_bench.model.plugins import check_plugin, load_plugins, plugin_digest
+from glue_bench.model.plugins import add_plugins, check_plugin, plugin_digest
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.options import canonical_options
 from glue_bench.records.values import ArmFacts, Cell, Plan, Pretraining, Shape, TaskFacts
@@ -75,7 +75,7 @@ def _check(inputs: Inputs) -> None:
     experiment = inputs.experiment
     check_arms(experiment)
     there = inputs.source.tasks()
-    load_plugins(experiment.plugins)
+    add_plugins(experiment.plugins)
     ours = [arm for arm in experiment.arms if arm.variant != NATIVE]
     for arm in ours:
         check_plugin(arm.variant, arm.options)

@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,28 +23,15 @@ DROPPED = "dropped: its words are narrower"
 TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model")  # a folder without any of them has no tokenizer
 
 
-def convert(
+def convert_checkpoint(
     source: str,
     out: str | Path,
     variant: str,
-    options: Mapping[str, Any] | None = None,
-    *,
+    options: dict[str, Any],
     revision: str | None = None,
     tokenizer: str | None = None,
 ) -> dict[str, Any]:
-    """Write `source` as a checkpoint of `variant` to the folder `out`, which `AutoModel.from_pretrained` reads.
-
-    Beside the weights lie the tokenizer, where there is one, and `conversion.json`, whose content is returned: whether
-    the conversion is exact, and the `relative_error` of hidden states, of the input first.
-
-    Example:
-        >>> glue_bench.convert("google-bert/bert-base-uncased", "bert-untied", "untied")  # doctest: +SKIP
-
-    Raises:
-        UserError: an unknown variant or option; `out` is in use or cannot be written; a source that cannot be
-            read or does not become `variant`; a tokenizer that does not fit. Nothing is then left behind.
-    """
-    options = dict(options or {})
+    """Write `source` as a checkpoint of `variant`, as `glue_bench.convert` describes it; the record is returned."""
     check_variant(variant, options)
     check_plugin(variant, options)
     target = Path(out).expanduser().resolve()

@@ -10,7 +10,8 @@ import transformers
 from tiny_models import SENTENCES, encoder_config, random_model
 from torch.nn.functional import cross_entropy
 
-from glue_bench.analysis import analyse, positions, terms, word_order
+import glue_bench
+from glue_bench.analysis import positions, terms, word_order
 from glue_bench.analysis.chance import Sums
 from glue_bench.analysis.hooks import FOUR, InputSum, input_sum
 from glue_bench.analysis.subject import Subject
@@ -292,7 +293,7 @@ def test_matrices_of_several_checkpoints_lie_in_one_frame_with_their_labels(tmp_
         torch.manual_seed(seed)
         EncoderModel(encoder_config("add", initializer_range=0.3)).save_pretrained(tmp_path / name)
         folders.append(tmp_path / name)
-    result = analyse.analyse(folders, corpus=tmp_path / "text.txt", only=["subspaces"])
+    result = glue_bench.analyse(folders, corpus=tmp_path / "text.txt", only=["subspaces"])
     curve = result.matrices["subspace_curve"]
     assert curve["checkpoint"].value_counts().to_dict() == dict.fromkeys(("first", "second", "third"), HIDDEN)
     assert curve.groupby("checkpoint")["share"].first().nunique() == 3

@@ -5,9 +5,9 @@ import pytest
 from simulated import REGIMES, fill_drawn, simulate
 from stored import SHAPE
 
+from glue_bench import leaderboard
 from glue_bench.board.board import BLOCK, open_board
 from glue_bench.board.compare import compare, open_comparison
-from glue_bench.board.frames import leaderboard
 from glue_bench.data.measures import MEASURES
 from glue_bench.pages.contrasts import difference_page, statistics_page
 from glue_bench.pages.leaderboard import is_best, leaderboard_page

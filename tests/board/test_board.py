@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from stored import DATA, history_of
 
+from glue_bench import leaderboard
 from glue_bench.board.board import (
     AVERAGES,
     RUN,
@@ -19,7 +20,6 @@ from glue_bench.board.board import (
     steps_frame,
 )
 from glue_bench.board.compare import open_comparison
-from glue_bench.board.frames import leaderboard
 from glue_bench.board.results import read_results
 from glue_bench.config import Protocol
 from glue_bench.data.tasks import COLUMNS, TRAINABLE

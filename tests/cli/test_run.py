@@ -25,8 +25,12 @@ def moody_config(tiny, write_yaml) -> Path:
 
 def test_run_prints_the_leaderboard_and_what_was_done(glue_bench, tiny, write_yaml, tmp_path, monkeypatch):
     written = []
-    monkeypatch.setattr("glue_bench.api.write_page", lambda _: written.append((folder / "leaderboard.md").is_file()))
     folder, config = tmp_path / "runs" / "tiny", write_yaml(tiny(tasks=["cola"]))
+
+    def write_page(_: object) -> None:
+        written.append((folder / "leaderboard.md").is_file())
+
+    monkeypatch.setattr("glue_bench.api.experiments.write_page", write_page)
     said = glue_bench("run", config, "--results", tmp_path / "runs")
     assert said.status == 0
     assert "▲ ▼ better, worse than the reference; bold best" in said.out

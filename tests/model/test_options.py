@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from glue_bench import load_plugins
 from glue_bench.config import load_experiment
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import Start, graft
-from glue_bench.model.plugins import load_plugins
 from glue_bench.model.tiny import encoder_config
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.options import build_variant, canonical_options, check_variant, declared

@@ -7,11 +7,12 @@ import torch
 from tiny_models import encoder_config, random_model, tokens
 from transformers import AutoModelForMaskedLM
 
+from glue_bench import load_plugins
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import read_checkpoint
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.heads import EncoderForMaskedLM
-from glue_bench.model.plugins import PLUGINS, check_plugin, load_plugins, plugin_digest
+from glue_bench.model.plugins import PLUGINS, check_plugin, plugin_digest
 from glue_bench.model.variants import VARIANTS
 
 LOUD = '''"""Positions twice as loud."""

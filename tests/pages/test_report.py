@@ -8,6 +8,7 @@ import yaml
 from read_pages import parse_html, read_html, read_markdown, texts_of
 from stored import LONG, Bench, fill
 
+from glue_bench import report
 from glue_bench.board.compare import open_comparison
 from glue_bench.board.results import BANNER
 from glue_bench.config import load_experiment
@@ -15,7 +16,7 @@ from glue_bench.pages.contrasts import statistics_page
 from glue_bench.pages.figures import NO_DATES
 from glue_bench.pages.leaderboard import leaderboard_page
 from glue_bench.pages.render import to_html, to_markdown
-from glue_bench.pages.report import experiment_text, make_report, report
+from glue_bench.pages.report import experiment_text, make_report
 
 
 @pytest.fixture(scope="module")

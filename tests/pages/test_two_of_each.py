@@ -7,9 +7,9 @@ import pytest
 from read_pages import read_markdown
 from stored import ROWS
 
+from glue_bench import predictions
 from glue_bench.board.board import open_board
 from glue_bench.board.compare import compare, open_comparison
-from glue_bench.board.frames import predictions
 from glue_bench.board.results import read_results
 from glue_bench.pages.contrasts import measured_costs, statistics_page
 from glue_bench.pages.leaderboard import leaderboard_page

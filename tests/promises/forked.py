@@ -16,7 +16,7 @@ CONTEXT.set_forkserver_preload(["datasets", "rich.live", *IMPORTED])
 
 def work(words: list[str], write: int, environment: Mapping[str, str], said: str) -> None:
     """In the process. Before the `write`-th change of the disk it is killed, if there is one."""
-    import glue_bench.api
+    import glue_bench.api.experiments
     from glue_bench import cli
     from glue_bench.training import pretrain
 
@@ -24,7 +24,7 @@ def work(words: list[str], write: int, environment: Mapping[str, str], said: str
         os.dup2(os.open(said, os.O_WRONLY | os.O_APPEND), stream)
     os.environ.update(environment)
     gc.freeze()  # what is imported already is never looked through again
-    glue_bench.api.write_page = os.fsync = lambda *_: None  # as in the tests' own process
+    glue_bench.api.experiments.write_page = os.fsync = lambda *_: None  # as in the tests' own process
     pretrain.SAVE_SECONDS = 0  # so that kills hit the writing of a state to continue from, too
     writes = [0]
 

@@ -1,7 +1,9 @@
 """The house: imports point one way, what is light stays light, only the command line prints, and parts stay small."""
 
 import ast
+import inspect
 import json
+import re
 import subprocess
 import sys
 from graphlib import TopologicalSorter
@@ -13,6 +15,7 @@ import pytest
 from folder import Folder
 
 import glue_bench
+import glue_bench.api
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "glue_bench"
@@ -90,11 +93,47 @@ def test_only_the_command_line_prints(room):
     assert found == []
 
 
+def lines_of(function: ast.FunctionDef) -> int:
+    """How many lines a function has without its docstring, which may list many parameters."""
+    first = function.body[0]
+    documented = first.end_lineno - first.lineno + 1 if ast.get_docstring(function) else 0
+    return function.end_lineno - function.lineno + 1 - documented
+
+
 def test_no_file_is_longer_than_400_lines_and_no_function_than_60():
     lengths = {str(file): len((PACKAGE / file).read_text("utf-8").splitlines()) for file in TREES}
     assert {name: length for name, length in lengths.items() if length > 400} == {}
     nodes = [node for tree in TREES.values() for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-    assert [node.name for node in nodes if node.end_lineno - node.lineno >= 60] == []
+    assert [node.name for node in nodes if lines_of(node) > 60] == []
+
+
+PUBLIC = {name: getattr(glue_bench, name) for name in glue_bench.__all__ if name.islower() and name[0] != "_"}
+"""The public functions by name."""
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_a_public_function_is_one_of_the_api(name):
+    assert getattr(glue_bench.api, name) is PUBLIC[name]
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_a_public_function_of_more_than_two_parameters_lists_them(name):
+    parameters = list(inspect.signature(PUBLIC[name]).parameters)
+    section = re.search(r"^Args:\n((?:    .*\n)+)", inspect.getdoc(PUBLIC[name]) or "", re.MULTILINE)
+    listed = re.findall(r"^    (\w+): ", section[1], re.MULTILINE) if section else []
+    assert listed == (parameters if len(parameters) > 2 else [])
+
+
+def test_no_file_gives_a_function_of_the_house_another_name():
+    renamed = [
+        f"{file}:{node.lineno} {name.name} as {name.asname}"
+        for file, tree in TREES.items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("glue_bench")
+        for name in node.names
+        if name.asname
+    ]
+    assert renamed == []
 
 
 def test_every_public_name_is_there_and_no_room_has_it():

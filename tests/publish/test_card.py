@@ -8,9 +8,10 @@ import pytest
 from huggingface_hub import HfApi, ModelCard
 from stored import history_of
 
+from glue_bench import card
 from glue_bench.data.hub import PINNED
 from glue_bench.errors import UserError
-from glue_bench.publish.card import NO_BENCHMARK, UNCHECKED, card, push_card, write_card
+from glue_bench.publish.card import NO_BENCHMARK, UNCHECKED, push_card, write_card
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from glue_bench.publish.verify import verify
+from glue_bench import verify
 from glue_bench.records.store import Store
 from glue_bench.records.values import PretrainingRecord, Record
 

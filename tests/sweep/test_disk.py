@@ -14,14 +14,14 @@ MOUNT = "mount -t tmpfs -o size=16m tmpfs"
 # are some KiB more: the write that fails is of the cache, the plan, a state, a checkpoint.
 PROGRAM = f"""
 import contextlib, gc, io, json, os, pathlib, subprocess, sys
-import glue_bench.api
+import glue_bench.api.experiments
 from glue_bench import cli, verify
 from glue_bench.training import pretrain
 
 place, config = pathlib.Path(sys.argv[1]), sys.argv[2]
 subprocess.run([*"{MOUNT}".split(), str(place)], check=True)
 os.environ["GLUE_BENCH_CACHE"] = str(place / "cache")
-glue_bench.api.write_page = os.fsync = lambda *_: None  # as in the tests' own process
+glue_bench.api.experiments.write_page = os.fsync = lambda *_: None  # as in the tests' own process
 pretrain.SAVE_SECONDS = 0  # a state at every step
 sys.argv, found, results = ["glue-bench", "run", config, "--results", str(place / "runs")], [], place / "runs" / "tiny"
 while not found or (found[-1]["status"] == 2 and len(found) < 60):

@@ -8,9 +8,9 @@ import torch
 from tiny_runs import contents, plan, records
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from glue_bench import leaderboard
 from glue_bench.board.board import open_board
 from glue_bench.board.chosen import chosen_runs
-from glue_bench.board.frames import leaderboard
 from glue_bench.config import load_experiment
 from glue_bench.data.demo import generate
 from glue_bench.data.tasks import AX_SPLIT, TASKS

@@ -9,11 +9,11 @@ import transformers
 from tiny_models import edit_weights, saved
 from transformers import AutoModel, AutoModelForMaskedLM, PreTrainedTokenizerBase
 
+from glue_bench import convert
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import encoder, graft, read_checkpoint, under_head
 from glue_bench.model.locate import fingerprint
 from glue_bench.model.variants import VARIANTS
-from glue_bench.training.convert import convert
 
 TEXTS = ("The baker opens her shop at six.", "By noon most of the bread is gone, and she cleans the oven.") * 9
 

@@ -1,0 +1,229 @@
+"""Read an experiment: leaderboard, predictions, statistics, report, and published tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pandas as pd
+    from rich.console import Console
+
+
+def leaderboard(path: str | Path) -> pd.DataFrame:
+    """Compute the leaderboard of the experiment in the folder `path` (DIR/<experiment>).
+
+    It is leaderboard.csv in full precision: one row per arm, in blocks of one origin and one shape,
+    the best first; then one per baseline, of origin "baseline". For each column of the experiment's
+    tasks `<col>` (mean or median over seeds of its main metric, 0 to 100), `<col>_std` (sample
+    deviation) and `<col>_n` (finished seeds); averages and measures of pretraining; what each arm
+    is; and of its difference from the `reference` `<col>_difference`, `_low`, `_high`, `_verdict`
+    and `_smallest`.
+
+    Example:
+        >>> glue_bench.leaderboard("runs/demo")[["arm", "rte", "rte_std", "rte_verdict"]]  # doctest: +SKIP
+
+    Raises:
+        UserError: there is no experiment in the folder, or its plan names an unknown task or
+            origin.
+    """
+    from glue_bench.board.compare import leaderboard_frame, open_comparison
+
+    return leaderboard_frame(open_comparison(path))
+
+
+def predictions(path: str | Path, *, task: str | None = None) -> pd.DataFrame:
+    """List what the finished runs of the experiment in the folder `path` predicted, of all tasks or of one.
+
+    One row per run and example (`glue_bench.board.frames.PREDICTIONS`): `row` is from 0, in the
+    order of the data; `predicted` and `label` are ids of classes, or scores of STS-B. `label` is
+    missing where no gold labels are stored, as for test splits.
+
+    Example:
+        >>> glue_bench.predictions("runs/demo", task="rte").eval("predicted == label").mean()  # doctest: +SKIP
+
+    Raises:
+        UserError: there is no such experiment or task, or a file is damaged.
+    """
+    from glue_bench.board.frames import predictions_frame
+    from glue_bench.board.results import read_results
+
+    return predictions_frame(read_results(path), task)
+
+
+def statistics(
+    path: str | Path,
+    *,
+    equivalent: float | None = None,
+    difference: float | None = None,
+    power: float | None = None,
+) -> pd.DataFrame:
+    """Say which arms of the experiment in a folder differ from the reference, and by how much.
+
+    Args:
+        path: The folder of the experiment, DIR/<experiment>.
+        equivalent: A margin: add a test of differing by less. It is in the unit of a column:
+            points, or nats for the validation loss.
+        difference: A true difference, in the same units: say instead how many seeds it takes to see
+            it.
+        power: The probability of seeing the `difference`; 0.8 if it is not given.
+
+    Returns:
+        One row per comparison and column, as `glue_bench.stats.verdicts.verdicts` has it, with the
+        `origin` and `shape` of the arm. With a `difference` the
+        `glue_bench.stats.power.power_frame`.
+
+    Example:
+        >>> glue_bench.statistics("runs/demo").query("verdict != ''")  # doctest: +SKIP
+
+    Raises:
+        UserError: there is no such experiment, nothing has run, or a margin, difference or power is
+            not one.
+    """
+    from glue_bench.board.compare import open_comparison
+    from glue_bench.pages.contrasts import asked_page
+
+    return asked_page(open_comparison(path), equivalent, difference, power).rows
+
+
+def table(name: str, path: str | Path | None = None) -> pd.DataFrame:
+    """Give a published table by its name, beside the experiment in the folder `path` if that is given.
+
+    One row per printed value and arm of ours: the rows of `glue_bench.pages.papers.paper_page`.
+
+    Example:
+        >>> glue_bench.table("tupe-1", "runs/minilm")  # doctest: +SKIP
+
+    Raises:
+        UserError: there is no such table or experiment.
+    """
+    from glue_bench.pages.papers import named_page
+
+    return named_page(name, path).rows
+
+
+def report(path: str | Path, output: str | Path | None = None, figures: str | Path | None = None) -> Path:
+    """Write the report of an experiment as one HTML file.
+
+    Args:
+        path: The folder of the experiment, DIR/<experiment>.
+        output: The file to write; report.html in the folder if it is not given.
+        figures: A folder that each figure is also written to, as PDF, SVG and PNG, as wide as a
+            column of a paper.
+
+    Returns:
+        The file that was written.
+
+    Example:
+        >>> glue_bench.report("runs/demo", "demo.html")  # doctest: +SKIP
+
+    Raises:
+        UserError: there is no experiment in the folder, or a file cannot be written.
+    """
+    from glue_bench.board.compare import open_comparison
+    from glue_bench.pages.report import write_report
+
+    return write_report(open_comparison(path), output, figures)
+
+
+# For the command line
+
+
+def choose_format(format: str | None, output: Path | None) -> str:
+    """Choose how a page is written: as asked for, else by the suffix of the file, else as Markdown.
+
+    Raises UserError for a format that is not known.
+    """
+    from glue_bench.pages.render import chosen_format
+
+    return chosen_format(format, output)
+
+
+def leaderboard_text(path: Path, format: str, protocol: Sequence[str] = ()) -> str:
+    """Write the page of a leaderboard in a format, by a protocol that KEY=VALUE change."""
+    from glue_bench.board.compare import open_comparison
+    from glue_bench.pages.leaderboard import leaderboard_page
+    from glue_bench.pages.render import render
+
+    return render(leaderboard_page(open_comparison(path, protocol)), format)
+
+
+def diagnostics_text(path: Path, diagnostic: Path, format: str, protocol: Sequence[str] = ()) -> str:
+    """Write the page of the phenomena of `diagnostic` (diagnostic-full.tsv or its folder) in a format."""
+    from glue_bench.board.board import open_board
+    from glue_bench.data.diagnostic import read_diagnostic
+    from glue_bench.pages.diagnostics import diagnostics_page
+    from glue_bench.pages.render import render
+
+    return render(diagnostics_page(open_board(path, protocol), read_diagnostic(diagnostic)), format)
+
+
+def statistics_text(
+    path: Path, format: str, equivalent: float | None, difference: float | None, power: float | None
+) -> str:
+    """Write the page of `statistics` in a format."""
+    from glue_bench.board.compare import open_comparison
+    from glue_bench.pages.contrasts import asked_page
+    from glue_bench.pages.render import render
+
+    return render(asked_page(open_comparison(path), equivalent, difference, power), format)
+
+
+def table_text(name: str | None, path: Path | None, format: str) -> str:
+    """Write the page of `table` in a format; without a name the list of published tables."""
+    from glue_bench.pages.papers import list_page, named_page
+    from glue_bench.pages.render import render
+
+    return render(list_page() if name is None else named_page(name, path), format)
+
+
+def show_table(name: str | None, path: Path | None, console: Console) -> None:
+    """Print the page of `table` as it fits the console; without a name the list of published tables."""
+    from glue_bench.pages.papers import list_page, named_page
+    from glue_bench.pages.render import print_page
+
+    print_page(list_page() if name is None else named_page(name, path), console, "-o table.md writes them")
+
+
+def show_leaderboard(
+    path: Path,
+    console: Console,
+    protocol: Sequence[str] = (),
+    failed: Sequence[str] | None = None,
+    *,
+    has_only: bool = False,
+) -> list[str]:
+    """Print a leaderboard as it fits the console, and return the lines that belong below it.
+
+    `failed` are the jobs that failed in a run before; after a run the report has the whole page. The
+    command that comes next goes by the experiment's own protocol. A run that `has_only` finished what
+    --only had chosen leaves the rest of the plan.
+    """
+    from glue_bench.board.compare import open_comparison
+    from glue_bench.pages.files import next_step
+    from glue_bench.pages.leaderboard import MARKS_MEAN, screen_page
+    from glue_bench.pages.render import print_page
+
+    comparison = open_comparison(path, protocol)
+    report_file = path / "report.html"
+    print_page(screen_page(comparison), console, "-o FILE writes them" if failed is None else str(report_file))
+    lines = [MARKS_MEAN]
+    if failed is not None:
+        lines.append(f"page: {report_file}")
+    if not protocol:
+        lines.append(f"next: {next_step(comparison, quote(str(path)), failed or (), has_only=has_only)}")
+    return lines
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text to a file, which a full disk leaves as it was; or to a device or a pipe."""
+    from glue_bench.files import ELSEWHERE, results_written_to, write_atomically
+
+    with results_written_to(path.parent, ELSEWHERE):
+        if path.exists() and not path.is_file():
+            path.write_text(text, encoding="utf-8")
+        else:
+            write_atomically(path, text.encode())
