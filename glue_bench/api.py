@@ -23,7 +23,7 @@ from glue_bench.publish.every_eval import write_logs
 from glue_bench.publish.submission import write_submission
 from glue_bench.records.store import Store, experiments_in, open_store
 from glue_bench.records.values import Plan
-from glue_bench.sweep.jobs import Todo
+from glue_bench.sweep.jobs import reasons, work_left
 from glue_bench.sweep.progress import job_states
 
 if TYPE_CHECKING:  # what imports torch is imported where it is used, as is what draws
@@ -122,7 +122,7 @@ def plan(experiment: Given, *, results: str | Path = "runs", **changes: Any) -> 
     parsed = load_experiment(experiment, **changes)
     inputs = Inputs(parsed, Path(results) / parsed.name)
     planned = make_plan(inputs)
-    why = Todo(planned, planned.cells, inputs.store).reasons()
+    why = reasons(work_left(planned, planned.cells, inputs.store), inputs.store)
     return _cells(planned, inputs.store).assign(why=[why.get(cell.id, "") for cell in planned.cells])
 
 

@@ -14,8 +14,8 @@ from typing import Any, NoReturn
 from glue_bench.records.store import Store
 from glue_bench.records.values import Cell, Failure, Job, Plan, Pretraining, PretrainingRecord, Progress, Result
 from glue_bench.sweep.executors import Executor, Terminated
-from glue_bench.sweep.kept import KeptModels
 from glue_bench.sweep.progress import describe_job
+from glue_bench.sweep.weights import ModelCleaner
 
 LOSSES = 2  # how often a job is run again after the worker that ran it was lost
 TURN_SECONDS = 1.0
@@ -46,7 +46,7 @@ class Loop:
         self.heard: dict[str, tuple[Progress | None, float]] = {}  # the last progress of a job, and when it was new
         self.listened_at = 0.0
         self.interrupts: list[type[KeyboardInterrupt]] = []  # to end, by signals
-        self.models = KeptModels(store, plan, lambda name: name in self.waiting or name in self.running)
+        self.models = ModelCleaner(store, plan, self._is_under_way)
 
     def run(self) -> tuple[dict[str, Result], str]:
         """The results by id, and why it ended early: "interrupted" (Ctrl-C), "terminated" (SIGTERM), else empty.
@@ -71,7 +71,7 @@ class Loop:
                     for job, result in self.executor.wait(TURN_SECONDS) if self.running else ():
                         self._ended(job, result)
                     self._give_up()
-                self.models.drop(*self.models.alike)  # and what a killed driver has left
+                self.models.drop_all()  # and what a killed driver has left
         except KeyboardInterrupt as error:
             first = next(iter(self.interrupts), type(error))  # Ray raises one of its own in its place
             return self.results, "terminated" if issubclass(first, Terminated) else "interrupted"
@@ -88,11 +88,15 @@ class Loop:
         """As far as the executor has room, in one pass: of thousands of jobs most may wait for others."""
         room = self.executor.free
         for job in [*self.waiting.values()] if room > 0 else ():
-            if not any(name in self.waiting or name in self.running for name in job.after):
+            if not any(self._is_under_way(name) for name in job.after):
                 self._start(self.waiting.pop(job.id))
                 room -= job.id in self.running
                 if room <= 0:
                     return
+
+    def _is_under_way(self, name: str) -> bool:
+        """Whether the job of an id has yet to end."""
+        return name in self.waiting or name in self.running
 
     def _start(self, job: Job) -> None:
         for result in map(self.results.get, job.after):
@@ -142,7 +146,7 @@ class Loop:
             self.store.write_failure(result)
         self.store.drop_progress(job.id)
         if isinstance(job, Cell):
-            self.models.drop(job.id, job.mnli)
+            self.models.drop_after(job)
         self._tell("ended", job, result)
 
     def _give_up(self) -> None:

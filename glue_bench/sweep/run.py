@@ -18,11 +18,12 @@ from glue_bench.data.task_data import known_labels
 from glue_bench.errors import UserError, quoted
 from glue_bench.files import IN_THE_CACHE, cache_folder, prove_writable, results_written_to
 from glue_bench.records.environment import versions
+from glue_bench.records.store import Store
 from glue_bench.records.values import Cell, Failure, Job, Plan, Pretraining, PretrainingRecord, Result
 from glue_bench.remote import refuse_url
 from glue_bench.sweep.drive import Loop, Observer
 from glue_bench.sweep.executors import Executor, Inline, MakeWorker, Ray
-from glue_bench.sweep.jobs import Todo, longest_first
+from glue_bench.sweep.jobs import Work, longest_first, reasons, work_left
 from glue_bench.sweep.plan import make_plan, select
 from glue_bench.sweep.progress import Estimate
 from glue_bench.sweep.slurm import Slurm, refuse_live_jobs
@@ -96,12 +97,12 @@ def sweep(
     executor = _executor(plan, inputs, compute, make, workers, address, slurm)
     store.prepare(make=not dry_run)
     with nullcontext() if dry_run else store.lock():
-        work = Todo(plan, cells, store)
+        work = work_left(plan, cells, store)
         if console:
             for line in _remarks(work, inputs, compute, executor):
                 tell(console, line)
         _check_starts(work.jobs, inputs)
-        summary = _summary(work, dry_run)
+        summary = _summary(work, store, dry_run)
         return summary if dry_run else _run(work, inputs, executor, watching, summary)
 
 
@@ -119,17 +120,17 @@ def _executor(
     return Inline(Worker(inputs, compute))
 
 
-def _summary(work: Todo, dry_run: bool) -> Summary:
+def _summary(work: Work, store: Store, dry_run: bool) -> Summary:
     """Before anything has run."""
     pretrainings = [job for job in work.jobs if isinstance(job, Pretraining)]
     selected = {one.id for one in work.cells}
     return Summary(
-        folder=work.store.folder,
+        folder=store.folder,
         planned=len(work.cells),
         waiting=tuple(job.id for job in work.jobs if job.id in selected),
         pretrainings=len(pretrainings),
         tokens=sum(job.settings.steps * job.settings.batch_tokens for job in pretrainings),
-        reasons=dict(Counter(work.reasons().values()).most_common()) if dry_run else {},
+        reasons=dict(Counter(reasons(work, store).values()).most_common()) if dry_run else {},
     )
 
 
@@ -164,7 +165,7 @@ def _check_starts(jobs: Sequence[Job], inputs: Inputs) -> None:
         inputs.start(cell)
 
 
-def _remarks(work: Todo, inputs: Inputs, compute: Compute, executor: Executor) -> Iterator[str]:
+def _remarks(work: Work, inputs: Inputs, compute: Compute, executor: Executor) -> Iterator[str]:
     """What a person should know before this work is done: no mistakes, but perhaps not what was meant."""
     resources, here = inputs.experiment.resources, f"{compute.name} in {compute.precision}"
     side_by_side = not isinstance(executor, Inline)
@@ -242,7 +243,7 @@ def room_here(resources: Resources, compute: Compute) -> int | None:
     return fits if fits > 1 else None
 
 
-def _run(work: Todo, inputs: Inputs, executor: Executor, watching: Sequence[Observer], summary: Summary) -> Summary:
+def _run(work: Work, inputs: Inputs, executor: Executor, watching: Sequence[Observer], summary: Summary) -> Summary:
     """Run the jobs, and after them those whose need has only shown then.
 
     These are the runs that a submission takes, and cells whose start has been made again with other weights.
@@ -267,7 +268,7 @@ def _run(work: Todo, inputs: Inputs, executor: Executor, watching: Sequence[Obse
         summary = replace(summary, finished=well, failed=failed, waiting=waiting, pretrained=pretrained, cause=cause)
         if cause:
             return summary
-        work = Todo(plan, [cell for cell in work.cells if cell.id not in broken], store)
+        work = work_left(plan, [cell for cell in work.cells if cell.id not in broken], store)
         in_vain = results.keys() | broken.keys()  # what has just run, or failed, would not come out otherwise
         if in_vain >= {job.id for job in work.jobs}:
             return summary

@@ -26,6 +26,7 @@ from glue_bench.model.plugins import load_file
 from glue_bench.records import values
 from glue_bench.records.values import Cell, Failure, Job, Pretraining, PretrainingRecord, Record, Result
 from glue_bench.sweep.plan import of_arm
+from glue_bench.sweep.weights import leaves_model
 from glue_bench.training.compute import AUTO, Compute, choose_compute, quiet_transformers
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs, is_test
@@ -87,9 +88,7 @@ class Worker:
 
     def _finetune(self, cell: Cell, tell: OnStep) -> Record:
         """Fine-tune; the model stays if the experiment keeps models, or if other cells start from this one."""
-        experiment, tuning = self.inputs.experiment, self.inputs.experiment.finetuning
-        is_followed = cell.task == "mnli" and not {*tuning.from_mnli}.isdisjoint(experiment.tasks)
-        keeps = tuning.keep is not None or (is_followed and cell.settings.learning_rate == tuning.source_rate)
+        keeps = leaves_model(cell, self.inputs.experiment)
         outcome = finetune(cell, self.inputs, self.compute, progress=tell)
         facts = outcome.facts
         if keeps:
