@@ -69,6 +69,7 @@ def run(
         UserError: bad input, before any cell is run; later, results that cannot be written, or no workers.
     """
     parsed = load_experiment(experiment, data=data, corpus=corpus, plugins=plugins, limit=limit)
+    from glue_bench.sweep.engine import Engine
     from glue_bench.sweep.observers import Display, Tracker
     from glue_bench.sweep.run import sweep
 
@@ -80,9 +81,7 @@ def run(
         results=results,
         only=only,
         dry_run=dry_run,
-        workers=workers,
-        address=address,
-        slurm=slurm,
+        engine=Engine.parse(workers, address, slurm),
         device=device,
         precision=precision,
     )
@@ -142,10 +141,10 @@ def status(path: str | Path) -> pd.DataFrame:
 
 
 def _cells(plan: Plan, store: Store) -> pd.DataFrame:
-    states, *_ = job_states(store, plan, store.finished(plan).done)
+    state = job_states(store, plan, store.finished(plan).done).state
     rows = [{"cell_id": cell.id, "origin": cell.origin, **cell.key} for cell in plan.cells]
     frame = pd.DataFrame(rows, columns=list(CELL)).astype({"pretraining_seed": "Int64", "steps": "Int64"})
-    return frame.assign(state=[states[cell.id] for cell in plan.cells])
+    return frame.assign(state=[state[cell.id] for cell in plan.cells])
 
 
 def statistics(

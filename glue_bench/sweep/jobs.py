@@ -24,7 +24,7 @@ Facts = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Work:
+class WorkLeft:
     """What chosen cells of a plan lack.
 
     Attributes:
@@ -41,8 +41,18 @@ class Work:
     lacking: Mapping[str, str]
     jobs: Sequence[Job]
 
+    @property
+    def pretrainings(self) -> list[Pretraining]:
+        """The pretrainings among the jobs."""
+        return [job for job in self.jobs if isinstance(job, Pretraining)]
 
-def work_left(plan: Plan, cells: Sequence[Cell], store: Store) -> Work:
+    @property
+    def cell_jobs(self) -> list[Cell]:
+        """The cells among the jobs, also those that were not chosen and others start from."""
+        return [job for job in self.jobs if isinstance(job, Cell)]
+
+
+def work_left(plan: Plan, cells: Sequence[Cell], store: Store) -> WorkLeft:
     """Find what is left to do of chosen `cells`, by what is stored.
 
     Left are cells, the MNLI cells and pretrainings whose weights these start from, and the runs of rate searches.
@@ -57,7 +67,7 @@ def work_left(plan: Plan, cells: Sequence[Cell], store: Store) -> Work:
     steps = needed.checkpoints_wanted(names)
     chosen_pretrainings = {cell.pretraining for cell in cells if cell.pretraining}
     names |= pretrainings_to_run(plan, chosen_pretrainings, steps, store, finished)
-    return Work(plan=plan, cells=cells, finished=finished, lacking=lacking, jobs=in_order(plan, names))
+    return WorkLeft(plan=plan, cells=cells, finished=finished, lacking=lacking, jobs=in_order(plan, names))
 
 
 def lacking_records(needed: NeededWeights, store: Store, finished: Finished) -> dict[str, str]:
@@ -133,7 +143,7 @@ def in_order(plan: Plan, names: Collection[str]) -> list[Job]:
     return [*searches, *pretrainings, *sources, *followers]
 
 
-def reasons(work: Work, store: Store) -> dict[str, str]:
+def reasons(work: WorkLeft, store: Store) -> dict[str, str]:
     """Why each job is to run, by its id."""
     plan = work.plan
     finished = work.finished
@@ -216,29 +226,22 @@ def _facts(job: Job, pretrainings: Mapping[str, Pretraining]) -> Facts:
             elif name != "searches":
                 yield before + name, value
 
-    section = "finetuning." if isinstance(job, Cell) else "pretraining."
+    section = f"{job.section}."
     facts = dict(flat(job.hashed))
     start = pretrainings.get(facts.pop("pretraining", None) or "")
     return facts if start is None else _facts(start, pretrainings) | facts
 
 
 def longest_first(jobs: Sequence[Job], plan: Plan) -> list[Job]:
-    """The longest jobs first, so that none of them is left to the end. Each of `jobs` comes after those it waits for.
+    """Put the longest jobs first, so that none of them is left to the end. Equals keep their order.
 
-    One that others wait for counts with the longest chain of them. Equals keep their order.
+    Each of `jobs` comes after those that it waits for. A job's length includes the longest chain of jobs that wait for
+    it.
     """
-    length, after = costs(plan), defaultdict[str, float](float)
+    lengths: dict[str, float] = {}
+    chains: defaultdict[str, float] = defaultdict(float)  # of those that wait for a job
     for job in reversed(jobs):
-        length[job.id] += after[job.id]
+        lengths[job.id] = plan.cost(job) + chains[job.id]
         for name in job.after:
-            after[name] = max(after[name], length[job.id])
-    return sorted(jobs, key=lambda job: -length[job.id])
-
-
-def costs(plan: Plan) -> dict[str, float]:
-    """By id the expected operations of each job's training: tokens x operations a token."""
-    tokens = {
-        job.id: plan.tokens[job.task] if isinstance(job, Cell) else job.settings.steps * job.settings.batch_tokens
-        for job in plan.jobs
-    }
-    return {job.id: tokens[job.id] * (plan.arms[job.arm].flops_per_token or 0) for job in plan.jobs}
+            chains[name] = max(chains[name], lengths[job.id])
+    return sorted(jobs, key=lambda job: -lengths[job.id])

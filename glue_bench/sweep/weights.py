@@ -9,7 +9,7 @@ from glue_bench.board.results import read_results
 from glue_bench.config import Experiment
 from glue_bench.records.done import replaced_start
 from glue_bench.records.store import Store
-from glue_bench.records.values import Cell, Plan
+from glue_bench.records.values import Cell, Job, Plan
 
 Place = tuple[str, str]
 """An arm and a task. With `keep: best` one model of each stays."""
@@ -90,9 +90,11 @@ class ModelCleaner:
         for cell in plan.cells:
             self.groups[cell.arm, cell.task].append(cell.id)
 
-    def drop_after(self, cell: Cell) -> None:
-        """Delete what nobody needs any more now that a cell has ended."""
-        self._drop([cell.id, cell.mnli] if cell.mnli else [cell.id])
+    def drop_after(self, job: Job) -> None:
+        """Delete what nobody needs any more now that a job has ended."""
+        cell = self.needed.cells.get(job.id)
+        if cell:
+            self._drop([cell.id, cell.mnli] if cell.mnli else [cell.id])
 
     def drop_all(self) -> None:
         """Delete every model of the plan that nobody needs, such as what a killed driver has left."""

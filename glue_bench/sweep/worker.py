@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from glue_bench.analysis.word_order import HeldOut, order_sums
-from glue_bench.config import Experiment
+from glue_bench.config import Experiment, Resources
 from glue_bench.errors import DiskError, UserError
 from glue_bench.files import GOES_ON, disk_trouble, results_written_to
 from glue_bench.model.checkpoints import weights_digest
@@ -47,6 +47,19 @@ def make_worker(experiment: Experiment, folder: Path, device: str = AUTO, precis
     return Worker(Inputs(experiment, folder), choose_compute(device, precision))
 
 
+def room_here(resources: Resources, compute: Compute) -> int | None:
+    """How many workers this machine has room for; None where one process does as much, as on a GPU that is not shared.
+
+    A worker takes `resources.cpus` of the threads that PyTorch takes by itself: one for each core that it may use.
+    """
+    fits = compute.threads // resources.cpus
+    if resources.gpus:
+        fits = min(fits, resources.fitting(torch.cuda.device_count()))
+    elif compute.device.type != "cpu":
+        return None
+    return fits if fits > 1 else None
+
+
 class Worker:
     """Runs jobs one after another. A failing job ends itself, never the sweep."""
 
@@ -74,7 +87,9 @@ class Worker:
                 until = time.monotonic() + SEEN_SECONDS
                 while time.monotonic() < until and not all(self.store.stamp(name) for name in job.after):
                     time.sleep(0.5)
-                return self._pretrain(job, tell) if isinstance(job, Pretraining) else self._finetune(job, tell)
+                if isinstance(job, Pretraining):
+                    return self._pretrain(job, tell)
+                return self._finetune(job, tell)
             except OtherComputerError as error:  # of a worker that is unlike the others: the sweep goes on without it
                 return self._fail(job, str(error))
             except UserError:

@@ -143,10 +143,8 @@ def test_positions_that_pretraining_has_killed_fail_its_cells(sweep, pretrained)
 
 def test_a_measure_that_cannot_be_taken_fails_its_pretraining_by_name(sweep, pretrained, monkeypatch):
     class Unmeasured(VARIANTS["add"]):
-        def forward(self, token_ids, segment_ids, start=0):
-            if start:
-                raise RuntimeError("no room")
-            return super().forward(token_ids, segment_ids)
+        def starting_at(self, start):  # noqa: ARG002
+            raise RuntimeError("no room")
 
     monkeypatch.setitem(VARIANTS, "unmeasured", Unmeasured)
     summary = sweep(pretrained(arms=["unmeasured"]))
