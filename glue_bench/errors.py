@@ -37,6 +37,18 @@ def quoted(value: Any) -> str:
     return text if len(text) <= QUOTED + 2 else f"{text[:QUOTED]}..."
 
 
+def format_duration(seconds: float) -> str:
+    """A duration as people say it: `4.5 s`, `40 s`, `12 min`, `3 h 05 min`, `2 d 4 h`."""
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{seconds:.{0 if seconds >= 10 else 1}f} s"
+    if minutes < 60:
+        return f"{minutes} min"
+    if minutes < 48 * 60:
+        return f"{minutes // 60} h {minutes % 60:02d} min"
+    return f"{minutes // 1440} d {minutes % 1440 // 60} h"
+
+
 class UserError(Exception):
     """Bad input: the message says what is wrong, where, and what to do. Shown without a traceback.
 

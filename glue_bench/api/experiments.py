@@ -80,13 +80,13 @@ def run(
     from glue_bench.pages.files import write_tables
 
     parsed = load_experiment(experiment, data=data, corpus=corpus, plugins=plugins, limit=limit)
-    machine = {"device": device, "precision": precision}
-    options: dict[str, Any] = {"results": results, "only": only, "workers": workers, "address": address, "slurm": slurm}
-    options.update(machine)
+    from glue_bench.sweep.engine import Engine
     from glue_bench.sweep.observers import Display, Tracker
     from glue_bench.sweep.request import check_before_work
 
     trackers = [Tracker(name, Path(str(results)).expanduser() / parsed.name) for name in listed(track)]
+    options: dict[str, Any] = {"results": results, "only": only, "device": device, "precision": precision}
+    options["engine"] = Engine.parse(workers, address, slurm)
     check_before_work(parsed, **options)
     from glue_bench.sweep.run import sweep  # imports torch and transformers, which takes seconds
 
@@ -131,7 +131,7 @@ def plan(experiment: Given, *, results: str | Path = "runs", **changes: Any) -> 
     """
     from glue_bench.config.load import load_experiment
     from glue_bench.sweep.cells import cells_frame
-    from glue_bench.sweep.jobs import Todo
+    from glue_bench.sweep.jobs import reasons, work_left
     from glue_bench.sweep.plan import make_plan
     from glue_bench.training.compute import quiet_transformers
     from glue_bench.training.inputs import Inputs
@@ -140,7 +140,7 @@ def plan(experiment: Given, *, results: str | Path = "runs", **changes: Any) -> 
     parsed = load_experiment(experiment, **changes)
     inputs = Inputs(parsed, Path(results) / parsed.name)
     planned = make_plan(inputs)
-    why = Todo(planned, planned.cells, inputs.store).reasons()
+    why = reasons(work_left(planned, planned.cells, inputs.store), inputs.store)
     frame = cells_frame(inputs.store, planned)
     return frame.assign(why=[why.get(cell.id, "") for cell in planned.cells])
 

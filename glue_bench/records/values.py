@@ -1,153 +1,16 @@
 """What is on disk, as frozen values: what is asked for, what is run, and what comes of it."""
 
-import hashlib
-import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, StringConstraints, field_serializer, model_validator
+from pydantic import Field, field_serializer
 
-from glue_bench.config import Experiment, Hyperparameters, PretrainingSettings
-from glue_bench.data.tasks import TRAINABLE
+from glue_bench.config import Experiment
+from glue_bench.errors import format_duration
 from glue_bench.files import read_file
-from glue_bench.records.base import NAME, Digest, Lines, Place, Scores, Sealed, Text, Value, Whole, Word
+from glue_bench.records.base import Digest, Lines, Place, Scores, Sealed, Text, Value, Whole, Word
 from glue_bench.records.environment import Environment
-
-COMPUTES = 1
-"""Part of every id. Raise it when the same settings give other bits: then everything counts as not run yet."""
-
-
-class Work(Value):
-    """What cells and pretrainings have in common: what decides them.
-
-    The `id` ends in twelve digits of the SHA-256 of all fields but NOT_HASHED, and of COMPUTES. It is made when none is
-    given; `model_copy` keeps it. `options` are those of the variant that differ from their defaults, `plugin` is the
-    digest of the source of a variant of the user's own.
-    `checkpoint` is what the arm starts from before any pretraining: the digest of its files, or the sizes of fresh
-    weights. `origin` says how the weights come to be that the arm's cells start from. Beside these fields, `after` are
-    the ids of the jobs that have to end before it, and `label` is it in words.
-    """
-
-    NOT_HASHED: ClassVar[Mapping[str, Any]] = {"id": True, "origin": True}
-    id: Annotated[str, StringConstraints(pattern=f"^$|^{NAME}", max_length=240)] = ""
-    arm: Word
-    variant: Word
-    options: dict[str, Any] = Field({})
-    plugin: Digest | None = None
-    tokenizer: Digest
-    checkpoint: Text
-    origin: Literal["pretrained", "adapted", "grafted", "scratch", "as published"]
-
-    @model_validator(mode="after")
-    def _with_id(self) -> Self:
-        if not self.id:
-            object.__setattr__(self, "id", self.true_id)
-        return self
-
-    @property
-    def slug(self) -> str:
-        """The readable part of the id."""
-        return self.arm
-
-    @property
-    def hashed(self) -> dict[str, Any]:
-        """The fields that decide the result."""
-        return self.document(exclude=self.NOT_HASHED)
-
-    @property
-    def true_id(self) -> str:
-        """The id that follows from the fields."""
-        text = json.dumps({**self.hashed, "computes": COMPUTES}, sort_keys=True)
-        return f"{self.slug}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-
-
-class Cell(Work):
-    """One fine-tuning run, with all that decides its result.
-
-    `data` is the digest of all rows of the task that the run may see. It starts from the `pretraining` of this id after
-    so many `steps`, or from the encoder of the cell `mnli`.
-    """
-
-    kind: ClassVar = "cells"
-    task: Annotated[str, StringConstraints(pattern=f"^({'|'.join(TRAINABLE)})$")]
-    data: Digest
-    settings: Hyperparameters
-    seed: Whole
-    pretraining: Word | None = None
-    pretraining_seed: Whole | None = None
-    steps: Whole | None = None
-    mnli: Word | None = None
-
-    @property
-    def after(self) -> tuple[str, ...]:
-        return tuple(name for name in (self.pretraining, self.mnli) if name)
-
-    @property
-    def slug(self) -> str:
-        pretraining = "" if self.pretraining_seed in (None, 1) else f"-p{self.pretraining_seed}"
-        steps = "" if self.steps is None else f"{pretraining}-step{self.steps}"
-        return f"{self.arm}-{self.task}-lr{self.settings.learning_rate:g}-s{self.seed}{steps}"
-
-    @property
-    def key(self) -> dict[str, Any]:
-        """What tells a cell of a plan from the others, as `--only` and tables name it."""
-        pretrained = {"steps": self.steps, "pretraining_seed": self.pretraining_seed} if self.steps else {}
-        rate, of_arm = self.settings.learning_rate, {"arm": self.arm, "variant": self.variant}
-        return {**of_arm, "task": self.task, "learning_rate": rate, "seed": self.seed, **pretrained}
-
-    @property
-    def label(self) -> str:
-        steps = "" if self.steps is None else f" after {self.steps} steps"
-        steps += "" if self.pretraining_seed in (None, 1) else f" of seed {self.pretraining_seed}"
-        return f"{self.arm}{steps} on {self.task}, rate {self.settings.learning_rate:g}, seed {self.seed}"
-
-
-class Pretraining(Work):
-    """One pretraining = arm x seed, or a run of the search for its rate, with all that decides its weights.
-
-    `packing` is the version of how sequences are cut from the text. `settings` are those of this run alone, with one
-    seed; not hashed are those that decide no weights, or whose content is hashed in their place. `parts` is how many
-    tokens are computed at once, if that decides the weights: with dropout.
-    `searches` are the runs that its rate is chosen from, `rate` is the chosen one: before that it has no
-    `learning_rate`. A run of a search keeps no weights.
-    """
-
-    kind: ClassVar = "pretrainings"
-    NOT_HASHED: ClassVar[Mapping[str, Any]] = {
-        "id": True,
-        "origin": True,
-        "rate": True,
-        "settings": {"corpus", "tokenizer", "checkpoints", "finetune_checkpoints", "validations", "micro_batch_tokens"},
-    }
-    corpus: Digest
-    packing: Whole
-    settings: PretrainingSettings
-    parts: Whole | None = None
-    searches: tuple[Word, ...] = ()
-    is_search: bool = False
-    rate: float | None = None
-
-    @property
-    def after(self) -> tuple[str, ...]:
-        return self.searches
-
-    @property
-    def seed(self) -> int:
-        return self.settings.seed
-
-    @property
-    def learning_rate(self) -> float | None:
-        return self.rate or (None if self.settings.rate_search else self.settings.learning_rate)
-
-    @property
-    def label(self) -> str:
-        if self.is_search:
-            return f"{self.arm}, rate {self.learning_rate:g} for {self.settings.steps:,} steps, seed {self.seed}"
-        return self.arm if self.seed == 1 else f"{self.arm}, seed {self.seed}"
-
-
-Job = Cell | Pretraining
+from glue_bench.records.jobs import Cell, Job, Pretraining
 
 
 class Shape(Value):
@@ -220,6 +83,10 @@ class Plan(Sealed):
     def jobs(self) -> tuple[Job, ...]:
         return (*self.pretrainings, *self.cells)
 
+    def cost(self, job: Job) -> float:
+        """The expected operations of a job's training: tokens x operations a token."""
+        return job.tokens(self.tokens) * (self.arms[job.arm].flops_per_token or 0)
+
 
 class Epoch(Value):
     epoch: Whole
@@ -239,6 +106,7 @@ class Record(Sealed):
     and the SHA-256 of the files of its `model`.
     """
 
+    ok: ClassVar[Literal[True]] = True
     scores: Scores
     history: tuple[Epoch, ...]
     collapsed: tuple[Word, ...] = ()
@@ -263,6 +131,16 @@ class Record(Sealed):
     @property
     def job(self) -> Cell:
         return self.cell
+
+    def describe(self) -> str:
+        """Its scores x 100, and how long it took."""
+        parts = []
+        for split, values in self.scores.items():
+            metric, value = next(iter(values.items()))
+            place = f" {split.removeprefix('validation_')}" if len(self.scores) > 1 else ""
+            parts.append(f"{metric}{place} {'NaN' if value is None else f'{100 * value:.2f}'}")
+        answers = " (one answer to everything)" if self.collapsed else ""
+        return f"{', '.join(parts)}{answers}, {format_duration(self.seconds)}"
 
 
 class LossPoint(Value):
@@ -293,6 +171,7 @@ class PretrainingRecord(Sealed):
     the arrays beside it, which `Store.write` fills in.
     """
 
+    ok: ClassVar[Literal[True]] = True
     steps: Whole
     tokens: Whole
     seconds: float
@@ -318,15 +197,26 @@ class PretrainingRecord(Sealed):
     def job(self) -> Pretraining:
         return self.pretraining
 
+    def describe(self) -> str:
+        """Its loss, and how long it took."""
+        loss = self.validation_loss
+        text = "diverged" if loss is None else f"validation loss {loss:.3f}"
+        return f"{text}, {format_duration(self.seconds)}"
+
 
 class Failure(Value):
     """Why the last attempt of a job failed. `lost`: its worker ended without a word, or was silent for too long."""
 
+    ok: ClassVar[Literal[False]] = False
     id: Word
     error: Lines
     traceback: Lines = ""
     environment: Environment = Environment()
     lost: bool = False
+
+    def describe(self) -> str:
+        """That it failed, and why."""
+        return f"FAILED {self.error}"
 
     def file(self) -> bytes:
         """The content of its file."""
@@ -354,4 +244,4 @@ class Progress(Value):
 
 
 Result = Record | PretrainingRecord | Failure
-"""What comes of a job."""
+"""What comes of a job. It is `ok`, or a failure; `describe` says it in a few words."""

@@ -8,10 +8,11 @@ import socket
 import subprocess
 import sys
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from glue_bench.config import Resources
 from glue_bench.errors import UserError, plain
@@ -28,7 +29,7 @@ RAY_SETTINGS = {
     "RAY_prestart_worker_first_driver": "0",
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".*",
 }
-QUIET = {"configure_logging": False, "log_to_driver": False, "logging_level": "ERROR"}
+RAY_QUIET = {"configure_logging": False, "log_to_driver": False, "logging_level": "ERROR"}
 STORE_BYTES = 256 * 2**20  # nothing but jobs and results passes through it; Ray would take a third of the memory
 # Where text and checkpoints are kept, and how to train, is the same on all machines of a cluster.
 PASSED_ON = ("GLUE_BENCH_CACHE", "HF_HOME", "HF_HUB_OFFLINE", "GLUE_BENCH_PRECISION")
@@ -41,23 +42,36 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM, as a batch system sends it."""
 
 
-class Executor(Protocol):
-    """Runs jobs; a context outside which none of them runs, Slurm's after a SIGTERM excepted.
-
-    Where it `queues`, on machines of which nothing is known here, a job may wait for one; elsewhere one that says
-    nothing hangs. It is `free` to take so many jobs now. What `submit` is given, `wait` returns with its result, after
-    about so many seconds; a job whose worker is gone as a `lost` failure. UserError is what every job would meet.
-    """
+class Executor(ABC):
+    """Runs jobs. It is a context outside which no job runs, but those of Slurm after a SIGTERM."""
 
     queues: bool = False
+    """Whether a job may wait for a machine of which nothing is known here; else a job that says nothing hangs."""
+    in_parallel: bool = True
+    """Whether several jobs may run at once, in other processes than this one."""
 
     @property
-    def free(self) -> int: ...
-    def submit(self, job: Job) -> None: ...
-    def wait(self, seconds: float) -> list[tuple[Job, Result]]: ...
-    def cancel(self, job: Job) -> None: ...
+    @abstractmethod
+    def free(self) -> int:
+        """How many more jobs it takes now."""
+
+    @abstractmethod
+    def submit(self, job: Job) -> None:
+        """Take a job, to run it as soon as there is room."""
+
+    @abstractmethod
+    def wait(self, seconds: float) -> list[tuple[Job, Result]]:
+        """Wait up to about so many `seconds`; return the jobs that have ended, with their results.
+
+        A job whose worker is gone has a `lost` failure. Raises UserError for what every job would meet.
+        """
+
+    @abstractmethod
+    def cancel(self, job: Job) -> None:
+        """End the worker of a job; `wait` returns the job as lost."""
 
     def __enter__(self) -> Self:
+        """Begin. Raises UserError where nothing can run."""
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
@@ -68,8 +82,11 @@ class Executor(Protocol):
 class Inline(Executor):
     """One job at a time in this process, which is busy until the job has ended."""
 
+    in_parallel = False
+
     def __init__(self, worker: Any) -> None:
-        self.worker, self.jobs = worker, list[Job]()
+        self.worker = worker
+        self.jobs: list[Job] = []
 
     @property
     def free(self) -> int:
@@ -115,21 +132,29 @@ class Ray(Executor):
         """
         os.environ.update({name: os.environ.get(name, value) for name, value in RAY_SETTINGS.items()})
         logging.getLogger("ray._private").setLevel(logging.ERROR)  # not that of "ray", which ray.init sets
-        self.ray = needed("ray", "ray", "--workers and --address")  # which reads them
-        self.make, self.resources, self.workers = make, resources, workers
-        self.idle, self.running = list[Any](), dict[Any, tuple[Any, Job]]()
-        self.options: dict[str, Any] = {"address": "local", "num_cpus": (workers or 1) * resources.cpus}
-        self.options |= {"include_dashboard": False, "object_store_memory": STORE_BYTES}
+        self.ray = import_extra("ray", "ray", "--workers and --address")  # which reads them
+        self.make = make
+        self.resources = resources
+        self.workers = workers
+        self.idle: list[Any] = []
+        self.running: dict[Any, tuple[Any, Job]] = {}
+        self.options: dict[str, Any] = {
+            "address": "local",
+            "num_cpus": (workers or 1) * resources.cpus,
+            "include_dashboard": False,
+            "object_store_memory": STORE_BYTES,
+        }
         if address is not None:
             _refuse_what_is_no_cluster(address)
             passed_on = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-            self.queues, self.options = True, {"address": address, "runtime_env": {"env_vars": passed_on}}
+            self.queues = True
+            self.options = {"address": address, "runtime_env": {"env_vars": passed_on}}
 
     def __enter__(self) -> Self:
         """Connect. Raises UserError where Ray does not start, or no machine has room for a job."""
         before = signal.getsignal(signal.SIGTERM)
         try:
-            self.ray.init(**self.options, **QUIET)
+            self.ray.init(**self.options, **RAY_QUIET)
         except Exception as error:  # of no class of its own where the machine is too busy
             raise UserError(f"Ray did not start: {str(error).splitlines()[0]}") from error
         if threading.current_thread() is threading.main_thread():
@@ -144,7 +169,8 @@ class Ray(Executor):
 
     def __exit__(self, *error: object) -> None:
         self.ray.shutdown()  # with which SIGTERM gets its default action back: it then ends this process at once
-        self.idle, self.running = [], {}
+        self.idle = []
+        self.running = {}
 
     @property
     def free(self) -> int:
@@ -172,7 +198,7 @@ class Ray(Executor):
         except self.ray.exceptions.RayError as error:
             self.ray.kill(actor)  # it may only be out of reach
             self.idle = []  # these may have gone with the same machine; an actor that nobody holds ends
-            return job, lost(job, str(error).splitlines()[0])
+            return job, lost_failure(job, str(error).splitlines()[0])
         self.idle.append(actor)
         return job, result
 
@@ -191,12 +217,12 @@ def enter(folder: Path) -> None:
         raise UserError(f"{host} has no folder '{folder}'; all machines must see it") from error
 
 
-def lost(job: Job, cause: str) -> Failure:
+def lost_failure(job: Job, cause: str) -> Failure:
     """The failure of a job whose worker is gone."""
     return Failure(id=job.id, error=plain(cause).replace("\n", " "), lost=True)
 
 
-def needed(module: str, extra: str, options: str) -> Any:
+def import_extra(module: str, extra: str, options: str) -> Any:
     """The package of an engine, which is an extra. Raises UserError where it is not installed."""
     try:
         return import_module(module)
@@ -208,7 +234,12 @@ def _refuse_what_is_no_cluster(address: str) -> None:
     """Another process connects first: where no cluster answers, or one that asks for another token, Ray ends it."""
     host, _, port = address.rpartition(":")
     connect = f"socket.create_connection(({host.strip('[]')!r}, {port}), 5)"  # which tells at once; Ray tries for long
-    command = [sys.executable, "-P", "-c", f"import socket; {connect}; import ray; ray.init({address!r}, **{QUIET})"]
+    command = [
+        sys.executable,
+        "-P",
+        "-c",
+        f"import socket; {connect}; import ray; ray.init({address!r}, **{RAY_QUIET})",
+    ]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=CONNECT_SECONDS)
     except subprocess.TimeoutExpired:

@@ -4,131 +4,206 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from glue_bench.config import SCRATCH
 from glue_bench.records.done import NO_MODEL, START_REPLACED, lacks, replaced_start
 from glue_bench.records.store import Finished, Store
 from glue_bench.records.values import Cell, Job, Plan, Pretraining
+from glue_bench.sweep.weights import NeededWeights
 
-PLACE = ("kind", "arm", "task", "seed", "pretraining_seed", "is_search")
+PLACE_FIELDS = ("kind", "arm", "task", "seed", "pretraining_seed", "is_search")
+"""Jobs that agree in these stand in the same place of two experiments."""
+GONE_WEIGHTS = "its weights are gone, and others start from them"
+DAMAGED = "its record is damaged"
+GONE_RECORD = "its record is gone, and finished runs started from it"
+NOT_RUN = "not run yet"
+COMPUTES_OTHERWISE = "glue-bench computes otherwise since"
 Facts = dict[str, Any]
 
 
-class Todo:
-    """What chosen `cells` of a plan lack, by what is stored: `jobs`, each after those that it waits for.
+@dataclass(frozen=True, kw_only=True)
+class WorkLeft:
+    """What chosen cells of a plan lack.
 
-    These are cells without a record that counts, or without the model or the test predictions that the experiment asks
-    for: with `keep: all` of every cell, else of those that a submission takes; an MNLI cell without the model, or a
-    pretraining without a checkpoint, that one of them starts from; and what any chosen cell comes from that has no
-    record: pretrainings and runs of their searches. `records/done.py` says what counts and what is lacking.
-    Raises UserError where what is stored beside a record cannot be read.
+    Attributes:
+        plan: of the sweep.
+        cells: the chosen cells.
+        finished: what is stored of the plan.
+        lacking: what finished cells lack that the plan asks of them, by id.
+        jobs: what is to run, each job after those that it waits for.
     """
 
-    def __init__(self, plan: Plan, cells: Sequence[Cell], store: Store) -> None:
-        self.plan, self.cells, self.store = plan, cells, store
-        self.finished = self.store.finished(plan)
-        records, trained = self.finished.records, self.finished.pretrainings
-        self.lacking = lacking_records(self.store, plan, self.finished)
-        runs = {cell.id for cell in cells if cell.id not in records or cell.id in self.lacking}
-        planned = {cell.id: cell for cell in plan.cells}
-        steps = defaultdict[str, set[int]](set)
-        for source in filter(None, [planned[name].mnli for name in runs]):
-            record = records.get(source)
-            if record is None or record.weights is None or self.store.model(record) is None:
-                runs.add(source)
-        for cell in map(planned.__getitem__, runs):
-            if cell.pretraining and cell.steps:
-                steps[cell.pretraining].add(cell.steps)
-        weights = {name: record.weights or {} for name, record in trained.items()}  # of the run that it records
-        named = {cell.pretraining for cell in cells}
-        wanted = [
-            job
-            for job in plan.pretrainings
-            if (job.id in named and job.id not in trained)
-            or not all(self.store.holds(job.id, step, weights.get(job.id, {}).get(step)) for step in steps[job.id])
-        ]
-        searches = {name for job in plan.pretrainings if job.id in named for name in job.searches}.difference(trained)
-        before = [job for job in plan.pretrainings if job.id in searches]
-        tuned = sorted((cell for cell in plan.cells if cell.id in runs), key=lambda cell: cell.mnli is not None)
-        self.jobs: list[Job] = [*before, *wanted, *tuned]
+    plan: Plan
+    cells: Sequence[Cell]
+    finished: Finished
+    lacking: Mapping[str, str]
+    jobs: Sequence[Job]
 
-    def reasons(self) -> dict[str, str]:
-        """By id why each of the jobs is to run."""
-        plan, store, finished = self.plan, self.store, self.finished
-        failures = {failure.id: failure.error for failure in store.failures(plan, finished.done)}
-        done = finished.done
-        started = {name for job in plan.jobs if job.id in done for name in job.after}
-        earlier = [record.cell for record in store.strays(plan)]
-        begun = sorted({cell.pretraining for cell in earlier if cell.pretraining})
-        made = [record.pretraining for name in begun if (record := store.pretraining(name))]
-        pretrainings = {job.id: job for job in (*plan.pretrainings, *made)}
+    @property
+    def pretrainings(self) -> list[Pretraining]:
+        """The pretrainings among the jobs."""
+        return [job for job in self.jobs if isinstance(job, Pretraining)]
 
-        stored_records = {**finished.records, **finished.outdated}
-
-        def place(job: Job) -> tuple[Any, ...]:
-            return tuple(getattr(job, name, None) for name in PLACE)
-
-        others: list[Job] = [*earlier, *(job for job in made if job.id not in finished.pretrainings)]
-        stored = defaultdict[tuple[Any, ...], list[Facts]](list)
-        for other in others:
-            stored[place(other)].append(_facts(other, pretrainings))
-
-        def why(job: Job) -> str:
-            if job.id in failures:
-                return f"it failed: {failures[job.id]}"
-            if job.id in finished.outdated:
-                start = replaced_start(finished.outdated[job.id], stored_records, finished.pretrainings)
-                return START_REPLACED.format(start="a pretraining" if start in pretrainings else "an MNLI run")
-            if job.id in self.lacking:
-                return self.lacking[job.id]
-            if job.id in done:
-                return "its weights are gone, and others start from them"
-            if job.id in finished.problems:
-                return "its record is damaged"
-            if job.id in started:
-                return "its record is gone, and finished runs started from it"
-            return _difference(_facts(job, pretrainings), stored[place(job)])
-
-        return {job.id: why(job) for job in self.jobs}
+    @property
+    def cell_jobs(self) -> list[Cell]:
+        """The cells among the jobs, also those that were not chosen and others start from."""
+        return [job for job in self.jobs if isinstance(job, Cell)]
 
 
-def lacking_records(store: Store, plan: Plan, finished: Finished) -> dict[str, str]:
-    """By id what finished cells lack that the plan asks of them: a model or test predictions.
+def work_left(plan: Plan, cells: Sequence[Cell], store: Store) -> WorkLeft:
+    """Find what is left to do of chosen `cells`, by what is stored.
 
-    With `keep: all` these are asked of every cell, else of those that a submission takes. Raises UserError where a
-    model that is kept cannot be read.
+    Left are cells, the MNLI cells and pretrainings whose weights these start from, and the runs of rate searches.
+    `records/done.py` says what counts and what is lacking. Raises UserError where what is stored beside a record cannot
+    be read.
     """
-    keep = plan.experiment.finetuning.keep
+    needed = NeededWeights(plan)
+    finished = store.finished(plan)
+    lacking = lacking_records(needed, store, finished)
+    names = cells_to_run(cells, finished, lacking)
+    names |= sources_to_run(needed.sources_wanted(names), store, finished)
+    steps = needed.checkpoints_wanted(names)
+    chosen_pretrainings = {cell.pretraining for cell in cells if cell.pretraining}
+    names |= pretrainings_to_run(plan, chosen_pretrainings, steps, store, finished)
+    return WorkLeft(plan=plan, cells=cells, finished=finished, lacking=lacking, jobs=in_order(plan, names))
+
+
+def lacking_records(needed: NeededWeights, store: Store, finished: Finished) -> dict[str, str]:
+    """What finished cells lack that the plan asks of them, by id: a model or test predictions.
+
+    Raises UserError where a model that is kept cannot be read.
+    """
+    plan = needed.plan
     lacking = {}
     for cell in plan.cells:
         record = finished.records.get(cell.id)
         if record is None:
             continue
         reason = lacks(record, plan.tasks[cell.task])
-        if not reason and keep and store.model(record) is None:
+        if not reason and needed.keep and store.model(record) is None:
             reason = NO_MODEL
         if reason:
             lacking[cell.id] = reason
-    if lacking and keep != "all":
-        taken = chosen(store, plan)
-        lacking = {name: reason for name, reason in lacking.items() if name in taken}
-    return lacking
+    if not lacking:  # the board is made only where it matters
+        return {}
+    asked = needed.cells_asked(store)
+    return {name: reason for name, reason in lacking.items() if name in asked}
 
 
-def chosen(store: Store, plan: Plan) -> Collection[str]:
-    """The finished cells of a plan that a submission takes."""
-    from glue_bench.board.board import make_board
-    from glue_bench.board.chosen import chosen_runs
-    from glue_bench.board.results import read_results
+def cells_to_run(cells: Sequence[Cell], finished: Finished, lacking: Collection[str]) -> set[str]:
+    """The chosen cells without a record that counts, or with one that lacks something."""
+    return {cell.id for cell in cells if cell.id not in finished.records or cell.id in lacking}
 
-    return chosen_runs(make_board(read_results(store.folder, plan)))
+
+def sources_to_run(sources: Collection[str], store: Store, finished: Finished) -> set[str]:
+    """The MNLI cells among `sources` whose model is not there."""
+
+    def has_model(name: str) -> bool:
+        record = finished.records.get(name)
+        return record is not None and record.weights is not None and store.model(record) is not None
+
+    return {name for name in sources if not has_model(name)}
+
+
+def pretrainings_to_run(
+    plan: Plan,
+    chosen: Collection[str],
+    steps: Mapping[str, Collection[int]],
+    store: Store,
+    finished: Finished,
+) -> set[str]:
+    """The pretrainings and the runs of their searches that have to run.
+
+    Args:
+        plan: of the sweep.
+        chosen: the pretrainings of chosen cells, which run if they have no record, as do their searches.
+        steps: the checkpoints that cells will start from, by pretraining; it runs if one of them is not there.
+        store: where checkpoints are.
+        finished: what is stored of the plan.
+    """
+    recorded = finished.pretrainings
+    names: set[str] = set()
+    for job in plan.pretrainings:
+        if job.id in chosen:
+            names.update({job.id, *job.searches}.difference(recorded))
+        digests = (recorded[job.id].weights if job.id in recorded else None) or {}
+        if not all(store.holds(job.id, step, digests.get(step)) for step in steps.get(job.id, ())):
+            names.add(job.id)
+    return names
+
+
+def in_order(plan: Plan, names: Collection[str]) -> list[Job]:
+    """The jobs of these ids, each after those that it waits for, else in the order of the plan."""
+    searches = [job for job in plan.pretrainings if job.is_search and job.id in names]
+    pretrainings = [job for job in plan.pretrainings if not job.is_search and job.id in names]
+    sources = [cell for cell in plan.cells if cell.mnli is None and cell.id in names]
+    followers = [cell for cell in plan.cells if cell.mnli is not None and cell.id in names]
+    return [*searches, *pretrainings, *sources, *followers]
+
+
+def reasons(work: WorkLeft, store: Store) -> dict[str, str]:
+    """Why each job is to run, by its id."""
+    plan = work.plan
+    finished = work.finished
+    failures = {failure.id: failure.error for failure in store.failures(plan, finished.done)}
+    starts = {name for job in plan.jobs if job.id in finished.done for name in job.after}
+    earlier = EarlierJobs(plan, store, finished)
+    records = {**finished.records, **finished.outdated}
+
+    def reason(job: Job) -> str:
+        if job.id in failures:
+            return f"it failed: {failures[job.id]}"
+        if job.id in finished.outdated:
+            start = replaced_start(finished.outdated[job.id], records, finished.pretrainings)
+            is_pretraining = start in earlier.pretrainings
+            return START_REPLACED.format(start="a pretraining" if is_pretraining else "an MNLI run")
+        if job.id in work.lacking:
+            return work.lacking[job.id]
+        if job.id in finished.done:
+            return GONE_WEIGHTS
+        if job.id in finished.problems:
+            return DAMAGED
+        if job.id in starts:
+            return GONE_RECORD
+        return earlier.difference(job)
+
+    return {job.id: reason(job) for job in work.jobs}
+
+
+class EarlierJobs:
+    """The finished jobs in a folder that the plan leaves out, to compare new jobs with."""
+
+    def __init__(self, plan: Plan, store: Store, finished: Finished) -> None:
+        cells = [record.cell for record in store.strays(plan)]
+        started_from = sorted({cell.pretraining for cell in cells if cell.pretraining})
+        records = [store.pretraining(name) for name in started_from]
+        pretrainings = [record.pretraining for record in records if record]
+        self.pretrainings = {job.id: job for job in (*plan.pretrainings, *pretrainings)}
+        self.facts: defaultdict[tuple[Any, ...], list[Facts]] = defaultdict(list)
+        """What decided each of them, by its place."""
+        for cell in cells:
+            self._add(cell)
+        for job in pretrainings:
+            if job.id not in finished.pretrainings:
+                self._add(job)
+
+    def difference(self, job: Job) -> str:
+        """The facts in which a job differs from the most similar earlier one of its place."""
+        return _difference(_facts(job, self.pretrainings), self.facts[_place(job)])
+
+    def _add(self, job: Job) -> None:
+        self.facts[_place(job)].append(_facts(job, self.pretrainings))
+
+
+def _place(job: Job) -> tuple[Any, ...]:
+    return tuple(getattr(job, name, None) for name in PLACE_FIELDS)
 
 
 def _difference(now: Facts, stored: Sequence[Facts]) -> str:
-    """The facts in which a job differs from the most similar one of its place that is stored."""
     if not stored:
-        return "not run yet"
+        return NOT_RUN
     apart = [{name for name in was | now if was.get(name) != now.get(name)} for was in stored]
     changed, was = min(zip(apart, stored, strict=True), key=lambda pair: len(pair[0]))
     if "pretraining.steps" in changed:
@@ -139,7 +214,7 @@ def _difference(now: Facts, stored: Sequence[Facts]) -> str:
         return "-" if value is None else re.sub(r"^([0-9a-f]{12})[0-9a-f]{52}", r"\1", shown)
 
     changes = (f"{name} {text(was.get(name))} -> {text(now.get(name))}" for name in sorted(changed))
-    return ", ".join(changes) or "glue-bench computes otherwise since"
+    return ", ".join(changes) or COMPUTES_OTHERWISE
 
 
 def _facts(job: Job, pretrainings: Mapping[str, Pretraining]) -> Facts:
@@ -154,29 +229,22 @@ def _facts(job: Job, pretrainings: Mapping[str, Pretraining]) -> Facts:
             elif name != "searches":
                 yield before + name, value
 
-    section = "finetuning." if isinstance(job, Cell) else "pretraining."
+    section = f"{job.section}."
     facts = dict(flat(job.hashed))
     start = pretrainings.get(facts.pop("pretraining", None) or "")
     return facts if start is None else _facts(start, pretrainings) | facts
 
 
 def longest_first(jobs: Sequence[Job], plan: Plan) -> list[Job]:
-    """The longest jobs first, so that none of them is left to the end. Each of `jobs` comes after those it waits for.
+    """Put the longest jobs first, so that none of them is left to the end. Equals keep their order.
 
-    One that others wait for counts with the longest chain of them. Equals keep their order.
+    Each of `jobs` comes after those that it waits for. A job's length includes the longest chain of jobs that wait for
+    it.
     """
-    length, after = costs(plan), defaultdict[str, float](float)
+    lengths: dict[str, float] = {}
+    chains: defaultdict[str, float] = defaultdict(float)  # of those that wait for a job
     for job in reversed(jobs):
-        length[job.id] += after[job.id]
+        lengths[job.id] = plan.cost(job) + chains[job.id]
         for name in job.after:
-            after[name] = max(after[name], length[job.id])
-    return sorted(jobs, key=lambda job: -length[job.id])
-
-
-def costs(plan: Plan) -> dict[str, float]:
-    """By id the expected operations of each job's training: tokens x operations a token."""
-    tokens = {
-        job.id: plan.tokens[job.task] if isinstance(job, Cell) else job.settings.steps * job.settings.batch_tokens
-        for job in plan.jobs
-    }
-    return {job.id: tokens[job.id] * (plan.arms[job.arm].flops_per_token or 0) for job in plan.jobs}
+            chains[name] = max(chains[name], lengths[job.id])
+    return sorted(jobs, key=lambda job: -lengths[job.id])

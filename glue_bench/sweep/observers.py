@@ -15,9 +15,9 @@ from rich.text import Text
 
 from glue_bench.errors import UserError, unknown
 from glue_bench.records.store import Store
-from glue_bench.records.values import Failure, Job, Plan, PretrainingRecord, Result
+from glue_bench.records.values import Job, Plan, PretrainingRecord, Result
 from glue_bench.sweep.drive import Observer
-from glue_bench.sweep.progress import STATES, Snapshot, Watch, describe_job, describe_result
+from glue_bench.sweep.progress import STATES, Snapshot, Watch
 from glue_bench.terminal import tell
 
 LINES_OF_JOBS, BAR_WIDTH = 8, 16
@@ -47,10 +47,10 @@ class Display(Observer):
 
     def ended(self, job: Job, result: Result) -> None:
         self.left.discard(job.id)
-        self.latest.append(f"{describe_job(job)}: {describe_result(result)}")
+        self.latest.append(f"{job.describe()}: {result.describe()}")
         if not self.console.is_terminal:
             self.say(f"[{self.total - len(self.left)}/{self.total}] {self.latest[-1]}")
-        elif isinstance(result, Failure):
+        elif not result.ok:
             tell(self.console, self.latest[-1], "red")
 
     def say(self, line: str) -> None:
@@ -101,7 +101,7 @@ class Tracker(Observer):
         self.name, self.folder = name, folder
 
     def ended(self, job: Job, result: Result) -> None:
-        if isinstance(result, Failure):
+        if not result.ok:
             return
         points = dict[int, dict[str, float | None]]()
         if isinstance(result, PretrainingRecord):

@@ -6,10 +6,11 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from glue_bench.errors import format_duration
 from glue_bench.records.store import Store
-from glue_bench.records.values import Failure, Job, Plan, Pretraining, PretrainingRecord, Progress, Result
-from glue_bench.sweep.jobs import costs
+from glue_bench.records.values import Job, Plan, Progress
 
 NEWEST = 200  # so many of the new records are read to estimate what is left
 GROUND = 3  # so many jobs must have ended before anything is said of the rest
@@ -18,15 +19,15 @@ STATES = ("done", "running", "failed", "missing")  # what failed runs again with
 Counts = dict[str, int]  # of jobs in each of STATES
 
 
-class Estimate:
+class TimeEstimate:
     """How long jobs will take, from those that have ended and from what each of them is expected to cost.
 
     Costs leave out scoring and loading. Seconds per cost are learnt for each task; an unknown one takes those of all.
     """
 
     def __init__(self, plan: Plan) -> None:
-        self.costs = costs(plan)
-        self.kinds = {job.id: getattr(job, "task", "pretraining") for job in plan.jobs}
+        self.costs = {job.id: plan.cost(job) for job in plan.jobs}
+        self.kinds = {job.id: job.kind_title for job in plan.jobs}
         self.ended = 0
         self.spent = defaultdict[str, float](float)
         self.paid = defaultdict[str, float](float)
@@ -46,7 +47,10 @@ class Estimate:
         return self.costs[job_id] * sum(self.spent[kind] for kind in kinds) / sum(self.paid[kind] for kind in kinds)
 
     def seconds_left(self, waiting: Iterable[str], running: Mapping[str, float], at_once: int) -> float | None:
-        """Until all have ended, `at_once` side by side, those `running` since so many seconds; None without ground."""
+        """Seconds until all jobs have ended if `at_once` run side by side; None if too few have ended to tell.
+
+        `running` has the seconds since each of these jobs began.
+        """
         if self.ended < min(GROUND, len(self.costs)) or not self.ended:
             return None
         under_way = [max((self.seconds(name) or 0.0) - since, 0.0) for name, since in running.items()]
@@ -80,7 +84,7 @@ class Snapshot:
     @property
     def left(self) -> str:
         """`about 12 min left`, if it is known."""
-        return "" if self.seconds_left is None else f"about {duration(self.seconds_left)} left"
+        return "" if self.seconds_left is None else f"about {format_duration(self.seconds_left)} left"
 
 
 class Watch:
@@ -90,7 +94,9 @@ class Watch:
     """
 
     def __init__(self, store: Store, plan: Plan, done: Collection[str] | None = None) -> None:
-        self.store, self.plan, self.estimate = store, plan, Estimate(plan)
+        self.store = store
+        self.plan = plan
+        self.estimate = TimeEstimate(plan)
         self.done = done
         self.jobs = {job.id: job for job in plan.jobs}
         self.arms = defaultdict[str, list[Job]](list)
@@ -101,12 +107,12 @@ class Watch:
     def look(self, left: Collection[str] | None = None) -> Snapshot:
         """The experiment as it is now; the time is that of the jobs `left`, else of all that are missing."""
         now = time.time()
-        states, done, failed, running = job_states(self.store, self.plan, self.done)
-        new = sorted((self.store.stored_at(name), name) for name in done - self.seen)
-        self.seen |= done
+        states, recorded, errors, running = job_states(self.store, self.plan, self.done)
+        new = sorted((self.store.stored_at(name), name) for name in recorded - self.seen)
+        self.seen |= recorded
         for _, name in new[-NEWEST:]:
             result = self.store.result(self.jobs[name])
-            if result and not isinstance(result, Failure):
+            if result and result.ok:
                 self.estimate.learn(name, result.seconds)
         since = {name: now - progress.began for name, progress in running.items()}
         missing = {name for name in self.jobs if states[name] == "missing"} if left is None else {*left} - {*running}
@@ -118,30 +124,46 @@ class Watch:
         return Snapshot(
             {arm: counted(cells) for arm, cells in self.arms.items()},
             counted(self.plan.pretrainings),
-            [describe_progress(self.jobs[name], one, len(running) > 1) for name, one in running.items()],
-            {describe_job(self.jobs[name]): error for name, error in failed.items() if name not in running},
+            [describe_progress(self.jobs[name], running[name], len(running) > 1) for name in running],
+            {self.jobs[name].describe(): errors[name] for name in errors if name not in running},
             self.estimate.seconds_left(missing, since, len(running)) if running else None,
         )
 
 
-def job_states(
-    store: Store, plan: Plan, finished: Collection[str] | None = None
-) -> tuple[dict[str, str], set[str], dict[str, str], dict[str, Progress]]:
-    """By id the one of STATES of each job; those that are done, the errors of those that failed, and what runs.
+class JobStates(NamedTuple):
+    """How far the jobs of a plan are.
+
+    Attributes:
+        state: one of STATES of each job, by id.
+        recorded: the jobs that are done.
+        errors: why jobs failed, by id.
+        running: how far the jobs under way are, by id.
+    """
+
+    state: dict[str, str]
+    recorded: set[str]
+    errors: dict[str, str]
+    running: dict[str, Progress]
+
+
+def job_states(store: Store, plan: Plan, finished: Collection[str] | None = None) -> JobStates:
+    """Look how far the jobs of a plan are.
 
     Done are those that have `finished`, as `Finished.done` says after it has read every record. Where that takes too
     long, those that have a record count.
     """
-    states = dict.fromkeys((job.id for job in plan.jobs), "missing")
-    done = {*(store.recorded() if finished is None else finished)} & states.keys()
-    failed = {failure.id: failure.error for failure in store.failures(plan, done)}
-    running = {name: one for name, one in under_way(store).items() if name in states}
-    states |= dict.fromkeys(done, "done") | dict.fromkeys(failed, "failed") | dict.fromkeys(running, "running")
-    return states, done, failed, running
+    state = dict.fromkeys((job.id for job in plan.jobs), "missing")
+    recorded = {*(store.recorded() if finished is None else finished)} & state.keys()
+    errors = {failure.id: failure.error for failure in store.failures(plan, recorded)}
+    running = {name: progress for name, progress in running_jobs(store).items() if name in state}
+    state |= dict.fromkeys(recorded, "done")
+    state |= dict.fromkeys(errors, "failed")
+    state |= dict.fromkeys(running, "running")
+    return JobStates(state, recorded, errors, running)
 
 
-def under_way(store: Store) -> dict[str, Progress]:
-    """By id the jobs of which a worker has said something lately, unless its process on this machine has ended."""
+def running_jobs(store: Store) -> dict[str, Progress]:
+    """The jobs of which a worker has said something lately, unless its process on this machine has ended, by id."""
 
     def lives(worker: str) -> bool:
         host, _, process = worker.rpartition(":")
@@ -154,13 +176,8 @@ def under_way(store: Store) -> dict[str, Progress]:
                 pass
         return True
 
-    recent = (one for one in store.progress() if time.time() - one.updated < LIVE_SECONDS)
-    return {one.id: one for one in recent if lives(one.worker)}
-
-
-def describe_job(job: Job) -> str:
-    """`pretraining add`, `add on rte, rate 2e-05, seed 1`."""
-    return f"pretraining {job.label}" if isinstance(job, Pretraining) else job.label
+    recent = [progress for progress in store.progress() if time.time() - progress.updated < LIVE_SECONDS]
+    return {progress.id: progress for progress in recent if lives(progress.worker)}
 
 
 def describe_progress(job: Job, progress: Progress, one_of_many: bool = False) -> str:
@@ -168,31 +185,4 @@ def describe_progress(job: Job, progress: Progress, one_of_many: bool = False) -
     step = f", step {progress.step:,} of {progress.steps:,}" if progress.steps else ""
     loss = "" if progress.loss is None else f", loss {progress.loss:.3f}"
     elsewhere = progress.worker.rpartition(":")[0] != socket.gethostname()
-    return f"{describe_job(job)}{step}{loss}{f' ({progress.worker})' if one_of_many or elsewhere else ''}"
-
-
-def describe_result(result: Result) -> str:
-    """What came of a job in a few words: its error, or scores x 100 of a cell or the loss of a pretraining."""
-    if isinstance(result, Failure):
-        return f"FAILED {result.error}"
-    if isinstance(result, PretrainingRecord):
-        loss = result.validation_loss
-        return f"{'diverged' if loss is None else f'validation loss {loss:.3f}'}, {duration(result.seconds)}"
-    shown = []
-    for split, values in result.scores.items():
-        metric, value = next(iter(values.items()))
-        where = f" {split.removeprefix('validation_')}" if len(result.scores) > 1 else ""
-        shown.append(f"{metric}{where} {'NaN' if value is None else f'{100 * value:.2f}'}")
-    return f"{', '.join(shown)}{' (one answer to everything)' if result.collapsed else ''}, {duration(result.seconds)}"
-
-
-def duration(seconds: float) -> str:
-    """As people say it: `4.5 s`, `40 s`, `12 min`, `3 h 05 min`, `2 d 4 h`."""
-    minutes = round(seconds / 60)
-    if seconds < 90:
-        return f"{seconds:.{0 if seconds >= 10 else 1}f} s"
-    if minutes < 60:
-        return f"{minutes} min"
-    if minutes < 48 * 60:
-        return f"{minutes // 60} h {minutes % 60:02d} min"
-    return f"{minutes // 1440} d {minutes % 1440 // 60} h"
+    return f"{job.describe()}{step}{loss}{f' ({progress.worker})' if one_of_many or elsewhere else ''}"

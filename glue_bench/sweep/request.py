@@ -8,13 +8,12 @@ from typing import Any
 
 from glue_bench.config import Experiment
 from glue_bench.config.load import Names, listed
-from glue_bench.config.machine import AUTO, check_machine
+from glue_bench.config.machine import check_machine
 from glue_bench.errors import UserError, quoted, unknown
 from glue_bench.files import IN_THE_CACHE, cache_folder, prove_writable, results_written_to
 from glue_bench.remote import refuse_url
+from glue_bench.sweep.engine import Engine
 from glue_bench.sweep.slurm import check_slurm
-
-MOST_WORKERS = 4096
 
 
 def check_before_work(experiment: Experiment, **options: Any) -> None:
@@ -24,9 +23,10 @@ def check_before_work(experiment: Experiment, **options: Any) -> None:
     installed, and where no Slurm answers.
     """
     check_request(experiment, **options)
-    if options["slurm"] is not None:
+    engine: Engine = options["engine"]
+    if engine.slurm is not None:
         check_slurm()
-    if (options["workers"] or options["address"]) and find_spec("ray") is None:
+    if (engine.workers or engine.address) and find_spec("ray") is None:
         raise UserError("--workers and --address needs ray; install it: pip install '.[ray]'")
     from glue_bench.model.arms import check_arms  # imports torch
 
@@ -38,9 +38,7 @@ def check_request(
     *,
     results: object,
     only: Names,
-    workers: object,
-    address: str | None,
-    slurm: object,
+    engine: Engine,
     device: str,
     precision: str,
 ) -> None:
@@ -48,7 +46,7 @@ def check_request(
 
     Raises UserError for the first of them.
     """
-    _check_engine(workers, address, slurm)
+    engine.check()
     check_machine(device, precision)
     chosen_values(only, _values_of_keys(experiment))
     if not isinstance(results, str | Path) or not str(results):
@@ -57,17 +55,6 @@ def check_request(
     refuse_url(cache_folder(), "the cache (GLUE_BENCH_CACHE)")
     with results_written_to(cache_folder(), IN_THE_CACHE):
         prove_writable(cache_folder())
-
-
-def _check_engine(workers: object, address: str | None, slurm: object) -> None:
-    if workers not in (None, AUTO) and not (type(workers) is int and 1 <= workers <= MOST_WORKERS):
-        raise UserError(f"workers {quoted(workers)}: give a whole number from 1 to {MOST_WORKERS}, or {AUTO}")
-    if address is not None:
-        host, _, port = address.rpartition(":")
-        if not (host and "/" not in host and port.isdecimal() and 0 < int(port[:6]) < 2**16):
-            raise UserError(f"--address is HOST:PORT with a port from 1 to 65535, not {quoted(address)}")
-    if slurm is not None and (workers or address):
-        raise UserError("--slurm goes without --workers and --address: one engine runs all jobs")
 
 
 def _values_of_keys(experiment: Experiment) -> dict[str, list[Any]]:

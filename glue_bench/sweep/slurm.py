@@ -22,9 +22,9 @@ from glue_bench.config import Resources
 from glue_bench.errors import UserError
 from glue_bench.files import parse_json, read_file, write_atomically
 from glue_bench.records.store import Store
-from glue_bench.records.values import Failure, Job, Pretraining, Result
-from glue_bench.sweep.executors import Executor, MakeWorker, Terminated, enter, lost, needed
-from glue_bench.sweep.progress import Estimate
+from glue_bench.records.values import Failure, Job, Result
+from glue_bench.sweep.executors import Executor, MakeWorker, Terminated, enter, import_extra, lost_failure
+from glue_bench.sweep.progress import TimeEstimate
 
 POLL_SECONDS = 30.0  # between two questions to Slurm, all of them about every job
 LOOK_SECONDS = 2.0  # between two looks at what is stored
@@ -76,7 +76,7 @@ class JobBatch:
 
         if self.job:  # none has begun while torch is imported
             self.cuts[self.job.id] += 1
-        if self.job and self.cuts[self.job.id] == CUTS and not isinstance(self.job, Pretraining):
+        if self.job and self.cuts[self.job.id] == CUTS and not self.job.resumes:
             error = "it takes longer than a Slurm job may: give --slurm a larger timeout_min"
             Store(self.folder).write_failure(Failure(id=self.job.id, error=error))
         return DelayedSubmission(self, jobs)
@@ -88,13 +88,13 @@ class Slurm(Executor):
     queues = True
 
     def __init__(
-        self, make: MakeWorker, resources: Resources, store: Store, estimate: Estimate, options: Mapping[str, Any]
+        self, make: MakeWorker, resources: Resources, store: Store, estimate: TimeEstimate, options: Mapping[str, Any]
     ) -> None:
         """`options` are submitit's, those of sbatch, and `minutes`: how much work goes into a batch.
 
         Raises UserError where submitit is not installed, no Slurm answers, or an option is of another type.
         """
-        submitit = needed("submitit", "slurm", "--slurm")
+        submitit = import_extra("submitit", "slurm", "--slurm")
         config = check_slurm()
         largest = int(re.findall(r"MaxArraySize\s*=\s*(\d+)", config)[0])  # 0 where arrays are off
         self.most = max(1, largest - 1)
@@ -135,7 +135,9 @@ class Slurm(Executor):
         if kind and issubclass(kind, Terminated):
             return
         if kind or self.sent:
-            ask("scancel", f"--name={self.name}")  # also those that Slurm took while this process was interrupted
+            run_slurm_command(
+                "scancel", f"--name={self.name}"
+            )  # also those that Slurm took while this process was interrupted
             self._write()
         if kind is None:
             self.store.slurm.unlink(missing_ok=True)
@@ -161,14 +163,14 @@ class Slurm(Executor):
         return ended
 
     def cancel(self, job: Job) -> None:
-        ask("scancel", *(name for name, stamps in self.sent.items() if job.id in stamps))
+        run_slurm_command("scancel", *(name for name, stamps in self.sent.items() if job.id in stamps))
 
     def _send(self) -> None:
         """Send what was submitted, in arrays of batches: pretrainings alone, and so each cell of unknown pace."""
         batches, room = list[list[tuple[Job, str]]](), -math.inf
         under_way = {name for stamps in self.sent.values() for name in stamps}  # by a driver before this one
         for job in [job for job in self.fresh if job.id not in under_way]:
-            expected = None if isinstance(job, Pretraining) else self.estimate.seconds(job.id)
+            expected = None if job.resumes else self.estimate.seconds(job.id)
             expected = math.inf if expected is None else expected
             if expected > room:
                 batches.append([])
@@ -202,8 +204,8 @@ class Slurm(Executor):
                     break
                 if job := self.jobs.pop(job_id, None):  # else one that this driver has not handed out yet
                     del stamps[job_id]
-                    result = self.store.result(job) or lost(job, "its record is damaged")
-                    if not isinstance(result, Failure):
+                    result = self.store.result(job) or lost_failure(job, "its record is damaged")
+                    if result.ok:
                         self.estimate.learn(job.id, result.seconds)
                     yield job, result
             if not stamps:
@@ -212,7 +214,7 @@ class Slurm(Executor):
     def _cancel_strange(self, live: Mapping[str, list[str]]) -> None:
         """End jobs that Slurm took although no driver has heard their numbers: what they hold is sent again."""
         if strange := live.keys() - self.known:
-            ask("scancel", *strange)
+            run_slurm_command("scancel", *strange)
 
     def _forget_progress(self, live: Mapping[str, list[str]]) -> None:
         """Of jobs that Slurm has put back into the queue: what a lost worker said last would look as if it hung."""
@@ -229,7 +231,7 @@ class Slurm(Executor):
             if IMPOSSIBLE.fullmatch(why):
                 raise UserError(f"--slurm: Slurm will never start job {name} ({why}); change the options of --slurm")
             if why == HELD:
-                ask("scancel", name)
+                run_slurm_command("scancel", name)
         self.absent = Counter({name: self.absent[name] + 1 for name in self.sent if name not in live})
         for name in [name for name, polls in self.absent.items() if polls >= GOOD_POLLS]:
             left = [self.jobs[job_id] for job_id in self.sent.pop(name) if job_id in self.jobs]
@@ -241,7 +243,7 @@ class Slurm(Executor):
                 last = next((line for line in reversed(lines) if not NO_CAUSE.search(line)), "it was never started")
                 if last.startswith(USER_ERROR):
                     raise UserError(last.removeprefix(USER_ERROR))
-                yield job, lost(job, f"{last} (Slurm job {name}, {log})")
+                yield job, lost_failure(job, f"{last} (Slurm job {name}, {log})")
         self._write()
 
 
@@ -273,20 +275,20 @@ def refuse_live_jobs(store: Store) -> None:
 
 def live_jobs(name: str) -> dict[str, list[str]] | None:
     """Slurm's jobs of this name by their ids, each with its state and why; None where Slurm does not answer now."""
-    answer = ask("squeue", "--me", "--noheader", "--array", f"--name={name}", "--format=%i|%T|%r")
+    answer = run_slurm_command("squeue", "--me", "--noheader", "--array", f"--name={name}", "--format=%i|%T|%r")
     return None if answer is None else {name: how for name, *how in (row.split("|", 2) for row in answer.splitlines())}
 
 
 def check_slurm() -> str:
     """The configuration of Slurm. Raises UserError where submitit is not installed, or no Slurm answers."""
-    needed("submitit", "slurm", "--slurm")
-    config = ask("scontrol", "show", "config")
+    import_extra("submitit", "slurm", "--slurm")
+    config = run_slurm_command("scontrol", "show", "config")
     if config is None:
         raise UserError(NO_SLURM)
     return config
 
 
-def ask(*command: str) -> str | None:
+def run_slurm_command(*command: str) -> str | None:
     """What a command of Slurm prints; None where it fails."""
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout

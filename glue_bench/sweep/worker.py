@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from glue_bench.analysis.word_order import HeldOut, order_sums
-from glue_bench.config import Experiment
+from glue_bench.config import Experiment, Resources
 from glue_bench.config.machine import AUTO
 from glue_bench.errors import DiskError, UserError
 from glue_bench.files import GOES_ON, disk_trouble, results_written_to
@@ -28,6 +28,7 @@ from glue_bench.records import values
 from glue_bench.records.done import joined_weights
 from glue_bench.records.values import Cell, Failure, Job, Pretraining, PretrainingRecord, Record, Result
 from glue_bench.sweep.plan import of_arm
+from glue_bench.sweep.weights import leaves_model
 from glue_bench.training.compute import Compute, choose_compute, quiet_transformers
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs, is_test
@@ -46,6 +47,19 @@ def make_worker(experiment: Experiment, folder: Path, device: str = AUTO, precis
         load_file(Path(path).expanduser())
     torch.set_num_threads(experiment.resources.cpus)
     return Worker(Inputs(experiment, folder), choose_compute(device, precision))
+
+
+def room_here(resources: Resources, compute: Compute) -> int | None:
+    """How many workers this machine has room for; None where one process does as much, as on a GPU that is not shared.
+
+    A worker takes `resources.cpus` of the threads that PyTorch takes by itself: one for each core that it may use.
+    """
+    fits = compute.threads // resources.cpus
+    if resources.gpus:
+        fits = min(fits, resources.fitting(torch.cuda.device_count()))
+    elif compute.device.type != "cpu":
+        return None
+    return fits if fits > 1 else None
 
 
 class Worker:
@@ -75,7 +89,9 @@ class Worker:
                 until = time.monotonic() + SEEN_SECONDS
                 while time.monotonic() < until and not all(self.store.stamp(name) for name in job.after):
                     time.sleep(0.5)
-                return self._pretrain(job, tell) if isinstance(job, Pretraining) else self._finetune(job, tell)
+                if isinstance(job, Pretraining):
+                    return self._pretrain(job, tell)
+                return self._finetune(job, tell)
             except OtherComputerError as error:  # of a worker that is unlike the others: the sweep goes on without it
                 return self._fail(job, str(error))
             except UserError:
@@ -89,9 +105,7 @@ class Worker:
 
     def _finetune(self, cell: Cell, tell: OnStep) -> Record:
         """Fine-tune; the model stays if the experiment keeps models, or if other cells start from this one."""
-        experiment, tuning = self.inputs.experiment, self.inputs.experiment.finetuning
-        is_followed = cell.task == "mnli" and not {*tuning.from_mnli}.isdisjoint(experiment.tasks)
-        keeps = tuning.keep is not None or (is_followed and cell.settings.learning_rate == tuning.source_rate)
+        keeps = leaves_model(cell, self.inputs.experiment)
         outcome = finetune(cell, self.inputs, self.compute, progress=tell)
         facts = outcome.facts
         if keeps or cell.task == "mnli":  # others may have started from an earlier run of this cell

@@ -9,6 +9,7 @@ from stored import Bench
 import glue_bench as library
 from glue_bench.data.tasks import TRAINABLE
 from glue_bench.errors import UserError
+from glue_bench.sweep.engine import Engine
 
 RUN = {
     "--data": ("hub", {"data": "hub"}),
@@ -67,7 +68,8 @@ def test_what_a_function_is_asked_for_reaches_the_sweep(tiny, monkeypatch):
         library.run(tiny(), data="hub", limit=7, plugins=["a.py", "b.py"], **options)
     experiment = asked.call_args.args[0]
     assert (experiment.data, experiment.limit, experiment.plugins) == ("hub", 7, ["a.py", "b.py"])
-    assert asked.call_args.kwargs == options
+    engine = Engine(workers=options.pop("workers"), address=options.pop("address"), slurm=options.pop("slurm"))
+    assert asked.call_args.kwargs == options | {"engine": engine}
 
 
 @pytest.fixture(scope="module")

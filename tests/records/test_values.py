@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 from stored import cell_with, digest, plan_with, pretrained_of, pretraining_with, record_of
 
-from glue_bench.records import environment, values
+from glue_bench.records import environment, jobs
 from glue_bench.records.base import Sealed
 from glue_bench.records.values import Cell, Failure, Plan, PretrainingRecord, Record
 
@@ -31,7 +31,7 @@ def test_every_field_and_setting_and_how_training_computes_decide_the_id_but_wha
     settings = {name: job.settings.model_copy(update={name: 0.123}) for name in type(job.settings).model_fields}
     assert {name for name in type(job).model_fields.keys() - {"settings"} if alike({name: 0.123})} == free
     assert {name for name, changed in settings.items() if alike({"settings": changed})} == watch
-    monkeypatch.setattr(values, "COMPUTES", 2)
+    monkeypatch.setattr(jobs, "COMPUTES", 2)
     assert job.true_id != job.id
 
 

@@ -8,6 +8,7 @@ from rich.console import Console
 from stub import Told
 
 from glue_bench.config import load_experiment
+from glue_bench.sweep.engine import Engine
 from glue_bench.sweep.run import Summary
 from glue_bench.sweep.run import sweep as run_sweep
 
@@ -29,12 +30,14 @@ def sweep(tmp_path):
     """Run an experiment into the same folder each time; what was printed is `sweep.said`, what ran `sweep.ended`."""
 
     usual = {"results": tmp_path / "runs", "only": (), "dry_run": False, "device": "auto", "precision": "auto"}
-    usual |= dict.fromkeys(("workers", "address", "slurm"))
 
-    def run_it(values: dict[str, Any], **options: Any) -> Summary:
+    def run_it(
+        values: dict[str, Any], *, workers: Any = None, address: str | None = None, slurm: Any = None, **options: Any
+    ) -> Summary:
         console, seen = Console(file=io.StringIO(), width=200), Told()
         try:
-            return run_sweep(load_experiment(values), console, [seen], **usual | options)
+            engine = Engine.parse(workers, address, slurm)
+            return run_sweep(load_experiment(values), console, [seen], engine=engine, **usual | options)
         finally:
             run_it.said = "\n".join([console.file.getvalue(), *seen.lines])
             run_it.ended = [f"{job.arm} {getattr(job, 'task', 'pretraining')}" for job in seen.jobs]

@@ -97,7 +97,7 @@ def engine(name: str, store: Store, *jobs: Job, seconds: float = 0.0, **options)
         return Ray(make, **{"workers": 2, "address": None, "resources": Resources()} | options)
     from glue_bench.sweep import progress, slurm
 
-    return slurm.Slurm(make, Resources(), store, progress.Estimate(plan(*jobs)), options)
+    return slurm.Slurm(make, Resources(), store, progress.TimeEstimate(plan(*jobs)), options)
 
 
 class Told:

@@ -14,7 +14,7 @@ from glue_bench.data.demo import generate
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
 from glue_bench.sweep.plan import select
-from glue_bench.sweep.run import room_here
+from glue_bench.sweep.worker import room_here
 from glue_bench.training.compute import Compute
 
 pytestmark = pytest.mark.usefixtures("small_demo")
@@ -166,7 +166,7 @@ def test_a_dry_run_writes_nothing_and_says_what_would_run_and_where(sweep, tiny,
         assert "--workers" not in sweep.said
     sweep(tiny(checkpoint=str(make_bert(texts=texts, segments=1)), arms=["add"]), dry_run=True)
     assert "both texts of a pair are segment 0, because the encoder has no other: add" in sweep.said
-    monkeypatch.setattr("glue_bench.sweep.run.Ray", lambda *_, **__: SimpleNamespace(queues=True))
+    monkeypatch.setattr("glue_bench.sweep.engine.Ray", lambda *_, **__: SimpleNamespace(queues=True, in_parallel=True))
     sweep(tiny(), dry_run=True, **NOWHERE)
     assert "computing on what the machine of each worker has" in sweep.said
 

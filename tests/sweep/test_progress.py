@@ -25,7 +25,7 @@ from glue_bench.sweep.drive import Observer
 from glue_bench.sweep.executors import Inline
 from glue_bench.sweep.jobs import longest_first
 from glue_bench.sweep.observers import TRACKERS, Display, Tracker, view
-from glue_bench.sweep.progress import LIVE_SECONDS, STATES, Estimate, Snapshot, Watch, under_way
+from glue_bench.sweep.progress import LIVE_SECONDS, STATES, Snapshot, TimeEstimate, Watch, running_jobs
 
 FIRST = stub.pretraining()
 CELLS = [stub.cell(seed, pretraining=FIRST.id, steps=10, pretraining_seed=1) for seed in range(6)]
@@ -131,19 +131,19 @@ def test_a_look_counts_the_jobs_of_the_plan_by_their_state_and_a_later_one_sees_
     assert watch.look().seconds_left is None
 
 
-def test_a_job_whose_process_has_ended_is_not_under_way(store):
+def test_a_job_whose_process_has_ended_is_not_running_jobs(store):
     ended, here, now = subprocess.Popen("true"), socket.gethostname(), time.time()
     ended.wait()
     places = {f"{here}:{os.getpid()}": True, f"{here}:{ended.pid}": False, f"elsewhere:{ended.pid}": True}
     for worker, lives in places.items():
         store.write_progress(Progress(id=CELLS[3].id, worker=worker, began=now, updated=now))
-        assert (CELLS[3].id in under_way(store)) == lives
+        assert (CELLS[3].id in running_jobs(store)) == lives
 
 
 def test_the_estimate_learns_seconds_per_cost_for_each_task():
     cells = [stub.cell(seed, task) for task in ("rte", "mnli") for seed in range(4)]
     plan = stub.plan(*cells).model_copy(update={"tokens": {"rte": 100, "mnli": 1000}})
-    estimate = Estimate(plan)
+    estimate = TimeEstimate(plan)
     assert estimate.seconds(cells[0].id) is None
     for cell in cells[:3]:
         assert estimate.seconds_left([cells[3].id], {}, 1) is None  # nothing is said before there is ground

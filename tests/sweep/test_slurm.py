@@ -15,7 +15,7 @@ from glue_bench.records.store import Store
 from glue_bench.records.values import Progress
 from glue_bench.sweep import drive, slurm
 from glue_bench.sweep.executors import Terminated
-from glue_bench.sweep.progress import Estimate
+from glue_bench.sweep.progress import TimeEstimate
 from glue_bench.sweep.slurm import CUTS, JobBatch, Slurm, refuse_live_jobs
 
 pytest.importorskip("submitit")
@@ -115,7 +115,7 @@ def test_of_a_batch_that_is_gone_the_job_at_work_is_lost_and_the_others_are_sent
 
 def test_a_job_that_waits_again_is_not_given_up_and_one_that_is_held_is_cancelled(engine, store, cluster, monkeypatch):
     monkeypatch.setattr(drive, "START_SECONDS", 1.0)
-    said, observer = Progress(id=CELLS[2].id, worker="lost:4711", began=0.0, updated=0.0), drive.Observer()
+    said, observer = Progress(id=CELLS[2].id, worker="lost:4711", began=0.0, updated=0.0), stub.Told()
     timers = threading.Timer(0.5, store.write_progress, [said]), threading.Timer(3.0, cluster.run, ["100"])
     observer.begin = lambda *_: [timer.start() for timer in timers]
     driven = stub.drive(store, engine(CELLS[2]), CELLS[2], watching=[observer], resources={"give_up_after": 1})
@@ -157,7 +157,7 @@ def test_a_batch_that_starts_again_in_another_folder_goes_on(cluster, store, mon
     monkeypatch.chdir(store.folder.parent)
     make = partial(stub.StubWorker, store)
     jobs = [(job, store.stamp(job.id)) for job in CELLS[:2]]
-    executor = Slurm(make, Resources(), Store(store.folder.name), Estimate(stub.plan(*CELLS)), {})
+    executor = Slurm(make, Resources(), Store(store.folder.name), TimeEstimate(stub.plan(*CELLS)), {})
     monkeypatch.chdir(cluster.folder)
     executor.batch(jobs)
     executor.batch(jobs)
@@ -173,7 +173,7 @@ def test_a_batch_runs_in_the_folder_of_the_command(cluster, store, monkeypatch):
         places.append(Path.cwd())
         return stub.StubWorker(store)
 
-    executor = Slurm(make, Resources(), store, Estimate(stub.plan(*CELLS)), {})
+    executor = Slurm(make, Resources(), store, TimeEstimate(stub.plan(*CELLS)), {})
     monkeypatch.chdir(cluster.folder)
     executor.batch([])
     assert places == [store.folder.parent]
@@ -272,7 +272,7 @@ def test_batches_hold_the_minutes_that_are_asked_for_and_arrays_are_split_at_an_
 
 @pytest.mark.parametrize(("minutes", "limit"), [(5, 30), (90, 190)])
 def test_a_batch_may_take_twice_its_minutes_and_ten_more_and_what_resources_say(cluster, store, minutes, limit):
-    resources, estimate = Resources(cpus=3, gpus=0.5), Estimate(stub.plan(CELLS[0]))
+    resources, estimate = Resources(cpus=3, gpus=0.5), TimeEstimate(stub.plan(CELLS[0]))
     make = partial(stub.StubWorker, store)
     with Slurm(make, resources, store, estimate, {"minutes": minutes}) as executor:
         submit(executor, CELLS[0])

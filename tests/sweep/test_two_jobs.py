@@ -9,13 +9,14 @@ import pytest
 import stub
 
 from glue_bench.config import Resources
+from glue_bench.errors import format_duration
 from glue_bench.records.store import Store
 from glue_bench.records.values import ArmFacts, Failure, Progress
-from glue_bench.sweep.drive import LOSSES, Observer
-from glue_bench.sweep.executors import Inline, lost
-from glue_bench.sweep.jobs import costs, longest_first
+from glue_bench.sweep.drive import MAX_LOST_WORKERS, Observer
+from glue_bench.sweep.executors import Inline, lost_failure
+from glue_bench.sweep.jobs import longest_first
 from glue_bench.sweep.observers import view
-from glue_bench.sweep.progress import STATES, Estimate, Snapshot, Watch, describe_result, duration
+from glue_bench.sweep.progress import STATES, Snapshot, TimeEstimate, Watch
 
 FIRST = stub.pretraining()
 
@@ -36,7 +37,7 @@ class Losing(Inline):
         job = self.jobs[-1]
         if self.often.get(job.id, 0):
             self.often[job.id] -= 1
-            return [(self.jobs.pop(), lost(job, "it is gone"))]
+            return [(self.jobs.pop(), lost_failure(job, "it is gone"))]
         return super().wait(seconds)
 
 
@@ -52,11 +53,11 @@ class Wide(Inline):
 def test_each_job_has_its_own_lost_workers(store):
     """Of three jobs one loses as many workers as it may, one fewer, and one more."""
     jobs = [stub.cell(seed) for seed in (1, 2, 3)]
-    often = {jobs[0].id: LOSSES, jobs[1].id: LOSSES - 1, jobs[2].id: LOSSES + 1}
+    often = {jobs[0].id: MAX_LOST_WORKERS, jobs[1].id: MAX_LOST_WORKERS - 1, jobs[2].id: MAX_LOST_WORKERS + 1}
     driven = stub.drive(store, Losing(stub.StubWorker(store), often), *jobs)
     assert {*driven.finished} == {jobs[0].id, jobs[1].id}
-    assert driven.failed == {jobs[2].id: f"its worker was lost {LOSSES + 1} times: it is gone"}
-    assert sum("it runs again" in line for line in driven.lines) == LOSSES + LOSSES - 1 + LOSSES
+    assert driven.failed == {jobs[2].id: f"its worker was lost {MAX_LOST_WORKERS + 1} times: it is gone"}
+    assert sum("it runs again" in line for line in driven.lines) == 3 * MAX_LOST_WORKERS - 1
 
 
 def test_both_of_two_observers_that_fail_are_left_out(store):
@@ -134,7 +135,7 @@ def test_costs_are_of_each_arms_operations_and_of_all_steps_of_a_pretraining():
     arms = {"add": ArmFacts(summary="", flops_per_token=2), "none": ArmFacts(summary="", flops_per_token=5)}
     plan = stub.plan(*cells, job).model_copy(update={"arms": arms})
     batch = job.settings.batch_tokens
-    assert costs(plan) == {cells[0].id: 100 * 2, cells[1].id: 100 * 5, job.id: 10 * batch * 5}
+    assert [plan.cost(cells[0]), plan.cost(cells[1]), plan.cost(job)] == [100 * 2, 100 * 5, 10 * batch * 5]
 
 
 TO_COME = {task: stub.cell(3, task).id for task in ("rte", "mnli", "cola")}
@@ -142,11 +143,11 @@ TO_COME = {task: stub.cell(3, task).id for task in ("rte", "mnli", "cola")}
 
 
 @pytest.fixture
-def estimate() -> Estimate:
+def estimate() -> TimeEstimate:
     """After runs of unequal length: RTE takes 0.02 s for each operation, MNLI 0.05 s, both together 104 s for 2,200."""
     cells = [stub.cell(seed, task) for task in ("rte", "mnli", "cola") for seed in (1, 2, 3)]
     plan = stub.plan(*cells).model_copy(update={"tokens": {"rte": 100, "mnli": 1000, "cola": 200}})
-    made = Estimate(plan)
+    made = TimeEstimate(plan)
     for task, both in {"rte": (1.0, 3.0), "mnli": (20.0, 80.0)}.items():
         for seed, seconds in enumerate(both, 1):
             made.learn(stub.cell(seed, task).id, seconds)
@@ -234,13 +235,13 @@ def test_both_validation_sets_of_a_result_are_described():
     scores = {"validation_matched": {"accuracy": 0.5}, "validation_mismatched": {"accuracy": None}}
     record = stub.record_of(stub.cell(1, "mnli"), scores=scores, seconds=120.0, collapsed=("validation_matched",))
     expected = "accuracy matched 50.00, accuracy mismatched NaN (one answer to everything), 2 min"
-    assert describe_result(record) == expected
+    assert record.describe() == expected
 
 
 @pytest.mark.parametrize("loss", [None, 2.5])
 def test_a_pretraining_is_described_by_its_loss(loss):
     record = stub.pretrained_of(FIRST, validation_loss=loss, seconds=40.0)
-    assert describe_result(record) == ("diverged, 40 s" if loss is None else "validation loss 2.500, 40 s")
+    assert record.describe() == ("diverged, 40 s" if loss is None else "validation loss 2.500, 40 s")
 
 
 @pytest.mark.parametrize(
@@ -249,7 +250,7 @@ def test_a_pretraining_is_described_by_its_loss(loss):
      (185 * 60, "3 h 05 min"), (47.9 * 3600, "47 h 54 min"), (52 * 3600, "2 d 4 h"), (100 * 3600, "4 d 4 h")],
 )  # fmt: skip
 def test_durations_are_said_as_people_say_them(seconds, text):
-    assert duration(seconds) == text
+    assert format_duration(seconds) == text
 
 
 # Room
@@ -263,4 +264,4 @@ def test_a_share_of_a_gpu_is_of_a_single_one(gpus, there, jobs):
 
 
 def test_a_failure_before_it_has_a_record_is_told_with_its_error():
-    assert describe_result(Failure(id="a", error="ValueError: no")) == "FAILED ValueError: no"
+    assert Failure(id="a", error="ValueError: no").describe() == "FAILED ValueError: no"

@@ -1,0 +1,201 @@
+"""The jobs of a plan as frozen values: fine-tuning runs and pretrainings, each with all that decides its result."""
+
+import hashlib
+import json
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field, StringConstraints, model_validator
+
+from glue_bench.config import Hyperparameters, PretrainingSettings
+from glue_bench.data.tasks import TRAINABLE
+from glue_bench.records.base import NAME, Digest, Text, Value, Whole, Word
+
+COMPUTES = 1
+"""Part of every id. Raise it when the same settings give other bits: then everything counts as not run yet."""
+
+
+class Work(Value):
+    """What cells and pretrainings have in common: what decides them.
+
+    The `id` ends in twelve digits of the SHA-256 of all fields but NOT_HASHED, and of COMPUTES. It is made when none is
+    given; `model_copy` keeps it. `options` are those of the variant that differ from their defaults, `plugin` is the
+    digest of the source of a variant of the user's own.
+    `checkpoint` is what the arm starts from before any pretraining: the digest of its files, or the sizes of fresh
+    weights. `origin` says how the weights come to be that the arm's cells start from. Beside these fields, `after` are
+    the ids of the jobs that have to end before it, and `label` is it in words. `kind` is its folder, `section` that of
+    the experiment file with its settings, and `resumes` says whether it goes on from its last state if it is run again.
+    """
+
+    kind: ClassVar[str]
+    section: ClassVar[str]
+    resumes: ClassVar[bool]
+
+    NOT_HASHED: ClassVar[Mapping[str, Any]] = {"id": True, "origin": True}
+    id: Annotated[str, StringConstraints(pattern=f"^$|^{NAME}", max_length=240)] = ""
+    arm: Word
+    variant: Word
+    options: dict[str, Any] = Field({})
+    plugin: Digest | None = None
+    tokenizer: Digest
+    checkpoint: Text
+    origin: Literal["pretrained", "adapted", "grafted", "scratch", "as published"]
+
+    @model_validator(mode="after")
+    def _with_id(self) -> Self:
+        if not self.id:
+            object.__setattr__(self, "id", self.true_id)
+        return self
+
+    @property
+    def slug(self) -> str:
+        """The readable part of the id."""
+        return self.arm
+
+    @property
+    @abstractmethod
+    def label(self) -> str:
+        """The job in words, beside others of its kind."""
+
+    @property
+    @abstractmethod
+    def after(self) -> tuple[str, ...]:
+        """The ids of the jobs that have to end before it."""
+
+    @property
+    @abstractmethod
+    def kind_title(self) -> str:
+        """The kind of job in a word: the task of a cell, or pretraining."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """The job in words: `pretraining add`, `add on rte, rate 2e-05, seed 1`."""
+
+    @abstractmethod
+    def tokens(self, tokens_of_tasks: Mapping[str, int]) -> int:
+        """About how many tokens it trains on, if a cell of each task trains on so many."""
+
+    @property
+    def hashed(self) -> dict[str, Any]:
+        """The fields that decide the result."""
+        return self.document(exclude=self.NOT_HASHED)
+
+    @property
+    def true_id(self) -> str:
+        """The id that follows from the fields."""
+        text = json.dumps({**self.hashed, "computes": COMPUTES}, sort_keys=True)
+        return f"{self.slug}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+class Cell(Work):
+    """One fine-tuning run, with all that decides its result.
+
+    `data` is the digest of all rows of the task that the run may see. It starts from the `pretraining` of this id after
+    so many `steps`, or from the encoder of the cell `mnli`.
+    """
+
+    kind: ClassVar = "cells"
+    section: ClassVar = "finetuning"
+    resumes: ClassVar = False
+    task: Annotated[str, StringConstraints(pattern=f"^({'|'.join(TRAINABLE)})$")]
+    data: Digest
+    settings: Hyperparameters
+    seed: Whole
+    pretraining: Word | None = None
+    pretraining_seed: Whole | None = None
+    steps: Whole | None = None
+    mnli: Word | None = None
+
+    @property
+    def after(self) -> tuple[str, ...]:
+        return tuple(name for name in (self.pretraining, self.mnli) if name)
+
+    @property
+    def kind_title(self) -> str:
+        return self.task
+
+    def describe(self) -> str:
+        return self.label
+
+    def tokens(self, tokens_of_tasks: Mapping[str, int]) -> int:
+        return tokens_of_tasks[self.task]
+
+    @property
+    def slug(self) -> str:
+        pretraining = "" if self.pretraining_seed in (None, 1) else f"-p{self.pretraining_seed}"
+        steps = "" if self.steps is None else f"{pretraining}-step{self.steps}"
+        return f"{self.arm}-{self.task}-lr{self.settings.learning_rate:g}-s{self.seed}{steps}"
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """What tells a cell of a plan from the others, as `--only` and tables name it."""
+        pretrained = {"steps": self.steps, "pretraining_seed": self.pretraining_seed} if self.steps else {}
+        rate, of_arm = self.settings.learning_rate, {"arm": self.arm, "variant": self.variant}
+        return {**of_arm, "task": self.task, "learning_rate": rate, "seed": self.seed, **pretrained}
+
+    @property
+    def label(self) -> str:
+        steps = "" if self.steps is None else f" after {self.steps} steps"
+        steps += "" if self.pretraining_seed in (None, 1) else f" of seed {self.pretraining_seed}"
+        return f"{self.arm}{steps} on {self.task}, rate {self.settings.learning_rate:g}, seed {self.seed}"
+
+
+class Pretraining(Work):
+    """One pretraining = arm x seed, or a run of the search for its rate, with all that decides its weights.
+
+    `packing` is the version of how sequences are cut from the text. `settings` are those of this run alone, with one
+    seed; not hashed are those that decide no weights, or whose content is hashed in their place. `parts` is how many
+    tokens are computed at once, if that decides the weights: with dropout.
+    `searches` are the runs that its rate is chosen from, `rate` is the chosen one: before that it has no
+    `learning_rate`. A run of a search keeps no weights.
+    """
+
+    kind: ClassVar = "pretrainings"
+    section: ClassVar = "pretraining"
+    resumes: ClassVar = True
+    NOT_HASHED: ClassVar[Mapping[str, Any]] = {
+        "id": True,
+        "origin": True,
+        "rate": True,
+        "settings": {"corpus", "tokenizer", "checkpoints", "finetune_checkpoints", "validations", "micro_batch_tokens"},
+    }
+    corpus: Digest
+    packing: Whole
+    settings: PretrainingSettings
+    parts: Whole | None = None
+    searches: tuple[Word, ...] = ()
+    is_search: bool = False
+    rate: float | None = None
+
+    @property
+    def after(self) -> tuple[str, ...]:
+        return self.searches
+
+    @property
+    def kind_title(self) -> str:
+        return "pretraining"
+
+    def describe(self) -> str:
+        return f"pretraining {self.label}"
+
+    def tokens(self, tokens_of_tasks: Mapping[str, int]) -> int:  # noqa: ARG002
+        return self.settings.steps * self.settings.batch_tokens
+
+    @property
+    def seed(self) -> int:
+        return self.settings.seed
+
+    @property
+    def learning_rate(self) -> float | None:
+        return self.rate or (None if self.settings.rate_search else self.settings.learning_rate)
+
+    @property
+    def label(self) -> str:
+        if self.is_search:
+            return f"{self.arm}, rate {self.learning_rate:g} for {self.settings.steps:,} steps, seed {self.seed}"
+        return self.arm if self.seed == 1 else f"{self.arm}, seed {self.seed}"
+
+
+Job = Cell | Pretraining
+"""What a worker runs."""

@@ -1,0 +1,86 @@
+"""Which engine runs the jobs of a sweep: how it is asked for, and what it makes. No torch before it is made."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from glue_bench.errors import UserError, quoted
+from glue_bench.records.values import Plan
+from glue_bench.sweep.executors import Executor, Inline, MakeWorker, Ray
+from glue_bench.sweep.progress import TimeEstimate
+from glue_bench.sweep.slurm import Slurm
+
+if TYPE_CHECKING:  # what imports torch is imported where it is used
+    from glue_bench.training.compute import Compute
+    from glue_bench.training.inputs import Inputs
+
+MAX_WORKERS = 4096
+MAX_PORT = 2**16 - 1
+AS_MANY_AS_FIT: Literal["auto"] = "auto"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Engine:
+    """Where the jobs of a sweep run. Without any option they run in this process, one after another.
+
+    Attributes:
+        workers: how many processes of Ray share the jobs; "auto" is as many as there is room for.
+        address: HOST:PORT of a Ray cluster, whose machines run the workers.
+        slurm: options of sbatch, for jobs in Slurm.
+    """
+
+    workers: int | Literal["auto"] | None = None
+    address: str | None = None
+    slurm: Mapping[str, Any] | None = None
+
+    @classmethod
+    def parse(cls, workers: object, address: str | None, slurm: Mapping[str, Any] | None) -> Self:
+        """The engine that a caller asks for. Raises UserError for workers that are no number of processes."""
+        if workers is None or workers == AS_MANY_AS_FIT:
+            return cls(workers=AS_MANY_AS_FIT if workers else None, address=address, slurm=slurm)
+        if type(workers) is int and 1 <= workers <= MAX_WORKERS:
+            return cls(workers=workers, address=address, slurm=slurm)
+        raise UserError(f"workers {quoted(workers)}: give a whole number from 1 to {MAX_WORKERS}, or {AS_MANY_AS_FIT}")
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether jobs run on other machines, which look for their device themselves."""
+        return self.slurm is not None or self.address is not None
+
+    def check(self) -> None:
+        """Raise UserError for an address of another form, and for two engines at once."""
+        if self.address is not None and not _is_host_and_port(self.address):
+            raise UserError(f"--address is HOST:PORT with a port from 1 to {MAX_PORT}, not {quoted(self.address)}")
+        if self.slurm is not None and (self.workers or self.address):
+            raise UserError("--slurm goes without --workers and --address: one engine runs all jobs")
+
+    def make(self, plan: Plan, inputs: "Inputs", compute: "Compute", make_worker: MakeWorker) -> Executor:
+        """Make what runs the jobs.
+
+        Args:
+            plan: whose jobs will run.
+            inputs: of the experiment, in this process.
+            compute: of this process.
+            make_worker: makes the worker of another process.
+
+        Raises:
+            UserError: what the engine needs is not there.
+        """
+        from glue_bench.sweep.worker import Worker, room_here
+
+        resources = inputs.experiment.resources
+        if self.slurm is not None:
+            return Slurm(make_worker, resources, inputs.store, TimeEstimate(plan), self.slurm)
+        workers = self.workers
+        if workers == AS_MANY_AS_FIT:  # Ray counts the room of a cluster
+            workers = None if self.address else room_here(resources, compute)
+        if workers or self.address:
+            return Ray(make_worker, resources, workers=workers, address=self.address)
+        return Inline(Worker(inputs, compute))
+
+
+def _is_host_and_port(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    if not host or "/" in host or not port.isdecimal():
+        return False
+    return 0 < int(port[:6]) <= MAX_PORT

@@ -1,0 +1,172 @@
+"""What a person should know before a sweep begins: no mistakes, but perhaps not what was meant."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import torch
+
+from glue_bench.sweep.executors import Executor
+from glue_bench.sweep.jobs import WorkLeft
+from glue_bench.sweep.worker import room_here
+from glue_bench.training.compute import Compute
+from glue_bench.training.inputs import Inputs
+from glue_bench.training.trial import compute_of
+
+DEMO = "demo"  # whose verb has no --workers
+
+
+@dataclass(frozen=True, kw_only=True)
+class Situation:
+    """A sweep before it begins.
+
+    Attributes:
+        work: what is to run.
+        inputs: of the experiment.
+        compute: the device and precision of this process.
+        executor: what will run the jobs.
+    """
+
+    work: WorkLeft
+    inputs: Inputs
+    compute: Compute
+    executor: Executor
+
+    @property
+    def device(self) -> str:
+        """The device and precision of this process in words."""
+        return f"{self.compute.name} in {self.compute.precision}"
+
+    @property
+    def leaves_gpu(self) -> bool:
+        """Whether workers compute on CPUs although this machine has a GPU."""
+        has_gpu = self.compute.device.type != "cpu"
+        return self.executor.in_parallel and not self.inputs.experiment.resources.gpus and has_gpu
+
+    @property
+    def computes_here(self) -> bool:
+        """Whether jobs compute on the device of this process."""
+        return not (self.leaves_gpu or self.executor.queues)
+
+
+def remarks(situation: Situation) -> Iterator[str]:
+    """What is worth knowing, a line each."""
+    for remark in REMARKS:
+        yield from remark(situation)
+
+
+def where_it_computes(situation: Situation) -> Iterator[str]:
+    place = "what the machine of each worker has" if situation.executor.queues else situation.device
+    cause = "; workers on CPUs, because resources.gpus is 0" if situation.leaves_gpu else ""
+    yield f"computing on {place}{cause}"
+
+
+def arms_in_float32(situation: Situation) -> Iterator[str]:
+    """Arms whose models cannot be trained in the precision of the device."""
+    if not situation.computes_here:
+        return
+    inputs = situation.inputs
+    compute = situation.compute
+    if situation.executor.in_parallel:  # this process leaves the GPU alone, which may admit one process only
+        compute = replace(compute, device=torch.device("cpu"))
+    pending = {job.arm for job in situation.work.jobs}
+    arms = [arm for arm in inputs.experiment.arms if arm.name in pending]
+    in_float32 = [arm.name for arm in arms if compute_of(arm, inputs, compute) != compute]
+    if in_float32:
+        yield f"computed in float32, because their models cannot be trained in bf16: {', '.join(in_float32)}"
+
+
+def arms_without_segments(situation: Situation) -> Iterator[str]:
+    """Arms whose encoder has one segment, where the texts of a task come in pairs."""
+    inputs = situation.inputs
+    names = []
+    for arm in inputs.experiment.arms:
+        of_tokenizer, of_encoder = inputs.segments(arm)
+        if of_tokenizer > 1 >= of_encoder:
+            names.append(arm.name)
+    if names and any("text_b" in inputs.train(task) for task in inputs.experiment.tasks):
+        yield f"both texts of a pair are segment 0, because the encoder has no other: {', '.join(names)}"
+
+
+def heads_that_are_left(situation: Situation) -> Iterator[str]:
+    """Arms whose checkpoint has a trained classification head."""
+    inputs = situation.inputs
+    names = [arm.name for arm in inputs.experiment.arms if inputs.initial(arm).leaves_head]
+    if names:
+        fresh = "it is not used, every cell trains a fresh one"
+        yield f"the checkpoint has a trained classification head; {fresh}: {', '.join(names)}"
+
+
+def cells_of_other_devices(situation: Situation) -> Iterator[str]:
+    """Finished cells that were computed elsewhere: device and precision decide no id, but move scores."""
+    if not situation.computes_here:
+        return
+    to_run = {job.id for job in situation.work.jobs}
+    devices: Counter[str] = Counter()
+    for name, record in situation.work.finished.records.items():
+        environment = record.environment
+        if name not in to_run and environment.device and environment.precision:
+            devices[f"{environment.device} in {environment.precision}"] += 1
+    del devices[situation.device]
+    if count := devices.total():
+        names = " and ".join(sorted(devices))
+        effect = "they count as done, another --results computes all anew"
+        yield f"computed on {names}, not on {situation.device} as this run: {count:,} finished; {effect}"
+
+
+def pretrainings_again(situation: Situation) -> Iterator[str]:
+    """Pretrainings that finished cells have started from."""
+    finished = situation.work.finished
+    started = Counter(record.cell.pretraining for record in finished.records.values())
+    for job in situation.work.jobs:
+        if count := started[job.id]:
+            cause = "its weights are gone" if job.id in finished.pretrainings else "it has no whole record"
+            effect = "which run again if its weights come out otherwise"
+            yield f"{job.label} is pretrained again: {cause}; finished cells that started from it: {count:,}, {effect}"
+
+
+def outdated_cells(situation: Situation) -> Iterator[str]:
+    if count := len(situation.work.finished.outdated):
+        yield f"finished cells that are in no table, as what they started from was made again since: {count:,}"
+
+
+def cells_outside_the_plan(situation: Situation) -> Iterator[str]:
+    if count := situation.work.finished.left_out:
+        effect = "they are in no table; another --results, or name, keeps them in tables of their own"
+        yield f"finished cells that this plan leaves out: {count:,}; {effect}"
+
+
+def cells_again(situation: Situation) -> Iterator[str]:
+    """Finished cells that run again, for what is asked beside a record."""
+    records = situation.work.finished.records
+    if count := sum(job.id in records for job in situation.work.jobs):
+        cause = "for a model or test predictions; on a GPU scores may come out otherwise"
+        yield f"finished cells that run again, whole: {count:,}, {cause}"
+
+
+def cores_that_are_idle(situation: Situation) -> Iterator[str]:
+    """One process computes on one core, while there is room for more."""
+    inputs = situation.inputs
+    jobs = situation.work.jobs
+    starts = [inputs.initial(inputs.arm(name)) for name in {job.arm for job in jobs}]
+    is_narrow = all(situation.compute.threads_for(start.hidden_size) == 1 for start in starts)
+    cores = room_here(inputs.experiment.resources, situation.compute)
+    if situation.executor.in_parallel or not is_narrow or inputs.experiment.name == DEMO:
+        return
+    if cores and len(jobs) > 1:
+        more = f"--workers auto runs {min(cores, len(jobs))} at once (it needs Ray: pip install '.[ray]')"
+        yield f"one job runs at a time, on one core, as its encoder is small; this machine has {cores} cores: {more}"
+
+
+REMARKS: tuple[Callable[[Situation], Iterator[str]], ...] = (
+    where_it_computes,
+    arms_in_float32,
+    arms_without_segments,
+    heads_that_are_left,
+    cells_of_other_devices,
+    pretrainings_again,
+    outdated_cells,
+    cells_outside_the_plan,
+    cells_again,
+    cores_that_are_idle,
+)

@@ -1,0 +1,138 @@
+"""Who needs which weights: what a cell leaves, what a plan asks for, and what may be deleted."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+
+from glue_bench.board.board import make_board
+from glue_bench.board.chosen import chosen_runs
+from glue_bench.board.results import read_results
+from glue_bench.config import Experiment
+from glue_bench.records.done import replaced_start
+from glue_bench.records.store import Store
+from glue_bench.records.values import Cell, Job, Plan
+
+Place = tuple[str, str]
+"""An arm and a task. With `keep: best` one model of each stays."""
+
+
+def leaves_model(cell: Cell, experiment: Experiment) -> bool:
+    """Whether a cell stores its model: the experiment keeps models, or other cells start from it.
+
+    A worker has no plan and asks this. In a plan it is true of `NeededWeights.followers`.
+    """
+    tuning = experiment.finetuning
+    if tuning.keep is not None:
+        return True
+    has_followers = any(task in tuning.from_mnli for task in experiment.tasks)
+    is_source = cell.task == "mnli" and cell.settings.learning_rate == tuning.source_rate
+    return has_followers and is_source
+
+
+class NeededWeights:
+    """Says which models and checkpoints of a plan are needed.
+
+    Args:
+        plan: whose cells may start from one another, and whose experiment says what to keep.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.keep = plan.experiment.finetuning.keep
+        self.cells = {cell.id: cell for cell in plan.cells}
+        self.followers: defaultdict[str, set[str]] = defaultdict(set)
+        """The cells that start from an MNLI cell, by its id."""
+        for cell in plan.cells:
+            if cell.mnli:
+                self.followers[cell.mnli].add(cell.id)
+
+    def cells_asked(self, store: Store) -> set[str]:
+        """The cells that are asked for more than a record, for a model or for test predictions.
+
+        With `keep: all` these are all cells, else the finished ones that a submission takes.
+        """
+        if self.keep == "all":
+            return {*self.cells}
+        return {*chosen_runs(make_board(read_results(store.folder, self.plan)))}
+
+    def models_wanted(self, store: Store) -> set[str]:
+        """The cells whose models the experiment asks to keep."""
+        return self.cells_asked(store) if self.keep else set()
+
+    def sources_wanted(self, names: Iterable[str]) -> set[str]:
+        """The MNLI cells whose models these cells start from."""
+        sources = (self.cells[name].mnli for name in names)
+        return {source for source in sources if source}
+
+    def checkpoints_wanted(self, names: Iterable[str]) -> defaultdict[str, set[int]]:
+        """The steps of the checkpoints that these cells start from, by pretraining."""
+        steps: defaultdict[str, set[int]] = defaultdict(set)
+        for name in names:
+            cell = self.cells[name]
+            if cell.pretraining and cell.steps:
+                steps[cell.pretraining].add(cell.steps)
+        return steps
+
+
+class ModelCleaner:
+    """Deletes fine-tuned models that neither the user nor another cell needs, while a sweep goes on.
+
+    Args:
+        store: where the models are.
+        plan: of the sweep.
+        is_under_way: whether the cell of an id has yet to end in this sweep.
+    """
+
+    def __init__(self, store: Store, plan: Plan, is_under_way: Callable[[str], bool]) -> None:
+        self.store = store
+        self.needed = NeededWeights(plan)
+        self.is_under_way = is_under_way
+        self.groups: defaultdict[Place, list[str]] = defaultdict(list)
+        for cell in plan.cells:
+            self.groups[cell.arm, cell.task].append(cell.id)
+
+    def drop_after(self, job: Job) -> None:
+        """Delete what nobody needs any more now that a job has ended."""
+        cell = self.needed.cells.get(job.id)
+        if cell:
+            self._drop([cell.id, cell.mnli] if cell.mnli else [cell.id])
+
+    def drop_all(self) -> None:
+        """Delete every model of the plan that nobody needs, such as what a killed driver has left."""
+        self._drop(self.needed.cells)
+
+    def _drop(self, ended: Iterable[str]) -> None:
+        if self.needed.keep == "all":
+            return
+        candidates = self._candidates(ended)
+        unused = [name for name in candidates if self.store.has_model(name) and not self._is_awaited(name)]
+        if not unused:  # the board is made only where something may go
+            return
+        wanted = self.needed.models_wanted(self.store)
+        for name in unused:
+            if name not in wanted:
+                self.store.drop_model(name)
+
+    def _candidates(self, ended: Iterable[str]) -> list[str]:
+        """The cells whose models may go: sources of other cells; with `keep: best` whole groups that have ended."""
+        if self.needed.keep != "best":
+            return [name for name in ended if self.needed.followers.get(name)]
+        cells = self.needed.cells
+        places = dict.fromkeys((cells[name].arm, cells[name].task) for name in ended)
+        candidates: list[str] = []
+        for place in places:
+            group = self.groups[place]
+            if not any(self.is_under_way(name) for name in group):
+                candidates += group
+        return candidates
+
+    def _is_awaited(self, name: str) -> bool:
+        """Whether a cell has yet to start from this one: it has no record, or runs again."""
+        source = self.store.record(name)
+        sources = {name: source} if source else {}
+        for follower in self.needed.followers.get(name, ()):
+            record = self.store.record(follower)
+            if self.is_under_way(follower) or record is None:
+                return True
+            if replaced_start(record, sources, {}):
+                return True
+        return False
