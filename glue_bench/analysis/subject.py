@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 from functools import cached_property
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,9 @@ from glue_bench.model.checkpoints import encoder, read_checkpoint, under_head, w
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.locate import locate
+from glue_bench.model.variants import VARIANTS
 from glue_bench.records.store import Store
+from glue_bench.records.values import Plan
 from glue_bench.training.corpus import Corpus
 from glue_bench.training.packing import PackedText
 from glue_bench.training.tokenizers import check_vocabulary, encode, load_tokenizer
@@ -141,6 +143,15 @@ class Subject:
         return self.head, HeldOut(packed, self.tokenizer)
 
 
+def _check_plugins(plan: Plan, name: str) -> None:
+    """Raise UserError where an arm of the experiment called `name` has a variant of a plugin that is not loaded."""
+    for job in plan.pretrainings:
+        if job.plugin is not None and job.variant not in VARIANTS:
+            files = " ".join(f"--plugin {PurePath(place).name}" for place in plan.experiment.plugins)
+            fault = f"arm '{job.arm}' of '{name}': the variant '{job.variant}' is of a plugin (SHA-256 {job.plugin})"
+            raise UserError(f"{fault}; give its file: {files or '--plugin FILE'}")
+
+
 def find_sources(names: Iterable[str]) -> tuple[dict[str, str], list[str]]:
     """All checkpoints that the names stand for, by a short label of their own; and of each experiment what is gone."""
     checkpoints, gone = list[tuple[str, str]](), list[str]()
@@ -151,6 +162,7 @@ def find_sources(names: Iterable[str]) -> tuple[dict[str, str], list[str]]:
             checkpoints.append(("/".join(parts[-2:]) if parts[-1].startswith("step-") else parts[-1], name))
             continue
         plan, missing = stored.plan(), list[str]()
+        _check_plugins(plan, name)
         jobs, records = [job for job in plan.pretrainings if not job.is_search], stored.finished(plan).pretrainings
         for job in jobs:
             weights = records[job.id].weights if job.id in records else None

@@ -50,7 +50,7 @@ def make_plan(inputs: Inputs) -> Plan:
 def _without_places(inputs: Inputs) -> Experiment:
     """The experiment as others may see it. Where a person keeps files is no one's business; digests tell what they are.
 
-    Of the path of a checkpoint or a tokenizer the last name stays, as `./name`, which is no id of the hub.
+    Of the path of a checkpoint, a tokenizer or a plugin the last name stays, as `./name`, which is no id of the hub.
     """
     experiment = inputs.experiment
 
@@ -62,7 +62,8 @@ def _without_places(inputs: Inputs) -> Experiment:
     for arm in experiment.arms:
         tokenizer = name_of(arm.tokenizer) if arm.tokenizer else None
         arms.append(arm.model_copy(update={"checkpoint": name_of(arm.checkpoint), "tokenizer": tokenizer}))
-    public: dict[str, Any] = {"data": inputs.source.kind, "plugins": [], "arms": arms}
+    plugins = [f"./{PurePath(plugin).name}" for plugin in experiment.plugins]
+    public: dict[str, Any] = {"data": inputs.source.kind, "plugins": plugins, "arms": arms}
     if pretraining := experiment.pretraining:
         corpus = pretraining.corpus if pretraining.corpus == ["demo"] else [inputs.corpus.digest]
         tokenizer = name_of(pretraining.tokenizer) if pretraining.tokenizer else None

@@ -101,7 +101,7 @@ def test_what_cannot_run_is_refused(tiny, pretrained, make_bert, texts, tmp_path
         (tiny(**alive | {"arms": ["none", {"variant": "add", "name": "b"}]}), r"arm 'b' \(.*: position is dead"),
         (tiny(checkpoint=str(small), tokenizer=str(dead)), r"'add': the tokenizer has \d+ tokens but .* embeds 20"),
         (tiny(**alive, finetuning={"max_length": 33}), "arm 'none': max_length 33 of task 'cola' exceeds the 32 posit"),
-        (tiny(**glue, tasks=["rte", "cola"]), r"has no cola; complete it, or set `tasks: \[rte\]`"),
+        (tiny(**glue, tasks=["rte", "cola"]), r"has no cola; complete it, or name what it has: `tasks: \[rte\]`"),
         (tiny(**glue, tasks=["rte"]), "task 'rte' has no validation split"),
         (pretrained({"seeds": [*range(500)], "validation_share": 0.5}), "seeds has 500 seeds, but the text gives only"),
         (pretrained(start | {"length": 33}, **alive), "arm 'none': pretraining.length 33 exceeds the 32 positions"),

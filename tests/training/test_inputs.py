@@ -133,7 +133,9 @@ def save(folder: Path, second: int = 1, types: int = 2) -> str:
 @pytest.mark.parametrize(("second", "types"), [(2, 2), (9, 3)])
 def test_a_segment_without_a_row_is_refused_before_any_compute(inputs_of, tmp_path, second, types):
     inputs = inputs_of(checkpoint=save(tmp_path / "bert", second, types), arms=["add"], tasks=["rte"])
-    said = f"the tokenizer tells {second + 1} segments apart but the checkpoint '.*bert' embeds {types}; give"
+    said = (
+        f"the tokenizer tells {second + 1} segments apart but the checkpoint '.*bert' embeds {types}; put the tokenizer"
+    )
     with pytest.raises(UserError, match=said):
         plan_of(inputs)
 
