@@ -16,7 +16,7 @@ from glue_bench.model.plugins import add_plugins, check_plugin, plugin_digest
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.options import canonical_options
 from glue_bench.records.values import ArmFacts, Cell, Plan, Pretraining, Shape, TaskFacts
-from glue_bench.sweep.request import chosen_values
+from glue_bench.sweep.conditions import chosen_values
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.packing import LAYOUT_VERSION
 from glue_bench.training.tokenizers import NAME_ONE, vocabulary_size
