@@ -92,7 +92,7 @@ def run(
 
     observers = [*([Display(console)] if console else []), *trackers]
     summary = sweep(parsed, console, observers, dry_run=dry_run, **options)
-    if not dry_run and summary.cause != "terminated":  # whoever ends us waits for seconds
+    if not dry_run and summary.cause != "terminated":  # after SIGTERM only seconds are left
         with results_written_to(summary.folder):
             comparison = open_comparison(summary.folder)
             write_tables(comparison)
