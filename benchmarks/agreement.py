@@ -37,10 +37,16 @@ Scores = dict[str, dict[str, float]]
 def main(
     config: Path,
     data: Annotated[str | None, typer.Option()] = None,
-    seed: Annotated[list[int] | None, typer.Option(help="May be given several times; 1 unless given.")] = None,
+    seed: Annotated[
+        list[int] | None, typer.Option(help="May be given several times; 1 unless given.")
+    ] = None,
     task: Annotated[list[str] | None, typer.Option(help="Only these tasks.")] = None,
-    padding: Annotated[str, typer.Option(help="Trainer's batches: dynamic, or grouped by length.")] = "dynamic",
-    output: Annotated[Path, typer.Option("-o", "--output", help="Lines are appended.")] = Path("agreement.csv"),
+    padding: Annotated[
+        str, typer.Option(help="Trainer's batches: dynamic, or grouped by length.")
+    ] = "dynamic",
+    output: Annotated[Path, typer.Option("-o", "--output", help="Lines are appended.")] = Path(
+        "agreement.csv"
+    ),
 ) -> None:
     """Append one line per system, task, metric and seed to OUTPUT; print both systems' scores and the differences."""
     quiet_transformers()
@@ -93,11 +99,15 @@ def as_lines(system: str, cell: Cell, scores: Scores, seconds: float) -> pd.Data
 def differences(lines: pd.DataFrame) -> str:
     """Each metric's scores by seed, and the mean of ours - Trainer with its standard deviation over seeds."""
     index = ["task", "split", "metric", "learning_rate"]
-    scores = lines.pivot_table(index=[*index, "seed"], columns="system", values="value").reset_index()
+    scores = lines.pivot_table(
+        index=[*index, "seed"], columns="system", values="value"
+    ).reset_index()
     scores["difference"] = scores[OURS] - scores[TRAINER]
     rows = {}
     for (task, split, metric, rate), group in scores.groupby(index, sort=False):
-        spread = f" (sd {group['difference'].std():.2f}, {len(group)} seeds)" if len(group) > 1 else ""
+        spread = (
+            f" (sd {group['difference'].std():.2f}, {len(group)} seeds)" if len(group) > 1 else ""
+        )
         rows[f"{task}, {split}, {metric}, rate {rate:g}"] = {
             "seeds": " ".join(map(str, group["seed"])),
             TRAINER: " ".join(f"{value:.2f}" for value in group[TRAINER]),

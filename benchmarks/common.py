@@ -23,7 +23,13 @@ from glue_bench.config import Experiment, load_experiment
 from glue_bench.records.environment import versions
 from glue_bench.records.values import Cell
 from glue_bench.sweep.plan import settle_jobs
-from glue_bench.training.compute import choose_compute, multiplies_bf16, peak_bytes, quiet_transformers, reset_peak
+from glue_bench.training.compute import (
+    choose_compute,
+    multiplies_bf16,
+    peak_bytes,
+    quiet_transformers,
+    reset_peak,
+)
 from glue_bench.training.inputs import Inputs
 
 SCRATCH_SIZES = {
@@ -41,12 +47,18 @@ Rounds = list[dict[str, dict[str, Any]]]
 Round = Callable[[int], dict[str, Any]]
 
 Data = Annotated[str, typer.Option(help="demo, hub, or a folder of GLUE's TSV files.")]
-Tasks = Annotated[list[str] | None, typer.Option("--task", help="rte unless given. May be given again.")]
+Tasks = Annotated[
+    list[str] | None, typer.Option("--task", help="rte unless given. May be given again.")
+]
 Turns = Annotated[int, typer.Option("--rounds", help="How often every contender is timed.")]
 Steps = Annotated[int, typer.Option(help="Batches in a round.")]
-Checkpoint = Annotated[str, typer.Option(help=f"A folder, or random weights: {', '.join(SCRATCH_SIZES)}.")]
+Checkpoint = Annotated[
+    str, typer.Option(help=f"A folder, or random weights: {', '.join(SCRATCH_SIZES)}.")
+]
 Device = Annotated[Literal["auto", "cpu", "cuda"], typer.Option()]
-Precision = Annotated[Literal["auto", "float32", "bf16"], typer.Option(help="auto: bf16 where it is faster.")]
+Precision = Annotated[
+    Literal["auto", "float32", "bf16"], typer.Option(help="auto: bf16 where it is faster.")
+]
 Threads = Annotated[int | None, typer.Option(help="CPU threads; all unless given.")]
 Json = Annotated[Path | None, typer.Option(help="Keep every measurement in this file.")]
 
@@ -67,7 +79,12 @@ class Settings:
     def experiment(self) -> Experiment:
         """The cell as an experiment of one."""
         arm = {"name": self.variant, "variant": self.variant, "checkpoint": self.checkpoint}
-        finetuning = {"learning_rates": [5e-5], "epochs": 1, "batch_size": self.batch_size, "max_length": MAX_LENGTH}
+        finetuning = {
+            "learning_rates": [5e-5],
+            "epochs": 1,
+            "batch_size": self.batch_size,
+            "max_length": MAX_LENGTH,
+        }
         what = {"data": self.data, "tasks": [self.task], "seeds": [1], "arms": [arm]}
         return load_experiment({"name": "benchmark", **what, "finetuning": finetuning})
 
@@ -94,12 +111,18 @@ def checkpoint_folder(name: str, data: str, task: str, aside: Path) -> str:
 
     quiet_transformers()
     train = open_source(data).load(task).splits["train"]
-    texts = [text for column in train.columns.intersection(["text_a", "text_b"]) for text in train[column]]
+    texts = [
+        text
+        for column in train.columns.intersection(["text_a", "text_b"])
+        for text in train[column]
+    ]
     tokenizer = train_tokenizer(texts, 8000)
     hidden, blocks, heads = SCRATCH_SIZES[name]
     torch.manual_seed(0)
     sizes = {"vocab_size": len(tokenizer), "hidden_size": hidden, "num_hidden_layers": blocks}
-    config = BertConfig(**sizes, num_attention_heads=heads, intermediate_size=4 * hidden, pad_token_id=0)
+    config = BertConfig(
+        **sizes, num_attention_heads=heads, intermediate_size=4 * hidden, pad_token_id=0
+    )
     BertModel(config).save_pretrained(aside)
     tokenizer.save_pretrained(aside)
     return str(aside)
@@ -125,7 +148,9 @@ class Worker:
     """
 
     def __init__(self, make: Callable[..., Round], *arguments: Any) -> None:
-        context = multiprocessing.get_context("spawn")  # a fork would share what the others have loaded
+        context = multiprocessing.get_context(
+            "spawn"
+        )  # a fork would share what the others have loaded
         self._pipe, end = context.Pipe()
         self._process = context.Process(target=serve, args=(end, make, arguments), daemon=True)
         self._process.start()
@@ -179,7 +204,9 @@ def timed(workers: Mapping[str, Worker], rounds: int, steps: int, warm_up: int =
     try:
         for worker in workers.values():
             worker.round(warm_up)
-        return [{name: worker.round(steps) for name, worker in workers.items()} for _ in range(rounds)]
+        return [
+            {name: worker.round(steps) for name, worker in workers.items()} for _ in range(rounds)
+        ]
     finally:
         for worker in workers.values():
             worker.close()
@@ -187,12 +214,16 @@ def timed(workers: Mapping[str, Worker], rounds: int, steps: int, warm_up: int =
 
 def column(rounds: Rounds, key: str) -> pd.DataFrame:
     """One figure of every run: a row a round, a column a run."""
-    return pd.DataFrame([{name: result[key] for name, result in turn.items()} for turn in rounds]).astype(float)
+    return pd.DataFrame(
+        [{name: result[key] for name, result in turn.items()} for turn in rounds]
+    ).astype(float)
 
 
 def with_quartiles(values: pd.DataFrame, decimals: int) -> dict[str, str]:
     """`median (lower quartile to upper quartile)` of each column."""
-    low, middle, high = (values.quantile(q).map(f"{{:,.{decimals}f}}".format) for q in (0.25, 0.5, 0.75))
+    low, middle, high = (
+        values.quantile(q).map(f"{{:,.{decimals}f}}".format) for q in (0.25, 0.5, 0.75)
+    )
     return {name: f"{middle[name]} ({low[name]} to {high[name]})" for name in values}
 
 
@@ -215,15 +246,23 @@ def speed_table(rounds: Rounds) -> str:
 
 def table(texts: pd.DataFrame, first: str) -> str:
     """Texts as a Markdown table; the column of row names is headed `first`."""
-    return texts.rename_axis(first).to_markdown(disable_numparse=True, colalign=["left", *["right"] * texts.shape[1]])
+    return texts.rename_axis(first).to_markdown(
+        disable_numparse=True, colalign=["left", *["right"] * texts.shape[1]]
+    )
 
 
 def machine(*, device: str, precision: str, threads: int | None = None) -> str:
     """Processor, device, cores, threads, versions and load: what figures are worth nothing without."""
     made = versions()
-    packages = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "accelerate"))
+    packages = ", ".join(
+        f"{name} {version(name)}" for name in ("torch", "transformers", "accelerate")
+    )
     load = "" if LOAD is None else f", load {LOAD:.1f} when it began"
-    where = made.processor if device == "cpu" else f"{choose_compute(device).name} with {made.processor}"
+    where = (
+        made.processor
+        if device == "cpu"
+        else f"{choose_compute(device).name} with {made.processor}"
+    )
     return (
         f"{where}, {os.cpu_count()} cores, {threads or torch.get_num_threads()} threads, {precision}{load}; "
         f"{packages}, Python {made.python}, {made.platform}, glue-bench {(made.git_commit or 'unknown')[:10]}"

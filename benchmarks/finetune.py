@@ -28,7 +28,11 @@ from common import OURS, Rounds, Settings, Worker
 from glue_bench.model.variants import VARIANTS
 from peers import make_ours, make_peer
 
-PEERS = {"padded to the maximum": "fixed", "padded to the batch": "dynamic", "grouped by length": "grouped"}
+PEERS = {
+    "padded to the maximum": "fixed",
+    "padded to the batch": "dynamic",
+    "grouped by length": "grouped",
+}
 BASE = "add"
 
 
@@ -42,9 +46,15 @@ def main(
     device: common.Device = "auto",
     precision: common.Precision = "auto",
     threads: common.Threads = None,
-    native: Annotated[bool, typer.Option("--native", help="Ours trains transformers' own model.")] = False,
-    variants: Annotated[bool, typer.Option("--variants", help="Every variant against add.")] = False,
-    variant: Annotated[list[str] | None, typer.Option(help="Of --variants only these, and add.")] = None,
+    native: Annotated[
+        bool, typer.Option("--native", help="Ours trains transformers' own model.")
+    ] = False,
+    variants: Annotated[
+        bool, typer.Option("--variants", help="Every variant against add.")
+    ] = False,
+    variant: Annotated[
+        list[str] | None, typer.Option(help="Of --variants only these, and add.")
+    ] = None,
     json: common.Json = None,
 ) -> None:
     """Print tokens per second, seconds of a cell, peak memory, and ours over each peer; a table a task."""
@@ -62,15 +72,22 @@ def main(
             workers = of_variants(ours, variant) if variants else against_trainer(ours, theirs)
             measured[name] = common.timed(workers, rounds, steps, warm_up)
         what = f"{name}, {checkpoint}{', native' * native}, batches of {batch_size}, {rounds} rounds of {steps} steps"
-        parts += [f"{what}; medians and quartiles", (variant_table if variants else common.speed_table)(measured[name])]
+        parts += [
+            f"{what}; medians and quartiles",
+            (variant_table if variants else common.speed_table)(measured[name]),
+        ]
     both = f"glue-bench in {how}, peers in {theirs}"
-    common.report([*parts, common.machine(device=where, precision=both, threads=threads)], measured, json)
+    common.report(
+        [*parts, common.machine(device=where, precision=both, threads=threads)], measured, json
+    )
 
 
 def against_trainer(ours: Settings, precision: str) -> dict[str, Worker]:
     """The three peers in their precision, and ours."""
     peer = replace(ours, precision=precision)
-    peers = {f"run_glue, {name}": Worker(make_peer, peer, padding) for name, padding in PEERS.items()}
+    peers = {
+        f"run_glue, {name}": Worker(make_peer, peer, padding) for name, padding in PEERS.items()
+    }
     return {**peers, OURS: Worker(make_ours, ours)}
 
 

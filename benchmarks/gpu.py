@@ -36,7 +36,9 @@ ROUNDED = 0.03
 
 
 def main(
-    variant: Annotated[list[str] | None, typer.Option(help="Only these. May be given several times.")] = None,
+    variant: Annotated[
+        list[str] | None, typer.Option(help="Only these. May be given several times.")
+    ] = None,
     device: Annotated[str, typer.Option(help="cuda, or cpu to try the script.")] = "cuda",
     steps: Annotated[int, typer.Option(help="Steps of each comparison.")] = 20,
     json: common.Json = None,
@@ -48,7 +50,10 @@ def main(
     differing = [name for name, found in agreement.items() if not agrees(found)]
     parts = [f"DIFFERENT from the CPU: {', '.join(differing)}"] if differing else []
     texts = pd.DataFrame.from_dict(agreement, orient="index").map("{:.2g}".format)
-    parts += [common.table(texts, "variant"), common.machine(device=device, precision="float32 and bf16")]
+    parts += [
+        common.table(texts, "variant"),
+        common.machine(device=device, precision="float32 and bf16"),
+    ]
     common.report(parts, agreement, json)
     raise typer.Exit(bool(differing))
 
@@ -58,27 +63,61 @@ def compared(variant: str, steps: int, compute: Compute) -> dict[str, float]:
     experiment, found = tiny(variant, steps), {}
     _, (fresh, *_) = settle_jobs(Inputs(experiment, Path("none")))
     cell = fresh.model_copy(update={"pretraining": None, "steps": None})  # from the fresh arm
-    theirs, ours = (finetune(cell, Inputs(experiment, Path("none")), each) for each in (CPU, compute))
+    theirs, ours = (
+        finetune(cell, Inputs(experiment, Path("none")), each) for each in (CPU, compute)
+    )
     half = finetune(cell, Inputs(experiment, Path("none")), replace(compute, bf16=True))
-    expected, *others = ([epoch.train_loss for epoch in each.facts.history] for each in (theirs, ours, half))
+    expected, *others = (
+        [epoch.train_loss for epoch in each.facts.history] for each in (theirs, ours, half)
+    )
     found["loss"], found["loss in bf16"] = (apart(each, expected) for each in others)
     logits = theirs.predictions["validation"]
-    found["logits"] = float(np.abs(ours.predictions["validation"] - logits).max() / np.abs(logits).max())
+    found["logits"] = float(
+        np.abs(ours.predictions["validation"] - logits).max() / np.abs(logits).max()
+    )
     curves = [masked(experiment, each) for each in (CPU, compute, replace(compute, bf16=True))]
-    found["masked-LM loss"], found["masked-LM loss in bf16"] = (apart(each, curves[0]) for each in curves[1:])
+    found["masked-LM loss"], found["masked-LM loss in bf16"] = (
+        apart(each, curves[0]) for each in curves[1:]
+    )
     return found
 
 
 def tiny(variant: str, steps: int) -> Experiment:
     """A small encoder without dropout, pretrained on text and fine-tuned on a task of the demo for some steps each."""
     still = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}
-    text = {"corpus": "demo", "steps": steps, "batch_tokens": 1024, "length": 64, "learning_rates": [1e-3]}
-    finetuning = {"learning_rates": [1e-4], "epochs": 3, "batch_size": 16, "max_length": 64, "max_steps": steps}
+    sizes = {
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 128,
+    }
+    text = {
+        "corpus": "demo",
+        "steps": steps,
+        "batch_tokens": 1024,
+        "length": 64,
+        "learning_rates": [1e-3],
+    }
+    finetuning = {
+        "learning_rates": [1e-4],
+        "epochs": 3,
+        "batch_size": 16,
+        "max_length": 64,
+        "max_steps": steps,
+    }
     return load_experiment(
         {
-            **{"name": "gpu", "data": "demo", "limit": 16 * steps, "checkpoint": "scratch", "arms": [variant]},
-            **{"scratch": {"vocab_size": 300, "max_position_embeddings": 64} | sizes | still, "tasks": ["rte"]},
+            **{
+                "name": "gpu",
+                "data": "demo",
+                "limit": 16 * steps,
+                "checkpoint": "scratch",
+                "arms": [variant],
+            },
+            **{
+                "scratch": {"vocab_size": 300, "max_position_embeddings": 64} | sizes | still,
+                "tasks": ["rte"],
+            },
             **{"seeds": [1], "pretraining": text, "finetuning": finetuning},
         }
     )

@@ -39,7 +39,13 @@ import glue_bench.cli
 from glue_bench.records.store import Store
 
 CONTEXT = multiprocessing.get_context("forkserver")
-IMPORTED = ("datasets", "glue_bench.cli", "glue_bench.sweep.run", "glue_bench.pages.files", "sklearn.metrics")
+IMPORTED = (
+    "datasets",
+    "glue_bench.cli",
+    "glue_bench.sweep.run",
+    "glue_bench.pages.files",
+    "sklearn.metrics",
+)
 CONTEXT.set_forkserver_preload([*IMPORTED])
 MISHAPS = {
     "driver": "SIGKILL to the process that was started",
@@ -102,14 +108,27 @@ class Driver:
 
     def __init__(self, place: Path, results: str, engine: str) -> None:
         self.output = place / "output.txt"
-        words = ["glue-bench", "run", str(place / "kills.yaml"), "--results", str(place / results), *OPTIONS[engine]]
-        self.process = CONTEXT.Process(target=drive, args=(words, str(place / "cache"), self.output))
+        words = [
+            "glue-bench",
+            "run",
+            str(place / "kills.yaml"),
+            "--results",
+            str(place / results),
+            *OPTIONS[engine],
+        ]
+        self.process = CONTEXT.Process(
+            target=drive, args=(words, str(place / "cache"), self.output)
+        )
         self.process.start()
 
     def wait(self) -> tuple[int | None, str]:
         """Its exit status as a shell has it, None if it had to be killed, and what it printed."""
         self.process.join(LIMIT_SECONDS)
-        status = self.process.exitcode if (self.process.exitcode or 0) >= 0 else 128 - self.process.exitcode
+        status = (
+            self.process.exitcode
+            if (self.process.exitcode or 0) >= 0
+            else 128 - self.process.exitcode
+        )
         self.process.kill()
         self.process.join()
         return status, self.output.read_text(errors="replace")
@@ -118,10 +137,17 @@ class Driver:
 def drive(words: list[str], cache: str, output: Path) -> None:
     """In the process."""
     for stream in (1, 2):
-        os.dup2(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC * (stream == 1) | os.O_APPEND), stream)
+        os.dup2(
+            os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC * (stream == 1) | os.O_APPEND),
+            stream,
+        )
     gc.freeze()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a script's background ignores it
-    os.environ |= {"GLUE_BENCH_CACHE": cache, "OMP_NUM_THREADS": "1", "RAY_gcs_rpc_server_reconnect_timeout_s": "15"}
+    os.environ |= {
+        "GLUE_BENCH_CACHE": cache,
+        "OMP_NUM_THREADS": "1",
+        "RAY_gcs_rpc_server_reconnect_timeout_s": "15",
+    }
     sys.argv = words
     glue_bench.cli.main()
 
@@ -134,9 +160,13 @@ class Records:
 
     def look(self, found: Found) -> int:
         """How many there are."""
-        seen = {path.parent.name: path.stat().st_ino for path in self.folder.glob("*/[!.]*/record.json")}
+        seen = {
+            path.parent.name: path.stat().st_ino for path in self.folder.glob("*/[!.]*/record.json")
+        }
         found.lost += sorted(self.inodes.keys() - seen.keys())
-        found.repeated += sorted(name for name, inode in self.inodes.items() if seen.get(name, inode) != inode)
+        found.repeated += sorted(
+            name for name, inode in self.inodes.items() if seen.get(name, inode) != inode
+        )
         self.inodes = seen
         return len(seen)
 
@@ -147,7 +177,11 @@ def main() -> None:
     parser.add_argument("--engine", choices=[*KINDS], default="inline")
     parser.add_argument("--mishaps", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--place", type=Path, help="a folder on a small disk, or one that all nodes of a cluster see")
+    parser.add_argument(
+        "--place",
+        type=Path,
+        help="a folder on a small disk, or one that all nodes of a cluster see",
+    )
     given = parser.parse_args()
     found, draw = Found(), random.Random(given.seed)
     with tempfile.TemporaryDirectory(dir=given.place) as folder:
@@ -182,12 +216,16 @@ def disturb(place: Path, engine: str, most: int, draw: random.Random, found: Fou
         (place / "ballast").unlink(missing_ok=True)
         records.look(found)
         if last in STATUS:
-            found.longest[last] = round(max(found.longest.get(last, 0.0), time.monotonic() - began), 1)
+            found.longest[last] = round(
+                max(found.longest.get(last, 0.0), time.monotonic() - began), 1
+            )
         if status not in (0, STATUS.get(last)) or ("Traceback" in said and last != "head"):
             found.surprises.append(f"{last}: exit status {status}: {said[-3000:]}")
     found.sweeps += 1
     whole, runs = tables(place / "whole" / "kills"), tables(place / "runs" / "kills")
-    found.other_tables += sorted(name for name in whole.keys() | runs.keys() if whole.get(name) != runs.get(name))
+    found.other_tables += sorted(
+        name for name in whole.keys() | runs.keys() if whole.get(name) != runs.get(name)
+    )
 
 
 def wait_for(more: int, records: Records, driver: Driver, found: Found) -> bool:
@@ -237,10 +275,17 @@ def strike(kind: str, process: psutil.Process, place: Path, hit: set[str]) -> bo
 
 def cancel(folder: Path, draw: random.Random, hit: set[str]) -> bool:
     """Whether a Slurm job was cancelled; with it the first of its jobs that has no record is lost."""
-    live = subprocess.run(["squeue", "--me", "-h", "-r", "-o", "%i"], capture_output=True, text=True, check=False)
+    live = subprocess.run(
+        ["squeue", "--me", "-h", "-r", "-o", "%i"], capture_output=True, text=True, check=False
+    )
     done = {path.parent.name for path in folder.glob("*/[!.]*/record.json")}
-    sent = json.loads((folder / "slurm.json").read_text()) if (folder / "slurm.json").exists() else {}
-    first = {name: next((job for job in sent.get(name, ()) if job not in done), None) for name in live.stdout.split()}
+    sent = (
+        json.loads((folder / "slurm.json").read_text()) if (folder / "slurm.json").exists() else {}
+    )
+    first = {
+        name: next((job for job in sent.get(name, ()) if job not in done), None)
+        for name in live.stdout.split()
+    }
     fit = [name for name, job in first.items() if job is not None and job not in hit]
     if not fit:
         return False
@@ -266,8 +311,14 @@ def command(process: psutil.Process) -> str:
 
 def tables(folder: Path) -> dict[str, str]:
     """The tables of a run without seconds and bytes."""
-    frames = {path.name: pd.read_csv(path, dtype=str, keep_default_na=False) for path in folder.glob("*.csv")}
-    return {name: frame.filter(regex="^(?!.*(second|memory))").to_csv() for name, frame in frames.items()}
+    frames = {
+        path.name: pd.read_csv(path, dtype=str, keep_default_na=False)
+        for path in folder.glob("*.csv")
+    }
+    return {
+        name: frame.filter(regex="^(?!.*(second|memory))").to_csv()
+        for name, frame in frames.items()
+    }
 
 
 if __name__ == "__main__":

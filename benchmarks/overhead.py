@@ -25,7 +25,12 @@ import common
 import glue_bench
 from glue_bench.training import finetune
 
-TINY = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+TINY = {
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+}
 
 
 def main(
@@ -64,7 +69,10 @@ def swept(experiment: dict[str, Any]) -> list[float]:
         os.environ |= {"GLUE_BENCH_CACHE": f"{folder}/cache", "GLUE_BENCH_PRECISION": "float32"}
         glue_bench.run(experiment, results=f"{folder}/runs", console=Console(file=io.StringIO()))
         paths = Path(folder).glob("runs/*/cells/*/record.json")
-        written = sorted((path.stat().st_mtime, json.loads(path.read_text())["training_seconds"]) for path in paths)
+        written = sorted(
+            (path.stat().st_mtime, json.loads(path.read_text())["training_seconds"])
+            for path in paths
+        )
     finetune.predict = predict
     overheads = []
     for (before, _), (now, training) in pairwise(written):

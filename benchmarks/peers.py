@@ -28,7 +28,14 @@ from transformers import (
 )
 
 from common import MAX_LENGTH, SCRATCH_SIZES, Round, Settings
-from glue_bench.config import NATIVE, Arm, Experiment, Hyperparameters, PretrainingSettings, load_experiment
+from glue_bench.config import (
+    NATIVE,
+    Arm,
+    Experiment,
+    Hyperparameters,
+    PretrainingSettings,
+    load_experiment,
+)
 from glue_bench.data.metrics import score_logits
 from glue_bench.data.tasks import TASKS
 from glue_bench.model.checkpoints import Start, graft, read_checkpoint
@@ -79,8 +86,13 @@ def make_ours(settings: Settings) -> Round:
             start: Start = read_native(settings.checkpoint, None, tokenizer)
         else:
             start = graft(read_checkpoint(settings.checkpoint), settings.variant, {})
-        facts = finetune(cell, Given(inputs, start, replace(tokens, splits={"train": train, **scored})), compute).facts
-        seconds = {"training_seconds": facts.training_seconds, "total_seconds": time.perf_counter() - began}
+        facts = finetune(
+            cell, Given(inputs, start, replace(tokens, splits={"train": train, **scored})), compute
+        ).facts
+        seconds = {
+            "training_seconds": facts.training_seconds,
+            "total_seconds": time.perf_counter() - began,
+        }
         return {"tokens": int(train.offsets[-1]), "scores": facts.scores, **seconds}
 
     return work
@@ -93,13 +105,21 @@ def make_peer(settings: Settings, padding: str) -> Round:
     cell, (arm,) = settings.cell(inputs), inputs.experiment.arms
     tokenizer, frames = inputs.tokenizer(arm), inputs.data(cell.task).splits
     task = TASKS[cell.task]
-    scored = {name: as_dataset(frames[name], tokenizer, MAX_LENGTH, padding) for name in task.validation_splits}
+    scored = {
+        name: as_dataset(frames[name], tokenizer, MAX_LENGTH, padding)
+        for name in task.validation_splits
+    }
 
     def work(steps: int) -> dict[str, Any]:
         rows = frames["train"].iloc[settings.rows(len(frames["train"]), steps)]
-        splits, clock = {"train": as_dataset(rows, tokenizer, MAX_LENGTH, padding), **scored}, Clock()
+        splits, clock = (
+            {"train": as_dataset(rows, tokenizer, MAX_LENGTH, padding), **scored},
+            Clock(),
+        )
         began = time.perf_counter()
-        scores = train_and_score(cell, arm.checkpoint, splits, tokenizer, padding, [clock], bf16=bf16)
+        scores = train_and_score(
+            cell, arm.checkpoint, splits, tokenizer, padding, [clock], bf16=bf16
+        )
         seconds = {"training_seconds": clock.seconds, "total_seconds": time.perf_counter() - began}
         return {"tokens": real_tokens(splits["train"]), "scores": scores, **seconds}
 
@@ -132,21 +152,34 @@ def real_tokens(split: Dataset) -> int:
 
 
 def train_and_score(
-    cell: Cell, checkpoint: str, splits: dict[str, Dataset], tokenizer: Any, padding: str, callbacks: Any, *, bf16: bool
+    cell: Cell,
+    checkpoint: str,
+    splits: dict[str, Dataset],
+    tokenizer: Any,
+    padding: str,
+    callbacks: Any,
+    *,
+    bf16: bool,
 ) -> dict[str, dict[str, float]]:
     """Scores of each validation split after the last epoch."""
     task = TASKS[cell.task]
     set_seed(cell.seed)
-    model = AutoModelForSequenceClassification.from_pretrained(checkpoint, num_labels=task.num_labels)
+    model = AutoModelForSequenceClassification.from_pretrained(
+        checkpoint, num_labels=task.num_labels
+    )
     collator = default_data_collator if padding == "fixed" else DataCollatorWithPadding(tokenizer)
     with tempfile.TemporaryDirectory() as folder:
         batches = {"epochs": cell.settings.epochs, "rows": cell.settings.batch_size}
         how = arguments(cell.settings, folder, padding, **batches, seed=cell.seed, bf16=bf16)
         trainer = trained(model, how, splits["train"], tokenizer, collator, callbacks)
-        return {name: score_split(trainer, cell.task, splits[name]) for name in task.validation_splits}
+        return {
+            name: score_split(trainer, cell.task, splits[name]) for name in task.validation_splits
+        }
 
 
-def trained(model: Any, how: TrainingArguments, train: Dataset, tokenizer: Any, collator: Any, calls: Any) -> Trainer:
+def trained(
+    model: Any, how: TrainingArguments, train: Dataset, tokenizer: Any, collator: Any, calls: Any
+) -> Trainer:
     """A Trainer that has trained, and printed nothing."""
     trainer = Trainer(model, how, collator, train, processing_class=tokenizer, callbacks=calls)
     trainer.remove_callback(PrinterCallback)
@@ -155,7 +188,14 @@ def trained(model: Any, how: TrainingArguments, train: Dataset, tokenizer: Any, 
 
 
 def arguments(
-    settings: Settled, folder: str, padding: str = "dynamic", *, epochs: int, rows: int, seed: int, bf16: bool = False
+    settings: Settled,
+    folder: str,
+    padding: str = "dynamic",
+    *,
+    epochs: int,
+    rows: int,
+    seed: int,
+    bf16: bool = False,
 ) -> TrainingArguments:
     """The settings in Trainer's names, batches of `rows`, its own default optimiser, and nothing saved or reported."""
     return TrainingArguments(
@@ -204,17 +244,33 @@ class Masked:
         """The pretraining as an experiment whose one arm is `add`."""
         hidden, blocks, heads = SCRATCH_SIZES[self.size]
         sizes = {"hidden_size": hidden, "num_hidden_layers": blocks, "num_attention_heads": heads}
-        sizes |= {"intermediate_size": 4 * hidden, "vocab_size": 8000, "max_position_embeddings": self.length}
-        text = {"corpus": self.corpus, "batch_tokens": self.rows * self.length, "length": self.length}
+        sizes |= {
+            "intermediate_size": 4 * hidden,
+            "vocab_size": 8000,
+            "max_position_embeddings": self.length,
+        }
+        text = {
+            "corpus": self.corpus,
+            "batch_tokens": self.rows * self.length,
+            "length": self.length,
+        }
         pretraining = {**text, "steps": steps, "validations": 1}
-        arms = {"checkpoint": "scratch", "arms": ["add"], "scratch": sizes, "pretraining": pretraining}
+        arms = {
+            "checkpoint": "scratch",
+            "arms": ["add"],
+            "scratch": sizes,
+            "pretraining": pretraining,
+        }
         return load_experiment({"name": "benchmark", "data": "demo", **arms})
 
 
 def make_masked_ours(settings: Masked, folder: str) -> Round:
     """A round is a pretraining of its own, in a folder of its own."""
     quiet_transformers()
-    made, compute = Inputs(settings.experiment(1), Path("none")), choose_compute(settings.device, settings.precision)
+    made, compute = (
+        Inputs(settings.experiment(1), Path("none")),
+        choose_compute(settings.device, settings.precision),
+    )
     made.text(made.experiment.arms[0])  # in the cache for all rounds
 
     def work(steps: int) -> dict[str, Any]:
@@ -233,9 +289,24 @@ def make_masked_peer(settings: Masked) -> Round:
     quiet_transformers()
     inputs = Inputs(settings.experiment(1), Path("none"))
     arm = inputs.experiment.arms[0]
-    ours, tokenizer, text = inputs.initial(arm).config, inputs.tokenizer(arm), inputs.text(arm)["train"]
-    same = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
-    more = ("max_position_embeddings", "hidden_dropout_prob", "attention_probs_dropout_prob", "pad_token_id")
+    ours, tokenizer, text = (
+        inputs.initial(arm).config,
+        inputs.tokenizer(arm),
+        inputs.text(arm)["train"],
+    )
+    same = (
+        "vocab_size",
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "intermediate_size",
+    )
+    more = (
+        "max_position_embeddings",
+        "hidden_dropout_prob",
+        "attention_probs_dropout_prob",
+        "pad_token_id",
+    )
     config = BertConfig(**{name: getattr(ours, name) for name in (*same, *more)})
 
     def work(steps: int) -> dict[str, Any]:

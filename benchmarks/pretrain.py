@@ -37,10 +37,16 @@ def main(
     settings = Masked(corpus, size, rows, length, where, how)
     with tempfile.TemporaryDirectory() as aside:
         # The first one's untimed round trains the tokenizer and packs the text, which the other finds cached.
-        workers = {PEER: Worker(make_masked_peer, settings), OURS: Worker(make_masked_ours, settings, aside)}
+        workers = {
+            PEER: Worker(make_masked_peer, settings),
+            OURS: Worker(make_masked_ours, settings, aside),
+        }
         measured = common.timed(workers, rounds, steps)
     what = f"{size}, batches of {rows} sequences of up to {length} tokens, {rounds} rounds of {steps} steps"
-    speed, machine = common.speed_table(measured), common.machine(device=where, precision=how, threads=threads)
+    speed, machine = (
+        common.speed_table(measured),
+        common.machine(device=where, precision=how, threads=threads),
+    )
     common.report([f"{what}; medians and quartiles", speed, machine], measured, json)
 
 

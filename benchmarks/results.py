@@ -18,17 +18,27 @@ from glue_bench.pages.papers import PAPERS, named_page
 from glue_bench.pages.render import to_csv, to_markdown
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
-FRESH = {"study_eight": range(5, 9)}  # pretraining seeds that were not seen when the contrasts were chosen
+FRESH = {
+    "study_eight": range(5, 9)
+}  # pretraining seeds that were not seen when the contrasts were chosen
 
 
 def rewrite(comparison: Comparison) -> list[Path]:
     """Write an experiment's tables, and the published tables and figures that its folder has; the paths written."""
     folder, written = comparison.board.results.folder, write_tables(comparison)
     papers = {f"{name}.md": name for name in PAPERS if (folder / f"{name}.md").is_file()}
-    files = {name: to_markdown(named_page(paper, folder)).encode() for name, paper in papers.items()}
-    files |= {name: drawn for name, drawn in result_figures(comparison).items() if (folder / name).is_file()}
+    files = {
+        name: to_markdown(named_page(paper, folder)).encode() for name, paper in papers.items()
+    }
+    files |= {
+        name: drawn
+        for name, drawn in result_figures(comparison).items()
+        if (folder / name).is_file()
+    }
     if folder.name in FRESH:
-        files["statistics_fresh.csv"] = to_csv(statistics_page(of_seeds(comparison, FRESH[folder.name]))).encode()
+        files["statistics_fresh.csv"] = to_csv(
+            statistics_page(of_seeds(comparison, FRESH[folder.name]))
+        ).encode()
     for name, content in files.items():
         write_atomically(folder / name, content)
     return [*written, *(folder / name for name in files)]

@@ -47,35 +47,69 @@ class Setting:
     @property
     def name(self) -> str:
         """In words."""
-        kind = f"{self.pretrainings} pretrainings x {self.seeds}" if self.pretrainings > 1 else f"{self.seeds} seeds"
-        which = {"": "equal variances", "a": "9x on the reference"}.get(self.unstable, "9x on another arm")
+        kind = (
+            f"{self.pretrainings} pretrainings x {self.seeds}"
+            if self.pretrainings > 1
+            else f"{self.seeds} seeds"
+        )
+        which = {"": "equal variances", "a": "9x on the reference"}.get(
+            self.unstable, "9x on another arm"
+        )
         return f"{len(self.arms)} arms, {self.metric}, {self.regime}, {kind}, {which}"
 
 
 SPREADS = BOTH, SEEDS = "seeds and examples", "mostly seeds"
 DESIGNS = ((2, 1), (3, 1), (5, 1), (1, 2), (1, 3), (1, 4), (1, 5))  # seeds, pretrainings
 NULL = (
-    *(Setting(seeds=n, unstable=u) for n in (2, 3, 5) for u in ("", "b", "a") if (n, u) != (2, "a")),
-    *(Setting(regime=r, seeds=n) for r in (SEEDS, "mostly examples", "mostly noise") for n in (2, 5)),
+    *(
+        Setting(seeds=n, unstable=u)
+        for n in (2, 3, 5)
+        for u in ("", "b", "a")
+        if (n, u) != (2, "a")
+    ),
+    *(
+        Setting(regime=r, seeds=n)
+        for r in (SEEDS, "mostly examples", "mostly noise")
+        for n in (2, 5)
+    ),
     *(Setting(metric=m, seeds=n, rate=0.8) for m in ("Matthews", "Pearson") for n in (2, 3, 5)),
-    *(Setting(metric=m, regime=r, seeds=3, unstable="b", rate=0.8) for m in ("Matthews", "Pearson") for r in SPREADS),
+    *(
+        Setting(metric=m, regime=r, seeds=3, unstable="b", rate=0.8)
+        for m in ("Matthews", "Pearson")
+        for r in SPREADS
+    ),
     Setting(regime=SEEDS, seeds=3, unstable="b", rate=0.8),
     *(Setting(seeds=n, pretrainings=p) for p, n in ((2, 1), (2, 3), (3, 2), (5, 1))),
-    *(Setting(seeds=n, pretrainings=p, unstable=u) for p, n, u in ((2, 2, "b"), (3, 1, "b"), (5, 2, "b"), (3, 2, "a"))),
-    *(Setting(metric=m, rate=0.8, seeds=n, pretrainings=3) for m, n in (("Matthews", 2), ("Pearson", 1))),
+    *(
+        Setting(seeds=n, pretrainings=p, unstable=u)
+        for p, n, u in ((2, 2, "b"), (3, 1, "b"), (5, 2, "b"), (3, 2, "a"))
+    ),
+    *(
+        Setting(metric=m, rate=0.8, seeds=n, pretrainings=3)
+        for m, n in (("Matthews", 2), ("Pearson", 1))
+    ),
     Setting(regime="mostly examples", seeds=2, pretrainings=3),
     *(Setting(metric=AVERAGE, seeds=n, unstable=u) for n, u in ((2, ""), (2, "b"), (3, "a"))),
     Setting(metric=AVERAGE, seeds=1, pretrainings=3),
-    *(Setting(seeds=n, pretrainings=p, regime=r, arms=("a", "b")) for n, p in DESIGNS for r in SPREADS),
+    *(
+        Setting(seeds=n, pretrainings=p, regime=r, arms=("a", "b"))
+        for n, p in DESIGNS
+        for r in SPREADS
+    ),
     *(Setting(seeds=1, pretrainings=p, arms=("a", "b", "c")) for p in (2, 3)),
 )
 NO_PROMISE = (
     Setting(seeds=2, unstable="a"),
     Setting(regime=SEEDS, seeds=3, unstable="a"),
     Setting(seeds=1, pretrainings=2, unstable="a"),
-    *(Setting(seeds=n, pretrainings=p, regime=SEEDS, arms=("a", "b"), unstable="b") for n, p in DESIGNS),
+    *(
+        Setting(seeds=n, pretrainings=p, regime=SEEDS, arms=("a", "b"), unstable="b")
+        for n, p in DESIGNS
+    ),
 )
-POWER = tuple(Setting(regime=r, seeds=n, better="b", rate=0.8) for r, n in (("mostly noise", 2), (BOTH, 5)))
+POWER = tuple(
+    Setting(regime=r, seeds=n, better="b", rate=0.8) for r, n in (("mostly noise", 2), (BOTH, 5))
+)
 
 
 def true_score(column: str, rate: float, regime: Regime, factor: float = 1.0) -> float:
@@ -89,7 +123,11 @@ def true_score(column: str, rate: float, regime: Regime, factor: float = 1.0) ->
         return float(100 * weights @ right)
     predicted = POSITIVE * right + (1 - POSITIVE) * (1 - right)
     covariance = POSITIVE * right - predicted * POSITIVE
-    return float(100 * weights @ (covariance / np.sqrt(predicted * (1 - predicted) * POSITIVE * (1 - POSITIVE))))
+    return float(
+        100
+        * weights
+        @ (covariance / np.sqrt(predicted * (1 - predicted) * POSITIVE * (1 - POSITIVE)))
+    )
 
 
 def rates_of(setting: Setting) -> tuple[dict[str, float], dict[str, float], Regime, float]:
@@ -102,7 +140,9 @@ def rates_of(setting: Setting) -> tuple[dict[str, float], dict[str, float], Regi
 
     def rate(arm: str) -> float:
         goal = wanted + 10 * (arm == setting.better)
-        return brentq(lambda rate: true_score(column, rate, spread, factors[arm]) - goal, 0.3, 0.999)
+        return brentq(
+            lambda rate: true_score(column, rate, spread, factors[arm]) - goal, 0.3, 0.999
+        )
 
     return {arm: rate(arm) for arm in setting.arms}, factors, regime, between
 
@@ -122,15 +162,25 @@ def figures(setting: Setting, experiments: int, rows: int = 400) -> dict[str, fl
         )  # fmt: skip
         (judged,) = assess([replace(one, averaged=len(columns) > 1) for one in outcomes], [group])
         judged = replace(judged, estimates=judged.estimates[:1])
-        contrasts = contrast_rows(judged, [(arm, "a") for arm in setting.arms[1:]], len(truth), stepwise=False)
-        errors += any(one["verdict"] and not true for one, true in zip(contrasts, truth, strict=True))
-        covered += all(one["low"] <= true <= one["high"] for one, true in zip(contrasts, truth, strict=True))
-        found += any(one["verdict"] == "better" and true for one, true in zip(contrasts, truth, strict=True))
+        contrasts = contrast_rows(
+            judged, [(arm, "a") for arm in setting.arms[1:]], len(truth), stepwise=False
+        )
+        errors += any(
+            one["verdict"] and not true for one, true in zip(contrasts, truth, strict=True)
+        )
+        covered += all(
+            one["low"] <= true <= one["high"] for one, true in zip(contrasts, truth, strict=True)
+        )
+        found += any(
+            one["verdict"] == "better" and true for one, true in zip(contrasts, truth, strict=True)
+        )
     shares = {"family errors": errors, "coverage": covered, "power": found}
     return {name: 100 * count / experiments for name, count in shares.items()}
 
 
-def main(experiments: Annotated[int, typer.Option()] = 2000, only: Annotated[str, typer.Option()] = "") -> None:
+def main(
+    experiments: Annotated[int, typer.Option()] = 2000, only: Annotated[str, typer.Option()] = ""
+) -> None:
     """Simulate and print."""
     for title, settings, second in (
         ("no difference", NULL, "family errors"),

@@ -76,5 +76,9 @@ def __dir__() -> list[str]:
 
 
 # Two hooks, because modeling_auto imports configuration_auto while it is itself only half imported.
-when_imported("transformers.models.auto.configuration_auto")(lambda _: import_module("glue_bench.model.configuration"))
-when_imported("transformers.models.auto.modeling_auto")(lambda _: import_module("glue_bench.model.heads"))
+when_imported("transformers.models.auto.configuration_auto")(
+    lambda _: import_module("glue_bench.model.configuration")
+)
+when_imported("transformers.models.auto.modeling_auto")(
+    lambda _: import_module("glue_bench.model.heads")
+)

@@ -10,7 +10,9 @@ from typing import Any
 IN_A_FILE = "in an experiment file (glue-bench init writes one)"
 """Where a setting stands that no option of the command line has."""
 LONGEST, QUOTED = 1000, 80  # at most: bytes of a message, characters that it quotes of a file
-UNSHOWN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+UNSHOWN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
+)
 """Control characters but for tab and line feed, what changes the direction of a line or ends it, lone surrogates."""
 
 
@@ -32,7 +34,10 @@ def quoted(value: Any) -> str:
     """A value of a file as Python writes it, at most QUOTED characters of it."""
     try:
         text = repr(value[: QUOTED + 1] if isinstance(value, str) else value)
-    except (ValueError, RecursionError):  # a number of more than 4,300 digits, or a list within lists without end
+    except (
+        ValueError,
+        RecursionError,
+    ):  # a number of more than 4,300 digits, or a list within lists without end
         return f"a value that is too long to print ({type(value).__name__})"
     return text if len(text) <= QUOTED + 2 else f"{text[:QUOTED]}..."
 
@@ -76,7 +81,9 @@ def unknown(kind: str, name: str, known: Iterable[str], where: str = "") -> User
     names, name = [str(k) for k in known], str(name)[:LONGEST]
     near = get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(names)}"
-    return UserError(f"unknown {kind} '{shortened(name, QUOTED)}'{f' in {where}' if where else ''}; {hint}")
+    return UserError(
+        f"unknown {kind} '{shortened(name, QUOTED)}'{f' in {where}' if where else ''}; {hint}"
+    )
 
 
 def first_line(error: BaseException) -> str:
@@ -87,7 +94,11 @@ def first_line(error: BaseException) -> str:
 def line_of(error: BaseException | None, file: str | None) -> str:
     """` (FILE:LINE)`, the innermost line of a file that an error or its causes passed through; empty without one."""
     while error is not None:
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+        lines = [
+            frame.lineno
+            for frame in traceback.extract_tb(error.__traceback__)
+            if frame.filename == file
+        ]
         if isinstance(error, SyntaxError) and error.filename == file:
             lines.append(error.lineno)
         if file and lines:

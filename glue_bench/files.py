@@ -32,7 +32,15 @@ LARGEST, LARGEST_ARRAYS, LARGEST_PART, MOST_VALUES = 2**26, 2**31, 2**24, 2**22
 REPLACED = ".replaced-"  # begins the name of a folder while another one takes its place
 DAY = 86_400.0  # seconds
 ENCRYPTED = 0x1  # the flag of an entry of a zip
-UNREADABLE = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, RuntimeError, ValueError)
+UNREADABLE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    OSError,
+    RuntimeError,
+    ValueError,
+)
 """What zipfile raises for a damaged or foreign zip, of which only entries that are stored or deflated are read."""
 ELSEWHERE = "choose another place with -o"
 GOES_ON = "earlier cells are kept, the same command goes on from there"
@@ -67,7 +75,9 @@ def results_written_to(folder: Path, then: str = GOES_ON) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
-        trouble = disk_trouble(error) or (isinstance(error, OSError) and (error.strerror or str(error)))
+        trouble = disk_trouble(error) or (
+            isinstance(error, OSError) and (error.strerror or str(error))
+        )
         if not trouble or getattr(error, "errno", None) == errno.ENOMEM:
             raise
         raise DiskError(f"cannot write to '{folder}': {trouble}; {then}") from error
@@ -83,7 +93,9 @@ def check_file(path: Path, most: int = LARGEST) -> None:
         kind = "a folder, not a file" if stat.S_ISDIR(seen.st_mode) else "not a plain file"
         raise OSError(errno.EINVAL, kind, str(path))
     if seen.st_size > most:
-        raise OSError(errno.EFBIG, f"it has {seen.st_size} bytes, expected {most} at most", str(path))
+        raise OSError(
+            errno.EFBIG, f"it has {seen.st_size} bytes, expected {most} at most", str(path)
+        )
 
 
 def is_damage(error: Exception) -> bool:
@@ -106,8 +118,14 @@ def file_digest(path: Path) -> str:
 
 def visible_files(folder: Path) -> set[str]:
     """The files below a folder, and the links, by their places in it; hidden ones are left out."""
-    files = [path.relative_to(folder) for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
-    return {place.as_posix() for place in files if not any(part.startswith(".") for part in place.parts)}
+    files = [
+        path.relative_to(folder)
+        for path in folder.rglob("*")
+        if path.is_symlink() or not path.is_dir()
+    ]
+    return {
+        place.as_posix() for place in files if not any(part.startswith(".") for part in place.parts)
+    }
 
 
 def check_json(content: bytes, most: int = MOST_VALUES) -> bytes:
@@ -134,7 +152,9 @@ class _InParts(io.BufferedReader):
 
     def read(self, size: int | None = -1, /) -> bytes:
         if size is not None and size > LARGEST_PART:
-            raise zipfile.BadZipFile(f"a part of it has {size} bytes, at most {LARGEST_PART} are read at once")
+            raise zipfile.BadZipFile(
+                f"a part of it has {size} bytes, at most {LARGEST_PART} are read at once"
+            )
         return super().read(size)
 
 
@@ -165,7 +185,11 @@ def check_part(folder: Path) -> None:
     refuse_broken_link(folder)
     if folder.is_dir():
         with os.scandir(folder) as entries:
-            links = [Path(entry.path) for entry in entries if entry.is_symlink() and not entry.name.startswith(".")]
+            links = [
+                Path(entry.path)
+                for entry in entries
+                if entry.is_symlink() and not entry.name.startswith(".")
+            ]
         for link in links:
             refuse_broken_link(link)
     elif folder.exists():
@@ -176,7 +200,9 @@ def refuse_broken_link(place: Path) -> None:
     """Raise UserError for a link to what is not there."""
     if place.is_symlink() and not place.exists():
         advice = "mount the disk that has it, or delete the link to begin anew"
-        raise UserError(f"'{place}' is a link to '{place.readlink()}', which is not there; {advice}")
+        raise UserError(
+            f"'{place}' is a link to '{place.readlink()}', which is not there; {advice}"
+        )
 
 
 def write_atomically(path: Path, content: bytes, *, flush: bool = True) -> None:
@@ -301,7 +327,9 @@ def kept_or_made(folder: Path, make: Callable[[Path], Any], read: Callable[[Path
         clear_abandoned(folder.parent)
         with whole_folder(folder) as aside:
             make(aside)
-            (aside / CHECKSUMS).write_text(json.dumps(_checksums(aside), indent=1), encoding="utf-8")
+            (aside / CHECKSUMS).write_text(
+                json.dumps(_checksums(aside), indent=1), encoding="utf-8"
+            )
         return read(folder)
 
 
@@ -315,7 +343,9 @@ def clear_abandoned(folder: Path) -> None:
 
 
 def _checksums(folder: Path) -> dict[str, str]:
-    return {path.name: file_digest(path) for path in sorted(folder.iterdir()) if path.name != CHECKSUMS}
+    return {
+        path.name: file_digest(path) for path in sorted(folder.iterdir()) if path.name != CHECKSUMS
+    }
 
 
 def _sync(path: Path) -> None:

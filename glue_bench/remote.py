@@ -12,7 +12,9 @@ from glue_bench.files import IN_THE_CACHE, cache_folder, clear_abandoned, disk_t
 
 VERSIONS = ("ETag", "Content-MD5", "Digest", "Last-Modified", "size")
 """What a web server says of the content of a file; fsspec itself takes files on the web for unchanging."""
-_URL = re.compile(r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE)  # two letters at least; Path makes one slash of two
+_URL = re.compile(
+    r"[a-z][a-z0-9+.-]+:/", re.IGNORECASE
+)  # two letters at least; Path makes one slash of two
 
 
 def is_url(name: str | Path) -> bool:
@@ -41,7 +43,10 @@ def fetched(url: str) -> Path:
     folder = cache_folder() / "fetched"
     try:
         files, root = fsspec.core.url_to_fs(url)
-        names = {path: path.removeprefix(root).strip("/") or Path(path).name for path in sorted(files.find(root))}
+        names = {
+            path: path.removeprefix(root).strip("/") or Path(path).name
+            for path in sorted(files.find(root))
+        }
         if outside := [name for name in names.values() if ".." in Path(name).parts]:
             raise ValueError(f"it has a file '{outside[0]}'")
         state = _state(files, url, names)
@@ -59,8 +64,12 @@ def fetched(url: str) -> Path:
         raise UserError(f"cannot read '{url}': {error}") from error
     except Exception as error:  # every file system has errors of its own
         if trouble := disk_trouble(error):
-            raise DiskError(f"cannot copy '{url}' to '{folder}': {trouble}; {IN_THE_CACHE}") from error
-        raise UserError(f"cannot read '{url}' ({type(error).__name__}: {first_line(error)})") from error
+            raise DiskError(
+                f"cannot copy '{url}' to '{folder}': {trouble}; {IN_THE_CACHE}"
+            ) from error
+        raise UserError(
+            f"cannot read '{url}' ({type(error).__name__}: {first_line(error)})"
+        ) from error
     if not names:
         raise UserError(f"nothing at '{url}'")
     (name, *more) = names.values()

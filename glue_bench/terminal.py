@@ -48,9 +48,13 @@ def silence(stream: IO[str]) -> None:
 def tell(console: Console, line: str, style: str = "") -> None:
     """Print a line, whatever brackets are in it, without breaking it. One that cannot be written is lost."""
     try:
-        console.print(plain(line), style=style or None, markup=False, highlight=False, soft_wrap=True)
+        console.print(
+            plain(line), style=style or None, markup=False, highlight=False, soft_wrap=True
+        )
     except OSError:
-        console.quiet = True  # rich keeps what it could not write for the next time; a quiet console drops it
+        console.quiet = (
+            True  # rich keeps what it could not write for the next time; a quiet console drops it
+        )
         console.print()
         console.quiet = False
 
@@ -58,7 +62,9 @@ def tell(console: Console, line: str, style: str = "") -> None:
 class Screen(Console):
     """rich's console; of what it renders, only rich itself controls the terminal."""
 
-    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
         """The segments of what is printed."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=plain(segment.text))

@@ -53,7 +53,9 @@ def _as_on_every_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GLUE_BENCH_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.setenv("GLUE_BENCH_PRECISION", "float32")
-        patch.setattr(os, "fsync", lambda _: None)  # tests/records/test_store.py says when it is called
+        patch.setattr(
+            os, "fsync", lambda _: None
+        )  # tests/records/test_store.py says when it is called
         patch.setattr("glue_bench.api.experiments.write_page", lambda *_: None)
         patch.setattr("typer.main.get_command", cache(typer.main.get_command))
         yield
@@ -128,7 +130,11 @@ def make_bert(tmp_path: Path) -> Made:
         from glue_bench.training.tokenizers import train_tokenizer
 
         torch.manual_seed(seed)
-        sizes = {"vocab_size": vocab_size, "max_position_embeddings": positions, "type_vocab_size": segments}
+        sizes = {
+            "vocab_size": vocab_size,
+            "max_position_embeddings": positions,
+            "type_vocab_size": segments,
+        }
         config = BertConfig(**sizes, **SIZES)
         BertModel(config, add_pooling_layer=pooler).save_pretrained(tmp_path / name)
         if texts:
@@ -164,7 +170,9 @@ def moody(monkeypatch: pytest.MonkeyPatch) -> Mock:
 
     class Moody(VARIANTS["add"]):
         def forward(self, token_ids, segment_ids):
-            if self.training and token_ids.device.type != "meta":  # on which operations are only counted
+            if (
+                self.training and token_ids.device.type != "meta"
+            ):  # on which operations are only counted
                 does()
             return super().forward(token_ids, segment_ids)
 
@@ -193,7 +201,9 @@ def write_yaml(tmp_path: Path) -> Made:
 
     def write(content: Any, name: str = "experiment.yaml") -> Path:
         path = tmp_path / name
-        path.write_text(content if isinstance(content, str) else yaml.safe_dump(content), encoding="utf-8")
+        path.write_text(
+            content if isinstance(content, str) else yaml.safe_dump(content), encoding="utf-8"
+        )
         return path
 
     return write
@@ -204,7 +214,9 @@ def make_tupe(tmp_path: Path) -> Made:
     """Save a random checkpoint in the layout of the official TUPE release, with the options of `save_tupe`."""
     from tiny_models import save_tupe
 
-    return lambda name="tupe.pt", spoil=lambda _: None, **changes: save_tupe(tmp_path / name, spoil, **changes)
+    return lambda name="tupe.pt", spoil=lambda _: None, **changes: save_tupe(
+        tmp_path / name, spoil, **changes
+    )
 
 
 class Said(NamedTuple):

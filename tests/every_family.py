@@ -6,20 +6,41 @@ from typing import Any
 import torch
 import transformers
 from transformers import AutoConfig, PretrainedConfig, PreTrainedModel
-from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES as CLASSES
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES as CLASSES,
+)
 
 SIZES: dict[str, Any] = {
     **{"vocab_size": 260, "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3},
     **{"hidden_size": 16, "d_model": 16, "emb_dim": 16, "n_embd": 16, "embedding_size": 16},
     **{"num_hidden_layers": 1, "num_layers": 1, "n_layers": 1, "n_layer": 1},
     **{"num_attention_heads": 2, "num_heads": 2, "n_heads": 2, "n_head": 2},
-    **{"encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2, "decoder_attention_heads": 2},
+    **{
+        "encoder_layers": 1,
+        "decoder_layers": 1,
+        "encoder_attention_heads": 2,
+        "decoder_attention_heads": 2,
+    },
     **{"encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "d_ff": 32, "decoder_start_token_id": 3},
     **{"intermediate_size": 32, "d_inner": 32, "dff": 32, "max_position_embeddings": 64},
 }
 """Sizes under all names that families have for them; a configuration is given those that it has."""
-XLNET = {"vocab_size": 260, "pad_token_id": 0, "d_model": 16, "n_layer": 1, "n_head": 2, "d_inner": 32}
-FUNNEL = {"vocab_size": 260, "d_model": 16, "n_head": 2, "d_head": 8, "d_inner": 32, "block_sizes": [1, 1]}
+XLNET = {
+    "vocab_size": 260,
+    "pad_token_id": 0,
+    "d_model": 16,
+    "n_layer": 1,
+    "n_head": 2,
+    "d_inner": 32,
+}
+FUNNEL = {
+    "vocab_size": 260,
+    "d_model": 16,
+    "n_head": 2,
+    "d_head": 8,
+    "d_inner": 32,
+    "block_sizes": [1, 1],
+}
 WHOLE = {"xlnet": XLNET, "funnel": FUNNEL | {"num_decoder_layers": 1, "pad_token_id": 0}}
 """The settings of families that refuse some of SIZES."""
 CHANGES: dict[str, dict[str, Any]] = {
@@ -50,11 +71,60 @@ LEFT_OUT = {
     "tapas": "it reads tables",
 }
 TAKE_SEGMENTS = (
-    *("albert", "bert", "big_bird", "camembert", "convbert", "ctrl", "data2vec-text", "deberta", "deberta-v2"),
-    *("electra", "ernie", "flaubert", "fnet", "funnel", "gpt-sw3", "gpt2", "gpt_bigcode", "gpt_neo", "gptj", "gte"),
-    *("ibert", "jina_embeddings_v3", "layoutlm", "layoutlmv3", "lilt", "longformer", "luke", "markuplm"),
-    *("megatron-bert", "mobilebert", "mra", "nomic_bert", "nystromformer", "openai-gpt", "rembert", "roberta"),
-    *("roberta-prelayernorm", "roc_bert", "roformer", "squeezebert", "xlm", "xlm-roberta", "xlm-roberta-xl", "xlnet"),
+    *(
+        "albert",
+        "bert",
+        "big_bird",
+        "camembert",
+        "convbert",
+        "ctrl",
+        "data2vec-text",
+        "deberta",
+        "deberta-v2",
+    ),
+    *(
+        "electra",
+        "ernie",
+        "flaubert",
+        "fnet",
+        "funnel",
+        "gpt-sw3",
+        "gpt2",
+        "gpt_bigcode",
+        "gpt_neo",
+        "gptj",
+        "gte",
+    ),
+    *(
+        "ibert",
+        "jina_embeddings_v3",
+        "layoutlm",
+        "layoutlmv3",
+        "lilt",
+        "longformer",
+        "luke",
+        "markuplm",
+    ),
+    *(
+        "megatron-bert",
+        "mobilebert",
+        "mra",
+        "nomic_bert",
+        "nystromformer",
+        "openai-gpt",
+        "rembert",
+        "roberta",
+    ),
+    *(
+        "roberta-prelayernorm",
+        "roc_bert",
+        "roformer",
+        "squeezebert",
+        "xlm",
+        "xlm-roberta",
+        "xlm-roberta-xl",
+        "xlnet",
+    ),
     *("xmod", "yoso"),
 )
 """Families whose forward takes `token_type_ids`, whatever they do with them."""

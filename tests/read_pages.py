@@ -44,7 +44,11 @@ class _Page(HTMLParser):
             self.tables[-1].rows.append([])
         elif tag in ("th", "td"):
             table = self.tables[-1]
-            (table.header.append("") if "thead" in self.open else table.rows[-1].append(("", False)))
+            (
+                table.header.append("")
+                if "thead" in self.open
+                else table.rows[-1].append(("", False))
+            )
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
@@ -99,14 +103,19 @@ def read_latex(text: str) -> list[Read]:
     """The tables of a LaTeX fragment, each by its caption."""
     assert text.startswith("% Needs \\usepackage{booktabs")
     body = re.sub(r"(?<!\\)\$(\\?[a-z]+|-)\$", r"\\ensuremath{\1}", text.partition("\n")[2])
-    return [_latex_table(part) for part in re.findall(r"\\begin\{table\}(.*?)\\end\{table\}", body, re.DOTALL)]
+    return [
+        _latex_table(part)
+        for part in re.findall(r"\\begin\{table\}(.*?)\\end\{table\}", body, re.DOTALL)
+    ]
 
 
 def _latex_table(text: str) -> Read:
     """One table: its header and rows, feet included."""
     (caption,) = re.findall(r"^\\caption\{(.*)\}$", text, re.MULTILINE)
     assert re.search(r"^\\label\{tab:[a-z0-9-]+\}$", text, re.MULTILINE)
-    (tabular,) = re.findall(r"^\\begin\{tabular\}(.*?)^\\end\{tabular\}\}?$", text, re.DOTALL | re.MULTILINE)
+    (tabular,) = re.findall(
+        r"^\\begin\{tabular\}(.*?)^\\end\{tabular\}\}?$", text, re.DOTALL | re.MULTILINE
+    )
     columns = re.match(r"\{((?:[lr]|p\{[^}]*\})+)\}$", tabular, re.MULTILINE)
     parts = re.split(r"^\\(?:top|mid|bottom)rule$", tabular, flags=re.MULTILINE)
     assert columns
@@ -124,7 +133,9 @@ def _latex_table(text: str) -> Read:
 def latex_text(source: str) -> str:
     """What LaTeX prints; an unescaped special, an unknown command or an open brace is an error."""
     depth, shown, last = 0, "", ""
-    for token in _TOKEN.findall(source.replace(r"\ensuremath{-}", "-").replace(r"\char34", r"\char")):
+    for token in _TOKEN.findall(
+        source.replace(r"\ensuremath{-}", "-").replace(r"\char34", r"\char")
+    ):
         assert token not in set("&%$#_^~"), f"unescaped {token} in {source}"
         if token in "{}":
             depth += {"{": 1, "}": -1}[token]
@@ -135,7 +146,9 @@ def latex_text(source: str) -> str:
         else:
             assert not re.search(r"--|''|,,", token)
             assert not set('|<>"`\n') & set(token)
-            assert not re.match(r"[A-Za-z0-9]", token) or not re.fullmatch(r"\\[A-Za-z]+", last)  # swallowed by it
+            assert not re.match(r"[A-Za-z0-9]", token) or not re.fullmatch(
+                r"\\[A-Za-z]+", last
+            )  # swallowed by it
             shown += token
         last = token
     assert depth == 0
@@ -173,9 +186,15 @@ def texts_of(figure):
         low, high = sorted(axis.get_view_interval())
         ticks = [*axis.get_major_ticks(), *axis.get_minor_ticks()]
         beyond += [tick.label1 for tick in ticks if not low <= tick.get_loc() <= high]
-    found = [text for text in figure.findobj(Text) if text.get_text() and text.get_visible() and text not in beyond]
+    found = [
+        text
+        for text in figure.findobj(Text)
+        if text.get_text() and text.get_visible() and text not in beyond
+    ]
     page = figure.bbox.padded(2)
     for text in found:
         box = text.get_window_extent()
-        assert page.count_contains(box.corners()) == 4, f"'{text.get_text()}' is cut off: {box} of {page}"
+        assert page.count_contains(box.corners()) == 4, (
+            f"'{text.get_text()}' is cut off: {box} of {page}"
+        )
     return [text.get_text() for text in found]

@@ -54,9 +54,15 @@ def simulate(generator: np.random.Generator, *, columns: Sequence[str] = ("sst2"
     ability, result = np.array(list(rates.values()))[:, None, None], []
     shifts: dict[str, np.ndarray] = {}  # MNLI's columns share their runs
     for column in columns:
-        shapes = (len(rates), pretrainings, seeds), (len(rates), pretrainings, 1), (1, pretrainings, 1)
+        shapes = (
+            (len(rates), pretrainings, seeds),
+            (len(rates), pretrainings, 1),
+            (1, pretrainings, 1),
+        )
         sizes = factors * np.sqrt(regime.seed), factors * np.sqrt(pretraining), np.sqrt(block)
-        drawn = sum(generator.normal(size=shape) * size for shape, size in zip(shapes, sizes, strict=True))
+        drawn = sum(
+            generator.normal(size=shape) * size for shape, size in zip(shapes, sizes, strict=True)
+        )
         seed = shifts.setdefault(COLUMNS[column][0], drawn.reshape(len(rates), -1, 1))
         shapes = (1, 1, rows), (len(rates), 1, rows), (len(rates), seed.shape[1], rows)
         variances = regime.shared, regime.view, regime.noise
@@ -64,14 +70,21 @@ def simulate(generator: np.random.Generator, *, columns: Sequence[str] = ("sst2"
                        for shape, each in zip(shapes, variances, strict=True))  # fmt: skip
         if column == "stsb":
             labels = generator.normal(size=rows)
-            predictions = labels + error_size(ability, regime, seed) * strength / np.sqrt(regime.within)
+            predictions = labels + error_size(ability, regime, seed) * strength / np.sqrt(
+                regime.within
+            )
         else:
             labels = (generator.random(rows) < POSITIVE).astype(int)
             right = norm.ppf(ability) * np.sqrt(regime.within) + seed + strength > 0
             predictions = np.where(right, labels, 1 - labels)
         outcomes = outcomes_of(column, dict(zip(rates, predictions, strict=True)), labels)
         numbers = np.indices((len(rates), pretrainings, seeds)).reshape(3, -1) + 1
-        result.append(replace(outcomes, runs=outcomes.runs._replace(pretraining_seeds=numbers[1], seeds=numbers[2])))
+        result.append(
+            replace(
+                outcomes,
+                runs=outcomes.runs._replace(pretraining_seeds=numbers[1], seeds=numbers[2]),
+            )
+        )
     return result
 
 
@@ -80,7 +93,9 @@ def error_size(rate: float | np.ndarray, regime: Regime, seed: np.ndarray) -> np
     return np.sqrt(1 / np.square(rate) - 1) * np.exp(-seed / np.sqrt(regime.within))
 
 
-def outcomes_of(column: str, predictions: Mapping[str, np.ndarray], labels: np.ndarray, **more) -> Outcomes:
+def outcomes_of(
+    column: str, predictions: Mapping[str, np.ndarray], labels: np.ndarray, **more
+) -> Outcomes:
     """Outcomes of arm -> predictions (seeds, rows), with seeds 1, 2, ... and their own scores."""
     owners = np.repeat(np.arange(len(predictions)), [len(runs) for runs in predictions.values()])
     stacked = np.concatenate(list(predictions.values()))
@@ -93,7 +108,9 @@ def outcomes_of(column: str, predictions: Mapping[str, np.ndarray], labels: np.n
     scale = more.pop("scale", 100.0)
     sums = sums_of(metric, stacked, labels).sum(axis=0, dtype=float)
     seeds = np.concatenate([np.arange(1, len(runs) + 1) for runs in predictions.values()])
-    runs = Runs(owners, np.zeros(len(stacked), int), seeds, scale * score_sums(metric, sums, len(labels)))
+    runs = Runs(
+        owners, np.zeros(len(stacked), int), seeds, scale * score_sums(metric, sums, len(labels))
+    )
     values = {
         **{"measure": measure, "task": task, "arms": tuple(predictions)},
         **{"runs": runs, "predictions": stacked, "labels": labels},
@@ -103,8 +120,16 @@ def outcomes_of(column: str, predictions: Mapping[str, np.ndarray], labels: np.n
 
 def fill_drawn(bench, outcomes: Outcomes) -> None:
     """A column of such an experiment on disk: its runs with their predictions, and the labels."""
-    runs = zip(outcomes.runs.arms, outcomes.runs.seeds, outcomes.runs.values, outcomes.predictions, strict=True)
+    runs = zip(
+        outcomes.runs.arms,
+        outcomes.runs.seeds,
+        outcomes.runs.values,
+        outcomes.predictions,
+        strict=True,
+    )
     for owner, seed, score, run in runs:
         bench.finish(outcomes.task, int(seed), score / 100, arm=outcomes.arms[owner])
-        bench.predict(bench.cells[-1]["cell_id"], {"validation": np.stack([1.0 - run, run], axis=1)})
+        bench.predict(
+            bench.cells[-1]["cell_id"], {"validation": np.stack([1.0 - run, run], axis=1)}
+        )
     bench.label(outcomes.task, {"validation": outcomes.labels})

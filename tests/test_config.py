@@ -30,12 +30,27 @@ def test_shipped_experiments_load_and_are_what_they_hold(path):
 
 def test_settings_of_a_task_take_the_place_of_shared_ones():
     own = {"learning_rates": [1e-4], "epochs": 3, "batch_size": 8, "max_length": 16, "limit": 100}
-    given = {"learning_rates": [1e-5, 2e-5], "epochs": 5, "max_steps": 7, "tasks": {"RTE": own, "cola": {"epochs": 2}}}
+    given = {
+        "learning_rates": [1e-5, 2e-5],
+        "epochs": 5,
+        "max_steps": 7,
+        "tasks": {"RTE": own, "cola": {"epochs": 2}},
+    }
     settings = loaded(finetuning=given).finetuning
-    assert [settings.rates(task) for task in ("rte", "cola", "mrpc")] == [[1e-4], [1e-5, 2e-5], [1e-5, 2e-5]]
+    assert [settings.rates(task) for task in ("rte", "cola", "mrpc")] == [
+        [1e-4],
+        [1e-5, 2e-5],
+        [1e-5, 2e-5],
+    ]
     assert [settings.limit(task) for task in ("rte", "cola", "mrpc")] == [100, None, None]
     rte, cola = settings.hyperparameters("rte", 1e-4), settings.hyperparameters("cola", 2e-5)
-    assert (rte.learning_rate, rte.epochs, rte.batch_size, rte.max_length, rte.clip_norm) == (1e-4, 3, 8, 16, 1.0)
+    assert (rte.learning_rate, rte.epochs, rte.batch_size, rte.max_length, rte.clip_norm) == (
+        1e-4,
+        3,
+        8,
+        16,
+        1.0,
+    )
     assert (cola.learning_rate, cola.epochs, cola.batch_size, cola.max_length) == (2e-5, 2, 32, 128)
     assert settings.hyperparameters("mrpc", 1e-5).epochs == 5
     assert [each.steps(in_epoch=2) for each in (rte, cola)] == [6, 4]
@@ -51,7 +66,9 @@ def test_arms_inherit_their_variants_name_and_checkpoint_revision_and_tokenizer_
     ]
     shared = {"checkpoint": "base", "revision": "r1", "tokenizer": "words"}
     read = loaded(**shared, arms=arms).arms
-    assert [(arm.name, arm.variant, arm.checkpoint, arm.revision, arm.tokenizer) for arm in read] == [
+    assert [
+        (arm.name, arm.variant, arm.checkpoint, arm.revision, arm.tokenizer) for arm in read
+    ] == [
         ("add", "add", "base", "r1", "words"),
         ("none", "none", "base", "r1", "own"),
         ("floor", "concat", "elsewhere", None, None),
@@ -61,7 +78,9 @@ def test_arms_inherit_their_variants_name_and_checkpoint_revision_and_tokenizer_
 
 def test_what_is_given_beside_an_experiment_takes_the_place_of_its_own():
     given = MINIMAL | {"pretraining": PRETRAINED, "plugins": ["one.py"]}
-    changed = load_experiment(given, data="hub", corpus=["a", "b"], plugins=[Path("two.py")], limit=9)
+    changed = load_experiment(
+        given, data="hub", corpus=["a", "b"], plugins=[Path("two.py")], limit=9
+    )
     assert (changed.data, changed.pretraining.corpus, changed.limit) == ("hub", ["a", "b"], 9)
     assert changed.plugins == ["one.py", "two.py"]
     assert load_experiment(load_experiment(given), data="hub").data == "hub"
@@ -69,7 +88,9 @@ def test_what_is_given_beside_an_experiment_takes_the_place_of_its_own():
     assert (one.pretraining.corpus, one.plugins) == (["a.txt"], ["one.py", "b.py"])
     without = {key: value for key, value in MINIMAL.items() if key != "data"}
     assert load_experiment(without, data="hub").data == "hub"
-    with pytest.raises(UserError, match="a corpus is given, but the experiment has no `pretraining`"):
+    with pytest.raises(
+        UserError, match="a corpus is given, but the experiment has no `pretraining`"
+    ):
         load_experiment(MINIMAL, corpus=["demo"])
 
 
@@ -79,7 +100,14 @@ def test_what_is_given_beside_an_experiment_takes_the_place_of_its_own():
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        *[("010", 10), ("0o17", 15), ("1e3", 1000.0), ("2e-5", 2e-5), (".2E-4", 2e-5), ("false", False)],
+        *[
+            ("010", 10),
+            ("0o17", 15),
+            ("1e3", 1000.0),
+            ("2e-5", 2e-5),
+            (".2E-4", 2e-5),
+            ("false", False),
+        ],
         *[(text, text) for text in ("1:30", "2e-5x", "yes", "b=c")],
         ("[word-word, 2]", ["word-word", 2]),
     ],
@@ -93,7 +121,9 @@ def test_a_protocol_is_changed_by_key_and_value():
     protocol = loaded(protocol={"contrasts": []}).protocol
     changed = changed_protocol(protocol, ["seeds=median", "reference=none"])
     assert (changed.seeds, changed.reference, changed.rate) == ("median", "none", "best-mean")
-    with pytest.raises(UserError, match=r"^--protocol: unknown key 'chose_on'; did you mean 'choose_on'\?$"):
+    with pytest.raises(
+        UserError, match=r"^--protocol: unknown key 'chose_on'; did you mean 'choose_on'\?$"
+    ):
         changed_protocol(protocol, ["chose_on=held_out"])
 
 
@@ -105,10 +135,19 @@ def test_a_protocol_is_changed_by_key_and_value():
     [
         ({1: 2}, "keys should be strings"),
         ({"seeds": [*range(9_000)], "tasks": ["cola", "rte"]}, "72,000 cells, but at most 50,000"),
-        ({"finetuning": {"learning_rates": [float("inf")]}}, "learning_rates.0: input should be a finite number"),
-        ({"arms": [{"variant": "add", "options": {"a": "\ud800"}}]}, "arms.0.options: 'utf-8' codec can't encode"),
+        (
+            {"finetuning": {"learning_rates": [float("inf")]}},
+            "learning_rates.0: input should be a finite number",
+        ),
+        (
+            {"arms": [{"variant": "add", "options": {"a": "\ud800"}}]},
+            "arms.0.options: 'utf-8' codec can't encode",
+        ),
         *(
-            ({"arms": [{"variant": "add", "options": {"a": value}}]}, "'a': give a text, a finite number, true")
+            (
+                {"arms": [{"variant": "add", "options": {"a": value}}]},
+                "'a': give a text, a finite number, true",
+            )
             for value in (float("nan"), float("-inf"), 10**24)
         ),
     ],
@@ -123,7 +162,9 @@ def test_several_mistakes_are_counted_and_listed():
     with pytest.raises(UserError) as caught:
         loaded(seeds="1", tasks=["colla"], zzz=1)
     said = str(caught.value)
-    assert said.startswith("experiment: 3 mistakes: (1) tasks: unknown task 'colla'; did you mean 'cola'? (2) seeds: ")
+    assert said.startswith(
+        "experiment: 3 mistakes: (1) tasks: unknown task 'colla'; did you mean 'cola'? (2) seeds: "
+    )
     assert "(3) unknown key 'zzz'" in said
 
 
@@ -144,7 +185,9 @@ CROSSED = MISTAKEN.replace(
 
 def test_all_mistakes_of_an_arm_are_shown(tmp_path):
     (tmp_path / "x.yaml").write_text(MISTAKEN)
-    with pytest.raises(UserError, match=r"3 mistakes: \(1\) arms.0: revision .* \(2\) arms.0: variant native"):
+    with pytest.raises(
+        UserError, match=r"3 mistakes: \(1\) arms.0: revision .* \(2\) arms.0: variant native"
+    ):
         load_experiment(tmp_path / "x.yaml")
 
 
@@ -153,11 +196,20 @@ def test_all_mistakes_of_an_experiment_are_shown(tmp_path):
     with pytest.raises(UserError) as caught:
         load_experiment(tmp_path / "x.yaml")
     message = str(caught.value)
-    expected = ("5 mistakes:", "from_mnli needs mnli", "choose_on: held_out", "'nobody'", "'a'", "'b'")
+    expected = (
+        "5 mistakes:",
+        "from_mnli needs mnli",
+        "choose_on: held_out",
+        "'nobody'",
+        "'a'",
+        "'b'",
+    )
     assert [text for text in expected if text not in message] == []
 
 
 def test_all_unknown_tasks_are_shown(tmp_path):
-    (tmp_path / "x.yaml").write_text("name: x\ndata: demo\ncheckpoint: scratch\narms: [add]\ntasks: [colla, rtte]\n")
+    (tmp_path / "x.yaml").write_text(
+        "name: x\ndata: demo\ncheckpoint: scratch\narms: [add]\ntasks: [colla, rtte]\n"
+    )
     with pytest.raises(UserError, match=r"2 mistakes.*'cola'.*'rte'"):
         load_experiment(tmp_path / "x.yaml")

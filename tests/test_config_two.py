@@ -7,7 +7,12 @@ from glue_bench.config.load import parse_options, parse_yaml
 from glue_bench.errors import UserError
 
 MINIMAL = {"name": "x", "data": "demo", "checkpoint": "scratch", "arms": ["add", "none"]}
-PRETRAINED = {"name": "x", "data": "demo", "arms": ["add", "none"], "pretraining": {"corpus": "demo", "steps": 9}}
+PRETRAINED = {
+    "name": "x",
+    "data": "demo",
+    "arms": ["add", "none"],
+    "pretraining": {"corpus": "demo", "steps": 9},
+}
 
 
 def loaded(**changes) -> Experiment:
@@ -22,16 +27,29 @@ def pretraining(**changes) -> PretrainingSettings:
 
 
 def test_each_of_two_tasks_has_its_own_settings_beside_shared_ones_away_from_the_default():
-    tasks = {"cola": {"epochs": 2, "limit": 40}, "RTE": {"batch_size": 8, "max_length": 64, "learning_rates": [1e-4]}}
-    shared = {"epochs": 7, "batch_size": 16, "warmup_ratio": 0.2, "weight_decay": 0.3, "max_steps": 90}
-    settings = loaded(finetuning=shared | {"learning_rates": [2e-5, 3e-5], "tasks": tasks}).finetuning
+    tasks = {
+        "cola": {"epochs": 2, "limit": 40},
+        "RTE": {"batch_size": 8, "max_length": 64, "learning_rates": [1e-4]},
+    }
+    shared = {
+        "epochs": 7,
+        "batch_size": 16,
+        "warmup_ratio": 0.2,
+        "weight_decay": 0.3,
+        "max_steps": 90,
+    }
+    settings = loaded(
+        finetuning=shared | {"learning_rates": [2e-5, 3e-5], "tasks": tasks}
+    ).finetuning
     found = {task: settings.hyperparameters(task, 1e-3) for task in ("cola", "rte", "mrpc")}
     assert {task: (one.epochs, one.batch_size, one.max_length) for task, one in found.items()} == {
         "cola": (2, 16, 128),
         "rte": (7, 8, 64),
         "mrpc": (7, 16, 128),
     }
-    assert {(one.warmup_ratio, one.weight_decay, one.max_steps) for one in found.values()} == {(0.2, 0.3, 90)}
+    assert {(one.warmup_ratio, one.weight_decay, one.max_steps) for one in found.values()} == {
+        (0.2, 0.3, 90)
+    }
     assert [settings.rates(task) for task in found] == [[2e-5, 3e-5], [1e-4], [2e-5, 3e-5]]
     assert [settings.limit(task) for task in found] == [40, None, None]
 
@@ -45,27 +63,42 @@ def test_a_last_batch_that_is_not_full_is_a_step(rows, steps):
 def test_other_tasks_start_from_the_rate_of_mnli_that_is_named_or_from_its_only_one():
     rates = {"mnli": {"learning_rates": [1e-5, 3e-5]}}
     named = loaded(finetuning={"from_mnli": ["rte"], "mnli_rate": 3e-5, "tasks": rates}).finetuning
-    only = loaded(finetuning={"from_mnli": ["rte"], "tasks": {"mnli": {"learning_rates": [7e-5]}}}).finetuning
+    only = loaded(
+        finetuning={"from_mnli": ["rte"], "tasks": {"mnli": {"learning_rates": [7e-5]}}}
+    ).finetuning
     assert (named.source_rate, only.source_rate) == (3e-5, 7e-5)
 
 
 def test_checkpoints_in_any_order_are_kept_in_that_of_their_steps_and_fine_tuned_if_that_is_asked():
     kept = pretraining(checkpoints=[12, 4])
     assert (kept.kept_steps, kept.finetuned_steps) == ([4, 12, 20], [20])
-    assert pretraining(checkpoints=[12, 4], finetune_checkpoints=True).finetuned_steps == [4, 12, 20]
+    assert pretraining(checkpoints=[12, 4], finetune_checkpoints=True).finetuned_steps == [
+        4,
+        12,
+        20,
+    ]
 
 
 def test_a_search_has_a_run_for_each_rate_and_each_seed_of_its_own():
     search = {"steps": 5, "seeds": [7, 8]}
-    settings = pretraining(learning_rates=[1e-3, 2e-3], rate_search=search, checkpoints=[4], seeds=[1, 2])
-    runs = [(run.seeds, run.learning_rates, run.steps, run.kept_steps) for run in settings.searches()]
-    assert runs == [([seed], [rate], 5, [5]) for rate, seed in ((1e-3, 7), (1e-3, 8), (2e-3, 7), (2e-3, 8))]
+    settings = pretraining(
+        learning_rates=[1e-3, 2e-3], rate_search=search, checkpoints=[4], seeds=[1, 2]
+    )
+    runs = [
+        (run.seeds, run.learning_rates, run.steps, run.kept_steps) for run in settings.searches()
+    ]
+    assert runs == [
+        ([seed], [rate], 5, [5]) for rate, seed in ((1e-3, 7), (1e-3, 8), (2e-3, 7), (2e-3, 8))
+    ]
     assert [run.rate_search for run in settings.searches()] == [None] * 4
 
 
 @pytest.mark.parametrize(("micro", "size"), [(None, 8), (256, 2), (300, 2), (5000, 8), (1024, 8)])
 def test_so_many_sequences_are_computed_at_once_and_no_more_than_a_batch_has(micro, size):
-    assert pretraining(batch_tokens=1024, length=128, micro_batch_tokens=micro).micro_batch_size == size
+    assert (
+        pretraining(batch_tokens=1024, length=128, micro_batch_tokens=micro).micro_batch_size
+        == size
+    )
 
 
 def test_a_run_of_a_pretraining_with_an_arms_own_rate_is_not_searched_for():
@@ -96,7 +129,9 @@ def test_fresh_weights_are_the_start_of_pretrained_arms_also_where_that_is_said(
 
 
 def test_options_are_read_as_values_where_their_keys_are_known_or_they_are_true():
-    options = parse_options(["gpus=2", "mem=2", "exclusive=true", "quiet=false"], "--slurm", ["gpus"])
+    options = parse_options(
+        ["gpus=2", "mem=2", "exclusive=true", "quiet=false"], "--slurm", ["gpus"]
+    )
     assert options == {"gpus": 2, "mem": "2", "exclusive": True, "quiet": "false"}
 
 
@@ -174,8 +209,12 @@ def test_each_of_two_unknown_keys_has_the_nearest_key_of_its_own_section():
 
 
 def test_a_key_is_told_as_the_file_spells_it():
-    with pytest.raises(UserError, match=r"unknown key 'form' in pretraining; did you mean 'from'\?"):
-        load_experiment(PRETRAINED | {"pretraining": PRETRAINED["pretraining"] | {"form": "scratch"}})
+    with pytest.raises(
+        UserError, match=r"unknown key 'form' in pretraining; did you mean 'from'\?"
+    ):
+        load_experiment(
+            PRETRAINED | {"pretraining": PRETRAINED["pretraining"] | {"form": "scratch"}}
+        )
 
 
 def test_of_many_mistakes_all_are_counted_and_the_first_five_told():

@@ -23,7 +23,9 @@ from glue_bench.files import (
 )
 
 
-def test_a_zip_is_read_as_it_is_but_no_long_list_of_entries_or_large_entry_at_once(tmp_path, monkeypatch):
+def test_a_zip_is_read_as_it_is_but_no_long_list_of_entries_or_large_entry_at_once(
+    tmp_path, monkeypatch
+):
     with zipfile.ZipFile(tmp_path / "three.zip", "w") as archive:
         for name in ("one", "two", "three"):
             archive.writestr(name, name * 100)
@@ -32,14 +34,21 @@ def test_a_zip_is_read_as_it_is_but_no_long_list_of_entries_or_large_entry_at_on
     for most in (200, 100):  # an entry has 300 bytes, the list 149
         monkeypatch.setattr(files, "LARGEST_PART", most)
         said = rf"a part of it has \d+ bytes, at most {most} are read at once"
-        with pytest.raises(zipfile.BadZipFile, match=said), opened_zip(tmp_path / "three.zip") as archive:
+        with (
+            pytest.raises(zipfile.BadZipFile, match=said),
+            opened_zip(tmp_path / "three.zip") as archive,
+        ):
             archive.read("one" if most == 200 else pytest.fail("the list was read"))
 
 
 def test_json_of_very_many_values_is_refused_whatever_they_are():
     most = files.MOST_VALUES
     assert len(parse_json(b"[" + b"0," * (most - 2) + b"0]")) == most - 1
-    for text in (b"[" + b"0," * most + b"0]", b"[" + b"{}," * (most // 2) + b"0]", b"[" * (most + 1)):
+    for text in (
+        b"[" + b"0," * most + b"0]",
+        b"[" + b"{}," * (most // 2) + b"0]",
+        b"[" * (most + 1),
+    ):
         with pytest.raises(ValueError, match=r"^it has more than 4,194,304 values$"):
             parse_json(text)
 
@@ -53,14 +62,21 @@ def test_a_folder_that_is_there_stays_unless_it_is_replaced_by_a_whole_one(tmp_p
         raise OSError(28, "full")
     assert (tmp_path / "made" / "file").read_text() == ("second" if replaces else "first")
     (tmp_path / "made" / "plain").touch()
-    with pytest.raises(NotADirectoryError), whole_folder(tmp_path / "made" / "plain", replaces=False):
+    with (
+        pytest.raises(NotADirectoryError),
+        whole_folder(tmp_path / "made" / "plain", replaces=False),
+    ):
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["made"]
 
 
-@pytest.mark.parametrize("error", [OSError(errno.EDQUOT, "quota"), OSError(errno.ESTALE, "stale"), KeyboardInterrupt()])
+@pytest.mark.parametrize(
+    "error", [OSError(errno.EDQUOT, "quota"), OSError(errno.ESTALE, "stale"), KeyboardInterrupt()]
+)
 @pytest.mark.parametrize("fails_at", [1, 2])
-def test_where_a_folder_cannot_be_replaced_the_old_one_stays(tmp_path, monkeypatch, error, fails_at):
+def test_where_a_folder_cannot_be_replaced_the_old_one_stays(
+    tmp_path, monkeypatch, error, fails_at
+):
     """Whichever of the two renames fails; the next one, which puts the old folder back, works again."""
     renames, rename = [], Path.rename
 
@@ -125,7 +141,9 @@ def test_a_folder_reaches_the_disk_before_it_takes_its_name(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.EIO])
-def test_a_disk_that_flushes_no_folders_is_no_error_and_one_that_fails_is(tmp_path, monkeypatch, number):
+def test_a_disk_that_flushes_no_folders_is_no_error_and_one_that_fails_is(
+    tmp_path, monkeypatch, number
+):
     flushed = []
 
     def fsync(handle):

@@ -45,7 +45,9 @@ class Cache:
 
     def read(self):
         return kept_or_made(
-            self.folder, self.make, lambda folder: {name: (folder / name).read_text() for name in NAMES}
+            self.folder,
+            self.make,
+            lambda folder: {name: (folder / name).read_text() for name in NAMES},
         )
 
 
@@ -111,8 +113,12 @@ TROUBLES = {
     "full": OSError(errno.ENOSPC, "x"),
     "quota": OSError(errno.EDQUOT, "x"),
     "read-only": OSError(errno.EROFS, "x"),
-    "safetensors": Trouble("Error while serializing: I/O error: No space left on device (os error 28)"),
-    "tokenizers": Trouble('Os { code: 122, kind: FilesystemQuotaExceeded, message: "Disk quota exceeded" }'),
+    "safetensors": Trouble(
+        "Error while serializing: I/O error: No space left on device (os error 28)"
+    ),
+    "tokenizers": Trouble(
+        'Os { code: 122, kind: FilesystemQuotaExceeded, message: "Disk quota exceeded" }'
+    ),
     "numpy": Trouble("5000 requested and 1024 written"),
 }
 
@@ -131,7 +137,9 @@ def test_a_trouble_of_the_disk_is_told_when_it_is_the_cause_of_the_cause_of_an_e
 
 
 @pytest.mark.parametrize(
-    "error", [OSError(errno.ENOENT, "x"), OSError(errno.EACCES, "x"), Trouble("os error"), ValueError("28")], ids=repr
+    "error",
+    [OSError(errno.ENOENT, "x"), OSError(errno.EACCES, "x"), Trouble("os error"), ValueError("28")],
+    ids=repr,
 )
 def test_other_errors_are_no_trouble_of_the_disk(error):
     assert disk_trouble(error) is None
@@ -184,11 +192,15 @@ def test_what_is_no_plain_file_is_refused_before_it_is_opened(tmp_path, kind):
         os.mkfifo(path)
     else:
         path.mkdir()
-    with pytest.raises(OSError, match="not a plain file" if kind == "pipe" else "a folder, not a file"):
+    with pytest.raises(
+        OSError, match="not a plain file" if kind == "pipe" else "a folder, not a file"
+    ):
         check_file(path)
 
 
-def test_a_file_that_could_not_be_written_leaves_the_old_one_and_nothing_beside_it(tmp_path, monkeypatch):
+def test_a_file_that_could_not_be_written_leaves_the_old_one_and_nothing_beside_it(
+    tmp_path, monkeypatch
+):
     path = tmp_path / "file"
     write_atomically(path, b"old")
     monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(errno.EIO, "broken")))

@@ -19,7 +19,9 @@ def _store(tmp_path, monkeypatch):
     """An empty object store in memory, of which copies go to a cache of its own, and a folder with data and text."""
     monkeypatch.setenv("GLUE_BENCH_CACHE", str(tmp_path / "cache"))
     (tmp_path / "glue" / "RTE").mkdir(parents=True)
-    (tmp_path / "glue" / "RTE" / "dev.tsv").write_text("sentence1\tsentence2\tlabel\na cat\ta dog\tentailment\n")
+    (tmp_path / "glue" / "RTE" / "dev.tsv").write_text(
+        "sentence1\tsentence2\tlabel\na cat\ta dog\tentailment\n"
+    )
     (tmp_path / "glue" / "a.txt").write_text("One sentence. Another one.")
     fetched.cache_clear()
     yield
@@ -34,16 +36,31 @@ def upload(folder: Path) -> str:
 
 
 def test_what_is_a_url():
-    assert all(map(is_url, ("s3://b/x", "s3:/b/x", Path("s3://b/x"), "gs://b", "file:///x", "hf://datasets/x")))
-    assert not any(map(is_url, ("runs", "./a:b/c", "C:/x", "hub:wikitext", "google-bert/bert-base", "/s3://x")))
+    assert all(
+        map(
+            is_url,
+            ("s3://b/x", "s3:/b/x", Path("s3://b/x"), "gs://b", "file:///x", "hf://datasets/x"),
+        )
+    )
+    assert not any(
+        map(is_url, ("runs", "./a:b/c", "C:/x", "hub:wikitext", "google-bert/bert-base", "/s3://x"))
+    )
 
 
 def test_a_checkpoint_text_and_data_behind_urls_are_those_of_the_folder(make_bert, tmp_path):
     place, url = make_bert(texts=("the old cat chased a dog",)), upload(tmp_path / "glue")
-    files = [{path.name: path.read_bytes() for path in folder.iterdir()} for folder in (locate(upload(place)), place)]
+    files = [
+        {path.name: path.read_bytes() for path in folder.iterdir()}
+        for folder in (locate(upload(place)), place)
+    ]
     assert files[0] == files[1]
-    assert len({open_corpus([name]).digest for name in (url, f"{url}/a.txt", str(tmp_path / "glue"))}) == 1
-    assert len({open_source(name).load("rte").digest for name in (url, str(tmp_path / "glue"))}) == 1
+    assert (
+        len({open_corpus([name]).digest for name in (url, f"{url}/a.txt", str(tmp_path / "glue"))})
+        == 1
+    )
+    assert (
+        len({open_source(name).load("rte").digest for name in (url, str(tmp_path / "glue"))}) == 1
+    )
 
 
 def test_what_changes_while_it_is_copied_is_refused_and_not_kept(tmp_path, monkeypatch):
@@ -71,15 +88,27 @@ def test_a_state_is_copied_once_and_another_one_again(tmp_path):
     second = fetched(url)
     fetched.cache_clear()
     assert fetched(url) == second != first
-    assert ((first / "a.txt").read_text(), (second / "a.txt").read_text()) == ("One sentence. Another one.", "Two.")
+    assert ((first / "a.txt").read_text(), (second / "a.txt").read_text()) == (
+        "One sentence. Another one.",
+        "Two.",
+    )
 
 
 REFUSED = {
     "memory://nothing": (None, r"^nothing at 'memory://nothing'$"),
-    "nosuch://b/x": (None, r"^cannot read 'nosuch://b/x' \(ValueError: Protocol not known: nosuch\)$"),
+    "nosuch://b/x": (
+        None,
+        r"^cannot read 'nosuch://b/x' \(ValueError: Protocol not known: nosuch\)$",
+    ),
     "gs://b/x": (None, "^cannot read 'gs://b/x': Please install gcsfs to access Google Storage$"),
-    "memory://glue": (ConnectionError("reset"), r"^cannot read 'memory://glue' \(ConnectionError: reset\)$"),
-    "memory://glue/": (OSError(28, "full"), "^cannot copy 'memory://glue/' to '.*': No space left on device; make"),
+    "memory://glue": (
+        ConnectionError("reset"),
+        r"^cannot read 'memory://glue' \(ConnectionError: reset\)$",
+    ),
+    "memory://glue/": (
+        OSError(28, "full"),
+        "^cannot copy 'memory://glue/' to '.*': No space left on device; make",
+    ),
 }
 
 
@@ -104,4 +133,6 @@ def test_an_archive_writes_nothing_outside_its_copy(tmp_path):
 
 def test_results_behind_a_url_are_refused(refused):
     said = refused("leaderboard", "s3://bucket/runs")
-    assert said.startswith("results cannot lie at 's3:/bucket/runs': that takes a file system with locks and renames")
+    assert said.startswith(
+        "results cannot lie at 's3:/bucket/runs': that takes a file system with locks and renames"
+    )

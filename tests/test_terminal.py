@@ -15,7 +15,16 @@ from hypothesis import strategies as st
 from rich.table import Table
 from rich.text import Text
 
-from glue_bench.errors import LONGEST, QUOTED, DiskError, UserError, plain, quoted, shortened, unknown
+from glue_bench.errors import (
+    LONGEST,
+    QUOTED,
+    DiskError,
+    UserError,
+    plain,
+    quoted,
+    shortened,
+    unknown,
+)
 from glue_bench.terminal import Screen, echo, tell
 
 EVIL = "a\x1b[2J\x9b1m\x07\r\u202eb"
@@ -24,7 +33,9 @@ CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2028\u2029\ud8
 
 
 @given(st.text(), st.text(st.characters(categories=["L", "N", "P", "S", "Zs"])))
-def test_what_is_shown_has_no_control_characters_and_what_controls_nothing_stays_as_it_is(text, harmless):
+def test_what_is_shown_has_no_control_characters_and_what_controls_nothing_stays_as_it_is(
+    text, harmless
+):
     assert not CONTROLS.search(plain(text))
     assert plain(plain(text)) == plain(text)
     assert plain(f"{harmless}\t\n") == f"{harmless}\t\n"
@@ -32,7 +43,9 @@ def test_what_is_shown_has_no_control_characters_and_what_controls_nothing_stays
 
 def test_the_screen_shows_codes_and_keeps_its_own_colours(capsys):
     file = io.StringIO()
-    screen = Screen(file=file, force_terminal=True, color_system="standard", width=120, legacy_windows=False)
+    screen = Screen(
+        file=file, force_terminal=True, color_system="standard", width=120, legacy_windows=False
+    )
     table = Table(EVIL)
     table.add_row(Text(EVIL, style="red"))
     screen.print(table)
@@ -84,13 +97,17 @@ def gone(request):
     stream.close()
 
 
-def test_what_nobody_reads_is_lost_and_output_that_does_not_fit_on_the_disk_is_an_error(gone, request, monkeypatch):
+def test_what_nobody_reads_is_lost_and_output_that_does_not_fit_on_the_disk_is_an_error(
+    gone, request, monkeypatch
+):
     monkeypatch.setattr(sys, "stdout", gone)
     for say in (echo, Screen().print):
         full = request.node.callspec.params["gone"] == "full"
         with pytest.raises(OSError, match="No space left") if full else nullcontext():
             say("x" * 10_000)
-    screen = Screen(file=gone)  # of a line alone is lost what cannot be written, and the next one is not
+    screen = Screen(
+        file=gone
+    )  # of a line alone is lost what cannot be written, and the next one is not
     tell(screen, "lost")
     screen.file = io.StringIO()
     tell(screen, "said")
@@ -98,11 +115,19 @@ def test_what_nobody_reads_is_lost_and_output_that_does_not_fit_on_the_disk_is_a
 
 
 @pytest.mark.usefixtures("small_demo")
-@pytest.mark.parametrize(("gone", "name"), [("full", "stderr"), ("pipe", "stdout")], indirect=["gone"])
+@pytest.mark.parametrize(
+    ("gone", "name"), [("full", "stderr"), ("pipe", "stdout")], indirect=["gone"]
+)
 def test_a_run_ends_as_it_would_with_nobody_to_hear_of_it(
     glue_bench, tiny, write_yaml, tmp_path, monkeypatch, gone, name
 ):
-    config = write_yaml(tiny(tasks=["stsb"], arms=["add"], finetuning={"learning_rates": [100.0], "weight_decay": 1e9}))
+    config = write_yaml(
+        tiny(
+            tasks=["stsb"],
+            arms=["add"],
+            finetuning={"learning_rates": [100.0], "weight_decay": 1e9},
+        )
+    )
     with monkeypatch.context() as patch:
         patch.setattr(sys, name, gone)
         said = glue_bench("run", config, "--results", tmp_path)

@@ -10,7 +10,14 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save
 from torch import Tensor
-from transformers import BertConfig, DistilBertConfig, ElectraConfig, PretrainedConfig, PreTrainedModel, RobertaConfig
+from transformers import (
+    BertConfig,
+    DistilBertConfig,
+    ElectraConfig,
+    PretrainedConfig,
+    PreTrainedModel,
+    RobertaConfig,
+)
 
 from glue_bench.model.checks import permutation
 from glue_bench.model.configuration import EncoderConfig
@@ -57,7 +64,10 @@ def shuffled(token_ids: Tensor) -> Tensor:
 
 @torch.no_grad()
 def states(
-    model: EncoderModel, token_ids: Tensor, mask: Tensor | None = None, segment_ids: Tensor | None = None
+    model: EncoderModel,
+    token_ids: Tensor,
+    mask: Tensor | None = None,
+    segment_ids: Tensor | None = None,
 ) -> list[Tensor]:
     """Hidden states without a graph."""
     return model.hidden_states(token_ids, mask, segment_ids)
@@ -70,12 +80,19 @@ CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
     ),
     "electra": lambda: ElectraConfig(**SIZES, embedding_size=NARROW),
     "distilbert": lambda: DistilBertConfig(
-        vocab_size=VOCABULARY, dim=HIDDEN, n_layers=LAYERS, n_heads=HEADS, hidden_dim=40, max_position_embeddings=16
+        vocab_size=VOCABULARY,
+        dim=HIDDEN,
+        n_layers=LAYERS,
+        n_heads=HEADS,
+        hidden_dim=40,
+        max_position_embeddings=16,
     ),
 }
 
 
-def saved(folder: Path, kind: type[PreTrainedModel], family: str, **options: Any) -> tuple[PreTrainedModel, str]:
+def saved(
+    folder: Path, kind: type[PreTrainedModel], family: str, **options: Any
+) -> tuple[PreTrainedModel, str]:
     """A random model of a family, and the folder it was saved in."""
     model = random_model(kind, CONFIGS[family]())
     model.save_pretrained(folder, **options)
@@ -106,12 +123,21 @@ def encoder(config: EncoderConfig, weights: dict[str, Tensor]) -> EncoderModel:
 
 OPTIONS: dict[str, list[dict[str, Any]]] = {
     "none": [{"segments": "none"}],
-    "add": [{"segments": "scores"}, {"segments": "none"}, {"position_start": "sinusoids"}, {"position_norm": True}],
+    "add": [
+        {"segments": "scores"},
+        {"segments": "none"},
+        {"position_start": "sinusoids"},
+        {"position_norm": True},
+    ],
     "add-sinusoidal": [{"scale": 0.1}, {"scale": "words"}],
     "multiply": [{"position_start": 4.0}],
     "concat": [{"segments": "scores"}, {"segments": "none"}, {"init": "identity"}],
     "concat-split": [{"position_share": 0.25}],
-    "four-term": [{"terms": list(terms)} for count in range(1, len(TERMS)) for terms in combinations(TERMS, count)],
+    "four-term": [
+        {"terms": list(terms)}
+        for count in range(1, len(TERMS))
+        for terms in combinations(TERMS, count)
+    ],
     "untied": [{"share": False}, {"segments": "scores"}],
     "untied-tie-cls": [{"share": False}],
     "untied-relative": [{"share": False}, {"segments": "scores"}, {"segments": "none"}],
@@ -124,16 +150,28 @@ ARMS = [(variant, options) for variant in VARIANTS for options in ({}, *OPTIONS.
 """Beside the defaults each way in which a variant builds other modules."""
 
 TUPE_ARGS: dict[str, Any] = {
-    **{"arch": "bert_base", "encoder_layers": 2, "encoder_embed_dim": 16, "encoder_ffn_embed_dim": 32},
+    **{
+        "arch": "bert_base",
+        "encoder_layers": 2,
+        "encoder_embed_dim": 16,
+        "encoder_ffn_embed_dim": 32,
+    },
     **{"encoder_attention_heads": 2, "activation_fn": "gelu", "max_positions": 20, "rel_pos": True},
-    **{"embedding_normalize": True, "encoder_normalize_before": False, "dropout": 0.2, "attention_dropout": 0.3},
+    **{
+        "embedding_normalize": True,
+        "encoder_normalize_before": False,
+        "dropout": 0.2,
+        "attention_dropout": 0.3,
+    },
 }
 
 
 def tupe_shapes() -> dict[str, tuple[int, ...]]:
     """Every weight of an official TUPE-R checkpoint with these settings and 250 tokens, by fairseq's names."""
     encoder, lm_head = "decoder.sentence_encoder.", "decoder.lm_head."
-    linears = dict.fromkeys((f"{encoder}pos_q_linear", f"{encoder}pos_k_linear", f"{lm_head}dense"), (16, 16))
+    linears = dict.fromkeys(
+        (f"{encoder}pos_q_linear", f"{encoder}pos_k_linear", f"{lm_head}dense"), (16, 16)
+    )
     norms = [f"{encoder}pos_ln", f"{encoder}emb_layer_norm", f"{lm_head}layer_norm"]
     shapes: dict[str, tuple[int, ...]] = {
         **{f"{encoder}embed_tokens.weight": (250, 16), f"{encoder}pos.weight": (21, 16)},
@@ -141,18 +179,29 @@ def tupe_shapes() -> dict[str, tuple[int, ...]]:
     }
     shapes |= {"decoder.lm_head.weight": (250, 16), "decoder.lm_head.bias": (250,)}
     for block in (f"{encoder}layers.0.", f"{encoder}layers.1."):
-        shapes |= {f"{block}self_attn.in_proj_weight": (48, 16), f"{block}self_attn.in_proj_bias": (48,)}
-        linears |= {f"{block}self_attn.out_proj": (16, 16), f"{block}fc1": (32, 16), f"{block}fc2": (16, 32)}
+        shapes |= {
+            f"{block}self_attn.in_proj_weight": (48, 16),
+            f"{block}self_attn.in_proj_bias": (48,),
+        }
+        linears |= {
+            f"{block}self_attn.out_proj": (16, 16),
+            f"{block}fc1": (32, 16),
+            f"{block}fc2": (16, 32),
+        }
         norms += [f"{block}self_attn_layer_norm", f"{block}final_layer_norm"]
     for name, shape in linears.items():
         shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
     return shapes | {f"{name}.{part}": (16,) for name in norms for part in ("weight", "bias")}
 
 
-def save_tupe(path: Path, spoil: Callable[[dict[str, Any]], Any] = lambda _: None, **changes: Any) -> Path:
+def save_tupe(
+    path: Path, spoil: Callable[[dict[str, Any]], Any] = lambda _: None, **changes: Any
+) -> Path:
     """Save a random checkpoint of such args; `spoil` may change what is saved, and None takes one of them away."""
     generator = torch.Generator().manual_seed(0)
-    model = {key: torch.randn(shape, generator=generator) * 0.3 for key, shape in tupe_shapes().items()}
+    model = {
+        key: torch.randn(shape, generator=generator) * 0.3 for key, shape in tupe_shapes().items()
+    }
     model["decoder.lm_head.weight"] = model["decoder.sentence_encoder.embed_tokens.weight"]
     args = {key: value for key, value in (TUPE_ARGS | changes).items() if value is not None}
     saved = {"args": argparse.Namespace(**args), "model": model, "extra_state": {}}

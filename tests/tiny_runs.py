@@ -26,12 +26,25 @@ from glue_bench.training.inputs import Inputs
 
 def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """A copy of plain values with changes: sections are merged into those of the same name, None takes a key away."""
-    both = {key: base[key] for key in base if isinstance(base[key], dict) and isinstance(changes.get(key), dict)}
-    values = {**base, **changes, **{key: merged(section, changes[key]) for key, section in both.items()}}
+    both = {
+        key: base[key]
+        for key in base
+        if isinstance(base[key], dict) and isinstance(changes.get(key), dict)
+    }
+    values = {
+        **base,
+        **changes,
+        **{key: merged(section, changes[key]) for key, section in both.items()},
+    }
     return {key: copy.deepcopy(value) for key, value in values.items() if value is not None}
 
 
-SIZES = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+SIZES = {
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+}
 TINY: dict[str, Any] = {
     **{"name": "tiny", "data": "demo", "checkpoint": "scratch", "seeds": [1]},
     **{"arms": ["add", "none"], "tasks": ["cola", "stsb"]},
@@ -51,17 +64,37 @@ PRETRAINED: dict[str, Any] = {
 CLOCKS = {"seconds", "training_seconds", "tokens_per_second", "peak_memory_bytes"}
 """What a record says of time and memory, which no two runs have alike."""
 _PLACE = tempfile.TemporaryDirectory()
-WORDS = ("cat", "dog", "horse", "fox", "tom", "anna", "old", "young", "chased", "helped", "called", "the", "by")
+WORDS = (
+    "cat",
+    "dog",
+    "horse",
+    "fox",
+    "tom",
+    "anna",
+    "old",
+    "young",
+    "chased",
+    "helped",
+    "called",
+    "the",
+    "by",
+)
 
 
 def experiment(**changes: Any) -> dict[str, Any]:
     """What promises run, as plain values, with changes as in `merged`."""
-    return merged(merged(merged(TINY, PRETRAINED), {"pretraining": {"corpus": str(text())}}), changes)
+    return merged(
+        merged(merged(TINY, PRETRAINED), {"pretraining": {"corpus": str(text())}}), changes
+    )
 
 
 def run(values: Mapping[str, Any], results: Path, **options: Any) -> Path:
     """Run an experiment without a word; the folder that it leaves, with nothing failed."""
-    given = {"console": Console(file=io.StringIO()), "device": "cpu", "precision": "float32"} | options
+    given = {
+        "console": Console(file=io.StringIO()),
+        "device": "cpu",
+        "precision": "float32",
+    } | options
     summary = glue_bench.run(values, results=results, **given)
     assert not summary.failed, summary.failed
     return summary.folder
@@ -73,8 +106,13 @@ def glue() -> Path:
     draw, folder = random.Random(0), Path(_PLACE.name) / "glue"
     (folder / "STS-B").mkdir(parents=True)
     for name, rows in (("train", 40), ("dev", 12)):
-        lines = [f"{row}\t{_sentence(draw)}\t{_sentence(draw)}\t{draw.uniform(0, 5):.1f}\n" for row in range(rows)]
-        (folder / "STS-B" / f"{name}.tsv").write_text("".join(["index\tsentence1\tsentence2\tscore\n", *lines]))
+        lines = [
+            f"{row}\t{_sentence(draw)}\t{_sentence(draw)}\t{draw.uniform(0, 5):.1f}\n"
+            for row in range(rows)
+        ]
+        (folder / "STS-B" / f"{name}.tsv").write_text(
+            "".join(["index\tsentence1\tsentence2\tscore\n", *lines])
+        )
     return folder
 
 
@@ -93,13 +131,21 @@ def _sentence(draw: random.Random) -> str:
 def tables(folder: Path) -> dict[str, Any]:
     """The tables that a run leaves, without seconds and bytes; the page of the budget has them within sentences."""
     pages = {path.name: path.read_bytes() for path in folder.glob("*.md") if path.stem != "budget"}
-    frames = {path.name: pd.read_csv(path, dtype=str, keep_default_na=False) for path in folder.glob("*.csv")}
-    return pages | {name: frame.filter(regex="^(?!.*(second|memory))").to_csv() for name, frame in frames.items()}
+    frames = {
+        path.name: pd.read_csv(path, dtype=str, keep_default_na=False)
+        for path in folder.glob("*.csv")
+    }
+    return pages | {
+        name: frame.filter(regex="^(?!.*(second|memory))").to_csv()
+        for name, frame in frames.items()
+    }
 
 
 def results(folder: Path) -> dict[str, tuple[int, bytes]]:
     """Each finished cell and pretraining by its id: what changes when it is stored anew."""
-    paths = [path for kind in ("cells", "pretrainings") for path in (folder / kind).glob("*/record.json")]
+    paths = [
+        path for kind in ("cells", "pretrainings") for path in (folder / kind).glob("*/record.json")
+    ]
     return {path.parent.name: (path.stat().st_ino, path.read_bytes()) for path in paths}
 
 
@@ -116,13 +162,21 @@ def bits(folder: Path, *without: str) -> dict[str, Any]:
         if not isinstance(value, dict):
             return value
         moving = CLOCKS.union(without) & value.keys()
-        return {key: still(value[key]) for key in sorted(value.keys() - moving - ({"digest"} if moving else set()))}
+        return {
+            key: still(value[key])
+            for key in sorted(value.keys() - moving - ({"digest"} if moving else set()))
+        }
 
     found: dict[str, Any] = {}
-    for path in (path for path in folder.glob("*/**/*") if path.is_file() and "/." not in str(path)):
+    for path in (
+        path for path in folder.glob("*/**/*") if path.is_file() and "/." not in str(path)
+    ):
         name = path.relative_to(folder).as_posix()
         if path.suffix == ".safetensors":  # whose head names the digest of its record
-            found[name] = {key: (str(one.dtype), one.shape, one.tobytes()) for key, one in load_file(path).items()}
+            found[name] = {
+                key: (str(one.dtype), one.shape, one.tobytes())
+                for key, one in load_file(path).items()
+            }
         elif path.suffix in (".json", ""):
             found[name] = still(json.loads(path.read_bytes())) if path.suffix else path.read_bytes()
     return found
@@ -138,12 +192,21 @@ def numbers(folder: Path) -> dict[str, list[float]]:
     found: dict[str, list[float]] = {}
     for path in sorted(folder.glob("pretrainings/*/record.json")):
         record = json.loads(path.read_bytes())
-        losses = [point.get(key) for point in record["losses"] for key in ("train_loss", "validation_loss")]
+        losses = [
+            point.get(key)
+            for point in record["losses"]
+            for key in ("train_loss", "validation_loss")
+        ]
         found[record["pretraining"]["arm"]] = [one for one in losses if one is not None]
     for path in sorted(folder.glob("cells/*/record.json")):
-        record, logits = json.loads(path.read_bytes()), load_file(path.with_name("logits.safetensors"))
+        record, logits = (
+            json.loads(path.read_bytes()),
+            load_file(path.with_name("logits.safetensors")),
+        )
         found[record["cell"]["arm"]] += [epoch["train_loss"] for epoch in record["history"]]
-        found[record["cell"]["arm"]] += [float(one) for split in sorted(logits) for one in np.ravel(logits[split])]
+        found[record["cell"]["arm"]] += [
+            float(one) for split in sorted(logits) for one in np.ravel(logits[split])
+        ]
     return found
 
 
@@ -163,7 +226,10 @@ def plan(values: Mapping[str, Any]) -> Plan:
 def records(summary: Summary) -> dict[str, Record]:
     """The records of a run's plan, by arm and task."""
     store = Store(summary.folder)
-    return {f"{one.cell.arm} {one.cell.task}": one for one in store.finished(store.plan()).records.values()}
+    return {
+        f"{one.cell.arm} {one.cell.task}": one
+        for one in store.finished(store.plan()).records.values()
+    }
 
 
 def pretrainings(summary: Summary) -> list[PretrainingRecord]:
@@ -175,4 +241,8 @@ def pretrainings(summary: Summary) -> list[PretrainingRecord]:
 
 def contents(folder: Path) -> dict[str, bytes]:
     """Every file of a folder."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }

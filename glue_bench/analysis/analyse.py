@@ -26,7 +26,17 @@ from scipy.stats import ortho_group
 from threadpoolctl import threadpool_limits
 
 from glue_bench.analysis import positions, probes, tables, terms
-from glue_bench.analysis.chance import NONE, SEED, Analysis, Interval, LeftOut, Measured, Row, expected, row
+from glue_bench.analysis.chance import (
+    NONE,
+    SEED,
+    Analysis,
+    Interval,
+    LeftOut,
+    Measured,
+    Row,
+    expected,
+    row,
+)
 from glue_bench.analysis.subject import FEWEST_SEQUENCES, Subject, find_sources
 from glue_bench.analysis.word_order import DISTANCES, order_sums
 from glue_bench.config.load import Names, listed
@@ -40,7 +50,11 @@ LARGE = 2e7  # weights of the blocks from which on only neighbouring words are s
 OF_ORDER, OF_LARGE = 128, 16  # sequences
 DRAWS = 5  # shuffles and rotations of hidden states
 States = Float[np.ndarray, "s l d"]
-TYPES: dict[str, Any] = {**dict.fromkeys(Row._fields[1:6], float), "layer": "Int64", "n": int}  # of columns of rows
+TYPES: dict[str, Any] = {
+    **dict.fromkeys(Row._fields[1:6], float),
+    "layer": "Int64",
+    "n": int,
+}  # of columns of rows
 
 
 def measure_encoders(
@@ -58,7 +72,9 @@ def measure_encoders(
         if name not in MEASURES:
             raise unknown("measure", name, MEASURES)
     if sequences < FEWEST_SEQUENCES:
-        raise UserError(f"--sequences {sequences}: too few to measure anything; give {FEWEST_SEQUENCES} or more")
+        raise UserError(
+            f"--sequences {sequences}: too few to measure anything; give {FEWEST_SEQUENCES} or more"
+        )
     texts = listed(corpus or DEFAULT_TEXT)
     checkpoints, gone = find_sources(listed(sources))
     if not checkpoints:
@@ -66,14 +82,24 @@ def measure_encoders(
     with threadpool_limits(limits=1, user_api="blas"):
         quiet_transformers()
         text, compute = open_corpus(texts), choose_compute(device, "float32")
-        open_one = partial(Subject, corpus=text, sequences=sequences, named=tokenizer, device=compute.device)
-        for name in [*checkpoints.values()][1:]:  # what cannot be read is said before anything is measured
+        open_one = partial(
+            Subject, corpus=text, sequences=sequences, named=tokenizer, device=compute.device
+        )
+        for name in [*checkpoints.values()][
+            1:
+        ]:  # what cannot be read is said before anything is measured
             open_one(name)
-        measures = {name: measure for kind in only or MEASURES for name, measure in MEASURES[kind].items()}
+        measures = {
+            name: measure for kind in only or MEASURES for name, measure in MEASURES[kind].items()
+        }
         with text.unchanged():
-            frames = _measured(((label, open_one(name)) for label, name in checkpoints.items()), measures)
+            frames = _measured(
+                ((label, open_one(name)) for label, name in checkpoints.items()), measures
+            )
     named = DEFAULT_NAME if corpus is None else ", ".join(texts)
-    return Analysis(text=named, text_digest=text.digest, sequences=sequences, gone=tuple(gone), **frames)
+    return Analysis(
+        text=named, text_digest=text.digest, sequences=sequences, gone=tuple(gone), **frames
+    )
 
 
 def _measured(
@@ -107,7 +133,9 @@ def _measured(
 def measure_layers(subject: Subject) -> Measured:
     """The parts of each layer."""
     states = enumerate(subject.deep[0])
-    return Measured([each for layer, of_layer in states for each in parts_of(of_layer[:, 1:-1], layer)])
+    return Measured(
+        [each for layer, of_layer in states for each in parts_of(of_layer[:, 1:-1], layer)]
+    )
 
 
 def parts_of(states: States, layer: int = 0) -> list[Row]:
@@ -117,13 +145,18 @@ def parts_of(states: States, layer: int = 0) -> list[Row]:
     generator = np.random.default_rng([SEED, *states.shape])
     position, context = share(centred, 0), share(centred, 1)
 
-    def shuffled(axis: int) -> States:  # tokens in random order along an axis, for each index of the other one
+    def shuffled(
+        axis: int,
+    ) -> States:  # tokens in random order along an axis, for each index of the other one
         order = generator.permuted(np.indices(centred.shape[:2])[axis], axis=axis)
         return np.take_along_axis(centred, order[..., None], axis)
 
     within, between = ([share(shuffled(1 - over), over) for _ in range(DRAWS)] for over in (0, 1))
     places, sequences = centred.mean(0), tables.unit(centred.mean(1))
-    turns = [ortho_group.rvs(states.shape[-1], random_state=generator).astype(np.float32) for _ in range(DRAWS)]
+    turns = [
+        ortho_group.rvs(states.shape[-1], random_state=generator).astype(np.float32)
+        for _ in range(DRAWS)
+    ]
     cosines = [float(np.abs(tables.unit(places) @ turn @ sequences.T).mean()) for turn in turns]
     cosine = float(np.abs(tables.unit(places) @ sequences.T).mean())
     measured: list[tuple[str, float, Interval]] = [
@@ -133,12 +166,17 @@ def parts_of(states: States, layer: int = 0) -> list[Row]:
         ("rank", tables.leading(tables.spectrum(places)[0]), NONE),
         ("cosine", cosine, expected(cosines)),
     ]
-    return [row(f"layers.{name}", value, chance=chance, layer=layer, n=len(states)) for name, value, chance in measured]
+    return [
+        row(f"layers.{name}", value, chance=chance, layer=layer, n=len(states))
+        for name, value, chance in measured
+    ]
 
 
 def share(centred: States, over: int) -> float:
     """The share of the means over an axis in the sum of squares: over sequences (0) of positions, else of contexts."""
-    return float(np.square(centred.mean(over)).sum() * centred.shape[over] / np.square(centred).sum())
+    return float(
+        np.square(centred.mean(over)).sum() * centred.shape[over] / np.square(centred).sum()
+    )
 
 
 def measure_order(subject: Subject) -> Measured:
@@ -149,18 +187,31 @@ def measure_order(subject: Subject) -> Measured:
     by_measure, rows = order_sums(head, text, subject.positions, distances), []
     for name, sums in by_measure.items():
         kind, _, size = name.rpartition("_")
-        chance: Interval = NONE if kind == "validation" else (0.5, 0.5) if kind == "swap" else (0.0, 0.0)
+        chance: Interval = (
+            NONE if kind == "validation" else (0.5, 0.5) if kind == "swap" else (0.0, 0.0)
+        )
         measure = f"order.{kind}.{size}" if size.isdecimal() else f"order.{name}"
         interval = sums.share_interval if kind == "swap" else sums.interval
         rows.append(row(measure, sums.value, interval, chance, n=sums.n))
-    lacking = [f"order.swap.{distance}" for distance in distances if f"swap_{distance}" not in by_measure]
-    return Measured(rows, left_out=dict.fromkeys(lacking, "the text has no two words to swap at this distance"))
+    lacking = [
+        f"order.swap.{distance}" for distance in distances if f"swap_{distance}" not in by_measure
+    ]
+    return Measured(
+        rows, left_out=dict.fromkeys(lacking, "the text has no two words to swap at this distance")
+    )
 
 
 MEASURES: dict[str, dict[str, Callable[[Subject], Measured]]] = {
-    "terms": {"terms.share": terms.measure_terms, "terms.kl": terms.measure_effect, "layers": measure_layers},
+    "terms": {
+        "terms.share": terms.measure_terms,
+        "terms.kl": terms.measure_effect,
+        "layers": measure_layers,
+    },
     "subspaces": {"subspaces": tables.measure_subspaces, "tables": tables.measure_tables},
-    "decoding": {"decoding.sum": probes.measure_decoding, "decoding.layers": probes.measure_decoding_layers},
+    "decoding": {
+        "decoding.sum": probes.measure_decoding,
+        "decoding.layers": probes.measure_decoding_layers,
+    },
     "positions": {
         "positions": positions.measure_position_rows,
         "positions.scores": positions.measure_position_scores,

@@ -95,7 +95,9 @@ class Sums:
         if self.n < 2:
             return nan
         residuals = (self.sums - self.value * self.counts)[self.counts > 0]
-        return float(np.sqrt(self.n / (self.n - 1) * np.square(residuals).sum()) / self.counts.sum())
+        return float(
+            np.sqrt(self.n / (self.n - 1) * np.square(residuals).sum()) / self.counts.sum()
+        )
 
     @property
     def interval(self) -> Interval:
@@ -117,11 +119,15 @@ class Sums:
         trials = self.n if self.value in (0, 1) else float(self.counts.sum())
         hits = self.value * trials
         few = float(scipy.stats.beta.ppf(TAILS[0], hits, trials - hits + 1)) if hits else 0.0
-        many = float(scipy.stats.beta.ppf(TAILS[1], hits + 1, trials - hits)) if hits < trials else 1.0
+        many = (
+            float(scipy.stats.beta.ppf(TAILS[1], hits + 1, trials - hits)) if hits < trials else 1.0
+        )
         return max(0.0, min(low, few)), min(1.0, max(high, many))
 
 
-def row(measure: str, value: float, interval: Interval = NONE, chance: Interval = NONE, **place: Any) -> Row:
+def row(
+    measure: str, value: float, interval: Interval = NONE, chance: Interval = NONE, **place: Any
+) -> Row:
     """A row of pairs of bounds; `place` are its layer and n."""
     return Row(measure, float(value), *interval, *chance, **place)
 
@@ -152,6 +158,8 @@ def expected_share(draws: Sequence[float] | np.ndarray, trials: int, tried: int)
     `tried`, with one told and one missed added (Agresti & Caffo 2000).
     """
     low, high = expected(draws)
-    hits, misses = (share * trials * len(draws) + 1 for share in (np.mean(draws), 1 - np.mean(draws)))
+    hits, misses = (
+        share * trials * len(draws) + 1 for share in (np.mean(draws), 1 - np.mean(draws))
+    )
     few, many = np.asarray(scipy.stats.betabinom.ppf(TAILS, tried, hits, misses)) / tried
     return max(0.0, min(low, float(few))), min(1.0, max(high, float(many)))

@@ -50,7 +50,9 @@ class InputSum:
     def check(self, *, shared: bool = False) -> None:
         """Raises LeftOut where no position enters; of `shared` dimensions, where words have others: R must be 0."""
         if not self.has_positions:
-            raise LeftOut("no position enters at the input, which positions would share with the words")
+            raise LeftOut(
+                "no position enters at the input, which positions would share with the words"
+            )
         if shared and not (moving(float64(self.words)) & moving(float64(self.positions))).any():
             raise LeftOut("words and positions have dimensions of their own")
 
@@ -78,10 +80,14 @@ def input_sum(model: EncoderModel, positions: int) -> InputSum:
     rows = -(-vocabulary // positions)
     ids = torch.arange(rows * positions).clamp(max=vocabulary - 1).view(rows, positions)
     words = torch.cat([entering(some) - first for some in ids.split(64)]).flatten(0, 1)[:vocabulary]
-    drawn = torch.randint(vocabulary, (4, positions), generator=torch.Generator().manual_seed(SEED)).to(model.device)
+    drawn = torch.randint(
+        vocabulary, (4, positions), generator=torch.Generator().manual_seed(SEED)
+    ).to(model.device)
     actual = entering(drawn)
     if (actual - words[drawn] - first).abs().max() > EXACT * actual.abs().max():
-        raise LeftOut("what enters the encoder is no sum of a row of the token and a row of its position")
+        raise LeftOut(
+            "what enters the encoder is no sum of a row of the token and a row of its position"
+        )
     mean = words.mean(0) + first.mean(0)
     return InputSum(words - words.mean(0), first - first.mean(0), mean)
 

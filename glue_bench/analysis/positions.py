@@ -78,14 +78,24 @@ def measure_position_rows(subject: Subject) -> Measured:
     random = [generator.standard_normal(rows.shape) for _ in range(TABLES)]
     measured = []
     for name, probe in (("absolute_mae", absolute_error), ("order_accuracy", order_accuracy)):
-        measured.append(row(f"positions.{name}", probe(rows), chance=expected([probe(table) for table in random])))
-        measured += [row(f"positions.{name}_{other}", probe(table)) for other, table in others.items()]
+        measured.append(
+            row(
+                f"positions.{name}",
+                probe(rows),
+                chance=expected([probe(table) for table in random]),
+            )
+        )
+        measured += [
+            row(f"positions.{name}_{other}", probe(table)) for other, table in others.items()
+        ]
     return Measured(measured)
 
 
 def sinusoids(positions: int, width: int) -> Table:
     """tensor2tensor's layout: sines first, then cosines, of position / 10000^(m / (d / 2 - 1)), 0 <= m < d / 2."""
-    turns = np.arange(positions)[:, None] * 10_000.0 ** -(np.arange(width // 2) / max(width // 2 - 1, 1))
+    turns = np.arange(positions)[:, None] * 10_000.0 ** -(
+        np.arange(width // 2) / max(width // 2 - 1, 1)
+    )
     return np.concatenate([np.sin(turns), np.cos(turns)], axis=1)
 
 
@@ -93,7 +103,9 @@ def absolute_error(rows: Table) -> float:
     """The mean absolute error, in positions, of the position that ridge regression tells."""
     places = np.arange(len(rows), dtype=float)
     folds = KFold(FOLDS, shuffle=True, random_state=SEED)
-    predicted = cross_val_predict(make_pipeline(StandardScaler(), RidgeCV(ALPHAS)), rows, places, cv=folds)
+    predicted = cross_val_predict(
+        make_pipeline(StandardScaler(), RidgeCV(ALPHAS)), rows, places, cv=folds
+    )
     return float(np.abs(predicted - places).mean())
 
 
@@ -107,12 +119,20 @@ def order_accuracy(rows: Table) -> float:
     def pairs(places: Int[np.ndarray, " t"], count: int) -> tuple[np.ndarray, np.ndarray]:
         """[p_i; p_j] of different positions, and whether i < j."""
         first = generator.integers(len(places), size=count)
-        i, j = places[first], places[(first + generator.integers(1, len(places), size=count)) % len(places)]
+        i, j = (
+            places[first],
+            places[(first + generator.integers(1, len(places), size=count)) % len(places)],
+        )
         return np.concatenate([scaled[i], scaled[j]], axis=1).astype(np.float32), i < j
 
-    test, train = pairs(order[:held_out], ORDERED // 5), pairs(order[held_out:], ORDERED - ORDERED // 5)
+    test, train = (
+        pairs(order[:held_out], ORDERED // 5),
+        pairs(order[held_out:], ORDERED - ORDERED // 5),
+    )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # separable pairs have no largest likelihood
+        warnings.simplefilter(
+            "ignore", ConvergenceWarning
+        )  # separable pairs have no largest likelihood
         model = LogisticRegression(max_iter=100, tol=1e-3).fit(*train)
     return float(model.score(*test))
 
@@ -134,13 +154,23 @@ def measure_position_scores(subject: Subject) -> Measured:
         drawn.append(_means(scores[:, order][:, :, order], queries @ rotated.transpose(0, 2, 1)))
     chance = {name: expected([draw[name] for draw in drawn]) for name in drawn[0]}
     means = _means(scores, scores).items()
-    return Measured([row(f"positions.scores.{name}", value, chance=chance[name], layer=1) for name, value in means])
+    return Measured(
+        [
+            row(f"positions.scores.{name}", value, chance=chance[name], layer=1)
+            for name, value in means
+        ]
+    )
 
 
-def _means(scores: Float[np.ndarray, "h n n"], rotated: Float[np.ndarray, "h n n"]) -> dict[str, float]:
+def _means(
+    scores: Float[np.ndarray, "h n n"], rotated: Float[np.ndarray, "h n n"]
+) -> dict[str, float]:
     """The measures of scores, the symmetric share of `rotated`."""
     by_head = {"toeplitz": [*map(toeplitz, scores)], "locality": [*map(locality, scores)]}
-    return {name: float(np.mean(each)) for name, each in (by_head | {"symmetric": [*map(symmetric, rotated)]}).items()}
+    return {
+        name: float(np.mean(each))
+        for name, each in (by_head | {"symmetric": [*map(symmetric, rotated)]}).items()
+    }
 
 
 @torch.no_grad()
@@ -160,12 +190,16 @@ def positions_of(subject: Subject) -> tuple[Tensor | None, Tensor | None]:
         centred = scaled(block.attention_norm, centred) if block.norm_first else centred
         return table.positions, F.linear(centred, block.attention.qkv.weight[: 2 * width])
     if isinstance(variant, Untied) and hasattr(variant, "position_norm"):
-        first = 1 if isinstance(variant, UntiedTieCls | FourTerm) else 2  # rows 0 and 1 are the constants of the reset
+        first = (
+            1 if isinstance(variant, UntiedTieCls | FourTerm) else 2
+        )  # rows 0 and 1 are the constants of the reset
         rows = variant.position_norm(variant.positions.weight[first : length + 1])
         if isinstance(variant, FourTerm) and "position-position" not in variant.terms:
             return rows, None
         # Of projections for each block, those of the first one.
-        return rows, torch.cat([variant.position_query(rows)[:, :width], variant.position_key(rows)[:, :width]], dim=1)
+        return rows, torch.cat(
+            [variant.position_query(rows)[:, :width], variant.position_key(rows)[:, :width]], dim=1
+        )
     if isinstance(variant, DietAbs):
         tables = (part[0].get_parameter("weight") for part in (variant.queries, variant.keys))
         both = torch.cat([each[:length] for each in tables], dim=1)
@@ -182,7 +216,9 @@ def toeplitz(scores: Matrix) -> float:
     """The share of the variance that depends on j - i alone."""
     away = _distances(len(scores)) + len(scores) - 1
     means = np.bincount(away.ravel(), scores.ravel()) / np.bincount(away.ravel())
-    return float(1 - np.square(scores - means[away]).sum() / np.square(scores - scores.mean()).sum())
+    return float(
+        1 - np.square(scores - means[away]).sum() / np.square(scores - scores.mean()).sum()
+    )
 
 
 def locality(scores: Matrix) -> float:
@@ -225,6 +261,8 @@ def attended(attention: Matrix) -> dict[str, float]:
     away, length = _distances(attention.shape[-1]), attention.shape[-1]
     place = np.arange(length)
     both = np.minimum(place, length - 1 - place)[:, None]
-    within = {f"within_{m}": float((attention * (np.abs(away) <= m)).sum(-1).mean()) for m in WITHIN}
+    within = {
+        f"within_{m}": float((attention * (np.abs(away) <= m)).sum(-1).mean()) for m in WITHIN
+    }
     sides = np.where(np.abs(away) <= both, -np.sign(away), 0)
     return within | {"left_minus_right": float((attention * sides).sum(-1).mean())}

@@ -29,8 +29,14 @@ from glue_bench.analysis.hooks import InputSum, float64, moving
 from glue_bench.analysis.subject import Subject
 from glue_bench.analysis.tables import unit
 
-PAIRS, FEWER_PAIRS = 10_000, 2_000  # whose word is told: of the sum; of a draw, after the norm, position known
-TESTS, STATES = 5_000, 1_000  # words and positions whose position is told; tokens of text whose word is told
+PAIRS, FEWER_PAIRS = (
+    10_000,
+    2_000,
+)  # whose word is told: of the sum; of a draw, after the norm, position known
+TESTS, STATES = (
+    5_000,
+    1_000,
+)  # words and positions whose position is told; tokens of text whose word is told
 PER_POSITION, TRAINED = 20, 0.8  # examples to train on; of the word types
 SUMS = 20_000  # among which a collision is looked for
 DRAWS = 5  # of random positions
@@ -51,7 +57,10 @@ def measure_decoding(subject: Subject) -> Measured:
     def accuracies(table: InputSum, norm: Norm, pairs: int, draw: int = 0) -> dict[str, float]:
         return {"word_accuracy": word_told(table, norm, pairs, draw), **position_told(table, norm)}
 
-    drawn = [accuracies(with_random_positions(table, draw), PLAIN, FEWER_PAIRS, draw) for draw in range(DRAWS)]
+    drawn = [
+        accuracies(with_random_positions(table, draw), PLAIN, FEWER_PAIRS, draw)
+        for draw in range(DRAWS)
+    ]
     draws = {name: [draw[name] for draw in drawn] for name in drawn[0]}
     by_draws = {
         "word_accuracy": expected_share(draws["word_accuracy"], FEWER_PAIRS, PAIRS),
@@ -72,14 +81,20 @@ def measure_decoding(subject: Subject) -> Measured:
         for name, value in values.items()
     ]
     known = word_told(table, PLAIN, FEWER_PAIRS, known=True)
-    rows.append(row("decoding.word_accuracy_position_known", known, chance=by_luck["word_accuracy"]))
+    rows.append(
+        row("decoding.word_accuracy_position_known", known, chance=by_luck["word_accuracy"])
+    )
     return Measured([*rows, *collisions(table)])
 
 
 def _by_luck(positions: int, words: int) -> dict[str, Interval]:
     """What guesses have of so many positions and words."""
     error = (positions * positions - 1) / (3 * positions)
-    chances = {"word_accuracy": 1 / words, "position_accuracy": 1 / positions, "position_mae": error}
+    chances = {
+        "word_accuracy": 1 / words,
+        "position_accuracy": 1 / positions,
+        "position_mae": error,
+    }
     return {name: (value, value) for name, value in chances.items()}
 
 
@@ -98,7 +113,9 @@ def position_told(table: InputSum, norm: Norm) -> dict[str, float]:
     return _by_ridge(*train, *test, n)
 
 
-def _by_ridge(rows: States, places: Sample, tests: States, right: Sample, n: int) -> dict[str, float]:
+def _by_ridge(
+    rows: States, places: Sample, tests: States, right: Sample, n: int
+) -> dict[str, float]:
     """As `position_told`, by one-hot ridge regression in float32."""
     middle, scale = rows.mean(0), rows.std()
     ridge = Ridge(alpha=1.0).fit((rows - middle) / scale, np.eye(n, dtype=np.float32)[places])
@@ -106,7 +123,9 @@ def _by_ridge(rows: States, places: Sample, tests: States, right: Sample, n: int
     return {"position_accuracy": float((away == 0).mean()), "position_mae": float(away.mean())}
 
 
-def word_told(table: InputSum, norm: Norm, pairs: int, draw: int = 0, *, known: bool = False) -> float:
+def word_told(
+    table: InputSum, norm: Norm, pairs: int, draw: int = 0, *, known: bool = False
+) -> float:
     """How often the word whose row, with the mean position or the `known` one, is nearest is the right one."""
     generator = np.random.default_rng([SEED, pairs, draw])
     words = generator.integers(len(table.words), size=pairs)
@@ -117,7 +136,9 @@ def word_told(table: InputSum, norm: Norm, pairs: int, draw: int = 0, *, known: 
     return float((nearest(rows, norm(table.words + table.mean)).cpu().numpy() == words).mean())
 
 
-def nearest(rows: Rows, candidates: Rows, words: tuple[Sample, Sample] | None = None) -> Int[Tensor, " t"]:
+def nearest(
+    rows: Rows, candidates: Rows, words: tuple[Sample, Sample] | None = None
+) -> Int[Tensor, " t"]:
     """The index of the nearest candidate to each row: of the largest x . c - |c|^2 / 2.
 
     With the `words` of rows and of candidates, the nearest one of another word.
@@ -152,7 +173,11 @@ def collisions(table: InputSum) -> list[Row]:
     near = (sums - sums[nearest(sums, sums, (words, words))]).norm(dim=1)
     others = nearest(table.words[sample], table.words, (sample, np.arange(len(table.words))))
     of_words = (table.words[sample] - table.words[others]).norm(dim=1)
-    values = {"smallest": near.min(), "median": near.median(), "nearest_word_median": of_words.median()}
+    values = {
+        "smallest": near.min(),
+        "median": near.median(),
+        "nearest_word_median": of_words.median(),
+    }
     return [row(f"decoding.collisions.{name}", float(value)) for name, value in values.items()]
 
 
@@ -177,11 +202,20 @@ def measure_decoding_layers(subject: Subject) -> Measured:
     rows = list[Row]()
     for layer, of_layer in enumerate(states):
         tokens = of_layer[:, 1:-1].reshape(len(ids), -1)
-        values = _by_ridge(tokens[trained], where[trained], tokens[~trained], where[~trained], places)
+        values = _by_ridge(
+            tokens[trained], where[trained], tokens[~trained], where[~trained], places
+        )
         scale = tokens.std()
         ridge = Ridge(alpha=1.0).fit(tokens[trained] / scale, table[ids[trained]])
-        predicted = nearest(torch.from_numpy(unit(ridge.predict(tokens[tests] / scale))), torch.from_numpy(unit(table)))
+        predicted = nearest(
+            torch.from_numpy(unit(ridge.predict(tokens[tests] / scale))),
+            torch.from_numpy(unit(table)),
+        )
         values["word_accuracy"] = float((predicted.numpy() == ids[tests]).mean())
         for name, value in values.items():
-            rows.append(row(f"decoding.layers.{name}", value, chance=by_luck[name], layer=layer, n=sequences))
+            rows.append(
+                row(
+                    f"decoding.layers.{name}", value, chance=by_luck[name], layer=layer, n=sequences
+                )
+            )
     return Measured(rows)

@@ -42,14 +42,26 @@ class Subject:
     """
 
     def __init__(
-        self, name: str, corpus: Corpus, sequences: int, named: str | None = None, device: str | torch.device = "cpu"
+        self,
+        name: str,
+        corpus: Corpus,
+        sequences: int,
+        named: str | None = None,
+        device: str | torch.device = "cpu",
     ) -> None:
         checkpoint = read_checkpoint(name)
         self.corpus, self.sequences, self.named = corpus, sequences, named or name
-        self.head = under_head(checkpoint, checkpoint.config).eval().to(device) if checkpoint.head else None
-        self.model: EncoderModel = self.head.base if self.head else encoder(checkpoint).eval().to(device)
+        self.head = (
+            under_head(checkpoint, checkpoint.config).eval().to(device) if checkpoint.head else None
+        )
+        self.model: EncoderModel = (
+            self.head.base if self.head else encoder(checkpoint).eval().to(device)
+        )
         # Of a pretraining of ours the length of its sequences; of any other checkpoint all that it has rows for.
-        pretraining, self.positions = locate(name).resolve().parent, self.model.config.max_position_embeddings
+        pretraining, self.positions = (
+            locate(name).resolve().parent,
+            self.model.config.max_position_embeddings,
+        )
         stored = Store(pretraining.parent.parent)
         if pretraining.parent.name == "checkpoints" and stored.has_plan:
             lengths = {job.id: job.settings.length for job in stored.plan().pretrainings}
@@ -59,7 +71,11 @@ class Subject:
     def facts(self) -> dict[str, Any]:
         """Its variant, origin and sizes, and the digest of its weights but the pooler, which no pretraining trains."""
         config = self.model.config
-        weights = {name: each for name, each in self.model.state_dict().items() if not name.startswith("pooler.")}
+        weights = {
+            name: each
+            for name, each in self.model.state_dict().items()
+            if not name.startswith("pooler.")
+        }
         return {
             "variant": config.variant,
             "origin": config.origin,
@@ -83,7 +99,9 @@ class Subject:
             tokenizer = load_tokenizer(self.named)
             check_vocabulary(tokenizer, self.named, self.model.config.vocab_size)
         except UserError as error:
-            raise LeftOut(f"the measures of text need a tokenizer (--tokenizer NAME): {error}") from error
+            raise LeftOut(
+                f"the measures of text need a tokenizer (--tokenizer NAME): {error}"
+            ) from error
         return tokenizer
 
     @cached_property
@@ -125,17 +143,24 @@ class Subject:
         attention = [torch.zeros(())] * len(self.model.blocks)
 
         def look(block: int, scores: BlockTerms) -> None:
-            attention[block - 1] = attention[block - 1] + scores.logits.softmax(-1).sum(0).cpu().double() / len(ids)
+            attention[block - 1] = attention[block - 1] + scores.logits.softmax(-1).sum(
+                0
+            ).cpu().double() / len(ids)
 
         with watching(self.model, look):
-            read = [[state.cpu() for state in self.model.hidden_states(some)] for some in ids.split(AT_ONCE)]
+            read = [
+                [state.cpu() for state in self.model.hidden_states(some)]
+                for some in ids.split(AT_ONCE)
+            ]
         states = [torch.cat(of_layer).numpy() for of_layer in zip(*read, strict=True)]
         return states, [each.numpy() for each in attention]
 
     def head_and_text(self, sequences: int) -> tuple[EncoderForMaskedLM, HeldOut]:
         """The encoder with its masked-LM head, and the first sequences with masks. Raises LeftOut where one lacks."""
         if self.head is None:
-            raise LeftOut("it has no masked-LM head, or not all of it; give a checkpoint that was saved with its head")
+            raise LeftOut(
+                "it has no masked-LM head, or not all of it; give a checkpoint that was saved with its head"
+            )
         if self.tokenizer.mask_token_id is None:
             raise LeftOut("its tokenizer has no [MASK]")
         ids = self.ids[:sequences]
@@ -147,7 +172,9 @@ def _check_plugins(plan: Plan, name: str) -> None:
     """Raise UserError where an arm of the experiment called `name` has a variant of a plugin that is not loaded."""
     for job in plan.pretrainings:
         if job.plugin is not None and job.variant not in VARIANTS:
-            files = " ".join(f"--plugin {PurePath(place).name}" for place in plan.experiment.plugins)
+            files = " ".join(
+                f"--plugin {PurePath(place).name}" for place in plan.experiment.plugins
+            )
             fault = f"arm '{job.arm}' of '{name}': the variant '{job.variant}' is of a plugin (SHA-256 {job.plugin})"
             raise UserError(f"{fault}; give its file: {files or '--plugin FILE'}")
 
@@ -157,13 +184,20 @@ def find_sources(names: Iterable[str]) -> tuple[dict[str, str], list[str]]:
     checkpoints, gone = list[tuple[str, str]](), list[str]()
     for name in names:
         stored = Store(name)
-        if not stored.has_plan:  # the last part of a path or hub id; of step-1000, the pretraining's folder too
+        if (
+            not stored.has_plan
+        ):  # the last part of a path or hub id; of step-1000, the pretraining's folder too
             parts = (Path(name).resolve() if Path(name).name in ("", "..") else Path(name)).parts
-            checkpoints.append(("/".join(parts[-2:]) if parts[-1].startswith("step-") else parts[-1], name))
+            checkpoints.append(
+                ("/".join(parts[-2:]) if parts[-1].startswith("step-") else parts[-1], name)
+            )
             continue
         plan, missing = stored.plan(), list[str]()
         _check_plugins(plan, name)
-        jobs, records = [job for job in plan.pretrainings if not job.is_search], stored.finished(plan).pretrainings
+        jobs, records = (
+            [job for job in plan.pretrainings if not job.is_search],
+            stored.finished(plan).pretrainings,
+        )
         for job in jobs:
             weights = records[job.id].weights if job.id in records else None
             last = max((weights or {}).items(), default=None)
@@ -172,8 +206,14 @@ def find_sources(names: Iterable[str]) -> tuple[dict[str, str], list[str]]:
             else:
                 missing.append(job.label)
         if missing:
-            gone.append(f"{'; '.join(missing)}: no checkpoint of its record in '{name}'; `glue-bench run` makes it")
+            gone.append(
+                f"{'; '.join(missing)}: no checkpoint of its record in '{name}'; `glue-bench run` makes it"
+            )
         if not jobs:
-            gone.append(f"'{name}' has no pretrained encoder. Give a checkpoint: glue-bench analyse CHECKPOINT")
-    counts = Counter(label for label, _ in checkpoints)  # equal labels get their checkpoint's whole name
+            gone.append(
+                f"'{name}' has no pretrained encoder. Give a checkpoint: glue-bench analyse CHECKPOINT"
+            )
+    counts = Counter(
+        label for label, _ in checkpoints
+    )  # equal labels get their checkpoint's whole name
     return {name if counts[label] > 1 else label: name for label, name in checkpoints}, gone

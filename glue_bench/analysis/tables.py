@@ -26,7 +26,10 @@ from glue_bench.analysis.chance import SEED, TAILS, Measured, expected, middle, 
 from glue_bench.analysis.hooks import float64, moving
 from glue_bench.analysis.subject import Subject
 
-ROTATIONS, DRAWS = 200, 20  # the latter of tables for the participation ratio, of subspaces for their angles
+ROTATIONS, DRAWS = (
+    200,
+    20,
+)  # the latter of tables for the participation ratio, of subspaces for their angles
 SPREAD_DRAWS, PERMUTATIONS = 200, 10_000  # of tables for share_95; of dimensions for rho
 PAIRED_WORDS = 1_000  # of the vocabulary, evenly spread, for the cosines
 VARIANCE = 0.95  # of a table, in the leading directions whose angles are told
@@ -45,10 +48,15 @@ def measure_subspaces(subject: Subject) -> Measured:
     subject.sum.check(shared=True)
     words, positions = float64(subject.sum.words), float64(subject.sum.positions)
     (of_words, directions), (of_positions, axes) = spectrum(words), spectrum(positions)
-    inside, width = np.square(directions.T @ axes), words.shape[1]  # cos^2 of directions of words and of positions
+    inside, width = (
+        np.square(directions.T @ axes),
+        words.shape[1],
+    )  # cos^2 of directions of words and of positions
 
     def overlap(inside: Squared) -> float:
-        return float(width * (of_words @ inside @ of_positions) / (of_words.sum() * of_positions.sum()))
+        return float(
+            width * (of_words @ inside @ of_positions) / (of_words.sum() * of_positions.sum())
+        )
 
     def curve(inside: Squared) -> Values:
         return np.cumsum(inside @ of_positions) / of_positions.sum()
@@ -69,7 +77,10 @@ def measure_subspaces(subject: Subject) -> Measured:
     measured = [
         row("subspaces.overlap", overlap(inside), chance=middle(overlaps)),
         row("subspaces.mean_abs_cosine", np.abs(sample @ rows.T).mean(), chance=middle(cosines)),
-        row("subspaces.norm_ratio", np.sqrt(np.square(positions).sum() / len(positions) / of_words.sum())),
+        row(
+            "subspaces.norm_ratio",
+            np.sqrt(np.square(positions).sum() / len(positions) / of_words.sum()),
+        ),
         row("subspaces.angles.smallest", angles.min()),
         row("subspaces.angles.median", np.median(angles), chance=expected(medians)),
         row("subspaces.angles.largest", angles.max()),
@@ -96,9 +107,17 @@ def measure_tables(subject: Subject) -> Measured:
         # n - 1 < d, it has the eigenvalues of one of d degrees in n - 1 dimensions.
         small, large = sorted((len(rows) - 1, rows.shape[1]))
         generator = np.random.default_rng([SEED, *rows.shape])
-        drawn = wishart.rvs(large, np.eye(small), size=DRAWS, random_state=generator).reshape(DRAWS, small, small)
+        drawn = wishart.rvs(large, np.eye(small), size=DRAWS, random_state=generator).reshape(
+            DRAWS, small, small
+        )
         chance = expected([participation_ratio(one) for one in drawn])
-        ratios.append(row(f"tables.participation_ratio.{name}", participation_ratio(rows.T @ rows), chance=chance))
+        ratios.append(
+            row(
+                f"tables.participation_ratio.{name}",
+                participation_ratio(rows.T @ rows),
+                chance=chance,
+            )
+        )
     return Measured(ratios)
 
 
@@ -118,13 +137,17 @@ def measure_dimensions(subject: Subject) -> Measured:
 def measure_correlation(subject: Subject) -> Measured:
     """rho, the band of random orders of the dimensions, and how many of these are as far from 0: the p-value."""
     subject.sum.check(shared=True)
-    ranks = [rankdata(float64(table).std(0)) for table in (subject.sum.words, subject.sum.positions)]
+    ranks = [
+        rankdata(float64(table).std(0)) for table in (subject.sum.words, subject.sum.positions)
+    ]
     away = [each - (len(each) + 1) / 2 for each in ranks]
     a, b = (each / (np.linalg.norm(each) or 1) for each in away)  # zeros where all are equal
     generator, rho = np.random.default_rng([SEED, len(a)]), float(a @ b)
     drawn = np.array([generator.permutation(a) @ b for _ in range(PERMUTATIONS)])
     p = float((1 + (np.abs(drawn) >= abs(rho)).sum()) / (1 + PERMUTATIONS))
-    return Measured([row("dimensions.spearman", rho, chance=middle(drawn)), row("dimensions.spearman_p", p)])
+    return Measured(
+        [row("dimensions.spearman", rho, chance=middle(drawn)), row("dimensions.spearman_p", p)]
+    )
 
 
 def spectrum(table: Table) -> tuple[Values, Squared]:
@@ -142,7 +165,11 @@ def leading(variances: Values) -> int:
 def share_of_variance(deviations: Values) -> float:
     """share_95 of a table with these standard deviations; of the last dimension only the part that is needed."""
     falling = np.sort(np.square(deviations))[::-1].cumsum()
-    return float(np.interp(VARIANCE, [0, *falling / falling[-1]], np.arange(1 + len(deviations)) / len(deviations)))
+    return float(
+        np.interp(
+            VARIANCE, [0, *falling / falling[-1]], np.arange(1 + len(deviations)) / len(deviations)
+        )
+    )
 
 
 def unit(rows: Table) -> Table:

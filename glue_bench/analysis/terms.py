@@ -40,8 +40,29 @@ from jaxtyping import Float, Int
 from scipy.stats import ortho_group
 from torch import Tensor, nn
 
-from glue_bench.analysis.chance import EXACT, NONE, SEED, LeftOut, Measured, Row, Sums, expected, mean_row, row
-from glue_bench.analysis.hooks import AT_ONCE, FOUR, MIXED, BlockTerms, InputSum, Terms, float64, input_sum, watching
+from glue_bench.analysis.chance import (
+    EXACT,
+    NONE,
+    SEED,
+    LeftOut,
+    Measured,
+    Row,
+    Sums,
+    expected,
+    mean_row,
+    row,
+)
+from glue_bench.analysis.hooks import (
+    AT_ONCE,
+    FOUR,
+    MIXED,
+    BlockTerms,
+    InputSum,
+    Terms,
+    float64,
+    input_sum,
+    watching,
+)
 from glue_bench.analysis.subject import MOST_DEEP, Subject
 from glue_bench.analysis.word_order import loss_sums
 from glue_bench.model.configuration import EncoderConfig
@@ -73,14 +94,18 @@ def measure_terms(subject: Subject) -> Measured:
     length = ids.shape[1]
     order = np.random.default_rng([SEED, length]).permutation(length).tolist()
 
-    def by_head(model: EncoderModel, table: InputSum) -> Float[np.ndarray, "h t"]:  # the mean over sequences
+    def by_head(
+        model: EncoderModel, table: InputSum
+    ) -> Float[np.ndarray, "h t"]:  # the mean over sequences
         return sequence_shares(model, table, ids).mean(0)[:, : len(NINE)]
 
     draws = np.array([by_head(model, rotated(table, draw)) for draw in range(DRAWS)])
     baselines = {
         "turned": draws,
         "permuted": by_head(model, replace(table, positions=table.positions[:length][order]))[None],
-        "covariance": np.array([by_head(model, redrawn(table, draw)) for draw in range(COVARIANCE_DRAWS)]),
+        "covariance": np.array(
+            [by_head(model, redrawn(table, draw)) for draw in range(COVARIANCE_DRAWS)]
+        ),
         "fresh": by_head(start, input_sum(start, length))[None],
     }
     others = [
@@ -109,7 +134,9 @@ def measure_score_terms(subject: Subject) -> Measured:
         rows += share_rows(block, names, np.concatenate(batches))
     _, has = max(by_block)
     lacking = [term for term in FOUR if term not in has]
-    return Measured(rows, left_out={f"terms.share.{name}": f"its scores have no {name}" for name in lacking})
+    return Measured(
+        rows, left_out={f"terms.share.{name}": f"its scores have no {name}" for name in lacking}
+    )
 
 
 @torch.no_grad()
@@ -118,8 +145,14 @@ def measure_effect(subject: Subject) -> Measured:
     model, table = subject.model, subject.sum
     table.check()
     check_sum(model, table, subject.tokens[:AT_ONCE])
-    kl = float64(torch.cat([divergences(model, table, some) for some in subject.tokens[:MOST_DEEP].split(AT_ONCE)]))
-    rows = [mean_row(f"terms.kl.{term}", each, layer=1) for term, each in zip(NINE, kl.T, strict=True)]
+    kl = float64(
+        torch.cat(
+            [divergences(model, table, some) for some in subject.tokens[:MOST_DEEP].split(AT_ONCE)]
+        )
+    )
+    rows = [
+        mean_row(f"terms.kl.{term}", each, layer=1) for term, each in zip(NINE, kl.T, strict=True)
+    ]
     try:
         head, text = subject.head_and_text(MASKED)
     except LeftOut as reason:
@@ -152,7 +185,11 @@ def _without(model: EncoderModel, table: InputSum, term: str) -> Iterator[None]:
     def lack(_: Attention, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         hidden, scores, *rest = inputs
         lacking = -terms_of_input(model, table, read["ids"])[term]
-        return hidden, scores._replace(bias=lacking if scores.bias is None else scores.bias + lacking), *rest
+        return (
+            hidden,
+            scores._replace(bias=lacking if scores.bias is None else scores.bias + lacking),
+            *rest,
+        )
 
     with (
         model.variant.register_forward_pre_hook(lambda _, inputs: read.update(ids=inputs[0])),
@@ -170,7 +207,10 @@ def terms_of_input(model: EncoderModel, table: InputSum, ids: Int[Tensor, "b l"]
     The parts go through a projection to the blocks' width, and the LayerNorm of blocks that have it first, too.
     """
     block = cast(Block, model.blocks[0])
-    attention, tables = block.attention, (table.words[ids], table.positions[: ids.shape[1]], table.mean)
+    attention, tables = (
+        block.attention,
+        (table.words[ids], table.positions[: ids.shape[1]], table.mean),
+    )
 
     def linear(parts: Tensor, weight: Any, bias: Any) -> Tensor:
         projected = F.linear(parts, weight)
@@ -204,9 +244,15 @@ def terms_of(scores: BlockTerms) -> Terms:
     Raises LeftOut where it has none but words, or positions turn queries and keys.
     """
     if scores.entangled:
-        raise LeftOut("its positions turn queries and keys, so that no term is of words or of positions alone")
+        raise LeftOut(
+            "its positions turn queries and keys, so that no term is of words or of positions alone"
+        )
     terms = {name: centred(term) for name, term in scores.terms.items()}
-    terms = {name: term for name, term in terms.items() if term.abs().max() > EXACT * scores.terms[name].abs().max()}
+    terms = {
+        name: term
+        for name, term in terms.items()
+        if term.abs().max() > EXACT * scores.terms[name].abs().max()
+    }
     if set(terms) <= {"word_word"}:
         raise LeftOut("positions enter neither its input nor its scores")
     return terms
@@ -250,7 +296,9 @@ def shares(terms: Terms) -> Float[Tensor, "b h t"]:
 
 def sequence_shares(model: EncoderModel, table: InputSum, ids: Tensor) -> Shares:
     """The `shares` of each sequence in the first block."""
-    return float64(torch.cat([shares(terms_of_input(model, table, some)) for some in ids.split(AT_ONCE)]))
+    return float64(
+        torch.cat([shares(terms_of_input(model, table, some)) for some in ids.split(AT_ONCE)])
+    )
 
 
 def by_measure(terms: Sequence[str], by_head: Shares) -> dict[str, Float[np.ndarray, " n"]]:
@@ -261,7 +309,9 @@ def by_measure(terms: Sequence[str], by_head: Shares) -> dict[str, Float[np.ndar
     return values | ({"terms.mixed": np.sum(mixed, 0)} if mixed else {})
 
 
-def share_rows(block: int, terms: Sequence[str], measured: Shares, draws: Shares | None = None) -> list[Row]:
+def share_rows(
+    block: int, terms: Sequence[str], measured: Shares, draws: Shares | None = None
+) -> list[Row]:
     """`by_measure` with intervals over sequences, and `mixed_to_words` where terms are mixed.
 
     `draws` are shares of NINE by chance.
@@ -270,7 +320,9 @@ def share_rows(block: int, terms: Sequence[str], measured: Shares, draws: Shares
     if draws is not None:
         chance = {name: expected(each) for name, each in by_measure(NINE, draws).items()}
         chance[mixed] = expected([mixed_to_words(NINE, draw) for draw in draws])
-    rows = [mean_row(name, each, chance.get(name, NONE), layer=block) for name, each in values.items()]
+    rows = [
+        mean_row(name, each, chance.get(name, NONE), layer=block) for name, each in values.items()
+    ]
     if "terms.mixed" in values:
         value = mixed_to_words(terms, measured.mean(0))
         rows.append(row(mixed, value, chance=chance.get(mixed, NONE), layer=block, n=len(measured)))
@@ -292,13 +344,17 @@ def rotated(table: InputSum, draw: int) -> InputSum:
     """The same positions, rotated at random: what they have in common with words and weights is lost."""
     width = table.positions.shape[1]
     rotation = ortho_group.rvs(width, random_state=np.random.default_rng([SEED, draw, width]))
-    return replace(table, positions=table.positions @ torch.from_numpy(rotation).to(table.positions))
+    return replace(
+        table, positions=table.positions @ torch.from_numpy(rotation).to(table.positions)
+    )
 
 
 def redrawn(table: InputSum, draw: int) -> InputSum:
     """Positions drawn from a normal distribution with the covariance of the table's own, and as large as those."""
     n = len(table.positions)
-    mixed = torch.from_numpy(np.random.default_rng([SEED, draw]).standard_normal((n, n))).to(table.positions)
+    mixed = torch.from_numpy(np.random.default_rng([SEED, draw]).standard_normal((n, n))).to(
+        table.positions
+    )
     rows = mixed @ table.positions
     rows = rows - rows.mean(0)
     return replace(table, positions=rows * (table.positions.norm() / rows.norm()))

@@ -82,18 +82,30 @@ class HeldOut:
         """The sequences, each with its masks and words."""
         text, probes = self.text, list[Probe]()
         count = max(1, TOKENS * len(text) // len(text.ids))
-        if count < len(text):  # so many sequences as have the tokens, spread evenly over the text, in its order
+        if count < len(
+            text
+        ):  # so many sequences as have the tokens, spread evenly over the text, in its order
             chosen = np.arange(count) * len(text) // count
             places, offsets = text.end_to_end(chosen)
-            text = PackedText(text.ids[places], offsets, cuts=None if text.cuts is None else text.cuts[chosen])
-        for batch in evaluation_batches(text, Vocabulary.of(self.tokenizer), self.mask_probability, VALIDATION_SEED):
+            text = PackedText(
+                text.ids[places], offsets, cuts=None if text.cuts is None else text.cuts[chosen]
+            )
+        for batch in evaluation_batches(
+            text, Vocabulary.of(self.tokenizer), self.mask_probability, VALIDATION_SEED
+        ):
             labels = np.full(batch.ids.shape, IGNORED)
             labels.flat[batch.places.numpy()] = batch.targets.numpy()
             segments = np.zeros_like(labels) if batch.segments is None else batch.segments.numpy()
             for row in zip(batch.ids.numpy(), segments, labels, strict=True):
                 first, stop = text.offsets[len(probes) : len(probes) + 2]
                 ids = text.ids[first:stop].astype(np.int64)
-                probes.append(Probe(ids, MaskedRow(*(part[: len(ids)] for part in row)), self.rule.stretches(ids)))
+                probes.append(
+                    Probe(
+                        ids,
+                        MaskedRow(*(part[: len(ids)] for part in row)),
+                        self.rule.stretches(ids),
+                    )
+                )
         return probes
 
 
@@ -111,19 +123,30 @@ def order_sums(
 
     model.eval()
     base = loss_sums(model, [probe.masked for probe in text.probes])
-    by_measure = {"validation_loss": base} | {f"swap_{each}": swap_sums(model, text, each) for each in distances}
+    by_measure = {"validation_loss": base} | {
+        f"swap_{each}": swap_sums(model, text, each) for each in distances
+    }
     for n in N_GRAMS:
-        generators = [np.random.default_rng([VALIDATION_SEED, n, index]) for index in range(len(text.probes))]
+        generators = [
+            np.random.default_rng([VALIDATION_SEED, n, index]) for index in range(len(text.probes))
+        ]
         orders = [partial(in_n_grams, n=n, generator=generator) for generator in generators]
         rows = [reordered(probe, order) for probe, order in zip(text.probes, orders, strict=True)]
         by_measure[f"shuffle_{n}"] = rise(rows, base)
-    by_measure["reverse"] = rise([reordered(probe, lambda words: words[::-1]) for probe in text.probes], base)
-    starts = [start for start in STARTS if 4 * start <= positions]  # three quarters are left to the text
+    by_measure["reverse"] = rise(
+        [reordered(probe, lambda words: words[::-1]) for probe in text.probes], base
+    )
+    starts = [
+        start for start in STARTS if 4 * start <= positions
+    ]  # three quarters are left to the text
     if starts and model.base.variant.position_tables is not None:
         most = positions - starts[-1]
         # What is left of a longer text ends with a separator, as it did.
         ends = [[*range(min(most, len(probe.ids)) - 1), -1] for probe in text.probes]
-        rows = [MaskedRow(*(part[end] for part in probe.masked)) for probe, end in zip(text.probes, ends, strict=True)]
+        rows = [
+            MaskedRow(*(part[end] for part in probe.masked))
+            for probe, end in zip(text.probes, ends, strict=True)
+        ]
         base = loss_sums(model, rows)
         for start in starts:
             with model.base.variant.starting_at(start):
@@ -143,9 +166,16 @@ def loss_sums(model: EncoderForMaskedLM, rows: Sequence[MaskedRow]) -> Sums:
     order = np.argsort(lengths, kind="stable")
     while len(order):
         # The longest of the next rows decides how many of them there may be.
-        size = int(np.searchsorted(lengths[order] * (np.arange(len(order)) + 1), TOKENS_AT_ONCE, side="right"))
+        size = int(
+            np.searchsorted(
+                lengths[order] * (np.arange(len(order)) + 1), TOKENS_AT_ONCE, side="right"
+            )
+        )
         chosen, order = np.split(order, [max(size, 1)])
-        parts = [[torch.from_numpy(part) for part in parts] for parts in zip(*(rows[i] for i in chosen), strict=True)]
+        parts = [
+            [torch.from_numpy(part) for part in parts]
+            for parts in zip(*(rows[i] for i in chosen), strict=True)
+        ]
         ids, segments, labels = (
             pad_sequence(part, batch_first=True, padding_value=value)
             for part, value in zip(parts, (0, 0, IGNORED), strict=True)
@@ -155,8 +185,14 @@ def loss_sums(model: EncoderForMaskedLM, rows: Sequence[MaskedRow]) -> Sums:
         states = model.base.hidden_states(ids, mask, segments)[-1].flatten(0, 1)
         places = torch.nonzero(labels.flatten() != IGNORED)[:, 0]
         logits = model.predict(states[places.to(model.device)]).float()
-        losses = F.cross_entropy(logits, labels.flatten()[places].to(model.device), reduction="none").cpu().double()
-        sums[chosen] = np.bincount(places.numpy() // ids.shape[1], losses.numpy(), minlength=len(chosen))
+        losses = (
+            F.cross_entropy(logits, labels.flatten()[places].to(model.device), reduction="none")
+            .cpu()
+            .double()
+        )
+        sums[chosen] = np.bincount(
+            places.numpy() // ids.shape[1], losses.numpy(), minlength=len(chosen)
+        )
     return Sums(sums, np.array([(row.labels != IGNORED).sum() for row in rows], dtype=float))
 
 
@@ -177,7 +213,10 @@ def reordered(probe: Probe, order: Callable[[list[Span]], list[Span]]) -> Masked
 
 def swap_sums(model: EncoderForMaskedLM, text: HeldOut, distance: int) -> Sums:
     """Each sequence's swaps: how many originals are preferred, ties counted half, and how many there are."""
-    rows, versions = list[MaskedRow](), list[int]()  # of each row, the version of the text that lacks a token in it
+    rows, versions = (
+        list[MaskedRow](),
+        list[int](),
+    )  # of each row, the version of the text that lacks a token in it
     of = list[int]()  # of each swap, the sequence
     for index, probe in enumerate(text.probes):
         for (a, b), (c, d) in pairs(probe, distance, index, text):
@@ -191,7 +230,9 @@ def swap_sums(model: EncoderForMaskedLM, text: HeldOut, distance: int) -> Sums:
                     masked[place], labels[place] = text.tokenizer.mask_token_id, tokens[place]
                     rows.append(MaskedRow(masked, probe.masked.segments, labels))
             of.append(index)
-    likelihoods = -np.bincount(np.array(versions, dtype=int), loss_sums(model, rows).sums, 2 * len(of))
+    likelihoods = -np.bincount(
+        np.array(versions, dtype=int), loss_sums(model, rows).sums, 2 * len(of)
+    )
     original, swapped = likelihoods.reshape(-1, 2).T
     better = np.where(np.abs(original - swapped) < TIE, 0.5, original > swapped)
     sequence, n = np.array(of, dtype=int), len(text.probes)
@@ -209,4 +250,8 @@ def pairs(probe: Probe, distance: int, index: int, text: HeldOut) -> list[tuple[
     ]
     wanted = min(PER_SEQUENCE, -(-TOKENS // len(text.text.ids)), len(candidates))
     generator = np.random.default_rng([VALIDATION_SEED, distance, index])
-    return [candidates[i] for i in generator.choice(len(candidates), wanted, replace=False)] if candidates else []
+    return (
+        [candidates[i] for i in generator.choice(len(candidates), wanted, replace=False)]
+        if candidates
+        else []
+    )

@@ -84,8 +84,15 @@ def run(
     from glue_bench.sweep.observers import Display, Tracker
     from glue_bench.sweep.request import check_before_work
 
-    trackers = [Tracker(name, Path(str(results)).expanduser() / parsed.name) for name in listed(track)]
-    options: dict[str, Any] = {"results": results, "only": only, "device": device, "precision": precision}
+    trackers = [
+        Tracker(name, Path(str(results)).expanduser() / parsed.name) for name in listed(track)
+    ]
+    options: dict[str, Any] = {
+        "results": results,
+        "only": only,
+        "device": device,
+        "precision": precision,
+    }
     options["engine"] = Engine.parse(workers, address, slurm)
     check_before_work(parsed, **options)
     from glue_bench.sweep.run import sweep  # imports torch and transformers, which takes seconds
@@ -106,7 +113,9 @@ def write_page(comparison: Comparison) -> None:
     from glue_bench.pages.render import to_html
     from glue_bench.pages.report import FILE, make_report
 
-    write_atomically(comparison.board.results.folder / FILE, to_html(make_report(comparison)).encode())
+    write_atomically(
+        comparison.board.results.folder / FILE, to_html(make_report(comparison)).encode()
+    )
 
 
 def plan(experiment: Given, *, results: str | Path = "runs", **changes: Any) -> pd.DataFrame:

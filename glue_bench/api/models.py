@@ -100,7 +100,9 @@ def analyse(
     """
     from glue_bench.analysis.analyse import measure_encoders
 
-    return measure_encoders(sources, corpus=corpus, sequences=sequences, only=only, tokenizer=tokenizer, device=device)
+    return measure_encoders(
+        sources, corpus=corpus, sequences=sequences, only=only, tokenizer=tokenizer, device=device
+    )
 
 
 # For the command line

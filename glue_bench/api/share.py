@@ -44,7 +44,9 @@ def export(
     if format not in ("zip", "eee"):
         raise unknown("format", format, ("zip", "eee"), "export")
     if (format == "eee") != bool(organization):
-        raise UserError("an organization, who states these scores (--organization my-lab), goes with the format eee")
+        raise UserError(
+            "an organization, who states these scores (--organization my-lab), goes with the format eee"
+        )
     from glue_bench.board.board import open_board
     from glue_bench.config.load import listed
     from glue_bench.publish.bundle import write_bundle
@@ -53,7 +55,9 @@ def export(
 
     stores = [store for folder in listed(paths) for store in experiments_in(folder)]
     if organization:
-        return write_logs([open_board(store.folder) for store in stores], Path(output).expanduser(), organization)
+        return write_logs(
+            [open_board(store.folder) for store in stores], Path(output).expanduser(), organization
+        )
     return write_bundle(stores, Path(output).expanduser())
 
 
@@ -71,7 +75,9 @@ def verify(path: str | Path) -> list[Verified]:
     return verify_folder(Path(path).expanduser())
 
 
-def submit(path: str | Path, output: str | Path, *, arm: str | None = None, fill: bool = False) -> dict[str, Any]:
+def submit(
+    path: str | Path, output: str | Path, *, arm: str | None = None, fill: bool = False
+) -> dict[str, Any]:
     """Write the zip of an arm's stored test predictions that the GLUE site takes, and beside it where each is from.
 
     Args:

@@ -105,7 +105,9 @@ def table(name: str, path: str | Path | None = None) -> pd.DataFrame:
     return named_page(name, path).rows
 
 
-def report(path: str | Path, output: str | Path | None = None, figures: str | Path | None = None) -> Path:
+def report(
+    path: str | Path, output: str | Path | None = None, figures: str | Path | None = None
+) -> Path:
     """Write the report of an experiment as one HTML file.
 
     Args:
@@ -151,7 +153,9 @@ def leaderboard_text(path: Path, format: str, protocol: Sequence[str] = ()) -> s
     return render(leaderboard_page(open_comparison(path, protocol)), format)
 
 
-def diagnostics_text(path: Path, diagnostic: Path, format: str, protocol: Sequence[str] = ()) -> str:
+def diagnostics_text(
+    path: Path, diagnostic: Path, format: str, protocol: Sequence[str] = ()
+) -> str:
     """Write the page of the phenomena of `diagnostic` (diagnostic-full.tsv or its folder) in a format."""
     from glue_bench.board.board import open_board
     from glue_bench.data.diagnostic import read_diagnostic
@@ -185,7 +189,9 @@ def show_table(name: str | None, path: Path | None, console: Console) -> None:
     from glue_bench.pages.papers import list_page, named_page
     from glue_bench.pages.render import print_page
 
-    print_page(list_page() if name is None else named_page(name, path), console, "-o table.md writes them")
+    print_page(
+        list_page() if name is None else named_page(name, path), console, "-o table.md writes them"
+    )
 
 
 def show_leaderboard(
@@ -209,12 +215,18 @@ def show_leaderboard(
 
     comparison = open_comparison(path, protocol)
     report_file = path / "report.html"
-    print_page(screen_page(comparison), console, "-o FILE writes them" if failed is None else str(report_file))
+    print_page(
+        screen_page(comparison),
+        console,
+        "-o FILE writes them" if failed is None else str(report_file),
+    )
     lines = [MARKS_MEAN]
     if failed is not None:
         lines.append(f"page: {report_file}")
     if not protocol:
-        lines.append(f"next: {next_step(comparison, quote(str(path)), failed or (), has_only=has_only)}")
+        lines.append(
+            f"next: {next_step(comparison, quote(str(path)), failed or (), has_only=has_only)}"
+        )
     return lines
 
 

@@ -24,7 +24,17 @@ BLOCK, FACTS = ["origin", "shape"], ["shape", "start", "parameters"]
 BOTH_SEEDS = ["pretraining_seed", "seed"]
 RUN = ["arm", "task", "learning_rate", *BOTH_SEEDS]
 """What tells a run from the others of its experiment; the pretraining seed is NA without pretraining of ours."""
-SCORE_COLUMNS = ("arm", "variant", "origin", "task", "split", "metric", "learning_rate", *BOTH_SEEDS, "value")
+SCORE_COLUMNS = (
+    "arm",
+    "variant",
+    "origin",
+    "task",
+    "split",
+    "metric",
+    "learning_rate",
+    *BOTH_SEEDS,
+    "value",
+)
 
 
 @dataclass(frozen=True)
@@ -42,7 +52,9 @@ _OFFICIAL: dict[str, Part] = {
     task: tuple(product((task,), TASKS[task].columns, TASKS[task].metrics)) for task in TRAINABLE
 }
 _TASKS = {task: part for task, part in _OFFICIAL.items() if task != NOT_AVERAGED}
-_COLUMNS: dict[str, Part] = {name: ((*place, TASKS[place[0]].metrics[0]),) for name, place in COLUMNS.items()}
+_COLUMNS: dict[str, Part] = {
+    name: ((*place, TASKS[place[0]].metrics[0]),) for name, place in COLUMNS.items()
+}
 AVERAGES: dict[str, Average] = {
     "average_official": Average(
         "macro-average, WNLI included; a task with two metrics counts as their mean, MNLI matched and mismatched as "
@@ -55,7 +67,10 @@ AVERAGES: dict[str, Average] = {
     ),
     "average_eight_columns": Average(
         "as nine columns, but MNLI matched and mismatched count as one (ModernBERT)",
-        {task: tuple(place for place in part if place[2] == TASKS[task].metrics[0]) for task, part in _TASKS.items()},
+        {
+            task: tuple(place for place in part if place[2] == TASKS[task].metrics[0])
+            for task, part in _TASKS.items()
+        },
     ),
     "average_eight_tasks": Average("as official, but without WNLI (MosaicBERT)", _TASKS),
 }
@@ -111,11 +126,15 @@ def open_board(path: str | Path, changes: Sequence[str] = ()) -> Board:
     """
     results = read_results(path)
     protocol = changed_protocol(results.plan.experiment.protocol, changes)
-    load_experiment(results.plan.experiment.model_copy(update={"protocol": protocol}))  # refuses what does not fit
+    load_experiment(
+        results.plan.experiment.model_copy(update={"protocol": protocol})
+    )  # refuses what does not fit
     return make_board(results, protocol)
 
 
-def make_board(results: Results, protocol: Protocol | None = None, steps: int | None = None) -> Board:
+def make_board(
+    results: Results, protocol: Protocol | None = None, steps: int | None = None
+) -> Board:
     """The leaderboard after `steps` of pretraining (the last), by the experiment's own protocol unless one is given."""
     protocol = protocol or results.plan.experiment.protocol
     steps = steps or max(results.all_steps, default=None)
@@ -135,11 +154,15 @@ def make_board(results: Results, protocol: Protocol | None = None, steps: int | 
     every = {column: average_of([column]) for column, (task, _) in COLUMNS.items() if task in tasks}
     every |= {AVERAGE: average_of(columns)}
     every |= {name: AVERAGES[name] for name in ("average_official", "average_nine_columns")}
-    table = _with_averages(arms[["origin", "arm", "variant"]], runs, every, protocol.seeds).join(arms[FACTS])
+    table = _with_averages(arms[["origin", "arm", "variant"]], runs, every, protocol.seeds).join(
+        arms[FACTS]
+    )
     # Origins in their fixed order, shapes in that of their first arm, arms by their average.
     table = table.sort_values(AVERAGE, ascending=False, kind="stable")
     places: Any = {"origin": ORIGINS.index, "shape": list(arms["shape"].unique()).index}
-    table = table.sort_values(BLOCK, key=lambda values: values.map(places[values.name]), kind="stable")
+    table = table.sort_values(
+        BLOCK, key=lambda values: values.map(places[values.name]), kind="stable"
+    )
     return Board(
         results=results,
         protocol=protocol,
@@ -165,10 +188,16 @@ def reported_epochs(scores: pd.DataFrame, protocol: Protocol) -> pd.DataFrame:
     if protocol.epoch == "last":
         return values[values["last"]]
     # The first of equals: an epoch that is no better has only cost time. An undefined value loses to any other.
-    return values.sort_values(["value", "epoch"], ascending=[False, True]).drop_duplicates("cell_id").sort_index()
+    return (
+        values.sort_values(["value", "epoch"], ascending=[False, True])
+        .drop_duplicates("cell_id")
+        .sort_index()
+    )
 
 
-def _with_averages(frame: pd.DataFrame, runs: pd.DataFrame, every: Mapping[str, Average], by: str) -> pd.DataFrame:
+def _with_averages(
+    frame: pd.DataFrame, runs: pd.DataFrame, every: Mapping[str, Average], by: str
+) -> pd.DataFrame:
     for name, convention in every.items():
         averaged = average(runs, convention, by).reindex(frame.index)
         seeds = {f"{name}_n": averaged["n"].fillna(0).astype(int)} if name in COLUMNS else {}
@@ -190,7 +219,9 @@ def steps_frame(board: Board) -> pd.DataFrame:
     if len(boards) < 2:
         return pd.DataFrame()
     tables = [after.table.assign(steps=after.steps) for after in boards]
-    return pd.concat(tables, ignore_index=True)[["origin", "arm", "variant", "steps", *tables[0].columns[3:-1]]]
+    return pd.concat(tables, ignore_index=True)[
+        ["origin", "arm", "variant", "steps", *tables[0].columns[3:-1]]
+    ]
 
 
 def averages(board: Board) -> pd.DataFrame:
@@ -199,7 +230,9 @@ def averages(board: Board) -> pd.DataFrame:
     Rows as in the leaderboard. Empty where no average is known: a convention needs all of its tasks.
     """
     table = board.table.set_index("arm", drop=False)
-    frame = _with_averages(table[["origin", "arm", "variant"]], board.runs, AVERAGES, board.protocol.seeds)
+    frame = _with_averages(
+        table[["origin", "arm", "variant"]], board.runs, AVERAGES, board.protocol.seeds
+    )
     is_known = frame[list(AVERAGES)].notna().any(axis=None)
     return frame.assign(shape=table["shape"]).reset_index(drop=True)[: None if is_known else 0]
 
@@ -209,7 +242,9 @@ def floors(board: Board) -> pd.DataFrame:
     places = pd.DataFrame([(*_COLUMNS[column][0], column) for column in board.columns],
                           columns=["task", "split", "metric", "column"])  # fmt: skip
     known = board.results.baselines.merge(places, on=["task", "split", "metric"])
-    table = known.pivot(index="baseline", columns="column", values="value").reindex(columns=list(board.columns))
+    table = known.pivot(index="baseline", columns="column", values="value").reindex(
+        columns=list(board.columns)
+    )
     table = table.loc[list(dict.fromkeys(known["baseline"]))]
     table[AVERAGE] = table[list(board.average.parts)].mean(axis=1, skipna=False)
     return table.rename_axis(index="arm", columns=None).reset_index()
@@ -221,7 +256,9 @@ def average_of(columns: Sequence[str]) -> Average:
     Where none is missing this is `average_nine_columns`, by which papers compare.
     """
     averaged = [column for column in columns if column != NOT_AVERAGED] or list(columns)
-    return Average(f"mean of {len(averaged)} columns", {column: _COLUMNS[column] for column in averaged})
+    return Average(
+        f"mean of {len(averaged)} columns", {column: _COLUMNS[column] for column in averaged}
+    )
 
 
 def best_rates(runs: pd.DataFrame, statistic: str = "mean") -> pd.DataFrame:
@@ -232,7 +269,9 @@ def best_rates(runs: pd.DataFrame, statistic: str = "mean") -> pd.DataFrame:
     loses to any other; ties take the lower rate.
     """
     of_rate = ["arm", "task", "learning_rate"]
-    rates = over_seeds(runs, of_rate, statistic).round(9).reset_index()  # the order of summation must not break a tie
+    rates = (
+        over_seeds(runs, of_rate, statistic).round(9).reset_index()
+    )  # the order of summation must not break a tie
     rates = rates.sort_values(["n", statistic, "learning_rate"], ascending=[False, False, True])
     return rates.drop_duplicates(of_rate[:2]).sort_index()[of_rate].reset_index(drop=True)
 
@@ -261,7 +300,9 @@ def over_seeds(values: pd.DataFrame, by: list[str], statistic: str = "mean") -> 
     over_runs = aggregate(values, by, statistic)
     if statistic != "mean":
         return over_runs
-    of_pretrainings = aggregate(values, [*by, "pretraining_seed"])["mean"].rename("value").reset_index()
+    of_pretrainings = (
+        aggregate(values, [*by, "pretraining_seed"])["mean"].rename("value").reset_index()
+    )
     return over_runs.assign(mean=aggregate(of_pretrainings, by)["mean"])
 
 
@@ -272,19 +313,31 @@ def average(scores: pd.DataFrame, convention: Average, statistic: str = "mean") 
     is the sample deviation over the n seeds of each seed's average, NaN unless all parts have the same two or more.
     """
     values, parts = part_values(scores, convention), list(convention.parts)
-    middles = over_seeds(values, ["arm", "part"], statistic)[statistic].unstack("part").reindex(columns=parts)
-    runs = values.pivot(index=["arm", *BOTH_SEEDS], columns="part", values="value").reindex(columns=parts)
+    middles = (
+        over_seeds(values, ["arm", "part"], statistic)[statistic]
+        .unstack("part")
+        .reindex(columns=parts)
+    )
+    runs = values.pivot(index=["arm", *BOTH_SEEDS], columns="part", values="value").reindex(
+        columns=parts
+    )
     whole = values.groupby("arm")["part"].nunique() == len(parts)
-    by_seed = pd.DataFrame({"arm": runs.index.get_level_values("arm"), "value": runs.mean(axis=1, skipna=False).array})
+    by_seed = pd.DataFrame(
+        {"arm": runs.index.get_level_values("arm"), "value": runs.mean(axis=1, skipna=False).array}
+    )
     over_runs = aggregate(by_seed, ["arm"])
     deviations, numbers = over_runs["std"].where(whole), over_runs["n"].where(whole, 0)
-    return pd.DataFrame({statistic: middles.mean(axis=1, skipna=False), "std": deviations, "n": numbers})
+    return pd.DataFrame(
+        {statistic: middles.mean(axis=1, skipna=False), "std": deviations, "n": numbers}
+    )
 
 
 def part_values(scores: pd.DataFrame, convention: Average) -> pd.DataFrame:
     """One value for each arm, part and BOTH_SEEDS; a run that lacks one of a part's scores has none."""
     parts = pd.DataFrame([(part, *score) for part, entries in convention.parts.items() for score in entries],
                          columns=["part", "task", "split", "metric"])  # fmt: skip
-    values = aggregate(scores.merge(parts, on=["task", "split", "metric"]), ["arm", "part", *BOTH_SEEDS]).reset_index()
+    values = aggregate(
+        scores.merge(parts, on=["task", "split", "metric"]), ["arm", "part", *BOTH_SEEDS]
+    ).reset_index()
     whole = values["n"] == values["part"].map(lambda part: len(convention.parts[part]))
     return values.loc[whole, ["arm", "part", *BOTH_SEEDS, "mean"]].rename(columns={"mean": "value"})

@@ -26,11 +26,22 @@ def median_runs(board: Board, arm: str) -> pd.DataFrame:
     cell_id, learning_rate, seed, and `value`, its main validation score as reported, 0 to 100.
     """
     scores = main_scores(board.runs[board.runs["arm"] == arm])
-    runs = aggregate(scores, ["task", "cell_id", "learning_rate", *BOTH_SEEDS])["mean"].rename("value").reset_index()
+    runs = (
+        aggregate(scores, ["task", "cell_id", "learning_rate", *BOTH_SEEDS])["mean"]
+        .rename("value")
+        .reset_index()
+    )
     # The order of summation must not decide between equals.
-    runs = runs.assign(rank=runs["value"].fillna(-np.inf).round(9)).sort_values(["rank", *BOTH_SEEDS])
+    runs = runs.assign(rank=runs["value"].fillna(-np.inf).round(9)).sort_values(
+        ["rank", *BOTH_SEEDS]
+    )
     middle = runs.groupby("task")["rank"].transform(lambda ranks: ranks.iloc[(len(ranks) - 1) // 2])
-    chosen = runs[runs["rank"] == middle].drop_duplicates("task").set_index("task").loc[scores["task"].unique()]
+    chosen = (
+        runs[runs["rank"] == middle]
+        .drop_duplicates("task")
+        .set_index("task")
+        .loc[scores["task"].unique()]
+    )
     return chosen[["cell_id", "learning_rate", "seed", "value"]]
 
 
@@ -52,9 +63,13 @@ def arm_scores(board: Board, arm: str) -> pd.DataFrame:
     runs = median_runs(board, arm)[["cell_id", "learning_rate", "seed"]]
     titles = {n: t.title for n, t in TASKS.items()}
     scores = independent(board.runs[board.runs["arm"] == arm], places).reset_index()
-    scores = scores.assign(title=scores["task"].map(titles), name=scores["metric"].map(METRIC_NAMES))
+    scores = scores.assign(
+        title=scores["task"].map(titles), name=scores["metric"].map(METRIC_NAMES)
+    )
     scores = scores.join(board.results.tasks["revision"], on="task").join(runs, on="task")
-    scores = scores.merge(last[["cell_id", *places[1:], "value"]], how="left", on=["cell_id", *places[1:]])
+    scores = scores.merge(
+        last[["cell_id", *places[1:], "value"]], how="left", on=["cell_id", *places[1:]]
+    )
     scores["error"] = scores["std"] / np.sqrt(scores["n"])
     scores[["value", "mean", "std", "error"]] /= 100
     return scores

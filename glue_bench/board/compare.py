@@ -63,7 +63,9 @@ class Comparison:
 def compare(board: Board) -> Comparison:
     """Read every prediction once, and make every contrast."""
     primary: str = board.protocol.primary
-    if primary == AVERAGE and len(board.average.parts) == 1:  # the average of a single column is that column
+    if (
+        primary == AVERAGE and len(board.average.parts) == 1
+    ):  # the average of a single column is that column
         primary = next(iter(board.average.parts))
     assessed = assess(chain(read_outcomes(board), read_measures(board)), groups_of(board), primary)
     contrasts = verdicts(assessed, board.protocol.contrasts)
@@ -81,7 +83,11 @@ def groups_of(board: Board) -> list[Group]:
 
     That arm is the pretrained one that starts from the checkpoint, too, the reference if there are several.
     """
-    table, variants, sources = board.table, board.results.arms["variant"].loc[board.arms], dict[str, str]()
+    table, variants, sources = (
+        board.table,
+        board.results.arms["variant"].loc[board.arms],
+        dict[str, str](),
+    )
 
     def reference(arms: pd.Series) -> str:
         return reference_arm(variants[variants.index.isin(arms)], board.protocol.reference)
@@ -118,17 +124,29 @@ def leaderboard_frame(comparison: Comparison) -> pd.DataFrame:
     table, results = board.table, board.results
     for measure in (name for name in columns if name in PRETRAINING_MEASURES):
         means, deviations = dict[str, float](), dict[str, float]()
-        for one in comparison.estimates(measure)[::-1]:  # the source of a conversion has the values of its block
+        for one in comparison.estimates(measure)[
+            ::-1
+        ]:  # the source of a conversion has the values of its block
             means |= one.means
             if one.blocked and one.arms:
                 of_arms = zip(one.arms, one.by_block().std(axis=1, ddof=1).tolist(), strict=True)
-                deviations |= {arm: value for arm, value in of_arms if one.seeds[arm] >= LEAST_FOR_DEVIATION}
-        added = {measure: table["arm"].map(means), f"{measure}_std": table["arm"].map(deviations).astype(float)}
+                deviations |= {
+                    arm: value for arm, value in of_arms if one.seeds[arm] >= LEAST_FOR_DEVIATION
+                }
+        added = {
+            measure: table["arm"].map(means),
+            f"{measure}_std": table["arm"].map(deviations).astype(float),
+        }
         table = table.assign(**added)
     if columns[:1] == ["validation_loss"]:
-        blocks = [block.sort_values(columns[0], kind="stable") for _, block in table.groupby(BLOCK, sort=False)]
+        blocks = [
+            block.sort_values(columns[0], kind="stable")
+            for _, block in table.groupby(BLOCK, sort=False)
+        ]
         table = pd.concat(blocks)
-    table = pd.concat([table, floors(board).assign(origin="baseline", variant="")], ignore_index=True)
+    table = pd.concat(
+        [table, floors(board).assign(origin="baseline", variant="")], ignore_index=True
+    )
     made = {"data_source": results.data_source, "partial_tasks": ";".join(results.partial_tasks)}
     table = table.drop(columns=FACTS).assign(**made).join(table[FACTS])
     table = table.assign(**marks_of_arms(comparison, table["arm"]))
@@ -149,7 +167,9 @@ def marks_of_arms(comparison: Comparison, arms: pd.Series) -> dict[str, list[Any
     board = comparison.board
     columns = score_columns(comparison)
     collapsed = collapsed_arms(board)
-    incomplete = incomplete_arms(board, {name: comparison.estimates(name) for name in PRETRAINING_MEASURES})
+    incomplete = incomplete_arms(
+        board, {name: comparison.estimates(name) for name in PRETRAINING_MEASURES}
+    )
     unlike = {arm for group in comparison.assessed for arm in unlike_arms(board, group)}
     return {
         "collapsed": [joined(columns, collapsed, arm) for arm in arms],

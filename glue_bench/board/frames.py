@@ -20,6 +20,16 @@ def predictions_frame(results: Results, task: str | None) -> pd.DataFrame:
         scored, tests = (results.logits(cell["cell_id"], test=test) for test in (False, True))
         for split, logits in (scored | tests).items():
             decided = decide(cell["task"], logits)
-            values = {"row": np.arange(len(decided)), "predicted": decided, "label": labels.get(split, np.nan)}
-            frames.append(pd.DataFrame({**{name: cell[name] for name in PREDICTIONS[:6]}, "split": split, **values}))
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(PREDICTIONS))
+            values = {
+                "row": np.arange(len(decided)),
+                "predicted": decided,
+                "label": labels.get(split, np.nan),
+            }
+            frames.append(
+                pd.DataFrame(
+                    {**{name: cell[name] for name in PREDICTIONS[:6]}, "split": split, **values}
+                )
+            )
+    return (
+        pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(PREDICTIONS))
+    )

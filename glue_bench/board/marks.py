@@ -11,7 +11,9 @@ from glue_bench.stats.verdicts import Group
 
 def collapsed_arms(board: Board) -> dict[str, set[str]]:
     """The arms with a run that gave one answer to everything after its last epoch, by column."""
-    last = board.reported[board.reported["cell_id"].isin(board.runs.loc[board.runs["last"], "cell_id"])]
+    last = board.reported[
+        board.reported["cell_id"].isin(board.runs.loc[board.runs["last"], "cell_id"])
+    ]
     by_place = last.explode("collapsed").groupby(["task", "collapsed"])["arm"].agg(set).to_dict()
     return {column: by_place.get(COLUMNS[column], set()) for column in board.columns}
 
@@ -55,7 +57,9 @@ def _unlike(runs: pd.DataFrame, keys: list[str], group: Group) -> set[str]:
     """The arms of a group with a run that was computed otherwise than the reference's with the same keys."""
     facts = ["processor", "precision"]
     of_reference = runs.loc[runs["arm"] == group.reference, [*keys, *facts]]
-    both = runs[runs["arm"].isin(group.arms)].merge(of_reference, on=keys, suffixes=("", "_reference"))
+    both = runs[runs["arm"].isin(group.arms)].merge(
+        of_reference, on=keys, suffixes=("", "_reference")
+    )
     differs = pd.Series(False, index=both.index)
     for fact in facts:
         reference = both[f"{fact}_reference"]

@@ -17,7 +17,8 @@ DIVERGED = "a run has diverged, or predicted another number of rows"
 OTHER_PIECES = "it was measured on other pieces of text"
 OTHER_EPOCH = "a run is reported after an earlier epoch than the last, of which its predictions are"
 NO_LABELS = (
-    "there are no gold labels beside the predictions: the same `glue-bench run` again adds them and runs no cell twice"
+    "there are no gold labels beside the predictions: "
+    "the same `glue-bench run` again adds them and runs no cell twice"
 )
 
 
@@ -39,8 +40,12 @@ def read_outcomes(board: Board) -> Iterator[Outcomes]:
             gold, problem = None, str(error)
         if gold is None:
             why, gold = dict.fromkeys(runs["arm"], problem), np.empty(0)
-        predictions = np.zeros((len(runs), len(gold)), np.float64 if TASKS[task].is_regression else np.int64)
-        for row, (arm, cell) in enumerate(zip(runs["arm"], runs["cell_id"], strict=True)) if len(gold) else ():
+        predictions = np.zeros(
+            (len(runs), len(gold)), np.float64 if TASKS[task].is_regression else np.int64
+        )
+        for row, (arm, cell) in (
+            enumerate(zip(runs["arm"], runs["cell_id"], strict=True)) if len(gold) else ()
+        ):
             try:
                 logits = results.logits(cell).get(split, np.empty((0, 1)))
             except UserError as error:
@@ -72,10 +77,17 @@ def read_measures(board: Board) -> Iterator[Outcomes]:
         pieces = [each[measure] for each in sums if measure in each]
         if pieces:
             runs, counts = done[[measure in each for each in sums]], pieces[0][1]
-            runs = runs.assign(value=[MEASURES[measure].factor * hits.sum() / own.sum() for hits, own in pieces])
+            runs = runs.assign(
+                value=[MEASURES[measure].factor * hits.sum() / own.sum() for hits, own in pieces]
+            )
             same = np.array([np.array_equal(counts, own) for _, own in pieces])
             why = damaged | dict.fromkeys(runs.loc[~same, "arm"], OTHER_PIECES)
-            hits = np.stack([hits if alike else 0.0 * counts for (hits, _), alike in zip(pieces, same, strict=True)])
+            hits = np.stack(
+                [
+                    hits if alike else 0.0 * counts
+                    for (hits, _), alike in zip(pieces, same, strict=True)
+                ]
+            )
             yield _outcomes(board, measure, runs, predictions=hits, labels=counts, why=why)
 
 

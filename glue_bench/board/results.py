@@ -24,20 +24,65 @@ from glue_bench.records.values import ArmFacts, Plan, PretrainingRecord, Record,
 from glue_bench.stats.outcomes import effective_number
 
 ORIGINS = ("pretrained", "adapted", "grafted", AS_PUBLISHED, "scratch")
-CELL = ("cell_id", "arm", "variant", "origin", "task", "learning_rate", "seed", "pretraining_seed", "steps")
+CELL = (
+    "cell_id",
+    "arm",
+    "variant",
+    "origin",
+    "task",
+    "learning_rate",
+    "seed",
+    "pretraining_seed",
+    "steps",
+)
 OF_RUN = ("finished", "collapsed", "precision", "data", "parameters", "base_model", "processor", "seconds",
           "environment", "diagnostic", "digest")  # fmt: skip
-NO_RUN: dict[str, Any] = {"finished": False, "collapsed": (), "precision": "", "processor": "", "base_model": ""}
+NO_RUN: dict[str, Any] = {
+    "finished": False,
+    "collapsed": (),
+    "precision": "",
+    "processor": "",
+    "base_model": "",
+}
 SCORES = ("cell_id", "epoch", "last", "split", "metric", "value")
 ARMS = ("arm", "variant", "origin", "options", "embedding_size", "summary", "shape", "start", "start_digest",
         "checkpoint", "parameters", "non_embedding_parameters", "added_over_add", "flops_per_token",
         "length")  # fmt: skip
-TASK = ("task", "source", "digest", "revision", "partial", "rows", "differences", "unchecked", "settings", "from_mnli")
+TASK = (
+    "task",
+    "source",
+    "digest",
+    "revision",
+    "partial",
+    "rows",
+    "differences",
+    "unchecked",
+    "settings",
+    "from_mnli",
+)
 PRETRAINING = ("pretraining_id", "arm", "seed", "is_search", "finished", "learning_rate", "searches", "steps",
                "tokens", "seconds", "tokens_per_second", "peak_memory_bytes", "stream", "train_loss",
                "validation_loss", "environment", "processor", "precision", "weights", "digest")  # fmt: skip
-LOSSES = ("pretraining_id", "arm", "pretraining_seed", "step", "tokens", "train_loss", "validation_loss", "seconds")
-MEASURES = ("pretraining_id", "arm", "pretraining_seed", "step", "measure", "value", "standard_error", "n")
+LOSSES = (
+    "pretraining_id",
+    "arm",
+    "pretraining_seed",
+    "step",
+    "tokens",
+    "train_loss",
+    "validation_loss",
+    "seconds",
+)
+MEASURES = (
+    "pretraining_id",
+    "arm",
+    "pretraining_seed",
+    "step",
+    "measure",
+    "value",
+    "standard_error",
+    "n",
+)
 BASELINES = ("task", "split", "metric", "baseline", "value")
 MAJORITY = "majority class"
 FRESH = "fresh weights of this shape"
@@ -96,7 +141,9 @@ class Results:
             places = np.unique(losses["document"], return_inverse=True)[1]
             if effective_number(np.bincount(places, losses["count"])) < LEAST_DOCUMENTS:
                 places = np.arange(len(places))
-            sums["validation_loss"] = np.stack([np.bincount(places, losses[name]) for name in ("loss_sum", "count")])
+            sums["validation_loss"] = np.stack(
+                [np.bincount(places, losses[name]) for name in ("loss_sum", "count")]
+            )
         return sums
 
     @property
@@ -144,7 +191,9 @@ class Results:
 
     def after(self, steps: int | None) -> pd.DataFrame:
         """The cells that start after so many steps of pretraining, or, where that is None, without any of ours."""
-        return self.cells[self.cells["steps"].isna() if steps is None else self.cells["steps"] == steps]
+        return self.cells[
+            self.cells["steps"].isna() if steps is None else self.cells["steps"] == steps
+        ]
 
 
 def read_results(folder: str | Path, plan: Plan | None = None) -> Results:
@@ -155,10 +204,19 @@ def read_results(folder: str | Path, plan: Plan | None = None) -> Results:
     store = Store(folder) if plan else open_store(folder)
     plan = plan or store.plan()
     finished = store.finished(plan)
-    problems, losses, measures = [*finished.problems.values()], list[dict[str, Any]](), list[dict[str, Any]]()
+    problems, losses, measures = (
+        [*finished.problems.values()],
+        list[dict[str, Any]](),
+        list[dict[str, Any]](),
+    )
     for each in plan.pretrainings:
         if not each.is_search and (record := finished.pretrainings.get(each.id)):
-            job = {"pretraining_id": each.id, "arm": each.arm, "pretraining_seed": each.seed, "step": record.steps}
+            job = {
+                "pretraining_id": each.id,
+                "arm": each.arm,
+                "pretraining_seed": each.seed,
+                "step": record.steps,
+            }
             losses += [job | point.model_dump() for point in record.losses]
             measures += [job | {"measure": one.name} | one.model_dump() for one in record.measures]
     return Results(
@@ -169,7 +227,9 @@ def read_results(folder: str | Path, plan: Plan | None = None) -> Results:
         tasks=_tasks(plan),
         pretrainings=_pretrainings(plan, finished),
         losses=pd.DataFrame(losses, columns=list(LOSSES)),
-        measures=pd.DataFrame(measures, columns=list(MEASURES)).astype({"value": float, "standard_error": float}),
+        measures=pd.DataFrame(measures, columns=list(MEASURES)).astype(
+            {"value": float, "standard_error": float}
+        ),
         baselines=_baselines(store, plan, problems),
         store=store,
         finished=finished,
@@ -186,19 +246,30 @@ def shape_text(shape: Shape) -> str:
     layers, heads = shape.num_hidden_layers, shape.num_attention_heads
     parts = [f"{layers} layer{'s' * (layers != 1)}", f"hidden size {shape.hidden_size}"]
     parts += [f"{heads} head{'s' * (heads != 1)}", f"intermediate size {shape.intermediate_size}"]
-    parts += [f"embedding size {shape.embedding_size}"] if shape.embedding_size < shape.hidden_size else []
+    parts += (
+        [f"embedding size {shape.embedding_size}"]
+        if shape.embedding_size < shape.hidden_size
+        else []
+    )
     parts += [f"vocabulary {shape.vocab_size}", *(["LayerNorm first"] if shape.norm_first else [])]
     return ", ".join([*parts, *(["gated"] if shape.gated else [])])
 
 
 def _arms(plan: Plan) -> pd.DataFrame:
     """ARMS: `start` is what weights started from, before any pretraining of ours, `start_digest` that of its files."""
-    cells, configured = {cell.arm: cell for cell in plan.cells}, {arm.name: arm for arm in plan.experiment.arms}
+    cells, configured = (
+        {cell.arm: cell for cell in plan.cells},
+        {arm.name: arm for arm in plan.experiment.arms},
+    )
     rows = list[dict[str, Any]]()
     for name, facts in plan.arms.items():
         arm, cell = configured[name], cells[name]
         # Where a person keeps a checkpoint is no one's business.
-        shown = PurePath(arm.checkpoint).name if arm.checkpoint.startswith(("/", "~", ".")) else arm.checkpoint
+        shown = (
+            PurePath(arm.checkpoint).name
+            if arm.checkpoint.startswith(("/", "~", "."))
+            else arm.checkpoint
+        )
         named = f"{shown}@{arm.revision}" if arm.revision else shown
         rows.append({
             **{each: getattr(facts, each) for each in ARMS if each in ArmFacts.model_fields},
@@ -217,10 +288,14 @@ def _arms(plan: Plan) -> pd.DataFrame:
 
 def _cells(plan: Plan, finished: Finished) -> pd.DataFrame:
     # Without a revision the name may be that of a folder, which is no one's business.
-    named = {arm.name: f"{arm.checkpoint}@{arm.revision}" for arm in plan.experiment.arms if arm.revision}
+    named = {
+        arm.name: f"{arm.checkpoint}@{arm.revision}" for arm in plan.experiment.arms if arm.revision
+    }
     rows = list[dict[str, Any]]()
     for cell in plan.cells:
-        rows.append(NO_RUN | {"cell_id": cell.id, "origin": cell.origin, "data": cell.data, **cell.key})
+        rows.append(
+            NO_RUN | {"cell_id": cell.id, "origin": cell.origin, "data": cell.data, **cell.key}
+        )
         if record := finished.records.get(cell.id):
             chain = _chain(record, finished)
             rows[-1] |= {name: getattr(record, name) for name in OF_RUN if hasattr(record, name)}
@@ -228,7 +303,13 @@ def _cells(plan: Plan, finished: Finished) -> pd.DataFrame:
             rows[-1]["base_model"] = named.get(cell.arm, "")
             rows[-1]["precision"] = _joined([_precision(run) for run in chain])
             rows[-1]["processor"] = _joined([_processor(run) for run in chain])
-    kinds: Any = {"learning_rate": float, "seed": int, "pretraining_seed": "Int64", "steps": "Int64", "finished": bool}
+    kinds: Any = {
+        "learning_rate": float,
+        "seed": int,
+        "pretraining_seed": "Int64",
+        "steps": "Int64",
+        "finished": bool,
+    }
     return pd.DataFrame(rows, columns=[*CELL, *OF_RUN]).astype(kinds)
 
 
@@ -281,7 +362,9 @@ def _tasks(plan: Plan) -> pd.DataFrame:
     rows, cells = list[tuple[Any, ...]](), {cell.task: cell for cell in plan.cells}
     for task, cell in ((task, cells[task]) for task in TASKS if task in cells):
         facts = plan.tasks[task]
-        partial = facts.partial and not is_demo(facts.source) and not _lacks_test_files_alone(task, facts)
+        partial = (
+            facts.partial and not is_demo(facts.source) and not _lacks_test_files_alone(task, facts)
+        )
         content = facts.differences or {}, facts.unchecked or ()
         known = facts.source, facts.digest, facts.revision or "", partial, facts.rows, *content
         settings = cell.settings.model_dump(exclude_none=True, exclude={"learning_rate"})
@@ -297,7 +380,9 @@ def _lacks_test_files_alone(task: str, facts: TaskFacts) -> bool:
     """
     official = TASKS[task].splits
     needed = {"train", *TASKS[task].validation_splits}
-    are_whole = all(split in official and rows == official[split].rows for split, rows in facts.rows.items())
+    are_whole = all(
+        split in official and rows == official[split].rows for split, rows in facts.rows.items()
+    )
     return are_whole and needed <= facts.rows.keys() and not facts.differences
 
 
@@ -305,14 +390,27 @@ def _pretrainings(plan: Plan, finished: Finished) -> pd.DataFrame:
     rows = list[dict[str, Any]]()
     for each in sorted(plan.pretrainings, key=lambda each: each.is_search):
         record = finished.pretrainings.get(each.id)
-        rows.append({"pretraining_id": each.id, "is_search": each.is_search, "finished": record is not None})
+        rows.append(
+            {"pretraining_id": each.id, "is_search": each.is_search, "finished": record is not None}
+        )
         rows[-1] |= {"arm": each.arm, "seed": each.seed}
         if record:
-            rows[-1] |= {name: getattr(record, name) for name in PRETRAINING if hasattr(record, name)}
-            rows[-1] |= {"searches": each.searches, "weights": (record.weights or {}).get(record.steps)}
+            rows[-1] |= {
+                name: getattr(record, name) for name in PRETRAINING if hasattr(record, name)
+            }
+            rows[-1] |= {
+                "searches": each.searches,
+                "weights": (record.weights or {}).get(record.steps),
+            }
             rows[-1]["learning_rate"] = record.pretraining.learning_rate
             rows[-1] |= {"processor": _processor(record), "precision": _precision(record)}
-    kinds = {"is_search": bool, "finished": bool, "learning_rate": float, "validation_loss": float, "seconds": float}
+    kinds = {
+        "is_search": bool,
+        "finished": bool,
+        "learning_rate": float,
+        "validation_loss": float,
+        "seconds": float,
+    }
     return pd.DataFrame(rows, columns=list(PRETRAINING)).astype(kinds)
 
 
@@ -330,5 +428,8 @@ def _baselines(store: Store, plan: Plan, problems: list[str]) -> pd.DataFrame:
         for baseline, predicted in {MAJORITY: constant, **labels}.items():
             for split, each in predicted.items() if baseline != "gold" else ():
                 scores = score(task, each, gold[split])
-                rows += [(task, split, metric, baseline, 100.0 * value) for metric, value in scores.items()]
+                rows += [
+                    (task, split, metric, baseline, 100.0 * value)
+                    for metric, value in scores.items()
+                ]
     return pd.DataFrame(rows, columns=list(BASELINES)).astype({"value": float})

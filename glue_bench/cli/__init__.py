@@ -40,7 +40,10 @@ def _version(is_asked: bool) -> None:
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Print the version and exit."
+        ),
     ] = False,
 ) -> None:
     """Compare ways of combining token, segment and position embeddings in BERT-like encoders, on GLUE."""
@@ -50,10 +53,14 @@ def main() -> None:
     """Entry point: a user's mistake is one line and exit status 2, never a traceback. SIGTERM ends what is open."""
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(STATUS["terminated"]))
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # what an encoding does not have is no reason to stop
+        if isinstance(
+            stream, io.TextIOWrapper
+        ):  # what an encoding does not have is no reason to stop
             stream.reconfigure(errors="backslashreplace")
     try:
-        if any(word == "" or re.fullmatch("--[a-z-]+=", word) for word in sys.argv[1:]):  # a Path of it is this folder
+        if any(
+            word == "" or re.fullmatch("--[a-z-]+=", word) for word in sys.argv[1:]
+        ):  # a Path of it is this folder
             raise UserError("an argument is empty; give a name, or leave it out")
         sys.exit(app(sys.argv[1:] or ["--help"], standalone_mode=False))
     except (UserError, TyperException, OSError) as error:

@@ -14,14 +14,30 @@ from glue_bench import api
 from glue_bench.errors import UserError, plain, quoted, shortened
 from glue_bench.terminal import Screen, echo
 
-STATUS = {"": 0, "failed": 1, "refused": 2, "interrupted": 130, "terminated": 143}  # of a process, by how it ended
+STATUS = {
+    "": 0,
+    "failed": 1,
+    "refused": 2,
+    "interrupted": 130,
+    "terminated": 143,
+}  # of a process, by how it ended
 LIKE = 0.9  # of get_close_matches: how near the name of an option must be to be meant
 MAX_LINES = 100  # lines of a list that may be as long as whoever made a file likes
 
-Plugins = Annotated[list[Path] | None, Option("--plugin", metavar="FILE", help="Python file of variants; repeatable.")]
-Device = Annotated[str, Option(metavar="DEVICE", help="cpu, cuda or mps; auto: a GPU if there is one.")]
-Tokenizer = Annotated[str | None, Option(metavar="NAME", help="A tokenizer's id or folder; else the checkpoint's own.")]
-Folder = Annotated[Path, Argument(metavar="DIR/EXPERIMENT", help="The folder of an experiment's results.")]
+Plugins = Annotated[
+    list[Path] | None,
+    Option("--plugin", metavar="FILE", help="Python file of variants; repeatable."),
+]
+Device = Annotated[
+    str, Option(metavar="DEVICE", help="cpu, cuda or mps; auto: a GPU if there is one.")
+]
+Tokenizer = Annotated[
+    str | None,
+    Option(metavar="NAME", help="A tokenizer's id or folder; else the checkpoint's own."),
+]
+Folder = Annotated[
+    Path, Argument(metavar="DIR/EXPERIMENT", help="The folder of an experiment's results.")
+]
 Output = Annotated[Path | None, Option("-o", "--output", metavar="FILE", help="Write to a file.")]
 Format = Annotated[
     str | None,
@@ -69,7 +85,9 @@ def refuse_setting(error: TyperException) -> None:
     places = api.places_of_setting(option.lstrip("-").replace("-", "_"))
     if places:
         names = " or ".join(f"`{place}`" for place in places)
-        advice = "glue-bench run --checkpoint NAME --dry-run prints the file that its options stand for"
+        advice = (
+            "glue-bench run --checkpoint NAME --dry-run prints the file that its options stand for"
+        )
         raise UserError(
             f"No such option: {option}; it is the setting {names} of an experiment file. {advice}, and glue-bench "
             "init NAME writes one with comments; then: glue-bench run FILE"
@@ -96,8 +114,12 @@ def emit(text: str, output: Path | None) -> None:
 
 def check_output(output: Path | None, suffix: str = "") -> None:
     """Refuse, before any work, what is not the name of a file with this suffix in a folder that is there."""
-    if output and not (output.name.endswith(suffix) and output.parent.is_dir() and not output.is_dir()):
-        raise UserError(f"-o {output}: give the name of a file{suffix and f' (*{suffix})'} in a folder that is there")
+    if output and not (
+        output.name.endswith(suffix) and output.parent.is_dir() and not output.is_dir()
+    ):
+        raise UserError(
+            f"-o {output}: give the name of a file{suffix and f' (*{suffix})'} in a folder that is there"
+        )
 
 
 def warn(line: str, findings: Sequence[object]) -> None:
@@ -125,8 +147,12 @@ def print_rows(columns: Sequence[str], rows: Iterable[Iterable[object]], wrap: s
         table.add_column(column, no_wrap=column != wrap, min_width=14 if column == wrap else None)
     for row in rows:
         table.add_row(*map(str, row))
-    width = None if sys.stdout.isatty() else 1000  # a pipe has none to fit into: cutting cells would lose data
-    Screen(width=width, markup=False, highlight=False).print(table)  # brackets in a name are no markup
+    width = (
+        None if sys.stdout.isatty() else 1000
+    )  # a pipe has none to fit into: cutting cells would lose data
+    Screen(width=width, markup=False, highlight=False).print(
+        table
+    )  # brackets in a name are no markup
 
 
 def say(message: str) -> None:

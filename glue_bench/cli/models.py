@@ -13,7 +13,9 @@ KINDS = ("train", "validation", "test")
 
 
 def data(
-    source: Annotated[str | None, Argument(metavar="SOURCE", help="hub, demo, or a folder with GLUE in it.")] = None,
+    source: Annotated[
+        str | None, Argument(metavar="SOURCE", help="hub, demo, or a folder with GLUE in it.")
+    ] = None,
 ) -> None:
     """Show what a data source holds: rows, official rows, label balance, digests. Without one, list GLUE's tasks."""
     if source is None:
@@ -22,12 +24,18 @@ def data(
     if source == "hub":
         say("asking the hub ...")
     frame = api.describe_data(source)
-    columns = frame.drop(columns=["difference", "status"]).rename(columns={"official_rows": "official"})
-    texts = (["-" if value == "" else value for value in row] for row in columns.itertuples(index=False))
+    columns = frame.drop(columns=["difference", "status"]).rename(
+        columns={"official_rows": "official"}
+    )
+    texts = (
+        ["-" if value == "" else value for value in row] for row in columns.itertuples(index=False)
+    )
     print_rows([*columns], texts, wrap="labels")
     for status, tasks in frame.groupby("status", sort=False)["task"].unique().items():
         echo(f"{status}: {', '.join(tasks)}")
-    for task, split, difference in frame.loc[frame["difference"] != "", ["task", "split", "difference"]].to_numpy():
+    for task, split, difference in frame.loc[
+        frame["difference"] != "", ["task", "split", "difference"]
+    ].to_numpy():
         echo(f"{task} {split}: {difference}")
 
 
@@ -62,11 +70,18 @@ def variants(plugin: Plugins = None) -> None:
 
 
 def convert(
-    source: Annotated[str, Argument(metavar="SOURCE", help="A checkpoint: hub id, folder or TUPE file (.pt).")],
-    out: Annotated[Path, Argument(metavar="OUT", help="The folder to write, which must not exist.")],
-    variant: Annotated[str, Option(metavar="NAME", help="The variant to convert to: see `glue-bench variants`.")],
+    source: Annotated[
+        str, Argument(metavar="SOURCE", help="A checkpoint: hub id, folder or TUPE file (.pt).")
+    ],
+    out: Annotated[
+        Path, Argument(metavar="OUT", help="The folder to write, which must not exist.")
+    ],
+    variant: Annotated[
+        str, Option(metavar="NAME", help="The variant to convert to: see `glue-bench variants`.")
+    ],
     option: Annotated[
-        list[str] | None, Option(metavar="KEY=VALUE", help="An option of the variant; may be repeated.")
+        list[str] | None,
+        Option(metavar="KEY=VALUE", help="An option of the variant; may be repeated."),
     ] = None,
     revision: Annotated[str | None, Option(metavar="REV", help="The revision of a hub id.")] = None,
     tokenizer: Tokenizer = None,
@@ -78,7 +93,9 @@ def convert(
     api.load_plugins(plugin or ())
     record = api.convert(source, out, variant, options, revision=revision, tokenizer=tokenizer)
     echo(f"{record['source']} ({record['source_variant']}) -> {out} ({record['variant']})\n")
-    errors = [f"{error:.2f}" if error >= 0.01 else f"{error:.1g}" for error in record["relative_error"]]
+    errors = [
+        f"{error:.2f}" if error >= 0.01 else f"{error:.1g}" for error in record["relative_error"]
+    ]
     rows = {
         "conversion": "exact, up to rounding" if record["exact"] else "approximate",
         "origin": record["origin"],
@@ -90,28 +107,41 @@ def convert(
         rows["variance kept"] = ", ".join(f"{table} {share:.1%}" for table, share in kept.items())
     print_rows(("", ""), rows.items())
     echo(f"\nwritten to {out}, every figure to {out / 'conversion.json'}")
-    echo("it is read by AutoModel.from_pretrained after `import glue_bench`, and as an arm's `checkpoint`")
+    echo(
+        "it is read by AutoModel.from_pretrained after `import glue_bench`, and as an arm's `checkpoint`"
+    )
 
 
 def analyse(
-    sources: Annotated[list[str], Argument(metavar="SOURCE", help="Checkpoints, or folders of experiments.")],
-    corpus: Annotated[list[str] | None, Option(metavar="TEXT", help="Text to read, as for `run`; else a book.")] = None,
+    sources: Annotated[
+        list[str], Argument(metavar="SOURCE", help="Checkpoints, or folders of experiments.")
+    ],
+    corpus: Annotated[
+        list[str] | None, Option(metavar="TEXT", help="Text to read, as for `run`; else a book.")
+    ] = None,
     sequences: Annotated[int, Option(metavar="N", min=8, help="Sequences of text to read.")] = 512,
     only: Annotated[
         list[str] | None,
-        Option(metavar="NAME,...", help="Of terms, subspaces, decoding, positions, dimensions, order; repeatable."),
+        Option(
+            metavar="NAME,...",
+            help="Of terms, subspaces, decoding, positions, dimensions, order; repeatable.",
+        ),
     ] = None,
     tokenizer: Tokenizer = None,
     device: Device = "auto",
     plugin: Plugins = None,
-    output: Annotated[Path, Option("-o", "--output", metavar="FOLDER", help="Where results go.")] = Path("analysis"),
+    output: Annotated[
+        Path, Option("-o", "--output", metavar="FOLDER", help="Where results go.")
+    ] = Path("analysis"),
 ) -> None:
     """Measure the inside of encoders: do words and positions mix, and does the sum keep them apart?"""
     say("reading the checkpoints and the text ...")
     api.check_folder(output)
     api.load_plugins(plugin or ())
     names = separated(only, "--only")
-    analysis = api.analyse(sources, corpus=corpus, sequences=sequences, only=names, tokenizer=tokenizer, device=device)
+    analysis = api.analyse(
+        sources, corpus=corpus, sequences=sequences, only=names, tokenizer=tokenizer, device=device
+    )
     for line in analysis.gone:
         say(f"left out: {line}")
     api.save_analysis(analysis, output)

@@ -30,12 +30,21 @@ RESULT_FILES = ("leaderboard.md", "leaderboard.csv", "scores.csv", "cells/", "pr
 ONLY = "Only cells with this arm, variant, task, learning_rate, seed, pretraining_seed, steps: KEY=A,B or repeated."
 SLURM = "Slurm jobs with sbatch's options: partition=gpu,timeout_min=240 (needs submitit)."
 
-Checkpoint = Annotated[str | None, Option(metavar="NAME", help="Without CONFIG: hub id or folder to start from.")]
-Arms = Annotated[
-    list[str] | None, Option(metavar="VARIANT", help="Without CONFIG: variants, else native: A,B or repeated.")
+Checkpoint = Annotated[
+    str | None, Option(metavar="NAME", help="Without CONFIG: hub id or folder to start from.")
 ]
-Tasks = Annotated[list[str] | None, Option(metavar="TASK", help="Without CONFIG: tasks, else all: A,B or repeated.")]
-Seeds = Annotated[list[str] | None, Option(metavar="N", help="Without CONFIG: seeds, else 1 to 5: 1,2 or repeated.")]
+Arms = Annotated[
+    list[str] | None,
+    Option(metavar="VARIANT", help="Without CONFIG: variants, else native: A,B or repeated."),
+]
+Tasks = Annotated[
+    list[str] | None,
+    Option(metavar="TASK", help="Without CONFIG: tasks, else all: A,B or repeated."),
+]
+Seeds = Annotated[
+    list[str] | None,
+    Option(metavar="N", help="Without CONFIG: seeds, else 1 to 5: 1,2 or repeated."),
+]
 Results = Annotated[Path, Option(metavar="DIR", help="Where results go: DIR/<experiment>.")]
 
 
@@ -46,7 +55,9 @@ def demo(results: Results = RUNS) -> None:
 
 
 def init(
-    name: Annotated[str, Argument(metavar="NAME", help="The experiment's name; its file is NAME.yaml.")],
+    name: Annotated[
+        str, Argument(metavar="NAME", help="The experiment's name; its file is NAME.yaml.")
+    ],
 ) -> None:
     """Write an annotated experiment to NAME.yaml."""
     path = api.write_template(name)
@@ -54,28 +65,41 @@ def init(
 
 
 def run(
-    config: Annotated[Path | None, Argument(metavar="CONFIG", help="An experiment's YAML; else --checkpoint.")] = None,
+    config: Annotated[
+        Path | None, Argument(metavar="CONFIG", help="An experiment's YAML; else --checkpoint.")
+    ] = None,
     checkpoint: Checkpoint = None,
     arm: Arms = None,
     task: Tasks = None,
     seed: Seeds = None,
-    data: Annotated[str | None, Option(metavar="SOURCE", help="hub, demo, a folder or its URL.")] = None,
+    data: Annotated[
+        str | None, Option(metavar="SOURCE", help="hub, demo, a folder or its URL.")
+    ] = None,
     corpus: Annotated[
         list[str] | None, Option(metavar="TEXT", help="Files, a URL, hub:NAME or demo; repeatable.")
     ] = None,
-    limit: Annotated[int | None, Option(metavar="N", min=2, help="Use N rows of a split: no benchmark.")] = None,
+    limit: Annotated[
+        int | None, Option(metavar="N", min=2, help="Use N rows of a split: no benchmark.")
+    ] = None,
     results: Results = RUNS,
     only: Annotated[list[str] | None, Option(metavar="KEY=VALUE", help=ONLY)] = None,
-    dry_run: Annotated[bool, Option("--dry-run", help="Check everything; say what would run and why.")] = False,
+    dry_run: Annotated[
+        bool, Option("--dry-run", help="Check everything; say what would run and why.")
+    ] = False,
     workers: Annotated[
         str | None, Option(metavar="N", help="Processes here; auto: as many as fit (needs Ray).")
     ] = None,
-    address: Annotated[str | None, Option(metavar="HOST:PORT", help="The processes of a Ray cluster.")] = None,
+    address: Annotated[
+        str | None, Option(metavar="HOST:PORT", help="The processes of a Ray cluster.")
+    ] = None,
     slurm: Annotated[str | None, Option(metavar="KEY=VALUE,...", help=SLURM)] = None,
     device: Device = "auto",
-    precision: Annotated[str, Option(metavar="FORMAT", help="float32, bf16 (mixed) or auto.")] = "auto",
+    precision: Annotated[
+        str, Option(metavar="FORMAT", help="float32, bf16 (mixed) or auto.")
+    ] = "auto",
     track: Annotated[
-        list[str] | None, Option(metavar="NAME", help="tensorboard, wandb, mlflow: A,B or repeated.")
+        list[str] | None,
+        Option(metavar="NAME", help="tensorboard, wandb, mlflow: A,B or repeated."),
     ] = None,
     plugin: Plugins = None,
 ) -> None:
@@ -91,7 +115,9 @@ def run(
             "--checkpoint, --arm, --task and --seed describe an experiment without CONFIG; several: --seed 1,2"
         )
     if config is None and checkpoint is None:
-        raise UserError("give a file (glue-bench init NAME writes one) or --checkpoint NAME with --arm, --task, --seed")
+        raise UserError(
+            "give a file (glue-bench init NAME writes one) or --checkpoint NAME with --arm, --task, --seed"
+        )
     _run(
         config or api.describe_experiment(described | {"data": data, "limit": limit}),
         data=data,
@@ -114,7 +140,9 @@ def _seeds(texts: list[str]) -> list[int]:
     """Read seeds. Raises UserError for a text that is no whole number."""
     for text in texts:
         if not text.isdecimal():
-            raise UserError(f"--seed {quoted(text)} is no whole number; several seeds are --seed 1,2")
+            raise UserError(
+                f"--seed {quoted(text)} is no whole number; several seeds are --seed 1,2"
+            )
     return [int(text) for text in texts]
 
 
@@ -123,7 +151,9 @@ def _run(experiment: Path | dict[str, Any], **options: Any) -> None:
     say("checking the experiment, its data and its checkpoints ...")
     summary = api.run(experiment, **options, console=Screen(stderr=True))
     if isinstance(experiment, dict):
-        lines = [f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in experiment.items()]
+        lines = [
+            f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in experiment.items()
+        ]
         echo("\n".join(["# these options stand for this experiment:", *lines, ""]), err=True)
     if options.get("dry_run"):
         _print_plan(summary)
@@ -139,7 +169,11 @@ def _run(experiment: Path | dict[str, Any], **options: Any) -> None:
 def _print_plan(summary: "Summary") -> None:
     """Print what a dry run has found: which jobs would run, why, and how many cells are done."""
     if summary.reasons:
-        print_rows(("jobs", "why"), ((count, reason) for reason, count in summary.reasons.items()), wrap="why")
+        print_rows(
+            ("jobs", "why"),
+            ((count, reason) for reason, count in summary.reasons.items()),
+            wrap="why",
+        )
     pretraining = f", after pretraining on {summary.tokens:,} tokens" if summary.tokens else ""
     cells = f"{len(summary.waiting):,} of {summary.planned:,} cells, {summary.skipped:,} are done"
     echo(f"would run {cells}{pretraining}, in {summary.folder}")
@@ -148,26 +182,36 @@ def _print_plan(summary: "Summary") -> None:
 def _print_summary(summary: "Summary") -> int:
     """Print which jobs have failed, how the run has ended, and where results are; return how many cells are left."""
     for job, error in summary.failed.items():
-        echo(f"failed: {job}: {error} (traceback in {summary.folder}/failures/)", fg="red", err=True)
+        echo(
+            f"failed: {job}: {error} (traceback in {summary.folder}/failures/)", fg="red", err=True
+        )
     if summary.cause:
-        echo(f"{summary.cause}: finished jobs are kept; the same command goes on from here", err=True)
+        echo(
+            f"{summary.cause}: finished jobs are kept; the same command goes on from here", err=True
+        )
     if summary.pretrainings:
         echo(f"pretrainings run: {summary.pretrained} of {summary.pretrainings}")
     failed = len(summary.failed)
     remaining = summary.planned - summary.finished - summary.skipped - failed
-    echo(f"cells run: {summary.finished}, done before: {summary.skipped}, failed: {failed}, left: {remaining}")
+    echo(
+        f"cells run: {summary.finished}, done before: {summary.skipped}, failed: {failed}, left: {remaining}"
+    )
     files = ", ".join(name for name in RESULT_FILES if (summary.folder / name).exists())
     echo(f"results: {summary.folder}{files and f' ({files})'}\n")
     return remaining
 
 
-def status(folder: Folder, format: Annotated[Literal["text", "json"], Option("--format")] = "text") -> None:
+def status(
+    folder: Folder, format: Annotated[Literal["text", "json"], Option("--format")] = "text"
+) -> None:
     """Say which cells are done, running, failed or missing, and how long the rest will take."""
     snapshot = api.progress(folder)
     if format == "json":
         echo(json.dumps({"cells": snapshot.cells, **asdict(snapshot)}))
         return
-    print_rows(("arm", *snapshot.cells), ((arm, *counts.values()) for arm, counts in snapshot.arms.items()))
+    print_rows(
+        ("arm", *snapshot.cells), ((arm, *counts.values()) for arm, counts in snapshot.arms.items())
+    )
     echo_some(snapshot.running, "running: ")
     echo_some([f"{job}: {error}" for job, error in snapshot.failed.items()], "failed: ")
     if snapshot.left:

@@ -15,14 +15,20 @@ Arm = Annotated[str | None, Option(metavar="NAME", help="The arm; needed where t
 
 def submit(
     folder: Annotated[
-        Path | None, Argument(metavar="DIR/EXPERIMENT", help="The folder of an experiment's results.")
+        Path | None,
+        Argument(metavar="DIR/EXPERIMENT", help="The folder of an experiment's results."),
     ] = None,
     arm: Arm = None,
     output: Annotated[
-        Path | None, Option("-o", "--output", metavar="FILE.zip", help="The zip; FILE.json says its runs.")
+        Path | None,
+        Option("-o", "--output", metavar="FILE.zip", help="The zip; FILE.json says its runs."),
     ] = None,
-    fill: Annotated[bool, Option("--fill", help="Where predictions are missing, write the majority class.")] = False,
-    check: Annotated[Path | None, Option(metavar="FILE.zip", help="Instead, look for mistakes in any zip.")] = None,
+    fill: Annotated[
+        bool, Option("--fill", help="Where predictions are missing, write the majority class.")
+    ] = False,
+    check: Annotated[
+        Path | None, Option(metavar="FILE.zip", help="Instead, look for mistakes in any zip.")
+    ] = None,
 ) -> None:
     """Write the zip of an arm's test predictions that the GLUE site takes, or check one."""
     if check is not None:
@@ -45,21 +51,27 @@ def submit(
         value = origin.get("validation")
         rows.append((name, origin["rows"], run, "-" if value is None else f"{value:.2f}"))
     print_rows(("file", "rows", "run", "validation"), rows)
-    echo(f"\nwritten to {output} (SHA-256 {manifest['sha256']}), its runs to {output.with_suffix('.json')}")
+    echo(
+        f"\nwritten to {output} (SHA-256 {manifest['sha256']}), its runs to {output.with_suffix('.json')}"
+    )
     if filled := [name for name, origin in manifest["files"].items() if "filled" in origin]:
         echo(f"filled with the majority class, not predicted: {', '.join(filled)}")
     if manifest["made_up"]:
         echo("made-up data: this zip is no submission")
     if manifest["partial_tasks"]:
         tasks = api.task_titles(manifest["partial_tasks"])
-        echo(f"the models saw other rows than all official ones: {tasks} ({manifest['data_source']})")
+        echo(
+            f"the models saw other rows than all official ones: {tasks} ({manifest['data_source']})"
+        )
     warn(f"the site will not take {output}", api.submission_faults(output))
 
 
 def card(
     folder: Folder,
     arm: Arm = None,
-    output: Annotated[Path | None, Option("-o", "--output", metavar="DIR", help="Write card and models there.")] = None,
+    output: Annotated[
+        Path | None, Option("-o", "--output", metavar="DIR", help="Write card and models there.")
+    ] = None,
     push: Annotated[
         str | None, Option(metavar="REPO", help="Send both to this hub repository; private if new.")
     ] = None,
@@ -68,7 +80,9 @@ def card(
     model_card = api.card(folder, arm)
     if model_card.without:
         tasks = ", ".join(model_card.without)
-        echo(f"no model is kept of {tasks} (finetuning.keep: best keeps them)", fg="yellow", err=True)
+        echo(
+            f"no model is kept of {tasks} (finetuning.keep: best keeps them)", fg="yellow", err=True
+        )
     if output is not None:
         api.save_card(model_card, output)
         echo(f"written to {output}: {len(model_card.files)} files")
@@ -79,9 +93,16 @@ def card(
 
 
 def export(
-    folders: Annotated[list[Path], Argument(metavar="DIR/EXPERIMENT", help="Results, or a folder of several.")],
-    output: Annotated[Path, Option("-o", "--output", metavar="FILE.zip|DIR", help="What to write; for eee a folder.")],
-    format: Annotated[str, Option("--format", help="zip: a bundle; eee: logs of Every Eval Ever.")] = "zip",
+    folders: Annotated[
+        list[Path], Argument(metavar="DIR/EXPERIMENT", help="Results, or a folder of several.")
+    ],
+    output: Annotated[
+        Path,
+        Option("-o", "--output", metavar="FILE.zip|DIR", help="What to write; for eee a folder."),
+    ],
+    format: Annotated[
+        str, Option("--format", help="zip: a bundle; eee: logs of Every Eval Ever.")
+    ] = "zip",
     organization: Annotated[
         str | None, Option(metavar="NAME", help="With --format eee: who states these scores.")
     ] = None,
@@ -95,23 +116,32 @@ def export(
     written = api.export(folders, output, format=format, organization=organization)
     if isinstance(written, dict):
         echo_some([output / name for name in written["files"]])
-        echo_some([f"{name}: {reason}" for name, reason in written["left_out"].items()], "left out: ", err=True)
+        echo_some(
+            [f"{name}: {reason}" for name, reason in written["left_out"].items()],
+            "left out: ",
+            err=True,
+        )
         return
     size = f"{len(written.files)} files, {output.stat().st_size / 1e6:.1f} MB"
-    echo(f"{', '.join(written.experiments)}: written to {output} ({size}, SHA-256 {api.digest(output)})")
+    echo(
+        f"{', '.join(written.experiments)}: written to {output} ({size}, SHA-256 {api.digest(output)})"
+    )
     faults = [fault for verified in api.verify(output) for fault in verified.faults]
     warn(f"glue-bench verify {output} will find", faults)
 
 
 def verify(
-    path: Annotated[Path, Argument(metavar="FILE|DIR", help="A bundle, or the folder of an experiment.")],
+    path: Annotated[
+        Path, Argument(metavar="FILE|DIR", help="A bundle, or the folder of an experiment.")
+    ],
 ) -> None:
     """Check that digests and ids are right, predictions give the scores, and records give the tables."""
     outcomes = api.verify(path)
     for verified in outcomes:
         echo(f"{verified.name}\n")
         rows = [
-            (check.name, "FAULT" if check.faults else "good", shortened(check.found, 500)) for check in verified.checks
+            (check.name, "FAULT" if check.faults else "good", shortened(check.found, 500))
+            for check in verified.checks
         ]
         print_rows(("check", "result", "what was found"), rows)
         echo()

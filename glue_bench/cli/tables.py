@@ -23,11 +23,15 @@ def leaderboard(
     format: Format = None,
     output: Output = None,
     protocol: Annotated[
-        list[str] | None, Option(metavar="KEY=VALUE", help="Another rate, seeds, epoch, choose_on, ...")
+        list[str] | None,
+        Option(metavar="KEY=VALUE", help="Another rate, seeds, epoch, choose_on, ..."),
     ] = None,
     diagnostic: Annotated[
         Path | None,
-        Option(metavar="PATH", help="Instead, MNLI's models by phenomenon: diagnostic-full.tsv or its folder."),
+        Option(
+            metavar="PATH",
+            help="Instead, MNLI's models by phenomenon: diagnostic-full.tsv or its folder.",
+        ),
     ] = None,
 ) -> None:
     """Recompute an experiment's leaderboard from its records."""
@@ -44,9 +48,12 @@ def leaderboard(
 def report(
     folder: Folder,
     output: Annotated[
-        Path | None, Option("-o", "--output", metavar="FILE", help="Else report.html in the folder.")
+        Path | None,
+        Option("-o", "--output", metavar="FILE", help="Else report.html in the folder."),
     ] = None,
-    figures: Annotated[Path | None, Option(metavar="DIR", help="Also write each figure: PDF, SVG and PNG.")] = None,
+    figures: Annotated[
+        Path | None, Option(metavar="DIR", help="Also write each figure: PDF, SVG and PNG.")
+    ] = None,
 ) -> None:
     """Write one page to open in a browser: tables that sort, figures, and how it was made."""
     check_output(output, ".html")
@@ -58,11 +65,18 @@ def report(
 
 def statistics(
     folder: Folder,
-    equivalent: Annotated[float | None, Option(metavar="MARGIN", help="Also test which arms differ by less.")] = None,
-    difference: Annotated[
-        float | None, Option(metavar="SIZE", help="Instead say how many seeds show it, in the unit of each column.")
+    equivalent: Annotated[
+        float | None, Option(metavar="MARGIN", help="Also test which arms differ by less.")
     ] = None,
-    power: Annotated[float | None, Option(help="With --difference: the probability of seeing it, else 0.8.")] = None,
+    difference: Annotated[
+        float | None,
+        Option(
+            metavar="SIZE", help="Instead say how many seeds show it, in the unit of each column."
+        ),
+    ] = None,
+    power: Annotated[
+        float | None, Option(help="With --difference: the probability of seeing it, else 0.8.")
+    ] = None,
     format: Format = None,
     output: Output = None,
 ) -> None:
@@ -74,9 +88,12 @@ def statistics(
 
 def table(
     name: Annotated[
-        str | None, Argument(metavar="NAME", help="A published table; without one, they are listed.")
+        str | None,
+        Argument(metavar="NAME", help="A published table; without one, they are listed."),
     ] = None,
-    folder: Annotated[Path | None, Argument(metavar="DIR/EXPERIMENT", help="Results to print beside it.")] = None,
+    folder: Annotated[
+        Path | None, Argument(metavar="DIR/EXPERIMENT", help="Results to print beside it.")
+    ] = None,
     format: Format = None,
     output: Output = None,
 ) -> None:
@@ -91,7 +108,11 @@ def table(
 
 
 def print_leaderboard(
-    folder: Path, protocol: Sequence[str] = (), *, failed: Sequence[str] | None = None, has_only: bool = False
+    folder: Path,
+    protocol: Sequence[str] = (),
+    *,
+    failed: Sequence[str] | None = None,
+    has_only: bool = False,
 ) -> None:
     """Print the tables as they fit the terminal, and what to do next, as `api.show_leaderboard` says."""
     for line in api.show_leaderboard(folder, Screen(), protocol, failed, has_only=has_only):

@@ -37,8 +37,14 @@ def plain_options(options: dict[str, Any]) -> dict[str, Any]:
     """Options of a variant. Raises ValueError if one is not a text, a number, true, false or a list of these."""
     for key, value in options.items():
         for one in value if isinstance(value, list) else [value]:
-            if not (one is None or isinstance(one, str) or (isinstance(one, int | float) and abs(one) < 2**63)):
-                raise ValueError(f"{quoted(key)}: give a text, a finite number, true or false, or a list of these")
+            if not (
+                one is None
+                or isinstance(one, str)
+                or (isinstance(one, int | float) and abs(one) < 2**63)
+            ):
+                raise ValueError(
+                    f"{quoted(key)}: give a text, a finite number, true or false, or a list of these"
+                )
             f"{key}{one}".encode()  # raises ValueError for what is no text in any file
     return options
 
@@ -126,7 +132,9 @@ class Experiment(Section):
 
     name: Name
     data: Place
-    arms: Annotated[list[Arm], Field(min_length=1), AfterValidator(partial(distinct, by=attrgetter("name")))]
+    arms: Annotated[
+        list[Arm], Field(min_length=1), AfterValidator(partial(distinct, by=attrgetter("name")))
+    ]
     tasks: Annotated[list[str], AfterValidator(known_tasks)] = Field(list(TRAINABLE), min_length=1)
     seeds: Seeds = Field([1, 2, 3, 4, 5])
     limit: int | None = Field(None, ge=2, le=MOST_ROWS)
@@ -153,7 +161,11 @@ class Experiment(Section):
         if self.protocol.rate == "fixed" and several:
             wanted = "set finetuning.tasks.<task>.learning_rates"
             yield f"protocol.rate: fixed needs one learning rate a task; {several} has several ({wanted})"
-        if self.pretraining and self.pretraining.tokenizer and any(arm.tokenizer for arm in self.arms):
+        if (
+            self.pretraining
+            and self.pretraining.tokenizer
+            and any(arm.tokenizer for arm in self.arms)
+        ):
             yield "pretraining.tokenizer goes without `tokenizer`, by which arms name their own"
         start = self.pretraining and self.pretraining.start
         for arm in self.arms:
@@ -171,7 +183,9 @@ class Experiment(Section):
             yield str(unknown("arm", protocol.reference, names, "protocol.reference"))
         for name in (name for pair in protocol.contrasts for name in pair if name not in names):
             yield str(unknown("arm", name, names, "protocol.contrasts"))
-        if len({frozenset(pair) for pair in protocol.contrasts if len(set(pair)) == 2}) < len(protocol.contrasts):
+        if len({frozenset(pair) for pair in protocol.contrasts if len(set(pair)) == 2}) < len(
+            protocol.contrasts
+        ):
             yield "protocol.contrasts: each is of two different arms, and none is given twice"
         if protocol.primary == "validation_loss" and self.pretraining is None:
             yield "protocol.primary: validation_loss needs `pretraining`, which measures it"

@@ -7,13 +7,31 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from glue_bench.config.experiment import Arm, Experiment, Protocol, Resources, ScratchEncoder, plain_options
-from glue_bench.config.settings import SCRATCH, Finetuning, PretrainingSettings, RateSearch, Section, TaskSettings
+from glue_bench.config.experiment import (
+    Arm,
+    Experiment,
+    Protocol,
+    Resources,
+    ScratchEncoder,
+    plain_options,
+)
+from glue_bench.config.settings import (
+    SCRATCH,
+    Finetuning,
+    PretrainingSettings,
+    RateSearch,
+    Section,
+    TaskSettings,
+)
 from glue_bench.errors import QUOTED, MistakesError, UserError, quoted, shortened, unknown
 from glue_bench.files import read_file
 
 Names = str | Path | Iterable[str | Path]
-SHARED = ("checkpoint", "revision", "tokenizer")  # keys at the top of a file that stand for every arm that has none
+SHARED = (
+    "checkpoint",
+    "revision",
+    "tokenizer",
+)  # keys at the top of a file that stand for every arm that has none
 LARGEST_YAML = 2**17  # bytes of an experiment file: an arm takes about a hundred
 SHOWN = 5  # mistakes of a file that are told
 SECTIONS: dict[str | int, type[Section]] = {
@@ -50,7 +68,10 @@ def load_experiment(
     Raises UserError for no such file, not YAML, a key, name or type that does not fit (what and where), and a corpus
     for an experiment without pretraining.
     """
-    where, values = "experiment", given.model_dump(by_alias=True) if isinstance(given, Experiment) else given
+    where, values = (
+        "experiment",
+        given.model_dump(by_alias=True) if isinstance(given, Experiment) else given,
+    )
     if isinstance(given, str | Path):
         try:
             where = str(given)
@@ -59,8 +80,15 @@ def load_experiment(
             raise UserError(f"cannot read experiment file '{given}': {error.strerror}") from error
     if not isinstance(values, Mapping):
         keys, kind = ", ".join([*_keys(Experiment), *SHARED]), type(values).__name__
-        raise UserError(f"{where}: an experiment is a mapping with keys {keys}, not a value of type {kind}")
-    values = {**values, **{key: value for key, value in {"data": data, "limit": limit}.items() if value is not None}}
+        raise UserError(
+            f"{where}: an experiment is a mapping with keys {keys}, not a value of type {kind}"
+        )
+    values = {
+        **values,
+        **{
+            key: value for key, value in {"data": data, "limit": limit}.items() if value is not None
+        },
+    }
     if corpus:
         if not isinstance(values.get("pretraining"), Mapping):
             raise UserError("a corpus is given, but the experiment has no `pretraining`")
@@ -84,7 +112,12 @@ def parse_yaml(text: str | bytes, where: str) -> Any:
 
     try:
         return YAML(typ="safe", pure=True).load(text.decode() if isinstance(text, bytes) else text)
-    except (YAMLError, ValueError, TypeError, RecursionError) as error:  # ValueError: not UTF-8, or no such date
+    except (
+        YAMLError,
+        ValueError,
+        TypeError,
+        RecursionError,
+    ) as error:  # ValueError: not UTF-8, or no such date
         problem = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         if isinstance(error, MarkedYAMLError):
             line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
@@ -102,8 +135,14 @@ def _with_full_arms(values: dict[str, Any]) -> dict[str, Any]:
         return values
     full = [{"variant": arm} if isinstance(arm, str) else arm for arm in arms]
     for place, arm in enumerate(full):
-        if isinstance(arm, dict):  # a revision or tokenizer belongs to the checkpoint beside which it stands
-            full[place] = {"name": arm.get("variant"), **({} if "checkpoint" in arm else shared), **arm}
+        if isinstance(
+            arm, dict
+        ):  # a revision or tokenizer belongs to the checkpoint beside which it stands
+            full[place] = {
+                "name": arm.get("variant"),
+                **({} if "checkpoint" in arm else shared),
+                **arm,
+            }
     return values | {"arms": full}
 
 
@@ -112,7 +151,9 @@ def _mistakes(error: ValidationError, whole: type[Section] = Experiment) -> str:
     mistakes = [_mistake(problem, whole) for problem in _problems(error)]
     if len(mistakes) == 1:
         return mistakes[0]
-    shown = [f"({number}) {shortened(one, 2 * QUOTED)}" for number, one in enumerate(mistakes[:SHOWN], 1)]
+    shown = [
+        f"({number}) {shortened(one, 2 * QUOTED)}" for number, one in enumerate(mistakes[:SHOWN], 1)
+    ]
     return f"{len(mistakes)} mistakes: {' '.join(shown)}"
 
 
@@ -142,7 +183,11 @@ def _mistake(problem: dict[str, Any], whole: type[Section]) -> str:
             return f"unknown key '{key}'{f' in {above}' if above else ''}; it belongs to {elsewhere[0]}"
         return str(unknown("key", str(key), keys, above))
     message, value = problem["msg"].removeprefix("Value error, "), problem["input"]
-    shown = "" if isinstance(value, dict | list) or problem["type"] == "value_error" else f", not {quoted(value)}"
+    shown = (
+        ""
+        if isinstance(value, dict | list) or problem["type"] == "value_error"
+        else f", not {quoted(value)}"
+    )
     return f"{f'{place}: ' if place else ''}{message[0].lower()}{message[1:]}{shown}"
 
 
@@ -153,15 +198,23 @@ def _keys(section: type[Section]) -> list[str]:
 
 def places_of(key: str) -> list[str]:
     """Where a key stands in an experiment file, as `section.key`; of the nearest key where none has just that name."""
-    sections: dict[str, type[Section]] = {"": Experiment, **{name: SECTIONS[name] for name in TOP_SECTIONS}}
+    sections: dict[str, type[Section]] = {
+        "": Experiment,
+        **{name: SECTIONS[name] for name in TOP_SECTIONS},
+    }
     names = {name for section in sections.values() for name in _keys(section)}
     nearest = [key] if key in names else get_close_matches(key, names, n=1, cutoff=NEAR)
     return [
-        f"{name}.{near}".lstrip(".") for name, section in sections.items() for near in nearest if near in _keys(section)
+        f"{name}.{near}".lstrip(".")
+        for name, section in sections.items()
+        for near in nearest
+        if near in _keys(section)
     ]
 
 
-def parse_options(texts: Names, option: str = "--option", typed: Collection[str] | None = None) -> dict[str, Any]:
+def parse_options(
+    texts: Names, option: str = "--option", typed: Collection[str] | None = None
+) -> dict[str, Any]:
     """Options of a variant, or what else an `option` takes, from KEY=VALUE; values are as an experiment file has them.
 
     If `typed` is given, only the keys in it have such values, and a `true`; all others have the text.

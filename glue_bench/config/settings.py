@@ -4,7 +4,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    model_validator,
+)
 
 from glue_bench.data.tasks import TRAINABLE, find_task
 from glue_bench.errors import MistakesError, UserError
@@ -117,7 +125,9 @@ class Finetuning(Section):
     held_out_share: float | None = Field(None, gt=0, le=0.5)
     from_mnli: Annotated[list[FromMnli], AfterValidator(distinct)] = []
     mnli_rate: float | None = Field(None, gt=0)
-    predict: Annotated[list[Literal["validation", "test"]], AfterValidator(distinct)] = ["validation"]
+    predict: Annotated[list[Literal["validation", "test"]], AfterValidator(distinct)] = [
+        "validation"
+    ]
     predictions: Literal["float16"] | None = None
     keep: Literal["best", "all"] | None = None
     tasks: Annotated[
@@ -156,8 +166,14 @@ class Finetuning(Section):
 
     def hyperparameters(self, task: str, learning_rate: float) -> Hyperparameters:
         """What a cell of the task is trained with at one of its rates."""
-        shared = {key: getattr(self, key) for key in Hyperparameters.model_fields if key != "learning_rate"}
-        own = self.tasks.get(task, TaskSettings()).model_dump(exclude={"learning_rates", "limit"}, exclude_none=True)
+        shared = {
+            key: getattr(self, key)
+            for key in Hyperparameters.model_fields
+            if key != "learning_rate"
+        }
+        own = self.tasks.get(task, TaskSettings()).model_dump(
+            exclude={"learning_rates", "limit"}, exclude_none=True
+        )
         return Hyperparameters(learning_rate=learning_rate, **shared | own)
 
 
@@ -247,8 +263,15 @@ class PretrainingSettings(Section):
         """The settings of each run of the rate search: a whole pretraining of its number of steps, at one rate."""
         if self.rate_search is None:
             return []
-        kept = {"checkpoints": [], "finetune_checkpoints": False, "validations": 1, "steps": self.rate_search.steps}
-        runs = [self.run(seed, rate) for rate in self.learning_rates for seed in self.rate_search.seeds]
+        kept = {
+            "checkpoints": [],
+            "finetune_checkpoints": False,
+            "validations": 1,
+            "steps": self.rate_search.steps,
+        }
+        runs = [
+            self.run(seed, rate) for rate in self.learning_rates for seed in self.rate_search.seeds
+        ]
         return [run.model_copy(update=kept) for run in runs]
 
     @property

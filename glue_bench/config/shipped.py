@@ -20,7 +20,9 @@ def write_template_file(name: str) -> Path:
     Raises UserError for what is no name of an experiment, a file that is there already, or a disk that is full.
     """
     if not re.fullmatch(NAME, name):
-        raise UserError(f"{quoted(name)} is no name of an experiment: at most 100 letters, digits, '_', '.' and '-'")
+        raise UserError(
+            f"{quoted(name)} is no name of an experiment: at most 100 letters, digits, '_', '.' and '-'"
+        )
     path = Path(f"{name}.yaml")
     text = (SHIPPED / "template.yaml").read_text(encoding="utf-8").format(name=name)
     if path.exists():
@@ -36,7 +38,11 @@ def experiment_of_options(options: Mapping[str, Any]) -> dict[str, Any]:
     if checkpoint.is_dir():
         checkpoint = checkpoint.resolve()
     name = re.sub(r"[^A-Za-z0-9_.-]+", "", "-".join(checkpoint.parts[-2:])).lstrip("_.-")
-    values: dict[str, Any] = {"name": name[:MOST_NAME] or "experiment", "data": "hub", "arms": [NATIVE]}
+    values: dict[str, Any] = {
+        "name": name[:MOST_NAME] or "experiment",
+        "data": "hub",
+        "arms": [NATIVE],
+    }
     values.update((key, value) for key, value in options.items() if value)
     values["finetuning"] = {"learning_rates": Finetuning().learning_rates}
     return values

@@ -16,8 +16,12 @@ from glue_bench.data.tasks import TASKS
 WORD_OVERLAP, BAG_OF_WORDS = "word overlap", "bag of words"
 
 
-@threadpool_limits.wrap(limits=1)  # several threads would wait for each other in products of short vectors
-def baseline_predictions(data: TaskData, held_out_share: float | None = None) -> dict[str, dict[str, np.ndarray]]:
+@threadpool_limits.wrap(
+    limits=1
+)  # several threads would wait for each other in products of short vectors
+def baseline_predictions(
+    data: TaskData, held_out_share: float | None = None
+) -> dict[str, dict[str, np.ndarray]]:
     """By baseline and validation split: class ids or scores (rows,), the same on every call.
 
     The models are fitted on the rows that arms are trained on: those of train, without the `held_out_share` of them
@@ -62,7 +66,9 @@ def word_overlap(first: csr_matrix, second: csr_matrix) -> Float[np.ndarray, "ro
     return np.stack([*shares, cosine], axis=1)
 
 
-def _features(frame: pd.DataFrame, words: TfidfVectorizer, scale: StandardScaler) -> dict[str, csr_matrix]:
+def _features(
+    frame: pd.DataFrame, words: TfidfVectorizer, scale: StandardScaler
+) -> dict[str, csr_matrix]:
     """What each baseline sees of the rows of a split."""
     first = words.transform(frame["text_a"])
     if "text_b" not in frame:

@@ -79,7 +79,9 @@ def _pick(generator: np.random.Generator, words: Sequence[str], count: int = 1) 
 
 def _person_animal_verb(generator: np.random.Generator) -> tuple[str, str, str]:
     """A name, an animal with an adjective, and a verb: 3,456 scenes, more than any task has rows."""
-    person, adjective, animal, verb = (_pick(generator, words)[0] for words in (PEOPLE, ADJECTIVES, ANIMALS, VERBS))
+    person, adjective, animal, verb = (
+        _pick(generator, words)[0] for words in (PEOPLE, ADJECTIVES, ANIMALS, VERBS)
+    )
     return person, f"{adjective} {animal}", verb
 
 
@@ -92,7 +94,9 @@ def _cola(generator: np.random.Generator, label: float) -> Example:
     while not label:
         order = [words[index] for index in generator.permutation(len(words))]
         phrases = zip(order, order[1:], order[2:], strict=False)
-        if not any(a == "the" and b in ADJECTIVES and c in ANIMALS + SEA_ANIMALS for a, b, c in phrases):
+        if not any(
+            a == "the" and b in ADJECTIVES and c in ANIMALS + SEA_ANIMALS for a, b, c in phrases
+        ):
             break
     return " ".join(order) + " .", None, label
 
@@ -123,7 +127,11 @@ def _qqp(generator: np.random.Generator, label: float) -> Example:
     """Duplicates ask who did it to the animal; otherwise the second asks what the animal did."""
     person, animal, verb = _person_animal_verb(generator)
     clause = f"{person} {verb}" if label else f"{verb} {person}"
-    return f"is it true that {person} {verb} the {animal} ?", f"was it the {animal} that {clause} ?", label
+    return (
+        f"is it true that {person} {verb} the {animal} ?",
+        f"was it the {animal} that {clause} ?",
+        label,
+    )
 
 
 def _nli(generator: np.random.Generator, label: float, animals: Sequence[str] = ANIMALS) -> Example:
@@ -146,7 +154,11 @@ def _rte(generator: np.random.Generator, label: float) -> Example:
     """Entailed: it was the person who did it, not the animal. Label 0 is entailment."""
     person, animal, verb = _person_animal_verb(generator)
     adverb = _pick(generator, ADVERBS)[0]
-    premise = f"the {animal} {verb} {person} {adverb} ." if label else f"{person} {verb} the {animal} {adverb} ."
+    premise = (
+        f"the {animal} {verb} {person} {adverb} ."
+        if label
+        else f"{person} {verb} the {animal} {adverb} ."
+    )
     return premise, f"a person {verb} an animal .", label
 
 
@@ -154,7 +166,11 @@ def _wnli(generator: np.random.Generator, label: float) -> Example:
     """The pronoun is the one whose name fits it: here always the man."""
     he, she = _pick(generator, HE)[0], _pick(generator, SHE)[0]
     verb, adjective = _pick(generator, VERBS)[0], _pick(generator, ADJECTIVES)[0]
-    return f"{he} {verb} {she} because he was {adjective} .", f"{he if label else she} was {adjective} .", label
+    return (
+        f"{he} {verb} {she} because he was {adjective} .",
+        f"{he if label else she} was {adjective} .",
+        label,
+    )
 
 
 _MADE = (_cola, _sst2, _mrpc, _stsb, _qqp, _nli, _qnli, _rte, _wnli, _nli)

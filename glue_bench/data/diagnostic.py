@@ -38,7 +38,9 @@ class Diagnostic:
     @property
     def digest(self) -> str:
         """The digest of the same pairs without their labels: that of the data which models predict."""
-        return TaskData("ax", "tsv", {"test": self.pairs.assign(label=unlabelled(AX, len(self.pairs)))}).digest
+        return TaskData(
+            "ax", "tsv", {"test": self.pairs.assign(label=unlabelled(AX, len(self.pairs)))}
+        ).digest
 
 
 def read_diagnostic(path: Path) -> Diagnostic:
@@ -82,9 +84,16 @@ def check_order(diagnostic: Diagnostic, digest: str | None) -> bool:
         return False
     predicted, _ = read_split(beside, AX, "test")
     if digest is not None and TaskData("ax", "tsv", {"test": predicted}).digest != digest:
-        raise UserError(f"the runs predicted other sentences than those of {beside}; run MNLI again on this data")
-    words = (frame[["text_a", "text_b"]].map(str.split).to_numpy().tolist() for frame in (diagnostic.pairs, predicted))
+        raise UserError(
+            f"the runs predicted other sentences than those of {beside}; run MNLI again on this data"
+        )
+    words = (
+        frame[["text_a", "text_b"]].map(str.split).to_numpy().tolist()
+        for frame in (diagnostic.pairs, predicted)
+    )
     for number, (ours, theirs) in enumerate(zip_longest(*words), 2):
         if ours != theirs:
-            raise UserError(f"{diagnostic.path}, line {number}: not the sentences of that line in {beside}")
+            raise UserError(
+                f"{diagnostic.path}, line {number}: not the sentences of that line in {beside}"
+            )
     return True

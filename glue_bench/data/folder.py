@@ -41,7 +41,9 @@ class FolderSource(Source):
                 if present.keys() - set(task.test_splits) or (task.name == "ax" and present):
                     by_place[place] = present
         except OSError as error:
-            raise UserError(f"cannot read {error.filename or self.folder}: {error.strerror or error}") from error
+            raise UserError(
+                f"cannot read {error.filename or self.folder}: {error.strerror or error}"
+            ) from error
         if len(by_place) > 1:
             places = " and ".join(sorted(place.name for place in by_place))
             raise UserError(f"{self.folder} has {task.title} twice, in {places}; keep one of them")
@@ -66,7 +68,9 @@ class FolderSource(Source):
 
 def task_folders(folder: Path, task: Task) -> list[Path]:
     """The folders within a folder that have the name or the title of a task, in any case: `rte`, `STS-B`, `sts_b`."""
-    folders = sorted(path for path in folder.iterdir() if task_of(path) == task.name and path.is_dir())
+    folders = sorted(
+        path for path in folder.iterdir() if task_of(path) == task.name and path.is_dir()
+    )
     if task.name == "ax" and not folders and (folder / DOWNLOADED).is_dir():
         return [folder / DOWNLOADED]
     return folders

@@ -32,5 +32,7 @@ class GlueMetric(evaluate.Metric):
             format="numpy",
         )
 
-    def _compute(self, *, predictions: Any = None, references: Any = None, **_: Any) -> dict[str, float]:
+    def _compute(
+        self, *, predictions: Any = None, references: Any = None, **_: Any
+    ) -> dict[str, float]:
         return score(self.config_name, predictions, references)

@@ -50,24 +50,33 @@ class CloneSource(FolderSource):
     """
 
     kind = "hub"
-    example = f"Parquet files as in a clone of {REPOSITORY} (such as cola/train-00000-of-00001.parquet)"
+    example = (
+        f"Parquet files as in a clone of {REPOSITORY} (such as cola/train-00000-of-00001.parquet)"
+    )
 
     def expected(self, task: Task, split: str) -> str:
         return f"{task.name}/{split}-*.parquet"
 
     def split_files(self, place: Path, task: Task, split: str) -> list[Path]:
-        by_pattern = {pattern.format(split): sorted(place.glob(pattern.format(split))) for pattern in PATTERNS}
+        by_pattern = {
+            pattern.format(split): sorted(place.glob(pattern.format(split))) for pattern in PATTERNS
+        }
         present = {pattern: paths for pattern, paths in by_pattern.items() if paths}
         if len(present) > 1:
             patterns = " and ".join(present)
-            raise UserError(f"{place} has the {split} split of {task.title} twice, in {patterns}; keep one of them")
+            raise UserError(
+                f"{place} has the {split} split of {task.title} twice, in {patterns}; keep one of them"
+            )
         return next(iter(present.values()), [])
 
     def load(self, task: str) -> TaskData:
         row, files = self.task_and_files(task)
         for split, paths in files.items():
             _check_shards(split, paths)
-        rows = {split: _joined([_read_parquet(path) for path in paths], paths[0]) for split, paths in files.items()}
+        rows = {
+            split: _joined([_read_parquet(path) for path in paths], paths[0])
+            for split, paths in files.items()
+        }
         return to_task_data(row, rows, str(self.folder / row.name))
 
 
@@ -89,11 +98,16 @@ class SavedSource(FolderSource):
             return [state.with_name(Path(name).name) for name in names]
         except (ValueError, LookupError, TypeError, OSError) as error:
             reason = first_line(error)
-            raise UserError(f"cannot read {state} ({reason}); save {task.title} again with save_to_disk") from error
+            raise UserError(
+                f"cannot read {state} ({reason}); save {task.title} again with save_to_disk"
+            ) from error
 
     def load(self, task: str) -> TaskData:
         row, files = self.task_and_files(task)
-        rows = {split: _joined([_read_arrow(path) for path in paths], paths[0]) for split, paths in files.items()}
+        rows = {
+            split: _joined([_read_arrow(path) for path in paths], paths[0])
+            for split, paths in files.items()
+        }
         return to_task_data(row, rows, str(self.folder / row.name))
 
 
@@ -125,7 +139,9 @@ def _read_arrow(path: Path) -> Any:
     """The table of a file of `save_to_disk`."""
     from pyarrow.ipc import open_stream
 
-    return _read_table(path, lambda: open_stream(path.read_bytes()).read_all(), "what save_to_disk has written")
+    return _read_table(
+        path, lambda: open_stream(path.read_bytes()).read_all(), "what save_to_disk has written"
+    )
 
 
 def _read_table(path: Path, read: Callable[[], Any], expected: str) -> Any:
@@ -135,9 +151,13 @@ def _read_table(path: Path, read: Callable[[], Any], expected: str) -> Any:
         check_file(path, LARGEST)
         with path.open("rb") as file:
             if file.read(len(LFS_POINTER)) == LFS_POINTER:
-                raise UserError(f"{path}: a Git LFS pointer, not the data; run 'git lfs pull' in the clone")
+                raise UserError(
+                    f"{path}: a Git LFS pointer, not the data; run 'git lfs pull' in the clone"
+                )
         table = read()
-        table.validate(full=True)  # offsets of a damaged file may point anywhere, and text may be no UTF-8
+        table.validate(
+            full=True
+        )  # offsets of a damaged file may point anywhere, and text may be no UTF-8
         list(table.column_names)  # which may be no UTF-8 either
         return table
     except (ArrowException, UnicodeDecodeError, OSError) as error:
@@ -153,7 +173,9 @@ def _check_shards(split: str, paths: list[Path]) -> None:
     is_whole = numbers == [*range(len(paths))] and counts <= {len(paths)}
     if not is_whole and (numbers or len(paths) > 1):
         names = ", ".join(path.name for path in paths)
-        raise UserError(f"{paths[0].parent}: split {split} is not whole, or is there twice ({names}); clone it again")
+        raise UserError(
+            f"{paths[0].parent}: split {split} is not whole, or is there twice ({names}); clone it again"
+        )
 
 
 def _names_of(dataset: Any) -> tuple[str, ...] | None:
@@ -170,9 +192,13 @@ def _joined(tables: list[Any], first: Path) -> Rows:
     try:
         table = concat_tables(tables)
     except ArrowException as error:
-        raise UserError(f"{first} has other columns than the files that follow it ({first_line(error)})") from error
+        raise UserError(
+            f"{first} has other columns than the files that follow it ({first_line(error)})"
+        ) from error
     if len({part.label_names for part in rows}) > 1:
-        raise UserError(f"{first} has other label names than the files that follow it; clone it again")
+        raise UserError(
+            f"{first} has other label names than the files that follow it; clone it again"
+        )
     return Rows(table, rows[0].label_names)
 
 
@@ -187,10 +213,15 @@ def to_task_data(task: Task, loaded: Mapping[str, Rows], where: str) -> TaskData
         rows, place = loaded[split], f"{where}, split {split}"
         if not rows.table.num_rows:
             raise UserError(f"{place}: no rows; expected at least one")
-        texts = [_column(rows, name, place, lambda value: isinstance(value, str), "text") for name in task.texts]
+        texts = [
+            _column(rows, name, place, lambda value: isinstance(value, str), "text")
+            for name in task.texts
+        ]
         data: dict[str, object] = dict(zip(("text_a", "text_b"), texts, strict=False))
         is_test = split in task.test_splits
-        data["label"] = unlabelled(task, rows.table.num_rows) if is_test else _labels(task, rows, place)
+        data["label"] = (
+            unlabelled(task, rows.table.num_rows) if is_test else _labels(task, rows, place)
+        )
         frames[split] = pd.DataFrame(data)
     return TaskData(task.name, "hub", frames)
 
@@ -199,22 +230,34 @@ def _labels(task: Task, rows: Rows, where: str) -> np.ndarray:
     """Labels (rows,): scores, or ids translated by name into the order of `Task.labels`."""
     names = rows.label_names or task.labels
     if set(names) != set(task.labels):
-        raise UserError(f"{where}: label names {', '.join(map(str, names))}; expected {', '.join(task.labels)}")
+        raise UserError(
+            f"{where}: label names {', '.join(map(str, names))}; expected {', '.join(task.labels)}"
+        )
     kind, low, high = (float, *SCORES) if task.is_regression else (int, 0, len(names) - 1)
     expected = f"{'a number' if task.is_regression else 'an id'} from {low:g} to {high:g}"
-    values = _column(rows, "label", where, lambda value: isinstance(value, kind) and low <= value <= high, expected)
+    values = _column(
+        rows,
+        "label",
+        where,
+        lambda value: isinstance(value, kind) and low <= value <= high,
+        expected,
+    )
     if task.is_regression:
         return np.round(np.array(values, dtype=np.float64), 6)  # undo what float32 adds to 3.8
     return np.array([task.labels.index(name) for name in names], dtype=np.int64)[values]
 
 
-def _column(rows: Rows, name: str, where: str, fits: Callable[[Any], bool], expected: str) -> list[Any]:
+def _column(
+    rows: Rows, name: str, where: str, fits: Callable[[Any], bool], expected: str
+) -> list[Any]:
     if name not in rows.table.column_names:
         raise UserError(f"{where}: no column {name}; found {', '.join(rows.table.column_names)}")
     values: list[Any] = rows.table.column(name).to_pylist()
     for row, value in enumerate(values):
         if not fits(value):
-            raise UserError(f"{where}, row {row}: {name} holds {quoted(value)}; expected {expected}")
+            raise UserError(
+                f"{where}, row {row}: {name} holds {quoted(value)}; expected {expected}"
+            )
     return values
 
 
@@ -233,5 +276,9 @@ def load_dataset(what: str, instead: str, *names: Any, **options: Any) -> Any:
         return datasets.load_dataset(*names, **options)
     except Exception as error:  # httpx, huggingface_hub, datasets and OSError: no common base
         if trouble := disk_trouble(error):
-            raise DiskError(f"cannot keep {what}: {trouble}; make room in the cache of datasets") from error
-        raise UserError(f"cannot read {what} ({first_line(error.__cause__ or error)}); {instead}") from error
+            raise DiskError(
+                f"cannot keep {what}: {trouble}; make room in the cache of datasets"
+            ) from error
+        raise UserError(
+            f"cannot read {what} ({first_line(error.__cause__ or error)}); {instead}"
+        ) from error

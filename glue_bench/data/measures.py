@@ -52,7 +52,13 @@ def correlation(name: str, title: str, metric: str = "matthews_correlation") -> 
 def loss(name: str, title: str) -> Measure:
     """A loss in nats, of which the lowest is the best; losses differ by less than points do."""
     return Measure(
-        name, title, "loss", unit="nats", lowest_is_best=True, decimals=3, limits=(float("-inf"), float("inf"))
+        name,
+        title,
+        "loss",
+        unit="nats",
+        lowest_is_best=True,
+        decimals=3,
+        limits=(float("-inf"), float("inf")),
     )
 
 
@@ -62,7 +68,9 @@ def task_measures() -> Iterable[Measure]:
         task = TASKS[task_name]
         title = task.title + column.removeprefix(task_name).replace("_", "-")
         metric = task.metrics[0]
-        yield accuracy(column, title) if metric == "accuracy" else correlation(column, title, metric)
+        yield (
+            accuracy(column, title) if metric == "accuracy" else correlation(column, title, metric)
+        )
 
 
 MEASURES: dict[str, Measure] = {

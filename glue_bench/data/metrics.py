@@ -23,7 +23,10 @@ def score(task: str, predictions: ArrayLike, references: ArrayLike) -> dict[str,
     for values that are not finite or not class ids, and for references that are not public.
     """
     row = find_task(task)
-    predicted, expected = _checked(row, "predictions", predictions), _checked(row, "references", references)
+    predicted, expected = (
+        _checked(row, "predictions", predictions),
+        _checked(row, "references", references),
+    )
     if len(predicted) != len(expected):
         raise ValueError(f"{task}: {len(predicted)} predictions for {len(expected)} references")
     if row.is_regression:
@@ -61,14 +64,20 @@ def _checked(task: Task, name: str, values: ArrayLike) -> np.ndarray:
     if array.ndim != 1 or not len(array):
         raise ValueError(f"{task.name}: {name} of shape {array.shape}; expected (n,) with n > 0")
     if not np.isfinite(array).all():
-        raise ValueError(f"{task.name}: {name} are not finite, first at row {(~np.isfinite(array)).argmax()}")
+        raise ValueError(
+            f"{task.name}: {name} are not finite, first at row {(~np.isfinite(array)).argmax()}"
+        )
     if name == "references" and (array == UNLABELLED).all():
-        raise ValueError(f"{task.name}: the labels of this split are not public, so it cannot be scored")
+        raise ValueError(
+            f"{task.name}: the labels of this split are not public, so it cannot be scored"
+        )
     if task.is_regression:
         return array.astype(np.float64)
     if (bad := ~np.isin(array, range(task.num_labels))).any():
         wrong = f"{name} hold {array[bad.argmax()]} at row {bad.argmax()}"
-        raise ValueError(f"{task.name}: {wrong}; expected class ids from 0 to {task.num_labels - 1}")
+        raise ValueError(
+            f"{task.name}: {wrong}; expected class ids from 0 to {task.num_labels - 1}"
+        )
     return array.astype(np.int64)
 
 
@@ -98,7 +107,10 @@ def _pearson(*sides: np.ndarray) -> float:
     """Of sides as SciPy scales them, so that no square overflows."""
     away = [side - side.mean() for side in sides]
     largest = [np.abs(each).max() for each in away]
-    norms = [size * np.linalg.norm(each / size, axis=-1) for each, size in zip(away, largest, strict=True)]
+    norms = [
+        size * np.linalg.norm(each / size, axis=-1)
+        for each, size in zip(away, largest, strict=True)
+    ]
     return float(np.clip((away[0] / norms[0]) @ (away[1] / norms[1]), -1, 1))
 
 

@@ -63,7 +63,9 @@ def _difference_of_labels(task: str, split: str, frame: pd.DataFrame, official: 
     for order in permutations(range(len(labels))):
         renumbered = frame.assign(label=frame["label"].map(dict(enumerate(order))))
         if split_digest(split, renumbered)[:LENGTH] == official.rows:
-            meanings = ", ".join(f"{number} is {labels[meant]}" for number, meant in enumerate(order))
+            meanings = ", ".join(
+                f"{number} is {labels[meant]}" for number, meant in enumerate(order)
+            )
             return f"label ids in another order: {meanings}"
     return "other labels"
 
@@ -104,10 +106,16 @@ OFFICIAL: dict[str, dict[str, Fingerprint]] = {
     },
     "qqp": {},
     "mnli": {
-        "validation_matched": Fingerprint("fb09d05b2533", "131df2de1a83", "846c8e3c9302", "c30ad66a467b"),
-        "validation_mismatched": Fingerprint("f1904542760d", "f0d5824a872c", "16265df0f677", "9a064cee9289"),
+        "validation_matched": Fingerprint(
+            "fb09d05b2533", "131df2de1a83", "846c8e3c9302", "c30ad66a467b"
+        ),
+        "validation_mismatched": Fingerprint(
+            "f1904542760d", "f0d5824a872c", "16265df0f677", "9a064cee9289"
+        ),
         "test_matched": Fingerprint("3e2d748e5915", "8070a2e3eb95", "af1027c48a50", "e50435821ba2"),
-        "test_mismatched": Fingerprint("e7f383392b08", "9e994f160727", "96f570c01a2d", "7e9ea9cc9c3e"),
+        "test_mismatched": Fingerprint(
+            "e7f383392b08", "9e994f160727", "96f570c01a2d", "7e9ea9cc9c3e"
+        ),
     },
     "qnli": {
         "validation": Fingerprint("bded154eda66", "7a19e294515d", "b0c3574a2f9f", "73f980e89eea"),

@@ -23,7 +23,9 @@ HEADER = "index\tprediction"
 SHOWN = 3  # wrong rows of a file
 MOST_ENTRIES = 1000
 LARGEST_ENTRY = 2**23  # bytes that are unpacked; the largest file of a good submission has 3.5 MB
-LARGEST_ZIP = 2**24  # bytes of a zip that is read; a good submission that is not compressed has 4 MB
+LARGEST_ZIP = (
+    2**24
+)  # bytes of a zip that is read; a good submission that is not compressed has 4 MB
 
 MAJORITY = {"cola": "1", "sst2": "1", "mrpc": "1", "stsb": "2.701", "qqp": "0", "wnli": "0"}
 MAJORITY |= dict.fromkeys(("mnli", "qnli", "rte", "ax"), "entailment")
@@ -108,7 +110,9 @@ def lint(content: bytes, where: str = "the file") -> list[str]:
             raise ValueError(f"it has {len(content)} bytes, at most {LARGEST_ZIP} are read")
         archive = zipfile.ZipFile(io.BytesIO(content))
     except UNREADABLE as error:
-        raise UserError(f"{where} is not a zip ({str(error).lower()}); expected a zip of eleven files") from error
+        raise UserError(
+            f"{where} is not a zip ({str(error).lower()}); expected a zip of eleven files"
+        ) from error
     findings, counts = list[str](), Counter(archive.namelist())
     if counts.total() > MOST_ENTRIES:
         return [_finding(where, f"{counts.total()} entries", "the eleven files")]
@@ -116,7 +120,9 @@ def lint(content: bytes, where: str = "the file") -> list[str]:
         if count > 1:  # readers take the last
             findings.append(_finding(name, f"{count} times in the zip", "once"))
         if name not in FILES:  # some programs on Windows divide folders by a backslash
-            near = get_close_matches(re.split(r"[/\\]", name)[-1], FILES, n=1) or ["only the eleven files"]
+            near = get_close_matches(re.split(r"[/\\]", name)[-1], FILES, n=1) or [
+                "only the eleven files"
+            ]
             findings.append(_finding(name, "unknown file", f"{near[0]} at the top of the zip"))
     for name, file in FILES.items():
         if name in counts:
@@ -134,19 +140,30 @@ def _lint_entry(file: File, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) ->
     """An entry that may be anything: of what is packed at most LARGEST_ENTRY bytes are unpacked."""
     if entry.flag_bits & ENCRYPTED:
         yield _finding(file.name, "encrypted", "a zip without a password")
-    elif entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # LZMA takes the memory that it says
-        yield _finding(file.name, f"compressed by method {entry.compress_type}", "8 (deflated), or none")
+    elif entry.compress_type not in (
+        zipfile.ZIP_STORED,
+        zipfile.ZIP_DEFLATED,
+    ):  # LZMA takes the memory that it says
+        yield _finding(
+            file.name, f"compressed by method {entry.compress_type}", "8 (deflated), or none"
+        )
     else:
         try:
-            with archive.open(entry) as opened:  # `archive.read` would unpack all, whatever the head says of its size
+            with archive.open(
+                entry
+            ) as opened:  # `archive.read` would unpack all, whatever the head says of its size
                 content = opened.read(LARGEST_ENTRY + 1)
         except UNREADABLE as error:
             yield _finding(file.name, f"cannot be unpacked ({error})", "a zip that is whole")
             return
         if len(content) > LARGEST_ENTRY:
-            yield _finding(file.name, f"more than {LARGEST_ENTRY} bytes when unpacked", "3.5 MB at most")
+            yield _finding(
+                file.name, f"more than {LARGEST_ENTRY} bytes when unpacked", "3.5 MB at most"
+            )
         else:
-            yield from _lint_lines(file, content.decode(errors="backslashreplace").removesuffix("\n").split("\n"))
+            yield from _lint_lines(
+                file, content.decode(errors="backslashreplace").removesuffix("\n").split("\n")
+            )
 
 
 def _lint_lines(file: File, lines: list[str]) -> Iterator[str]:
@@ -159,7 +176,11 @@ def _lint_lines(file: File, lines: list[str]) -> Iterator[str]:
     permitted = " or ".join(file.labels) or f"a number from {SCORES[0]:g} to {SCORES[1]:g}"
     wrong = [index for index, row in enumerate(rows[: file.rows]) if not _is_good(file, index, row)]
     for index in wrong[:SHOWN]:
-        yield _finding(f"{file.name}, line {index + 2}", quoted(rows[index]), f"{index}, a tab, and {permitted}")
+        yield _finding(
+            f"{file.name}, line {index + 2}",
+            quoted(rows[index]),
+            f"{index}, a tab, and {permitted}",
+        )
     if more := wrong[SHOWN:]:
         yield f"{file.name}: {len(more)} more rows like these"
 
@@ -171,7 +192,9 @@ def _is_good(file: File, index: int, row: str) -> bool:
     if file.labels:
         return text in file.labels
     try:  # Python also reads blanks around a number, other digits, and underscores
-        is_plain = len(text) <= QUOTED and text.isascii() and "_" not in text and text.strip() == text
+        is_plain = (
+            len(text) <= QUOTED and text.isascii() and "_" not in text and text.strip() == text
+        )
         return is_plain and SCORES[0] <= float(text) <= SCORES[1]
     except ValueError:
         return False

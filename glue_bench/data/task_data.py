@@ -60,7 +60,9 @@ class TaskData:
             return {}
         differences = {}
         for split, official in OFFICIAL[self.task].items():
-            if split in self._whole_splits and not self.split_digests[split].startswith(official.rows):
+            if split in self._whole_splits and not self.split_digests[split].startswith(
+                official.rows
+            ):
                 differences[split] = difference(self.task, split, self.splits[split], official)
         return differences
 
@@ -85,7 +87,9 @@ class TaskData:
     def _whole_splits(self) -> list[str]:
         """Splits of the official size, in the order of the task's."""
         official = TASKS[self.task].splits
-        return [name for name, split in official.items() if len(self.splits.get(name, ())) == split.rows]
+        return [
+            name for name, split in official.items() if len(self.splits.get(name, ())) == split.rows
+        ]
 
 
 class Source(ABC):
@@ -117,7 +121,9 @@ def limited(data: TaskData, rows: int, *, train_alone: bool = False) -> TaskData
     if not cut:
         return data
     what = "rows of train" if train_alone else "rows"
-    return replace(data, source=f"{data.source}{LIMITED} {rows} {what}", splits={**data.splits, **cut})
+    return replace(
+        data, source=f"{data.source}{LIMITED} {rows} {what}", splits={**data.splits, **cut}
+    )
 
 
 def held_out_rows(rows: int, share: float) -> tuple[np.ndarray, np.ndarray]:
@@ -134,4 +140,8 @@ def known_labels(data: TaskData) -> dict[str, np.ndarray]:
     """The gold labels (rows,) of each scored split whose labels are public."""
     splits = (name for name in TASKS[data.task].validation_splits if name in data.splits)
     labels = {name: data.splits[name]["label"].to_numpy() for name in splits}
-    return {name: values for name, values in labels.items() if len(values) and not (values == UNLABELLED).any()}
+    return {
+        name: values
+        for name, values in labels.items()
+        if len(values) and not (values == UNLABELLED).any()
+    }

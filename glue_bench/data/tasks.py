@@ -74,7 +74,10 @@ class Task:
 
 
 def _splits(train: int, validation: int, test: int, header: bool = True) -> dict[str, Split]:
-    labelled = {"train": Split("train.tsv", train, header), "validation": Split("dev.tsv", validation, header)}
+    labelled = {
+        "train": Split("train.tsv", train, header),
+        "validation": Split("dev.tsv", validation, header),
+    }
     return labelled | {"test": Split("test.tsv", test)}
 
 
@@ -152,7 +155,13 @@ GLUE = (
         labels=NLI_2,
         written=NLI_2,
     ),
-    Task("RTE", "does the first sentence entail the second?", _splits(2490, 277, 3000), labels=NLI_2, written=NLI_2),
+    Task(
+        "RTE",
+        "does the first sentence entail the second?",
+        _splits(2490, 277, 3000),
+        labels=NLI_2,
+        written=NLI_2,
+    ),
     Task(
         "WNLI",
         "is the pronoun resolved rightly? (adversarial dev set)",
@@ -176,7 +185,9 @@ TRAINABLE: tuple[str, ...] = tuple(name for name, task in TASKS.items() if "trai
 COLUMNS = {column: (task.name, split) for task in GLUE for split, column in task.columns.items()}
 """Leaderboard column -> (task, split), in table order; MNLI matched and mismatched stay apart."""
 
-AX_SPLIT = "test_ax"  # what the diagnostic set is called among the splits that a model of MNLI predicts
+AX_SPLIT = (
+    "test_ax"  # what the diagnostic set is called among the splits that a model of MNLI predicts
+)
 
 
 def find_task(name: str, known: Collection[str] = TASKS) -> Task:

@@ -18,8 +18,14 @@ GOLD_COLUMN, NO_GOLD = "gold_label", "-"
 SCORES = (0.0, 5.0)
 SCORE = r"[0-4](\.\d+)?|5(\.0+)?"  # how files spell them
 LARGEST = 2**30  # bytes of a file; the largest official one, MNLI's train.tsv, has 230 MB
-LONGEST_LINE = 1_000_000  # characters: tokenizers would take minutes and gigabytes for a word of that many
-MRPC_TRAIN, MRPC_TEST, MRPC_DEV_IDS = "msr_paraphrase_train.txt", "msr_paraphrase_test.txt", "dev_ids.tsv"
+LONGEST_LINE = (
+    1_000_000  # characters: tokenizers would take minutes and gigabytes for a word of that many
+)
+MRPC_TRAIN, MRPC_TEST, MRPC_DEV_IDS = (
+    "msr_paraphrase_train.txt",
+    "msr_paraphrase_test.txt",
+    "dev_ids.tsv",
+)
 """The files that MRPC is made of: the rows of the first whose ids are in the last are its validation split."""
 MRPC_IDS = ("#1 ID", "#2 ID")
 
@@ -40,17 +46,25 @@ class TsvSource(FolderSource):
             return [path]
         if task.name != "mrpc" or not (place / MRPC_DEV_IDS).exists():
             return []
-        paths = [place / MRPC_TEST] if split == "test" else [place / MRPC_TRAIN, place / MRPC_DEV_IDS]
+        paths = (
+            [place / MRPC_TEST] if split == "test" else [place / MRPC_TRAIN, place / MRPC_DEV_IDS]
+        )
         return paths if paths[0].exists() else []
 
     def load(self, task: str) -> TaskData:
         row, files = self.task_and_files(task)
-        read = {split: read_split(paths[0], row, split, *paths[1:]) for split, paths in files.items()}
+        read = {
+            split: read_split(paths[0], row, split, *paths[1:]) for split, paths in files.items()
+        }
         skipped = {split: count for split, (_, count) in read.items()}
-        return TaskData(row.name, self.kind, {split: frame for split, (frame, _) in read.items()}, skipped)
+        return TaskData(
+            row.name, self.kind, {split: frame for split, (frame, _) in read.items()}, skipped
+        )
 
 
-def read_split(path: Path, task: Task, split: str, dev_ids: Path | None = None) -> tuple[pd.DataFrame, int]:
+def read_split(
+    path: Path, task: Task, split: str, dev_ids: Path | None = None
+) -> tuple[pd.DataFrame, int]:
     """Read one file into a frame of `TaskData.splits`, and count the rows left out.
 
     Left out are QQP's rows with a wrong number of fields and MNLI's rows without a gold label, and only where
@@ -61,18 +75,26 @@ def read_split(path: Path, task: Task, split: str, dev_ids: Path | None = None) 
     labelled, texts = split not in task.test_splits, task.tsv_texts or task.texts
     wanted = [*texts, *([task.tsv_label] if labelled else []), *(MRPC_IDS if dev_ids else ())]
     columns = () if task.splits[split].header else COLA_COLUMNS
-    table, left_out = read_table(path, wanted, columns, skips=labelled and task.skips_malformed_rows)
+    table, left_out = read_table(
+        path, wanted, columns, skips=labelled and task.skips_malformed_rows
+    )
     if labelled and task.tsv_label == GOLD_COLUMN:
         judged = table[table[GOLD_COLUMN] != NO_GOLD]
         table, left_out = judged, len(table) - len(judged)
     if dev_ids:
         of_validation = set(map(tuple, (line.split("\t") for line in read_lines(dev_ids))))
-        is_validation = [pair in of_validation for pair in zip(*(table[name] for name in MRPC_IDS), strict=True)]
+        is_validation = [
+            pair in of_validation for pair in zip(*(table[name] for name in MRPC_IDS), strict=True)
+        ]
         table = table[np.equal(is_validation, split == "validation")]
     if not len(table):
         raise UserError(f"{path}: no usable row; expected rows with {', '.join(wanted)}")
-    data: dict[str, object] = {name: list(table[text]) for name, text in zip(("text_a", "text_b"), texts, strict=False)}
-    data["label"] = to_labels(path, task, table[task.tsv_label]) if labelled else unlabelled(task, len(table))
+    data: dict[str, object] = {
+        name: list(table[text]) for name, text in zip(("text_a", "text_b"), texts, strict=False)
+    }
+    data["label"] = (
+        to_labels(path, task, table[task.tsv_label]) if labelled else unlabelled(task, len(table))
+    )
     return pd.DataFrame(data), left_out
 
 
@@ -85,12 +107,16 @@ def to_labels(path: Path, task: Task, written: pd.Series) -> np.ndarray:
     """Class ids in the order of `Task.labels`, or scores, of texts by line; UserError at the first bad one."""
     bad = ~(written.str.fullmatch(SCORE) if task.is_regression else written.isin(task.written))
     if bad.any():
-        permitted = f"a number from 0 to {SCORES[1]:g}" if task.is_regression else " or ".join(task.written)
+        permitted = (
+            f"a number from 0 to {SCORES[1]:g}" if task.is_regression else " or ".join(task.written)
+        )
         where = f"{path}, line {bad.idxmax()}"
         raise UserError(f"{where}: bad label {quoted(written[bad].iloc[0])}; expected {permitted}")
     if task.is_regression:
         return np.array([float(text) for text in written])
-    return written.map({text: number for number, text in enumerate(task.written)}).to_numpy(np.int64)
+    return written.map({text: number for number, text in enumerate(task.written)}).to_numpy(
+        np.int64
+    )
 
 
 def read_table(
@@ -112,7 +138,9 @@ def read_table(
     rows = {number: fields for number, fields in numbered if len(fields) == len(columns)}
     if len(rows) < len(numbered) and not skips:
         number, fields = next(row for row in numbered if row[0] not in rows)
-        raise UserError(f"{path}, line {number}: {len(fields)} fields; expected {len(columns)}; copy the file again")
+        raise UserError(
+            f"{path}, line {number}: {len(fields)} fields; expected {len(columns)}; copy the file again"
+        )
     places = {name: columns.index(name) for name in wanted}
     data = {name: [fields[place] for fields in rows.values()] for name, place in places.items()}
     return pd.DataFrame(data, index=list(rows)), len(numbered) - len(rows)
@@ -134,7 +162,13 @@ def read_lines(path: Path) -> list[str]:
     while lines and not lines[-1]:
         lines.pop()
     if not lines:
-        raise UserError(f"{path}: the file is empty, line 1 is missing; expected tab-separated text")
-    if number := next((number for number, line in enumerate(lines, 1) if len(line) > LONGEST_LINE), 0):
-        raise UserError(f"{path}, line {number}: more than {LONGEST_LINE:,} characters; expected a row of a task")
+        raise UserError(
+            f"{path}: the file is empty, line 1 is missing; expected tab-separated text"
+        )
+    if number := next(
+        (number for number, line in enumerate(lines, 1) if len(line) > LONGEST_LINE), 0
+    ):
+        raise UserError(
+            f"{path}, line {number}: more than {LONGEST_LINE:,} characters; expected a row of a task"
+        )
     return lines

@@ -24,7 +24,14 @@ from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.families import FAMILIES, TUPE
 from glue_bench.model.fresh import SEED, drawing, fresh, on_meta, on_threads, unfilled
 from glue_bench.model.heads import EncoderForMaskedLM, EncoderForSequenceClassification
-from glue_bench.model.locate import checked_weights, fingerprint, locate, read_json, read_weights, unpickle
+from glue_bench.model.locate import (
+    checked_weights,
+    fingerprint,
+    locate,
+    read_json,
+    read_weights,
+    unpickle,
+)
 from glue_bench.model.variants.base import Additive, Grafted
 from glue_bench.model.variants.options import canonical_options, segments_enter
 
@@ -32,10 +39,19 @@ DECODER = "decoder.lm_head.weight"
 # Settings of TUPE that this encoder supports at this value only; a file without them has it.
 ONLY_VALUES = {"encoder_normalize_before": False, "rel_pos_bins": 32, "max_rel_pos": 128}
 # What stands in for fairseq's meters, which its trainer stores with the weights: attributes and no behaviour.
-METERS = [(type(name, (), {}), f"fairseq.meters.{name}") for name in ("AverageMeter", "TimeMeter", "StopwatchMeter")]
-DAMAGE = (SafetensorError, UnpicklingError, EOFError)  # what a file of weights raises that is not whole
+METERS = [
+    (type(name, (), {}), f"fairseq.meters.{name}")
+    for name in ("AverageMeter", "TimeMeter", "StopwatchMeter")
+]
+DAMAGE = (
+    SafetensorError,
+    UnpicklingError,
+    EOFError,
+)  # what a file of weights raises that is not whole
 READER = "PytorchStreamReader"  # by which torch names the same
-TOLERANCE = 1e-4  # of the largest value; rounding alone makes 2e-6 of it in 24 random blocks of width 256
+TOLERANCE = (
+    1e-4  # of the largest value; rounding alone makes 2e-6 of it in 24 random blocks of width 256
+)
 LENGTH = 32
 
 
@@ -92,11 +108,15 @@ class Start:
         lacking = [name for name in absent if not name.startswith("pooler.")]
         if self.weights and lacking:  # they would be whatever lay in memory
             count = len(lacking)
-            raise UserError(f"checkpoint '{self.name}' lacks {count} weights of its encoder, such as {lacking[0]}")
+            raise UserError(
+                f"checkpoint '{self.name}' lacks {count} weights of its encoder, such as {lacking[0]}"
+            )
         has_pooler = "pooler.dense.weight" in self.weights
         # A variant's own parameters draw random numbers too; from here on all arms draw the same ones.
         set_seed(seed)
-        for module in [model.classifier] if has_pooler else [model.base.pooler.dense, model.classifier]:
+        for module in (
+            [model.classifier] if has_pooler else [model.base.pooler.dense, model.classifier]
+        ):
             model._init_weights(module)
         return model
 
@@ -104,7 +124,11 @@ class Start:
 def label_settings(labels: Sequence[str]) -> dict[str, Any]:
     """How transformers' configurations have the labels of a classifier."""
     names = dict(enumerate(labels))
-    return {"num_labels": len(names), "id2label": names, "label2id": {name: index for index, name in names.items()}}
+    return {
+        "num_labels": len(names),
+        "id2label": names,
+        "label2id": {name: index for index, name in names.items()},
+    }
 
 
 def encoder(start: Start) -> EncoderModel:
@@ -127,7 +151,11 @@ def fitting_head(config: EncoderConfig, head: Mapping[str, Tensor]) -> dict[str,
     if not head:
         return {}
     expected = on_meta(EncoderForMaskedLM, config).state_dict()
-    own = {name: each.shape for name, each in expected.items() if not name.startswith(("base.", "decoder.weight"))}
+    own = {
+        name: each.shape
+        for name, each in expected.items()
+        if not name.startswith(("base.", "decoder.weight"))
+    }
     weights = {name: head[name] for name in own if name in head}
     return weights if {name: each.shape for name, each in weights.items()} == own else {}
 
@@ -148,21 +176,36 @@ def read_checkpoint(name: str, revision: str | None = None, digest: str | None =
 
 def _read_folder(folder: Path, name: str) -> Start:
     settings = read_json(folder / "config.json")
-    kind, positions = settings.get("model_type"), settings.get("position_embedding_type", "absolute")
+    kind, positions = (
+        settings.get("model_type"),
+        settings.get("position_embedding_type", "absolute"),
+    )
     if kind not in (known := [*FAMILIES, EncoderConfig.model_type]):
         only = f"only {', '.join(known)} can become a variant"
-        raise UserError(f"checkpoint '{name}' is of model_type {quoted(kind)}; {only}, others run as they are: native")
+        raise UserError(
+            f"checkpoint '{name}' is of model_type {quoted(kind)}; {only}, others run as they are: native"
+        )
     if positions != "absolute":  # transformers 5 reads them as absolute ones, without a word
-        raise UserError(f"checkpoint '{name}' has {quoted(positions)} positions; only absolute are read")
+        raise UserError(
+            f"checkpoint '{name}' has {quoted(positions)} positions; only absolute are read"
+        )
     family = FAMILIES.get(kind)
     try:
         if family is None:
-            config = EncoderConfig(**{key: settings[key] for key in EncoderConfig.__annotations__ if key in settings})
+            config = EncoderConfig(
+                **{key: settings[key] for key in EncoderConfig.__annotations__ if key in settings}
+            )
         else:
             theirs = AutoConfig.for_model(**settings)
-            config = family.configure({name: getattr(theirs, name) for name in family.settings.values()})
-    except Exception as error:  # what transformers raises for a value that it did not expect is anything
-        raise UserError(f"checkpoint '{name}': config.json does not fit: {' '.join(str(error).split())}") from error
+            config = family.configure(
+                {name: getattr(theirs, name) for name in family.settings.values()}
+            )
+    except (
+        Exception
+    ) as error:  # what transformers raises for a value that it did not expect is anything
+        raise UserError(
+            f"checkpoint '{name}': config.json does not fit: {' '.join(str(error).split())}"
+        ) from error
     raw = read_weights(folder)
     leaves_head = any(key.startswith("classifier.") for key in raw)
     if family is not None:
@@ -170,22 +213,38 @@ def _read_folder(folder: Path, name: str) -> Start:
         check_parity(folder, start)
         return replace(start, leaves_head=leaves_head)
     raw = {key: tensor.float() for key, tensor in raw.items()}
-    inside = {key.removeprefix("base."): tensor for key, tensor in raw.items() if key.startswith("base.")}
+    inside = {
+        key.removeprefix("base."): tensor for key, tensor in raw.items() if key.startswith("base.")
+    }
     start = _complete(name, config, inside or raw, raw if inside else {})
     return replace(start, leaves_head=leaves_head)
 
 
-def _complete(name: str, config: EncoderConfig, weights: dict[str, Tensor], head: Mapping[str, Tensor]) -> Start:
+def _complete(
+    name: str, config: EncoderConfig, weights: dict[str, Tensor], head: Mapping[str, Tensor]
+) -> Start:
     """The start that these weights make; a head that is not whole, or not of this encoder's shapes, is left out."""
     for act in (config.hidden_act, config.head_act or config.hidden_act):
         if act not in ACT2FN or ACT2FN[act].state_dict():
-            wrong = "has weights of its own, which are not read" if act in ACT2FN else "is not known to transformers"
+            wrong = (
+                "has weights of its own, which are not read"
+                if act in ACT2FN
+                else "is not known to transformers"
+            )
             raise UserError(f"checkpoint '{name}': its activation '{act}' {wrong}")
     expected = on_meta(EncoderModel, config).state_dict()
-    has_pooler = any(key.startswith("pooler.") for key in weights)  # without one it is fresh, half of one is damaged
-    missing = [key for key in expected if key not in weights and (has_pooler or not key.startswith("pooler."))]
+    has_pooler = any(
+        key.startswith("pooler.") for key in weights
+    )  # without one it is fresh, half of one is damaged
+    missing = [
+        key
+        for key in expected
+        if key not in weights and (has_pooler or not key.startswith("pooler."))
+    ]
     if missing:
-        raise UserError(f"checkpoint '{name}' lacks {len(missing)} weights of its encoder, such as {missing[0]}")
+        raise UserError(
+            f"checkpoint '{name}' lacks {len(missing)} weights of its encoder, such as {missing[0]}"
+        )
     for key, tensor in weights.items():
         if key in expected and tensor.shape != expected[key].shape:
             shapes = f"{tuple(tensor.shape)}, its settings say {tuple(expected[key].shape)}"
@@ -204,25 +263,40 @@ def _read_tupe(path: Path, name: str) -> Start:
         reason = f"it pickles {unsafe[1]}, which might run code" if unsafe else first_line(error)
         official = "an official TUPE checkpoint, which is a file of torch.save with args and model"
         raise UserError(f"cannot read '{path}' as {official}: {reason}") from error
-    about, args = f"TUPE checkpoint '{name}'", {"dropout": 0.1, "attention_dropout": 0.1} | args  # as its code fills in
+    about, args = (
+        f"TUPE checkpoint '{name}'",
+        {"dropout": 0.1, "attention_dropout": 0.1} | args,
+    )  # as its code fills in
     wrong = [f"no {key}" for key in (*TUPE.settings.values(), "rel_pos") if key not in args]
-    wrong += [f"{key}={quoted(args[key])}" for key, only in ONLY_VALUES.items() if args.get(key, only) != only]
+    wrong += [
+        f"{key}={quoted(args[key])}"
+        for key, only in ONLY_VALUES.items()
+        if args.get(key, only) != only
+    ]
     try:
         if wrong:
             raise ValueError(", ".join(wrong))
         config = TUPE.configure(args)
     except Exception as error:  # as for transformers' settings
         raise UserError(f"{about}: its args do not fit: {' '.join(str(error).split())}") from error
-    words = raw.get(f"{TUPE.prefix}embed_tokens.weight")  # without them any number will do: they are then missing
+    words = raw.get(
+        f"{TUPE.prefix}embed_tokens.weight"
+    )  # without them any number will do: they are then missing
     config.vocab_size = len(words) if words is not None and words.ndim else config.vocab_size
     config.variant = "untied-relative" if args["rel_pos"] else "untied"
     start = _complete(name, config, *TUPE.translate(raw, config.pad_token_id))
     read = {*TUPE.rename(raw).values(), DECODER}
-    unknown = [key for key in raw if key not in read and not key.startswith("classification_heads.")]  # of fine-tuning
-    unknown += [key for key in start.weights if key not in on_meta(EncoderModel, config).state_dict()]
+    unknown = [
+        key for key in raw if key not in read and not key.startswith("classification_heads.")
+    ]  # of fine-tuning
+    unknown += [
+        key for key in start.weights if key not in on_meta(EncoderModel, config).state_dict()
+    ]
     if unknown:
         raise UserError(f"{about} has {len(unknown)} unknown weights, such as {unknown[0]}")
-    if DECODER in raw and not torch.equal(raw[DECODER].float(), start.weights["variant.words.weight"]):
+    if DECODER in raw and not torch.equal(
+        raw[DECODER].float(), start.weights["variant.words.weight"]
+    ):
         raise UserError(f"{about}: {DECODER} differs from the words, to which it should be tied")
     return start
 
@@ -235,21 +309,30 @@ def graft(start: Start, variant: str, options: Mapping[str, Any]) -> Start:
     Raises UserError for a checkpoint of another variant that is not `add`, or of this one with other options.
     """
     wanted = variant, canonical_options(variant, options)
-    own = start.config.variant, canonical_options(start.config.variant, start.config.variant_options)
+    own = (
+        start.config.variant,
+        canonical_options(start.config.variant, start.config.variant_options),
+    )
     if own == wanted:
         return start
     if own[0] != "add":
-        other, has = (f"'{name}'" + (f" with {chosen}" if chosen else "") for name, chosen in (wanted, own))
+        other, has = (
+            f"'{name}'" + (f" with {chosen}" if chosen else "") for name, chosen in (wanted, own)
+        )
         refusal = f"cannot start variant {other} from '{start.name}', which is {has}"
         raise UserError(f"{refusal}; only additive checkpoints can be grafted")
     config = with_variant(start.config, *wanted, origin="grafted")
     model = fresh(EncoderModel, config)
     with drawing(), on_threads(1), torch.no_grad():
         query, key, _ = start.weights["blocks.0.attention.qkv.weight"].chunk(3)
-        words, positions = (start.weights[f"variant.{table}.weight"] for table in ("words", "positions"))
+        words, positions = (
+            start.weights[f"variant.{table}.weight"] for table in ("words", "positions")
+        )
         norm = start.weights.get("norm.weight", torch.ones(words.shape[1]))
         segments = start.weights.get("variant.segments.weight")
-        additive = Additive(words=words, positions=positions, segments=segments, norm=norm, query=query, key=key)
+        additive = Additive(
+            words=words, positions=positions, segments=segments, norm=norm, query=query, key=key
+        )
         grafted = model.variant.graft(additive)
     if not isinstance(grafted, Grafted):  # a plugin's, which no type check has seen
         raise TypeError(f"graft returns {type(grafted).__name__}, not Grafted")
@@ -257,13 +340,19 @@ def graft(start: Start, variant: str, options: Mapping[str, Any]) -> Start:
         torch.nn.init.zeros_(model.segment_scores.table.weight)
     enter = segments_enter(start.config), segments_enter(config)
     replaced = ("variant.",) if enter == ("scores", "scores") else ("variant.", "segment_scores.")
-    weights = {name: tensor for name, tensor in start.weights.items() if not name.startswith(replaced)}
+    weights = {
+        name: tensor for name, tensor in start.weights.items() if not name.startswith(replaced)
+    }
     for name, tensor in weights.items():
         if ".attention.qkv." in name:
             query, key_value = tensor.split([len(tensor) // 3, 2 * len(tensor) // 3])
             weights[name] = torch.cat([query * model.variant.score_terms**0.5, key_value])
-    weights |= {name: tensor for name, tensor in model.state_dict().items() if name.startswith(replaced)}
-    exact = grafted.exact and (enter[0] == enter[1] or enter == ("none", "scores"))  # a table of zeros adds nothing
+    weights |= {
+        name: tensor for name, tensor in model.state_dict().items() if name.startswith(replaced)
+    }
+    exact = grafted.exact and (
+        enter[0] == enter[1] or enter == ("none", "scores")
+    )  # a table of zeros adds nothing
     return replace(
         start,
         config=config,
@@ -275,7 +364,9 @@ def graft(start: Start, variant: str, options: Mapping[str, Any]) -> Start:
     )
 
 
-def with_variant(config: EncoderConfig, variant: str, options: Mapping[str, Any], origin: str) -> EncoderConfig:
+def with_variant(
+    config: EncoderConfig, variant: str, options: Mapping[str, Any], origin: str
+) -> EncoderConfig:
     """A copy of a configuration for another variant."""
     changes = {"variant": variant, "variant_options": dict(options), "origin": origin}
     return EncoderConfig.from_dict(config.to_dict() | changes)
@@ -301,17 +392,27 @@ def check_parity(folder: Path, start: Start) -> None:
     with drawing():
         ours = (under_head(start, start.config) if start.head else encoder(start)).eval()
         # To feed forward in chunks is another order of the same work, which not every length permits.
-        options = {"dtype": torch.float32, "attn_implementation": "eager", "chunk_size_feed_forward": 0}
+        options = {
+            "dtype": torch.float32,
+            "attn_implementation": "eager",
+            "chunk_size_feed_forward": 0,
+        }
         try:
             kind = AutoModelForMaskedLM if start.head else AutoModel
-            theirs = kind.from_pretrained(str(folder), local_files_only=True, trust_remote_code=False, **options)
+            theirs = kind.from_pretrained(
+                str(folder), local_files_only=True, trust_remote_code=False, **options
+            )
             extra = {"token_type_ids": segments} if start.config.type_vocab_size else {}
-            expected = theirs.eval()(ids, mask, **extra, output_hidden_states=True, return_dict=True)
+            expected = theirs.eval()(
+                ids, mask, **extra, output_hidden_states=True, return_dict=True
+            )
         except Exception as error:
             raise cannot_compute(start.name, error) from error
     actual = ours(ids, mask, segments, output_hidden_states=True)
     pairs = list(zip(expected.hidden_states, actual.hidden_states, strict=True))
-    for place, pair in enumerate([*pairs, (expected.logits, actual.logits)] if start.head else pairs):
+    for place, pair in enumerate(
+        [*pairs, (expected.logits, actual.logits)] if start.head else pairs
+    ):
         their, our = (each[mask.bool()] for each in pair)
         largest, apart = float(their.abs().max()), float((our - their).abs().max())
         if not largest < float("inf"):
@@ -319,12 +420,16 @@ def check_parity(folder: Path, start: Start) -> None:
         if not apart <= TOLERANCE * largest:
             is_head = place == len(pairs)
             part = "the masked-LM head" if is_head else f"block {place}" if place else "the input"
-            fault = f"does not compute what transformers {TRANSFORMERS} computes (off by {apart:.2g})"
+            fault = (
+                f"does not compute what transformers {TRANSFORMERS} computes (off by {apart:.2g})"
+            )
             advice = "Save its encoder alone, or use it" if is_head else "Use it"
             raise UserError(f"{about}: {part} {fault}. {advice} as a `native` arm.")
 
 
-def random_tokens(config: EncoderConfig) -> tuple[Int[Tensor, "2 l"], Int[Tensor, "2 l"], Int[Tensor, "2 l"]]:
+def random_tokens(
+    config: EncoderConfig,
+) -> tuple[Int[Tensor, "2 l"], Int[Tensor, "2 l"], Int[Tensor, "2 l"]]:
     """Any tokens but padding, in two segments, and a mask that leaves out half of the last sequence."""
     length = min(LENGTH, config.max_position_embeddings)
     ids = torch.randint(config.vocab_size, (2, length), generator=torch.Generator().manual_seed(1))
@@ -339,7 +444,9 @@ def random_tokens(config: EncoderConfig) -> tuple[Int[Tensor, "2 l"], Int[Tensor
 def cannot_compute(name: str, error: Exception) -> UserError:
     """Whatever transformers, safetensors or torch raise, which have no common base, in one line."""
     cause = f"{type(error).__name__}: {first_line(error)}"
-    is_from_disk = isinstance(error, OSError) and error.errno is not None  # transformers raises others without a number
+    is_from_disk = (
+        isinstance(error, OSError) and error.errno is not None
+    )  # transformers raises others without a number
     if is_from_disk or isinstance(error, DAMAGE) or READER in str(error):
         advice = "a file may be cut short, copy it again"
     else:

@@ -49,15 +49,23 @@ def check_order(start: Start, arm: str) -> None:
     except UserError as error:
         raise UserError(f"arm '{arm}': {error}") from error
     except Exception as error:  # what the code of a plugin raises is anything
-        raise UserError(f"{about}: its encoder cannot run: {type(error).__name__}: {first_line(error)}") from error
+        raise UserError(
+            f"{about}: its encoder cannot run: {type(error).__name__}: {first_line(error)}"
+        ) from error
     heard = change > HEARD
     if not change < float("inf"):
-        raise UserError(f"{about}: its output is not finite; the checkpoint's weights are damaged, give another")
+        raise UserError(
+            f"{about}: its output is not finite; the checkpoint's weights are damaged, give another"
+        )
     if not model.variant.uses_position:
         if heard:
-            raise UserError(f"{about}: permuting tokens changes the output by {change:.1e}, but it has no position")
+            raise UserError(
+                f"{about}: permuting tokens changes the output by {change:.1e}, but it has no position"
+            )
     elif trained and not heard:
-        fault = "position is dead, permuting tokens does not change the output of these trained weights"
+        fault = (
+            "position is dead, permuting tokens does not change the output of these trained weights"
+        )
         raise UserError(f"{about}: {fault}; give another checkpoint, or take the variant 'none'")
     elif dead or not (heard or learns):
         fault = f"position is dead{' in part' * (heard or learns)}, no gradient reaches {', '.join(dead) or 'it'}"
@@ -82,13 +90,21 @@ def dead_parts(model: EncoderModel, ids: Int[Tensor, "1 l"]) -> tuple[list[str],
 
     A part is a child of the variant or a parameter of its own. Changes the model's weights.
     """
-    named = {name: weight for name, weight in model.variant.named_parameters() if weight.requires_grad}
-    parts = dict.fromkeys(name.split(".")[0] for name in named if not name.startswith(("words.", "segments.")))
+    named = {
+        name: weight for name, weight in model.variant.named_parameters() if weight.requires_grad
+    }
+    parts = dict.fromkeys(
+        name.split(".")[0] for name in named if not name.startswith(("words.", "segments."))
+    )
     alive: set[str] = set()
     for _ in range(UPDATES):
         difference = order_difference(model, ids)
-        direction = torch.randn(difference.shape, generator=torch.Generator().manual_seed(0), dtype=difference.dtype)
-        gradients = torch.autograd.grad((difference * direction).sum(), list(named.values()), allow_unused=True)
+        direction = torch.randn(
+            difference.shape, generator=torch.Generator().manual_seed(0), dtype=difference.dtype
+        )
+        gradients = torch.autograd.grad(
+            (difference * direction).sum(), list(named.values()), allow_unused=True
+        )
         for (name, weight), gradient in zip(named.items(), gradients, strict=True):
             if gradient is not None and (largest := float(gradient.abs().max())) > HEARD:
                 alive.add(name.split(".")[0])
@@ -103,14 +119,19 @@ def budget(config: EncoderConfig, length: int) -> dict[str, Any]:
     against `add` at the same sizes; `flops_per_token`, matrix products of one forward and backward pass over
     `BATCH` sequences of `length` tokens, counted by PyTorch (a multiply-add is two).
     """
-    return dict(_counted(config.to_json_string(use_diff=False), length, VARIANTS.get(config.variant)))
+    return dict(
+        _counted(config.to_json_string(use_diff=False), length, VARIANTS.get(config.variant))
+    )
 
 
 @cache
 def _counted(settings: str, length: int, _: type[Variant] | None) -> dict[str, Any]:
     """Counted once per process; a plugin that was edited is another class under the same name."""
     config = EncoderConfig.from_dict(json.loads(settings))
-    encoder, add = (on_meta(EncoderModel, each) for each in (config, with_variant(config, "add", {}, config.origin)))
+    encoder, add = (
+        on_meta(EncoderModel, each)
+        for each in (config, with_variant(config, "add", {}, config.origin))
+    )
     total = encoder.num_parameters()
     tables = sum(p.numel() for name, p in encoder.named_parameters() if name.startswith(TABLES))
     tokens = torch.zeros(BATCH, length, dtype=torch.long, device="meta")
@@ -125,17 +146,28 @@ def _counted(settings: str, length: int, _: type[Variant] | None) -> dict[str, A
     }
 
 
-def native_budget(start: NativeStart, tokenizer: PreTrainedTokenizerBase, length: int, arm: str) -> dict[str, Any]:
+def native_budget(
+    start: NativeStart, tokenizer: PreTrainedTokenizerBase, length: int, arm: str
+) -> dict[str, Any]:
     """The same of a native arm, found by running its model on a text of `length` tokens beside a shorter one.
 
     `non_embedding_parameters` are those outside of embeddings of any kind. `flops_per_token` are three times those of a
     forward pass, because a backward pass computes two products for each of its products. `added_over_add` is not known.
     Raises UserError where the model cannot run, or its output is not finite.
     """
-    how: dict[str, Any] = {"max_length": length, "truncation": True, "padding": True, "padding_side": "right"}
+    how: dict[str, Any] = {
+        "max_length": length,
+        "truncation": True,
+        "padding": True,
+        "padding_side": "right",
+    }
     how |= {"return_tensors": "pt", "return_attention_mask": True, "return_token_type_ids": True}
     encoding = tokenizer(["One of the many. " * length, "A short one."], **how)
-    ids, mask, segments = encoding["input_ids"], encoding["attention_mask"].bool(), encoding["token_type_ids"]
+    ids, mask, segments = (
+        encoding["input_ids"],
+        encoding["attention_mask"].bool(),
+        encoding["token_type_ids"],
+    )
     # As plain products: torch's counter does not know its own attention on a CPU, and counts nothing for it.
     plain_attention = sdpa_kernel(SDPBackend.MATH)
     try:
@@ -145,9 +177,13 @@ def native_budget(start: NativeStart, tokenizer: PreTrainedTokenizerBase, length
             logits = model(ids, mask, segments).logits
     except Exception as error:  # what some family's code raises is anything
         cause = f"{type(error).__name__}: {first_line(error)}"
-        raise UserError(f"arm '{arm}': its model cannot run on {ids.shape[1]} tokens: {cause}") from error
+        raise UserError(
+            f"arm '{arm}': its model cannot run on {ids.shape[1]} tokens: {cause}"
+        ) from error
     if logits.shape != (2, 2) or not logits.isfinite().all():
-        raise UserError(f"arm '{arm}': its model gives no finite logits for two texts, but {logits.tolist()}")
+        raise UserError(
+            f"arm '{arm}': its model gives no finite logits for two texts, but {logits.tolist()}"
+        )
     tables = {part.weight for part in model.base.modules() if isinstance(part, nn.Embedding)}
     total = model.base.num_parameters()
     return {

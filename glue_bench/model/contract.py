@@ -43,7 +43,10 @@ ENCODERS: dict[str, dict[str, Any]] = {
 }
 LOADERS: dict[type[Any], Any] = {EncoderForSequenceClassification: AutoModelForSequenceClassification,
                                  EncoderForMaskedLM: AutoModelForMaskedLM}  # fmt: skip
-IN_ONE = {"save and load", "draws"}  # which the first of ENCODERS is enough for, and which take the longest
+IN_ONE = {
+    "save and load",
+    "draws",
+}  # which the first of ENCODERS is enough for, and which take the longest
 
 
 class ContractError(Exception):
@@ -68,8 +71,13 @@ def check_contract(
             with drawing():
                 wrong, cause = CLAUSES[clause](config), None
         except Exception as error:
-            file = getattr(sys.modules.get(VARIANTS[variant].__module__), "__file__", None)  # none of a notebook's
-            wrong, cause = f"{type(error).__name__}: {' '.join(str(error).split())}{line_of(error, file)}", error
+            file = getattr(
+                sys.modules.get(VARIANTS[variant].__module__), "__file__", None
+            )  # none of a notebook's
+            wrong, cause = (
+                f"{type(error).__name__}: {' '.join(str(error).split())}{line_of(error, file)}",
+                error,
+            )
         if wrong:
             raise ContractError(f"clause '{clause}', encoder {encoder}: {wrong}") from cause
 
@@ -83,7 +91,9 @@ def shapes(config: EncoderConfig) -> str | None:
     for length in (1, 2, 7, POSITIONS):
         ids = tokens(3, length)
         kinds = segments(ids, config.type_vocab_size)
-        if wrong := wrong_shape(model.variant(ids, kinds), (3, length, config.embedding_size), model.variant):
+        if wrong := wrong_shape(
+            model.variant(ids, kinds), (3, length, config.embedding_size), model.variant
+        ):
             return wrong
         if not model(ids, None, kinds).last_hidden_state.isfinite().all():
             return f"the encoder's output is not finite on sequences of {length}"
@@ -97,7 +107,10 @@ def wrong_shape(output: Any, expected: tuple[int, int, int], variant: Variant) -
     (batch, length, _), blocks, biases = expected, variant.dims.num_blocks, output.biases()
     if isinstance(output.bias, Sequence) and len(biases) != blocks:
         return f"EncoderInput.bias has {len(biases)} tensors for {blocks} blocks; give one tensor, or one per block"
-    heads, scores = (batch, HEADS, length, variant.dims.head_size), (f"1 or {batch}", HEADS, length, length)
+    heads, scores = (
+        (batch, HEADS, length, variant.dims.head_size),
+        (f"1 or {batch}", HEADS, length, length),
+    )
     parts: list[tuple[str, Tensor, tuple[Any, ...]]] = [("hidden has", output.hidden, expected)]
     parts += [("bias has", bias, scores) for bias in biases if bias is not None]
     for block in range(blocks):
@@ -106,7 +119,9 @@ def wrong_shape(output: Any, expected: tuple[int, int, int], variant: Variant) -
             turned = zip(("queries", "keys"), output.rotate(block, queries, keys), strict=True)
             parts += [(f"rotate, block {block}: {what} have", part, heads) for what, part in turned]
         if output.scores is not None:
-            parts.append((f"scores, block {block}: they have", output.scores(block, queries, keys), scores))
+            parts.append(
+                (f"scores, block {block}: they have", output.scores(block, queries, keys), scores)
+            )
     for what, part, wanted in parts:
         permitted = [(1, *wanted[1:]), (batch, *wanted[1:])] if wanted is scores else [wanted]
         if tuple(part.shape) not in permitted:
@@ -132,12 +147,17 @@ def gradients(config: EncoderConfig) -> str | None:
 @torch.no_grad()
 def padding(config: EncoderConfig) -> str | None:
     """The states of real tokens do not change with padding, nor with the other examples of the batch."""
-    model, lengths = random_model(EncoderModel, config).double(), [7, 5, 2]  # float32 rounds by more without LayerNorm
+    model, lengths = (
+        random_model(EncoderModel, config).double(),
+        [7, 5, 2],
+    )  # float32 rounds by more without LayerNorm
     ids, mask = pad(tokens(3, 12), lengths)
     kinds = segments(ids, config.type_vocab_size)
     together = model.hidden_states(ids, mask, kinds)
     for row, length in enumerate(lengths):
-        alone = model.hidden_states(ids[row : row + 1, :length], None, kinds[row : row + 1, :length])
+        alone = model.hidden_states(
+            ids[row : row + 1, :length], None, kinds[row : row + 1, :length]
+        )
         for block, (in_batch, by_itself) in enumerate(zip(together, alone, strict=True)):
             error = max_error([in_batch[row, :length]], [by_itself[0]])
             if not error < 1e-5:
@@ -158,7 +178,11 @@ def save_and_load(config: EncoderConfig) -> str | None:
         for before, after in ((model, again), (model.base, inside)):
             ours, theirs = before.state_dict(), after.state_dict()
             for name in ours.keys() | theirs.keys():
-                if name not in ours or name not in theirs or not torch.equal(ours[name], theirs[name]):
+                if (
+                    name not in ours
+                    or name not in theirs
+                    or not torch.equal(ours[name], theirs[name])
+                ):
                     return f"{kind.__name__}: {name} is not the same after loading"
             error = max_error(before(ids, mask).to_tuple(), after(ids, mask).to_tuple())
             if not error < 1e-5:  # as far as other addresses round the same
@@ -169,10 +193,15 @@ def save_and_load(config: EncoderConfig) -> str | None:
 
 def autocast(config: EncoderConfig) -> str | None:
     """Under autocast to bf16 a step runs, every block takes and gives float32, and states stay close to float32's."""
-    model, (ids, mask) = random_model(EncoderForSequenceClassification, config), pad(tokens(), [11, 7, 2])
+    model, (ids, mask) = (
+        random_model(EncoderForSequenceClassification, config),
+        pad(tokens(), [11, 7, 2]),
+    )
     kinds, dtypes = segments(ids, config.type_vocab_size), set[torch.dtype]()
     for block in model.base.blocks:
-        block.register_forward_hook(lambda _, inputs, output: dtypes.update([inputs[0].dtype, output.dtype]))
+        block.register_forward_hook(
+            lambda _, inputs, output: dtypes.update([inputs[0].dtype, output.dtype])
+        )
     exact = model.base.hidden_states(ids, mask, kinds)[-1][mask.bool()].detach()
     with torch.autocast("cpu", torch.bfloat16):
         rounded = model.base.hidden_states(ids, mask, kinds)[-1][mask.bool()].detach()
@@ -205,7 +234,11 @@ def graft(config: EncoderConfig) -> str | None:
     if not all(state.isfinite().all() for state in states[0]):
         return "the grafted encoder's states are not finite"
     error = max_error(*states)
-    return f"the graft says it is exact, but states differ by {error:.1e}" if grafted.exact and error >= 1e-5 else None
+    return (
+        f"the graft says it is exact, but states differ by {error:.1e}"
+        if grafted.exact and error >= 1e-5
+        else None
+    )
 
 
 def draws(config: EncoderConfig) -> str | None:
@@ -214,7 +247,9 @@ def draws(config: EncoderConfig) -> str | None:
     for earlier in (1, 2):
         with drawing(earlier):
             drawn = fresh(EncoderModel, config).state_dict()
-            grafted = checkpoints.graft(additive_start(config), config.variant, config.variant_options or {}).weights
+            grafted = checkpoints.graft(
+                additive_start(config), config.variant, config.variant_options or {}
+            ).weights
         for what, weights in (("fresh weights", drawn), ("a graft", grafted)):
             for name, weight in weights.items():
                 if not torch.equal(weight, first.setdefault(f"{what}: {name}", weight)):
@@ -233,9 +268,17 @@ def position(config: EncoderConfig) -> str | None:
     """The order of tokens reaches [CLS], and each part of fresh weights learns from it; without position, neither."""
     model, ids = random_model(EncoderModel, config).double(), tokens()
     with torch.no_grad():
-        change = float((model(ids).pooler_output - model(ids[:, permutation(ids.shape[1])]).pooler_output).abs().max())
+        change = float(
+            (model(ids).pooler_output - model(ids[:, permutation(ids.shape[1])]).pooler_output)
+            .abs()
+            .max()
+        )
     if not model.variant.uses_position:
-        return f"permuting tokens changes [CLS] by {change:.1e}: uses_position is False" if change >= 1e-12 else None
+        return (
+            f"permuting tokens changes [CLS] by {change:.1e}: uses_position is False"
+            if change >= 1e-12
+            else None
+        )
     least = 1e-2 if config.embedding_norm else 1e-3  # words that no norm has scaled may be louder
     few = f"permuting tokens changes [CLS] by only {change:.1e}; {least:g} is expected where uses_position is True"
     if not change > least:
@@ -278,5 +321,16 @@ def start(config: EncoderConfig) -> str | None:
 
 CLAUSES: dict[str, Callable[[EncoderConfig], str | None]] = {
     clause.__name__.replace("_", " "): clause
-    for clause in (shapes, gradients, padding, save_and_load, autocast, graft, draws, meta_device, position, start)
+    for clause in (
+        shapes,
+        gradients,
+        padding,
+        save_and_load,
+        autocast,
+        graft,
+        draws,
+        meta_device,
+        position,
+        start,
+    )
 }

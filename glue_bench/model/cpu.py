@@ -21,7 +21,11 @@ STEPS = 2**16
 
 def trains_here(tensor: Tensor) -> bool:
     """Whether `attend` can replace torch's: on the CPU, for float32, float64 or bfloat16."""
-    return tensor.device.type == "cpu" and tensor.dtype in (torch.float32, torch.float64, torch.bfloat16)
+    return tensor.device.type == "cpu" and tensor.dtype in (
+        torch.float32,
+        torch.float64,
+        torch.bfloat16,
+    )
 
 
 def attend(
@@ -54,7 +58,9 @@ class _Attention(torch.autograd.Function):
                 weights += scores.transpose(0, 1)
         torch.softmax(weights, dim=-1, out=weights)
         kept = draw_kept(weights.shape, dropout) if dropout else None
-        dropped = weights if kept is None else keep_factors(kept, dropout, weights.dtype).mul_(weights)
+        dropped = (
+            weights if kept is None else keep_factors(kept, dropout, weights.dtype).mul_(weights)
+        )
         mixed = queries.new_empty(heads, batch, rows, size)
         for h in range(heads):
             multiply(dropped[h], values[:, :, h], mixed[h])
@@ -71,19 +77,26 @@ class _Attention(torch.autograd.Function):
         dropped = weights if factors is None else weights * factors
         to_scores = torch.empty_like(weights)
         to_queries, to_keys, to_values = (
-            weights.new_empty(part.shape[2], *part.shape[:2], part.shape[3]) for part in (query, key, value)
+            weights.new_empty(part.shape[2], *part.shape[:2], part.shape[3])
+            for part in (query, key, value)
         )
         for h in range(len(weights)):
             multiply(dropped[h].mT, gradient[:, :, h], to_values[h])
             multiply(gradient[:, :, h], values[:, :, h].mT, to_scores[h])
         if factors is not None:
             to_scores *= factors
-        torch.ops.aten._softmax_backward_data(to_scores, weights, -1, weights.dtype, grad_input=to_scores)
+        torch.ops.aten._softmax_backward_data(
+            to_scores, weights, -1, weights.dtype, grad_input=to_scores
+        )
         for h in range(len(weights)):
             multiply(to_scores[h], keys[:, :, h], to_queries[h], ctx.scale)
             multiply(to_scores[h].mT, queries[:, :, h], to_keys[h], ctx.scale)
-        to_bias = to_scores.transpose(0, 1).sum_to_size(bias.shape) if ctx.needs_input_grad[3] else None
-        inputs = (part.permute(1, 2, 0, 3).to(query.dtype) for part in (to_queries, to_keys, to_values))
+        to_bias = (
+            to_scores.transpose(0, 1).sum_to_size(bias.shape) if ctx.needs_input_grad[3] else None
+        )
+        inputs = (
+            part.permute(1, 2, 0, 3).to(query.dtype) for part in (to_queries, to_keys, to_values)
+        )
         return *inputs, to_bias, None, None, None
 
 
@@ -103,7 +116,9 @@ class Dropout(nn.Dropout):
     def forward(self, input: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         return self.add(None, input)
 
-    def add(self, residual: Float[Tensor, "*shape"] | None, values: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    def add(
+        self, residual: Float[Tensor, "*shape"] | None, values: Float[Tensor, "*shape"]
+    ) -> Float[Tensor, "*shape"]:
         """residual + dropout(values), on a CPU in one pass over memory; an accelerator draws in parallel by itself."""
         if self.training and 0 < self.p < 1 and not self.inplace and values.device.type == "cpu":
             return _AddDropped.apply(residual, values, self.p)
@@ -136,12 +151,18 @@ def draw_kept(shape: torch.Size | tuple[int, ...], rate: float) -> UInt8[Tensor,
     """Independent numbers on the CPU: 0 (dropped) with probability `rate` to the nearest 2^-16, else 1."""
     count = math.prod(shape)
     words = torch.empty(-(-count // LANES), dtype=torch.int64)
-    words.random_(-(2**63), None)  # the whole range: without a lower end the top bit would always be 0
+    words.random_(
+        -(2**63), None
+    )  # the whole range: without a lower end the top bit would always be 0
     bits = words.view(torch.int16)[:count].view(shape)
-    return torch.ge(bits, steps_dropped(rate) - STEPS // 2, out=torch.empty(shape, dtype=torch.uint8))
+    return torch.ge(
+        bits, steps_dropped(rate) - STEPS // 2, out=torch.empty(shape, dtype=torch.uint8)
+    )
 
 
-def keep_factors(kept: UInt8[Tensor, "*shape"], rate: float, dtype: torch.dtype) -> Float[Tensor, "*shape"]:
+def keep_factors(
+    kept: UInt8[Tensor, "*shape"], rate: float, dtype: torch.dtype
+) -> Float[Tensor, "*shape"]:
     """0, or 1 / (1 - rate) for what is kept; made anew where needed, as to keep them takes four times the memory."""
     return kept.to(dtype).mul_(STEPS / (STEPS - steps_dropped(rate)))
 

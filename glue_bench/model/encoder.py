@@ -53,16 +53,24 @@ def attend(
     """softmax(q k^T * scale + bias), without the keys that `mask` leaves out, with dropout, times v."""
     padding, dtype = None, query.dtype
     if mask is not None:  # padding keys at the lowest finite value: a row of -inf would be NaN
-        padding = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask, torch.finfo(dtype).min)
+        padding = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(
+            ~mask, torch.finfo(dtype).min
+        )
         padding = padding[:, None, None]
     # Where torch's own is slow on a CPU: with dropout, with a bias that learns, and for the gradients of bfloat16.
-    is_slow = dropout or (bias is not None and bias.requires_grad) or (dtype == torch.bfloat16 and query.requires_grad)
+    is_slow = (
+        dropout
+        or (bias is not None and bias.requires_grad)
+        or (dtype == torch.bfloat16 and query.requires_grad)
+    )
     if is_slow and cpu.trains_here(query):
         return cpu.attend(query, key, value, bias, padding, scale=scale, dropout=dropout)
     added = [part.to(dtype) for part in (bias, padding) if part is not None]
     extra = sum(added[1:], added[0]) if added else None
     query, key, value = (part.transpose(1, 2) for part in (query, key, value))
-    return F.scaled_dot_product_attention(query, key, value, extra, dropout, scale=scale).transpose(1, 2)
+    return F.scaled_dot_product_attention(query, key, value, extra, dropout, scale=scale).transpose(
+        1, 2
+    )
 
 
 class Attention(nn.Module):
@@ -70,19 +78,32 @@ class Attention(nn.Module):
 
     def __init__(self, config: EncoderConfig, scale: float) -> None:
         super().__init__()
-        self.num_heads, self.head_size = config.num_attention_heads, config.hidden_size // config.num_attention_heads
-        self.scale, self.dropout = scale, float(config.attention_probs_dropout_prob)  # many files say 0
+        self.num_heads, self.head_size = (
+            config.num_attention_heads,
+            config.hidden_size // config.num_attention_heads,
+        )
+        self.scale, self.dropout = (
+            scale,
+            float(config.attention_probs_dropout_prob),
+        )  # many files say 0
         self.qkv = nn.Linear(config.hidden_size, 3 * config.hidden_size)
         self.out = nn.Linear(config.hidden_size, config.hidden_size)
 
     def forward(
-        self, hidden: Float[Tensor, "b l d"], changes: BlockScores, mask: Mask | None = None, rows: int | None = None
+        self,
+        hidden: Float[Tensor, "b l d"],
+        changes: BlockScores,
+        mask: Mask | None = None,
+        rows: int | None = None,
     ) -> Float[Tensor, "b q d"]:
         """Output of the first `rows` queries, or of all."""
         query, key, value = self.project(hidden, None if changes.whole else rows)
         bias = changes.bias
         if changes.scores or changes.rotate:
-            queries, keys = query.transpose(1, 2), key.transpose(1, 2)  # variants take heads before length
+            queries, keys = (
+                query.transpose(1, 2),
+                key.transpose(1, 2),
+            )  # variants take heads before length
             if changes.scores:
                 extra = changes.scores(queries, keys)
                 bias = extra if bias is None else bias + extra
@@ -99,12 +120,17 @@ class Attention(nn.Module):
         self, hidden: Float[Tensor, "b l d"], rows: int | None = None
     ) -> tuple[Float[Tensor, "b q h k"], Float[Tensor, "b l h k"], Float[Tensor, "b l h k"]]:
         """Queries of the first `rows` positions or of all, keys and values of all."""
-        split = partial(rearrange, pattern="b l (n h k) -> n b l h k", h=self.num_heads, k=self.head_size)
+        split = partial(
+            rearrange, pattern="b l (n h k) -> n b l h k", h=self.num_heads, k=self.head_size
+        )
         if rows is None:
             query, key, value = split(self.qkv(hidden))
             return query, key, value
         width = hidden.shape[-1]
-        weight, bias = self.qkv.weight.split([width, 2 * width]), self.qkv.bias.split([width, 2 * width])
+        weight, bias = (
+            self.qkv.weight.split([width, 2 * width]),
+            self.qkv.bias.split([width, 2 * width]),
+        )
         (query,) = split(F.linear(hidden[:, :rows], weight[0], bias[0]))
         key, value = split(F.linear(hidden, weight[1], bias[1]))
         return query, key, value
@@ -130,15 +156,23 @@ class Block(nn.Module):
         self.dropout = Dropout(float(config.hidden_dropout_prob))
 
     def forward(
-        self, hidden: Float[Tensor, "b l d"], changes: BlockScores, mask: Mask | None = None, rows: int | None = None
+        self,
+        hidden: Float[Tensor, "b l d"],
+        changes: BlockScores,
+        mask: Mask | None = None,
+        rows: int | None = None,
     ) -> Float[Tensor, "b q d"]:
         """The first `rows` positions after this block, or all."""
         # Sliced before: this order decides in which order the gradients of `hidden` are summed, hence their last bits.
         kept = hidden[:, :rows]
         if self.norm_first:
-            hidden = self.dropout.add(kept, self.attention(self.attention_norm(hidden), changes, mask, rows))
+            hidden = self.dropout.add(
+                kept, self.attention(self.attention_norm(hidden), changes, mask, rows)
+            )
             return self.dropout.add(hidden, self.feed_forward(self.norm(hidden)))
-        hidden = self.attention_norm(self.dropout.add(kept, self.attention(hidden, changes, mask, rows)))
+        hidden = self.attention_norm(
+            self.dropout.add(kept, self.attention(hidden, changes, mask, rows))
+        )
         return self.norm(self.dropout.add(hidden, self.feed_forward(hidden)))
 
     def feed_forward(self, hidden: Float[Tensor, "b q d"]) -> Float[Tensor, "b q d"]:
@@ -195,15 +229,23 @@ class EncoderModel(EncoderPreTrainedModel):
         super().__init__(config)
         self.variant = build_variant(config)
         in_scores = segments_enter(config) == "scores"
-        self.segment_scores = SegmentScores(config.type_vocab_size, config.num_attention_heads) if in_scores else None
+        self.segment_scores = (
+            SegmentScores(config.type_vocab_size, config.num_attention_heads) if in_scores else None
+        )
         self.norm = nn.LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
         if not config.embedding_norm:
             self.norm = nn.Identity()  # type: ignore[assignment]
         self.dropout = Dropout(float(config.hidden_dropout_prob))
         narrow = config.embedding_size != config.hidden_size
         self.project = nn.Linear(config.embedding_size, config.hidden_size) if narrow else None
-        self.blocks = nn.ModuleList(Block(config, self.variant.score_scale) for _ in range(config.num_hidden_layers))
-        self.final_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if config.norm_first else None
+        self.blocks = nn.ModuleList(
+            Block(config, self.variant.score_scale) for _ in range(config.num_hidden_layers)
+        )
+        self.final_norm = (
+            nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+            if config.norm_first
+            else None
+        )
         self.pooler = Pooler(config.hidden_size)
         self.post_init()
 
@@ -247,12 +289,20 @@ class EncoderModel(EncoderPreTrainedModel):
         ids that are not integers of shape (b, l), or more of them than there are positions.
         """
         segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
-        if input_ids.ndim != 2 or input_ids.is_floating_point() or segments.shape != input_ids.shape:
+        if (
+            input_ids.ndim != 2
+            or input_ids.is_floating_point()
+            or segments.shape != input_ids.shape
+        ):
             got = f"{input_ids.dtype} of shape {tuple(input_ids.shape)}, with segments {tuple(segments.shape)}"
-            raise ValueError(f"token ids must be integers of shape (batch, length), and segments alike, not {got}")
+            raise ValueError(
+                f"token ids must be integers of shape (batch, length), and segments alike, not {got}"
+            )
         length, positions = input_ids.shape[1], self.config.max_position_embeddings
         if length > positions:
-            raise ValueError(f"sequences of {length} tokens, but the encoder has {positions} positions")
+            raise ValueError(
+                f"sequences of {length} tokens, but the encoder has {positions} positions"
+            )
         inputs = self.variant(input_ids, segments)  # an EncoderInput
         # In the precision of the weights: under autocast a product returns bf16, and would leave the residual stream of
         # this arm alone in it, as LayerNorm keeps what it is given on a CPU.

@@ -17,7 +17,11 @@ from glue_bench.model.configuration import EncoderConfig
 
 Pairs = tuple[tuple[str, str], ...]
 
-HEAD = ("dense.", "head_norm.", "decoder.bias")  # of a masked-LM head: the decoder's weight is the token table
+HEAD = (
+    "dense.",
+    "head_norm.",
+    "decoder.bias",
+)  # of a masked-LM head: the decoder's weight is the token table
 TABLES: Pairs = (
     ("embeddings.word_embeddings.", "variant.words."),
     ("embeddings.position_embeddings.", "variant.positions."),
@@ -25,7 +29,10 @@ TABLES: Pairs = (
     ("embeddings.LayerNorm.", "norm."),
 )
 BERT_BLOCKS: Pairs = (
-    *((f"encoder.layer.#.attention.self.{part}.", f"blocks.#.attention.{part}.") for part in ("query", "key", "value")),
+    *(
+        (f"encoder.layer.#.attention.self.{part}.", f"blocks.#.attention.{part}.")
+        for part in ("query", "key", "value")
+    ),
     ("encoder.layer.#.attention.output.dense.", "blocks.#.attention.out."),
     ("encoder.layer.#.attention.output.LayerNorm.", "blocks.#.attention_norm."),
     ("encoder.layer.#.intermediate.dense.", "blocks.#.up."),
@@ -62,7 +69,9 @@ class Family:
             if settings["pad_token_id"] is None:
                 raise ValueError("it has no pad_token_id, from which positions are counted")
             settings["max_position_embeddings"] -= settings["pad_token_id"] + 1
-        return EncoderConfig(**{"variant": "add", "origin": "pretrained"} | settings | dict(self.fixed))
+        return EncoderConfig(
+            **{"variant": "add", "origin": "pretrained"} | settings | dict(self.fixed)
+        )
 
     def translate(
         self, raw: Mapping[str, Tensor], padding_id: int | None
@@ -71,7 +80,10 @@ class Family:
         weights = {ours: raw[name].float() for ours, name in self.rename(raw).items()}
         head = {name: weights.pop(name) for name in [*weights] if name.startswith(HEAD)}
         for name in [name for name in weights if ".attention.query." in name]:
-            parts = [weights.pop(name.replace(".query.", f".{part}."), None) for part in ("query", "key", "value")]
+            parts = [
+                weights.pop(name.replace(".query.", f".{part}."), None)
+                for part in ("query", "key", "value")
+            ]
             whole = [part for part in parts if part is not None]
             if len(whole) == 3 and len({part.shape[1:] for part in whole}) == 1:
                 weights[name.replace(".query.", ".qkv.")] = torch.cat(whole)
@@ -109,7 +121,11 @@ FAMILIES: dict[str, Family] = {
     "bert": Family(
         prefix="bert.",
         encoder=(*TABLES, *BERT_BLOCKS, ("pooler.dense.", "pooler.dense.")),
-        head=("cls.predictions.transform.dense.", "cls.predictions.transform.LayerNorm.", "cls.predictions.bias"),
+        head=(
+            "cls.predictions.transform.dense.",
+            "cls.predictions.transform.LayerNorm.",
+            "cls.predictions.bias",
+        ),
         settings=BERT_SETTINGS,
         fixed={},
     ),
@@ -119,7 +135,11 @@ FAMILIES: dict[str, Family] = {
     "electra": Family(
         prefix="electra.",
         encoder=(*TABLES, *BERT_BLOCKS, ("embeddings_project.", "project.")),
-        head=("generator_predictions.dense.", "generator_predictions.LayerNorm.", "generator_lm_head.bias"),
+        head=(
+            "generator_predictions.dense.",
+            "generator_predictions.LayerNorm.",
+            "generator_lm_head.bias",
+        ),
         settings=BERT_SETTINGS | {"embedding_size": "embedding_size"},
         fixed={"head_act": "gelu"},
     ),
@@ -138,7 +158,11 @@ FAMILIES: dict[str, Family] = {
         ),
         head=("vocab_transform.", "vocab_layer_norm.", "vocab_projector.bias"),
         settings={
-            **{name: name for name in BERT_SETTINGS if name not in ("type_vocab_size", "layer_norm_eps")},
+            **{
+                name: name
+                for name in BERT_SETTINGS
+                if name not in ("type_vocab_size", "layer_norm_eps")
+            },
             "intermediate_size": "hidden_dim",
             "hidden_act": "activation",
             "hidden_dropout_prob": "dropout",
@@ -177,5 +201,9 @@ TUPE = Family(
         "attention_probs_dropout_prob": "attention_dropout",
         "embedding_norm": "embedding_normalize",
     },
-    fixed={"type_vocab_size": 0, "layer_norm_eps": 1e-5, "pad_token_id": 1},  # fairseq's begin with <s>, <pad>, </s>
+    fixed={
+        "type_vocab_size": 0,
+        "layer_norm_eps": 1e-5,
+        "pad_token_id": 1,
+    },  # fairseq's begin with <s>, <pad>, </s>
 )

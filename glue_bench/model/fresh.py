@@ -32,8 +32,14 @@ def fresh(kind: type[Model], config: EncoderConfig, seed: int = SEED) -> Model:
     with drawing(seed):
         model = kind(config)
         for name, module in model.named_modules():
-            own = [parameter for parameter in module.parameters(recurse=False) if id(parameter) not in done]
-            if own and id(getattr(module, "weight", None)) not in done:  # as is a decoder that is tied to the words
+            own = [
+                parameter
+                for parameter in module.parameters(recurse=False)
+                if id(parameter) not in done
+            ]
+            if (
+                own and id(getattr(module, "weight", None)) not in done
+            ):  # as is a decoder that is tied to the words
                 done.update(map(id, own))
                 seed_generators(seed_of(seed, name))
                 model._init_weights(module)
@@ -84,6 +90,8 @@ def seed_of(*parts: object) -> int:
 
 def seed_generators(seed: int) -> None:
     """Seed those of torch on the CPU, of numpy and of Python."""
-    torch.default_generator.manual_seed(seed)  # torch.manual_seed would reseed accelerators, whose state is not kept
+    torch.default_generator.manual_seed(
+        seed
+    )  # torch.manual_seed would reseed accelerators, whose state is not kept
     np.random.seed(seed % 2**32)  # noqa: NPY002
     random.seed(seed)

@@ -20,7 +20,11 @@ class EncoderForSequenceClassification(EncoderPreTrainedModel):
         super().__init__(config)
         self.num_labels = int(config.num_labels or 1)
         self.base = EncoderModel(config)
-        rate = config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
+        rate = (
+            config.hidden_dropout_prob
+            if config.classifier_dropout is None
+            else config.classifier_dropout
+        )
         self.dropout = Dropout(float(rate))
         self.classifier = nn.Linear(config.hidden_size, self.num_labels)
         self.post_init()
@@ -37,7 +41,9 @@ class EncoderForSequenceClassification(EncoderPreTrainedModel):
         """Logits (b, num_labels); with labels also `classification_loss`. Raises as EncoderModel's forward."""
         # Of the last block [CLS] alone is computed, the one position that the pooler reads, unless all are returned.
         last_rows = None if output_hidden_states else 1
-        states = self.base.hidden_states(input_ids, attention_mask, token_type_ids, last_rows=last_rows)
+        states = self.base.hidden_states(
+            input_ids, attention_mask, token_type_ids, last_rows=last_rows
+        )
         logits = self.classifier(self.dropout(self.base.pooler(states[-1])))
         loss = None if labels is None else classification_loss(logits, labels)
         kept = tuple(states) if output_hidden_states else None
@@ -80,7 +86,9 @@ class EncoderForMaskedLM(EncoderPreTrainedModel):
         loss = None
         if labels is not None and places is None:
             loss = F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
-        return MaskedLMOutput(loss=loss, logits=logits, hidden_states=tuple(states) if output_hidden_states else None)
+        return MaskedLMOutput(
+            loss=loss, logits=logits, hidden_states=tuple(states) if output_hidden_states else None
+        )
 
     def predict(self, hidden: Float[Tensor, "*n d"]) -> Float[Tensor, "*n vocab"]:
         """Logits of what stands at each of some hidden states."""
@@ -96,5 +104,7 @@ def classification_loss(logits: Float[Tensor, "b c"], labels: Tensor) -> Float[T
 
 
 AutoModel.register(EncoderConfig, EncoderModel, exist_ok=True)
-AutoModelForSequenceClassification.register(EncoderConfig, EncoderForSequenceClassification, exist_ok=True)
+AutoModelForSequenceClassification.register(
+    EncoderConfig, EncoderForSequenceClassification, exist_ok=True
+)
 AutoModelForMaskedLM.register(EncoderConfig, EncoderForMaskedLM, exist_ok=True)

@@ -12,15 +12,28 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from glue_bench.errors import DiskError, UserError, first_line, quoted
-from glue_bench.files import check_file, disk_trouble, file_digest, opened_zip, parse_json, read_file
+from glue_bench.files import (
+    check_file,
+    disk_trouble,
+    file_digest,
+    opened_zip,
+    parse_json,
+    read_file,
+)
 from glue_bench.remote import fetched, is_url
 
 SAFETENSORS = ("model.safetensors", "model.safetensors.index.json")
 WEIGHT_FILES = (*SAFETENSORS, "pytorch_model.bin", "pytorch_model.bin.index.json")
 NAMES_WEIGHTS = "transformers_weights"  # a key by which transformers reads a file of another name
 ADAPTER = "adapter_config.json"
-LARGEST_WEIGHTS = 2**34  # bytes of a file of weights: several times what the largest known encoder takes
-WANTED = ["*.json", "*.txt", "*.model"]  # beside the weights, of which other frameworks' copies are not fetched
+LARGEST_WEIGHTS = (
+    2**34
+)  # bytes of a file of weights: several times what the largest known encoder takes
+WANTED = [
+    "*.json",
+    "*.txt",
+    "*.model",
+]  # beside the weights, of which other frameworks' copies are not fetched
 
 
 def locate(name: str, revision: str | None = None, *, weights: bool = True) -> Path:
@@ -40,7 +53,9 @@ def _find(name: str, revision: str | None, *, weights: bool) -> Path:
     """The place of a checkpoint, whatever lies there."""
     path = Path(name).expanduser()
     if revision is not None and (is_url(name) or path.exists()):
-        raise UserError(f"revision '{revision}' of '{name}', which is no hub id: leave the revision out")
+        raise UserError(
+            f"revision '{revision}' of '{name}', which is no hub id: leave the revision out"
+        )
     if is_url(name):
         return fetched(name)
     if path.exists():
@@ -48,7 +63,9 @@ def _find(name: str, revision: str | None, *, weights: bool) -> Path:
     if path.suffix == ".pt":
         raise UserError(f"no checkpoint file '{name}'")
     if name.startswith((".", "/", "~")) or name.count("/") > 1:
-        raise UserError(f"no checkpoint folder '{name}'; give a folder with config.json and weights, or a hub id")
+        raise UserError(
+            f"no checkpoint folder '{name}'; give a folder with config.json and weights, or a hub id"
+        )
     from huggingface_hub import constants, errors, snapshot_download
 
     # Without the last, the client (1.31) asks the hub for a full commit hash even where it is switched off.
@@ -65,19 +82,30 @@ def _find(name: str, revision: str | None, *, weights: bool) -> Path:
         raise UserError(f"no such checkpoint '{name}': {wrong}") from error
     except errors.RevisionNotFoundError as error:
         raise UserError(f"checkpoint '{name}' has no revision '{revision}' on the hub") from error
-    except (errors.HTTPError, OSError, RuntimeError) as error:  # every network failure of the hub client is one of them
+    except (
+        errors.HTTPError,
+        OSError,
+        RuntimeError,
+    ) as error:  # every network failure of the hub client is one of them
         if trouble := disk_trouble(error):
-            raise DiskError(f"cannot keep '{name}' of the hub: {trouble}; make room in the cache") from error
+            raise DiskError(
+                f"cannot keep '{name}' of the hub: {trouble}; make room in the cache"
+            ) from error
         why = f"the hub cannot be reached for it ({type(error).__name__}: {first_line(error)})"
-        raise UserError(f"no folder '{name}' here, and {why}; give the folder of a downloaded copy instead") from error
+        raise UserError(
+            f"no folder '{name}' here, and {why}; give the folder of a downloaded copy instead"
+        ) from error
 
 
 def unlike_a_checkpoint(folder: Path, name: str) -> str:
     """What a folder is, and what to do, if it is one that is often taken for a checkpoint; empty for any other."""
     if (folder / ADAPTER).exists():
-        merged = f"AutoPeftModelForSequenceClassification.from_pretrained('{name}').merge_and_unload()"
+        merged = (
+            f"AutoPeftModelForSequenceClassification.from_pretrained('{name}').merge_and_unload()"
+        )
         advice = (
-            f"merge it into its base first, with peft: {merged}.save_pretrained('MERGED'), and save a tokenizer there"
+            f"merge it into its base first, with peft: {merged}.save_pretrained('MERGED'), "
+            "and save a tokenizer there"
         )
         return f"'{name}' is an adapter ({ADAPTER}), which is no model by itself; {advice}"
     if (folder / "config.json").exists():
@@ -85,9 +113,13 @@ def unlike_a_checkpoint(folder: Path, name: str) -> str:
     inside = [path.parent for path in folder.glob("*/config.json")]
     if not inside:
         return ""
-    steps = [path for path in inside if path.name.startswith("checkpoint-")]  # those of a Trainer: the last is meant
+    steps = [
+        path for path in inside if path.name.startswith("checkpoint-")
+    ]  # those of a Trainer: the last is meant
     last = max(steps or inside, key=lambda path: (len(path.name), path.name))
-    return f"'{name}' has no config.json, but checkpoints inside; give one of them, such as '{last}'"
+    return (
+        f"'{name}' has no config.json, but checkpoints inside; give one of them, such as '{last}'"
+    )
 
 
 def fingerprint(place: Path) -> str:
@@ -119,7 +151,9 @@ def weight_files(folder: Path) -> list[Path]:
         )
     path = next((folder / name for name in WEIGHT_FILES if (folder / name).exists()), None)
     if path is None:
-        raise UserError(f"checkpoint folder '{folder}' has no weights; expected one of {', '.join(WEIGHT_FILES)}")
+        raise UserError(
+            f"checkpoint folder '{folder}' has no weights; expected one of {', '.join(WEIGHT_FILES)}"
+        )
     if path.suffix != ".json":
         return [path]
     shards = read_json(path).get("weight_map")
@@ -148,11 +182,19 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     for path in weight_files(folder):
         try:
             check_file(path, LARGEST_WEIGHTS)
-            loaded = load_file(path) if path.suffix == ".safetensors" else checked_weights(unpickle(path))
-            weights |= {name: tensor.clone() for name, tensor in loaded.items()}  # a mapped file may be overwritten
+            loaded = (
+                load_file(path)
+                if path.suffix == ".safetensors"
+                else checked_weights(unpickle(path))
+            )
+            weights |= {
+                name: tensor.clone() for name, tensor in loaded.items()
+            }  # a mapped file may be overwritten
         except Exception as error:
             advice = "the file may be cut short, copy it again"
-            raise UserError(f"cannot read weights from '{path}': {first_line(error)}; {advice}") from error
+            raise UserError(
+                f"cannot read weights from '{path}': {first_line(error)}; {advice}"
+            ) from error
     return weights
 
 
@@ -176,7 +218,11 @@ def checked_weights(loaded: Any) -> dict[str, Tensor]:
     if not isinstance(loaded, dict) or not all(isinstance(name, str) for name in loaded):
         raise ValueError("it holds no tensors by their names")
     for name, tensor in loaded.items():
-        if not isinstance(tensor, Tensor) or tensor.layout != torch.strided or tensor.device.type != "cpu":
+        if (
+            not isinstance(tensor, Tensor)
+            or tensor.layout != torch.strided
+            or tensor.device.type != "cpu"
+        ):
             raise ValueError(f"its {name} is no plain tensor")
         if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
             raise ValueError(f"its {name} is larger than what is stored of it")

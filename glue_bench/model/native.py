@@ -14,7 +14,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
-from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES as CLASSIFIERS
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES as CLASSIFIERS,
+)
 
 from glue_bench.config import AS_PUBLISHED
 from glue_bench.errors import UserError, quoted
@@ -84,7 +86,9 @@ class NativeStart(Start):
     @property
     def hidden_size(self) -> int:
         text = self.config.get_text_config()
-        return int(getattr(text, "hidden_size", None) or text.d_model)  # Perceiver has the latter alone
+        return int(
+            getattr(text, "hidden_size", None) or text.d_model
+        )  # Perceiver has the latter alone
 
     @property
     def reads_padding(self) -> bool:
@@ -112,7 +116,9 @@ class NativeStart(Start):
                 if type(part) is nn.Dropout:
                     setattr(module, name, cpu.Dropout(part.p, part.inplace))
         is_causal = getattr(config, "is_decoder", False) or getattr(config, "is_causal", False)
-        takes_ours = config.model_type in OUR_ATTENTION and not is_causal  # ours has one mask for all queries of a text
+        takes_ours = (
+            config.model_type in OUR_ATTENTION and not is_causal
+        )  # ours has one mask for all queries of a text
         if takes_ours and model.config._attn_implementation == "sdpa":
             model.set_attn_implementation(ATTENTION)
         return NativeClassifier(model, reads_segments=self.reads_segments, pads_left=self.pads_left)
@@ -121,7 +127,9 @@ class NativeStart(Start):
 class NativeClassifier(nn.Module):
     """A model of transformers with its own pooling and head, called as `EncoderForSequenceClassification` is."""
 
-    def __init__(self, model: transformers.PreTrainedModel, *, reads_segments: bool, pads_left: bool) -> None:
+    def __init__(
+        self, model: transformers.PreTrainedModel, *, reads_segments: bool, pads_left: bool
+    ) -> None:
         super().__init__()
         self.model, self.reads_segments, self.pads_left = model, reads_segments, pads_left
 
@@ -131,21 +139,31 @@ class NativeClassifier(nn.Module):
         return cast(transformers.PreTrainedModel, self.model.base_model)
 
     def forward(
-        self, input_ids: Int[Tensor, "b l"], attention_mask: Bool[Tensor, "b l"] | None, segments: Int[Tensor, "b l"]
+        self,
+        input_ids: Int[Tensor, "b l"],
+        attention_mask: Bool[Tensor, "b l"] | None,
+        segments: Int[Tensor, "b l"],
     ) -> Any:
         """What transformers' model returns, `logits` (b, num_labels) among it; padding comes in on the right."""
-        mask = None if attention_mask is None else attention_mask.long()  # some subtract it, which a bool refuses
+        mask = (
+            None if attention_mask is None else attention_mask.long()
+        )  # some subtract it, which a bool refuses
         if self.pads_left and mask is not None:
             length = input_ids.shape[1]
             shift = length - mask.sum(dim=1, keepdim=True)
             places = (torch.arange(length, device=input_ids.device) - shift) % length
-            input_ids, mask, segments = (tensor.gather(1, places) for tensor in (input_ids, mask, segments))
+            input_ids, mask, segments = (
+                tensor.gather(1, places) for tensor in (input_ids, mask, segments)
+            )
         extra = {"token_type_ids": segments} if self.reads_segments else {}
         return self.model(input_ids=input_ids, attention_mask=mask, **extra)
 
 
 def read_native(
-    name: str, revision: str | None, tokenizer: transformers.PreTrainedTokenizerBase, digest: str | None = None
+    name: str,
+    revision: str | None,
+    tokenizer: transformers.PreTrainedTokenizerBase,
+    digest: str | None = None,
 ) -> NativeStart:
     """A checkpoint from the hub or a folder as transformers has it; code that comes with it is never run.
 
@@ -154,30 +172,43 @@ def read_native(
     """
     folder = locate(name, revision)
     if not folder.is_dir():
-        raise UserError(f"checkpoint '{name}' is one file; a native arm starts from a folder or a hub id")
+        raise UserError(
+            f"checkpoint '{name}' is one file; a native arm starts from a folder or a hub id"
+        )
     _refuse_own_code(folder, name)
     try:
         config = transformers.AutoConfig.from_pretrained(str(folder), **LOCAL)
         text = config.get_text_config()
         stated, padding = getattr(text, "pad_token_id", None), tokenizer.pad_token_id
-        if stated is not None and 0 <= stated < getattr(text, "vocab_size", 0) and stated != padding:
+        if (
+            stated is not None
+            and 0 <= stated < getattr(text, "vocab_size", 0)
+            and stated != padding
+        ):
             fault = f"config.json says pad_token_id {stated}, but its tokenizer pads with {padding}"
             advice = "give the tokenizer it was trained with, or correct config.json"
             raise UserError(f"checkpoint '{name}': {fault}; {advice}")
-        config.pad_token_id = text.pad_token_id = padding  # by which decoders find a text's last token
+        config.pad_token_id = text.pad_token_id = (
+            padding  # by which decoders find a text's last token
+        )
         if hasattr(text, "use_cache"):
             text.use_cache = False  # of keys and values, for generating text
         with drawing():
             # A head of another shape is as good as none; the rest is looked at below.
             options = {"output_loading_info": True, "ignore_mismatched_sizes": True}
-            model, info = AUTO.from_pretrained(str(folder), config=config, dtype=torch.float32, **options, **LOCAL)
+            model, info = AUTO.from_pretrained(
+                str(folder), config=config, dtype=torch.float32, **options, **LOCAL
+            )
     except UserError:
         raise
     except Exception as error:  # what transformers, safetensors and torch raise has no common base
         raise cannot_compute(name, error) from error
     if digest is not None and fingerprint(folder) != digest:
         raise UserError(f"checkpoint '{name}' has changed while it was in use; start again")
-    base, prefix = model.base_model, "" if model.base_model is model else f"{model.base_model_prefix}."
+    base, prefix = (
+        model.base_model,
+        "" if model.base_model is model else f"{model.base_model_prefix}.",
+    )
     absent = _check_weights(name, base, prefix, info)
     head = {key for key in model.state_dict() if not key.startswith(prefix)}
     takes_segments = "token_type_ids" in inspect.signature(model.forward).parameters
@@ -203,16 +234,28 @@ def _check_weights(name: str, base: nn.Module, prefix: str, info: Mapping[str, A
     for key, stored, expected in info["mismatched_keys"]:
         if key.startswith(prefix):
             shapes = f"{key} has shape {tuple(stored)}, its settings say {tuple(expected)}"
-            raise UserError(f"checkpoint '{name}': {shapes}; config.json and weights are not of one model")
+            raise UserError(
+                f"checkpoint '{name}': {shapes}; config.json and weights are not of one model"
+            )
     absent = {key.removeprefix(prefix) for key in info["missing_keys"] if key.startswith(prefix)}
     lacking = sorted(key for key in absent if prefix and "pooler." not in key)
     if lacking:
-        raise UserError(f"checkpoint '{name}': transformers finds no weights for {lacking[0]} in it")
+        raise UserError(
+            f"checkpoint '{name}': transformers finds no weights for {lacking[0]} in it"
+        )
     parts = dict(base.named_children())
-    inside = [key for key in info["unexpected_keys"] if key.removeprefix(prefix).partition(".")[0] in parts]
-    unread = sorted(key for key in inside if key.endswith(".weight"))  # not buffers of older versions
+    inside = [
+        key
+        for key in info["unexpected_keys"]
+        if key.removeprefix(prefix).partition(".")[0] in parts
+    ]
+    unread = sorted(
+        key for key in inside if key.endswith(".weight")
+    )  # not buffers of older versions
     if unread:  # such as relative positions of BERT, which transformers 5 reads as absolute ones
-        fault = f"transformers would leave {unread[0]} out, and compute something else than was trained"
+        fault = (
+            f"transformers would leave {unread[0]} out, and compute something else than was trained"
+        )
         raise UserError(f"checkpoint '{name}': {fault}; give another checkpoint")
     return absent
 
@@ -223,7 +266,9 @@ def _refuse_own_code(folder: Path, name: str) -> None:
     kind = settings.get("model_type")
     if settings.get("auto_map") and kind not in CLASSIFIERS:
         without = f"transformers {transformers.__version__} has no classifier of model_type {quoted(kind)} by itself"
-        advice = "code of a checkpoint is never run; give a checkpoint of a model that transformers has"
+        advice = (
+            "code of a checkpoint is never run; give a checkpoint of a model that transformers has"
+        )
         raise UserError(f"checkpoint '{name}' comes with code of its own, and {without}; {advice}")
 
 

@@ -74,7 +74,9 @@ def hold_to_contract(name: str, plugin: Plugin, settings: str) -> None:
         if options and isinstance(error.__cause__, UserError):  # it cannot be made
             return
         fault = f"with {options}, {error}" if options else error
-        raise UserError(f"plugin '{plugin.file}': variant '{name}' does not meet the contract: {fault}") from error
+        raise UserError(
+            f"plugin '{plugin.file}': variant '{name}' does not meet the contract: {fault}"
+        ) from error
 
 
 def load_file(path: Path) -> None:
@@ -87,7 +89,9 @@ def load_file(path: Path) -> None:
     try:
         code = read_file(path)
     except OSError as error:
-        raise UserError(f"cannot read plugin '{path}': {error.strerror}; looked from {Path.cwd()}") from error
+        raise UserError(
+            f"cannot read plugin '{path}': {error.strerror}; looked from {Path.cwd()}"
+        ) from error
     file, digest = path.resolve(), hashlib.sha256(code).hexdigest()
     before = [name for name, plugin in PLUGINS.items() if plugin.file == file]
     if before and all(PLUGINS[name].digest == digest for name in before):
@@ -98,11 +102,14 @@ def load_file(path: Path) -> None:
         name = vars(variant).get("name")
         if not isinstance(name, str) or not NAME.fullmatch(name):
             needs = (
-                f"needs a class attribute `name` of letters, digits, '_', '.' and '-', for arms to use; not {name!r}"
+                "needs a class attribute `name` of letters, digits, '_', '.' and '-', "
+                f"for arms to use; not {name!r}"
             )
             raise UserError(f"plugin '{path}': class {variant.__name__} {needs}")
         if name in (*VARIANTS, NATIVE, *variants):
-            raise UserError(f"plugin '{path}': the name '{name}' is taken by another variant; choose another")
+            raise UserError(
+                f"plugin '{path}': the name '{name}' is taken by another variant; choose another"
+            )
         variants[name] = variant
     for name, variant in variants.items():
         if "summary" not in vars(variant):
@@ -136,9 +143,17 @@ def variants_in(file: Path, code: bytes) -> list[type[Variant]]:
         message = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
         reason = f"{type(error).__name__}: {message}{line_of(error, str(file))}"
         raise UserError(f"plugin '{file}' cannot be imported: {reason}") from error
-    classes = [each for each in vars(module).values() if isinstance(each, type) and issubclass(each, Variant)]
+    classes = [
+        each
+        for each in vars(module).values()
+        if isinstance(each, type) and issubclass(each, Variant)
+    ]
     own = [each for each in dict.fromkeys(classes) if each.__module__ == module.__name__]
     if concrete := [each for each in own if not inspect.isabstract(each)]:
         return concrete
-    lacking = [f"; {each.__name__} lacks {', '.join(sorted(each.__abstractmethods__))}" for each in own]
-    raise UserError(f"plugin '{file}' defines no variant: a subclass of Variant with a forward{''.join(lacking)}")
+    lacking = [
+        f"; {each.__name__} lacks {', '.join(sorted(each.__abstractmethods__))}" for each in own
+    ]
+    raise UserError(
+        f"plugin '{file}' defines no variant: a subclass of Variant with a forward{''.join(lacking)}"
+    )

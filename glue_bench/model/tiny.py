@@ -61,4 +61,8 @@ def pad(token_ids: Tensor, lengths: list[int], padding_id: int = 0) -> tuple[Ten
 
 def max_error(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> float:
     """The largest absolute difference; NaN where one is."""
-    return float(torch.stack([(a - b).detach().abs().max().double() for a, b in zip(ours, theirs, strict=True)]).max())
+    return float(
+        torch.stack(
+            [(a - b).detach().abs().max().double() for a, b in zip(ours, theirs, strict=True)]
+        ).max()
+    )

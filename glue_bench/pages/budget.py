@@ -72,26 +72,50 @@ def budget_frame(results: Results) -> DataFrame:
         threads = f"{environment.processor}, {environment.threads} thread{'s' * (environment.threads != 1)}"
         return threads if environment.device == "cpu" else environment.device
 
-    runs = results.pretrainings[~results.pretrainings["is_search"]].rename(columns={"seed": "pretraining_seed"})
-    seen = results.pretrainings[results.pretrainings["finished"]].set_index("pretraining_id")["tokens"].to_dict()
-    swaps = results.measures[results.measures["measure"] == "swap_1"].set_index("pretraining_id")["value"]
+    runs = results.pretrainings[~results.pretrainings["is_search"]].rename(
+        columns={"seed": "pretraining_seed"}
+    )
+    seen = (
+        results.pretrainings[results.pretrainings["finished"]]
+        .set_index("pretraining_id")["tokens"]
+        .to_dict()
+    )
+    swaps = results.measures[results.measures["measure"] == "swap_1"].set_index("pretraining_id")[
+        "value"
+    ]
     reference = reference_arm(results.arms["variant"], results.plan.experiment.protocol.reference)
     goals = runs[runs["arm"] == reference].set_index("pretraining_seed")["validation_loss"].dropna()
-    curves, reached = dict(list(results.losses.groupby("pretraining_id"))), dict[str, float | None]()
-    for name, seed in runs.loc[runs["finished"], ["pretraining_id", "pretraining_seed"]].itertuples(index=False):
+    curves, reached = (
+        dict(list(results.losses.groupby("pretraining_id"))),
+        dict[str, float | None](),
+    )
+    for name, seed in runs.loc[runs["finished"], ["pretraining_id", "pretraining_seed"]].itertuples(
+        index=False
+    ):
         if seed in goals:
             reached[name] = tokens_to_reach(goals[seed], curves[name])
     runs = runs.assign(
-        search_tokens=runs["searches"].explode().map(seen).astype(float).groupby(level=0).sum(min_count=1),
+        search_tokens=runs["searches"]
+        .explode()
+        .map(seen)
+        .astype(float)
+        .groupby(level=0)
+        .sum(min_count=1),
         peak_memory_mb=(runs["peak_memory_bytes"].astype(float) / 1e6).round().astype("Int64"),
         tokens_to_reference=runs["pretraining_id"].map(reached).astype(float).round(),
         swap_1=runs["pretraining_id"].map(100 * swaps).astype(float),
         device=runs["environment"].map(device, na_action="ignore"),
     )
     frame = results.arms[OF_ARM].reset_index(drop=True).merge(runs, on="arm", how="left")
-    frame = frame[["arm", "variant", "origin", *RUN, *FIGURES, "steps", "stream", "length", "device"]]
-    frame = frame.astype(dict.fromkeys(("pretraining_seed", "search_tokens", "tokens_to_reference"), "Int64"))
-    return frame.sort_values("origin", key=lambda column: column.map(ORIGINS.index), kind="stable", ignore_index=True)
+    frame = frame[
+        ["arm", "variant", "origin", *RUN, *FIGURES, "steps", "stream", "length", "device"]
+    ]
+    frame = frame.astype(
+        dict.fromkeys(("pretraining_seed", "search_tokens", "tokens_to_reference"), "Int64")
+    )
+    return frame.sort_values(
+        "origin", key=lambda column: column.map(ORIGINS.index), kind="stable", ignore_index=True
+    )
 
 
 def tokens_to_reach(loss: float, curve: DataFrame) -> float | None:
@@ -99,7 +123,9 @@ def tokens_to_reach(loss: float, curve: DataFrame) -> float | None:
 
     The curve is straight between its points; before the first it is unknown, and the first one counts.
     """
-    tokens, reached = curve.dropna(subset="validation_loss")[["tokens", "validation_loss"]].to_numpy(float).T
+    tokens, reached = (
+        curve.dropna(subset="validation_loss")[["tokens", "validation_loss"]].to_numpy(float).T
+    )
     if not (reached <= loss).any():
         return None
     first = int(np.argmax(reached <= loss))
@@ -119,7 +145,11 @@ def rates_frame(results: Results) -> DataFrame:
 
 def informative(frame: DataFrame) -> DataFrame:
     """The frame without columns that say nothing: the only seed, rates that no one searched for, no swap test."""
-    silent = [name for name in (*RUN, "swap_1") if name in frame and frame[name].nunique() < 1 + (name == RUN[0])]
+    silent = [
+        name
+        for name in (*RUN, "swap_1")
+        if name in frame and frame[name].nunique() < 1 + (name == RUN[0])
+    ]
     return frame.drop(columns=silent)
 
 
@@ -131,9 +161,15 @@ def budget_page(results: Results) -> Page:
     groups = shown.groupby("arm", sort=False)
     figures = shown[numbers].astype(float).groupby(shown["arm"], sort=False)
     finished = groups["tokens"].count()
-    means = figures.mean().where(figures.count().ge(finished, axis=0))  # NaN where a finished one has none
+    means = figures.mean().where(
+        figures.count().ge(finished, axis=0)
+    )  # NaN where a finished one has none
     frame = groups.first().assign(**means, seeds=finished).reset_index()
-    names = [name for name in TITLES if name in numbers or (name == "seeds" and "pretraining_seed" in shown)]
+    names = [
+        name
+        for name in TITLES
+        if name in numbers or (name == "seeds" and "pretraining_seed" in shown)
+    ]
 
     def text(value: float, name: str) -> str:
         exact_decimals = MEASURES[name].decimals if name in ("train_loss", "validation_loss") else 1
@@ -143,35 +179,54 @@ def budget_page(results: Results) -> Page:
 
     columns = {name: Column(name.capitalize()) for name in ("arm", "variant", "origin")}
     table = Table(
-        frame=frame.assign(**{name: [text(value, name) for value in frame[name]] for name in names}),
+        frame=frame.assign(
+            **{name: [text(value, name) for value in frame[name]] for name in names}
+        ),
         columns=columns | {name: Column(TITLES[name], show=str) for name in names},
     )
     places = budgets.dropna(subset="device").groupby("device")["arm"].unique()
-    devices = [f"{place}" + (f" ({', '.join(arms)})" if len(places) > 1 else "") for place, arms in places.items()]
+    devices = [
+        f"{place}" + (f" ({', '.join(arms)})" if len(places) > 1 else "")
+        for place, arms in places.items()
+    ]
     streams = budgets.dropna(subset="stream").groupby("pretraining_seed", dropna=False)["stream"]
-    same = SAME.format(hashes=", ".join(stream[:12] for stream in streams.first())) if len(streams) else ""
+    same = (
+        SAME.format(hashes=", ".join(stream[:12] for stream in streams.first()))
+        if len(streams)
+        else ""
+    )
     facts = (
         ("Measured on", "; ".join(devices)),
         ("Length", ", ".join(map("{:g}".format, sorted(budgets["length"].dropna().unique())))),
         ("Shown", NOT_SAME if (streams.nunique() > 1).any() else same),
     )
-    tables = *with_legend([table], LEGEND), facts_table(facts), *([_search(rates)] if len(rates) else [])
+    tables = (
+        *with_legend([table], LEGEND),
+        facts_table(facts),
+        *([_search(rates)] if len(rates) else []),
+    )
     return Page(title=f"Budgets: {results.experiment}", banner=results.banner, tables=tables)
 
 
 def _search(rates: DataFrame) -> Table:
     """The loss of each arm at each rate, the chosen one in bold, with a mark where it is at an end of several."""
     places = ["arm", "learning_rate"]
-    losses = aggregate(rates.assign(value=rates["validation_loss"]), places)  # NaN where one of the seeds diverged
+    losses = aggregate(
+        rates.assign(value=rates["validation_loss"]), places
+    )  # NaN where one of the seeds diverged
     frames = losses["mean"], rates.groupby(places, sort=False)["chosen"].first()
-    wide, chosen = (frame.unstack().sort_index(axis=1).rename(columns="{:g}".format) for frame in frames)
+    wide, chosen = (
+        frame.unstack().sort_index(axis=1).rename(columns="{:g}".format) for frame in frames
+    )
     tried = chosen.apply(lambda row: row.dropna().to_list(), axis=1)
     marks = ["*" if len(each) > 1 and (each[0] or each[-1]) else "" for each in tried]
     seeds = int(losses["n"].max())
     steps = " or ".join(f"{number:,}" for number in sorted(rates["steps"].unique()))
     return Table(
         title="Search for the learning rate",
-        caption=RUNS.format(steps=steps, seeds="one seed" if seeds == 1 else f"{seeds} seeds, the mean"),
+        caption=RUNS.format(
+            steps=steps, seeds="one seed" if seeds == 1 else f"{seeds} seeds, the mean"
+        ),
         frame=wide.reset_index(),
         columns={"arm": Column("Arm"), **{rate: Column(rate, 3) for rate in map(str, wide)}},
         bold=chosen.reset_index(drop=True),

@@ -74,7 +74,9 @@ DESIGN = {
 }
 
 
-def asked_page(comparison: Comparison, equivalent: float | None, difference: float | None, power: float | None) -> Page:
+def asked_page(
+    comparison: Comparison, equivalent: float | None, difference: float | None, power: float | None
+) -> Page:
     """The `difference_page` where there is a difference, else the `statistics_page`; UserError for what is of both."""
     if difference is None:
         if power is not None:
@@ -90,7 +92,11 @@ def statistics_page(comparison: Comparison, equivalent: float | None = None) -> 
 
     Its data are all contrasts, with a margin `equivalent` its test beside each; raises as `equivalence`.
     """
-    frame = comparison.contrasts if equivalent is None else equivalence(comparison.contrasts, equivalent)
+    frame = (
+        comparison.contrasts
+        if equivalent is None
+        else equivalence(comparison.contrasts, equivalent)
+    )
     return Page(
         title=f"Statistics: {comparison.board.results.experiment}",
         banner=comparison.board.results.banner,
@@ -102,9 +108,14 @@ def statistics_page(comparison: Comparison, equivalent: float | None = None) -> 
 
 def spread_tables(comparison: Comparison, frame: DataFrame) -> list[Table]:
     """How far scores spread, a table for each group of arms that has contrasts in `frame`, with a legend."""
-    spreads = [_spread(comparison, group, heading) for heading, group in groups_shown(comparison).items()]
+    spreads = [
+        _spread(comparison, group, heading) for heading, group in groups_shown(comparison).items()
+    ]
     spreads = [table for table in spreads if len(table.frame)]
-    spreads = [replace(table, title=f"Spread: {table.title}" if spreads[1:] else "Spread") for table in spreads]
+    spreads = [
+        replace(table, title=f"Spread: {table.title}" if spreads[1:] else "Spread")
+        for table in spreads
+    ]
     seeds = frame.loc[frame["why"] == "", ["n_arm", "n_reference"]].to_numpy(int)
     is_few = (seeds < LEAST_FOR_DEVIATION).any()
     return with_legend(spreads, LEGEND, ["few runs"] if is_few else [])
@@ -120,7 +131,11 @@ def _spread(comparison: Comparison, group: Group, heading: str) -> Table:
         least, exact = smallest.get(one.column, math.nan), MEASURES[one.column].decimals
         if not math.isnan(least):
             of_finetuning = sum(scores.finetuning_variance for scores in one.tasks.values())
-            variances = one.pretraining_variance, of_finetuning, one.example_variance(group.reference)
+            variances = (
+                one.pretraining_variance,
+                of_finetuning,
+                one.example_variance(group.reference),
+            )
             values = [math.sqrt(value) if value > 0 else math.nan for value in variances]
             if least <= one.limits[1] - one.limits[0]:
                 values.append(least)
@@ -139,14 +154,18 @@ def difference_page(comparison: Comparison, difference: float, power: float) -> 
     frame = power_frame(comparison.assessed, difference, power, measured_costs(results))
     if frame.empty:
         where = results.folder
-        raise UserError(f"{where}: nothing has run yet, so that no spread is known; run a part of the experiment first")
+        raise UserError(
+            f"{where}: nothing has run yet, so that no spread is known; run a part of the experiment first"
+        )
     shown = frame.assign(column=frame["column"].map(board.title_of))
     target = TO_FIND.format(difference, power)
     tables = [Table(title=heading, caption=target, frame=of_group(shown, group), columns=DESIGN)
               for heading, group in groups_shown(comparison).items()]  # fmt: skip
     title = f"Seeds needed: {results.experiment}"
     tables = with_legend(tables, LEGEND)
-    return Page(title=title, banner=results.banner, tables=tuple(tables), data=frame, decimals=DECIMALS)
+    return Page(
+        title=title, banner=results.banner, tables=tuple(tables), data=frame, decimals=DECIMALS
+    )
 
 
 def contrasts_table(comparison: Comparison, frame: DataFrame) -> Table:
@@ -175,8 +194,13 @@ def contrasts_table(comparison: Comparison, frame: DataFrame) -> Table:
             "agreeing": f"{row['agree']} of {row['paired']}" if known else MISSING,
             "verdict": row["verdict"] or ("equivalent" if row.get("equivalent") else row["why"]),
         }
-        rows.append(texts | {name: p_text(row[name]) for name in ("p_adjusted", "p_equivalent") if name in row})
-    columns = {name: column for name, column in CONTRAST.items() if name != "p_equivalent" or name in frame}
+        rows.append(
+            texts
+            | {name: p_text(row[name]) for name in ("p_adjusted", "p_equivalent") if name in row}
+        )
+    columns = {
+        name: column for name, column in CONTRAST.items() if name != "p_equivalent" or name in frame
+    }
     summary = caption(comparison, groups_shown(comparison).values())
     table = Table(frame=DataFrame(rows, columns=list(columns)), columns=columns, caption=summary)
     return with_legend([table], LEGEND, chosen["kind"].unique())[0]
@@ -188,7 +212,9 @@ def measured_costs(results: Results) -> Costs:
     A seed is a run on every task at each of its learning rates. Runs of a rate search of pretraining are left out: they
     are shorter, and made once for all seeds.
     """
-    trained = results.pretrainings[results.pretrainings["finished"] & ~results.pretrainings["is_search"]]
+    trained = results.pretrainings[
+        results.pretrainings["finished"] & ~results.pretrainings["is_search"]
+    ]
     runs = results.cells[results.cells["finished"]]
     each = runs.groupby(["task", "learning_rate"])["seconds"].mean().sum()
     return Costs(float(trained["seconds"].mean()) if len(trained) else 0.0, float(each))

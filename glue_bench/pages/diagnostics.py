@@ -46,9 +46,15 @@ def diagnostics_page(board: Board, diagnostic: Diagnostic) -> Page:
         cells = finished[finished["diagnostic"] == asked.diagnostic]
     predicted = _predictions(board, cells, diagnostic)
     runs = cells[cells["cell_id"].isin(predicted)]
-    first, *others = runs.sort_values("cell_id").drop_duplicates("diagnostic")[["cell_id", "diagnostic"]].to_numpy()
+    first, *others = (
+        runs.sort_values("cell_id")
+        .drop_duplicates("diagnostic")[["cell_id", "diagnostic"]]
+        .to_numpy()
+    )
     for later in others:
-        raise UserError(f"'{first[0]}' and '{later[0]}' predicted different AX data; run the older one again")
+        raise UserError(
+            f"'{first[0]}' and '{later[0]}' predicted different AX data; run the older one again"
+        )
     frame = _r3(runs, predicted, diagnostic)
     verified = check_order(diagnostic, first[1])
     several = (frame["n"] >= LEAST_FOR_DEVIATION) & frame["std"].notna()
@@ -56,9 +62,15 @@ def diagnostics_page(board: Board, diagnostic: Diagnostic) -> Page:
     shown = frame.assign(text=frame["mean"].map(number).replace("", MISSING) + deviations)
     # An arm may be called `category`: no other column can have the label of its column.
     columns_of_arms = {arm: f"arm: {arm}" for arm in frame["arm"].unique()}
-    texts = shown.assign(column=shown["arm"].map(columns_of_arms)).pivot(index=keys, columns="column", values="text")
+    texts = shown.assign(column=shown["arm"].map(columns_of_arms)).pivot(
+        index=keys, columns="column", values="text"
+    )
     wide = frame.drop_duplicates(keys)[[*keys, *SIZES]].merge(texts.reset_index(), on=keys)
-    columns = {"category": Column("Category"), "phenomenon": Column("Phenomenon"), "examples": Column("Pairs", 0)}
+    columns = {
+        "category": Column("Category"),
+        "phenomenon": Column("Phenomenon"),
+        "examples": Column("Pairs", 0),
+    }
     columns |= {name: Column(arm, show=str) for arm, name in columns_of_arms.items()}
     is_undefined = (wide["labels"] == 1).map({True: ONE_LABEL, False: ""})
     marks = pd.DataFrame(dict.fromkeys(columns_of_arms.values(), is_undefined))
@@ -70,7 +82,12 @@ def diagnostics_page(board: Board, diagnostic: Diagnostic) -> Page:
     elif "mnli" in results.partial_tasks:
         data = "MNLI in part: no published score compares"
     facts = (
-        ("Seeds", ", ".join(f"{arm} {n}" for arm, n in frame.groupby("arm", sort=False)["n"].first().items())),
+        (
+            "Seeds",
+            ", ".join(
+                f"{arm} {n}" for arm, n in frame.groupby("arm", sort=False)["n"].first().items()
+            ),
+        ),
         ("Left out", f"{without} finished runs of MNLI that predicted no AX" if without else ""),
         ("Left out", OTHER_AX.format(count=other) if other else ""),
         ("Data", data),
@@ -79,10 +96,17 @@ def diagnostics_page(board: Board, diagnostic: Diagnostic) -> Page:
     legend = (R3, *([ONE_LABEL_MEANS] if marks.any(axis=None) else []))
     wide = wide.assign(category=wide["category"].replace("", "All"))
     tables = Table(frame=wide, columns=columns, marks=marks, legend=legend), facts_table(facts)
-    return Page(title=f"Diagnostic set: {results.experiment}", banner=results.banner, tables=tables, data=frame)
+    return Page(
+        title=f"Diagnostic set: {results.experiment}",
+        banner=results.banner,
+        tables=tables,
+        data=frame,
+    )
 
 
-def _predictions(board: Board, cells: pd.DataFrame, diagnostic: Diagnostic) -> dict[str, np.ndarray]:
+def _predictions(
+    board: Board, cells: pd.DataFrame, diagnostic: Diagnostic
+) -> dict[str, np.ndarray]:
     """The classes that runs of MNLI predicted, by cell."""
     predicted, pairs = dict[str, np.ndarray](), len(diagnostic.pairs)
     for cell_id in cells["cell_id"]:
@@ -102,12 +126,16 @@ def _predictions(board: Board, cells: pd.DataFrame, diagnostic: Diagnostic) -> d
     return predicted
 
 
-def _r3(runs: pd.DataFrame, predicted: dict[str, np.ndarray], diagnostic: Diagnostic) -> pd.DataFrame:
+def _r3(
+    runs: pd.DataFrame, predicted: dict[str, np.ndarray], diagnostic: Diagnostic
+) -> pd.DataFrame:
     labels, rows = diagnostic.pairs["label"].to_numpy(), []
     for run, (place, chosen) in product(runs.to_dict("records"), diagnostic.phenomena.items()):
         (value,) = score("ax", predicted[run["cell_id"]][chosen], labels[chosen]).values()
         counts = int(chosen.sum()), len(np.unique(labels[chosen]))
-        rows.append((run["arm"], *place, run["pretraining_seed"], run["seed"], 100 * value, *counts))
+        rows.append(
+            (run["arm"], *place, run["pretraining_seed"], run["seed"], 100 * value, *counts)
+        )
     values = pd.DataFrame(rows, columns=[*PLACE, *BOTH_SEEDS, "value", *SIZES])
     sizes = values.drop_duplicates(PLACE)[[*PLACE, *SIZES]]
     return independent(values, PLACE).reset_index().merge(sizes, on=PLACE)

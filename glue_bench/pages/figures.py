@@ -28,14 +28,35 @@ from glue_bench.data.measures import MEASURES
 from glue_bench.files import write_atomically
 from glue_bench.pages.numbers import short
 
-COLUMN, WIDE = 3.25, 6.75  # inches: the width of one column of a paper, and of two with the space between them
-STYLE: Any = rc_params_from_file(Path(__file__).with_name("figures.mplstyle"), use_default_template=False)
-INK, QUIET, LINE, PAPER = STYLE["text.color"], STYLE["axes.edgecolor"], STYLE["grid.color"], "#ffffff"
+COLUMN, WIDE = (
+    3.25,
+    6.75,
+)  # inches: the width of one column of a paper, and of two with the space between them
+STYLE: Any = rc_params_from_file(
+    Path(__file__).with_name("figures.mplstyle"), use_default_template=False
+)
+INK, QUIET, LINE, PAPER = (
+    STYLE["text.color"],
+    STYLE["axes.edgecolor"],
+    STYLE["grid.color"],
+    "#ffffff",
+)
 PIXELS = 1.9  # of CSS for a point of an SVG: text of 7 points is 13 pixels
 SMALL = STYLE["legend.fontsize"]
 CYCLE = ("#4c4ed6", "#bb730f", "#94105f", "#299bdf", "#5b2d05", "#dd1d4b")
 """Colours of series after INK, which is that of the reference. In this order the first few differ the most."""
-_DARK = ("#f2f2f2", "#a8a8a8", "#4a4a4a", "#161616", "#3d9df2", "#edba2e", "#e73f9b", "#bcdafa", "#cf2a37", "#f78d92")
+_DARK = (
+    "#f2f2f2",
+    "#a8a8a8",
+    "#4a4a4a",
+    "#161616",
+    "#3d9df2",
+    "#edba2e",
+    "#e73f9b",
+    "#bcdafa",
+    "#cf2a37",
+    "#f78d92",
+)
 ON_DARK = dict(zip((INK, QUIET, LINE, PAPER, *CYCLE), _DARK, strict=True))
 """What a dark page has in place of each colour."""
 DASHES = ("solid", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.2, 1, 1.2)))
@@ -45,7 +66,10 @@ NO_DATES: dict[str, dict[str, None]] = {
     "pdf": dict.fromkeys(("CreationDate", "Creator", "Producer")),
     "png": {"Software": None},
 }
-BAND, CROWDED = 0.18, 8  # opacity of the band around a line; more lines have no bands, and more points no markers
+BAND, CROWDED = (
+    0.18,
+    8,
+)  # opacity of the band around a line; more lines have no bands, and more points no markers
 UNPLANNED = "*"
 VERDICTS: dict[str, dict[str, Any]] = {
     "better": {"label": "better", "marker": "^", "color": CYCLE[0]},
@@ -59,7 +83,9 @@ paper_style = partial(style.context, ["default", STYLE])
 """The settings under which figures are made and drawn, whatever the user's own are: a context or a decorator."""
 
 
-def panels(count: int, height: float, abreast: int = 3, **options: Any) -> tuple[Figure, list[Axes]]:
+def panels(
+    count: int, height: float, abreast: int = 3, **options: Any
+) -> tuple[Figure, list[Axes]]:
     """A figure with so many panels of `height` inches; more than two `abreast` take a paper's whole width."""
     columns = min(count, abreast)
     rows = ceil(count / columns)
@@ -75,11 +101,17 @@ def arm_styles(arms: Sequence[str], reference: str = "") -> dict[str, dict[str, 
 
     Dashes change with each arm, so that a line shows through another one that lies on it.
     """
-    styles: dict[str, dict[str, Any]] = {reference: {"color": INK, "linestyle": "solid", "marker": MARKERS[0]}}
+    styles: dict[str, dict[str, Any]] = {
+        reference: {"color": INK, "linestyle": "solid", "marker": MARKERS[0]}
+    }
     for place, arm in enumerate(arm for arm in dict.fromkeys(arms) if arm != reference):
         turn, colour = divmod(place, len(CYCLE))
         marker = MARKERS[(place + 1) % len(MARKERS)]
-        styles[arm] = {"color": CYCLE[colour], "linestyle": DASHES[(turn + place) % len(DASHES)], "marker": marker}
+        styles[arm] = {
+            "color": CYCLE[colour],
+            "linestyle": DASHES[(turn + place) % len(DASHES)],
+            "marker": marker,
+        }
     return styles
 
 
@@ -97,7 +129,9 @@ def legend_below(figure: Figure, handles: Sequence[Any] = ()) -> Figure:
 
 def fitted(name: str, length: int = 24) -> str:
     """A name of at most so many characters: of a longer one both ends, as names of arms often differ in the last."""
-    return name if len(name) <= length else f"{name[: length // 2]}…{name[length // 2 + 1 - length :]}"
+    return (
+        name if len(name) <= length else f"{name[: length // 2]}…{name[length // 2 + 1 - length :]}"
+    )
 
 
 def drawn(figure: Figure, format: str) -> bytes:
@@ -109,10 +143,14 @@ def drawn(figure: Figure, format: str) -> bytes:
     if format != "svg":
         return content
     kinds = product(ON_DARK.items(), ("stroke", "fill"))
-    rules = "".join(f'[style*="{kind}: {light}"]{{{kind}:{dark}!important}}' for (light, dark), kind in kinds)
+    rules = "".join(
+        f'[style*="{kind}: {light}"]{{{kind}:{dark}!important}}' for (light, dark), kind in kinds
+    )
     rules = f":root{{color-scheme:light dark}}@media (prefers-color-scheme:dark){{{rules}}}</style>"
     svg = content.decode().replace("</style>", rules, 1)
-    return re.sub(r'="([\d.]+)pt"', lambda match: f'="{float(match[1]) * PIXELS:.0f}"', svg).encode()
+    return re.sub(
+        r'="([\d.]+)pt"', lambda match: f'="{float(match[1]) * PIXELS:.0f}"', svg
+    ).encode()
 
 
 def svg_address(figure: Figure) -> str:
@@ -141,11 +179,15 @@ def forest_rows(comparison: Comparison, column: str) -> pd.DataFrame:
     """
     frame = comparison.contrasts[comparison.contrasts["column"] == column]
     frame = frame.assign(planned=frame["kind"] == "declared")
-    rest = frame[~frame["planned"]].sort_values("difference", ascending=MEASURES[column].lowest_is_best, kind="stable")
+    rest = frame[~frame["planned"]].sort_values(
+        "difference", ascending=MEASURES[column].lowest_is_best, kind="stable"
+    )
     rows = pd.concat([frame[frame["planned"]], rest]).drop_duplicates(["arm", "reference"])
     estimates, seeds = comparison.estimates(column), list[Any]()
     for pair in zip(rows["arm"], rows["reference"], strict=True):
-        seeds.append(next((one.differences(*pair) for one in estimates if {*pair} <= {*one.arms}), []))
+        seeds.append(
+            next((one.differences(*pair) for one in estimates if {*pair} <= {*one.arms}), [])
+        )
     return rows.assign(seeds=seeds).set_index(["arm", "reference"])
 
 
@@ -167,7 +209,9 @@ def forest(comparison: Comparison, columns: Sequence[str]) -> Figure:
     kinds = set[str]()
     for axes, column in zip(grid, columns, strict=True):
         rows = forest_rows(comparison, column).reindex(first.index).assign(place=places)
-        kinds |= _intervals(axes, rows.assign(verdict=rows["verdict"].where(rows["low"].notna(), "none")))
+        kinds |= _intervals(
+            axes, rows.assign(verdict=rows["verdict"].where(rows["low"].notna(), "none"))
+        )
         axes.set_yticks(places, names)
         title = comparison.board.title_of(column)
         measure = MEASURES[column]
@@ -178,11 +222,17 @@ def forest(comparison: Comparison, columns: Sequence[str]) -> Figure:
                 label += "; left of 0 the first is better"
             for place, value in zip(places, rows["difference"], strict=True):
                 text = "not run" if np.isnan(value) else f"{value:+z.{measure.decimals}f}"
-                axes.annotate(text, (1.02, place), xycoords=("axes fraction", "data"), va="center", size=SMALL)
+                axes.annotate(
+                    text, (1.02, place), xycoords=("axes fraction", "data"), va="center", size=SMALL
+                )
         axes.set(title=title, xlabel=label, ylim=(places.max() + 0.7, -0.6))
-    looks = [{"linestyle": "none", **look} for verdict, look in VERDICTS.items() if verdict in kinds]
+    looks = [
+        {"linestyle": "none", **look} for verdict, look in VERDICTS.items() if verdict in kinds
+    ]
     looks += [{"label": "95% interval", "color": INK}]
-    looks += [{"label": "a seed", "color": INK, "marker": ".", "markersize": 2, "linestyle": "none"}]
+    looks += [
+        {"label": "a seed", "color": INK, "marker": ".", "markersize": 2, "linestyle": "none"}
+    ]
     looks += [{"label": f"{UNPLANNED} not planned", "linestyle": "none"}] if unplanned.any() else []
     return legend_below(figure, [Line2D([], [], **look) for look in looks])
 
@@ -195,7 +245,9 @@ def _intervals(axes: Axes, rows: pd.DataFrame) -> set[str]:
         look = VERDICTS[str(verdict)]
         seeds = np.repeat(group["place"] + 0.33, group["seeds"].map(len))
         axes.hlines(group["place"], group["low"], group["high"], color=look["color"])
-        axes.plot(np.concatenate(group["seeds"].to_list()), seeds, ".", color=look["color"], markersize=2)
+        axes.plot(
+            np.concatenate(group["seeds"].to_list()), seeds, ".", color=look["color"], markersize=2
+        )
         axes.plot(group["difference"], group["place"], linestyle="none", markersize=3, **look)
     axes.grid(visible=False, axis="y")
     axes.xaxis.set_major_locator(MaxNLocator(4))
@@ -212,12 +264,17 @@ def losses(comparison: Comparison) -> Figure:
     The training loss stands in where none was measured. A line is the mean over seeds, its band goes from the lowest to
     the highest seed. The legend begins with the lowest last loss.
     """
-    frame, reference = comparison.board.results.losses, next((one.reference for one in comparison.assessed), "")
+    frame, reference = (
+        comparison.board.results.losses,
+        next((one.reference for one in comparison.assessed), ""),
+    )
     name = "validation_loss" if frame["validation_loss"].notna().any() else "train_loss"
     wide = frame.pivot_table(name, "step", ["arm", "pretraining_seed"])
     tokens = frame.groupby("step")["tokens"].mean()
     styles = arm_styles(comparison.board.arms, reference)
-    arms = [str(arm) for arm in wide.ffill().iloc[-1].groupby(level="arm").mean().sort_values().index]
+    arms = [
+        str(arm) for arm in wide.ffill().iloc[-1].groupby(level="arm").mean().sort_values().index
+    ]
     figure, grid = panels(2 if reference in wide else 1, 2.0)
     figure.set_figwidth(WIDE)
     for axes, less in zip(grid, ("", reference), strict=False):
@@ -229,17 +286,25 @@ def losses(comparison: Comparison) -> Figure:
             if len(arms) <= CROWDED:
                 low, high = curves.min(axis=1), curves.max(axis=1)
                 axes.fill_between(x, low, high, color=look["color"], alpha=BAND, linewidth=0)
-        axes.set(xlabel="tokens seen", xlim=(0, None), ylabel="nats; below 0 is better" if less else "nats")
+        axes.set(
+            xlabel="tokens seen",
+            xlim=(0, None),
+            ylabel="nats; below 0 is better" if less else "nats",
+        )
         axes.set_title(f"Gap to {fitted(less)}" if less else MEASURES[name].title)
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-        axes.xaxis.set_major_formatter(lambda value, _: short(value, 6))  # digits that tell ticks apart: 22.75M, 131B
+        axes.xaxis.set_major_formatter(
+            lambda value, _: short(value, 6)
+        )  # digits that tell ticks apart: 22.75M, 131B
     return legend_below(figure)
 
 
 def result_figures(comparison: Comparison) -> dict[str, bytes]:
     """The pictures that stand beside the tables of committed results, by the names of their files."""
     contrasts = forest(comparison, [comparison.primary])
-    contrasts.axes[0].axvspan(-0.05, 0.05, color=INK, alpha=0.1, linewidth=0)  # too small to matter, in nats
+    contrasts.axes[0].axvspan(
+        -0.05, 0.05, color=INK, alpha=0.1, linewidth=0
+    )  # too small to matter, in nats
     figures = {"contrasts.svg": contrasts}
     if len(comparison.board.results.losses):
         figures["loss.svg"] = losses(comparison)

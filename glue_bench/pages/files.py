@@ -23,7 +23,9 @@ def write_tables(comparison: Comparison) -> list[Path]:
     folder, contents = comparison.board.results.folder, tables(comparison)
     for name, text in contents.items():
         write_atomically(folder / name, text.encode())
-    for name in set(TABLES) - contents.keys():  # of an earlier plan: nothing in the folder would contradict them
+    for name in (
+        set(TABLES) - contents.keys()
+    ):  # of an earlier plan: nothing in the folder would contradict them
         (folder / name).unlink(missing_ok=True)
     return [folder / name for name in contents]
 
@@ -46,7 +48,10 @@ def tables(comparison: Comparison) -> dict[str, str]:
         statistics = statistics_page(comparison)
         contents |= {"statistics.md": to_markdown(statistics), "statistics.csv": to_csv(statistics)}
     if budgets["stream"].notna().any():
-        contents |= {"budget.md": to_markdown(budget_page(results)), "budget.csv": csv_text(informative(budgets))}
+        contents |= {
+            "budget.md": to_markdown(budget_page(results)),
+            "budget.csv": csv_text(informative(budgets)),
+        }
         losses = informative(results.losses.drop(columns="pretraining_id"))
         contents |= {"losses.csv": csv_text(losses, float_format="%.4f")}
     more = (
@@ -58,7 +63,9 @@ def tables(comparison: Comparison) -> dict[str, str]:
     return contents | {name: csv_text(frame, exact) for name, frame, exact in more if len(frame)}
 
 
-def next_step(comparison: Comparison, folder: str, failed: Sequence[str] = (), *, has_only: bool = False) -> str:
+def next_step(
+    comparison: Comparison, folder: str, failed: Sequence[str] = (), *, has_only: bool = False
+) -> str:
     """A command, and why as a comment of a shell: what is unfinished comes first, then what would tell more.
 
     After a run that `has_only` finished what its --only had chosen, the same command would run nothing.
@@ -73,7 +80,9 @@ def next_step(comparison: Comparison, folder: str, failed: Sequence[str] = (), *
     if board.results.experiment == "demo" and board.results.is_made_up:
         return "glue-bench init NAME  # writes an experiment file, to change and run"
     of_pretraining = bool(board.steps) and board.cells["pretraining_seed"].nunique() < ENOUGH_SEEDS
-    few = of_pretraining or (board.table[[f"{column}_n" for column in board.columns]] < ENOUGH_SEEDS).any(axis=None)
+    few = of_pretraining or (
+        board.table[[f"{column}_n" for column in board.columns]] < ENOUGH_SEEDS
+    ).any(axis=None)
     more = f"seeds: [1, 2, 3] {'under pretraining' if of_pretraining else 'in the experiment'}"
     if len(comparison.contrasts):
         return f"glue-bench statistics {folder}  # the intervals behind the marks{f'; {more} tell more' if few else ''}"

@@ -13,7 +13,16 @@ from matplotlib.figure import Figure
 from glue_bench.analysis.chance import Analysis
 from glue_bench.errors import UserError, first_line
 from glue_bench.files import parse_json, read_file, results_written_to, write_atomically
-from glue_bench.pages.figures import CYCLE, INK, QUIET, arm_styles, fitted, legend_below, panels, paper_style
+from glue_bench.pages.figures import (
+    CYCLE,
+    INK,
+    QUIET,
+    arm_styles,
+    fitted,
+    legend_below,
+    panels,
+    paper_style,
+)
 from glue_bench.pages.numbers import MISSING
 from glue_bench.pages.page import BETTER, WORSE, Column, Drawing, Page, Part, Table, with_legend
 from glue_bench.pages.render import csv_text, json_text, to_markdown
@@ -70,23 +79,40 @@ def inside_page(analysis: Analysis) -> Page:
     names = [name for name in HEADLINES if name in set(rows["measure"])]
     cells = cells.assign(column=cells["checkpoint"].map(names_of_columns))
     text, mark, interval, chance = (
-        cells.pivot(index="measure", columns="column", values=part).reindex(names, columns=[*names_of_columns.values()])
+        cells.pivot(index="measure", columns="column", values=part).reindex(
+            names, columns=[*names_of_columns.values()]
+        )
         for part in SHOWN
     )
     columns = {"measure": Column("Measure")}
     columns |= {name: Column(label, show=str) for label, name in names_of_columns.items()}
     frame = text.fillna(MISSING).assign(measure=[HEADLINES[name] for name in names])
     if len(labels) == 1:
-        columns |= {"interval": Column("95% interval", show=str), "chance": Column("Chance", show=str)}
+        columns |= {
+            "interval": Column("95% interval", show=str),
+            "chance": Column("Chance", show=str),
+        }
         frame = frame.assign(interval=interval.iloc[:, 0], chance=chance.iloc[:, 0])
     caption = f"Text: {analysis.text}, {analysis.sequences} sequences asked for."
     # What is left out is said once for each reason and the checkpoints of which it is said.
-    by_reason = analysis.left_out.groupby(["checkpoint", "reason"], sort=False)["measure"].agg(", ".join)
-    alike = by_reason.reset_index().groupby(["measure", "reason"], sort=False)["checkpoint"].agg(", ".join)
-    titles = {"checkpoint": Column("Checkpoint"), "measure": Column("Left out"), "reason": Column("Reason")}
+    by_reason = analysis.left_out.groupby(["checkpoint", "reason"], sort=False)["measure"].agg(
+        ", ".join
+    )
+    alike = (
+        by_reason.reset_index()
+        .groupby(["measure", "reason"], sort=False)["checkpoint"]
+        .agg(", ".join)
+    )
+    titles = {
+        "checkpoint": Column("Checkpoint"),
+        "measure": Column("Left out"),
+        "reason": Column("Reason"),
+    }
     table = Table(frame=frame, columns=columns, caption=caption, marks=mark)
     tables = with_legend([table], LEGEND, ["marks", *(name.partition(".")[0] for name in names)])
-    tables += [Table(frame=alike.reset_index(), columns=titles, title="Left out")] if len(alike) else []
+    tables += (
+        [Table(frame=alike.reset_index(), columns=titles, title="Left out")] if len(alike) else []
+    )
     return Page(title=TITLE, tables=tuple(tables), data=measures, decimals=6)
 
 
@@ -133,16 +159,36 @@ def _document(analysis: Analysis) -> dict[str, Any]:
         rows = analysis.measures[analysis.measures["checkpoint"] == label]
         for row in rows.to_dict("records"):
             parent, _, last = row["measure"].rpartition(".")
-            again = parent in BY_LAYER or row["measure"] in measures  # elsewhere the first block keeps the name
-            ranges = {"interval": (row["low"], row["high"]), "chance": (row["chance_low"], row["chance_high"])}
-            known = {of: list(map(rounded, both)) for of, both in ranges.items() if not math.isnan(both[0])}
-            entry = {"value": rounded(row["value"]), **known} | ({"n": row["n"]} if row["n"] else {})
+            again = (
+                parent in BY_LAYER or row["measure"] in measures
+            )  # elsewhere the first block keeps the name
+            ranges = {
+                "interval": (row["low"], row["high"]),
+                "chance": (row["chance_low"], row["chance_high"]),
+            }
+            known = {
+                of: list(map(rounded, both))
+                for of, both in ranges.items()
+                if not math.isnan(both[0])
+            }
+            entry = {"value": rounded(row["value"]), **known} | (
+                {"n": row["n"]} if row["n"] else {}
+            )
             measures[f"{parent}.{row['layer']}.{last}" if again else row["measure"]] = entry
         left_out = analysis.left_out[analysis.left_out["checkpoint"] == label]
         reasons = dict(zip(left_out["measure"], left_out["reason"], strict=True))
         checkpoints[label] = {**facts, "measures": measures, "left_out": reasons}
-    head = {"text": analysis.text, "text_sha256": analysis.text_digest, "sequences_asked": analysis.sequences}
-    return {"schema_version": 1, **head, "matrices": list(analysis.matrices), "checkpoints": checkpoints}
+    head = {
+        "text": analysis.text,
+        "text_sha256": analysis.text_digest,
+        "sequences_asked": analysis.sequences,
+    }
+    return {
+        "schema_version": 1,
+        **head,
+        "matrices": list(analysis.matrices),
+        "checkpoints": checkpoints,
+    }
 
 
 def inside_part(folder: Path, weights: Collection[str], place: str) -> Part | None:
@@ -153,12 +199,18 @@ def inside_part(folder: Path, weights: Collection[str], place: str) -> Part | No
     try:
         if (analysis := read_analysis(folder, weights)) is None:
             return None
-        return Part(title=TITLE, tables=inside_page(analysis).tables, figures=tuple(inside_figures(analysis)))
+        return Part(
+            title=TITLE,
+            tables=inside_page(analysis).tables,
+            figures=tuple(inside_figures(analysis)),
+        )
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         why = getattr(error, "strerror", None) or first_line(error)
         again = f"glue-bench analyse {place} -o {place}/{folder.name}"
         said = UserError(f"{folder.name}/ is damaged ({why}); delete it, or make it again: {again}")
-        table = Table(frame=pd.DataFrame({"said": [str(said)]}), columns={"said": Column("Left out")})
+        table = Table(
+            frame=pd.DataFrame({"said": [str(said)]}), columns={"said": Column("Left out")}
+        )
         return Part(title=TITLE, tables=(table,))
 
 
@@ -170,7 +222,9 @@ def read_analysis(folder: Path, weights: Collection[str]) -> Analysis | None:
     if not weights or not (folder / NUMBERS).is_file():
         return None
     document = parse_json(read_file(folder / NUMBERS))
-    facts = {label: each for label, each in document["checkpoints"].items() if each["weights"] in weights}
+    facts = {
+        label: each for label, each in document["checkpoints"].items() if each["weights"] in weights
+    }
     reasons = [(label, *pair) for label in facts for pair in facts[label]["left_out"].items()]
     names = "measures", *document["matrices"]
     frames = {name: _read_rows(folder / f"{name}.csv") for name in names}
@@ -200,12 +254,18 @@ def inside_figures(analysis: Analysis) -> Iterator[Drawing]:
     """Every figure that the analysis has numbers for."""
     measures = analysis.measures
     for name, (draw, pattern, caption) in FIGURES.items():
-        drawn = measures[measures["measure"].str.match(pattern)] if pattern else analysis.matrices.get(name)
+        drawn = (
+            measures[measures["measure"].str.match(pattern)]
+            if pattern
+            else analysis.matrices.get(name)
+        )
         if drawn is not None and len(drawn):
             yield Drawing(name=name, title=name, caption=caption, figure=draw(drawn))
 
 
-def _of_checkpoints(frame: pd.DataFrame, height: float, **options: Any) -> tuple[Figure, list[tuple[Axes, Any]]]:
+def _of_checkpoints(
+    frame: pd.DataFrame, height: float, **options: Any
+) -> tuple[Figure, list[tuple[Axes, Any]]]:
     """A figure with a panel for each checkpoint, and each panel with the rows that are its own."""
     by_checkpoint = frame.groupby("checkpoint", sort=False)
     figure, grid = panels(len(by_checkpoint), height, **options)
@@ -220,7 +280,15 @@ def subspace_curve(curves: pd.DataFrame) -> Figure:
     figure, grid = _of_checkpoints(curves, 1.9)
     for axes, curve in grid:
         label = "random rotations, 95%"
-        axes.fill_between(curve["m"], curve["low"], curve["high"], color=QUIET, alpha=0.35, linewidth=0, label=label)
+        axes.fill_between(
+            curve["m"],
+            curve["low"],
+            curve["high"],
+            color=QUIET,
+            alpha=0.35,
+            linewidth=0,
+            label=label,
+        )
         axes.plot(curve["m"], curve["share"], color=CYCLE[0], label="positions")
         axes.set(xlabel="leading word directions", ylim=(-0.02, 1.02))
     grid[0][0].set_ylabel("share of positions' variance")
@@ -230,18 +298,33 @@ def subspace_curve(curves: pd.DataFrame) -> Figure:
 @paper_style()
 def term_shares(measures: pd.DataFrame) -> Figure:
     """Each term's share, with its interval, beside BASELINES. Terms of attention: Ke, He & Liu 2021, figure 2."""
-    first = measures[measures["layer"] == measures.groupby("checkpoint")["layer"].transform("min")].copy()
-    first[["kind", "term"]] = first["measure"].str.removeprefix("terms.").str.split(".", expand=True)
+    first = measures[
+        measures["layer"] == measures.groupby("checkpoint")["layer"].transform("min")
+    ].copy()
+    first[["kind", "term"]] = (
+        first["measure"].str.removeprefix("terms.").str.split(".", expand=True)
+    )
     terms = list(first["term"].unique())
     figure, grid = _of_checkpoints(first, 0.55 + 0.14 * len(terms), sharey=True)
     places = np.arange(len(terms))
     for axes, rows in grid:
-        by_kind = {kind: of_kind.set_index("term").reindex(terms) for kind, of_kind in rows.groupby("kind")}
+        by_kind = {
+            kind: of_kind.set_index("term").reindex(terms) for kind, of_kind in rows.groupby("kind")
+        }
         for name, (label, marker, colour) in BASELINES.items():
             if (baseline := by_kind.get(f"share_{name}")) is not None:
-                axes.plot(baseline["value"], places, marker, color=colour, markerfacecolor="none", label=label)
+                axes.plot(
+                    baseline["value"],
+                    places,
+                    marker,
+                    color=colour,
+                    markerfacecolor="none",
+                    label=label,
+                )
         share, low, high = (by_kind["share"][name] for name in ("value", "low", "high"))
-        axes.errorbar(share, places, xerr=[share - low, high - share], fmt="o", color=INK, label="measured")
+        axes.errorbar(
+            share, places, xerr=[share - low, high - share], fmt="o", color=INK, label="measured"
+        )
         axes.axvline(0, color=INK, linewidth=0.6)
         axes.set_xlabel("share of variance")
     grid[0][0].set_yticks(places, [term.replace("_", " to ") for term in terms])
@@ -267,11 +350,20 @@ def decoding(measures: pd.DataFrame) -> Figure:
         panel = frame[frame["what"] == what]
         guessed = panel[panel["of"] != "sum"].groupby("place")["chance_low"].mean()
         axes.plot(guessed, color=QUIET, linestyle="dashed", linewidth=0.8, label="chance")
-        for (checkpoint, _), rows in panel.groupby(["checkpoint", panel["of"] == "layers"], sort=False):
+        for (checkpoint, _), rows in panel.groupby(
+            ["checkpoint", panel["of"] == "layers"], sort=False
+        ):
             look, random = styles[str(checkpoint)], rows[rows["of"] == "random"]
             own = rows[rows["of"] != "random"]
             axes.plot(own["place"], own["value"], label=checkpoint, **look)
-            axes.plot(random["place"], random["value"], "s", color=look["color"], markerfacecolor="none", markersize=5)
+            axes.plot(
+                random["place"],
+                random["value"],
+                "s",
+                color=look["color"],
+                markerfacecolor="none",
+                markersize=5,
+            )
         axes.set(title=f"Decoding of the {what}", ylabel="accuracy (0 to 1)", ylim=(-0.03, 1.03))
     grid[-1].set(xlabel="layer (sum, norm: of the tables; 0: what enters block 1)")
     grid[-1].set_xticks(range(len(layers)), [str(layer) for layer in layers])

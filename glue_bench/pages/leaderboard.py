@@ -9,13 +9,28 @@ import pandas as pd
 from pandas import DataFrame, Series
 
 from glue_bench.board.board import BLOCK, BOTH_SEEDS, Board, boards_by_steps, steps_frame
-from glue_bench.board.compare import CONVERSION, OF_CONTRASTS, Comparison, leaderboard_frame, score_columns
+from glue_bench.board.compare import (
+    CONVERSION,
+    OF_CONTRASTS,
+    Comparison,
+    leaderboard_frame,
+    score_columns,
+)
 from glue_bench.board.marks import collapsed_arms, incomplete_arms, unlike_arms
 from glue_bench.config import HELD_OUT
 from glue_bench.data.measures import AVERAGE, MEASURES, PRETRAINING_MEASURES, Measure
 from glue_bench.data.tasks import COLUMNS, TASKS, titles
 from glue_bench.pages.numbers import MISSING, number, short
-from glue_bench.pages.page import BETTER, DECIMALS, WORSE, Column, Page, Table, facts_table, with_legend
+from glue_bench.pages.page import (
+    BETTER,
+    DECIMALS,
+    WORSE,
+    Column,
+    Page,
+    Table,
+    facts_table,
+    with_legend,
+)
 from glue_bench.stats.verdicts import COVERS, Group
 
 AGAINST = "{column} against `{reference}`: {better} better, {worse} worse, {alike} not told apart, {untested} untested"
@@ -79,7 +94,10 @@ ARMS = {
     "summary": Column("What it does"),
     "rate": Column("Pretraining rate", show="{:g}".format),
 }
-SPLITS = {"validation_matched": "matched validation", "validation_mismatched": "mismatched validation"}
+SPLITS = {
+    "validation_matched": "matched validation",
+    "validation_mismatched": "mismatched validation",
+}
 CHOSEN = {"validation": "validation, which is optimistic", HELD_OUT: "the slice held out of train"}
 ONE_SEGMENT = "one in pretraining, so that fine-tuning began with an untrained second one"
 MARKS_MEAN = (
@@ -106,7 +124,9 @@ def leaderboard_tables(comparison: Comparison, screen: Page) -> list[Table]:
         columns = {"arm": Column("Arm"), "steps": Column("Steps", show="{:,}".format), **scores}
         steps = steps.sort_values(["arm", "steps"], kind="stable", ignore_index=True)
         marks = _marks_by_steps(board, steps, list(scores))
-        tables.append(Table(title="Against steps of pretraining", frame=steps, columns=columns, marks=marks))
+        tables.append(
+            Table(title="Against steps of pretraining", frame=steps, columns=columns, marks=marks)
+        )
     tasks_shown = {COLUMNS[column][0] for column in board.columns}
     more = {
         "planned": len(comparison.of("declared")) > 0,
@@ -142,7 +162,9 @@ def groups_shown(comparison: Comparison) -> dict[str, Group]:
     A block is called by its origin, and by its shape too where an origin has several; a block alone has no heading.
     """
     groups, blocks = comparison.assessed, comparison.board.table.set_index("arm")[BLOCK]
-    shown = [group for group in groups if not any(set(group.arms) < set(other.arms) for other in groups)]
+    shown = [
+        group for group in groups if not any(set(group.arms) < set(other.arms) for other in groups)
+    ]
     origins = [blocks["origin"][group.reference] for group in shown if group.kind != CONVERSION]
 
     def heading(group: Group) -> str:
@@ -163,29 +185,51 @@ def of_group(frame: DataFrame, group: Group) -> DataFrame:
 def group_table(comparison: Comparison, group: Group, heading: str, frame: DataFrame) -> Table:
     """One row per arm of a `leaderboard_frame`, best first; then the baselines, and what a difference must reach."""
     board, names = comparison.board, score_columns(comparison)
-    rows = frame[frame["arm"].isin(group.arms) | (frame["origin"] == "baseline")].reset_index(drop=True)
+    rows = frame[frame["arm"].isin(group.arms) | (frame["origin"] == "baseline")].reset_index(
+        drop=True
+    )
     if group.kind == CONVERSION:  # ranks nothing
-        rows = rows.sort_values("arm", key=lambda arms: arms != group.reference, kind="stable", ignore_index=True)
+        rows = rows.sort_values(
+            "arm", key=lambda arms: arms != group.reference, kind="stable", ignore_index=True
+        )
     is_compared = (rows["reference"] == group.reference).any()
     is_reference = rows["arm"] == group.reference
     # What the source of a conversion differs from is another group's.
     of_contrasts = [f"{name}_{what}" for name in names for what in OF_CONTRASTS]
     rows = rows.assign(**rows[of_contrasts].mask(is_reference))
     arms = rows[rows["arm"].isin(group.arms)]
-    columns = {"arm": Column("Arm"), "parameters": Column("Params", show=short), names[0]: _column(board, names[0])}
+    columns = {
+        "arm": Column("Arm"),
+        "parameters": Column("Params", show=short),
+        names[0]: _column(board, names[0]),
+    }
     if is_compared:
         exact = MEASURES[names[0]].decimals
         difference, half = (f"{names[0]}_{what}" for what in ("difference", "smallest"))
-        halves = rows[half].map(f" ± {{:z.{exact}f}}".format, na_action="ignore").astype(object).fillna("")
-        texts = rows[difference].map(f"{{:+z.{exact}f}}".format, na_action="ignore").astype(object) + halves
+        halves = (
+            rows[half]
+            .map(f" ± {{:z.{exact}f}}".format, na_action="ignore")
+            .astype(object)
+            .fillna("")
+        )
+        texts = (
+            rows[difference].map(f"{{:+z.{exact}f}}".format, na_action="ignore").astype(object)
+            + halves
+        )
         rows["difference"] = texts.mask(is_reference, "reference")
         columns["difference"] = Column("Difference", show=str)
     columns |= {name: _column(board, name) for name in names[1:]}
     smallest = {name: arms[f"{name}_smallest"].astype(float).dropna().median() for name in names}
     widest = {name: max((high - low for low, high in (one.limits for one in comparison.estimates(name))), default=0.0)
               for name in names}  # fmt: skip
-    reached = {name: least if least <= widest[name] else math.nan for name, least in smallest.items() if least >= 0}
-    rows = pd.concat([rows, *([DataFrame([{"arm": SMALLEST, **reached}])] if reached else [])], ignore_index=True)
+    reached = {
+        name: least if least <= widest[name] else math.nan
+        for name, least in smallest.items()
+        if least >= 0
+    }
+    rows = pd.concat(
+        [rows, *([DataFrame([{"arm": SMALLEST, **reached}])] if reached else [])], ignore_index=True
+    )
     unlike = unlike_arms(board, group) if is_compared else set()
     of_arms = [UNLIKE if arm in unlike else "" for arm in rows["arm"]]
     best = {name: is_best(arms[name], MEASURES[name]) for name in names}
@@ -218,12 +262,20 @@ def _column(board: Board, name: str) -> Column:
 
 def caption(comparison: Comparison, groups: Iterable[Group], floor: str = "") -> str:
     """One line of fixed fields: who differs in the first column, how many planned contrasts do, and the `floor`."""
-    contrasts, fields = comparison.contrasts[comparison.contrasts["column"] == comparison.primary], list[str]()
+    contrasts, fields = (
+        comparison.contrasts[comparison.contrasts["column"] == comparison.primary],
+        list[str](),
+    )
     for group in groups:
         rows = of_group(contrasts, group)
-        named = {"column": comparison.board.title_of(comparison.primary), "reference": group.reference}
+        named = {
+            "column": comparison.board.title_of(comparison.primary),
+            "reference": group.reference,
+        }
         tested = rows[rows["why"] == ""]
-        counts = {side or "alike": (tested["verdict"] == side).sum() for side in ("better", "worse", "")}
+        counts = {
+            side or "alike": (tested["verdict"] == side).sum() for side in ("better", "worse", "")
+        }
         if len(tested):
             fields.append(AGAINST.format(**named, **counts, untested=len(rows) - len(tested)))
         elif len(rows):
@@ -242,11 +294,17 @@ def caption(comparison: Comparison, groups: Iterable[Group], floor: str = "") ->
 def _floor(board: Board, rows: DataFrame, arms: DataFrame) -> str:
     """The best arm beside the best baseline that has every column."""
     column = AVERAGE if len(board.average.parts) > 1 else next(iter(board.average.parts))
-    known = rows[rows["origin"] == "baseline"].dropna(subset=AVERAGE).sort_values(AVERAGE, kind="stable")
+    known = (
+        rows[rows["origin"] == "baseline"]
+        .dropna(subset=AVERAGE)
+        .sort_values(AVERAGE, kind="stable")
+    )
     if arms[column].isna().all() or known.empty:
         return ""
     best, floor = (number(scores.max()) for scores in (arms[column], known[AVERAGE]))
-    return FLOOR.format(average=board.title_of(column), best=best, baseline=known["arm"].iloc[-1], floor=floor)
+    return FLOOR.format(
+        average=board.title_of(column), best=best, baseline=known["arm"].iloc[-1], floor=floor
+    )
 
 
 def is_best(scores: Series, measure: Measure) -> Series:
@@ -260,9 +318,18 @@ def _marks(comparison: Comparison, rows: DataFrame) -> DataFrame:
     """Behind each score its verdict, and whether a run of it collapsed or is missing."""
     marks = DataFrame(index=rows.index)
     for name in score_columns(comparison):
-        signs = rows[f"{name}_verdict"].map({"better": BETTER, "worse": WORSE}).astype(object).fillna("")
-        signs += rows["collapsed"].map(lambda columns, name=name: COLLAPSED if is_listed(columns, name) else "")
-        signs += rows["incomplete"].map(lambda columns, name=name: FEWER_RUNS if is_listed(columns, name) else "")
+        signs = (
+            rows[f"{name}_verdict"]
+            .map({"better": BETTER, "worse": WORSE})
+            .astype(object)
+            .fillna("")
+        )
+        signs += rows["collapsed"].map(
+            lambda columns, name=name: COLLAPSED if is_listed(columns, name) else ""
+        )
+        signs += rows["incomplete"].map(
+            lambda columns, name=name: FEWER_RUNS if is_listed(columns, name) else ""
+        )
         marks[name] = signs.where(rows[name].notna(), "")
     return marks
 
@@ -300,12 +367,27 @@ def setup_table(comparison: Comparison) -> Table:
     kinds = dict.fromkeys(tested["seeds"].mask(random, "random"))
     named = comparison.of("declared")
     named = named[named["column"] == comparison.primary]
-    outcomes = named["verdict"].mask(named["verdict"] == "", "not told apart").mask(named["why"] != "", "untested")
-    epoch = "last epoch" if protocol.epoch == "last" else f"best epoch of each run by {CHOSEN[protocol.choose_on]}"
+    outcomes = (
+        named["verdict"]
+        .mask(named["verdict"] == "", "not told apart")
+        .mask(named["why"] != "", "untested")
+    )
+    epoch = (
+        "last epoch"
+        if protocol.epoch == "last"
+        else f"best epoch of each run by {CHOSEN[protocol.choose_on]}"
+    )
     done = board.cells[board.cells["finished"]]
     undefined = int(board.scores["value"].isna().sum())
-    places = (done["processor"] + ", " + done["precision"]).str.strip(", ").replace("", "unrecorded").value_counts()
-    runs = f"{len(done)} of {len(board.cells)} planned; {results.finished.left_out} records left out"
+    places = (
+        (done["processor"] + ", " + done["precision"])
+        .str.strip(", ")
+        .replace("", "unrecorded")
+        .value_counts()
+    )
+    runs = (
+        f"{len(done)} of {len(board.cells)} planned; {results.finished.left_out} records left out"
+    )
     if results.finished.outdated:
         runs += f"; {OUTDATED.format(count=len(results.finished.outdated))}"
     facts = (
@@ -313,12 +395,20 @@ def setup_table(comparison: Comparison) -> Table:
         ("Weights", _weights(board)),
         ("Segments", ONE_SEGMENT if pretraining and pretraining.segments == "one" else ""),
         ("Seeds", _seeds(board) if len(board.cells) else ""),
-        ("Planned contrasts", "; ".join(named["arm"] + " - " + named["reference"] + ": " + outcomes)),
+        (
+            "Planned contrasts",
+            "; ".join(named["arm"] + " - " + named["reference"] + ": " + outcomes),
+        ),
         ("Intervals cover", " or ".join(COVERS[kind] for kind in kinds)),
         ("Fine-tuning", _finetuning(board)),
         ("Reported", f"{protocol.seeds} over seeds; {epoch}; validation"),
         ("Data", _data(board)),
-        ("Computed on", "; ".join(f"{place}: {n} run{'s' * (n > 1)}" for place, n in places.sort_index().items())),
+        (
+            "Computed on",
+            "; ".join(
+                f"{place}: {n} run{'s' * (n > 1)}" for place, n in places.sort_index().items()
+            ),
+        ),
         ("Runs", runs + (f"; {undefined} undefined scores" if undefined else "")),
         *(("Left out", line) for line in results.problems),
     )
@@ -329,20 +419,34 @@ def arms_table(board: Board) -> Table:
     """What each arm is, in the experiment's order, and the rate of its pretraining."""
     results = board.results
     frame = results.arms.loc[board.arms].reset_index(drop=True)
-    widths = [{} if pd.isna(width) else {"embedding_size": width} for width in frame["embedding_size"]]
+    widths = [
+        {} if pd.isna(width) else {"embedding_size": width} for width in frame["embedding_size"]
+    ]
     options = [own | width for own, width in zip(frame["options"], widths, strict=True)]
-    frame["options"] = [", ".join(f"{name}: {value}" for name, value in own.items()) for own in options]
+    frame["options"] = [
+        ", ".join(f"{name}: {value}" for name, value in own.items()) for own in options
+    ]
     trained = results.pretrainings[~results.pretrainings["is_search"]]
-    frame["rate"] = frame["arm"].map(trained.dropna(subset="learning_rate").groupby("arm")["learning_rate"].first())
+    frame["rate"] = frame["arm"].map(
+        trained.dropna(subset="learning_rate").groupby("arm")["learning_rate"].first()
+    )
     filled = {name: column for name, column in ARMS.items() if any(map(column.text, frame[name]))}
     return Table(title="Arms", frame=frame, columns=filled)
 
 
 def _weights(board: Board) -> str:
     """What the arms started from, by their origin; which arms, where there are several starts."""
-    trained = board.results.pretrainings[~board.results.pretrainings["is_search"]]["tokens"].dropna()
-    tokens = f", {' or '.join(dict.fromkeys(short(count, 2) for count in trained))} tokens" if len(trained) else ""
-    starts = board.table.groupby(["origin", "start"], sort=False)["arm"].agg(", ".join).reset_index()
+    trained = board.results.pretrainings[~board.results.pretrainings["is_search"]][
+        "tokens"
+    ].dropna()
+    tokens = (
+        f", {' or '.join(dict.fromkeys(short(count, 2) for count in trained))} tokens"
+        if len(trained)
+        else ""
+    )
+    starts = (
+        board.table.groupby(["origin", "start"], sort=False)["arm"].agg(", ".join).reset_index()
+    )
     names = " (" + starts["arm"] + ")" if len(starts) > 1 else ""
     return "; ".join(starts["origin"] + ": " + starts["start"] + tokens + names)
 
@@ -351,8 +455,14 @@ def _seeds(board: Board) -> str:
     runs = board.cells.drop_duplicates(["arm", "task", *BOTH_SEEDS]).groupby(["arm", "task"])
     pretrainings, number = runs["pretraining_seed"].nunique(), runs.size()
     kinds = pretrainings, number / pretrainings.clip(lower=1)
-    first, then = (" to ".join(dict.fromkeys(map("{:g}".format, (each.min(), each.max())))) for each in kinds)
-    return f"{first} pretraining, {then} fine-tuning of each" if pretrainings.any() else f"{then} fine-tuning"
+    first, then = (
+        " to ".join(dict.fromkeys(map("{:g}".format, (each.min(), each.max())))) for each in kinds
+    )
+    return (
+        f"{first} pretraining, {then} fine-tuning of each"
+        if pretrainings.any()
+        else f"{then} fine-tuning"
+    )
 
 
 def _finetuning(board: Board) -> str:
@@ -362,15 +472,25 @@ def _finetuning(board: Board) -> str:
         """A setting by task: its value, or each of its values with the tasks that have it."""
         values = settings.map(lambda each: each.get(name)).dropna()
         groups = {f"{value:g}": titles(tuple(same.index)) for value, same in values.groupby(values)}
-        shown = (value + (f" ({which})" if len(groups) > 1 else "") for value, which in groups.items())
+        shown = (
+            value + (f" ({which})" if len(groups) > 1 else "") for value, which in groups.items()
+        )
         return form.format(", ".join(shown)) if groups else ""
 
     rates = ", ".join(map("{:g}".format, sorted(board.cells["learning_rate"].unique())))
     if board.cells.groupby("task")["learning_rate"].nunique().max() > 1:
         chosen = CHOSEN[board.protocol.choose_on].partition(",")[0]
         rates = f"the best of {rates} for each arm and task, by the {board.protocol.rate_statistic} on {chosen}"
-    parts = [text("epochs", "epochs {}"), text("batch_size", "batch {}"), text("max_length", "length {}")]
-    parts += [f"rate {rates}", text("max_steps", "at most {} steps"), text("held_out_share", "{} of train held out")]
+    parts = [
+        text("epochs", "epochs {}"),
+        text("batch_size", "batch {}"),
+        text("max_length", "length {}"),
+    ]
+    parts += [
+        f"rate {rates}",
+        text("max_steps", "at most {} steps"),
+        text("held_out_share", "{} of train held out"),
+    ]
     tuned = titles(tuple(tasks.index[tasks["from_mnli"]]))
     return "; ".join(filter(None, [*parts, tuned and f"from the arm's own MNLI run: {tuned}"]))
 
@@ -386,7 +506,9 @@ def _data(board: Board) -> str:
             if split in rows and rows[split] != official[split].rows
         ]
         differences = results.tasks["differences"][task]
-        shares += [f"{SPLITS.get(split, split)} with {words}" for split, words in differences.items()]
+        shares += [
+            f"{SPLITS.get(split, split)} with {words}" for split, words in differences.items()
+        ]
         parts.append(f"{TASKS[task].title} {', '.join(shares) or 'in part'}")
     unchecked = results.tasks["unchecked"].map(len) > 0
     if by_count := titles(tuple(results.tasks.index[unchecked & ~results.tasks["partial"]])):

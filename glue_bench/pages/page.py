@@ -41,7 +41,11 @@ class Column:
         """A value as it is shown."""
         if pd.isna(value):
             return "" if self.decimals is None else MISSING
-        return number(value, self.decimals) if self.decimals is not None else one_line((self.show or str)(value))
+        return (
+            number(value, self.decimals)
+            if self.decimals is not None
+            else one_line((self.show or str)(value))
+        )
 
 
 class ShownCell(NamedTuple):
@@ -92,19 +96,35 @@ class Table:
     def rows(self) -> list[list[ShownCell]]:
         """The cells, feet included."""
         names, index = list(self.columns), self.frame.index
-        marks = self.marks.reindex(index=index, columns=names).astype(object).fillna("").to_numpy().tolist()
+        marks = (
+            self.marks.reindex(index=index, columns=names)
+            .astype(object)
+            .fillna("")
+            .to_numpy()
+            .tolist()
+        )
         bold = self.bold.reindex(index=index, columns=names).eq(True).to_numpy().tolist()
-        texts = [map(column.text, self.frame[name].tolist()) for name, column in self.columns.items()]
+        texts = [
+            map(column.text, self.frame[name].tolist()) for name, column in self.columns.items()
+        ]
         rows = zip(zip(*texts, strict=True), marks, bold, strict=True)
-        return [[ShownCell(text + mark, is_bold) for text, mark, is_bold in zip(*row, strict=True)] for row in rows]
+        return [
+            [ShownCell(text + mark, is_bold) for text, mark, is_bold in zip(*row, strict=True)]
+            for row in rows
+        ]
 
     @cached_property
     def styles(self) -> list[str]:
         """Of each column "number", "text", or "long" if its texts are broken into lines."""
         places = range(len(self.columns))
-        texts = ["long" if any(len(row[i].text) > LONG for row in self.rows) else "text" for i in places]
+        texts = [
+            "long" if any(len(row[i].text) > LONG for row in self.rows) else "text" for i in places
+        ]
         columns = zip(self.columns.values(), texts, strict=True)
-        return [text if column.decimals is None and column.show is None else "number" for column, text in columns]
+        return [
+            text if column.decimals is None and column.show is None else "number"
+            for column, text in columns
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +179,9 @@ class Report:
     lead: str = ""
 
 
-def with_legend(tables: Sequence[Table], legend: Mapping[str, str], notes: Iterable[str] = ()) -> list[Table]:
+def with_legend(
+    tables: Sequence[Table], legend: Mapping[str, str], notes: Iterable[str] = ()
+) -> list[Table]:
     """Put under the last table the lines of a legend that a table needs, or that one of the `notes` names."""
     keys = set(notes)
     for table in tables:

@@ -33,8 +33,22 @@ from glue_bench.errors import unknown
 from glue_bench.pages.numbers import MISSING, number, short
 from glue_bench.pages.page import Column, Page, Table, facts_table, with_legend
 
-CELL_COLUMNS = ("model", "arm", "variant", "origin", "steps", "column", "published", "ours", "seeds", "difference")
-PAIR_COLUMNS = {name: name.capitalize() for name in ("model", "arm", "parameters", "steps", "tokens", "seeds", "rates")}
+CELL_COLUMNS = (
+    "model",
+    "arm",
+    "variant",
+    "origin",
+    "steps",
+    "column",
+    "published",
+    "ours",
+    "seeds",
+    "difference",
+)
+PAIR_COLUMNS = {
+    name: name.capitalize()
+    for name in ("model", "arm", "parameters", "steps", "tokens", "seeds", "rates")
+}
 PAIR_COLUMNS |= {"arm": "Ours", "start": "Ours start from", "note": "Why there is none"}
 LEGEND = {
     "scores": "Scores, times 100: Matthews correlation for CoLA, Pearson correlation for STS-B, accuracy elsewhere, "
@@ -67,7 +81,11 @@ class PrintedRow:
         theirs, ours = ({k: sorted(v) if isinstance(v, list | tuple) else v for k, v in each.items()}
                      for each in (self.options, options))  # fmt: skip
         segments = ours.pop("segments", "input")
-        return variant == self.variant and self.segments in (None, segments) and ours.items() <= theirs.items()
+        return (
+            variant == self.variant
+            and self.segments in (None, segments)
+            and ours.items() <= theirs.items()
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,13 +136,17 @@ def published_table(rows: Mapping[str, Any], columns: str, **facts: Any) -> Publ
     alike = {name: facts.pop(name) for name in ("parameters", "steps") if name in facts}
     for label, row in rows.items():
         printed = dict(zip(names, row.pop("scores").split(), strict=True))
-        made.append(PrintedRow(label=label, printed=printed, **(alike if "variant" in row else {}) | row))
+        made.append(
+            PrintedRow(label=label, printed=printed, **(alike if "variant" in row else {}) | row)
+        )
     return Published(columns=names, rows=tuple(made), **facts)
 
 
 PAPERS: dict[str, Published] = {
     name: published_table(**facts)
-    for name, facts in yaml.safe_load((files(__package__) / "papers.yaml").read_text(encoding="utf-8")).items()
+    for name, facts in yaml.safe_load(
+        (files(__package__) / "papers.yaml").read_text(encoding="utf-8")
+    ).items()
 }
 """By their names on the command line."""
 
@@ -136,19 +158,30 @@ def named_page(name: str, path: str | Path | None = None) -> Page:
     return paper_page(PAPERS[name], None if path is None else read_results(path))
 
 
-def paper_page(published: Published, results: Results | None = None, made: dict[Any, Board] | None = None) -> Page:
+def paper_page(
+    published: Published, results: Results | None = None, made: dict[Any, Board] | None = None
+) -> Page:
     """The printed rows, ours below those that have an arm of the experiment, and in what the two differ.
 
     Its `rows` (CELL_COLUMNS) have each printed value with each arm of ours that stands beside it, or with none:
     `ours` is 0 to 100, NaN where missing; `difference` is ours less theirs. `made` keeps boards for the next table.
     """
-    cells, pairs = _set_beside(published, _boards(published, results, {} if made is None else made) if results else {})
-    facts, tables = [("Average", published.average.rule if AVERAGE in published.columns else "")], list[Table]()
+    cells, pairs = _set_beside(
+        published, _boards(published, results, {} if made is None else made) if results else {}
+    )
+    facts, tables = (
+        [("Average", published.average.rule if AVERAGE in published.columns else "")],
+        list[Table](),
+    )
     if results:
         facts.append(("Experiment", results.experiment))
-        facts.append(("Reported", f"{published.statistic} over seeds; {published.epoch} epoch; validation"))
+        facts.append(
+            ("Reported", f"{published.statistic} over seeds; {published.epoch} epoch; validation")
+        )
         facts.append(("Data", "; ".join([results.data_source, *_unofficial(results)])))
-        used = {name: Column(title) for name, title in PAIR_COLUMNS.items() if (pairs[name] != "").any()}
+        used = {
+            name: Column(title) for name, title in PAIR_COLUMNS.items() if (pairs[name] != "").any()
+        }
         tables.append(Table(frame=pairs, columns=used, title="Theirs and ours", legend=THEIRS_OURS))
     banner = results.banner if results else ""
     tables = [_scores(published, results, cells), *tables, facts_table(facts)]
@@ -174,15 +207,21 @@ def _boards(published: Published, results: Results, made: dict[Any, Board]) -> d
         steps = last if share == 1 else round(share * (last or 0))
         if share == 1 or steps in results.all_steps:
             key = published.epoch, steps
-            boards[share] = made[key] = made.get(key) or make_board(results, Protocol(epoch=published.epoch), steps)
+            boards[share] = made[key] = made.get(key) or make_board(
+                results, Protocol(epoch=published.epoch), steps
+            )
     return boards
 
 
-def _set_beside(published: Published, boards: Mapping[float, Board]) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _set_beside(
+    published: Published, boards: Mapping[float, Board]
+) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The data of a page; and PAIR_COLUMNS, texts: in what a row and an arm differ, or why it has no counterpart."""
     arms, rows, pairs = list[dict[Any, Any]](), list[dict[str, Any]](), list[dict[str, str]]()
     if whole := boards.get(1.0):
-        ran = whole.cells[whole.cells["finished"] | (not whole.cells["finished"].any())]  # before any has run, all arms
+        ran = whole.cells[
+            whole.cells["finished"] | (not whole.cells["finished"].any())
+        ]  # before any has run, all arms
         arms = whole.results.arms.loc[ran["arm"].unique()].to_dict("records")
     values = {share: our_values(published, board) for share, board in boards.items()}
     for row in published.rows:
@@ -195,14 +234,21 @@ def _set_beside(published: Published, boards: Mapping[float, Board]) -> tuple[pd
             fitting = [{"arm": "", "variant": "", "origin": ""}]
         else:
             pairs += [_pair(published, row, arm, board, values[row.share]) for arm in fitting]
-        printed = [{"model": row.label, "column": column, "published": text} for column, text in row.printed.items()]
+        printed = [
+            {"model": row.label, "column": column, "published": text}
+            for column, text in row.printed.items()
+        ]
         steps = board.steps if board and fitting[0]["arm"] else None
         ours = values.get(row.share, {})
         none = {"ours": math.nan, "seeds": 0}
         rows += [arm | {"steps": steps} | each | ours.get((arm["arm"], each["column"]), none)
                  for arm in fitting for each in printed]  # fmt: skip
-    cells = pd.DataFrame(rows, columns=list(CELL_COLUMNS)).astype({"seeds": "int64", "steps": "Int64"})
-    return cells.assign(difference=cells["ours"] - cells["published"].astype(float)), pd.DataFrame(pairs)
+    cells = pd.DataFrame(rows, columns=list(CELL_COLUMNS)).astype(
+        {"seeds": "int64", "steps": "Int64"}
+    )
+    return cells.assign(difference=cells["ours"] - cells["published"].astype(float)), pd.DataFrame(
+        pairs
+    )
 
 
 def our_values(published: Published, board: Board) -> dict[Any, dict[str, Any]]:
@@ -216,30 +262,54 @@ def our_values(published: Published, board: Board) -> dict[Any, dict[str, Any]]:
     runs = aggregate(scores, RUN)["mean"].rename("value").reset_index()
     scores = scores.merge(best_rates(runs, published.statistic))
     parts = part_values(scores, published.singly)
-    values: dict[Any, dict[Any, float]] = over_seeds(parts, ["arm", "part"], published.statistic).to_dict("index")
+    values: dict[Any, dict[Any, float]] = over_seeds(
+        parts, ["arm", "part"], published.statistic
+    ).to_dict("index")
     if AVERAGE in published.columns:
         whole = average(scores, published.average, published.statistic)
         values |= {(arm, AVERAGE): row for arm, row in whole.to_dict("index").items()}
-    return {key: {"ours": row[published.statistic], "seeds": int(row["n"])} for key, row in values.items()}
+    return {
+        key: {"ours": row[published.statistic], "seeds": int(row["n"])}
+        for key, row in values.items()
+    }
 
 
 def _nearest(arm: Mapping[str, Any], row: PrintedRow, published: Published) -> PrintedRow | None:
     """Of the rows that an arm could stand beside, at this one's share of steps, the nearest in size."""
-    rows = [each for each in published.rows if each.takes(arm["variant"], arm["options"]) and each.share == row.share]
+    rows = [
+        each
+        for each in published.rows
+        if each.takes(arm["variant"], arm["options"]) and each.share == row.share
+    ]
     known = 0 if pd.isna(arm["parameters"]) else arm["parameters"]
-    return min(rows, key=lambda each: abs(math.log(known / each.parameters)) if known else 0.0, default=None)
+    return min(
+        rows,
+        key=lambda each: abs(math.log(known / each.parameters)) if known else 0.0,
+        default=None,
+    )
 
 
-def _pair(published: Published, row: PrintedRow, arm: Mapping[str, Any], board: Board, values: Any) -> dict[str, str]:
+def _pair(
+    published: Published, row: PrintedRow, arm: Mapping[str, Any], board: Board, values: Any
+) -> dict[str, str]:
     """In what a printed row and an arm differ, each as a text: theirs / ours."""
 
     def two(theirs: Any, ours: Any, shown: Callable[[Any], str] = str) -> str:
         return " / ".join("?" if pd.isna(value) else shown(value) for value in (theirs, ours))
 
     cells = board.cells[board.cells["arm"] == arm["arm"]]
-    runs = max((values[arm["arm"], name]["seeds"] for name in row.printed if (arm["arm"], name) in values), default=0)
-    pretrainings, pretraining = cells["pretraining_seed"].nunique(), board.results.plan.experiment.pretraining
-    sizes = (row.steps, published.tokens), (board.steps, pretraining.batch_tokens if pretraining else None)
+    runs = max(
+        (values[arm["arm"], name]["seeds"] for name in row.printed if (arm["arm"], name) in values),
+        default=0,
+    )
+    pretrainings, pretraining = (
+        cells["pretraining_seed"].nunique(),
+        board.results.plan.experiment.pretraining,
+    )
+    sizes = (
+        (row.steps, published.tokens),
+        (board.steps, pretraining.batch_tokens if pretraining else None),
+    )
     theirs, ours = (steps * size if steps and size else None for steps, size in sizes)
     fresh = arm["checkpoint"] == SCRATCH or (pretraining and pretraining.start == SCRATCH)
     start = "fresh weights" if fresh else PurePath(arm["checkpoint"]).name
@@ -249,9 +319,12 @@ def _pair(published: Published, row: PrintedRow, arm: Mapping[str, Any], board: 
         "parameters": two(row.parameters, arm["parameters"], short),
         "steps": two(row.steps, board.steps, "{:,}".format),
         "tokens": two(theirs, ours, short),
-        "seeds": two(published.seeds, runs) + (f", of {pretrainings} pretrainings" if pretrainings > 1 else ""),
+        "seeds": two(published.seeds, runs)
+        + (f", of {pretrainings} pretrainings" if pretrainings > 1 else ""),
         "rates": two(published.rates, cells.groupby("task")["learning_rate"].nunique().max()),
-        "start": start if arm["origin"] in ("pretrained", "scratch") else f"{start}, {arm['origin']}",
+        "start": start
+        if arm["origin"] in ("pretrained", "scratch")
+        else f"{start}, {arm['origin']}",
         "note": "",
     }
 
@@ -268,12 +341,22 @@ def _scores(published: Published, results: Results | None, cells: pd.DataFrame) 
         rows += [{"model": row.label, **row.printed}] if results is None or len(of_row) else []
         for arm, each in of_row.groupby("arm", sort=False):
             known = each.dropna(subset="ours").to_dict("records")
-            texts = {cell["column"]: f"{number(cell['ours'])} ({cell['difference']:+z.2f})" for cell in known}
-            rows.append({"model": f"ours: {arm}", **dict.fromkeys(published.columns, MISSING), **texts})
+            texts = {
+                cell["column"]: f"{number(cell['ours'])} ({cell['difference']:+z.2f})"
+                for cell in known
+            }
+            rows.append(
+                {"model": f"ours: {arm}", **dict.fromkeys(published.columns, MISSING), **texts}
+            )
     frame = pd.DataFrame(rows, columns=["model", *published.columns])
-    best = {name: max((row.printed[name] for row in published.rows), key=float) for name in published.columns}
+    best = {
+        name: max((row.printed[name] for row in published.rows), key=float)
+        for name in published.columns
+    }
     bold = frame.eq(pd.Series({"model": "", **best}))
-    scores = {name: Column(_title(name) + "†" * (name in marked), show=str) for name in published.columns}
+    scores = {
+        name: Column(_title(name) + "†" * (name in marked), show=str) for name in published.columns
+    }
     table = Table(
         frame=frame,
         columns={"model": Column("Model")} | scores,
@@ -304,9 +387,19 @@ def _title(column: str) -> str:
 
 def list_page() -> Page:
     """The published tables by name."""
-    names = {"table": "Table", "title": "What it is", "split": "Set", "rows": "Rows", "source": "Source"}
-    rows = [(name, table.title, table.split, len(table.rows), table.source) for name, table in PAPERS.items()]
+    names = {
+        "table": "Table",
+        "title": "What it is",
+        "split": "Set",
+        "rows": "Rows",
+        "source": "Source",
+    }
+    rows = [
+        (name, table.title, table.split, len(table.rows), table.source)
+        for name, table in PAPERS.items()
+    ]
     columns = {name: Column(title, 0 if name == "rows" else None) for name, title in names.items()}
     return Page(
-        title="Published tables", tables=(Table(frame=pd.DataFrame(rows, columns=list(names)), columns=columns),)
+        title="Published tables",
+        tables=(Table(frame=pd.DataFrame(rows, columns=list(names)), columns=columns),),
     )

@@ -22,7 +22,18 @@ from tabulate import tabulate
 
 from glue_bench.errors import UNSHOWN, unknown
 from glue_bench.pages.numbers import number
-from glue_bench.pages.page import BETTER, LONG, WORSE, Drawing, Page, Part, Report, ShownCell, Table, one_line
+from glue_bench.pages.page import (
+    BETTER,
+    LONG,
+    WORSE,
+    Drawing,
+    Page,
+    Part,
+    Report,
+    ShownCell,
+    Table,
+    one_line,
+)
 
 NO_DECIMALS: Mapping[str, int] = MappingProxyType({})
 SUFFIXES = {".md": "markdown", ".csv": "csv", ".json": "json", ".tex": "latex", ".html": "html"}
@@ -32,7 +43,9 @@ _MARKED = re.compile(r"\*\*([^*]+)\*\*|`([^`]+)`")
 # An underscore between letters or digits marks nothing in Markdown, nor does an ampersand that begins no entity;
 # number signs are taken off the end of a heading.
 _MARKDOWN = re.compile(r"[\\`*|>\[\]~$]|<(?=[\w/!?])|(?<![^\W_])_|_(?![^\W_])|&(?=#|\w+;)|#(?=#*$)")
-_LINK = re.compile(r"https?://(?:[^\s()<>&]|&amp;)*[\w/]")  # in escaped text, where other entities end an address
+_LINK = re.compile(
+    r"https?://(?:[^\s()<>&]|&amp;)*[\w/]"
+)  # in escaped text, where other entities end an address
 _TEX = str.maketrans({
     **{special: f"\\{special}" for special in "&%$#_{}"},
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "`": r"\textasciigrave{}",
@@ -75,7 +88,11 @@ def _markdown_table(table: Table) -> list[str]:
     rows = [[cell_text(cell) for cell in row] for row in table.rows]
     sides = ["right" if style == "number" else "left" for style in table.styles]
     header = [_markdown(title) for title in table.header]
-    paragraphs.append(tabulate(rows, header, tablefmt="pipe", disable_numparse=True, colalign=sides if rows else None))
+    paragraphs.append(
+        tabulate(
+            rows, header, tablefmt="pipe", disable_numparse=True, colalign=sides if rows else None
+        )
+    )
     if table.legend:
         paragraphs.append("\n".join(f"- {sentence(line)}" for line in table.legend))
     return paragraphs
@@ -104,7 +121,9 @@ def to_json(page: Page) -> str:
         rows.append({name: json_value(str(name), value) for name, value in record.items()})
     tables = []
     for table in page.tables:
-        texts = [dict(zip(table.columns, (cell.text for cell in row), strict=True)) for row in table.rows]
+        texts = [
+            dict(zip(table.columns, (cell.text for cell in row), strict=True)) for row in table.rows
+        ]
         titles = dict(zip(table.columns, table.header, strict=True))
         tables.append({"title": table.title, "columns": titles, "rows": texts})
     document = {
@@ -142,14 +161,20 @@ def to_html(page: Page | Report) -> str:
     environment.filters["address"] = _figure_address
     environment.filters["pixels"] = _figure_width
     is_report = isinstance(page, Report)
-    parts = page.parts if isinstance(page, Report) else (Part(title=page.title, tables=page.tables),)
+    parts = (
+        page.parts if isinstance(page, Report) else (Part(title=page.title, tables=page.tables),)
+    )
     lead = page.lead if isinstance(page, Report) else ""
     template = environment.get_template("page.html")
-    return template.render(title=page.title, banner=page.banner, lead=lead, parts=parts, is_report=is_report)
+    return template.render(
+        title=page.title, banner=page.banner, lead=lead, parts=parts, is_report=is_report
+    )
 
 
 def _figure_address(drawing: Drawing) -> str:
-    from glue_bench.pages.figures import svg_address  # matplotlib, which pages without figures do without
+    from glue_bench.pages.figures import (
+        svg_address,
+    )  # matplotlib, which pages without figures do without
 
     return svg_address(drawing.figure)
 
@@ -209,13 +234,20 @@ def sentence(text: str, format: str = "markdown") -> str:
     shown, *marked = _MARKED.split(one_line(text))
     shown = plain(shown)
     for bold, code, rest in zip(marked[::3], marked[1::3], marked[2::3], strict=True):
-        inner = as_code.format(code if format == "markdown" else plain(code)) if code else as_bold.format(plain(bold))
+        inner = (
+            as_code.format(code if format == "markdown" else plain(code))
+            if code
+            else as_bold.format(plain(bold))
+        )
         shown += inner + plain(rest)
     return shown
 
 
 def csv_text(
-    frame: DataFrame, decimals: int | None = None, column_decimals: Mapping[str, int] = NO_DECIMALS, **options: Any
+    frame: DataFrame,
+    decimals: int | None = None,
+    column_decimals: Mapping[str, int] = NO_DECIMALS,
+    **options: Any,
 ) -> str:
     """Write a table as CSV by the options of `DataFrame.to_csv`.
 
@@ -276,12 +308,32 @@ def _latex(page: Page, number: int, table: Table) -> str:
     rows = [" & ".join(map(shown, row, table.styles)) + r" \\" for row in table.rows]
     if table.feet:
         rows.insert(-table.feet, r"\midrule")
-    sides = "".join({"number": "r", "text": "l", "long": r"p{0.3\linewidth}"}[style] for style in table.styles)
-    lines = [r"\begin{table}[htbp]", r"\centering", rf"\caption{{{caption}}}", rf"\label{{tab:{label or 'table'}}}"]
-    lines += [r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%", rf"\begin{{tabular}}{{{sides}}}"]
-    lines += [r"\toprule", " & ".join(map(_tex, table.header)) + r" \\", r"\midrule", *rows, r"\bottomrule"]
+    sides = "".join(
+        {"number": "r", "text": "l", "long": r"p{0.3\linewidth}"}[style] for style in table.styles
+    )
+    lines = [
+        r"\begin{table}[htbp]",
+        r"\centering",
+        rf"\caption{{{caption}}}",
+        rf"\label{{tab:{label or 'table'}}}",
+    ]
+    lines += [
+        r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
+        rf"\begin{{tabular}}{{{sides}}}",
+    ]
+    lines += [
+        r"\toprule",
+        " & ".join(map(_tex, table.header)) + r" \\",
+        r"\midrule",
+        *rows,
+        r"\bottomrule",
+    ]
     legend = [rf"\item {sentence(line, 'latex')}" for line in table.legend]
-    lines += [r"\end{tabular}}", r"\end{table}", *([r"\begin{itemize}", *legend, r"\end{itemize}"] if legend else [])]
+    lines += [
+        r"\end{tabular}}",
+        r"\end{table}",
+        *([r"\begin{itemize}", *legend, r"\end{itemize}"] if legend else []),
+    ]
     return "\n".join([*lines, ""])
 
 

@@ -33,14 +33,18 @@ RESULTS = "RESULTS"
 LOSSES = "Means over the seeds of pretraining; of few arms a band goes from the lowest to the highest seed."
 
 
-def write_report(comparison: Comparison, output: str | Path | None, figures: str | Path | None) -> Path:
+def write_report(
+    comparison: Comparison, output: str | Path | None, figures: str | Path | None
+) -> Path:
     """Write the report of an experiment and perhaps its figures, as `glue_bench.report` describes it."""
     file = comparison.board.results.folder / FILE if output is None else Path(output).expanduser()
     made = make_report(comparison)
     with results_written_to(file.parent, ELSEWHERE):
         write_atomically(file, to_html(made).encode())
     if figures is not None:
-        with results_written_to(folder := Path(figures).expanduser(), "choose another folder with --figures"):
+        with results_written_to(
+            folder := Path(figures).expanduser(), "choose another folder with --figures"
+        ):
             for figure in (figure for part in made.parts for figure in part.figures):
                 save(figure.figure, folder / figure.name)
     return file
@@ -52,8 +56,12 @@ def make_report(comparison: Comparison) -> Report:
     captions = [table.caption for table in parts[0].tables if table.caption]
     lead = captions[0] if len(captions) == 1 else ""
     if lead:  # what is said at the top is not said again above the table
-        parts[0] = replace(parts[0], tables=tuple(replace(table, caption="") for table in parts[0].tables))
-    return Report(title=f"Report: {results.experiment}", banner=results.banner, lead=lead, parts=tuple(parts))
+        parts[0] = replace(
+            parts[0], tables=tuple(replace(table, caption="") for table in parts[0].tables)
+        )
+    return Report(
+        title=f"Report: {results.experiment}", banner=results.banner, lead=lead, parts=tuple(parts)
+    )
 
 
 def parts_of(comparison: Comparison) -> Iterator[Part]:
@@ -75,17 +83,25 @@ def parts_of(comparison: Comparison) -> Iterator[Part]:
         figures = (Drawing(**curves, figure=losses(comparison)),) if known else ()
         yield Part(title="Pretraining", figures=figures, tables=budget_page(results).tables)
     weights = set(results.pretrainings["weights"].dropna())
-    if inside := inside_part(results.folder / "analysis", weights, f"{RESULTS}/{results.experiment}"):
+    if inside := inside_part(
+        results.folder / "analysis", weights, f"{RESULTS}/{results.experiment}"
+    ):
         yield inside
     if not results.is_made_up:
         yield from papers_part(results)
     yield method_part(comparison)
 
 
-def _forest(comparison: Comparison, name: str, title: str, *, of_primary: bool) -> tuple[Drawing, ...]:
+def _forest(
+    comparison: Comparison, name: str, title: str, *, of_primary: bool
+) -> tuple[Drawing, ...]:
     """The forest of the primary column, or of the others, as far as a difference of two arms is known in them."""
     known = {*comparison.contrasts.dropna(subset="difference")["column"]}
-    columns = [one for one in score_columns(comparison) if one in known and (one == comparison.primary) is of_primary]
+    columns = [
+        one
+        for one in score_columns(comparison)
+        if one in known and (one == comparison.primary) is of_primary
+    ]
     return (Drawing(name=name, title=title, figure=forest(comparison, columns)),) if columns else ()
 
 
@@ -123,7 +139,9 @@ def method_part(comparison: Comparison) -> Part:
         *(f"glue-bench {verb} {folder}" for verb in ("leaderboard", "statistics", "report")),
         f"# next: {next_step(comparison, folder)}",
     ]
-    experiment = Part(title=f"{name}.yaml, the experiment", listing=experiment_text(plan.experiment))
+    experiment = Part(
+        title=f"{name}.yaml, the experiment", listing=experiment_text(plan.experiment)
+    )
     tables, listing = (environments_table(results),), "\n".join(lines) + "\n"
     return Part(title="How it was made", tables=tables, listing=listing, folded=(experiment,))
 
@@ -141,7 +159,10 @@ def environments_table(results: Results) -> Table:
         done = frame[frame["finished"]]
         counts = sorted(Counter(map(facts, done["environment"])).items())
         for place, (entries, count) in enumerate(counts, 1):
-            columns[f"{kind} {place}" if len(counts) > 1 else kind] = {"runs": f"{count:,}", **dict(entries)}
+            columns[f"{kind} {place}" if len(counts) > 1 else kind] = {
+                "runs": f"{count:,}",
+                **dict(entries),
+            }
         seconds += done["seconds"].sum()
     shown = {"fact": Column("Environment"), **{name: Column(name) for name in columns}}
     frame = pd.DataFrame(columns).rename_axis("fact").reset_index()
@@ -165,5 +186,7 @@ def experiment_text(experiment: Experiment) -> str:
     """The experiment as YAML; it lacks the places of data and text, and the folders of what lies on a disk."""
     places: Any = {"data": True, "pretraining": {"corpus"}}
     config = experiment.model_dump(mode="json", by_alias=True, exclude_none=True, exclude=places)
-    text = yaml.dump(config, Dumper=QuotingDumper, sort_keys=False, allow_unicode=True, width=math.inf)
+    text = yaml.dump(
+        config, Dumper=QuotingDumper, sort_keys=False, allow_unicode=True, width=math.inf
+    )
     return re.sub(r"(?m)((?:: |- )['\"]?)[/~].*/", r"\1", text)

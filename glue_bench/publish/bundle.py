@@ -94,18 +94,28 @@ def write_bundle(stores: Iterable[Store], path: Path) -> Manifest:
         store.plan()  # what is wrong with it is said with its own path
         folder = store.folder.resolve()
         if f"{folder.name}/plan.json" in files:
-            raise UserError(f"two of the folders have one name ({folder.name}); give each experiment once")
+            raise UserError(
+                f"two of the folders have one name ({folder.name}); give each experiment once"
+            )
         if not PLACE.fullmatch(f"{folder.name}/plan.json"):
-            raise UserError(f"'{folder.name}' cannot be the name of a folder on every system; rename it")
+            raise UserError(
+                f"'{folder.name}' cannot be the name of a folder on every system; rename it"
+            )
         paths = [path for pattern in INSIDE for path in folder.glob(pattern) if path.is_file()]
         named = {path.relative_to(folder.parent).as_posix(): path for path in paths}
         files |= {name: path for name, path in named.items() if PLACE.fullmatch(name)}
     sums: dict[str, Summed] = {}
-    with results_written_to(path.parent, ELSEWHERE), whole_file(path) as file, zipfile.ZipFile(file, "w") as archive:
+    with (
+        results_written_to(path.parent, ELSEWHERE),
+        whole_file(path) as file,
+        zipfile.ZipFile(file, "w") as archive,
+    ):
         for name, source in sorted(files.items()):
             try:
                 content = _public(name, read_file(source, LARGEST_ARRAYS))
-            except FileNotFoundError:  # a sweep under way has replaced it, or finished what had failed
+            except (
+                FileNotFoundError
+            ):  # a sweep under way has replaced it, or finished what had failed
                 continue
             sums[name] = Summed(bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
             archive.writestr(plain_entry(name), content)
@@ -133,7 +143,10 @@ def _public_plan(content: bytes) -> bytes:
     experiment = plan.experiment
     arms = []
     for arm in experiment.arms:
-        names = {"checkpoint": _last_name(arm.checkpoint), "tokenizer": arm.tokenizer and _last_name(arm.tokenizer)}
+        names = {
+            "checkpoint": _last_name(arm.checkpoint),
+            "tokenizer": arm.tokenizer and _last_name(arm.tokenizer),
+        }
         arms.append(arm.model_copy(update=names))
     changes: dict[str, Any] = {"arms": arms}
     pretraining = experiment.pretraining
@@ -141,7 +154,11 @@ def _public_plan(content: bytes) -> bytes:
         name = _last_name(pretraining.tokenizer)
         changes["pretraining"] = pretraining.model_copy(update={"tokenizer": name})
     public = experiment.model_copy(update=changes)
-    return content if public == experiment else plan.model_copy(update={"experiment": public}).seal().file()
+    return (
+        content
+        if public == experiment
+        else plan.model_copy(update={"experiment": public}).seal().file()
+    )
 
 
 def _last_name(place: str) -> str:
@@ -152,7 +169,9 @@ def _last_name(place: str) -> str:
 def _public_failure(content: bytes) -> bytes:
     failure = Failure.read(content)
     texts = {"error": failure.error, "traceback": failure.traceback}
-    return failure.model_copy(update={field: ABSOLUTE.sub("", text) for field, text in texts.items()}).file()
+    return failure.model_copy(
+        update={field: ABSOLUTE.sub("", text) for field, text in texts.items()}
+    ).file()
 
 
 @dataclass(frozen=True)
@@ -176,7 +195,9 @@ def opened_bundle(path: Path) -> Iterator[Opened]:
             with opened_zip(path) as archive:
                 opened = _unpacked(archive, path, Path(folder))
         except UNREADABLE as error:
-            raise UserError(f"'{path}' is {NO_BUNDLE}, or damaged ({str(error).lower()})") from error
+            raise UserError(
+                f"'{path}' is {NO_BUNDLE}, or damaged ({str(error).lower()})"
+            ) from error
         yield opened
 
 
@@ -201,9 +222,19 @@ def _unpacked(archive: zipfile.ZipFile, path: Path, folder: Path) -> Opened:
     try:
         manifest = Manifest.read(read_file(unpack(MANIFEST), LARGEST_MANIFEST))
     except (OSError, ValueError) as error:
-        raise UserError(f"{path}: {MANIFEST} is no manifest, or was changed after it was written; {DAMAGED}") from error
-    faults = [f"{name}: {count} times in the bundle; {DAMAGED}" for name, count in counts.items() if count > 1]
-    faults += [f"{name}: not in the manifest; take it away" for name in counts if name not in manifest.files]
+        raise UserError(
+            f"{path}: {MANIFEST} is no manifest, or was changed after it was written; {DAMAGED}"
+        ) from error
+    faults = [
+        f"{name}: {count} times in the bundle; {DAMAGED}"
+        for name, count in counts.items()
+        if count > 1
+    ]
+    faults += [
+        f"{name}: not in the manifest; take it away"
+        for name in counts
+        if name not in manifest.files
+    ]
     for name, expected in manifest.files.items():
         if not PLACE.fullmatch(name):
             faults.append(f"{name}: a bundle has no file of such a name; {DAMAGED}")

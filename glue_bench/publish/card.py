@@ -72,11 +72,15 @@ def make_card(board: Board, arm: str | None) -> Card:
     runs, scores = median_runs(board, arm), arm_scores(board, arm)
     if runs.empty:
         raise UserError(f"arm '{arm}' of '{results.folder}' has no finished run to tell of")
-    records = {str(task): results.finished.records[cell_id] for task, cell_id in runs["cell_id"].items()}
+    records = {
+        str(task): results.finished.records[cell_id] for task, cell_id in runs["cell_id"].items()
+    }
     kept = {task: results.store.model(record, whole=True) for task, record in records.items()}
     models = {task: folder for task, folder in kept.items() if folder}
     early = board.runs.loc[(board.runs["arm"] == arm) & ~board.runs["last"], "task"]
-    scores.loc[scores["task"].isin(early), ["mean", "error"]] = math.nan  # the weights are those of the last epoch
+    scores.loc[scores["task"].isin(early), ["mean", "error"]] = (
+        math.nan
+    )  # the weights are those of the last epoch
     made_up = scores["task"].isin(results.partial_tasks) | results.is_made_up
     unchecked = _is_unchecked(scores, results) & ~made_up
     cell = results.cells[results.cells["cell_id"] == runs["cell_id"].iloc[0]].iloc[0]
@@ -94,7 +98,11 @@ def make_card(board: Board, arm: str | None) -> Card:
         caption=f"An encoder {what}, fine-tuned on GLUE by {by}. Each task has a model of its own.",
         legend=tuple(legend),
     )
-    page = Page(title=f"{results.experiment}: {arm}", banner=NO_BENCHMARK if made_up.any() else "", tables=(table,))
+    page = Page(
+        title=f"{results.experiment}: {arm}",
+        banner=NO_BENCHMARK if made_up.any() else "",
+        tables=(table,),
+    )
     imports = "" if native else "import glue_bench  # lets transformers know the encoder\n"
     inside = f', subfolder="{next(iter(models))}"' if several else ""
     usage = USAGE.format(imports=imports, repository=PLACEHOLDER, inside=inside) if models else ""
@@ -114,7 +122,9 @@ def _is_unchecked(scores: pd.DataFrame, results: Results) -> pd.Series:
     """Of which scores the split could not be compared with the official one."""
     unchecked = results.tasks["unchecked"]
     places = zip(scores["task"], scores["split"], strict=True)
-    return pd.Series([split in unchecked[task] for task, split in places], index=scores.index, dtype=bool)
+    return pd.Series(
+        [split in unchecked[task] for task, split in places], index=scores.index, dtype=bool
+    )
 
 
 def _header(arm: str, cell: pd.Series, checkpoint: str, stated: pd.DataFrame) -> str:
@@ -125,12 +135,23 @@ def _header(arm: str, cell: pd.Series, checkpoint: str, stated: pd.DataFrame) ->
     for row in stated.to_dict("records"):
         values = {row["name"]: row["value"]}
         if row["n"] > 1 and not math.isnan(row["mean"]):
-            values |= {f"{row['name']}, mean of {row['n']} seeds, standard error {row['error']:.4f}": row["mean"]}
+            values |= {
+                f"{row['name']}, mean of {row['n']} seeds, standard error {row['error']:.4f}": row[
+                    "mean"
+                ]
+            }
         of_row: dict[str, Any] = {"task_type": "text-classification", "task_name": row["title"]}
-        of_row |= {"dataset_type": REPOSITORY, "dataset_name": f"GLUE {row['title']}", "dataset_config": row["task"]}
+        of_row |= {
+            "dataset_type": REPOSITORY,
+            "dataset_name": f"GLUE {row['title']}",
+            "dataset_config": row["task"],
+        }
         of_row |= {"dataset_split": row["split"], "dataset_revision": row["revision"] or None}
         of_row |= {"metric_type": row["metric"]}
-        results += [EvalResult(**of_row, metric_name=of, metric_value=round(value, 6)) for of, value in values.items()]
+        results += [
+            EvalResult(**of_row, metric_name=of, metric_value=round(value, 6))
+            for of, value in values.items()
+        ]
     copy = Path(constants.HF_HUB_CACHE, f"models--{checkpoint.replace('/', '--')}")
     is_of_hub = cell["base_model"] or (copy.is_dir() and not Path(checkpoint).exists())
     data = ModelCardData(
@@ -150,9 +171,13 @@ def write_card(made: Card, folder: Path) -> None:
     """Write a card and its models to a folder; raises UserError where it has files, or cannot be written."""
     with results_written_to(folder, ELSEWHERE):
         if folder.exists() and any(folder.iterdir()):
-            raise UserError(f"'{folder}' is not empty; give a folder that does not exist yet, nothing is overwritten")
+            raise UserError(
+                f"'{folder}' is not empty; give a folder that does not exist yet, nothing is overwritten"
+            )
         for name, content in made.files.items():
-            write_atomically(folder / name, content if isinstance(content, bytes) else content.read_bytes())
+            write_atomically(
+                folder / name, content if isinstance(content, bytes) else content.read_bytes()
+            )
 
 
 def push_card(made: Card, repository: str) -> str:
@@ -169,11 +194,15 @@ def push_card(made: Card, repository: str) -> str:
             "the experiment again, which trains the runs that a card takes once more"
         )
     files = {**made.files, "README.md": made.text.replace(PLACEHOLDER, repository).encode()}
-    operations = [CommitOperationAdd(path_in_repo=name, path_or_fileobj=what) for name, what in files.items()]
+    operations = [
+        CommitOperationAdd(path_in_repo=name, path_or_fileobj=what) for name, what in files.items()
+    ]
     try:
         api = HfApi()
         api.create_repo(repository, private=True, exist_ok=True)
-        done = api.create_commit(repository, operations, commit_message="Models and results, by glue-bench")
+        done = api.create_commit(
+            repository, operations, commit_message="Models and results, by glue-bench"
+        )
     except Exception as error:  # httpx, huggingface_hub, OSError and ValueError: no common base
         raise UserError(f"cannot push to '{repository}': {first_line(error)}") from error
     return str(done.commit_url)

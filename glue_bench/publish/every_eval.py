@@ -37,7 +37,9 @@ def write_logs(boards: Iterable[Board], folder: Path, organization: str) -> dict
     there, whose scores would stand beside the new ones, and for a disk that cannot be written.
     """
     if not _NAME.fullmatch(organization):
-        raise UserError(f"organization {quoted(organization)}: give letters, digits, dots, dashes and underscores")
+        raise UserError(
+            f"organization {quoted(organization)}: give letters, digits, dots, dashes and underscores"
+        )
     logs: dict[str, bytes] = {}
     left_out: dict[str, str] = {}
     for board in boards:
@@ -55,10 +57,17 @@ def write_logs(boards: Iterable[Board], folder: Path, organization: str) -> dict
             # Equal logs have one name: what it hashes is all that the log says.
             name = f"glue-bench/{model}/{sha256(json.dumps(log, sort_keys=True).encode()).hexdigest()[:16]}"
             place = f"data/glue-bench/{model}/{uuid.UUID(bytes=sha256(name.encode()).digest()[:16], version=4)}.json"
-            about = {"schema_version": SCHEMA, "evaluation_id": name, "retrieved_timestamp": str(int(time.time()))}
+            about = {
+                "schema_version": SCHEMA,
+                "evaluation_id": name,
+                "retrieved_timestamp": str(int(time.time())),
+            }
             logs[place] = json_text(about | log).encode()
     if not logs:
-        why = "; ".join(f"{name}: {reason}" for name, reason in left_out.items()) or "no run has finished"
+        why = (
+            "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
+            or "no run has finished"
+        )
         raise UserError(f"nothing to export as a benchmark's score ({why})")
     _check_others(logs, folder)
     with results_written_to(folder, ELSEWHERE):
@@ -73,11 +82,15 @@ def _check_others(logs: Iterable[str], folder: Path) -> None:
     for place in logs:
         model = (folder / place).parent
         if model in by_model:
-            raise UserError(f"two of the folders have an experiment and an arm of one name ({model.name}); {ASUNDER}")
+            raise UserError(
+                f"two of the folders have an experiment and an arm of one name ({model.name}); {ASUNDER}"
+            )
         by_model[model] = place
         others = sorted(path for path in model.glob("[!.]*.json") if path != folder / place)
         if others:
-            raise UserError(f"'{others[0]}' is another log of the same model; delete it, or {ELSEWHERE}")
+            raise UserError(
+                f"'{others[0]}' is another log of the same model; delete it, or {ELSEWHERE}"
+            )
 
 
 def _left_out(board: Board) -> str:
@@ -88,7 +101,9 @@ def _left_out(board: Board) -> str:
         "run on a part of the official rows": tasks.index[tasks["partial"] & ~differ],
         "run on other rows than the official ones": tasks.index[tasks["partial"] & differ],
     }
-    return "; ".join(f"{reason}: {titles(tuple(names))}" for reason, names in groups.items() if len(names))
+    return "; ".join(
+        f"{reason}: {titles(tuple(names))}" for reason, names in groups.items() if len(names)
+    )
 
 
 def _log(board: Board, organization: str, arm: str, cells: pd.DataFrame) -> dict[str, Any]:
@@ -96,7 +111,10 @@ def _log(board: Board, organization: str, arm: str, cells: pd.DataFrame) -> dict
     facts = board.results.arms.loc[arm]
     cells = cells[cells["arm"] == arm]
     scores = arm_scores(board, arm)
-    first, stated = cells.iloc[0], scores[scores["task"].isin(cells["task"]) & scores["mean"].notna()]
+    first, stated = (
+        cells.iloc[0],
+        scores[scores["task"].isin(cells["task"]) & scores["mean"].notna()],
+    )
     unchecked = board.results.tasks["unchecked"]
     name = f"{board.results.experiment}-{arm}"
     details: dict[str, Any] = {"deployment_type": "self_deployed", "model_availability": "unknown"}
@@ -107,13 +125,22 @@ def _log(board: Board, organization: str, arm: str, cells: pd.DataFrame) -> dict
     source = {"source_name": "glue-bench", "source_type": "evaluation_run"}
     source |= {"source_organization_name": organization, "evaluator_relationship": "first_party"}
     engine = {"name": "glue-bench", "version": first["environment"].glue_bench or "unknown"}
-    model = {"name": name, "id": f"{organization}/{name}", "developer": organization, "inference_engine": engine}
+    model = {
+        "name": name,
+        "id": f"{organization}/{name}",
+        "developer": organization,
+        "inference_engine": engine,
+    }
     return {
         "source_metadata": source,
         "eval_library": engine,
         "model_info": model | {"additional_details": _texts(details)},
         "evaluation_results": [
-            _result(row, cells[cells["task"] == row["task"]], is_checked=row["split"] not in unchecked[row["task"]])
+            _result(
+                row,
+                cells[cells["task"] == row["task"]],
+                is_checked=row["split"] not in unchecked[row["task"]],
+            )
             for row in stated.to_dict("records")
         ],
     }
@@ -134,15 +161,33 @@ def _result(row: dict[Any, Any], runs: pd.DataFrame, *, is_checked: bool) -> dic
         source |= {"source_type": "hf_dataset", "hf_repo": REPOSITORY, "hf_split": row["split"]}
         source |= {"samples_number": task.splits[row["split"]].rows}
     else:
-        data |= {"split": row["split"], "content": "complete by count, not compared with the official rows"}
+        data |= {
+            "split": row["split"],
+            "content": "complete by count, not compared with the official rows",
+        }
     data |= {"revision": row["revision"]} if row["revision"] else {}
     unit, least = ("proportion", 0.0) if metric in ("accuracy", "f1") else ("coefficient", -1.0)
-    metric_of = {"evaluation_description": task.summary, "metric_id": metric, "metric_name": row["name"]}
-    metric_of |= {"metric_kind": metric, "metric_unit": unit, "lower_is_better": False, "score_type": "continuous"}
-    error = {"value": row["error"], "method": "standard deviation over independent runs / sqrt(number of runs)"}
+    metric_of = {
+        "evaluation_description": task.summary,
+        "metric_id": metric,
+        "metric_name": row["name"],
+    }
+    metric_of |= {
+        "metric_kind": metric,
+        "metric_unit": unit,
+        "lower_is_better": False,
+        "score_type": "continuous",
+    }
+    error = {
+        "value": row["error"],
+        "method": "standard deviation over independent runs / sqrt(number of runs)",
+    }
     spread = {"standard_error": error, "num_samples": n, "standard_deviation": row["std"]}
     score = {"score": row["mean"]} | ({"uncertainty": spread} if n > 1 else {})
-    details = {"score": f"mean over {n} independent runs" if n > 1 else "of one run", "runs": runs["cell_id"].tolist()}
+    details = {
+        "score": f"mean over {n} independent runs" if n > 1 else "of one run",
+        "runs": runs["cell_id"].tolist(),
+    }
     details |= {"records": runs["digest"].tolist(), "learning_rate": row["learning_rate"]}
     return {
         "evaluation_result_id": f"{name}.{metric}",
@@ -155,4 +200,7 @@ def _result(row: dict[Any, Any], runs: pd.DataFrame, *, is_checked: bool) -> dic
 
 def _texts(values: dict[str, Any]) -> dict[str, str]:
     """Values of `additional_details`, which have to be texts."""
-    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
+    return {
+        name: value if isinstance(value, str) else json.dumps(value)
+        for name, value in values.items()
+    }

@@ -17,7 +17,9 @@ from glue_bench.records.done import OTHER_DIAGNOSTIC, predicts_other_diagnostic
 MORE_DATA = "complete the data with the test files that it has not, then run the experiment again"
 
 
-def write_submission(board: Board, output: Path, arm: str | None = None, *, fill: bool = False) -> dict[str, Any]:
+def write_submission(
+    board: Board, output: Path, arm: str | None = None, *, fill: bool = False
+) -> dict[str, Any]:
     """Write the zip of an arm's stored test predictions, and beside it as JSON its manifest, which is returned.
 
     The manifest has the SHA-256 of the zip, and of each of its `files` the run that it comes from, with the validation
@@ -39,19 +41,27 @@ def write_submission(board: Board, output: Path, arm: str | None = None, *, fill
             f"or give --fill for the majority class in their place. Test predictions: {how}"
         )
     files |= {name: fill_file(FILES[name]) for name in missing}
-    origins |= {name: {"rows": FILES[name].rows, "filled": MAJORITY[FILES[name].task]} for name in missing}
+    origins |= {
+        name: {"rows": FILES[name].rows, "filled": MAJORITY[FILES[name].task]} for name in missing
+    }
     content = make_zip(files)
     manifest: dict[str, Any] = {"zip": output.name, "sha256": hashlib.sha256(content).hexdigest()}
     manifest |= {"experiment": results.experiment, "arm": arm, "data_source": results.data_source}
     manifest |= {"made_up": results.is_made_up, "partial_tasks": list(results.partial_tasks)}
-    manifest |= {"steps": board.steps, "run": RUN_RULE, "files": {name: origins[name] for name in FILES}}
+    manifest |= {
+        "steps": board.steps,
+        "run": RUN_RULE,
+        "files": {name: origins[name] for name in FILES},
+    }
     with results_written_to(output.parent, ELSEWHERE):
         write_atomically(output, content)
         write_atomically(output.with_suffix(".json"), json_text(manifest).encode())
     return manifest
 
 
-def _predicted(board: Board, arm: str) -> tuple[dict[str, bytes], dict[str, dict[str, Any]], dict[str, str]]:
+def _predicted(
+    board: Board, arm: str
+) -> tuple[dict[str, bytes], dict[str, dict[str, Any]], dict[str, str]]:
     """The files that the stored predictions of an arm give, what each is made of, and why the others are missing."""
     runs: dict[Any, dict[Any, Any]] = median_runs(board, arm).to_dict("index")
     results, cells = board.results, board.cells.set_index("cell_id")
@@ -62,7 +72,9 @@ def _predicted(board: Board, arm: str) -> tuple[dict[str, bytes], dict[str, dict
             missing[name] = f"no finished run of {file.model}"
             continue
         cell_id, own = run["cell_id"], file.task == file.model
-        if not own and predicts_other_diagnostic(results.finished.records[cell_id], results.plan.tasks[file.model]):
+        if not own and predicts_other_diagnostic(
+            results.finished.records[cell_id], results.plan.tasks[file.model]
+        ):
             missing[name] = f"'{cell_id}': {OTHER_DIAGNOSTIC}"
             continue
         if (logits := results.logits(cell_id, test=True).get(file.split)) is None:

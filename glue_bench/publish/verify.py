@@ -63,7 +63,10 @@ def verify_folder(path: Path) -> list[Verified]:
         verified = [Verified("bundle", (Check("digests", files, bundle.faults),))]
         for name in bundle.manifest.experiments:
             checks = _check(Store(bundle.folder / name))
-            prefixed = (replace(check, faults=tuple(f"{name}/{fault}" for fault in check.faults)) for check in checks)
+            prefixed = (
+                replace(check, faults=tuple(f"{name}/{fault}" for fault in check.faults))
+                for check in checks
+            )
             verified.append(Verified(name, tuple(prefixed)))
         return verified
 
@@ -79,20 +82,55 @@ def _check(store: Store) -> tuple[Check, ...]:
     pretrainings = [*finished.pretrainings.values()]
     errors = [failure.error for failure in store.failures(plan, finished.done)]
     damaged = finished.left_out - len(strays)
-    outside = (f"cells/: {damaged} outside the plan cannot be believed; delete them",) if damaged else ()
+    outside = (
+        (f"cells/: {damaged} outside the plan cannot be believed; delete them",) if damaged else ()
+    )
     gone = _gone(plan, finished)
-    jobs: list[Job] = [*(record.job for record in records), *(record.job for record in pretrainings)]
-    planned, recorded = ([WRONG_ID.format(job) for job in some if job.id != job.true_id] for some in (plan.jobs, jobs))
+    jobs: list[Job] = [
+        *(record.job for record in records),
+        *(record.job for record in pretrainings),
+    ]
+    planned, recorded = (
+        [WRONG_ID.format(job) for job in some if job.id != job.true_id]
+        for some in (plan.jobs, jobs)
+    )
     of_plan = f"{len(plan.jobs) - len(planned)} jobs have the ids of what they say"
     of_records = f"{len(jobs) - len(recorded)} follow from what the records say"
     return (
-        Check("plan", of_plan, tuple(f"plan.json: {fault}; {REWRITE.format('plan.json')}" for fault in planned)),
-        Check("records", f"{len(jobs)} are as they were written", (*finished.problems.values(), *outside, *gone)),
+        Check(
+            "plan",
+            of_plan,
+            tuple(f"plan.json: {fault}; {REWRITE.format('plan.json')}" for fault in planned),
+        ),
+        Check(
+            "records",
+            f"{len(jobs)} are as they were written",
+            (*finished.problems.values(), *outside, *gone),
+        ),
         Check("ids", of_records, tuple(f"{fault}; {AGAIN}" for fault in recorded)),
-        _each("predictions", "give the scores of their records", records, lambda record: _scores(store, record, plan)),
-        _each("pretrainings", "follow from what lies beside them", pretrainings, lambda each: _sums(store, each)),
-        _each("weights", "started from the weights that are named", records, lambda each: _start(each, finished)),
-        Check("failures", f"{len(errors)} say why", tuple(each for each in errors if each.startswith("failures/"))),
+        _each(
+            "predictions",
+            "give the scores of their records",
+            records,
+            lambda record: _scores(store, record, plan),
+        ),
+        _each(
+            "pretrainings",
+            "follow from what lies beside them",
+            pretrainings,
+            lambda each: _sums(store, each),
+        ),
+        _each(
+            "weights",
+            "started from the weights that are named",
+            records,
+            lambda each: _start(each, finished),
+        ),
+        Check(
+            "failures",
+            f"{len(errors)} say why",
+            tuple(each for each in errors if each.startswith("failures/")),
+        ),
         _check_tables(store),
     )
 
@@ -136,7 +174,9 @@ def _scores(store: Store, record: Record, plan: Plan) -> bool:
     for split, scores in record.scores.items():
         for metric, value in score_logits(task, logits[split], labels[split]).items():
             if not _alike([scores.get(metric)], [value]):
-                raise ValueError(f"{split} gives {metric} {value:.6f}, the record says {scores.get(metric)}")
+                raise ValueError(
+                    f"{split} gives {metric} {value:.6f}, the record says {scores.get(metric)}"
+                )
         if is_collapsed(task, logits[split]) != (split in record.collapsed):
             raise ValueError(f"it is wrong on whether {split} is collapsed")
     return True
@@ -153,14 +193,20 @@ def _sums(store: Store, record: PretrainingRecord) -> bool:
     stored = {each.name: (each.value, each.standard_error, each.n) for each in record.measures}
     for name in sorted(stored.keys() | sums.keys()):
         each = sums.get(name)
-        if name not in stored or each is None or not _alike(stored[name], (each.value, each.standard_error, each.n)):
+        if (
+            name not in stored
+            or each is None
+            or not _alike(stored[name], (each.value, each.standard_error, each.n))
+        ):
             raise ValueError(f"its {name} is not what the sums beside it give")
     return bool(losses or record.pretraining.is_search)
 
 
 def _alike(stored: Sequence[float | None], recomputed: Sequence[float]) -> bool:
     """Whether numbers are equal up to ROUNDING; None is NaN."""
-    return np.allclose(np.array(stored, dtype=float), recomputed, rtol=ROUNDING, atol=ROUNDING, equal_nan=True)
+    return np.allclose(
+        np.array(stored, dtype=float), recomputed, rtol=ROUNDING, atol=ROUNDING, equal_nan=True
+    )
 
 
 def _start(record: Record, finished: Finished) -> bool:
@@ -184,9 +230,13 @@ def _check_tables(store: Store) -> Check:
     try:
         names = {f"{name}.md": name for name in PAPERS if (folder / f"{name}.md").is_file()}
         papers = {file: to_markdown(named_page(name, folder)) for file, name in names.items()}
-        expected = {name: text.encode() for name, text in (tables(open_comparison(folder)) | papers).items()}
+        expected = {
+            name: text.encode() for name, text in (tables(open_comparison(folder)) | papers).items()
+        }
     except (LookupError, TypeError, ValueError, UserError) as error:
-        return Check("tables", "cannot be made", (f"cells/: no tables can be made ({error}); get them anew",))
+        return Check(
+            "tables", "cannot be made", (f"cells/: no tables can be made ({error}); get them anew",)
+        )
     good, faults, rewrite = 0, list[str](), REWRITE.format("its tables")
     for name in PAGES:
         path, right = folder / name, expected.get(name)
@@ -204,6 +254,8 @@ def _check_tables(store: Store) -> Check:
             lines = enumerate(zip_longest(was.splitlines(), right.splitlines()), 1)
             number = next((number for number, (old, new) in lines if old != new), 1)
             faults.append(f"{name}: line {number} is not what the records give; {rewrite}")
-    others = sorted({path.name for path in folder.iterdir() if path.suffix in (".md", ".csv")} - {*PAGES})
+    others = sorted(
+        {path.name for path in folder.iterdir() if path.suffix in (".md", ".csv")} - {*PAGES}
+    )
     note = f"; not checked: {', '.join(others)}" if others else ""
     return Check("tables", f"{good} recompute byte for byte{note}", tuple(faults))

@@ -17,9 +17,13 @@ def shrunk(arrays: Arrays) -> dict[str, np.ndarray]:
     smallest = {}
     for name, values in arrays.items():
         kind = values.dtype.kind
-        tried = (values.astype(f"{kind}{size}") for size in ((2, 4, 8) if kind == "f" else (1, 2, 4, 8)))
+        tried = (
+            values.astype(f"{kind}{size}") for size in ((2, 4, 8) if kind == "f" else (1, 2, 4, 8))
+        )
         with np.errstate(over="ignore"):  # what is too large becomes infinite, and differs
-            smallest[name] = next(small for small in tried if np.array_equal(small, values, equal_nan=True))
+            smallest[name] = next(
+                small for small in tried if np.array_equal(small, values, equal_nan=True)
+            )
     return smallest
 
 
@@ -32,7 +36,10 @@ def arrays_digest(arrays: Arrays) -> str:
     """SHA-256 of names, types, shapes and values, whatever the order of the names."""
     total = hashlib.sha256()
     for name, values in sorted(arrays.items()):
-        total.update(f"{name} {values.dtype.str} {values.shape} ".encode() + np.ascontiguousarray(values).tobytes())
+        total.update(
+            f"{name} {values.dtype.str} {values.shape} ".encode()
+            + np.ascontiguousarray(values).tobytes()
+        )
     return total.hexdigest()
 
 
@@ -43,7 +50,9 @@ def dump(arrays: Arrays, **metadata: str) -> bytes:
     return save({name: np.ascontiguousarray(values) for name, values in arrays.items()}, metadata)
 
 
-def read_arrays(folder: Path, name: str, *, holds: str | None = None, **metadata: str) -> dict[str, np.ndarray]:
+def read_arrays(
+    folder: Path, name: str, *, holds: str | None = None, **metadata: str
+) -> dict[str, np.ndarray]:
     """The arrays of numbers in a file that anyone may have made.
 
     Raises UserError for one that cannot be read, is damaged, has other `metadata` in its header, or does not hold the
@@ -57,13 +66,21 @@ def read_arrays(folder: Path, name: str, *, holds: str | None = None, **metadata
         with safe_open(folder / name, "numpy") as file:
             says = file.metadata() or {}
             arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (it is no mapping)
-        if others := sorted(key for key, values in arrays.items() if values.dtype.kind not in "fiu"):
+        if others := sorted(
+            key for key, values in arrays.items() if values.dtype.kind not in "fiu"
+        ):
             raise ValueError(f"{', '.join(others)} are no numbers")
     except (SafetensorError, OSError, LookupError, ValueError, TypeError, AttributeError) as error:
-        reason = getattr(error, "strerror", None) or error  # the last three are of types that NumPy has not
-        raise UserError(f"{name}: cannot be read ({reason}){f'; {again}' if is_damage(error) else ''}") from error
+        reason = (
+            getattr(error, "strerror", None) or error
+        )  # the last three are of types that NumPy has not
+        raise UserError(
+            f"{name}: cannot be read ({reason}){f'; {again}' if is_damage(error) else ''}"
+        ) from error
     if any(says.get(what) != digest for what, digest in metadata.items()):
-        raise UserError(f"{name}: it belongs to {'other data' if 'data' in metadata else 'another run'}; {again}")
+        raise UserError(
+            f"{name}: it belongs to {'other data' if 'data' in metadata else 'another run'}; {again}"
+        )
     if holds not in (None, arrays_digest(arrays)):
         raise UserError(f"{name}: changed since the run wrote it; {again}")
     return arrays

@@ -10,8 +10,12 @@ from glue_bench.errors import plain, shortened
 from glue_bench.files import check_json
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9_.+-]*$"
-Word = Annotated[str, StringConstraints(pattern=f"^{NAME}", max_length=240)]  # it may be part of a file's name
-Place = Annotated[str, StringConstraints(pattern=f"^([A-Za-z0-9][A-Za-z0-9_.+-]*/)*{NAME}", max_length=240)]
+Word = Annotated[
+    str, StringConstraints(pattern=f"^{NAME}", max_length=240)
+]  # it may be part of a file's name
+Place = Annotated[
+    str, StringConstraints(pattern=f"^([A-Za-z0-9][A-Za-z0-9_.+-]*/)*{NAME}", max_length=240)
+]
 """A file below a folder that is known: it leads to no other one."""
 Text = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f-\x9f]*$", max_length=4096)]
 """One line without control characters, which is fit for a terminal."""
@@ -51,7 +55,9 @@ class Sealed(Value):
 
     def file(self) -> bytes:
         """The content of its file."""
-        text = json.dumps(self.document(), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text = json.dumps(
+            self.document(), ensure_ascii=False, allow_nan=False, separators=(",", ":")
+        )
         return f"{text}\n".encode()
 
     @classmethod

@@ -47,7 +47,8 @@ def versions() -> Environment:
         python=platform.python_version(),
         packages={name: version(name) for name in PACKAGES},
         platform=f"{platform.system()} {platform.machine()}",
-        processor=(name_processor(cpuinfo.read_text()) if cpuinfo.is_file() else "") or platform.processor(),
+        processor=(name_processor(cpuinfo.read_text()) if cpuinfo.is_file() else "")
+        or platform.processor(),
     )
 
 
@@ -55,7 +56,9 @@ def _git(*arguments: str) -> str | None:
     """What git says of the package's folder, in whatever language and encoding; None where it fails."""
     command = ["git", "-C", str(Path(__file__).parent.parent), *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=True, timeout=10)
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", check=True, timeout=10
+        )
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()

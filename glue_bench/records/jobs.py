@@ -130,7 +130,9 @@ class Cell(Work):
     @property
     def key(self) -> dict[str, Any]:
         """What tells a cell of a plan from the others, as `--only` and tables name it."""
-        pretrained = {"steps": self.steps, "pretraining_seed": self.pretraining_seed} if self.steps else {}
+        pretrained = (
+            {"steps": self.steps, "pretraining_seed": self.pretraining_seed} if self.steps else {}
+        )
         rate, of_arm = self.settings.learning_rate, {"arm": self.arm, "variant": self.variant}
         return {**of_arm, "task": self.task, "learning_rate": rate, "seed": self.seed, **pretrained}
 
@@ -158,7 +160,14 @@ class Pretraining(Work):
         "id": True,
         "origin": True,
         "rate": True,
-        "settings": {"corpus", "tokenizer", "checkpoints", "finetune_checkpoints", "validations", "micro_batch_tokens"},
+        "settings": {
+            "corpus",
+            "tokenizer",
+            "checkpoints",
+            "finetune_checkpoints",
+            "validations",
+            "micro_batch_tokens",
+        },
     }
     corpus: Digest
     packing: Whole

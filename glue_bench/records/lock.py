@@ -26,9 +26,13 @@ def driver_lock(folder: Path) -> Iterator[None]:
         name = "another run"
         with contextlib.suppress(OSError):  # it may be ending
             name = holder.read_text()
-        raise UserError(f"{folder} is in use by {name}; wait, or choose another --results") from None
+        raise UserError(
+            f"{folder} is in use by {name}; wait, or choose another --results"
+        ) from None
     except OSError as error:
-        raise UserError(f"cannot lock '{folder}': {error.strerror}; choose another --results") from error
+        raise UserError(
+            f"cannot lock '{folder}': {error.strerror}; choose another --results"
+        ) from error
     try:
         write_atomically(holder, f"{socket.gethostname()}:{os.getpid()}".encode())
         yield

@@ -44,11 +44,28 @@ from glue_bench.files import (
     whole_folder,
     write_atomically,
 )
-from glue_bench.records.arrays import Arrays, arrays_digest, dump, read_arrays, read_metadata, shrunk, widened
+from glue_bench.records.arrays import (
+    Arrays,
+    arrays_digest,
+    dump,
+    read_arrays,
+    read_metadata,
+    shrunk,
+    widened,
+)
 from glue_bench.records.base import NAME
 from glue_bench.records.done import replaced_start
 from glue_bench.records.lock import driver_lock
-from glue_bench.records.values import Cell, Failure, Job, Plan, PretrainingRecord, Progress, Record, Result
+from glue_bench.records.values import (
+    Cell,
+    Failure,
+    Job,
+    Plan,
+    PretrainingRecord,
+    Progress,
+    Record,
+    Result,
+)
 from glue_bench.remote import refuse_url
 
 LARGEST = 2**27  # bytes of a plan: one of 50,000 cells has 40 million
@@ -56,7 +73,9 @@ STAMP = "record.digest"  # in a kept model's folder, the digest of its cell's re
 WEIGHTS = "weights.digest"  # in a checkpoint's folder, the digest of its encoder's weights
 LABELS = "labels/{}-{:.12}.safetensors"  # of a task's data with this digest
 SHARE = "held_out_share"  # in the header of such a file, the part of train that its baselines were not fitted on
-WHOLE = "0"  # that of baselines that were fitted on all of train; files without any are older than this
+WHOLE = (
+    "0"  # that of baselines that were fitted on all of train; files without any are older than this
+)
 PARTS = ("cells", "pretrainings", "failures", "labels")  # folders without which results are others
 IS_ID = re.compile(NAME).fullmatch
 Labels = Mapping[str, Arrays]
@@ -106,7 +125,9 @@ class Store:
         try:
             return kind.read(read_file(self.folder / name, LARGEST))
         except OSError as error:
-            raise UserError(f"{name}: cannot be read ({error.strerror}); delete it and run again") from error
+            raise UserError(
+                f"{name}: cannot be read ({error.strerror}); delete it and run again"
+            ) from error
         except ValueError as error:
             raise UserError(f"{name}: damaged or edited; delete it and run again") from error
 
@@ -120,7 +141,9 @@ class Store:
         stored, bad = self._records(Record, (name for name in cells if name in there))
         pretrained = {each.id for each in plan.pretrainings} & self._ids("pretrainings")
         pretrainings, worse = self._records(PretrainingRecord, sorted(pretrained))
-        outdated = {name: one for name, one in stored.items() if replaced_start(one, stored, pretrainings)}
+        outdated = {
+            name: one for name, one in stored.items() if replaced_start(one, stored, pretrainings)
+        }
         records = {name: one for name, one in stored.items() if name not in outdated}
         return Finished(records, pretrainings, len(self._outside(plan)), bad | worse, outdated)
 
@@ -140,9 +163,13 @@ class Store:
     def _outside(self, plan: Plan) -> list[str]:
         """The ids of cells outside the plan that have a record, whether or not it can be believed."""
         outside = self._ids("cells").difference(cell.id for cell in plan.cells)
-        return sorted(name for name in outside if (self.folder / "cells" / name / "record.json").exists())
+        return sorted(
+            name for name in outside if (self.folder / "cells" / name / "record.json").exists()
+        )
 
-    def _records(self, kind: type[Ended], names: Iterable[str]) -> tuple[dict[str, Ended], dict[str, str]]:
+    def _records(
+        self, kind: type[Ended], names: Iterable[str]
+    ) -> tuple[dict[str, Ended], dict[str, str]]:
         """The records of these jobs, and a line about each that is not as it was written."""
         records, problems = dict[str, Ended](), dict[str, str]()
         for name in names:
@@ -150,7 +177,9 @@ class Store:
             try:
                 value = self._read(kind, path)
                 if value.job.id != name:
-                    raise UserError(f"{path}: it is the record of '{value.job.id}'; delete the folder and run again")
+                    raise UserError(
+                        f"{path}: it is the record of '{value.job.id}'; delete the folder and run again"
+                    )
                 records[name] = value
             except UserError as error:
                 problems[name] = str(error)
@@ -171,7 +200,9 @@ class Store:
     def failures(self, plan: Plan, done: Collection[str]) -> list[Failure]:
         """Why jobs of the plan failed that are not `done`, as `recorded` says, in its order."""
         paths = {path.stem: path for path in (self.folder / "failures").glob("*.json")}
-        return [Failure.of(paths[job.id]) for job in plan.jobs if job.id in paths and job.id not in done]
+        return [
+            Failure.of(paths[job.id]) for job in plan.jobs if job.id in paths and job.id not in done
+        ]
 
     def stamp(self, name: str) -> str:
         """Changes whenever a result of this job is stored, a failure included; empty without one."""
@@ -183,7 +214,9 @@ class Store:
 
     def result(self, job: Job) -> Result | None:
         """What was stored last of a job; None if nothing can be believed."""
-        last, _ = max(self._results(job.id), key=lambda one: one[1].st_mtime_ns, default=(None, None))
+        last, _ = max(
+            self._results(job.id), key=lambda one: one[1].st_mtime_ns, default=(None, None)
+        )
         if last and last.parent.name == "failures":
             return Failure.of(last)
         return self.record(job.id) if isinstance(job, Cell) else self.pretraining(job.id)
@@ -197,7 +230,10 @@ class Store:
     def logits(self, record: Record, *, test: bool = False) -> dict[str, np.ndarray]:
         """Logits float32 (rows, labels) by scored split, or those of test splits and of AX; empty if not asked for."""
         kind, digest = ("tests", record.tests) if test else ("logits", record.logits)
-        return {name: each.astype(np.float32, copy=False) for name, each in self._beside(record, kind, digest).items()}
+        return {
+            name: each.astype(np.float32, copy=False)
+            for name, each in self._beside(record, kind, digest).items()
+        }
 
     def losses(self, record: PretrainingRecord) -> dict[str, np.ndarray]:
         """The validation loss of a pretraining's last step, piece by piece; empty for searches that diverged.
@@ -252,16 +288,24 @@ class Store:
             return None
         try:
             stamp = read_file(folder / STAMP, 64).decode()
-            damaged = [file for file, digest in record.model.items() if whole and file_digest(folder / file) != digest]
+            damaged = [
+                file
+                for file, digest in record.model.items()
+                if whole and file_digest(folder / file) != digest
+            ]
             strange = sorted(visible_files(folder) - {STAMP, *record.model}) if whole else []
         except (OSError, ValueError) as error:
             raise UserError(f"{name}: {error}; delete it and run again") from error
         if stamp != record.digest:
             raise UserError(f"{name}: it belongs to another run; delete it and run again")
         if damaged:
-            raise UserError(f"{name}/{damaged[0]}: changed since the run wrote it; delete the model and run again")
+            raise UserError(
+                f"{name}/{damaged[0]}: changed since the run wrote it; delete the model and run again"
+            )
         if strange:
-            raise UserError(f"{name}/{strange[0]}: no file of the model that the run has kept; take it away")
+            raise UserError(
+                f"{name}/{strange[0]}: no file of the model that the run has kept; take it away"
+            )
         return folder
 
     def checkpoints(self, pretraining_id: str) -> Path:
@@ -319,16 +363,28 @@ class Store:
             name, arrays = LABELS.format(task, facts.digest), dict[str, np.ndarray]()
             if task in labels:
                 kinds = labels[task].items()
-                arrays = shrunk({f"{kind}/{split}": each for kind, splits in kinds for split, each in splits.items()})
-                write_atomically(self.folder / name, dump(arrays, data=facts.digest, **fitted_without))
+                arrays = shrunk(
+                    {
+                        f"{kind}/{split}": each
+                        for kind, splits in kinds
+                        for split, each in splits.items()
+                    }
+                )
+                write_atomically(
+                    self.folder / name, dump(arrays, data=facts.digest, **fitted_without)
+                )
             elif (self.folder / name).exists():
                 arrays = read_arrays(self.folder, name, data=facts.digest)
-            tasks[task] = facts.model_copy(update={"labels": arrays_digest(arrays) if arrays else None})
+            tasks[task] = facts.model_copy(
+                update={"labels": arrays_digest(arrays) if arrays else None}
+            )
         plan = plan.model_copy(update={"tasks": tasks}).seal()
         write_atomically(self.folder / "plan.json", plan.file())
         return plan
 
-    def write(self, record: Ended, save: Callable[[Path], None] | None = None, **arrays: Arrays | None) -> Ended:
+    def write(
+        self, record: Ended, save: Callable[[Path], None] | None = None, **arrays: Arrays | None
+    ) -> Ended:
         """Store a finished job as one folder, in the place of an older one; the record as it was stored.
 
         `arrays` are the `logits` and `tests` of a cell, the `losses` and `sums` of a pretraining, as the methods read
@@ -336,7 +392,9 @@ class Store:
         """
         is_cell = isinstance(record, Record)
         there = {name: each if is_cell else shrunk(each) for name, each in arrays.items() if each}
-        facts: dict[str, Any] = dict.fromkeys(("model", "logits", "tests") if is_cell else ("piece_losses", "sums"))
+        facts: dict[str, Any] = dict.fromkeys(
+            ("model", "logits", "tests") if is_cell else ("piece_losses", "sums")
+        )
         for name, each in there.items():  # the losses in a record are the curve
             facts["piece_losses" if name == "losses" else name] = arrays_digest(each)
         place = self.folder / record.job.kind / record.job.id
@@ -367,7 +425,9 @@ class Store:
     def drop_model(self, cell_id: str) -> None:
         """Delete a cell's model, if it is there; its record stays."""
         cell = self.folder / "cells" / cell_id
-        set_aside(cell / "model", cell.resolve().parent)  # if the cell is a link, on the disk that it leads to
+        set_aside(
+            cell / "model", cell.resolve().parent
+        )  # if the cell is a link, on the disk that it leads to
 
     def write_progress(self, progress: Progress) -> None:
         """Replace what is known of a job under way. It is not flushed: nothing depends on it after a power cut."""
@@ -384,7 +444,9 @@ def open_store(folder: str | Path) -> Store:
     refuse_url(folder)
     if (store := Store(folder)).has_plan:
         return store
-    inside = ", ".join(child.folder.name for child in map(Store, sorted(store.folder.glob("*"))) if child.has_plan)
+    inside = ", ".join(
+        child.folder.name for child in map(Store, sorted(store.folder.glob("*"))) if child.has_plan
+    )
     hint = f"it holds experiments: {inside}" if inside else "give DIR/<experiment> of a run"
     why = "no plan.json in it" if store.folder.is_dir() else "no such folder"
     raise UserError(f"no experiment in '{store.folder}' ({why}); {hint}")
@@ -393,5 +455,9 @@ def open_store(folder: str | Path) -> Store:
 def experiments_in(folder: str | Path) -> list[Store]:
     """The store in a folder, or those of all experiments in it, by name. Raises UserError if there is none."""
     store = Store(folder)
-    within = [] if store.has_plan else [child for child in map(Store, sorted(store.folder.glob("*"))) if child.has_plan]
+    within = (
+        []
+        if store.has_plan
+        else [child for child in map(Store, sorted(store.folder.glob("*"))) if child.has_plan]
+    )
     return within or [open_store(folder)]

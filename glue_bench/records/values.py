@@ -228,7 +228,9 @@ class Failure(Value):
         try:
             return cls.read(read_file(path))
         except (OSError, ValueError) as error:
-            return cls(id=path.stem, error=f"failures/{path.name} cannot be read: {type(error).__name__}")
+            return cls(
+                id=path.stem, error=f"failures/{path.name} cannot be read: {type(error).__name__}"
+            )
 
 
 class Progress(Value):

@@ -78,18 +78,30 @@ def of_blocks(means: np.ndarray) -> Spread:
     centred = means - means.mean(axis=-1, keepdims=True)
     squares = np.sum((centred - centred.mean(axis=-2, keepdims=True)) ** 2, axis=-1)
     pooled = squares.sum(axis=-1, keepdims=True) / ((arms - 1) * (blocks - 1))
-    own = (squares / (blocks - 1) - pooled / arms) * arms / (arms - 2) if arms > 2 else pooled + 0 * squares
+    own = (
+        (squares / (blocks - 1) - pooled / arms) * arms / (arms - 2)
+        if arms > 2
+        else pooled + 0 * squares
+    )
     return _larger(own, pooled, np.full(arms, blocks), (arms - 1) * (blocks - 1))
 
 
-def _larger(own: np.ndarray, pooled: np.ndarray, seeds: np.ndarray, pooled_freedom: float) -> Spread:
+def _larger(
+    own: np.ndarray, pooled: np.ndarray, seeds: np.ndarray, pooled_freedom: float
+) -> Spread:
     is_own = own > pooled
     freedom = np.where(is_own & (seeds >= LEAST_FOR_OWN), seeds - 1, pooled_freedom)
-    return Spread(np.maximum(own, pooled) / seeds, freedom, is_own, pooled[..., 0], float(pooled_freedom))
+    return Spread(
+        np.maximum(own, pooled) / seeds, freedom, is_own, pooled[..., 0], float(pooled_freedom)
+    )
 
 
 def combined(
-    spreads: Sequence[Spread], arms: Sequence[int], examples: float, shared: float, examples_freedom: float = np.inf
+    spreads: Sequence[Spread],
+    arms: Sequence[int],
+    examples: float,
+    shared: float,
+    examples_freedom: float = np.inf,
 ) -> tuple[np.ndarray, np.ndarray]:
     """V and its degrees of freedom, (...), of the difference of two arms.
 
@@ -117,7 +129,9 @@ def combined(
     weighted = examples + np.maximum(0.0, weight * total - shared)
     squares = weight**2 * squares + np.square(examples) / examples_freedom
     with np.errstate(divide="ignore", invalid="ignore"):
-        return examples + np.maximum(0.0, total - shared), np.where(squares > 0, weighted**2 / squares, np.inf)
+        return examples + np.maximum(0.0, total - shared), np.where(
+            squares > 0, weighted**2 / squares, np.inf
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,8 +185,15 @@ class Estimate:
             means = self.by_block()
             return means[a] - means[r]
         tasks = self.tasks.values()
-        parts = [dict(zip(zip(one.arms, one.seeds, strict=True), one.values, strict=True)) for one in tasks]
-        both = [s for arm, s in parts[0] if arm == a and all((a, s) in part and (r, s) in part for part in parts)]
+        parts = [
+            dict(zip(zip(one.arms, one.seeds, strict=True), one.values, strict=True))
+            for one in tasks
+        ]
+        both = [
+            s
+            for arm, s in parts[0]
+            if arm == a and all((a, s) in part and (r, s) in part for part in parts)
+        ]
         return np.array([sum(part[a, s] - part[r, s] for part in parts) for s in both])
 
     @cached_property
@@ -185,7 +206,9 @@ class Estimate:
     def difference_variance(self, arm: str, reference: str) -> tuple[float, float]:
         """V and its degrees of freedom of the difference of two arms."""
         a, r = self.arms.index(arm), self.arms.index(reference)
-        v, freedom = combined(self.spreads, [a, r], self.examples[a, r], self.shared[a, r], self.examples_freedom)
+        v, freedom = combined(
+            self.spreads, [a, r], self.examples[a, r], self.shared[a, r], self.examples_freedom
+        )
         return float(v), float(freedom)
 
     def example_variance(self, reference: str) -> float:
@@ -203,7 +226,9 @@ class Estimate:
         """
         if not self.blocked or len(self.arms) < 2:
             return np.nan
-        of_means = sum(scores.finetuning_variance / scores.finetuning_seeds for scores in self.tasks.values())
+        of_means = sum(
+            scores.finetuning_variance / scores.finetuning_seeds for scores in self.tasks.values()
+        )
         both = float(self.spreads[0].pooled)
         return both if math.isnan(of_means) else max(0.0, both - of_means)
 
@@ -225,7 +250,9 @@ def column_estimate(outcomes: Outcomes, arms: Sequence[str], reference: str = ""
     def why_not(arm: str) -> str:
         if not len(runs[arm]):
             return "no finished run"
-        if arm in outcomes.why:  # a file that is damaged or missing has to be mended, whatever else lacks
+        if (
+            arm in outcomes.why
+        ):  # a file that is damaged or missing has to be mended, whatever else lacks
             return outcomes.why[arm]
         if seeds[arm] == 1:
             return f"one {'pretraining ' * blocked}seed does not show how much scores vary"
@@ -255,7 +282,9 @@ def column_estimate(outcomes: Outcomes, arms: Sequence[str], reference: str = ""
     if not tested:
         return estimate
     whole = np.concatenate([runs[arm] for arm in tested])
-    return _measured(estimate, outcomes.of(whole[np.isin(scores.pretraining_seeds[whole], list(common))]))
+    return _measured(
+        estimate, outcomes.of(whole[np.isin(scores.pretraining_seeds[whole], list(common))])
+    )
 
 
 def average_estimate(columns: Sequence[Estimate], arms: Sequence[str]) -> Estimate:
@@ -276,7 +305,9 @@ def average_estimate(columns: Sequence[Estimate], arms: Sequence[str]) -> Estima
     for task, scores in (item for column in kept for item in column.tasks.items()):
         before = tasks[task].values if task in tasks else 0.0
         tasks[task] = scores._replace(values=before + scores.values / number)
-    squares: Any = {name: sum(getattr(column, name) for column in kept) / number**2 for name in SQUARES if kept}
+    squares: Any = {
+        name: sum(getattr(column, name) for column in kept) / number**2 for name in SQUARES if kept
+    }
     whole = [arm for arm in arms if all(arm in column.means for column in columns)]
     return Estimate(
         column=AVERAGE,
@@ -315,6 +346,10 @@ def _measured(estimate: Estimate, outcomes: Outcomes) -> Estimate:
         tasks={outcomes.task: scores},
         examples=example_variance(outcomes, weights, values),
         shared=shared,
-        of_finetuning=finetuning_variance(values, scores.cells, unit_owners) if estimate.blocked else shared,
-        examples_freedom=effective_number(outcomes.labels) - 1 if outcomes.metric == "loss" else np.inf,
+        of_finetuning=finetuning_variance(values, scores.cells, unit_owners)
+        if estimate.blocked
+        else shared,
+        examples_freedom=effective_number(outcomes.labels) - 1
+        if outcomes.metric == "loss"
+        else np.inf,
     )

@@ -44,7 +44,9 @@ class Runs(NamedTuple):
     @property
     def cells(self) -> np.ndarray:
         """A number for each arm and pretraining seed that has a run, (runs,), in the order of both."""
-        return np.unique(np.stack([self.arms, self.pretraining_seeds]), axis=1, return_inverse=True)[1].ravel()
+        return np.unique(
+            np.stack([self.arms, self.pretraining_seeds]), axis=1, return_inverse=True
+        )[1].ravel()
 
     def by_block(self) -> np.ndarray:
         """Means over fine-tuning seeds, (arms, pretraining seeds); every arm has every pretraining seed."""
@@ -99,7 +101,11 @@ class Outcomes:
 
     def of(self, chosen: np.ndarray) -> "Outcomes":
         """Some of the runs: indices."""
-        return replace(self, runs=Runs(*(part[chosen] for part in self.runs)), predictions=self.predictions[chosen])
+        return replace(
+            self,
+            runs=Runs(*(part[chosen] for part in self.runs)),
+            predictions=self.predictions[chosen],
+        )
 
 
 def sums_of(metric: str, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -114,7 +120,11 @@ def sums_of(metric: str, predictions: np.ndarray, labels: np.ndarray) -> np.ndar
         return np.stack([predictions, trials], axis=-1, dtype=np.float64).transpose(1, 0, 2)
     if metric == "matthews_correlation":
         positive = np.broadcast_to(labels, predictions.shape)
-        return np.stack([predictions * positive, predictions, positive], axis=-1).transpose(1, 0, 2).astype(np.float32)
+        return (
+            np.stack([predictions * positive, predictions, positive], axis=-1)
+            .transpose(1, 0, 2)
+            .astype(np.float32)
+        )
     x = _centred(predictions)
     y = np.broadcast_to(_centred(labels[None]), predictions.shape)
     return np.stack([x, y, x * x, y * y, x * y], axis=-1).transpose(1, 0, 2)
@@ -194,7 +204,9 @@ def finetuning_variance(values: np.ndarray, cells: np.ndarray, owners: np.ndarra
     of_means = np.diag(shared_variance(values, cells, blocked=False))
     freedom = np.bincount(owners, runs - 1)
     of_one = np.bincount(owners, of_means * runs * (runs - 1)) / np.maximum(freedom, 1)
-    return _of_differences(np.diag(of_one * np.bincount(owners, 1 / runs) / np.bincount(owners) ** 2))
+    return _of_differences(
+        np.diag(of_one * np.bincount(owners, 1 / runs) / np.bincount(owners) ** 2)
+    )
 
 
 def means_over(groups: np.ndarray) -> np.ndarray:
@@ -219,13 +231,17 @@ def _with_two(outcomes: Outcomes, *, better: bool) -> np.ndarray:
         added, gold = ends if better else ends[:, ::-1], np.full(2, labels.max())
     else:
         added, gold = np.full((len(predictions), 2), int(better)), np.array([1, 0])
-    return contributions(outcomes.measure, np.hstack([predictions, added]), np.concatenate([labels, gold]))
+    return contributions(
+        outcomes.measure, np.hstack([predictions, added]), np.concatenate([labels, gold])
+    )
 
 
 def _of_differences(covariance: np.ndarray) -> np.ndarray:
     """The variance of each pair's difference from a covariance; on the diagonal the variances themselves."""
     own = np.diag(covariance)
-    variance = np.maximum(own[:, None] + own - 2 * covariance, 0.0)  # rounding leaves equal arms a little below
+    variance = np.maximum(
+        own[:, None] + own - 2 * covariance, 0.0
+    )  # rounding leaves equal arms a little below
     np.fill_diagonal(variance, own)
     return variance
 

@@ -33,7 +33,9 @@ class Costs(NamedTuple):
     finetuning: float
 
 
-def power_frame(assessed: Iterable[Group], difference: float, power: float, costs: Costs) -> pd.DataFrame:
+def power_frame(
+    assessed: Iterable[Group], difference: float, power: float, costs: Costs
+) -> pd.DataFrame:
     """Seeds with which a true difference gets a verdict with this probability: POWER_COLUMNS, by group and column.
 
     A row for each kind of `seeds` whose variance is known: "fine-tuning" seeds of one pretraining, or "pretraining"
@@ -44,16 +46,28 @@ def power_frame(assessed: Iterable[Group], difference: float, power: float, cost
     if not (math.isfinite(difference) and difference > 0):
         raise UserError(f"--difference {difference:g}: give points above 0, such as 0.5")
     if not ALPHA < power < 1:
-        raise UserError(f"--power {power:g}: give a probability between {ALPHA:g} and 1, such as 0.8")
+        raise UserError(
+            f"--power {power:g}: give a probability between {ALPHA:g} and 1, such as 0.8"
+        )
     rows = []
     for group, estimate in ((one, estimate) for one in assessed for estimate in one.estimates):
-        facts = {"kind": group.kind, "reference": group.reference, "column": estimate.column, "why": ""}
+        facts = {
+            "kind": group.kind,
+            "reference": group.reference,
+            "column": estimate.column,
+            "why": "",
+        }
         if group.reference not in estimate.arms or len(estimate.arms) < 2:
-            rows.append(facts | {"why": next(iter(estimate.why.values()), "a difference needs two arms")})
+            rows.append(
+                facts | {"why": next(iter(estimate.why.values()), "a difference needs two arms")}
+            )
             continue
         spreads = variances_of(estimate, group.reference, len(group.arms))
         each = costs if estimate.finetuned else costs._replace(finetuning=0.0)
-        rows += [facts | design for design in spreads.designs(difference, power, each, blocked=estimate.blocked)]
+        rows += [
+            facts | design
+            for design in spreads.designs(difference, power, each, blocked=estimate.blocked)
+        ]
     frame = pd.DataFrame(rows, columns=POWER_COLUMNS).assign(difference=difference, power=power)
     return frame.astype(dict.fromkeys(("pretraining_seeds", "finetuning_seeds"), "Int64"))
 
@@ -76,12 +90,18 @@ class Variances:
     overlap: float
     examples_freedom: float = math.inf
 
-    def designs(self, difference: float, power: float, costs: Costs, *, blocked: bool) -> Iterator[dict[str, Any]]:
+    def designs(
+        self, difference: float, power: float, costs: Costs, *, blocked: bool
+    ) -> Iterator[dict[str, Any]]:
         """The cheapest design of each kind of seeds."""
 
         def design(pretrainings: int, finetunings: int) -> dict[str, Any]:
             cost = pretrainings * (costs.pretraining + finetunings * costs.finetuning)
-            return {"pretraining_seeds": pretrainings, "finetuning_seeds": finetunings, "cost": cost}
+            return {
+                "pretraining_seeds": pretrainings,
+                "finetuning_seeds": finetunings,
+                "cost": cost,
+            }
 
         has_finetuning = sum(self.finetuning) > 0
         if not blocked or has_finetuning:
@@ -101,7 +121,10 @@ class Variances:
                     reached = partial(self.power_of_pretrainings, difference, finetunings=each)
                     if number := least(reached, power, MOST_PRETRAININGS):
                         made.append(design(number, each))
-            yield {"seeds": "pretraining", **min(made, key=lambda one: one["cost"], default={"why": why})}
+            yield {
+                "seeds": "pretraining",
+                **min(made, key=lambda one: one["cost"], default={"why": why}),
+            }
 
     def power_of_seeds(self, difference: float, seeds: int) -> float:
         """The probability of a verdict with so many fine-tuning seeds of one pretraining."""
@@ -110,7 +133,9 @@ class Variances:
         observed = difference + math.sqrt(self.examples + total) * _normal()
         return self._seen(observed, units, self.finetuning, total)
 
-    def power_of_pretrainings(self, difference: float, pretrainings: int, finetunings: int) -> float:
+    def power_of_pretrainings(
+        self, difference: float, pretrainings: int, finetunings: int
+    ) -> float:
         """The probability of a verdict with so many pretraining seeds, and fine-tuning seeds for each."""
         unit, means = _unit_of_blocks(self.arms, pretrainings)
         each = self.pretraining + sum(self.finetuning) / finetunings
@@ -120,14 +145,24 @@ class Variances:
     def examples_suffice(self, difference: float, power: float) -> bool:
         """Whether endless seeds would do: their only limit is the dev set."""
         limit = -ndtri(ALPHA / 2 / (self.arms - 1))
-        return self.examples == 0 or bool(ndtr(difference / math.sqrt(self.examples) - limit) >= power)
+        return self.examples == 0 or bool(
+            ndtr(difference / math.sqrt(self.examples) - limit) >= power
+        )
 
-    def _seen(self, observed: np.ndarray, units: Sequence[Spread], variances: Sequence[float], total: float) -> float:
+    def _seen(
+        self,
+        observed: np.ndarray,
+        units: Sequence[Spread],
+        variances: Sequence[float],
+        total: float,
+    ) -> float:
         """Of spreads drawn with the variance 1, scaled to these."""
         pairs = zip(units, variances, strict=True)
         scaled = [unit._replace(variance=unit.variance * each) for unit, each in pairs]
         shared = self.overlap * total
-        variance, freedom = combined(scaled, [0, 1], self.examples + shared, shared, self.examples_freedom)
+        variance, freedom = combined(
+            scaled, [0, 1], self.examples + shared, shared, self.examples_freedom
+        )
         p = two_sided(observed, np.sqrt(variance), freedom)
         return float(np.mean((p * (self.arms - 1) < ALPHA) & (observed > 0)))
 
@@ -169,7 +204,9 @@ def _normal() -> np.ndarray:
 def _unit_of_seeds(arms: int, seeds: int, task: int) -> Spread:
     """The spread in each drawn experiment, of one task's runs whose variance is 1."""
     generator = np.random.default_rng([1, arms, seeds, task])
-    return of_seeds(generator.chisquare(seeds - 1, (DRAWS, arms)) / (seeds - 1), np.full(arms, seeds))
+    return of_seeds(
+        generator.chisquare(seeds - 1, (DRAWS, arms)) / (seeds - 1), np.full(arms, seeds)
+    )
 
 
 @cache

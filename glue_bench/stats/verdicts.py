@@ -45,7 +45,9 @@ class Group:
     estimates: tuple[Estimate, ...] = ()
 
 
-def assess(outcomes: Iterable[Outcomes], groups: Sequence[Group], primary: str = AVERAGE) -> list[Group]:
+def assess(
+    outcomes: Iterable[Outcomes], groups: Sequence[Group], primary: str = AVERAGE
+) -> list[Group]:
     """The groups with estimates of every column, and of the average. One column's predictions are held at a time.
 
     A group has the columns of which it has a run, and all that count in the average. A single column has no average.
@@ -59,7 +61,10 @@ def assess(outcomes: Iterable[Outcomes], groups: Sequence[Group], primary: str =
     for group, estimates in zip(groups, columns, strict=True):
         counted = [column for column in estimates if column.column in averaged]
         average = [average_estimate(counted, group.arms)] if len(counted) > 1 else []
-        shown = [*average, *(column for column in estimates if column.means or column.column in averaged)]
+        shown = [
+            *average,
+            *(column for column in estimates if column.means or column.column in averaged),
+        ]
         ordered = sorted(shown, key=lambda column: column.column != primary)
         assessed.append(replace(group, estimates=tuple(ordered)))
     return assessed
@@ -104,9 +109,14 @@ def verdicts(assessed: Sequence[Group], declared: Sequence[Sequence[str]] = ()) 
     }
     named = {arm for pair in declared for arm in pair}
     for one in assessed:
-        estimates = tuple(estimate.of([arm for arm in estimate.arms if arm in named]) for estimate in one.estimates)
+        estimates = tuple(
+            estimate.of([arm for arm in estimate.arms if arm in named])
+            for estimate in one.estimates
+        )
         pairs = [pair for pair, home in homes.items() if home is one]
-        rows += contrast_rows(replace(one, kind="declared", estimates=estimates), pairs, len(declared))
+        rows += contrast_rows(
+            replace(one, kind="declared", estimates=estimates), pairs, len(declared)
+        )
     frame = pd.DataFrame(rows, columns=VERDICT_COLUMNS)
     return frame.astype({**dict.fromkeys(NUMBERS, float), "agree": "Int64", "paired": "Int64"})
 
@@ -133,7 +143,9 @@ def equivalence(frame: pd.DataFrame, margin: float) -> pd.DataFrame:
     """
     if not margin > 0:
         raise UserError(f"--equivalent {margin:g}: give a difference above 0, such as 0.5")
-    nearest = (margin - frame["difference"].abs()) / frame["error"]  # the side on which the margin is nearer
+    nearest = (margin - frame["difference"].abs()) / frame[
+        "error"
+    ]  # the side on which the margin is nearer
     p = np.minimum(1.0, 2 * np.asarray(stdtr(frame["freedom"], -nearest)) * frame["family"])
     return frame.assign(p_equivalent=p, equivalent=p < ALPHA)
 
@@ -145,7 +157,9 @@ def two_sided(difference: np.ndarray, error: np.ndarray, freedom: np.ndarray) ->
     return 2 * np.asarray(stdtr(freedom, -np.where(np.isnan(error), np.nan, statistic)))
 
 
-def contrast_rows(group: Group, pairs: Sequence[Pair], family: int, *, stepwise: bool = True) -> list[dict[str, Any]]:
+def contrast_rows(
+    group: Group, pairs: Sequence[Pair], family: int, *, stepwise: bool = True
+) -> list[dict[str, Any]]:
     """The contrasts of every column, a row for each pair; here, and nowhere else, is a verdict decided.
 
     p is corrected for the number of tests in the `family` by Holm's method, or by Bonferroni's if it is not `stepwise`.
@@ -153,7 +167,9 @@ def contrast_rows(group: Group, pairs: Sequence[Pair], family: int, *, stepwise:
     rows = []
     for estimate in group.estimates if pairs else ():
         tests = [_row(group, estimate, pair) for pair in pairs]
-        difference, error, freedom = (np.array([row.get(name, np.nan) for row in tests]) for name in NUMBERS[:3])
+        difference, error, freedom = (
+            np.array([row.get(name, np.nan) for row in tests]) for name in NUMBERS[:3]
+        )
         p = two_sided(difference, error, freedom)
         adjusted = np.minimum(1.0, (holm(p, family) if stepwise else family) * p)
         half = -stdtrit(freedom, ALPHA / 2 / family) * error
@@ -167,7 +183,10 @@ def contrast_rows(group: Group, pairs: Sequence[Pair], family: int, *, stepwise:
             "smallest": half.tolist(),
             "verdict": np.where(adjusted < ALPHA, np.where(better, "better", "worse"), "").tolist(),
         }
-        rows += [row | {"family": family} | {name: decided[name][i] for name in decided} for i, row in enumerate(tests)]
+        rows += [
+            row | {"family": family} | {name: decided[name][i] for name in decided}
+            for i, row in enumerate(tests)
+        ]
     return rows
 
 
@@ -175,7 +194,10 @@ def _row(group: Group, estimate: Estimate, pair: Pair) -> dict[str, Any]:
     """What is known of a contrast before it is decided, and why it cannot be."""
     arm, reference = pair
     reasons = dict.fromkeys(estimate.why[one] for one in pair if one in estimate.why)
-    why = [f"{reason} ({', '.join(a for a in pair if estimate.why.get(a) == reason)})" for reason in reasons]
+    why = [
+        f"{reason} ({', '.join(a for a in pair if estimate.why.get(a) == reason)})"
+        for reason in reasons
+    ]
     why = why if reference in group.arms else [APART]
     row: dict[str, Any] = {
         "kind": group.kind,

@@ -12,5 +12,7 @@ def cells_frame(store: Store, plan: Plan) -> pd.DataFrame:
     """Give one row per cell of a plan, in its order: what it is (CELL), and its `state` in the folder of the store."""
     states = job_states(store, plan, store.finished(plan).done).state
     rows = [{"cell_id": cell.id, "origin": cell.origin, **cell.key} for cell in plan.cells]
-    frame = pd.DataFrame(rows, columns=list(CELL)).astype({"pretraining_seed": "Int64", "steps": "Int64"})
+    frame = pd.DataFrame(rows, columns=list(CELL)).astype(
+        {"pretraining_seed": "Int64", "steps": "Int64"}
+    )
     return frame.assign(state=[states[cell.id] for cell in plan.cells])

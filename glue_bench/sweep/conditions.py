@@ -8,7 +8,9 @@ from glue_bench.config.load import Names, listed
 from glue_bench.errors import UserError, unknown
 
 
-def chosen_values(only: Names, values_of_keys: Mapping[str, Collection[Any]]) -> dict[str, set[str]]:
+def chosen_values(
+    only: Names, values_of_keys: Mapping[str, Collection[Any]]
+) -> dict[str, set[str]]:
     """The values that conditions KEY=VALUE permit, as texts by their keys, of those that there are.
 
     A key that is given twice, or with `A,B`, permits either value. Raises UserError for a condition that is not

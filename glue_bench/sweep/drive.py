@@ -13,7 +13,15 @@ from types import FrameType
 from typing import NoReturn
 
 from glue_bench.records.store import Store
-from glue_bench.records.values import Failure, Job, Plan, Pretraining, PretrainingRecord, Progress, Result
+from glue_bench.records.values import (
+    Failure,
+    Job,
+    Plan,
+    Pretraining,
+    PretrainingRecord,
+    Progress,
+    Result,
+)
 from glue_bench.sweep.executors import Executor, Terminated
 from glue_bench.sweep.weights import ModelCleaner
 
@@ -99,14 +107,20 @@ class Loop:
         Raises UserError for what every job would meet.
         """
         try:
-            with self._signals(), self.executor if self.queued else nullcontext(), ExitStack() as stack:
+            with (
+                self._signals(),
+                self.executor if self.queued else nullcontext(),
+                ExitStack() as stack,
+            ):
                 stack.callback(self.observers.end)
                 stack.push(self._say_that_it_ends)
                 self.observers.begin(self.store, self.plan, [*self.queued.values()])
                 self._run_all()
                 self.models.drop_all()  # and what a killed driver has left
         except KeyboardInterrupt as error:
-            first = next(iter(self.interrupts), type(error))  # Ray raises one of its own in its place
+            first = next(
+                iter(self.interrupts), type(error)
+            )  # Ray raises one of its own in its place
             return self.results, "terminated" if issubclass(first, Terminated) else "interrupted"
         return self.results, ""
 
@@ -118,7 +132,9 @@ class Loop:
             self._start_what_is_ready()
             if self.queued and not self.running:  # every machine has left the cluster
                 if not no_room:
-                    self.observers.say("no machine has room for a job now; the sweep goes on when one has")
+                    self.observers.say(
+                        "no machine has room for a job now; the sweep goes on when one has"
+                    )
                 no_room = True
                 time.sleep(TURN_SECONDS)
             for job, result in self.executor.wait(TURN_SECONDS) if self.running else ():
@@ -130,7 +146,9 @@ class Loop:
         if kind and issubclass(kind, Terminated):
             self.observers.say("terminated: this process ends ...")
         elif kind and issubclass(kind, KeyboardInterrupt):
-            self.observers.say("interrupted: ending what runs, then writing the tables of what has finished ...")
+            self.observers.say(
+                "interrupted: ending what runs, then writing the tables of what has finished ..."
+            )
 
     def _start_what_is_ready(self) -> None:
         """As far as the executor has room, in one pass: of thousands of jobs most may wait for others."""
@@ -159,7 +177,9 @@ class Loop:
             if rate is None:
                 error = f"every learning rate of the search diverged ({losses}); add lower ones"
                 return self._finish(job, Failure(id=job.id, error=error))
-            self.observers.say(f"{job.describe()}: learning rate {rate:g}, by the loss of its search ({losses})")
+            self.observers.say(
+                f"{job.describe()}: learning rate {rate:g}, by the loss of its search ({losses})"
+            )
             job = job.model_copy(update={"rate": rate})
         self.store.drop_progress(job.id)  # that of an attempt that was lost
         self.stamps[job.id] = self.store.stamp(job.id)
@@ -186,12 +206,16 @@ class Loop:
     def _ended(self, job: Job, result: Result) -> None:
         del self.running[job.id]
         if not result.ok and result.lost and self.store.stamp(job.id) != self.stamps[job.id]:
-            result = self.store.result(job) or result  # its worker was lost when the record was stored
+            result = (
+                self.store.result(job) or result
+            )  # its worker was lost when the record was stored
         if not result.ok and result.lost:
             if self.lost_workers[job.id] < MAX_LOST_WORKERS:
                 self.lost_workers[job.id] += 1
                 self.queued = {job.id: job, **self.queued}
-                self.observers.say(f"{job.describe()}: its worker was lost ({result.error}); it runs again")
+                self.observers.say(
+                    f"{job.describe()}: its worker was lost ({result.error}); it runs again"
+                )
                 return
             error = f"its worker was lost {MAX_LOST_WORKERS + 1} times: {result.error}"
             result = result.model_copy(update={"error": error})

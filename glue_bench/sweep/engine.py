@@ -40,7 +40,9 @@ class Engine:
             return cls(workers=AS_MANY_AS_FIT if workers else None, address=address, slurm=slurm)
         if type(workers) is int and 1 <= workers <= MAX_WORKERS:
             return cls(workers=workers, address=address, slurm=slurm)
-        raise UserError(f"workers {quoted(workers)}: give a whole number from 1 to {MAX_WORKERS}, or {AS_MANY_AS_FIT}")
+        raise UserError(
+            f"workers {quoted(workers)}: give a whole number from 1 to {MAX_WORKERS}, or {AS_MANY_AS_FIT}"
+        )
 
     @property
     def is_elsewhere(self) -> bool:
@@ -50,11 +52,17 @@ class Engine:
     def check(self) -> None:
         """Raise UserError for an address of another form, and for two engines at once."""
         if self.address is not None and not _is_host_and_port(self.address):
-            raise UserError(f"--address is HOST:PORT with a port from 1 to {MAX_PORT}, not {quoted(self.address)}")
+            raise UserError(
+                f"--address is HOST:PORT with a port from 1 to {MAX_PORT}, not {quoted(self.address)}"
+            )
         if self.slurm is not None and (self.workers or self.address):
-            raise UserError("--slurm goes without --workers and --address: one engine runs all jobs")
+            raise UserError(
+                "--slurm goes without --workers and --address: one engine runs all jobs"
+            )
 
-    def make(self, plan: Plan, inputs: "Inputs", compute: "Compute", make_worker: MakeWorker) -> Executor:
+    def make(
+        self, plan: Plan, inputs: "Inputs", compute: "Compute", make_worker: MakeWorker
+    ) -> Executor:
         """Make what runs the jobs.
 
         Args:

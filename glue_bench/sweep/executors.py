@@ -18,7 +18,9 @@ from glue_bench.config import Resources
 from glue_bench.errors import UserError, plain
 from glue_bench.records.values import Failure, Job, Result
 
-CONNECT_SECONDS = 20.0  # to a Ray cluster, at most; Ray alone would try for a minute and then end this process
+CONNECT_SECONDS = (
+    20.0  # to a Ray cluster, at most; Ray alone would try for a minute and then end this process
+)
 # Nothing is told to Ray's makers. To a worker zero GPUs are none, not all. Workers have the priority of their driver;
 # with Ray's own (nice 15) they would starve. No processes are started in advance: they would lack the workers'
 # environment. What becomes of workers is said by the loop; Ray would say it between the tables.
@@ -30,7 +32,9 @@ RAY_SETTINGS = {
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".*",
 }
 RAY_QUIET = {"configure_logging": False, "log_to_driver": False, "logging_level": "ERROR"}
-STORE_BYTES = 256 * 2**20  # nothing but jobs and results passes through it; Ray would take a third of the memory
+STORE_BYTES = (
+    256 * 2**20
+)  # nothing but jobs and results passes through it; Ray would take a third of the memory
 # Where text and checkpoints are kept, and how to train, is the same on all machines of a cluster.
 PASSED_ON = ("GLUE_BENCH_CACHE", "HF_HOME", "HF_HUB_OFFLINE", "GLUE_BENCH_PRECISION")
 
@@ -125,13 +129,19 @@ class Ray(Executor):
     Actors, not tasks: a process of plain tasks that Ray used again was given GPU 1, and later GPU 0.
     """
 
-    def __init__(self, make: MakeWorker, resources: Resources, *, workers: int | None, address: str | None) -> None:
+    def __init__(
+        self, make: MakeWorker, resources: Resources, *, workers: int | None, address: str | None
+    ) -> None:
         """`workers` processes on this machine, or at `address` (HOST:PORT) at most so many, or all it has room for.
 
         Raises UserError where Ray is not installed, or no cluster at the address can be used.
         """
-        os.environ.update({name: os.environ.get(name, value) for name, value in RAY_SETTINGS.items()})
-        logging.getLogger("ray._private").setLevel(logging.ERROR)  # not that of "ray", which ray.init sets
+        os.environ.update(
+            {name: os.environ.get(name, value) for name, value in RAY_SETTINGS.items()}
+        )
+        logging.getLogger("ray._private").setLevel(
+            logging.ERROR
+        )  # not that of "ray", which ray.init sets
         self.ray = import_extra("ray", "ray", "--workers and --address")  # which reads them
         self.make = make
         self.resources = resources
@@ -158,9 +168,13 @@ class Ray(Executor):
         except Exception as error:  # of no class of its own where the machine is too busy
             raise UserError(f"Ray did not start: {str(error).splitlines()[0]}") from error
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, before)  # Ray's own handler would not let ours end the sweep
+            signal.signal(
+                signal.SIGTERM, before
+            )  # Ray's own handler would not let ours end the sweep
         slot = self.ray.remote(Slot)
-        self.actor = slot.options(num_cpus=self.resources.cpus, num_gpus=self.resources.gpus, max_restarts=0)
+        self.actor = slot.options(
+            num_cpus=self.resources.cpus, num_gpus=self.resources.gpus, max_restarts=0
+        )
         if not self.free:
             self.__exit__(None)
             takes = f"{self.resources.cpus} CPUs and {self.resources.gpus:g} GPUs"
@@ -178,7 +192,9 @@ class Ray(Executor):
         for node in self.ray.nodes():
             has = node["Resources"]
             by_gpu = self.resources.fitting(has.get("GPU", 0)) if self.resources.gpus else math.inf
-            room += int(min(has.get("CPU", 0) // self.resources.cpus, by_gpu)) if node["Alive"] else 0
+            room += (
+                int(min(has.get("CPU", 0) // self.resources.cpus, by_gpu)) if node["Alive"] else 0
+            )
         return min(room, self.workers or room) - len(self.running)
 
     def submit(self, job: Job) -> None:
@@ -227,7 +243,9 @@ def import_extra(module: str, extra: str, options: str) -> Any:
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
-        raise UserError(f"{options} needs {module}; install it: pip install '.[{extra}]'") from error
+        raise UserError(
+            f"{options} needs {module}; install it: pip install '.[{extra}]'"
+        ) from error
 
 
 def _refuse_what_is_no_cluster(address: str) -> None:
@@ -241,9 +259,13 @@ def _refuse_what_is_no_cluster(address: str) -> None:
         f"import socket; {connect}; import ray; ray.init({address!r}, **{RAY_QUIET})",
     ]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=CONNECT_SECONDS)
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=CONNECT_SECONDS
+        )
     except subprocess.TimeoutExpired:
-        raise UserError(f"no Ray cluster answers at {address} within {CONNECT_SECONDS:.0f} s") from None
+        raise UserError(
+            f"no Ray cluster answers at {address} within {CONNECT_SECONDS:.0f} s"
+        ) from None
     if done.returncode:
         why = (done.stderr.strip() or "no answer").splitlines()[-1]
         raise UserError(f"cannot use the Ray cluster at {address}: {why}")

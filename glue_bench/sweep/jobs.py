@@ -67,7 +67,9 @@ def work_left(plan: Plan, cells: Sequence[Cell], store: Store) -> WorkLeft:
     steps = needed.checkpoints_wanted(names)
     chosen_pretrainings = {cell.pretraining for cell in cells if cell.pretraining}
     names |= pretrainings_to_run(plan, chosen_pretrainings, steps, store, finished)
-    return WorkLeft(plan=plan, cells=cells, finished=finished, lacking=lacking, jobs=in_order(plan, names))
+    return WorkLeft(
+        plan=plan, cells=cells, finished=finished, lacking=lacking, jobs=in_order(plan, names)
+    )
 
 
 def lacking_records(needed: NeededWeights, store: Store, finished: Finished) -> dict[str, str]:

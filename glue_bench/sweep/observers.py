@@ -38,7 +38,9 @@ class Display(Observer):
         self.watch, self.left, self.total = Watch(store, plan), {job.id for job in jobs}, len(jobs)
         self.latest, self.over = deque[str](maxlen=LINES_OF_JOBS), threading.Event()
         look = lambda: view(self.watch.look([*self.left]), self.latest)  # noqa: E731
-        self.live = Live(console=self.console, get_renderable=look, refresh_per_second=0.5, transient=True)
+        self.live = Live(
+            console=self.console, get_renderable=look, refresh_per_second=0.5, transient=True
+        )
         self.minutes = threading.Thread(target=self._say_running, daemon=True)
         if self.console.is_terminal:
             return self.live.start()
@@ -54,7 +56,10 @@ class Display(Observer):
             tell(self.console, self.latest[-1], "red")
 
     def say(self, line: str) -> None:
-        tell(self.console, line if self.console.is_terminal else f"{datetime.now():%Y-%m-%d %H:%M:%S} {line}")
+        tell(
+            self.console,
+            line if self.console.is_terminal else f"{datetime.now():%Y-%m-%d %H:%M:%S} {line}",
+        )
 
     def end(self) -> None:
         self.live.stop()
@@ -65,7 +70,9 @@ class Display(Observer):
     def _say_running(self) -> None:
         while not self.over.wait(MINUTE):
             snapshot = self.watch.look([*self.left])
-            for line in filter(None, [*(f"running {job}" for job in snapshot.running), snapshot.left]):
+            for line in filter(
+                None, [*(f"running {job}" for job in snapshot.running), snapshot.left]
+            ):
                 self.say(line)
 
 
@@ -77,7 +84,9 @@ def view(snapshot: Snapshot, latest: Iterable[str] = ()) -> Group:
     lines = [snapshot.described, snapshot.left]
     lines += [*latest, *(f"running {line}" for line in snapshot.running)][-LINES_OF_JOBS:]
     lines.append(f"{'arm':<24}" + "".join(f"{state:>8}" for state in STATES))
-    for name, counts in sorted(snapshot.arms.items(), key=lambda arm: arm[1]["done"] == sum(arm[1].values())):
+    for name, counts in sorted(
+        snapshot.arms.items(), key=lambda arm: arm[1]["done"] == sum(arm[1].values())
+    ):
         share = (counts["done"] + counts["failed"]) / max(sum(counts.values()), 1)
         short = name if len(name) <= 24 else f"{name[:21]}..."
         numbers = "".join(f"{number:>8,}" for number in counts.values())
@@ -97,7 +106,9 @@ class Tracker(Observer):
         if name not in TRACKERS:
             raise unknown("tracker", name, TRACKERS, "--track")
         if find_spec(name) is None:
-            raise UserError(f"--track {name} needs {name}, which is not installed: pip install {name}")
+            raise UserError(
+                f"--track {name} needs {name}, which is not installed: pip install {name}"
+            )
         self.name, self.folder = name, folder
 
     def ended(self, job: Job, result: Result) -> None:
@@ -105,23 +116,38 @@ class Tracker(Observer):
             return
         points = dict[int, dict[str, float | None]]()
         if isinstance(result, PretrainingRecord):
-            settings = {"arm": job.arm, "pretraining_seed": job.seed, "learning_rate": result.pretraining.learning_rate}
+            settings = {
+                "arm": job.arm,
+                "pretraining_seed": job.seed,
+                "learning_rate": result.pretraining.learning_rate,
+            }
             name = f"pretraining-{job.id}"
             kind = "pretraining"
             tags = {"train_loss", "validation_loss", "tokens"}
             points = {point.step: point.model_dump(include=tags) for point in result.losses}
         else:
-            settings = {**result.cell.key, **result.cell.settings.model_dump(exclude_none=True), "origin": job.origin}
+            settings = {
+                **result.cell.key,
+                **result.cell.settings.model_dump(exclude_none=True),
+                "origin": job.origin,
+            }
             name, kind = job.id, result.cell.task
             for epoch in result.history:
-                scores = {f"{split}/{metric}": each[metric] for split, each in epoch.scores.items() for metric in each}
+                scores = {
+                    f"{split}/{metric}": each[metric]
+                    for split, each in epoch.scores.items()
+                    for metric in each
+                }
                 points[epoch.epoch] = {"train_loss": epoch.train_loss, **scores}
         curve = {
-            at: {f"{kind}/{tag}": one for tag, one in each.items() if one is not None} for at, each in points.items()
+            at: {f"{kind}/{tag}": one for tag, one in each.items() if one is not None}
+            for at, each in points.items()
         }
         self._write(name, {**settings, "id": job.id, "kind": kind}, curve)
 
-    def _write(self, name: str, settings: dict[str, Any], curve: dict[int, dict[str, float]]) -> None:
+    def _write(
+        self, name: str, settings: dict[str, Any], curve: dict[int, dict[str, float]]
+    ) -> None:
         """The `curve` has by epoch or step the values by their names."""
         if self.name == "tensorboard":
             from torch.utils.tensorboard import SummaryWriter
@@ -139,7 +165,9 @@ class Tracker(Observer):
                 for step, values in curve.items():
                     module.log_metrics(values, step=step)
             return
-        run = module.init(project=self.folder.name, name=name, group=settings["arm"], config=settings)
+        run = module.init(
+            project=self.folder.name, name=name, group=settings["arm"], config=settings
+        )
         for step, values in curve.items():
             run.log(values, step=step)
         run.finish()

@@ -61,13 +61,17 @@ def _without_places(inputs: Inputs) -> Experiment:
     arms = []
     for arm in experiment.arms:
         tokenizer = name_of(arm.tokenizer) if arm.tokenizer else None
-        arms.append(arm.model_copy(update={"checkpoint": name_of(arm.checkpoint), "tokenizer": tokenizer}))
+        arms.append(
+            arm.model_copy(update={"checkpoint": name_of(arm.checkpoint), "tokenizer": tokenizer})
+        )
     plugins = [f"./{PurePath(plugin).name}" for plugin in experiment.plugins]
     public: dict[str, Any] = {"data": inputs.source.kind, "plugins": plugins, "arms": arms}
     if pretraining := experiment.pretraining:
         corpus = pretraining.corpus if pretraining.corpus == ["demo"] else [inputs.corpus.digest]
         tokenizer = name_of(pretraining.tokenizer) if pretraining.tokenizer else None
-        public["pretraining"] = pretraining.model_copy(update={"corpus": corpus, "tokenizer": tokenizer})
+        public["pretraining"] = pretraining.model_copy(
+            update={"corpus": corpus, "tokenizer": tokenizer}
+        )
     return experiment.model_copy(update=public)
 
 
@@ -83,16 +87,21 @@ def _check(inputs: Inputs) -> None:
     if missing := [task for task in experiment.tasks if task not in there]:
         left = ", ".join(task for task in experiment.tasks if task in there)
         advice = (
-            f"complete it, or name what it has: `tasks: [{left}]` in a file, --task {left.replace(' ', '')} without"
+            f"complete it, or name what it has: `tasks: [{left}]` in a file, "
+            f"--task {left.replace(' ', '')} without"
         )
         raise UserError(f"data '{experiment.data}' has no {', '.join(missing)}; {advice}")
     for task in experiment.tasks:
         train, splits = inputs.train(task), inputs.data(task).splits
         if not any(name.startswith("validation") for name in splits):
             advice = "complete the data or leave the task out of `tasks`"
-            raise UserError(f"task '{task}' has no validation split in '{experiment.data}'; {advice}")
+            raise UserError(
+                f"task '{task}' has no validation split in '{experiment.data}'; {advice}"
+            )
         if experiment.finetuning.held_out_share and len(train) < 2:
-            raise UserError(f"task '{task}': the train split has one example, of which nothing can be held out")
+            raise UserError(
+                f"task '{task}': the train split has one example, of which nothing can be held out"
+            )
         inputs.diagnostic(task)
     for arm in ours:
         check_order(inputs.initial(arm), arm.name)
@@ -118,24 +127,38 @@ def _check_arm(arm: Arm, inputs: Inputs) -> None:
             "same tokens; give both the same, or put them into experiments of their own"
         )
     tokens = vocabulary_size(inputs.tokenizer(arm))
-    rows = getattr(start.config.get_text_config(), "vocab_size", tokens)  # CANINE hashes characters: it has no table
+    rows = getattr(
+        start.config.get_text_config(), "vocab_size", tokens
+    )  # CANINE hashes characters: it has no table
     told, embedded = inputs.segments(arm)
     if tokens > rows or told > embedded > 1:
-        says, has = (f"has {tokens} tokens", rows) if tokens > rows else (f"tells {told} segments apart", embedded)
+        says, has = (
+            (f"has {tokens} tokens", rows)
+            if tokens > rows
+            else (f"tells {told} segments apart", embedded)
+        )
         advice = f"put the tokenizer it was trained with into its folder, or {NAME_ONE}"
-        raise UserError(f"{named}: the tokenizer {says} but the checkpoint '{arm.checkpoint}' embeds {has}; {advice}")
+        raise UserError(
+            f"{named}: the tokenizer {says} but the checkpoint '{arm.checkpoint}' embeds {has}; {advice}"
+        )
     if pretraining and pretraining.segments == "pairs" and min(told, embedded) < 2:
         which = f"tokenizer tells {told}" if told < 2 else f"encoder embeds {embedded}"
-        raise UserError(f"{named}: pretraining.segments: pairs, but its {which} segments, not 2; leave segments out")
+        raise UserError(
+            f"{named}: pretraining.segments: pairs, but its {which} segments, not 2; leave segments out"
+        )
     limit = f"the {positions} positions of '{arm.checkpoint}'"
     for task in experiment.tasks:
         length = experiment.finetuning.hyperparameters(task, 0.0).max_length
         if positions is not None and length > positions:
             advice = f"set `finetuning: {{max_length: {positions}}}` {IN_A_FILE}"
-            raise UserError(f"{named}: max_length {length} of task '{task}' exceeds {limit}; {advice}")
+            raise UserError(
+                f"{named}: max_length {length} of task '{task}' exceeds {limit}; {advice}"
+            )
     if pretraining and positions is not None and pretraining.length > positions:
         advice = f"set `pretraining: {{length: {positions}}}`"
-        raise UserError(f"{named}: pretraining.length {pretraining.length} exceeds {limit}; {advice}")
+        raise UserError(
+            f"{named}: pretraining.length {pretraining.length} exceeds {limit}; {advice}"
+        )
     if isinstance(start, NativeStart) and start.counts_ends:
         for task in experiment.tasks:
             _check_ends(arm, task, inputs)
@@ -155,7 +178,9 @@ def _check_ends(arm: Arm, task: str, inputs: Inputs) -> None:
             if has_end.any():
                 place = f"row {int(has_end.argmax()) + 1} of the {split} split of task '{task}' has '{end}' in its text"
                 fault = "its tokenizer reads that as the end of a text, and its model takes one end a row"
-                raise UserError(f"arm '{arm.name}': {place}; {fault}; change that text, or leave the arm out")
+                raise UserError(
+                    f"arm '{arm.name}': {place}; {fault}; change that text, or leave the arm out"
+                )
 
 
 def settle_jobs(inputs: Inputs) -> tuple[list[Pretraining], list[Cell]]:
@@ -164,11 +189,15 @@ def settle_jobs(inputs: Inputs) -> tuple[list[Pretraining], list[Cell]]:
     The runs of rate searches come before the pretrainings, and each of them once however many seeds there are.
     """
     searches, wanted, experiment = dict[str, Pretraining](), list[Pretraining](), inputs.experiment
-    for seed, arm in product(inputs.pretraining.seeds, experiment.arms) if experiment.pretraining else ():
+    for seed, arm in (
+        product(inputs.pretraining.seeds, experiment.arms) if experiment.pretraining else ()
+    ):
         settings = inputs.pretraining.run(seed, arm.pretraining_rate)
         runs = [_pretraining(arm, each, inputs, is_search=True) for each in settings.searches()]
         searches |= {run.id: run for run in runs}
-        wanted.append(_pretraining(arm, settings, inputs, searches=tuple(sorted(run.id for run in runs))))
+        wanted.append(
+            _pretraining(arm, settings, inputs, searches=tuple(sorted(run.id for run in runs)))
+        )
     return [*searches.values(), *wanted], list(_cells(inputs, wanted))
 
 
@@ -185,18 +214,26 @@ def of_arm(arm: Arm, inputs: Inputs) -> dict[str, Any]:
     }
 
 
-def _pretraining(arm: Arm, settings: PretrainingSettings, inputs: Inputs, **facts: Any) -> Pretraining:
+def _pretraining(
+    arm: Arm, settings: PretrainingSettings, inputs: Inputs, **facts: Any
+) -> Pretraining:
     # Tokens that are computed at once decide weights where dropout is drawn for each part. Of a checkpoint's own rates
     # of dropout nothing is known here; they are taken to be above zero.
     scratch = inputs.experiment.scratch
-    own = max(scratch.hidden_dropout_prob, scratch.attention_probs_dropout_prob) if arm.checkpoint == SCRATCH else 1.0
+    own = (
+        max(scratch.hidden_dropout_prob, scratch.attention_probs_dropout_prob)
+        if arm.checkpoint == SCRATCH
+        else 1.0
+    )
     drops = (own if settings.dropout is None else settings.dropout) > 0
     in_parts = drops and settings.micro_batch_size != settings.rows
     # Without places, and with lists in an order of their own, which decides nothing.
     plain: dict[str, Any] = {"corpus": [inputs.corpus.digest], "tokenizer": None}
     plain["learning_rates"] = sorted(settings.learning_rates)
     if settings.rate_search:
-        plain["rate_search"] = settings.rate_search.model_copy(update={"seeds": sorted(settings.rate_search.seeds)})
+        plain["rate_search"] = settings.rate_search.model_copy(
+            update={"seeds": sorted(settings.rate_search.seeds)}
+        )
     return Pretraining(
         **of_arm(arm, inputs),
         corpus=inputs.corpus.digest,
@@ -208,12 +245,20 @@ def _pretraining(arm: Arm, settings: PretrainingSettings, inputs: Inputs, **fact
 
 
 def _cells(inputs: Inputs, pretrainings: Sequence[Pretraining]) -> Iterator[Cell]:
-    experiment, tuning, whole = inputs.experiment, inputs.experiment.finetuning, inputs.experiment.pretraining
-    starts: dict[tuple[str, int | None], str] = {(one.arm, one.seed): one.id for one in pretrainings}
+    experiment, tuning, whole = (
+        inputs.experiment,
+        inputs.experiment.finetuning,
+        inputs.experiment.pretraining,
+    )
+    starts: dict[tuple[str, int | None], str] = {
+        (one.arm, one.seed): one.id for one in pretrainings
+    }
     arms = {arm.name: of_arm(arm, inputs) for arm in experiment.arms}
     sources: dict[tuple[Any, ...], str] = {}
 
-    def cell(arm: str, task: str, rate: float, seed: int, steps: int | None, pretraining_seed: int | None) -> Cell:
+    def cell(
+        arm: str, task: str, rate: float, seed: int, steps: int | None, pretraining_seed: int | None
+    ) -> Cell:
         place = (arm, "mnli", tuning.source_rate, seed, steps, pretraining_seed)
         if task in tuning.from_mnli and place not in sources:
             sources[place] = cell(*place).id
@@ -231,18 +276,28 @@ def _cells(inputs: Inputs, pretrainings: Sequence[Pretraining]) -> Iterator[Cell
 
     pretraining_seeds: Sequence[int | None] = whole.seeds if whole else [None]
     for steps, task in product(whole.finetuned_steps[::-1] if whole else [None], experiment.tasks):
-        for rate, pretraining_seed, seed, arm in product(tuning.rates(task), pretraining_seeds, experiment.seeds, arms):
+        for rate, pretraining_seed, seed, arm in product(
+            tuning.rates(task), pretraining_seeds, experiment.seeds, arms
+        ):
             yield cell(arm, task, rate, seed, steps, pretraining_seed)
 
 
 def _arm_facts(arm: Arm, inputs: Inputs) -> ArmFacts:
     experiment, start = inputs.experiment, inputs.initial(arm)
-    if isinstance(start, NativeStart):  # its model runs here, on the longest text: one that cannot is refused
-        longest = max(experiment.finetuning.hyperparameters(task, 0.0).max_length for task in experiment.tasks)
+    if isinstance(
+        start, NativeStart
+    ):  # its model runs here, on the longest text: one that cannot is refused
+        longest = max(
+            experiment.finetuning.hyperparameters(task, 0.0).max_length for task in experiment.tasks
+        )
         cost = native_budget(start, inputs.tokenizer(arm), longest, arm.name)
         check_native(arm, start, inputs)
         return ArmFacts(summary=SUMMARY, **cost)
-    length = experiment.pretraining.length if experiment.pretraining else experiment.finetuning.max_length
+    length = (
+        experiment.pretraining.length
+        if experiment.pretraining
+        else experiment.finetuning.max_length
+    )
     return ArmFacts(
         summary=VARIANTS[arm.variant].described(arm.options, start.origin),
         shape=Shape(**{name: getattr(start.config, name) or None for name in Shape.model_fields}),
@@ -275,7 +330,11 @@ def _expected_tokens(task: str, inputs: Inputs) -> int:
     """About how many tokens a cell trains on, over all epochs; from characters, nothing is tokenised."""
     frame = inputs.train(task)
     settings = inputs.experiment.finetuning.hyperparameters(task, 0.0)
-    characters = frame[[column for column in ("text_a", "text_b") if column in frame]].map(len).sum(axis="columns")
+    characters = (
+        frame[[column for column in ("text_a", "text_b") if column in frame]]
+        .map(len)
+        .sum(axis="columns")
+    )
     estimated = (characters / CHARACTERS_A_TOKEN + SPECIAL_TOKENS).clip(upper=settings.max_length)
     in_epoch = settings.steps_per_epoch(len(frame))
     return round(float(estimated.sum()) * settings.steps(in_epoch) / in_epoch)

@@ -44,16 +44,24 @@ class TimeEstimate:
         if not self.ended:
             return None
         kinds = [self.kinds[job_id]] if self.kinds[job_id] in self.paid else [*self.paid]
-        return self.costs[job_id] * sum(self.spent[kind] for kind in kinds) / sum(self.paid[kind] for kind in kinds)
+        return (
+            self.costs[job_id]
+            * sum(self.spent[kind] for kind in kinds)
+            / sum(self.paid[kind] for kind in kinds)
+        )
 
-    def seconds_left(self, waiting: Iterable[str], running: Mapping[str, float], at_once: int) -> float | None:
+    def seconds_left(
+        self, waiting: Iterable[str], running: Mapping[str, float], at_once: int
+    ) -> float | None:
         """Seconds until all jobs have ended if `at_once` run side by side; None if too few have ended to tell.
 
         `running` has the seconds since each of these jobs began.
         """
         if self.ended < min(GROUND, len(self.costs)) or not self.ended:
             return None
-        under_way = [max((self.seconds(name) or 0.0) - since, 0.0) for name, since in running.items()]
+        under_way = [
+            max((self.seconds(name) or 0.0) - since, 0.0) for name, since in running.items()
+        ]
         work = sum(self.seconds(name) or 0.0 for name in waiting) + sum(under_way)
         return max(work / max(1, at_once), *under_way, 0.0)
 
@@ -78,13 +86,19 @@ class Snapshot:
         """`12 of 80 cells done, 2 running, 0 failed, 66 missing; 3 of 4 pretrainings`."""
         cells, before = self.cells, self.pretrainings
         text = ", ".join(f"{cells[state]:,} {state}" for state in STATES[1:])
-        pretrained = f"; {before['done']:,} of {sum(before.values()):,} pretrainings" if any(before.values()) else ""
+        pretrained = (
+            f"; {before['done']:,} of {sum(before.values()):,} pretrainings"
+            if any(before.values())
+            else ""
+        )
         return f"{cells['done']:,} of {sum(cells.values()):,} cells done, {text}{pretrained}"
 
     @property
     def left(self) -> str:
         """`about 12 min left`, if it is known."""
-        return "" if self.seconds_left is None else f"about {format_duration(self.seconds_left)} left"
+        return (
+            "" if self.seconds_left is None else f"about {format_duration(self.seconds_left)} left"
+        )
 
 
 class Watch:
@@ -115,7 +129,11 @@ class Watch:
             if result and result.ok:
                 self.estimate.learn(name, result.seconds)
         since = {name: now - progress.began for name, progress in running.items()}
-        missing = {name for name in self.jobs if states[name] == "missing"} if left is None else {*left} - {*running}
+        missing = (
+            {name for name in self.jobs if states[name] == "missing"}
+            if left is None
+            else {*left} - {*running}
+        )
 
         def counted(jobs: Sequence[Job]) -> Counts:
             counts = Counter(states[job.id] for job in jobs)
@@ -124,7 +142,10 @@ class Watch:
         return Snapshot(
             {arm: counted(cells) for arm, cells in self.arms.items()},
             counted(self.plan.pretrainings),
-            [describe_progress(self.jobs[name], running[name], len(running) > 1) for name in running],
+            [
+                describe_progress(self.jobs[name], running[name], len(running) > 1)
+                for name in running
+            ],
             {self.jobs[name].describe(): errors[name] for name in errors if name not in running},
             self.estimate.seconds_left(missing, since, len(running)) if running else None,
         )
@@ -172,11 +193,17 @@ def running_jobs(store: Store) -> dict[str, Progress]:
                 os.kill(int(process), 0)
             except ProcessLookupError:
                 return False
-            except (PermissionError, ValueError, OverflowError):  # it is another user's, or there is no such number
+            except (
+                PermissionError,
+                ValueError,
+                OverflowError,
+            ):  # it is another user's, or there is no such number
                 pass
         return True
 
-    recent = [progress for progress in store.progress() if time.time() - progress.updated < LIVE_SECONDS]
+    recent = [
+        progress for progress in store.progress() if time.time() - progress.updated < LIVE_SECONDS
+    ]
     return {progress.id: progress for progress in recent if lives(progress.worker)}
 
 
@@ -185,4 +212,6 @@ def describe_progress(job: Job, progress: Progress, one_of_many: bool = False) -
     step = f", step {progress.step:,} of {progress.steps:,}" if progress.steps else ""
     loss = "" if progress.loss is None else f", loss {progress.loss:.3f}"
     elsewhere = progress.worker.rpartition(":")[0] != socket.gethostname()
-    return f"{job.describe()}{step}{loss}{f' ({progress.worker})' if one_of_many or elsewhere else ''}"
+    return (
+        f"{job.describe()}{step}{loss}{f' ({progress.worker})' if one_of_many or elsewhere else ''}"
+    )

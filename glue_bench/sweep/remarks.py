@@ -67,7 +67,9 @@ def arms_in_float32(situation: Situation) -> Iterator[str]:
         return
     inputs = situation.inputs
     compute = situation.compute
-    if situation.executor.in_parallel:  # this process leaves the GPU alone, which may admit one process only
+    if (
+        situation.executor.in_parallel
+    ):  # this process leaves the GPU alone, which may admit one process only
         compute = replace(compute, device=torch.device("cpu"))
     pending = {job.arm for job in situation.work.jobs}
     arms = [arm for arm in inputs.experiment.arms if arm.name in pending]
@@ -120,7 +122,11 @@ def pretrainings_again(situation: Situation) -> Iterator[str]:
     started = Counter(record.cell.pretraining for record in finished.records.values())
     for job in situation.work.jobs:
         if count := started[job.id]:
-            cause = "its weights are gone" if job.id in finished.pretrainings else "it has no whole record"
+            cause = (
+                "its weights are gone"
+                if job.id in finished.pretrainings
+                else "it has no whole record"
+            )
             effect = "which run again if its weights come out otherwise"
             yield f"{job.label} is pretrained again: {cause}; finished cells that started from it: {count:,}, {effect}"
 
@@ -132,7 +138,9 @@ def outdated_cells(situation: Situation) -> Iterator[str]:
 
 def cells_outside_the_plan(situation: Situation) -> Iterator[str]:
     if count := situation.work.finished.left_out:
-        effect = "they are in no table; another --results, or name, keeps them in tables of their own"
+        effect = (
+            "they are in no table; another --results, or name, keeps them in tables of their own"
+        )
         yield f"finished cells that this plan leaves out: {count:,}; {effect}"
 
 

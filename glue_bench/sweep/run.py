@@ -96,7 +96,9 @@ def sweep(
     Raises:
         UserError: bad input, before anything is run or written; later what every job would meet.
     """
-    check_request(experiment, results=results, only=only, engine=engine, device=device, precision=precision)
+    check_request(
+        experiment, results=results, only=only, engine=engine, device=device, precision=precision
+    )
     quiet_transformers()
     versions()  # before any job: the commit is that of the code now loaded
     # Workers elsewhere look for a device themselves.
@@ -113,7 +115,9 @@ def sweep(
     with nullcontext() if dry_run else store.lock():
         work = work_left(plan, cells, store)
         if console:
-            for line in remarks(Situation(work=work, inputs=inputs, compute=compute, executor=executor)):
+            for line in remarks(
+                Situation(work=work, inputs=inputs, compute=compute, executor=executor)
+            ):
                 tell(console, line)
         _check_starts(work, inputs)
         summary = _summary(work, store, dry_run)
@@ -150,7 +154,11 @@ def _check_starts(work: WorkLeft, inputs: Inputs) -> None:
 
 
 def _run(
-    work: WorkLeft, inputs: Inputs, executor: Executor, observers: Sequence[Observer], summary: Summary
+    work: WorkLeft,
+    inputs: Inputs,
+    executor: Executor,
+    observers: Sequence[Observer],
+    summary: Summary,
 ) -> Summary:
     """Run the jobs, and after them those whose need has only shown then."""
     plan = work.plan
@@ -170,7 +178,9 @@ def _run(
         if cause:
             return summary
         work = work_left(plan, [cell for cell in work.cells if cell.id not in errors], store)
-        in_vain = results.keys() | errors.keys()  # what has just run, or failed, would not come out otherwise
+        in_vain = (
+            results.keys() | errors.keys()
+        )  # what has just run, or failed, would not come out otherwise
         if in_vain >= {job.id for job in work.jobs}:
             return summary
 

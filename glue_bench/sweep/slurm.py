@@ -23,13 +23,22 @@ from glue_bench.errors import UserError
 from glue_bench.files import parse_json, read_file, write_atomically
 from glue_bench.records.store import Store
 from glue_bench.records.values import Failure, Job, Result
-from glue_bench.sweep.executors import Executor, MakeWorker, Terminated, enter, import_extra, lost_failure
+from glue_bench.sweep.executors import (
+    Executor,
+    MakeWorker,
+    Terminated,
+    enter,
+    import_extra,
+    lost_failure,
+)
 from glue_bench.sweep.progress import TimeEstimate
 
 POLL_SECONDS = 30.0  # between two questions to Slurm, all of them about every job
 LOOK_SECONDS = 2.0  # between two looks at what is stored
 GOOD_POLLS = 2  # a Slurm job that so many answers in a row do not name has ended
-UNKNOWN_PACE = 64  # how many jobs are sent, each alone, before anything is known of how long they take
+UNKNOWN_PACE = (
+    64  # how many jobs are sent, each alone, before anything is known of how long they take
+)
 CUTS = 3  # a cell that the time limit of its Slurm job has cut off so often fails
 MINUTES = 20
 SHARED = ("timeout_min", "mem_gb", "cpus_per_task", "gpus_per_node")
@@ -40,11 +49,15 @@ IMPOSSIBLE = re.compile(
 )
 """Why Slurm keeps a job that it will never start."""
 HELD = "launch failed requeued held"
-NO_CAUSE = re.compile("^srun: .*(Exited with exit code|Force Terminated|Terminating|Job step aborted)|^\\s*$")
+NO_CAUSE = re.compile(
+    "^srun: .*(Exited with exit code|Force Terminated|Terminating|Job step aborted)|^\\s*$"
+)
 """What srun adds to the last words of a process, and empty lines."""
 NO_SLURM = "--slurm: no Slurm answers here; start the command where sbatch and squeue work"
 USER_ERROR = "glue_bench.errors.UserError: "
-Stamps = dict[str, str]  # by the ids of a batch's jobs, in their order, the `Store.stamp` of each when it was sent
+Stamps = dict[
+    str, str
+]  # by the ids of a batch's jobs, in their order, the `Store.stamp` of each when it was sent
 
 
 class JobBatch:
@@ -67,7 +80,9 @@ class JobBatch:
                 if store.stamp(job.id) == stamp:
                     self.job = job
                     worker.run(job)
-        except UserError as error:  # of whatever class: its last line in the log begins with USER_ERROR
+        except (
+            UserError
+        ) as error:  # of whatever class: its last line in the log begins with USER_ERROR
             raise UserError(str(error)) from error
 
     def checkpoint(self, jobs: list[tuple[Job, str]]) -> Any:
@@ -88,7 +103,12 @@ class Slurm(Executor):
     queues = True
 
     def __init__(
-        self, make: MakeWorker, resources: Resources, store: Store, estimate: TimeEstimate, options: Mapping[str, Any]
+        self,
+        make: MakeWorker,
+        resources: Resources,
+        store: Store,
+        estimate: TimeEstimate,
+        options: Mapping[str, Any],
     ) -> None:
         """`options` are submitit's, those of sbatch, and `minutes`: how much work goes into a batch.
 
@@ -99,20 +119,33 @@ class Slurm(Executor):
         largest = int(re.findall(r"MaxArraySize\s*=\s*(\d+)", config)[0])  # 0 where arrays are off
         self.most = max(1, largest - 1)
         self.name, self.logs = job_name(store), store.slurm.with_suffix("").absolute()
-        self.engine = submitit.AutoExecutor(self.logs / "%A", cluster="slurm", slurm_max_num_timeout=10**6)
+        self.engine = submitit.AutoExecutor(
+            self.logs / "%A", cluster="slurm", slurm_max_num_timeout=10**6
+        )
         try:
             self.seconds = 60 * float(options.get("minutes", MINUTES))
-            parameters = {"timeout_min": max(30, int(self.seconds / 30) + 10), "cpus_per_task": resources.cpus}
+            parameters = {
+                "timeout_min": max(30, int(self.seconds / 30) + 10),
+                "cpus_per_task": resources.cpus,
+            }
             parameters |= {"gpus_per_node": math.ceil(resources.gpus)} if resources.gpus else {}
             parameters |= {name: value for name, value in options.items() if name != "minutes"}
             prefixes = dict.fromkeys(SHARED, "") | dict.fromkeys(SUBMITITS, "slurm_")
-            named = {f"{prefixes[name]}{name}": value for name, value in parameters.items() if name in prefixes}
+            named = {
+                f"{prefixes[name]}{name}": value
+                for name, value in parameters.items()
+                if name in prefixes
+            }
             others = {name: value for name, value in parameters.items() if name not in prefixes}
-            self.engine.update_parameters(name=self.name, slurm_additional_parameters=others, **named)
+            self.engine.update_parameters(
+                name=self.name, slurm_additional_parameters=others, **named
+            )
         except (AssertionError, TypeError, ValueError) as error:
             raise UserError(f"--slurm: {error}") from error
         self.store, self.estimate = store, estimate
-        self.batch = JobBatch(make, store.folder.absolute())  # jobs may run in another folder: chdir is sbatch's
+        self.batch = JobBatch(
+            make, store.folder.absolute()
+        )  # jobs may run in another folder: chdir is sbatch's
         self.jobs, self.fresh, self.sent = dict[str, Job](), list[Job](), dict[str, Stamps]()
         self.known = set[str]()  # the numbers of all Slurm jobs that were ever in `sent`
         self.absent, self.polled_at = Counter[str](), 0.0
@@ -155,7 +188,10 @@ class Slurm(Executor):
         self._send()
         time.sleep(LOOK_SECONDS)
         ended = [*self._ended()]
-        if time.monotonic() >= self.polled_at + POLL_SECONDS and (live := live_jobs(self.name)) is not None:
+        if (
+            time.monotonic() >= self.polled_at + POLL_SECONDS
+            and (live := live_jobs(self.name)) is not None
+        ):
             self.polled_at = time.monotonic()
             self._cancel_strange(live)
             self._forget_progress(live)
@@ -163,12 +199,16 @@ class Slurm(Executor):
         return ended
 
     def cancel(self, job: Job) -> None:
-        run_slurm_command("scancel", *(name for name, stamps in self.sent.items() if job.id in stamps))
+        run_slurm_command(
+            "scancel", *(name for name, stamps in self.sent.items() if job.id in stamps)
+        )
 
     def _send(self) -> None:
         """Send what was submitted, in arrays of batches: pretrainings alone, and so each cell of unknown pace."""
         batches, room = list[list[tuple[Job, str]]](), -math.inf
-        under_way = {name for stamps in self.sent.values() for name in stamps}  # by a driver before this one
+        under_way = {
+            name for stamps in self.sent.values() for name in stamps
+        }  # by a driver before this one
         for job in [job for job in self.fresh if job.id not in under_way]:
             expected = None if job.resumes else self.estimate.seconds(job.id)
             expected = math.inf if expected is None else expected
@@ -181,7 +221,9 @@ class Slurm(Executor):
         for first in range(0, len(batches), self.most):
             array = batches[first : first + self.most]
             try:
-                with contextlib.redirect_stderr(io.StringIO()):  # sbatch's words come with the error, too
+                with contextlib.redirect_stderr(
+                    io.StringIO()
+                ):  # sbatch's words come with the error, too
                     handles = self.engine.map_array(self.batch, array)
             except Exception as error:  # of several classes
                 if live_jobs(self.name) is None:  # Slurm is out of reach for now
@@ -202,7 +244,9 @@ class Slurm(Executor):
             for job_id, stamp in [*stamps.items()]:
                 if self.store.stamp(job_id) == stamp:
                     break
-                if job := self.jobs.pop(job_id, None):  # else one that this driver has not handed out yet
+                if job := self.jobs.pop(
+                    job_id, None
+                ):  # else one that this driver has not handed out yet
                     del stamps[job_id]
                     result = self.store.result(job) or lost_failure(job, "its record is damaged")
                     if result.ok:
@@ -218,7 +262,12 @@ class Slurm(Executor):
 
     def _forget_progress(self, live: Mapping[str, list[str]]) -> None:
         """Of jobs that Slurm has put back into the queue: what a lost worker said last would look as if it hung."""
-        queued = {job for name, (state, _) in live.items() if state != "RUNNING" for job in self.sent.get(name, ())}
+        queued = {
+            job
+            for name, (state, _) in live.items()
+            if state != "RUNNING"
+            for job in self.sent.get(name, ())
+        }
         for name in queued.intersection(progress.id for progress in self.store.progress()):
             self.store.drop_progress(name)
 
@@ -229,10 +278,14 @@ class Slurm(Executor):
         """
         for name, (_, why) in live.items():
             if IMPOSSIBLE.fullmatch(why):
-                raise UserError(f"--slurm: Slurm will never start job {name} ({why}); change the options of --slurm")
+                raise UserError(
+                    f"--slurm: Slurm will never start job {name} ({why}); change the options of --slurm"
+                )
             if why == HELD:
                 run_slurm_command("scancel", name)
-        self.absent = Counter({name: self.absent[name] + 1 for name in self.sent if name not in live})
+        self.absent = Counter(
+            {name: self.absent[name] + 1 for name in self.sent if name not in live}
+        )
         for name in [name for name, polls in self.absent.items() if polls >= GOOD_POLLS]:
             left = [self.jobs[job_id] for job_id in self.sent.pop(name) if job_id in self.jobs]
             self.fresh += left[1:]
@@ -240,7 +293,10 @@ class Slurm(Executor):
                 del self.jobs[job.id]
                 log = self.logs / name.partition("_")[0] / f"{name}_0_log.err"
                 lines = log.read_text(errors="replace").split("\n") if log.exists() else []
-                last = next((line for line in reversed(lines) if not NO_CAUSE.search(line)), "it was never started")
+                last = next(
+                    (line for line in reversed(lines) if not NO_CAUSE.search(line)),
+                    "it was never started",
+                )
                 if last.startswith(USER_ERROR):
                     raise UserError(last.removeprefix(USER_ERROR))
                 yield job, lost_failure(job, f"{last} (Slurm job {name}, {log})")
@@ -253,7 +309,9 @@ def sent_jobs(store: Store) -> dict[str, Stamps]:
         return parse_json(read_file(store.slurm)) if store.slurm.exists() else {}
     except (OSError, ValueError) as error:
         advice = f"end the jobs (scancel --name {job_name(store)}) and delete it"
-        raise UserError(f"'{store.slurm}', which has the jobs that Slurm was given, is damaged; {advice}") from error
+        raise UserError(
+            f"'{store.slurm}', which has the jobs that Slurm was given, is damaged; {advice}"
+        ) from error
 
 
 def job_name(store: Store) -> str:
@@ -270,13 +328,21 @@ def refuse_live_jobs(store: Store) -> None:
         advice = f"look where squeue works (squeue --name {name}); if none runs any more, delete '{store.slurm}'"
         raise UserError(f"{here} has jobs in Slurm, which does not answer here; {advice}")
     if live:
-        raise UserError(f"{here} has {len(live)} jobs in Slurm; go on with --slurm, or end them: scancel --name {name}")
+        raise UserError(
+            f"{here} has {len(live)} jobs in Slurm; go on with --slurm, or end them: scancel --name {name}"
+        )
 
 
 def live_jobs(name: str) -> dict[str, list[str]] | None:
     """Slurm's jobs of this name by their ids, each with its state and why; None where Slurm does not answer now."""
-    answer = run_slurm_command("squeue", "--me", "--noheader", "--array", f"--name={name}", "--format=%i|%T|%r")
-    return None if answer is None else {name: how for name, *how in (row.split("|", 2) for row in answer.splitlines())}
+    answer = run_slurm_command(
+        "squeue", "--me", "--noheader", "--array", f"--name={name}", "--format=%i|%T|%r"
+    )
+    return (
+        None
+        if answer is None
+        else {name: how for name, *how in (row.split("|", 2) for row in answer.splitlines())}
+    )
 
 
 def check_slurm() -> str:
@@ -291,6 +357,8 @@ def check_slurm() -> str:
 def run_slurm_command(*command: str) -> str | None:
     """What a command of Slurm prints; None where it fails."""
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+        return subprocess.run(
+            command, capture_output=True, text=True, check=True, timeout=60
+        ).stdout
     except (OSError, subprocess.SubprocessError):
         return None

@@ -104,7 +104,9 @@ class ModelCleaner:
         if self.needed.keep == "all":
             return
         candidates = self._candidates(ended)
-        unused = [name for name in candidates if self.store.has_model(name) and not self._is_awaited(name)]
+        unused = [
+            name for name in candidates if self.store.has_model(name) and not self._is_awaited(name)
+        ]
         if not unused:  # the board is made only where something may go
             return
         wanted = self.needed.models_wanted(self.store)

@@ -26,7 +26,15 @@ from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.plugins import load_file
 from glue_bench.records import values
 from glue_bench.records.done import joined_weights
-from glue_bench.records.values import Cell, Failure, Job, Pretraining, PretrainingRecord, Record, Result
+from glue_bench.records.values import (
+    Cell,
+    Failure,
+    Job,
+    Pretraining,
+    PretrainingRecord,
+    Record,
+    Result,
+)
 from glue_bench.sweep.plan import of_arm
 from glue_bench.sweep.weights import leaves_model
 from glue_bench.training.compute import Compute, choose_compute, quiet_transformers
@@ -40,7 +48,9 @@ WRITTEN_SECONDS = 2.0  # between two writings of how far a job is
 SEEN_SECONDS = 60.0  # until the listing of a shared disk shows what another machine has written
 
 
-def make_worker(experiment: Experiment, folder: Path, device: str = AUTO, precision: str = AUTO) -> "Worker":
+def make_worker(
+    experiment: Experiment, folder: Path, device: str = AUTO, precision: str = AUTO
+) -> "Worker":
     """A worker in a process of its own, which has its share of the machine. Raises UserError where it lacks a file."""
     quiet_transformers()
     for path in experiment.plugins:
@@ -87,12 +97,16 @@ class Worker:
                         "planned it; all machines must see the same files"
                     )
                 until = time.monotonic() + SEEN_SECONDS
-                while time.monotonic() < until and not all(self.store.stamp(name) for name in job.after):
+                while time.monotonic() < until and not all(
+                    self.store.stamp(name) for name in job.after
+                ):
                     time.sleep(0.5)
                 if isinstance(job, Pretraining):
                     return self._pretrain(job, tell)
                 return self._finetune(job, tell)
-            except OtherComputerError as error:  # of a worker that is unlike the others: the sweep goes on without it
+            except (
+                OtherComputerError
+            ) as error:  # of a worker that is unlike the others: the sweep goes on without it
                 return self._fail(job, str(error))
             except UserError:
                 raise
@@ -109,10 +123,16 @@ class Worker:
         outcome = finetune(cell, self.inputs, self.compute, progress=tell)
         facts = outcome.facts
         if keeps or cell.task == "mnli":  # others may have started from an earlier run of this cell
-            facts = facts.model_copy(update={"weights": weights_digest(outcome.model.base_model.state_dict())})
+            facts = facts.model_copy(
+                update={"weights": weights_digest(outcome.model.base_model.state_dict())}
+            )
 
         kind = cell.settings.predictions or "float32"  # they were rounded before they were scored
-        logits = {name: each.astype(kind) for name, each in outcome.predictions.items() if not is_test(name)}
+        logits = {
+            name: each.astype(kind)
+            for name, each in outcome.predictions.items()
+            if not is_test(name)
+        }
         tests = {name: each for name, each in outcome.predictions.items() if is_test(name)}
         save = partial(save_kept, outcome=outcome, inputs=self.inputs) if keeps else None
         return self.store.write(facts, save, logits=logits, tests=tests)
@@ -135,7 +155,9 @@ class Worker:
             facts = facts | measured
             try:
                 for steps in job.settings.finetuned_steps:
-                    start = self.inputs.read_model(self.store.checkpoint(job.id, steps), arm, facts["weights"][steps])
+                    start = self.inputs.read_model(
+                        self.store.checkpoint(job.id, steps), arm, facts["weights"][steps]
+                    )
                     check_order(start, arm.name)
             except UserError as error:
                 return self._fail(job, str(error))
@@ -143,22 +165,38 @@ class Worker:
             if earlier and earlier.weights:
                 facts["weights"] = joined_weights(facts["weights"], earlier.weights)
         with results_written_to(self.store.folder):
-            stored = self.store.write(PretrainingRecord(pretraining=job, **facts), losses=losses, sums=sums)
+            stored = self.store.write(
+                PretrainingRecord(pretraining=job, **facts), losses=losses, sums=sums
+            )
             PretrainingFolder(self.store, job.id).end(keeps=not job.is_search)
         return stored
 
-    def _measure(self, job: Pretraining, model: EncoderForMaskedLM) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    def _measure(
+        self, job: Pretraining, model: EncoderForMaskedLM
+    ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """How much the encoder uses the order of words, as its record has it; the sums and counts behind that."""
         arm, settings = self.inputs.arm(job.arm), job.settings
-        text = HeldOut(self.inputs.text(arm)["validation"], self.inputs.tokenizer(arm), settings.mask_probability)
+        text = HeldOut(
+            self.inputs.text(arm)["validation"],
+            self.inputs.tokenizer(arm),
+            settings.mask_probability,
+        )
         with on_threads(self.compute.threads_for(model.config.hidden_size)):
             by_measure = order_sums(model, text, settings.length)
         measures = tuple(
-            values.Measure(name=name, value=one.value, standard_error=_finite_or_none(one.standard_error), n=one.n)
+            values.Measure(
+                name=name,
+                value=one.value,
+                standard_error=_finite_or_none(one.standard_error),
+                n=one.n,
+            )
             for name, one in by_measure.items()
         )
         sums = {name: np.stack([one.sums, one.counts]) for name, one in by_measure.items()}
-        return {"measures": measures, "measure_tokens": sum(len(probe.ids) for probe in text.probes)}, sums
+        return {
+            "measures": measures,
+            "measure_tokens": sum(len(probe.ids) for probe in text.probes),
+        }, sums
 
     def _fail(self, job: Job, error: str) -> Failure:
         trace, environment = traceback.format_exc(), self.compute.environment()

@@ -18,7 +18,10 @@ from glue_bench.records.environment import Environment, versions
 
 PRECISION_VARIABLE = "GLUE_BENCH_PRECISION"  # of the environment: what `auto` stands for
 NARROW = 256
-MALLOPT = {-1: 2**31 - 1, -3: 32 * 2**20}  # glibc's M_TRIM_THRESHOLD and M_MMAP_THRESHOLD, as high as it accepts
+MALLOPT = {
+    -1: 2**31 - 1,
+    -3: 32 * 2**20,
+}  # glibc's M_TRIM_THRESHOLD and M_MMAP_THRESHOLD, as high as it accepts
 OUT_OF_MEMORY = ("can't allocate memory", "DefaultCPUAllocator", "out of memory", "bad_alloc",
                  # On a GPU that is all but full; of other calls than cublasCreate the second says something else.
                  "CUBLAS_STATUS_ALLOC_FAILED", "CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate")  # fmt: skip
@@ -40,11 +43,19 @@ class Compute:
     @property
     def name(self) -> str:
         """The GPU's own name, or the kind of device."""
-        return torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else self.device.type
+        return (
+            torch.cuda.get_device_name(self.device)
+            if self.device.type == "cuda"
+            else self.device.type
+        )
 
     def environment(self) -> Environment:
         """What a record says of where it was made; the threads are those that PyTorch uses now."""
-        here = {"device": self.name, "precision": self.precision, "threads": torch.get_num_threads()}
+        here = {
+            "device": self.name,
+            "precision": self.precision,
+            "threads": torch.get_num_threads(),
+        }
         return versions().model_copy(update=here)
 
     def autocast(self) -> AbstractContextManager[object]:
@@ -74,11 +85,19 @@ def choose_compute(device: str = AUTO, precision: str = AUTO) -> Compute:
     if precision == AUTO:
         precision = os.environ.get(PRECISION_VARIABLE, AUTO)
     check_machine(device, precision)
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    there = {
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+        "cpu": True,
+    }
     if not there.get(device, True):
-        raise UserError(f"device '{device}' is not there: PyTorch {torch.__version__} sees none; leave --device out")
+        raise UserError(
+            f"device '{device}' is not there: PyTorch {torch.__version__} sees none; leave --device out"
+        )
     kind = next(name for name in there if there[name]) if device == AUTO else device
-    with suppress(OSError, AttributeError):  # freed memory stays for the next tensor: the system clears what is new
+    with suppress(
+        OSError, AttributeError
+    ):  # freed memory stays for the next tensor: the system clears what is new
         for parameter, value in MALLOPT.items():
             ctypes.CDLL("libc.so.6").mallopt(parameter, value)
     if kind == "cuda":
@@ -129,7 +148,9 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether an allocation has failed, on the device or in the process."""
     if isinstance(error, OSError):  # of a file that could not be mapped
         return error.errno == errno.ENOMEM
-    in_text = isinstance(error, RuntimeError) and any(words in str(error) for words in OUT_OF_MEMORY)
+    in_text = isinstance(error, RuntimeError) and any(
+        words in str(error) for words in OUT_OF_MEMORY
+    )
     return in_text or isinstance(error, MemoryError | torch.OutOfMemoryError)
 
 

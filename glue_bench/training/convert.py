@@ -10,7 +10,14 @@ from transformers import PreTrainedTokenizerBase
 
 from glue_bench.errors import UserError
 from glue_bench.files import results_written_to, whole_folder
-from glue_bench.model.checkpoints import Start, encoder, graft, random_tokens, read_checkpoint, under_head
+from glue_bench.model.checkpoints import (
+    Start,
+    encoder,
+    graft,
+    random_tokens,
+    read_checkpoint,
+    under_head,
+)
 from glue_bench.model.locate import fingerprint, locate
 from glue_bench.model.plugins import check_plugin
 from glue_bench.model.variants.options import check_variant
@@ -20,7 +27,11 @@ from glue_bench.training.tokenizers import check_vocabulary, load_tokenizer, sav
 
 RECORD = "conversion.json"
 DROPPED = "dropped: its words are narrower"
-TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model")  # a folder without any of them has no tokenizer
+TOKENIZER_FILES = (
+    "tokenizer*",
+    "vocab*",
+    "*.model",
+)  # a folder without any of them has no tokenizer
 
 
 def convert_checkpoint(
@@ -36,7 +47,9 @@ def convert_checkpoint(
     check_plugin(variant, options)
     target = Path(out).expanduser().resolve()
     if target.exists():
-        raise UserError(f"'{out}' is there already; give a folder that does not exist yet, nothing is overwritten")
+        raise UserError(
+            f"'{out}' is there already; give a folder that does not exist yet, nothing is overwritten"
+        )
     quiet_transformers()
     digest = fingerprint(locate(source, revision))
     checkpoint = read_checkpoint(source, revision, digest)
@@ -54,24 +67,36 @@ def convert_checkpoint(
             "exact": start.exact,
             "relative_error": relative_error(checkpoint, start),
             "variance_kept": dict(start.variance_kept) or None,
-            "masked_lm_head": "kept" if start.head else DROPPED if checkpoint.head else "none in the source",
+            "masked_lm_head": "kept"
+            if start.head
+            else DROPPED
+            if checkpoint.head
+            else "none in the source",
             "tokenizer": None if loaded is None else tokenizer or source,
             "environment": versions().document(),
         }
         model = under_head(start, start.config) if start.head else encoder(start)
         # A pooler that is fresh would pass for a trained one.
         pooler = "pooler.dense.weight" in checkpoint.weights
-        state = {name: tensor for name, tensor in model.state_dict().items() if pooler or "pooler." not in name}
+        state = {
+            name: tensor
+            for name, tensor in model.state_dict().items()
+            if pooler or "pooler." not in name
+        }
         model.save_pretrained(folder, state_dict=state)
         for path in folder.iterdir():
             path.chmod(0o644)  # those of safetensors are private
         if loaded is not None:
             save_tokenizer(loaded, folder)
-        (folder / RECORD).write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        (folder / RECORD).write_text(
+            json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
     return record
 
 
-def fitting_tokenizer(checkpoint: Start, revision: str | None, name: str | None) -> PreTrainedTokenizerBase | None:
+def fitting_tokenizer(
+    checkpoint: Start, revision: str | None, name: str | None
+) -> PreTrainedTokenizerBase | None:
     """The one named, else the checkpoint's own, else none; raises UserError where it is damaged, or does not fit."""
     place = locate(checkpoint.name, revision)
     files = place.iterdir() if place.is_dir() else ()
@@ -88,7 +113,9 @@ def relative_error(before: Start, after: Start) -> list[float]:
     ids, segments, mask = random_tokens(before.config)
     states = [encoder(each).eval().hidden_states(ids, mask, segments) for each in (before, after)]
     real = [[state[mask.bool()] for state in of_one] for of_one in states]
-    errors = [float((ours - theirs).norm() / theirs.norm()) for theirs, ours in zip(*real, strict=True)]
+    errors = [
+        float((ours - theirs).norm() / theirs.norm()) for theirs, ours in zip(*real, strict=True)
+    ]
     if not all(map(math.isfinite, errors)):
         raise UserError("hidden states are not finite: the source's weights are damaged")
     return errors

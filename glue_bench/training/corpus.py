@@ -18,7 +18,9 @@ from glue_bench.remote import fetched, is_url
 
 SUFFIXES = (".txt", ".text", ".tokens", ".raw")
 LONGEST_LINE = 1_000_000  # characters; what is longer was not written as text
-LONGEST_PARAGRAPH = 4_000  # characters; lines that together are longer are no wrapped paragraph, but a list
+LONGEST_PARAGRAPH = (
+    4_000  # characters; lines that together are longer are no wrapped paragraph, but a list
+)
 HUB = "hub:"
 SENTENCE_END = re.compile(r"([.!?][\"'\u201d\u2019)\]]?)\s+")
 LAST_OF_A_PARAGRAPH = tuple(".!?:;\"'")
@@ -111,7 +113,9 @@ def documents_of(part: Part) -> Iterator[Iterable[str]]:
     """The lines of a file, or of each text. Raises UserError for a file that can no longer be opened."""
     if isinstance(part, Path):
         try:
-            with part.open(encoding="utf-8-sig") as file:  # a byte-order mark is no part of the text
+            with part.open(
+                encoding="utf-8-sig"
+            ) as file:  # a byte-order mark is no part of the text
                 yield file
         except OSError as error:
             raise UserError(f"cannot read corpus file '{part}': {error.strerror}") from error
@@ -124,7 +128,12 @@ def paragraphs(lines: Iterable[str]) -> Iterator[str]:
     wrapped, size = [""], 0
     for raw in lines:
         line, last = raw.rstrip(" \t\n"), wrapped[-1]
-        ends = not last or last.endswith(LAST_OF_A_PARAGRAPH) or last[-1].isspace() or size > LONGEST_PARAGRAPH
+        ends = (
+            not last
+            or last.endswith(LAST_OF_A_PARAGRAPH)
+            or last[-1].isspace()
+            or size > LONGEST_PARAGRAPH
+        )
         if ends or not "a" <= line[:1] <= "z":
             yield " ".join(wrapped)
             wrapped, size = [], 0
@@ -146,12 +155,18 @@ def find(name: str) -> Sequence[Part]:
     if path.is_file():
         return [path]
     if not path.is_dir():
-        raise UserError(f"corpus '{name}' does not exist; give a text file, a folder, {HUB}NAME or demo")
+        raise UserError(
+            f"corpus '{name}' does not exist; give a text file, a folder, {HUB}NAME or demo"
+        )
 
     def refuse(error: OSError) -> None:  # text would be missing without a word
-        raise UserError(f"cannot read corpus folder '{error.filename}': {error.strerror}") from error
+        raise UserError(
+            f"cannot read corpus folder '{error.filename}': {error.strerror}"
+        ) from error
 
-    paths = (Path(place, file) for place, _, files in os.walk(path, onerror=refuse) for file in files)
+    paths = (
+        Path(place, file) for place, _, files in os.walk(path, onerror=refuse) for file in files
+    )
     if text_files := sorted(file for file in paths if file.suffix.lower() in SUFFIXES):
         return text_files
     raise UserError(f"corpus folder '{path}' has no files that end in {', '.join(SUFFIXES)}")
@@ -168,7 +183,9 @@ def hub_texts(name: str) -> Sequence[str]:
     texts: Sequence[str] = loaded["text"]  # read from the disk row by row
     for row, text in enumerate(texts):
         if not isinstance(text, str):
-            raise UserError(f"{where}, row {row}: column 'text' holds {quoted(text)}; expected text")
+            raise UserError(
+                f"{where}, row {row}: column 'text' holds {quoted(text)}; expected text"
+            )
     return texts
 
 
@@ -187,7 +204,9 @@ def check_text(part: Part) -> None:
                     most = f"more than {LONGEST_LINE:,} characters"
                     raise UserError(f"{about} has {most} without a line break; break it into lines")
     except UnicodeDecodeError as error:
-        raise UserError(f"{about} is not UTF-8 text ({error.reason}); convert or remove it") from error
+        raise UserError(
+            f"{about} is not UTF-8 text ({error.reason}); convert or remove it"
+        ) from error
     except OSError as error:
         raise UserError(f"cannot read {about}: {error.strerror}") from error
 

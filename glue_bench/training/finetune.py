@@ -18,8 +18,22 @@ from glue_bench.model.native import NativeClassifier
 from glue_bench.records.values import Cell, Epoch, Record
 from glue_bench.training.compute import Compute, is_out_of_memory, release_memory, return_freed
 from glue_bench.training.inputs import Inputs
-from glue_bench.training.loop import NonFiniteLossError, OnStep, Told, predict, silent, train, used_rows_only
-from glue_bench.training.tokens import Batch, TokenisedTask, evaluation_batches, trained_tokens, training_batches
+from glue_bench.training.loop import (
+    NonFiniteLossError,
+    OnStep,
+    Told,
+    predict,
+    silent,
+    train,
+    used_rows_only,
+)
+from glue_bench.training.tokens import (
+    Batch,
+    TokenisedTask,
+    evaluation_batches,
+    trained_tokens,
+    training_batches,
+)
 from glue_bench.training.trial import compute_of, padded_length
 
 EVALUATION_TOKENS = 4_096  # of a batch on a CPU; a GPU takes sixteen times as many
@@ -50,14 +64,26 @@ def finetune(cell: Cell, inputs: Inputs, compute: Compute, *, progress: OnStep =
     """
     start, tokens, told = inputs.start(cell), inputs.tokens(cell), Told(progress)
     with on_threads(compute.threads_for(start.hidden_size)):
-        run = Attempt(cell, start, tokens, compute, compute_of(inputs.arm(cell.arm), inputs, compute), None, told)
+        run = Attempt(
+            cell,
+            start,
+            tokens,
+            compute,
+            compute_of(inputs.arm(cell.arm), inputs, compute),
+            None,
+            told,
+        )
         while True:
             try:
                 outcome = run.outcome()
                 break
             except Exception as error:
                 if is_out_of_memory(error) and run.micro_batch_size != 1:
-                    run = replace(run, micro_batch_size=(run.micro_batch_size or cell.settings.batch_size) // 2 or 1)
+                    run = replace(
+                        run,
+                        micro_batch_size=(run.micro_batch_size or cell.settings.batch_size) // 2
+                        or 1,
+                    )
                 elif isinstance(error, NonFiniteLossError) and run.compute.bf16:
                     run = replace(run, compute=replace(compute, bf16=False))
                 else:
@@ -86,15 +112,23 @@ class Attempt:
         if self.compute.keeps_kernels:  # they lie between what the last cell has freed
             return_freed()
         task, splits = self.cell.task, self.tokens.splits
-        model = cast(Classifier, self.start.classifier(TASKS[task].labels or ("score",), self.cell.seed))
+        model = cast(
+            Classifier, self.start.classifier(TASKS[task].labels or ("score",), self.cell.seed)
+        )
         parameters = sum(parameter.numel() for parameter in model.parameters())
         history, predictions, training_seconds = self.train(model)
-        collapsed = [name for name, logits in predictions.items() if name != HELD_OUT and is_collapsed(task, logits)]
+        collapsed = [
+            name
+            for name, logits in predictions.items()
+            if name != HELD_OUT and is_collapsed(task, logits)
+        ]
         tests = [name for name in (*TASKS[task].test_splits, AX_SPLIT) if name in splits]
         predictions |= {name: self.predict(model, name) for name in tests}
         facts = Record(
             cell=self.cell,
-            scores={name: scores for name, scores in history[-1].scores.items() if name != HELD_OUT},
+            scores={
+                name: scores for name, scores in history[-1].scores.items() if name != HELD_OUT
+            },
             history=tuple(history),
             collapsed=tuple(collapsed),
             seconds=round(time.perf_counter() - began, 3),
@@ -107,7 +141,9 @@ class Attempt:
             environment=self.asked.environment(),
             precision=None if self.compute == self.asked else self.compute.precision,
         )
-        return Outcome(facts, predictions, model.model if isinstance(model, NativeClassifier) else model, self)
+        return Outcome(
+            facts, predictions, model.model if isinstance(model, NativeClassifier) else model, self
+        )
 
     def train(self, model: Classifier) -> tuple[list[Epoch], dict[str, np.ndarray], float]:
         """History, the last epoch's logits of all scored splits, and seconds spent training."""
@@ -117,20 +153,32 @@ class Attempt:
 
         def batches(epoch: int) -> Iterator[Batch]:
             padding, seed = self.tokens.padding_id, self.cell.seed
-            return training_batches(splits["train"], settings.batch_size, padding, seed, epoch, self.padded)
+            return training_batches(
+                splits["train"], settings.batch_size, padding, seed, epoch, self.padded
+            )
 
         steps = settings.steps_per_epoch(len(splits["train"]))
         began = time.perf_counter()
         with used_rows_only(model, self.tokens):
-            epochs = train(model, batches, steps, settings, self.compute, self.micro_batch_size, self.progress)
+            epochs = train(
+                model, batches, steps, settings, self.compute, self.micro_batch_size, self.progress
+            )
             for epoch, loss in enumerate(epochs, start=1):
                 seconds += time.perf_counter() - began
                 # Scores are of what is stored, so that whoever has the predictions gets the same ones.
                 kept = settings.predictions or "float32"
-                predictions = {name: self.predict(model, name).astype(kept).astype(np.float32) for name in scored}
-                if not all(np.isfinite(each).all() for each in predictions.values()):  # an update after the last loss
+                predictions = {
+                    name: self.predict(model, name).astype(kept).astype(np.float32)
+                    for name in scored
+                }
+                if not all(
+                    np.isfinite(each).all() for each in predictions.values()
+                ):  # an update after the last loss
                     raise NonFiniteLossError(f"predictions are not finite after epoch {epoch}")
-                scores = {name: score_logits(task, predictions[name], splits[name].labels) for name in scored}
+                scores = {
+                    name: score_logits(task, predictions[name], splits[name].labels)
+                    for name in scored
+                }
                 history.append(Epoch(epoch=epoch, train_loss=loss, scores=scores))
                 began = time.perf_counter()
         return history, predictions, seconds
@@ -140,7 +188,9 @@ class Attempt:
         batch_size = self.cell.settings.batch_size
         most = EVALUATION_TOKENS * (16 if self.compute.device.type == "cuda" else 1)
         tokens = int(most * (self.micro_batch_size or batch_size) / batch_size)
-        batches = evaluation_batches(self.tokens.splits[name], self.tokens.padding_id, tokens, self.padded)
+        batches = evaluation_batches(
+            self.tokens.splits[name], self.tokens.padding_id, tokens, self.padded
+        )
         return predict(model, batches, self.compute, self.progress.again)
 
     def padded(self, length: int) -> int:

@@ -29,7 +29,10 @@ from glue_bench.training.packing import PackedText, pack
 from glue_bench.training.tokens import TokenisedTask, hold_out, tokenise
 
 STARTS = 4  # pretrained weights that a process keeps: a study may have more of them than its memory holds
-TRAINED = {"scratch": "pretrained", "grafted": "adapted"}  # what an arm is after a pretraining of ours, by its origin
+TRAINED = {
+    "scratch": "pretrained",
+    "grafted": "adapted",
+}  # what an arm is after a pretraining of ours, by its origin
 
 
 def is_test(split: str) -> bool:
@@ -89,7 +92,9 @@ class Inputs:
         splits = self.data(task).splits
         if "train" not in splits:
             advice = "complete the data or leave the task out of `tasks`"
-            raise UserError(f"task '{task}' has no train split in '{self.experiment.data}'; {advice}")
+            raise UserError(
+                f"task '{task}' has no train split in '{self.experiment.data}'; {advice}"
+            )
         return splits["train"]
 
     def diagnostic(self, task: str) -> TaskData | None:
@@ -114,33 +119,48 @@ class Inputs:
         name = arm.tokenizer or arm.checkpoint
         if name != SCRATCH:
             revision = None if arm.tokenizer else arm.revision
-            return self.once(("tokenizer", name, revision), lambda: tokenizers.load_tokenizer(name, revision))
+            return self.once(
+                ("tokenizer", name, revision), lambda: tokenizers.load_tokenizer(name, revision)
+            )
 
         def train_on_corpus() -> PreTrainedTokenizerBase:
             with self.corpus.unchanged():
                 return tokenizers.train_tokenizer(self.corpus, self.experiment.scratch.vocab_size)
 
         def make() -> PreTrainedTokenizerBase:
-            vocab_size, pretraining = self.experiment.scratch.vocab_size, self.experiment.pretraining
+            vocab_size, pretraining = (
+                self.experiment.scratch.vocab_size,
+                self.experiment.pretraining,
+            )
             if pretraining is None:
                 frames = (self.train(task) for task in self.experiment.tasks)
-                columns = (frame[name] for frame in frames for name in frame.columns.intersection(["text_a", "text_b"]))
+                columns = (
+                    frame[name]
+                    for frame in frames
+                    for name in frame.columns.intersection(["text_a", "text_b"])
+                )
                 return tokenizers.train_tokenizer(chain.from_iterable(columns), vocab_size)
             if pretraining.tokenizer:
                 return tokenizers.load_tokenizer(pretraining.tokenizer)
-            return tokenizers.cached_tokenizer(f"{self.corpus.digest[:16]}-{vocab_size}", train_on_corpus)
+            return tokenizers.cached_tokenizer(
+                f"{self.corpus.digest[:16]}-{vocab_size}", train_on_corpus
+            )
 
         return self.once(("tokenizer", SCRATCH), make)
 
     def tokenizer_digest(self, arm: Arm) -> str:
         """What decides how the arm's tokenizer splits text; a large one takes 0.1 s."""
         tokenizer = self.tokenizer(arm)
-        return self.once(("tokenizer digest", id(tokenizer)), lambda: tokenizers.tokenizer_digest(tokenizer))
+        return self.once(
+            ("tokenizer digest", id(tokenizer)), lambda: tokenizers.tokenizer_digest(tokenizer)
+        )
 
     def segments(self, arm: Arm) -> tuple[int, int]:
         """How many segments the arm's tokenizer tells apart, and how many its encoder does; 0 has no table for them."""
         tokenizer = self.tokenizer(arm)
-        of_tokenizer = self.once(("segments", id(tokenizer)), lambda: tokenizers.segment_types(tokenizer))
+        of_tokenizer = self.once(
+            ("segments", id(tokenizer)), lambda: tokenizers.segment_types(tokenizer)
+        )
         return of_tokenizer, self.initial(arm).segment_types
 
     def tokens(self, cell: Cell) -> TokenisedTask:
@@ -150,18 +170,27 @@ class Inputs:
         """
         arm, settings = self.arm(cell.arm), cell.settings
         of_tokenizer, of_encoder = self.segments(arm)
-        length, share, in_one = settings.max_length, settings.held_out_share, of_encoder == 1 and of_tokenizer > 1
+        length, share, in_one = (
+            settings.max_length,
+            settings.held_out_share,
+            of_encoder == 1 and of_tokenizer > 1,
+        )
         key = ("tokens", self.tokenizer_digest(arm), length, in_one)
 
         def of(task: str) -> TokenisedTask:
-            whole = self.once((*key[:3], task), lambda: tokenise(self.data(task), self.tokenizer(arm), length))
+            whole = self.once(
+                (*key[:3], task), lambda: tokenise(self.data(task), self.tokenizer(arm), length)
+            )
             return self.once((*key, task), whole.in_one_segment) if in_one else whole
 
         tokens = of(cell.task)
         if share:
             tokens = self.once((*key, cell.task, share), lambda: hold_out(tokens, share))
         if not self.experiment.finetuning.predicts_test:
-            return replace(tokens, splits={name: each for name, each in tokens.splits.items() if not is_test(name)})
+            return replace(
+                tokens,
+                splits={name: each for name, each in tokens.splits.items() if not is_test(name)},
+            )
         if self.diagnostic(cell.task) is None:
             return tokens
         return replace(tokens, splits={**tokens.splits, AX_SPLIT: of("ax").splits["test"]})
@@ -170,7 +199,9 @@ class Inputs:
         """The text that the arm learns from, `train` and `validation`: equal for all arms with the same tokenizer."""
         settings, tokenizer = self.pretraining, self.tokenizer(arm)
         how = {"pairs": settings.segments == "pairs"}
-        make = partial(pack, self.corpus, tokenizer, settings.length, settings.validation_share, **how)
+        make = partial(
+            pack, self.corpus, tokenizer, settings.length, settings.validation_share, **how
+        )
         return self.once(("packed", self.tokenizer_digest(arm)), make)
 
     def initial(self, arm: Arm) -> Start:
@@ -182,10 +213,17 @@ class Inputs:
                 return read_native(name, revision, self.tokenizer(arm), self.fingerprint(arm))
             if name != SCRATCH:
                 read = partial(read_checkpoint, name, revision, self.fingerprint(arm))
-                return graft(self.once(("checkpoint", name, revision), read), arm.variant, arm.options)
+                return graft(
+                    self.once(("checkpoint", name, revision), read), arm.variant, arm.options
+                )
             tokenizer = self.tokenizer(arm)
-            sizes = self.experiment.scratch.model_dump() | {"vocab_size": tokenizers.vocabulary_size(tokenizer)}
-            sizes |= {"embedding_size": arm.embedding_size or 0, "pad_token_id": tokenizer.pad_token_id}
+            sizes = self.experiment.scratch.model_dump() | {
+                "vocab_size": tokenizers.vocabulary_size(tokenizer)
+            }
+            sizes |= {
+                "embedding_size": arm.embedding_size or 0,
+                "pad_token_id": tokenizer.pad_token_id,
+            }
             options = canonical_options(arm.variant, arm.options)
             config = EncoderConfig(**sizes, variant=arm.variant, variant_options=options)
             return Start(config, {}, SCRATCH, name=SCRATCH)
@@ -207,7 +245,9 @@ class Inputs:
         source = self.store.record(cell.mnli)
         folder = self.store.model(source) if source else None
         if source is None or folder is None:
-            raise UserError(f"'{cell.mnli}', which '{cell.id}' starts from, has left no model; run it again")
+            raise UserError(
+                f"'{cell.mnli}', which '{cell.id}' starts from, has left no model; run it again"
+            )
         facts = {"origin": start.origin, "exact": start.exact, "variance_kept": start.variance_kept}
         return self.read_model(folder, arm, source.weights, **facts)
 
@@ -223,7 +263,9 @@ class Inputs:
         start = replace(start, **facts)
         if start.digest != digest:
             advice = "delete it, and the same command makes it again"
-            raise UserError(f"'{folder}' is damaged: its weights are not those of its record; {advice}")
+            raise UserError(
+                f"'{folder}' is damaged: its weights are not those of its record; {advice}"
+            )
         return start
 
     def start_digest(self, arm: Arm) -> str:
@@ -239,7 +281,9 @@ class Inputs:
     def fingerprint(self, arm: Arm) -> str:
         """The digest of the files of the arm's checkpoint, as they were at the first look."""
         name, revision = arm.checkpoint, arm.revision
-        return self.once(("fingerprint", name, revision), lambda: fingerprint(locate(name, revision)))
+        return self.once(
+            ("fingerprint", name, revision), lambda: fingerprint(locate(name, revision))
+        )
 
     def origin(self, arm: Arm) -> str:
         """How the weights come to be that the arm's cells start from: pretrained, adapted, grafted or scratch."""

@@ -8,7 +8,11 @@ from functools import partial
 from types import FrameType
 from typing import Any
 
-NUMBERS = [number for number in signal.Signals if number.name in ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2")]
+NUMBERS = [
+    number
+    for number in signal.Signals
+    if number.name in ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2")
+]
 """Ctrl-C, an end from outside, and what Slurm sends before the time of a job is over; Windows has the first two."""
 
 

@@ -5,7 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from glue_bench.data.tasks import TASKS
 from glue_bench.errors import first_line
@@ -39,9 +44,13 @@ def save_kept(folder: Path, outcome: Outcome, inputs: Inputs) -> None:
         model = AutoModelForSequenceClassification.from_pretrained(folder)
         saved_tokenizer = AutoTokenizer.from_pretrained(folder)
         stored, computed = _compared_logits(model, saved_tokenizer, outcome, inputs)
-    except Exception as error:  # what transformers raises for a file that it did not expect is anything
+    except (
+        Exception
+    ) as error:  # what transformers raises for a file that it did not expect is anything
         cause = f"{type(error).__name__}: {first_line(error)}"
-        raise KeptModelError(f"transformers cannot use its kept model ({cause}); {ADVICE}") from error
+        raise KeptModelError(
+            f"transformers cannot use its kept model ({cause}); {ADVICE}"
+        ) from error
     largest = max(1.0, float(np.abs(stored).max()))
     tolerance = TOLERANCE_IN_BF16 if outcome.attempt.compute.bf16 else TOLERANCE
     difference = float(np.abs(computed - stored).max())
@@ -58,7 +67,9 @@ def _set_defaults(folder: Path, tokenizer: PreTrainedTokenizerBase, start: Start
     path = folder / "tokenizer_config.json"
     settings = json.loads(path.read_text(encoding="utf-8"))
     settings["model_input_names"] = names
-    settings["padding_side"] = "left" if isinstance(start, NativeStart) and start.pads_left else "right"
+    settings["padding_side"] = (
+        "left" if isinstance(start, NativeStart) and start.pads_left else "right"
+    )
     path.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
@@ -70,11 +81,15 @@ def _compared_logits(
     cell, compute = outcome.facts.cell, outcome.attempt.compute
     split = TASKS[cell.task].validation_splits[0]
     lengths = inputs.tokens(cell).splits[split].lengths
-    rows = np.argsort(-lengths, kind="stable")[:COMPARED_ROWS]  # a batch of them is padded as the first one was
+    rows = np.argsort(-lengths, kind="stable")[
+        :COMPARED_ROWS
+    ]  # a batch of them is padded as the first one was
     frame = inputs.data(cell.task).splits[split].iloc[rows]
     texts = [frame[column].tolist() for column in ("text_a", "text_b") if column in frame]
     length = outcome.attempt.padded(int(lengths[rows[0]]))
-    given = tokenizer(*texts, truncation=True, max_length=length, padding="max_length", return_tensors="pt")
+    given = tokenizer(
+        *texts, truncation=True, max_length=length, padding="max_length", return_tensors="pt"
+    )
     model.eval().to(compute.device)
     with compute.autocast():
         logits = model(**given.to(compute.device)).logits.float()

@@ -72,7 +72,9 @@ def train(
     decay to zero, gradients clipped to a total norm (TUPE, table 2). Raises NonFiniteLossError after an epoch whose
     loss is none.
     """
-    model.to(compute.device)  # before the optimiser is made, because a move may replace the parameters
+    model.to(
+        compute.device
+    )  # before the optimiser is made, because a move may replace the parameters
     optimizer = make_optimizer(model, settings)
     for module in model.modules():
         if isinstance(module, UsedRows):
@@ -95,7 +97,11 @@ def train(
 
 
 def update(
-    model: nn.Module, optimizer: torch.optim.Optimizer, rate: float, clip_norm: float, losses: Iterable[Tensor]
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    rate: float,
+    clip_norm: float,
+    losses: Iterable[Tensor],
 ) -> Tensor:
     """One step at this rate along the gradient of the sum of `losses`, which is returned; one graph at a time."""
     done = []
@@ -110,7 +116,9 @@ def update(
     return sum(done[1:], done[0])
 
 
-def part_losses(model: nn.Module, batch: Batch, compute: Compute, rows: int | None = None) -> Iterator[Tensor]:
+def part_losses(
+    model: nn.Module, batch: Batch, compute: Compute, rows: int | None = None
+) -> Iterator[Tensor]:
     """The loss of each part of at most `rows` rows, as its share of the mean loss of the batch."""
     for part in batch.parts(rows or len(batch.labels)):
         part = part.to(compute.device)
@@ -121,15 +129,24 @@ def part_losses(model: nn.Module, batch: Batch, compute: Compute, rows: int | No
         yield loss if whole else loss * (len(part.labels) / len(batch.labels))
 
 
-def make_optimizer(model: nn.Module, settings: Hyperparameters | PretrainingSettings) -> torch.optim.AdamW:
+def make_optimizer(
+    model: nn.Module, settings: Hyperparameters | PretrainingSettings
+) -> torch.optim.AdamW:
     """AdamW with weight decay on matrices only: biases and LayerNorms are the vectors."""
     learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups = [
-        {"params": [each for each in learning if each.ndim >= 2], "weight_decay": settings.weight_decay},
+        {
+            "params": [each for each in learning if each.ndim >= 2],
+            "weight_decay": settings.weight_decay,
+        },
         {"params": [each for each in learning if each.ndim < 2], "weight_decay": 0.0},
     ]
     # Fused: one kernel a parameter group; its arithmetic is that of the plain implementation.
-    rates: dict[str, Any] = {"lr": settings.learning_rate, "betas": (0.9, 0.999), "eps": settings.adam_epsilon}
+    rates: dict[str, Any] = {
+        "lr": settings.learning_rate,
+        "betas": (0.9, 0.999),
+        "eps": settings.adam_epsilon,
+    }
     return torch.optim.AdamW(groups, **rates, fused=True)
 
 
@@ -141,7 +158,10 @@ def linear_factor(step: int, steps: int, warmup_ratio: float) -> float:
 
 @torch.inference_mode()
 def predict(
-    model: nn.Module, batches: Iterable[Batch], compute: Compute, after: Callable[[], None] = lambda: None
+    model: nn.Module,
+    batches: Iterable[Batch],
+    compute: Compute,
+    after: Callable[[], None] = lambda: None,
 ) -> np.ndarray:
     """Logits float32 (rows, labels) of all batches, in the split's order whatever theirs; `after` each is called."""
     model.eval()
@@ -172,7 +192,9 @@ class UsedRows(nn.Module):
     def __init__(self, table: nn.Embedding, used: Int[Tensor, " u"]) -> None:
         super().__init__()
         self.weight = nn.Parameter(table.weight.detach()[used])
-        self.padding = None if table.padding_idx is None else int(torch.searchsorted(used, table.padding_idx))
+        self.padding = (
+            None if table.padding_idx is None else int(torch.searchsorted(used, table.padding_idx))
+        )
         self.decay = 1.0
         no_row = len(used)
         lookup = torch.full((table.num_embeddings,), no_row)
@@ -207,7 +229,9 @@ class UsedRows(nn.Module):
 
 
 @contextmanager
-def used_rows_only(model: EncoderForSequenceClassification | NativeClassifier, tokens: TokenisedTask) -> Iterator[None]:
+def used_rows_only(
+    model: EncoderForSequenceClassification | NativeClassifier, tokens: TokenisedTask
+) -> Iterator[None]:
     """In this block the model trains only the token rows that its training batches look up.
 
     After it, the whole table is up to date and trained. The token table is half of a small encoder, and a task uses a
@@ -247,7 +271,9 @@ def token_table(model: EncoderForSequenceClassification | NativeClassifier) -> n
     return table if len(places) == 1 else None
 
 
-def special_ids(model: EncoderForSequenceClassification | NativeClassifier, table: nn.Embedding) -> list[int]:
+def special_ids(
+    model: EncoderForSequenceClassification | NativeClassifier, table: nn.Embedding
+) -> list[int]:
     """The ids that the model may look up although no text holds them: padding, and those that its settings name."""
     ids = [] if table.padding_idx is None else [table.padding_idx]
     configurations = []
@@ -259,4 +285,6 @@ def special_ids(model: EncoderForSequenceClassification | NativeClassifier, tabl
             if name.endswith("_token_id"):
                 value = settings[name]
                 ids += value if isinstance(value, list) else [value]
-    return [number for number in ids if isinstance(number, int) and 0 <= number < table.num_embeddings]
+    return [
+        number for number in ids if isinstance(number, int) and 0 <= number < table.num_embeddings
+    ]

@@ -29,7 +29,9 @@ class Vocabulary:
     @classmethod
     def of(cls, tokenizer: PreTrainedTokenizerBase) -> "Vocabulary":
         """That of a tokenizer with [MASK] and padding."""
-        regular = np.setdiff1d([*tokenizer.get_vocab().values()], tokenizer.all_special_ids)  # ids may have gaps
+        regular = np.setdiff1d(
+            [*tokenizer.get_vocab().values()], tokenizer.all_special_ids
+        )  # ids may have gaps
         return cls(int(tokenizer.mask_token_id), int(tokenizer.pad_token_id), regular)
 
 
@@ -55,8 +57,16 @@ class MaskedBatch:
     @property
     def digest(self) -> bytes:
         """SHA-256 of everything the model is given and asked."""
-        parts = [self.ids, self.mask, self.places, self.targets, *([] if self.segments is None else [self.segments])]
-        return hashlib.sha256(b"".join(b"-" if part is None else part.numpy().tobytes() for part in parts)).digest()
+        parts = [
+            self.ids,
+            self.mask,
+            self.places,
+            self.targets,
+            *([] if self.segments is None else [self.segments]),
+        ]
+        return hashlib.sha256(
+            b"".join(b"-" if part is None else part.numpy().tobytes() for part in parts)
+        ).digest()
 
     def parts(self, rows: int) -> Iterator["MaskedBatch"]:
         """The batch in parts of at most `rows` rows, in order."""
@@ -64,8 +74,12 @@ class MaskedBatch:
         for start in range(0, batch, rows):
             some, first = slice(start, start + rows), start * length
             inside = (self.places >= first) & (self.places < first + rows * length)
-            mask, segments = (None if each is None else each[some] for each in (self.mask, self.segments))
-            yield MaskedBatch(self.ids[some], mask, self.places[inside] - first, self.targets[inside], segments)
+            mask, segments = (
+                None if each is None else each[some] for each in (self.mask, self.segments)
+            )
+            yield MaskedBatch(
+                self.ids[some], mask, self.places[inside] - first, self.targets[inside], segments
+            )
 
     def to(self, device: torch.device) -> "MaskedBatch":
         """The same batch on a device."""
@@ -74,13 +88,23 @@ class MaskedBatch:
 
 
 def training_batch(
-    text: PackedText, vocabulary: Vocabulary, *, rows: int, mask_probability: float, seed: int, step: int
+    text: PackedText,
+    vocabulary: Vocabulary,
+    *,
+    rows: int,
+    mask_probability: float,
+    seed: int,
+    step: int,
 ) -> MaskedBatch:
     """The batch of one step (from 0): `rows` sequences, epochs shuffled one by one, masked anew at every step."""
     places = np.arange(step * rows, (step + 1) * rows)
     epochs, inside = np.divmod(places, len(text))
-    chosen = np.array([order(len(text), seed, int(e))[i] for e, i in zip(epochs, inside, strict=True)])
-    return masked(text, chosen, vocabulary, mask_probability, np.random.default_rng([seed, step, 1]))
+    chosen = np.array(
+        [order(len(text), seed, int(e))[i] for e, i in zip(epochs, inside, strict=True)]
+    )
+    return masked(
+        text, chosen, vocabulary, mask_probability, np.random.default_rng([seed, step, 1])
+    )
 
 
 def evaluation_batches(
@@ -89,11 +113,17 @@ def evaluation_batches(
     """Every sequence once, in order, with the same masks at every call."""
     for start in range(0, len(text), EVALUATION_ROWS):
         rows = np.arange(start, min(start + EVALUATION_ROWS, len(text)))
-        yield masked(text, rows, vocabulary, mask_probability, np.random.default_rng([seed, start, 2]))
+        yield masked(
+            text, rows, vocabulary, mask_probability, np.random.default_rng([seed, start, 2])
+        )
 
 
 def masked(
-    text: PackedText, rows: np.ndarray, vocabulary: Vocabulary, mask_probability: float, generator: np.random.Generator
+    text: PackedText,
+    rows: np.ndarray,
+    vocabulary: Vocabulary,
+    mask_probability: float,
+    generator: np.random.Generator,
 ) -> MaskedBatch:
     """BERT's masking: of each sequence round(mask_probability * tokens), by TO_MASK and TO_RANDOM."""
     places, real = text.padded(rows, int(text.lengths[rows].max()))
@@ -107,11 +137,15 @@ def masked(
     targets = ids[chosen]
     fate = generator.random(len(targets))
     random = vocabulary.regular[generator.integers(len(vocabulary.regular), size=len(targets))]
-    ids[chosen] = np.where(fate < TO_MASK, vocabulary.mask_id, np.where(fate < TO_RANDOM, random, targets))
+    ids[chosen] = np.where(
+        fate < TO_MASK, vocabulary.mask_id, np.where(fate < TO_RANDOM, random, targets)
+    )
     segments = None
     if text.cuts is not None:
         cuts = text.cuts[rows][:, None].astype(int)
-        segments = torch.from_numpy((real & (cuts > 0) & (np.arange(real.shape[1]) >= cuts)).astype(np.int64))
+        segments = torch.from_numpy(
+            (real & (cuts > 0) & (np.arange(real.shape[1]) >= cuts)).astype(np.int64)
+        )
     return MaskedBatch(
         ids=torch.from_numpy(ids),
         mask=None if real.all() else torch.from_numpy(real),

@@ -58,7 +58,12 @@ class PackedText(Ragged):
 
 
 def pack(
-    corpus: Corpus, tokenizer: PreTrainedTokenizerBase, length: int, validation_share: float, *, pairs: bool = False
+    corpus: Corpus,
+    tokenizer: PreTrainedTokenizerBase,
+    length: int,
+    validation_share: float,
+    *,
+    pairs: bool = False,
 ) -> dict[str, PackedText]:
     """The corpus as `train` and `validation` sequences of at most `length` tokens, cached.
 
@@ -67,24 +72,40 @@ def pack(
     Raises UserError where the corpus is too small to hold out a sequence, or none can be cut, or the tokenizer knows
     nothing of it, or has no [CLS], [SEP] or [MASK].
     """
-    needed = {"[CLS]": tokenizer.cls_token_id, "[SEP]": tokenizer.sep_token_id, "[MASK]": tokenizer.mask_token_id}
+    needed = {
+        "[CLS]": tokenizer.cls_token_id,
+        "[SEP]": tokenizer.sep_token_id,
+        "[MASK]": tokenizer.mask_token_id,
+    }
     if missing := [name for name, token_id in needed.items() if token_id is None]:
         has = f"the tokenizer has no {' and no '.join(missing)} token"
         raise UserError(f"{has}; masked-LM pretraining needs one, name another")
     ids = np.uint16 if vocabulary_size(tokenizer) <= 2**16 else np.int32
-    kinds = {"ids": ids, "cuts": np.uint16, "offsets": np.int64, "starts": np.int64, "documents": np.int64}
+    kinds = {
+        "ids": ids,
+        "cuts": np.uint16,
+        "offsets": np.int64,
+        "starts": np.int64,
+        "documents": np.int64,
+    }
 
     def make(folder: Path) -> None:
         with corpus.unchanged():
-            sizes = (sum(1 for _ in group) for _, group in groupby(corpus.numbered(), itemgetter(0)))
+            sizes = (
+                sum(1 for _ in group) for _, group in groupby(corpus.numbered(), itemgetter(0))
+            )
             train = array("q", count_train(sizes, validation_share))
             for split in SPLITS:
                 chosen = encoded(corpus, train, split, tokenizer)
                 if not write(sequences(chosen, tokenizer, length, pairs), folder, split, kinds):
-                    raise UserError(f"corpus '{corpus.name}' is too small: nothing left for {split}; add text")
+                    raise UserError(
+                        f"corpus '{corpus.name}' is too small: nothing left for {split}; add text"
+                    )
         packed = read(folder)
         if np.isin(packed["validation"].ids, tokenizer.all_special_ids).all():
-            raise UserError(f"the tokenizer knows no word of corpus '{corpus.name}'; name another with `tokenizer`")
+            raise UserError(
+                f"the tokenizer knows no word of corpus '{corpus.name}'; name another with `tokenizer`"
+            )
         if pairs and not np.any(packed["train"].cuts):
             wrong = f"no sequence of corpus '{corpus.name}' has two sentences to cut between"
             advice = "end each sentence with a full stop, raise pretraining.length, or leave segments out"
@@ -93,7 +114,9 @@ def pack(
     def read(folder: Path) -> dict[str, PackedText]:
         names = [name for name in kinds if pairs or name != "cuts"]
         return {
-            split: PackedText(**{name: np.memmap(folder / f"{split}.{name}", kinds[name], "r") for name in names})
+            split: PackedText(
+                **{name: np.memmap(folder / f"{split}.{name}", kinds[name], "r") for name in names}
+            )
             for split in SPLITS
         }
 
@@ -141,7 +164,10 @@ class Filling:
 
 
 def sequences(
-    sentences: Iterable[tuple[int, list[int]]], tokenizer: PreTrainedTokenizerBase, length: int, pairs: bool
+    sentences: Iterable[tuple[int, list[int]]],
+    tokenizer: PreTrainedTokenizerBase,
+    length: int,
+    pairs: bool,
 ) -> Iterator[Filling]:
     """[CLS] ... [SEP] of at most `length` tokens, with `pairs` every other one cut, as far as there are sentences."""
     cls, sep = int(tokenizer.cls_token_id), int(tokenizer.sep_token_id)
@@ -156,7 +182,9 @@ def sequences(
             place = draw.choice(places)
             if each.tokens[place - 1] != sep:  # a second segment begins behind a separator
                 each.tokens.insert(place, sep)
-                each.documents = [(start + (start >= place), number) for start, number in each.documents]
+                each.documents = [
+                    (start + (start >= place), number) for start, number in each.documents
+                ]
                 place += 1
             each.cut = place + 1
             cut += 1
@@ -170,7 +198,12 @@ def filled(sentences: Iterable[tuple[int, list[int]]], sep: int, room: int) -> I
     current, last = Filling(), -1
     for document, sentence in sentences:
         # The next document goes on in the same sequence, behind one more separator.
-        if document != last and current.tokens and current.tokens[-1] != sep and len(current.tokens) < room:
+        if (
+            document != last
+            and current.tokens
+            and current.tokens[-1] != sep
+            and len(current.tokens) < room
+        ):
             current.tokens.append(sep)
         for start in range(0, len(sentence), room):
             piece = sentence[start : start + room]
@@ -185,11 +218,15 @@ def filled(sentences: Iterable[tuple[int, list[int]]], sep: int, room: int) -> I
     yield current
 
 
-def write(made: Iterable[Filling], folder: Path, split: str, kinds: Mapping[str, type[np.generic]]) -> int:
+def write(
+    made: Iterable[Filling], folder: Path, split: str, kinds: Mapping[str, type[np.generic]]
+) -> int:
     """Write what sequences add to the arrays of a PackedText, a file an array; returns how many tokens there are."""
     tokens = 0
     with ExitStack() as stack:
-        files = {name: stack.enter_context((folder / f"{split}.{name}").open("wb")) for name in kinds}
+        files = {
+            name: stack.enter_context((folder / f"{split}.{name}").open("wb")) for name in kinds
+        }
 
         def put(**values: list[int]) -> None:
             for name, some in values.items():
@@ -200,5 +237,10 @@ def write(made: Iterable[Filling], folder: Path, split: str, kinds: Mapping[str,
             # A document that begins a sequence has its [CLS], too.
             put(starts=[tokens + (place and place + 1) for place, _ in each.documents])
             tokens += len(each.tokens)
-            put(documents=[number for _, number in each.documents], ids=each.tokens, cuts=[each.cut], offsets=[tokens])
+            put(
+                documents=[number for _, number in each.documents],
+                ids=each.tokens,
+                cuts=[each.cut],
+                offsets=[tokens],
+            )
     return tokens

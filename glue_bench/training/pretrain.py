@@ -19,16 +19,37 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from glue_bench.config import PretrainingSettings
 from glue_bench.errors import UserError, first_line
-from glue_bench.files import check_file, is_damage, opened_zip, results_written_to, whole_folder, write_atomically
+from glue_bench.files import (
+    check_file,
+    is_damage,
+    opened_zip,
+    results_written_to,
+    whole_folder,
+    write_atomically,
+)
 from glue_bench.model.checkpoints import Start, under_head, weights_digest
 from glue_bench.model.fresh import on_threads, seed_of
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.records.store import WEIGHTS, Store
 from glue_bench.records.values import Pretraining
-from glue_bench.training.compute import Compute, is_out_of_memory, peak_bytes, release_memory, reset_peak
+from glue_bench.training.compute import (
+    Compute,
+    is_out_of_memory,
+    peak_bytes,
+    release_memory,
+    reset_peak,
+)
 from glue_bench.training.inputs import TRAINED, Inputs
 from glue_bench.training.interrupts import Interrupts
-from glue_bench.training.loop import NonFiniteLossError, OnStep, Told, linear_factor, make_optimizer, silent, update
+from glue_bench.training.loop import (
+    NonFiniteLossError,
+    OnStep,
+    Told,
+    linear_factor,
+    make_optimizer,
+    silent,
+    update,
+)
 from glue_bench.training.masking import MaskedBatch, Vocabulary, evaluation_batches, training_batch
 from glue_bench.training.tokenizers import save_tokenizer
 
@@ -67,7 +88,9 @@ class Pretrained:
     model: EncoderForMaskedLM
 
 
-def pretrain(job: Pretraining, inputs: Inputs, compute: Compute, *, progress: OnStep = silent) -> Pretrained:
+def pretrain(
+    job: Pretraining, inputs: Inputs, compute: Compute, *, progress: OnStep = silent
+) -> Pretrained:
     """Pretrain an arm to the last step, at the job's rate, and keep its checkpoints; a run of a search keeps none.
 
     It continues from the folder's state if there is one; on a CPU the weights end with the same bits as without the
@@ -79,7 +102,9 @@ def pretrain(job: Pretraining, inputs: Inputs, compute: Compute, *, progress: On
     """
     settings = job.settings.run(job.seed, job.rate)  # that a search has chosen
     # One thread for steps too small to share: their operations end before a second thread has joined in.
-    is_small = inputs.initial(inputs.arm(job.arm)).config.hidden_size * settings.batch_tokens < SHARED_WORK
+    is_small = (
+        inputs.initial(inputs.arm(job.arm)).config.hidden_size * settings.batch_tokens < SHARED_WORK
+    )
     with on_threads(1 if is_small else compute.threads):
         while True:
             try:
@@ -113,7 +138,12 @@ class Run:
     """A pretraining under way: the model, the optimiser and the state, which continue those in the folder."""
 
     def __init__(
-        self, job: Pretraining, settings: PretrainingSettings, inputs: Inputs, compute: Compute, progress: OnStep
+        self,
+        job: Pretraining,
+        settings: PretrainingSettings,
+        inputs: Inputs,
+        compute: Compute,
+        progress: OnStep,
     ) -> None:
         arm = inputs.arm(job.arm)
         self.text, self.tokenizer = inputs.text(arm), inputs.tokenizer(arm)
@@ -129,7 +159,9 @@ class Run:
         saved = self.folder.resumed_state(compute, settings.learning_rate)
         past = [step for step in self.keeps if saved and step < saved["progress"]["step"]]
         # A state past a checkpoint that is wanted since counts as none.
-        if saved and all(self.folder.holds(step, saved["progress"]["weights"].get(step)) for step in past):
+        if saved and all(
+            self.folder.holds(step, saved["progress"]["weights"].get(step)) for step in past
+        ):
             self.model.load_state_dict(saved["model"])
             self.optimizer.load_state_dict(saved["optimizer"])
             self.state = State(**saved["progress"])
@@ -173,20 +205,32 @@ class Run:
             with self.untimed():
                 self.check(loss, "masked-LM loss")
                 validation = self.validate() if validates else None
-            point = {"step": state.step, "tokens": state.tokens, "train_loss": loss, "validation_loss": validation}
+            point = {
+                "step": state.step,
+                "tokens": state.tokens,
+                "train_loss": loss,
+                "validation_loss": validation,
+            }
             with self.interrupts.held():
                 state.losses.append(point | {"seconds": round(state.seconds, 3)})
                 state.pending = []
-        if state.step in self.keeps and not self.folder.holds(state.step, state.weights.get(state.step)):
+        if state.step in self.keeps and not self.folder.holds(
+            state.step, state.weights.get(state.step)
+        ):
             with self.untimed():
-                state.weights[state.step] = self.folder.save_checkpoint(state.step, self.model, self.tokenizer)
+                state.weights[state.step] = self.folder.save_checkpoint(
+                    state.step, self.model, self.tokenizer
+                )
 
     def save(self) -> None:
         """Keep the state of this step, unless that is there."""
         if self.state.step == self.saved_step:
             return
         with self.untimed():
-            now: dict[str, Any] = {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+            now: dict[str, Any] = {
+                "model": self.model.state_dict(),
+                "optimizer": self.optimizer.state_dict(),
+            }
             now |= {"progress": asdict(self.state), "rate": self.settings.learning_rate}
             self.folder.save_state(now, self.compute)
         self.saved_step = self.state.step
@@ -216,13 +260,18 @@ class Run:
         """One step."""
         state, settings, text = self.state, self.settings, self.text["train"]
         chosen = {"rows": settings.rows, "seed": settings.seed, "step": state.step}
-        batch = training_batch(text, self.vocabulary, mask_probability=settings.mask_probability, **chosen)
+        batch = training_batch(
+            text, self.vocabulary, mask_probability=settings.mask_probability, **chosen
+        )
         self.model.train()
         # Dropout's numbers follow from the step alone, so that a continued run needs no generator's state.
         torch.manual_seed(seed_of(settings.seed, state.step, 0))
         rate = settings.learning_rate * rate_factor(settings, state.step)
         parts = batch.parts(settings.micro_batch_size)
-        losses = (masked_losses(self.model, part, self.compute, "sum") / max(1, len(batch.targets)) for part in parts)
+        losses = (
+            masked_losses(self.model, part, self.compute, "sum") / max(1, len(batch.targets))
+            for part in parts
+        )
         state.pending.append(update(self.model, self.optimizer, rate, settings.clip_norm, losses))
         state.stream = hashlib.sha256(state.stream.encode() + batch.digest).hexdigest()
         state.tokens += batch.tokens
@@ -253,8 +302,14 @@ class Run:
         """Raises NonFiniteLossError for a loss that is no number."""
         if not math.isfinite(loss):
             state = self.state
-            spent = {"steps": state.step, "tokens": state.tokens, "seconds": round(state.seconds, 3)}
-            raise NonFiniteLossError(f"{name} is {loss} at step {state.step}", {**spent, "losses": state.losses})
+            spent = {
+                "steps": state.step,
+                "tokens": state.tokens,
+                "seconds": round(state.seconds, 3),
+            }
+            raise NonFiniteLossError(
+                f"{name} is {loss} at step {state.step}", {**spent, "losses": state.losses}
+            )
 
     @contextmanager
     def untimed(self) -> Iterator[None]:
@@ -266,12 +321,16 @@ class Run:
             self.clock = time.perf_counter()
 
 
-def masked_losses(model: EncoderForMaskedLM, batch: MaskedBatch, compute: Compute, reduction: str) -> Tensor:
+def masked_losses(
+    model: EncoderForMaskedLM, batch: MaskedBatch, compute: Compute, reduction: str
+) -> Tensor:
     """The summed loss of a batch, or without reduction that of each target, and after these zeros."""
     more = (0, compute.few_sizes(len(batch.places)) - len(batch.places))
     batch = batch.to(compute.device)
     with compute.autocast():
-        logits = model(batch.ids, batch.mask, batch.segments, places=F.pad(batch.places, more)).logits
+        logits = model(
+            batch.ids, batch.mask, batch.segments, places=F.pad(batch.places, more)
+        ).logits
     targets = F.pad(batch.targets, more, value=-100)  # which cross_entropy leaves out
     return F.cross_entropy(logits.float(), targets, reduction=reduction)
 
@@ -289,8 +348,12 @@ def rate_factor(settings: PretrainingSettings, step: int) -> float:
     """
     if settings.decay_share is None:
         return linear_factor(step, settings.steps, settings.warmup_ratio)
-    warmup, decay = (math.ceil(share * settings.steps) for share in (settings.warmup_ratio, settings.decay_share))
-    return min(1.0, step / max(1, warmup) if step < warmup else 1.0, (settings.steps - step) / decay)
+    warmup, decay = (
+        math.ceil(share * settings.steps) for share in (settings.warmup_ratio, settings.decay_share)
+    )
+    return min(
+        1.0, step / max(1, warmup) if step < warmup else 1.0, (settings.steps - step) / decay
+    )
 
 
 class OtherComputerError(UserError):
@@ -308,10 +371,18 @@ class PretrainingFolder:
         """Whether the checkpoint after `step` steps is there with the weights of this digest."""
         return self.store.holds(self.name, step, digest)
 
-    def save_checkpoint(self, step: int, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> str:
+    def save_checkpoint(
+        self, step: int, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+    ) -> str:
         """Keep the model with its tokenizer, without the pooler, which nothing has trained; its encoder's digest."""
-        weights = {name: tensor for name, tensor in model.state_dict().items() if ".pooler." not in name}
-        inside = {name.removeprefix("base."): tensor for name, tensor in weights.items() if name.startswith("base.")}
+        weights = {
+            name: tensor for name, tensor in model.state_dict().items() if ".pooler." not in name
+        }
+        inside = {
+            name.removeprefix("base."): tensor
+            for name, tensor in weights.items()
+            if name.startswith("base.")
+        }
         digest = weights_digest(inside)
         place = self.store.checkpoint(self.name, step)
         with results_written_to(self.folder, GOES_ON), whole_folder(place, replaces=True) as aside:
@@ -336,7 +407,9 @@ class PretrainingFolder:
                 if damaged := archive.testzip():
                     raise ValueError(f"its part {damaged} is damaged")
             state: dict[str, Any] = torch.load(self.resume, map_location="cpu", weights_only=True)
-            return {name: state[name] for name in ("computed", "rate", "model", "optimizer", "progress")}
+            return {
+                name: state[name] for name in ("computed", "rate", "model", "optimizer", "progress")
+            }
         except FileNotFoundError:
             return None
         except Exception as error:  # what a damaged pickle raises is anything

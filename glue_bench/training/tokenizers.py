@@ -11,7 +11,15 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import (
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from glue_bench.errors import IN_A_FILE, UserError, first_line
@@ -21,18 +29,26 @@ from glue_bench.training.compute import without_output
 
 TRAINER_VERSION = 1  # of `train_tokenizer`: a part of the cache's key
 LARGEST_VOCABULARY = 2**28  # bytes of a file of a tokenizer
-MOST_VALUES = 2**22  # of a tokenizer's JSON: that of Gemma, with 256,000 tokens and 580,000 merges, has 2 million
+MOST_VALUES = (
+    2**22
+)  # of a tokenizer's JSON: that of Gemma, with 256,000 tokens and 580,000 merges, has 2 million
 MOST_TOKENS = 10**7
 PROBE = (  # first and second texts of two pairs
     ["The café's 2 naïve owners, Zoë & Yûki, e-mailed <s> [MASK] 'today'...", "One"],
-    ["Ünlike   them, 我们 went OUT!\tAgain? [SEP] </s>", "Another one was much longer than all that came before it."],
+    [
+        "Ünlike   them, 我们 went OUT!\tAgain? [SEP] </s>",
+        "Another one was much longer than all that came before it.",
+    ],
 )
 PROBE_LENGTH = 12
 # Settings that say where a tokenizer was found, or how it was fetched.
 PLACES = {"name_or_path", "is_local", "local_files_only", "cache_dir", "revision", "token"}
 STARTS = ("Ġ", "▁")  # what a word begins with in byte-level and in SentencePiece vocabularies
 CONTINUES = "##"  # what goes on with a word in WordPiece vocabularies
-READS_PIECES = {"sentencepiece": "sentencepiece", "protobuf": "google.protobuf"}  # packages and their modules
+READS_PIECES = {
+    "sentencepiece": "sentencepiece",
+    "protobuf": "google.protobuf",
+}  # packages and their modules
 TIKTOKEN = "tiktoken.model"  # a vocabulary that is no SentencePiece model
 NAME_ONE = f"name one with `tokenizer` {IN_A_FILE}"
 FILES = ("tokenizer*", "vocab*", "*.model", "merges.txt", "*.codes")
@@ -54,15 +70,27 @@ def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenize
             elif path.suffix in (".txt", ".model"):
                 check_file(path, LARGEST_VOCABULARY)
             if path.name == "tokenizer.json" and re.search(rb'":\s*\d{9}', path.read_bytes()):
-                raise ValueError(f"ids beyond {MOST_TOKENS:,}")  # tokenizers before 0.23 aborts where memory is short
+                raise ValueError(
+                    f"ids beyond {MOST_TOKENS:,}"
+                )  # tokenizers before 0.23 aborts where memory is short
         with without_output():
             tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
-        tokenizer(*PROBE, truncation=True, max_length=PROBE_LENGTH, return_token_type_ids=True, verbose=False)
-        segment_types(tokenizer)  # without a length its own limit is compared, which may be no number
+        tokenizer(
+            *PROBE,
+            truncation=True,
+            max_length=PROBE_LENGTH,
+            return_token_type_ids=True,
+            verbose=False,
+        )
+        segment_types(
+            tokenizer
+        )  # without a length its own limit is compared, which may be no number
     except Exception as error:  # what transformers and tokenizers raise for a file that they did not expect is anything
         raise _no_tokenizer(name, folder, error) from error
     if tokenizer.pad_token_id is None and tokenizer.eos_token_id is not None:
-        tokenizer.pad_token = tokenizer.eos_token  # as is done for GPT-2: padding is masked, and its token is not read
+        tokenizer.pad_token = (
+            tokenizer.eos_token
+        )  # as is done for GPT-2: padding is masked, and its token is not read
     special = set(tokenizer.all_special_tokens)
     has_words = not tokenizer.get_vocab().keys() <= special
     if not has_words and not _has_files(folder):
@@ -83,13 +111,19 @@ def _no_tokenizer(name: str, folder: Path, error: Exception) -> UserError:
     if other := unlike_a_checkpoint(folder, name):
         return UserError(other)
     if _has_own_code(folder):
-        return UserError(f"the tokenizer of '{name}' has code of its own, which is never run; {NAME_ONE}")
+        return UserError(
+            f"the tokenizer of '{name}' has code of its own, which is never run; {NAME_ONE}"
+        )
     pieces = sorted(path.name for path in folder.glob("*.model") if path.name != TIKTOKEN)
     if pieces and not (folder / "tokenizer.json").exists():
         model = f"the tokenizer of '{name}' is the SentencePiece model {pieces[0]}"
-        if absent := [package for package, module in READS_PIECES.items() if not is_installed(module)]:
+        if absent := [
+            package for package, module in READS_PIECES.items() if not is_installed(module)
+        ]:
             packages = " and ".join(absent)
-            return UserError(f"{model}, which needs {packages}; install it: pip install '.[sentencepiece]'")
+            return UserError(
+                f"{model}, which needs {packages}; install it: pip install '.[sentencepiece]'"
+            )
         return UserError(f"{model}, which cannot be read; the file may be damaged, copy it again")
     if not _has_files(folder):
         return UserError(_no_files(name, folder))
@@ -167,12 +201,22 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenize
     # No rule of BERT's looks beyond a space, so that what stands between two spaces is looked at once.
     chunks = {chunk for text in texts for chunk in text.split(" ")}
     normalize, split = trained.normalizer.normalize_str, trained.pre_tokenizer.pre_tokenize_str
-    inner = {character for chunk in chunks for word, _ in split(normalize(chunk)) for character in word[1:]}
+    inner = {
+        character
+        for chunk in chunks
+        for word, _ in split(normalize(chunk))
+        for character in word[1:]
+    }
     first = [*SPECIAL.values(), *sorted(f"##{character}" for character in inner)]
-    trainer = trainers.WordPieceTrainer(vocab_size=vocab_size, special_tokens=first, show_progress=False)
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=vocab_size, special_tokens=first, show_progress=False
+    )
     trained.train_from_iterator(texts, trainer)
     tokenizer = wordpiece(trained.get_vocab())  # in which inner characters are no special tokens
-    ends = [(token, tokenizer.token_to_id(token)) for token in (SPECIAL["cls_token"], SPECIAL["sep_token"])]
+    ends = [
+        (token, tokenizer.token_to_id(token))
+        for token in (SPECIAL["cls_token"], SPECIAL["sep_token"])
+    ]
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1", special_tokens=ends
     )
@@ -188,7 +232,9 @@ def wordpiece(vocabulary: dict[str, int]) -> Tokenizer:
     return tokenizer
 
 
-def cached_tokenizer(key: str, train: Callable[[], PreTrainedTokenizerBase]) -> PreTrainedTokenizerBase:
+def cached_tokenizer(
+    key: str, train: Callable[[], PreTrainedTokenizerBase]
+) -> PreTrainedTokenizerBase:
     """The tokenizer that `train` returns, kept in the cache under `key`, which stands for the texts and the size."""
     return kept_or_made(
         cache_folder() / "tokenizers" / f"{TRAINER_VERSION}-{key}",
@@ -204,7 +250,9 @@ def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
     nothing. What the tokenizer's own Python code does shows in a few encoded pairs, cut short; where all of it is in
     Python, its files have the rest.
     """
-    encoded = tokenizer(*PROBE, truncation=True, max_length=PROBE_LENGTH, return_token_type_ids=True, verbose=False)
+    encoded = tokenizer(
+        *PROBE, truncation=True, max_length=PROBE_LENGTH, return_token_type_ids=True, verbose=False
+    )
     library = backend(tokenizer)
     content = {
         "probe": [encoded["input_ids"], encoded["token_type_ids"]],
@@ -217,12 +265,16 @@ def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
         content["state"] = library.to_str()
     else:
         with tempfile.TemporaryDirectory() as folder:
-            with contextlib.suppress(NotImplementedError):  # of characters or bytes, without a vocabulary
+            with contextlib.suppress(
+                NotImplementedError
+            ):  # of characters or bytes, without a vocabulary
                 tokenizer.save_pretrained(folder)
             files = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
         settings = json.loads(files.pop("tokenizer_config.json"))
         digests = {name: hashlib.sha256(file).hexdigest() for name, file in files.items()}
-        content["state"] = digests | {name: value for name, value in settings.items() if name not in PLACES}
+        content["state"] = digests | {
+            name: value for name, value in settings.items() if name not in PLACES
+        }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
@@ -260,11 +312,18 @@ class WordRule:
         if tokenizer.unk_token_id is not None:
             separates[tokenizer.unk_token_id] = False  # it stands for a word
         # The mark itself is in many vocabularies.
-        mark = next((mark for mark in STARTS if sum(token.startswith(mark) for token in tokens) > 1), None)
-        starts = [token.startswith(mark) if mark else not token.startswith(CONTINUES) for token in tokens]
+        mark = next(
+            (mark for mark in STARTS if sum(token.startswith(mark) for token in tokens) > 1), None
+        )
+        starts = [
+            token.startswith(mark) if mark else not token.startswith(CONTINUES) for token in tokens
+        ]
         bare = [token.lstrip("".join(STARTS)).removeprefix(CONTINUES) for token in tokens]
         # Bytes of other scripts count as letters.
-        joins = [any(character.isalnum() or ord(character) > 127 for character in token) for token in bare]
+        joins = [
+            any(character.isalnum() or ord(character) > 127 for character in token)
+            for token in bare
+        ]
         return cls(special | np.array(starts), np.array(joins) & ~special, separates, ~special)
 
     def stretches(self, ids: np.ndarray) -> list[list[Span]]:

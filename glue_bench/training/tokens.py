@@ -44,7 +44,9 @@ class Ragged:
         """Where the tokens of `rows` stand, int64 (tokens,), in that order; and the offsets that they then have."""
         lengths = self.lengths[rows]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
-        return np.arange(offsets[-1]) + np.repeat(self.offsets[rows] - offsets[:-1], lengths), offsets
+        return np.arange(offsets[-1]) + np.repeat(
+            self.offsets[rows] - offsets[:-1], lengths
+        ), offsets
 
     def padded(self, rows: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
         """Where the tokens of `rows` stand, int64 (b, l), 0 for padding; and which are real, bool (b, l)."""
@@ -78,8 +80,15 @@ class TokenisedTask:
 
     def in_one_segment(self) -> "TokenisedTask":
         """The same tokens, all of them in segment 0."""
-        zeros = {name: np.zeros_like(split.segments, subok=False) for name, split in self.splits.items()}
-        return replace(self, splits={name: replace(self.splits[name], segments=each) for name, each in zeros.items()})
+        zeros = {
+            name: np.zeros_like(split.segments, subok=False) for name, split in self.splits.items()
+        }
+        return replace(
+            self,
+            splits={
+                name: replace(self.splits[name], segments=each) for name, each in zeros.items()
+            },
+        )
 
 
 def hold_out(tokens: TokenisedTask, share: float) -> TokenisedTask:
@@ -105,7 +114,9 @@ def tokenise(data: TaskData, tokenizer: PreTrainedTokenizerBase, max_length: int
 
     def read(folder: Path) -> dict[str, TokenisedSplit]:
         return {
-            name: TokenisedSplit(*(np.load(folder / f"{name}.{array}.npy", mmap_mode="r") for array in arrays))
+            name: TokenisedSplit(
+                *(np.load(folder / f"{name}.{array}.npy", mmap_mode="r") for array in arrays)
+            )
             for name in data.splits
         }
 
@@ -114,9 +125,15 @@ def tokenise(data: TaskData, tokenizer: PreTrainedTokenizerBase, max_length: int
     return TokenisedTask(splits, int(tokenizer.pad_token_id))
 
 
-def encoded_split(frame: pd.DataFrame, tokenizer: PreTrainedTokenizerBase, max_length: int) -> TokenisedSplit:
+def encoded_split(
+    frame: pd.DataFrame, tokenizer: PreTrainedTokenizerBase, max_length: int
+) -> TokenisedSplit:
     """A split in memory, from its columns text_a, perhaps text_b, and label."""
-    how: dict[str, Any] = {"truncation": True, "max_length": max_length, "return_token_type_ids": True}
+    how: dict[str, Any] = {
+        "truncation": True,
+        "max_length": max_length,
+        "return_token_type_ids": True,
+    }
     ids, segments, lengths = [np.empty(0, np.int32)], [np.empty(0, np.uint8)], list[int]()
     for first in range(0, len(frame), ROWS_AT_ONCE):
         some = frame.iloc[first : first + ROWS_AT_ONCE]
@@ -158,18 +175,29 @@ class Batch:
         for start in range(0, len(self.labels), rows):
             some = slice(start, start + rows)
             mask = None if self.mask is None else self.mask[some]
-            yield Batch(self.ids[some], self.segments[some], mask, self.labels[some], self.rows[some])
+            yield Batch(
+                self.ids[some], self.segments[some], mask, self.labels[some], self.rows[some]
+            )
 
 
 def on_device(tensor: Tensor | None, device: torch.device) -> Tensor | None:
     """A tensor of the host on a device. A GPU copies it by itself: the host does not wait for the steps before."""
     if tensor is None:
         return None
-    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+    return (
+        tensor.pin_memory().to(device, non_blocking=True)
+        if device.type == "cuda"
+        else tensor.to(device)
+    )
 
 
 def training_batches(
-    split: TokenisedSplit, batch_size: int, padding_id: int, seed: int, epoch: int, padded: Padded = int
+    split: TokenisedSplit,
+    batch_size: int,
+    padding_id: int,
+    seed: int,
+    epoch: int,
+    padded: Padded = int,
 ) -> Iterator[Batch]:
     """One epoch: shuffled, grouped by length, batches in random order; decided by (seed, epoch) alone."""
     generator = np.random.default_rng([seed, epoch])
@@ -177,7 +205,9 @@ def training_batches(
         yield collate(split, rows, padding_id, padded)
 
 
-def bucketed_rows(lengths: np.ndarray, batch_size: int, generator: np.random.Generator) -> list[np.ndarray]:
+def bucketed_rows(
+    lengths: np.ndarray, batch_size: int, generator: np.random.Generator
+) -> list[np.ndarray]:
     """Every example once, in batches of `batch_size` (the last one smaller) of similar length.
 
     Batches are cut from random runs of examples, each sorted by length: a longer run spends less on padding, a shorter
@@ -187,7 +217,11 @@ def bucketed_rows(lengths: np.ndarray, batch_size: int, generator: np.random.Gen
     run_length = max(1, min(len(lengths) // (4 * batch_size), MOST_BATCHES_PER_RUN)) * batch_size
     runs = [order[start : start + run_length] for start in range(0, len(order), run_length)]
     by_length = [run[np.argsort(-lengths[run], kind="stable")] for run in runs]
-    batches = [run[start : start + batch_size] for run in by_length for start in range(0, len(run), batch_size)]
+    batches = [
+        run[start : start + batch_size]
+        for run in by_length
+        for start in range(0, len(run), batch_size)
+    ]
     return [batches[index] for index in generator.permutation(len(batches))]
 
 
@@ -200,7 +234,9 @@ def trained_tokens(split: TokenisedSplit, settings: Hyperparameters, seed: int) 
     return int(split.offsets[-1]) * whole + sum(int(split.lengths[rows].sum()) for rows in cut)
 
 
-def evaluation_batches(split: TokenisedSplit, padding_id: int, tokens: int, padded: Padded = int) -> Iterator[Batch]:
+def evaluation_batches(
+    split: TokenisedSplit, padding_id: int, tokens: int, padded: Padded = int
+) -> Iterator[Batch]:
     """Every example once, longest first, in batches of about `tokens` tokens with padding."""
     order = np.argsort(-split.lengths, kind="stable")
     start = 0
@@ -210,7 +246,9 @@ def evaluation_batches(split: TokenisedSplit, padding_id: int, tokens: int, padd
         start = stop
 
 
-def collate(split: TokenisedSplit, rows: np.ndarray, padding_id: int, padded: Padded = int) -> Batch:
+def collate(
+    split: TokenisedSplit, rows: np.ndarray, padding_id: int, padded: Padded = int
+) -> Batch:
     """The examples `rows` of a split as one batch."""
     places, real = split.padded(rows, padded(int(split.lengths[rows].max())))
     return Batch(

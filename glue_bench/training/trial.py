@@ -87,7 +87,9 @@ def check_native(arm: Arm, start: NativeStart, inputs: Inputs) -> None:
             return
         cause = f"{type(error).__name__}: {first_line(error)}"
         raise UserError(f"arm '{arm.name}': its model cannot be trained: {cause}") from error
-    tolerance = PART_OF_DIFFERENCE * np.ptp(first, axis=0).max() + PART_OF_LARGEST * np.abs(first).max()
+    tolerance = (
+        PART_OF_DIFFERENCE * np.ptp(first, axis=0).max() + PART_OF_LARGEST * np.abs(first).max()
+    )
     again = float(np.abs(last - first).max())
     beside = float(np.abs(alone - first[1:]).max())
     fault = ""

@@ -20,7 +20,10 @@ from glue_bench.testing import encoder_config, random_model
 from glue_bench.training.tokenizers import train_tokenizer
 
 POSITIONS = 24
-FOUR = tuple(f"terms.share.{term}" for term in ("word_word", "word_position", "position_word", "position_position"))
+FOUR = tuple(
+    f"terms.share.{term}"
+    for term in ("word_word", "word_position", "position_word", "position_position")
+)
 SHARED = ("subspaces.overlap", "subspaces.mean_abs_cosine", "dimensions.spearman")
 OF_POSITIONS = ("positions.absolute_mae", "positions.scores.toeplitz")
 OF_SUM = ("tables.participation_ratio.words", "dimensions.share_95", "decoding.sum.word_accuracy")
@@ -47,14 +50,25 @@ def checkpoints(tmp_path_factory) -> dict[str, Path]:
     folder, tokenizer = tmp_path_factory.mktemp("checkpoints"), train_tokenizer(SENTENCES, 150)
     sizes = {"vocab_size": len(tokenizer), "max_position_embeddings": POSITIONS}
     torch.manual_seed(0)
-    small = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
-    bert = transformers.BertForMaskedLM(transformers.BertConfig(**small, **sizes, initializer_range=0.3))
+    small = {
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+    }
+    bert = transformers.BertForMaskedLM(
+        transformers.BertConfig(**small, **sizes, initializer_range=0.3)
+    )
     models = {"bert": bert, "headless": random_model(EncoderModel, encoder_config("add", **sizes))}
     for variant in ("none", "multiply", "untied", "rotary"):
         models[variant] = random_model(EncoderForMaskedLM, encoder_config(variant, **sizes))
-    narrow = encoder_config("concat-split", variant_options={"position_share": 1 / 32}, **sizes)  # one dimension
+    narrow = encoder_config(
+        "concat-split", variant_options={"position_share": 1 / 32}, **sizes
+    )  # one dimension
     models["concat-split"] = random_model(EncoderForMaskedLM, narrow)
-    models["norm first"] = random_model(EncoderForMaskedLM, encoder_config("add", norm_first=True, **sizes))
+    models["norm first"] = random_model(
+        EncoderForMaskedLM, encoder_config("add", norm_first=True, **sizes)
+    )
     scored = encoder_config("none", variant_options={"segments": "scores"}, **sizes)
     models["segments"] = random_model(EncoderForMaskedLM, scored)
     for name, model in models.items():
@@ -72,7 +86,11 @@ def text(tmp_path_factory) -> Path:
 
 def first_of_each(found, label: str) -> pd.DataFrame:
     """The rows of a checkpoint by measure, of the lowest layer."""
-    return found.measures[found.measures["checkpoint"] == label].drop_duplicates("measure").set_index("measure")
+    return (
+        found.measures[found.measures["checkpoint"] == label]
+        .drop_duplicates("measure")
+        .set_index("measure")
+    )
 
 
 class _WithoutFloat64(TorchFunctionMode):
@@ -111,25 +129,41 @@ def test_every_measure_of_every_encoder_has_a_row_or_a_reason(checkpoints, text)
     rises = bert.loc[[name.replace("share", "loss_rise") for name in FOUR]]
     assert (rises["low"].le(rises["value"]) & rises["value"].le(rises["high"])).all()
     assert none["value"] == none["chance_low"] == 0.5
-    assert bert.loc["terms.mixed", "value"] == pytest.approx(bert.loc[list(FOUR[1:3]), "value"].sum())
+    assert bert.loc["terms.mixed", "value"] == pytest.approx(
+        bert.loc[list(FOUR[1:3]), "value"].sum()
+    )
     assert "terms.mixed" not in first_of_each(found, "untied").index
     rows = found.measures
     assert not rows.duplicated(["checkpoint", "measure", "layer"]).any()
     assert rows["value"].notna().all()
     for low, high in (("low", "high"), ("chance_low", "chance_high")):
         assert ((rows[low] <= rows[high]) | (rows[low].isna() & rows[high].isna())).all()
-    sums = rows[rows["measure"].str.startswith("terms.share.")].groupby(["checkpoint", "layer"])["value"].sum()
+    sums = (
+        rows[rows["measure"].str.startswith("terms.share.")]
+        .groupby(["checkpoint", "layer"])["value"]
+        .sum()
+    )
     assert sums.to_numpy() == pytest.approx(1, abs=1e-4)
     assert [layer for label, layer in sums.index if label in ("bert", "untied")] == [1, 1, 2]
-    decoded = rows.query("checkpoint == 'bert' and measure == 'decoding.layers.word_accuracy'")["layer"]
+    decoded = rows.query("checkpoint == 'bert' and measure == 'decoding.layers.word_accuracy'")[
+        "layer"
+    ]
     assert decoded.tolist() == [0, 1, 2]
 
 
 def test_a_text_that_is_too_short_leaves_the_measures_of_tables(checkpoints, text, tmp_path):
-    found = package.analyse([checkpoints["bert"], checkpoints["none"]], corpus=text, only=["subspaces"], sequences=9)
+    found = package.analyse(
+        [checkpoints["bert"], checkpoints["none"]], corpus=text, only=["subspaces"], sequences=9
+    )
     (tmp_path / "short.txt").write_text(SENTENCES[0])
-    short = package.analyse(checkpoints["bert"], corpus=tmp_path / "short.txt", only=["terms", "subspaces"])
-    assert short.subjects["weights"].item() == found.subjects["weights"][0] != found.subjects["weights"][1]
+    short = package.analyse(
+        checkpoints["bert"], corpus=tmp_path / "short.txt", only=["terms", "subspaces"]
+    )
+    assert (
+        short.subjects["weights"].item()
+        == found.subjects["weights"][0]
+        != found.subjects["weights"][1]
+    )
     pd.testing.assert_frame_equal(short.measures, found.measures.query("checkpoint == 'bert'"))
     assert "give more text" in short.left_out.set_index("measure").loc["terms.share", "reason"]
 
@@ -148,7 +182,9 @@ def test_an_experiment_is_analysed_by_its_arms_and_says_which_are_gone(checkpoin
     assert (facts["checkpoint"], facts["positions"]) == ("here", 20)
     assert found.gone[0].startswith("gone; add, seed 2: no checkpoint of its record in")
     (kept / "weights.digest").write_text(digest("of another run"))
-    with pytest.raises(UserError, match="nothing to analyse: here; gone; add, seed 2: no checkpoint of its record"):
+    with pytest.raises(
+        UserError, match="nothing to analyse: here; gone; add, seed 2: no checkpoint of its record"
+    ):
         package.analyse(bench.path, corpus=text)
 
 
@@ -160,6 +196,20 @@ def test_bad_input_is_refused_before_the_first_is_measured(checkpoints, text, mo
 
 def test_names_of_checkpoints_are_short_and_their_own(checkpoints, monkeypatch):
     monkeypatch.chdir(checkpoints["bert"])
-    names = [".", "../none/../headless", "one/bert", "two/bert", "runs/checkpoints/add-1/step-9", "a/b", "c/b"]
-    assert list(find_sources(names[:2] + names[4:])[0]) == ["bert", "headless", "add-1/step-9", "a/b", "c/b"]
+    names = [
+        ".",
+        "../none/../headless",
+        "one/bert",
+        "two/bert",
+        "runs/checkpoints/add-1/step-9",
+        "a/b",
+        "c/b",
+    ]
+    assert list(find_sources(names[:2] + names[4:])[0]) == [
+        "bert",
+        "headless",
+        "add-1/step-9",
+        "a/b",
+        "c/b",
+    ]
     assert find_sources(names[2:4])[0] == {name: name for name in names[2:4]}

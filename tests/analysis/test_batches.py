@@ -45,7 +45,12 @@ def bert(tmp_path_factory):
     """transformers' BERT with eager attention, and the same checkpoint as a subject that reads many sequences."""
     folder = tmp_path_factory.mktemp("bert")
     tokenizer = train_tokenizer(SENTENCES, 150)
-    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    sizes = {
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+    }
     config = transformers.BertConfig(**sizes, vocab_size=len(tokenizer), max_position_embeddings=12)
     model = random_model(transformers.BertModel, config)
     model.save_pretrained(folder)
@@ -66,7 +71,9 @@ def test_attention_is_the_mean_over_the_sequences_of_all_batches(bert):
     expected = model(subject.tokens, output_attentions=True).attentions
     _, attention = subject.deep
     for block, (measured, weights) in enumerate(zip(attention, expected, strict=True), start=1):
-        np.testing.assert_allclose(measured, weights.mean(0).numpy(), atol=1e-5, err_msg=f"block {block}")
+        np.testing.assert_allclose(
+            measured, weights.mean(0).numpy(), atol=1e-5, err_msg=f"block {block}"
+        )
 
 
 @torch.no_grad()
@@ -91,7 +98,12 @@ def test_running_text_is_cut_where_a_sequence_is_full_and_nothing_is_lost(bert):
 
 @pytest.mark.parametrize(
     ("variant", "options"),
-    [("untied", {}), ("untied", {"share": False}), ("disentangled", {}), ("diet-abs", {"rank": 2, "share": False})],
+    [
+        ("untied", {}),
+        ("untied", {"share": False}),
+        ("disentangled", {}),
+        ("diet-abs", {"rank": 2, "share": False}),
+    ],
     ids=str,
 )
 @torch.no_grad()
@@ -100,7 +112,9 @@ def test_shares_of_scores_are_means_over_the_sequences_of_all_batches(variant, o
     subject = subject_of(variant, **options)
     rows = rows_by_name(terms.measure_score_terms(subject))
     scores_by_block = {}
-    with terms.watching(subject.model, lambda block, scores: scores_by_block.update({block: scores})):
+    with terms.watching(
+        subject.model, lambda block, scores: scores_by_block.update({block: scores})
+    ):
         subject.model.hidden_states(MANY)
     assert sorted(scores_by_block) == [1, 2]
     for block, scores in scores_by_block.items():
@@ -109,7 +123,10 @@ def test_shares_of_scores_are_means_over_the_sequences_of_all_batches(variant, o
         for name, part in parts.items():
             shares = (part * total).sum((-1, -2)) / total.square().sum((-1, -2))
             row = rows[f"terms.share.{name}", block]
-            assert (row.n, row.value) == (37, pytest.approx(float(shares.mean()), abs=1e-4)), (name, block)
+            assert (row.n, row.value) == (37, pytest.approx(float(shares.mean()), abs=1e-4)), (
+                name,
+                block,
+            )
 
 
 @torch.no_grad()
@@ -163,13 +180,20 @@ def test_the_rise_of_the_loss_is_that_without_the_term(variant):
     rows = [MaskedRow(ids, 0 * ids, ids) for ids in MANY.numpy()]
     text = SimpleNamespace(probes=[SimpleNamespace(masked=row) for row in rows])
     table = input_sum(head.base, POSITIONS)
-    given = {"model": head.base, "sum": table, "tokens": MANY, "head_and_text": lambda _: (head, text)}
+    given = {
+        "model": head.base,
+        "sum": table,
+        "tokens": MANY,
+        "head_and_text": lambda _: (head, text),
+    }
     measured = rows_by_name(terms.measure_effect(SimpleNamespace(**given)))
     parts = terms.terms_of_input(head.base, table, MANY)
     before = cross_entropy(head(MANY).logits.flatten(0, 1), MANY.flatten()).item()
     block = head.base.blocks[0]
     for term in FOUR:
-        without = terms.sum_of({name: part for name, part in parts.items() if name != term}).softmax(-1)
+        without = terms.sum_of(
+            {name: part for name, part in parts.items() if name != term}
+        ).softmax(-1)
         entering = head.base.hidden_states(MANY)[0]
         value = block.attention.project(entering)[2].transpose(1, 2)
         mixed = block.attention.out((without @ value).transpose(1, 2).flatten(2))
@@ -189,11 +213,15 @@ def test_the_rise_of_the_loss_is_that_without_the_term(variant):
 def test_scores_of_positions_with_projections_for_each_block_are_those_of_the_first_block():
     subject = subject_of("untied-tie-cls", share=False)
     zeros = torch.zeros(1, POSITIONS, dtype=torch.long)
-    of_first, of_second = (bias[0].double().numpy() for bias in subject.model.variant(zeros, zeros).biases())
+    of_first, of_second = (
+        bias[0].double().numpy() for bias in subject.model.variant(zeros, zeros).biases()
+    )
     row = rows_by_name(positions.measure_position_scores(subject))["positions.scores.toeplitz", 1]
     expected = np.mean([positions.toeplitz(scores) for scores in of_first])
     assert row.value == pytest.approx(expected, rel=1e-4)
-    assert row.value != pytest.approx(np.mean([positions.toeplitz(scores) for scores in of_second]), rel=1e-3)
+    assert row.value != pytest.approx(
+        np.mean([positions.toeplitz(scores) for scores in of_second]), rel=1e-3
+    )
 
 
 @pytest.mark.parametrize(
@@ -227,7 +255,9 @@ def held_out(sequences: int, lengths: tuple[int, ...], **options) -> HeldOut:
     rows = []
     for number in range(sequences):
         inner = generator.integers(5, len(tokenizer), size=lengths[number % len(lengths)] - 2)
-        rows.append(np.array([tokenizer.cls_token_id, *inner, tokenizer.sep_token_id], dtype=np.int32))
+        rows.append(
+            np.array([tokenizer.cls_token_id, *inner, tokenizer.sep_token_id], dtype=np.int32)
+        )
     offsets = np.cumsum([0, *map(len, rows)])
     return HeldOut(PackedText(np.concatenate(rows), offsets), tokenizer, **options)
 
@@ -273,7 +303,9 @@ def test_segments_reach_the_loss():
     segments = (np.arange(9) > 4).astype(int)
     measured_loss = word_order.loss_sums(model, [MaskedRow(ids, segments, ids)]).value
     with torch.no_grad():
-        logits = model(torch.from_numpy(ids)[None], None, torch.from_numpy(segments)[None]).logits[0]
+        logits = model(torch.from_numpy(ids)[None], None, torch.from_numpy(segments)[None]).logits[
+            0
+        ]
     expected = cross_entropy(logits, torch.from_numpy(ids)).item()
     assert measured_loss == pytest.approx(expected, rel=1e-5)
 
@@ -295,5 +327,7 @@ def test_matrices_of_several_checkpoints_lie_in_one_frame_with_their_labels(tmp_
         folders.append(tmp_path / name)
     result = glue_bench.analyse(folders, corpus=tmp_path / "text.txt", only=["subspaces"])
     curve = result.matrices["subspace_curve"]
-    assert curve["checkpoint"].value_counts().to_dict() == dict.fromkeys(("first", "second", "third"), HIDDEN)
+    assert curve["checkpoint"].value_counts().to_dict() == dict.fromkeys(
+        ("first", "second", "third"), HIDDEN
+    )
     assert curve.groupby("checkpoint")["share"].first().nunique() == 3

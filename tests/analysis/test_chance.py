@@ -27,7 +27,9 @@ def inside(bounds: tuple[float, float], value: float) -> bool:
 def shares(share: float, sequences: int) -> Callable[[np.random.Generator], bool]:
     """Whether the interval of a share holds it, of few sequences with four trials each."""
     trials = np.full(sequences, 4.0)
-    return lambda draw: inside(Sums(draw.binomial(4, share, sequences), trials).share_interval, share)
+    return lambda draw: inside(
+        Sums(draw.binomial(4, share, sequences), trials).share_interval, share
+    )
 
 
 def one_more(draw: np.random.Generator) -> bool:
@@ -36,9 +38,23 @@ def one_more(draw: np.random.Generator) -> bool:
 
 
 COVERAGE = {
-    "expected": (lambda draw: inside(expected(draw.standard_normal(3)), draw.standard_normal()), 8_000, 0.943, 0.957),
-    "interval": (lambda draw: inside(Sums(draw.normal(1, 1, 8), np.ones(8)).interval, 1), 1_000, 0.935, 0.965),
-    **{f"{share}, {n}": (shares(share, n), 400, 0.93, 1) for share in (0.5, 0.8, 0.95, 0.99, 1.0) for n in (8, 16)},
+    "expected": (
+        lambda draw: inside(expected(draw.standard_normal(3)), draw.standard_normal()),
+        8_000,
+        0.943,
+        0.957,
+    ),
+    "interval": (
+        lambda draw: inside(Sums(draw.normal(1, 1, 8), np.ones(8)).interval, 1),
+        1_000,
+        0.935,
+        0.965,
+    ),
+    **{
+        f"{share}, {n}": (shares(share, n), 400, 0.93, 1)
+        for share in (0.5, 0.8, 0.95, 0.99, 1.0)
+        for n in (8, 16)
+    },
     "expected_share": (one_more, 200, 0.94, 1),
 }
 
@@ -53,8 +69,14 @@ def test_intervals_and_bands_cover_what_they_say(name):
 def test_an_interval_needs_two_sequences():
     one = Sums(np.array([0.0, 3.0]), np.array([0.0, 4.0]))
     assert np.isnan([one.standard_error, *one.interval, *one.share_interval]).all()
-    assert Sums(np.zeros(8), np.full(8, 4.0)).share_interval == (0, pytest.approx(1 - 0.025 ** (1 / 8)))
-    assert Sums(np.full(8, 2.0), np.full(8, 4.0)).share_interval == (0.5, 0.5)  # ties, as without positions
+    assert Sums(np.zeros(8), np.full(8, 4.0)).share_interval == (
+        0,
+        pytest.approx(1 - 0.025 ** (1 / 8)),
+    )
+    assert Sums(np.full(8, 2.0), np.full(8, 4.0)).share_interval == (
+        0.5,
+        0.5,
+    )  # ties, as without positions
 
 
 def test_a_standard_error_is_that_of_a_ratio():
@@ -72,7 +94,9 @@ def test_bands_of_samples():
     assert middle(np.linspace(0, 1, 1001)) == pytest.approx((0.025, 0.975))
     low, high = expected_share([1.0] * 5, trials=2_000, tried=10_000)
     assert (1 - 8 / 10_000) < low <= (1 - 5 / 10_000) < high == 1
-    assert expected_share([0.0] * 5, trials=2_000, tried=10_000) == pytest.approx((1 - high, 1 - low))
+    assert expected_share([0.0] * 5, trials=2_000, tried=10_000) == pytest.approx(
+        (1 - high, 1 - low)
+    )
 
 
 @torch.no_grad()
@@ -102,13 +126,19 @@ def test_bands_hold_what_chance_gives(monkeypatch):
     monkeypatch.setattr("glue_bench.analysis.positions.ORDERED", 1_000)
     monkeypatch.setattr("glue_bench.analysis.tables.PERMUTATIONS", 1_000)
     found: dict[str, list[bool]] = {}
-    with threadpool_limits(1):  # of matrices this small, several threads spend most of the time waiting for each other
+    with threadpool_limits(
+        1
+    ):  # of matrices this small, several threads spend most of the time waiting for each other
         for seed in range(SIMULATIONS):
             for room in ("terms", "positions", "analyse", "probes", "tables"):
-                monkeypatch.setattr(f"glue_bench.analysis.{room}.SEED", 1_000 + seed)  # baselines are drawn anew, too
+                monkeypatch.setattr(
+                    f"glue_bench.analysis.{room}.SEED", 1_000 + seed
+                )  # baselines are drawn anew, too
             for one in of_fresh_weights(seed):
                 if one.chance_low < one.chance_high:
-                    found.setdefault(one.measure, []).append(one.chance_low <= one.value <= one.chance_high)
+                    found.setdefault(one.measure, []).append(
+                        one.chance_low <= one.value <= one.chance_high
+                    )
     inside = {name: float(np.mean(each)) for name, each in found.items()}
     assert inside.keys() > WITH_TEXT
     # A band of small counts errs on the wide side; subspaces whose dimensions together exceed the width always meet.

@@ -28,7 +28,11 @@ def text() -> HeldOut:
     for length in LENGTHS * 2:
         row = generator.integers(5, len(tokenizer), size=length)
         cut = length // 2
-        row[[0, cut - 1, -1]] = tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.sep_token_id
+        row[[0, cut - 1, -1]] = (
+            tokenizer.cls_token_id,
+            tokenizer.sep_token_id,
+            tokenizer.sep_token_id,
+        )
         rows.append(row.astype(np.int32))
         cuts.append(cut)
     offsets = np.cumsum([0, *map(len, rows)])
@@ -76,7 +80,9 @@ def test_equal_sequences_have_swaps_of_their_own(text):
     assert len(chosen) > 1
 
 
-@pytest.mark.parametrize(("large", "distances", "sequences"), [(2e7, (1, 2, 4, 8), 128), (0, (1,), 16)])
+@pytest.mark.parametrize(
+    ("large", "distances", "sequences"), [(2e7, (1, 2, 4, 8), 128), (0, (1,), 16)]
+)
 def test_of_a_large_encoder_neighbours_alone_are_swapped_in_fewer_sequences(
     text, model, monkeypatch, large, distances, sequences
 ):
@@ -119,7 +125,9 @@ def test_of_originals_that_are_all_preferred_the_interval_is_that_of_a_share(tex
     drawn = short_text(text.tokenizer, rows)
     sums = swap_sums(model, drawn, 1)
     is_won = (sums.sums == sums.counts) & (sums.counts > 0)
-    won = short_text(text.tokenizer, [row for row, won_all in zip(rows, is_won, strict=True) if won_all])
+    won = short_text(
+        text.tokenizer, [row for row, won_all in zip(rows, is_won, strict=True) if won_all]
+    )
     subject = SimpleNamespace(model=model.base, positions=16, head_and_text=lambda _: (model, won))
     measured = {row.measure: row for row in analyse.measure_order(subject).rows}
     swap = measured["order.swap.1"]
@@ -131,7 +139,13 @@ def test_of_originals_that_are_all_preferred_the_interval_is_that_of_a_share(tex
 
 
 def test_the_band_of_the_error_of_positions_comes_of_tables_that_differ(monkeypatch):
-    for name, size in {"PAIRS": 200, "FEWER_PAIRS": 100, "TESTS": 200, "SUMS": 100, "DRAWS": 3}.items():
+    for name, size in {
+        "PAIRS": 200,
+        "FEWER_PAIRS": 100,
+        "TESTS": 200,
+        "SUMS": 100,
+        "DRAWS": 3,
+    }.items():
         monkeypatch.setattr(probes, name, size)
     subject = SimpleNamespace(sum=table_of(), model=SimpleNamespace(norm=torch.nn.Identity()))
     measured = {row.measure: row for row in probes.measure_decoding(subject).rows}
@@ -161,13 +175,17 @@ def test_scores_of_more_positions_than_are_measured_are_those_of_the_first(monke
     rows = {row.measure: row.value for row in positions.measure_position_scores(subject).rows}
     for measure in (positions.toeplitz, positions.locality, positions.symmetric):
         expected = np.mean([measure(of_head) for of_head in scores])
-        assert rows[f"positions.scores.{measure.__name__}"] == pytest.approx(expected, rel=1e-4), measure.__name__
+        assert rows[f"positions.scores.{measure.__name__}"] == pytest.approx(expected, rel=1e-4), (
+            measure.__name__
+        )
 
 
 def table_of(words: int = 90, places: int = 20, width: int = 12) -> InputSum:
     generator = torch.Generator().manual_seed(0)
     rows = [torch.randn(count, width, generator=generator) for count in (words, places)]
-    return InputSum(*(part - part.mean(0) for part in rows), torch.randn(width, generator=generator))
+    return InputSum(
+        *(part - part.mean(0) for part in rows), torch.randn(width, generator=generator)
+    )
 
 
 @pytest.mark.parametrize(("of_words", "of_places"), [(3, 7), (7, 3), (5, 5)])
@@ -176,7 +194,9 @@ def test_angles_are_those_of_the_leading_directions_of_each_table(of_words, of_p
     generator = np.random.default_rng(0)
     tables_by_hand = []
     for rows, directions in ((90, of_words), (40, of_places)):
-        table = generator.standard_normal((rows, directions)) @ generator.standard_normal((directions, 12))
+        table = generator.standard_normal((rows, directions)) @ generator.standard_normal(
+            (directions, 12)
+        )
         tables_by_hand.append(table - table.mean(0))
     bases = []
     counts = []
@@ -189,8 +209,12 @@ def test_angles_are_those_of_the_leading_directions_of_each_table(of_words, of_p
     expected = np.degrees(np.arccos(cosines))
     parts = [torch.from_numpy(table).float() for table in tables_by_hand]
     subject = SimpleNamespace(sum=InputSum(*parts, torch.zeros(12)))
-    rows_of_angles = {row.measure.rpartition(".")[2]: row.value for row in tables.measure_subspaces(subject).rows}
-    assert (rows_of_angles["words_dimensions"], rows_of_angles["positions_dimensions"]) == tuple(counts)
+    rows_of_angles = {
+        row.measure.rpartition(".")[2]: row.value for row in tables.measure_subspaces(subject).rows
+    }
+    assert (rows_of_angles["words_dimensions"], rows_of_angles["positions_dimensions"]) == tuple(
+        counts
+    )
     assert rows_of_angles["median"] == pytest.approx(np.median(expected), abs=0.1)
     assert rows_of_angles["largest"] == pytest.approx(expected.max(), abs=0.1)
 
@@ -222,7 +246,9 @@ def test_collisions_are_of_different_words(words, monkeypatch):
     rows = {row.measure: row.value for row in probes.collisions(table)}
     distances = torch.cdist(table.words, table.words)
     nearest = distances.fill_diagonal_(torch.inf).min(1).values
-    assert rows["decoding.collisions.nearest_word_median"] == pytest.approx(float(nearest.median()), rel=1e-3)
+    assert rows["decoding.collisions.nearest_word_median"] == pytest.approx(
+        float(nearest.median()), rel=1e-3
+    )
     sums = (table.words[:, None] + table.positions).flatten(0, 1)
     owners = torch.arange(words).repeat_interleave(len(table.positions))
     between = torch.cdist(sums, sums).masked_fill(owners[:, None] == owners, torch.inf)

@@ -19,7 +19,9 @@ def folder(write_plugin, tmp_path):
 
 
 def test_analyse_names_the_file_of_the_plugin_that_an_experiment_needs(folder):
-    with pytest.raises(UserError, match=r"arm 'mine' of '.*': .* its file: --plugin my_variant\.py"):
+    with pytest.raises(
+        UserError, match=r"arm 'mine' of '.*': .* its file: --plugin my_variant\.py"
+    ):
         analyse(folder, sequences=8)
 
 

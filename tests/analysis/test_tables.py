@@ -16,10 +16,14 @@ from glue_bench.model.tiny import POSITIONS, encoder_config, random_model
 WORDS, PLACES, WIDTH = 400, 40, 24
 
 
-def drawn(rows: int, dimensions: slice = slice(None), scale: float = 1.0, seed: int = 0) -> np.ndarray:
+def drawn(
+    rows: int, dimensions: slice = slice(None), scale: float = 1.0, seed: int = 0
+) -> np.ndarray:
     """Centred normal rows in some of the dimensions, zeros in the others."""
     table = np.zeros((rows, WIDTH))
-    table[:, dimensions] = scale * np.random.default_rng(seed).standard_normal((rows, WIDTH))[:, dimensions]
+    table[:, dimensions] = (
+        scale * np.random.default_rng(seed).standard_normal((rows, WIDTH))[:, dimensions]
+    )
     return table - table.mean(0)
 
 
@@ -50,9 +54,13 @@ def test_the_overlap_by_hand():
     assert side(found["overlap"]) == side(found["mean_abs_cosine"]) == 0
     leading = np.linalg.svd(words)[2][:5].T
     curve = measured.matrices["subspace_curve"].set_index("m").loc[5, "share"]
-    assert curve == pytest.approx(np.square(places @ leading).sum() / np.square(places).sum(), rel=1e-4)
+    assert curve == pytest.approx(
+        np.square(places @ leading).sum() / np.square(places).sum(), rel=1e-4
+    )
     units = [part / np.linalg.norm(part, axis=1, keepdims=True) for part in (words, places)]
-    assert found["mean_abs_cosine"].value == pytest.approx(np.abs(units[0] @ units[1].T).mean(), rel=1e-4)
+    assert found["mean_abs_cosine"].value == pytest.approx(
+        np.abs(units[0] @ units[1].T).mean(), rel=1e-4
+    )
     ratio = np.sqrt(np.square(places).sum(1).mean() / np.square(words).sum(1).mean())
     assert found["norm_ratio"].value == pytest.approx(ratio, rel=1e-4)
 
@@ -65,7 +73,10 @@ def test_planted_directions_are_found():
     assert curve.loc[6, "share"] > 0.9 > curve.loc[6, "high"]
     assert curve.loc[WIDTH, "share"] == pytest.approx(1)
     words, places = drawn(WORDS, slice(12)), drawn(PLACES, slice(12, None))
-    words[:, 12], places[:, 11] = words[:, 0] * 1e-3, places[:, 12] * 1e-3  # so little that they nearly miss
+    words[:, 12], places[:, 11] = (
+        words[:, 0] * 1e-3,
+        places[:, 12] * 1e-3,
+    )  # so little that they nearly miss
     apart = by_name(tables.measure_subspaces(summed(words, places)))
     assert apart["overlap"].value == pytest.approx(0, abs=1e-4)
     assert side(apart["mean_abs_cosine"]) == -1
@@ -85,7 +96,9 @@ def test_dimensions_that_belong_to_the_other_table_are_none_of_a_tables_shape():
     assert one["participation_ratio.positions"].value == pytest.approx(1)
     assert not probes.with_random_positions(apart.sum, 0).positions[:, :12].any()
     narrow = summed(drawn(WORDS)[:, 12:], places[:, 12:])
-    assert positions.measure_position_rows(apart).rows == positions.measure_position_rows(narrow).rows
+    assert (
+        positions.measure_position_rows(apart).rows == positions.measure_position_rows(narrow).rows
+    )
     for measure in (tables.measure_subspaces, tables.measure_correlation):
         with pytest.raises(LeftOut, match="words and positions have dimensions of their own"):
             measure(apart)
@@ -94,7 +107,9 @@ def test_dimensions_that_belong_to_the_other_table_are_none_of_a_tables_shape():
 
 
 def test_deviations_by_dimension():
-    assert tables.share_of_variance(np.array([3.0, 0.0, 0.0, 1.0])) == pytest.approx((1 + 0.5) / 4)  # 90%, half of 10%
+    assert tables.share_of_variance(np.array([3.0, 0.0, 0.0, 1.0])) == pytest.approx(
+        (1 + 0.5) / 4
+    )  # 90%, half of 10%
     rising = np.arange(1, 1 + WIDTH)
     falling = summed(drawn(WORDS) * 1.5**rising, drawn(PLACES, seed=1) / 1.5**rising)
     rho, p = tables.measure_correlation(falling).rows
@@ -102,18 +117,41 @@ def test_deviations_by_dimension():
     assert rho.chance_low == pytest.approx(-rho.chance_high, abs=0.05)
 
 
-def test_a_sum_of_disjoint_parts_is_taken_apart_and_one_of_far_larger_positions_hides_the_word(monkeypatch):
-    for name, small in {"PAIRS": 500, "FEWER_PAIRS": 200, "TESTS": 300, "SUMS": 300, "DRAWS": 2}.items():
+def test_a_sum_of_disjoint_parts_is_taken_apart_and_one_of_far_larger_positions_hides_the_word(
+    monkeypatch,
+):
+    for name, small in {
+        "PAIRS": 500,
+        "FEWER_PAIRS": 200,
+        "TESTS": 300,
+        "SUMS": 300,
+        "DRAWS": 2,
+    }.items():
         monkeypatch.setattr(probes, name, small)
     apart = summed(drawn(WORDS, slice(12)), drawn(PLACES, slice(12, None), seed=1))
     found = by_name(probes.measure_decoding(apart))
     word = found["sum.word_accuracy"]  # no draw misses one, and a few misses are no finding
-    assert word.chance_low < word.value == found["random.word_accuracy"].value == word.chance_high == 1
-    assert found["sum.position_accuracy"].value > 0.8 > 0.1 > found["words_alone.position_accuracy"].value
+    assert (
+        word.chance_low < word.value == found["random.word_accuracy"].value == word.chance_high == 1
+    )
+    assert (
+        found["sum.position_accuracy"].value
+        > 0.8
+        > 0.1
+        > found["words_alone.position_accuracy"].value
+    )
     error = np.abs(np.arange(PLACES) - np.arange(PLACES)[:, None]).mean()
-    for name, luck in {"position_accuracy": 1 / PLACES, "word_accuracy": 1 / WORDS, "position_mae": error}.items():
+    for name, luck in {
+        "position_accuracy": 1 / PLACES,
+        "word_accuracy": 1 / WORDS,
+        "position_mae": error,
+    }.items():
         assert found[f"norm.{name}"].chance_low == pytest.approx(luck)
-    hidden = by_name(probes.measure_decoding(summed(drawn(WORDS, slice(4)), drawn(PLACES, slice(4), 100, seed=1))))
+    hidden = by_name(
+        probes.measure_decoding(
+            summed(drawn(WORDS, slice(4)), drawn(PLACES, slice(4), 100, seed=1))
+        )
+    )
     assert hidden["sum.word_accuracy"].value < 0.05
     assert hidden["word_accuracy_position_known"].value == 1
     with pytest.raises(LeftOut, match="no position enters"):
@@ -124,10 +162,16 @@ def test_position_and_word_are_told_from_states_that_have_them_side_by_side():
     """Of word types and sequences that the probe has not seen; of states of noise nothing is told."""
     generator, table = np.random.default_rng(0), torch.nn.Embedding(100, 16)
     ids = generator.integers(100, size=(60, 12))
-    sides = torch.cat([table(torch.from_numpy(ids)), torch.eye(12).expand(60, 12, 12)], 2).detach().numpy()
+    sides = (
+        torch.cat([table(torch.from_numpy(ids)), torch.eye(12).expand(60, 12, 12)], 2)
+        .detach()
+        .numpy()
+    )
     noise = generator.standard_normal(sides.shape).astype(np.float32)
     model = SimpleNamespace(variant=SimpleNamespace(words=table))
-    measured = probes.measure_decoding_layers(SimpleNamespace(deep=([sides, noise], []), ids=ids, model=model))
+    measured = probes.measure_decoding_layers(
+        SimpleNamespace(deep=([sides, noise], []), ids=ids, model=model)
+    )
     rows = {(row.measure.rpartition(".")[2], row.layer): row for row in measured.rows}
     assert rows["position_accuracy", 0].value > 0.99
     assert rows["position_mae", 0].value < 0.01
@@ -155,7 +199,9 @@ def test_a_position_in_one_dimension_is_found():
     share_95 = by_name(tables.measure_dimensions(subject))["share_95"]
     assert (share_95.value, side(share_95)) == (pytest.approx(0.95 / WIDTH, rel=1e-2), -1)
     assert side(by_name(positions.measure_position_rows(subject))["absolute_mae"]) == -1
-    assert positions.sinusoids(128, 512)[9, [255, 511]] == pytest.approx([np.sin(9e-4), np.cos(9e-4)])
+    assert positions.sinusoids(128, 512)[9, [255, 511]] == pytest.approx(
+        [np.sin(9e-4), np.cos(9e-4)]
+    )
 
 
 def test_scores_by_distance_are_toeplitz_and_local():
@@ -164,7 +210,9 @@ def test_scores_by_distance_are_toeplitz_and_local():
     assert (positions.toeplitz(near), positions.symmetric(near)) == (pytest.approx(1), 1)
     assert positions.locality(near) == pytest.approx(1)
     assert positions.symmetric(away.astype(float)) == 0
-    by_hand = np.array([[1.0, 5.0], [2.0, 3.0]])  # diagonals 2, 5 and 2: 2 of 8.75 do not depend on distance
+    by_hand = np.array(
+        [[1.0, 5.0], [2.0, 3.0]]
+    )  # diagonals 2, 5 and 2: 2 of 8.75 do not depend on distance
     assert positions.toeplitz(by_hand) == pytest.approx(1 - 2 / 8.75)
     random = np.random.default_rng(0).standard_normal((30, 30))
     assert positions.toeplitz(random) < 0.15
@@ -200,7 +248,9 @@ def test_the_constants_of_a_reset_cls_are_no_positions():
 
 def test_where_attention_goes_by_hand():
     """Half of it to [CLS] and the last [SEP], which are left out."""
-    attention = np.array([[0.5, 0.5, 0.0, 0.0], [0.2, 0.5, 0.1, 0.2], [0.0, 0.6, 0.3, 0.1], [1.0, 0.0, 0.0, 0.0]])
+    attention = np.array(
+        [[0.5, 0.5, 0.0, 0.0], [0.2, 0.5, 0.1, 0.2], [0.0, 0.6, 0.3, 0.1], [1.0, 0.0, 0.0, 0.0]]
+    )
     given = np.pad(attention / 2, 1, constant_values=0.25)
     found = by_name(positions.measure_attention(SimpleNamespace(deep=([], [given[None]]))))
     assert found["attention.within_1"].value == pytest.approx((1 + 0.8 + 1 + 0) / 4)
@@ -212,13 +262,19 @@ def test_where_attention_goes_by_hand():
 def test_planted_parts_of_a_hidden_state_are_told_apart():
     generator = np.random.default_rng(0)
     position, context = generator.standard_normal((1, 12, 8)), generator.standard_normal((20, 1, 8))
-    found = by_name(Measured(parts_of(2 * position + context + 0.1 * generator.standard_normal((20, 12, 8)))))
-    assert sum(found[name].value for name in ("position", "context", "residual")) == pytest.approx(1)
+    found = by_name(
+        Measured(parts_of(2 * position + context + 0.1 * generator.standard_normal((20, 12, 8))))
+    )
+    assert sum(found[name].value for name in ("position", "context", "residual")) == pytest.approx(
+        1
+    )
     assert found["position"].value == pytest.approx(0.8, abs=0.1)
     assert found["context"].value == pytest.approx(0.2, abs=0.1)
     assert side(found["position"]) == 1
     axes, line = np.eye(8), np.arange(12.0)[None, :, None]
-    found = by_name(Measured(parts_of(line * axes[0] + generator.standard_normal((20, 1, 1)) * axes[1])))
+    found = by_name(
+        Measured(parts_of(line * axes[0] + generator.standard_normal((20, 1, 1)) * axes[1]))
+    )
     assert found["rank"].value == 1
     assert (found["cosine"].value, found["residual"].value) == pytest.approx((0, 0), abs=1e-6)
     noise = generator.standard_normal((20, 12, 8))

@@ -34,9 +34,14 @@ def test_the_nine_terms_are_the_attention_of_transformers(family, tmp_path):
     theirs.save_pretrained(tmp_path)
     theirs.set_attn_implementation("eager")
     model = encoder_of(read_checkpoint(str(tmp_path))).eval()
-    table, expected = input_sum(model, POSITIONS), theirs(input_ids=IDS, output_attentions=True).attentions[0]
+    table, expected = (
+        input_sum(model, POSITIONS),
+        theirs(input_ids=IDS, output_attentions=True).attentions[0],
+    )
     assert table.has_positions
-    assert (terms.sum_of(terms.terms_of_input(model, table, IDS)).softmax(-1) - expected).abs().max() < 1e-5
+    assert (
+        terms.sum_of(terms.terms_of_input(model, table, IDS)).softmax(-1) - expected
+    ).abs().max() < 1e-5
     assert terms.check_sum(model, table, IDS) < EXACT
 
 
@@ -50,8 +55,13 @@ def test_the_terms_of_every_variant_add_up_or_are_left_out_with_a_reason(variant
         return
     table = input_sum(model, POSITIONS)
     if table.has_positions:
-        recent = random_model(EncoderModel, encoder_config(variant, variant_options=options, norm_first=True))
-        assert max(terms.check_sum(one, input_sum(one, POSITIONS), IDS) for one in (model, recent)) < EXACT
+        recent = random_model(
+            EncoderModel, encoder_config(variant, variant_options=options, norm_first=True)
+        )
+        assert (
+            max(terms.check_sum(one, input_sum(one, POSITIONS), IDS) for one in (model, recent))
+            < EXACT
+        )
         assert terms.sequence_shares(model, table, IDS).sum(-1) == pytest.approx(1, abs=1e-4)
         return
     with watching(model, lambda _, scores: seen.append(scores)):
@@ -92,7 +102,9 @@ def test_shares_are_covariances_of_the_terms_as_matrices():
     table = input_sum(model, POSITIONS)
     found, nine = terms.sequence_shares(model, table, IDS), terms.terms_of_input(model, table, IDS)
     assert tuple(nine) == (*terms.NINE, terms.BIAS)
-    whole = torch.stack([term.expand_as(nine["word_word"]) for term in nine.values()]).double().numpy()
+    whole = (
+        torch.stack([term.expand_as(nine["word_word"]) for term in nine.values()]).double().numpy()
+    )
     assert abs(found[..., 9]).min() > 0.001
     for sequence, head in np.ndindex(*found.shape[:2]):
         each = whole[:, sequence, head].reshape(10, -1)
@@ -107,7 +119,11 @@ def test_the_divergence_is_that_of_the_attention_without_the_term():
     found, nine = terms.divergences(model, table, IDS), terms.terms_of_input(model, table, IDS)
     attention = terms.sum_of(nine).double().softmax(-1)
     for index, term in enumerate(terms.NINE):
-        other = terms.sum_of({name: each for name, each in nine.items() if name != term}).double().softmax(-1)
+        other = (
+            terms.sum_of({name: each for name, each in nine.items() if name != term})
+            .double()
+            .softmax(-1)
+        )
         expected = (attention * (attention.log() - other.log())).sum(-1).mean((1, 2))
         assert found[:, index] == pytest.approx(expected, rel=1e-3, abs=1e-6)
 
@@ -117,14 +133,20 @@ def test_the_loss_is_taken_once_with_all_terms_and_then_without_each_of_the_four
     head, seen = random_model(EncoderForMaskedLM, encoder_config(variant)), []
     model = head.base
     model.blocks[0].attention.register_forward_hook(lambda _, given, __: seen.append(given[1].bias))
-    text = SimpleNamespace(probes=[SimpleNamespace(masked=MaskedRow(ids, 0 * ids, ids)) for ids in IDS.numpy()])
+    text = SimpleNamespace(
+        probes=[SimpleNamespace(masked=MaskedRow(ids, 0 * ids, ids)) for ids in IDS.numpy()]
+    )
     table = input_sum(model, POSITIONS)
     given = {"model": model, "sum": table, "tokens": IDS, "head_and_text": lambda _: (head, text)}
     rows = {row.measure: row for row in terms.measure_effect(SimpleNamespace(**given)).rows}
     with torch.no_grad():
         nine = terms.terms_of_input(model, table, IDS)
-    for term, bias in zip(FOUR, seen[2:], strict=True):  # after the sum is checked, and the loss with all terms
-        assert bias.numpy() == pytest.approx(((0 if seen[0] is None else seen[0]) - nine[term]).numpy(), abs=1e-4)
+    for term, bias in zip(
+        FOUR, seen[2:], strict=True
+    ):  # after the sum is checked, and the loss with all terms
+        assert bias.numpy() == pytest.approx(
+            ((0 if seen[0] is None else seen[0]) - nine[term]).numpy(), abs=1e-4
+        )
         assert rows[f"terms.loss_rise.{term}"].n == len(IDS)
 
 

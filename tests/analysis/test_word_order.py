@@ -11,7 +11,14 @@ import transformers
 from tiny_models import SENTENCES
 
 from glue_bench.analysis import word_order
-from glue_bench.analysis.word_order import DISTANCES, HeldOut, in_n_grams, order_sums, pairs, reordered
+from glue_bench.analysis.word_order import (
+    DISTANCES,
+    HeldOut,
+    in_n_grams,
+    order_sums,
+    pairs,
+    reordered,
+)
 from glue_bench.model.checkpoints import read_checkpoint, under_head
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.testing import encoder_config, random_model
@@ -73,12 +80,16 @@ def test_with_positions_order_matters_and_equal_calls_give_equal_bits(tokenizer,
     model = model_of("add", tokenizer)
     measured, again = (order_sums(model, text, POSITIONS) for _ in range(2))
     assert list(measured) == ["validation_loss", *SWAPS, *RISES, *STARTS]
-    assert sum((measured[name].sums % 1 > 0).sum() for name in SWAPS) <= 1  # ties, of more than a hundred swaps
+    assert (
+        sum((measured[name].sums % 1 > 0).sum() for name in SWAPS) <= 1
+    )  # ties, of more than a hundred swaps
     assert all(np.abs(measured[name].sums).min() > 1e-3 for name in (*RISES, *STARTS))
     assert all((sums.sums == again[name].sums).all() for name, sums in measured.items())
     monkeypatch.setattr(word_order, "VALIDATION_SEED", 2)
     other = order_sums(model, replace(text), POSITIONS, [])
-    assert all(other[name].value != measured[name].value for name in ("validation_loss", "shuffle_1"))
+    assert all(
+        other[name].value != measured[name].value for name in ("validation_loss", "shuffle_1")
+    )
 
 
 @pytest.mark.parametrize("variant", ["alibi", "rotary", "shaw", "diet-rel", "disentangled"])
@@ -87,14 +98,18 @@ def test_what_knows_distances_alone_does_not_feel_a_moved_start(variant, tokeniz
     assert not any(found[name].sums.any() for name in STARTS)
 
 
-def test_a_moved_start_reads_all_texts_at_one_length_and_what_a_text_lacks_is_left_out(tokenizer, text):
+def test_a_moved_start_reads_all_texts_at_one_length_and_what_a_text_lacks_is_left_out(
+    tokenizer, text
+):
     model, lengths = model_of("add", tokenizer), []
     model.base.variant.register_forward_pre_hook(lambda _, given: lengths.append(given[0].shape[1]))
     found = order_sums(model, text, POSITIONS, [])
     assert found["start_8"].counts.tolist() == found["start_16"].counts.tolist()
     assert max(lengths[-2:]) + 16 <= POSITIONS
     assert not set(STARTS) & order_sums(model, text, 31, []).keys()
-    short = HeldOut(packed(tokenizer, [("Yes",), ("No",)]), tokenizer)  # which has no two such words to swap
+    short = HeldOut(
+        packed(tokenizer, [("Yes",), ("No",)]), tokenizer
+    )  # which has no two such words to swap
     assert list(order_sums(model, short, 16)) == ["validation_loss", *RISES]
 
 
@@ -106,24 +121,36 @@ def test_the_swap_test_by_hand(tokenizer, monkeypatch):
     (((a, b), (c, d)),) = pairs(probe, 2, 0, one)
     ids = probe.ids.tolist()
     swapped = ids[:a] + ids[c:d] + ids[b:c] + ids[a:b] + ids[d:]
-    versions = [(ids, [*range(a, b), *range(c, d)]), (swapped, [*range(a, a + d - c), *range(d - b + a, d)])]
+    versions = [
+        (ids, [*range(a, b), *range(c, d)]),
+        (swapped, [*range(a, a + d - c), *range(d - b + a, d)]),
+    ]
     outcomes = set()
     for table in (drawn, -drawn, drawn.T, -drawn.T):
         log_p = table - np.log(np.exp(table).sum(1, keepdims=True))
         # The token before stands there as it is: each token is masked on its own.
-        original, other = (sum(log_p[tokens[k - 1], tokens[k]] for k in places) for tokens, places in versions)
+        original, other = (
+            sum(log_p[tokens[k - 1], tokens[k]] for k in places) for tokens, places in versions
+        )
         outcomes.add(original > other)
         assert word_order.swap_sums(knows_pairs(table), one, 2).value == float(original > other)
     assert outcomes == {True, False}
 
 
 def test_the_loss_is_that_of_transformers(tokenizer, text, tmp_path):
-    sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+    sizes = {
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+    }
     config = transformers.BertConfig(**sizes, vocab_size=len(tokenizer), initializer_range=0.3)
     theirs = random_model(transformers.BertForMaskedLM, config)
     theirs.save_pretrained(tmp_path)
     masked = [probe.masked for probe in text.probes]
-    ours = word_order.loss_sums(under_head(start := read_checkpoint(str(tmp_path)), start.config).eval(), masked)
+    ours = word_order.loss_sums(
+        under_head(start := read_checkpoint(str(tmp_path)), start.config).eval(), masked
+    )
     for row, total, count in zip(masked, ours.sums, ours.counts, strict=True):
         ids, labels = (torch.from_numpy(part)[None] for part in (row.ids, row.labels))
         assert total == pytest.approx(theirs(ids, labels=labels).loss.item() * count, rel=1e-5)
@@ -137,29 +164,45 @@ def test_labels_move_with_their_words(n, text):
         def order(words, k=index):
             return in_n_grams(words, n, np.random.default_rng([n, k])) if n else words[::-1]
 
-        numbered = probe._replace(masked=probe.masked._replace(ids=probe.ids, labels=np.arange(len(probe.ids))))
+        numbered = probe._replace(
+            masked=probe.masked._replace(ids=probe.ids, labels=np.arange(len(probe.ids)))
+        )
         row, plain = reordered(probe, order), reordered(numbered, order)
-        for part, whole in ((row.ids, probe.masked.ids), (row.labels, probe.masked.labels), (plain.ids, probe.ids)):
+        for part, whole in (
+            (row.ids, probe.masked.ids),
+            (row.labels, probe.masked.labels),
+            (plain.ids, probe.ids),
+        ):
             assert (part == whole[plain.labels]).all()
-        assert (row.segments == probe.masked.segments).all()  # words move within a segment, which stays where it is
+        assert (
+            row.segments == probe.masked.segments
+        ).all()  # words move within a segment, which stays where it is
         for words in probe.stretches:
             places = plain.labels[words[0][0] : words[-1][1]].tolist()
             assert sorted(places) == list(range(words[0][0], words[-1][1]))
             assert n or places == [place for word in words[::-1] for place in range(*word)]
             for gram in (words[k : k + n] for k in range(0, len(words), n)) if n else ():
                 at = places.index(gram[0][0])
-                assert places[at : at + gram[-1][1] - gram[0][0]] == list(range(gram[0][0], gram[-1][1]))
+                assert places[at : at + gram[-1][1] - gram[0][0]] == list(
+                    range(gram[0][0], gram[-1][1])
+                )
 
 
 def test_segments_are_those_that_the_model_was_trained_with(tokenizer, monkeypatch):
     """A part of the sequences are cut into two segments; both kinds are read as pretraining reads them."""
     plain = packed(tokenizer, list(zip(SENTENCES[:4], SENTENCES[4:8], strict=True)))
-    seps = [np.flatnonzero(plain.ids[a:b] == tokenizer.sep_token_id) for a, b in itertools.pairwise(plain.offsets)]
+    seps = [
+        np.flatnonzero(plain.ids[a:b] == tokenizer.sep_token_id)
+        for a, b in itertools.pairwise(plain.offsets)
+    ]
     cuts = np.array([0, seps[1][0] + 1, 0, seps[3][0] + 1])
     text = HeldOut(replace(plain, cuts=cuts), tokenizer)
     for probe, cut in zip(text.probes, cuts, strict=True):
         assert (probe.masked.segments == ((cut > 0) & (np.arange(len(probe.ids)) >= cut))).all()
-        assert all(len(set(probe.masked.segments[slice(words[0][0], words[-1][1])])) == 1 for words in probe.stretches)
+        assert all(
+            len(set(probe.masked.segments[slice(words[0][0], words[-1][1])])) == 1
+            for words in probe.stretches
+        )
     monkeypatch.setattr(word_order, "TOKENS", len(plain.ids) // 2 + 9)
     half = replace(text, text=replace(text.text, cuts=np.roll(cuts, 1)))
     assert [probe.masked.segments.any() for probe in half.probes] == [True, True]

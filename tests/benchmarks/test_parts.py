@@ -15,16 +15,29 @@ from verdicts import NULL, POWER, Setting, figures
 
 TEXTS = ("a cat .", "the old cat saw the fox today .", "a fox .")
 FEW = 60  # of the 2,000 experiments that benchmarks/verdicts.py makes of each setting
-SOME = [Setting(seeds=2), Setting(seeds=3, unstable="b"), Setting(seeds=2, pretrainings=3, arms=("a", "b"))]
+SOME = [
+    Setting(seeds=2),
+    Setting(seeds=3, unstable="b"),
+    Setting(seeds=2, pretrainings=3, arms=("a", "b")),
+]
 BY_NAME = {"argnames": "setting", "ids": lambda setting: setting.name}
 
 
 def test_ratios_are_of_one_round_each_and_above_1_where_ours_is_better():
-    peer = [{"tokens_per_second": n, "total_seconds": 2 * n, "peak_bytes": 2**21} for n in (10, 20, 30)]
+    peer = [
+        {"tokens_per_second": n, "total_seconds": 2 * n, "peak_bytes": 2**21} for n in (10, 20, 30)
+    ]
     ours = {"tokens_per_second": 30, "total_seconds": 10, "peak_bytes": 2**20}
     rounds = [{"peer": one, OURS: ours} for one in peer]
     row = [cell.strip() for cell in common.speed_table(rounds).splitlines()[2].split("|")[1:-1]]
-    assert row == ["peer", "20 (15 to 25)", "1.50 (1.25 to 2.25)", "40.00 (30.00 to 50.00)", "4.00 (3.00 to 5.00)", "2"]
+    assert row == [
+        "peer",
+        "20 (15 to 25)",
+        "1.50 (1.25 to 2.25)",
+        "40.00 (30.00 to 50.00)",
+        "4.00 (3.00 to 5.00)",
+        "2",
+    ]
 
 
 @pytest.fixture
@@ -35,7 +48,10 @@ def tokenizer(make_bert):
 def test_both_sides_see_the_same_token_ids_and_padding_is_not_counted(tokenizer):
     data = open_source("demo").load("rte")
     ours = tokenise(data, tokenizer, 12).splits["validation"]
-    peer, padded = (as_dataset(data.splits["validation"], tokenizer, 12, padding) for padding in ("dynamic", "fixed"))
+    peer, padded = (
+        as_dataset(data.splits["validation"], tokenizer, 12, padding)
+        for padding in ("dynamic", "fixed")
+    )
     assert [token for ids in peer["input_ids"] for token in ids] == ours.ids.tolist()
     assert peer["label"] == ours.labels.tolist()
     assert {len(ids) for ids in padded["input_ids"]} == {12}
@@ -59,10 +75,21 @@ class Oracle(torch.nn.Module):
 def test_predictions_are_scored_with_their_own_labels(tmp_path, tokenizer, padding):
     """Grouped by length, Trainer predicts the examples in another order than that of the split."""
     texts = [" ".join(TEXTS[i % 3].split()[: 1 + i % 5]) for i in range(40)]
-    split = as_dataset(pd.DataFrame({"text_a": texts, "label": [int("old" in text) for text in texts]}), tokenizer, 16)
-    hyperparameters = Settings("demo", "rte", "here").experiment.finetuning.hyperparameters("rte", 5e-5)
+    split = as_dataset(
+        pd.DataFrame({"text_a": texts, "label": [int("old" in text) for text in texts]}),
+        tokenizer,
+        16,
+    )
+    hyperparameters = Settings("demo", "rte", "here").experiment.finetuning.hyperparameters(
+        "rte", 5e-5
+    )
     made = arguments(hyperparameters, str(tmp_path), padding, epochs=1, rows=4, seed=1)
-    assert (made.learning_rate, made.get_warmup_steps(100), made.max_grad_norm, made.weight_decay) == (5e-5, 6, 1, 0.01)
+    assert (
+        made.learning_rate,
+        made.get_warmup_steps(100),
+        made.max_grad_norm,
+        made.weight_decay,
+    ) == (5e-5, 6, 1, 0.01)
     oracle = Oracle(tokenizer.convert_tokens_to_ids("old"))
     trainer = Trainer(oracle, made, DataCollatorWithPadding(tokenizer), processing_class=tokenizer)
     assert score_split(trainer, "rte", split) == {"accuracy": 1.0}

@@ -18,7 +18,9 @@ def run(script, *arguments):
     """What the script prints, and the rounds of its JSON file where it is asked for one."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(BENCHMARKS.parent)}
     command = [sys.executable, BENCHMARKS / script, *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=3000)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=environment, timeout=3000
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(arguments[-1].read_text())["rounds"] if "--json" in arguments else done.stdout
 
@@ -44,7 +46,9 @@ def test_pretrain_compares_trainer_with_ours(tmp_path):
     sizes = ("--rounds", 1, "--steps", 2, "--length", 64, "--rows", 8)
     (turn,) = run("pretrain.py", *sizes, "--json", tmp_path / "all.json")
     ours, peer = (result["tokens"] for result in turn.values())
-    assert ours == pytest.approx(peer, rel=0.1)  # other sequences of the same text, nearly all of them full
+    assert ours == pytest.approx(
+        peer, rel=0.1
+    )  # other sequences of the same text, nearly all of them full
 
 
 def test_overhead_is_that_of_every_cell_but_the_first():
@@ -52,11 +56,24 @@ def test_overhead_is_that_of_every_cell_but_the_first():
 
 
 def test_agreement_scores_both_systems_for_every_seed(tmp_path, make_bert, write_yaml):
-    checkpoint = make_bert(texts=("tom helped the old cat today .", "the fox chased anna , a person ."))
+    checkpoint = make_bert(
+        texts=("tom helped the old cat today .", "the fox chased anna , a person .")
+    )
     experiment = {"name": "tiny", "data": "demo", "checkpoint": str(checkpoint), "arms": ["add"]}
     experiment |= {"finetuning": {"learning_rates": [1e-3], "epochs": 1, "max_length": 32}}
     output = tmp_path / "both.csv"
-    text = run("agreement.py", write_yaml(experiment), "--task", "rte", "--seed", 1, "--seed", 2, "-o", output)
+    text = run(
+        "agreement.py",
+        write_yaml(experiment),
+        "--task",
+        "rte",
+        "--seed",
+        1,
+        "--seed",
+        2,
+        "-o",
+        output,
+    )
     lines = pd.read_csv(output)
     expected = [(system, seed) for seed in (1, 2) for system in ("Trainer", "glue-bench")]
     assert [*zip(lines["system"], lines["seed"], strict=True)] == expected
@@ -67,7 +84,11 @@ def test_gpu_compares_a_device_with_the_cpu(tmp_path):
     """Here the CPU itself: nothing differs, but for the rounding of bf16."""
     sizes = ("--device", "cpu", "--variant", "untied", "--steps", 3)
     differences = run("gpu.py", *sizes, "--json", tmp_path / "all.json")["untied"]
-    assert {name for name, value in differences.items() if value == 0} == {"loss", "logits", "masked-LM loss"}
+    assert {name for name, value in differences.items() if value == 0} == {
+        "loss",
+        "logits",
+        "masked-LM loss",
+    }
     assert all(0 < value < 0.03 for name, value in differences.items() if "bf16" in name)
 
 
@@ -76,4 +97,9 @@ def test_gpu_compares_a_device_with_the_cpu(tmp_path):
 def test_mishaps_cost_nothing(engine):
     found = json.loads(run("kills.py", "--engine", engine, "--mishaps", 6, "--seed", 1))
     assert sum(found["mishaps"].values()) >= 6
-    assert [found[name] for name in ("lost", "repeated", "other_tables", "surprises")] == [[], [], [], []]
+    assert [found[name] for name in ("lost", "repeated", "other_tables", "surprises")] == [
+        [],
+        [],
+        [],
+        [],
+    ]

@@ -15,7 +15,10 @@ from glue_bench.pages.render import to_markdown
 from glue_bench.stats.power import Costs, power_frame
 
 LARGE = SHAPE | {"hidden_size": 64, "embedding_size": 64}
-TEXTS = [f"2 layers, hidden size {size}, 2 heads, intermediate size 16, vocabulary 100" for size in (8, 64)]
+TEXTS = [
+    f"2 layers, hidden size {size}, 2 heads, intermediate size 16, vocabulary 100"
+    for size in (8, 64)
+]
 
 
 def test_no_table_ranks_encoders_of_two_shapes_together(bench):
@@ -28,10 +31,14 @@ def test_no_table_ranks_encoders_of_two_shapes_together(bench):
     board = open_board(bench.plan())
     found = compare(board)
     for frame, names in ((board.table, ["arm"]), (found.of("reference"), ["arm", "reference"])):
-        blocks = [set(block[names].to_numpy().ravel()) for _, block in frame.groupby(BLOCK, sort=False)]
+        blocks = [
+            set(block[names].to_numpy().ravel()) for _, block in frame.groupby(BLOCK, sort=False)
+        ]
         assert blocks == [{"small", "other-small"}, {"large", "other-large"}]
     assert set(found.of("reference")["family"]) == {1}  # each block corrects for its own arms
-    assert power_frame(found.assessed, 1.0, 0.8, Costs(1.0, 1.0)).groupby("reference").size().tolist() == [3, 3]
+    assert power_frame(found.assessed, 1.0, 0.8, Costs(1.0, 1.0)).groupby(
+        "reference"
+    ).size().tolist() == [3, 3]
     for page in (statistics_page(found), difference_page(found, 1.0, 0.8)):
         titles = [table.title for table in page.tables if table.title]
         assert all(f"retrained, {shape}" in " ".join(titles) for shape in TEXTS)
@@ -40,16 +47,23 @@ def test_no_table_ranks_encoders_of_two_shapes_together(bench):
 
 @pytest.mark.parametrize(
     ("size", "value", "blocks"),
-    [*((size, SHAPE[size] // 2, 2) for size in SHAPE), ("embedding_size", 2 * SHAPE["hidden_size"], 1)],
+    [
+        *((size, SHAPE[size] // 2, 2) for size in SHAPE),
+        ("embedding_size", 2 * SHAPE["hidden_size"], 1),
+    ],
 )
-def test_every_size_of_the_shape_parts_blocks_but_tables_wider_than_them_do_not(bench, size, value, blocks):
+def test_every_size_of_the_shape_parts_blocks_but_tables_wider_than_them_do_not(
+    bench, size, value, blocks
+):
     bench.finish("rte", 1, 0.5, arm="one")
     bench.finish("rte", 1, 0.6, arm="two")
     bench.arms["two"] |= {"shape": SHAPE | {size: value}}
     table = leaderboard(bench.plan())
     assert table["shape"].nunique() == blocks
     assert table["arm"][is_best(table["rte"], MEASURES["rte"])].tolist() == ["two"]
-    assert is_best(table["rte"][-1:], MEASURES["rte"]).tolist() == [False]  # an arm alone is no winner
+    assert is_best(table["rte"][-1:], MEASURES["rte"]).tolist() == [
+        False
+    ]  # an arm alone is no winner
 
 
 def test_blocks_of_one_origin_stand_together_and_are_ranked_apart(bench):
@@ -64,7 +78,13 @@ def test_blocks_of_one_origin_stand_together_and_are_ranked_apart(bench):
 
 def test_tables_name_what_an_arm_started_from(bench):
     """A person's folders are no one's business."""
-    starts = {"a": "scratch", "b": "org/model", "c": "/home/me/secret/one", "d": "~/two", "e": "../models/three"}
+    starts = {
+        "a": "scratch",
+        "b": "org/model",
+        "c": "/home/me/secret/one",
+        "d": "~/two",
+        "e": "../models/three",
+    }
     for arm in starts:
         bench.expect(arm=arm)
         bench.cells[-1]["steps"] = 8000
@@ -80,7 +100,13 @@ def test_other_checkpoints_are_told_apart_also_those_of_one_name(bench, place):
     for arm in "abc":
         bench.finish("rte", 1, arm=arm)
         bench.cells[-1]["checkpoint"] = ("1" if arm == "a" else "2") * 64
-    arms = [{"name": arm, "checkpoint": place.format("one" if arm == "a" else "two")} for arm in "abc"]
+    arms = [
+        {"name": arm, "checkpoint": place.format("one" if arm == "a" else "two")} for arm in "abc"
+    ]
     text = to_markdown(leaderboard_page(open_comparison(bench.plan(config={"arms": arms}))))
-    one, two = ("org/one", "org/two") if place == "org/{}" else (f"model ({'1' * 12})", f"model ({'2' * 12})")
+    one, two = (
+        ("org/one", "org/two")
+        if place == "org/{}"
+        else (f"model ({'1' * 12})", f"model ({'2' * 12})")
+    )
     assert f"pretrained: {one} (a); pretrained: {two} (b, c)" in text

@@ -44,9 +44,15 @@ def test_mean_sample_deviation_and_n(bench):
 def test_columns_follow_the_tasks_of_the_plan_with_mnli_apart(bench):
     bench.finish("rte", 1, 0.6)
     bench.finish("wnli", 1, 0.1)
-    bench.finish("mnli", 1, {"validation_matched": {"accuracy": 0.8}, "validation_mismatched": {"accuracy": 0.7}})
+    bench.finish(
+        "mnli",
+        1,
+        {"validation_matched": {"accuracy": 0.8}, "validation_mismatched": {"accuracy": 0.7}},
+    )
     table = open_board(bench.plan()).table
-    assert "averages.csv" not in tables(open_comparison(bench.path))  # no convention has all of its tasks
+    assert "averages.csv" not in tables(
+        open_comparison(bench.path)
+    )  # no convention has all of its tasks
     names = ["mnli_m", "mnli_mm", "rte", "wnli"]
     assert [name for name in table if f"{name}_n" in table] == names
     assert (table["mnli_m"][0], table["mnli_mm"][0]) == (80.0, 70.0)
@@ -76,7 +82,9 @@ def test_the_average_deviates_over_seeds_only_where_all_parts_have_the_same_seed
     row = leaderboard(bench.plan()).iloc[0]
     # Eight of nine parts move by 2 points a seed; so do eight of the nine columns.
     assert row["average_official"] == pytest.approx(50 + 2 * 8 / 9)
-    assert row["average_official_std"] == row["average_nine_columns_std"] == pytest.approx(2 * 8 / 9)
+    assert (
+        row["average_official_std"] == row["average_nine_columns_std"] == pytest.approx(2 * 8 / 9)
+    )
     shutil.rmtree(bench.file("add-cola-lr2e-05-s3").parent)
     row = leaderboard(bench.path).iloc[0]
     assert row["average_official"] == pytest.approx(50 + (2 * 7 + 1) / 9)
@@ -93,7 +101,11 @@ def test_an_average_that_lacks_something_is_missing(bench):
     table = leaderboard(bench.plan()).set_index("arm")
     assert table["average_official"].isna().all()
     # The nine columns do not need the F1 of MRPC.
-    assert table["average_nine_columns"].notna().to_dict() == {"part": False, "metric": True, "undefined": False}
+    assert table["average_nine_columns"].notna().to_dict() == {
+        "part": False,
+        "metric": True,
+        "undefined": False,
+    }
     assert set(table["rte"]) == {50}
 
 
@@ -114,9 +126,16 @@ def test_each_arm_and_task_takes_its_best_rate_by_the_main_metric_and_ties_the_l
             for seed, value in enumerate(of_seeds):
                 bench.finish(task, seed, value, arm=arm, rate=rate)
     board = open_board(bench.plan())
-    chosen = {(arm, task): rate for arm, task, rate in board.runs[["arm", "task", "learning_rate"]].to_numpy().tolist()}
-    assert chosen == {place: 2e-5 if place in [("add", "rte"), ("tied", "rte")] else 3e-5 for place in values}
-    assert board.table.set_index("arm")["rte"][["add", "concat"]].tolist() == pytest.approx([60, 60])
+    chosen = {
+        (arm, task): rate
+        for arm, task, rate in board.runs[["arm", "task", "learning_rate"]].to_numpy().tolist()
+    }
+    assert chosen == {
+        place: 2e-5 if place in [("add", "rte"), ("tied", "rte")] else 3e-5 for place in values
+    }
+    assert board.table.set_index("arm")["rte"][["add", "concat"]].tolist() == pytest.approx(
+        [60, 60]
+    )
 
 
 @pytest.mark.parametrize(
@@ -124,9 +143,15 @@ def test_each_arm_and_task_takes_its_best_rate_by_the_main_metric_and_ties_the_l
     [("validation", "last", 60, 60), ("validation", "best", 70, 70), ("held_out", "last", 60, 55),
      ("held_out", "best", 50, 65)],
 )  # fmt: skip
-def test_the_epoch_that_is_shown_and_the_value_by_which_the_runs_rate_competes(bench, choose_on, epoch, score, value):
+def test_the_epoch_that_is_shown_and_the_value_by_which_the_runs_rate_competes(
+    bench, choose_on, epoch, score, value
+):
     history = [
-        {"epoch": i, "train_loss": 1.0, "scores": {"validation": {"accuracy": v}, "held_out": {"accuracy": h}}}
+        {
+            "epoch": i,
+            "train_loss": 1.0,
+            "scores": {"validation": {"accuracy": v}, "held_out": {"accuracy": h}},
+        }
         for i, (v, h) in enumerate([(0.5, 0.65), (0.7, 0.5), (0.6, 0.55)], start=1)
     ]
     bench.record(bench.expect(), 0.6, history=history)
@@ -137,7 +162,9 @@ def test_the_epoch_that_is_shown_and_the_value_by_which_the_runs_rate_competes(b
 
 
 def test_the_first_of_equal_epochs_is_the_best_and_an_undefined_one_never(bench):
-    bench.record(bench.expect(), None, history=history_of("validation", "accuracy", None, 0.7, 0.7, None))
+    bench.record(
+        bench.expect(), None, history=history_of("validation", "accuracy", None, 0.7, 0.7, None)
+    )
     results = read_results(bench.plan())
     assert make_board(results, Protocol(epoch="best")).scores["epoch"].tolist() == [2]
     assert np.isnan(make_board(results).scores["value"].item())
@@ -152,12 +179,18 @@ def outlier(bench):
 
 @pytest.mark.parametrize(
     ("protocol", "expected"),
-    [({}, 60), ({"rate": "best-median"}, 160 / 3), ({"rate": "best-median", "seeds": "median"}, 65)],
+    [
+        ({}, 60),
+        ({"rate": "best-median"}, 160 / 3),
+        ({"rate": "best-median", "seeds": "median"}, 65),
+    ],
     ids=["means", "median chooses", "medians"],
 )
 def test_the_declared_protocol_decides_the_score(bench, protocol, expected):
     outlier(bench)
-    assert open_board(bench.plan(config={"protocol": protocol})).table.iloc[0]["rte"] == pytest.approx(expected)
+    assert open_board(bench.plan(config={"protocol": protocol})).table.iloc[0][
+        "rte"
+    ] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -165,21 +198,32 @@ def test_the_declared_protocol_decides_the_score(bench, protocol, expected):
     [
         ("reference=ad", "unknown arm 'ad' in protocol.reference"),
         ("choose_on=held_out", "protocol.choose_on: held_out needs finetuning.held_out_share"),
-        ("rate=fixed", "protocol.rate: fixed needs one learning rate a task; rte, mrpc has several"),
+        (
+            "rate=fixed",
+            "protocol.rate: fixed needs one learning rate a task; rte, mrpc has several",
+        ),
         ("primary=validation_loss", "protocol.primary: validation_loss needs `pretraining`"),
     ],
 )
-def test_a_change_that_is_wrong_or_that_the_experiment_cannot_give_is_refused(bench, change, message):
+def test_a_change_that_is_wrong_or_that_the_experiment_cannot_give_is_refused(
+    bench, change, message
+):
     outlier(bench)
     bench.finish("mrpc")
     with pytest.raises(UserError, match=message):
         open_board(bench.plan(), [change])
 
 
-def test_what_baselines_score_is_told_from_stored_predictions_and_damaged_labels_are_a_problem(bench):
+def test_what_baselines_score_is_told_from_stored_predictions_and_damaged_labels_are_a_problem(
+    bench,
+):
     gold = {"validation": np.array([0, 1, 1, 0])}
     bench.finish()
-    bench.label("rte", gold, **{"bag of words": {"validation": np.array([0, 1, 0, 0])}, "always right": gold})
+    bench.label(
+        "rte",
+        gold,
+        **{"bag of words": {"validation": np.array([0, 1, 0, 0])}, "always right": gold},
+    )
     results = read_results(bench.plan())
     assert results.tasks.loc["rte", ["source", "digest"]].tolist() == ["tsv", DATA]
     assert results.baselines.values.tolist() == [
@@ -199,7 +243,11 @@ def test_runs_after_two_pretrainings_are_two_runs_of_one_arm(bench):
         cell |= {"cell_id": f"{cell['cell_id']}-p{seed}", "steps": 9, "pretraining_seed": seed}
         bench.record(cell, value)
     (row,) = open_board(bench.plan()).table.to_dict("records")
-    assert (row["rte"], row["rte_n"], row["rte_std"]) == (pytest.approx(70), 2, pytest.approx(math.sqrt(200)))
+    assert (row["rte"], row["rte_n"], row["rte_std"]) == (
+        pytest.approx(70),
+        2,
+        pytest.approx(math.sqrt(200)),
+    )
 
 
 PRETRAINED_RUNS = {
@@ -231,7 +279,9 @@ def finish_steps(bench) -> None:
     ],
     ids=str,
 )
-def test_each_checkpoint_has_a_rate_and_a_score_of_its_own_runs_by_the_protocol(bench, protocol, after_4, after_9):
+def test_each_checkpoint_has_a_rate_and_a_score_of_its_own_runs_by_the_protocol(
+    bench, protocol, after_4, after_9
+):
     finish_steps(bench)
     board = open_board(bench.plan(config={"protocol": protocol}))
     frame = steps_frame(board).set_index("steps")
@@ -243,7 +293,9 @@ def test_each_checkpoint_has_a_rate_and_a_score_of_its_own_runs_by_the_protocol(
 
 def test_every_checkpoint_is_shown_by_the_protocol_that_is_asked_for_now(bench):
     finish_steps(bench)
-    frame = steps_frame(open_board(bench.plan(), ["seeds=median", "rate=best-median"])).set_index("steps")
+    frame = steps_frame(open_board(bench.plan(), ["seeds=median", "rate=best-median"])).set_index(
+        "steps"
+    )
     assert frame["rte"].to_dict() == pytest.approx({4: 56.0, 9: 80.0})
 
 
@@ -252,19 +304,28 @@ def test_arms_without_cells_after_some_steps_are_in_no_board_of_these(bench):
     bench.finish("rte", 1, 0.3, arm="later")
     bench.cells[-1] |= {"steps": 9}
     results = read_results(bench.plan())
-    assert [make_board(results, None, steps).table["arm"].tolist() for steps in (4, 9)] == [["add"], ["add", "later"]]
+    assert [make_board(results, None, steps).table["arm"].tolist() for steps in (4, 9)] == [
+        ["add"],
+        ["add", "later"],
+    ]
 
 
 @pytest.mark.parametrize(("seeds", "expected"), [("mean", 52.5), ("median", 55.0)])
-def test_every_convention_takes_the_statistic_of_the_protocol_of_an_even_number_of_runs(bench, seeds, expected):
+def test_every_convention_takes_the_statistic_of_the_protocol_of_an_even_number_of_runs(
+    bench, seeds, expected
+):
     for seed, value in enumerate((0.3, 0.5, 0.6, 0.7), 1):
         for task in TRAINABLE:
             bench.finish(task, seed, value)
     row = averages(open_board(bench.plan(config={"protocol": {"seeds": seeds}}))).iloc[0]
-    assert {name: row[name] for name in AVERAGES} == pytest.approx(dict.fromkeys(AVERAGES, expected))
+    assert {name: row[name] for name in AVERAGES} == pytest.approx(
+        dict.fromkeys(AVERAGES, expected)
+    )
 
 
-def test_the_average_of_a_baseline_is_over_the_columns_of_the_arms_average_and_needs_all_of_them(bench):
+def test_the_average_of_a_baseline_is_over_the_columns_of_the_arms_average_and_needs_all_of_them(
+    bench,
+):
     gold, some, none = (np.array(values) for values in ([0, 1, 1, 0], [0, 1, 0, 0], [1, 0, 0, 1]))
     predicted = {"rte": some, "mrpc": gold, "wnli": none}
     for task, values in predicted.items():
@@ -275,6 +336,11 @@ def test_the_average_of_a_baseline_is_over_the_columns_of_the_arms_average_and_n
     both = {"word overlap": {"validation": some}, "bag of words": {"validation": some}}
     bench.label("rte", {"validation": gold}, **both)
     table = floors(open_board(bench.plan())).set_index("arm")
-    assert table.loc["bag of words", ["rte", "mrpc", "wnli", "cola"]].tolist() == [75.0, 100.0, 0.0, 100.0]
+    assert table.loc["bag of words", ["rte", "mrpc", "wnli", "cola"]].tolist() == [
+        75.0,
+        100.0,
+        0.0,
+        100.0,
+    ]
     assert table["average"]["bag of words"] == pytest.approx((75 + 100 + 100) / 3)
     assert math.isnan(table["average"]["word overlap"])

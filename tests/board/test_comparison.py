@@ -52,7 +52,9 @@ def test_what_cannot_be_compared_says_why_and_concerns_its_arm_alone(bench):
     bench.plan(config={"protocol": {"epoch": "best"}})
     assert whys() == {"high": f"{OTHER_EPOCH} (high)", "higher": diverged}
     bench.file(cell, "logits.safetensors").unlink()
-    assert whys()["higher"].startswith(f"cells/{cell}/logits.safetensors: cannot be read (No such file")
+    assert whys()["higher"].startswith(
+        f"cells/{cell}/logits.safetensors: cannot be read (No such file"
+    )
     next((bench.path / "labels").iterdir()).unlink()
     assert all(why.startswith(NO_LABELS) for why in whys().values())
 
@@ -72,7 +74,9 @@ def measured(bench, counts):
 
 
 def test_measures_of_pretraining_are_columns_of_the_same_kind(bench):
-    found = measured(bench, {(arm, seed): np.full(300, 500.0) for arm in ("low", "high") for seed in (1, 2, 3)})
+    found = measured(
+        bench, {(arm, seed): np.full(300, 500.0) for arm in ("low", "high") for seed in (1, 2, 3)}
+    )
     rows = found.of("reference").set_index(["column", "arm"])
     assert list(found.contrasts["column"].unique()) == ["sst2", "validation_loss", "swap_1"]
     loss, swap = rows.loc[("validation_loss", "high")], rows.loc[("swap_1", "high")]
@@ -81,16 +85,26 @@ def test_measures_of_pretraining_are_columns_of_the_same_kind(bench):
     assert (loss["verdict"], swap["verdict"], loss["seeds"]) == ("better", "better", "pretraining")
     assert rows.loc[("validation_loss", "higher"), "why"] == "no finished run (higher)"
     frame = leaderboard_frame(found).set_index("arm")
-    assert frame["validation_loss"]["low"] - frame["validation_loss"]["high"] == pytest.approx(0.2, abs=0.01)
+    assert frame["validation_loss"]["low"] - frame["validation_loss"]["high"] == pytest.approx(
+        0.2, abs=0.01
+    )
     assert set(frame["validation_loss_std"].dropna().index) == {"low", "high"}
     assert rows.loc[("sst2", "high"), "seeds"] == "fine-tuning"
 
 
 def test_one_pretraining_and_other_pieces_have_no_verdict(bench):
     other = measured(
-        bench, {(arm, n): np.full(300 - 100 * (arm == "high"), 500.0) for arm in ("low", "high") for n in (1, 2)}
+        bench,
+        {
+            (arm, n): np.full(300 - 100 * (arm == "high"), 500.0)
+            for arm in ("low", "high")
+            for n in (1, 2)
+        },
     )
-    assert other.of("reference").set_index(["column", "arm"])["why"]["swap_1", "high"] == f"{OTHER_PIECES} (high)"
+    assert (
+        other.of("reference").set_index(["column", "arm"])["why"]["swap_1", "high"]
+        == f"{OTHER_PIECES} (high)"
+    )
     assert leaderboard_frame(other)["validation_loss_std"].isna().all()  # two seeds tell too little
     for arm in ("low", "high"):
         del bench.pretrained[f"{arm}-2"]
@@ -98,30 +112,56 @@ def test_one_pretraining_and_other_pieces_have_no_verdict(bench):
     assert set(compared(bench.path).of("reference").query("column == 'swap_1'")["verdict"]) == {""}
 
 
-def test_the_loss_of_all_validation_text_comes_first_and_pieces_of_one_document_are_no_independent_examples(new_bench):
+def test_the_loss_of_all_validation_text_comes_first_and_pieces_of_one_document_are_no_independent_examples(
+    new_bench,
+):
     """In each document the difference is another one, the same in all of its pieces."""
     rows, seeds = [], [(arm, seed) for arm in ("low", "high") for seed in (1, 2)]
-    for documents in (np.repeat(np.arange(24), 1), np.repeat(np.arange(24), 8), np.zeros(7, np.int64)):
+    for documents in (
+        np.repeat(np.arange(24), 1),
+        np.repeat(np.arange(24), 8),
+        np.zeros(7, np.int64),
+    ):
         bench, pieces = new_bench(f"{len(documents)}"), len(documents)
         measured(bench, dict.fromkeys(seeds, np.full(300, 500.0)))
         for arm, seed in seeds:
-            own = (arm == "high") * (1 + 0.3 * np.sin(documents)) + 0.01 * seed * np.arange(pieces) / pieces
-            losses = {"loss_sum": np.linspace(1.0, 3.0, pieces) + own, "count": np.ones(pieces, np.int64)}
+            own = (arm == "high") * (1 + 0.3 * np.sin(documents)) + 0.01 * seed * np.arange(
+                pieces
+            ) / pieces
+            losses = {
+                "loss_sum": np.linspace(1.0, 3.0, pieces) + own,
+                "count": np.ones(pieces, np.int64),
+            }
             bench.pretrain(arm, seed, pieces=losses | {"document": documents})
         bench.plan()
-        rows.append(compared(bench.path).of("reference").set_index(["column", "arm"]).loc[("validation_loss", "high")])
+        rows.append(
+            compared(bench.path)
+            .of("reference")
+            .set_index(["column", "arm"])
+            .loc[("validation_loss", "high")]
+        )
     assert rows[1]["error"] == pytest.approx(rows[0]["error"], rel=0.1)
     assert rows[2]["difference"] == pytest.approx(1.0)
 
 
 def test_a_converted_arm_is_in_the_group_of_its_source_alone(bench):
     """By hand: two of four grafted arms start from the checkpoint that `add` has, and two from one that no arm has."""
-    scores = {"add": (0.80, 0.84), "u-1": (0.70, 0.72), "u-2": (0.75, 0.76), "v-1": (0.60, 0.70), "v-2": (0.61, 0.63)}
+    scores = {
+        "add": (0.80, 0.84),
+        "u-1": (0.70, 0.72),
+        "u-2": (0.75, 0.76),
+        "v-1": (0.60, 0.70),
+        "v-2": (0.61, 0.63),
+    }
     for arm, values in scores.items():
         for seed, value in enumerate(values, 1):
-            bench.finish("rte", seed, value, arm=arm, origin="pretrained" if arm == "add" else "grafted")
+            bench.finish(
+                "rte", seed, value, arm=arm, origin="pretrained" if arm == "add" else "grafted"
+            )
             said = np.arange(ROWS) < value * ROWS
-            bench.predict(bench.cells[-1]["cell_id"], {"validation": np.stack([~said, said], axis=1)})
+            bench.predict(
+                bench.cells[-1]["cell_id"], {"validation": np.stack([~said, said], axis=1)}
+            )
     bench.label("rte", {"validation": np.ones(ROWS, int)})
     arms = [{"name": arm, "checkpoint": "other" if arm[0] == "v" else "bert"} for arm in scores]
     found = compared(bench.plan(config={"arms": arms}))
@@ -131,10 +171,16 @@ def test_a_converted_arm_is_in_the_group_of_its_source_alone(bench):
         ("reference", "v-1"): {"v-1", "v-2"},
     }
     contrasts = found.contrasts.set_index("arm")
-    assert contrasts["kind"].to_dict() == {"v-2": "reference", "u-1": "conversion", "u-2": "conversion"}
+    assert contrasts["kind"].to_dict() == {
+        "v-2": "reference",
+        "u-1": "conversion",
+        "u-2": "conversion",
+    }
     assert set(contrasts["origin"]) == {"grafted"}
     # Of two seeds an arm's variance is half its squared range; pooled over the group's arms, of one degree each.
-    spreads = {(one.kind, one.reference): one.estimates[0].spreads[0].pooled for one in found.assessed}
+    spreads = {
+        (one.kind, one.reference): one.estimates[0].spreads[0].pooled for one in found.assessed
+    }
     assert spreads["conversion", "add"] == pytest.approx((4**2 + 2**2 + 1**2) / 6)
     assert spreads["reference", "v-1"] == pytest.approx((10**2 + 2**2) / 4)
 
@@ -166,7 +212,11 @@ def measured_by_hand(bench, nats, counts):
     for (arm, seed), of_documents in nats.items():
         bench.finish("rte", seed, 0.5, arm=arm)
         own = counts.get((arm, seed), counts["all"])
-        pieces = {"loss_sum": np.array(of_documents) * own, "count": own, "document": np.arange(len(own))}
+        pieces = {
+            "loss_sum": np.array(of_documents) * own,
+            "count": own,
+            "document": np.arange(len(own)),
+        }
         bench.pretrain(arm, seed, pieces=pieces)
     return compared(bench.plan())
 
@@ -187,7 +237,10 @@ def test_a_loss_weighs_documents_by_their_tokens_and_spreads_over_pretrainings_b
 
 def test_as_many_pieces_of_other_lengths_are_other_pieces(bench):
     counts = {"all": np.full(6, 50), ("none", 2): np.array([50, 50, 50, 50, 40, 60])}
-    nats = {(arm, seed): [2.0 + 0.1 * seed] * 6 for arm, seed in product(("add", "none", "untied"), (1, 2))}
+    nats = {
+        (arm, seed): [2.0 + 0.1 * seed] * 6
+        for arm, seed in product(("add", "none", "untied"), (1, 2))
+    }
     frame = measured_by_hand(bench, nats, counts).of("reference")
     whys = frame[frame["column"] == "validation_loss"].set_index("arm")["why"].to_dict()
     assert whys == {"none": f"{OTHER_PIECES} (none)", "untied": ""}
@@ -201,7 +254,9 @@ def test_documents_of_which_one_has_nearly_all_tokens_are_too_few(bench, longest
     losses = {"loss_sum": 2.0 * count, "count": count, "document": np.repeat(np.arange(6), 2)}
     bench.finish("rte")
     bench.pretrain("add", pieces=losses)
-    sums = read_results(bench.plan()).sums(next(iter(read_results(bench.path).finished.pretrainings)))
+    sums = read_results(bench.plan()).sums(
+        next(iter(read_results(bench.path).finished.pretrainings))
+    )
     assert sums["validation_loss"].shape == (2, pieces)
 
 
@@ -216,7 +271,10 @@ def test_an_earlier_epoch_concerns_the_arms_that_report_one(bench):
         bench.predict(cell["cell_id"], {"validation": np.stack([~said, said], axis=1)})
     bench.label("rte", {"validation": np.ones(ROWS, int)})
     frame = compared(bench.plan(config={"protocol": {"epoch": "best"}})).of("reference")
-    assert frame.set_index("arm")["why"].to_dict() == {"none": f"{OTHER_EPOCH} (none)", "untied": ""}
+    assert frame.set_index("arm")["why"].to_dict() == {
+        "none": f"{OTHER_EPOCH} (none)",
+        "untied": "",
+    }
 
 
 def test_the_average_of_contrasts_is_over_the_columns_of_the_boards_average(bench):
@@ -241,6 +299,10 @@ def test_measures_of_two_blocks_stand_in_one_frame(bench):
     for arm, level in levels.items():
         bench.finish("rte", 1, 0.5, arm=arm, origin="scratch" if arm in "xy" else "pretrained")
         for seed in (1, 2):
-            bench.pretrain(arm, seed, pieces={"loss_sum": level * count, "count": count, "document": np.arange(6)})
+            bench.pretrain(
+                arm,
+                seed,
+                pieces={"loss_sum": level * count, "count": count, "document": np.arange(6)},
+            )
     frame = leaderboard_frame(compared(bench.plan())).set_index("arm")
     assert frame["validation_loss"].dropna().to_dict() == pytest.approx(levels)

@@ -10,7 +10,13 @@ from glue_bench.data.metrics import score
 from glue_bench.data.tasks import COLUMNS, TASKS
 from glue_bench.pages.leaderboard import LEGEND, MARKS_NOTE, leaderboard_page
 
-ARMS = {"add": "pretrained", "none": "pretrained", "untied": "pretrained", "graft": "grafted", "other": "grafted"}
+ARMS = {
+    "add": "pretrained",
+    "none": "pretrained",
+    "untied": "pretrained",
+    "graft": "grafted",
+    "other": "grafted",
+}
 GOLD = np.arange(60) % 2
 RATES = (2e-5, 3e-5)
 SEEDS = (1, 2, 3)
@@ -34,7 +40,9 @@ def run(bench, cell, generator) -> None:
     bench.predict(cell["cell_id"], logits)
 
 
-@pytest.fixture(params=[(draw, statistic) for draw in range(3) for statistic in ("mean", "median")], ids=str)
+@pytest.fixture(
+    params=[(draw, statistic) for draw in range(3) for statistic in ("mean", "median")], ids=str
+)
 def comparison(request, bench) -> Comparison:
     draw, statistic = request.param
     generator = np.random.default_rng(draw)
@@ -44,7 +52,9 @@ def comparison(request, bench) -> Comparison:
             cell = bench.expect(task, seed, arm=arm, origin=origin, rate=rate)
             if generator.random() > 0.15:
                 run(bench, cell, generator)
-    return open_comparison(bench.plan(config={"protocol": {"seeds": statistic, "rate": f"best-{statistic}"}}))
+    return open_comparison(
+        bench.plan(config={"protocol": {"seeds": statistic, "rate": f"best-{statistic}"}})
+    )
 
 
 def test_a_score_is_the_statistic_of_the_runs_at_the_reported_rate(comparison):
@@ -52,9 +62,15 @@ def test_a_score_is_the_statistic_of_the_runs_at_the_reported_rate(comparison):
     table = board.table.set_index("arm")
     for column, arm in product(board.columns, ARMS):
         task, split = COLUMNS[column]
-        runs = board.runs[(board.runs["arm"] == arm) & (board.runs["split"] == split) & (board.runs["task"] == task)]
+        runs = board.runs[
+            (board.runs["arm"] == arm)
+            & (board.runs["split"] == split)
+            & (board.runs["task"] == task)
+        ]
         values = runs.loc[runs["metric"] == TASKS[task].metrics[0], "value"]
-        assert table.loc[arm, column] == pytest.approx(values.agg(board.protocol.seeds), nan_ok=True)
+        assert table.loc[arm, column] == pytest.approx(
+            values.agg(board.protocol.seeds), nan_ok=True
+        )
 
 
 def test_what_lacks_a_run_at_any_rate_is_incomplete_with_its_average(comparison):

@@ -19,7 +19,9 @@ XEON = {"processor": "Intel Xeon", "device": "cpu", "precision": "float32"}
 @pytest.fixture
 def path(bench):
     """Three arms on two tasks: `none` collapsed on RTE, `late` lacks a run of SST-2, and ran on another processor."""
-    for arm, task, seed in [(a, t, s) for a in ("add", "none", "late") for t in ("rte", "sst2") for s in (1, 2, 3)]:
+    for arm, task, seed in [
+        (a, t, s) for a in ("add", "none", "late") for t in ("rte", "sst2") for s in (1, 2, 3)
+    ]:
         cell = bench.expect(task, seed, arm=arm)
         if (arm, task, seed) == ("late", "sst2", 3):
             continue
@@ -31,7 +33,11 @@ def path(bench):
 
 def test_a_run_with_one_answer_to_everything_is_named_by_its_column(path):
     frame = glue_bench.leaderboard(path).set_index("arm")
-    assert frame["collapsed"].loc[["add", "none", "late"]].to_dict() == {"add": "", "none": "rte", "late": ""}
+    assert frame["collapsed"].loc[["add", "none", "late"]].to_dict() == {
+        "add": "",
+        "none": "rte",
+        "late": "",
+    }
 
 
 def test_fewer_runs_than_planned_are_named_with_the_average_that_they_enter(path):
@@ -49,7 +55,9 @@ def test_another_processor_than_the_references_is_told(path):
 @pytest.fixture
 def by_rate(bench):
     """Two arms whose runs at the lower rate ran on one processor, and at the higher one on another."""
-    for arm, (rate, machine), seed in product(("add", "none"), ((2e-5, EPYC), (3e-5, XEON)), (1, 2, 3)):
+    for arm, (rate, machine), seed in product(
+        ("add", "none"), ((2e-5, EPYC), (3e-5, XEON)), (1, 2, 3)
+    ):
         is_better = (arm == "add") == (rate == 2e-5)
         cell = bench.expect("rte", seed, arm=arm, rate=rate)
         bench.record(cell, 0.6 if is_better else 0.5, environment=machine)
@@ -92,7 +100,10 @@ def test_a_pretraining_that_ran_elsewhere_is_told_before_any_fine_tuning_has_end
     config = {"protocol": {"primary": "validation_loss"}, "pretraining": {}}
     frame = glue_bench.leaderboard(bench.plan(config=config)).set_index("arm")
     assert frame["validation_loss"][["add", "none"]].notna().all()
-    assert frame["unlike_reference"][["add", "none"]].to_dict() == {"add": False, "none": bool(fact)}
+    assert frame["unlike_reference"][["add", "none"]].to_dict() == {
+        "add": False,
+        "none": bool(fact),
+    }
 
 
 def test_what_is_not_recorded_is_not_unlike(bench):
@@ -116,7 +127,9 @@ def by_steps(bench):
 def test_scores_against_steps_have_the_marks_of_their_own_runs(by_steps):
     table = leaderboard_page(open_comparison(by_steps)).tables[1]
     assert table.title == "Against steps of pretraining"
-    rows = [dict(zip(table.columns, (cell.text for cell in row), strict=True)) for row in table.rows]
+    rows = [
+        dict(zip(table.columns, (cell.text for cell in row), strict=True)) for row in table.rows
+    ]
     assert [(row["steps"], row["average"], row["rte"], row["sst2"]) for row in rows] == [
         ("4", "50.00*", "50.00‡", "50.00*"),
         ("9", "50.00", "50.00", "50.00"),
@@ -129,7 +142,9 @@ def test_csv_and_json_have_them_too(path):
     rows = {row["arm"]: row for row in json.loads(to_json(page))["rows"]}
     assert rows["none"]["collapsed"] == "rte"
     header = to_csv(page).splitlines()[0].split(",")
-    assert {"collapsed", "incomplete", "unlike_reference", "partial_tasks", "data_source"} <= set(header)
+    assert {"collapsed", "incomplete", "unlike_reference", "partial_tasks", "data_source"} <= set(
+        header
+    )
 
 
 def test_baselines_have_none_of_them(path):
@@ -141,7 +156,9 @@ def test_baselines_have_none_of_them(path):
 
 def test_the_page_has_the_marks_of_the_frame(path):
     table = leaderboard_page(open_comparison(path)).tables[0]
-    texts = pd.DataFrame([[cell.text for cell in row] for row in table.rows], columns=list(table.columns))
+    texts = pd.DataFrame(
+        [[cell.text for cell in row] for row in table.rows], columns=list(table.columns)
+    )
     by_arm = texts.assign(arm=texts["arm"].str.rstrip("◇")).set_index("arm")
     assert by_arm.loc["none", "rte"].endswith("‡")
     assert by_arm.loc["late", "sst2"].endswith("*")

@@ -28,7 +28,13 @@ def pretrain(bench, arm, seed, stream="of {}"):
     generator = np.random.default_rng([ord(arm[0]), seed])
     count = np.full(300, 50)
     sums = LOSSES[arm] * count + generator.normal(0, 5, 300)
-    point = {"step": 10, "tokens": 900, "train_loss": 4.0, "validation_loss": sums.sum() / count.sum(), "seconds": 1.0}
+    point = {
+        "step": 10,
+        "tokens": 900,
+        "train_loss": 4.0,
+        "validation_loss": sums.sum() / count.sum(),
+        "seconds": 1.0,
+    }
     facts = {"steps": 10, "tokens": 900, "stream": stream.format(seed), "losses": [point]}
     pieces = {"loss_sum": sums, "count": count, "document": np.zeros(300, np.int64)}
     bench.pretrain(arm, seed, pieces=pieces, validation_loss=point["validation_loss"], **facts)
@@ -58,7 +64,12 @@ def table_of(page, place=0):
 
 @pytest.mark.parametrize(
     ("tuned", "primary"),
-    [((), "average"), ((), "validation_loss"), (("add",), "average"), (("none", "half"), "validation_loss")],
+    [
+        ((), "average"),
+        ((), "validation_loss"),
+        (("add",), "average"),
+        (("none", "half"), "validation_loss"),
+    ],
 )
 def test_whatever_has_run_has_a_report(tuned, primary, bench):
     """Also until the first cell has ended, and while an arm has more pretraining seeds than the reference."""
@@ -66,9 +77,13 @@ def test_whatever_has_run_has_a_report(tuned, primary, bench):
         for seed in SEEDS[: 2 if arm == "add" else 3]:
             pretrain(bench, arm, seed)
         for task in ("rte", "sst2"):
-            bench.finish_predicted(task, arm, 0.7) if arm in tuned and task == "rte" else bench.expect(task, arm=arm)
+            bench.finish_predicted(
+                task, arm, 0.7
+            ) if arm in tuned and task == "rte" else bench.expect(task, arm=arm)
     config = {"protocol": {"primary": primary}, "pretraining": {}}
-    report = make_report(open_comparison(bench.plan(config=config, data_source="demo")))  # without published tables
+    report = make_report(
+        open_comparison(bench.plan(config=config, data_source="demo"))
+    )  # without published tables
     assert {row[0].text.rstrip("*") for row in report.parts[0].tables[0].rows} >= {*LOSSES}
     assert [said for said in (*LOSSES, LEGEND["common"]) if said not in to_html(report)] == []
 
@@ -103,10 +118,14 @@ def study(tmp_path_factory) -> Path:
 def test_the_page_counts_what_waits_and_shows_what_has_run(study):
     page = leaderboard_page(open_comparison(study))
     caption = page.tables[0].caption
-    assert caption.startswith("Val. loss against `add`: 0 better, 1 worse, 0 not told apart, 2 untested; ")
+    assert caption.startswith(
+        "Val. loss against `add`: 0 better, 1 worse, 0 not told apart, 2 untested; "
+    )
     assert "planned contrasts: 1 of 4 differ" in caption
     facts = dict(table_of(page, 1)[1])
-    assert facts["Planned contrasts"].startswith("none - add: worse; half - add: untested; later - add: untested")
+    assert facts["Planned contrasts"].startswith(
+        "none - add: worse; half - add: untested; later - add: untested"
+    )
     header, rows = table_of(page)
     assert header == ["Arm", "Params", "Val. loss", "Difference", "RTE"]
     shown = {row[0]: row[2:] for row in rows}
@@ -131,7 +150,11 @@ def test_whether_all_arms_of_a_seed_were_shown_the_same_is_said(study, new_bench
     assert dict(table_of(page, 1)[1])["Shown"].endswith("for all arms of a seed (of 1, of 2, of 3)")
     header, rows = table_of(page)
     later = dict(zip(header, rows[-1], strict=True))
-    assert (later["Arm"], later["Pretraining seeds"], later["Tokens seen"]) == ("later", "0", MISSING)
+    assert (later["Arm"], later["Pretraining seeds"], later["Tokens seen"]) == (
+        "later",
+        "0",
+        MISSING,
+    )
     make_study(bench := new_bench("c"))
     pretrain(bench, "none", 2, "of another")
     assert "NOT the same" in dict(table_of(budget_page(read_results(bench.plan())), 1)[1])["Shown"]
@@ -168,12 +191,18 @@ def test_the_reference_is_the_one_chosen_the_first_additive_arm_or_the_first():
 
 @pytest.mark.parametrize(("reference", "tokens"), [(None, 300), ("untied-relative", 200)])
 def test_the_budget_counts_to_the_reference_that_the_protocol_names(reference, tokens, bench):
-    for arm, losses in {"add": (5.0, 4.0, 3.0), "untied-relative": (5.0, 2.5, 2.5), "none": (6.0, 5.0, 4)}.items():
+    for arm, losses in {
+        "add": (5.0, 4.0, 3.0),
+        "untied-relative": (5.0, 2.5, 2.5),
+        "none": (6.0, 5.0, 4),
+    }.items():
         bench.finish(arm=arm)
         points = [{"step": n, "tokens": 100 * n, "train_loss": loss, "validation_loss": loss, "seconds": n}
                   for n, loss in enumerate(losses, 1)]  # fmt: skip
         bench.pretrain(arm, losses=points, validation_loss=losses[-1], tokens=300)
-    budgets = budget_frame(read_results(bench.plan(config={"protocol": {"reference": reference}}))).set_index("arm")
+    budgets = budget_frame(
+        read_results(bench.plan(config={"protocol": {"reference": reference}}))
+    ).set_index("arm")
     goal, found = reference or "add", budgets["tokens_to_reference"]
     assert found[goal] == tokens
     assert (found.isna() == (budgets["validation_loss"] > budgets["validation_loss"][goal])).all()
@@ -184,7 +213,13 @@ def test_a_mean_that_lacks_a_seed_is_a_dash(bench):
     for arm, seed in product(("add", "none"), (1, 2, 3)):
         bench.expect(arm=arm)
         loss = 3.0 if arm == "add" or seed == 1 else 4.0
-        point = {"step": 1, "tokens": 100, "train_loss": loss, "validation_loss": loss, "seconds": 1.0}
+        point = {
+            "step": 1,
+            "tokens": 100,
+            "train_loss": loss,
+            "validation_loss": loss,
+            "seconds": 1.0,
+        }
         facts = {"losses": [point], "validation_loss": loss, "tokens": 300} if seed < 3 else {}
         bench.pretrain(arm, seed, finished=seed < 3, **facts)
     table, *_ = budget_page(read_results(bench.plan())).tables
@@ -198,7 +233,9 @@ def test_a_chosen_rate_at_an_end_of_the_search_has_a_mark(bench):
         bench.finish(arm=arm)
         bench.pretrain(arm, rate=best)
         for seed, rate in enumerate(2 * (1e-3, 2e-3, 4e-3), 2):  # by two seeds
-            bench.pretrain(arm, seed, is_search=True, rate=rate, validation_loss=1.0 + (rate != best))
+            bench.pretrain(
+                arm, seed, is_search=True, rate=rate, validation_loss=1.0 + (rate != best)
+            )
     table = budget_page(read_results(bench.plan())).tables[-1]
     assert table.caption == "Validation loss after 1 steps with 2 seeds, the mean."
     assert [row[0].text for row in table.rows] == ["high*", "low*", "middle"]

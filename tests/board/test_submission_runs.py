@@ -16,12 +16,17 @@ from glue_bench.errors import UserError
 from glue_bench.publish.submission import write_submission
 
 
-def finish(bench, task, seed=1, value: float | None = 0.5, without=(), **facts) -> dict[str, np.ndarray]:
+def finish(
+    bench, task, seed=1, value: float | None = 0.5, without=(), **facts
+) -> dict[str, np.ndarray]:
     """A run with test predictions, drawn from its seed, of the official sizes; the splits named are left out."""
     bench.record(bench.expect(task, seed), value, **facts)
     generator = np.random.default_rng([seed, len(task)])
     files = [file for file in FILES.values() if file.model == task and file.split not in without]
-    logits = {file.split: generator.normal(2, 2, (file.rows, TASKS[file.task].num_labels)) for file in files}
+    logits = {
+        file.split: generator.normal(2, 2, (file.rows, TASKS[file.task].num_labels))
+        for file in files
+    }
     bench.predict(bench.cells[-1]["cell_id"], logits | {"validation": np.zeros((1, 1))})
     return logits
 
@@ -54,7 +59,11 @@ def test_the_mean_over_splits_of_the_main_metric_decides_at_the_rate_that_the_bo
     for rate, value in ((1e-5, 0.6), (2e-5, 0.8), (3e-5, 0.7)):
         bench.finish("rte", 1, value, rate=rate)
     runs = median_runs(open_board(bench.plan()), "add")
-    assert (runs["seed"]["mnli"], runs["seed"]["mrpc"], runs["learning_rate"]["rte"]) == (3, 2, 2e-5)
+    assert (runs["seed"]["mnli"], runs["seed"]["mrpc"], runs["learning_rate"]["rte"]) == (
+        3,
+        2,
+        2e-5,
+    )
     assert runs["value"]["mnli"] == pytest.approx(65)
 
 
@@ -77,7 +86,9 @@ def test_a_whole_experiment_gives_a_zip_without_findings_of_what_was_predicted(b
         ("AX.tsv", logits["mnli"]["test_ax"], ["entailment", "neutral", "contradiction"]),
     ):
         rows = files[name].split("\n")[1:-1]
-        assert [row.split("\t")[1] for row in rows] == np.array(names)[predicted.argmax(axis=1)].tolist()
+        assert [row.split("\t")[1] for row in rows] == np.array(names)[
+            predicted.argmax(axis=1)
+        ].tolist()
 
 
 def test_everything_that_is_missing_is_named_with_its_reason_or_filled(bench, tmp_path):
@@ -100,7 +111,9 @@ def test_everything_that_is_missing_is_named_with_its_reason_or_filled(bench, tm
     assert told["files"]["WNLI.tsv"] == {"rows": 146, "filled": MAJORITY["wnli"]}
 
 
-def test_the_manifest_states_the_score_of_the_epoch_that_predicted_and_an_undefined_one_is_null(bench, tmp_path):
+def test_the_manifest_states_the_score_of_the_epoch_that_predicted_and_an_undefined_one_is_null(
+    bench, tmp_path
+):
     finish(bench, "rte", history=history_of("validation", "accuracy", 0.6, 0.7, 0.5))
     finish(bench, "stsb", value=None)
     told = written(bench, tmp_path, fill=True, config={"protocol": {"epoch": "best"}})[0]["files"]
@@ -118,5 +131,7 @@ def test_what_cannot_be_handed_in_is_refused(bench, tmp_path):
     with pytest.raises(UserError, match="no test predictions at all"):
         written(bench, tmp_path, "none")
     bench.predict("none-rte-lr2e-05-s1", {"test": np.zeros((3, 3))})
-    with pytest.raises(UserError, match=r"predictions of 'none-rte-lr2e-05-s1', split 'test': rte: logits of shape"):
+    with pytest.raises(
+        UserError, match=r"predictions of 'none-rte-lr2e-05-s1', split 'test': rte: logits of shape"
+    ):
         written(bench, tmp_path, "none")

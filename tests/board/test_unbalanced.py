@@ -12,15 +12,28 @@ from glue_bench.pages.leaderboard import leaderboard_page
 from glue_bench.pages.papers import PAPERS, our_values
 
 ROWS = 50
-SPLITS = {"rte": ("validation",), "sst2": ("validation",), "mnli": ("validation_matched", "validation_mismatched")}
-FINISHED = {"add": {1: 3, 2: 1, 3: 2}, "none": {1: 1, 2: 3, 3: 3}, "single": {1: 2}, "two": {1: 1, 2: 3}}
+SPLITS = {
+    "rte": ("validation",),
+    "sst2": ("validation",),
+    "mnli": ("validation_matched", "validation_mismatched"),
+}
+FINISHED = {
+    "add": {1: 3, 2: 1, 3: 2},
+    "none": {1: 1, 2: 3, 3: 3},
+    "single": {1: 2},
+    "two": {1: 1, 2: 3},
+}
 """By arm and pretraining seed how many of the three fine-tunings have finished; the last two arms cannot be tested."""
 
 
 def run(bench, task, arm, pretraining, seed, generator) -> None:
     """A run with predictions, of which each split has its own accuracy."""
     cell = bench.expect(task, seed, arm=arm)
-    cell |= {"cell_id": f"{cell['cell_id']}-p{pretraining}", "steps": 9, "pretraining_seed": pretraining}
+    cell |= {
+        "cell_id": f"{cell['cell_id']}-p{pretraining}",
+        "steps": 9,
+        "pretraining_seed": pretraining,
+    }
     if seed > FINISHED[arm].get(pretraining, 0):
         return
     scores = {}
@@ -50,7 +63,9 @@ def test_a_difference_is_that_of_the_scores_in_each_column(path):
     frame = leaderboard_frame(comparison).set_index("arm").drop(index="majority class")
     for column in score_columns(comparison):
         differences = frame[column] - frame.loc["add", column]
-        assert frame[f"{column}_difference"].drop("add").to_dict() == pytest.approx(differences.drop("add").to_dict())
+        assert frame[f"{column}_difference"].drop("add").to_dict() == pytest.approx(
+            differences.drop("add").to_dict()
+        )
 
 
 def test_the_difference_on_the_page_is_that_of_the_scores_beside_it(path):
@@ -68,13 +83,17 @@ def test_a_card_and_a_log_have_the_score_of_the_leaderboard(path):
     for arm in FINISHED:
         means = arm_scores(board, arm).set_index(["task", "split"])["mean"]
         assert 100 * means["rte", "validation"] == pytest.approx(table.loc[arm, "rte"])
-        assert 100 * means["mnli", "validation_mismatched"] == pytest.approx(table.loc[arm, "mnli_mm"])
+        assert 100 * means["mnli", "validation_mismatched"] == pytest.approx(
+            table.loc[arm, "mnli_mm"]
+        )
 
 
 def test_ours_beside_a_published_row_is_the_score_of_the_leaderboard_where_it_has_means(path):
     board = open_board(path)
     table = board.table.set_index("arm")
-    published = next(table for table in PAPERS.values() if table.statistic == "mean" and "rte" in table.columns)
+    published = next(
+        table for table in PAPERS.values() if table.statistic == "mean" and "rte" in table.columns
+    )
     values = our_values(published, board)
     ours = {arm: values[arm, "rte"]["ours"] for arm in FINISHED}
     assert ours == pytest.approx(table["rte"].to_dict())

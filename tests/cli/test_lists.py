@@ -36,12 +36,20 @@ def test_the_remedy_for_two_checkpoints_is_an_experiment_file(refused):
         ("arm", ("add", "none"), 'arms: ["add", "none"]'),
     ],
 )
-def test_a_list_is_given_with_commas_or_by_repetition(glue_bench, make_bert, form, option, values, line):
+def test_a_list_is_given_with_commas_or_by_repetition(
+    glue_bench, make_bert, form, option, values, line
+):
     words = form.format(option, *values).split()
     if option != "task":
         words += ["--task", "rte"]
     said = glue_bench(
-        "run", "--checkpoint", make_bert(texts=("a b c d",), positions=130), *words, "--data", "demo", "--dry-run"
+        "run",
+        "--checkpoint",
+        make_bert(texts=("a b c d",), positions=130),
+        *words,
+        "--data",
+        "demo",
+        "--dry-run",
     )
     assert line in said.err
 

@@ -32,7 +32,9 @@ RUN = {
 def words_of(option: str, given) -> list[str]:
     if given == ():
         return [option]
-    return [word for value in ([given] if isinstance(given, str) else given) for word in (option, value)]
+    return [
+        word for value in ([given] if isinstance(given, str) else given) for word in (option, value)
+    ]
 
 
 @pytest.mark.parametrize("option", RUN)
@@ -44,31 +46,59 @@ def test_an_option_of_a_run_is_passed_on_and_changes_nothing_else(glue_bench, mo
     glue_bench("run", "mine.yaml", *words_of(option, given))
     found = {name: value for name, value in asked.call_args.kwargs.items() if name != "console"}
     usual.pop("console")
-    assert {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()} == {
-        name: list(value) if isinstance(value, tuple) else value for name, value in (usual | expected).items()
+    assert {
+        name: list(value) if isinstance(value, tuple) else value for name, value in found.items()
+    } == {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in (usual | expected).items()
     }
 
 
 def test_two_arms_tasks_and_seeds_without_a_file_are_all_asked_for(glue_bench, monkeypatch):
     monkeypatch.setattr("glue_bench.api.run", asked := Mock(side_effect=UserError("enough")))
-    words = ["--arm", "add", "--arm", "none", "--task", "rte", "--task", "cola", "--seed", "4", "--seed", "7"]
+    words = [
+        "--arm",
+        "add",
+        "--arm",
+        "none",
+        "--task",
+        "rte",
+        "--task",
+        "cola",
+        "--seed",
+        "4",
+        "--seed",
+        "7",
+    ]
     glue_bench("run", "--checkpoint", "org/model", *words, "--limit", "8", "--data", "demo")
     values = asked.call_args.args[0]
-    found = {name: values[name] for name in ("arms", "tasks", "seeds", "limit", "data", "checkpoint")}
+    found = {
+        name: values[name] for name in ("arms", "tasks", "seeds", "limit", "data", "checkpoint")
+    }
     assert found == {"arms": ["add", "none"], "tasks": ["rte", "cola"], "seeds": [4, 7], "limit": 8, "data": "demo",
                      "checkpoint": "org/model"}  # fmt: skip
 
 
 def test_what_a_function_is_asked_for_reaches_the_sweep(tiny, monkeypatch):
-    monkeypatch.setattr("glue_bench.sweep.run.sweep", asked := Mock(side_effect=UserError("enough")))
+    monkeypatch.setattr(
+        "glue_bench.sweep.run.sweep", asked := Mock(side_effect=UserError("enough"))
+    )
     monkeypatch.setattr("glue_bench.sweep.request.check_before_work", lambda *_, **__: None)
-    options = {"only": ["seed=1"], "dry_run": True, "workers": 2, "address": "a:1", "slurm": {"minutes": 3}}
+    options = {
+        "only": ["seed=1"],
+        "dry_run": True,
+        "workers": 2,
+        "address": "a:1",
+        "slurm": {"minutes": 3},
+    }
     options |= {"device": "cpu", "precision": "float32", "results": "elsewhere"}
     with pytest.raises(UserError, match="enough"):
         library.run(tiny(), data="hub", limit=7, plugins=["a.py", "b.py"], **options)
     experiment = asked.call_args.args[0]
     assert (experiment.data, experiment.limit, experiment.plugins) == ("hub", 7, ["a.py", "b.py"])
-    engine = Engine(workers=options.pop("workers"), address=options.pop("address"), slurm=options.pop("slurm"))
+    engine = Engine(
+        workers=options.pop("workers"), address=options.pop("address"), slurm=options.pop("slurm")
+    )
     assert asked.call_args.kwargs == options | {"engine": engine}
 
 
@@ -115,5 +145,8 @@ def test_two_experiments_are_exported_together_and_each_is_named(glue_bench, new
 
 
 def test_the_arm_that_is_named_second_has_its_own_card(glue_bench, stored):
-    assert glue_bench("card", stored, "--arm", "add").out != glue_bench("card", stored, "--arm", "none").out
+    assert (
+        glue_bench("card", stored, "--arm", "add").out
+        != glue_bench("card", stored, "--arm", "none").out
+    )
     assert "# toy: add" in glue_bench("card", stored, "--arm", "add").out

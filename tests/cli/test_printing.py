@@ -36,7 +36,9 @@ def test_the_version_variants_tasks_and_splits_are_listed(glue_bench, small_demo
     assert demo.out.splitlines()[-1].startswith("demo: cola, sst2")
 
 
-def test_a_plugin_is_said_to_pass_the_contract_or_which_clause_it_breaks(glue_bench, refused, write_plugin):
+def test_a_plugin_is_said_to_pass_the_contract_or_which_clause_it_breaks(
+    glue_bench, refused, write_plugin
+):
     plugin = write_plugin()
     assert glue_bench("variants", "--plugin", plugin) == (
         0,
@@ -45,7 +47,10 @@ def test_a_plugin_is_said_to_pass_the_contract_or_which_clause_it_breaks(glue_be
     )
     broken = write_plugin(plugin.read_text() + "    def forward(self, *_):\n        return 1 / 0\n")
     said = refused("variants", "--plugin", broken)
-    assert f"plugin '{plugin}': variant 'mine' does not meet the contract: clause 'shapes', encoder like BERT: " in said
+    assert (
+        f"plugin '{plugin}': variant 'mine' does not meet the contract: clause 'shapes', encoder like BERT: "
+        in said
+    )
     assert "ZeroDivisionError: division by zero (my_variant.py:7)" in said
 
 
@@ -55,7 +60,10 @@ CONVERSIONS = {
         r"relative error +0\.\d\d 0\.\d\d \(hidden states",
     ],
     "concat-split": [r"variance kept +tokens \d\d\.\d%, positions \d\d\.\d%"],
-    "mine --plugin my_variant.py": [r".* \(add\) -> .* \(mine\)$", "conversion +exact, up to rounding"],
+    "mine --plugin my_variant.py": [
+        r".* \(add\) -> .* \(mine\)$",
+        "conversion +exact, up to rounding",
+    ],
 }
 
 
@@ -64,9 +72,14 @@ def test_convert_says_what_was_lost(glue_bench, bert, write_plugin, monkeypatch,
     write_plugin()
     monkeypatch.chdir(tmp_path)
     said = glue_bench("convert", bert, "out", "--variant", *words.split())
-    assert [line for line in CONVERSIONS[words] if not re.search(f"(?m)^{line}", said.out)] == [], said.out
+    assert [line for line in CONVERSIONS[words] if not re.search(f"(?m)^{line}", said.out)] == [], (
+        said.out
+    )
     if "rank" in words:
-        assert json.loads((tmp_path / "out" / "conversion.json").read_text())["options"] == {"rank": 4, "share": False}
+        assert json.loads((tmp_path / "out" / "conversion.json").read_text())["options"] == {
+            "rank": 4,
+            "share": False,
+        }
 
 
 @pytest.mark.usefixtures("small_demo")
@@ -79,13 +92,21 @@ def test_arms_may_start_from_a_tupe_file_and_what_was_converted(
     config = write_yaml(tiny(arms=arms, tasks=["cola"], finetuning={"max_length": 20}))
     assert "cells run: 2" in glue_bench("run", config, "--results", tmp_path / "runs").out
     cells = Store(tmp_path / "runs" / "tiny").plan().cells
-    assert {cell.arm: cell.origin for cell in cells} == {"untied-relative": "pretrained", "rotary": "grafted"}
+    assert {cell.arm: cell.origin for cell in cells} == {
+        "untied-relative": "pretrained",
+        "rotary": "grafted",
+    }
 
 
-def test_a_leaderboard_names_no_page_and_what_comes_next_only_by_the_experiments_own_protocol(glue_bench, monkeypatch):
+def test_a_leaderboard_names_no_page_and_what_comes_next_only_by_the_experiments_own_protocol(
+    glue_bench, monkeypatch
+):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "40")
-    own, changed = (glue_bench("leaderboard", MINILM, *more).out for more in ((), ("--protocol", "seeds=median")))
+    own, changed = (
+        glue_bench("leaderboard", MINILM, *more).out
+        for more in ((), ("--protocol", "seeds=median"))
+    )
     assert "leaderboard.md" not in own + changed
     assert ("next: glue-bench" in own, "next: glue-bench" in changed) == (True, False)
 
@@ -94,7 +115,9 @@ def test_a_leaderboard_names_no_page_and_what_comes_next_only_by_the_experiments
 def test_a_file_that_cannot_be_written_whole_stays_as_it_was(verb, refused, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "old.md").write_text("old")
-    monkeypatch.setattr("glue_bench.files._sync", Mock(side_effect=OSError(28, "No space left on device")))
+    monkeypatch.setattr(
+        "glue_bench.files._sync", Mock(side_effect=OSError(28, "No space left on device"))
+    )
     words = ("leaderboard", MINILM, "-o", "old.md") if verb == "leaderboard" else ("init", "new")
     assert "No space left" in refused(*words)
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("old.md", "old")]
@@ -105,12 +128,16 @@ def test_a_file_that_cannot_be_written_whole_stays_as_it_was(verb, refused, tmp_
 
 @pytest.mark.usefixtures("small_demo")
 def test_what_a_run_has_predicted_is_handed_in(glue_bench, tiny, write_yaml, tmp_path):
-    config = write_yaml(tiny(arms=["add"], tasks=["mnli", "rte"], finetuning={"predict": ["validation", "test"]}))
+    config = write_yaml(
+        tiny(arms=["add"], tasks=["mnli", "rte"], finetuning={"predict": ["validation", "test"]})
+    )
     assert glue_bench("run", config, "--results", tmp_path).status == 0
     finished, out = tmp_path / "tiny", tmp_path / "x.zip"
     said = glue_bench("submit", finished, "--arm", "add", "-o", out, "--fill")
     assert said.status == 1
-    assert "filled with the majority class, not predicted: CoLA.tsv, SST-2.tsv, MRPC.tsv" in said.out
+    assert (
+        "filled with the majority class, not predicted: CoLA.tsv, SST-2.tsv, MRPC.tsv" in said.out
+    )
     assert "made-up data" in said.out
     assert said.err.splitlines() == [
         f"warning: the site will not take {out}:",
@@ -128,8 +155,16 @@ def test_what_a_run_has_predicted_is_handed_in(glue_bench, tiny, write_yaml, tmp
 def test_a_zip_is_called_good_or_its_findings_are_listed_one_a_line(glue_bench, tmp_path):
     path = tmp_path / "it.zip"
     path.write_bytes(make_zip({name: fill_file(file) for name, file in FILES.items()}))
-    assert glue_bench("submit", "--check", path) == (0, f"{path}: good; 11 files, 426309 predictions\n", "")
-    path.write_bytes(make_zip({"WNLI.tsv": fill_file(FILES["WNLI.tsv"]).replace(b"\n7\t0", b"\n7\tentailment")}))
+    assert glue_bench("submit", "--check", path) == (
+        0,
+        f"{path}: good; 11 files, 426309 predictions\n",
+        "",
+    )
+    path.write_bytes(
+        make_zip({"WNLI.tsv": fill_file(FILES["WNLI.tsv"]).replace(b"\n7\t0", b"\n7\tentailment")})
+    )
     said = glue_bench("submit", "--check", path)
     assert (said.status, len(said.out.splitlines())) == (1, 11)
-    assert r"WNLI.tsv, line 9: '7\tentailment'; expected 7, a tab, and 0 or 1" in said.out.splitlines()
+    assert (
+        r"WNLI.tsv, line 9: '7\tentailment'; expected 7, a tab, and 0 or 1" in said.out.splitlines()
+    )

@@ -23,7 +23,9 @@ def moody_config(tiny, write_yaml) -> Path:
     return write_yaml(tiny(arms=["add", "moody"], tasks=["cola"]))
 
 
-def test_run_prints_the_leaderboard_and_what_was_done(glue_bench, tiny, write_yaml, tmp_path, monkeypatch):
+def test_run_prints_the_leaderboard_and_what_was_done(
+    glue_bench, tiny, write_yaml, tmp_path, monkeypatch
+):
     written = []
     folder, config = tmp_path / "runs" / "tiny", write_yaml(tiny(tasks=["cola"]))
 
@@ -50,21 +52,28 @@ def test_a_failing_cell_is_named_and_the_status_is_1(glue_bench, moody_config, t
     said = glue_bench("run", moody_config, "--results", tmp_path)
     assert said.status == 1
     assert "cells run: 1, done before: 0, failed: 1, left: 0\n" in said.out
-    assert said.out.endswith(f"next: glue-bench status {tmp_path / 'tiny'}  # why runs have failed\n")
+    assert said.out.endswith(
+        f"next: glue-bench status {tmp_path / 'tiny'}  # why runs have failed\n"
+    )
     assert "failed: moody-cola-lr0.001-s1-" in said.err
     assert "RuntimeError: out of luck" in said.err
     assert "Traceback" not in said.err
     counted = glue_bench("status", tmp_path / "tiny").out
     assert "failed: moody on cola, rate 0.001, seed 1: RuntimeError: out of luck" in counted
     dry = glue_bench("run", moody_config, "--results", tmp_path, "--dry-run")
-    assert dry.out.splitlines()[1].split(maxsplit=1) == ["1", "it failed: RuntimeError: out of luck"]
+    assert dry.out.splitlines()[1].split(maxsplit=1) == [
+        "1",
+        "it failed: RuntimeError: out of luck",
+    ]
 
 
 ENDS = {"interrupted": (signal.SIGINT, 130), "terminated": (signal.SIGTERM, 143)}
 
 
 @pytest.mark.parametrize("cause", ENDS)
-def test_what_is_finished_is_kept_when_a_run_is_ended(glue_bench, moody_config, tmp_path, moody, monkeypatch, cause):
+def test_what_is_finished_is_kept_when_a_run_is_ended(
+    glue_bench, moody_config, tmp_path, moody, monkeypatch, cause
+):
     """Before any cell, as its first step is to find where the text and the data are kept, and within one."""
     (number, expected), before = ENDS[cause], signal.getsignal(signal.SIGTERM)
     moody.side_effect = lambda: signal.raise_signal(number)
@@ -77,9 +86,14 @@ def test_what_is_finished_is_kept_when_a_run_is_ended(glue_bench, moody_config, 
     assert said.status == expected
     assert "cells run: 1, done before: 0, failed: 0, left: 1\n" in said.out
     assert said.err.endswith(f"{cause}: {GOES_ON}")
-    assert f"{cause}: {'this process ends' if cause == 'terminated' else 'ending what runs, then writing'}" in said.err
+    assert (
+        f"{cause}: {'this process ends' if cause == 'terminated' else 'ending what runs, then writing'}"
+        in said.err
+    )
     assert (tmp_path / "tiny" / "leaderboard.md").exists() == (cause == "interrupted")
-    assert ["▲ ▼ better" in said.out, "(leaderboard.md, " in said.out] == [cause == "interrupted"] * 2
+    assert ["▲ ▼ better" in said.out, "(leaderboard.md, " in said.out] == [
+        cause == "interrupted"
+    ] * 2
     assert signal.getsignal(signal.SIGTERM) is before
 
 
@@ -94,29 +108,54 @@ def test_a_run_without_a_file_is_the_experiment_that_it_prints_once_it_is_checke
     make_bert("minilm/model", texts=("one two three",), positions=128)
     words = ["run", "--checkpoint", "minilm/model", "--arm", "add", "--arm", "native", "--seed", 1]
     words += ["--data", "demo", "--limit", 16, "--dry-run"]
-    assert refused(*words, "--task", "x").startswith("experiment: tasks: unknown task 'x'; known: cola, sst2, ")
+    assert refused(*words, "--task", "x").startswith(
+        "experiment: tasks: unknown task 'x'; known: cola, sst2, "
+    )
     said = glue_bench(*words, "--task", "RTE")
     assert said.out.endswith("would run 8 of 8 cells, 0 are done, in runs/minilm-model\n")
     printed = said.err.split("experiment:\n")[1]
     assert printed.endswith('finetuning: {"learning_rates": [2e-05, 3e-05, 4e-05, 5e-05]}\n\n')
-    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *_, **__: str(tmp_path / "minilm" / "model"))
-    assert glue_bench("run", "--checkpoint", "org/model", *words[3:]).out.endswith("in runs/org-model\n")
+    monkeypatch.setattr(
+        "huggingface_hub.snapshot_download", lambda *_, **__: str(tmp_path / "minilm" / "model")
+    )
+    assert glue_bench("run", "--checkpoint", "org/model", *words[3:]).out.endswith(
+        "in runs/org-model\n"
+    )
     (tmp_path / "printed.yaml").write_text(printed)
     assert glue_bench("run", "printed.yaml", "--dry-run").out == said.out
 
 
-def test_options_of_slurm_are_texts_but_for_the_numbers_and_lists_of_submitit(glue_bench, monkeypatch):
+def test_options_of_slurm_are_texts_but_for_the_numbers_and_lists_of_submitit(
+    glue_bench, monkeypatch
+):
     monkeypatch.setattr("glue_bench.api.run", asked := Mock(side_effect=UserError("enough")))
-    texts = {"account": "00123", "mem": "1e3", "begin": "2026-01-01", "constraint": "[a|b]", "minutes": "30"}
+    texts = {
+        "account": "00123",
+        "mem": "1e3",
+        "begin": "2026-01-01",
+        "constraint": "[a|b]",
+        "minutes": "30",
+    }
     options = ",".join(f"{name}={text}" for name, text in texts.items())
-    glue_bench("run", "mine.yaml", "--slurm", f"{options},exclusive=true,timeout_min=90,setup=[a, b]")
-    assert asked.call_args.kwargs["slurm"] == texts | {"exclusive": True, "timeout_min": 90, "setup": ["a", "b"]}
+    glue_bench(
+        "run", "mine.yaml", "--slurm", f"{options},exclusive=true,timeout_min=90,setup=[a, b]"
+    )
+    assert asked.call_args.kwargs["slurm"] == texts | {
+        "exclusive": True,
+        "timeout_min": 90,
+        "setup": ["a", "b"],
+    }
 
 
 def test_a_dry_run_says_why_and_how_much(glue_bench, tiny, write_yaml, tmp_path):
     pretraining = {"corpus": "demo", "steps": 10, "batch_tokens": 256, "length": 32}
-    said = glue_bench("run", write_yaml(tiny(pretraining=pretraining)), "--results", tmp_path, "--dry-run").out
-    assert [" ".join(line.split()) for line in said.splitlines()[:2]] == ["jobs why", "6 not run yet"]
+    said = glue_bench(
+        "run", write_yaml(tiny(pretraining=pretraining)), "--results", tmp_path, "--dry-run"
+    ).out
+    assert [" ".join(line.split()) for line in said.splitlines()[:2]] == [
+        "jobs why",
+        "6 not run yet",
+    ]
     most = "would run 4 of 4 cells, 0 are done, after pretraining on 5,120 tokens"
     assert said.splitlines()[2:] == [f"{most}, in {tmp_path / 'tiny'}"]
 
@@ -124,12 +163,17 @@ def test_a_dry_run_says_why_and_how_much(glue_bench, tiny, write_yaml, tmp_path)
 # init
 
 
-def test_init_writes_an_experiment_that_is_valid_and_overwrites_nothing(glue_bench, refused, monkeypatch, tmp_path):
+def test_init_writes_an_experiment_that_is_valid_and_overwrites_nothing(
+    glue_bench, refused, monkeypatch, tmp_path
+):
     monkeypatch.chdir(tmp_path)
     for name in ("mine", "x" * 100):
         assert f"glue-bench run {name}.yaml" in glue_bench("init", name).out
         experiment = load_experiment(f"{name}.yaml")
-        assert (experiment.name, [arm.variant for arm in experiment.arms]) == (name, ["add", "untied", "native"])
+        assert (experiment.name, [arm.variant for arm in experiment.arms]) == (
+            name,
+            ["add", "untied", "native"],
+        )
     text = Path("mine.yaml").read_text()
     assert "nothing is overwritten" in refused("init", "mine")
     assert Path("mine.yaml").read_text() == text
@@ -140,15 +184,25 @@ def test_init_writes_an_experiment_that_is_valid_and_overwrites_nothing(glue_ben
 # status
 
 
-def test_status_says_what_is_done_runs_has_failed_and_is_missing(glue_bench, tiny, write_yaml, tmp_path):
-    config, part = write_yaml(tiny(arms=["add"], tasks=["cola"], seeds=[1, 2, 3])), tmp_path / "tiny"
+def test_status_says_what_is_done_runs_has_failed_and_is_missing(
+    glue_bench, tiny, write_yaml, tmp_path
+):
+    config, part = (
+        write_yaml(tiny(arms=["add"], tasks=["cola"], seeds=[1, 2, 3])),
+        tmp_path / "tiny",
+    )
     assert glue_bench("run", config, "--results", tmp_path, "--only", "seed=1").status == 0
     store, now = Store(part), time.time()
     _, second, third = (cell.id for cell in store.plan().cells)
-    store.write_progress(Progress(id=second, worker="here:1", began=now - 9, updated=now, step=3, steps=9, loss=0.5))
+    store.write_progress(
+        Progress(id=second, worker="here:1", began=now - 9, updated=now, step=3, steps=9, loss=0.5)
+    )
     store.write_failure(Failure(id=third, error="out of luck"))
     lines = glue_bench("status", part).out.splitlines()
-    assert [" ".join(line.split()) for line in lines[:2]] == ["arm done running failed missing", "add 1 1 1 0"]
+    assert [" ".join(line.split()) for line in lines[:2]] == [
+        "arm done running failed missing",
+        "add 1 1 1 0",
+    ]
     assert lines[2:-1] == [
         "running: add on cola, rate 0.001, seed 2, step 3 of 9, loss 0.500 (here:1)",
         "failed: add on cola, rate 0.001, seed 3: out of luck",

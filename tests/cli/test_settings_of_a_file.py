@@ -22,7 +22,9 @@ SETTINGS = [
     for key in (field.alias or name for name, field in kind.model_fields.items())
 ]
 UNLIKE_OPTIONS = [
-    (option, place) for option, place in SETTINGS if option not in OPTIONS and option.removesuffix("s") not in OPTIONS
+    (option, place)
+    for option, place in SETTINGS
+    if option not in OPTIONS and option.removesuffix("s") not in OPTIONS
 ]
 
 
@@ -32,7 +34,8 @@ def test_every_setting_of_a_file_that_is_no_option_is_said_to_stand_there(refuse
 
 
 @pytest.mark.parametrize(
-    ("option", "place"), [("--learning-rate", "finetuning.learning_rates"), ("--batch-sizes", "finetuning.batch_size")]
+    ("option", "place"),
+    [("--learning-rate", "finetuning.learning_rates"), ("--batch-sizes", "finetuning.batch_size")],
 )
 def test_a_setting_that_is_all_but_its_name_is_found(refused, option, place):
     assert f"`{place}`" in refused("run", "--checkpoint", "a", option, "1")
@@ -43,7 +46,9 @@ def test_the_error_says_how_to_get_an_experiment_file(refused):
     assert "--dry-run prints the file" in said
 
 
-@pytest.mark.parametrize(("option", "like"), [("--seeds", "--seed"), ("--tasks", "--task"), ("--plugins", "--plugin")])
+@pytest.mark.parametrize(
+    ("option", "like"), [("--seeds", "--seed"), ("--tasks", "--task"), ("--plugins", "--plugin")]
+)
 def test_an_option_that_is_all_but_its_name_is_suggested(refused, option, like):
     said = refused("run", "--checkpoint", "a", option, "1")
     assert like in said
@@ -51,4 +56,6 @@ def test_an_option_that_is_all_but_its_name_is_suggested(refused, option, like):
 
 
 def test_an_option_that_is_nowhere_is_refused_as_before(refused):
-    assert refused("run", "--checkpoint", "a", "--colour", "red").startswith("No such option: --colour")
+    assert refused("run", "--checkpoint", "a", "--colour", "red").startswith(
+        "No such option: --colour"
+    )

@@ -20,15 +20,22 @@ DEMO = open_source("demo")
 @pytest.mark.parametrize("task", TRAINABLE)
 def test_every_task_has_baselines_that_find_what_words_tell_and_nothing_where_order_decides(task):
     by_baseline = baseline_predictions(data := DEMO.load(task))
-    assert set(by_baseline) == ({WORD_OVERLAP} if "text_b" in data.splits["train"] else set()) | {BAG_OF_WORDS}
+    assert set(by_baseline) == ({WORD_OVERLAP} if "text_b" in data.splits["train"] else set()) | {
+        BAG_OF_WORDS
+    }
     for by_split in by_baseline.values():
         assert tuple(by_split) == TASKS[task].validation_splits
         for split, values in by_split.items():
             gold = data.splits[split]["label"].to_numpy()
             assert values.dtype == gold.dtype
             metric = TASKS[task].metrics[0]
-            value, chance = score(task, values, gold)[metric], 1 / TASKS[task].num_labels if metric == "accuracy" else 0
-            if task in ORDER_SENSITIVE:  # four standard errors of 240 rows; of an accuracy they are half as large
+            value, chance = (
+                score(task, values, gold)[metric],
+                1 / TASKS[task].num_labels if metric == "accuracy" else 0,
+            )
+            if (
+                task in ORDER_SENSITIVE
+            ):  # four standard errors of 240 rows; of an accuracy they are half as large
                 assert value < chance + 4 / 240**0.5 / (2 if chance else 1)
             elif by_split is by_baseline[BAG_OF_WORDS]:
                 assert value > chance + 0.2
@@ -52,10 +59,13 @@ def test_baselines_are_fitted_on_the_rows_that_arms_are_trained_on(task, share):
     spoilt = train.copy()
     spoilt.loc[held_out, "text_a"] = "unheard of"
     spoilt.loc[held_out, "label"] = 1
-    without = replace(data, splits={**data.splits, "train": train.drop(index=held_out).reset_index(drop=True)})
+    without = replace(
+        data, splits={**data.splits, "train": train.drop(index=held_out).reset_index(drop=True)}
+    )
     np.testing.assert_equal(baseline_predictions(without), expected)
     np.testing.assert_equal(
-        baseline_predictions(replace(data, splits={**data.splits, "train": spoilt}), share), expected
+        baseline_predictions(replace(data, splits={**data.splits, "train": spoilt}), share),
+        expected,
     )
 
 
@@ -69,12 +79,22 @@ def test_no_row_of_a_large_task_is_left_out():
 
 
 def test_small_and_odd_data_have_the_baselines_that_exist():
-    train = pd.DataFrame({"text_a": ["a cat", "the fox"], "text_b": ["the dog", "one cat"], "label": 1})
+    train = pd.DataFrame(
+        {"text_a": ["a cat", "the fox"], "text_b": ["the dog", "one cat"], "label": 1}
+    )
     wordless = train.assign(text_a="?", text_b="!", label=[0, 1])
 
     def of(**splits):
         return baseline_predictions(TaskData("rte", "tsv", splits))
 
-    assert of(train=train, validation=train)[BAG_OF_WORDS]["validation"].tolist() == [1, 1]  # of one class
-    assert of(train=wordless, validation=train) == of(validation=train) == baseline_predictions(DEMO.load("ax")) == {}
+    assert of(train=train, validation=train)[BAG_OF_WORDS]["validation"].tolist() == [
+        1,
+        1,
+    ]  # of one class
+    assert (
+        of(train=wordless, validation=train)
+        == of(validation=train)
+        == baseline_predictions(DEMO.load("ax"))
+        == {}
+    )
     assert of(train=train) == {WORD_OVERLAP: {}, BAG_OF_WORDS: {}}

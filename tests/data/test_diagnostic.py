@@ -13,9 +13,15 @@ ROWS = [
     "Lexical entailment\t\t\tCommon sense\t\tA dog ran.\tAn animal ran.\tneutral",
     "\t\t\t\tReddit\tOne.\tTwo.\tneutral",
 ]
-PLAIN = "\n".join(["index\tsentence1\tsentence2", *("\t".join(["0", *row.split("\t")[5:7]]) for row in ROWS)])
+PLAIN = "\n".join(
+    ["index\tsentence1\tsentence2", *("\t".join(["0", *row.split("\t")[5:7]]) for row in ROWS)]
+)
 SHOWN = {
-    **{("", ""): [0, 1, 2, 3], ("Lexical Semantics", ""): [0, 2], ("Lexical Semantics", "Lexical entailment"): [0, 2]},
+    **{
+        ("", ""): [0, 1, 2, 3],
+        ("Lexical Semantics", ""): [0, 2],
+        ("Lexical Semantics", "Lexical entailment"): [0, 2],
+    },
     ("Lexical Semantics", "Morphological negation"): [0],
     **{("Predicate-Argument Structure", each): [1] for each in ("", "Core args")},
     **{("Logic", ""): [0, 1], ("Logic", "Conjunction"): [1], ("Logic", "Negation"): [0, 1]},
@@ -39,9 +45,15 @@ def test_rows_labels_and_phenomena(place, write):
 
 
 BAD = {
-    "unlabelled": (PLAIN, "full.tsv, line 1: 0 columns are called 'Premise', expected 1; found 'index', "),
+    "unlabelled": (
+        PLAIN,
+        "full.tsv, line 1: 0 columns are called 'Premise', expected 1; found 'index', ",
+    ),
     "no rows": (full(), "no rows; expected 1104"),
-    "label": (full(ROWS[0], ROWS[2] + "?"), r"line 3: bad label 'neutral\?'; expected entailment or neutral or"),
+    "label": (
+        full(ROWS[0], ROWS[2] + "?"),
+        r"line 3: bad label 'neutral\?'; expected entailment or neutral or",
+    ),
     "short": (full(*ROWS, "too\tshort"), "line 6: 2 fields; expected 8"),
     "no file": (None, r"no diagnostic-full\.tsv in .*; looked for .*AX/diagnostic-full\.tsv, "),
 }
@@ -51,23 +63,35 @@ BAD = {
 def test_a_wrong_file_is_refused(write, case):
     content, error = BAD[case]
     with pytest.raises(UserError, match=error):
-        read_diagnostic(write({"AX/diagnostic-full.tsv": content} if content else {"RTE/train.tsv": ""}))
+        read_diagnostic(
+            write({"AX/diagnostic-full.tsv": content} if content else {"RTE/train.tsv": ""})
+        )
 
 
 def test_the_order_is_known_of_equal_sentences_or_by_the_file_beside(write):
     found = read_diagnostic(write({"AX/diagnostic-full.tsv": full(*ROWS)}))
     assert (check_order(found, found.digest), check_order(found, "other")) == (True, False)
     folder = write({"AX/diagnostic-full.tsv": full(*ROWS).replace("A dog ran.", " A dog  ran. ")})
-    predicted, blanks = open_source(str(write({"AX/diagnostic.tsv": PLAIN}))).load("ax").digest, read_diagnostic(folder)
+    predicted, blanks = (
+        open_source(str(write({"AX/diagnostic.tsv": PLAIN}))).load("ax").digest,
+        read_diagnostic(folder),
+    )
     assert blanks.digest != predicted
     assert check_order(blanks, predicted)
     assert check_order(blanks, None)
 
 
-@pytest.mark.parametrize(("rows", "line"), [([ROWS[0], ROWS[2], ROWS[1], ROWS[3]], 3), (ROWS[:3], 5)])
+@pytest.mark.parametrize(
+    ("rows", "line"), [([ROWS[0], ROWS[2], ROWS[1], ROWS[3]], 3), (ROWS[:3], 5)]
+)
 def test_other_sentences_are_refused(write, rows, line):
     folder = write({"AX/diagnostic-full.tsv": full(*rows), "AX/diagnostic.tsv": PLAIN})
-    with pytest.raises(UserError, match=f"full.tsv, line {line}: not the sentences of that line in .*diagnostic.tsv"):
+    with pytest.raises(
+        UserError,
+        match=f"full.tsv, line {line}: not the sentences of that line in .*diagnostic.tsv",
+    ):
         check_order(read_diagnostic(folder), open_source(str(folder)).load("ax").digest)
-    with pytest.raises(UserError, match=r"predicted other sentences than those of .*diagnostic.tsv; run MNLI again"):
+    with pytest.raises(
+        UserError, match=r"predicted other sentences than those of .*diagnostic.tsv; run MNLI again"
+    ):
         check_order(read_diagnostic(folder), "stale")

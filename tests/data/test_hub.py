@@ -16,8 +16,15 @@ from glue_bench.data.sources import open_source
 from glue_bench.data.task_data import TaskData
 from glue_bench.errors import DiskError, UserError
 
-RTE_ROWS = {"sentence1": ["a", "c "], "sentence2": ['"b', "d\u2028"], "label": [0, 1], "idx": [0, 1]}
-RTE_TSV = 'index\tsentence1\tsentence2\tlabel\n0\ta\t"b\tentailment\n1\tc \td\u2028\tnot_entailment\n'
+RTE_ROWS = {
+    "sentence1": ["a", "c "],
+    "sentence2": ['"b', "d\u2028"],
+    "label": [0, 1],
+    "idx": [0, 1],
+}
+RTE_TSV = (
+    'index\tsentence1\tsentence2\tlabel\n0\ta\t"b\tentailment\n1\tc \td\u2028\tnot_entailment\n'
+)
 
 
 @pytest.fixture(autouse=True)
@@ -29,10 +36,17 @@ def load(folder: Path, task: str) -> TaskData:
     return open_source(str(folder)).load(task)
 
 
-def clone(folder: Path, task: str = "rte", split: str = "train", names: tuple[str, ...] = (), **data) -> Path:
+def clone(
+    folder: Path, task: str = "rte", split: str = "train", names: tuple[str, ...] = (), **data
+) -> Path:
     """Write one split as the dataset repository does; `names` go into the file's own ClassLabel."""
-    path, dataset = folder / task / f"{split}-00000-of-00001.parquet", datasets.Dataset.from_dict(data)
-    dataset = dataset.cast_column("label", datasets.ClassLabel(names=list(names))) if names else dataset
+    path, dataset = (
+        folder / task / f"{split}-00000-of-00001.parquet",
+        datasets.Dataset.from_dict(data),
+    )
+    dataset = (
+        dataset.cast_column("label", datasets.ClassLabel(names=list(names))) if names else dataset
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     dataset.to_parquet(path)
     return folder
@@ -40,9 +54,20 @@ def clone(folder: Path, task: str = "rte", split: str = "train", names: tuple[st
 
 def test_clone_and_tsv_of_equal_content_have_equal_digests(tmp_path, write):
     """Labels are mapped by name."""
-    copy = clone(tmp_path / "clone", names=("not_entailment", "entailment"), **RTE_ROWS | {"label": [1, 0]})
-    clone(copy, split="test", sentence1=["e"], sentence2=["f"], label=[1], idx=[0])  # which GLUE does not publish
-    clone(copy, "stsb", "validation", sentence1=["a", "c"], sentence2=["b", "d"], label=np.float32([3.8, 2.667]))
+    copy = clone(
+        tmp_path / "clone", names=("not_entailment", "entailment"), **RTE_ROWS | {"label": [1, 0]}
+    )
+    clone(
+        copy, split="test", sentence1=["e"], sentence2=["f"], label=[1], idx=[0]
+    )  # which GLUE does not publish
+    clone(
+        copy,
+        "stsb",
+        "validation",
+        sentence1=["a", "c"],
+        sentence2=["b", "d"],
+        label=np.float32([3.8, 2.667]),
+    )
     files = {"RTE/train.tsv": RTE_TSV, "RTE/test.tsv": "index\tsentence1\tsentence2\n0\te\tf\n"}
     files["STS-B/dev.tsv"] = "sentence1\tsentence2\tscore\na\tb\t3.800\nc\td\t2.667\n"
     classic = write(files)
@@ -54,13 +79,17 @@ def test_clone_and_tsv_of_equal_content_have_equal_digests(tmp_path, write):
             pd.testing.assert_frame_equal(ours.splits[split], frame, check_exact=True)
 
 
-@pytest.mark.parametrize("names", [("00000-of-00003", "00002-of-00003"), ("00000-of-00001", "00000-of-00002")])
+@pytest.mark.parametrize(
+    "names", [("00000-of-00003", "00002-of-00003"), ("00000-of-00001", "00000-of-00002")]
+)
 def test_a_clone_without_all_files_of_a_split_is_refused(names, tmp_path):
     """Rows that are missing, or there twice, would shift every later prediction of a test split."""
     train = clone(tmp_path, **RTE_ROWS) / "rte" / "train-00000-of-00001.parquet"
     for name in names:
         shutil.copy(train, train.with_name(f"test-{name}.parquet"))
-    with pytest.raises(UserError, match=f"split test is not whole, or is there twice .*test-{names[1]}"):
+    with pytest.raises(
+        UserError, match=f"split test is not whole, or is there twice .*test-{names[1]}"
+    ):
         load(tmp_path, "rte")
 
 
@@ -94,11 +123,20 @@ def test_hub_is_asked_for_the_pinned_revision(monkeypatch):
     monkeypatch.setattr(datasets, "load_dataset", asked)
     data = open_source("hub").load("cola")
     asked.assert_called_once_with("nyu-mll/glue", "cola", revision=hub.PINNED)
-    assert (data.splits["train"].to_numpy().tolist(), data.revision) == ([["a", 0], ["b", 1]], hub.PINNED)
-    asked.side_effect = datasets.exceptions.DatasetGenerationError("an error occurred")  # as `datasets` wraps it
+    assert (data.splits["train"].to_numpy().tolist(), data.revision) == (
+        [["a", 0], ["b", 1]],
+        hub.PINNED,
+    )
+    asked.side_effect = datasets.exceptions.DatasetGenerationError(
+        "an error occurred"
+    )  # as `datasets` wraps it
     asked.side_effect.__cause__ = OSError(errno.ENOSPC, "full")
-    with pytest.raises(DiskError, match=r"cannot keep .*, task rte: No space left .*make room in the cache"):
+    with pytest.raises(
+        DiskError, match=r"cannot keep .*, task rte: No space left .*make room in the cache"
+    ):
         open_source("hub").load("rte")
     asked.side_effect = OfflineModeIsEnabled("offline mode is enabled")
-    with pytest.raises(UserError, match=r"cannot read nyu-mll/glue of the hub, .*offline.*--data PATH"):
+    with pytest.raises(
+        UserError, match=r"cannot read nyu-mll/glue of the hub, .*offline.*--data PATH"
+    ):
         open_source("hub").load("rte")

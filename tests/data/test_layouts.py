@@ -16,7 +16,11 @@ from glue_bench.errors import UserError
 
 NAMES = ["entailment", "not_entailment"]
 SPLITS = {
-    "train": {"sentence1": ["a", "c ", "e", "g"], "sentence2": ['"b', "d\u2028", "f", "h"], "label": [0, 1, 1, 0]},
+    "train": {
+        "sentence1": ["a", "c ", "e", "g"],
+        "sentence2": ['"b', "d\u2028", "f", "h"],
+        "label": [0, 1, 1, 0],
+    },
     "validation": {"sentence1": ["i", "k"], "sentence2": ["j", "l"], "label": [1, 0]},
     "test": {"sentence1": ["m"], "sentence2": ["n"], "label": [-1]},
 }
@@ -68,7 +72,8 @@ IN_REPOSITORY = "{split}-{number:05}-of-{count:05}.parquet"
 READ = {
     "the classic layout": tsv,
     **{
-        f"the classic layout in {name}": lambda folder, name=name: tsv(folder, name) for name in ("rte", "Rte", "R-T-E")
+        f"the classic layout in {name}": lambda folder, name=name: tsv(folder, name)
+        for name in ("rte", "Rte", "R-T-E")
     },
     "the repository": parquet(IN_REPOSITORY),
     "the repository in capitals": parquet(IN_REPOSITORY, "RTE"),
@@ -76,7 +81,9 @@ READ = {
     "refs/convert/parquet": parquet("{split}/{number:04}.parquet"),
     "refs/convert/parquet in several files": parquet("{split}/{number:04}.parquet", shards=2),
     "push_to_hub": parquet("data/{split}-{number:05}-of-{count:05}.parquet"),
-    "push_to_hub of an older version": parquet("data/{split}-{number:05}-of-{count:05}-0123456789abcdef.parquet"),
+    "push_to_hub of an older version": parquet(
+        "data/{split}-{number:05}-of-{count:05}-0123456789abcdef.parquet"
+    ),
     "a file for each split": parquet("{split}.parquet"),
     "save_to_disk": saved(),
     "save_to_disk in several files": saved(shards=3),
@@ -112,8 +119,16 @@ def of_one_split(folder: Path) -> None:
 
 
 REFUSED = {
-    "csv": (exported("csv"), "", "it has rte/test.csv, rte/train.csv, rte/validation.csv, and CSV is not read"),
-    "json": (exported("json"), "", "it has rte/test.json, .* and JSON is not read; save each split with to_parquet"),
+    "csv": (
+        exported("csv"),
+        "",
+        "it has rte/test.csv, rte/train.csv, rte/validation.csv, and CSV is not read",
+    ),
+    "json": (
+        exported("json"),
+        "",
+        "it has rte/test.json, .* and JSON is not read; save each split with to_parquet",
+    ),
     "one level too deep": (
         tsv,
         "RTE",
@@ -129,9 +144,21 @@ REFUSED = {
         "rte",
         "folder of one task, with dataset_dict.json",
     ),
-    "a task without its name": (saved(name="mine"), "mine", "put it into a folder that has the name of its task"),
-    "one level too high": (lambda folder: tsv(folder / "glue"), "", "its folder glue may be meant, which has RTE"),
-    "a split of save_to_disk": (of_one_split, "", "its folder rte has data-00000-of-00001.arrow, dataset_info.json, "),
+    "a task without its name": (
+        saved(name="mine"),
+        "mine",
+        "put it into a folder that has the name of its task",
+    ),
+    "one level too high": (
+        lambda folder: tsv(folder / "glue"),
+        "",
+        "its folder glue may be meant, which has RTE",
+    ),
+    "a split of save_to_disk": (
+        of_one_split,
+        "",
+        "its folder rte has data-00000-of-00001.arrow, dataset_info.json, ",
+    ),
     "two layouts": (
         two(tsv, parquet(IN_REPOSITORY, "WNLI")),
         "",
@@ -159,7 +186,10 @@ def test_what_is_there_is_said_in_one_line(layout, tmp_path):
     assert "\n" not in str(caught.value)
 
 
-MRPC = ["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", *(f"{n % 2}\t{n}\t{n + 50}\ta{n}\tb{n}" for n in range(9))]
+MRPC = [
+    "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String",
+    *(f"{n % 2}\t{n}\t{n + 50}\ta{n}\tb{n}" for n in range(9)),
+]
 DEV = (2, 3, 7)
 
 
@@ -172,14 +202,19 @@ def mrpc(folder: Path, ready: bool) -> Path:
     (place / "msr_paraphrase_test.txt").write_text("\n".join(MRPC[:3]), encoding="utf-8-sig")
     if ready:
         header, *rows = MRPC
-        parts = {"dev": [rows[n] for n in DEV], "train": [row for n, row in enumerate(rows) if n not in DEV]}
+        parts = {
+            "dev": [rows[n] for n in DEV],
+            "train": [row for n, row in enumerate(rows) if n not in DEV],
+        }
         for name, part in {**parts, "test": rows[:2]}.items():
             (place / f"{name}.tsv").write_text("\n".join([header, *part]))
     return folder
 
 
 def test_mrpc_is_made_of_the_files_it_comes_in(tmp_path):
-    data = [open_source(str(mrpc(tmp_path / str(ready), ready))).load("mrpc") for ready in (False, True)]
+    data = [
+        open_source(str(mrpc(tmp_path / str(ready), ready))).load("mrpc") for ready in (False, True)
+    ]
     assert [{name: len(frame) for name, frame in each.splits.items()} for each in data] == [
         {"train": 6, "validation": 3, "test": 2}
     ] * 2
@@ -189,10 +224,15 @@ def test_mrpc_is_made_of_the_files_it_comes_in(tmp_path):
 def test_mrpc_without_the_ids_of_its_validation_rows_is_refused_with_what_is_there(tmp_path):
     place = mrpc(tmp_path, ready=False) / "MRPC"
     (place / "dev_ids.tsv").unlink()
-    with pytest.raises(UserError, match=r"its folder MRPC has msr_paraphrase_test.txt, msr_paraphrase_train.txt"):
+    with pytest.raises(
+        UserError, match=r"its folder MRPC has msr_paraphrase_test.txt, msr_paraphrase_train.txt"
+    ):
         open_source(str(tmp_path))
     tsv(tmp_path)
-    with pytest.raises(UserError, match=r"no MRPC data in .*; MRPC has msr_paraphrase_test.txt, msr_paraphrase_train"):
+    with pytest.raises(
+        UserError,
+        match=r"no MRPC data in .*; MRPC has msr_paraphrase_test.txt, msr_paraphrase_train",
+    ):
         open_source(str(tmp_path)).load("mrpc")
 
 
@@ -200,13 +240,18 @@ def test_a_file_of_save_to_disk_that_is_missing_or_damaged_is_named(tmp_path):
     saved(shards=2)(tmp_path)
     (path, _) = sorted((tmp_path / "rte" / "train").glob("*.arrow"))
     path.write_bytes(b"something else")
-    with pytest.raises(UserError, match=r"cannot read .*data-00000-of-00002.arrow .*; expected what save_to_disk has"):
+    with pytest.raises(
+        UserError,
+        match=r"cannot read .*data-00000-of-00002.arrow .*; expected what save_to_disk has",
+    ):
         open_source(str(tmp_path)).load("rte")
     path.unlink()
     with pytest.raises(UserError, match=r"cannot read .*data-00000-of-00002.arrow \(No such file"):
         open_source(str(tmp_path)).load("rte")
     (path.parent / "state.json").write_text('{"_data_files": 3}')
-    with pytest.raises(UserError, match=r"cannot read .*state.json .*; save RTE again with save_to_disk"):
+    with pytest.raises(
+        UserError, match=r"cannot read .*state.json .*; save RTE again with save_to_disk"
+    ):
         open_source(str(tmp_path)).load("rte")
     shutil.rmtree(path.parent)
     assert list(open_source(str(tmp_path)).load("rte").splits) == ["validation", "test"]
@@ -226,13 +271,18 @@ def of_two_files(folder: Path, **changes) -> None:
 
 def test_files_of_a_split_whose_label_ids_mean_different_things_are_refused(tmp_path):
     of_two_files(tmp_path, names=NAMES[::-1])
-    with pytest.raises(UserError, match=r"train-00000-of-00002.parquet has other label names than the files that"):
+    with pytest.raises(
+        UserError, match=r"train-00000-of-00002.parquet has other label names than the files that"
+    ):
         open_source(str(tmp_path)).load("rte")
 
 
 def test_files_of_a_split_with_different_columns_are_refused(tmp_path):
     of_two_files(tmp_path, label=["a", "b", "c", "d"], names=None)
-    with pytest.raises(UserError, match=r"train-00000-of-00002.parquet has other columns than the files that follow"):
+    with pytest.raises(
+        UserError,
+        match=r"train-00000-of-00002.parquet has other columns than the files that follow",
+    ):
         open_source(str(tmp_path)).load("rte")
 
 
@@ -243,26 +293,36 @@ def test_text_in_parquet_that_is_not_utf_8_is_refused(tmp_path):
     text = pyarrow.Array.from_buffers(pyarrow.string(), 2, text.buffers())
     table = pyarrow.table({"sentence1": text, "sentence2": ["a", "b"], "label": [0, 1]})
     pyarrow.parquet.write_table(table, place / "train-00000-of-00001.parquet")
-    with pytest.raises(UserError, match=r"cannot read .*-of-00001.parquet \(.*UTF8.*; expected Parquet files"):
+    with pytest.raises(
+        UserError, match=r"cannot read .*-of-00001.parquet \(.*UTF8.*; expected Parquet files"
+    ):
         open_source(str(tmp_path)).load("rte")
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    name=st.sampled_from(["saved/rte/train/data-00000-of-00001.arrow", "saved/rte/train/state.json", "copy"]),
+    name=st.sampled_from(
+        ["saved/rte/train/data-00000-of-00001.arrow", "saved/rte/train/state.json", "copy"]
+    ),
     place=st.floats(0, 1, exclude_max=True),
     content=st.binary(max_size=4),
 )
-def test_a_file_that_is_cut_short_or_damaged_is_read_or_refused(tmp_path_factory, name, place, content):
+def test_a_file_that_is_cut_short_or_damaged_is_read_or_refused(
+    tmp_path_factory, name, place, content
+):
     """Without content the file ends at the place, else the content stands there."""
     folder = tmp_path_factory.getbasetemp() / "damaged"
     if not folder.exists():
         saved()(folder / "saved")
         parquet(IN_REPOSITORY)(folder / "copy")
-    path = folder / name if "/" in name else folder / "copy" / "rte" / "train-00000-of-00001.parquet"
+    path = (
+        folder / name if "/" in name else folder / "copy" / "rte" / "train-00000-of-00001.parquet"
+    )
     good = path.read_bytes()
     first = int(place * len(good))
-    path.write_bytes(good[:first] + content + good[first + len(content) :] if content else good[:first])
+    path.write_bytes(
+        good[:first] + content + good[first + len(content) :] if content else good[:first]
+    )
     try:
         with contextlib.suppress(UserError):
             open_source(str(folder / name.partition("/")[0])).load("rte")

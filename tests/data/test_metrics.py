@@ -16,7 +16,10 @@ FINITE = st.floats(allow_nan=False, allow_infinity=False)
 
 def test_each_task_has_its_metrics():
     references, predictions = [1, 1, 1, 0, 0], [1, 1, 0, 1, 0]  # tp 2, fp 1, fn 1, tn 1
-    assert score("mrpc", predictions, references) == {"accuracy": pytest.approx(0.6), "f1": pytest.approx(2 / 3)}
+    assert score("mrpc", predictions, references) == {
+        "accuracy": pytest.approx(0.6),
+        "f1": pytest.approx(2 / 3),
+    }
     assert score("cola", predictions, references) == {"matthews_correlation": pytest.approx(1 / 6)}
     assert score("mrpc", [0, 0], [0, 0]) == {"accuracy": 1, "f1": 0}
     assert score("cola", [1, 1], [0, 1]) == {"matthews_correlation": 0}
@@ -29,7 +32,9 @@ def test_metrics_of_classes_are_those_of_scikit_learn(classes, share):
     expected, guessed = random.integers(0, classes, (2, 300))
     predicted = np.where(random.random(300) < share, expected, guessed)
     assert METRICS["accuracy"](expected, predicted) == accuracy_score(expected, predicted)
-    assert METRICS["matthews_correlation"](expected, predicted) == matthews_corrcoef(expected, predicted)
+    assert METRICS["matthews_correlation"](expected, predicted) == matthews_corrcoef(
+        expected, predicted
+    )
     if classes == 2:
         assert METRICS["f1"](expected, predicted) == f1_score(expected, predicted)
 
@@ -61,7 +66,10 @@ def test_correlations_are_never_nan_and_those_with_a_constant_are_zero(pairs, co
         ("sst2", [], [], r"shape \(0,\)"),
         ("sst2", [0, 2], [0, 1], r"predictions hold 2 at row 1; expected class ids from 0 to 1"),
         ("stsb", [0.5, 1.0], [-1.0, -1.0], "not public"),
-        *(("stsb", [1.0, bad], [1.0, 2.0], "predictions are not finite, first at row 1") for bad in (np.nan, np.inf)),
+        *(
+            ("stsb", [1.0, bad], [1.0, 2.0], "predictions are not finite, first at row 1")
+            for bad in (np.nan, np.inf)
+        ),
         ("mnli", np.zeros((2, 2)), [0, 1], r"shape \(2, 2\); expected \(n, 3\)"),
         ("sst2", np.array([[0.0, -np.inf]]), [0], "logits are not finite"),
     ],
@@ -82,10 +90,17 @@ def test_logits_become_predictions():
 
 
 def test_a_run_has_collapsed_where_every_row_gets_one_prediction():
-    collapsed = {"sst2": [[[0, 1], [0.2, 0.3]]], "stsb": [[[2.5], [2.500001]], [[20000.0], [20000.01]]]}
+    collapsed = {
+        "sst2": [[[0, 1], [0.2, 0.3]]],
+        "stsb": [[[2.5], [2.500001]], [[20000.0], [20000.01]]],
+    }
     others = {"sst2": [[[0, 1], [0.4, 0.3]], [[0, 1]]], "stsb": [[[2.5], [2.51]], np.zeros((0, 1))]}
-    assert all(is_collapsed(task, np.array(each)) for task, some in collapsed.items() for each in some)
-    assert not any(is_collapsed(task, np.array(each)) for task, some in others.items() for each in some)
+    assert all(
+        is_collapsed(task, np.array(each)) for task, some in collapsed.items() for each in some
+    )
+    assert not any(
+        is_collapsed(task, np.array(each)) for task, some in others.items() for each in some
+    )
 
 
 @pytest.mark.parametrize("task", ["mrpc", "stsb", "ax"])
@@ -111,7 +126,9 @@ def test_metrics_of_three_classes_of_which_one_is_absent_are_those_of_scikit_lea
         expected = np.where(expected == absent, other, expected)
     if side != "references":
         predicted = np.where(predicted == absent, other, predicted)
-    assert score("ax", predicted, expected)["matthews_correlation"] == matthews_corrcoef(expected, predicted)
+    assert score("ax", predicted, expected)["matthews_correlation"] == matthews_corrcoef(
+        expected, predicted
+    )
     assert score("mnli", predicted, expected)["accuracy"] == accuracy_score(expected, predicted)
 
 

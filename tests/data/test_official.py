@@ -12,7 +12,9 @@ from glue_bench.data.task_data import Source, TaskData
 from glue_bench.data.tasks import TASKS, TRAINABLE
 
 SHARED = Path(__file__).parents[3] / "shared" / "glue"
-WITH_LABELS = [(name, split) for name in TRAINABLE for split in ("train", *TASKS[name].validation_splits)]
+WITH_LABELS = [
+    (name, split) for name in TRAINABLE for split in ("train", *TASKS[name].validation_splits)
+]
 
 
 def mapped(frame, change):
@@ -33,7 +35,9 @@ CHANGES = {
     "other blanks in texts": lambda frame: mapped(frame, lambda text: f"{text} "),
     "CSV quotes around texts": lambda frame: mapped(frame, in_quotes),
     "other rows": lambda frame: mapped(frame, str.upper),
-    "other labels": lambda frame: frame.assign(label=[*frame["label"][1:], 1 - frame["label"].iloc[0]]),
+    "other labels": lambda frame: frame.assign(
+        label=[*frame["label"][1:], 1 - frame["label"].iloc[0]]
+    ),
 }
 
 
@@ -56,7 +60,9 @@ def test_label_ids_in_another_order_are_named(task, split):
     official, count = generate(task)[split], TASKS[task].num_labels
     turned = official.assign(label=(official["label"] + 1) % count)
     words = difference(task, split, turned, fingerprint(split, official))
-    assert words.startswith(f"label ids in another order: 0 is {TASKS[task].labels[-1]}, 1 is {TASKS[task].labels[0]}")
+    assert words.startswith(
+        f"label ids in another order: 0 is {TASKS[task].labels[-1]}, 1 is {TASKS[task].labels[0]}"
+    )
 
 
 def of_official_size(task, **facts):
@@ -64,7 +70,9 @@ def of_official_size(task, **facts):
     columns = ["text_a", "text_b"][: len(TASKS[task].texts)]
     splits = {}
     for name, split in TASKS[task].splits.items():
-        splits[name] = pd.DataFrame({column: ["a"] * split.rows for column in columns} | {"label": 0})
+        splits[name] = pd.DataFrame(
+            {column: ["a"] * split.rows for column in columns} | {"label": 0}
+        )
     return TaskData(task, "tsv", splits, **facts)
 
 
@@ -107,7 +115,11 @@ def test_data_says_of_each_split_how_it_differs(glue_bench, write):
 
 def test_what_cannot_be_compared_is_complete_by_count_alone():
     data = of_official_size("qqp")
-    assert (data.partial, data.differences, data.unchecked) == (False, {}, ("train", "validation", "test"))
+    assert (data.partial, data.differences, data.unchecked) == (
+        False,
+        {},
+        ("train", "validation", "test"),
+    )
     assert {*describe(Given(data)).query("task == 'qqp'")["status"]} == {UNCHECKED}
 
 

@@ -12,19 +12,44 @@ from glue_bench.data.tasks import COLUMNS, TASKS, TRAINABLE
 from glue_bench.errors import UserError
 
 SIZES = {
-    **{"cola": (8551, 1043, 1063), "sst2": (67349, 872, 1821), "mrpc": (3668, 408, 1725), "stsb": (5749, 1500, 1379)},
-    **{"qqp": (363846, 40430, 390965), "mnli": (392702, 9815, 9832, 9796, 9847), "qnli": (104743, 5463, 5463)},
+    **{
+        "cola": (8551, 1043, 1063),
+        "sst2": (67349, 872, 1821),
+        "mrpc": (3668, 408, 1725),
+        "stsb": (5749, 1500, 1379),
+    },
+    **{
+        "qqp": (363846, 40430, 390965),
+        "mnli": (392702, 9815, 9832, 9796, 9847),
+        "qnli": (104743, 5463, 5463),
+    },
     **{"rte": (2490, 277, 3000), "wnli": (635, 71, 146), "ax": (1104,)},
 }
 PAIR = "sentence1\tsentence2"
-SMALL = {"RTE/train.tsv": f"{PAIR}\tlabel\na\tb\tentailment\nc\td\tnot_entailment\n", "RTE/test.tsv": f"{PAIR}\ne\tf\n"}
+SMALL = {
+    "RTE/train.tsv": f"{PAIR}\tlabel\na\tb\tentailment\nc\td\tnot_entailment\n",
+    "RTE/test.tsv": f"{PAIR}\ne\tf\n",
+}
 
 
 def test_tasks_have_the_official_sizes_and_columns_keep_mnli_apart():
     """As in the table of the GLUE paper and on the dataset card."""
-    assert {name: tuple(split.rows for split in task.splits.values()) for name, task in TASKS.items()} == SIZES
+    assert {
+        name: tuple(split.rows for split in task.splits.values()) for name, task in TASKS.items()
+    } == SIZES
     assert tuple(SIZES)[:-1] == TRAINABLE
-    assert list(COLUMNS) == ["cola", "sst2", "mrpc", "stsb", "qqp", "mnli_m", "mnli_mm", "qnli", "rte", "wnli"]
+    assert list(COLUMNS) == [
+        "cola",
+        "sst2",
+        "mrpc",
+        "stsb",
+        "qqp",
+        "mnli_m",
+        "mnli_mm",
+        "qnli",
+        "rte",
+        "wnli",
+    ]
     assert COLUMNS["mnli_mm"] == ("mnli", "validation_mismatched")
 
 
@@ -54,14 +79,21 @@ def test_kinds_revisions_and_tasks_that_are_not_there(write):
     for source in (folder, *others):
         with pytest.raises(UserError, match="unknown task 'mnl'; did you mean 'mnli'"):
             source.load("mnl")
-    with pytest.raises(UserError, match=r"no MRPC data in .*; looked for MRPC/train\.tsv .* and its"):
+    with pytest.raises(
+        UserError, match=r"no MRPC data in .*; looked for MRPC/train\.tsv .* and its"
+    ):
         folder.load("mrpc")
 
 
 def test_describe(write):
     sizes = {"train": 635, "dev": 71}
-    files = {f"WNLI/{name}.tsv": f"{PAIR}\tlabel\n" + "a\tb\t0\n" * rows for name, rows in sizes.items()}
-    files |= {"WNLI/test.tsv": f"{PAIR}\n" + "a\tb\n" * 146, "STS-B/dev.tsv": f"{PAIR}\tscore\na\tb\t0.0\nc\td\t5.0\n"}
+    files = {
+        f"WNLI/{name}.tsv": f"{PAIR}\tlabel\n" + "a\tb\t0\n" * rows for name, rows in sizes.items()
+    }
+    files |= {
+        "WNLI/test.tsv": f"{PAIR}\n" + "a\tb\n" * 146,
+        "STS-B/dev.tsv": f"{PAIR}\tscore\na\tb\t0.0\nc\td\t5.0\n",
+    }
     files["QQP/dev.tsv"] = "question1\tquestion2\tis_duplicate\na\tb\t1\nc\n"
     table = describe(open_source(str(write({**SMALL, **files}))))
     assert list(table.columns) == DESCRIPTION
@@ -83,20 +115,34 @@ def test_fewer_rows_are_among_more_in_their_order_and_tests_stay_whole():
     data = TaskData("rte", "tsv", generate("rte"))
     some, more, part = limited(data, 5), limited(data, 9), limited(data, 5, train_alone=True)
     for name in ("train", "validation"):
-        few, many, every = ([*each.splits[name].itertuples(index=False, name=None)] for each in (some, more, data))
+        few, many, every = (
+            [*each.splits[name].itertuples(index=False, name=None)] for each in (some, more, data)
+        )
         assert (len(few), len(many), set(few) - set(many)) == (5, 9, set())
         assert few == [row for row in every if row in few]
     assert some.splits["test"] is data.splits["test"]
     assert part.splits["train"].equals(some.splits["train"])
     assert part.splits["validation"] is data.splits["validation"]
-    assert [each.source for each in (some, part)] == ["tsv, limited to 5 rows", "tsv, limited to 5 rows of train"]
+    assert [each.source for each in (some, part)] == [
+        "tsv, limited to 5 rows",
+        "tsv, limited to 5 rows of train",
+    ]
     assert len({each.digest for each in (data, some, more, part)}) == 4
     assert some.partial
     assert limited(data, 10_000) is data
 
 
 NOUNS = demo.ANIMALS + demo.SEA_ANIMALS
-ACCEPTABLE = (("the",), demo.ADJECTIVES, NOUNS, demo.VERBS, ("the",), demo.ADJECTIVES, NOUNS, demo.ADVERBS)
+ACCEPTABLE = (
+    ("the",),
+    demo.ADJECTIVES,
+    NOUNS,
+    demo.VERBS,
+    ("the",),
+    demo.ADJECTIVES,
+    NOUNS,
+    demo.ADVERBS,
+)
 
 
 def words(text):
@@ -104,7 +150,9 @@ def words(text):
 
 
 READERS = {
-    "cola": lambda text, _: all(word in fit for word, fit in zip(words(text), ACCEPTABLE, strict=True)),
+    "cola": lambda text, _: all(
+        word in fit for word, fit in zip(words(text), ACCEPTABLE, strict=True)
+    ),
     "sst2": lambda text, _: any(word in demo.GOOD for word in words(text.split(" but ")[1])),
     "mrpc": lambda first, second: words(first)[0] == words(second)[-1],
     "stsb": lambda _, second: words(second).index("but"),
@@ -128,16 +176,25 @@ def test_labels_follow_from_the_text(task):
 def test_splits_are_those_of_the_task_and_never_repeat_a_text(task):
     frames = generate(task)
     assert list(frames) == list(TASKS[task].splits)
-    texts = [tuple(row) for frame in frames.values() for row in frame.filter(like="text").to_numpy()]
+    texts = [
+        tuple(row) for frame in frames.values() for row in frame.filter(like="text").to_numpy()
+    ]
     assert len(set(texts)) == len(texts)
-    assert all((frame["label"] == -1).all() for name, frame in frames.items() if name.startswith("test"))
+    assert all(
+        (frame["label"] == -1).all() for name, frame in frames.items() if name.startswith("test")
+    )
 
 
 def official(task: str, **changes: int) -> TaskData:
     """Data with as many rows as the official one has, but for the splits in `changes`."""
     sizes = {name: split.rows for name, split in TASKS[task].splits.items()} | changes
-    frames = {name: pd.DataFrame({"text_a": "a", "label": np.zeros(rows, int)}) for name, rows in sizes.items()}
-    return TaskData(task, "tsv", frames, revision="a" * 40)  # rows of a revision of the hub are not compared
+    frames = {
+        name: pd.DataFrame({"text_a": "a", "label": np.zeros(rows, int)})
+        for name, rows in sizes.items()
+    }
+    return TaskData(
+        task, "tsv", frames, revision="a" * 40
+    )  # rows of a revision of the hub are not compared
 
 
 def test_data_are_partial_if_any_split_is():
@@ -147,7 +204,14 @@ def test_data_are_partial_if_any_split_is():
 
 
 def test_the_labels_of_every_scored_split_that_is_public_are_known():
-    data = official("mnli", train=3, validation_matched=4, validation_mismatched=5, test_matched=2, test_mismatched=2)
+    data = official(
+        "mnli",
+        train=3,
+        validation_matched=4,
+        validation_mismatched=5,
+        test_matched=2,
+        test_mismatched=2,
+    )
     labels = known_labels(data)
     assert {split: len(values) for split, values in labels.items()} == {
         "validation_matched": 4,

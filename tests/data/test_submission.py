@@ -37,7 +37,10 @@ def test_a_zip_of_predictions_or_of_majorities_has_no_finding(monkeypatch):
     monkeypatch.setattr(submission, "FILES", FILES)  # of the official sizes
     generator = np.random.default_rng(0)
     shapes = {name: (file.rows, TASKS[file.task].num_labels) for name, file in FILES.items()}
-    files = {name: write_file(FILES[name], generator.normal(2, 3, shape)) for name, shape in shapes.items()}
+    files = {
+        name: write_file(FILES[name], generator.normal(2, 3, shape))
+        for name, shape in shapes.items()
+    }
     assert len(FILES) == 11
     assert lint(make_zip(files)) == []
     assert lint(make_zip({name: fill_file(file) for name, file in FILES.items()})) == []
@@ -47,7 +50,13 @@ def test_a_zip_of_predictions_or_of_majorities_has_no_finding(monkeypatch):
 def test_a_column_is_written_by_the_name_of_its_label(name):
     """Of every name in turn: the column that stands for it, found by its name, is the largest."""
     task, labels = FILES[name].task, TASKS[FILES[name].task].labels
-    spelling = dict(zip(ZERO_AND_ONE.get(task, labels), ("0", "1") if task in ZERO_AND_ONE else labels, strict=True))
+    spelling = dict(
+        zip(
+            ZERO_AND_ONE.get(task, labels),
+            ("0", "1") if task in ZERO_AND_ONE else labels,
+            strict=True,
+        )
+    )
     logits = np.array([[float(label == wanted) for label in labels] for wanted in spelling])
     rows = [f"{index}\t{written}" for index, written in enumerate(spelling.values())]
     assert write_file(FILES[name], logits).decode().splitlines() == ["index\tprediction", *rows]
@@ -69,7 +78,9 @@ def test_a_zip_has_the_same_bytes_whatever_the_order_and_the_time(monkeypatch):
 @pytest.mark.parametrize("task", TRAINABLE)
 def test_majorities_are_those_of_the_training_files(task):
     labels, row = open_source(str(GLUE)).load(task).splits["train"]["label"], TASKS[task]
-    assert MAJORITY[task] == (f"{labels.mean():.3f}" if row.is_regression else row.written[labels.mode()[0]])
+    assert MAJORITY[task] == (
+        f"{labels.mean():.3f}" if row.is_regression else row.written[labels.mode()[0]]
+    )
 
 
 # What is found
@@ -84,12 +95,18 @@ def _twelve_rows():
 
 def said(**changes: Callable[[bytes], bytes]) -> list[str]:
     """What is found in the good files, of which some are changed; a name without its ending."""
-    return lint(make_zip(GOOD | {f"{name}.tsv": change(GOOD[f"{name}.tsv"]) for name, change in changes.items()}))
+    return lint(
+        make_zip(
+            GOOD | {f"{name}.tsv": change(GOOD[f"{name}.tsv"]) for name, change in changes.items()}
+        )
+    )
 
 
 def row(change: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
     """The row of index 5 is changed."""
-    return lambda content: b"\n".join(change(line) if line[:2] == b"5\t" else line for line in content.split(b"\n"))
+    return lambda content: b"\n".join(
+        change(line) if line[:2] == b"5\t" else line for line in content.split(b"\n")
+    )
 
 
 def predicted(text: str) -> Callable[[bytes], bytes]:
@@ -127,7 +144,11 @@ def test_a_mutated_row_or_file_is_found(name, kind):
     assert all(finding.startswith(f"{name}.tsv") for finding in findings)
 
 
-@given(content=st.binary(max_size=300), places=st.lists(st.integers(0, 10**6), max_size=4), flip=st.integers(1, 255))
+@given(
+    content=st.binary(max_size=300),
+    places=st.lists(st.integers(0, 10**6), max_size=4),
+    flip=st.integers(1, 255),
+)
 def test_no_bytes_break_the_linter(content, places, flip):
     said(**{"STS-B": lambda _: content})
     with pytest.raises(UserError, match="here is not a zip"):
@@ -162,10 +183,17 @@ def test_a_finding_says_file_line_problem_and_expectation():
 
 def test_the_first_three_wrong_rows_of_a_file_are_shown():
     findings = said(AX=lambda content: content.replace(b"entailment", b"0"))
-    assert [finding.split(":")[0] for finding in findings[:3]] == [f"AX.tsv, line {line}" for line in (2, 3, 4)]
+    assert [finding.split(":")[0] for finding in findings[:3]] == [
+        f"AX.tsv, line {line}" for line in (2, 3, 4)
+    ]
     assert findings[3:] == ["AX.tsv: 9 more rows like these"]
-    many = said(RTE=lambda _: b"index\tprediction\n" * 3_000)  # of which no more are read than belong there
-    assert (many[0], many[-1]) == ("RTE.tsv: 2999 rows; expected 12", "RTE.tsv: 9 more rows like these")
+    many = said(
+        RTE=lambda _: b"index\tprediction\n" * 3_000
+    )  # of which no more are read than belong there
+    assert (many[0], many[-1]) == (
+        "RTE.tsv: 2999 rows; expected 12",
+        "RTE.tsv: 9 more rows like these",
+    )
 
 
 def test_zips_as_others_make_them():
@@ -177,7 +205,9 @@ def test_zips_as_others_make_them():
     with zipfile.ZipFile(buffer, "a") as archive, pytest.warns(UserWarning, match="Duplicate name"):
         archive.writestr("RTE.tsv", GOOD["RTE.tsv"])
     assert lint(buffer.getvalue()) == ["RTE.tsv: 2 times in the zip; expected once"]
-    encrypted = bytearray(make_zip({"AX.tsv": GOOD["AX.tsv"]}))  # only the flag is set: nothing is read
+    encrypted = bytearray(
+        make_zip({"AX.tsv": GOOD["AX.tsv"]})
+    )  # only the flag is set: nothing is read
     struct.pack_into("<H", encrypted, encrypted.index(b"PK\x01\x02") + 8, 1)
     assert "AX.tsv: encrypted; expected a zip without a password" in lint(bytes(encrypted))
     damaged = make_zip(GOOD).replace(b"3\tentailment", b"3\tEntailment", 1)
@@ -186,7 +216,9 @@ def test_zips_as_others_make_them():
 
 def test_sizes_are_bounded_whatever_a_head_says(monkeypatch):
     content = make_zip(GOOD | {"AX.tsv": GOOD["AX.tsv"] * 1000})
-    at = content.index(b"AX.tsv", content.index(b"PK\x01\x02")) - 46 + 24  # the size, in the central directory
+    at = (
+        content.index(b"AX.tsv", content.index(b"PK\x01\x02")) - 46 + 24
+    )  # the size, in the central directory
     lied = content[:at] + struct.pack("<I", 10) + content[at + 4 :]
     assert any(finding.startswith("AX.tsv: cannot be unpacked") for finding in lint(lied))
     monkeypatch.setattr("glue_bench.data.submission.LARGEST_ENTRY", 100)

@@ -17,16 +17,52 @@ MRPC = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"
 MNLI = "index\tsentence1\tsentence2\tlabel1\tgold_label\n0\ta\tb\tneutral\tcontradiction\n1\tc\td\tneutral\t-\n"
 QQP = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
 QUIRKS = [
-    ("cola", "train", "gj04\t1\t\tOne.\ngj04\t0\t*\tTwo \n", [["One.", 1], ["Two ", 0]], 0),  # no header
+    (
+        "cola",
+        "train",
+        "gj04\t1\t\tOne.\ngj04\t0\t*\tTwo \n",
+        [["One.", 1], ["Two ", 0]],
+        0,
+    ),  # no header
     ("cola", "validation", "gj04\t1\t\tThree.", [["Three.", 1]], 0),
     ("cola", "test", "index\tsentence\n0\tFour.\n", [["Four.", -1]], 0),
-    ("mrpc", "train", f'\ufeff{MRPC}1\t7\t8\tHe said " a\tb\n', [['He said " a', "b", 1]], 0),  # a byte-order mark
-    ("mrpc", "test", f"index\t{MRPC}0\t1\t7\t8\tx\ty\n", [["x", "y", -1]], 0),  # its Quality means nothing
-    ("qqp", "train", f"{QQP}1\t2\t3\ta\tb\t1\n4\t5\n6\t7\t8\tc\td\t0\t\n", [["a", "b", 1]], 2),  # malformed rows
+    (
+        "mrpc",
+        "train",
+        f'\ufeff{MRPC}1\t7\t8\tHe said " a\tb\n',
+        [['He said " a', "b", 1]],
+        0,
+    ),  # a byte-order mark
+    (
+        "mrpc",
+        "test",
+        f"index\t{MRPC}0\t1\t7\t8\tx\ty\n",
+        [["x", "y", -1]],
+        0,
+    ),  # its Quality means nothing
+    (
+        "qqp",
+        "train",
+        f"{QQP}1\t2\t3\ta\tb\t1\n4\t5\n6\t7\t8\tc\td\t0\t\n",
+        [["a", "b", 1]],
+        2,
+    ),  # malformed rows
     ("mnli", "validation_matched", MNLI, [["a", "b", 2]], 1),  # a row without a gold label
-    ("stsb", "validation", f"{PAIR}\tscore\na\tb\t3.800\nc\td\t5.000\n", [["a", "b", 3.8], ["c", "d", 5.0]], 0),
+    (
+        "stsb",
+        "validation",
+        f"{PAIR}\tscore\na\tb\t3.800\nc\td\t5.000\n",
+        [["a", "b", 3.8], ["c", "d", 5.0]],
+        0,
+    ),
     ("stsb", "test", f"{PAIR}\ne\tf\n", [["e", "f", -1.0]], 0),
-    ("sst2", "train", "sentence\tlabel\r\na \u2028b\u0085c\x0bd \t1\r\n\r\n\n", [["a \u2028b\u0085c\x0bd ", 1]], 0),
+    (
+        "sst2",
+        "train",
+        "sentence\tlabel\r\na \u2028b\u0085c\x0bd \t1\r\n\r\n\n",
+        [["a \u2028b\u0085c\x0bd ", 1]],
+        0,
+    ),
 ]
 
 
@@ -52,7 +88,9 @@ def test_a_test_split_keeps_every_row_and_has_no_malformed_one(task, split, tmp_
     assert (len(frame), skipped) == (2, 0)
     for bad, size in (("", 1), ("1", 1), ("1" + "\tx" * 9, 10)):
         path.write_text(f"{header}\n{row}\n{bad}\n{row}\n")
-        with pytest.raises(UserError, match=rf"^{path}, line 3: {size} fields; expected {2 + len(texts)}; copy"):
+        with pytest.raises(
+            UserError, match=rf"^{path}, line 3: {size} fields; expected {2 + len(texts)}; copy"
+        ):
             read_split(path, TASKS[task], split)
 
 
@@ -75,16 +113,40 @@ def test_any_text_survives(tmp_path: Path, content, crlf, blank):
 
 
 BAD_FILES = [
-    ("SST-2/train.tsv", "text\tlabel\na\t1\n", "line 1: 0 columns are called 'sentence', expected 1; found 'text'"),
-    ("RTE/train.tsv", f"sentence1\t{PAIR}\tlabel\n", "line 1: 2 columns are called 'sentence1', expected 1; found"),
+    (
+        "SST-2/train.tsv",
+        "text\tlabel\na\t1\n",
+        "line 1: 0 columns are called 'sentence', expected 1; found 'text'",
+    ),
+    (
+        "RTE/train.tsv",
+        f"sentence1\t{PAIR}\tlabel\n",
+        "line 1: 2 columns are called 'sentence1', expected 1; found",
+    ),
     ("SST-2/dev.tsv", "sentence\tlabel\na\t1\nb\t2\n", "line 3: bad label '2'; expected 0 or 1"),
     ("CoLA/dev.tsv", "x\t1\t\ta\nx\tyes\t\tb\n", "line 2: bad label 'yes'"),
-    ("MNLI/train.tsv", f"{PAIR}\tgold_label\na\tb\t-\nc\td\tmaybe\n", "line 3: bad label 'maybe'; expected entail"),
-    ("STS-B/dev.tsv", f"{PAIR}\tscore\na\tb\t5.5\n", "line 2: bad label '5.5'; expected a number from 0 to 5"),
+    (
+        "MNLI/train.tsv",
+        f"{PAIR}\tgold_label\na\tb\t-\nc\td\tmaybe\n",
+        "line 3: bad label 'maybe'; expected entail",
+    ),
+    (
+        "STS-B/dev.tsv",
+        f"{PAIR}\tscore\na\tb\t5.5\n",
+        "line 2: bad label '5.5'; expected a number from 0 to 5",
+    ),
     ("STS-B/dev.tsv", f"{PAIR}\tscore\na\tb\tnan\n", "line 2: bad label 'nan'"),
     ("RTE/train.tsv", "\n\r\n", "the file is empty, line 1 is missing"),
-    ("RTE/train.tsv", f"{PAIR}\tlabel\n", "no usable row; expected rows with sentence1, sentence2, label"),
-    ("SST-2/train.tsv", b"\xef\xbb\xbfsentence\tlabel\na\t1\nab\xff\t1\n", "line 3: invalid start byte; expected"),
+    (
+        "RTE/train.tsv",
+        f"{PAIR}\tlabel\n",
+        "no usable row; expected rows with sentence1, sentence2, label",
+    ),
+    (
+        "SST-2/train.tsv",
+        b"\xef\xbb\xbfsentence\tlabel\na\t1\nab\xff\t1\n",
+        "line 3: invalid start byte; expected",
+    ),
     ("CoLA/train.tsv", f"gj04\t1\t\t{'w' * 1_000_001}\n", "line 1: more than 1,000,000 characters"),
     ("RTE/train.tsv", f"{PAIR}\tlabel\na\tb\t{'y' * 900_000}\n", "line 2: bad label 'yyyy"),
 ]
@@ -102,9 +164,20 @@ def test_bad_file_is_named_with_its_line(name, content, message, write):
 
 
 ROW = {
-    "mrpc": {"Quality": "1", "#1 ID": "7", "#2 ID": "8", "#1 String": "first", "#2 String": "second"},
+    "mrpc": {
+        "Quality": "1",
+        "#1 ID": "7",
+        "#2 ID": "8",
+        "#1 String": "first",
+        "#2 String": "second",
+    },
     "qqp": {"id": "1", "question1": "first", "question2": "second", "is_duplicate": "1"},
-    "mnli": {"gold_label": "neutral", "sentence1": "first", "sentence2": "second", "label1": "entailment"},
+    "mnli": {
+        "gold_label": "neutral",
+        "sentence1": "first",
+        "sentence2": "second",
+        "label1": "entailment",
+    },
     "qnli": {"index": "1", "question": "first", "sentence": "second", "label": "not_entailment"},
     "stsb": {"genre": "x", "sentence1": "first", "sentence2": "second", "score": "2.5"},
     "wnli": {"index": "1", "sentence1": "first", "sentence2": "second", "label": "1"},
@@ -124,7 +197,9 @@ def test_columns_are_found_by_their_names_in_whatever_order_they_stand(task, tur
     assert frame.to_numpy().tolist() == [["first", "second", WRITTEN[task]]]
 
 
-def test_every_row_without_a_gold_label_is_counted_and_every_line_ends_without_a_carriage_return(tmp_path):
+def test_every_row_without_a_gold_label_is_counted_and_every_line_ends_without_a_carriage_return(
+    tmp_path,
+):
     path = tmp_path / "dev_matched.tsv"
     rows = ["a\tb\t-", "c\td\tneutral", "e\tf\t-", "g\th\tentailment", "i\tj\t-"]
     path.write_bytes("\r\n".join(["sentence1\tsentence2\tgold_label", *rows, ""]).encode())

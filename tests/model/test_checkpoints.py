@@ -12,7 +12,12 @@ import huggingface_hub
 import pytest
 import torch
 import transformers
-from huggingface_hub.errors import HFValidationError, HTTPError, RepositoryNotFoundError, RevisionNotFoundError
+from huggingface_hub.errors import (
+    HFValidationError,
+    HTTPError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
 from safetensors.torch import load_file
 from tiny_models import (
     edit_settings,
@@ -54,14 +59,18 @@ def test_a_start_that_lacks_a_weight_becomes_no_classifier_with_what_lay_in_memo
     weights = dict(model.state_dict())
     del weights["norm.weight"]
     start = Start(model.config, weights, "pretrained", name="one")
-    with pytest.raises(UserError, match=r"^checkpoint 'one' lacks 1 weights of its encoder, such as norm\.weight$"):
+    with pytest.raises(
+        UserError, match=r"^checkpoint 'one' lacks 1 weights of its encoder, such as norm\.weight$"
+    ):
         start.classifier(("yes", "no"), seed=1)
 
 
 def with_gammas(folder: Path) -> None:
     def rename(weights: dict[str, Tensor]) -> None:
         for name in [*weights]:
-            new = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
+            new = name.replace("LayerNorm.weight", "LayerNorm.gamma").replace(
+                "LayerNorm.bias", "LayerNorm.beta"
+            )
             weights[new] = weights.pop(name)
 
     edit_weights(folder, rename)
@@ -79,7 +88,9 @@ def test_weights_are_read_in_every_form(form, tmp_path):
         form(tmp_path)
     else:
         assert len(list(tmp_path.glob("model-*.safetensors"))) > 1
-    assert "head_norm.weight" in read_checkpoint(str(tmp_path)).head  # which computes what transformers does
+    assert (
+        "head_norm.weight" in read_checkpoint(str(tmp_path)).head
+    )  # which computes what transformers does
 
 
 @pytest.mark.parametrize("kind", [EncoderModel, EncoderForMaskedLM])
@@ -128,27 +139,66 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "no JSON": (file("config.json", b"{'model_type': 'bert'}"), r"config\.json' is not valid JSON"),
     "a list": (file("config.json", b"[]"), "is not valid JSON .it is no object"),
     "width": (settings(hidden_size="wide"), "config.json does not fit"),
-    "family": (settings(model_type="gpt2"), "model_type 'gpt2'; only bert, .*, glue_bench can become"),
+    "family": (
+        settings(model_type="gpt2"),
+        "model_type 'gpt2'; only bert, .*, glue_bench can become",
+    ),
     "activation": (settings(hidden_act="gelou"), "its activation 'gelou' is not known"),
-    "half a pooler": (weights(lambda each: each.pop("pooler.dense.bias")), r"lacks 1 weights .* pooler\.dense\.bias"),
-    "a weight": (weights(lambda each: each.pop("embeddings.LayerNorm.bias")), "lacks 1 weights .*, such as norm.bias"),
+    "half a pooler": (
+        weights(lambda each: each.pop("pooler.dense.bias")),
+        r"lacks 1 weights .* pooler\.dense\.bias",
+    ),
+    "a weight": (
+        weights(lambda each: each.pop("embeddings.LayerNorm.bias")),
+        "lacks 1 weights .*, such as norm.bias",
+    ),
     "a query": (weights(lambda each: each.pop(QUERY)), r"lacks 1 weights .* blocks\.0\.att"),
-    "a key": (weights(lambda each: each.update({KEY: torch.zeros(24, 7)})), r"lacks 1 weights .*qkv\.weight"),
-    "more blocks": (settings(num_hidden_layers=3), r"lacks 12 weights of its encoder, such as blocks\.2"),
-    "more positions": (settings(max_position_embeddings=99), r"has shape \(.*\), its settings say \(.*99.*\)"),
-    "no weights": (file("model.safetensors", None), r"has no weights; expected one of model\.safetensors"),
+    "a key": (
+        weights(lambda each: each.update({KEY: torch.zeros(24, 7)})),
+        r"lacks 1 weights .*qkv\.weight",
+    ),
+    "more blocks": (
+        settings(num_hidden_layers=3),
+        r"lacks 12 weights of its encoder, such as blocks\.2",
+    ),
+    "more positions": (
+        settings(max_position_embeddings=99),
+        r"has shape \(.*\), its settings say \(.*99.*\)",
+    ),
+    "no weights": (
+        file("model.safetensors", None),
+        r"has no weights; expected one of model\.safetensors",
+    ),
     "cut short": (cut_short, r"cannot read weights from '.*model\.safetensors'.*may be cut short"),
-    "an index of lists": (file(INDEX, b'{"weight_map": {"a": []}}'), "has no weight_map of names of files"),
-    "a shard": (file(INDEX, b'{"weight_map": {"a": "model-1-of-2.safetensors"}}'), "cannot read weights .*model-1-of"),
+    "an index of lists": (
+        file(INDEX, b'{"weight_map": {"a": []}}'),
+        "has no weight_map of names of files",
+    ),
+    "a shard": (
+        file(INDEX, b'{"weight_map": {"a": "model-1-of-2.safetensors"}}'),
+        "cannot read weights .*model-1-of",
+    ),
     "code": (file(BIN, {"weights": Path("a call, not a tensor")}), "cannot read weights"),
     "no tensors": (file(BIN, [1]), "no tensors by their names"),
     "a number": (file(BIN, {"a": 1}), "its a is no plain tensor"),
-    "larger than stored": (file(BIN, {"a": torch.zeros(1).expand(10**12)}), "its a is larger than what is stored"),
+    "larger than stored": (
+        file(BIN, {"a": torch.zeros(1).expand(10**12)}),
+        "its a is larger than what is stored",
+    ),
     "our head's activation": (settings(head_act="prelu"), "has weights of its own"),
     "our head's type": (settings(head_act=3), "must be a text"),
-    "our decoder": (settings(tie_word_embeddings=False), "tie_word_embeddings is False; it must be true"),
-    "our heads": (settings(num_attention_heads=7), "it must be a multiple of num_attention_heads 7"),
-    **{f"our {n} blocks": (settings(num_hidden_layers=n), "whole number|expected int") for n in (0, 10**9, 2.5, None)},
+    "our decoder": (
+        settings(tie_word_embeddings=False),
+        "tie_word_embeddings is False; it must be true",
+    ),
+    "our heads": (
+        settings(num_attention_heads=7),
+        "it must be a multiple of num_attention_heads 7",
+    ),
+    **{
+        f"our {n} blocks": (settings(num_hidden_layers=n), "whole number|expected int")
+        for n in (0, 10**9, 2.5, None)
+    },
 }
 
 
@@ -165,12 +215,17 @@ def test_what_cannot_be_read_is_refused_in_one_line(case, tmp_path):
     assert "\n" not in str(refused.value)
 
 
-SHARDS = ["pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin", "pytorch_model.bin.index.json"]
+SHARDS = [
+    "pytorch_model-00001-of-00002.bin",
+    "pytorch_model-00002-of-00002.bin",
+    "pytorch_model.bin.index.json",
+]
 INDEXED = ["model-1.safetensors", "model.safetensors.index.json"]
 
 
 @pytest.mark.parametrize(
-    ("wanted", "others"), [(SHARDS, []), (["model.safetensors"], SHARDS[:2]), (INDEXED, ["pytorch_model.bin"])]
+    ("wanted", "others"),
+    [(SHARDS, []), (["model.safetensors"], SHARDS[:2]), (INDEXED, ["pytorch_model.bin"])],
 )
 def test_all_weights_of_one_form_are_fetched_from_the_hub(wanted, others, tmp_path, monkeypatch):
     def download(_: str, *, allow_patterns: list[str], **where: Any) -> str:  # noqa: ARG001
@@ -192,18 +247,37 @@ def test_a_cached_snapshot_is_found_offline(tmp_path, monkeypatch, revision):
     saved(repository / "snapshots" / ("a" * 40), transformers.BertModel, "bert")
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text("a" * 40)
-    assert locate("org/model", revision).resolve() == (repository / "snapshots" / ("a" * 40)).resolve()
-    with pytest.raises(UserError, match="no folder 'no-such-org/model' here, and the hub cannot be reached"):
+    assert (
+        locate("org/model", revision).resolve() == (repository / "snapshots" / ("a" * 40)).resolve()
+    )
+    with pytest.raises(
+        UserError, match="no folder 'no-such-org/model' here, and the hub cannot be reached"
+    ):
         locate("no-such-org/model", revision)
 
 
 HUB: dict[str, tuple[Exception, str]] = {
-    "no connection": (ConnectionError("no route\nto it"), r"\(ConnectionError: no route.*\); give the folder"),
+    "no connection": (
+        ConnectionError("no route\nto it"),
+        r"\(ConnectionError: no route.*\); give the folder",
+    ),
     "proxy": (HTTPError("403 Forbidden"), "the hub cannot be reached .*downloaded copy"),
-    "no repository": (RepositoryNotFoundError("404", response=Mock()), "no such checkpoint 'org/model'"),
-    "no name": (HFValidationError("repo id must not end with '.git'"), "no such checkpoint 'org/model'"),
-    "no revision": (RevisionNotFoundError("404", response=Mock()), "'org/model' has no revision 'v9'"),
-    "full disk": (OSError(errno.ENOSPC, "No space left"), "cannot keep 'org/model' of the hub: .*; make room"),
+    "no repository": (
+        RepositoryNotFoundError("404", response=Mock()),
+        "no such checkpoint 'org/model'",
+    ),
+    "no name": (
+        HFValidationError("repo id must not end with '.git'"),
+        "no such checkpoint 'org/model'",
+    ),
+    "no revision": (
+        RevisionNotFoundError("404", response=Mock()),
+        "'org/model' has no revision 'v9'",
+    ),
+    "full disk": (
+        OSError(errno.ENOSPC, "No space left"),
+        "cannot keep 'org/model' of the hub: .*; make room",
+    ),
 }
 
 
@@ -220,5 +294,8 @@ def test_no_such_place(tmp_path):
         with pytest.raises(UserError, match=rf"no checkpoint (folder|file) '{name}'"):
             locate(name)
     for place in (str(tmp_path), "https://example.org/bert"):
-        with pytest.raises(UserError, match=f"revision 'v2' of '{place}', which is no hub id: leave the revision out"):
+        with pytest.raises(
+            UserError,
+            match=f"revision 'v2' of '{place}', which is no hub id: leave the revision out",
+        ):
             locate(place, "v2")

@@ -59,15 +59,26 @@ def dead(variant: str, base: Start) -> Start:
     return graft(base, variant, {})
 
 
-SAME = {"variant.positions.weight": torch.ones(16, 24)}  # one position like the other, and not only at zero
+SAME = {
+    "variant.positions.weight": torch.ones(16, 24)
+}  # one position like the other, and not only at zero
 NAN = {"norm.weight": torch.full((24,), torch.nan)}
 PARTS = "no gradient reaches positions, position_norm, position_query, position_key;"
 REFUSED: dict[str, tuple[Callable[[Start], Start], str]] = {
     # A product of two factors of zero has no gradient; that T5's bias beside it learns does not wake it.
     "dead": (lambda base: dead("untied", base), f"position is dead, {PARTS}"),
-    "dead in part": (lambda base: dead("untied-relative", base), f"position is dead in part, {PARTS}"),
-    "dead but trained": (lambda base: replace(dead("add-relative", base), origin="pretrained"), "position is dead"),
-    "trained": (lambda _: trained("add", **SAME), "does not change the output of these trained weights; give another"),
+    "dead in part": (
+        lambda base: dead("untied-relative", base),
+        f"position is dead in part, {PARTS}",
+    ),
+    "dead but trained": (
+        lambda base: replace(dead("add-relative", base), origin="pretrained"),
+        "position is dead",
+    ),
+    "trained": (
+        lambda _: trained("add", **SAME),
+        "does not change the output of these trained weights; give another",
+    ),
     "alone in name": (lambda _: trained("alone"), "permuting tokens changes the output by"),
     "not finite": (lambda _: trained("add", **NAN), "its output is not finite"),
 }

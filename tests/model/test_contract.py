@@ -76,7 +76,9 @@ class ProductOfZeros(Add):
 class ScoresTooWide(Add):
     def forward(self, token_ids: Tensor, segment_ids: Tensor) -> EncoderInput:
         hidden = super().forward(token_ids, segment_ids).hidden
-        return EncoderInput(hidden, scores=lambda _, query, key: (query @ key.mT).repeat(1, 1, 1, 2))
+        return EncoderInput(
+            hidden, scores=lambda _, query, key: (query @ key.mT).repeat(1, 1, 1, 2)
+        )
 
 
 class RootOfZero(Add):
@@ -97,16 +99,31 @@ class ScoresOfTheMeanKey(Add):
 
 
 BROKEN: dict[str, tuple[type[Variant], str]] = {
-    "shapes": (ScoresTooWide, r"scores, block 0: they have shape \(3, 3, 1, 2\), not \(1 or 3, 3, 1, 1\)"),
-    "gradients": (RootOfZero, r"the gradient of parameter base\.variant\.positions\.weight is not finite in Enc"),
-    "padding": (ScoresOfTheMeanKey, r"changes real tokens by \d.* after block 1; 1e-5 is permitted"),
+    "shapes": (
+        ScoresTooWide,
+        r"scores, block 0: they have shape \(3, 3, 1, 2\), not \(1 or 3, 3, 1, 1\)",
+    ),
+    "gradients": (
+        RootOfZero,
+        r"the gradient of parameter base\.variant\.positions\.weight is not finite in Enc",
+    ),
+    "padding": (
+        ScoresOfTheMeanKey,
+        r"changes real tokens by \d.* after block 1; 1e-5 is permitted",
+    ),
     "save and load": (BufferLost, "outputs differ by .*a tensor of __init__"),
     "autocast": (Rounded, r"are 0\.\d+ off; 0\.03 is permitted"),
-    "graft": (TakesTheCheckpointItself, r"the graft changes the checkpoint's own variant\.positions\.weight"),
+    "graft": (
+        TakesTheCheckpointItself,
+        r"the graft changes the checkpoint's own variant\.positions\.weight",
+    ),
     "draws": (DrawsAnewEachTime, r"fresh weights: variant\.scale is another each time"),
     "meta device": (AsksForValues, r"RuntimeError: .*meta tensors.* \(test_contract\.py:\d+\)"),
     "position": (Deaf, r"permuting tokens changes \[CLS\] by only \d\.\de-1\d"),
-    "start": (MovesCls, r"a start of 7 changes what forward returns for \[CLS\] by \d.*; it stays at position 0"),
+    "start": (
+        MovesCls,
+        r"a start of 7 changes what forward returns for \[CLS\] by \d.*; it stays at position 0",
+    ),
 }
 
 
@@ -118,7 +135,9 @@ def test_a_broken_variant_is_told_the_clause_and_the_place(clause, monkeypatch):
         check_contract("broken", clauses=[clause])
 
 
-@pytest.mark.parametrize(("variant", "clause"), [(ProductOfZeros, "position"), (MovesCls, list(CLAUSES)[-1])])
+@pytest.mark.parametrize(
+    ("variant", "clause"), [(ProductOfZeros, "position"), (MovesCls, list(CLAUSES)[-1])]
+)
 def test_the_contract_is_every_clause(variant, clause, monkeypatch):
     monkeypatch.setitem(VARIANTS, "broken", variant)
     with pytest.raises(ContractError, match=f"^clause '{clause}', "):

@@ -26,12 +26,19 @@ from glue_bench.sweep.plan import make_plan
 from glue_bench.training.inputs import Inputs
 
 PLAIN = BlockScores(None, None, None, whole=False)
-HIDDEN, MASK = torch.randn(3, 7, 24, dtype=torch.float64), torch.arange(7) < torch.tensor([7, 5, 1])[:, None]
+HIDDEN, MASK = (
+    torch.randn(3, 7, 24, dtype=torch.float64),
+    torch.arange(7) < torch.tensor([7, 5, 1])[:, None],
+)
 
 
 def random_block(**changes: Any) -> Block:
     config = encoder_config(**changes)
-    block = Block(config, scale=(config.hidden_size // config.num_attention_heads) ** -0.5).double().eval()
+    block = (
+        Block(config, scale=(config.hidden_size // config.num_attention_heads) ** -0.5)
+        .double()
+        .eval()
+    )
     for weight in block.parameters():
         nn.init.normal_(weight, std=0.3)
     return block
@@ -41,7 +48,14 @@ def random_block(**changes: Any) -> Block:
 def test_a_block_is_that_of_torch(norm_first):
     ours = random_block(norm_first=norm_first)
     theirs = nn.TransformerEncoderLayer(
-        24, 3, 40, activation="gelu", layer_norm_eps=1e-12, batch_first=True, norm_first=norm_first, dtype=torch.float64
+        24,
+        3,
+        40,
+        activation="gelu",
+        layer_norm_eps=1e-12,
+        batch_first=True,
+        norm_first=norm_first,
+        dtype=torch.float64,
     ).eval()
     attention, projection = theirs.self_attn, ours.attention.qkv
     attention.in_proj_weight, attention.in_proj_bias = projection.weight, projection.bias
@@ -52,12 +66,18 @@ def test_a_block_is_that_of_torch(norm_first):
         found = ours(HIDDEN, PLAIN, mask)
         real = torch.ones_like(MASK) if mask is None else mask
         torch.testing.assert_close(found[real], expected[real], atol=1e-12, rtol=1e-12)
-        torch.testing.assert_close(ours(HIDDEN, PLAIN, mask, 1), found[:, :1], atol=1e-12, rtol=1e-12)
+        torch.testing.assert_close(
+            ours(HIDDEN, PLAIN, mask, 1), found[:, :1], atol=1e-12, rtol=1e-12
+        )
 
 
 def test_a_gated_feed_forward_layer_is_that_of_modernbert():
     ours = random_block(norm_first=True, gated=True)
-    theirs = ModernBertMLP(ModernBertConfig(hidden_size=24, intermediate_size=40, mlp_bias=True)).double().eval()
+    theirs = (
+        ModernBertMLP(ModernBertConfig(hidden_size=24, intermediate_size=40, mlp_bias=True))
+        .double()
+        .eval()
+    )
     theirs.Wi, theirs.Wo = ours.up, ours.down
     torch.testing.assert_close(ours.feed_forward(HIDDEN), theirs(HIDDEN), atol=1e-12, rtol=1e-12)
 
@@ -73,7 +93,9 @@ def test_what_leaves_the_last_block_of_recent_encoders_is_normalised():
 @pytest.mark.usefixtures("small_demo")
 def test_an_experiment_has_these_blocks_and_other_ids(tiny):
     def start_of(**scratch: Any) -> tuple[str, EncoderConfig, str]:
-        inputs = Inputs(load_experiment(tiny(arms=["add"], checkpoint="scratch", scratch=scratch)), Path("none"))
+        inputs = Inputs(
+            load_experiment(tiny(arms=["add"], checkpoint="scratch", scratch=scratch)), Path("none")
+        )
         arm, shape = inputs.experiment.arms[0], make_plan(inputs).arms["add"].shape
         return inputs.start_digest(arm), inputs.initial(arm).config, shape_text(shape)
 
@@ -93,8 +115,17 @@ def values_and_gradients(attend, rows=L, bias=None):
     """Attention, scaled by SCALE, of slices of one projection, with a bias of that kind; gradients by both."""
     generator, dtype = torch.Generator().manual_seed(0), torch.float64
     packed = torch.randn(B, L, 3, H, K, dtype=dtype, generator=generator, requires_grad=True)
-    shape = {None: None, "shared": (1, H, rows, L), "own": (B, H, rows, L), "of all heads": (1, 1, rows, L)}[bias]
-    added = None if shape is None else torch.randn(shape, dtype=dtype, generator=generator, requires_grad=True)
+    shape = {
+        None: None,
+        "shared": (1, H, rows, L),
+        "own": (B, H, rows, L),
+        "of all heads": (1, 1, rows, L),
+    }[bias]
+    added = (
+        None
+        if shape is None
+        else torch.randn(shape, dtype=dtype, generator=generator, requires_grad=True)
+    )
     query, key, value = packed.unbind(2)
     torch.manual_seed(1)
     out = attend(query[:, :rows], key, value, added)
@@ -110,10 +141,14 @@ def test_without_dropout_attention_and_its_gradients_are_those_of_torch(bias, ro
         scores = torch.zeros(B, H, rows, L, dtype=query.dtype) + (0 if bias is None else bias)
         scores = scores if mask is None else scores.masked_fill(~mask[:, None, None], -torch.inf)
         query, key, value = (part.transpose(1, 2) for part in (query, key, value))
-        return F.scaled_dot_product_attention(query, key, value, scores, scale=SCALE).transpose(1, 2)
+        return F.scaled_dot_product_attention(query, key, value, scores, scale=SCALE).transpose(
+            1, 2
+        )
 
     ours = partial(cpu.attend, padding=None if mask is None else LOWEST, scale=SCALE, dropout=0.0)
-    for one, other in zip(*(values_and_gradients(each, rows, bias) for each in (ours, theirs)), strict=True):
+    for one, other in zip(
+        *(values_and_gradients(each, rows, bias) for each in (ours, theirs)), strict=True
+    ):
         torch.testing.assert_close(one, other)
 
 
@@ -126,7 +161,9 @@ def test_dropout_of_attention_is_of_its_weights(bias):
         return (weights * factors @ value).transpose(1, 2)
 
     ours = partial(cpu.attend, padding=None, scale=SCALE, dropout=0.4)
-    for one, other in zip(*(values_and_gradients(each, bias=bias) for each in (ours, theirs)), strict=True):
+    for one, other in zip(
+        *(values_and_gradients(each, bias=bias) for each in (ours, theirs)), strict=True
+    ):
         torch.testing.assert_close(one, other)
 
 
@@ -143,7 +180,10 @@ def test_the_rate_of_dropout_is_the_stated_one_and_its_mean_is_one(rate):
 
 def test_the_gradient_is_dropped_where_the_value_is():
     torch.manual_seed(4)
-    values, residual = torch.randn(50, 7, requires_grad=True), torch.randn(50, 7, requires_grad=True)
+    values, residual = (
+        torch.randn(50, 7, requires_grad=True),
+        torch.randn(50, 7, requires_grad=True),
+    )
     dropout = Dropout(0.3)
     out = dropout(values)
     out.sum().backward()
@@ -156,9 +196,13 @@ def test_the_gradient_is_dropped_where_the_value_is():
 
 @pytest.mark.parametrize("enters", ["input", "scores"])
 @pytest.mark.parametrize(("variant", "options"), [arm for arm in ARMS if "segments" not in arm[1]])
-def test_to_compute_only_what_the_pooler_reads_changes_nothing_that_it_reads(variant, options, enters):
+def test_to_compute_only_what_the_pooler_reads_changes_nothing_that_it_reads(
+    variant, options, enters
+):
     options = options | {"segments": enters}
-    config = encoder_config(variant, variant_options=options, attention_probs_dropout_prob=0.0, hidden_dropout_prob=0.0)
+    config = encoder_config(
+        variant, variant_options=options, attention_probs_dropout_prob=0.0, hidden_dropout_prob=0.0
+    )
     model = random_model(EncoderModel, config).double().train()
     ids, mask = pad(tokens(), [11, 7, 4], 0)
     kinds = segments(ids)

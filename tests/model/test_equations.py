@@ -79,7 +79,10 @@ def apart(size: float) -> Start:
     model = random_model(EncoderModel, encoder_config("add", variant_options={"segments": "none"}))
     weights = model.state_dict()
     half = HIDDEN // 2
-    for name, columns, length in (("words", slice(half, None), size), ("positions", slice(half), 1.0)):
+    for name, columns, length in (
+        ("words", slice(half, None), size),
+        ("positions", slice(half), 1.0),
+    ):
         table = torch.zeros_like(weights[f"variant.{name}.weight"])
         rows = weights[f"variant.{name}.weight"][:, columns]
         rows = rows - rows.mean(1, keepdim=True)
@@ -171,7 +174,9 @@ def test_rotary_turns_pairs_of_every_head_as_complex_numbers_do(heads):
     query, key = torch.randn(2, 2, heads, LENGTH, size, generator=generator)
     turned = model.variant(TOKEN_IDS, ONE_SEGMENT).rotate(0, query, key)
     rates = 10_000.0 ** (-torch.arange(0, size, 2, dtype=torch.float64) / size)
-    turns = torch.polar(torch.ones(LENGTH, size // 2).double(), torch.arange(LENGTH)[:, None] * rates)
+    turns = torch.polar(
+        torch.ones(LENGTH, size // 2).double(), torch.arange(LENGTH)[:, None] * rates
+    )
     for name, given, result in zip(("query", "key"), (query, key), turned, strict=True):
         pairs = torch.view_as_complex(given.double().unflatten(-1, (-1, 2)))
         expected = torch.view_as_real(pairs * turns).flatten(-2).float()

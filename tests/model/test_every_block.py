@@ -31,7 +31,9 @@ def record_biases(model: EncoderModel) -> list[Tensor | None]:
 @torch.no_grad()
 def test_segment_scores_have_a_row_for_each_ordered_pair_of_three_segments():
     options = {"segments": "scores"}
-    model = random_model(EncoderModel, encoder_config("add", variant_options=options, type_vocab_size=TYPES))
+    model = random_model(
+        EncoderModel, encoder_config("add", variant_options=options, type_vocab_size=TYPES)
+    )
     scores = model.segment_scores(torch.arange(TYPES)[None])[0]
     table = model.segment_scores.table.weight
     for query in range(TYPES):
@@ -57,7 +59,9 @@ def test_segment_scores_have_a_row_for_each_ordered_pair_of_three_segments():
 @torch.no_grad()
 def test_segment_scores_are_added_to_the_bias_of_every_block(variant, options):
     placed = options | {"segments": "scores"}
-    config = encoder_config(variant, variant_options=placed, type_vocab_size=TYPES, num_hidden_layers=3)
+    config = encoder_config(
+        variant, variant_options=placed, type_vocab_size=TYPES, num_hidden_layers=3
+    )
     model = random_model(EncoderModel, config)
     biases = record_biases(model)
     token_ids = tokens()
@@ -97,9 +101,13 @@ def test_what_turns_and_what_scores_is_called_with_the_number_of_its_block(monke
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize(("variant", "options"), ARMS, ids=str)
 def test_every_layer_norm_has_the_eps_of_the_configuration(variant, options, norm_first):
-    config = encoder_config(variant, variant_options=options, norm_first=norm_first, layer_norm_eps=0.25)
+    config = encoder_config(
+        variant, variant_options=options, norm_first=norm_first, layer_norm_eps=0.25
+    )
     model = EncoderForMaskedLM(config)
-    norms = {name: module for name, module in model.named_modules() if isinstance(module, nn.LayerNorm)}
+    norms = {
+        name: module for name, module in model.named_modules() if isinstance(module, nn.LayerNorm)
+    }
     assert len(norms) >= 2 * LAYERS
     assert {name: norm.eps for name, norm in norms.items()} == dict.fromkeys(norms, 0.25)
 

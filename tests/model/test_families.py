@@ -40,7 +40,10 @@ SETTINGS: dict[str, tuple[tuple[str, ...], list[Any], list[Any]]] = {
     "hidden_dropout_prob": (LIKE_BERT, [0.0, 0.5], [1.0, -0.1]),
     "attention_probs_dropout_prob": (LIKE_BERT, [0.0, 0.5], [1.0]),
     "classifier_dropout": (LIKE_BERT, [0.3], [1.0]),
-    **{name: (("distilbert",), [0.3], [1.0]) for name in ("dropout", "attention_dropout", "seq_classif_dropout")},
+    **{
+        name: (("distilbert",), [0.3], [1.0])
+        for name in ("dropout", "attention_dropout", "seq_classif_dropout")
+    },
     "max_position_embeddings": (EVERY, [2 + 1, 16], [0]),
     "type_vocab_size": (LIKE_BERT, [1, 2, 3], [0, -1]),
     "initializer_range": (EVERY, [1.0], []),
@@ -73,21 +76,32 @@ TELLING = ("pad_token_id", "is_decoder")
 def test_every_setting_of_the_family_is_among_them(family):
     """So that a setting which transformers adds is noticed here."""
     fields = {field.name for field in dataclasses.fields(type(AutoConfig.for_model(family)))}
-    assert fields - LABELS <= {name for name, (families, *_) in SETTINGS.items() if family in families}
+    assert fields - LABELS <= {
+        name for name, (families, *_) in SETTINGS.items() if family in families
+    }
 
 
 def cases(read: bool) -> list[Any]:
     """(family, setting, value) of SETTINGS, and a padding of None, which RoBERTa cannot do without."""
     found = [
-        (family, setting, value, setting in TELLING or (family == families[0] and value == values[-1]))
+        (
+            family,
+            setting,
+            value,
+            setting in TELLING or (family == families[0] and value == values[-1]),
+        )
         for setting, (families, *both) in SETTINGS.items()
         for values in [both[0 if read else 1]]
         for family in families
         for value in values
     ]
-    found += [(family, "pad_token_id", None, True) for family in FAMILIES if (family in ROBERTA) != read]
+    found += [
+        (family, "pad_token_id", None, True) for family in FAMILIES if (family in ROBERTA) != read
+    ]
     return [
-        pytest.param(*case, id=f"{case[0]}-{case[1]}={case[2]}", marks=() if quick else pytest.mark.slow)
+        pytest.param(
+            *case, id=f"{case[0]}-{case[1]}={case[2]}", marks=() if quick else pytest.mark.slow
+        )
         for *case, quick in found
     ]
 
@@ -96,7 +110,9 @@ def built(family: str, changes: dict[str, Any]) -> PreTrainedModel:
     """transformers' random model with these settings and a masked-LM head, in the precision that they say."""
     sizes = SIZES | {"hidden_dim" if family == "distilbert" else "intermediate_size": 40}
     config = AutoConfig.for_model(family, **sizes | changes)
-    return random_model(AutoModelForMaskedLM.from_config, config).to(getattr(torch, changes.get("dtype", "float32")))
+    return random_model(AutoModelForMaskedLM.from_config, config).to(
+        getattr(torch, changes.get("dtype", "float32"))
+    )
 
 
 @pytest.mark.parametrize(("family", "setting", "value"), cases(read=True))
@@ -128,10 +144,15 @@ def test_what_is_not_read_is_refused_in_one_line(family, setting, value, plain, 
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_decoder_that_differs_from_the_words_is_refused_and_the_encoder_alone_is_read(family, tmp_path):
+def test_a_decoder_that_differs_from_the_words_is_refused_and_the_encoder_alone_is_read(
+    family, tmp_path
+):
     theirs = built(family, {"tie_word_embeddings": False})
     theirs.save_pretrained(tmp_path)
-    with pytest.raises(UserError, match=r"the masked-LM head does not compute .* Save its encoder alone, or use it as"):
+    with pytest.raises(
+        UserError,
+        match=r"the masked-LM head does not compute .* Save its encoder alone, or use it as",
+    ):
         read_checkpoint(str(tmp_path))
     theirs.base_model.save_pretrained(tmp_path)
     assert not read_checkpoint(str(tmp_path)).head

@@ -16,11 +16,29 @@ from glue_bench.model.locate import fingerprint
 from glue_bench.model.native import read_native
 from glue_bench.training.tokenizers import load_tokenizer, train_tokenizer
 
-needs_inotify = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="inotify is Linux's")
-NATIVE = ("bert", "roberta", "gpt2", "bart", "t5", "xlnet", "deberta-v2", "funnel", "nomic_bert", "fnet")
+needs_inotify = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="inotify is Linux's"
+)
+NATIVE = (
+    "bert",
+    "roberta",
+    "gpt2",
+    "bart",
+    "t5",
+    "xlnet",
+    "deberta-v2",
+    "funnel",
+    "nomic_bert",
+    "fnet",
+)
 VARIANTS = ("bert", "roberta", "electra", "distilbert")
 FORMATS = ("safetensors", "shards", "bin")
-BYSTANDERS = ("generation_config.json", "preprocessor_config.json", "processor_config.json", "decision_config.json")
+BYSTANDERS = (
+    "generation_config.json",
+    "preprocessor_config.json",
+    "processor_config.json",
+    "decision_config.json",
+)
 
 
 def save_checkpoint(folder: Path, family: str, form: str) -> Path:
@@ -67,7 +85,8 @@ def test_a_config_that_names_another_file_of_weights_is_refused(tmp_path):
     folder = save_checkpoint(tmp_path / "model", "bert", "safetensors")
     edit_settings(folder, transformers_weights="other.safetensors")
     with pytest.raises(
-        UserError, match=r"config\.json' names its weights \(transformers_weights: 'other\.safetensors'\)"
+        UserError,
+        match=r"config\.json' names its weights \(transformers_weights: 'other\.safetensors'\)",
     ):
         fingerprint(folder)
 

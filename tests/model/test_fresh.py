@@ -78,7 +78,9 @@ def test_what_is_drawn_follows_from_the_seed_alone(generator):
 @pytest.mark.parametrize("kind", [EncoderModel, EncoderForMaskedLM])
 def test_every_matrix_is_another_of_another_seed(kind):
     """And of the same seed the same one, a second time as well."""
-    first, repeated, reseeded = (fresh(kind, encoder_config("untied"), seed).state_dict() for seed in (1, 1, 2))
+    first, repeated, reseeded = (
+        fresh(kind, encoder_config("untied"), seed).state_dict() for seed in (1, 1, 2)
+    )
     matrices = [name for name, weight in first.items() if weight.ndim > 1]
     assert len(matrices) > 10
     for name in matrices:

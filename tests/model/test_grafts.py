@@ -41,7 +41,9 @@ def additive(folder: Path, family: str = "bert") -> Start:
 def start_states(start: Start) -> list[Tensor]:
     """Hidden states of a batch with two segments."""
     ids = tokens()
-    return states(encoder(start.config, start.weights), ids, None, segments(ids, start.config.type_vocab_size))
+    return states(
+        encoder(start.config, start.weights), ids, None, segments(ids, start.config.type_vocab_size)
+    )
 
 
 @pytest.mark.parametrize("family", CONFIGS)
@@ -60,14 +62,23 @@ def test_untied_graft_starts_at_the_position_term_of_the_first_block(tmp_path):
     """Equation 6's last term, p_i W^Q (p_j W^K)^T / sqrt(k), which is all there is without words and segments."""
     checkpoint = additive(tmp_path)
     for name, tensor in checkpoint.weights.items():
-        if "words" in name or "segments" in name or name == "norm.bias" or name.endswith("qkv.bias"):
+        if (
+            "words" in name
+            or "segments" in name
+            or name == "norm.bias"
+            or name.endswith("qkv.bias")
+        ):
             tensor.zero_()
     table = checkpoint.weights["variant.positions.weight"]
     table /= table.std(dim=1, keepdim=True)  # so that the share of positions in the sum is 1
-    base, untied = (encoder(s.config, s.weights) for s in (checkpoint, graft(checkpoint, "untied", {})))
+    base, untied = (
+        encoder(s.config, s.weights) for s in (checkpoint, graft(checkpoint, "untied", {}))
+    )
     with torch.no_grad():
         hidden = base.hidden_states(tokens(1, 9))[0][0]
-        query, key, _ = base.blocks[0].attention.qkv(hidden).view(9, 3, 3, HEAD_SIZE).permute(1, 2, 0, 3)
+        query, key, _ = (
+            base.blocks[0].attention.qkv(hidden).view(9, 3, 3, HEAD_SIZE).permute(1, 2, 0, 3)
+        )
         expected = query @ key.transpose(1, 2) / HEAD_SIZE**0.5
         scores = untied.variant.position_scores(9)[0, :, 1:, 1:]  # row i + 1 is position i
     assert float(expected.abs().mean()) > 0.1
@@ -82,9 +93,15 @@ def test_only_additive_checkpoints_of_ours_are_grafted(variant):
     for other in VARIANTS.keys() - {variant, "add"}:
         if variant == "add":
             start = graft(checkpoint, other, {})
-            assert (start.config.variant, start.origin, start.config.origin) == (other, "grafted", "grafted")
+            assert (start.config.variant, start.origin, start.config.origin) == (
+                other,
+                "grafted",
+                "grafted",
+            )
             continue
-        with pytest.raises(UserError, match=f"variant '{other}' from 'mine', which is '{variant}'; only additive"):
+        with pytest.raises(
+            UserError, match=f"variant '{other}' from 'mine', which is '{variant}'; only additive"
+        ):
             graft(checkpoint, other, {})
 
 
@@ -102,25 +119,45 @@ def test_graft_reduces_each_table_by_its_svd_and_says_what_is_kept(share, tmp_pa
     width = round(HIDDEN * share)
     assert (start.exact, start.origin) == (False, "grafted")
     assert start.variance_kept.keys() == {"tokens", "positions", "segments"}
-    for name, table, rank in [("tokens", "words", HIDDEN - width), ("positions", "positions", width)]:
-        before, after = (weights[f"variant.{table}.weight"] for weights in (checkpoint.weights, start.weights))
+    for name, table, rank in [
+        ("tokens", "words", HIDDEN - width),
+        ("positions", "positions", width),
+    ]:
+        before, after = (
+            weights[f"variant.{table}.weight"] for weights in (checkpoint.weights, start.weights)
+        )
         nearest, kept = best_approximation(before, rank)
         assert start.variance_kept[name] == pytest.approx(kept, abs=1e-6)
         assert 0.1 < kept < 1
         # Products of rows are what no choice of basis changes.
-        torch.testing.assert_close((after @ after.mT).double(), nearest @ nearest.mT, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(
+            (after @ after.mT).double(), nearest @ nearest.mT, atol=1e-4, rtol=1e-4
+        )
 
 
 def test_graft_finds_tables_that_are_split_already():
     """What the rotation of the basis is for: the blocks find every coordinate where they look for it."""
     options = {"position_share": 0.25}
-    split, weights = random_model(EncoderModel, encoder_config("concat-split", variant_options=options)), {}
-    for name, tensor in split.state_dict().items():  # of addition where each table is zero in the other's part
-        sides = {"variant.positions.weight": (18, 0), "variant.words.weight": (0, 6), "variant.segments.weight": (0, 6)}
+    split, weights = (
+        random_model(EncoderModel, encoder_config("concat-split", variant_options=options)),
+        {},
+    )
+    for (
+        name,
+        tensor,
+    ) in split.state_dict().items():  # of addition where each table is zero in the other's part
+        sides = {
+            "variant.positions.weight": (18, 0),
+            "variant.words.weight": (0, 6),
+            "variant.segments.weight": (0, 6),
+        }
         weights[name] = torch.nn.functional.pad(tensor, sides[name]) if name in sides else tensor
     start = graft(Start(encoder_config("add"), weights, "pretrained"), "concat-split", options)
     assert start.variance_kept == pytest.approx({"tokens": 1, "positions": 1, "segments": 1})
-    assert max_error(start_states(start), start_states(Start(split.config, split.state_dict(), ""))) < 1e-4
+    assert (
+        max_error(start_states(start), start_states(Start(split.config, split.state_dict(), "")))
+        < 1e-4
+    )
 
 
 @pytest.mark.parametrize("variant", ["add", "concat", "gate"])
@@ -161,7 +198,9 @@ def test_a_graft_computes_with_one_thread(tmp_path, monkeypatch):
 @pytest.fixture
 def unfilled_memory_is_nan() -> Iterator[None]:
     """Else memory that nobody has filled could hold anything, a right number too."""
-    torch.use_deterministic_algorithms(True)  # fills it: torch.utils.deterministic.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(
+        True
+    )  # fills it: torch.utils.deterministic.fill_uninitialized_memory
     yield
     torch.use_deterministic_algorithms(False)
 
@@ -175,8 +214,16 @@ def test_every_number_of_a_classifier_is_of_its_start_or_drawn(arm, family, tmp_
     start, found = graft(additive(tmp_path, family), *arm), []
     for _ in range(2):
         model = start.classifier(("one", "other"), 1)
-        found.append({**model.state_dict(), **dict(model.named_buffers()), "what is drawn next": torch.rand(1)})
-        monkeypatch.setattr("glue_bench.model.checkpoints.unfilled", lambda kind, config: kind(config))
+        found.append(
+            {
+                **model.state_dict(),
+                **dict(model.named_buffers()),
+                "what is drawn next": torch.rand(1),
+            }
+        )
+        monkeypatch.setattr(
+            "glue_bench.model.checkpoints.unfilled", lambda kind, config: kind(config)
+        )
     assert not [name for name, values in found[0].items() if not values.isfinite().all()]
     for name, values in found[1].items():
         torch.testing.assert_close(found[0][name], values, rtol=0, atol=0)

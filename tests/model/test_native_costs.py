@@ -16,8 +16,17 @@ HIDDEN, INNER, LAYERS, POSITIONS, TYPES, VOCABULARY, LENGTH = 16, 24, 3, 32, 3, 
 @pytest.fixture(scope="module")
 def counted(tmp_path_factory) -> dict:
     folder = tmp_path_factory.mktemp("native")
-    sizes = {"hidden_size": HIDDEN, "num_hidden_layers": LAYERS, "num_attention_heads": 2, "intermediate_size": INNER}
-    tables = {"vocab_size": VOCABULARY, "max_position_embeddings": POSITIONS, "type_vocab_size": TYPES}
+    sizes = {
+        "hidden_size": HIDDEN,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": 2,
+        "intermediate_size": INNER,
+    }
+    tables = {
+        "vocab_size": VOCABULARY,
+        "max_position_embeddings": POSITIONS,
+        "type_vocab_size": TYPES,
+    }
     transformers.BertModel(transformers.BertConfig(**sizes, **tables)).save_pretrained(folder)
     tokenizer = train_tokenizer(("one of the many", "a short one"), 200)
     tokenizer.save_pretrained(folder)
@@ -79,6 +88,8 @@ def test_native_attention_drops_at_the_rate_that_it_is_called_with(rate):
     """Of texts of one token, whose one weight is 1."""
     torch.manual_seed(0)
     query, key = torch.zeros(2, 800, 2, 1, 4)
-    mixed, _ = attention(torch.nn.Module(), query, key, torch.ones(800, 2, 1, 4), None, dropout=rate)
+    mixed, _ = attention(
+        torch.nn.Module(), query, key, torch.ones(800, 2, 1, 4), None, dropout=rate
+    )
     dropped = int((mixed[..., 0] == 0).sum())
     assert binomtest(dropped, mixed[..., 0].numel(), rate).pvalue > 1e-4, dropped

@@ -12,13 +12,31 @@ from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import Start, graft
 from glue_bench.model.tiny import encoder_config
 from glue_bench.model.variants import VARIANTS
-from glue_bench.model.variants.options import build_variant, canonical_options, check_variant, declared
+from glue_bench.model.variants.options import (
+    build_variant,
+    canonical_options,
+    check_variant,
+    declared,
+)
 from glue_bench.model.variants.untied import TERMS
 from glue_bench.sweep.plan import make_plan
 from glue_bench.training.inputs import Inputs
 
 OPTIONS = [(name, option) for name in VARIANTS for option in declared(VARIANTS[name], name)]
-WRONG: tuple[Any, ...] = ("false", "3", 1.5, -1, 0, True, None, [], [1], {"a": 1}, float("nan"), float("inf"))
+WRONG: tuple[Any, ...] = (
+    "false",
+    "3",
+    1.5,
+    -1,
+    0,
+    True,
+    None,
+    [],
+    [1],
+    {"a": 1},
+    float("nan"),
+    float("inf"),
+)
 PLUGIN = """
 import torch
 from glue_bench.model.variants.additive import Add
@@ -37,8 +55,12 @@ class Wide(Add):
 def test_a_value_is_refused_or_can_be_built_and_stays_what_it_is(name, option):
     """Whatever the value: nothing is taken for another type, and nothing but a UserError says so."""
     default = declared(VARIANTS[name], name)[option].default
-    assert canonical_options(name, {option: json.loads(json.dumps(default))}) == {}  # to write it out changes nothing
-    kinds = {bool: (bool,), int: (int,), float: (int, float), str: (str,), list: (list,)}[type(default)]
+    assert (
+        canonical_options(name, {option: json.loads(json.dumps(default))}) == {}
+    )  # to write it out changes nothing
+    kinds = {bool: (bool,), int: (int,), float: (int, float), str: (str,), list: (list,)}[
+        type(default)
+    ]
     for value in WRONG:
         try:
             canonical = canonical_options(name, {option: value})
@@ -91,9 +113,16 @@ def test_a_plugins_options_have_the_type_of_their_annotation_or_default(tiny, wr
     said = "option '{}' of variant 'wide': input should be a valid "
     cases = [({name: value}, said.format(name)) for name, value in
              (("times", "2"), ("times", True), ("factor", "2"), ("names", "a"), ("factor", None))]  # fmt: skip
-    cases.append(({"times": 0}, "variant 'wide' cannot be made with options {'times': 0}: index 0 is out of bounds"))
+    cases.append(
+        (
+            {"times": 0},
+            "variant 'wide' cannot be made with options {'times': 0}: index 0 is out of bounds",
+        )
+    )
     for options, expected in cases:
-        experiment = load_experiment(tiny(arms=[{"variant": "wide", "options": options}], plugins=[str(plugin)]))
+        experiment = load_experiment(
+            tiny(arms=[{"variant": "wide", "options": options}], plugins=[str(plugin)])
+        )
         with pytest.raises(UserError) as refusal:
             make_plan(Inputs(experiment, Path("none")))
         assert str(refusal.value).startswith(f"arm 'wide': {expected}")

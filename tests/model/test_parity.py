@@ -7,7 +7,16 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from tiny_models import HIDDEN, LAYERS, encoder_config, max_error, random_model, segments, states, tokens
+from tiny_models import (
+    HIDDEN,
+    LAYERS,
+    encoder_config,
+    max_error,
+    random_model,
+    segments,
+    states,
+    tokens,
+)
 from tiny_models import encoder as loaded
 from transformers.models.t5.modeling_t5 import T5Attention
 
@@ -21,7 +30,9 @@ from glue_bench.model.variants.untied import TERMS
 
 def test_the_bias_of_a_distance_is_in_the_bucket_of_t5():
     bias, places = RelativeBias(num_heads=4), torch.arange(300)
-    theirs = T5Attention._relative_position_bucket(places - places[:, None], num_buckets=32, max_distance=128)
+    theirs = T5Attention._relative_position_bucket(
+        places - places[:, None], num_buckets=32, max_distance=128
+    )
     assert torch.equal(bias(300)[0], bias.table.weight[theirs].permute(2, 0, 1))
 
 
@@ -39,7 +50,9 @@ def loud(model: transformers.PreTrainedModel) -> transformers.PreTrainedModel:
     return model.eval()
 
 
-def check_parity(ours: EncoderModel, theirs: transformers.PreTrainedModel, padded: bool, permitted: float) -> None:
+def check_parity(
+    ours: EncoderModel, theirs: transformers.PreTrainedModel, padded: bool, permitted: float
+) -> None:
     ids, mask = torch.randint(1, 90, (3, 11)), torch.ones(3, 11, dtype=torch.long)
     if padded:
         mask[1, 7:] = 0
@@ -47,12 +60,16 @@ def check_parity(ours: EncoderModel, theirs: transformers.PreTrainedModel, padde
     error = (ours(ids, mask).last_hidden_state - expected)[mask.bool()].abs().max()
     assert error < permitted
     shuffled = theirs(ids.flip(1), attention_mask=mask).last_hidden_state.flip(1)
-    assert (shuffled - expected)[0].abs().max() > 1e-2, "position must matter, or the comparison says nothing"
+    assert (shuffled - expected)[0].abs().max() > 1e-2, (
+        "position must matter, or the comparison says nothing"
+    )
 
 
 @pytest.mark.parametrize("padded", [False, True])
 def test_rotary_computes_what_roformer_computes(padded):
-    theirs = loud(transformers.RoFormerModel(transformers.RoFormerConfig(**LIKE_OTHERS, embedding_size=32)))
+    theirs = loud(
+        transformers.RoFormerModel(transformers.RoFormerConfig(**LIKE_OTHERS, embedding_size=32))
+    )
     weights, _ = FAMILIES["bert"].translate(theirs.state_dict(), None)
     ours = EncoderModel(encoder_config("rotary", **LIKE_OTHERS)).eval()
     ours.load_state_dict(weights, strict=False)
@@ -68,7 +85,10 @@ def test_rotary_computes_what_roformer_computes(padded):
     ],
 )
 def test_alibi_falls_linearly_with_distance_on_both_sides_by_the_slopes_of_the_paper(heads, slopes):
-    model, ids = EncoderModel(encoder_config("alibi", hidden_size=48, num_attention_heads=heads)), tokens(1, 5)
+    model, ids = (
+        EncoderModel(encoder_config("alibi", hidden_size=48, num_attention_heads=heads)),
+        tokens(1, 5),
+    )
     places = torch.arange(5)
     expected = -torch.tensor(slopes)[:, None, None] * (places - places[:, None]).abs()
     torch.testing.assert_close(model.variant(ids, segments(ids)).bias[0], expected)
@@ -104,11 +124,15 @@ def from_deberta(raw: dict[str, torch.Tensor], heads: int, blocks: int) -> dict[
 @pytest.mark.parametrize("terms", [["c2p", "p2c"], ["c2p"], ["p2c"]])
 def test_disentangled_computes_what_deberta_computes(terms, padded):
     kind = {"relative_attention": True, "position_biased_input": False, "pos_att_type": terms}
-    config = transformers.DebertaConfig(**LIKE_OTHERS, **kind, type_vocab_size=2, layer_norm_eps=1e-12)
+    config = transformers.DebertaConfig(
+        **LIKE_OTHERS, **kind, type_vocab_size=2, layer_norm_eps=1e-12
+    )
     theirs = loud(transformers.DebertaModel(config))
     names = {"c2p": "content-position", "p2c": "position-content"}
     options = {"terms": [names[term] for term in terms]}
-    ours = EncoderModel(encoder_config("disentangled", variant_options=options, **LIKE_OTHERS)).eval()
+    ours = EncoderModel(
+        encoder_config("disentangled", variant_options=options, **LIKE_OTHERS)
+    ).eval()
     lacking, unknown = ours.load_state_dict(from_deberta(theirs.state_dict(), 4, 2), strict=False)
     assert all(name.startswith("pooler") for name in lacking)
     assert not unknown
@@ -148,7 +172,9 @@ def test_sinusoids_start_at_the_scale_of_the_words():
     assert apart(words, number) < 1e-5
     assert apart(words, fixed) > 0.1
     add = encoder("add")
-    grafted = graft(Start(add.config, add.state_dict(), "pretrained"), "add-sinusoidal", {"scale": "words"})
+    grafted = graft(
+        Start(add.config, add.state_dict(), "pretrained"), "add-sinusoidal", {"scale": "words"}
+    )
     assert grafted.weights["variant.scale"] == add.variant.words.weight.std()
 
 
@@ -175,7 +201,9 @@ def test_a_normalised_position_is_added_after_its_layer_norm():
     segment_ids = torch.zeros_like(ids)
     table = model.variant.positions.weight[: ids.shape[1]]
     centred = table - table.mean(-1, keepdim=True)
-    normalised = centred / (table.var(-1, keepdim=True, unbiased=False) + model.config.layer_norm_eps).sqrt()
+    normalised = (
+        centred / (table.var(-1, keepdim=True, unbiased=False) + model.config.layer_norm_eps).sqrt()
+    )
     words = model.variant.words(ids) + model.variant.segments(segment_ids)
     assert max_error([model.variant(ids, segment_ids).hidden], [words + normalised]) < 1e-5
 
@@ -188,7 +216,9 @@ def test_a_graft_with_normalised_positions_starts_near_the_checkpoint_and_is_not
     assert torch.allclose(norm, add.variant.positions.weight.std(dim=1).mean().expand_as(norm))
 
 
-SUBSETS = [kept for count in range(1, 5) for kept in combinations(TERMS, count) if kept != ("word-word",)]
+SUBSETS = [
+    kept for count in range(1, 5) for kept in combinations(TERMS, count) if kept != ("word-word",)
+]
 
 
 @pytest.mark.parametrize("kept", SUBSETS, ids="+".join)
@@ -216,7 +246,9 @@ def test_every_subset_of_terms_is_its_equation(kept):
         assert scores[0, h, i, j].item() == pytest.approx(expected.item(), abs=1e-4)
 
 
-@pytest.mark.parametrize(("variant", "zeros"), [("gate", "gate"), ("add-relative", "relative.table")])
+@pytest.mark.parametrize(
+    ("variant", "zeros"), [("gate", "gate"), ("add-relative", "relative.table")]
+)
 def test_a_gate_half_open_and_a_bias_of_zeros_are_addition(variant, zeros):
     model, add = encoder(variant), encoder("add")
     for weight in model.variant.get_submodule(zeros).parameters():
@@ -239,7 +271,10 @@ def test_diet_rel_is_a_scalar_a_distance(share):
 def test_diet_abs_is_a_product_a_head_without_scale():
     variant = encoder("diet-abs", rank=5).variant
     bias = variant.position_bias(0, LENGTH)
-    queries, keys = (part[0].weight.view(-1, variant.dims.num_heads, 5) for part in (variant.queries, variant.keys))
+    queries, keys = (
+        part[0].weight.view(-1, variant.dims.num_heads, 5)
+        for part in (variant.queries, variant.keys)
+    )
     assert bias[0, 1, 2, 4].item() == pytest.approx((queries[2, 1] @ keys[4, 1]).item(), abs=1e-5)
 
 
@@ -257,7 +292,9 @@ def test_shaw_adds_the_relative_key_before_the_product():
         assert scores[1, 0, i, j].item() == pytest.approx(expected.item(), abs=1e-4)
 
 
-PROJECTIONS = [f"variant.position_{side}.{part}" for side in ("query", "key") for part in ("weight", "bias")]
+PROJECTIONS = [
+    f"variant.position_{side}.{part}" for side in ("query", "key") for part in ("weight", "bias")
+]
 
 
 @pytest.mark.parametrize("variant", ["untied", "untied-tie-cls", "untied-relative"])

@@ -88,7 +88,9 @@ def test_options_are_held_to_the_contract_each_once(write_plugin, monkeypatch):
     said = r"'loud' does not meet the contract: with \{'backwards': True\}, clause 'padding', encoder like BERT: "
     with pytest.raises(UserError, match=said):
         check_plugin("loud", {"backwards": True, "factor": 2.0})
-    with pytest.raises(UserError, match="unknown option 'backward' in variant 'loud'; did you mean 'backwards'"):
+    with pytest.raises(
+        UserError, match="unknown option 'backward' in variant 'loud'; did you mean 'backwards'"
+    ):
         check_plugin("loud", {"backward": True})
     check_plugin("loud", {"width": 99})  # which the tiny encoders do not permit
     check_plugin("loud", {"factor": 3.0})
@@ -143,6 +145,8 @@ def test_a_file_that_is_no_plugin_is_refused_and_nothing_of_it_is_kept(code, sai
 
 def test_one_file_may_have_several_variants_and_helpers(write_plugin):
     helper = "from abc import abstractmethod\nclass Base(Add):\n    @abstractmethod\n    def help(self): ...\n"
-    load_plugins([write_plugin(f"{LOUD}{helper}class Other(Loud):\n    name = 'other'\nAlias = Other")])
+    load_plugins(
+        [write_plugin(f"{LOUD}{helper}class Other(Loud):\n    name = 'other'\nAlias = Other")]
+    )
     assert set(PLUGINS) == {"loud", "other"}
     assert VARIANTS["other"].summary == "Other"

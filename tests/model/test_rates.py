@@ -16,7 +16,9 @@ BATCH, LENGTH = 40, 10
 
 def check_rate(dropped: int, trials: int, rate: float) -> None:
     """The number of dropped values is one that a binomial distribution gives."""
-    assert binomtest(dropped, trials, rate).pvalue > 1e-4, f"{dropped / trials:.3f} dropped, not {rate}"
+    assert binomtest(dropped, trials, rate).pvalue > 1e-4, (
+        f"{dropped / trials:.3f} dropped, not {rate}"
+    )
 
 
 def make_constant(linear: nn.Linear | nn.LayerNorm, value: float) -> None:
@@ -29,7 +31,9 @@ def count_zeros(values: Tensor) -> int:
     return int((values == 0).sum())
 
 
-@pytest.mark.parametrize("mask", [None, torch.ones(BATCH * LENGTH, 1, dtype=torch.bool)], ids=["plain", "masked"])
+@pytest.mark.parametrize(
+    "mask", [None, torch.ones(BATCH * LENGTH, 1, dtype=torch.bool)], ids=["plain", "masked"]
+)
 def test_attention_drops_weights_at_its_rate(mask):
     """Of texts of one token, whose one weight is 1: what leaves a head is 0 where it is dropped."""
     torch.manual_seed(0)

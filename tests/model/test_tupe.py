@@ -29,7 +29,10 @@ def read(path: Path) -> Start:
 def random_weights(saved: dict[str, Any]) -> None:
     """Weights far from zero, the decoder tied to the words."""
     generator = torch.Generator().manual_seed(0)
-    saved["model"] = {name: 0.4 * torch.randn(each.shape, generator=generator) for name, each in saved["model"].items()}
+    saved["model"] = {
+        name: 0.4 * torch.randn(each.shape, generator=generator)
+        for name, each in saved["model"].items()
+    }
     saved["model"]["decoder.lm_head.weight"] = saved["model"][f"{ENCODER}embed_tokens.weight"]
     if not saved["args"].embedding_normalize:
         drop(saved, "emb_layer_norm.weight", "emb_layer_norm.bias")
@@ -69,21 +72,35 @@ def equations(weights: dict[str, Tensor], args: dict[str, Any], ids: Tensor) -> 
     x = norm(x, "emb_layer_norm") if args["embedding_normalize"] else x
     size = x.shape[-1] // heads
     p = norm(w["pos.weight"], "pos_ln")
-    position = split(linear(p, "pos_q_linear")) @ split(linear(p, "pos_k_linear")).mT / (2 * size) ** 0.5
+    position = (
+        split(linear(p, "pos_q_linear")) @ split(linear(p, "pos_k_linear")).mT / (2 * size) ** 0.5
+    )
     bias = torch.empty(heads, length, length, dtype=torch.float64)
     for i in range(length):
         for j in range(length):
-            bias[:, i, j] = position[:, 0, 0] if i == 0 else position[:, 1, 1] if j == 0 else position[:, i + 1, j + 1]
-            if args["rel_pos"]:  # of distances below 8 every one has a bucket, keys to the right 16 further
+            bias[:, i, j] = (
+                position[:, 0, 0]
+                if i == 0
+                else position[:, 1, 1]
+                if j == 0
+                else position[:, i + 1, j + 1]
+            )
+            if args[
+                "rel_pos"
+            ]:  # of distances below 8 every one has a bucket, keys to the right 16 further
                 bucket = 16 if i == 0 else 32 if j == 0 else abs(j - i) + 16 * (j > i)
                 bias[:, i, j] += w["relative_attention_bias.weight"][bucket]
     for block in (f"layers.{number}." for number in range(args["encoder_layers"])):
-        projected = x @ w[f"{block}self_attn.in_proj_weight"].T + w[f"{block}self_attn.in_proj_bias"]
+        projected = (
+            x @ w[f"{block}self_attn.in_proj_weight"].T + w[f"{block}self_attn.in_proj_bias"]
+        )
         query, key, value = map(split, projected.chunk(3, dim=-1))
         attention = (query @ key.mT / (2 * size) ** 0.5 + bias).softmax(-1) @ value
         attention = linear(attention.transpose(0, 1).flatten(1), f"{block}self_attn.out_proj")
         x = norm(x + attention, f"{block}self_attn_layer_norm")
-        x = norm(x + linear(act(linear(x, f"{block}fc1")), f"{block}fc2"), f"{block}final_layer_norm")
+        x = norm(
+            x + linear(act(linear(x, f"{block}fc1")), f"{block}fc2"), f"{block}final_layer_norm"
+        )
     x = norm(act(linear(x, "decoder.lm_head.dense")), "decoder.lm_head.layer_norm")
     return x @ w["embed_tokens.weight"].T + w["decoder.lm_head.bias"]
 
@@ -91,7 +108,13 @@ def equations(weights: dict[str, Tensor], args: dict[str, Any], ids: Tensor) -> 
 @pytest.mark.parametrize("rel_pos", [False, True])
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"embedding_normalize": False}, {"activation_fn": "relu"}, {"activation_fn": "tanh"}, {"dropout": 0.0}],
+    [
+        {},
+        {"embedding_normalize": False},
+        {"activation_fn": "relu"},
+        {"activation_fn": "tanh"},
+        {"dropout": 0.0},
+    ],
     ids=str,
 )
 def test_what_is_read_is_the_equation(rel_pos, changes, make_tupe):
@@ -140,16 +163,37 @@ def test_what_a_training_or_fine_tuning_leaves_is_no_hindrance(make_tupe, monkey
 
 
 MISFITS: list[tuple[Spoil, str]] = [
-    (lambda saved: drop(saved, "pos_ln.weight", "layers.1.fc2.bias"), "lacks 2 weights of its encoder"),
+    (
+        lambda saved: drop(saved, "pos_ln.weight", "layers.1.fc2.bias"),
+        "lacks 2 weights of its encoder",
+    ),
     (lambda saved: drop(saved, "embed_tokens.weight"), r"lacks 1 weights .* variant\.words"),
-    (lambda saved: put(saved, f"{ENCODER}pos_proj.weight", 32, 16), "unknown weights.*pos_proj.weight"),
-    (lambda saved: put(saved, f"{ENCODER}layers.2.fc1.bias", 32), "unknown weights.*blocks.2.up.bias"),
-    (lambda saved: put(saved, f"{ENCODER}pos.weight", 33, 16), r"positions\.weight has shape \(33, 16\)"),
-    (lambda saved: put(saved, "decoder.lm_head.weight", 250, 16), "lm_head.weight differs from the words"),
+    (
+        lambda saved: put(saved, f"{ENCODER}pos_proj.weight", 32, 16),
+        "unknown weights.*pos_proj.weight",
+    ),
+    (
+        lambda saved: put(saved, f"{ENCODER}layers.2.fc1.bias", 32),
+        "unknown weights.*blocks.2.up.bias",
+    ),
+    (
+        lambda saved: put(saved, f"{ENCODER}pos.weight", 33, 16),
+        r"positions\.weight has shape \(33, 16\)",
+    ),
+    (
+        lambda saved: put(saved, "decoder.lm_head.weight", 250, 16),
+        "lm_head.weight differs from the words",
+    ),
     (lambda saved: saved.pop("args"), "a file of torch.save with args and model"),
-    (lambda saved: saved.update(args={"rel_pos": True}), "a file of torch.save with args and model"),
+    (
+        lambda saved: saved.update(args={"rel_pos": True}),
+        "a file of torch.save with args and model",
+    ),
     (lambda saved: saved.update(model={"a": 1}), "its a is no plain tensor"),
-    (lambda saved: saved.update(extra_state=Path()), r"as an official TUPE .* it pickles \S+, which might run code$"),
+    (
+        lambda saved: saved.update(extra_state=Path()),
+        r"as an official TUPE .* it pickles \S+, which might run code$",
+    ),
 ]
 ARGS: list[tuple[dict[str, Any], str]] = [
     ({"max_positions": None}, "its args do not fit: no max_positions"),
@@ -168,7 +212,9 @@ ARGS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("change", "said"), [*MISFITS, *ARGS], ids=[said for _, said in [*MISFITS, *ARGS]])
+@pytest.mark.parametrize(
+    ("change", "said"), [*MISFITS, *ARGS], ids=[said for _, said in [*MISFITS, *ARGS]]
+)
 def test_a_file_that_does_not_fit_is_refused_in_one_line(change, said, make_tupe):
     path = make_tupe(**change) if isinstance(change, dict) else make_tupe(spoil=change)
     with pytest.raises(UserError, match=f"tupe.pt'.*{said}") as refused:

@@ -26,7 +26,9 @@ every_variant = pytest.mark.parametrize("variant", VARIANTS)
 
 
 @every_variant
-@pytest.mark.parametrize("clause", [clause for clause in CLAUSES if clause != "gradients"])  # which follows
+@pytest.mark.parametrize(
+    "clause", [clause for clause in CLAUSES if clause != "gradients"]
+)  # which follows
 def test_every_variant_meets_the_contract(clause, variant):
     check_contract(variant, clauses=[clause])
 
@@ -51,7 +53,9 @@ def test_every_parameter_learns_under_every_option(variant, options):
 @every_variant
 def test_parameters_are_those_of_the_encoder(variant):
     counted = budget(encoder_config(variant), POSITIONS)
-    sizes = {name: p.numel() for name, p in EncoderModel(encoder_config(variant)).named_parameters()}
+    sizes = {
+        name: p.numel() for name, p in EncoderModel(encoder_config(variant)).named_parameters()
+    }
     base = sum(p.numel() for p in EncoderModel(encoder_config()).parameters())
     tables = [f"variant.{table}." for table in ("words", "positions", "segments")]
     assert counted["parameters"] == sum(sizes.values())
@@ -60,12 +64,17 @@ def test_parameters_are_those_of_the_encoder(variant):
     assert counted["non_embedding_parameters"] == sum(inside)
 
 
-@pytest.mark.parametrize(("variant", "mixing"), [("add", 0), ("none", 0), ("concat", 2 * 3 * HIDDEN * HIDDEN)])
+@pytest.mark.parametrize(
+    ("variant", "mixing"), [("add", 0), ("none", 0), ("concat", 2 * 3 * HIDDEN * HIDDEN)]
+)
 def test_operations_are_those_of_the_matrix_products(variant, mixing):
     d, inner, length, layers = HIDDEN, 40, POSITIONS, 2
     block = 2 * d * 3 * d + 2 * d * d + 2 * 2 * d * inner + 2 * 2 * length * d
     pooler = 2 * d * d // length  # forward alone: masked-LM pretraining does not use it
-    assert budget(encoder_config(variant), length)["flops_per_token"] == 3 * (layers * block + mixing) + pooler
+    assert (
+        budget(encoder_config(variant), length)["flops_per_token"]
+        == 3 * (layers * block + mixing) + pooler
+    )
 
 
 def test_a_variant_of_the_same_name_with_other_code_is_counted_anew(monkeypatch):
@@ -99,8 +108,12 @@ def test_scores_hold_a_scalar_a_head_and_pair():
 START, LENGTH = 5, 11
 # The tables of absolute positions, and their rows that stay: that of [CLS], and in TUPE's p_theta1 before it.
 TABLES = {
-    **dict.fromkeys(("add", "add-relative", "multiply", "gate", "concat", "concat-split"), (["positions"], 1)),
-    **dict.fromkeys(("untied", "untied-tie-cls", "untied-relative", "four-term"), (["positions"], 2)),
+    **dict.fromkeys(
+        ("add", "add-relative", "multiply", "gate", "concat", "concat-split"), (["positions"], 1)
+    ),
+    **dict.fromkeys(
+        ("untied", "untied-tie-cls", "untied-relative", "four-term"), (["positions"], 2)
+    ),
     "diet-abs": (["queries.0", "keys.0"], 1),
 }
 
@@ -114,7 +127,9 @@ def test_an_absolute_variant_reads_the_rows_from_there_on(variant):
         from_there = states(model, ids)
     for name in names:
         table = model.get_submodule(f"variant.{name}").weight.data
-        table.copy_(torch.cat([table[:fixed], table[START + fixed :], table[fixed : START + fixed]]))
+        table.copy_(
+            torch.cat([table[:fixed], table[START + fixed :], table[fixed : START + fixed]])
+        )
     assert max_error(from_there, states(model, ids)) == 0
     assert max_error(from_there, still) > 1e-2
 
@@ -143,7 +158,9 @@ def test_fixed_sinusoids_start_where_they_are_told_to():
     still = variant(ids, segments(ids)).hidden - variant.words_and_segments(ids, segments(ids))
     short = ids[:, :LENGTH]
     with variant.starting_at(START):
-        moved = variant(short, segments(short)).hidden - variant.words_and_segments(short, segments(short))
+        moved = variant(short, segments(short)).hidden - variant.words_and_segments(
+            short, segments(short)
+        )
     expected = torch.cat([still[:, :1], still[:, START + 1 : START + LENGTH]], dim=1)
     assert max_error([moved], [expected]) < 1e-6
 
@@ -151,17 +168,34 @@ def test_fixed_sinusoids_start_where_they_are_told_to():
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_positions_that_do_not_exist_are_refused(variant):
     model, ids = random_model(EncoderModel, encoder_config(variant)), tokens(3, POSITIONS + 1)
-    with pytest.raises(ValueError, match=f"{POSITIONS + 1} tokens, but the encoder has {POSITIONS} positions"):
+    with pytest.raises(
+        ValueError, match=f"{POSITIONS + 1} tokens, but the encoder has {POSITIONS} positions"
+    ):
         model.hidden_states(ids, None, segments(ids))
 
 
 @pytest.mark.parametrize(
     ("variant", "options", "types", "said"),
     [
-        ("concat-split", {"position_share": 0.01}, 2, "24 for tokens and 0 for positions; neither may be 0, so give a"),
+        (
+            "concat-split",
+            {"position_share": 0.01},
+            2,
+            "24 for tokens and 0 for positions; neither may be 0, so give a",
+        ),
         ("concat-split", {"position_share": 0.99}, 2, r"a share from 0\.04167 to 0\.9583"),
-        ("add", {"segments": "scores"}, 0, "segments cannot enter the scores, the encoder has none"),
-        ("add", {"segments": "scores"}, 1, "segments cannot enter the scores, the encoder has only one"),
+        (
+            "add",
+            {"segments": "scores"},
+            0,
+            "segments cannot enter the scores, the encoder has none",
+        ),
+        (
+            "add",
+            {"segments": "scores"},
+            1,
+            "segments cannot enter the scores, the encoder has only one",
+        ),
     ],
     ids=str,
 )

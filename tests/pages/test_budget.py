@@ -32,20 +32,41 @@ def pretrain(bench, arm, seed, **facts):
 @pytest.fixture
 def results(bench):
     """Two arms with two seeds; the rate of `none` was searched for with three runs of unequal length."""
-    places = {1: {"device": "cpu", "processor": "Chip", "threads": 1}, 2: {"device": "cuda", "threads": 2}}
+    places = {
+        1: {"device": "cpu", "processor": "Chip", "threads": 1},
+        2: {"device": "cuda", "threads": 2},
+    }
     for arm in ("add", "none"):
         bench.finish(arm=arm)
     for number, tokens in enumerate((10, 20, 40)):
         rate = (1e-3, 2e-3, 2e-3)[number]
-        point = {"step": 1, "tokens": tokens, "train_loss": 9.0, "validation_loss": 9.0, "seconds": 1.0}
+        point = {
+            "step": 1,
+            "tokens": tokens,
+            "train_loss": 9.0,
+            "validation_loss": 9.0,
+            "seconds": 1.0,
+        }
         facts = {"tokens": tokens, "validation_loss": 4.0 + number, "losses": [point]}
         bench.pretrain("none", 7 + number, is_search=True, rate=rate, **facts)
     names = tuple(f"none-{seed}" for seed in (7, 8, 9))
     for (arm, seed), searches in zip(CURVES, ((), (), names, names), strict=True):
         measure = {"name": "swap_1", "value": 0.5 + 0.1 * seed, "standard_error": 0.01, "n": 9}
-        memory = {"peak_memory_bytes": 3_600_000 * seed, "environment": places[1 if arm == "add" else seed]}
+        memory = {
+            "peak_memory_bytes": 3_600_000 * seed,
+            "environment": places[1 if arm == "add" else seed],
+        }
         rate = 1e-3 if searches else 3e-3
-        pretrain(bench, arm, seed, measures=[measure], stream=f"of {seed}", rate=rate, searches=searches, **memory)
+        pretrain(
+            bench,
+            arm,
+            seed,
+            measures=[measure],
+            stream=f"of {seed}",
+            rate=rate,
+            searches=searches,
+            **memory,
+        )
     return read_results(bench.plan())
 
 
@@ -57,8 +78,12 @@ def test_each_seed_is_compared_with_the_reference_of_that_seed(results):
 def test_what_a_pretraining_took_and_its_search_with_it(results):
     frame = budget_frame(results).set_index(["arm", "pretraining_seed"])
     assert frame["search_tokens"].dropna().to_dict() == {("none", 1): 70, ("none", 2): 70}
-    assert frame["peak_memory_mb"].to_dict() == {place: 4 if place[1] == 1 else 7 for place in CURVES}
-    assert frame["swap_1"].to_dict() == pytest.approx({place: 50 + 10 * place[1] for place in CURVES})
+    assert frame["peak_memory_mb"].to_dict() == {
+        place: 4 if place[1] == 1 else 7 for place in CURVES
+    }
+    assert frame["swap_1"].to_dict() == pytest.approx(
+        {place: 50 + 10 * place[1] for place in CURVES}
+    )
     assert frame["device"].to_dict() == {
         ("add", 1): "Chip, 1 thread",
         ("add", 2): "Chip, 1 thread",
@@ -88,12 +113,16 @@ def test_a_second_seed_with_another_stream_is_told_whatever_the_first_one_has(be
     for arm in ("add", "none"):
         bench.finish(arm=arm)
         for seed in (1, 2):
-            pretrain(bench, arm, seed, stream=f"of {seed}" + " of none" * (arm == "none" and seed == 2))
+            pretrain(
+                bench, arm, seed, stream=f"of {seed}" + " of none" * (arm == "none" and seed == 2)
+            )
     facts = read_markdown(to_markdown(budget_page(read_results(bench.plan()))))[1]
     assert dict(facts.texts)["Shown"].startswith("NOT the same")
 
 
-def search(bench, losses: dict[str, dict[float, tuple[float | None, ...]]], chosen: dict[str, float]):
+def search(
+    bench, losses: dict[str, dict[float, tuple[float | None, ...]]], chosen: dict[str, float]
+):
     """Searches by arm, rate and seed, and the pretraining at the rate that is `chosen`."""
     seed = 10
     for arm, by_rate in losses.items():
@@ -102,13 +131,18 @@ def search(bench, losses: dict[str, dict[float, tuple[float | None, ...]]], chos
             for loss in of_seeds:
                 seed += 1
                 steps = 1 if arm == "add" else 2
-                bench.pretrain(arm, seed, is_search=True, rate=rate, validation_loss=loss, steps=steps)
+                bench.pretrain(
+                    arm, seed, is_search=True, rate=rate, validation_loss=loss, steps=steps
+                )
         bench.pretrain(arm, 1, rate=chosen[arm])
     return read_results(bench.plan())
 
 
 def test_a_search_shows_means_over_seeds_and_a_dash_where_one_diverged(bench):
-    losses = {"add": {1e-3: (3.0, 4.0), 2e-3: (3.0, None)}, "none": {1e-3: (5.0, 6.5), 2e-3: (4.0, 4.5)}}
+    losses = {
+        "add": {1e-3: (3.0, 4.0), 2e-3: (3.0, None)},
+        "none": {1e-3: (5.0, 6.5), 2e-3: (4.0, 4.5)},
+    }
     results = search(bench, losses, {"add": 1e-3, "none": 2e-3})
     table = budget_page(results).tables[-1]
     texts = {row[0].text.rstrip("*"): [cell.text for cell in row[1:]] for row in table.rows}
@@ -128,7 +162,9 @@ def test_a_rate_is_chosen_for_its_own_arm(bench):
 
 def test_columns_that_say_nothing_are_left_out(results):
     frame = budget_frame(results)
-    assert {"pretraining_seed", "learning_rate", "search_tokens", "swap_1"} <= set(informative(frame))
+    assert {"pretraining_seed", "learning_rate", "search_tokens", "swap_1"} <= set(
+        informative(frame)
+    )
     first = frame[(frame["pretraining_seed"] == 1) & (frame["arm"] == "add")].assign(swap_1=np.nan)
     assert not {"pretraining_seed", "search_tokens", "swap_1"} & set(informative(first))
     assert math.isnan(first["swap_1"].item())

@@ -42,18 +42,31 @@ def test_each_family_and_column_has_a_line_and_each_line_what_it_explains(bench)
 
 def test_arms_within_the_margin_are_equivalent(bench):
     rates = {"high": 0.9, "higher": 0.9, "low": 0.55}
-    first, *_ = read_markdown(to_markdown(statistics_page(open_comparison(fill(bench, rates)), equivalent=20.0)))
-    assert {(row[2].split()[0], row[-1]) for row in first.texts} == {("higher", "equivalent"), ("low", "worse")}
+    first, *_ = read_markdown(
+        to_markdown(statistics_page(open_comparison(fill(bench, rates)), equivalent=20.0))
+    )
+    assert {(row[2].split()[0], row[-1]) for row in first.texts} == {
+        ("higher", "equivalent"),
+        ("low", "worse"),
+    }
 
 
 def test_two_seeds_have_a_word_of_caution_and_what_few_rows_cannot_show_is_a_dash(bench, new_bench):
     rates = {"a": 0.5, "b": 0.99}
-    few, many = (statistics_page(open_comparison(fill(new_bench(f"{n}"), seeds=n))).tables[-1].legend for n in (2, 3))
+    few, many = (
+        statistics_page(open_comparison(fill(new_bench(f"{n}"), seeds=n))).tables[-1].legend
+        for n in (2, 3)
+    )
     assert (LEGEND["few runs"] in few, LEGEND["few runs"] in many) == (True, False)
-    for outcomes in simulate(np.random.default_rng(5), columns=["sst2", "cola"], rates=rates, rows=8, seeds=2):
+    for outcomes in simulate(
+        np.random.default_rng(5), columns=["sst2", "cola"], rates=rates, rows=8, seeds=2
+    ):
         fill_drawn(bench, outcomes)
     comparison = open_comparison(bench.plan())
-    spread, foot = statistics_page(comparison).tables[1], leaderboard_page(comparison).tables[0].rows[-1]
+    spread, foot = (
+        statistics_page(comparison).tables[1],
+        leaderboard_page(comparison).tables[0].rows[-1],
+    )
     assert MISSING in {row[-1].text for row in spread.rows} & {cell.text for cell in foot}
 
 
@@ -61,10 +74,14 @@ def test_the_page_says_how_many_seeds_a_difference_takes(bench):
     comparison = open_comparison(fill(bench, {"a": 0.8, "b": 0.8}))
     (table,) = read_markdown(to_markdown(difference_page(comparison, 40.0, 0.8)))
     columns = ("Avg. of 3", "CoLA", "MNLI-m", "MNLI-mm")
-    assert [row[:4] for row in table.texts] == [[column, "fine-tuning", "1", "2"] for column in columns]
+    assert [row[:4] for row in table.texts] == [
+        [column, "fine-tuning", "1", "2"] for column in columns
+    ]
     (small,) = read_markdown(to_markdown(difference_page(comparison, 0.1, 0.8)))
     reasons = {row[0]: row[-1] for row in small.texts}
-    assert all(reasons[name].startswith("no number of seeds will do") for name in ("MNLI-m", "MNLI-mm"))
+    assert all(
+        reasons[name].startswith("no number of seeds will do") for name in ("MNLI-m", "MNLI-mm")
+    )
 
 
 def test_a_seed_costs_a_run_at_every_rate(bench):

@@ -26,7 +26,20 @@ def diagnostic(tmp_path):
         logic = ["Negation"] * int(LOGIC[row]) + ["Double negation"] * int(LOGIC[row] & DOUBLE[row])
         knowledge = "World knowledge" * int(ALL_NEUTRAL[row])
         label = TASKS["ax"].labels[LABELS[row]]
-        lines.append("\t".join(["", "", ";".join(logic), knowledge, "", f"premise {row}", f"hypothesis {row}", label]))
+        lines.append(
+            "\t".join(
+                [
+                    "",
+                    "",
+                    ";".join(logic),
+                    knowledge,
+                    "",
+                    f"premise {row}",
+                    f"hypothesis {row}",
+                    label,
+                ]
+            )
+        )
     path = tmp_path / "diagnostic-full.tsv"
     path.write_text("\n".join(lines) + "\n")
     return read_diagnostic(path)
@@ -37,7 +50,9 @@ def guesses(seed: int, right: float = 0.7) -> np.ndarray:
     return np.where(generator.random(ROWS) < right, LABELS, generator.integers(0, 3, ROWS))
 
 
-def finish(bench, seed=1, predicted=None, digest=None, value=0.5, source="tsv", partial=False, **where) -> None:
+def finish(
+    bench, seed=1, predicted=None, digest=None, value=0.5, source="tsv", partial=False, **where
+) -> None:
     cell = bench.expect("mnli", seed, **where)
     bench.record(cell, value, source=source, partial=partial, diagnostic=digest)
     splits = {"test_matched": np.zeros((1, 3), np.float32)}
@@ -50,10 +65,15 @@ def finish(bench, seed=1, predicted=None, digest=None, value=0.5, source="tsv", 
     ("differences", "data"),
     [
         ({}, "MNLI in part: no published score compares"),
-        ({"train": "other rows"}, "MNLI with other rows than the official ones: no published score compares"),
+        (
+            {"train": "other rows"},
+            "MNLI with other rows than the official ones: no published score compares",
+        ),
     ],
 )
-def test_the_page_says_whether_the_rows_of_mnli_are_a_part_or_others(bench, diagnostic, differences, data):
+def test_the_page_says_whether_the_rows_of_mnli_are_a_part_or_others(
+    bench, diagnostic, differences, data
+):
     finish(bench, 1, LABELS)
     bench.tasks["mnli"] |= {"partial": True, "differences": differences or None}
     page = diagnostics_page(open_board(bench.plan()), diagnostic)
@@ -61,7 +81,9 @@ def test_the_page_says_whether_the_rows_of_mnli_are_a_part_or_others(bench, diag
     assert facts["Data"] == data
 
 
-def test_r3_is_the_mean_over_seeds_of_the_three_class_correlation_at_the_reported_rate(bench, diagnostic):
+def test_r3_is_the_mean_over_seeds_of_the_three_class_correlation_at_the_reported_rate(
+    bench, diagnostic
+):
     for seed in (1, 2, 3):
         finish(bench, seed, guesses(seed), value=0.6, rate=2e-5)
         finish(bench, seed, LABELS, value=0.4, rate=1e-5)
@@ -71,11 +93,17 @@ def test_r3_is_the_mean_over_seeds_of_the_three_class_correlation_at_the_reporte
     finish(bench, 2, arm="none")
     page = diagnostics_page(open_board(bench.plan()), diagnostic)
     found = page.rows.set_index(["arm", "category", "phenomenon"]).loc["add"]
-    places = {("", ""): LOGIC | True, ("Logic", ""): LOGIC, ("Logic", "Double negation"): LOGIC & DOUBLE}
+    places = {
+        ("", ""): LOGIC | True,
+        ("Logic", ""): LOGIC,
+        ("Logic", "Double negation"): LOGIC & DOUBLE,
+    }
     for place, rows in places.items():
         values = [100 * matthews_corrcoef(LABELS[rows], guesses(seed)[rows]) for seed in (1, 2, 3)]
         expected = [np.mean(values), np.std(values, ddof=1), 3, rows.sum(), 3]
-        assert found.loc[place, ["mean", "std", "n", "examples", "labels"]].tolist() == pytest.approx(expected)
+        assert found.loc[
+            place, ["mean", "std", "n", "examples", "labels"]
+        ].tolist() == pytest.approx(expected)
     table, setup = page.tables
     assert table.header == ["Category", "Phenomenon", "Pairs", "add", "concat", "none"]
     assert list(dict.fromkeys(row[0].text for row in table.rows)) == ["All", "Logic", "Knowledge"]
@@ -83,7 +111,11 @@ def test_r3_is_the_mean_over_seeds_of_the_three_class_correlation_at_the_reporte
     assert [*last[1:3], last[-1]] == ["World knowledge", str(ALL_NEUTRAL.sum()), "0.00°"]
     assert table.legend[1].startswith("° all pairs have one label")
     add, concat, none = (cell.text for cell in table.rows[0][3:])
-    assert (none, "±" in add, "±" in concat) == ("100.00", True, False)  # of two runs the spread cannot be told
+    assert (none, "±" in add, "±" in concat) == (
+        "100.00",
+        True,
+        False,
+    )  # of two runs the spread cannot be told
     assert "1 finished runs of MNLI that predicted no AX" in [row[1].text for row in setup.rows]
 
 
@@ -108,7 +140,10 @@ def test_what_cannot_be_scored_is_one_line(bench, new_bench, diagnostic):
     other = new_bench("other")
     for seed, digest in ((1, "a"), (2, "b")):
         finish(other, seed, LABELS, digest=digest * 64)
-    with pytest.raises(UserError, match="'add-mnli-lr2e-05-s1' and 'add-mnli-lr2e-05-s2' predicted different AX data"):
+    with pytest.raises(
+        UserError,
+        match="'add-mnli-lr2e-05-s1' and 'add-mnli-lr2e-05-s2' predicted different AX data",
+    ):
         diagnostics_page(open_board(other.plan()), diagnostic)
 
 

@@ -15,7 +15,9 @@ from glue_bench.pages.render import to_csv, to_json
 STATISTICS = "glue-bench statistics toy  # the intervals behind the marks"
 
 
-def test_bytes_depend_only_on_plan_and_scores_and_tables_of_an_earlier_plan_do_not_stay(bench, new_bench):
+def test_bytes_depend_only_on_plan_and_scores_and_tables_of_an_earlier_plan_do_not_stay(
+    bench, new_bench
+):
     for number, task in enumerate(TRAINABLE):
         bench.finish(task, 1, 0.5 + 0.0123 * number)
     bench.expect("rte", 3)
@@ -58,11 +60,23 @@ def test_csv_and_json_say_what_the_data_is_and_what_is_missing_and_scores_are_ti
             "the same glue-bench run without --only  # it goes on with what is missing",
         ),
         ({"source": "demo"}, STATISTICS),
-        ({"source": "demo", "name": "demo"}, "glue-bench init NAME  # writes an experiment file, to change and run"),
-        ({"arms": 1}, "glue-bench table NAME toy  # beside a paper's table; glue-bench table lists them"),
-        ({"arms": 1, "seeds": 2}, "the same glue-bench run  # with seeds: [1, 2, 3] in the experiment"),
+        (
+            {"source": "demo", "name": "demo"},
+            "glue-bench init NAME  # writes an experiment file, to change and run",
+        ),
+        (
+            {"arms": 1},
+            "glue-bench table NAME toy  # beside a paper's table; glue-bench table lists them",
+        ),
+        (
+            {"arms": 1, "seeds": 2},
+            "the same glue-bench run  # with seeds: [1, 2, 3] in the experiment",
+        ),
         ({"steps": 100}, f"{STATISTICS}; seeds: [1, 2, 3] under pretraining tell more"),
-        ({"steps": 100, "pretrained": 2}, f"{STATISTICS}; seeds: [1, 2, 3] under pretraining tell more"),
+        (
+            {"steps": 100, "pretrained": 2},
+            f"{STATISTICS}; seeds: [1, 2, 3] under pretraining tell more",
+        ),
         ({"seeds": 2}, f"{STATISTICS}; seeds: [1, 2, 3] in the experiment tell more"),
     ],
     ids=str,

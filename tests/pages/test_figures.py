@@ -12,12 +12,26 @@ from read_pages import contrast, linear, texts_of
 
 from glue_bench.board.compare import open_comparison
 from glue_bench.pages import figures
-from glue_bench.pages.figures import CYCLE, INK, NO_DATES, ON_DARK, PAPER, QUIET, arm_styles, drawn, panels
+from glue_bench.pages.figures import (
+    CYCLE,
+    INK,
+    NO_DATES,
+    ON_DARK,
+    PAPER,
+    QUIET,
+    arm_styles,
+    drawn,
+    panels,
+)
 
 STUDY = Path(__file__).parents[2] / "results" / "study"
 SERIES = (INK, *CYCLE)
 TO_XYZ = np.array(
-    [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.072175], [0.0193339, 0.119192, 0.9503041]]
+    [
+        [0.4124564, 0.3575761, 0.1804375],
+        [0.2126729, 0.7151522, 0.072175],
+        [0.0193339, 0.119192, 0.9503041],
+    ]
 )
 BLIND = {  # Machado, Oliveira & Fernandes 2009, severity 1, on linear light
     "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
@@ -35,13 +49,20 @@ def lab(colour, kind="none"):
     return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
 
 
-@pytest.mark.parametrize("colours", [dict(zip(ON_DARK, ON_DARK, strict=True)), ON_DARK], ids=["light", "dark"])
-def test_lines_and_text_stand_out_from_the_page_and_series_from_each_other_for_every_reader_and_in_grey(colours):
+@pytest.mark.parametrize(
+    "colours", [dict(zip(ON_DARK, ON_DARK, strict=True)), ON_DARK], ids=["light", "dark"]
+)
+def test_lines_and_text_stand_out_from_the_page_and_series_from_each_other_for_every_reader_and_in_grey(
+    colours,
+):
     assert min(contrast(colours[name], colours[PAPER]) for name in SERIES) >= 3.0
     assert min(contrast(colours[name], colours[PAPER]) for name in (INK, QUIET)) >= 4.5
     assert np.diff(sorted(lab(colours[name])[0] for name in SERIES)).min() >= 5
     for kind in BLIND:
-        distances = [np.linalg.norm(lab(colours[a], kind) - lab(colours[b], kind)) for a, b in combinations(SERIES, 2)]
+        distances = [
+            np.linalg.norm(lab(colours[a], kind) - lab(colours[b], kind))
+            for a, b in combinations(SERIES, 2)
+        ]
         assert min(distances) >= 18
 
 
@@ -52,7 +73,9 @@ def test_eighteen_arms_look_different_and_the_reference_is_ink():
     assert (styles["arm3"]["color"], styles["arm0"]["color"]) == (INK, CYCLE[0])
 
 
-@pytest.mark.parametrize("labels", [["add"], [f"concat-split-{i}" for i in range(18)], ["x" * 70, "y"]])
+@pytest.mark.parametrize(
+    "labels", [["add"], [f"concat-split-{i}" for i in range(18)], ["x" * 70, "y"]]
+)
 def test_a_legend_stays_inside_its_figure(labels):
     with figures.paper_style():
         figure, (axes,) = panels(1, 4.0)
@@ -73,8 +96,12 @@ def example():
 def test_a_figure_has_the_same_bytes_in_every_format_whatever_the_users_settings_are(tmp_path):
     figure = example()
     figures.save(figure, tmp_path / "new" / "loss.first")
-    files = {format: (tmp_path / "new" / f"loss.first.{format}").read_bytes() for format in NO_DATES}
-    assert {path.name for path in (tmp_path / "new").iterdir()} == {f"loss.first.{format}" for format in NO_DATES}
+    files = {
+        format: (tmp_path / "new" / f"loss.first.{format}").read_bytes() for format in NO_DATES
+    }
+    assert {path.name for path in (tmp_path / "new").iterdir()} == {
+        f"loss.first.{format}" for format in NO_DATES
+    }
     with mpl.rc_context({"lines.linewidth": 9, "font.size": 30}):
         assert files == {format: drawn(example(), format) for format in NO_DATES}
     svg, pdf, png = files.values()
@@ -87,12 +114,22 @@ def test_a_figure_has_the_same_bytes_in_every_format_whatever_the_users_settings
 def test_an_svg_has_no_ground_and_each_of_its_colours_has_another_one_on_dark_pages():
     text = drawn(example(), "svg").decode()
     root = ElementTree.fromstring(text)
-    grounds = [path for each in root.iter() if each.get("id", "").startswith("patch") for path in each]
+    grounds = [
+        path for each in root.iter() if each.get("id", "").startswith("patch") for path in each
+    ]
     assert {re.search("fill: ([^;]+)", path.get("style", ""))[1] for path in grounds} == {"none"}
-    used = set(re.findall(r"(?:fill|stroke): (#\w{6})", "".join(each.get("style", "") for each in root.iter())))
+    used = set(
+        re.findall(
+            r"(?:fill|stroke): (#\w{6})", "".join(each.get("style", "") for each in root.iter())
+        )
+    )
     assert {INK, PAPER, CYCLE[0]} <= used <= set(ON_DARK) | {"#000000"}
     rule = text[text.index("prefers-color-scheme:dark") : text.index("</style>")]
-    assert all(f'[style*="{kind}: {colour}"]' in rule for colour in used & set(ON_DARK) for kind in ("fill", "stroke"))
+    assert all(
+        f'[style*="{kind}: {colour}"]' in rule
+        for colour in used & set(ON_DARK)
+        for kind in ("fill", "stroke")
+    )
 
 
 @pytest.mark.exact
@@ -111,14 +148,25 @@ def test_the_panels_of_a_forest_have_the_rows_of_the_primary_column_and_dots_who
                       for (arm, reference), planned in rows["planned"].items()]  # fmt: skip
     places = [*range(9), *(place + 0.5 for place in range(9, 16))]
     for axes, column in zip(figure.axes, columns, strict=True):
-        own = figures.forest_rows(study, column).reindex(rows.index).assign(place=places).dropna(subset="difference")
+        own = (
+            figures.forest_rows(study, column)
+            .reindex(rows.index)
+            .assign(place=places)
+            .dropna(subset="difference")
+        )
         assert own["seeds"].map(len).tolist() == own["n_arm"].tolist()
-        assert own["seeds"].map(np.mean).to_numpy() == pytest.approx(own["difference"].to_numpy(), abs=1e-9)
+        assert own["seeds"].map(np.mean).to_numpy() == pytest.approx(
+            own["difference"].to_numpy(), abs=1e-9
+        )
         points, dots = ([point for line in axes.lines if str(line.get_marker()) in markers
                          for point in zip(line.get_ydata(), line.get_xdata(), strict=True)]
                         for markers in ("^vox", "."))  # fmt: skip
         assert set(points) == {*zip(own["place"], own["difference"], strict=True)}
         assert len(dots) == own["n_arm"].sum()
-        drawn_lines = {tuple(segment.ravel()) for each in axes.collections for segment in each.get_segments()}
-        assert drawn_lines >= {*zip(own["low"], own["place"], own["high"], own["place"], strict=True)}
+        drawn_lines = {
+            tuple(segment.ravel()) for each in axes.collections for segment in each.get_segments()
+        }
+        assert drawn_lines >= {
+            *zip(own["low"], own["place"], own["high"], own["place"], strict=True)
+        }
     assert "* not planned" in texts_of(figure)

@@ -22,7 +22,9 @@ from glue_bench.pages.render import print_page, to_markdown
 ROOT = Path(__file__).parents[2]
 MARKS = [key for key in LEGEND if len(key) == 1]
 STORED = sorted(path.parent for path in ROOT.glob("results/*/plan.json"))
-TITLED = {"Difference": "difference"} | {MEASURES[name].title: name for name in ("validation_loss", "swap_1")}
+TITLED = {"Difference": "difference"} | {
+    MEASURES[name].title: name for name in ("validation_loss", "swap_1")
+}
 
 
 def shown(path: Path) -> tuple[Page, list[Read]]:
@@ -42,7 +44,9 @@ def test_a_plan_without_cells_has_a_page_and_an_arm_alone_is_compared_with_floor
     assert facts(bench.plan())["Runs"] == "0 of 0 planned; 0 records left out"
     bench.finish_predicted("rte", "add", 0.8)
     page, (table, *_) = shown(bench.plan())
-    assert re.fullmatch(r"RTE: best arm \d\d\.\d\d, majority class 50\.00\.", page.tables[0].caption)
+    assert re.fullmatch(
+        r"RTE: best arm \d\d\.\d\d, majority class 50\.00\.", page.tables[0].caption
+    )
     assert table.header == ["Arm", "Params", "RTE"]
 
 
@@ -51,7 +55,12 @@ def test_equal_scores_as_shown_are_both_bold_and_one_arm_alone_is_not(bench):
         bench.finish("rte", 1, value, arm=arm)
     bench.finish("rte", 1, 0.9, arm="alone", origin="scratch")
     _, tables = shown(bench.plan())
-    bold = {row[0][0]: row[2][1] for table in tables[:2] for row in table.rows if row[0][0] in ("a", "b", "c", "alone")}
+    bold = {
+        row[0][0]: row[2][1]
+        for table in tables[:2]
+        for row in table.rows
+        if row[0][0] in ("a", "b", "c", "alone")
+    }
     assert bold == {"a": True, "b": True, "c": False, "alone": False}
     assert [table.title for table in tables[:2]] == ["Pretrained", "Scratch"]
 
@@ -65,12 +74,19 @@ def test_a_score_shows_the_mean_and_where_runs_collapsed_or_are_missing(bench):
     bench.expect("wnli", 2)
     bench.expect("sst2", 1)
     bench.finish("stsb", 1, None)
-    bench.finish("mrpc", 1, 0.5, rate=1e-5, collapsed=["validation"])  # it counts at the chosen rate only
+    bench.finish(
+        "mrpc", 1, 0.5, rate=1e-5, collapsed=["validation"]
+    )  # it counts at the chosen rate only
     bench.finish("mrpc", 1, 0.6)
     bench.finish("mnli", 1, 0.33, collapsed=["validation_matched"])
     _, (table, *_) = shown(bench.plan())
     row = dict(zip(table.header, (text for text, _ in table.rows[0]), strict=True))
-    assert (row["RTE"], row["CoLA"], row["QNLI†"], row["WNLI"]) == ("63.00", "61.01‡", "0.00", "50.00*")
+    assert (row["RTE"], row["CoLA"], row["QNLI†"], row["WNLI"]) == (
+        "63.00",
+        "61.01‡",
+        "0.00",
+        "50.00*",
+    )
     assert (row["MRPC"], row["MNLI-m"], row["MNLI-mm"]) == ("60.00", "33.00‡", "33.00")
     assert row["STS-B"] == MISSING
     assert "SST-2" not in row
@@ -84,13 +100,23 @@ PLACES = [
 ]
 
 
-@pytest.mark.parametrize(("places", "marked"), PLACES, ids=["another", "the other way round", "precision"])
-def test_an_arm_that_ran_elsewhere_than_the_reference_with_that_seed_is_marked(places, marked, bench):
+@pytest.mark.parametrize(
+    ("places", "marked"), PLACES, ids=["another", "the other way round", "precision"]
+)
+def test_an_arm_that_ran_elsewhere_than_the_reference_with_that_seed_is_marked(
+    places, marked, bench
+):
     for arm, names in places.items():
         for seed, name in enumerate(names, start=1):
-            environment = {"processor": name.removesuffix(" bf16"), "precision": "float32", "device": "cpu"}
+            environment = {
+                "processor": name.removesuffix(" bf16"),
+                "precision": "float32",
+                "device": "cpu",
+            }
             precision = "bf16" if "bf16" in name else None  # that of the run itself counts
-            bench.record(bench.expect("rte", seed, arm=arm), environment=environment, precision=precision)
+            bench.record(
+                bench.expect("rte", seed, arm=arm), environment=environment, precision=precision
+            )
     _, (table, *_) = shown(bench.plan())
     assert {row[0][0] for row in table.rows} == {arm + "◇" * (arm in marked) for arm in places}
     if (places, marked) == PLACES[-1]:
@@ -140,8 +166,14 @@ def test_the_source_of_a_conversion_has_the_marks_of_its_own_block_there_alone(b
         bench.finish_predicted("rte", arm, accuracy, origin=origin)
     arms = [{"name": arm, "checkpoint": "one" if arm == "add" else "two"} for arm in origins]
     _, tables = shown(bench.plan(config={"arms": arms}))
-    rows = [{row[0][0]: [text for text, _ in row[2:]] for row in table.rows} for table in tables[:2]]
-    assert (rows[0]["w"][0][-1], rows[1]["u"][0][-1], rows[1]["w"][0][-1] in MARKS) == ("▲", "▼", False)
+    rows = [
+        {row[0][0]: [text for text, _ in row[2:]] for row in table.rows} for table in tables[:2]
+    ]
+    assert (rows[0]["w"][0][-1], rows[1]["u"][0][-1], rows[1]["w"][0][-1] in MARKS) == (
+        "▲",
+        "▼",
+        False,
+    )
     assert rows[1]["w"][1] == "reference"
     assert rows[1]["smallest difference"][0] == rows[1]["u"][1].partition(" ± ")[2]
 
@@ -151,17 +183,26 @@ def test_what_runs_were_fine_tuned_by_and_which_epoch_of_which_seeds_is_reported
         bench.record(bench.expect(task), hyperparameters={"epochs": epochs, "held_out_share": 0.1})
     told = "epochs 3 (MRPC), 5 (CoLA, RTE); batch 32; length 128; rate {}; 0.1 of train held out"
     assert facts(bench.plan())["Fine-tuning"] == told.format("2e-05")
-    bench.record(bench.expect("rte", rate=3e-5), hyperparameters={"epochs": 5, "held_out_share": 0.1})
+    bench.record(
+        bench.expect("rte", rate=3e-5), hyperparameters={"epochs": 5, "held_out_share": 0.1}
+    )
     protocol = {"epoch": "best", "choose_on": "held_out", "seeds": "median"}
     setup = facts(bench.plan(config={"protocol": protocol, "finetuning": {"held_out_share": 0.1}}))
-    rates = "the best of 2e-05, 3e-05 for each arm and task, by the mean on the slice held out of train"
+    rates = (
+        "the best of 2e-05, 3e-05 for each arm and task, by the mean on the slice held out of train"
+    )
     assert setup["Fine-tuning"] == told.format(rates)
-    assert setup["Reported"] == "median over seeds; best epoch of each run by the slice held out of train; validation"
+    assert (
+        setup["Reported"]
+        == "median over seeds; best epoch of each run by the slice held out of train; validation"
+    )
     assert LEGEND["medians"] in to_markdown(shown(bench.path)[0])
 
 
 def test_one_answer_after_the_last_epoch_says_nothing_of_an_earlier_one(bench):
-    bench.record(bench.expect(), 0.5, ["validation"], history=history_of("validation", "accuracy", 0.7, 0.5))
+    bench.record(
+        bench.expect(), 0.5, ["validation"], history=history_of("validation", "accuracy", 0.7, 0.5)
+    )
     for epoch, score in {"last": "50.00‡", "best": "70.00"}.items():
         _, (table, *_) = shown(bench.plan(config={"protocol": {"epoch": epoch}}))
         assert table.rows[0][2][0] == score
@@ -169,7 +210,9 @@ def test_one_answer_after_the_last_epoch_says_nothing_of_an_earlier_one(bench):
 
 def test_how_much_of_the_data_there_was_and_what_was_left_out_is_said(bench):
     data = {"source": "tsv", "digest": "d", "partial": True}
-    bench.record(bench.expect("rte"), data=data | {"rows": {"train": 249, "validation": 277, "test": 3000}})
+    bench.record(
+        bench.expect("rte"), data=data | {"rows": {"train": 249, "validation": 277, "test": 3000}}
+    )
     bench.finish("qnli", 1, partial=True)
     bench.finish("qnli", 2, partial=True)
     bench.plan()
@@ -201,7 +244,12 @@ def test_rows_of_the_official_number_that_are_others_are_marked_and_the_differen
     assert LEGEND["differences"] in [line for each in page.tables for line in each.legend]
 
 
-OFFICIAL_RTE = {"source": "tsv", "digest": "d", "partial": True, "rows": {"train": 2490, "validation": 277}}
+OFFICIAL_RTE = {
+    "source": "tsv",
+    "digest": "d",
+    "partial": True,
+    "rows": {"train": 2490, "validation": 277},
+}
 
 
 def test_scores_on_official_rows_are_not_called_partial_because_there_are_no_test_files(bench):
@@ -219,7 +267,12 @@ def test_scores_on_official_rows_are_not_called_partial_because_there_are_no_tes
         {"rows": {"train": 2490, "validation": 277, "test": 300}},
         {"differences": {"train": "other rows"}},
     ],
-    ids=["fewer rows of validation", "fewer rows of train", "fewer rows of test", "other rows of train"],
+    ids=[
+        "fewer rows of validation",
+        "fewer rows of train",
+        "fewer rows of test",
+        "other rows of train",
+    ],
 )
 def test_a_split_that_is_there_and_not_the_official_one_is_marked(bench, fact):
     bench.record(bench.expect("rte"), data=OFFICIAL_RTE | fact)
@@ -236,26 +289,35 @@ def test_other_rows_of_a_task_that_has_no_column_yet_have_no_line(bench):
 
 
 def test_content_that_could_not_be_compared_is_not_called_complete(bench):
-    bench.record(bench.expect("qqp"), data={"source": "tsv", "digest": "d", "unchecked": ("train", "validation")})
+    bench.record(
+        bench.expect("qqp"),
+        data={"source": "tsv", "digest": "d", "unchecked": ("train", "validation")},
+    )
     bench.plan()
     assert facts(bench.path)["Data"] == "tsv; QQP complete by count, content not checked"
 
 
 def everything(bench) -> Path:
     """All that a legend can explain: of three arms one is clearly worse."""
-    for (arm, accuracy), task in product((("add", 0.8), ("none", 0.5), ("concat", 0.805)), ("rte", "sst2")):
+    for (arm, accuracy), task in product(
+        (("add", 0.8), ("none", 0.5), ("concat", 0.805)), ("rte", "sst2")
+    ):
         bench.finish_predicted(task, arm, accuracy)
     for arm in ("add", "none"):
         bench.finish("cola", 1, 0.5, arm=arm, collapsed=["validation"], partial=True)
         bench.expect("wnli", 1, arm=arm)
         bench.finish("stsb", 1, None, arm=arm)
-        bench.record(bench.expect("qnli", 1, arm=arm), environment={"processor": arm, "precision": "float32"})
+        bench.record(
+            bench.expect("qnli", 1, arm=arm), environment={"processor": arm, "precision": "float32"}
+        )
         bench.record(bench.expect("mrpc", 1, arm=arm))
     bench.expect("mrpc", 2, arm="add")
     return bench.plan(config={"protocol": {"contrasts": [["none", "add"]]}})
 
 
-@pytest.mark.parametrize("folder", [*STORED, None], ids=lambda folder: getattr(folder, "name", "everything"))
+@pytest.mark.parametrize(
+    "folder", [*STORED, None], ids=lambda folder: getattr(folder, "name", "everything")
+)
 def test_each_mark_has_a_line_and_each_line_a_mark(folder, bench):
     page, tables = shown(folder or everything(bench))
     there = {"planned"} if "planned contrasts:" in page.tables[0].caption else set()
@@ -268,7 +330,12 @@ def test_each_mark_has_a_line_and_each_line_a_mark(folder, bench):
             there |= {name[-1]} & set(MARKS)
         for (first, _), *cells in table.rows:
             there |= {first} & set(LEGEND) | {mark for mark in "◇" if mark in first}
-            there |= {mark for text, _ in cells for mark in MARKS if text.endswith(mark) or mark in text[-3:]}
+            there |= {
+                mark
+                for text, _ in cells
+                for mark in MARKS
+                if text.endswith(mark) or mark in text[-3:]
+            }
             there |= {"bold" for _, bold in cells if bold}
     there -= {"parameters", "steps"}
     assert there <= set(LEGEND)
@@ -282,7 +349,11 @@ def test_six_arms_and_all_tasks_fit_a_terminal_of_80_by_24(bench):
         for task in TRAINABLE:
             bench.finish_predicted(task, arm, 0.4 if arm == "none" else 0.999, seeds=2)
     console = Console(width=80, record=True, file=StringIO(), force_terminal=True)
-    print_page(screen_page(open_comparison(bench.plan(data_source="demo"))), console, "runs/toy/leaderboard.md")
+    print_page(
+        screen_page(open_comparison(bench.plan(data_source="demo"))),
+        console,
+        "runs/toy/leaderboard.md",
+    )
     lines = console.export_text().splitlines()
     assert max(map(len, lines)) <= 80
     assert len(lines) <= 22

@@ -16,13 +16,22 @@ TOLERANCE = {"tupe-1": 0.005, "tupe-3-4": 0.005, "diet-2": 0.05, "bert-1": 0.05,
 """Half of the last decimal; the server averaged more decimals than it printed, so that both roundings add up."""
 
 
-averaged = [(name, row) for name, table in PAPERS.items() if "average" in table.columns for row in table.rows]
+averaged = [
+    (name, row)
+    for name, table in PAPERS.items()
+    if "average" in table.columns
+    for row in table.rows
+]
 
 
-@pytest.mark.parametrize(("name", "row"), averaged, ids=[f"{name}-{row.label}" for name, row in averaged])
+@pytest.mark.parametrize(
+    ("name", "row"), averaged, ids=[f"{name}-{row.label}" for name, row in averaged]
+)
 def test_every_published_average_recomputes(name, row):
     """By the paper's convention, from the row's other columns."""
-    values = {score: float(row.printed[column]) for column, (score,) in PAPERS[name].singly.parts.items()}
+    values = {
+        score: float(row.printed[column]) for column, (score,) in PAPERS[name].singly.parts.items()
+    }
     parts = [[values[entry] for entry in part] for part in PAPERS[name].average.parts.values()]
     average = sum(sum(part) / len(part) for part in parts) / len(parts)
     assert average == pytest.approx(float(row.printed["average"]), abs=TOLERANCE[name])
@@ -50,7 +59,9 @@ def test_counterparts_are_variants_with_their_own_defaults():
     for row in (row for published in PAPERS.values() for row in published.rows if row.variant):
         parameters = inspect.signature(VARIANTS[row.variant].__init__).parameters
         own = {name: parameters[name].default for name in row.options}
-        assert {name: list(value) if isinstance(value, tuple) else value for name, value in own.items()} == row.options
+        assert {
+            name: list(value) if isinstance(value, tuple) else value for name, value in own.items()
+        } == row.options
         assert row.segments in (None, *PLACES)
 
 
@@ -68,7 +79,13 @@ TERMS = ["position-position", "word-word", "word-position", "position-word"]
         ("tupe-1", "BERT-A-d", "four-term", {"terms": TERMS}, True),
         ("diet-2", "DIET-REL, per-head, input", "diet-rel", {}, True),
         ("diet-2", "DIET-REL, per-head, input", "diet-rel", {"segments": "none"}, False),
-        ("diet-2", "DIET-REL, per-head, per-head", "diet-rel", {"segments": "scores", "share": False}, True),
+        (
+            "diet-2",
+            "DIET-REL, per-head, per-head",
+            "diet-rel",
+            {"segments": "scores", "share": False},
+            True,
+        ),
     ],
 )
 def test_an_arm_with_other_options_is_another_model(table, label, variant, options, taken):
@@ -82,7 +99,12 @@ MADE_UP = published_table(
     rows={
         "Sum": {"scores": "50.0 60.0 55.0", **SUM, "steps": 1000},
         "Sum-mid": {"scores": "40.0 50.0 45.0", **SUM, "steps": 300, "share": 0.3},
-        "Untied": {"scores": "70.0 60.0 65.0", "variant": "untied", "parameters": 110e6, "steps": 1000},
+        "Untied": {
+            "scores": "70.0 60.0 65.0",
+            "variant": "untied",
+            "parameters": 110e6,
+            "steps": 1000,
+        },
         "Oracle": {"scores": "99.0 99.0 99.0"},
     },
     **{"title": "Made up", "source": "nowhere", "split": "dev", "protocol": "median of five seeds"},
@@ -119,7 +141,17 @@ def test_rows_without_an_arm_say_why_and_the_page_has_ours_below_theirs(bench):
         ["Untied", "70.0", "60.0"], ["ours: untied", "30.00 (-40.00)", "–"],  # noqa: RUF001
     ]  # fmt: skip
     first = [cell.text for cell in pairs.rows[0]]
-    assert first == ["Sum", "add", "110M / 1M", "1,000 / 100", "128k / 3.2k", "5 / 1", "4 / 1", "fresh weights", ""]
+    assert first == [
+        "Sum",
+        "add",
+        "110M / 1M",
+        "1,000 / 100",
+        "128k / 3.2k",
+        "5 / 1",
+        "4 / 1",
+        "fresh weights",
+        "",
+    ]
 
 
 def test_medians_at_the_rate_of_the_best_median(bench):
@@ -128,7 +160,11 @@ def test_medians_at_the_rate_of_the_best_median(bench):
         bench.finish("cola", seed, low, rate=2e-5)
         history = history_of("validation", "matthews_correlation", 0.7, high)
         bench.record(bench.expect("cola", seed, rate=3e-5), high, history=history)
-    for changes, ours in (({}, 58), ({"statistic": "mean"}, 100 * (0.9 + 0.5 + 0.5) / 3), ({"epoch": "best"}, 70)):
+    for changes, ours in (
+        ({}, 58),
+        ({"statistic": "mean"}, 100 * (0.9 + 0.5 + 0.5) / 3),
+        ({"epoch": "best"}, 70),
+    ):
         _, cells, _ = beside(replace(MADE_UP, **changes), bench)
         assert cells.loc[("Sum", "cola"), "ours"] == pytest.approx(ours)
 
@@ -142,7 +178,9 @@ def test_the_metrics_and_the_average_are_the_papers(bench, new_bench):
     whole = new_bench("whole")  # ours are the published figures: so must be the average
     whole.finish_published("miniatures", "BERT-Small (4/512)")
     _, cells, _ = beside(PAPERS["miniatures"], whole)
-    assert cells[cells["arm"] == "add"].xs("average", level="column")["ours"].item() == pytest.approx(71.2, abs=0.1)
+    assert cells[cells["arm"] == "add"].xs("average", level="column")[
+        "ours"
+    ].item() == pytest.approx(71.2, abs=0.1)
 
 
 def test_an_arm_stands_beside_the_row_nearest_in_size_and_only_there(bench):
@@ -176,12 +214,20 @@ def test_seeds_of_several_pretrainings_and_what_ours_start_from(bench):
         cell["steps"] = 9
     arms = [{"name": "untied", "options": {}, "checkpoint": "/some/where/bert"}]
     _, _, pairs = beside(MADE_UP, bench, config={"arms": arms})
-    assert (pairs["seeds"]["Sum"], pairs["start"]["Untied"]) == ("5 / 5, of 5 pretrainings", "bert, grafted")
+    assert (pairs["seeds"]["Sum"], pairs["start"]["Untied"]) == (
+        "5 / 5, of 5 pretrainings",
+        "bert, grafted",
+    )
 
 
 def test_rows_that_are_not_the_official_ones_are_not_called_a_part_of_them(bench):
     bench.finish("cola", 1, partial=True)
-    others = {"source": "tsv", "digest": "d", "partial": True, "differences": {"validation": "other rows"}}
+    others = {
+        "source": "tsv",
+        "digest": "d",
+        "partial": True,
+        "differences": {"validation": "other rows"},
+    }
     bench.record(bench.expect("rte"), data=others)
     page, *_ = beside(MADE_UP, bench)
     texts = dict([cell.text for cell in row] for row in page.tables[-1].rows)

@@ -14,12 +14,20 @@ from glue_bench.board.compare import open_comparison
 from glue_bench.pages.render import to_html
 from glue_bench.pages.report import make_report
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: `apt-get install chromium`"),
 ]
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--remote-debugging-pipe"]
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--hide-scrollbars",
+    "--remote-debugging-pipe",
+]
 TROUBLE = ("Runtime.exceptionThrown", "Log.entryAdded", "Runtime.consoleAPICalled")
 UNFOLD = "document.querySelectorAll('details').forEach((each) => { each.open = true; })"
 CUT_OFF = """
@@ -51,12 +59,25 @@ class Browser:
 
     def __init__(self, folder):
         # The protocol is spoken on the descriptors 3 and 4 of the browser.
-        command = ["bash", "-c", 'exec "$@" 3<&0 4>&1 </dev/null >/dev/null 2>&1', "bash", CHROMIUM, *FLAGS]
+        command = [
+            "bash",
+            "-c",
+            'exec "$@" 3<&0 4>&1 </dev/null >/dev/null 2>&1',
+            "bash",
+            CHROMIUM,
+            *FLAGS,
+        ]
         command.append(f"--user-data-dir={folder}")
-        self.process = subprocess.Popen(command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.process = subprocess.Popen(
+            command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
         self.left, self.number, self.events, self.session = b"", 0, [], {}
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self.session = {"sessionId": self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]}
+        self.session = {
+            "sessionId": self.call("Target.attachToTarget", targetId=target, flatten=True)[
+                "sessionId"
+            ]
+        }
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
 
@@ -73,7 +94,9 @@ class Browser:
     def next(self):
         """The next message."""
         while b"\0" not in self.left:
-            ready, _, _ = select.select([self.process.stdout], [], [], 120)  # seconds until it is given up
+            ready, _, _ = select.select(
+                [self.process.stdout], [], [], 120
+            )  # seconds until it is given up
             block = self.process.stdout.read(2**20) if ready else b""
             assert block, "the browser has ended, or says nothing"
             self.left += block
@@ -82,7 +105,13 @@ class Browser:
 
     def open(self, path, width=1000, *, dark=False, scripts=True):
         """Open a page at a width in CSS pixels, in light or dark, with scripts or without; the browser."""
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=False)
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=900,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
         theme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[theme])
         self.call("Emulation.setScriptExecutionDisabled", value=not scripts)
@@ -121,7 +150,9 @@ def browser():
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     folder = fill(Bench(tmp_path_factory.mktemp("page") / "toy"), source="tsv")
-    (folder / "report.html").write_text(to_html(make_report(open_comparison(folder))), encoding="utf-8")
+    (folder / "report.html").write_text(
+        to_html(make_report(open_comparison(folder))), encoding="utf-8"
+    )
     return folder / "report.html"
 
 
@@ -141,7 +172,9 @@ def test_text_stands_out_from_what_is_behind_it(browser, page, dark):
     """At 4.5 to 1 (WCAG 2.1, 1.4.3), in each colour that the page has for text."""
     browser.open(page, dark=dark)
     colour = "getComputedStyle(document.documentElement).getPropertyValue('--{}').trim()"
-    ground, *inks = (browser.value(colour.format(name)) for name in ("page", "text", "quiet", "warn", "link"))
+    ground, *inks = (
+        browser.value(colour.format(name)) for name in ("page", "text", "quiet", "warn", "link")
+    )
     assert min(contrast(ground, ink) for ink in inks) >= 4.5
     shade = browser.value("getComputedStyle(document.body).backgroundColor")
     assert shade == ("rgb(22, 22, 22)" if dark else "rgb(255, 255, 255)")
@@ -162,19 +195,36 @@ def test_click_and_keyboard_sort_the_largest_first_then_the_smallest_then_as_it_
     assert browser.value("document.querySelectorAll('[aria-sort]').length") == 0
     browser.value("document.querySelector('thead button').focus()")
     for kind in ("keyDown", "keyUp"):
-        browser.call("Input.dispatchKeyEvent", type=kind, key="Enter", windowsVirtualKeyCode=13, text="\r")
+        browser.call(
+            "Input.dispatchKeyEvent", type=kind, key="Enter", windowsVirtualKeyCode=13, text="\r"
+        )
     assert [arm for arm, _ in browser.value(FIRST_TABLE)] == sorted([LONG, "add", "none"])
     assert browser.trouble() == []
 
 
 def test_what_has_no_number_stays_below_and_units_count(browser, tmp_path, page):
-    ranked = ["1.45M", "930k", "2,000", "10.91▲", "< 0.0001", "5e-05", "-0.50", "-3.00 to 1.00", "–"]  # noqa: RUF001
-    rows = "".join(f"<tr><th>{text}</th><td></td><td class='number'>{text}</td></tr>" for text in sorted(ranked))
+    ranked = [
+        "1.45M",
+        "930k",
+        "2,000",
+        "10.91▲",
+        "< 0.0001",
+        "5e-05",
+        "-0.50",
+        "-3.00 to 1.00",
+        "–",  # noqa: RUF001
+    ]
+    rows = "".join(
+        f"<tr><th>{text}</th><td></td><td class='number'>{text}</td></tr>"
+        for text in sorted(ranked)
+    )
     head = "<tr><th>a</th><th>b</th><th class='number'>c</th></tr>"
     body = f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>"
     script = page.read_text(encoding="utf-8").partition("<script>")[2].partition("</script>")[0]
     path = tmp_path / "table.html"
-    path.write_text(f"<!doctype html><meta charset='utf-8'>{body}<script>{script}</script>", encoding="utf-8")
+    path.write_text(
+        f"<!doctype html><meta charset='utf-8'>{body}<script>{script}</script>", encoding="utf-8"
+    )
     browser.open(path)
     for order in (ranked, [*ranked[-2::-1], ranked[-1]]):
         browser.click(f"{HEADING} button")

@@ -41,10 +41,14 @@ shown = st.one_of(
 )
 
 
-def page(rows: dict, columns: dict | None = None, title: str = "A title", banner: str = "", **more) -> Page:
+def page(
+    rows: dict, columns: dict | None = None, title: str = "A title", banner: str = "", **more
+) -> Page:
     """A page of one table; columns that are not given are texts of their own names."""
     known = {name: Column(name) for name in rows} | (columns or {})
-    return Page(title=title, banner=banner, tables=(Table(frame=pd.DataFrame(rows), columns=known, **more),))
+    return Page(
+        title=title, banner=banner, tables=(Table(frame=pd.DataFrame(rows), columns=known, **more),)
+    )
 
 
 def printed(made: Page, width: int, file: str = "page.md") -> list[str]:
@@ -65,8 +69,17 @@ def test_the_texts_of_cells_come_back(format, arm, title, value, bold):
 
 
 def test_numbers_have_fixed_decimals_texts_stand_to_the_left_and_what_is_missing_is_a_dash_or_nothing():
-    rows = {"arm": ["add", None], "score": [1.005, float("nan")], "size": [1e6, None], "loss": [-0.0001, 2.0]}
-    columns = {"score": Column("Score", 2), "size": Column("Size", show=short), "loss": Column("L", 3)}
+    rows = {
+        "arm": ["add", None],
+        "score": [1.005, float("nan")],
+        "size": [1e6, None],
+        "loss": [-0.0001, 2.0],
+    }
+    columns = {
+        "score": Column("Score", 2),
+        "size": Column("Size", show=short),
+        "loss": Column("L", 3),
+    }
     assert to_markdown(page(rows, columns)).splitlines()[2:] == [
         "| arm   |   Score |   Size |     L |",
         "|:------|--------:|-------:|------:|",
@@ -90,8 +103,14 @@ def test_feet_stand_below_a_rule_and_captions_and_legends_have_bold_and_code(for
     assert [row[0][0] for row in table.rows] == ["add", "floor"]
     said = {
         "markdown": ("Against `add`: **50%** of c_d.", "- \\* see https://x.org/a_b?c=1&d=2).\n"),
-        "latex": (r"Against \texttt{add}: \textbf{50\%} of c\_d.", r"\item {*} see https://x.org/a\_b?c=1\&d=2)."),
-        "html": ("Against <code>add</code>: <strong>50%</strong>", '* see <a href="https://x.org/a_b?c=1&amp;d=2">'),
+        "latex": (
+            r"Against \texttt{add}: \textbf{50\%} of c\_d.",
+            r"\item {*} see https://x.org/a\_b?c=1\&d=2).",
+        ),
+        "html": (
+            "Against <code>add</code>: <strong>50%</strong>",
+            '* see <a href="https://x.org/a_b?c=1&amp;d=2">',
+        ),
     }
     assert all(part in text for part in said[format])
     ruled = {"latex": r"add & 2.00 \\" + "\n\\midrule\nfloor", "html": "<tfoot>\n<tr><th"}
@@ -100,7 +119,10 @@ def test_feet_stand_below_a_rule_and_captions_and_legends_have_bold_and_code(for
 
 def test_latex_repeats_what_a_floating_table_loses_and_is_made_smaller_only_where_it_is_too_wide():
     made = page(
-        {"a": ["x" * 50], "b": ["-2-d"]}, {"b": Column("b", show=str)}, title="Tiny: a long way", banner="Demo."
+        {"a": ["x" * 50], "b": ["-2-d"]},
+        {"b": Column("b", show=str)},
+        title="Tiny: a long way",
+        banner="Demo.",
     )
     text = to_latex(replace(made, tables=(*made.tables, *made.tables)))
     assert text.count(r"\caption{Tiny: a long way. \textbf{Demo.}}") == 2
@@ -114,17 +136,26 @@ def test_latex_repeats_what_a_floating_table_loses_and_is_made_smaller_only_wher
 @pytest.mark.parametrize("layout", ["onecolumn", "twocolumn"])
 def test_latex_has_no_overfull_box(layout, tmp_path):
     wide = {f"c{i}": ["100.00"] * 3 for i in range(20)}
-    made = page({"a": [*NASTY[:2], "x " * 60], **wide}, {name: Column("MNLI-mm†", show=str) for name in wide})
-    preamble = rf"\documentclass[{layout}]{{article}}\usepackage{{booktabs,graphicx}}\begin{{document}}"
+    made = page(
+        {"a": [*NASTY[:2], "x " * 60], **wide},
+        {name: Column("MNLI-mm†", show=str) for name in wide},
+    )
+    preamble = (
+        rf"\documentclass[{layout}]{{article}}\usepackage{{booktabs,graphicx}}\begin{{document}}"
+    )
     (tmp_path / "page.tex").write_text(f"{preamble}\n{to_latex(made)}\n\\end{{document}}\n")
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "page.tex"]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, encoding="latin-1", check=False)
+    ended = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, encoding="latin-1", check=False
+    )
     assert ended.returncode == 0, ended.stdout[-2000:]
     assert "Overfull" not in ended.stdout
 
 
 def test_html_stands_alone_and_says_what_its_cells_are():
-    text = to_html(page({"a": ["<i>"], "b": [1.0]}, {"b": Column("B", 2)}, title="<script>", legend=("x",)))
+    text = to_html(
+        page({"a": ["<i>"], "b": [1.0]}, {"b": Column("B", 2)}, title="<script>", legend=("x",))
+    )
     read = parse_html(text)
     assert not {"src", "href"} & {name for _, name, _ in read.attributes}
     assert not {"script", "link", "img"} & set(read.texts)
@@ -133,7 +164,9 @@ def test_html_stands_alone_and_says_what_its_cells_are():
         '<tr><th scope="col" class="text"><span>a</span></th><th scope="col" class="number"><span>B</span></th></tr>'
         in text
     )
-    assert '<tr><th scope="row" class="text">&lt;i&gt;</th><td class="number">1.00</td></tr>' in text
+    assert (
+        '<tr><th scope="row" class="text">&lt;i&gt;</th><td class="number">1.00</td></tr>' in text
+    )
     assert re.search(r"\.number \{ text-align: right", text)
 
 
@@ -145,7 +178,9 @@ def test_a_terminal_leaves_out_the_last_columns_that_do_not_fit_and_says_where_t
                                  "none  99.50  99.50  99.50"]  # fmt: skip
     assert printed(made, 24)[2:] == ["arm    Avg.   CoLA", "add  100.00 100.00", "none  99.50  99.50",
                                      "More columns (1):", "page.md"]  # fmt: skip
-    lines = printed(page({"arm": ["add"], "what": ["word " * 30]}), 60)  # long texts are broken into lines
+    lines = printed(
+        page({"arm": ["add"], "what": ["word " * 30]}), 60
+    )  # long texts are broken into lines
     assert len(lines) > 3
     assert max(map(len, lines)) <= 60
 
@@ -160,21 +195,36 @@ def test_csv_has_the_whole_frame_or_the_data_and_json_the_same_rows_with_caption
         "rows": [{"arm": "add", "score": 1.23, "hidden_loss": 2.346}],
         "tables": [{"title": "", "columns": {"arm": "Arm"}, "rows": [{"arm": "add"}]}],
     }  # fmt: skip
-    assert to_csv(Page(title="t", tables=(table,), data=frame[["score"]], decimals=4)) == "score\n1.2346\n"
+    assert (
+        to_csv(Page(title="t", tables=(table,), data=frame[["score"]], decimals=4))
+        == "score\n1.2346\n"
+    )
 
 
 def test_the_format_is_the_one_asked_for_or_that_of_the_file():
-    suffixes = {"md": "markdown", "csv": "csv", "json": "json", "tex": "latex", "html": "html", "HTML": "html"}
+    suffixes = {
+        "md": "markdown",
+        "csv": "csv",
+        "json": "json",
+        "tex": "latex",
+        "html": "html",
+        "HTML": "html",
+    }
     assert {suffix: chosen_format(None, Path(f"a.{suffix}")) for suffix in suffixes} == suffixes
     assert chosen_format(None) == chosen_format(None, Path("a")) == "markdown"
     assert chosen_format("latex", Path("a.html")) == "latex"
-    for asked, said in ({"format": "latx"}, "did you mean 'latex'"), ({"output": Path("a.xlsx")}, "'.xlsx'.*--format"):
+    for asked, said in (
+        ({"format": "latx"}, "did you mean 'latex'"),
+        ({"output": Path("a.xlsx")}, "'.xlsx'.*--format"),
+    ):
         with pytest.raises(UserError, match=said):
             chosen_format(**{"format": None} | asked)
 
 
 def test_csv_keeps_texts_that_look_like_formulas_texts_and_numbers_numbers():
-    frame = pd.DataFrame({"arm": ["=1+1", "+x", "-2+3", "@a", "-1.5", "a=1", "-"], "value": [-1.5, 0, 1, 2, 3, 4, 5]})
+    frame = pd.DataFrame(
+        {"arm": ["=1+1", "+x", "-2+3", "@a", "-1.5", "a=1", "-"], "value": [-1.5, 0, 1, 2, 3, 4, 5]}
+    )
     assert csv_text(frame, 2).splitlines() == [
         *("arm,value", "'=1+1,-1.50", "'+x,0.00", "'-2+3,1.00", "'@a,2.00"),
         *("-1.5,3.00", "a=1,4.00", "'-,5.00"),

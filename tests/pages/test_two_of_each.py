@@ -24,7 +24,11 @@ def finish(bench, arm, task="rte", seed=1, pretraining=None, value=0.5, rate=2e-
     """A finished run, perhaps after one of several pretrainings; its id."""
     cell = bench.expect(task, seed, arm=arm, rate=rate)
     if pretraining is not None:
-        cell |= {"cell_id": f"{cell['cell_id']}-p{pretraining}", "steps": STEPS, "pretraining_seed": pretraining}
+        cell |= {
+            "cell_id": f"{cell['cell_id']}-p{pretraining}",
+            "steps": STEPS,
+            "pretraining_seed": pretraining,
+        }
     bench.record(cell, value, **facts)
     return cell["cell_id"]
 
@@ -111,8 +115,15 @@ def test_where_a_run_and_its_pretraining_were_computed_is_said_of_both(bench):
         bench.pretrain("add", seed, environment=environment, steps=STEPS)
         job = bench.pretrained[f"add-{seed}"][0].pretraining
         cell = bench.expect()
-        cell |= {"cell_id": f"run-{seed}", "pretraining": job.id, "steps": STEPS, "pretraining_seed": seed}
-        bench.record(cell, environment={"processor": "Other", "device": "cpu", "precision": "float32"})
+        cell |= {
+            "cell_id": f"run-{seed}",
+            "pretraining": job.id,
+            "steps": STEPS,
+            "pretraining_seed": seed,
+        }
+        bench.record(
+            cell, environment={"processor": "Other", "device": "cpu", "precision": "float32"}
+        )
     _, facts = page_of(bench.plan(config={"pretraining": {"steps": STEPS, "seeds": [1, 2]}}))
     assert (
         facts["Computed on"]
@@ -132,7 +143,12 @@ def test_runs_that_wait_were_computed_nowhere(bench):
 
 
 def test_the_shares_of_both_validation_sets_of_mnli_are_said(bench):
-    rows = {"train": 392702, "validation_matched": 4908, "validation_mismatched": 983, "test_matched": 9796}
+    rows = {
+        "train": 392702,
+        "validation_matched": 4908,
+        "validation_mismatched": 983,
+        "test_matched": 9796,
+    }
     data = {"source": "tsv", "partial": True, "rows": rows}
     bench.record(bench.expect("mnli"), data=data)
     expected = "tsv; MNLI 50% of matched validation, 10% of mismatched validation"
@@ -152,7 +168,9 @@ def test_every_task_that_starts_from_mnli_is_said(bench):
         bench.cells[-1]["mnli"] = source
     finish(bench, "add", "cola")
     config = {"finetuning": {"from_mnli": ["rte", "stsb"], "learning_rates": [2e-5]}}
-    assert page_of(bench.plan(config=config))[1]["Fine-tuning"].endswith("; from the arm's own MNLI run: STS-B, RTE")
+    assert page_of(bench.plan(config=config))[1]["Fine-tuning"].endswith(
+        "; from the arm's own MNLI run: STS-B, RTE"
+    )
 
 
 def test_rates_are_said_to_be_chosen_if_any_task_has_several(bench):
@@ -174,7 +192,9 @@ def test_the_first_line_names_the_better_of_two_baselines(bench):
     assert caption.endswith("RTE: best arm 50.00, always right 100.00.")
 
 
-def test_the_rate_of_an_arms_pretraining_is_the_one_that_was_chosen_and_not_one_of_its_search(bench):
+def test_the_rate_of_an_arms_pretraining_is_the_one_that_was_chosen_and_not_one_of_its_search(
+    bench,
+):
     for arm, rate in (("add", 4e-3), ("none", 1e-3)):
         bench.finish(arm=arm)
         bench.pretrain(arm, 7, is_search=True, rate=2e-3)
@@ -189,7 +209,13 @@ def test_the_rate_of_an_arms_pretraining_is_the_one_that_was_chosen_and_not_one_
 
 
 def test_the_smallest_difference_is_the_median_of_an_even_number_of_arms(bench):
-    for arm, right in {"add": (200, 210), "a": (190, 230), "b": (150, 250), "c": (205, 209), "d": (220, 221)}.items():
+    for arm, right in {
+        "add": (200, 210),
+        "a": (190, 230),
+        "b": (150, 250),
+        "c": (205, 209),
+        "d": (220, 221),
+    }.items():
         for seed, count in enumerate(right, 1):
             predict(bench, finish(bench, arm, seed=seed, value=count / ROWS), count)
     bench.label("rte", {"validation": np.ones(ROWS, int)})
@@ -204,7 +230,10 @@ def test_the_smallest_difference_is_the_median_of_an_even_number_of_arms(bench):
 
 def test_spreads_of_an_average_are_those_of_its_columns_by_hand(bench):
     """Two tasks of unequal spread: a run of the average varies by a quarter of the sum of their variances."""
-    counts = {"rte": {"add": (200, 240), "none": (220, 220)}, "sst2": {"add": (300, 310), "none": (250, 290)}}
+    counts = {
+        "rte": {"add": (200, 240), "none": (220, 220)},
+        "sst2": {"add": (300, 310), "none": (250, 290)},
+    }
     for task, by_arm in counts.items():
         for arm, right in by_arm.items():
             for seed, count in enumerate(right, 1):
@@ -259,7 +288,9 @@ def test_predictions_have_every_split_of_the_task_that_is_asked_for_with_its_own
     wrong = {"validation_matched": np.array([1, 1, 2]), "validation_mismatched": np.array([2, 0])}
     logits = {split: np.eye(3)[predicted] for split, predicted in wrong.items()}
     for arm in ("add", "none"):
-        bench.predict(finish(bench, arm, "mnli", seed=2), logits | {"test_matched": np.eye(3)[[0, 1]]})
+        bench.predict(
+            finish(bench, arm, "mnli", seed=2), logits | {"test_matched": np.eye(3)[[0, 1]]}
+        )
     bench.predict(finish(bench, "add", "rte"), {"validation": np.eye(2)})
     bench.label("mnli", labels)
     bench.label("rte", {"validation": np.array([0, 1])})

@@ -30,7 +30,11 @@ def finish(bench, task="rte", scores=None, arm="add", **facts) -> None:
     for pretraining, of_seeds in (scores or SCORES).items():
         for seed, value in enumerate(of_seeds, 1):
             cell = bench.expect(task, seed, arm=arm)
-            cell |= {"cell_id": f"{cell['cell_id']}-p{pretraining}", "steps": 9, "pretraining_seed": pretraining}
+            cell |= {
+                "cell_id": f"{cell['cell_id']}-p{pretraining}",
+                "steps": 9,
+                "pretraining_seed": pretraining,
+            }
             bench.record(cell, value, **facts)
 
 
@@ -56,7 +60,12 @@ def test_the_error_of_a_score_is_over_seeds_where_there_is_one_pretraining(bench
         ({2: (0.6, 0.9), 5: (0.6, 0.6)}, (2, 1)),
         ({1: (0.9, None), 2: (0.7, 0.8)}, (2, 1)),
     ],
-    ids=["the lower of the middle two", "ties", "the lower pretraining seed", "an undefined one is the lowest"],
+    ids=[
+        "the lower of the middle two",
+        "ties",
+        "the lower pretraining seed",
+        "an undefined one is the lowest",
+    ],
 )
 def test_the_median_run_is_over_the_runs_of_all_pretrainings(bench, scores, chosen):
     finish(bench, scores=scores)
@@ -70,7 +79,9 @@ def test_the_chosen_runs_are_those_of_all_arms_and_tasks(bench):
     for arm in ("add", "none"):
         for task in ("rte", "cola"):
             finish(bench, task, {1: (0.5, 0.6, 0.7)}, arm=arm)
-    expected = {f"{arm}-{task}-lr2e-05-s2-p1" for arm in ("add", "none") for task in ("rte", "cola")}
+    expected = {
+        f"{arm}-{task}-lr2e-05-s2-p1" for arm in ("add", "none") for task in ("rte", "cola")
+    }
     assert chosen_runs(open_board(bench.plan())) == expected
 
 
@@ -102,8 +113,12 @@ def test_r3_is_the_mean_over_pretrainings_of_the_means_over_their_seeds(bench, t
         guesses = np.where(generator.random(30) < 0.7, labels, generator.integers(0, 3, 30))
         splits = {"validation_matched": np.zeros((1, 3)), "test_ax": np.eye(3)[guesses]}
         bench.predict(cell["cell_id"], splits)
-        values.setdefault(cell["pretraining_seed"], []).append(100 * matthews_corrcoef(labels, guesses))
-    diagnostic = Diagnostic(path=tmp_path / "diagnostic-full.tsv", pairs=pairs, phenomena=everything)
+        values.setdefault(cell["pretraining_seed"], []).append(
+            100 * matthews_corrcoef(labels, guesses)
+        )
+    diagnostic = Diagnostic(
+        path=tmp_path / "diagnostic-full.tsv", pairs=pairs, phenomena=everything
+    )
     row = diagnostics_page(open_board(bench.plan()), diagnostic).rows.iloc[0]
     means = [np.mean(each) for each in values.values()]
     assert (row["mean"], row["n"]) == (pytest.approx(np.mean(means)), 2)
@@ -117,7 +132,9 @@ def test_rows_of_a_forest_have_the_lowest_loss_on_top_behind_the_planned_ones(be
         bench.finish(arm=arm)
         for seed in (1, 2):
             sums = (level + 0.01 * seed * (arm == "b") + 0.001 * np.arange(8)) * counts
-            bench.pretrain(arm, seed, pieces={"loss_sum": sums, "count": counts, "document": np.arange(8)})
+            bench.pretrain(
+                arm, seed, pieces={"loss_sum": sums, "count": counts, "document": np.arange(8)}
+            )
     comparison = compare(open_board(bench.plan(config={"protocol": {"contrasts": [["d", "add"]]}})))
     rows = forest_rows(comparison, "validation_loss")
     assert list(rows.index) == [("d", "add"), ("b", "add"), ("c", "add"), ("e", "add")]
@@ -143,7 +160,9 @@ def two_tables() -> Page:
     marks = pd.DataFrame({"a": ["", "◇", "", ""], "b": ["▲", "", "†", ""]})
     first = Table(frame=frame, columns=columns, feet=2, caption="One `a_b` and `c`.", legend=("**Bold**: x.",),
                   bold=bold, marks=marks)  # fmt: skip
-    second = Table(frame=frame[:1], columns=columns, title="More", caption="Two.", legend=("y.", "z."))
+    second = Table(
+        frame=frame[:1], columns=columns, title="More", caption="Two.", legend=("y.", "z.")
+    )
     return Page(title="Both", tables=(first, second))
 
 
@@ -182,7 +201,10 @@ def test_captions_and_legends_of_both_tables_are_in_json():
     [
         ("markdown", "`a_b` is **5%** of `c` and **d\\_**."),
         ("latex", r"\texttt{a\_b} is \textbf{5\%} of \texttt{c} and \textbf{d\_}."),
-        ("html", "<code>a_b</code> is <strong>5%</strong> of <code>c</code> and <strong>d_</strong>."),
+        (
+            "html",
+            "<code>a_b</code> is <strong>5%</strong> of <code>c</code> and <strong>d_</strong>.",
+        ),
     ],
 )
 def test_every_bold_or_code_part_of_a_sentence_is_marked(format, shown):
@@ -192,11 +214,16 @@ def test_every_bold_or_code_part_of_a_sentence_is_marked(format, shown):
 def test_every_special_character_of_latex_is_escaped_each_time():
     page = Page(title="t", tables=(Table(frame=pd.DataFrame({"a": ["a_b_c & 1% #2 $ {x} ~ ^ \\"]}),
                                          columns={"a": Column("A")}),))  # fmt: skip
-    assert r"a\_b\_c \& 1\% \#2 \$ \{x\} \textasciitilde{} \textasciicircum{} \textbackslash{} \\" in to_latex(page)
+    assert (
+        r"a\_b\_c \& 1\% \#2 \$ \{x\} \textasciitilde{} \textasciicircum{} \textbackslash{} \\"
+        in to_latex(page)
+    )
 
 
 def test_texts_with_commas_quotes_and_line_breaks_come_back_from_csv(tmp_path):
-    frame = pd.DataFrame({"arm": ['a,"b"', "c\nd", "e;f", "'g'"], "value": [1.25, -0.001, float("nan"), 3.0]})
+    frame = pd.DataFrame(
+        {"arm": ['a,"b"', "c\nd", "e;f", "'g'"], "value": [1.25, -0.001, float("nan"), 3.0]}
+    )
     (tmp_path / "a.csv").write_text(csv_text(frame, 2))
     read = pd.read_csv(tmp_path / "a.csv")
     assert read["arm"].tolist() == frame["arm"].tolist()
@@ -218,18 +245,29 @@ def test_large_numbers_are_shortened_with_the_unit_below_them(count, digits, tex
 def test_a_shortened_number_is_below_1000_of_its_unit_and_near_the_number(digits):
     sizes = {"": 1, "k": 1e3, "M": 1e6, "B": 1e9, "T": 1e12, "P": 1e15, "E": 1e18}
     generator = np.random.default_rng(0)
-    near_a_unit = [10.0**power * (1 - share) for power in range(4, 18) for share in (0, 1e-7, 4e-4, 6e-4, 6e-3)]
+    near_a_unit = [
+        10.0**power * (1 - share) for power in range(4, 18) for share in (0, 1e-7, 4e-4, 6e-4, 6e-3)
+    ]
     for count in (*near_a_unit, *(10 ** generator.uniform(3, 19, 500))):
         text = short(count, digits)
         value = float(text.rstrip("kMBTPE"))
         assert value < 1000 or text.endswith("E")
-        assert value * sizes[text.lstrip("0123456789.")] == pytest.approx(count, rel=0.5 * 10.0 ** (1 - digits) + 1e-9)
+        assert value * sizes[text.lstrip("0123456789.")] == pytest.approx(
+            count, rel=0.5 * 10.0 ** (1 - digits) + 1e-9
+        )
 
 
-@pytest.mark.parametrize(("column", "decimals"), [("rte", 2), ("validation_loss", 3), ("train_loss", 3), ("swap_1", 2)])
+@pytest.mark.parametrize(
+    ("column", "decimals"), [("rte", 2), ("validation_loss", 3), ("train_loss", 3), ("swap_1", 2)]
+)
 def test_losses_have_three_decimals_and_points_two(column, decimals):
     assert MEASURES[column].decimals == decimals
 
 
 def test_a_number_that_rounds_to_0_has_no_sign():
-    assert [number(value, 2) for value in (-0.004, -0.006, 0.005, float("nan"))] == ["0.00", "-0.01", "0.01", ""]
+    assert [number(value, 2) for value in (-0.004, -0.006, 0.005, float("nan"))] == [
+        "0.00",
+        "-0.01",
+        "0.01",
+        "",
+    ]

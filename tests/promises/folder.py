@@ -23,7 +23,13 @@ from glue_bench.records.values import Cell, Failure, LossPoint, Measure, Pretrai
 
 ROWS, TESTS, STEPS = 40, 12, 8
 """Examples of each validation split, of each test split; steps of a pretraining."""
-ENVIRONMENT = {"glue_bench": "0.1.0", "processor": "this one", "device": "cpu", "precision": "float32", "threads": 1}
+ENVIRONMENT = {
+    "glue_bench": "0.1.0",
+    "processor": "this one",
+    "device": "cpu",
+    "precision": "float32",
+    "threads": 1,
+}
 
 
 class Folder:
@@ -44,18 +50,38 @@ class Folder:
     def pretrain(self, arm: str, seed: int = 1, *, rate: float = 1e-3, search: bool = False, planned: bool = True,
                  loss: float = 4.0, seconds: float = 100.0) -> None:  # fmt: skip
         """A finished pretraining of an arm, or a run of its search for a rate, with its losses and measures."""
-        job = pretraining_with(arm, seed, STEPS, variant=arm, is_search=search, settings={"learning_rates": [rate]})
+        job = pretraining_with(
+            arm, seed, STEPS, variant=arm, is_search=search, settings={"learning_rates": [rate]}
+        )
         self.pretrainings |= {job.id: job} if planned else {}
         draw, count, arrays = self._draw(job.id), np.full(12, 10), {}
         points = [{"step": step, "tokens": step, "seconds": step} for step in (1, STEPS)]
-        losses = [LossPoint(**one, train_loss=loss, validation_loss=loss + 1 / one["step"]) for one in points]
-        facts = {"tokens": 100 * STEPS, "seconds": seconds, "environment": ENVIRONMENT, "losses": tuple(losses)}
+        losses = [
+            LossPoint(**one, train_loss=loss, validation_loss=loss + 1 / one["step"])
+            for one in points
+        ]
+        facts = {
+            "tokens": 100 * STEPS,
+            "seconds": seconds,
+            "environment": ENVIRONMENT,
+            "losses": tuple(losses),
+        }
         facts |= {"train_loss": loss, "validation_loss": losses[-1].validation_loss}
         if not search:
-            pieces = {"loss_sum": 10 * (loss + draw.normal(0, 0.1, 12)), "count": count, "document": np.arange(12)}
+            pieces = {
+                "loss_sum": 10 * (loss + draw.normal(0, 0.1, 12)),
+                "count": count,
+                "document": np.arange(12),
+            }
             right = draw.integers(5, 10, 12).astype(float)
-            measure = Measure(name="swap_1", value=float(right.sum() / count.sum()), standard_error=0.01, n=12)
-            facts |= {"weights": {STEPS: digest(f"weights {job.id}")}, "measure_tokens": 100, "measures": (measure,)}
+            measure = Measure(
+                name="swap_1", value=float(right.sum() / count.sum()), standard_error=0.01, n=12
+            )
+            facts |= {
+                "weights": {STEPS: digest(f"weights {job.id}")},
+                "measure_tokens": 100,
+                "measures": (measure,),
+            }
             arrays = {"losses": pieces, "sums": {"swap_1": np.stack([right, count])}}
             job = job.model_copy(update={"rate": rate})
         self.store.write(pretrained_of(job, **facts), **arrays)
@@ -71,9 +97,18 @@ class Folder:
         if self.pretrained:
             named = [one.id for one in self.pretrainings.values()
                      if (one.arm, one.seed, one.is_search) == (arm, pretraining_seed, False)]  # fmt: skip
-            start = {"steps": steps, "pretraining_seed": pretraining_seed, "pretraining": next(iter(named), None)}
+            start = {
+                "steps": steps,
+                "pretraining_seed": pretraining_seed,
+                "pretraining": next(iter(named), None),
+            }
         of_arm = {"arm": arm, "variant": arm, "options": options or {}, "checkpoint": "scratch {}"}
-        of_task = {"task": task, "data": digest(task + data), "learning_rate": rate, "held_out_share": 0.1}
+        of_task = {
+            "task": task,
+            "data": digest(task + data),
+            "learning_rate": rate,
+            "held_out_share": 0.1,
+        }
         cell = cell_with(seed=seed, **of_arm, **of_task, **start)
         self.cells |= {cell.id: cell} if planned else {}
         facts, draw = TASKS[task], self._draw(cell.id)
@@ -85,12 +120,27 @@ class Folder:
         history, logits, scores = [], {}, {}
         for epoch, share in enumerate((right + 0.15, right), 1):  # the first epoch is better
             logits = {split: _logits(draw, gold, share, task) for split in facts.columns}
-            scores = {split: score(task, decide(task, said), gold) for split, said in logits.items()}
+            scores = {
+                split: score(task, decide(task, said), gold) for split, said in logits.items()
+            }
             held_out = {facts.metrics[0]: float(draw.random())}
-            history.append({"epoch": epoch, "train_loss": 1.0, "scores": scores | {"held_out": held_out}})
-        given = {"seconds": 5.0, "environment": ENVIRONMENT, "diagnostic": digest("ax") if task == "mnli" else None}
-        given |= {"scores": scores, "history": tuple(history), "started_from": digest(f"weights {cell.pretraining}")}
-        splits, other = [*facts.test_splits, *["test_ax"] * (task == "mnli")], self._draw(f"{like or cell.id} t")
+            history.append(
+                {"epoch": epoch, "train_loss": 1.0, "scores": scores | {"held_out": held_out}}
+            )
+        given = {
+            "seconds": 5.0,
+            "environment": ENVIRONMENT,
+            "diagnostic": digest("ax") if task == "mnli" else None,
+        }
+        given |= {
+            "scores": scores,
+            "history": tuple(history),
+            "started_from": digest(f"weights {cell.pretraining}"),
+        }
+        splits, other = (
+            [*facts.test_splits, *["test_ax"] * (task == "mnli")],
+            self._draw(f"{like or cell.id} t"),
+        )
         tests = {split: other.random((TESTS, facts.num_labels), np.float32) for split in splits}
 
         def save(model: Path) -> None:
@@ -107,11 +157,18 @@ class Folder:
 
     def plan(self, **protocol: Any) -> Path:
         """Write the plan, which asks for what is planned so far; the folder."""
-        arms = [{"name": arm, "checkpoint": "scratch"} for arm in {cell.arm: None for cell in self.cells.values()}]
+        arms = [
+            {"name": arm, "checkpoint": "scratch"}
+            for arm in {cell.arm: None for cell in self.cells.values()}
+        ]
         config = {"protocol": protocol, "finetuning": {"held_out_share": 0.1}, "arms": arms}
         config |= {"pretraining": {"segments": "pairs", "steps": STEPS}} if self.pretrained else {}
-        plan = plan_with(*self.cells.values(), config=config, pretrainings=tuple(self.pretrainings.values()))
-        self.store.write_plan(plan, {task: labels for task, labels in self.labels.items() if task in plan.tasks})
+        plan = plan_with(
+            *self.cells.values(), config=config, pretrainings=tuple(self.pretrainings.values())
+        )
+        self.store.write_plan(
+            plan, {task: labels for task, labels in self.labels.items() if task in plan.tasks}
+        )
         return self.path
 
 
@@ -157,17 +214,26 @@ def verb(*words: object) -> str:
 def written(out: Path, *patterns: str) -> str:
     """The files of a folder, or all below it, without the second at which a log was made; of an archive its SHA-256."""
     texts = []
-    for path in sorted({path for pattern in patterns or ["**/*"] for path in out.glob(pattern) if path.is_file()}):
+    for path in sorted(
+        {path for pattern in patterns or ["**/*"] for path in out.glob(pattern) if path.is_file()}
+    ):
         zipped = path.suffix == ".zip"
-        texts.append(f"{path.name}: {hashlib.sha256(path.read_bytes()).hexdigest() if zipped else path.read_text()}")
+        texts.append(
+            f"{path.name}: {hashlib.sha256(path.read_bytes()).hexdigest() if zipped else path.read_text()}"
+        )
     return re.sub(r'"retrieved_timestamp": "\d+"', "", "\n".join(texts))
 
 
 def labelled_ax(out: Path) -> Path:
     """As many labelled pairs as runs have predicted, beside `out`."""
     labels = ("entailment", "neutral", "contradiction")
-    lines = ["Lexical Semantics\tPredicate-Argument Structure\tLogic\tKnowledge\tPremise\tHypothesis\tLabel"]
-    lines += [f"\t\tNegation\t\tpremise {row}\thypothesis {row}\t{labels[row % 3]}" for row in range(TESTS)]
+    lines = [
+        "Lexical Semantics\tPredicate-Argument Structure\tLogic\tKnowledge\tPremise\tHypothesis\tLabel"
+    ]
+    lines += [
+        f"\t\tNegation\t\tpremise {row}\thypothesis {row}\t{labels[row % 3]}"
+        for row in range(TESTS)
+    ]
     path = out.with_name("diagnostic-full.tsv")
     path.write_text("\n".join(lines) + "\n")
     return path
@@ -204,7 +270,11 @@ def told(value: Any) -> str:
 
 def stamps(folder: Path) -> dict[Path, tuple[int, bytes]]:
     """When each file was changed last, and what is in it."""
-    return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.rglob("*") if path.is_file()}
+    return {
+        path: (path.stat().st_mtime_ns, path.read_bytes())
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def read(name: str, folder: Path, out: Path) -> str:
@@ -215,7 +285,9 @@ def read(name: str, folder: Path, out: Path) -> str:
         if name.endswith("()"):
             said = told(FUNCTIONS[name[:-2]](folder))
         else:
-            calls = (re.sub("RUNS|OUT|LABELS", lambda found: str(places[found[0]]), VERBS[name])).split("; ")
+            calls = (
+                re.sub("RUNS|OUT|LABELS", lambda found: str(places[found[0]]), VERBS[name])
+            ).split("; ")
             said = "".join(verb(*call.split()) for call in calls) + written(out)
     except UserError as error:
         said = f"refused: {error}"

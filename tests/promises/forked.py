@@ -24,7 +24,9 @@ def work(words: list[str], write: int, environment: Mapping[str, str], said: str
         os.dup2(os.open(said, os.O_WRONLY | os.O_APPEND), stream)
     os.environ.update(environment)
     gc.freeze()  # what is imported already is never looked through again
-    glue_bench.api.experiments.write_page = os.fsync = lambda *_: None  # as in the tests' own process
+    glue_bench.api.experiments.write_page = os.fsync = lambda *_: (
+        None
+    )  # as in the tests' own process
     pretrain.SAVE_SECONDS = 0  # so that kills hit the writing of a state to continue from, too
     writes = [0]
 

@@ -30,7 +30,11 @@ def test_no_verb_says_that_results_lie_in_runs(tmp_path, monkeypatch, name, give
     folder = make_results(Path("elsewhere", "toy"))
     out = Path("out")
     out.mkdir()
-    places = {"RUNS": folder.absolute() if given == "absolute" else folder, "OUT": out, "LABELS": labelled_ax(out)}
+    places = {
+        "RUNS": folder.absolute() if given == "absolute" else folder,
+        "OUT": out,
+        "LABELS": labelled_ax(out),
+    }
     words = re.sub("RUNS|OUT|LABELS", lambda match: str(places[match[0]]), VERBS[name])
     said = "".join(verb(*call.split()) for call in words.split("; "))
     assert "runs/" not in said + written(out)

@@ -13,13 +13,21 @@ import glue_bench
 from glue_bench.board.results import read_results
 from glue_bench.errors import UserError
 
-PREDICTIONS, TESTS, MODELS = "cells/*/logits.safetensors", "cells/*/tests.safetensors", "cells/*/model"
+PREDICTIONS, TESTS, MODELS = (
+    "cells/*/logits.safetensors",
+    "cells/*/tests.safetensors",
+    "cells/*/model",
+)
 CASES = [
     *product([PREDICTIONS], ("older runs", "other cells"), ("predictions()", "statistics")),
     *product([TESTS], ("older runs", "other cells"), ("submit", "diagnostics", "predictions()")),
     *product([MODELS], ("older runs", "other cells"), ["card"]),
     *product(["labels/*"], ["older runs"], ("statistics", "predictions()")),
-    *product(["pretrainings/*/losses.safetensors", "pretrainings/*/sums.safetensors"], ["older runs"], ["leaderboard"]),
+    *product(
+        ["pretrainings/*/losses.safetensors", "pretrainings/*/sums.safetensors"],
+        ["older runs"],
+        ["leaderboard"],
+    ),
 ]
 
 
@@ -37,7 +45,9 @@ def made(path: Path, bits: int, **runs: int) -> Path:
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory) -> list[Path]:
     """The experiment, and two older runs of it, whose bits are others."""
-    return [made(tmp_path_factory.mktemp("made"), bits, add=2, untied=2, none=1) for bits in range(3)]
+    return [
+        made(tmp_path_factory.mktemp("made"), bits, add=2, untied=2, none=1) for bits in range(3)
+    ]
 
 
 def put(older: Path, folder: Path, pattern: str, shift: int = 0) -> None:
@@ -45,11 +55,15 @@ def put(older: Path, folder: Path, pattern: str, shift: int = 0) -> None:
     names = sorted(path.relative_to(older) for path in older.glob(pattern))
     for name, source in zip(names, names[shift:] + names[:shift], strict=True):
         shutil.rmtree(folder / name) if (folder / name).is_dir() else (folder / name).unlink()
-        (shutil.copytree if (older / source).is_dir() else shutil.copy)(older / source, folder / name)
+        (shutil.copytree if (older / source).is_dir() else shutil.copy)(
+            older / source, folder / name
+        )
 
 
 @pytest.mark.parametrize(("pattern", "of", "reader"), CASES)
-def test_what_a_file_says_that_is_not_the_records_changes_nothing(pattern, of, reader, folders, tmp_path):
+def test_what_a_file_says_that_is_not_the_records_changes_nothing(
+    pattern, of, reader, folders, tmp_path
+):
     """But it is as if there were none: not what is said where every file belongs to its record."""
     right, said = read(reader, folders[0], tmp_path / "out"), []
     for number, older in enumerate(folders[1:]):
@@ -62,7 +76,11 @@ def test_what_a_file_says_that_is_not_the_records_changes_nothing(pattern, of, r
 
 def test_losses_that_are_not_the_records_are_said_and_their_arm_is_not_tested(tmp_path):
     right, older = (made(tmp_path / f"{bits}", bits, add=3, untied=3) for bits in range(2))
-    put(older, right, f"pretrainings/{min((right / 'pretrainings').glob('untied-*')).name}/losses.safetensors")
+    put(
+        older,
+        right,
+        f"pretrainings/{min((right / 'pretrainings').glob('untied-*')).name}/losses.safetensors",
+    )
     found = glue_bench.statistics(right).set_index("column")["why"]["validation_loss"]
     assert "/losses.safetensors: it belongs to another run" in found
 
@@ -80,13 +98,19 @@ def test_a_run_of_a_search_is_not_the_pretraining_of_its_seed(tmp_path):
 # Real runs
 
 FROM_MNLI = tiny_runs.experiment(
-    pretraining=None, checkpoint="scratch", tasks=["mnli", "rte"], seeds=[1, 2], finetuning={"from_mnli": ["rte"]}
+    pretraining=None,
+    checkpoint="scratch",
+    tasks=["mnli", "rte"],
+    seeds=[1, 2],
+    finetuning={"from_mnli": ["rte"]},
 )
 
 
 def losses(folder: Path, task: str) -> dict[int, float]:
     """By its seed, the loss of each finished run of a task: other weights have another loss."""
-    records = [cell["record"] for cell in planned(folder) if cell["task"] == task and cell["record"]]
+    records = [
+        cell["record"] for cell in planned(folder) if cell["task"] == task and cell["record"]
+    ]
     return {record["cell"]["seed"]: record["history"][-1]["train_loss"] for record in records}
 
 
@@ -101,7 +125,9 @@ def test_a_run_starts_from_the_encoder_of_its_own_mnli_run(tmp_path):
         for model in [*folder.glob("cells/*-mnli-*/model")] if how == "lost" else []:
             shutil.rmtree(model)
         with suppress(UserError):
-            glue_bench.run(FROM_MNLI, results=folder.parent, precision="bf16" if how == "lost" else "float32")
+            glue_bench.run(
+                FROM_MNLI, results=folder.parent, precision="bf16" if how == "lost" else "float32"
+            )
         found[how] = losses(folder, "rte"), losses(folder, "mnli")
     assert len(found["right"][0]) == 2
     assert found["swapped"][0] in ({}, found["right"][0])
@@ -110,7 +136,10 @@ def test_a_run_starts_from_the_encoder_of_its_own_mnli_run(tmp_path):
 
 def test_a_report_shows_no_analysis_of_other_weights(tmp_path):
     def reports(steps: int) -> list[str]:
-        folder, said = tiny_runs.run(tiny_runs.experiment(pretraining={"steps": steps}), tmp_path), []
+        folder, said = (
+            tiny_runs.run(tiny_runs.experiment(pretraining={"steps": steps}), tmp_path),
+            [],
+        )
         for sequences in (8, 16):
             analysis = tmp_path / f"of-{sequences}-sequences"
             if not analysis.exists():

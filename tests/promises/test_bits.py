@@ -38,7 +38,9 @@ GOLDEN = Path(__file__).with_name("bits.json")
 
 def train_all(place: Path) -> Path:
     """Every variant, pretrained and fine-tuned for a few steps on text of our own."""
-    values = tiny_runs.experiment(data=str(tiny_runs.glue()), limit=None, arms=list(glue_bench.VARIANTS))
+    values = tiny_runs.experiment(
+        data=str(tiny_runs.glue()), limit=None, arms=list(glue_bench.VARIANTS)
+    )
     return tiny_runs.run(values, place / "runs")
 
 
@@ -68,10 +70,14 @@ def same(folder: Path, as_in: dict[str, Any], *without: str) -> bool:
     return True
 
 
-def test_cells_in_another_order_in_pieces_and_after_other_work_in_the_process_are_the_same(tmp_path):
+def test_cells_in_another_order_in_pieces_and_after_other_work_in_the_process_are_the_same(
+    tmp_path,
+):
     more = {"arms": ["add", "untied"], "tasks": ["stsb", "rte"], "seeds": [1, 2]}
     several = tiny_runs.bits(tiny_runs.run(tiny_runs.experiment(**more), tmp_path))
-    tiny_runs.run(tiny_runs.experiment(seeds=[random.randrange(9)], tasks=["cola"]), tmp_path / "other")
+    tiny_runs.run(
+        tiny_runs.experiment(seeds=[random.randrange(9)], tasks=["cola"]), tmp_path / "other"
+    )
     for only in (["task=rte", "seed=2"], []):
         random.random(), np.random.random(3), torch.rand(3)  # noqa: NPY002
         folder = tiny_runs.run(tiny_runs.experiment(**more), tmp_path / "pieces", only=only)
@@ -82,7 +88,9 @@ def test_cells_in_another_order_in_pieces_and_after_other_work_in_the_process_ar
 
 def test_a_kept_model_is_the_same_whether_its_tokens_were_in_the_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("GLUE_BENCH_CACHE", str(tmp_path / "cache"))
-    values = tiny_runs.experiment(pretraining=None, checkpoint="scratch", finetuning={"keep": "all"})
+    values = tiny_runs.experiment(
+        pretraining=None, checkpoint="scratch", finetuning={"keep": "all"}
+    )
     one, other = (tiny_runs.run(values, tmp_path / name) for name in ("one", "other"))
     assert same(other, tiny_runs.bits(one))
 
@@ -111,7 +119,9 @@ def test_what_is_asked_beside_changes_no_id_and_no_bit(usual, tmp_path):
     assert same(folder, tiny_runs.bits(usual, *SEEN), *SEEN)
 
 
-def test_a_reader_a_live_table_logs_and_a_tracker_beside_a_run_change_nothing(usual, tmp_path, monkeypatch, caplog):
+def test_a_reader_a_live_table_logs_and_a_tracker_beside_a_run_change_nothing(
+    usual, tmp_path, monkeypatch, caplog
+):
     """The reader reads the results whenever something is written on the screen."""
 
     class Looking(io.StringIO):
@@ -126,12 +136,16 @@ def test_a_reader_a_live_table_logs_and_a_tracker_beside_a_run_change_nothing(us
 
     wandb = MagicMock()
     wandb.__spec__ = wandb  # it is installed
-    wandb.init.side_effect = lambda **_: (random.random(), np.random.random(), torch.rand(1)) and wandb.started  # noqa: NPY002
+    wandb.init.side_effect = lambda **_: (
+        (random.random(), np.random.random(), torch.rand(1)) and wandb.started  # noqa: NPY002
+    )
     wandb.started.finish.side_effect = lambda: torch.manual_seed(5)
     monkeypatch.setitem(sys.modules, "wandb", wandb)
     caplog.set_level(logging.DEBUG)
     console = Console(file=(screen := Looking()), force_terminal=True, width=120)
-    folder = tiny_runs.run(tiny_runs.experiment(), tmp_path / "runs", track=["wandb"], console=console)
+    folder = tiny_runs.run(
+        tiny_runs.experiment(), tmp_path / "runs", track=["wandb"], console=console
+    )
     assert wandb.started.log.call_count > 2
     assert screen.looks > 1
     assert same(folder, tiny_runs.bits(usual))
@@ -144,7 +158,9 @@ def test_engines_are_alike(usual, tmp_path, engine):
     if engine == "cloudpickle":
         store, experiment = Store(tmp_path / "tiny"), load_experiment(values)
         store.prepare()
-        batch = JobBatch(partial(make_worker, experiment, store.folder, "cpu", "float32"), store.folder)
+        batch = JobBatch(
+            partial(make_worker, experiment, store.folder, "cpu", "float32"), store.folder
+        )
         jobs = [(job, "") for job in tiny_runs.plan(values).jobs]
         sent, given = pickle.loads(module.dumps((batch, jobs)))
         sent(given)
@@ -170,6 +186,8 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as place:
         folder = train_all(Path(place))
         machine, numbers = tiny_runs.machine(folder), tiny_runs.numbers(folder)
-    golden = json.loads(GOLDEN.read_bytes()) if GOLDEN.exists() else {"digests": {}, "numbers": numbers}
+    golden = (
+        json.loads(GOLDEN.read_bytes()) if GOLDEN.exists() else {"digests": {}, "numbers": numbers}
+    )
     golden["digests"][machine] = {variant: digest(of_one) for variant, of_one in numbers.items()}
     GOLDEN.write_text(json.dumps(golden, indent=1) + "\n", encoding="utf-8")

@@ -36,7 +36,10 @@ def crowded(tmp_path_factory) -> Path:
     made.run("add", "rte", 3, recorded=False)
     made.fail("untied", "rte", 3)
     earlier = {"planned": False, "right": 0.99}
-    elsewhere = {"environment": {"processor": "another", "device": "cpu", "threads": 8}, "seconds": 9e5}
+    elsewhere = {
+        "environment": {"processor": "another", "device": "cpu", "threads": 8},
+        "seconds": 9e5,
+    }
     made.run("four-term", "rte", **earlier)
     made.run("untied", "mnli", 5, **earlier)
     made.run("add", "rte", 9, options={"init": "random"}, parameters=9**9, **elsewhere, **earlier)
@@ -53,7 +56,9 @@ def crowded(tmp_path_factory) -> Path:
 def test_the_readers_are_all_that_there_are():
     asked = {command.name or command.callback.__name__ for command in app.registered_commands}
     asked |= {name for name in glue_bench.__all__ if name[0].islower()}
-    assert asked == ({*VERBS, *FUNCTIONS, "run", "plan", "analyse"} | SEE_ALL | NO_READERS) - OPTIONS
+    assert (
+        asked == ({*VERBS, *FUNCTIONS, "run", "plan", "analyse"} | SEE_ALL | NO_READERS) - OPTIONS
+    )
 
 
 @pytest.fixture(scope="module")
@@ -64,12 +69,18 @@ def pruned(crowded, tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize("name", READERS)
 def test_what_is_outside_the_plan_changes_no_reader(name, pruned, crowded, tmp_path):
-    without, beside = read(name, pruned, tmp_path / "without"), read(name, crowded, tmp_path / "beside")
+    without, beside = (
+        read(name, pruned, tmp_path / "without"),
+        read(name, crowded, tmp_path / "beside"),
+    )
     assert LEFT_OUT.sub("", beside) == LEFT_OUT.sub("", without)
 
 
 def test_what_was_left_out_is_counted(crowded, tmp_path):
-    counted = {count or other for count, other in LEFT_OUT.findall(read("leaderboard", crowded, tmp_path / "out"))}
+    counted = {
+        count or other
+        for count, other in LEFT_OUT.findall(read("leaderboard", crowded, tmp_path / "out"))
+    }
     assert counted == {"6"}
 
 
@@ -79,7 +90,10 @@ def test_what_was_left_out_is_counted(crowded, tmp_path):
 def test_what_is_outside_the_plan_changes_nothing_of_a_run(tmp_path):
     """Of a run whose plan was once wider: without and with what is left of it."""
     pruned, place, said = tmp_path / "pruned", tmp_path / "wide", []
-    tiny_runs.run(tiny_runs.experiment(arms=["add", "none"], finetuning={"learning_rates": [1e-3, 2e-3]}), place)
+    tiny_runs.run(
+        tiny_runs.experiment(arms=["add", "none"], finetuning={"learning_rates": [1e-3, 2e-3]}),
+        place,
+    )
     tiny_runs.run(tiny_runs.experiment(), place)
     (place / "tiny.yaml").write_text(yaml.safe_dump(tiny_runs.experiment()))
     shutil.copytree(place, pruned)
@@ -88,6 +102,10 @@ def test_what_is_outside_the_plan_changes_nothing_of_a_run(tmp_path):
         config, folder = results / "tiny.yaml", results / "tiny"
         texts = [verb("run", config, "--results", results), written(folder, "*.md", "*.csv")]
         texts.append(told(glue_bench.plan(config, results=results)))
-        texts.append(verb("analyse", folder, "--only", "order", "--sequences", 8, "-o", results / "inside"))
-        said.append([re.sub(rf"\d\d:\d\d:\d\d|{results}|{LEFT_OUT.pattern}", "", text) for text in texts])
+        texts.append(
+            verb("analyse", folder, "--only", "order", "--sequences", 8, "-o", results / "inside")
+        )
+        said.append(
+            [re.sub(rf"\d\d:\d\d:\d\d|{results}|{LEFT_OUT.pattern}", "", text) for text in texts]
+        )
     assert said[0] == said[1]

@@ -30,7 +30,11 @@ from glue_bench.training.tokens import tokenise
 
 TOKENIZER = train_tokenizer(["the cat chased a dog", "one old fox"], 120)
 PAIR = {"sentence1": ["the cat", "a dog"], "sentence2": ["one fox", "the dog"], "label": [0, 1]}
-SENTENCES = [f"The {word} chased the {other}." for word in ("cat", "dog", "fox") for other in ("hen", "cow", "pig")] * 4
+SENTENCES = [
+    f"The {word} chased the {other}."
+    for word in ("cat", "dog", "fox")
+    for other in ("hen", "cow", "pig")
+] * 4
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +53,11 @@ def digest(content: bytes) -> str:
 
 def write_tsv(folder: Path) -> Path:
     (folder / "RTE").mkdir()
-    lines = ["sentence1\tsentence2\tlabel", "the cat\tone fox\tentailment", "a dog\tthe dog\tnot_entailment"]
+    lines = [
+        "sentence1\tsentence2\tlabel",
+        "the cat\tone fox\tentailment",
+        "a dog\tthe dog\tnot_entailment",
+    ]
     (folder / "RTE" / "train.tsv").write_text("\n".join(lines))
     return folder / "RTE" / "train.tsv"
 
@@ -57,7 +65,9 @@ def write_tsv(folder: Path) -> Path:
 def write_parquet(folder: Path) -> Path:
     (folder / "rte").mkdir()
     path = folder / "rte" / "train-00000-of-00001.parquet"
-    pyarrow.parquet.write_table(pyarrow.table(PAIR), path, compression="none", write_statistics=False)
+    pyarrow.parquet.write_table(
+        pyarrow.table(PAIR), path, compression="none", write_statistics=False
+    )
     return path
 
 
@@ -76,8 +86,15 @@ def write_text(folder: Path) -> Path:
 def write_model(folder: Path) -> Path:
     from transformers import BertConfig, BertModel
 
-    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
-    BertModel(BertConfig(vocab_size=130, max_position_embeddings=16, **sizes)).save_pretrained(folder)
+    sizes = {
+        "hidden_size": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 8,
+    }
+    BertModel(BertConfig(vocab_size=130, max_position_embeddings=16, **sizes)).save_pretrained(
+        folder
+    )
     return folder / "model.safetensors"
 
 
@@ -98,11 +115,31 @@ def read_packed(folder: Path) -> str:
 
 def trained(folder: Path) -> Inputs:
     """The inputs of an experiment that trains a tokenizer on the text in a folder, and an encoder."""
-    scratch = {"vocab_size": 120, "max_position_embeddings": 16, "hidden_size": 8, "num_hidden_layers": 1}
+    scratch = {
+        "vocab_size": 120,
+        "max_position_embeddings": 16,
+        "hidden_size": 8,
+        "num_hidden_layers": 1,
+    }
     scratch |= {"num_attention_heads": 2, "intermediate_size": 8}
-    pretraining = {"corpus": [str(folder)], "steps": 1, "batch_tokens": 32, "length": 16, "learning_rates": [1e-3]}
-    values = {"name": "toy", "data": "demo", "checkpoint": "scratch", "arms": ["add"], "tasks": ["rte"], "seeds": [1]}
-    return Inputs(load_experiment(values | {"scratch": scratch, "pretraining": pretraining}), folder / "none")
+    pretraining = {
+        "corpus": [str(folder)],
+        "steps": 1,
+        "batch_tokens": 32,
+        "length": 16,
+        "learning_rates": [1e-3],
+    }
+    values = {
+        "name": "toy",
+        "data": "demo",
+        "checkpoint": "scratch",
+        "arms": ["add"],
+        "tasks": ["rte"],
+        "seeds": [1],
+    }
+    return Inputs(
+        load_experiment(values | {"scratch": scratch, "pretraining": pretraining}), folder / "none"
+    )
 
 
 def read_trained(folder: Path) -> str:
@@ -193,12 +230,16 @@ CHANGES = {
 
 @pytest.mark.parametrize("how", CHANGES)
 @pytest.mark.parametrize("name", READ_TEXT)
-def test_text_that_changes_after_it_was_looked_at_is_refused_and_nothing_of_it_is_kept(name, how, tmp_path):
+def test_text_that_changes_after_it_was_looked_at_is_refused_and_nothing_of_it_is_kept(
+    name, how, tmp_path
+):
     (tmp_path / "source").mkdir()
     path = write_text(tmp_path / "source")
     shutil.copy2(path, tmp_path / "copy.txt")
     read = READ_TEXT[name]
-    with pytest.raises(UserError, match=r"has changed while it was in use; run again|cannot read corpus") as caught:
+    with pytest.raises(
+        UserError, match=r"has changed while it was in use; run again|cannot read corpus"
+    ) as caught:
         read(tmp_path / "source", lambda: CHANGES[how](path))
     assert "\n" not in str(caught.value)
     shutil.copy2(tmp_path / "copy.txt", path)

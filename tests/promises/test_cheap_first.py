@@ -10,21 +10,36 @@ from glue_bench import run
 from glue_bench.errors import UserError
 
 CHEAP = {
-    "a misspelt key": ({"finetuning": {"epoch": 1}}, {}, "unknown key 'epoch' in finetuning; did you mean 'epochs'?"),
+    "a misspelt key": (
+        {"finetuning": {"epoch": 1}},
+        {},
+        "unknown key 'epoch' in finetuning; did you mean 'epochs'?",
+    ),
     "a misspelt tracker": ({}, {"track": "tensorbord"}, "unknown tracker 'tensorbord' in --track"),
     "a device": ({}, {"device": "tpu"}, "device 'tpu' is none of auto, cpu, cuda, mps"),
     "a precision": ({}, {"precision": "fp16"}, "precision 'fp16' is none of auto, float32, bf16"),
     "a number of workers": ({}, {"workers": 0}, "workers 0: give a whole number"),
     "two engines": ({}, {"workers": 2, "slurm": {}}, "--slurm goes without --workers"),
     "an address": ({}, {"address": "nowhere"}, "--address is HOST:PORT"),
-    "a key of --only": ({}, {"only": "tusk=rte"}, "unknown key 'tusk' in --only; did you mean 'task'?"),
+    "a key of --only": (
+        {},
+        {"only": "tusk=rte"},
+        "unknown key 'tusk' in --only; did you mean 'task'?",
+    ),
     "a task of --only": ({}, {"only": "task=rte"}, "unknown task 'rte' in --only"),
-    "a rate of --only": ({}, {"only": "learning_rate=1e-2"}, "unknown learning_rate '0.01' in --only"),
+    "a rate of --only": (
+        {},
+        {"only": "learning_rate=1e-2"},
+        "unknown learning_rate '0.01' in --only",
+    ),
     "results on the web": ({}, {"results": "s3://bucket/runs"}, "s3://bucket/runs"),
 }
 """Changes to the tiny experiment, options of `run`, and what the error says. None of it needs torch."""
 CHEAP_WITH_TORCH = {
-    "a misspelt variant": ({"arms": ["ad"]}, "unknown variant 'ad' in arm 'ad'; did you mean 'add'?"),
+    "a misspelt variant": (
+        {"arms": ["ad"]},
+        "unknown variant 'ad' in arm 'ad'; did you mean 'add'?",
+    ),
     "a misspelt option": (
         {"arms": [{"name": "a", "variant": "concat-split", "options": {"tokn": 1}}]},
         "arm 'a': unknown option 'tokn' in variant 'concat-split'",
@@ -67,7 +82,9 @@ def nothing_dear(monkeypatch):
 def test_a_cheap_mistake_is_refused_before_heavy_imports(tiny, tmp_path, case):
     changes, options, expected = CHEAP[case]
     words = json.dumps([tiny(**changes), {"results": str(tmp_path)} | options])
-    done = subprocess.run([sys.executable, "-c", REFUSES, words], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", REFUSES, words], capture_output=True, text=True, check=False
+    )
     assert expected in done.stdout + done.stderr
 
 
@@ -81,9 +98,13 @@ def test_a_misspelt_name_of_an_arm_is_refused_before_data_is_opened(tiny, tmp_pa
 
 
 @pytest.mark.usefixtures("nothing_dear")
-def test_a_misspelt_option_of_a_plugin_is_refused_before_its_contract_is_checked(tiny, tmp_path, write_plugin):
+def test_a_misspelt_option_of_a_plugin_is_refused_before_its_contract_is_checked(
+    tiny, tmp_path, write_plugin
+):
     arms = [{"name": "a", "variant": "scaled", "options": {"strat": 2.0}}]
-    with pytest.raises(UserError, match="unknown option 'strat' in variant 'scaled'; did you mean 'start'"):
+    with pytest.raises(
+        UserError, match="unknown option 'strat' in variant 'scaled'; did you mean 'start'"
+    ):
         run(tiny(arms=arms, plugins=[str(write_plugin(PLUGIN))]), results=tmp_path)
 
 
@@ -102,7 +123,9 @@ def test_that_ray_is_absent_is_said_before_data_is_opened(tiny, tmp_path, monkey
         run(tiny(), results=tmp_path, workers=2)
 
 
-def test_a_plugin_that_was_loaded_for_its_names_is_still_held_to_the_contract(tiny, tmp_path, write_plugin):
+def test_a_plugin_that_was_loaded_for_its_names_is_still_held_to_the_contract(
+    tiny, tmp_path, write_plugin
+):
     broken = PLUGIN + "\n    def forward(self, token_ids, segment_ids):\n        return None\n"
     with pytest.raises(UserError, match="variant 'scaled' does not meet the contract"):
         run(tiny(plugins=[str(write_plugin(broken))]), results=tmp_path)

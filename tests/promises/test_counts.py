@@ -43,7 +43,11 @@ def uneven(tmp_path_factory):
             made.pretrain(arm, pretraining_seed)
             for task, seed in product(("mnli", "rte", "cola"), SEEDS):
                 is_first = arm == "add" and (seed, pretraining_seed) == (1, 1)
-                more = {"scores": {"validation": {"matthews_correlation": None}}} if (task, seed) == ("cola", 2) else {}
+                more = (
+                    {"scores": {"validation": {"matthews_correlation": None}}}
+                    if (task, seed) == ("cola", 2)
+                    else {}
+                )
                 more |= {"collapsed": tuple(TASKS[task].columns)} if is_first else {}
                 made.run(arm, task, seed, pretraining_seed, **more)
     made.run("add", "rte", 3, recorded=False)
@@ -58,11 +62,20 @@ def test_counts_are_those_of_the_files(uneven, tmp_path):
     cells = planned(uneven)
     records = [cell["record"] for cell in cells if cell["record"]]
     states = [cell["state"] for cell in cells if cell["arm"] == "untied"]
-    scores = [value for one in records for split in one["scores"].values() for value in split.values()]
-    pretrainings, runs = len({record["cell"]["pretraining_seed"] for record in records}), (len(records), len(cells))
+    scores = [
+        value for one in records for split in one["scores"].values() for value in split.values()
+    ]
+    pretrainings, runs = (
+        len({record["cell"]["pretraining_seed"] for record in records}),
+        (len(records), len(cells)),
+    )
     counts = [
         ("status", r"(\d+) of (\d+) cells done", *runs),
-        ("status", r"untied +(\d+) +(\d+) +(\d+) +(\d+)", *map(states.count, ("done", "running", "failed", "missing"))),
+        (
+            "status",
+            r"untied +(\d+) +(\d+) +(\d+) +(\d+)",
+            *map(states.count, ("done", "running", "failed", "missing")),
+        ),
         ("leaderboard", r"(\d+) of (\d+) planned;", *runs),
         ("leaderboard", r"(\d+) undefined scores", scores.count(None)),
         ("report", r"(\d+) of (\d+) planned;", *runs),
@@ -91,7 +104,9 @@ def test_the_rows_of_every_frame_can_be_told_apart_and_those_of_runs_by_their_pr
         if {"cell_id", "pretraining_seed"} & {*KEYS[name]}:
             assert sorted(frame["pretraining_seed"].unique()) == PRETRAININGS, name
     records = [cell["record"] for cell in planned(uneven) if cell["record"]]
-    assert len(frames["scores.csv"]) == sum(len(values) for one in records for values in one["scores"].values())
+    assert len(frames["scores.csv"]) == sum(
+        len(values) for one in records for values in one["scores"].values()
+    )
 
 
 SPREAD = {
@@ -108,10 +123,16 @@ def test_a_run_of_the_same_pretraining_is_no_independent_one(name, tmp_path):
     found = []
     for seeds in ([1], SEEDS):
         made = Folder(tmp_path / f"{len(seeds)}" / "toy")
-        for task, arm, seed, pretraining_seed in product(("mnli", "rte"), ARMS, seeds, PRETRAININGS):
+        for task, arm, seed, pretraining_seed in product(
+            ("mnli", "rte"), ARMS, seeds, PRETRAININGS
+        ):
             like = made.run(arm, task, 1, pretraining_seed, planned=False, recorded=False)
-            made.run(arm, task, seed, pretraining_seed, like=like, right=0.6 + pretraining_seed / 20)
-        found.append(re.findall(SPREAD[name], read(name, made.plan(), tmp_path / f"out{len(seeds)}")))
+            made.run(
+                arm, task, seed, pretraining_seed, like=like, right=0.6 + pretraining_seed / 20
+            )
+        found.append(
+            re.findall(SPREAD[name], read(name, made.plan(), tmp_path / f"out{len(seeds)}"))
+        )
     assert found[0] == found[1] != []
 
 
@@ -146,7 +167,14 @@ def test_logs_of_two_protocols_arms_or_records_have_one_name_exactly_where_they_
     made, found = Folder(tmp_path / "toy"), []
     for seed, pretraining_seed in product((1, 2, 3), (1, 2)):
         # The first rate has the better median, the second one the better mean.
-        made.run("add", "rte", seed, pretraining_seed, rate=1e-3, right=0.25 if seed + pretraining_seed == 5 else 0.75)
+        made.run(
+            "add",
+            "rte",
+            seed,
+            pretraining_seed,
+            rate=1e-3,
+            right=0.25 if seed + pretraining_seed == 5 else 0.75,
+        )
         made.run("add", "rte", seed, pretraining_seed, rate=2e-3, right=0.7)
         made.run("untied", "rte", seed, pretraining_seed)
     for number, protocol in enumerate([*PROTOCOLS, PROTOCOLS[0]]):

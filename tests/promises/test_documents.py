@@ -35,7 +35,13 @@ PAGES = {
     for pattern in (*PATTERNS, "results/*/METHODS.md")
     for path in sorted(ROOT.glob(pattern))
 }
-SNIPPETS = ("glue_bench.run", "GlueMetric", "class Kerple", "class Scaled", "AutoModelForSequenceClassification")
+SNIPPETS = (
+    "glue_bench.run",
+    "GlueMetric",
+    "class Kerple",
+    "class Scaled",
+    "AutoModelForSequenceClassification",
+)
 """The blocks of Python, by what they hold: each has its test below."""
 
 
@@ -46,7 +52,9 @@ def page(name: str) -> str:
 
 def blocks(language: str, text: str | None = None) -> list[str]:
     """The code of all blocks of a language, of one page or of all of them."""
-    fences = re.findall(r"^```(\w*)\n(.*?)^```$", text or "\n".join(PAGES.values()), re.DOTALL | re.MULTILINE)
+    fences = re.findall(
+        r"^```(\w*)\n(.*?)^```$", text or "\n".join(PAGES.values()), re.DOTALL | re.MULTILINE
+    )
     return [code for named, code in fences if named == language]
 
 
@@ -68,13 +76,17 @@ def test_every_command_has_a_verb_and_options_that_exist_and_every_verb_is_on_a_
             for path in re.findall(r"\b(?:benchmarks|configs|docs)/\w+\.\w+", " ".join(words)):
                 assert (ROOT / path).exists(), (name, path)
             if program == "make":
-                assert re.search(rf"^{words[0]}:", (ROOT / "Makefile").read_text(), re.MULTILINE), name
+                assert re.search(rf"^{words[0]}:", (ROOT / "Makefile").read_text(), re.MULTILINE), (
+                    name
+                )
     assert shown == set(verbs)
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_every_link_leads_to_a_file_and_a_heading(name):
-    links = re.findall(r"\]\(([^)\s]+)", PAGES[name]) + re.findall(r'(?:src|srcset)="(.+?)"', PAGES[name])
+    links = re.findall(r"\]\(([^)\s]+)", PAGES[name]) + re.findall(
+        r'(?:src|srcset)="(.+?)"', PAGES[name]
+    )
     for file, _, anchor in (link.partition("#") for link in links if "://" not in link):
         target = (ROOT / name).parent / file if file else ROOT / name
         assert target.exists(), file
@@ -82,7 +94,9 @@ def test_every_link_leads_to_a_file_and_a_heading(name):
         if anchor and "." not in anchor:  # a dot: made from a docstring
             headings = re.findall(r"^#+ (.+)$", target.read_text("utf-8"), re.MULTILINE)
             plain = (re.sub(r"[^\w\s-]", "", heading).strip().lower() for heading in headings)
-            assert anchor in {re.sub(r"[-\s]+", "-", heading) for heading in plain}, f"{file}#{anchor}"
+            assert anchor in {re.sub(r"[-\s]+", "-", heading) for heading in plain}, (
+                f"{file}#{anchor}"
+            )
 
 
 # What a page has to name
@@ -90,7 +104,9 @@ def test_every_link_leads_to_a_file_and_a_heading(name):
 
 def keys(section: Any, prefix: str = "") -> set[str]:
     """The keys of a section of an experiment, those of its sections with their own names before them."""
-    inner = (keys(value, f"{prefix}{key}.") for key, value in section.items() if isinstance(value, dict))
+    inner = (
+        keys(value, f"{prefix}{key}.") for key, value in section.items() if isinstance(value, dict)
+    )
     return {prefix + key for key in section}.union(*inner)
 
 
@@ -114,9 +130,13 @@ def test_every_variant_is_in_the_reference():
 
 
 def test_every_clause_of_the_contract_and_every_kind_of_measure_is_on_its_page():
-    _, _, contract = page("how-to/add-a-variant").partition("| clause | what it asks |\n|---|---|\n")
+    _, _, contract = page("how-to/add-a-variant").partition(
+        "| clause | what it asks |\n|---|---|\n"
+    )
     assert re.findall(r"^\| ([a-z ]+) \|", contract, re.MULTILINE) == list(CLAUSES)
-    assert set(re.findall(r"^## .*\(`(\w+)`\)$", page("reference/measures"), re.MULTILINE)) == set(MEASURES)
+    assert set(re.findall(r"^## .*\(`(\w+)`\)$", page("reference/measures"), re.MULTILINE)) == set(
+        MEASURES
+    )
 
 
 def test_every_docstring_that_a_page_shows_is_there():
@@ -128,13 +148,22 @@ def test_every_docstring_that_a_page_shows_is_there():
 def test_pages_are_short_and_the_citation_names_this_version():
     assert len(PAGES["README.md"].split()) <= 900
     for name, words in {"leaderboard": 270, "statistics": 220}.items():  # outside of tables
-        assert len(re.sub(r"^\|.*$", "", (ROOT / f"results/study/{name}.md").read_text(), flags=re.M).split()) <= words
+        assert (
+            len(
+                re.sub(
+                    r"^\|.*$", "", (ROOT / f"results/study/{name}.md").read_text(), flags=re.M
+                ).split()
+            )
+            <= words
+        )
     cited = parse_yaml((ROOT / "CITATION.cff").read_bytes(), "CITATION.cff")
     assert cited["version"] == glue_bench.__version__
 
 
 def test_the_architecture_names_every_room_and_stations_that_are_there():
-    rooms = {path.name for path in (ROOT / "glue_bench").iterdir() if (path / "__init__.py").exists()}
+    rooms = {
+        path.name for path in (ROOT / "glue_bench").iterdir() if (path / "__init__.py").exists()
+    }
     text = page("explanation/architecture")
     assert [room for room in rooms if f"\n  {room}/ " not in text] == []
     stations = re.findall(r"^([a-z/_]+)\.py +([\w.]+) ", "".join(blocks("", text)), re.MULTILINE)
@@ -153,7 +182,9 @@ def test_every_block_of_python_has_a_test():
 def test_the_snippet_runs_and_prints_nothing_of_its_own(small_demo, tmp_path, monkeypatch, capfd):  # noqa: ARG001
     """On a demo of few rows after few steps of pretraining."""
     short = (ROOT / "configs" / "demo.yaml").read_text().replace("steps: 200", "steps: 3")
-    short = short.replace("seeds: [1, 2]", "seeds: [1]").replace("[add, concat, untied, none]", "[add, none]")
+    short = short.replace("seeds: [1, 2]", "seeds: [1]").replace(
+        "[add, concat, untied, none]", "[add, none]"
+    )
     (tmp_path / "configs").mkdir()
     (tmp_path / "configs" / "demo.yaml").write_text(short)
     monkeypatch.chdir(tmp_path)
@@ -172,11 +203,18 @@ def test_the_metric_serves_a_trainer(tmp_path, monkeypatch):
 
 
 def test_a_kept_model_is_read_as_shown(tiny, small_demo, tmp_path):  # noqa: ARG001
-    summary = glue_bench.run(tiny(arms=["add"], tasks=["rte"], finetuning={"keep": "best"}), results=tmp_path)
+    summary = glue_bench.run(
+        tiny(arms=["add"], tasks=["rte"], finetuning={"keep": "best"}), results=tmp_path
+    )
     (kept,) = summary.folder.glob("cells/*/model")
     names: dict[str, Any] = {}
     exec(
-        re.sub(r'folder = ".*"', f"folder = {str(kept)!r}", blocks("python", page("how-to/publish-results"))[0]), names
+        re.sub(
+            r'folder = ".*"',
+            f"folder = {str(kept)!r}",
+            blocks("python", page("how-to/publish-results"))[0],
+        ),
+        names,
     )
     read = names["tokenizer"]("a cat", "a dog", return_tensors="pt")
     assert names["model"](**read).logits.shape == (1, 2)
@@ -197,7 +235,13 @@ def test_the_notebook_runs_and_is_kept_without_what_a_run_left(tmp_path, monkeyp
     monkeypatch.chdir(tmp_path)
     text = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
     assert blocks("python", PAGES["README.md"])[0] in text
-    for key, short in {"steps": 3, "batch_tokens": 256, "hidden_size": 16, "num_hidden_layers": 1, "epochs": 1}.items():
+    for key, short in {
+        "steps": 3,
+        "batch_tokens": 256,
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "epochs": 1,
+    }.items():
         text = re.sub(rf'"{key}": \d+', f'"{key}": {short}', text)
     exec(text, {})
     import_module("matplotlib.pyplot").close("all")

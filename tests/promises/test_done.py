@@ -68,7 +68,9 @@ class Study:
     def record(self, task: str, seed: int = 1) -> Record:
         """The record of the cell on a task after the pretraining of a seed."""
         records = self.store.finished(self.plan).records.values()
-        return next(one for one in records if (one.cell.task, one.cell.pretraining_seed) == (task, seed))
+        return next(
+            one for one in records if (one.cell.task, one.cell.pretraining_seed) == (task, seed)
+        )
 
     def pretraining(self, seed: int = 1) -> PretrainingRecord:
         """The record of the pretraining of a seed."""
@@ -84,7 +86,10 @@ def write_split(path: Path, task: str, kind: str, word: str = "row") -> None:
     """A file of a task in the classic layout."""
     labels = TASKS[task].written or TASKS[task].labels or ()
     label_column = TASKS[task].tsv_label
-    rows = [f"{row}\ta cat {word} {row}\ta dog {row % 5}\t{labels[row % len(labels)]}" for row in range(ROWS[kind])]
+    rows = [
+        f"{row}\ta cat {word} {row}\ta dog {row % 5}\t{labels[row % len(labels)]}"
+        for row in range(ROWS[kind])
+    ]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join([f"index\tsentence1\tsentence2\t{label_column}", *rows]) + "\n")
 
@@ -117,7 +122,12 @@ def unfinished(study: Study) -> set[str]:
 def left_out(study: Study) -> int:
     """How many finished runs the leaderboard says that it leaves out, because their starts were made again."""
     page = to_markdown(leaderboard_page(open_comparison(study.folder)))
-    counts = {*re.findall(r"(\d+) finished runs left out, which started from weights that were made again since", page)}
+    counts = {
+        *re.findall(
+            r"(\d+) finished runs left out, which started from weights that were made again since",
+            page,
+        )
+    }
     return int(counts.pop()) if len(counts) == 1 else len(counts)
 
 
@@ -146,7 +156,11 @@ def change_weights(study: Study, seed: int) -> set[str]:
 def of_seed(study: Study, seed: int, *tasks: str) -> set[str]:
     """The cells after the pretraining of a seed."""
     wanted = tasks or ("mnli", "rte")
-    return {cell.id for cell in study.plan.cells if cell.pretraining_seed == seed and cell.task in wanted}
+    return {
+        cell.id
+        for cell in study.plan.cells
+        if cell.pretraining_seed == seed and cell.task in wanted
+    }
 
 
 def change_mnli(study: Study) -> set[str]:
@@ -212,7 +226,11 @@ def test_a_run_that_fails_where_its_older_record_counts_no_more_is_told_everywhe
     (verified,) = glue_bench.verify(study.folder)
     verified_failures = {check.name: check.found for check in verified.checks}["failures"]
     reasons = study.run(dry_run=True).reasons
-    assert (states[cell], reasons.get("it failed: no luck"), verified_failures) == ("failed", 1, "1 say why")
+    assert (states[cell], reasons.get("it failed: no luck"), verified_failures) == (
+        "failed",
+        1,
+        "1 say why",
+    )
 
 
 def test_verify_names_what_started_from_weights_that_were_made_again(outdated):

@@ -17,7 +17,17 @@ from secrets import randbits
 
 import pytest
 import tiny_runs
-from hostile import JSON_TEXTS, NAMES, ODD_FILES, YAML_TEXTS, complaints, names_alone, signed, spoil, zipped
+from hostile import (
+    JSON_TEXTS,
+    NAMES,
+    ODD_FILES,
+    YAML_TEXTS,
+    complaints,
+    names_alone,
+    signed,
+    spoil,
+    zipped,
+)
 from tiny_models import save_tupe
 
 FEW, MANY = 6, 1000
@@ -37,7 +47,10 @@ CALLS = {
     "submission.zip": "submit --check IT",
     "experiment.yaml": "run IT --dry-run --results runs",
 }
-READ = {kind: {call.split()[0]: call.split() for call in calls.split(", ")} for kind, calls in CALLS.items()}
+READ = {
+    kind: {call.split()[0]: call.split() for call in calls.split(", ")}
+    for kind, calls in CALLS.items()
+}
 """By the kind of an input, the words of each verb that reads IT."""
 
 
@@ -60,19 +73,37 @@ def world(tmp_path_factory):
         from transformers import BertConfig, BertForMaskedLM
 
         other = {"name": "other", "variant": "untied", "options": {"segments": "scores"}}
-        asked = {"arms": ["add", other], "seeds": [1, 2], "protocol": {"contrasts": [["other", "add"]]}}
+        asked = {
+            "arms": ["add", other],
+            "seeds": [1, 2],
+            "protocol": {"contrasts": [["other", "add"]]},
+        }
         predicted = {"predict": ["validation", "test"], "tasks": {"rte": {"epochs": 2}}}
         experiment, work = tiny_runs.experiment(finetuning=predicted, **asked), base / "work"
-        data = {"data": str(work / "glue"), "tasks": ["rte", "stsb"], "limit": None, "checkpoint": "scratch"}
+        data = {
+            "data": str(work / "glue"),
+            "tasks": ["rte", "stsb"],
+            "limit": None,
+            "checkpoint": "scratch",
+        }
         written = {"experiment": experiment, "glue": tiny_runs.experiment(pretraining=None, **data)}
         for kind, variant in CHECKPOINTS.items():
-            given = {"checkpoint": str(work / kind), "tokenizer": str(base / "own"), "arms": [variant], "scratch": None}
-            written[kind] = tiny_runs.experiment(pretraining=None, finetuning={"max_length": 16}, **given)
+            given = {
+                "checkpoint": str(work / kind),
+                "tokenizer": str(base / "own"),
+                "arms": [variant],
+                "scratch": None,
+            }
+            written[kind] = tiny_runs.experiment(
+                pretraining=None, finetuning={"max_length": 16}, **given
+            )
         for name, values in written.items():
             (base / f"{name}.yaml").write_text(json.dumps(values))
         runs = tiny_runs.run(experiment, base)
         record = next(runs.glob("cells/*/record.json")).read_bytes()
-        assert signed(json.loads(record)) == record, "the package signs in another way: change `signed`"
+        assert signed(json.loads(record)) == record, (
+            "the package signs in another way: change `signed`"
+        )
         glue_bench.export(runs, base / "bundle.zip")
         glue_bench.submit(runs, base / "submission.zip", arm="add", fill=True)
         own = shutil.copytree(next(runs.glob("checkpoints/add-*/step-4")), base / "own")
@@ -82,12 +113,16 @@ def world(tmp_path_factory):
         for path in own.glob("tokenizer*"):
             shutil.copy(path, base / "bert")
         save_tupe(base / "tupe.pt")
-        rows = [f"{row}\tthe cat\ta dog {row}\t{('not_', '')[row % 2]}entailment\n" for row in range(18)]
+        rows = [
+            f"{row}\tthe cat\ta dog {row}\t{('not_', '')[row % 2]}entailment\n" for row in range(18)
+        ]
         shutil.copytree(tiny_runs.glue(), base / "glue")
         (base / "glue" / "RTE").mkdir()
         for split in ("train", "dev"):
             (base / "glue" / "RTE" / f"{split}.tsv").write_text("".join([HEAD, *rows]))
-        glue_bench.convert(str(base / "bert"), base / "first", "add")  # which imports torch and transformers
+        glue_bench.convert(
+            str(base / "bert"), base / "first", "add"
+        )  # which imports torch and transformers
         yield base
         os.chdir(here)
     tempfile.tempdir = None
@@ -99,7 +134,11 @@ def fresh(world: Path, kind: str) -> Path:
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
     os.chdir(place)
-    return Path(shutil.copytree(source, place / kind) if source.is_dir() else shutil.copy(source, place / kind))
+    return Path(
+        shutil.copytree(source, place / kind)
+        if source.is_dir()
+        else shutil.copy(source, place / kind)
+    )
 
 
 def read(whole: Path, verb: str) -> list[object]:
@@ -115,10 +154,24 @@ LARGE_AND_ODD = [
     lambda _: zipped({"../../up.tsv": b"x", "/etc/passwd": b"x", "a\x1b[2J/plan.json": b"{}"}),
 ]
 NUMBERS = {
-    **{"num_attention_heads": 0, "hidden_size": -8, "vocab_size": 10**11, "max_position_embeddings": 10**9},
-    **{"num_hidden_layers": 10**7, "hidden_dropout_prob": 5, "layer_norm_eps": "x", "origin": [1], "pad_token_id": -1},
+    **{
+        "num_attention_heads": 0,
+        "hidden_size": -8,
+        "vocab_size": 10**11,
+        "max_position_embeddings": 10**9,
+    },
+    **{
+        "num_hidden_layers": 10**7,
+        "hidden_dropout_prob": 5,
+        "layer_norm_eps": "x",
+        "origin": [1],
+        "pad_token_id": -1,
+    },
 }
-CONFIGS = [lambda given, one=one: json.dumps(json.loads(given) | dict([one])).encode() for one in NUMBERS.items()]
+CONFIGS = [
+    lambda given, one=one: json.dumps(json.loads(given) | dict([one])).encode()
+    for one in NUMBERS.items()
+]
 
 
 def way_out(given: bytes) -> bytes:
@@ -131,13 +184,22 @@ def way_out(given: bytes) -> bytes:
 PLACES: dict[str, Iterable[str | Callable[[bytes], bytes]]] = {
     **{"tiny cells/*/record.json verify": JSON_TEXTS, "tiny plan.json status": JSON_TEXTS},
     **{"tiny cells/*/record.json leaderboard": (), "tiny pretrainings/*/record.json verify": ()},
-    **{"tiny cells/*/logits.safetensors verify": (), "tiny labels/* export": (), "tupe.pt convert": ()},
+    **{
+        "tiny cells/*/logits.safetensors verify": (),
+        "tiny labels/* export": (),
+        "tupe.pt convert": (),
+    },
     **{"bert config.json convert": CONFIGS, "own config.json convert": [*CONFIGS, *JSON_TEXTS]},
     **{"bert model.safetensors convert": (), "glue RTE/train.tsv data": ()},
     "experiment.yaml run": [*YAML_TEXTS, lambda _: b"\xff\xfe\0"],
-    "bert tokenizer.json convert": [*JSON_TEXTS, lambda given: re.sub(rb'("cat": )\d+', rb"\g<1>1000000000", given)],
+    "bert tokenizer.json convert": [
+        *JSON_TEXTS,
+        lambda given: re.sub(rb'("cat": )\d+', rb"\g<1>1000000000", given),
+    ],
     **{"bundle.zip verify": LARGE_AND_ODD, "submission.zip submit": LARGE_AND_ODD},
-    "glue RTE/train.tsv run": [f"{HEAD}0\t{'w' * size}\tb\tentailment\n" for size in (2**20, 2 * 10**7)],
+    "glue RTE/train.tsv run": [
+        f"{HEAD}0\t{'w' * size}\tb\tentailment\n" for size in (2**20, 2 * 10**7)
+    ],
 }
 """By the input, perhaps where a file lies there, and the verb that reads it: what it may hold, or what makes this."""
 CASES = [(place, what) for place, contents in PLACES.items() for what in (*ODD_FILES, *contents)]

@@ -47,7 +47,9 @@ def wait(driver: Driver, results: Path, count: int) -> None:
 
 def waiting(results: Path) -> list[str]:
     """What a run would do now: the ids of cells, and why there are jobs to run."""
-    summary = glue_bench.run(ASKED, results=results, device="cpu", precision="float32", dry_run=True)
+    summary = glue_bench.run(
+        ASKED, results=results, device="cpu", precision="float32", dry_run=True
+    )
     return [*summary.waiting, *summary.reasons]
 
 
@@ -58,7 +60,8 @@ def whole(tmp_path_factory) -> Path:
 
 
 @pytest.mark.parametrize(
-    "kills", [3, *(pytest.param(count, marks=pytest.mark.slow) for count in [1, 2, 3, 5, 8, 10] * 5)]
+    "kills",
+    [3, *(pytest.param(count, marks=pytest.mark.slow) for count in [1, 2, 3, 5, 8, 10] * 5)],
 )
 def test_a_run_that_is_killed_again_and_again_ends_as_one_that_was_not(whole, tmp_path, kills):
     """Kills come from the first search to the last cell, half of them at a write."""
@@ -68,7 +71,9 @@ def test_a_run_that_is_killed_again_and_again_ends_as_one_that_was_not(whole, tm
     for number in range(kills):
         done = random.randrange(JOBS * number // kills, JOBS * (number + 1) // kills)
         for write in (0, random.randrange(1, WRITES))[: 1 + number % 2]:
-            print("killed", f"before write {write}" if write else f"after {done} jobs")  # shown if the test fails
+            print(
+                "killed", f"before write {write}" if write else f"after {done} jobs"
+            )  # shown if the test fails
             driver = start(config, results, write)
             if not write:
                 wait(driver, results, done)
@@ -94,7 +99,9 @@ def test_a_run_that_is_killed_again_and_again_ends_as_one_that_was_not(whole, tm
 
 def test_a_second_driver_is_refused_however_it_comes(refused, tmp_path):
     config, results, link = tmp_path / "experiment.yaml", tmp_path / "runs", tmp_path / "link"
-    config.write_text(json.dumps(tiny_runs.experiment(pretraining=None, checkpoint="scratch", seeds=[1, 2, 3])))
+    config.write_text(
+        json.dumps(tiny_runs.experiment(pretraining=None, checkpoint="scratch", seeds=[1, 2, 3]))
+    )
     first = Driver(config, "--results", results)
     wait(first, results, 1)
     first.signal(signal.SIGSTOP)
@@ -103,7 +110,9 @@ def test_a_second_driver_is_refused_however_it_comes(refused, tmp_path):
         before = tiny_runs.results(results / "tiny")
         for place, *more in [(results, "--only", "seed=3"), (link,)]:
             said = refused("run", config, "--results", place, *more)
-            assert re.fullmatch(rf"{place}/tiny is in use by .+:{first.process.pid}; wait, or choose .*\n", said)
+            assert re.fullmatch(
+                rf"{place}/tiny is in use by .+:{first.process.pid}; wait, or choose .*\n", said
+            )
         with pytest.raises(UserError, match=str(results / "tiny")):
             glue_bench.run(config, results=results)
         assert tiny_runs.results(results / "tiny") == before

@@ -25,7 +25,19 @@ from glue_bench.pages.render import to_csv, to_html, to_json, to_latex, to_markd
 from glue_bench.pages.report import make_report
 
 ROWS = 60
-RESERVED = ["average", "baseline", "chance", "index", "interval", "loss", "measure", "reference", "size", "value", "T"]
+RESERVED = [
+    "average",
+    "baseline",
+    "chance",
+    "index",
+    "interval",
+    "loss",
+    "measure",
+    "reference",
+    "size",
+    "value",
+    "T",
+]
 
 
 def diagnostic_set() -> SimpleNamespace:
@@ -35,7 +47,11 @@ def diagnostic_set() -> SimpleNamespace:
         path=Path("diagnostic-full.tsv"),
         digest=digest("ax"),
         pairs=pd.DataFrame({"label": labels, "text_a": "a", "text_b": "b"}),
-        phenomena={("", ""): labels >= 0, ("Logic", ""): labels > 0, ("Logic", "Negation"): labels > 1},
+        phenomena={
+            ("", ""): labels >= 0,
+            ("Logic", ""): labels > 0,
+            ("Logic", "Negation"): labels > 1,
+        },
     )
 
 
@@ -58,7 +74,11 @@ def experiment_with(names: tuple[str, ...], folder: Path) -> Path:
     protocol = {"reference": names[0], "contrasts": contrasts}
     pretraining = {"seeds": [1, 2]}
     return bench.plan(
-        config={"arms": [{"name": name} for name in names], "protocol": protocol, "pretraining": pretraining}
+        config={
+            "arms": [{"name": name} for name in names],
+            "protocol": protocol,
+            "pretraining": pretraining,
+        }
     )
 
 
@@ -75,7 +95,9 @@ def analysis_of(names: tuple[str, ...]) -> Analysis:
         sequences=9,
         subjects=subjects,
         measures=pd.concat(frames, ignore_index=True).astype({"layer": "Int64"}),
-        left_out=pd.DataFrame([(names[0], "order", "no head")], columns=["checkpoint", "measure", "reason"]),
+        left_out=pd.DataFrame(
+            [(names[0], "order", "no head")], columns=["checkpoint", "measure", "reason"]
+        ),
         matrices={},
     )
 
@@ -118,7 +140,9 @@ def columns_of(comparison: Comparison) -> set[str]:
 
 def texts_of(tables: tuple[Table, ...]) -> list[list[list[str]]]:
     """Headers and cells of tables."""
-    return [[table.header, *([cell.text for cell in row] for row in table.rows)] for table in tables]
+    return [
+        [table.header, *([cell.text for cell in row] for row in table.rows)] for table in tables
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +172,15 @@ def renamed(texts: object, named: SimpleNamespace) -> object:
 
 
 def test_there_are_many_such_names(named):
-    assert {"measure", "interval", "chance", "category", "arm", "average", "validation_loss"} <= set(named.odd)
+    assert {
+        "measure",
+        "interval",
+        "chance",
+        "category",
+        "arm",
+        "average",
+        "validation_loss",
+    } <= set(named.odd)
 
 
 @pytest.mark.parametrize("place", range(8))
@@ -166,7 +198,9 @@ def test_every_format_takes_these_names(named, write):
 
 def test_the_report_is_the_same(named):
     def all_texts(part: Part) -> list[list[list[str]]]:
-        return texts_of(part.tables) + [texts for folded in part.folded for texts in all_texts(folded)]
+        return texts_of(part.tables) + [
+            texts for folded in part.folded for texts in all_texts(folded)
+        ]
 
     assert [all_texts(part) for part in named.odd_report.parts] == [
         renamed(all_texts(part), named) for part in named.neutral_report.parts

@@ -80,7 +80,9 @@ Way = Callable[[Path, Path], str]
 SINGLE_WAYS = [relative, linked, moved, moved_singly]
 
 
-def answer(words: str, experiment: Path, here: Path, monkeypatch: pytest.MonkeyPatch, way: Way) -> str:
+def answer(
+    words: str, experiment: Path, here: Path, monkeypatch: pytest.MonkeyPatch, way: Way
+) -> str:
     """What verbs print and write about a copy of the folder that is named in this way, but for its name."""
     here.mkdir()
     place = way(shutil.copytree(experiment, here / "runs" / "toy"), here)
@@ -92,7 +94,11 @@ def answer(words: str, experiment: Path, here: Path, monkeypatch: pytest.MonkeyP
     for command in words.split("; "):
         filled = re.sub("RUNS|OUT|LABELS", lambda match: paths[match[0]], command)
         printed += verb(*filled.split())
-    return f"{printed}\n{written(out)}".replace(str(here), "").replace(place, "RUNS").replace("/runs/toy", "RUNS")
+    return (
+        f"{printed}\n{written(out)}".replace(str(here), "")
+        .replace(place, "RUNS")
+        .replace("/runs/toy", "RUNS")
+    )
 
 
 @pytest.mark.parametrize("name", VERBS)
@@ -108,7 +114,9 @@ def test_a_bundle_is_the_same_wherever_the_results_lie(toy, tmp_path, monkeypatc
     assert answer(words, toy, tmp_path / "other", monkeypatch, way) == usual
 
 
-def test_a_run_leaves_the_same_in_a_folder_that_is_named_by_a_relative_path_and_has_links_in_it(tmp_path, monkeypatch):
+def test_a_run_leaves_the_same_in_a_folder_that_is_named_by_a_relative_path_and_has_links_in_it(
+    tmp_path, monkeypatch
+):
     asked = tiny_runs.experiment(pretraining=None, checkpoint="scratch")
     whole = tiny_runs.run(asked, tmp_path / "absolute")
     for kind in ("cells", "labels"):
@@ -148,11 +156,15 @@ def own_starts(make_bert, write_plugin) -> dict[str, object]:
 def own_text(make_bert, write_plugin) -> dict[str, object]:  # noqa: ARG001
     """An experiment that pretrains with a tokenizer and on text of one's own."""
     tokenizer = str(make_bert(texts=("the old cat chased a dog",)))
-    return tiny_runs.experiment(pretraining={"corpus": [str(tiny_runs.text())], "tokenizer": tokenizer})
+    return tiny_runs.experiment(
+        pretraining={"corpus": [str(tiny_runs.text())], "tokenizer": tokenizer}
+    )
 
 
 @pytest.mark.parametrize("experiment", [own_starts, own_text])
-def test_no_file_of_a_bundle_has_a_path_of_the_machine(make_bert, write_plugin, tmp_path, experiment):
+def test_no_file_of_a_bundle_has_a_path_of_the_machine(
+    make_bert, write_plugin, tmp_path, experiment
+):
     folder = tiny_runs.run(experiment(make_bert, write_plugin), tmp_path / "runs")
     store = Store(folder)
     failed = store.plan().cells[0].id
@@ -161,19 +173,27 @@ def test_no_file_of_a_bundle_has_a_path_of_the_machine(make_bert, write_plugin, 
         raise OSError(28, "No space left on device", str(tmp_path / "a folder" / "x.bin"))
     except OSError as error:
         trace = f'Traceback:\n  File "{__file__}", line 3\n  in {tmp_path}/runs:{tmp_path}/y, ({tmp_path}/z)'
-        store.write_failure(Failure(id=failed, error=f"OSError: {error}; see '{folder}'", traceback=trace))
+        store.write_failure(
+            Failure(id=failed, error=f"OSError: {error}; see '{folder}'", traceback=trace)
+        )
     glue_bench.export(folder, tmp_path / "runs.zip")
     with zipfile.ZipFile(tmp_path / "runs.zip") as archive:
         contents = {name: archive.read(name) for name in archive.namelist()}
     assert f"tiny/failures/{failed}.json" in contents
-    assert [name for name, content in contents.items() for place in places() if place in content] == []
+    assert [
+        name for name, content in contents.items() for place in places() if place in content
+    ] == []
 
 
 @pytest.mark.parametrize("experiment", [own_starts, own_text])
-def test_a_bundle_of_an_experiment_with_files_of_ones_own_verifies(make_bert, write_plugin, tmp_path, experiment):
+def test_a_bundle_of_an_experiment_with_files_of_ones_own_verifies(
+    make_bert, write_plugin, tmp_path, experiment
+):
     folder = tiny_runs.run(experiment(make_bert, write_plugin), tmp_path / "runs")
     glue_bench.export(folder, tmp_path / "runs.zip")
-    assert [fault for each in glue_bench.verify(tmp_path / "runs.zip") for fault in each.faults] == []
+    assert [
+        fault for each in glue_bench.verify(tmp_path / "runs.zip") for fault in each.faults
+    ] == []
 
 
 @pytest.fixture
@@ -185,8 +205,13 @@ def earlier(make_bert, write_plugin, tmp_path) -> Path:
     arms = []
     for arm in plan.experiment.arms:
         path = str(tmp_path / "mine" / arm.checkpoint)
-        arms.append(arm.model_copy(update={"checkpoint": path, "tokenizer": arm.tokenizer and path}))
-    store.write_plan(plan.model_copy(update={"experiment": plan.experiment.model_copy(update={"arms": arms})}), {})
+        arms.append(
+            arm.model_copy(update={"checkpoint": path, "tokenizer": arm.tokenizer and path})
+        )
+    store.write_plan(
+        plan.model_copy(update={"experiment": plan.experiment.model_copy(update={"arms": arms})}),
+        {},
+    )
     return folder
 
 
@@ -199,7 +224,9 @@ def test_a_bundle_of_earlier_results_has_no_path_of_the_machine(earlier, tmp_pat
 
 def test_a_bundle_of_earlier_results_verifies(earlier, tmp_path):
     glue_bench.export(earlier, tmp_path / "runs.zip")
-    assert [fault for each in glue_bench.verify(tmp_path / "runs.zip") for fault in each.faults] == []
+    assert [
+        fault for each in glue_bench.verify(tmp_path / "runs.zip") for fault in each.faults
+    ] == []
 
 
 def test_a_report_of_earlier_results_has_no_path_of_the_machine(earlier, tmp_path):

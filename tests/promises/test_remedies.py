@@ -55,7 +55,18 @@ def is_possible(said: str, verb: str) -> bool:
 @pytest.mark.parametrize("arm", ["native", "add"])
 @pytest.mark.parametrize("kind", ["few positions", "few rows", "no tokenizer"])
 def test_what_a_checkpoint_lacks_can_be_given(refused, faulty, kind, arm):
-    said = refused("run", "--checkpoint", faulty(kind), "--arm", arm, "--task", "rte", "--data", "demo", "--dry-run")
+    said = refused(
+        "run",
+        "--checkpoint",
+        faulty(kind),
+        "--arm",
+        arm,
+        "--task",
+        "rte",
+        "--data",
+        "demo",
+        "--dry-run",
+    )
     assert is_possible(said, "run")
 
 
@@ -68,7 +79,9 @@ def test_what_a_checkpoint_lacks_can_be_given(refused, faulty, kind, arm):
     ],
 )
 def test_a_folder_that_is_no_checkpoint_is_said_to_be_none(refused, faulty, kind, expected):
-    said = refused("run", "--checkpoint", faulty(kind), "--task", "rte", "--data", "demo", "--dry-run")
+    said = refused(
+        "run", "--checkpoint", faulty(kind), "--task", "rte", "--data", "demo", "--dry-run"
+    )
     assert expected in said
     assert "backend" not in said
 
@@ -78,14 +91,21 @@ def test_tasks_that_the_data_lack_can_be_left_out(refused, checkpoint, tmp_path)
     folder = tmp_path / "glue" / "RTE"
     folder.mkdir(parents=True)
     for split, name in (("train", "train"), ("validation", "dev")):
-        lines = [f"{row.Index}\t{row.text_a}\t{row.text_b}\tentailment" for row in rows[split].itertuples()]
-        (folder / f"{name}.tsv").write_text("\n".join(["index\tsentence1\tsentence2\tlabel", *lines, ""]))
+        lines = [
+            f"{row.Index}\t{row.text_a}\t{row.text_b}\tentailment"
+            for row in rows[split].itertuples()
+        ]
+        (folder / f"{name}.tsv").write_text(
+            "\n".join(["index\tsentence1\tsentence2\tlabel", *lines, ""])
+        )
     said = refused("run", "--checkpoint", checkpoint, "--data", tmp_path / "glue", "--dry-run")
     assert "--task rte" in said
     assert is_possible(said, "run")
 
 
-@pytest.mark.parametrize("words", ["submit RUNS --arm add -o OUT.zip", "card RUNS --arm add --push me/it"])
+@pytest.mark.parametrize(
+    "words", ["submit RUNS --arm add -o OUT.zip", "card RUNS --arm add --push me/it"]
+)
 def test_what_a_run_did_not_keep_is_asked_for_in_an_experiment_file(refused, tmp_path, words):
     bench = Bench(tmp_path / "toy")
     bench.finish("rte", 1, 0.5, arm="add")

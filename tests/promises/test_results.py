@@ -39,7 +39,9 @@ def test_there_are_results():
 def test_verify_finds_nothing_but_one_other_digit_in_a_table(folder, tmp_path):
     """Digests, ids, that predictions give the scores, that records give all tables."""
     again = shutil.copytree(folder, tmp_path / folder.name)
-    other = again / {"minilm": "statistics.csv", "study": "tupe-1.md"}.get(folder.name, "leaderboard.csv")
+    other = again / {"minilm": "statistics.csv", "study": "tupe-1.md"}.get(
+        folder.name, "leaderboard.csv"
+    )
     text = other.read_text("utf-8")
     last = max(found.start() for found in re.finditer(r"\d", text))
     other.write_text(f"{text[:last]}{(int(text[last]) + 1) % 10}{text[last + 1 :]}", "utf-8")
@@ -56,14 +58,19 @@ def test_every_planned_cell_and_pretraining_is_there_and_nothing_else(folder):
         assert {path.name for path in (folder / kind).glob("*")} == {job.id for job in jobs}
     assert all(record.logits for record in finished.records.values())
     for record in [*finished.records.values(), *finished.pretrainings.values()]:
-        changes = r"(\+changes)?" if folder.name == "study_eight" else ""  # one number, as its configuration says
+        changes = (
+            r"(\+changes)?" if folder.name == "study_eight" else ""
+        )  # one number, as its configuration says
         assert re.fullmatch("[0-9a-f]{7,40}" + changes, record.environment.git_commit)
 
 
 @each
 def test_the_configuration_gives_the_stored_ids_and_descriptions(folder):
     """What it reads outside the project is taken from the committed plan."""
-    plan, experiment = Store(folder).plan(), load_experiment(ROOT / "configs" / f"{folder.name}.yaml")
+    plan, experiment = (
+        Store(folder).plan(),
+        load_experiment(ROOT / "configs" / f"{folder.name}.yaml"),
+    )
     inputs, cells = Inputs(experiment, folder), {cell.arm: cell for cell in plan.cells}
     if plan.pretrainings:
         inputs.corpus = SimpleNamespace(digest=plan.pretrainings[0].corpus)
@@ -74,7 +81,9 @@ def test_the_configuration_gives_the_stored_ids_and_descriptions(folder):
     assert settle_jobs(inputs) == ([*plan.pretrainings], [*plan.cells])
     for arm in plan.experiment.arms:
         origin = cells[arm.name].origin
-        described = VARIANTS[arm.variant].described(arm.options, SCRATCH if origin == "pretrained" else origin)
+        described = VARIANTS[arm.variant].described(
+            arm.options, SCRATCH if origin == "pretrained" else origin
+        )
         assert plan.arms[arm.name].summary == described
 
 
@@ -82,10 +91,16 @@ def test_the_configuration_gives_the_stored_ids_and_descriptions(folder):
 @pytest.mark.skipif(not (SHARED / "text").is_dir(), reason="no ../shared here")
 @pytest.mark.parametrize("name", ["study", "study_eight", "study_screen"])
 def test_with_the_real_data_nothing_would_run_again(name):
-    where = {"data": str(SHARED / "glue"), "corpus": [str(SHARED / "text")], "results": ROOT / "results"}
+    where = {
+        "data": str(SHARED / "glue"),
+        "corpus": [str(SHARED / "text")],
+        "results": ROOT / "results",
+    }
     cells = glue_bench.plan(ROOT / "configs" / f"{name}.yaml", **where)
     assert cells[["state", "why"]].drop_duplicates().to_numpy().tolist() == [["done", ""]]
-    assert set(cells["cell_id"]) == {path.name for path in (ROOT / "results" / name / "cells").iterdir()}
+    assert set(cells["cell_id"]) == {
+        path.name for path in (ROOT / "results" / name / "cells").iterdir()
+    }
 
 
 @pytest.mark.skipif(not (SHARED / "glue").is_dir(), reason="no ../shared here")
@@ -94,7 +109,10 @@ def test_the_data_are_what_the_records_say():
     for folder in FOLDERS:
         inputs = Inputs(load_experiment(ROOT / "configs" / f"{folder.name}.yaml"), folder)
         inputs.source = source
-        assert all(inputs.data(task).digest == facts.digest for task, facts in inputs.store.plan().tasks.items())
+        assert all(
+            inputs.data(task).digest == facts.digest
+            for task, facts in inputs.store.plan().tasks.items()
+        )
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -104,8 +122,13 @@ def test_the_digest_of_data_sees_every_text_and_label(task):
     for split, frame in data.splits.items():
         changed = {"order": frame.iloc[::-1]} | {name: frame.copy() for name in frame}
         for name in frame:
-            changed[name].loc[1, name] = changed[name].loc[1, name] + (1 if name == "label" else " x")
-        made = {name: replace(data, splits={**data.splits, split: other}).digest for name, other in changed.items()}
+            changed[name].loc[1, name] = changed[name].loc[1, name] + (
+                1 if name == "label" else " x"
+            )
+        made = {
+            name: replace(data, splits={**data.splits, split: other}).digest
+            for name, other in changed.items()
+        }
         assert data.digest not in made.values()
         assert len(set(made.values())) == len(made)
         assert replace(data, splits={**data.splits, split: frame.copy()}).digest == data.digest
@@ -113,7 +136,10 @@ def test_the_digest_of_data_sees_every_text_and_label(task):
     assert replace(data, splits=fewer).digest != data.digest
 
 
-PAGES = ["README.md", *(str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("results/*/README.md")))]
+PAGES = [
+    "README.md",
+    *(str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("results/*/README.md"))),
+]
 TABLE = re.compile("(leaderboard|statistics|budget|rates|scores|losses|agreement|tupe-1).*")
 CONTRAST = re.compile(
     r"^\|.*\| `([\w-]+)` - `([\w-]+)` \| ([-+][\d.]+) \(([-+][\d.]+) to ([-+][\d.]+)\) \|(?:[^|]*\|)*? ([a-z ]+) \|$",
@@ -144,15 +170,25 @@ def is_shown(text: str, value: float) -> bool:
 def test_every_contrast_is_a_row_of_the_statistics(page):
     """Its difference, interval and answer; of rows of its arms those named beforehand, of an interval alone any row."""
     text = (ROOT / page).read_text("utf-8")
-    texts = [path.read_text("utf-8").splitlines() for path in tables(page) if path.match("statistics*.csv")]
+    texts = [
+        path.read_text("utf-8").splitlines()
+        for path in tables(page)
+        if path.match("statistics*.csv")
+    ]
     rows = [row for lines in texts for row in csv.DictReader(lines)]
     assert len(CONTRAST.findall(text)) == text.count("` - `")
     for *arms, difference, low, high, answer in CONTRAST.findall(text):
-        mine = [row for row in rows if [row["arm"], row["reference"]] == arms and "loss" in row["column"]]
+        mine = [
+            row
+            for row in rows
+            if [row["arm"], row["reference"]] == arms and "loss" in row["column"]
+        ]
         mine = [row for row in mine if row["kind"] == "declared"] or mine
         verdicts = {"not shown": [""], "yes": ["better", "worse"]}.get(answer, [answer])
         shown = [(difference, "difference"), (low, "low"), (high, "high")]
-        found = [row for row in mine if all(is_shown(number, float(row[name])) for number, name in shown)]
+        found = [
+            row for row in mine if all(is_shown(number, float(row[name])) for number, name in shown)
+        ]
         assert any(row["verdict"] in verdicts for row in found), (arms, found)
     for low, high in INTERVAL.findall(text):
         found = [row for row in rows if row["low"] and is_shown(low, float(row["low"]))]
@@ -165,7 +201,11 @@ def values(page: str) -> list[float]:
     found = set[float]()
     for path in tables(page):
         text = path.read_text("utf-8")
-        for cell in re.split(r"[,\s]", text) if path.suffix == ".csv" else re.findall(r"[-+]?\d[\d,]*(?:\.\d+)?", text):
+        for cell in (
+            re.split(r"[,\s]", text)
+            if path.suffix == ".csv"
+            else re.findall(r"[-+]?\d[\d,]*(?:\.\d+)?", text)
+        ):
             with suppress(ValueError):
                 found.add(float(cell.replace(",", "")))
     return [*found]
@@ -176,7 +216,17 @@ def test_every_figure_stands_in_the_tables(page):
     """The numbers with decimals, a sign, a unit or thousands; versions of programs are none."""
     text = (ROOT / page).read_text("utf-8")
     text = re.sub(r"```.*?```|<!--.*?-->", "", text, flags=re.DOTALL)
-    text = re.sub(r"\]\([^)]*\)|https?://\S+|`[^`]*`|\b(?:torch|Python) \d[\d.]*", " ", text.replace("\n", " "))
-    figures = [found for found in NUMBER.finditer(text) if re.search(r"\.\d|^[-+]\d|,\d{3}|%|million|k|M", found[0])]
-    made_up = [found for found in figures if not any(is_shown(found[0], value) for value in values(page))]
+    text = re.sub(
+        r"\]\([^)]*\)|https?://\S+|`[^`]*`|\b(?:torch|Python) \d[\d.]*",
+        " ",
+        text.replace("\n", " "),
+    )
+    figures = [
+        found
+        for found in NUMBER.finditer(text)
+        if re.search(r"\.\d|^[-+]\d|,\d{3}|%|million|k|M", found[0])
+    ]
+    made_up = [
+        found for found in figures if not any(is_shown(found[0], value) for value in values(page))
+    ]
     assert [text[max(0, found.start() - 30) : found.end() + 12] for found in made_up] == []

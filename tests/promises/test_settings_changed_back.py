@@ -15,7 +15,9 @@ import glue_bench
 
 CHANGES: dict[str, dict[str, Any]] = {
     "other checkpoints": {"pretraining": {"checkpoints": [1, 3]}},
-    "the last checkpoint alone": {"pretraining": {"checkpoints": [], "finetune_checkpoints": False}},
+    "the last checkpoint alone": {
+        "pretraining": {"checkpoints": [], "finetune_checkpoints": False}
+    },
     "fewer validations": {"pretraining": {"validations": 1}},
     "smaller parts of a batch": {"pretraining": {"micro_batch_tokens": 64}},
     "test splits": {"finetuning": {"predict": ["validation", "test"]}},
@@ -48,7 +50,9 @@ def folder(request, first, tmp_path_factory) -> Path:
 
 
 def test_nothing_that_has_finished_runs_again(folder):
-    summary = glue_bench.run(asked(), results=folder.parent, device="cpu", precision="float32", dry_run=True)
+    summary = glue_bench.run(
+        asked(), results=folder.parent, device="cpu", precision="float32", dry_run=True
+    )
     assert summary.reasons == {}
 
 
@@ -68,9 +72,18 @@ def test_cells_are_doubted_if_another_machine_has_made_other_weights(first, tmp_
 
 def test_what_started_from_mnli_stays_when_that_runs_again_for_test_predictions_alone(tmp_path):
     """MNLI then keeps no model, because nothing starts from it."""
-    first = asked(pretraining=None, checkpoint="scratch", tasks=["mnli", "rte"], finetuning={"from_mnli": ["rte"]})
-    changed = tiny_runs.merged(first, {"finetuning": {"from_mnli": [], "predict": ["validation", "test"]}})
+    first = asked(
+        pretraining=None,
+        checkpoint="scratch",
+        tasks=["mnli", "rte"],
+        finetuning={"from_mnli": ["rte"]},
+    )
+    changed = tiny_runs.merged(
+        first, {"finetuning": {"from_mnli": [], "predict": ["validation", "test"]}}
+    )
     for values in (first, changed):
         tiny_runs.run(values, tmp_path)
-    summary = glue_bench.run(first, results=tmp_path, device="cpu", precision="float32", dry_run=True)
+    summary = glue_bench.run(
+        first, results=tmp_path, device="cpu", precision="float32", dry_run=True
+    )
     assert summary.reasons == {}

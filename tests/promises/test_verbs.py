@@ -22,7 +22,10 @@ from glue_bench.config.load import parse_yaml
 from glue_bench.errors import UserError
 
 ASKED = tiny_runs.experiment(
-    arms=["add", "untied"], tasks=["mnli", "stsb"], seeds=[1, 2], finetuning={"predict": ["validation", "test"]}
+    arms=["add", "untied"],
+    tasks=["mnli", "stsb"],
+    seeds=[1, 2],
+    finetuning={"predict": ["validation", "test"]},
 )
 COMMAND = [str(Path(sys.executable).with_name("glue-bench"))]
 
@@ -30,10 +33,14 @@ COMMAND = [str(Path(sys.executable).with_name("glue-bench"))]
 
 
 def called(*command: str, **given: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=600, **given)
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=600, **given
+    )
 
 
-@pytest.mark.parametrize("command", [COMMAND, [sys.executable, "-m", "glue_bench"]], ids=["installed", "module"])
+@pytest.mark.parametrize(
+    "command", [COMMAND, [sys.executable, "-m", "glue_bench"]], ids=["installed", "module"]
+)
 def test_a_mistake_in_a_real_process_is_one_line_and_status_2(command, tmp_path):
     done = called(*command, "status", str(tmp_path), cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
@@ -46,11 +53,18 @@ def test_help_answers_within_half_a_second():
         before = os.times()
         assert called(*command).returncode == 0
         after = os.times()
-        return after.children_user + after.children_system - before.children_user - before.children_system
+        return (
+            after.children_user
+            + after.children_system
+            - before.children_user
+            - before.children_system
+        )
 
     # Processor time, and the best of several, in units of Python's own start, which a loaded machine makes longer, too.
     for _ in range(6):
-        if seconds(*COMMAND, "--help") <= 0.5 * max(1, seconds(sys.executable, "-c", "pass") / 0.02):
+        if seconds(*COMMAND, "--help") <= 0.5 * max(
+            1, seconds(sys.executable, "-c", "pass") / 0.02
+        ):
             return
     pytest.fail("no --help took less than half a second")
 
@@ -83,8 +97,12 @@ Verb = Callable[..., str]
 
 def same_rows(frame: pd.DataFrame, printed: str, rounding: float = 1e-6) -> None:
     """A frame and the same one as CSV have the same texts, and the same numbers but for their rounding."""
-    read, expected = (pd.read_csv(io.StringIO(text)) for text in (printed, frame.to_csv(index=False)))
-    pd.testing.assert_frame_equal(read[expected.columns], expected, check_dtype=False, rtol=0, atol=rounding)
+    read, expected = (
+        pd.read_csv(io.StringIO(text)) for text in (printed, frame.to_csv(index=False))
+    )
+    pd.testing.assert_frame_equal(
+        read[expected.columns], expected, check_dtype=False, rtol=0, atol=rounding
+    )
 
 
 def of_run(ran: Path, out: Path, verb: Verb) -> None:
@@ -94,11 +112,18 @@ def of_run(ran: Path, out: Path, verb: Verb) -> None:
 
 
 def of_plan(ran: Path, out: Path, verb: Verb) -> None:
-    more = ASKED | {"seeds": [1, 2, 3], "finetuning": ASKED["finetuning"] | {"tasks": {"stsb": {"epochs": 2}}}}
+    more = ASKED | {
+        "seeds": [1, 2, 3],
+        "finetuning": ASKED["finetuning"] | {"tasks": {"stsb": {"epochs": 2}}},
+    }
     (out / "tiny.yaml").write_text(json.dumps(more))
     cells = glue_bench.plan(more, results=ran.parent).query("why != ''")
-    _, *jobs, said = verb("run", out / "tiny.yaml", "--dry-run", "--results", ran.parent).splitlines()
-    assert {" ".join(line.split()) for line in jobs} == {f"{n} {why}" for why, n in cells["why"].value_counts().items()}
+    _, *jobs, said = verb(
+        "run", out / "tiny.yaml", "--dry-run", "--results", ran.parent
+    ).splitlines()
+    assert {" ".join(line.split()) for line in jobs} == {
+        f"{n} {why}" for why, n in cells["why"].value_counts().items()
+    }
     assert said == f"would run 8 of 12 cells, 4 are done, in {ran}"
 
 
@@ -113,7 +138,10 @@ def of_convert(ran: Path, out: Path, verb: Verb) -> None:
     glue_bench.convert(source, out / "function", "untied")
     verb("convert", source, out / "verb", "--variant", "untied")
     for path in (out / "function").iterdir():
-        assert path.name == "conversion.json" or path.read_bytes() == (out / "verb" / path.name).read_bytes()
+        assert (
+            path.name == "conversion.json"
+            or path.read_bytes() == (out / "verb" / path.name).read_bytes()
+        )
 
 
 def of_analyse(ran: Path, out: Path, verb: Verb) -> None:
@@ -128,17 +156,25 @@ def of_analyse(ran: Path, out: Path, verb: Verb) -> None:
 def of_verify(ran: Path, _: Path, verb: Verb) -> None:
     (verified,) = glue_bench.verify(ran)
     said = verb("verify", ran)
-    assert verified.faults == [check.name for check in verified.checks if check.name not in said] == []
+    assert (
+        verified.faults == [check.name for check in verified.checks if check.name not in said] == []
+    )
 
 
-def of_frame(words: str, rounding: float = 1e-6, **given: Any) -> Callable[[Path, Path, Verb], None]:
+def of_frame(
+    words: str, rounding: float = 1e-6, **given: Any
+) -> Callable[[Path, Path, Verb], None]:
     """A function that gives a frame of RUNS and a verb that prints one."""
     name, *rest = words.split()
 
     def both(ran: Path, _: Path, verb: Verb) -> None:
         named = [ran if word == "RUNS" else word for word in rest]
         taken = named[: 1 + (name == "table")]
-        same_rows(getattr(glue_bench, name)(*taken, **given), verb(name, *named, "--format", "csv"), rounding)
+        same_rows(
+            getattr(glue_bench, name)(*taken, **given),
+            verb(name, *named, "--format", "csv"),
+            rounding,
+        )
 
     return both
 
@@ -171,7 +207,9 @@ PAIRS = {
 }
 """By the function: with a finished experiment, an empty folder and the command, whether both give the same."""
 WITHOUT_VERB = {"predictions", "load_plugins"}
-FUNCTIONS = {name for name in dir(glue_bench) if callable(getattr(glue_bench, name)) and name.islower()}
+FUNCTIONS = {
+    name for name in dir(glue_bench) if callable(getattr(glue_bench, name)) and name.islower()
+}
 
 
 @pytest.mark.parametrize("name", PAIRS)
@@ -200,7 +238,12 @@ def test_every_function_says_how_it_is_called_and_what_it_raises(name):
 def test_predictions_give_the_scores(ran):
     """The function without a verb, against the tables."""
     frame = glue_bench.predictions(ran, task="MNLI").query("split.str.startswith('validation')")
-    right = (frame["predicted"] == frame["label"]).groupby([frame["arm"], frame["split"]]).mean().unstack()
+    right = (
+        (frame["predicted"] == frame["label"])
+        .groupby([frame["arm"], frame["split"]])
+        .mean()
+        .unstack()
+    )
     board = glue_bench.leaderboard(ran).set_index("arm")[["mnli_m", "mnli_mm"]]
     np.testing.assert_allclose(100 * right, board.loc[right.index])
 
@@ -214,10 +257,15 @@ def test_predictions_give_the_scores(ran):
         (lambda _: glue_bench.run(ASKED, plugins="none.py"), "none.py"),
         (lambda _: glue_bench.run(ASKED, track="diary"), "diary"),
         (lambda _: glue_bench.export("none", "out.zip"), "none"),
-        (lambda ran: glue_bench.statistics(ran, equivalent=1, difference=1), "difference stands alone"),
+        (
+            lambda ran: glue_bench.statistics(ran, equivalent=1, difference=1),
+            "difference stands alone",
+        ),
     ],
 )
-def test_a_function_takes_a_text_for_a_list_of_one_and_refuses_what_its_verb_refuses(ran, call, names):
+def test_a_function_takes_a_text_for_a_list_of_one_and_refuses_what_its_verb_refuses(
+    ran, call, names
+):
     with pytest.raises(UserError, match=names):
         call(ran)
 
@@ -288,10 +336,14 @@ CHANGES = [(section, *case) for section, text in MISTAKES.items() for case in ca
 
 
 @pytest.mark.parametrize(("section", "change", "names"), CHANGES)
-def test_a_mistake_in_an_experiment_is_one_line_that_names_it(refused, tmp_path, monkeypatch, section, change, names):
+def test_a_mistake_in_an_experiment_is_one_line_that_names_it(
+    refused, tmp_path, monkeypatch, section, change, names
+):
     changes = parse_yaml(f"{{{change}}}", "case")
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "tiny.yaml").write_text(json.dumps(tiny_runs.experiment(**{section: changes} if section else changes)))
+    (tmp_path / "tiny.yaml").write_text(
+        json.dumps(tiny_runs.experiment(**{section: changes} if section else changes))
+    )
     refusal(refused("run", "tiny.yaml", "--results", "runs"), names)
     assert not (tmp_path / "runs").exists()
 
@@ -343,12 +395,18 @@ FILES = {
 
 
 @pytest.mark.parametrize(("words", "names"), cases(WRONG_WORDS))
-def test_a_mistake_on_the_command_line_is_one_line_that_names_it(refused, ran, tmp_path, monkeypatch, words, names):
+def test_a_mistake_on_the_command_line_is_one_line_that_names_it(
+    refused, ran, tmp_path, monkeypatch, words, names
+):
     (tmp_path / "empty").mkdir()
     for name, content in FILES.items():
         (tmp_path / name).write_text(content)
     monkeypatch.chdir(tmp_path)
-    places = {"RUNS": ran, "OUT": tmp_path / "empty", "CHECKPOINT": next(ran.glob("checkpoints/add-*/step-4"))}
+    places = {
+        "RUNS": ran,
+        "OUT": tmp_path / "empty",
+        "CHECKPOINT": next(ran.glob("checkpoints/add-*/step-4")),
+    }
     for name, place in places.items():
         words, names = (text.replace(name, str(place)) for text in (words, names))
     refusal(refused(*words.split()), names)

@@ -11,7 +11,9 @@ def _ran(tmp_path_factory) -> Path:
     import tiny_runs
 
     arms = ["add", {"variant": "untied", "options": {"segments": "scores"}}]
-    values = tiny_runs.experiment(arms=arms, tasks=["mnli", "rte", "stsb"], finetuning={"from_mnli": ["rte"]})
+    values = tiny_runs.experiment(
+        arms=arms, tasks=["mnli", "rte", "stsb"], finetuning={"from_mnli": ["rte"]}
+    )
     folder = tiny_runs.run(values, tmp_path_factory.mktemp("ran"))
     shutil.rmtree(folder / "checkpoints")
     return folder

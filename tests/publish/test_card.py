@@ -20,7 +20,11 @@ def finished(bench):
     hub = {"source": "hub", "digest": "d", "revision": PINNED}
     for seed, value in enumerate((0.60, 0.66, 0.63), 1):
         bench.record(bench.expect("rte", seed), value, data=hub)
-    bench.finish("mnli", 1, {"validation_matched": {"accuracy": 0.8}, "validation_mismatched": {"accuracy": 0.7}})
+    bench.finish(
+        "mnli",
+        1,
+        {"validation_matched": {"accuracy": 0.8}, "validation_mismatched": {"accuracy": 0.7}},
+    )
     bench.plan()
     return bench
 
@@ -37,24 +41,38 @@ def stated(made):
 
 def test_the_hub_reads_the_runs_score_and_the_mean_with_its_standard_error(finished):
     made = card(finished.path)
-    mean = pytest.approx(0.63), f"Accuracy, mean of 3 seeds, standard error {0.03 / math.sqrt(3):.4f}"
+    mean = (
+        pytest.approx(0.63),
+        f"Accuracy, mean of 3 seeds, standard error {0.03 / math.sqrt(3):.4f}",
+    )
     assert stated(made) == {
         ("rte", "validation", "accuracy"): [(0.63, "Accuracy"), mean],
         ("mnli", "validation_matched", "accuracy"): [(0.8, "Accuracy")],
         ("mnli", "validation_mismatched", "accuracy"): [(0.7, "Accuracy")],
     }
-    revisions = {result.dataset_config: result.dataset_revision for result in ModelCard(made.text).data.eval_results}
+    revisions = {
+        result.dataset_config: result.dataset_revision
+        for result in ModelCard(made.text).data.eval_results
+    }
     assert revisions == {"rte": PINNED, "mnli": None}
 
 
 def test_a_card_states_what_the_weights_of_the_last_epoch_score(bench):
     for seed, values in enumerate([(0.6, 0.7, 0.5), (0.6, 0.8, 0.6), (0.5, 0.6, 0.4)], start=1):
-        bench.record(bench.expect("rte", seed), values[-1], history=history_of("validation", "accuracy", *values))
+        bench.record(
+            bench.expect("rte", seed),
+            values[-1],
+            history=history_of("validation", "accuracy", *values),
+        )
     bench.finish("mrpc", 1, 0.8)
     bench.finish("mrpc", 2, 0.6)
-    for seed, value in enumerate((0.5, None, 0.7), start=1):  # the undefined score is not left out of the mean
+    for seed, value in enumerate(
+        (0.5, None, 0.7), start=1
+    ):  # the undefined score is not left out of the mean
         bench.finish("cola", seed, value)
-    found = stated(card(bench.plan(config={"protocol": {"epoch": "best"}, "finetuning": {"keep": "best"}})))
+    found = stated(
+        card(bench.plan(config={"protocol": {"epoch": "best"}, "finetuning": {"keep": "best"}}))
+    )
     assert found["rte", "validation", "accuracy"] == [(0.5, "Accuracy")]
     assert len(found["mrpc", "validation", "accuracy"]) == 2
     assert found["cola", "validation", "matthews_correlation"] == [(0.5, "Matthews correlation")]
@@ -71,8 +89,14 @@ def test_of_data_that_are_no_benchmark_nothing_is_stated(bench, spoilt):
 
 def test_of_a_split_that_was_not_compared_with_the_official_one_the_hub_is_told_nothing(bench):
     bench.record(bench.expect("rte"), 0.6)
-    bench.record(bench.expect("qqp"), 0.7, data={"source": "tsv", "digest": "d", "unchecked": ("validation",)})
-    bench.record(bench.expect("sst2"), 0.8, data={"source": "tsv", "digest": "d", "unchecked": ("test",)})
+    bench.record(
+        bench.expect("qqp"),
+        0.7,
+        data={"source": "tsv", "digest": "d", "unchecked": ("validation",)},
+    )
+    bench.record(
+        bench.expect("sst2"), 0.8, data={"source": "tsv", "digest": "d", "unchecked": ("test",)}
+    )
     made = card(bench.plan())
     assert {task for task, *_ in stated(made)} == {"rte", "sst2"}
     assert UNCHECKED.format(tasks="QQP") in made.text
@@ -84,7 +108,12 @@ def test_a_card_of_official_rows_says_nothing_of_others(finished):
 
 
 def test_of_rows_that_are_not_the_official_ones_nothing_is_stated(bench):
-    others = {"source": "tsv", "digest": "d", "partial": True, "differences": {"validation": "other rows"}}
+    others = {
+        "source": "tsv",
+        "digest": "d",
+        "partial": True,
+        "differences": {"validation": "other rows"},
+    }
     bench.record(bench.expect("rte"), 0.6, data=others)
     made = card(bench.plan())
     assert "nyu-mll" not in made.text
@@ -102,9 +131,13 @@ def test_a_card_says_where_its_models_lie(finished, tmp_path):
     assert 'from_pretrained("REPOSITORY")' in made.text
     finished.kept.add("add-mnli-lr2e-05-s1")
     write_card(card(finished.plan()), tmp_path / "repository")
-    assert (tmp_path / "repository" / "rte" / "model.safetensors").read_bytes() == b"add-rte-lr2e-05-s3"
+    assert (
+        tmp_path / "repository" / "rte" / "model.safetensors"
+    ).read_bytes() == b"add-rte-lr2e-05-s3"
     assert 'subfolder="rte"' in (tmp_path / "repository" / "README.md").read_text()
-    with pytest.raises(UserError, match="repository' is not empty; give a folder that does not exist yet"):
+    with pytest.raises(
+        UserError, match="repository' is not empty; give a folder that does not exist yet"
+    ):
         write_card(made, tmp_path / "repository")
     finished.file("add-mnli-lr2e-05-s1", "model/config.json").write_text("{ }")
     with pytest.raises(UserError, match=r"model/config\.json: changed since the run wrote it"):
@@ -125,14 +158,23 @@ def test_what_is_hidden_beside_a_model_is_not_published(finished, tmp_path):
     finished.kept.add("add-rte-lr2e-05-s3")
     (finished.plan() / "cells" / "add-rte-lr2e-05-s3" / "model" / ".DS_Store").write_text("")
     write_card(card(finished.path), tmp_path / "out")
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"README.md", "config.json", "model.safetensors"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "README.md",
+        "config.json",
+        "model.safetensors",
+    }
 
 
 def test_the_base_model_is_named_where_it_is_the_hubs_and_no_folder(bench, monkeypatch, tmp_path):
     """Without a revision the cache of the hub tells; where an arm lies on the disk is no one's business."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     (tmp_path / "models--org--cached").mkdir()
-    starts = {"pinned": "org/pinned", "cached": "org/cached", "folder": "mine/bert", "fresh": "scratch"}
+    starts = {
+        "pinned": "org/pinned",
+        "cached": "org/cached",
+        "folder": "mine/bert",
+        "fresh": "scratch",
+    }
     for arm in starts:
         bench.finish(arm=arm)
     revisions = {"pinned": {"revision": "main"}}
@@ -144,7 +186,9 @@ def test_the_base_model_is_named_where_it_is_the_hubs_and_no_folder(bench, monke
     assert "mine/bert" not in texts["folder"]
 
 
-def test_a_push_is_one_commit_of_card_and_models_and_a_refusal_is_one_line(glue_bench, refused, finished, monkeypatch):
+def test_a_push_is_one_commit_of_card_and_models_and_a_refusal_is_one_line(
+    glue_bench, refused, finished, monkeypatch
+):
     hub = create_autospec(HfApi, instance=True)
     hub.create_commit.return_value.commit_url = "https://huggingface.co/me/it/commit/1"
     monkeypatch.setattr("huggingface_hub.HfApi", lambda: hub)
@@ -153,9 +197,14 @@ def test_a_push_is_one_commit_of_card_and_models_and_a_refusal_is_one_line(glue_
     assert (said.out, said.err) == ("pushed: https://huggingface.co/me/it/commit/1\n", "")
     hub.create_repo.assert_called_once_with("me/it", private=True, exist_ok=True)
     (repository, operations), _ = hub.create_commit.call_args
-    files, made = {each.path_in_repo: each.path_or_fileobj for each in operations}, card(finished.path)
+    files, made = (
+        {each.path_in_repo: each.path_or_fileobj for each in operations},
+        card(finished.path),
+    )
     assert (repository, set(files)) == ("me/it", set(made.files))
     assert files["README.md"].decode() == made.text.replace("REPOSITORY", "me/it") != made.text
     assert Path(files["rte/model.safetensors"]).read_bytes() == b"add-rte-lr2e-05-s3"
     hub.create_repo.side_effect = OSError("401 Client Error\nInvalid token")
-    assert "cannot push to 'me/it': 401 Client Error" in refused("card", finished.path, "--push", "me/it")
+    assert "cannot push to 'me/it': 401 Client Error" in refused(
+        "card", finished.path, "--push", "me/it"
+    )

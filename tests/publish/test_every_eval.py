@@ -23,7 +23,9 @@ def results(bench, tmp_path):
         told = write_logs([open_board(bench.plan(**plan))], tmp_path / "out", "my-lab")
         (path,) = [tmp_path / "out" / name for name in told["files"] if "-add/" in name]
         log = json.loads(path.read_bytes())
-        return {result["evaluation_result_id"]: result for result in log["evaluation_results"]}, told
+        return {
+            result["evaluation_result_id"]: result for result in log["evaluation_results"]
+        }, told
 
     return write
 
@@ -34,12 +36,17 @@ def test_a_score_is_the_mean_with_its_standard_error(bench, results):
     values = [facts["scores"]["validation"]["accuracy"] for _, facts in bench.runs.values()]
     told = result["score_details"]
     assert told["score"] == pytest.approx(np.mean(values))
-    assert told["uncertainty"]["standard_error"]["value"] == pytest.approx(np.std(values, ddof=1) / math.sqrt(3))
+    assert told["uncertainty"]["standard_error"]["value"] == pytest.approx(
+        np.std(values, ddof=1) / math.sqrt(3)
+    )
     assert told["uncertainty"]["standard_deviation"] == pytest.approx(np.std(values, ddof=1))
     assert told["uncertainty"]["num_samples"] == 3
     assert json.loads(told["details"]["runs"]) == [f"add-rte-lr2e-05-s{seed}" for seed in (1, 2, 3)]
     bench.finish("cola")
-    assert "uncertainty" not in results()[0]["glue.cola.validation.matthews_correlation"]["score_details"]
+    assert (
+        "uncertainty"
+        not in results()[0]["glue.cola.validation.matthews_correlation"]["score_details"]
+    )
 
 
 def test_only_a_revision_that_the_record_knows_is_stated(bench, results):
@@ -65,8 +72,14 @@ def test_only_a_benchmarks_scores_are_stated(bench, new_bench, results, tmp_path
             write_logs([], tmp_path / "out", name)
 
 
-def test_other_rows_are_left_out_and_the_hub_is_not_stated_for_what_was_not_compared(bench, results):
-    bench.record(bench.expect("qqp"), 0.7, data={"source": "tsv", "digest": "d", "unchecked": ("validation",)})
+def test_other_rows_are_left_out_and_the_hub_is_not_stated_for_what_was_not_compared(
+    bench, results
+):
+    bench.record(
+        bench.expect("qqp"),
+        0.7,
+        data={"source": "tsv", "digest": "d", "unchecked": ("validation",)},
+    )
     others = {"partial": True, "differences": {"validation": "other rows"}}
     bench.record(bench.expect("rte"), 0.7, data={"source": "tsv", "digest": "d", **others})
     stated, told = results()
@@ -85,25 +98,35 @@ def test_two_logs_of_a_model_never_lie_beside_each_other(bench, new_bench, tmp_p
     assert write_logs([board], tmp_path / "out", "my-lab")["files"] == [place]
     bench.finish("cola")
     files = contents(tmp_path / "out")
-    with pytest.raises(UserError, match=f"{place}' is another log of the same model; delete it, or choose another"):
+    with pytest.raises(
+        UserError, match=f"{place}' is another log of the same model; delete it, or choose another"
+    ):
         write_logs([open_board(bench.plan())], tmp_path / "out", "my-lab")
     assert contents(tmp_path / "out") == files
     other = new_bench("elsewhere")
     other.finish_predicted("rte", "add", 0.6)
     boards = [board, open_board(other.plan(experiment="toy"))]
-    with pytest.raises(UserError, match=r"an experiment and an arm of one name \(toy-add\); export each to a place"):
+    with pytest.raises(
+        UserError, match=r"an experiment and an arm of one name \(toy-add\); export each to a place"
+    ):
         write_logs(boards, tmp_path / "both", "my-lab")
     assert not (tmp_path / "both").exists()
 
 
-@pytest.mark.skipif(not shutil.which("every_eval_ever"), reason="its validator needs Python 3.12: CONTRIBUTING.md")
+@pytest.mark.skipif(
+    not shutil.which("every_eval_ever"), reason="its validator needs Python 3.12: CONTRIBUTING.md"
+)
 def test_its_own_validator_finds_no_fault(bench, results, tmp_path):
     for task in ("cola", "stsb", "mnli", "mrpc"):
         for arm in ("add", "untied"):
             bench.finish_predicted(task, arm, 0.7, seeds=1 + (arm == "untied"))
     results()
-    files = sorted(path.relative_to(tmp_path / "out") for path in (tmp_path / "out").rglob("*.json"))
+    files = sorted(
+        path.relative_to(tmp_path / "out") for path in (tmp_path / "out").rglob("*.json")
+    )
     command = ["every_eval_ever", "validate", "--format", "json", *map(str, files)]
-    said = subprocess.run(command, cwd=tmp_path / "out", capture_output=True, text=True, check=False)
+    said = subprocess.run(
+        command, cwd=tmp_path / "out", capture_output=True, text=True, check=False
+    )
     assert said.returncode == 0, said.stdout
     assert '"warnings": [\n' not in said.stdout

@@ -34,17 +34,30 @@ def record_of(folder: Path, name: str = "add-stsb") -> Record:
 
 
 def test_a_finished_experiment_is_good_and_what_was_never_stored_is_unknown(finished, monkeypatch):
-    names = ["plan", "records", "ids", "predictions", "pretrainings", "weights", "failures", "tables"]
+    names = [
+        "plan",
+        "records",
+        "ids",
+        "predictions",
+        "pretrainings",
+        "weights",
+        "failures",
+        "tables",
+    ]
     monkeypatch.setenv("HOME", str(finished.parent))
     assert checks(f"~/{finished.name}") == dict.fromkeys(names, ())
     (verified,) = verify(RESULTS / "minilm")
-    assert next(check.found for check in verified.checks if check.name == "weights").endswith(" unknown")
+    assert next(check.found for check in verified.checks if check.name == "weights").endswith(
+        " unknown"
+    )
 
 
 def test_no_bit_of_a_folder_can_be_flipped_unseen(finished):
     paths = sorted(path for path in finished.rglob("*") if path.is_file() and path.name != ".lock")
 
-    @given(path=st.sampled_from(paths), where=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+    @given(
+        path=st.sampled_from(paths), where=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7)
+    )
     @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=10)
     def flip(path, where, bit):
         whole = path.read_bytes()
@@ -81,13 +94,18 @@ def test_a_number_in_a_table_and_tables_that_are_gone_or_too_many(finished, glue
     (finished / "leaderboard.csv").write_text(text[:digit] + "0" + text[digit + 1 :])
     said, line = glue_bench("verify", finished), text[:digit].count("\n") + 1
     assert said.status == 1
-    assert f"fault: leaderboard.csv: line {line} is not what the records give; run the experiment again" in said.out
+    assert (
+        f"fault: leaderboard.csv: line {line} is not what the records give; run the experiment again"
+        in said.out
+    )
     assert "fault: scores.csv: missing" in said.out
     assert "fault: steps.csv: not among the tables that the records give" in said.out
     assert said.out.endswith(f"{finished}: faults: 3\n")
 
 
-def test_what_cannot_be_read_as_a_table_is_a_fault_of_its_name_and_other_files_are_only_named(finished):
+def test_what_cannot_be_read_as_a_table_is_a_fault_of_its_name_and_other_files_are_only_named(
+    finished,
+):
     for name in ("scores.csv", "leaderboard.md"):
         (finished / name).unlink()
     (finished / "scores.csv").mkdir()
@@ -128,18 +146,36 @@ def scored(record: Record) -> dict[str, Any]:
 
 Change = Callable[[Record, np.ndarray], dict[str, Any]]
 FORGERIES: list[tuple[Change, str, str]] = [
-    (lambda one, _: {"scores": scored(one)["scores"]}, "predictions", "its scores are not those of its last"),
+    (
+        lambda one, _: {"scores": scored(one)["scores"]},
+        "predictions",
+        "its scores are not those of its last",
+    ),
     (lambda one, _: scored(one), "predictions", "validation gives pearson "),
-    (lambda one, _: {"collapsed": () if one.collapsed else ("validation",)}, "predictions", "it is wrong on whether "),
-    (lambda _, own: {"stored": {"validation": own + np.arange(len(own))[:, None]}}, "predictions", "validation gives "),
+    (
+        lambda one, _: {"collapsed": () if one.collapsed else ("validation",)},
+        "predictions",
+        "it is wrong on whether ",
+    ),
+    (
+        lambda _, own: {"stored": {"validation": own + np.arange(len(own))[:, None]}},
+        "predictions",
+        "validation gives ",
+    ),
     (lambda _, own: {"stored": {"other": own}}, "predictions", "'validation'"),
-    (lambda one, _: {"cell": one.cell.model_copy(update={"seed": 9})}, "ids", "its id is not that of what it says"),
+    (
+        lambda one, _: {"cell": one.cell.model_copy(update={"seed": 9})},
+        "ids",
+        "its id is not that of what it says",
+    ),
     (lambda *_: {"started_from": "0" * 64}, "weights", "it started from weights of "),
 ]
 
 
 @pytest.mark.parametrize(("change", "check", "said"), FORGERIES)
-def test_a_record_that_was_signed_anew_is_held_to_what_it_follows_from(finished, change, check, said):
+def test_a_record_that_was_signed_anew_is_held_to_what_it_follows_from(
+    finished, change, check, said
+):
     (own,) = Store(finished).logits(record_of(finished)).values()
     place = forged(finished, **change(record_of(finished), own))
     (fault,) = found(finished)[check]
@@ -152,8 +188,12 @@ OF_PRETRAINING: dict[str, Callable[[PretrainingRecord, Any, Any], dict[str, Any]
     "its validation_loss is not what": lambda one, *_: {
         "measures": (one.measures[0].model_copy(update={"value": 3.0}), *one.measures[1:])
     },
-    "its swap_1 is not what": lambda _, __, sums: sums.update(swap_1=sums["swap_1"] * [[2.0], [1.0]]) or {},
-    "'count'": lambda _, losses, __: losses.clear() or losses.update(loss_sum=np.ones((2, 2))) or {},
+    "its swap_1 is not what": lambda _, __, sums: (
+        sums.update(swap_1=sums["swap_1"] * [[2.0], [1.0]]) or {}
+    ),
+    "'count'": lambda _, losses, __: (
+        losses.clear() or losses.update(loss_sum=np.ones((2, 2))) or {}
+    ),
 }
 
 
@@ -169,8 +209,12 @@ def test_so_is_that_of_a_pretraining(finished, said):
     assert fault.endswith(AGAIN)
 
 
-def test_logits_and_what_runs_started_from_that_are_gone_are_faults_and_other_folders_are_not(finished):
-    first, other, mnli = (record_of(finished, name).cell.id for name in ("add-stsb", "untied-stsb", "untied-mnli"))
+def test_logits_and_what_runs_started_from_that_are_gone_are_faults_and_other_folders_are_not(
+    finished,
+):
+    first, other, mnli = (
+        record_of(finished, name).cell.id for name in ("add-stsb", "untied-stsb", "untied-mnli")
+    )
     (finished / "cells" / first / "logits.safetensors").unlink()
     arm = next(finished.glob("pretrainings/add-*")).name
     for place in (f"cells/{other}", f"cells/{mnli}", f"pretrainings/{arm}"):
@@ -178,7 +222,9 @@ def test_logits_and_what_runs_started_from_that_are_gone_are_faults_and_other_fo
     (fault,) = (faults := found(finished)).pop("predictions")
     assert fault.startswith(f"cells/{first}/logits.safetensors: ")
     no, again = "no record, but finished runs started from it", "; run the experiment again"
-    assert faults == {"records": (f"pretrainings/{arm}: {no}: 3{again}", f"cells/{mnli}: {no}: 1{again}")}
+    assert faults == {
+        "records": (f"pretrainings/{arm}: {no}: 3{again}", f"cells/{mnli}: {no}: 1{again}")
+    }
     weights = next(check.found for check in verify(finished)[0].checks if check.name == "weights")
     assert weights == "1 started from the weights that are named, 3 unknown"
 
@@ -189,4 +235,6 @@ def test_a_record_outside_the_plan_is_checked_too(finished):
     forged(finished, cell=stray)
     assert found(finished) == {}
     (finished / "cells" / stray.id / "record.json").write_text("{}")
-    assert found(finished) == {"records": ("cells/: 1 outside the plan cannot be believed; delete them",)}
+    assert found(finished) == {
+        "records": ("cells/: 1 outside the plan cannot be believed; delete them",)
+    }

@@ -26,7 +26,10 @@ def save_model(folder: Path) -> None:
 
 def logits_of(rows: dict[str, int]) -> dict[str, np.ndarray]:
     """Numbers that float16 and float32 hold differently, for splits of different sizes."""
-    return {name: np.linspace(0, 1, 3 * count, dtype=np.float32).reshape(count, 3) for name, count in rows.items()}
+    return {
+        name: np.linspace(0, 1, 3 * count, dtype=np.float32).reshape(count, 3)
+        for name, count in rows.items()
+    }
 
 
 def date(path: Path, seconds: float) -> None:
@@ -160,7 +163,10 @@ def test_all_jobs_under_way_are_told_until_each_is_dropped(store):
     store.write_progress(progress_of("job-2", 5))
     store.drop_progress("job-1")
     store.drop_progress("job-1")
-    assert [(progress.id, progress.step) for progress in store.progress()] == [("job-2", 5), ("job-3", 3)]
+    assert [(progress.id, progress.step) for progress in store.progress()] == [
+        ("job-2", 5),
+        ("job-3", 3),
+    ]
 
 
 def test_only_one_driver_holds_a_folder_and_the_next_one_may(store):
@@ -212,7 +218,9 @@ def test_failures_are_told_in_the_order_of_the_plan(store):
 
 def test_two_cells_that_end_at_once_are_both_stored(store):
     cells = [cell_with(seed=seed) for seed in range(1, 7)]
-    threads = [threading.Thread(target=store.write, args=(record_of(cell), save_model)) for cell in cells]
+    threads = [
+        threading.Thread(target=store.write, args=(record_of(cell), save_model)) for cell in cells
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

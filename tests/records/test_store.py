@@ -21,14 +21,20 @@ from glue_bench.records.values import Failure
 CELL, OTHER, PRETRAINING = cell_with(), cell_with(seed=2), pretraining_with()
 LOGITS = {"validation": np.array([[0.25, -1.0], [2.0, 0.5]], dtype=np.float32)}
 TESTS = {"test": np.ones((3, 2), np.float32)}
-LOSSES = {"loss_sum": np.array([1.5, 2.25]), "count": np.array([3, 300]), "document": np.array([0, 1])}
+LOSSES = {
+    "loss_sum": np.array([1.5, 2.25]),
+    "count": np.array([3, 300]),
+    "document": np.array([0, 1]),
+}
 SUMS = {"swap_1": np.array([[1.0, 2.0], [2.0, 2.0]])}
 GOLD = {"gold": {"validation": np.array([0.0, 2.6, 5.0])}}
 
 
 def finish(store: Store, bits: float = 0.0, cell=CELL, **facts):
     """A finished cell with everything that a run may leave; runs with other bits leave others."""
-    logits, tests = ({name: each + np.float32(bits) for name, each in one.items()} for one in (LOGITS, TESTS))
+    logits, tests = (
+        {name: each + np.float32(bits) for name, each in one.items()} for one in (LOGITS, TESTS)
+    )
     save = lambda model: (model / "model.safetensors").write_text(f"weights {bits}")  # noqa: E731
     return store.write(record_of(cell, **facts), save, logits=logits, tests=tests)
 
@@ -36,7 +42,9 @@ def finish(store: Store, bits: float = 0.0, cell=CELL, **facts):
 def pretrain(store: Store, bits: float = 0.0):
     """A finished pretraining, likewise."""
     losses = {**LOSSES, "loss_sum": LOSSES["loss_sum"] + bits}
-    return store.write(pretrained_of(PRETRAINING), losses=losses, sums={"swap_1": SUMS["swap_1"] + bits})
+    return store.write(
+        pretrained_of(PRETRAINING), losses=losses, sums={"swap_1": SUMS["swap_1"] + bits}
+    )
 
 
 def same(found, expected) -> bool:
@@ -59,8 +67,12 @@ def test_no_value_of_shrunk_arrays_changes(wide):
 
 def test_names_types_shapes_and_values_are_in_the_digest():
     a, b = np.arange(6, dtype=np.float32).reshape(2, 3), np.zeros((0, 2), np.int8)
-    others = [{"a": other, "b": b} for other in (a.reshape(3, 2), a.view(np.int32), a + np.float32(1e-45))]
-    digests = [arrays_digest(each) for each in ({"a": a, "b": b}, {"a": a, "c": b}, {"a": a}, *others)]
+    others = [
+        {"a": other, "b": b} for other in (a.reshape(3, 2), a.view(np.int32), a + np.float32(1e-45))
+    ]
+    digests = [
+        arrays_digest(each) for each in ({"a": a, "b": b}, {"a": a, "c": b}, {"a": a}, *others)
+    ]
     assert len({*digests}) == 6
     assert arrays_digest({"b": b, "a": a}) == digests[0]
 
@@ -75,9 +87,16 @@ def test_a_finished_cell_and_a_pretraining_are_read_as_they_were_stored(store):
     assert same(store.logits(record, test=True), TESTS)
     assert same(store.losses(pretrained), LOSSES)
     assert same(store.sums(pretrained), SUMS)
-    files = (store.folder / "pretrainings" / PRETRAINING.id / f"{name}.safetensors" for name in ("losses", "sums"))
+    files = (
+        store.folder / "pretrainings" / PRETRAINING.id / f"{name}.safetensors"
+        for name in ("losses", "sums")
+    )
     kinds = {name: values.dtype for file in files for name, values in load_file(file).items()}
-    assert (kinds["count"], kinds["loss_sum"], kinds["swap_1"]) == (np.int16, np.float16, np.float16)  # no larger ones
+    assert (kinds["count"], kinds["loss_sum"], kinds["swap_1"]) == (
+        np.int16,
+        np.float16,
+        np.float16,
+    )  # no larger ones
     weights = store.model(record, whole=True) / "model.safetensors"
     assert weights.read_text() == "weights 0.0"
     weights.write_text("weights 9.0")
@@ -102,21 +121,32 @@ def arrays_handed_out(store: Store, cell_id: str, pretraining_id: str) -> dict[s
         "sums": store.sums(pretrained),
         **store.labels("rte", DATA),
     }
-    return {f"{group}/{name}": values for group, by_name in groups.items() for name, values in by_name.items()}
+    return {
+        f"{group}/{name}": values
+        for group, by_name in groups.items()
+        for name, values in by_name.items()
+    }
 
 
 WHOLE = arrays(np.int64, 3, elements=st.integers(-(2**63), 2**63 - 1))
-HALVES = arrays(np.float64, 3, elements=st.integers(-2000, 2000).map(lambda number: number / 2))  # exact in float16
+HALVES = arrays(
+    np.float64, 3, elements=st.integers(-2000, 2000).map(lambda number: number / 2)
+)  # exact in float16
 
 
 @given(counts=WHOLE, scores=HALVES, outputs=st.sampled_from([np.float16, np.float32]))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_every_array_is_read_in_a_type_to_compute_in_with_the_values_that_were_written(store, counts, scores, outputs):
+def test_every_array_is_read_in_a_type_to_compute_in_with_the_values_that_were_written(
+    store, counts, scores, outputs
+):
     """A narrow type saves room on the disk; a sum or a mean in it would be another number."""
     logits = {"validation": scores.astype(outputs)}
     tests = {"test": scores.astype(outputs)}
     losses = {"loss_sum": scores, "count": counts, "document": counts}
-    store.write_plan(plan_with(CELL), {"rte": {"gold": {"validation": scores}, "bag of words": {"validation": counts}}})
+    store.write_plan(
+        plan_with(CELL),
+        {"rte": {"gold": {"validation": scores}, "bag of words": {"validation": counts}}},
+    )
     store.write(record_of(CELL), logits=logits, tests=tests)
     store.write(pretrained_of(PRETRAINING), losses=losses, sums={"swap_1": scores})
     read = arrays_handed_out(store, CELL.id, PRETRAINING.id)
@@ -135,7 +165,12 @@ def test_what_a_run_was_not_asked_for_is_empty(store):
     half = {"validation": LOGITS["validation"].astype(np.float16).T}
     record = store.write(finish(store), logits=half)
     assert same(store.logits(record), {"validation": LOGITS["validation"].T})
-    assert (record.tests, record.model, store.model(record), store.logits(record, test=True)) == (None, None, None, {})
+    assert (record.tests, record.model, store.model(record), store.logits(record, test=True)) == (
+        None,
+        None,
+        None,
+        {},
+    )
     search = store.write(pretrained_of(PRETRAINING), sums={})
     assert store.losses(search) == store.sums(search) == {}
     assert len([*store.folder.rglob("*.safetensors")]) == 1
@@ -159,11 +194,18 @@ def test_a_plan_and_labels_are_read_as_they_were_stored_and_other_labels_are_ref
 
 def test_of_a_plan_only_what_it_asks_for_is_finished(store):
     plan = plan_with(CELL, OTHER, pretrainings=(PRETRAINING, pretraining_with(seed=2)))
-    record, stray, pretrained = finish(store), finish(store, cell=cell_with(seed=9)), pretrain(store)
+    record, stray, pretrained = (
+        finish(store),
+        finish(store, cell=cell_with(seed=9)),
+        pretrain(store),
+    )
     for name in (".making-abc", ".damaged-abc"):  # which a kill has left
         (store.folder / "cells" / name).mkdir()
     finished = store.finished(plan)
-    assert (finished.records, finished.pretrainings) == ({CELL.id: record}, {PRETRAINING.id: pretrained})
+    assert (finished.records, finished.pretrainings) == (
+        {CELL.id: record},
+        {PRETRAINING.id: pretrained},
+    )
     assert (finished.left_out, finished.problems) == (1, {})
     assert store.strays(plan) == [stray]
     assert store.recorded() == {CELL.id, stray.cell.id, PRETRAINING.id}
@@ -174,7 +216,10 @@ def test_a_failure_lasts_until_its_job_has_ended_well_and_the_last_result_is_tol
     assert (store.result(CELL), store.stamp(CELL.id), store.stored_at(CELL.id)) == (None, "", 0.0)
     for name in (CELL.id, PRETRAINING.id, "not-of-the-plan"):
         store.write_failure(Failure(id=name, error="gone wrong", lost=True))
-    assert [failure.id for failure in store.failures(plan, store.recorded())] == [PRETRAINING.id, CELL.id]
+    assert [failure.id for failure in store.failures(plan, store.recorded())] == [
+        PRETRAINING.id,
+        CELL.id,
+    ]
     assert store.result(CELL).error == "gone wrong"
     stamps = [store.stamp(CELL.id)]
     for bits in (0.0, 1.0):
@@ -199,7 +244,9 @@ READERS = {
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_a_file_that_is_damaged_edited_gone_or_of_a_run_with_other_bits_is_refused_in_one_line(store, name):
+def test_a_file_that_is_damaged_edited_gone_or_of_a_run_with_other_bits_is_refused_in_one_line(
+    store, name
+):
     def refused(said: str) -> None:
         with pytest.raises(UserError, match=said):
             READERS[name](store, record)
@@ -219,15 +266,22 @@ def test_a_file_that_is_damaged_edited_gone_or_of_a_run_with_other_bits_is_refus
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"[]", b"\xff", b'{"digest":"' + b"0" * 64 + b'"}', "edited", "another's", None]
+    "content",
+    [b"", b"[]", b"\xff", b'{"digest":"' + b"0" * 64 + b'"}', "edited", "another's", None],
 )
 def test_a_record_that_cannot_be_believed_counts_as_missing_with_a_line(store, content):
-    other, record, path = finish(store, cell=OTHER), finish(store, parameters=1234), f"cells/{CELL.id}/record.json"
+    other, record, path = (
+        finish(store, cell=OTHER),
+        finish(store, parameters=1234),
+        f"cells/{CELL.id}/record.json",
+    )
     edited = {"edited": record.file().replace(b"1234", b"1235"), "another's": other.file()}
     (store.folder / path).unlink()
     if content is not None:
         (store.folder / path).write_bytes(edited.get(content, content))
-    said = {"another's": f"it is the record of '{OTHER.id}'", None: "cannot be read"}.get(content, "damaged or edited")
+    said = {"another's": f"it is the record of '{OTHER.id}'", None: "cannot be read"}.get(
+        content, "damaged or edited"
+    )
     finished = store.finished(plan_with(CELL, OTHER))
     assert finished.records == {OTHER.id: other}
     (problem,) = finished.problems.values()
@@ -254,7 +308,10 @@ def killed(after: int, write) -> bool:
 
         return before
 
-    for module, names in ((os, "fsync rename replace rmdir unlink open"), (Path, "write_bytes rename replace unlink")):
+    for module, names in (
+        (os, "fsync rename replace rmdir unlink open"),
+        (Path, "write_bytes rename replace unlink"),
+    ):
         for name in names.split():
             setattr(module, name, counted(getattr(module, name)))
     try:
@@ -276,7 +333,10 @@ def test_killed_at_any_moment_there_is_the_old_result_or_the_new_one_or_none(sto
         assert [path.name for path in (store.folder / "cells").glob("[!.]*")] == [CELL.id]
         assert [*store.folder.glob("cells/.[!m]*")] == []  # what is half-made goes after a day
         if result:
-            assert same(store.logits(result), {"validation": LOGITS["validation"] + np.float32(result == new)})
+            assert same(
+                store.logits(result),
+                {"validation": LOGITS["validation"] + np.float32(result == new)},
+            )
             assert store.model(result, whole=True)
         seen.append({old.digest: "old", new.digest: "new", None: "none"}[result and result.digest])
     assert (seen[0], seen[-1]) == ("old", "new")
@@ -292,7 +352,9 @@ def test_killed_at_any_moment_a_dropped_model_is_whole_or_gone_and_nothing_of_it
         killed_so_often += 1
         with store.lock():
             folder = store.model(record, whole=True)
-        assert [*store.folder.glob("cells/**/model.safetensors")] == ([folder / "model.safetensors"] if folder else [])
+        assert [*store.folder.glob("cells/**/model.safetensors")] == (
+            [folder / "model.safetensors"] if folder else []
+        )
     assert killed_so_often > 3
 
 
@@ -308,7 +370,9 @@ def test_a_model_has_the_files_of_its_record_and_no_others(store, name):
         strange.symlink_to(store.folder)
     else:
         strange.write_text("x")
-    with pytest.raises(UserError, match=f"model/{name}: no file of the model that the run has kept; take it away$"):
+    with pytest.raises(
+        UserError, match=f"model/{name}: no file of the model that the run has kept; take it away$"
+    ):
         store.model(record, whole=True)
 
 
@@ -325,7 +389,9 @@ def test_a_model_may_have_folders(store):
     assert store.model(record, whole=True)
 
 
-@pytest.mark.parametrize("name", ["../config.json", "/config.json", "a/../../b", "", ".hidden", "a//b"])
+@pytest.mark.parametrize(
+    "name", ["../config.json", "/config.json", "a/../../b", "", ".hidden", "a//b"]
+)
 def test_no_record_names_a_file_outside_its_model(name):
     with pytest.raises(ValueError, match="model"):
         record_of(CELL, model={name: DATA})
@@ -333,14 +399,27 @@ def test_no_record_names_a_file_outside_its_model(name):
 
 @pytest.mark.parametrize("name", READERS)
 def test_a_file_that_its_record_does_not_know_is_refused(store, name):
-    record = store.write(record_of(CELL)) if name[:4] in ("logi", "test") else store.write(pretrained_of(PRETRAINING))
+    record = (
+        store.write(record_of(CELL))
+        if name[:4] in ("logi", "test")
+        else store.write(pretrained_of(PRETRAINING))
+    )
     place = store.folder / record.job.kind / record.job.id / name
     place.write_bytes(dump({"x": np.ones(1)}, record=record.digest))
     with pytest.raises(UserError, match=f"{name}: its record knows of no such file; delete it"):
         READERS[name](store, record)
 
 
-LEFTOVERS = ["Thumbs.db", "desktop.ini", ".DS_Store", "._add", "@eaDir/", "$RECYCLE.BIN/", "lost+found/", "empty/"]
+LEFTOVERS = [
+    "Thumbs.db",
+    "desktop.ini",
+    ".DS_Store",
+    "._add",
+    "@eaDir/",
+    "$RECYCLE.BIN/",
+    "lost+found/",
+    "empty/",
+]
 
 
 @pytest.mark.parametrize("kind", ["cells", "pretrainings", "failures", "labels", "progress", ""])
@@ -356,7 +435,10 @@ def test_what_a_system_leaves_in_a_folder_is_no_record(store, kind, name):
     else:
         place.write_text("x")
     finished = store.finished(plan)
-    assert (finished.records, finished.pretrainings) == ({CELL.id: record}, {PRETRAINING.id: pretrained})
+    assert (finished.records, finished.pretrainings) == (
+        {CELL.id: record},
+        {PRETRAINING.id: pretrained},
+    )
     assert (finished.left_out, finished.problems) == (0, {})
     assert (store.strays(plan), store.failures(plan, ()), store.progress()) == ([], [], [])
 
@@ -371,24 +453,32 @@ def read_finished(store: Store) -> None:
 def test_a_part_that_lies_on_a_disk_that_is_not_there_is_refused_and_not_empty(store, part, look):
     store.write_plan(plan_with(CELL), {})
     (store.folder / part).symlink_to(store.folder.parent / "gone")
-    with pytest.raises(UserError, match=f"{part}' is a link to '.*gone', which is not there; mount the disk"):
+    with pytest.raises(
+        UserError, match=f"{part}' is a link to '.*gone', which is not there; mount the disk"
+    ):
         look(store)
 
 
 @pytest.mark.parametrize("look", [Store.plan, Store.prepare, read_finished])
 @pytest.mark.parametrize("kind", ["cells", "pretrainings"])
-def test_a_result_that_lies_on_a_disk_that_is_not_there_is_refused_and_not_missing(store, kind, look):
+def test_a_result_that_lies_on_a_disk_that_is_not_there_is_refused_and_not_missing(
+    store, kind, look
+):
     store.write_plan(plan_with(CELL), {})
     (store.folder / kind).mkdir()
     (store.folder / kind / CELL.id).symlink_to(store.folder.parent / "gone")
-    with pytest.raises(UserError, match=f"{CELL.id}' is a link to '.*gone', which is not there; mount the disk"):
+    with pytest.raises(
+        UserError, match=f"{CELL.id}' is a link to '.*gone', which is not there; mount the disk"
+    ):
         look(store)
 
 
 def test_checkpoints_on_a_disk_that_is_not_there_are_refused_before_they_are_made_again(store):
     store.checkpoints("").mkdir(parents=True)
     store.checkpoints("add-1").symlink_to(store.folder.parent / "gone")
-    with pytest.raises(UserError, match=r"add-1' is a link to '.*gone', which is not there; mount the disk"):
+    with pytest.raises(
+        UserError, match=r"add-1' is a link to '.*gone', which is not there; mount the disk"
+    ):
         store.prepare()
 
 
@@ -410,7 +500,9 @@ def test_a_part_that_cannot_be_written_is_refused_before_anything_is_computed(st
         store.prepare()
 
 
-def test_the_model_of_a_cell_that_is_a_link_to_another_disk_is_dropped(store, tmp_path, monkeypatch):
+def test_the_model_of_a_cell_that_is_a_link_to_another_disk_is_dropped(
+    store, tmp_path, monkeypatch
+):
     record = finish(store)
     cell = store.folder / "cells" / CELL.id
     rename = Path.rename
@@ -426,7 +518,10 @@ def test_the_model_of_a_cell_that_is_a_link_to_another_disk_is_dropped(store, tm
     cell.symlink_to(tmp_path / "disk" / CELL.id)
     monkeypatch.setattr(Path, "rename", within_a_disk)
     store.drop_model(CELL.id)
-    assert (store.model(record), [*(tmp_path / "disk").iterdir()]) == (None, [tmp_path / "disk" / CELL.id])
+    assert (store.model(record), [*(tmp_path / "disk").iterdir()]) == (
+        None,
+        [tmp_path / "disk" / CELL.id],
+    )
 
 
 def test_files_can_be_read_by_others(store):
@@ -439,6 +534,8 @@ def test_files_can_be_read_by_others(store):
 
 def test_experiments_are_found_by_their_plans(store, tmp_path, monkeypatch):
     store.write_plan(plan_with(CELL), {})
-    assert [each.folder for folder in (tmp_path, store.folder) for each in experiments_in(folder)] == [store.folder] * 2
+    assert [
+        each.folder for folder in (tmp_path, store.folder) for each in experiments_in(folder)
+    ] == [store.folder] * 2
     monkeypatch.setenv("HOME", str(tmp_path))
     assert open_store("~/toy").plan().cells == (CELL,)

@@ -73,7 +73,9 @@ def mean_of_runs(values: dict[tuple[int, int], np.ndarray]) -> np.ndarray:
 def pseudo_values(column: PlainColumn, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """What each example contributes, by leaving it out."""
     rows, whole = len(labels), column.metric(predictions, labels)
-    without = [column.metric(np.delete(predictions, row), np.delete(labels, row)) for row in range(rows)]
+    without = [
+        column.metric(np.delete(predictions, row), np.delete(labels, row)) for row in range(rows)
+    ]
     return rows * whole - (rows - 1) * np.array(without)
 
 
@@ -120,7 +122,9 @@ def of_both(column: PlainColumn, arm: str, reference: str) -> float:
     for pretraining in sorted({run.pretraining for run in column.runs}):
         means = []
         for each in contributions.values():
-            means.append(np.mean([value for key, value in each.items() if key[0] == pretraining], axis=0))
+            means.append(
+                np.mean([value for key, value in each.items() if key[0] == pretraining], axis=0)
+            )
         differences.append(means[0] - means[1])
     return of_sum(np.stack(differences))
 
@@ -132,14 +136,20 @@ def of_sum(values: np.ndarray) -> float:
     return float(np.sum(by_example) / (seeds * rows * (rows - 1)))
 
 
-def larger(own: dict[str, float], pooled: float, seeds: dict[str, int], pooled_freedom: float) -> PlainSpread:
+def larger(
+    own: dict[str, float], pooled: float, seeds: dict[str, int], pooled_freedom: float
+) -> PlainSpread:
     is_own = {arm: variance > pooled for arm, variance in own.items()}
-    freedom = {arm: seeds[arm] - 1 if is_own[arm] and seeds[arm] > 2 else pooled_freedom for arm in own}
+    freedom = {
+        arm: seeds[arm] - 1 if is_own[arm] and seeds[arm] > 2 else pooled_freedom for arm in own
+    }
     variance = {arm: max(value, pooled) / seeds[arm] for arm, value in own.items()}
     return PlainSpread(variance, is_own, freedom, pooled, pooled_freedom)
 
 
-def spreads_of(scores: dict[str, dict[tuple[str, int, int], float]], arms: tuple[str, ...]) -> list[PlainSpread]:
+def spreads_of(
+    scores: dict[str, dict[tuple[str, int, int], float]], arms: tuple[str, ...]
+) -> list[PlainSpread]:
     """From the scores of each task's runs: one spread for each task, or one over the blocks."""
     pretrainings = sorted({pretraining for runs in scores.values() for _, pretraining, _ in runs})
     if len(pretrainings) > 1:
@@ -154,7 +164,9 @@ def spreads_of(scores: dict[str, dict[tuple[str, int, int], float]], arms: tuple
         values = {arm: [value for key, value in runs.items() if key[0] == arm] for arm in arms}
         seeds = {arm: len(each) for arm, each in values.items()}
         freedom = sum(seeds.values()) - len(arms)
-        squares = {arm: sum((value - np.mean(each)) ** 2 for value in each) for arm, each in values.items()}
+        squares = {
+            arm: sum((value - np.mean(each)) ** 2 for value in each) for arm, each in values.items()
+        }
         own = {arm: squares[arm] / (seeds[arm] - 1) for arm in arms}
         spreads.append(larger(own, sum(squares.values()) / freedom, seeds, freedom))
     return spreads
@@ -165,7 +177,9 @@ def of_table(table: np.ndarray, arms: tuple[str, ...]) -> PlainSpread:
     number, blocks = table.shape
     residuals = np.zeros_like(table)
     for arm, block in np.ndindex(table.shape):
-        residuals[arm, block] = table[arm, block] - table[arm].mean() - table[:, block].mean() + table.mean()
+        residuals[arm, block] = (
+            table[arm, block] - table[arm].mean() - table[:, block].mean() + table.mean()
+        )
     freedom = (number - 1) * (blocks - 1)
     pooled = float(np.sum(residuals**2) / freedom)
     own = dict.fromkeys(arms, pooled)
@@ -186,12 +200,16 @@ def contrast(
         of_task = scores.setdefault(column.task, {})
         for run in column.runs:
             key = (run.arm, run.pretraining, run.seed)
-            of_task[key] = of_task.get(key, 0.0) + column.metric(run.predictions, column.labels) / number
+            of_task[key] = (
+                of_task.get(key, 0.0) + column.metric(run.predictions, column.labels) / number
+            )
     means = {}
     for name in (arm, reference):
         of_tasks = []
         for runs in scores.values():
-            of_tasks.append(mean_of_runs({key[1:]: value for key, value in runs.items() if key[0] == name}))
+            of_tasks.append(
+                mean_of_runs({key[1:]: value for key, value in runs.items() if key[0] == name})
+            )
         means[name] = float(np.sum(of_tasks))
     spreads = spreads_of(scores, arms)
     examples = sum(of_examples(column, arm, reference) for column in columns) / number**2
@@ -207,11 +225,15 @@ def contrast(
             else:
                 together += spread.variance[name]
         parts = together**2 / spread.pooled_freedom + alone
-        squares += max(parts, (spread.variance[arm] + spread.variance[reference]) ** 2 / spread.pooled_freedom)
+        squares += max(
+            parts, (spread.variance[arm] + spread.variance[reference]) ** 2 / spread.pooled_freedom
+        )
     pooled_freedom = sum(spread.pooled_freedom for spread in spreads)
     weight = (t.ppf(0.975, pooled_freedom) / norm.ppf(0.975)) ** 2 if pooled_freedom <= 4 else 1.0
     squares *= weight**2
-    if columns[0].metric is loss:  # few documents are few degrees of freedom: as many as of equal size, less one
+    if (
+        columns[0].metric is loss
+    ):  # few documents are few degrees of freedom: as many as of equal size, less one
         counts = columns[0].labels
         squares += examples**2 / (np.sum(counts) ** 2 / np.sum(counts**2) - 1)
     freedom = (examples + max(0.0, weight * total - both)) ** 2 / squares

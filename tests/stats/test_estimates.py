@@ -38,7 +38,9 @@ def test_equal_variances_without_examples_are_students_t_test():
 
 
 def test_arms_of_different_variance_by_hand():
-    spread = of_seeds(np.array([9.0, 1.0, 2.0]), np.array([3, 3, 3]))  # pooled 4; the first has its own, with 2 degrees
+    spread = of_seeds(
+        np.array([9.0, 1.0, 2.0]), np.array([3, 3, 3])
+    )  # pooled 4; the first has its own, with 2 degrees
     variance, freedom = combined([spread], [0, 1], 0.5, 0.1)
     assert variance == pytest.approx(0.5 + 3 + 4 / 3 - 0.1)
     assert freedom == pytest.approx(variance**2 / (3**2 / 2 + (4 / 3) ** 2 / 6))
@@ -46,7 +48,9 @@ def test_arms_of_different_variance_by_hand():
 
 def test_own_variances_have_no_more_freedom_than_all_runs_and_two_seeds_none_of_their_own():
     spread = of_seeds(np.array([9.0, 1.0]), np.array([2, 2]))
-    assert combined([spread], [0, 1], 0.0, 0.0)[1] == pytest.approx(2)  # not that of two independent variances
+    assert combined([spread], [0, 1], 0.0, 0.0)[1] == pytest.approx(
+        2
+    )  # not that of two independent variances
     spread = of_seeds(np.array([9.0, 1.0, 1.0]), np.array([2, 2, 2]))
     assert (spread.freedom.tolist(), spread.own.tolist()) == ([3, 3, 3], [True, False, False])
 
@@ -55,7 +59,9 @@ def test_what_examples_have_already_is_taken_off_once_and_never_below_them():
     spread = of_seeds(np.array([1.0, 1.0]), THREE)
     assert combined([spread], [0, 1], 4.0, 0.3)[0] == pytest.approx(4.0 + 2 / 3 - 0.3)
     assert combined([spread], [0, 1], 4.0, 5.0)[0] == pytest.approx(4.0)
-    variance, freedom = combined([of_seeds(np.zeros(2), THREE)], [0, 1], 4.0, 0.0)  # without any spread: a normal
+    variance, freedom = combined(
+        [of_seeds(np.zeros(2), THREE)], [0, 1], 4.0, 0.0
+    )  # without any spread: a normal
     assert np.isinf(freedom)
     assert two_sided(1.959964 * 2, np.sqrt(variance), freedom) == pytest.approx(0.05, abs=1e-6)
 
@@ -73,7 +79,9 @@ def test_few_documents_are_few_degrees_of_freedom():
     """Of spreads that are nothing beside them, all the freedom; of equal parts, Satterthwaite's."""
     spread = of_seeds(np.array([1e-12, 1e-12]), np.array([3, 3]))
     assert combined([spread], [0, 1], 1.0, 0.0, 6.5)[1] == pytest.approx(6.5)
-    spread = of_seeds(np.array([1.5, 1.5, 1.5]), np.array([3, 3, 3]))  # its part of V is 1, with six degrees
+    spread = of_seeds(
+        np.array([1.5, 1.5, 1.5]), np.array([3, 3, 3])
+    )  # its part of V is 1, with six degrees
     assert combined([spread], [0, 1], 1.0, 0.0, 6.0)[1] == pytest.approx(12.0)
 
 
@@ -123,12 +131,17 @@ def in_blocks(column: str, pretrainings: dict[str, list[int]], metric: str = "ac
     right = {arm: generator.integers(0, 2, (len(seeds), 40)) for arm, seeds in pretrainings.items()}
     made = outcomes_of(column, right, np.ones(40, int), metric=metric)
     places = np.concatenate(list(pretrainings.values()))
-    return replace(made, runs=made.runs._replace(pretraining_seeds=places, seeds=np.ones(number, int)))
+    return replace(
+        made, runs=made.runs._replace(pretraining_seeds=places, seeds=np.ones(number, int))
+    )
 
 
 def test_columns_of_other_pretrainings_have_no_average_that_is_tested():
     two, three = {"a": [1, 2], "b": [1, 2]}, {"a": [1, 2, 3], "b": [1, 2, 3]}
-    columns = [column_estimate(in_blocks(name, seeds), "ab", "a") for name, seeds in (("rte", two), ("sst2", three))]
+    columns = [
+        column_estimate(in_blocks(name, seeds), "ab", "a")
+        for name, seeds in (("rte", two), ("sst2", three))
+    ]
     average = average_estimate(columns, "ab")
     assert average.why == dict.fromkeys("ab", "its columns differ in their pretraining seeds")
     assert average.seeds == {"a": 2, "b": 2}
@@ -136,7 +149,10 @@ def test_columns_of_other_pretrainings_have_no_average_that_is_tested():
 
 def test_an_average_is_over_pretrainings_if_any_of_its_columns_is():
     several, one = {"a": [1, 2], "b": [1, 2]}, {"a": [1, 1], "b": [1, 1]}
-    columns = [column_estimate(in_blocks(name, seeds), "ab", "a") for name, seeds in (("rte", one), ("sst2", several))]
+    columns = [
+        column_estimate(in_blocks(name, seeds), "ab", "a")
+        for name, seeds in (("rte", one), ("sst2", several))
+    ]
     assert [column.kind for column in columns] == ["fine-tuning", "pretraining"]
     assert average_estimate(columns, "ab").kind == "pretraining"
 
@@ -145,7 +161,11 @@ def test_arms_with_one_pretraining_in_common_are_not_compared():
     """The reference has one alone, so that nobody lacks any of its own."""
     estimate = column_estimate(in_blocks("rte", {"a": [1], "b": [1, 2], "c": [1, 3]}), "abc", "a")
     why = "the arms have fewer than two pretraining seeds in common"
-    assert estimate.why == {"a": "one pretraining seed does not show how much scores vary", "b": why, "c": why}
+    assert estimate.why == {
+        "a": "one pretraining seed does not show how much scores vary",
+        "b": why,
+        "c": why,
+    }
     assert estimate.arms == ()
 
 
@@ -159,7 +179,9 @@ def test_an_arm_with_one_undefined_score_among_others_is_not_compared():
 
 
 def test_the_variance_over_examples_is_the_mean_over_all_contrasts_with_the_reference():
-    estimate = column_estimate(in_blocks("rte", {"a": [1, 1], "b": [1, 1, 1], "c": [1, 1]}), "abc", "b")
+    estimate = column_estimate(
+        in_blocks("rte", {"a": [1, 1], "b": [1, 1, 1], "c": [1, 1]}), "abc", "b"
+    )
     of_contrasts = [estimate.examples[1, place] - estimate.shared[1, place] for place in (0, 2)]
     assert estimate.example_variance("b") == pytest.approx(np.mean(np.maximum(0, of_contrasts)))
 
@@ -168,11 +190,15 @@ def test_between_pretrainings_is_what_unequal_fine_tuning_seeds_leave_of_the_res
     """Two arms, two pretrainings; one and three fine-tuning seeds of the first arm, two and two of the second."""
     made = in_blocks("rte", {"a": [1, 2, 2, 2], "b": [1, 1, 2, 2]})
     scores = np.array([70.0, 50.0, 52.0, 54.0, 40.0, 44.0, 60.0, 60.0])
-    made = replace(made, runs=made.runs._replace(values=scores, seeds=np.array([1, 1, 2, 3, 1, 2, 1, 2])))
+    made = replace(
+        made, runs=made.runs._replace(values=scores, seeds=np.array([1, 1, 2, 3, 1, 2, 1, 2]))
+    )
     residual = ((70 - 42) - (52 - 60)) / 4
     of_finetuning = (8 + 8) / (2 + 1 + 1)
     estimate = column_estimate(made, "ab", "a")
-    assert estimate.pretraining_variance == pytest.approx(4 * residual**2 - of_finetuning * (1 + 1 / 3 + 1) / 4)
+    assert estimate.pretraining_variance == pytest.approx(
+        4 * residual**2 - of_finetuning * (1 + 1 / 3 + 1) / 4
+    )
 
 
 def test_an_average_lies_within_the_mean_of_its_columns_limits():

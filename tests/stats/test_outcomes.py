@@ -24,11 +24,21 @@ MAIN = {"sst2": "accuracy", "mnli": "accuracy", "cola": "matthews_correlation", 
 
 
 @pytest.mark.parametrize("task", MAIN)
-@given(seed=st.integers(0, 2**32 - 1), rows=st.integers(2, 30), constant=st.sampled_from(["", "predictions", "labels"]))
-def test_whole_weights_repeat_rows_and_give_the_metric_also_of_a_constant(task, seed, rows, constant):
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    rows=st.integers(2, 30),
+    constant=st.sampled_from(["", "predictions", "labels"]),
+)
+def test_whole_weights_repeat_rows_and_give_the_metric_also_of_a_constant(
+    task, seed, rows, constant
+):
     generator = np.random.default_rng(seed)
     logits = generator.normal(size=(2, rows, TASKS[task].num_labels))
-    labels = generator.uniform(0, 5, rows) if task == "stsb" else generator.integers(TASKS[task].num_labels, size=rows)
+    labels = (
+        generator.uniform(0, 5, rows)
+        if task == "stsb"
+        else generator.integers(TASKS[task].num_labels, size=rows)
+    )
     predictions = np.stack([decide(task, run) for run in logits])
     if constant:
         {"predictions": predictions, "labels": labels}[constant][:] = 1
@@ -47,7 +57,9 @@ def drawn(column, seed=0, arms=2, seeds=2):
     if column == "stsb":
         labels = generator.uniform(0, 5, ROWS)
         return outcomes_of(
-            column, {f"a{i}": labels + generator.normal(size=(seeds, ROWS)) for i in range(arms)}, labels
+            column,
+            {f"a{i}": labels + generator.normal(size=(seeds, ROWS)) for i in range(arms)},
+            labels,
         )
     labels = (generator.random(ROWS) < 0.6).astype(int)
     right = generator.random((arms, seeds, ROWS)) < 0.8
@@ -56,7 +68,12 @@ def drawn(column, seed=0, arms=2, seeds=2):
 
 
 def weights_of(outcomes):
-    return np.stack([(outcomes.runs.arms == i) / (outcomes.runs.arms == i).sum() for i in range(len(outcomes.arms))])
+    return np.stack(
+        [
+            (outcomes.runs.arms == i) / (outcomes.runs.arms == i).sum()
+            for i in range(len(outcomes.arms))
+        ]
+    )
 
 
 def variances(outcomes):
@@ -71,7 +88,9 @@ def test_pseudo_values_are_those_of_leaving_one_out(column):
     kept = np.arange(ROWS) != 7
     parts = sums_of(outcomes.metric, outcomes.predictions[:, kept], outcomes.labels[kept])
     without = 100 * score_sums(outcomes.metric, parts.sum(axis=0, dtype=float), ROWS - 1)
-    np.testing.assert_allclose(values[:, 7], ROWS * outcomes.runs.values - (ROWS - 1) * without, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(
+        values[:, 7], ROWS * outcomes.runs.values - (ROWS - 1) * without, rtol=1e-6, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("column", ["sst2", "cola", "stsb"])
@@ -91,13 +110,20 @@ def test_the_variance_is_near_that_of_the_bootstrap(column):
 @pytest.mark.parametrize("column", ["sst2", "cola", "stsb"])
 def test_two_added_examples_keep_it_above_zero_and_do_not_depend_on_who_is_first(column):
     outcomes = drawn(column, arms=1)
-    twice = outcomes_of(column, {"a": outcomes.predictions, "b": outcomes.predictions}, outcomes.labels)
+    twice = outcomes_of(
+        column, {"a": outcomes.predictions, "b": outcomes.predictions}, outcomes.labels
+    )
     found = variances(twice)
     assert found[0, 1] == found[1, 0] > 0
     if column == "sst2":  # two differences of 100 points among N + 2
         assert found[0, 1] == pytest.approx(2 * 100**2 / (ROWS + 2) ** 2)
-        tied, always = np.full((2, 60), 0.5), np.ones((2, 60))  # an arm that is always right, and one always tied
-        shares = variances(outcomes_of("sst2", {"a": tied, "b": always}, np.ones(60), metric="share"))
+        tied, always = (
+            np.full((2, 60), 0.5),
+            np.ones((2, 60)),
+        )  # an arm that is always right, and one always tied
+        shares = variances(
+            outcomes_of("sst2", {"a": tied, "b": always}, np.ones(60), metric="share")
+        )
         assert shares[0, 1] == shares[1, 0] > 0
 
 
@@ -122,7 +148,9 @@ def test_shared_variance_is_that_of_what_each_seed_adds_to_an_example():
     assert found[0, 1] == pytest.approx(2 * each / 20, rel=0.1)
     # Within blocks what the arms have in common is left out.
     common, own = generator.normal(size=(6, 1000)), generator.normal(size=(2, 6, 1000))
-    found = shared_variance((10 * common + own).reshape(12, 1000), np.repeat([0, 1], 6), blocked=True)
+    found = shared_variance(
+        (10 * common + own).reshape(12, 1000), np.repeat([0, 1], 6), blocked=True
+    )
     assert found[0, 1] == pytest.approx(2 / 6 / 1000, rel=0.1)
     assert found[0, 0] == pytest.approx(101 / 6 / 1000, rel=0.1)
 
@@ -154,13 +182,17 @@ def test_unequal_fine_tuning_seeds_divide_a_variance_by_their_harmonic_mean():
 
 def test_the_variance_of_fine_tuning_is_pooled_by_degrees_of_freedom():
     squares_around_three, squares_around_five = 4 + 1 + 9, 9 + 9
-    assert unequal_runs().finetuning_variance == pytest.approx((squares_around_three + squares_around_five) / (2 + 1))
+    assert unequal_runs().finetuning_variance == pytest.approx(
+        (squares_around_three + squares_around_five) / (2 + 1)
+    )
 
 
 def test_the_variance_over_unequal_numbers_of_runs_is_each_arms_own():
     variances, number = unequal_runs().variances()
     assert number.tolist() == [4, 3]
-    assert variances.tolist() == pytest.approx([np.var([5, 1, 2, 6], ddof=1), np.var([4, 8, 2], ddof=1)])
+    assert variances.tolist() == pytest.approx(
+        [np.var([5, 1, 2, 6], ddof=1), np.var([4, 8, 2], ddof=1)]
+    )
 
 
 def test_runs_of_some_arms_stand_in_the_order_in_which_these_are_named():
@@ -192,12 +224,16 @@ def test_two_added_examples_of_a_correlation_lie_at_the_ends_by_hand():
     def contributed(predictions: np.ndarray, ends: list[float]) -> np.ndarray:
         values, gold = np.append(predictions, ends), np.append(labels, [4.5, 4.5])
         whole = np.corrcoef(values, gold)[0, 1]
-        without = [np.corrcoef(np.delete(values, row), np.delete(gold, row))[0, 1] for row in range(7)]
+        without = [
+            np.corrcoef(np.delete(values, row), np.delete(gold, row))[0, 1] for row in range(7)
+        ]
         return 100 * (7 * whole - 6 * np.array(without))
 
     floors = []
     for ahead, behind in ((first, second), (second, first)):
-        difference = contributed(ahead, [ahead.max(), ahead.min()]) - contributed(behind, [behind.min(), behind.max()])
+        difference = contributed(ahead, [ahead.max(), ahead.min()]) - contributed(
+            behind, [behind.min(), behind.max()]
+        )
         floors.append(np.var(difference) / 7)
     assert found >= max(floors) - 1e-9
     assert found == pytest.approx(max(floors))

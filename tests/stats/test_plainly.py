@@ -35,7 +35,9 @@ SEEDS = {
 """Of each design how many fine-tuning seeds an arm has after a pretraining seed."""
 
 
-def drawn_column(column: str, seeds: dict[tuple[str, int], int], generator: np.random.Generator) -> PlainColumn:
+def drawn_column(
+    column: str, seeds: dict[tuple[str, int], int], generator: np.random.Generator
+) -> PlainColumn:
     """Runs that are right by chance, of which those of `wild` vary more."""
     task, _, metric, limits, rows = METRICS[column]
     labels = generator.uniform(0, 5, rows) if task == "stsb" else generator.integers(0, 2, rows)
@@ -43,7 +45,9 @@ def drawn_column(column: str, seeds: dict[tuple[str, int], int], generator: np.r
     for (arm, pretraining), number in seeds.items():
         for seed in range(1, number + 1):
             spread = 0.3 if arm == "wild" else 0.05
-            share = float(np.clip(0.55 + 0.08 * ARMS.index(arm) + spread * generator.normal(), 0.2, 0.95))
+            share = float(
+                np.clip(0.55 + 0.08 * ARMS.index(arm) + spread * generator.normal(), 0.2, 0.95)
+            )
             if task == "stsb":
                 predictions = share * labels + (1 - share) * generator.uniform(0, 5, rows)
             else:
@@ -59,13 +63,20 @@ def measured_column(measure: str, generator: np.random.Generator) -> PlainColumn
     document, runs = generator.normal(3.0, 0.4, rows), []
     for place, (arm, pretraining) in enumerate(product(ARMS, (1, 2, 5))):
         spread = 0.2 if arm == "wild" else 0.02
-        nats = document + 0.05 * ARMS.index(arm) + spread * generator.normal() + 0.05 * generator.normal(size=rows)
+        nats = (
+            document
+            + 0.05 * ARMS.index(arm)
+            + spread * generator.normal()
+            + 0.05 * generator.normal(size=rows)
+        )
         hits = generator.binomial(counts.astype(int), 0.5 + 0.01 * place).astype(float)
         runs.append(PlainRun(arm, pretraining, 1, hits if metric is share else nats * counts))
     return PlainColumn(task, metric, limits, counts, runs)
 
 
-def outcomes_of_plain(name: str, column: PlainColumn, arms: tuple[str, ...], is_averaged: bool = True) -> Outcomes:
+def outcomes_of_plain(
+    name: str, column: PlainColumn, arms: tuple[str, ...], is_averaged: bool = True
+) -> Outcomes:
     """The same runs in an order of the column's own, as the package takes them."""
     order = np.random.default_rng(len(name)).permutation(len(column.runs))
     runs = [column.runs[place] for place in order]
@@ -118,15 +129,21 @@ def test_a_measure_of_pretraining_is_that_of_loops_over_documents(measure):
     frame = verdicts(assess([outcomes], [Group(arms=ARMS, reference="untied")])).set_index("arm")
     for arm in ARMS[:3]:
         expected = contrast([column], arm, "untied", ARMS, 3)
-        assert frame.loc[arm, NUMBERS].astype(float).to_dict() == pytest.approx(expected, rel=1e-6), arm
+        assert frame.loc[arm, NUMBERS].astype(float).to_dict() == pytest.approx(
+            expected, rel=1e-6
+        ), arm
 
 
 def test_an_interval_of_a_measure_is_clipped_to_what_the_measure_can_be():
     """Of two pretrainings that differ much an interval would reach beyond 100 points."""
     hits = {("add", 1): 0.0, ("add", 2): 6.0, ("none", 1): 6.0, ("none", 2): 1.0}
     runs = [PlainRun(arm, seed, 1, np.full(3, number)) for (arm, seed), number in hits.items()]
-    outcomes = outcomes_of_plain("swap_1", PlainColumn("swap_1", share, (0.0, 100.0), np.full(3, 6.0), runs), ARMS[:2])
-    (row,) = verdicts(assess([outcomes], [Group(arms=ARMS[:2], reference="none")])).to_dict("records")
+    outcomes = outcomes_of_plain(
+        "swap_1", PlainColumn("swap_1", share, (0.0, 100.0), np.full(3, 6.0), runs), ARMS[:2]
+    )
+    (row,) = verdicts(assess([outcomes], [Group(arms=ARMS[:2], reference="none")])).to_dict(
+        "records"
+    )
     assert row["smallest"] > 100
     assert (row["low"], row["high"]) == (-100.0, 100.0)
 
@@ -148,7 +165,11 @@ def test_seeds_that_agree_are_those_that_both_arms_have(judged):
         if arm != "none":
             row = frame.loc[("average", arm)]
             whole = {(run.arm, run.pretraining if is_blocked else run.seed) for run in last.runs}
-            units = [unit for name, unit in totals if name == arm and {(arm, unit), ("none", unit)} <= whole]
+            units = [
+                unit
+                for name, unit in totals
+                if name == arm and {(arm, unit), ("none", unit)} <= whole
+            ]
             signs = [math.copysign(1, totals[arm, unit] - totals["none", unit]) for unit in units]
             agree = sum(sign == math.copysign(1, row["difference"]) for sign in signs)
             assert (row["agree"], row["paired"]) == (agree, len(units)), arm
@@ -161,5 +182,8 @@ def test_the_numbers_of_seeds_are_each_arms_own(judged):
     for arm in arms:
         if arm != "none":
             row = frame.loc[("average", arm)]
-            expected = [len({getattr(run, kind) for run in fewest if run.arm == name}) for name in (arm, "none")]
+            expected = [
+                len({getattr(run, kind) for run in fewest if run.arm == name})
+                for name in (arm, "none")
+            ]
             assert [row["n_arm"], row["n_reference"]] == expected, arm

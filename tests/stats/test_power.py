@@ -16,7 +16,9 @@ from glue_bench.stats.power import Costs, Variances, least, power_frame, varianc
 from glue_bench.stats.verdicts import Group, assess, verdicts
 
 EQUAL = Costs(1.0, 1.0)
-NOTHING = Variances(arms=2, finetuning=(1.0,), pretraining=math.nan, examples=0.0, fixed=0.0, overlap=0.0)
+NOTHING = Variances(
+    arms=2, finetuning=(1.0,), pretraining=math.nan, examples=0.0, fixed=0.0, overlap=0.0
+)
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +34,11 @@ def group(arms):
 
 
 def drawn(arms="ab", seed=0, **given):
-    given = {"columns": ["sst2", "rte"], "rates": dict.fromkeys(arms, 0.8), "regime": REGIMES["all three"]} | given
+    given = {
+        "columns": ["sst2", "rte"],
+        "rates": dict.fromkeys(arms, 0.8),
+        "regime": REGIMES["all three"],
+    } | given
     return assess(simulate(np.random.default_rng(seed), **given), [group(given["rates"])])
 
 
@@ -42,7 +48,9 @@ def test_two_arms_without_examples_have_about_the_power_of_t_tests(t_test_power,
     # The larger of the pooled and the own variance costs a little.
     assert NOTHING.power_of_seeds(effect, 20) == pytest.approx(theirs, abs=0.06)
     assert NOTHING.power_of_seeds(effect, 20) <= theirs + 0.02
-    spreads = replace(NOTHING, finetuning=(0.5,), pretraining=0.75)  # with two fine-tuning seeds 1 in all
+    spreads = replace(
+        NOTHING, finetuning=(0.5,), pretraining=0.75
+    )  # with two fine-tuning seeds 1 in all
     paired = t_test_power[1].power(1.5 / math.sqrt(2), nobs=blocks, alpha=0.05)
     assert spreads.power_of_pretrainings(1.5, blocks, 2) == pytest.approx(paired, abs=0.03)
 
@@ -50,7 +58,11 @@ def test_two_arms_without_examples_have_about_the_power_of_t_tests(t_test_power,
 def test_more_arms_and_smaller_differences_have_less_and_a_dev_set_can_be_too_small_for_any_number_of_seeds():
     spreads = replace(NOTHING, examples=0.3)
     assert replace(spreads, arms=8).power_of_seeds(2.0, 5) < spreads.power_of_seeds(2.0, 5) - 0.1
-    assert spreads.power_of_seeds(1.5, 5) < spreads.power_of_seeds(2.0, 5) < spreads.power_of_seeds(2.0, 8)
+    assert (
+        spreads.power_of_seeds(1.5, 5)
+        < spreads.power_of_seeds(2.0, 5)
+        < spreads.power_of_seeds(2.0, 8)
+    )
     edge = 1 / (norm.ppf(0.975) + norm.ppf(0.8))  # where endless seeds give just 80%
     for share, suffices in ((1.01, False), (0.99, True)):
         assert replace(NOTHING, examples=(edge * share) ** 2).examples_suffice(1.0, 0.8) == suffices
@@ -61,7 +73,9 @@ def test_power_is_how_often_the_verdicts_see_it():
     regime, rates, seen = REGIMES["seeds and examples"], dict.fromkeys("abcd", 0.8) | {"b": 0.9}, 0
     for seed in range(150):
         frame = verdicts(drawn(seed=seed, rates=rates, seeds=5, regime=regime, columns=["rte"]))
-        seen += frame[(frame["column"] == "rte") & (frame["arm"] == "b")]["verdict"].item() == "better"
+        seen += (
+            frame[(frame["column"] == "rte") & (frame["arm"] == "b")]["verdict"].item() == "better"
+        )
     promised = []
     for seed in range(10):
         (pilot,) = drawn(seed=seed, rates=rates, seeds=5, regime=regime, columns=["rte"])
@@ -72,10 +86,19 @@ def test_power_is_how_often_the_verdicts_see_it():
 def in_blocks(seed, arms, shared):
     """Arms with four pretrainings, which make something of single examples, and three fine-tuning seeds of each."""
     generator, number = np.random.default_rng(seed), len(arms)
-    own = generator.normal(size=(number, 1, 1, 400)) + shared * generator.normal(size=(number, 4, 1, 400))
-    right = (0.8 + own + 0.5 * generator.normal(size=(number, 4, 3, 400)) > 0).reshape(number, 12, 400).astype(int)
+    own = generator.normal(size=(number, 1, 1, 400)) + shared * generator.normal(
+        size=(number, 4, 1, 400)
+    )
+    right = (
+        (0.8 + own + 0.5 * generator.normal(size=(number, 4, 3, 400)) > 0)
+        .reshape(number, 12, 400)
+        .astype(int)
+    )
     made = outcomes_of("rte", dict(zip(arms, right, strict=True)), np.ones(400, int))
-    pretrainings, seeds = np.tile(np.repeat([1, 2, 3, 4], 3), number), np.tile([1, 2, 3], 4 * number)
+    pretrainings, seeds = (
+        np.tile(np.repeat([1, 2, 3, 4], 3), number),
+        np.tile([1, 2, 3], 4 * number),
+    )
     return replace(made, runs=made.runs._replace(pretraining_seeds=pretrainings, seeds=seeds))
 
 
@@ -89,8 +112,12 @@ def test_what_a_pretraining_makes_of_single_examples_stays_with_more_fine_tuning
     drawn = [in_blocks(seed, "abc", 0.7) for seed in range(12)]
     several = [spreads_in(made, made.runs.seeds > 0, "abc") for made in drawn]
     one = [spreads_in(made, made.runs.pretraining_seeds == 1, "abc") for made in drawn]
-    assert np.mean([each.fixed for each in several]) == pytest.approx(np.mean([each.examples for each in one]), rel=0.1)
-    assert np.mean([each.examples for each in several]) < 0.8 * np.mean([each.fixed for each in several])
+    assert np.mean([each.fixed for each in several]) == pytest.approx(
+        np.mean([each.examples for each in one]), rel=0.1
+    )
+    assert np.mean([each.examples for each in several]) < 0.8 * np.mean(
+        [each.fixed for each in several]
+    )
     assert all(each.fixed == each.examples for each in one)
 
 
@@ -114,16 +141,24 @@ def test_both_kinds_of_seeds_and_the_cheapest_design():
     frame = power_frame(one, 6.0, 0.8, EQUAL).set_index(["column", "seeds"])
     assert list(frame.index) == [("rte", "fine-tuning"), ("rte", "pretraining")]
     cheap = frame.loc[("rte", "pretraining")]
-    dear = power_frame(one, 6.0, 0.8, Costs(100.0, 1.0)).set_index(["column", "seeds"]).loc[("rte", "pretraining")]
+    dear = (
+        power_frame(one, 6.0, 0.8, Costs(100.0, 1.0))
+        .set_index(["column", "seeds"])
+        .loc[("rte", "pretraining")]
+    )
     assert cheap["cost"] == cheap["pretraining_seeds"] * (1 + cheap["finetuning_seeds"])
     assert dear["finetuning_seeds"] > cheap["finetuning_seeds"]
     assert dear["pretraining_seeds"] < cheap["pretraining_seeds"]
-    frame = power_frame(drawn(seeds=1, pretrainings=4, pretraining=0.02), 20.0, 0.8, EQUAL)  # which give one design
+    frame = power_frame(
+        drawn(seeds=1, pretrainings=4, pretraining=0.02), 20.0, 0.8, EQUAL
+    )  # which give one design
     assert frame["seeds"].tolist() == ["pretraining"] * 3
     assert (frame["finetuning_seeds"] == 1).all()
 
 
-@pytest.mark.parametrize(("difference", "power"), [(0.0, 0.8), (-1.0, 0.8), (float("nan"), 0.8), (1.0, 1.0), (1.0, 0)])
+@pytest.mark.parametrize(
+    ("difference", "power"), [(0.0, 0.8), (-1.0, 0.8), (float("nan"), 0.8), (1.0, 1.0), (1.0, 0)]
+)
 def test_what_cannot_be_asked(difference, power):
     with pytest.raises(UserError, match="give"):
         power_frame([], difference, power, EQUAL)
@@ -164,33 +199,47 @@ def test_the_power_of_seeds_is_that_of_experiments_drawn_run_by_run(changes, see
         for variance in spreads.finetuning:
             scores = math.sqrt(variance) * generator.normal(size=(3, seeds))
             own = dict(zip("abc", scores.var(axis=1, ddof=1).tolist(), strict=True))
-            drawn.append(larger(own, sum(own.values()) / 3, dict.fromkeys("abc", seeds), 3 * (seeds - 1)))
+            drawn.append(
+                larger(own, sum(own.values()) / 3, dict.fromkeys("abc", seeds), 3 * (seeds - 1))
+            )
             observed += scores[0].mean() - scores[1].mean()
-        found += has_verdict(spreads, observed, drawn, spreads.overlap * 2 * sum(spreads.finetuning) / seeds)
+        found += has_verdict(
+            spreads, observed, drawn, spreads.overlap * 2 * sum(spreads.finetuning) / seeds
+        )
     assert spreads.power_of_seeds(3.5, seeds) == pytest.approx(found / 1500, abs=0.035)
 
 
 @pytest.mark.parametrize(
-    ("blocks", "finetunings", "overlap", "difference"), [(2, 1, 0.9, 6.0), (4, 1, 0.7, 2.5), (4, 3, 0.0, 2.5)]
+    ("blocks", "finetunings", "overlap", "difference"),
+    [(2, 1, 0.9, 6.0), (4, 1, 0.7, 2.5), (4, 3, 0.0, 2.5)],
 )
 def test_the_power_of_pretrainings_is_that_of_experiments_drawn_block_by_block(
     blocks, finetunings, overlap, difference
 ):
-    spreads = replace(NOTHING, arms=3, finetuning=(0.9, 0.6), pretraining=0.5, examples=0.1, overlap=overlap)
+    spreads = replace(
+        NOTHING, arms=3, finetuning=(0.9, 0.6), pretraining=0.5, examples=0.1, overlap=overlap
+    )
     generator, found = np.random.default_rng(1), 0
     deviation = math.sqrt(0.5 + 1.5 / finetunings)
     for _ in range(1500):
         table = deviation * generator.normal(size=(3, blocks))
-        observed = difference + table[0].mean() - table[1].mean() + math.sqrt(0.1) * generator.normal()
+        observed = (
+            difference + table[0].mean() - table[1].mean() + math.sqrt(0.1) * generator.normal()
+        )
         shared = overlap * 2 * deviation**2 / blocks
         found += has_verdict(spreads, observed, [of_table(table, tuple("abc"))], shared)
-    assert spreads.power_of_pretrainings(difference, blocks, finetunings) == pytest.approx(found / 1500, abs=0.035)
+    assert spreads.power_of_pretrainings(difference, blocks, finetunings) == pytest.approx(
+        found / 1500, abs=0.035
+    )
 
 
 def test_the_limit_of_endless_seeds_is_corrected_for_all_arms():
     edge = 1 / (norm.ppf(1 - 0.025 / 4) + norm.ppf(0.8))
     for share, suffices in ((1.01, False), (0.99, True)):
-        assert replace(NOTHING, arms=5, examples=(edge * share) ** 2).examples_suffice(1.0, 0.8) == suffices
+        assert (
+            replace(NOTHING, arms=5, examples=(edge * share) ** 2).examples_suffice(1.0, 0.8)
+            == suffices
+        )
 
 
 def test_the_least_number_may_be_the_largest_that_is_tried():
@@ -203,7 +252,9 @@ def test_the_least_number_may_be_the_largest_that_is_tried():
 def test_the_correction_counts_arms_that_have_not_run():
     rates = dict.fromkeys("ab", 0.8)
     outcomes = simulate(np.random.default_rng(0), columns=["rte"], rates=rates, seeds=4, rows=3000)
-    groups = [Group(arms=arms, reference="a") for arms in (("a", "b"), ("a", "b", "c", "d", "e", "f"))]
+    groups = [
+        Group(arms=arms, reference="a") for arms in (("a", "b"), ("a", "b", "c", "d", "e", "f"))
+    ]
     found = []
     for one in assess([replace(outcomes[0], arms=tuple("abcdef"))], groups):
         spreads = variances_of(one.estimates[0], "a", len(one.arms))
@@ -217,7 +268,10 @@ def test_the_correction_counts_arms_that_have_not_run():
 def test_a_measure_of_pretraining_costs_no_fine_tuning():
     generator, counts = np.random.default_rng(0), np.full(300, 512.0)
     piece = generator.normal(2000, 300, size=300)
-    losses = {arm: piece + generator.normal(0, 20, (3, 1)) + generator.normal(0, 5, (3, 300)) for arm in "ab"}
+    losses = {
+        arm: piece + generator.normal(0, 20, (3, 1)) + generator.normal(0, 5, (3, 300))
+        for arm in "ab"
+    }
     made = outcomes_of("validation_loss", losses, counts, scale=1.0, averaged=False)
     runs = made.runs._replace(pretraining_seeds=np.tile([1, 2, 3], 2), seeds=np.zeros(6, int))
     assessed = assess([replace(made, runs=runs)], [group("ab")])

@@ -19,7 +19,11 @@ RATES = {"low": 0.6, "high": 0.9, "higher": 0.9}
 
 
 def drawn(seed=5, **given):
-    given = {"columns": ["sst2", "cola", "rte"], "rates": RATES, "regime": REGIMES["mostly examples"]} | given
+    given = {
+        "columns": ["sst2", "cola", "rte"],
+        "rates": RATES,
+        "regime": REGIMES["mostly examples"],
+    } | given
     return simulate(np.random.default_rng(seed), **given)
 
 
@@ -47,7 +51,9 @@ def multipletests():
 @given(p_values=st.lists(st.floats(0, 1), min_size=1, max_size=30))
 def test_holm_is_that_of_statsmodels(multipletests, p_values):
     ours, p = holm(np.array(p_values), len(p_values)), np.array(p_values)
-    np.testing.assert_allclose(np.minimum(1, ours * p), multipletests(p, method="holm")[1], atol=1e-12)
+    np.testing.assert_allclose(
+        np.minimum(1, ours * p), multipletests(p, method="holm")[1], atol=1e-12
+    )
 
 
 def test_a_row_for_each_arm_but_the_reference_the_average_first():
@@ -86,7 +92,10 @@ def test_interval_p_value_and_verdict_are_of_one_test(seed, case, shift):
         assert without_0.equals(frame["difference"].abs() > frame["smallest"])
         assert without_0.equals(told) if frame is by_reference else (told | ~without_0).all()
         assert (frame["verdict"] != "").equals(told)
-        assert (frame.loc[told, "verdict"] == np.where(frame.loc[told, "difference"] > 0, "better", "worse")).all()
+        assert (
+            frame.loc[told, "verdict"]
+            == np.where(frame.loc[told, "difference"] > 0, "better", "worse")
+        ).all()
 
 
 def test_intervals_stay_within_what_the_metric_can_be():
@@ -104,7 +113,9 @@ def test_the_average_is_the_mean_over_columns_without_wnli():
     frames = [verdicts_of(each) for each in ([*outcomes, replace(wnli, averaged=False)], outcomes)]
     by_column = frames[0][frames[0]["arm"] == "high"].set_index("column")["difference"]
     assert by_column["average"] == pytest.approx((by_column["sst2"] + by_column["rte"]) / 2)
-    np.testing.assert_array_equal(*(frame.loc[frame["column"] == "average", NUMBERS] for frame in frames))
+    np.testing.assert_array_equal(
+        *(frame.loc[frame["column"] == "average", NUMBERS] for frame in frames)
+    )
 
 
 def test_columns_of_mnli_share_their_runs():
@@ -124,7 +135,9 @@ def test_columns_of_mnli_share_their_runs():
 
 def test_the_family_counts_arms_that_have_not_run_and_an_average_needs_a_run_in_every_column():
     first, second = drawn(columns=["sst2", "rte"], seeds=2)
-    kept = second.of(np.flatnonzero((second.runs.arms == 0) | (second.runs.seeds == 1) & (second.runs.arms == 1)))
+    kept = second.of(
+        np.flatnonzero((second.runs.arms == 0) | (second.runs.seeds == 1) & (second.runs.arms == 1))
+    )
     frame = verdicts_of([first, kept])
     whys = frame.set_index(["column", "arm"])["why"]
     assert set(frame["family"]) == {2}
@@ -140,9 +153,13 @@ def test_groups_do_not_touch_each_other_and_no_contrast_goes_from_one_to_the_oth
     outcomes = drawn(rates={"a": 0.6, "b": 0.8, "c": 0.7, "d": 0.9})
     groups = [Group(arms=arms, reference=arms[0]) for arms in (("a", "b"), ("c", "d"))]
     whole = assess(outcomes, groups)
-    alone = judge(assess([one.of(np.flatnonzero(one.runs.arms < 2)) for one in outcomes], groups[:1]))
+    alone = judge(
+        assess([one.of(np.flatnonzero(one.runs.arms < 2)) for one in outcomes], groups[:1])
+    )
     pd.testing.assert_frame_equal(judge(whole).query("reference == 'a'"), alone)
-    named = declared(whole, [("b", "c"), ("d", "c"), ("c", "never")]).drop_duplicates(["arm", "reference"])
+    named = declared(whole, [("b", "c"), ("d", "c"), ("c", "never")]).drop_duplicates(
+        ["arm", "reference"]
+    )
     assert dict(zip(named["arm"], named["why"], strict=True)) == {"b": APART, "d": ""}
     assert set(named["family"]) == {3}
 
@@ -159,43 +176,66 @@ def test_contrasts_named_beforehand_are_corrected_for_their_own_number():
     assert rte["verdict"].to_dict() == {"b": "better", "c": ""}
 
 
-@pytest.mark.parametrize("case", [{"seeds": 3}, CASES[2] | {"pretrainings": 4}], ids=["fine-tuning", "pretraining"])
+@pytest.mark.parametrize(
+    "case", [{"seeds": 3}, CASES[2] | {"pretrainings": 4}], ids=["fine-tuning", "pretraining"]
+)
 def test_arms_that_no_contrast_names_change_no_planned_row(case):
     """Of eight arms the last four vary more. Where all arms are named, variances are those of every contrast."""
     rates, wild = dict.fromkeys("abcdefgh", 0.8), dict.fromkeys("efgh", 9.0)
     columns, planned = ["rte", "cola"], [("b", "a"), ("c", "a"), ("d", "c")]
-    eight = drawn(1, rates=rates, unstable=wild, regime=REGIMES["all three"], **case | {"columns": columns})
+    eight = drawn(
+        1, rates=rates, unstable=wild, regime=REGIMES["all three"], **case | {"columns": columns}
+    )
     four = [one.of(np.flatnonzero(one.runs.arms < 4)) for one in eight]
     whole, named = assessed(eight), assess(four, [Group(arms=tuple("abcd"), reference="a")])
     frames = [declared(one, planned) for one in (whole, named)]
     assert frames[0]["column"].unique().tolist() == ["average", *columns]
-    np.testing.assert_allclose(frames[0][NUMBERS].to_numpy(float), frames[1][NUMBERS].to_numpy(float), rtol=1e-13)
-    assert (judge(whole)["error"][:3] > judge(named)["error"][:3]).all()  # other families look at all arms
+    np.testing.assert_allclose(
+        frames[0][NUMBERS].to_numpy(float), frames[1][NUMBERS].to_numpy(float), rtol=1e-13
+    )
+    assert (
+        judge(whole)["error"][:3] > judge(named)["error"][:3]
+    ).all()  # other families look at all arms
     every = declared(named, [(arm, "a") for arm in "bcd"])
     np.testing.assert_allclose(every["error"], judge(named)["error"])
 
 
 def test_equivalence_needs_an_interval_within_the_margin():
     frame = verdicts_of(drawn(rates={"a": 0.9, "b": 0.9, "c": 0.7}, rows=2000, columns=["rte"]))
-    assert equivalence(frame, 5.0).set_index("arm")["equivalent"].to_dict() == {"b": True, "c": False}
+    assert equivalence(frame, 5.0).set_index("arm")["equivalent"].to_dict() == {
+        "b": True,
+        "c": False,
+    }
     single = equivalence(frame.assign(family=1), 0.4)["p_equivalent"]
     np.testing.assert_allclose(equivalence(frame, 0.4)["p_equivalent"], np.minimum(1, 2 * single))
     edges = frame[["low", "high"]].abs().max(axis=1)
-    assert [equivalence(frame, edge)["p_equivalent"][i] for i, edge in edges.items()] == pytest.approx([0.05, 0.05])
-    assert equivalence(verdicts_of(drawn(rates={"a": 0.9}, columns=["rte"])), 1.0).empty  # an arm alone has no contrast
+    assert [
+        equivalence(frame, edge)["p_equivalent"][i] for i, edge in edges.items()
+    ] == pytest.approx([0.05, 0.05])
+    assert equivalence(
+        verdicts_of(drawn(rates={"a": 0.9}, columns=["rte"])), 1.0
+    ).empty  # an arm alone has no contrast
 
 
 def test_of_a_loss_the_lower_one_is_better():
     generator = np.random.default_rng(0)
     counts = np.full(300, 512.0)
     piece = generator.normal(2000, 300, size=300)
-    losses = {arm: piece - less + generator.normal(0, 5, (3, 300)) for arm, less in (("add", 0), ("low", 100))}
+    losses = {
+        arm: piece - less + generator.normal(0, 5, (3, 300))
+        for arm, less in (("add", 0), ("low", 100))
+    }
     facts = {"task": "validation_loss", "averaged": False}
     loss = outcomes_of("validation_loss", losses, counts, scale=1.0, **facts)
     runs = loss.runs._replace(pretraining_seeds=np.tile([1, 2, 3], 2), seeds=np.ones(6, int))
     loss = replace(loss, runs=runs)
-    frame = verdicts_of([loss, *drawn(columns=["rte"], rates={"add": 0.8, "low": 0.8})], primary="validation_loss")
-    assert frame["column"].tolist() == ["validation_loss", "rte"]  # an average of one column would say it twice
+    frame = verdicts_of(
+        [loss, *drawn(columns=["rte"], rates={"add": 0.8, "low": 0.8})], primary="validation_loss"
+    )
+    assert frame["column"].tolist() == [
+        "validation_loss",
+        "rte",
+    ]  # an average of one column would say it twice
     first = frame.iloc[0]
     assert first["difference"] == pytest.approx(-100 / 512, rel=0.1)
     assert (first["verdict"], first["seeds"], first["n_arm"]) == ("better", "pretraining", 3)
@@ -210,7 +250,11 @@ def test_several_pretraining_seeds_are_blocks_and_their_components_are_said():
                                 pretraining=0.08, block=1.0))  # fmt: skip
         (estimate,) = one.estimates
         (scores,) = estimate.tasks.values()
-        assert (estimate.kind, set(estimate.seeds.values()), scores.finetuning_seeds) == ("pretraining", {8}, 3)
+        assert (estimate.kind, set(estimate.seeds.values()), scores.finetuning_seeds) == (
+            "pretraining",
+            {8},
+            3,
+        )
         deviations.append((estimate.pretraining_variance / scores.finetuning_variance) ** 0.5)
     # Variances of a strength of 0.08 and 0.02: the deviations have the ratio 2, whatever the blocks share.
     assert np.mean(deviations) == pytest.approx(2.0, rel=0.15)
@@ -231,9 +275,14 @@ def test_only_blocks_that_the_reference_has_count_and_an_arm_that_lacks_one_take
 
 def test_a_contrast_with_the_source_of_a_conversion_is_tested_in_the_group_that_has_both():
     outcomes = drawn(rates={"a": 0.6, "b": 0.8, "c": 0.9}, columns=["rte"])
-    groups = [Group(arms=("a", "b"), reference="a"), Group(arms=("a", "c"), reference="a", kind="conversion")]
+    groups = [
+        Group(arms=("a", "b"), reference="a"),
+        Group(arms=("a", "c"), reference="a", kind="conversion"),
+    ]
     frame = declared(assess(outcomes, groups), [("a", "c"), ("a", "b"), ("b", "c")])
-    assert dict(zip(zip(frame["arm"], frame["reference"], strict=True), frame["why"], strict=True)) == {
+    assert dict(
+        zip(zip(frame["arm"], frame["reference"], strict=True), frame["why"], strict=True)
+    ) == {
         ("a", "c"): "",
         ("a", "b"): "",
         ("b", "c"): APART,
@@ -242,7 +291,11 @@ def test_a_contrast_with_the_source_of_a_conversion_is_tested_in_the_group_that_
 
 
 def test_a_contrast_without_a_difference_or_without_a_spread_has_a_p_value_by_hand():
-    found = two_sided(np.array([0.0, 0.0, 1.0, -1.0]), np.array([0.0, 2.0, 0.0, 0.5]), np.array([4.0, 4, 4, np.inf]))
+    found = two_sided(
+        np.array([0.0, 0.0, 1.0, -1.0]),
+        np.array([0.0, 2.0, 0.0, 0.5]),
+        np.array([4.0, 4, 4, np.inf]),
+    )
     assert found.tolist() == pytest.approx([1.0, 1.0, 0.0, 2 * norm.sf(2.0)])
 
 
@@ -251,9 +304,16 @@ def test_every_reason_why_there_is_no_test_is_said_with_its_arms(lacking):
     """Of `a` one seed, of `b` a damaged file: each has its own reason."""
     (one,) = drawn(rates={"a": 0.6, "b": 0.8, "c": 0.9}, columns=["rte"])
     whys = {"b": "b.safetensors: damaged"}
-    kept = one.of(np.flatnonzero((one.runs.arms != 0) | (one.runs.seeds == 1))) if "a" in lacking else one
+    kept = (
+        one.of(np.flatnonzero((one.runs.arms != 0) | (one.runs.seeds == 1)))
+        if "a" in lacking
+        else one
+    )
     frame = judge(assess([replace(kept, why=whys)], [Group(arms=("a", "b", "c"), reference="a")]))
-    reasons = {"a": "one seed does not show how much scores vary (a)", "b": "b.safetensors: damaged (b)"}
+    reasons = {
+        "a": "one seed does not show how much scores vary (a)",
+        "b": "b.safetensors: damaged (b)",
+    }
     expected = "; ".join(reasons[arm] for arm in ("b", "a") if arm in lacking)
     assert frame.set_index("arm")["why"]["b"] == expected
 

@@ -22,22 +22,37 @@ PRETRAINING = {
 def pretrained(tiny):
     """The tiny experiment on CoLA with pretraining, as plain values; `pretraining` is merged into its settings."""
     usual = {"tasks": ["cola"], "arms": ["add"]}
-    return lambda pretraining=(), **changes: tiny(pretraining=PRETRAINING | dict(pretraining), **usual | changes)
+    return lambda pretraining=(), **changes: tiny(
+        pretraining=PRETRAINING | dict(pretraining), **usual | changes
+    )
 
 
 @pytest.fixture
 def sweep(tmp_path):
     """Run an experiment into the same folder each time; what was printed is `sweep.said`, what ran `sweep.ended`."""
 
-    usual = {"results": tmp_path / "runs", "only": (), "dry_run": False, "device": "auto", "precision": "auto"}
+    usual = {
+        "results": tmp_path / "runs",
+        "only": (),
+        "dry_run": False,
+        "device": "auto",
+        "precision": "auto",
+    }
 
     def run_it(
-        values: dict[str, Any], *, workers: Any = None, address: str | None = None, slurm: Any = None, **options: Any
+        values: dict[str, Any],
+        *,
+        workers: Any = None,
+        address: str | None = None,
+        slurm: Any = None,
+        **options: Any,
     ) -> Summary:
         console, seen = Console(file=io.StringIO(), width=200), Told()
         try:
             engine = Engine.parse(workers, address, slurm)
-            return run_sweep(load_experiment(values), console, [seen], engine=engine, **usual | options)
+            return run_sweep(
+                load_experiment(values), console, [seen], engine=engine, **usual | options
+            )
         finally:
             run_it.said = "\n".join([console.file.getvalue(), *seen.lines])
             run_it.ended = [f"{job.arm} {getattr(job, 'task', 'pretraining')}" for job in seen.jobs]

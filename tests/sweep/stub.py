@@ -19,7 +19,17 @@ from glue_bench.config import Resources
 from glue_bench.data.tasks import TRAINABLE
 from glue_bench.errors import DiskError, UserError
 from glue_bench.records.store import Store
-from glue_bench.records.values import ArmFacts, Cell, Failure, Job, LossPoint, Plan, Pretraining, Progress, Result
+from glue_bench.records.values import (
+    ArmFacts,
+    Cell,
+    Failure,
+    Job,
+    LossPoint,
+    Plan,
+    Pretraining,
+    Progress,
+    Result,
+)
 from glue_bench.sweep.executors import Executor, Ray
 
 
@@ -35,7 +45,10 @@ def pretraining(rates=(1e-3,), **facts) -> Pretraining:
 def plan(*jobs: Job, **config) -> Plan:
     """A plan of these jobs; `config` is what the experiment says beside."""
     cells = [job for job in jobs if isinstance(job, Cell)]
-    costs = {"arms": {"add": ArmFacts(summary="", flops_per_token=1)}, "tokens": dict.fromkeys(TRAINABLE, 100)}
+    costs = {
+        "arms": {"add": ArmFacts(summary="", flops_per_token=1)},
+        "tokens": dict.fromkeys(TRAINABLE, 100),
+    }
     pretrainings = tuple(job for job in jobs if isinstance(job, Pretraining))
     return plan_with(*cells, experiment="stub", pretrainings=pretrainings, config=config, **costs)
 
@@ -48,7 +61,9 @@ class StubWorker:
 
     def run(self, job: Job) -> Result:
         begun, path = time.time(), self.store.folder / "mishaps" / job.id
-        progress = Progress(id=job.id, worker=f"here:{os.getpid()}", began=begun, updated=begun, steps=2)
+        progress = Progress(
+            id=job.id, worker=f"here:{os.getpid()}", began=begun, updated=begun, steps=2
+        )
         self.store.write_progress(progress)
         with (self.store.folder / "attempts").open("a") as file:
             file.write(f"{job.id} {os.getpid()}\n")
@@ -69,8 +84,13 @@ class StubWorker:
             points = (LossPoint(step=10, tokens=100, train_loss=1.0, seconds=1.0),)
             result = self.store.write(pretrained_of(job, validation_loss=loss, losses=points))
         else:
-            scores, logits = {"validation": {"accuracy": 0.5}}, {"validation": np.zeros((2, 2), np.float32)}
-            result = self.store.write(record_of(job, seconds=self.seconds, scores=scores), logits=logits)
+            scores, logits = (
+                {"validation": {"accuracy": 0.5}},
+                {"validation": np.zeros((2, 2), np.float32)},
+            )
+            result = self.store.write(
+                record_of(job, seconds=self.seconds, scores=scores), logits=logits
+            )
         if "late" in mishap:
             os.kill(os.getpid(), signal.SIGKILL)
         self.store.drop_progress(job.id)

@@ -53,13 +53,27 @@ print(json.dumps([*found, [verified.faults for verified in verify(results)]]))
 
 def test_wherever_the_disk_gets_full_nothing_is_lost(tiny, write_yaml, tmp_path):
     """Four cells, with pretraining before them."""
-    draw, words = random.Random(0), ("the", "old", "cat", "dog", "horse", "fox", "tom", "anna", "chased", "helped")
-    (tmp_path / "text.txt").write_text("\n".join(" ".join(draw.choices(words, k=8)) + " ." for _ in range(400)))
-    corpus = {"corpus": str(tmp_path / "text.txt"), "steps": 3, "batch_tokens": 256, "length": 32, "validations": 1}
+    draw, words = (
+        random.Random(0),
+        ("the", "old", "cat", "dog", "horse", "fox", "tom", "anna", "chased", "helped"),
+    )
+    (tmp_path / "text.txt").write_text(
+        "\n".join(" ".join(draw.choices(words, k=8)) + " ." for _ in range(400))
+    )
+    corpus = {
+        "corpus": str(tmp_path / "text.txt"),
+        "steps": 3,
+        "batch_tokens": 256,
+        "length": 32,
+        "validations": 1,
+    }
     values = {"tasks": ["rte"], "arms": ["add", "untied"], "seeds": [1, 2], "limit": 40}
     config, place = write_yaml(tiny(**values, pretraining=corpus)), tmp_path / "disk"
     place.mkdir()
-    if os.name != "posix" or subprocess.run([*UNSHARE, *MOUNT.split(), str(place)], check=False).returncode:
+    if (
+        os.name != "posix"
+        or subprocess.run([*UNSHARE, *MOUNT.split(), str(place)], check=False).returncode
+    ):
         pytest.skip("a process may not mount a tmpfs of its own here")
     command = [*UNSHARE, sys.executable, "-c", PROGRAM, str(place), str(config)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=400)
@@ -71,6 +85,10 @@ def test_wherever_the_disk_gets_full_nothing_is_lost(tiny, write_yaml, tmp_path)
         assert "No space left on device" in one["err"].splitlines()[-1]
         assert one["records"].items() <= last["records"].items()
     errors = [one["err"].splitlines()[-1] for one in stopped]
-    for what in ("/cache/", "/runs/tiny", "goes on from the last state"):  # all kinds of places have been full
+    for what in (
+        "/cache/",
+        "/runs/tiny",
+        "goes on from the last state",
+    ):  # all kinds of places have been full
         assert any(what in line for line in errors), errors
     assert (last["half"], len(last["records"]), faults) == ([], 6, [[]])

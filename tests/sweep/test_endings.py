@@ -69,7 +69,9 @@ def _path(monkeypatch):
     monkeypatch.setenv("PYTHONPATH", f"{here}:{here.parent}:{Path(glue_bench.__file__).parents[1]}")
 
 
-def test_what_is_well_is_stored_mishaps_are_made_good_and_what_follows_a_failure_fails_with_it(store):
+def test_what_is_well_is_stored_mishaps_are_made_good_and_what_follows_a_failure_fails_with_it(
+    store,
+):
     for number, what in enumerate(("die", "hang", "raise", "late", "raise late"), start=1):
         stub.mishap(store, CELLS[number], what)
     after = stub.cell(1, "rte", mnli=CELLS[1].id)
@@ -82,7 +84,13 @@ def test_what_is_well_is_stored_mishaps_are_made_good_and_what_follows_a_failure
     assert driven.failed == {CELLS[1].id: lost, after.id: lost, CELLS[3].id: no, CELLS[5].id: no}
     assert stub.attempts(store, *CELLS[:6], after) == [1, 3, 2, 1, 1, 1, 0]
     assert {*driven.finished} == {job.id for job in jobs} - {*driven.failed} == store.recorded()
-    assert sum("its worker was lost (" in line and line.endswith("; it runs again") for line in driven.lines) == 3
+    assert (
+        sum(
+            "its worker was lost (" in line and line.endswith("; it runs again")
+            for line in driven.lines
+        )
+        == 3
+    )
     assert sum("nothing was heard of it for " in line for line in driven.lines) == 1
     assert ended(below(os.getpid(), "raylet", "gcs_server", "ray::"), 60)
 
@@ -99,7 +107,10 @@ def start(store):
     started = []
 
     def begin(address: str = "", cpus: int = 1):
-        words, pipes = [str(store.folder), address, str(cpus)], {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        words, pipes = (
+            [str(store.folder), address, str(cpus)],
+            {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE},
+        )
         started.append(subprocess.Popen([sys.executable, "-c", DRIVER, *words], text=True, **pipes))
         return started[-1]
 
@@ -112,7 +123,9 @@ def start(store):
 ENDS = {signal.SIGINT: "interrupted", signal.SIGKILL: "", signal.SIGTERM: "terminated"}
 
 
-@pytest.mark.parametrize("number", [*[*ENDS][:2], pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "number", [*[*ENDS][:2], pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_a_driver_ends_without_a_word_and_its_workers_with_it(start, store, number):
     """A signal that it hears even after one of them was lost."""
     process = start()
@@ -149,7 +162,9 @@ def test_what_answers_and_is_no_cluster_is_one_line(store, monkeypatch):
 def head(monkeypatch):
     """The process and the address of a cluster's head, started as a user starts it. Its sockets need a short path."""
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    monkeypatch.setenv("RAY_worker_niceness", "0")  # workers would wait for whatever else the machine does
+    monkeypatch.setenv(
+        "RAY_worker_niceness", "0"
+    )  # workers would wait for whatever else the machine does
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         place = free.getsockname()
@@ -159,7 +174,9 @@ def head(monkeypatch):
             return asking.connect_ex(place) == 0
 
     small = f"--num-cpus=1 --object-store-memory={100 * 2**20} --disable-usage-stats --include-dashboard=false"
-    with tempfile.TemporaryDirectory(prefix="ray", dir="/tmp", ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(
+        prefix="ray", dir="/tmp", ignore_cleanup_errors=True
+    ) as folder:
         words = f"start --head --block --port={place[1]} --temp-dir={folder} {small}".split()
         command = [Path(sys.executable).with_name("ray"), *words]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -173,7 +190,9 @@ def head(monkeypatch):
 def test_a_cluster_without_room_is_one_line_and_a_lost_head_ends_the_driver(start, head, store):
     cluster, address = head
     _, err = start(address, cpus=2).communicate(timeout=120)
-    assert err == "error: no machine has room for a job, which takes 2 CPUs and 0 GPUs (resources)\n"
+    assert (
+        err == "error: no machine has room for a job, which takes 2 CPUs and 0 GPUs (resources)\n"
+    )
     process = start(address)
     until(lambda: len(store.recorded()) >= 3, process)
     below(cluster.pid, "gcs_server")[0].kill()

@@ -16,7 +16,9 @@ def test_an_engine_has_the_workers_that_it_is_given(workers):
 
 @pytest.mark.parametrize("workers", [0, -1, MAX_WORKERS + 1, True, 2.0, "2", "many", ""])
 def test_workers_that_are_no_number_of_processes_are_refused(workers):
-    with pytest.raises(UserError, match=f"^workers .*: give a whole number from 1 to {MAX_WORKERS}, or auto$"):
+    with pytest.raises(
+        UserError, match=f"^workers .*: give a whole number from 1 to {MAX_WORKERS}, or auto$"
+    ):
         Engine.parse(workers, None, None)
 
 
@@ -26,10 +28,13 @@ def test_a_host_and_a_port_are_an_address(address):
 
 
 @pytest.mark.parametrize(
-    "address", ["", "head", "head:", ":6379", "head:0", "head:65536", "ray://head:6379", "head:6379/a"]
+    "address",
+    ["", "head", "head:", ":6379", "head:0", "head:65536", "ray://head:6379", "head:6379/a"],
 )
 def test_what_is_no_host_and_port_is_refused(address):
-    with pytest.raises(UserError, match=r"^--address is HOST:PORT with a port from 1 to 65535, not "):
+    with pytest.raises(
+        UserError, match=r"^--address is HOST:PORT with a port from 1 to 65535, not "
+    ):
         Engine(address=address).check()
 
 

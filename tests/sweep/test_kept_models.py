@@ -27,7 +27,10 @@ OLD_HEAD = {
     "task_specific_params": {"text-classification": {"function_to_apply": "sigmoid"}},
     "function_to_apply": "sigmoid",
     "sbert_ce_default_activation_function": "torch.nn.modules.activation.Sigmoid",
-    "sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Sigmoid", "version": "5.0"},
+    "sentence_transformers": {
+        "activation_fn": "torch.nn.modules.activation.Sigmoid",
+        "version": "5.0",
+    },
     "auto_map": {"AutoModelForSequenceClassification": "mine.Model"},
 }
 """What transformers, its examples and sentence-transformers write into the config.json of a classifier."""
@@ -67,9 +70,13 @@ def classifier(tmp_path):
 def kept_config(folder, task, tiny, tmp_path):
     """The config.json of a model for a task that starts from a checkpoint."""
     arms = [{"variant": "native", "checkpoint": str(folder)}]
-    inputs = Inputs(load_experiment(tiny(arms=arms, checkpoint=None, tasks=[task])), tmp_path / "none")
+    inputs = Inputs(
+        load_experiment(tiny(arms=arms, checkpoint=None, tasks=[task])), tmp_path / "none"
+    )
     start = inputs.initial(inputs.experiment.arms[0])
-    start.classifier(TASKS[task].labels or ("score",), seed=1).model.save_pretrained(tmp_path / "kept")
+    start.classifier(TASKS[task].labels or ("score",), seed=1).model.save_pretrained(
+        tmp_path / "kept"
+    )
     return json.loads((tmp_path / "kept" / "config.json").read_text())
 
 
@@ -81,9 +88,13 @@ def test_no_setting_of_the_old_head_stays(task, classifier, tiny, tmp_path):
 
 @pytest.mark.parametrize("problem", PROBLEMS)
 @pytest.mark.parametrize("variant", ["native", "add"])
-def test_transformers_reads_what_a_classifier_of_another_kind_became(problem, variant, sweep, tiny, classifier):
+def test_transformers_reads_what_a_classifier_of_another_kind_became(
+    problem, variant, sweep, tiny, classifier
+):
     arms = [{"variant": variant, "checkpoint": str(classifier(problem_type=problem))}]
-    summary = sweep(tiny(arms=arms, checkpoint=None, tasks=["rte", "stsb"], finetuning={"keep": "all"}))
+    summary = sweep(
+        tiny(arms=arms, checkpoint=None, tasks=["rte", "stsb"], finetuning={"keep": "all"})
+    )
     store = Store(summary.folder)
     for record in records(summary).values():
         folder = store.model(record, whole=True)
@@ -102,9 +113,13 @@ def test_the_loss_of_a_kept_model_is_that_of_its_task(problem, sweep, tiny, clas
     arms = [{"variant": "native", "checkpoint": str(classifier(problem_type=problem))}]
     summary = sweep(tiny(arms=arms, checkpoint=None, tasks=["rte"], finetuning={"keep": "all"}))
     [record] = records(summary).values()
-    model = AutoModelForSequenceClassification.from_pretrained(Store(summary.folder).model(record)).eval()
+    model = AutoModelForSequenceClassification.from_pretrained(
+        Store(summary.folder).model(record)
+    ).eval()
     output = model(torch.tensor([[2, 30, 31, 3]]), labels=torch.tensor([1]))
-    torch.testing.assert_close(output.loss, torch.nn.functional.cross_entropy(output.logits, torch.tensor([1])))
+    torch.testing.assert_close(
+        output.loss, torch.nn.functional.cross_entropy(output.logits, torch.tensor([1]))
+    )
 
 
 def test_a_cell_fails_whose_kept_model_computes_other_logits(sweep, tiny, write_plugin):

@@ -34,7 +34,9 @@ def test_labels_that_fit_are_not_written_again(sweep, tiny):
 
 
 @pytest.mark.parametrize("share", [None, 0.5])
-def test_baselines_that_do_not_say_on_which_rows_they_were_fitted_are_fitted_again(sweep, tiny, share):
+def test_baselines_that_do_not_say_on_which_rows_they_were_fitted_are_fitted_again(
+    sweep, tiny, share
+):
     """Those of earlier versions saw 50,000 rows at most, or the rows that are held out."""
     values = tiny(arms=["add"], tasks=["cola"], finetuning={"held_out_share": share})
     store = Store(sweep(values).folder)

@@ -27,7 +27,11 @@ KEPT, PREDICTED = {"keep": "best"}, {"predict": ["validation", "test"]}
 
 @pytest.fixture
 def bert(make_bert) -> str:
-    return str(make_bert(texts=tuple(f"the {word} cat sat on the mat ." for word in ("black", "old", "quick"))))
+    return str(
+        make_bert(
+            texts=tuple(f"the {word} cat sat on the mat ." for word in ("black", "old", "quick"))
+        )
+    )
 
 
 def models(summary) -> set[str]:
@@ -56,7 +60,9 @@ def test_a_kept_model_predicts_what_is_stored(sweep, tiny, bert, variant):
         np.testing.assert_allclose(logits, store.logits(record)["validation"], atol=1e-4)
 
 
-def test_of_an_arm_and_task_that_have_ended_the_model_stays_that_a_submission_takes(sweep, tiny, moody):
+def test_of_an_arm_and_task_that_have_ended_the_model_stays_that_a_submission_takes(
+    sweep, tiny, moody
+):
     values = tiny(**THREE | {"arms": ["moody", "none"]}, finetuning=KEPT)
     moody.side_effect = [None] * 6 + [RuntimeError("gone wrong")]  # in the third seed
     summary = sweep(values)
@@ -75,14 +81,24 @@ def test_of_finished_runs_the_chosen_ones_run_again_for_what_is_wished_later(swe
     for wish in (PREDICTED, KEPT):
         summary = sweep(tiny(**values, finetuning=wish))
         assert (summary.finished, summary.skipped) == (1, 2)
-        assert "finished cells that run again, whole: 1, for a model or test predictions" in sweep.said
+        assert (
+            "finished cells that run again, whole: 1, for a model or test predictions" in sweep.said
+        )
         assert chosen(summary) == set(summary.waiting)
         assert leaderboard(summary.folder).equals(table)
-        assert all(stored[name].scores == record.scores for name, record in records(summary).items())
+        assert all(
+            stored[name].scores == record.scores for name, record in records(summary).items()
+        )
         if wish == PREDICTED:
-            (predicted,) = [record for record in store.finished(store.plan()).records.values() if record.tests]
+            (predicted,) = [
+                record for record in store.finished(store.plan()).records.values() if record.tests
+            ]
             assert {predicted.cell.id} == chosen(summary)
-            assert set(store.logits(predicted, test=True)) == {"test_matched", "test_mismatched", AX_SPLIT}
+            assert set(store.logits(predicted, test=True)) == {
+                "test_matched",
+                "test_mismatched",
+                AX_SPLIT,
+            }
             assert predicted.diagnostic is not None
         cells = contents(summary.folder / "cells")
         assert sweep(tiny(**values, finetuning=wish)).finished == 0
@@ -109,7 +125,9 @@ def test_data_without_test_splits_are_no_reason_to_run_again(sweep, tiny, tmp_pa
     folder.mkdir(parents=True)
     rows = [f"{row}\ta cat {row}\ta dog\t{'not_' * (row % 2)}entailment" for row in range(20)]
     for name in ("train", "dev"):
-        (folder / f"{name}.tsv").write_text("\n".join(["index\tsentence1\tsentence2\tlabel", *rows]) + "\n")
+        (folder / f"{name}.tsv").write_text(
+            "\n".join(["index\tsentence1\tsentence2\tlabel", *rows]) + "\n"
+        )
     values = tiny(arms=["add"], tasks=["rte"], data=str(folder.parent), finetuning=PREDICTED)
     assert [sweep(values).finished for _ in range(2)] == [1, 0]
 
@@ -130,9 +148,16 @@ def test_mnli_runs_first_and_its_encoder_is_the_start(sweep, tiny, tmp_path):
     found = records(summary)
     assert found["add rte"].cell.mnli == found["add mnli"].cell.id
     assert found["add rte"].started_from == found["add mnli"].weights != found["add rte"].weights
-    assert {found[name].started_from for name in ("add mnli", "add cola")} == {None}  # fresh weights
+    assert {found[name].started_from for name in ("add mnli", "add cola")} == {
+        None
+    }  # fresh weights
     assert tasks_with_models(summary.folder) == set()  # no cell waits for it any more
-    assert tasks_with_models(sweep(tiny(**STAGED | {"tasks": ["mnli", "cola"]}), results=tmp_path).folder) == set()
+    assert (
+        tasks_with_models(
+            sweep(tiny(**STAGED | {"tasks": ["mnli", "cola"]}), results=tmp_path).folder
+        )
+        == set()
+    )
     alone = records(sweep(tiny(arms=["add"], tasks=["rte"]), results=tmp_path / "alone"))
     assert alone["add rte"].history[0].train_loss != found["add rte"].history[0].train_loss
 
@@ -151,7 +176,9 @@ def test_every_variants_model_gives_the_weights_that_its_record_names(tiny, bert
             assert worker.inputs.start(cell).digest == worker.store.record(cell.mnli).weights
 
 
-def test_a_model_stays_while_a_cell_waits_for_it_and_is_made_again_where_it_is_gone(sweep, tiny, why):
+def test_a_model_stays_while_a_cell_waits_for_it_and_is_made_again_where_it_is_gone(
+    sweep, tiny, why
+):
     values = tiny(**STAGED)
     for only in (["task=mnli"], ["task=cola"]):
         folder = sweep(values, only=only).folder

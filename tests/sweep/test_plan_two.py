@@ -20,7 +20,9 @@ AXES = {"arms": ["add", "none"], "tasks": ["rte", "mnli"], "seeds": [1, 2], "fin
 
 @pytest.fixture
 def planned(pretrained):
-    return plan(pretrained({"seeds": [4, 5], "checkpoints": [6], "finetune_checkpoints": True}, **AXES))
+    return plan(
+        pretrained({"seeds": [4, 5], "checkpoints": [6], "finetune_checkpoints": True}, **AXES)
+    )
 
 
 def test_each_cell_starts_from_its_own_mnli_run_and_that_from_its_own_pretraining(planned):
@@ -32,7 +34,9 @@ def test_each_cell_starts_from_its_own_mnli_run_and_that_from_its_own_pretrainin
         if cell.task == "rte":
             source = cells[cell.mnli]
             assert (source.task, source.settings.learning_rate) == ("mnli", 2e-3), cell.label
-            places = [(one.arm, one.seed, one.pretraining_seed, one.steps) for one in (source, cell)]
+            places = [
+                (one.arm, one.seed, one.pretraining_seed, one.steps) for one in (source, cell)
+            ]
             assert places[0] == places[1], cell.label
 
 
@@ -48,7 +52,11 @@ def test_cells_come_by_checkpoint_the_last_first_then_by_task_rate_pretraining_a
 
 
 def test_a_search_is_made_once_for_two_pretraining_seeds_and_of_all_rates_and_seeds(pretrained):
-    search = {"learning_rates": [1e-3, 3e-3], "rate_search": {"steps": 4, "seeds": [8, 9]}, "seeds": [1, 2]}
+    search = {
+        "learning_rates": [1e-3, 3e-3],
+        "rate_search": {"steps": 4, "seeds": [8, 9]},
+        "seeds": [1, 2],
+    }
     arms = ["add", {"variant": "none", "pretraining_rate": 2e-3}]
     jobs = plan(pretrained(search, arms=arms)).pretrainings
     runs = [job for job in jobs if job.is_search]
@@ -87,12 +95,16 @@ def test_at_most_so_many_steps_cost_as_much(tiny):
     assert tokens(max_steps=3) == pytest.approx(tokens() / 4, abs=1)
 
 
-def test_the_length_of_the_second_task_is_checked_against_the_positions_of_the_second_arm(tiny, make_bert):
+def test_the_length_of_the_second_task_is_checked_against_the_positions_of_the_second_arm(
+    tiny, make_bert
+):
     texts = tuple(generate("cola")["train"]["text_a"])
     arms = [{"variant": "none", "checkpoint": str(make_bert("long", texts=texts, positions=64))}]
     arms.append({"variant": "add", "checkpoint": str(make_bert("short", texts=texts))})
     tuning = {"tasks": {"stsb": {"max_length": 40}}}
-    with pytest.raises(UserError, match=r"arm 'add': max_length 40 of task 'stsb' exceeds the 32 positions"):
+    with pytest.raises(
+        UserError, match=r"arm 'add': max_length 40 of task 'stsb' exceeds the 32 positions"
+    ):
         plan(tiny(arms=arms, tasks=["cola", "stsb"], finetuning=tuning))
 
 

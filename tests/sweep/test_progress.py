@@ -25,7 +25,14 @@ from glue_bench.sweep.drive import Observer
 from glue_bench.sweep.executors import Inline
 from glue_bench.sweep.jobs import longest_first
 from glue_bench.sweep.observers import TRACKERS, Display, Tracker, view
-from glue_bench.sweep.progress import LIVE_SECONDS, STATES, Snapshot, TimeEstimate, Watch, running_jobs
+from glue_bench.sweep.progress import (
+    LIVE_SECONDS,
+    STATES,
+    Snapshot,
+    TimeEstimate,
+    Watch,
+    running_jobs,
+)
 
 FIRST = stub.pretraining()
 CELLS = [stub.cell(seed, pretraining=FIRST.id, steps=10, pretraining_seed=1) for seed in range(6)]
@@ -67,7 +74,9 @@ def test_the_longest_chain_of_jobs_comes_first():
     first, other, long = stub.pretraining(), stub.cell(2), stub.cell(3, "mnli")
     mnli = stub.cell(1, "mnli", pretraining=first.id, steps=10, pretraining_seed=1)
     rte = stub.cell(1, "rte", pretraining=first.id, steps=10, pretraining_seed=1, mnli=mnli.id)
-    plan = stub.plan(first, other, long, mnli, rte).model_copy(update={"tokens": {"cola": 90, "mnli": 100, "rte": 90}})
+    plan = stub.plan(first, other, long, mnli, rte).model_copy(
+        update={"tokens": {"cola": 90, "mnli": 100, "rte": 90}}
+    )
     assert longest_first(plan.jobs, plan) == [first, mnli, long, other, rte]
 
 
@@ -77,7 +86,10 @@ def test_a_pretraining_takes_the_rate_of_the_lowest_loss_of_its_search(run, stor
     stub.mishap(store, runs[2], "diverge")
     [line] = run(job, *runs).lines
     assert store.pretraining(job.id).pretraining.rate == 2e-3
-    assert "learning rate 0.002, by the loss of its search (0.001: 1000.0000, 0.002: 500.0000, 0.004: diverged)" in line
+    assert (
+        "learning rate 0.002, by the loss of its search (0.001: 1000.0000, 0.002: 500.0000, 0.004: diverged)"
+        in line
+    )
     for each in runs:
         stub.mishap(store, each, "diverge")
     [(name, error)] = run(job, *runs).failed.items()
@@ -98,12 +110,16 @@ def test_an_observer_that_fails_is_left_out_and_costs_nothing(run):
 def test_a_turn_looks_once_at_each_job_that_waits(store, worker, monkeypatch):
     looks, after = [], Cell.after.fget
     monkeypatch.setattr(Cell, "after", property(lambda cell: looks.append(cell) or after(cell)))
-    wide = type("Wide", (Inline,), {"free": 10**9})(worker)  # which runs first what it was given last
+    wide = type("Wide", (Inline,), {"free": 10**9})(
+        worker
+    )  # which runs first what it was given last
     driven = stub.drive(store, wide, *CELLS, *(stub.cell(seed, "rte") for seed in range(6)), FIRST)
     assert (len(driven.finished), len(looks)) == (13, 12 + 6 + 12)  # and once more when it starts
 
 
-def test_where_no_machine_is_left_the_sweep_waits_for_one_and_says_so_once(store, worker, monkeypatch):
+def test_where_no_machine_is_left_the_sweep_waits_for_one_and_says_so_once(
+    store, worker, monkeypatch
+):
     monkeypatch.setattr(drive, "TURN_SECONDS", 0.01)
     room = iter([0, 0, 0])
     away = type("Away", (Inline,), {"free": property(lambda self: next(room, 1 - len(self.jobs)))})
@@ -112,7 +128,9 @@ def test_where_no_machine_is_left_the_sweep_waits_for_one_and_says_so_once(store
     assert driven.lines == ["no machine has room for a job now; the sweep goes on when one has"]
 
 
-def test_a_look_counts_the_jobs_of_the_plan_by_their_state_and_a_later_one_sees_what_has_ended_since(busy, worker):
+def test_a_look_counts_the_jobs_of_the_plan_by_their_state_and_a_later_one_sees_what_has_ended_since(
+    busy, worker
+):
     watch = Watch(busy, PLAN)
     snapshot = watch.look()
     assert (snapshot.arms, snapshot.pretrainings) == ({"add": counts(3, 1, 1, 1)}, counts(1))
@@ -123,7 +141,9 @@ def test_a_look_counts_the_jobs_of_the_plan_by_their_state_and_a_later_one_sees_
     watch.estimate.learn(CELLS[0].id, 90.0)
     assert watch.look().seconds_left > watch.look([CELLS[3].id]).seconds_left  # of what was chosen
     worker.run(CELLS[4])
-    busy.write_progress(Progress(id=CELLS[5].id, worker="here:1", began=time.time(), updated=time.time()))
+    busy.write_progress(
+        Progress(id=CELLS[5].id, worker="here:1", began=time.time(), updated=time.time())
+    )
     later = watch.look()
     assert (later.cells, later.failed) == (counts(4, 2), {})  # what runs again is no failure
     for cell in CELLS[3:]:
@@ -134,7 +154,11 @@ def test_a_look_counts_the_jobs_of_the_plan_by_their_state_and_a_later_one_sees_
 def test_a_job_whose_process_has_ended_is_not_running_jobs(store):
     ended, here, now = subprocess.Popen("true"), socket.gethostname(), time.time()
     ended.wait()
-    places = {f"{here}:{os.getpid()}": True, f"{here}:{ended.pid}": False, f"elsewhere:{ended.pid}": True}
+    places = {
+        f"{here}:{os.getpid()}": True,
+        f"{here}:{ended.pid}": False,
+        f"elsewhere:{ended.pid}": True,
+    }
     for worker, lives in places.items():
         store.write_progress(Progress(id=CELLS[3].id, worker=worker, began=now, updated=now))
         assert (CELLS[3].id in running_jobs(store)) == lives
@@ -146,16 +170,23 @@ def test_the_estimate_learns_seconds_per_cost_for_each_task():
     estimate = TimeEstimate(plan)
     assert estimate.seconds(cells[0].id) is None
     for cell in cells[:3]:
-        assert estimate.seconds_left([cells[3].id], {}, 1) is None  # nothing is said before there is ground
+        assert (
+            estimate.seconds_left([cells[3].id], {}, 1) is None
+        )  # nothing is said before there is ground
         estimate.learn(cell.id, 2.0)
-    assert [estimate.seconds(cell.id) for cell in cells[3:5]] == [2.0, 20.0]  # of a task not seen yet as of all
+    assert [estimate.seconds(cell.id) for cell in cells[3:5]] == [
+        2.0,
+        20.0,
+    ]  # of a task not seen yet as of all
     estimate.learn(cells[4].id, 50.0)
     waiting, running = [cell.id for cell in cells[5:7]], {cells[7].id: 20.0}
     assert [estimate.seconds_left(waiting, running, at_once) for at_once in (1, 2)] == [130.0, 65.0]
     assert estimate.seconds_left([], running, 2) == 30.0
 
 
-@pytest.mark.parametrize(("arms", "height", "width"), [(3, 24, 80), (40, 24, 80), (3, 8, 40), (3, 5, 20)])
+@pytest.mark.parametrize(
+    ("arms", "height", "width"), [(3, 24, 80), (40, 24, 80), (3, 8, 40), (3, 5, 20)]
+)
 def test_the_table_fits_into_the_window_and_what_is_left_to_do_stays_in_it(arms, height, width):
     found = {f"an-arm-with-a-long-name-{number}": counts(5) for number in range(arms)}
     snapshot = Snapshot(found | {"busy": counts(5, 0, 0, 5)}, counts(1), ["cell 9"] * (arms > 3))
@@ -208,12 +239,21 @@ def test_a_tracker_has_the_curve_of_each_job_that_ends_well(name, worker, tmp_pa
     module.__spec__ = module  # it is installed
     for each in {name, "torch.utils.tensorboard"}:
         monkeypatch.setitem(sys.modules, each, module)
-    scores, tracker = {"validation": {"accuracy": 0.5, "f1": None}}, Tracker(name, tmp_path / "stub")
+    scores, tracker = (
+        {"validation": {"accuracy": 0.5, "f1": None}},
+        Tracker(name, tmp_path / "stub"),
+    )
     history = tuple(Epoch(epoch=epoch, train_loss=1 / epoch, scores=scores) for epoch in (3, 4))
     tracker.ended(FIRST, worker.run(FIRST))
     tracker.ended(cell, worker.run(cell).model_copy(update={"history": history}))
     tracker.ended(stub.cell(4), Failure(id="failed", error="ValueError: no"))
-    settings = ("'arm': 'add'", "'seed': 3", "'learning_rate': 2e-05", "'epochs': 3", "'origin': 'pretrained'")
+    settings = (
+        "'arm': 'add'",
+        "'seed': 3",
+        "'learning_rate': 2e-05",
+        "'epochs': 3",
+        "'origin': 'pretrained'",
+    )
     for words in ("stub", cell.id, *(settings if name != "tensorboard" else ())):
         assert words in str(module.mock_calls)
     assert curve(name, module) == {
@@ -226,5 +266,7 @@ def test_a_tracker_has_the_curve_of_each_job_that_ends_well(name, worker, tmp_pa
 def test_a_tracker_that_is_not_installed_is_one_line(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "path", [])
     for name in {*TRACKERS} - {*sys.modules}:
-        with pytest.raises(UserError, match=rf"^--track {name} needs {name}, which is not installed: pip install"):
+        with pytest.raises(
+            UserError, match=rf"^--track {name} needs {name}, which is not installed: pip install"
+        ):
             Tracker(name, tmp_path)

@@ -43,7 +43,9 @@ def test_an_encoder_with_one_segment_is_not_named_where_all_tasks_have_one_text(
     assert "segment 0" not in remarks(base_of("bert", type_vocab_size=1), task="sst2")
 
 
-@pytest.mark.parametrize("family", ["bert", "deberta-v2", "distilbert", "electra", "gpt2", "roberta", "xlnet"])
+@pytest.mark.parametrize(
+    "family", ["bert", "deberta-v2", "distilbert", "electra", "gpt2", "roberta", "xlnet"]
+)
 def test_a_trained_head_that_a_native_arm_leaves_is_named(remarks, family):
     assert f"{TRAINED_HEAD}native" in remarks(random_classifier(family))
 

@@ -73,7 +73,13 @@ def test_a_pretraining_goes_alone_and_cells_of_a_known_pace_together(engine, sto
     first = stub.pretraining()
     with engine(first, *CELLS) as executor:
         assert submit(executor, first, *CELLS[:4]) == []
-        assert cluster.live() == ["100_0", "100_1", "100_2", "100_3", "200"]  # an array is no longer than permitted
+        assert cluster.live() == [
+            "100_0",
+            "100_1",
+            "100_2",
+            "100_3",
+            "200",
+        ]  # an array is no longer than permitted
         cluster.run(*cluster.live())
         assert ended(executor) == well(first, *CELLS[:4])
         submit(executor, *CELLS[4:])
@@ -85,7 +91,9 @@ def test_a_pretraining_goes_alone_and_cells_of_a_known_pace_together(engine, sto
     assert not cluster.logs.exists()
 
 
-def test_of_a_batch_that_is_gone_the_job_at_work_is_lost_and_the_others_are_sent_again(engine, store, cluster):
+def test_of_a_batch_that_is_gone_the_job_at_work_is_lost_and_the_others_are_sent_again(
+    engine, store, cluster
+):
     ground, *jobs = CELLS[:5]
     stub.mishap(store, jobs[0], "raise")
     with engine(ground, *jobs) as executor:
@@ -99,7 +107,10 @@ def test_of_a_batch_that_is_gone_the_job_at_work_is_lost_and_the_others_are_sent
         assert ended(executor) == well(ground)
         submit(executor, *jobs)
         cluster.run("200", most=2)
-        assert ended(executor) == [(jobs[0].id, "ValueError: no"), (jobs[1].id, "")]  # one answer is not enough
+        assert ended(executor) == [
+            (jobs[0].id, "ValueError: no"),
+            (jobs[1].id, ""),
+        ]  # one answer is not enough
         cluster.say("down")
         assert [ended(executor) for _ in range(4)] == [[]] * 4  # and none is no answer
         cluster.say("None")
@@ -113,12 +124,22 @@ def test_of_a_batch_that_is_gone_the_job_at_work_is_lost_and_the_others_are_sent
     assert stub.attempts(store, *jobs) == [1, 1, 1, 1]
 
 
-def test_a_job_that_waits_again_is_not_given_up_and_one_that_is_held_is_cancelled(engine, store, cluster, monkeypatch):
+def test_a_job_that_waits_again_is_not_given_up_and_one_that_is_held_is_cancelled(
+    engine, store, cluster, monkeypatch
+):
     monkeypatch.setattr(drive, "START_SECONDS", 1.0)
-    said, observer = Progress(id=CELLS[2].id, worker="lost:4711", began=0.0, updated=0.0), stub.Told()
-    timers = threading.Timer(0.5, store.write_progress, [said]), threading.Timer(3.0, cluster.run, ["100"])
+    said, observer = (
+        Progress(id=CELLS[2].id, worker="lost:4711", began=0.0, updated=0.0),
+        stub.Told(),
+    )
+    timers = (
+        threading.Timer(0.5, store.write_progress, [said]),
+        threading.Timer(3.0, cluster.run, ["100"]),
+    )
     observer.begin = lambda *_: [timer.start() for timer in timers]
-    driven = stub.drive(store, engine(CELLS[2]), CELLS[2], watching=[observer], resources={"give_up_after": 1})
+    driven = stub.drive(
+        store, engine(CELLS[2]), CELLS[2], watching=[observer], resources={"give_up_after": 1}
+    )
     assert (driven.finished, driven.lines) == ([CELLS[2].id], [])
     with engine(*CELLS[:2]) as executor:
         submit(executor, *CELLS[:2])
@@ -133,20 +154,27 @@ def test_a_job_that_waits_again_is_not_given_up_and_one_that_is_held_is_cancelle
         assert cluster.live() == []
 
 
-def test_near_the_time_limit_a_batch_is_put_back_and_goes_on_and_a_cell_that_needs_more_fails(engine, store):
+def test_near_the_time_limit_a_batch_is_put_back_and_goes_on_and_a_cell_that_needs_more_fails(
+    engine, store
+):
     jobs = [(job, store.stamp(job.id)) for job in CELLS[:4]]
     batch = JobBatch(lambda: stub.StubWorker(store), store.folder)
     batch(jobs[:2])
     batch.checkpoint(jobs).function(jobs[:3])
     assert stub.attempts(store, *CELLS[:3]) == [1, 1, 1]
-    batch([(job, store.stamp(job.id)) for job in CELLS[:3]])  # asked for again, for what it has not left
+    batch(
+        [(job, store.stamp(job.id)) for job in CELLS[:3]]
+    )  # asked for again, for what it has not left
     assert stub.attempts(store, *CELLS[:3]) == [2, 2, 2]
     with engine(*CELLS[2:4]) as executor:
         submit(executor, *CELLS[2:4])
         for _ in range(CUTS):
             again = batch.checkpoint(jobs)
         [(name, error)] = ended(executor)
-        assert (name, error.partition(":")[0]) == (CELLS[2].id, "it takes longer than a Slurm job may")
+        assert (name, error.partition(":")[0]) == (
+            CELLS[2].id,
+            "it takes longer than a Slurm job may",
+        )
         again.function(jobs)
         assert ended(executor) == well(CELLS[3])
     assert stub.attempts(store, *CELLS[:4]) == [2, 2, 2, 1]
@@ -157,7 +185,9 @@ def test_a_batch_that_starts_again_in_another_folder_goes_on(cluster, store, mon
     monkeypatch.chdir(store.folder.parent)
     make = partial(stub.StubWorker, store)
     jobs = [(job, store.stamp(job.id)) for job in CELLS[:2]]
-    executor = Slurm(make, Resources(), Store(store.folder.name), TimeEstimate(stub.plan(*CELLS)), {})
+    executor = Slurm(
+        make, Resources(), Store(store.folder.name), TimeEstimate(stub.plan(*CELLS)), {}
+    )
     monkeypatch.chdir(cluster.folder)
     executor.batch(jobs)
     executor.batch(jobs)
@@ -188,15 +218,23 @@ def test_what_every_job_would_meet_ends_the_sweep_and_its_slurm_jobs(engine, sto
         cluster.run("100_0")
         ended(executor), ended(executor)
 
-    with pytest.raises(UserError, match=r"^this machine has other files$"), engine(*CELLS[:2]) as executor:
+    with (
+        pytest.raises(UserError, match=r"^this machine has other files$"),
+        engine(*CELLS[:2]) as executor,
+    ):
         meet(executor)
     assert cluster.live() == []
 
 
-def test_a_new_driver_takes_over_what_runs_and_what_ended_and_another_engine_is_refused(sent, engine, store, cluster):
+def test_a_new_driver_takes_over_what_runs_and_what_ended_and_another_engine_is_refused(
+    sent, engine, store, cluster
+):
     jobs = CELLS[:3]
     sent(*jobs)
-    with pytest.raises(UserError, match=r"has 3 jobs in Slurm; go on with --slurm, or end them: scancel --name glue"):
+    with pytest.raises(
+        UserError,
+        match=r"has 3 jobs in Slurm; go on with --slurm, or end them: scancel --name glue",
+    ):
         refuse_live_jobs(store)
     cluster.say("down")
     with pytest.raises(UserError, match=r"if none runs any more, delete '.*/slurm.json'$"):
@@ -213,7 +251,9 @@ def test_a_new_driver_takes_over_what_runs_and_what_ended_and_another_engine_is_
     assert stub.attempts(store, *jobs) == [1, 1, 1]
 
 
-def test_ctrl_c_cancels_the_jobs_and_so_does_a_driver_those_that_nobody_has_written_down(sent, engine, store, cluster):
+def test_ctrl_c_cancels_the_jobs_and_so_does_a_driver_those_that_nobody_has_written_down(
+    sent, engine, store, cluster
+):
     sent(CELLS[0], by=KeyboardInterrupt)
     assert cluster.live() == []
     with contextlib.suppress(KeyboardInterrupt), engine(*CELLS[:2]) as executor:
@@ -232,9 +272,21 @@ def test_ctrl_c_cancels_the_jobs_and_so_does_a_driver_those_that_nobody_has_writ
 
 def test_what_slurm_refuses_or_never_starts_is_one_line(engine, cluster, monkeypatch, tmp_path):
     for options, why, refusal in (
-        ({"partition": "gpu"}, "None", r"^--slurm: Slurm refuses the jobs: .*invalid partition specified: gpu$"),
-        ({}, "PartitionTimeLimit", r"^--slurm: Slurm will never start job 100 \(PartitionTimeLimit\)"),
-        ({"timeout_min": "long"}, "None", r"^--slurm: Parameter \"timeout_min\" expected type <class 'int'>"),
+        (
+            {"partition": "gpu"},
+            "None",
+            r"^--slurm: Slurm refuses the jobs: .*invalid partition specified: gpu$",
+        ),
+        (
+            {},
+            "PartitionTimeLimit",
+            r"^--slurm: Slurm will never start job 100 \(PartitionTimeLimit\)",
+        ),
+        (
+            {"timeout_min": "long"},
+            "None",
+            r"^--slurm: Parameter \"timeout_min\" expected type <class 'int'>",
+        ),
     ):
         cluster.say(why)
         with pytest.raises(UserError, match=refusal), engine(CELLS[0], **options) as executor:
@@ -250,10 +302,16 @@ def test_what_slurm_refuses_or_never_starts_is_one_line(engine, cluster, monkeyp
 def submitted(cluster: FakeSlurm, number: str) -> set[str]:
     """What sbatch was told about a job, by lines of its script."""
     (script,) = cluster.logs.glob(f"{number}*/{number}*_submission.sh")
-    return {line.removeprefix("#SBATCH ") for line in script.read_text().splitlines() if line.startswith("#SBATCH")}
+    return {
+        line.removeprefix("#SBATCH ")
+        for line in script.read_text().splitlines()
+        if line.startswith("#SBATCH")
+    }
 
 
-def test_batches_hold_the_minutes_that_are_asked_for_and_arrays_are_split_at_an_odd_number(engine, cluster):
+def test_batches_hold_the_minutes_that_are_asked_for_and_arrays_are_split_at_an_odd_number(
+    engine, cluster
+):
     """Of 300 s each two cells fill ten minutes: nine cells are five batches, one more than an array may have."""
     cells = [stub.cell(seed) for seed in range(10)]
     with engine(*cells, minutes=10) as executor:
@@ -271,7 +329,9 @@ def test_batches_hold_the_minutes_that_are_asked_for_and_arrays_are_split_at_an_
 
 
 @pytest.mark.parametrize(("minutes", "limit"), [(5, 30), (90, 190)])
-def test_a_batch_may_take_twice_its_minutes_and_ten_more_and_what_resources_say(cluster, store, minutes, limit):
+def test_a_batch_may_take_twice_its_minutes_and_ten_more_and_what_resources_say(
+    cluster, store, minutes, limit
+):
     resources, estimate = Resources(cpus=3, gpus=0.5), TimeEstimate(stub.plan(CELLS[0]))
     make = partial(stub.StubWorker, store)
     with Slurm(make, resources, store, estimate, {"minutes": minutes}) as executor:

@@ -18,7 +18,10 @@ def test_a_sweep_leaves_a_record_a_cell_and_nothing_is_written_twice(sweep, tiny
     second = sweep(tiny())
     assert (second.planned, second.skipped, second.finished, second.failed) == (4, 2, 2, {})
     assert sweep.ended == ["add stsb", "none stsb"]
-    assert {record.cell.id for record in records(second).values()} == {*first.waiting, *second.waiting}
+    assert {record.cell.id for record in records(second).values()} == {
+        *first.waiting,
+        *second.waiting,
+    }
     names = {path.name for path in second.folder.iterdir() if not path.name.startswith(".")}
     assert names == {"cells", "labels", "plan.json", "progress"}
     written = contents(second.folder)
@@ -30,9 +33,17 @@ def test_a_sweep_leaves_a_record_a_cell_and_nothing_is_written_twice(sweep, tiny
 
 def test_a_record_says_where_it_comes_from(sweep, tiny, make_bert):
     folder = make_bert(texts=tuple(generate("cola")["train"]["text_a"]))
-    found = records(sweep(tiny(checkpoint=str(folder), arms=["add", "concat", "none"], tasks=["cola"])))
-    facts = {record.cell.arm: (record.cell.origin, record.graft_is_exact) for record in found.values()}
-    assert facts == {"add": ("pretrained", None), "concat": ("grafted", True), "none": ("grafted", False)}
+    found = records(
+        sweep(tiny(checkpoint=str(folder), arms=["add", "concat", "none"], tasks=["cola"]))
+    )
+    facts = {
+        record.cell.arm: (record.cell.origin, record.graft_is_exact) for record in found.values()
+    }
+    assert facts == {
+        "add": ("pretrained", None),
+        "concat": ("grafted", True),
+        "none": ("grafted", False),
+    }
     assert len({record.cell.checkpoint for record in found.values()}) == 1
     assert len({record.started_from for record in found.values()}) == 3
     environment = found["add cola"].environment
@@ -73,7 +84,9 @@ def test_a_record_that_is_damaged_is_run_again_and_everything_else_written_anew(
         assert (folder / "plan.json").read_bytes() == before["plan.json"]
 
 
-def test_a_machine_with_other_files_than_the_plan_was_made_of_ends_the_sweep(tiny, small_demo, tmp_path):
+def test_a_machine_with_other_files_than_the_plan_was_made_of_ends_the_sweep(
+    tiny, small_demo, tmp_path
+):
     experiment = load_experiment(values := tiny(arms=["add"], tasks=["cola"]))
     (cell,) = plan(values).cells
     small_demo(train=40)
@@ -92,8 +105,14 @@ def test_an_edited_file_is_compared_with_what_is_stored(sweep, tiny, why, small_
         ({"finetuning": {"epochs": 2}}, {"finetuning.epochs 1 -> 2": 4}),
         ({"scratch": {"hidden_size": 48}}, {"scratch.hidden_size 16 -> 48": 4}),
         ({"finetuning": batch}, {"finetuning.batch_size 16 -> 8, finetuning.epochs 1 -> 2": 4}),
-        ({"finetuning": {"tasks": {"cola": {"max_length": 16}}}}, {"finetuning.max_length 32 -> 16": 2}),
-        ({"arms": ["add", {"variant": "none", "options": {"segments": "none"}}]}, {"options.segments - -> none": 2}),
+        (
+            {"finetuning": {"tasks": {"cola": {"max_length": 16}}}},
+            {"finetuning.max_length 32 -> 16": 2},
+        ),
+        (
+            {"arms": ["add", {"variant": "none", "options": {"segments": "none"}}]},
+            {"options.segments - -> none": 2},
+        ),
         ({"finetuning": {"keep": "all"}}, {"it has left no model, which is asked for": 4}),
     ):
         assert why(tiny(**changes)) == expected

@@ -53,10 +53,16 @@ class Wide(Inline):
 def test_each_job_has_its_own_lost_workers(store):
     """Of three jobs one loses as many workers as it may, one fewer, and one more."""
     jobs = [stub.cell(seed) for seed in (1, 2, 3)]
-    often = {jobs[0].id: MAX_LOST_WORKERS, jobs[1].id: MAX_LOST_WORKERS - 1, jobs[2].id: MAX_LOST_WORKERS + 1}
+    often = {
+        jobs[0].id: MAX_LOST_WORKERS,
+        jobs[1].id: MAX_LOST_WORKERS - 1,
+        jobs[2].id: MAX_LOST_WORKERS + 1,
+    }
     driven = stub.drive(store, Losing(stub.StubWorker(store), often), *jobs)
     assert {*driven.finished} == {jobs[0].id, jobs[1].id}
-    assert driven.failed == {jobs[2].id: f"its worker was lost {MAX_LOST_WORKERS + 1} times: it is gone"}
+    assert driven.failed == {
+        jobs[2].id: f"its worker was lost {MAX_LOST_WORKERS + 1} times: it is gone"
+    }
     assert sum("it runs again" in line for line in driven.lines) == 3 * MAX_LOST_WORKERS - 1
 
 
@@ -69,7 +75,9 @@ def test_both_of_two_observers_that_fail_are_left_out(store):
         def ended(self, *_):
             raise ValueError("no")
 
-    driven = stub.drive(store, Inline(stub.StubWorker(store)), stub.cell(1), watching=[Broken(), Silent()])
+    driven = stub.drive(
+        store, Inline(stub.StubWorker(store)), stub.cell(1), watching=[Broken(), Silent()]
+    )
     assert driven.lines == [
         "the broken is left out from here on (OSError: add)",
         "the silent is left out from here on (ValueError: no)",
@@ -132,10 +140,17 @@ def test_a_job_that_two_wait_for_counts_with_the_longer_of_their_chains(tokens):
 def test_costs_are_of_each_arms_operations_and_of_all_steps_of_a_pretraining():
     cells = [stub.cell(1, arm=arm) for arm in ("add", "none")]
     job = stub.pretraining(arm="none")
-    arms = {"add": ArmFacts(summary="", flops_per_token=2), "none": ArmFacts(summary="", flops_per_token=5)}
+    arms = {
+        "add": ArmFacts(summary="", flops_per_token=2),
+        "none": ArmFacts(summary="", flops_per_token=5),
+    }
     plan = stub.plan(*cells, job).model_copy(update={"arms": arms})
     batch = job.settings.batch_tokens
-    assert [plan.cost(cells[0]), plan.cost(cells[1]), plan.cost(job)] == [100 * 2, 100 * 5, 10 * batch * 5]
+    assert [plan.cost(cells[0]), plan.cost(cells[1]), plan.cost(job)] == [
+        100 * 2,
+        100 * 5,
+        10 * batch * 5,
+    ]
 
 
 TO_COME = {task: stub.cell(3, task).id for task in ("rte", "mnli", "cola")}
@@ -164,7 +179,9 @@ def test_the_time_left_is_that_of_the_longest_of_two_jobs_under_way(estimate):
     assert estimate.seconds_left([], {rte: 1.0, mnli: 10.0}, 2) == pytest.approx(40.0)
     assert estimate.seconds_left([], {mnli: 10.0, rte: 1.0}, 2) == pytest.approx(40.0)
     waiting = 200 * 104 / 2200
-    assert estimate.seconds_left([cola], {rte: 1.5, mnli: 49.0}, 2) == pytest.approx((waiting + 0.5 + 1.0) / 2)
+    assert estimate.seconds_left([cola], {rte: 1.5, mnli: 49.0}, 2) == pytest.approx(
+        (waiting + 0.5 + 1.0) / 2
+    )
 
 
 def test_a_job_that_takes_longer_than_expected_takes_no_time_from_the_others(estimate):
@@ -184,7 +201,13 @@ def two_arms(store) -> tuple[Store, list]:
     for cell in (cells[0], cells[2]):
         worker.run(cell)
     for place, cell in enumerate((cells[1], cells[3])):
-        facts = {"worker": f"host-{place}:7", "began": now - 10, "updated": now, "step": 1, "steps": 4}
+        facts = {
+            "worker": f"host-{place}:7",
+            "began": now - 10,
+            "updated": now,
+            "step": 1,
+            "steps": 4,
+        }
         store.write_progress(Progress(id=cell.id, **facts))
     return store, cells
 
@@ -200,7 +223,10 @@ def test_the_cells_of_all_arms_are_counted_and_both_jobs_under_way_are_named(two
     one_each = dict(zip(STATES, (1, 1, 0, 0), strict=True))
     assert snapshot.arms == {"add": one_each, "none": one_each}
     assert snapshot.described == "2 of 4 cells done, 2 running, 0 failed, 0 missing"
-    assert sorted(line.rpartition(" ")[2] for line in snapshot.running) == ["(host-0:7)", "(host-1:7)"]
+    assert sorted(line.rpartition(" ")[2] for line in snapshot.running) == [
+        "(host-0:7)",
+        "(host-1:7)",
+    ]
 
 
 def test_two_processes_of_one_machine_are_named_and_one_alone_is_not(store):
@@ -210,7 +236,10 @@ def test_two_processes_of_one_machine_are_named_and_one_alone_is_not(store):
     for cell, worker in zip(cells, workers, strict=True):
         store.write_progress(Progress(id=cell.id, worker=worker, began=now, updated=now))
         found.append(sorted(Watch(store, stub.plan(*cells)).look().running))
-    assert found == [[cells[0].label], [f"{cells[0].label} ({workers[0]})", f"{cells[1].label} ({workers[1]})"]]
+    assert found == [
+        [cells[0].label],
+        [f"{cells[0].label} ({workers[0]})", f"{cells[1].label} ({workers[1]})"],
+    ]
 
 
 def test_a_later_look_learns_only_from_what_is_new(two_arms):
@@ -226,14 +255,18 @@ def test_a_later_look_learns_only_from_what_is_new(two_arms):
 
 
 def test_failures_count_as_ended_in_the_bar_of_an_arm():
-    snapshot = Snapshot({"add": dict(zip(STATES, (1, 0, 1, 2), strict=True))}, dict.fromkeys(STATES, 0))
+    snapshot = Snapshot(
+        {"add": dict(zip(STATES, (1, 0, 1, 2), strict=True))}, dict.fromkeys(STATES, 0)
+    )
     (line,) = [text.plain for text in view(snapshot).renderables if text.plain.startswith("add ")]
     assert " 50% " in f"{line} ", line
 
 
 def test_both_validation_sets_of_a_result_are_described():
     scores = {"validation_matched": {"accuracy": 0.5}, "validation_mismatched": {"accuracy": None}}
-    record = stub.record_of(stub.cell(1, "mnli"), scores=scores, seconds=120.0, collapsed=("validation_matched",))
+    record = stub.record_of(
+        stub.cell(1, "mnli"), scores=scores, seconds=120.0, collapsed=("validation_matched",)
+    )
     expected = "accuracy matched 50.00, accuracy mismatched NaN (one answer to everything), 2 min"
     assert record.describe() == expected
 
@@ -241,7 +274,9 @@ def test_both_validation_sets_of_a_result_are_described():
 @pytest.mark.parametrize("loss", [None, 2.5])
 def test_a_pretraining_is_described_by_its_loss(loss):
     record = stub.pretrained_of(FIRST, validation_loss=loss, seconds=40.0)
-    assert record.describe() == ("diverged, 40 s" if loss is None else "validation loss 2.500, 40 s")
+    assert record.describe() == (
+        "diverged, 40 s" if loss is None else "validation loss 2.500, 40 s"
+    )
 
 
 @pytest.mark.parametrize(
@@ -257,7 +292,8 @@ def test_durations_are_said_as_people_say_them(seconds, text):
 
 
 @pytest.mark.parametrize(
-    ("gpus", "there", "jobs"), [(0.4, 1, 2), (0.4, 3, 6), (0.7, 2, 2), (1.0, 3, 3), (2.0, 5, 2), (0.25, 2, 8)]
+    ("gpus", "there", "jobs"),
+    [(0.4, 1, 2), (0.4, 3, 6), (0.7, 2, 2), (1.0, 3, 3), (2.0, 5, 2), (0.25, 2, 8)],
 )
 def test_a_share_of_a_gpu_is_of_a_single_one(gpus, there, jobs):
     assert Resources(gpus=gpus).fitting(there) == jobs

@@ -16,7 +16,9 @@ EXPERIMENTS = {
 
 @pytest.mark.parametrize("finetuning", EXPERIMENTS.values(), ids=EXPERIMENTS)
 def test_a_worker_leaves_the_models_that_other_cells_of_the_plan_start_from(tiny, finetuning):
-    planned = plan(tiny(arms=["add", "none"], tasks=["mnli", "rte"], seeds=[1, 2], finetuning=finetuning))
+    planned = plan(
+        tiny(arms=["add", "none"], tasks=["mnli", "rte"], seeds=[1, 2], finetuning=finetuning)
+    )
     left = {cell.id for cell in planned.cells if leaves_model(cell, planned.experiment)}
     assert left == NeededWeights(planned).followers.keys()
 

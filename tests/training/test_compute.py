@@ -7,7 +7,13 @@ import torch
 
 from glue_bench.errors import UserError
 from glue_bench.model.fresh import on_threads
-from glue_bench.training.compute import Compute, choose_compute, is_out_of_memory, peak_bytes, reset_peak
+from glue_bench.training.compute import (
+    Compute,
+    choose_compute,
+    is_out_of_memory,
+    peak_bytes,
+    reset_peak,
+)
 
 CPU = torch.device("cpu")
 
@@ -17,7 +23,9 @@ def capable(monkeypatch):
     """A CPU that has these instructions alone, and no choice made before."""
 
     def of(*names):
-        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: dict.fromkeys(names, True), raising=False)
+        monkeypatch.setattr(
+            torch.cpu, "get_capabilities", lambda: dict.fromkeys(names, True), raising=False
+        )
         monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: True)
 
     monkeypatch.delenv("GLUE_BENCH_PRECISION", raising=False)
@@ -29,7 +37,12 @@ def capable(monkeypatch):
 
 @pytest.mark.parametrize(
     ("names", "precision"),
-    [((), "float32"), (("avx512_f",), "float32"), (("amx_bf16",), "bf16"), (("avx512_bf16",), "bf16")],
+    [
+        ((), "float32"),
+        (("avx512_f",), "float32"),
+        (("amx_bf16",), "bf16"),
+        (("avx512_bf16",), "bf16"),
+    ],
 )
 def test_a_cpu_computes_in_bf16_where_it_has_instructions_for_it_unless_told_otherwise(
     capable, monkeypatch, names, precision
@@ -75,18 +88,40 @@ def test_a_narrow_encoder_uses_one_thread_and_a_wide_one_all_of_them():
 
 def test_shapes_are_few_where_each_of_them_keeps_a_kernel():
     few = [Compute(CPU, True, 1).few_sizes(size) for size in range(1, 513)]
-    steps = (range(4, 33, 4), range(40, 65, 8), range(80, 129, 16), range(160, 257, 32), range(320, 513, 64))
+    steps = (
+        range(4, 33, 4),
+        range(40, 65, 8),
+        range(80, 129, 16),
+        range(160, 257, 32),
+        range(320, 513, 64),
+    )
     assert sorted(set(few)) == [size for part in steps for size in part]
-    assert all(size <= rounded < max(size + 4, 1.25 * size) for size, rounded in enumerate(few, start=1))
-    assert Compute(CPU, False, 1).few_sizes(17) == Compute(torch.device("cuda"), True, 1).few_sizes(17) == 17
+    assert all(
+        size <= rounded < max(size + 4, 1.25 * size) for size, rounded in enumerate(few, start=1)
+    )
+    assert (
+        Compute(CPU, False, 1).few_sizes(17)
+        == Compute(torch.device("cuda"), True, 1).few_sizes(17)
+        == 17
+    )
 
 
 def test_what_is_out_of_memory():
-    short = [MemoryError(), OSError(12, "Cannot allocate memory"), torch.OutOfMemoryError("CUDA out of memory.")]
+    short = [
+        MemoryError(),
+        OSError(12, "Cannot allocate memory"),
+        torch.OutOfMemoryError("CUDA out of memory."),
+    ]
     said = ["[enforce fail] DefaultCPUAllocator: can't allocate memory: 1 byte", "bad_alloc"]
     said += ["CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`"]
-    others = [RuntimeError("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasSgemm(a)`")]
-    others += [RuntimeError("shapes do not fit"), ValueError("out of memory"), OSError(28, "No space left")]
+    others = [
+        RuntimeError("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasSgemm(a)`")
+    ]
+    others += [
+        RuntimeError("shapes do not fit"),
+        ValueError("out of memory"),
+        OSError(28, "No space left"),
+    ]
     assert all(is_out_of_memory(error) for error in [*short, *map(RuntimeError, said)])
     assert not any(is_out_of_memory(error) for error in others)
 

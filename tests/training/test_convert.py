@@ -15,7 +15,10 @@ from glue_bench.model.checkpoints import encoder, graft, read_checkpoint, under_
 from glue_bench.model.locate import fingerprint
 from glue_bench.model.variants import VARIANTS
 
-TEXTS = ("The baker opens her shop at six.", "By noon most of the bread is gone, and she cleans the oven.") * 9
+TEXTS = (
+    "The baker opens her shop at six.",
+    "By noon most of the bread is gone, and she cleans the oven.",
+) * 9
 
 
 @pytest.fixture
@@ -42,7 +45,11 @@ def test_auto_model_reads_what_a_graft_starts_from(variant, bert, tmp_path):
     model = AutoModel.from_pretrained(tmp_path / "out")
     assert type(model).__name__ == "EncoderModel"
     assert torch.equal(output(model), output(encoder(start)))
-    assert (record["variant"], record["exact"], record["origin"]) == (variant, start.exact, start.origin)
+    assert (record["variant"], record["exact"], record["origin"]) == (
+        variant,
+        start.exact,
+        start.origin,
+    )
     assert len(record["relative_error"]) == 2
     assert (max(record["relative_error"]) < 1e-5) == start.exact
 
@@ -51,7 +58,11 @@ def test_the_record_says_what_was_converted_into_what(bert, tmp_path):
     options = {"terms": ["word-word", "word-position"]}
     record = convert(str(bert), tmp_path / "out", "four-term", options)
     assert json.loads((tmp_path / "out" / "conversion.json").read_text()) == record
-    assert (record["source"], record["source_variant"], record["revision"]) == (str(bert), "add", None)
+    assert (record["source"], record["source_variant"], record["revision"]) == (
+        str(bert),
+        "add",
+        None,
+    )
     assert (record["fingerprint"], record["tokenizer"]) == (fingerprint(bert), str(bert))
     assert (record["variant"], record["options"]) == ("four-term", options)
     assert record["masked_lm_head"] == "none in the source"
@@ -59,9 +70,14 @@ def test_the_record_says_what_was_converted_into_what(bert, tmp_path):
     assert "pooler.dense.weight" in read_checkpoint(str(tmp_path / "out")).weights
 
 
-def test_a_masked_lm_head_goes_along_unless_the_words_are_narrower_and_no_pooler_is_made_up(tmp_path):
+def test_a_masked_lm_head_goes_along_unless_the_words_are_narrower_and_no_pooler_is_made_up(
+    tmp_path,
+):
     _, source = saved(tmp_path / "source", transformers.BertForMaskedLM, "bert")
-    record, model = convert(source, tmp_path / "out", "concat"), AutoModelForMaskedLM.from_pretrained(tmp_path / "out")
+    record, model = (
+        convert(source, tmp_path / "out", "concat"),
+        AutoModelForMaskedLM.from_pretrained(tmp_path / "out"),
+    )
     expected = under_head(start := read_checkpoint(source), start.config)
     assert (record["masked_lm_head"], record["tokenizer"]) == ("kept", None)
     assert model.decoder.weight is model.base.variant.words.weight
@@ -74,14 +90,20 @@ def test_a_masked_lm_head_goes_along_unless_the_words_are_narrower_and_no_pooler
     assert 0 < narrow["variance_kept"]["tokens"] < 1
 
 
-def test_what_cannot_be_converted_is_refused_and_leaves_nothing(bert, make_bert, tmp_path, monkeypatch):
+def test_what_cannot_be_converted_is_refused_and_leaves_nothing(
+    bert, make_bert, tmp_path, monkeypatch
+):
     small, out = make_bert("small", vocab_size=20), tmp_path / "out"
-    with pytest.raises(UserError, match=r"has \d+ tokens but the checkpoint embeds 20; give the tokenizer"):
+    with pytest.raises(
+        UserError, match=r"has \d+ tokens but the checkpoint embeds 20; give the tokenizer"
+    ):
         convert(str(small), out, "concat", tokenizer=str(bert))
     with pytest.raises(UserError, match=r"no tokenizer in '.*small': none of its files is one"):
         convert(str(bert), out, "concat", tokenizer=str(small))
     with monkeypatch.context() as disk:
-        disk.setattr(PreTrainedTokenizerBase, "save_pretrained", Mock(side_effect=OSError(28, "full")))
+        disk.setattr(
+            PreTrainedTokenizerBase, "save_pretrained", Mock(side_effect=OSError(28, "full"))
+        )
         with pytest.raises(UserError, match="No space left on device; choose another OUT"):
             convert(str(bert), out, "concat")
     (small / "tokenizer.json").write_bytes((bert / "tokenizer.json").read_bytes()[:200])

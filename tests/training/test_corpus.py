@@ -22,14 +22,20 @@ def opened(*names):
 
 
 def documents(corpus) -> list[list[str]]:
-    return [[sentence for _, sentence in some] for _, some in groupby(corpus.numbered(), key=lambda item: item[0])]
+    return [
+        [sentence for _, sentence in some]
+        for _, some in groupby(corpus.numbered(), key=lambda item: item[0])
+    ]
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("A cat sat. A dog ran!  Why? Because.", ["A cat sat.", "A dog ran!", "Why?", "Because."]),
-        ("A line that was\nwrapped twice  \nand ends. Here.", ["A line that was wrapped twice and ends.", "Here."]),
+        (
+            "A line that was\nwrapped twice  \nand ends. Here.",
+            ["A line that was wrapped twice and ends.", "Here."],
+        ),
         ("No wrap here.\nit begins anew", ["No wrap here.", "it begins anew"]),
         ("A line\nAnother line", ["A line", "Another line"]),
         ("Chapter 1\n\nit began. So.", ["Chapter 1", "it began.", "So."]),
@@ -48,7 +54,10 @@ def test_sentences(text, expected):
     assert list(Corpus("one", ([text],), "")) == expected
 
 
-@given(st.text(st.sampled_from("aB.!?\"'\u201d) \t\n\r\x0b\x85\u2028\u00a0:;1"), max_size=60) | st.text(max_size=60))
+@given(
+    st.text(st.sampled_from("aB.!?\"'\u201d) \t\n\r\x0b\x85\u2028\u00a0:;1"), max_size=60)
+    | st.text(max_size=60)
+)
 def test_no_character_but_spaces_is_lost(text):
     found = list(Corpus("one", ([text],), ""))
     assert "".join("".join(found).split()) == "".join(text.split())
@@ -56,7 +65,13 @@ def test_no_character_but_spaces_is_lost(text):
 
 
 def test_files_come_sorted_from_folders_and_in_their_order_by_name(write):
-    texts = {"b.txt": "Two.", "a/z.text": "One.", "c.tokens": "Three.", "d.raw": "Four.", "e.TXT": "Five."}
+    texts = {
+        "b.txt": "Two.",
+        "a/z.text": "One.",
+        "c.tokens": "Three.",
+        "d.raw": "Four.",
+        "e.TXT": "Five.",
+    }
     folder = write(texts | {"f.md": "no", "txt": "no"})
     assert documents(opened(folder)) == [["One."], ["Two."], ["Three."], ["Four."], ["Five."]]
     write({"b.md": "B.", "empty.md": "\n \n", "a.txt": "A. And more."})
@@ -103,7 +118,10 @@ def test_a_byte_order_mark_and_the_kind_of_line_ends_are_no_part_of_the_text(wri
         "c.txt": lines.replace("\n", "\r\n"),
         "d.txt": f"\ufeff{lines}".replace("\n", "\r"),
     }
-    assert documents(opened(write({"a.txt": lines, **texts}))) == [["One.", "Two that is wrapped."]] * 4
+    assert (
+        documents(opened(write({"a.txt": lines, **texts})))
+        == [["One.", "Two that is wrapped."]] * 4
+    )
 
 
 def test_the_digest_is_of_the_content_and_not_of_the_place(write, tmp_path):
@@ -120,7 +138,10 @@ def test_the_digest_is_of_the_content_and_not_of_the_place(write, tmp_path):
 
 def test_wrapped_lines_that_do_not_end_are_parted_at_a_line(write, monkeypatch):
     monkeypatch.setattr(corpus_module, "LONGEST_PARAGRAPH", 6)
-    assert list(opened(write({"a.txt": "one\ntwo\nsix\nfour\nfive"}))) == ["one two six", "four five"]
+    assert list(opened(write({"a.txt": "one\ntwo\nsix\nfour\nfive"}))) == [
+        "one two six",
+        "four five",
+    ]
 
 
 def test_blank_lines_part_documents_if_asked_to(write):
@@ -149,7 +170,9 @@ def hub(monkeypatch):
 
     def answering(answer):
         failed = isinstance(answer, Exception)
-        load.side_effect, load.return_value = (answer, None) if failed else (None, datasets.Dataset.from_dict(answer))
+        load.side_effect, load.return_value = (
+            (answer, None) if failed else (None, datasets.Dataset.from_dict(answer))
+        )
         return load.call_args_list
 
     return answering
@@ -169,7 +192,12 @@ def test_a_hub_datasets_rows_are_documents(hub):
 TEXTS: dict[str, str | bytes] = {
     **{"NUL.txt": b"fine\nnot \0 here\n", "latin-1.txt": "caf\u00e9\n".encode("latin-1")},
     **{"cut.txt": "caf\u00e9".encode()[:-1], "long.txt": "y" * 20 + "\n" + "x" * 21},
-    **{"blank.txt": " \n\t\n\u00a0 \n", "none/a.md": "text", "links/a.txt": "One.", "pipes/a.txt": "One."},
+    **{
+        "blank.txt": " \n\t\n\u00a0 \n",
+        "none/a.md": "text",
+        "links/a.txt": "One.",
+        "pipes/a.txt": "One.",
+    },
 }
 PATHS = {
     "NUL.txt": "corpus file 'NUL.txt' has a NUL byte; this is a binary file, remove it",
@@ -183,9 +211,18 @@ PATHS = {
     "pipes": "cannot read corpus file 'pipes/b.txt': not a plain file",  # a pipe would be waited for
 }
 HUB: dict[str, tuple[object, str]] = {
-    "no route": (ConnectionError("no route\nto host"), "cannot read corpus 'hub:a/b' (no route); give text files or a"),
-    "no column": ({"sentence": ["One."], "id": [1]}, "corpus 'hub:a/b' has no column 'text', only sentence, id"),
-    "no text": ({"text": ["One.", None]}, "corpus 'hub:a/b', row 1: column 'text' holds None; expected text"),
+    "no route": (
+        ConnectionError("no route\nto host"),
+        "cannot read corpus 'hub:a/b' (no route); give text files or a",
+    ),
+    "no column": (
+        {"sentence": ["One."], "id": [1]},
+        "corpus 'hub:a/b' has no column 'text', only sentence, id",
+    ),
+    "no text": (
+        {"text": ["One.", None]},
+        "corpus 'hub:a/b', row 1: column 'text' holds None; expected text",
+    ),
     "blank": ({"text": [" ", ""]}, "corpus 'hub:a/b' has no text in it"),
 }
 

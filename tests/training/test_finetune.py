@@ -42,7 +42,9 @@ class Bench:
         return finetune(self.cell(*which), self.inputs, compute, **options)
 
     def classifier(self, arm="add", task="cola", seed=1):
-        return self.inputs.initial(self.inputs.arm(arm)).classifier(TASKS[task].labels or ("score",), seed)
+        return self.inputs.initial(self.inputs.arm(arm)).classifier(
+            TASKS[task].labels or ("score",), seed
+        )
 
 
 @pytest.fixture
@@ -74,13 +76,20 @@ def test_a_cell_leaves_scores_history_predictions_all_facts_and_its_model(bench,
     }
     assert {logits.dtype for logits in outcome.predictions.values()} == {np.dtype(np.float32)}
     assert facts.scores == facts.history[-1].scores
-    assert facts.scores == {name: score_logits(task, outcome.predictions[name], labels(task, name)) for name in splits}
+    assert facts.scores == {
+        name: score_logits(task, outcome.predictions[name], labels(task, name)) for name in splits
+    }
     assert (facts.started_from, facts.micro_batch_size, facts.precision) == (None, None, None)
     made = facts.environment
     assert (made.device, made.precision, made.threads) == ("cpu", "float32", 1)
     assert 0 < facts.training_seconds <= facts.seconds
-    assert facts.parameters == sum(parameter.numel() for parameter in bench.classifier("untied", task).parameters())
-    tokens, split = bench.inputs.tokens(bench.cell("untied", task)).splits, TASKS[task].test_splits[0]
+    assert facts.parameters == sum(
+        parameter.numel() for parameter in bench.classifier("untied", task).parameters()
+    )
+    tokens, split = (
+        bench.inputs.tokens(bench.cell("untied", task)).splits,
+        TASKS[task].test_splits[0],
+    )
     assert facts.training_tokens == 2 * int(tokens["train"].lengths.sum())
     assert [*dict.fromkeys(told)] == [(step, 6) for step in range(1, 7)]
     assert told.count((6, 6)) > len(sizes)  # so long as it predicts, too
@@ -96,7 +105,9 @@ def same(tensors) -> bool:
 
 
 @pytest.mark.parametrize("pooler", [True, False, None])
-def test_heads_are_of_the_seed_alone_and_a_checkpoints_weights_stay_untouched(bench_of, make_bert, pooler):
+def test_heads_are_of_the_seed_alone_and_a_checkpoints_weights_stay_untouched(
+    bench_of, make_bert, pooler
+):
     """Of checkpoints with a pooler and without one, and of fresh weights."""
     texts = tuple(generate("cola")["train"]["text_a"])
     folder = "scratch" if pooler is None else str(make_bert(texts=texts, pooler=pooler))
@@ -110,21 +121,30 @@ def test_heads_are_of_the_seed_alone_and_a_checkpoints_weights_stay_untouched(be
     assert same(some[0].base.pooler.dense.weight for some in heads.values()) == bool(pooler)
     facts = [bench.run(arm).facts for arm in ("add", "untied")]
     assert [each.graft_is_exact is None for each in facts] == [True, pooler is None]
-    assert [each.started_from for each in facts] == [weights_digest(each) if each else None for each in before]
+    assert [each.started_from for each in facts] == [
+        weights_digest(each) if each else None for each in before
+    ]
     for start, kept in zip(starts, before, strict=True):
         assert all(torch.equal(start[name], tensor) for name, tensor in kept.items())
 
 
 @pytest.mark.parametrize(("most", "epochs", "updates"), [(3, 1, 3), (5, 2, 5), (50, 3, 9)])
 def test_a_run_ends_after_max_steps_and_counts_what_it_has_seen(bench_of, most, epochs, updates):
-    bench = bench_of(arms=["add"], tasks=["rte"], finetuning={"epochs": 3, "batch_size": 16, "max_steps": most})
+    bench = bench_of(
+        arms=["add"], tasks=["rte"], finetuning={"epochs": 3, "batch_size": 16, "max_steps": most}
+    )
     told = []
-    facts = bench.run("add", "rte", progress=lambda step, steps, _: told.append((step, steps))).facts
+    facts = bench.run(
+        "add", "rte", progress=lambda step, steps, _: told.append((step, steps))
+    ).facts
     assert [*dict.fromkeys(told)] == [(step, updates) for step in range(1, updates + 1)]
     assert len(facts.history) == epochs
     train, seen = bench.inputs.tokens(bench.cell("add", "rte")).splits["train"], []
     for epoch in range(1, epochs + 1):
-        seen += [int(train.lengths[batch.rows].sum()) for batch in training_batches(train, 16, 0, 1, epoch)]
+        seen += [
+            int(train.lengths[batch.rows].sum())
+            for batch in training_batches(train, 16, 0, 1, epoch)
+        ]
     assert facts.training_tokens == sum(seen[:updates])
 
 
@@ -159,7 +179,9 @@ def test_where_memory_is_short_batches_go_through_in_parts(own):
     parted = own(Greedy, **values).run("own")
     assert parted.facts.micro_batch_size == 4
     assert losses(parted) == pytest.approx(losses(whole), rel=1e-4)
-    assert parted.predictions["validation"] == pytest.approx(whole.predictions["validation"], abs=1e-4)
+    assert parted.predictions["validation"] == pytest.approx(
+        whole.predictions["validation"], abs=1e-4
+    )
     assert parted.facts.training_tokens == whole.facts.training_tokens
 
 

@@ -55,7 +55,9 @@ class Narrow(VARIANTS["add"]):
 def run(tiny, monkeypatch):
     """Run the one cell of a tiny experiment with these changes; `kind` is the class of its variant, if that is new."""
 
-    def run_cell(task="cola", kind=None, compute=CPU, arm="add", **changes) -> tuple[Outcome, Inputs]:
+    def run_cell(
+        task="cola", kind=None, compute=CPU, arm="add", **changes
+    ) -> tuple[Outcome, Inputs]:
         if kind is not None:
             monkeypatch.setitem(VARIANTS, "new", kind)
             arm = "new"
@@ -125,7 +127,9 @@ def test_seconds_of_training_are_without_those_of_any_evaluation(run):
     assert facts.training_seconds + 0.3 <= facts.seconds
 
 
-def test_where_memory_is_short_predictions_go_through_in_parts_as_small_as_those_of_training(run, monkeypatch):
+def test_where_memory_is_short_predictions_go_through_in_parts_as_small_as_those_of_training(
+    run, monkeypatch
+):
     monkeypatch.setattr(finetuning, "EVALUATION_TOKENS", 400)
     plain, _ = run("mnli", finetuning={"epochs": 2, "predict": ["validation", "test"]})
     short, _ = run("mnli", kind=Narrow, finetuning={"epochs": 2, "predict": ["validation", "test"]})
@@ -156,7 +160,9 @@ def test_predictions_that_are_not_finite_are_an_error_in_every_set_and_epoch(run
                 return entering
             return replace(entering, hidden=entering.hidden * math.nan)
 
-    with pytest.raises(NonFiniteLossError, match=f"predictions are not finite after epoch {epoch}$"):
+    with pytest.raises(
+        NonFiniteLossError, match=f"predictions are not finite after epoch {epoch}$"
+    ):
         run("mnli", kind=NotFinite, finetuning={"epochs": 2})
 
 

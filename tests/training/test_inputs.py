@@ -35,7 +35,9 @@ def plan_of(inputs: Inputs) -> Plan:
     return make_plan(inputs)
 
 
-def test_a_checkpoint_changed_in_place_is_another_start_and_what_was_read_stays(inputs_of, make_bert):
+def test_a_checkpoint_changed_in_place_is_another_start_and_what_was_read_stays(
+    inputs_of, make_bert
+):
     folder = make_bert()
     first, other, meanwhile = (inputs_of(checkpoint=str(folder)) for _ in range(3))
     arm = first.experiment.arms[0]
@@ -45,7 +47,9 @@ def test_a_checkpoint_changed_in_place_is_another_start_and_what_was_read_stays(
     assert other.start_digest(arm) != digest == first.start_digest(arm)
     assert not other.initial(arm).weights["norm.weight"].equal(weights)
     assert first.initial(first.experiment.arms[1]).weights["norm.weight"].equal(weights)
-    with pytest.raises(UserError, match=r"^checkpoint '.*bert' has changed while it was in use; start again$"):
+    with pytest.raises(
+        UserError, match=r"^checkpoint '.*bert' has changed while it was in use; start again$"
+    ):
         meanwhile.initial(arm)
 
 
@@ -76,10 +80,15 @@ def beside(inputs_of):
     """Inputs of MNLI and RTE from a source, and the names of MNLI's splits and RTE's."""
 
     def of(source, *predicted):
-        inputs = inputs_of(tasks=["mnli", "rte"], arms=["add"], finetuning={"predict": ["validation", *predicted]})
+        inputs = inputs_of(
+            tasks=["mnli", "rte"], arms=["add"], finetuning={"predict": ["validation", *predicted]}
+        )
         inputs.source = source
         _, cells = settle_jobs(inputs)
-        return inputs, lambda task: inputs.tokens(next(cell for cell in cells if cell.task == task)).splits
+        return (
+            inputs,
+            lambda task: inputs.tokens(next(cell for cell in cells if cell.task == task)).splits,
+        )
 
     return of
 
@@ -106,43 +115,67 @@ def test_mnli_brings_the_diagnostic_set_where_tests_are_predicted_and_it_is_ther
 
 def test_of_pretrained_weights_the_last_few_are_kept(inputs_of):
     inputs = inputs_of()
-    assert [inputs.once(("pretrained", n), lambda n=n: [n], most=2) for n in (0, 1, 2)] == [[0], [1], [2]]
+    assert [inputs.once(("pretrained", n), lambda n=n: [n], most=2) for n in (0, 1, 2)] == [
+        [0],
+        [1],
+        [2],
+    ]
     assert [inputs.once(("pretrained", n), list) for n in (2, 1, 0)] == [[2], [1], []]
 
 
 def test_which_diagnostic_set_was_predicted_is_told_and_changes_no_prediction(beside):
     with_ax, without = (beside(source, "test")[0] for source in (DemoSource(), WithoutAx()))
-    first, second = (finetune(plan_of(inputs).cells[0], inputs, CPU) for inputs in (with_ax, without))
-    assert (first.facts.diagnostic, second.facts.diagnostic) == (DemoSource().load("ax").digest, None)
+    first, second = (
+        finetune(plan_of(inputs).cells[0], inputs, CPU) for inputs in (with_ax, without)
+    )
+    assert (first.facts.diagnostic, second.facts.diagnostic) == (
+        DemoSource().load("ax").digest,
+        None,
+    )
     assert first.predictions.keys() - second.predictions.keys() == {AX_SPLIT}
-    assert all((first.predictions[split] == logits).all() for split, logits in second.predictions.items())
+    assert all(
+        (first.predictions[split] == logits).all() for split, logits in second.predictions.items()
+    )
 
 
 def save(folder: Path, second: int = 1, types: int = 2) -> str:
     """A BERT with so many segments, or a DistilBERT for none, and a tokenizer that puts second texts into this one."""
     sizes = {"vocab_size": 250, "max_position_embeddings": 32}
-    config = BertConfig(**SIZES | sizes, type_vocab_size=types) if types else DistilBertConfig(**DISTILBERT | sizes)
+    config = (
+        BertConfig(**SIZES | sizes, type_vocab_size=types)
+        if types
+        else DistilBertConfig(**DISTILBERT | sizes)
+    )
     AutoModel.from_config(config).save_pretrained(folder)
     state = json.loads(train_tokenizer(TEXTS, 200).backend_tokenizer.to_str())
     for part in state["post_processor"]["pair"]:
         next(iter(part.values()))["type_id"] *= second
-    PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(state)), **SPECIAL).save_pretrained(folder)
+    PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer.from_str(json.dumps(state)), **SPECIAL
+    ).save_pretrained(folder)
     return str(folder)
 
 
 @pytest.mark.parametrize(("second", "types"), [(2, 2), (9, 3)])
 def test_a_segment_without_a_row_is_refused_before_any_compute(inputs_of, tmp_path, second, types):
-    inputs = inputs_of(checkpoint=save(tmp_path / "bert", second, types), arms=["add"], tasks=["rte"])
+    inputs = inputs_of(
+        checkpoint=save(tmp_path / "bert", second, types), arms=["add"], tasks=["rte"]
+    )
     said = (
-        f"the tokenizer tells {second + 1} segments apart but the checkpoint '.*bert' embeds {types}; put the tokenizer"
+        f"the tokenizer tells {second + 1} segments apart but the checkpoint '.*bert' "
+        f"embeds {types}; put the tokenizer"
     )
     with pytest.raises(UserError, match=said):
         plan_of(inputs)
 
 
-def test_an_encoder_with_one_segment_or_none_gets_no_other_beside_arms_that_have_two(inputs_of, tmp_path):
+def test_an_encoder_with_one_segment_or_none_gets_no_other_beside_arms_that_have_two(
+    inputs_of, tmp_path
+):
     folders = [save(tmp_path / f"of-{types}", types=types) for types in (2, 1, 0)]
-    arms = [{"name": Path(folder).name, "variant": "add", "checkpoint": folder} for folder in folders]
+    arms = [
+        {"name": Path(folder).name, "variant": "add", "checkpoint": folder} for folder in folders
+    ]
     inputs = inputs_of(arms=arms, tasks=["rte"])
     assert [inputs.segments(arm) for arm in inputs.experiment.arms] == [(2, 2), (2, 1), (2, 0)]
     two, one, _ = (inputs.tokens(cell).splits["train"] for cell in plan_of(inputs).cells)
@@ -155,7 +188,10 @@ def test_a_limit_cuts_train_and_validation_and_a_tasks_own_one_train_alone(input
         inputs_of(arms=["add"], tasks=["rte"], **changes)
         for changes in ({}, {"limit": 8}, {"finetuning": {"tasks": {"rte": {"limit": 8}}}})
     )
-    rows = [{name: len(split) for name, split in each.data("rte").splits.items()} for each in (whole, both, own)]
+    rows = [
+        {name: len(split) for name, split in each.data("rte").splits.items()}
+        for each in (whole, both, own)
+    ]
     assert rows[1] == rows[0] | {"train": 8, "validation": 8}
     assert rows[2] == rows[0] | {"train": 8}
     assert own.train("rte").equals(both.train("rte"))

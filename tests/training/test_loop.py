@@ -19,7 +19,14 @@ from glue_bench.config import Hyperparameters
 from glue_bench.model.fresh import on_meta
 from glue_bench.model.heads import EncoderForMaskedLM, EncoderForSequenceClassification
 from glue_bench.training.compute import Compute
-from glue_bench.training.loop import linear_factor, part_losses, predict, train, update, used_rows_only
+from glue_bench.training.loop import (
+    linear_factor,
+    part_losses,
+    predict,
+    train,
+    update,
+    used_rows_only,
+)
 from glue_bench.training.masking import MaskedBatch
 from glue_bench.training.pretrain import masked_losses
 from glue_bench.training.tokens import (
@@ -32,12 +39,22 @@ from glue_bench.training.tokens import (
 )
 
 VARIANTS = ["add", "concat", "untied", "none"]
-DROPPING = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.1, "classifier_dropout": 0.5}
+DROPPING = {
+    "hidden_dropout_prob": 0.2,
+    "attention_probs_dropout_prob": 0.1,
+    "classifier_dropout": 0.5,
+}
 
 
 def settings(**changes) -> Hyperparameters:
     """No default hides a fault: each batch is clipped, and with this epsilon a step is as long as its gradient."""
-    values = {"learning_rate": 0.05, "epochs": 2, "batch_size": 4, "max_length": LENGTH, "warmup_ratio": 0.25}
+    values = {
+        "learning_rate": 0.05,
+        "epochs": 2,
+        "batch_size": 4,
+        "max_length": LENGTH,
+        "warmup_ratio": 0.25,
+    }
     values |= {"weight_decay": 0.1, "adam_epsilon": 1e-2, "clip_norm": 0.05}
     return Hyperparameters(**values | changes)
 
@@ -73,9 +90,14 @@ def plain_batches(model, split, chosen, rows):
                 part = slice(first, first + (rows or len(batch.labels)))
                 mask = None if batch.mask is None else batch.mask[part]
                 logits = model(batch.ids[part], mask, batch.segments[part]).logits
-                return cross_entropy(logits, batch.labels[part], reduction="sum") / len(batch.labels)
+                return cross_entropy(logits, batch.labels[part], reduction="sum") / len(
+                    batch.labels
+                )
 
-            yield [partial(loss, first) for first in range(0, len(batch.labels), rows or len(batch.labels))]
+            yield [
+                partial(loss, first)
+                for first in range(0, len(batch.labels), rows or len(batch.labels))
+            ]
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -97,12 +119,19 @@ def test_training_equals_plain_torch(variant, split, changes, rows):
     losses = list(train(model, batches_of(split, chosen), in_epoch, chosen, CPU, rows))
     assert losses == pytest.approx(expected, abs=1e-6)
     for (name, ours), theirs in zip(model.named_parameters(), plain.parameters(), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-6, msg=lambda text, name=name: f"{name}: {text}")
-    moved = max((a - b).abs().max().item() for a, b in zip(model.parameters(), before.parameters(), strict=True))
+        torch.testing.assert_close(
+            ours, theirs, rtol=0, atol=1e-6, msg=lambda text, name=name: f"{name}: {text}"
+        )
+    moved = max(
+        (a - b).abs().max().item()
+        for a, b in zip(model.parameters(), before.parameters(), strict=True)
+    )
     assert moved > 1e-3
 
 
-@pytest.mark.parametrize(("steps", "ratio"), [(10, 0.06), (50, 0.06), (7, 0.5), (5, 0.0), (4, 1.0), (1, 0.06)])
+@pytest.mark.parametrize(
+    ("steps", "ratio"), [(10, 0.06), (50, 0.06), (7, 0.5), (5, 0.0), (4, 1.0), (1, 0.06)]
+)
 def test_the_schedule_is_transformers(steps, ratio):
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
     schedule = get_linear_schedule_with_warmup(optimizer, int(np.ceil(ratio * steps)), steps)
@@ -119,7 +148,9 @@ def test_predictions_are_in_the_splits_order_and_draw_nothing(split):
     for row in range(len(split)):
         batch = collate(split, np.array([row]), 0)
         with torch.no_grad():
-            np.testing.assert_allclose(found[row], model(batch.ids, batch.mask, batch.segments).logits[0], atol=1e-6)
+            np.testing.assert_allclose(
+                found[row], model(batch.ids, batch.mask, batch.segments).logits[0], atol=1e-6
+            )
 
 
 class Apart(TorchDispatchMode):
@@ -129,7 +160,9 @@ class Apart(TorchDispatchMode):
         found = operation(*arguments, **(options or {}))
         leaves = tree_leaves((arguments, options, found))
         places = {leaf.device.type for leaf in leaves if isinstance(leaf, torch.Tensor)}
-        assert len(places) < 2 or operation is torch.ops.aten._to_copy.default, f"{operation} meets {places}"
+        assert len(places) < 2 or operation is torch.ops.aten._to_copy.default, (
+            f"{operation} meets {places}"
+        )
         return found
 
 
@@ -140,10 +173,15 @@ def test_a_step_waits_for_nothing(arm):
     ids = torch.randint(5, 60, (4, LENGTH))
     mask = torch.arange(LENGTH) < torch.tensor([16, 9, 3, 16])[:, None]
     rows = Batch(ids, torch.zeros_like(ids), mask, torch.tensor([0, 1, 1, 0]), np.arange(4))
-    masked = MaskedBatch(ids, mask, torch.tensor([1, 5, 17, 60]), torch.tensor([7, 8, 9, 7]), torch.zeros_like(ids))
+    masked = MaskedBatch(
+        ids, mask, torch.tensor([1, 5, 17, 60]), torch.tensor([7, 8, 9, 7]), torch.zeros_like(ids)
+    )
     for kind, losses in (
         (EncoderForSequenceClassification, lambda model: part_losses(model, rows, meta, 3)),
-        (EncoderForMaskedLM, lambda model: [masked_losses(model, next(masked.parts(3)), meta, "sum")]),
+        (
+            EncoderForMaskedLM,
+            lambda model: [masked_losses(model, next(masked.parts(3)), meta, "sum")],
+        ),
     ):
         model = on_meta(kind, config(*arm, num_labels=2)).train()
         optimizer = torch.optim.AdamW(model.parameters(), foreach=True)

@@ -57,7 +57,9 @@ def test_every_epoch_has_every_sequence_once_wherever_batches_end(rows):
 def test_the_order_is_of_the_seed_and_the_epoch_and_not_of_the_rows_of_a_batch():
     numbers = order_of(1, 3)
     assert order_of(1, 5) == numbers
-    epochs = {tuple(numbers[first : first + SEQUENCES]) for first in range(0, len(numbers), SEQUENCES)}
+    epochs = {
+        tuple(numbers[first : first + SEQUENCES]) for first in range(0, len(numbers), SEQUENCES)
+    }
     assert len(epochs) == 4
     assert order_of(2, 3) != numbers
 
@@ -123,7 +125,9 @@ def sequences_of(text: PackedText) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("pairs", [False, True])
-def test_text_is_packed_alike_however_many_sentences_are_encoded_at_once(pairs, monkeypatch, tmp_path):
+def test_text_is_packed_alike_however_many_sentences_are_encoded_at_once(
+    pairs, monkeypatch, tmp_path
+):
     packed = []
     for at_once in (2_000, 3, 1):
         monkeypatch.setenv("GLUE_BENCH_CACHE", str(tmp_path / str(at_once)))

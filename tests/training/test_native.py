@@ -32,17 +32,40 @@ pytestmark = pytest.mark.usefixtures("small_demo")
 
 LABELS = ("entailment", "not_entailment")
 SHARED = {"bart"}  # families whose table of tokens has more than one place in the model
-EAGER = {"deberta", "deberta-v2", "mpnet", "roformer", "xlnet"}  # families that attend in a way of their own
+EAGER = {
+    "deberta",
+    "deberta-v2",
+    "mpnet",
+    "roformer",
+    "xlnet",
+}  # families that attend in a way of their own
 # One position more than the texts have, for families that count from the padding token.
-SIZES: dict[str, Any] = {"vocab_size": 260, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+SIZES: dict[str, Any] = {
+    "vocab_size": 260,
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+}
 SIZES |= {"intermediate_size": 32, "max_position_embeddings": 33}
 SIZES |= {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
 DECODER = SIZES | {"num_key_value_heads": 1, "head_dim": 8}
 RELATIVE = {"relative_attention": True, "pos_att_type": ["c2p", "p2c"]}
-XLNET = {"vocab_size": 260, "pad_token_id": 0, "d_model": 16, "n_layer": 1, "n_head": 2, "d_inner": 32}
+XLNET = {
+    "vocab_size": 260,
+    "pad_token_id": 0,
+    "d_model": 16,
+    "n_layer": 1,
+    "n_head": 2,
+    "d_inner": 32,
+}
 BART_LIKE = {
     **{"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2},
-    **{"decoder_attention_heads": 2, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "decoder_start_token_id": 3},
+    **{
+        "decoder_attention_heads": 2,
+        "encoder_ffn_dim": 32,
+        "decoder_ffn_dim": 32,
+        "decoder_start_token_id": 3,
+    },
 }
 
 
@@ -80,7 +103,9 @@ def save_family(folder: Path, family: str, texts: tuple[str, ...], **changes: An
     settings, segments, side = FAMILIES[family]
     quiet_transformers()
     torch.manual_seed(0)
-    AutoModel.from_config(AutoConfig.for_model(family, **settings | changes)).save_pretrained(folder)
+    AutoModel.from_config(AutoConfig.for_model(family, **settings | changes)).save_pretrained(
+        folder
+    )
     return save_tokenizer(folder, texts, segments=segments, side=side)
 
 
@@ -94,7 +119,10 @@ def inputs_of(tiny):
     """What a tiny experiment with these arms on RTE starts from; changes are merged into it."""
 
     def of(*arms, **changes):
-        return Inputs(load_experiment(tiny(arms=list(arms), checkpoint=None, tasks=["rte"], **changes)), Path("none"))
+        return Inputs(
+            load_experiment(tiny(arms=list(arms), checkpoint=None, tasks=["rte"], **changes)),
+            Path("none"),
+        )
 
     return of
 
@@ -119,11 +147,15 @@ def test_a_cell_is_trained_as_with_its_whole_table_and_kept_in_the_form_of_trans
     assert "glue_bench" not in (tmp_path / "kept" / "config.json").read_text()
     kept = AutoModelForSequenceClassification.from_pretrained(tmp_path / "kept").eval()
     loaded = NativeClassifier(kept, reads_segments=start.reads_segments, pads_left=start.pads_left)
-    found = predict(loaded, evaluation_batches(tokens.splits["validation"], tokens.padding_id, 4096), CPU)
+    found = predict(
+        loaded, evaluation_batches(tokens.splits["validation"], tokens.padding_id, 4096), CPU
+    )
     np.testing.assert_allclose(found, outcome.predictions["validation"], atol=1e-5)
     monkeypatch.setattr(finetuning, "used_rows_only", lambda *_: nullcontext())
     whole = finetune(cell, inputs, CPU).predictions["validation"]
-    np.testing.assert_allclose(outcome.predictions["validation"], whole, atol=2e-4 if family != "bart" else 0)
+    np.testing.assert_allclose(
+        outcome.predictions["validation"], whole, atol=2e-4 if family != "bart" else 0
+    )
 
 
 def without_dropout(model):
@@ -136,28 +168,45 @@ def without_dropout(model):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_but_for_dropout_a_step_is_that_of_transformers(family, tmp_path, words, inputs_of):
-    blocks = {"xlnet": "n_layer", "distilbert": "n_layers", "bart": "encoder_layers"}.get(family, "num_hidden_layers")
+    blocks = {"xlnet": "n_layer", "distilbert": "n_layers", "bart": "encoder_layers"}.get(
+        family, "num_hidden_layers"
+    )
     inputs = inputs_of(native(save_family(tmp_path, family, words, **{blocks: 2})))
-    start, tokenizer = inputs.initial(inputs.experiment.arms[0]), AutoTokenizer.from_pretrained(tmp_path)
+    start, tokenizer = (
+        inputs.initial(inputs.experiment.arms[0]),
+        AutoTokenizer.from_pretrained(tmp_path),
+    )
     frame = inputs.data("rte").splits["validation"][:8].copy()
-    frame["text_b"] = [" ".join(text.split()[: 1 + row]) for row, text in enumerate(frame["text_b"])]  # uneven
+    frame["text_b"] = [
+        " ".join(text.split()[: 1 + row]) for row, text in enumerate(frame["text_b"])
+    ]  # uneven
     batch = collate(encoded_split(frame, tokenizer, 32), np.arange(8), 0)
     assert batch.mask is not None
     ours = without_dropout(start.classifier(LABELS, seed=1))
     for weight in ours.parameters():
         weight.data *= 6 if weight.ndim > 1 else 1  # loud enough that attention is not even
-    theirs = without_dropout(AutoModelForSequenceClassification.from_pretrained(tmp_path, num_labels=2))
+    theirs = without_dropout(
+        AutoModelForSequenceClassification.from_pretrained(tmp_path, num_labels=2)
+    )
     assert theirs.config._attn_implementation == ("eager" if family in EAGER else "sdpa")
     theirs.config.pad_token_id = 0
     theirs.load_state_dict(ours.model.state_dict())
-    texts, how = (frame["text_a"].tolist(), frame["text_b"].tolist()), {"padding": True, "truncation": True}
+    texts, how = (
+        (frame["text_a"].tolist(), frame["text_b"].tolist()),
+        {"padding": True, "truncation": True},
+    )
     given = tokenizer(*texts, **how, max_length=32, return_tensors="pt")
     found = []
-    for model, forward in ((ours.model, partial(ours, batch.ids, batch.mask, batch.segments)), (theirs, theirs)):
+    for model, forward in (
+        (ours.model, partial(ours, batch.ids, batch.mask, batch.segments)),
+        (theirs, theirs),
+    ):
         torch.manual_seed(2)
         logits = forward(**given if model is theirs else {}).logits
         logits.square().sum().backward()
-        found.append({"logits": logits} | {name: each.grad for name, each in model.named_parameters()})
+        found.append(
+            {"logits": logits} | {name: each.grad for name, each in model.named_parameters()}
+        )
     assert found[0].keys() == found[1].keys()
     for name, value in found[0].items():
         torch.testing.assert_close(value, found[1][name], atol=1e-5, rtol=1e-4)
@@ -165,19 +214,27 @@ def test_but_for_dropout_a_step_is_that_of_transformers(family, tmp_path, words,
 
 @pytest.mark.parametrize("change", ["is_decoder", "is_causal"])
 @pytest.mark.parametrize("family", ["bert", "roberta", "electra", "distilbert", "albert"])
-def test_a_model_that_attends_to_earlier_places_alone_is_trained_so(family, change, tmp_path, words, inputs_of):
+def test_a_model_that_attends_to_earlier_places_alone_is_trained_so(
+    family, change, tmp_path, words, inputs_of
+):
     inputs = inputs_of(native(save_family(tmp_path, family, words, **{change: True})))
     start = inputs.initial(inputs.experiment.arms[0])
     ours = without_dropout(start.classifier(LABELS, seed=1))
-    theirs = without_dropout(AutoModelForSequenceClassification.from_pretrained(tmp_path, num_labels=2))
+    theirs = without_dropout(
+        AutoModelForSequenceClassification.from_pretrained(tmp_path, num_labels=2)
+    )
     theirs.load_state_dict(ours.model.state_dict())
     ids = torch.arange(5, 17)[None]
     ours_given = ours(ids, None, torch.zeros_like(ids)).logits
     torch.testing.assert_close(ours_given, theirs(input_ids=ids).logits, atol=1e-6, rtol=1e-5)
 
 
-def test_a_head_trained_for_another_task_is_left_out_and_a_missing_pooler_is_fresh(tmp_path, inputs_of):
-    tuned = transformers.BertForSequenceClassification(transformers.BertConfig(**SIZES, num_labels=2))
+def test_a_head_trained_for_another_task_is_left_out_and_a_missing_pooler_is_fresh(
+    tmp_path, inputs_of
+):
+    tuned = transformers.BertForSequenceClassification(
+        transformers.BertConfig(**SIZES, num_labels=2)
+    )
     tuned.classifier.weight.data.fill_(7.0)
     state = {name: tensor for name, tensor in tuned.state_dict().items() if "pooler" not in name}
     tuned.save_pretrained(tmp_path, state_dict=state)
@@ -189,10 +246,14 @@ def test_a_head_trained_for_another_task_is_left_out_and_a_missing_pooler_is_fre
     poolers = [model.bert.pooler.dense.weight for model in models]
     assert poolers[0].equal(poolers[1])
     assert not poolers[0].equal(poolers[2])
-    assert models[0].bert.embeddings.word_embeddings.weight.equal(tuned.bert.embeddings.word_embeddings.weight)
+    assert models[0].bert.embeddings.word_embeddings.weight.equal(
+        tuned.bert.embeddings.word_embeddings.weight
+    )
 
 
-def test_a_weight_of_the_encoder_that_transformers_would_leave_out_is_refused(tmp_path, words, inputs_of):
+def test_a_weight_of_the_encoder_that_transformers_would_leave_out_is_refused(
+    tmp_path, words, inputs_of
+):
     folder = save_family(tmp_path / "bert", "bert", words)
     name = "encoder.layer.0.attention.self.distance_embedding.weight"
     edit_weights(folder, lambda weights: weights.update({name: torch.ones(65, 8)}))
@@ -235,7 +296,9 @@ CODE = {"AutoConfig": "mine.Config", "AutoModelForSequenceClassification": "mine
     ],
     ids=str,
 )
-def test_what_cannot_be_read_is_one_line_and_no_code_of_it_runs(tmp_path, words, inputs_of, changes, said):
+def test_what_cannot_be_read_is_one_line_and_no_code_of_it_runs(
+    tmp_path, words, inputs_of, changes, said
+):
     folder = save_family(tmp_path / "bert", "bert", words)
     edit_settings(folder, **changes)
     (folder / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")

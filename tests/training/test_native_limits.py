@@ -46,7 +46,9 @@ def save_checkpoint(folder: Path, family: str, texts: tuple[str, ...], **tokens:
 def save_tokenizer(folder: Path, texts: tuple[str, ...], special: dict[str, str]) -> Path:
     """A tokenizer with these special tokens, which ends texts with [SEP]."""
     trained = train_tokenizer(texts, 250).backend_tokenizer
-    transformers.PreTrainedTokenizerFast(tokenizer_object=trained, **special).save_pretrained(folder)
+    transformers.PreTrainedTokenizerFast(tokenizer_object=trained, **special).save_pretrained(
+        folder
+    )
     return folder
 
 
@@ -56,7 +58,9 @@ def plan_of(tiny):
 
     def of(folder, **changes):
         arms = [{"variant": "native", "checkpoint": str(folder)}]
-        return make_plan(Inputs(load_experiment(tiny(arms=arms, checkpoint=None, **changes)), Path("none")))
+        return make_plan(
+            Inputs(load_experiment(tiny(arms=arms, checkpoint=None, **changes)), Path("none"))
+        )
 
     return of
 
@@ -113,7 +117,11 @@ def glue_with(tmp_path):
         folder.mkdir(parents=True)
         for split, name in (("train", "train"), ("validation", "dev")):
             frame = generate("rte")[split].head(12)
-            columns = {"sentence1": frame["text_a"], "sentence2": frame["text_b"], "label": "entailment"}
+            columns = {
+                "sentence1": frame["text_a"],
+                "sentence2": frame["text_b"],
+                "label": "entailment",
+            }
             rows = pd.DataFrame(columns).reset_index(drop=True)
             if split == "validation":
                 rows.loc[4, "sentence2"] = text
@@ -124,21 +132,29 @@ def glue_with(tmp_path):
 
 
 @pytest.mark.parametrize("family", ["t5", "bart"])
-def test_a_text_that_spells_the_end_token_is_named_before_the_run(family, texts, tmp_path, plan_of, glue_with):
+def test_a_text_that_spells_the_end_token_is_named_before_the_run(
+    family, texts, tmp_path, plan_of, glue_with
+):
     folder = save_checkpoint(tmp_path / "model", family, texts, eos_token="[SEP]")
     line = r"arm 'native': row 5 of the validation split of task 'rte' has '\[SEP\]' in its text"
     with pytest.raises(UserError, match=line):
         plan_of(folder, tasks=["rte"], data=glue_with("The end [SEP] comes early ."))
 
 
-def test_a_text_that_spells_the_end_token_is_no_matter_to_other_families(texts, tmp_path, plan_of, glue_with):
+def test_a_text_that_spells_the_end_token_is_no_matter_to_other_families(
+    texts, tmp_path, plan_of, glue_with
+):
     folder = save_checkpoint(tmp_path / "model", "bert", texts, eos_token="[SEP]")
     assert plan_of(folder, tasks=["rte"], data=glue_with("The end [SEP] comes early .")).cells
 
 
 def test_code_of_a_checkpoint_is_said_never_to_run(texts, tmp_path, plan_of):
     folder = save_checkpoint(tmp_path, "bert", texts)
-    edit_settings(folder, model_type="neobert", auto_map={"AutoModelForSequenceClassification": "model.NeoBERT"})
+    edit_settings(
+        folder,
+        model_type="neobert",
+        auto_map={"AutoModelForSequenceClassification": "model.NeoBERT"},
+    )
     line = r"comes with code of its own, and transformers .* has no classifier of model_type 'neobert' by itself; code"
     with pytest.raises(UserError, match=line):
         plan_of(folder, tasks=["rte"])
@@ -149,7 +165,9 @@ def test_code_that_comes_with_a_tokenizer_is_said_never_to_run(texts, tmp_path):
     (folder / "tokenizer.json").unlink()
     settings = {"tokenizer_class": "Mine", "auto_map": {"AutoTokenizer": ["mine.Mine", None]}}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-    with pytest.raises(UserError, match="has code of its own, which is never run; name one with `tokenizer`"):
+    with pytest.raises(
+        UserError, match="has code of its own, which is never run; name one with `tokenizer`"
+    ):
         load_tokenizer(str(folder))
 
 
@@ -194,7 +212,9 @@ def test_an_adapter_is_to_be_merged(texts, tmp_path, plan_of):
     for name in ("config.json", "model.safetensors"):
         (folder / name).unlink()
     (folder / "adapter_config.json").write_text("{}")
-    with pytest.raises(UserError, match=r"is an adapter \(adapter_config.json\).*; merge it into its base first"):
+    with pytest.raises(
+        UserError, match=r"is an adapter \(adapter_config.json\).*; merge it into its base first"
+    ):
         plan_of(folder, tasks=["rte"])
 
 
@@ -215,9 +235,13 @@ def test_a_tokenizer_without_padding_pads_with_its_end_token(family, texts, tmp_
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-@pytest.mark.parametrize("family", [*TAKE_SEGMENTS, *WITH_OTHER_TABLES, "bloom", "llama", "modernbert"])
+@pytest.mark.parametrize(
+    "family", [*TAKE_SEGMENTS, *WITH_OTHER_TABLES, "bloom", "llama", "modernbert"]
+)
 @torch.no_grad()
-def test_a_text_has_the_logits_that_it_has_alone_whatever_side_its_tokenizer_names(family, side, texts, tmp_path):
+def test_a_text_has_the_logits_that_it_has_alone_whatever_side_its_tokenizer_names(
+    family, side, texts, tmp_path
+):
     if family in READ_THEIR_NEIGHBOURS:
         pytest.skip(READ_THEIR_NEIGHBOURS[family])
     folder = save_checkpoint(tmp_path, family, texts)

@@ -33,7 +33,9 @@ def words(ids) -> list[int]:
 def packed(lengths, length=12, share=0.2, tokenizer=WORDS, **options):
     """Documents of sentences of these lengths; the n-th sentence of all consists of the word Wn alone."""
     numbers = iter(range(10**6))
-    documents = [[" ".join([f"W{next(numbers)}"] * length) for length in document] for document in lengths]
+    documents = [
+        [" ".join([f"W{next(numbers)}"] * length) for length in document] for document in lengths
+    ]
     return pack(corpus_of(documents), tokenizer, length, share, **options)
 
 
@@ -66,7 +68,9 @@ def test_packing_keeps_everything_in_order_and_whole(lengths, length, share):
     for split in text:
         assert found[split] == sorted(found[split])
         check_sequences(text[split], flat, length)
-    assert sorted(found["train"] + found["validation"]) == [n for n, size in enumerate(flat) for _ in range(size)]
+    assert sorted(found["train"] + found["validation"]) == [
+        n for n, size in enumerate(flat) for _ in range(size)
+    ]
     held_out = set(found["validation"])
     assert not set(found["train"]) & held_out
     assert abs(len(held_out) - share * len(flat)) < slack
@@ -86,7 +90,9 @@ def check_sequences(text, flat: list[int], length: int) -> None:
         assert (sequence[0], sequence[-1]) == (CLS, SEP)
         for word in words(sequence):  # whole, or a piece of what fits nowhere whole
             assert sequence.count(word + FIRST_WORD) == flat[word] or flat[word] > length - 2
-    for sequence, after in pairwise(found):  # it ended only because the next sentence, or piece of one, had no room
+    for sequence, after in pairwise(
+        found
+    ):  # it ended only because the next sentence, or piece of one, had no room
         assert len(sequence) + min(flat[words(after)[0]], length - 2) + 1 > length
 
 
@@ -102,7 +108,9 @@ def test_pieces_are_of_one_document_and_pairs_cut_half_of_the_sequences_at_a_sen
     except UserError:  # too small, or nothing can be cut
         return
     whole = [word for split in text.values() for word in words(split.ids.tolist())]
-    assert sorted(whole) == [n for n, size in enumerate(size for each in lengths for size in each) for _ in range(size)]
+    assert sorted(whole) == [
+        n for n, size in enumerate(size for each in lengths for size in each) for _ in range(size)
+    ]
     for split in text.values():
         for start, document in zip(split.starts, split.documents, strict=True):
             first = split.ids[start + (split.ids[start] == CLS)]
@@ -134,7 +142,12 @@ def check_cuts(split, length: int) -> None:
 def test_whatever_changes_the_sequences_is_packed_anew(tmp_path, monkeypatch):
     monkeypatch.setenv("GLUE_BENCH_CACHE", str(tmp_path))
     usual = {"lengths": [[4, 5, 6, 7, 9, 2]], "tokenizer": WORDS, "length": 12, "share": 0.2}
-    others = [{"lengths": [[4, 5, 6, 7, 9, 3]]}, {"tokenizer": word_tokenizer(401)}, {"length": 13}, {"share": 0.4}]
+    others = [
+        {"lengths": [[4, 5, 6, 7, 9, 3]]},
+        {"tokenizer": word_tokenizer(401)},
+        {"length": 13},
+        {"share": 0.4},
+    ]
     for number, other in enumerate([{}, *others, {"pairs": True}], start=1):
         packed(**usual | other)
         assert isinstance(packed(**usual | other)["train"].ids, np.memmap)
@@ -151,8 +164,20 @@ NO_TOKEN = "the tokenizer has no [{}] token; masked-LM pretraining needs one, na
 @pytest.mark.parametrize(
     ("documents", "words", "share", "pairs", "said"),
     [
-        ([["W1"] * 3] * 2, WORDS, 0.1, False, "corpus 'made' is too small: nothing left for validation; add text"),
-        ([["Никто не знает"] * 9], WORDS, 0.4, False, "the tokenizer knows no word of corpus 'made'; name another"),
+        (
+            [["W1"] * 3] * 2,
+            WORDS,
+            0.1,
+            False,
+            "corpus 'made' is too small: nothing left for validation; add text",
+        ),
+        (
+            [["Никто не знает"] * 9],
+            WORDS,
+            0.4,
+            False,
+            "the tokenizer knows no word of corpus 'made'; name another",
+        ),
         ([["W1 " * 9]] * 5, WORDS, 0.4, True, NO_PAIRS),
         *(([["W1"]], words, 0.4, False, NO_TOKEN.format(name)) for name, words in LACKING.items()),
     ],
@@ -170,7 +195,9 @@ VOCABULARY = Vocabulary.of(word_tokenizer())
 
 def batch_of(text, *, share=0.15, step=0) -> MaskedBatch:
     """The whole text."""
-    return training_batch(text, VOCABULARY, rows=len(text), mask_probability=share, seed=1, step=step)
+    return training_batch(
+        text, VOCABULARY, rows=len(text), mask_probability=share, seed=1, step=step
+    )
 
 
 def unmasked(batch: MaskedBatch) -> torch.Tensor:
@@ -188,7 +215,9 @@ def test_each_sequence_has_its_share_of_targets_that_stood_where_they_are_asked_
     assert counts.tolist() == [max(1, round(share * (ROWS[row] - 2))) for row in rows]
     padded = [sequences(text)[row] for row in rows]
     assert unmasked(batch).tolist() == [[*row, *[0] * (longest - len(row))] for row in padded]
-    assert batch.mask.tolist() == [[column < len(row) for column in range(longest)] for row in padded]
+    assert batch.mask.tolist() == [
+        [column < len(row) for column in range(longest)] for row in padded
+    ]
     assert batch.tokens == sum(ROWS)
     assert batch.places.tolist() == sorted(set(batch.places.tolist()))
 
@@ -208,8 +237,14 @@ def test_no_special_token_is_ever_asked_for_or_put_in_as_a_random_one():
 
 
 def test_ids_that_no_token_has_are_never_drawn_and_tokens_beyond_a_gap_are_masked():
-    vocabulary = {name: id for id, name in enumerate(tokenizers.SPECIAL.values())} | {"a": 7, "b": 40, "c": 3000}
-    gaps = PreTrainedTokenizerFast(tokenizer_object=tokenizers.wordpiece(vocabulary), **tokenizers.SPECIAL)
+    vocabulary = {name: id for id, name in enumerate(tokenizers.SPECIAL.values())} | {
+        "a": 7,
+        "b": 40,
+        "c": 3000,
+    }
+    gaps = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizers.wordpiece(vocabulary), **tokenizers.SPECIAL
+    )
     assert Vocabulary.of(gaps).regular.tolist() == [7, 40, 3000]
 
 

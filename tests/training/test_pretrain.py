@@ -44,7 +44,12 @@ from glue_bench.training.tokenizers import tokenizer_digest
 def batch_of(tiny: Tiny, step: int):
     """What the arm is shown at a step."""
     chosen, vocabulary = tiny.run.settings, Vocabulary.of(tiny.inputs.tokenizer(tiny.arm))
-    how = {"rows": chosen.rows, "mask_probability": chosen.mask_probability, "seed": chosen.seed, "step": step}
+    how = {
+        "rows": chosen.rows,
+        "mask_probability": chosen.mask_probability,
+        "seed": chosen.seed,
+        "step": step,
+    }
     return training_batch(tiny.inputs.text(tiny.arm)["train"], vocabulary, **how)
 
 
@@ -65,7 +70,9 @@ def plain_batches(tiny: Tiny, model: EncoderForMaskedLM):
         yield [lambda part=part, of_all=of_all: full_loss(model, part) / of_all for part in parts]
 
 
-@pytest.mark.parametrize("arm", [("add", {}), ("untied", {}), ("concat", {}), ("add", {"segments": "scores"})], ids=str)
+@pytest.mark.parametrize(
+    "arm", [("add", {}), ("untied", {}), ("concat", {}), ("add", {"segments": "scores"})], ids=str
+)
 def test_pretraining_equals_plain_torch(tmp_path, arm):
     """Each step is clipped and as long as its gradient, dropout differs by step, and the last part is not full."""
     scratch = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.1}
@@ -77,7 +84,9 @@ def test_pretraining_equals_plain_torch(tmp_path, arm):
     chosen = tiny.run.settings
     model = build_masked_lm(tiny.inputs.initial(tiny.arm), chosen.seed, chosen.dropout)
     losses = plainly_trained(model, chosen, chosen.steps, plain_batches(tiny, model))
-    assert [point["train_loss"] for point in left.facts["losses"]] == pytest.approx(losses, abs=1e-6)
+    assert [point["train_loss"] for point in left.facts["losses"]] == pytest.approx(
+        losses, abs=1e-6
+    )
     assert 0 < left.facts["segment_pairs"] <= 1
     start = build_masked_lm(tiny.inputs.initial(tiny.arm), 1).state_dict()
     moved = []
@@ -89,14 +98,20 @@ def test_pretraining_equals_plain_torch(tmp_path, arm):
 
 def test_arms_share_their_fresh_modules():
     def drawn(seed, *arm):
-        return build_masked_lm(Start(config(*arm, num_hidden_layers=2), {}, "scratch"), seed).state_dict()
+        return build_masked_lm(
+            Start(config(*arm, num_hidden_layers=2), {}, "scratch"), seed
+        ).state_dict()
 
     reference, other = drawn(1), drawn(2)
     for arm in ARMS:
         if "position_start" in arm[1]:  # the option is another start of the table
             continue
         state = drawn(1, *arm)
-        shared = [name for name in state if name in reference and state[name].shape == reference[name].shape]
+        shared = [
+            name
+            for name in state
+            if name in reference and state[name].shape == reference[name].shape
+        ]
         assert len(shared) > 20
         assert [name for name in shared if not torch.equal(state[name], reference[name])] == [], arm
     differ = {name for name in reference if not torch.equal(other[name], reference[name])}
@@ -117,18 +132,27 @@ def test_dropout_of_pretraining_is_not_that_of_the_checkpoint(tmp_path, rate):
 
 
 @pytest.mark.parametrize("compute", [CPU, BF16], ids=["float32", "bf16"])
-def test_validation_is_the_mean_over_masked_tokens_and_told_by_document(tmp_path, monkeypatch, compute):
+def test_validation_is_the_mean_over_masked_tokens_and_told_by_document(
+    tmp_path, monkeypatch, compute
+):
     monkeypatch.setattr(packing, "PIECE_TOKENS", 40)
     tiny = Tiny.of(tmp_path, "untied", scratch=STILL, steps=2)
     left = tiny.finish(compute=compute)
-    text, vocabulary = tiny.inputs.text(tiny.arm)["validation"], Vocabulary.of(tiny.inputs.tokenizer(tiny.arm))
+    text, vocabulary = (
+        tiny.inputs.text(tiny.arm)["validation"],
+        Vocabulary.of(tiny.inputs.tokenizer(tiny.arm)),
+    )
     model = EncoderForMaskedLM.from_pretrained(tiny.checkpoint(2)).eval()
     batches = list(evaluation_batches(text, vocabulary, 0.15))
     count = sum(len(batch.targets) for batch in batches)
     with compute.autocast(), torch.inference_mode():
         expected = sum(full_loss(model, batch).item() for batch in batches) / count
-    assert left.facts["validation_loss"] == pytest.approx(expected, rel=1e-5 if compute == CPU else 1e-2)
-    assert left.validation["loss_sum"].sum() / count == pytest.approx(left.facts["validation_loss"], rel=1e-12)
+    assert left.facts["validation_loss"] == pytest.approx(
+        expected, rel=1e-5 if compute == CPU else 1e-2
+    )
+    assert left.validation["loss_sum"].sum() / count == pytest.approx(
+        left.facts["validation_loss"], rel=1e-12
+    )
     assert left.validation["count"].sum() == count
     assert len(set(left.validation["count"])) > 1  # pieces do not count alike
     at = list[int]()  # the places of the targets in the text
@@ -140,7 +164,9 @@ def test_validation_is_the_mean_over_masked_tokens_and_told_by_document(tmp_path
     assert (left.validation["document"] == text.pieces[1]).all()
 
 
-def test_a_point_is_the_mean_since_the_last_one_and_no_more_are_measured_than_asked_for(tmp_path, monkeypatch):
+def test_a_point_is_the_mean_since_the_last_one_and_no_more_are_measured_than_asked_for(
+    tmp_path, monkeypatch
+):
     every = Tiny.of(tmp_path / "every", steps=19, validations=10).finish().facts["losses"]
     monkeypatch.setattr(module, "LOSSES", 7)
     some = Tiny.of(tmp_path / "some", steps=19, validations=10).finish().facts["losses"]
@@ -186,11 +212,21 @@ def test_a_batch_without_a_word_that_the_tokenizer_knows_is_no_divergence(tmp_pa
 
 
 def test_the_rate_is_that_of_fine_tuning_or_stays_between_warm_up_and_decay():
-    usual = {"corpus": ["x"], "steps": 10, "batch_tokens": 32, "length": 16, "learning_rates": [1.0]}
+    usual = {
+        "corpus": ["x"],
+        "steps": 10,
+        "batch_tokens": 32,
+        "length": 16,
+        "learning_rates": [1.0],
+    }
     for ratio in (0.0, 0.25, 1.0):
         linear = PretrainingSettings(**usual, warmup_ratio=ratio)
-        assert all(rate_factor(linear, step) == linear_factor(step, 10, ratio) for step in range(10))
-    trapezoid = PretrainingSettings(**usual, schedule="trapezoid", warmup_ratio=0.25, decay_share=0.2)
+        assert all(
+            rate_factor(linear, step) == linear_factor(step, 10, ratio) for step in range(10)
+        )
+    trapezoid = PretrainingSettings(
+        **usual, schedule="trapezoid", warmup_ratio=0.25, decay_share=0.2
+    )
     factors = [rate_factor(trapezoid, step) for step in range(10)]
     assert factors == pytest.approx([0, 1 / 3, 2 / 3, 1, 1, 1, 1, 1, 1, 0.5])
 
@@ -198,13 +234,21 @@ def test_the_rate_is_that_of_fine_tuning_or_stays_between_warm_up_and_decay():
 def test_the_facts_are_complete(tmp_path):
     tiny = Tiny.of(tmp_path)
     facts, text = tiny.finish().facts, tiny.inputs.text(tiny.arm)
-    weights = {name.removeprefix("base."): tensor for name, tensor in tiny.weights().items() if name.startswith("base")}
+    weights = {
+        name.removeprefix("base."): tensor
+        for name, tensor in tiny.weights().items()
+        if name.startswith("base")
+    }
     assert facts["weights"] == {20: weights_digest(weights)}
     assert facts.keys() < PretrainingRecord.model_fields.keys()
     assert facts["micro_batch_tokens"] == 8 * LENGTH
     assert facts["corpus_tokens"] == int(text["train"].lengths.sum())
     assert facts["validation_tokens"] == int(text["validation"].lengths.sum())
-    assert facts["tokens"] == facts["losses"][-1]["tokens"] == sum(batch_of(tiny, step).tokens for step in range(20))
+    assert (
+        facts["tokens"]
+        == facts["losses"][-1]["tokens"]
+        == sum(batch_of(tiny, step).tokens for step in range(20))
+    )
     assert facts["tokens_per_second"] == pytest.approx(facts["tokens"] / facts["seconds"], rel=0.01)
     assert facts["peak_memory_bytes"] is None or facts["peak_memory_bytes"] > 1e7
     made = facts["environment"]
@@ -215,12 +259,17 @@ def test_the_facts_are_complete(tmp_path):
     assert (left["weights"], left["validation_loss"]) == ({}, facts["validation_loss"])
 
 
-@pytest.mark.parametrize(("losses", "arm"), [(20, ("concat", {})), (2, ("untied", {"segments": "scores"}))])
+@pytest.mark.parametrize(
+    ("losses", "arm"), [(20, ("concat", {})), (2, ("untied", {"segments": "scores"}))]
+)
 def test_a_run_that_was_interrupted_ends_with_the_same_bits(tmp_path, monkeypatch, losses, arm):
     """Also in the middle of a point's mean, and with other random numbers drawn meanwhile."""
     monkeypatch.setattr(module, "SAVE_SECONDS", 0)
     monkeypatch.setattr(module, "LOSSES", losses)
-    whole, broken = (Tiny.of(tmp_path / name, *arm, checkpoints=[9], validations=2) for name in ("whole", "broken"))
+    whole, broken = (
+        Tiny.of(tmp_path / name, *arm, checkpoints=[9], validations=2)
+        for name in ("whole", "broken")
+    )
     expected = whole.finish()
     for step in (10, 20):
         broken.stop_at(step)
@@ -228,7 +277,10 @@ def test_a_run_that_was_interrupted_ends_with_the_same_bits(tmp_path, monkeypatc
     assert broken.place.read_state()["progress"]["step"] == 20
     assert timeless(broken.finish()) == timeless(expected)
     for step in (9, 20):
-        assert all(torch.equal(broken.weights(step)[name], tensor) for name, tensor in whole.weights(step).items())
+        assert all(
+            torch.equal(broken.weights(step)[name], tensor)
+            for name, tensor in whole.weights(step).items()
+        )
 
 
 def end_process(*_):
@@ -244,11 +296,17 @@ def end_process(*_):
         (signal.SIGUSR2, end_process),
     ],
 )
-@pytest.mark.parametrize(("in_training", "nth", "step"), [(True, 7, 7), (True, 9, 9), (True, 20, 20), (False, 1, 10)])
-def test_what_a_signal_ends_goes_on_from_that_step(tmp_path, monkeypatch, number, handler, in_training, nth, step):
+@pytest.mark.parametrize(
+    ("in_training", "nth", "step"), [(True, 7, 7), (True, 9, 9), (True, 20, 20), (False, 1, 10)]
+)
+def test_what_a_signal_ends_goes_on_from_that_step(
+    tmp_path, monkeypatch, number, handler, in_training, nth, step
+):
     """The signal comes in the middle of a step, of the one before a checkpoint, of the last, or in a validation."""
     monkeypatch.setitem(VARIANTS, "signalled", Signalled)
-    whole, broken = (Tiny.of(tmp_path / name, "signalled", checkpoints=[9]) for name in ("whole", "broken"))
+    whole, broken = (
+        Tiny.of(tmp_path / name, "signalled", checkpoints=[9]) for name in ("whole", "broken")
+    )
     expected = whole.finish()
     passes = count(1)
 
@@ -264,7 +322,10 @@ def test_what_a_signal_ends_goes_on_from_that_step(tmp_path, monkeypatch, number
     assert broken.place.read_state()["progress"]["step"] == step
     assert timeless(broken.finish()) == timeless(expected)
     for kept in (9, 20):
-        assert all(torch.equal(broken.weights(kept)[name], tensor) for name, tensor in whole.weights(kept).items())
+        assert all(
+            torch.equal(broken.weights(kept)[name], tensor)
+            for name, tensor in whole.weights(kept).items()
+        )
 
 
 def test_a_second_ctrl_c_cuts_a_step_in_two_and_leaves_the_last_whole_state(tmp_path, monkeypatch):
@@ -289,11 +350,16 @@ def test_a_state_past_a_checkpoint_that_is_wanted_since_is_no_use(tmp_path, monk
     tiny.stop_at(12)
     left = Tiny.of(tmp_path, checkpoints=[5, 15]).finish()
     assert [*left.facts["weights"]] == [5, 15, 20]
-    assert all(tiny.inputs.store.holds(tiny.run.id, step, digest) for step, digest in left.facts["weights"].items())
+    assert all(
+        tiny.inputs.store.holds(tiny.run.id, step, digest)
+        for step, digest in left.facts["weights"].items()
+    )
     assert [point["step"] for point in left.facts["losses"]] == list(range(1, 21))
 
 
-def test_a_state_of_another_computer_or_damaged_is_refused_and_one_of_another_rate_no_use(tmp_path, monkeypatch):
+def test_a_state_of_another_computer_or_damaged_is_refused_and_one_of_another_rate_no_use(
+    tmp_path, monkeypatch
+):
     monkeypatch.setattr(module, "SAVE_SECONDS", 0)
     tiny = Tiny.of(tmp_path)
     tiny.stop_at(4)
@@ -305,14 +371,23 @@ def test_a_state_of_another_computer_or_damaged_is_refused_and_one_of_another_ra
         tiny.place.resumed_state(replace(BF16, device=torch.device("cuda")), rate)
     other = f"'{path}' was computed on cpu in float32, but this run computes on cpu in bf16; "
     for content, compute, said in [
-        (whole, BF16, f"{other}give --device cpu --precision float32, or delete it to start this arm anew"),
-        *((whole[: int(kept * len(whole))], CPU, f"cannot read '{path}' (") for kept in (0, 0.5, 0.99)),
+        (
+            whole,
+            BF16,
+            f"{other}give --device cpu --precision float32, or delete it to start this arm anew",
+        ),
+        *(
+            (whole[: int(kept * len(whole))], CPU, f"cannot read '{path}' (")
+            for kept in (0, 0.5, 0.99)
+        ),
     ]:
         path.write_bytes(content)
         before = tiny.files()
         with pytest.raises(UserError, match=re.escape(said)) as caught:
             tiny.finish(compute=compute)
-        assert str(caught.value).endswith("; delete it to start this arm anew" if content != whole else said)
+        assert str(caught.value).endswith(
+            "; delete it to start this arm anew" if content != whole else said
+        )
         assert tiny.files() == before
 
 
@@ -321,7 +396,12 @@ def test_checkpoints_of_the_steps_asked_for_are_kept_and_replace_those_of_an_ear
     tiny = Tiny.of(tmp_path, checkpoints=[10, 5])
     tiny.finish()
     before = tiny.files()
-    assert {path.name for path in tiny.place.folder.iterdir()} == {"resume.pt", "step-5", "step-10", "step-20"}
+    assert {path.name for path in tiny.place.folder.iterdir()} == {
+        "resume.pt",
+        "step-5",
+        "step-10",
+        "step-20",
+    }
     assert not torch.equal(tiny.weights(5)["dense.weight"], tiny.weights(10)["dense.weight"])
     tiny.place.end()
     files = [tiny.checkpoint(step) / "model.safetensors" for step in (5, 10, 20)]

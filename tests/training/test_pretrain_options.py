@@ -38,7 +38,9 @@ def plain_losses(tiny: Tiny, model: EncoderForMaskedLM):
     vocabulary = Vocabulary.of(tiny.inputs.tokenizer(tiny.arm))
     rows = tiny.run.settings.rows
     for step in range(STEPS):
-        batch = training_batch(text, vocabulary, rows=rows, mask_probability=SHARE, seed=SEED, step=step)
+        batch = training_batch(
+            text, vocabulary, rows=rows, mask_probability=SHARE, seed=SEED, step=step
+        )
         torch.manual_seed(seed_of(SEED, step, 0))
         yield [lambda batch=batch: target_losses(model, batch).mean()]
 
@@ -100,7 +102,12 @@ def validated(tmp_path, monkeypatch):
     """A pretraining that is validated three times, in batches of five sequences, of which the last is not full."""
     monkeypatch.setattr(masking, "EVALUATION_ROWS", 5)
     monkeypatch.setattr(packing, "PIECE_TOKENS", 40)
-    settings = {"mask_probability": SHARE, "validation_share": 0.2, "validations": 3, "steps": STEPS}
+    settings = {
+        "mask_probability": SHARE,
+        "validation_share": 0.2,
+        "validations": 3,
+        "steps": STEPS,
+    }
     return Tiny.of(tmp_path, scratch=STILL, seeds=[SEED], **settings)
 
 
@@ -119,7 +126,9 @@ def test_the_loss_of_each_piece_is_the_sum_over_its_targets(validated):
 
 def test_every_validation_has_the_same_masks(tmp_path):
     """Where nothing is learnt every loss is the same."""
-    tiny = Tiny.of(tmp_path, learning_rates=[1e-30], validations=4, steps=STEPS, mask_probability=SHARE)
+    tiny = Tiny.of(
+        tmp_path, learning_rates=[1e-30], validations=4, steps=STEPS, mask_probability=SHARE
+    )
     losses = [point["validation_loss"] for point in tiny.finish().facts["losses"]]
     validated = [loss for loss in losses if loss is not None]
     assert len(validated) == 4
@@ -128,7 +137,12 @@ def test_every_validation_has_the_same_masks(tmp_path):
 
 @pytest.mark.parametrize(
     ("origin", "after"),
-    [("scratch", "pretrained"), ("pretrained", "pretrained"), ("grafted", "adapted"), ("adapted", "adapted")],
+    [
+        ("scratch", "pretrained"),
+        ("pretrained", "pretrained"),
+        ("grafted", "adapted"),
+        ("adapted", "adapted"),
+    ],
 )
 def test_what_a_checkpoint_is_after_a_pretraining_follows_from_what_it_was(origin, after):
     start = Start(config(), {}, origin)
@@ -171,7 +185,9 @@ def test_seconds_of_a_pretraining_are_without_those_of_its_validations(tmp_path,
 
 
 @pytest.mark.parametrize(("shared_work", "threads"), [(2**18, 1), (1, 2)])
-def test_steps_that_are_large_enough_to_share_use_all_threads(tmp_path, monkeypatch, shared_work, threads):
+def test_steps_that_are_large_enough_to_share_use_all_threads(
+    tmp_path, monkeypatch, shared_work, threads
+):
     monkeypatch.setattr(module, "SHARED_WORK", shared_work)
     facts = Tiny.of(tmp_path, steps=2).finish(compute=replace(CPU, threads=2)).facts
     assert facts["environment"].threads == threads

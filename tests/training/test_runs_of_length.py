@@ -53,6 +53,8 @@ def test_the_parts_of_a_batch_are_its_rows_in_order(rows):
         assert 0 < len(part.labels) <= rows
         for row in range(len(part.labels)):
             for name in ("ids", "segments", "mask", "labels", "rows"):
-                assert np.array_equal(getattr(part, name)[row], getattr(batch, name)[place]), f"{name} of row {place}"
+                assert np.array_equal(getattr(part, name)[row], getattr(batch, name)[place]), (
+                    f"{name} of row {place}"
+                )
             place += 1
     assert place == 5

@@ -18,7 +18,13 @@ from glue_bench.sweep.plan import settle_jobs
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.loop import predict, train, used_rows_only
-from glue_bench.training.tokens import TokenisedSplit, TokenisedTask, collate, evaluation_batches, training_batches
+from glue_bench.training.tokens import (
+    TokenisedSplit,
+    TokenisedTask,
+    collate,
+    evaluation_batches,
+    training_batches,
+)
 
 SEED = 2
 
@@ -40,7 +46,9 @@ def plain_losses(model, split, settings, padding_id, after_epoch=lambda: None) -
         for batch in training_batches(split, settings.batch_size, padding_id, SEED, epoch):
 
             def loss(batch=batch):
-                return cross_entropy(model(batch.ids, batch.mask, batch.segments).logits, batch.labels)
+                return cross_entropy(
+                    model(batch.ids, batch.mask, batch.segments).logits, batch.labels
+                )
 
             yield [loss]
         if epoch < settings.epochs:
@@ -51,8 +59,16 @@ def plain_losses(model, split, settings, padding_id, after_epoch=lambda: None) -
 @pytest.mark.parametrize("arm", ["add", "untied"])
 def test_a_cell_of_another_seed_with_two_validation_sets_is_what_plain_torch_trains(arm, tiny):
     """Three epochs with dropout and a last batch that is not full; each is scored on both sets, by hand."""
-    finetuning = {"epochs": 3, "batch_size": 20, "learning_rates": [1e-2], "clip_norm": 1e-3, "weight_decay": 0.3}
-    experiment = load_experiment(tiny(arms=[arm], tasks=["mnli"], seeds=[SEED], finetuning=finetuning))
+    finetuning = {
+        "epochs": 3,
+        "batch_size": 20,
+        "learning_rates": [1e-2],
+        "clip_norm": 1e-3,
+        "weight_decay": 0.3,
+    }
+    experiment = load_experiment(
+        tiny(arms=[arm], tasks=["mnli"], seeds=[SEED], finetuning=finetuning)
+    )
     inputs = Inputs(experiment, Path("none"))
     _, [cell] = settle_jobs(inputs)
     outcome = finetune(cell, inputs, CPU)
@@ -80,13 +96,21 @@ def test_a_cell_of_another_seed_with_two_validation_sets_is_what_plain_torch_tra
     for name in names:
         logits = plain_logits(model, tokens.splits[name], tokens.padding_id)
         np.testing.assert_allclose(outcome.predictions[name], logits, atol=1e-4, err_msg=name)
-    accuracies = [{name: epoch.scores[name]["accuracy"] for name in names} for epoch in outcome.facts.history]
+    accuracies = [
+        {name: epoch.scores[name]["accuracy"] for name in names} for epoch in outcome.facts.history
+    ]
     assert accuracies == [pytest.approx(epoch) for epoch in history]
     assert outcome.facts.scores.keys() == set(names)
 
 
 def settings(**changes) -> Hyperparameters:
-    values = {"learning_rate": 0.05, "epochs": 3, "batch_size": 4, "max_length": LENGTH, "warmup_ratio": 0.25}
+    values = {
+        "learning_rate": 0.05,
+        "epochs": 3,
+        "batch_size": 4,
+        "max_length": LENGTH,
+        "warmup_ratio": 0.25,
+    }
     values |= {"weight_decay": 0.5, "adam_epsilon": 1e-2, "clip_norm": 1e6}
     return Hyperparameters(**values | changes)
 
@@ -103,10 +127,14 @@ def split_with(words: np.ndarray) -> TokenisedSplit:
     )
 
 
-def trained_model(split, chosen, padding_id, table_of, *, evaluated) -> tuple[dict, list[np.ndarray]]:
+def trained_model(
+    split, chosen, padding_id, table_of, *, evaluated
+) -> tuple[dict, list[np.ndarray]]:
     """The weights after training in double precision, and the predictions after each epoch if it is `evaluated`."""
     torch.manual_seed(0)
-    model = EncoderForSequenceClassification(config(num_labels=2, pad_token_id=padding_id, **STILL)).double()
+    model = EncoderForSequenceClassification(
+        config(num_labels=2, pad_token_id=padding_id, **STILL)
+    ).double()
     predictions = []
     with table_of(model, TokenisedTask({"train": split}, padding_id)):
         batches = partial(training_batches, split, chosen.batch_size, padding_id, SEED)
@@ -121,16 +149,24 @@ WORDS = np.array([0, 3, 4, 17, 21, 22, 40])
 
 @pytest.mark.parametrize("evaluated", [False, True], ids=["at the end", "after each epoch"])
 @pytest.mark.parametrize("padding_id", [0, 9, 17])
-def test_used_rows_alone_train_as_the_whole_table_whatever_is_evaluated_between(padding_id, evaluated):
+def test_used_rows_alone_train_as_the_whole_table_whatever_is_evaluated_between(
+    padding_id, evaluated
+):
     """Of padding before, between and among the words, whose row does not learn."""
     split = split_with(np.setdiff1d(WORDS, [padding_id]))
     chosen = settings()
-    short, short_predictions = trained_model(split, chosen, padding_id, used_rows_only, evaluated=evaluated)
-    plain, plain_predictions = trained_model(split, chosen, padding_id, lambda *_: nullcontext(), evaluated=evaluated)
+    short, short_predictions = trained_model(
+        split, chosen, padding_id, used_rows_only, evaluated=evaluated
+    )
+    plain, plain_predictions = trained_model(
+        split, chosen, padding_id, lambda *_: nullcontext(), evaluated=evaluated
+    )
     assert len(short_predictions) == (chosen.epochs if evaluated else 0)
     for name, weight in short.items():
         torch.testing.assert_close(weight, plain[name], rtol=1e-9, atol=1e-12, msg=name)
-    for epoch, (one_table, all_rows) in enumerate(zip(short_predictions, plain_predictions, strict=True), start=1):
+    for epoch, (one_table, all_rows) in enumerate(
+        zip(short_predictions, plain_predictions, strict=True), start=1
+    ):
         np.testing.assert_allclose(one_table, all_rows, atol=1e-6, err_msg=f"epoch {epoch}")
 
 
@@ -146,4 +182,6 @@ def test_rows_that_are_not_used_decay_by_every_step_once():
     for step in range(15):
         rate = 0.05 * (step / 4 if step < 4 else (15 - step) / 11)
         factor *= 1 - rate * 0.5
-    torch.testing.assert_close(after["base.variant.words.weight"][50], before * factor, rtol=1e-9, atol=0)
+    torch.testing.assert_close(
+        after["base.variant.words.weight"][50], before * factor, rtol=1e-9, atol=0
+    )

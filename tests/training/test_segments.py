@@ -37,7 +37,9 @@ def inputs_of(tiny):
 
     def of(folder: Path) -> Inputs:
         arms = [{"variant": "native", "checkpoint": str(folder)}]
-        return Inputs(load_experiment(tiny(arms=arms, checkpoint=None, tasks=["rte"])), Path("none"))
+        return Inputs(
+            load_experiment(tiny(arms=arms, checkpoint=None, tasks=["rte"])), Path("none")
+        )
 
     return of
 
@@ -51,7 +53,9 @@ def test_logits_of_pairs_are_those_with_segments_where_the_encoder_has_weights_f
     offered = ["input_ids", "attention_mask"]
     if not has_segment_weights(model):
         offered.append("token_type_ids")  # the tokenizer says the opposite of what is true
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=vocabulary, **SPECIAL, model_input_names=offered)
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=vocabulary, **SPECIAL, model_input_names=offered
+    )
     tokenizer.save_pretrained(tmp_path)
     inputs = inputs_of(tmp_path)
     _, [cell] = settle_jobs(inputs)
@@ -61,7 +65,9 @@ def test_logits_of_pairs_are_those_with_segments_where_the_encoder_has_weights_f
     segments = {"token_type_ids": batch.segments} if has_segment_weights(model) else {}
     with torch.no_grad():
         actual = classifier(batch.ids, batch.mask, batch.segments).logits
-        expected = classifier.model(input_ids=batch.ids, attention_mask=batch.mask, **segments).logits
+        expected = classifier.model(
+            input_ids=batch.ids, attention_mask=batch.mask, **segments
+        ).logits
     torch.testing.assert_close(actual, expected, rtol=0, atol=1e-6)
 
 

@@ -50,13 +50,18 @@ def pretrained(tmp_path_factory) -> Inputs:
     jobs, _ = settle_jobs(inputs)
     for job in jobs:
         outcome = pretrain(job, inputs, CPU)
-        inputs.store.write(PretrainingRecord(pretraining=job, **outcome.facts), losses=outcome.validation)
+        inputs.store.write(
+            PretrainingRecord(pretraining=job, **outcome.facts), losses=outcome.validation
+        )
     return inputs
 
 
 def test_there_is_a_cell_for_each_value_of_each_axis(pretrained):
     _, cells = settle_jobs(pretrained)
-    axes = [(cell.arm, cell.pretraining_seed, cell.steps, cell.settings.learning_rate, cell.seed) for cell in cells]
+    axes = [
+        (cell.arm, cell.pretraining_seed, cell.steps, cell.settings.learning_rate, cell.seed)
+        for cell in cells
+    ]
     assert sorted(axes) == sorted(product(("add", "untied"), SEEDS, STEPS, RATES, FINE_SEEDS))
     assert len({cell.id for cell in cells}) == len(cells)
 

@@ -42,7 +42,9 @@ def test_rows_that_are_held_out_come_from_everywhere_and_are_the_same_at_every_c
 
 def test_a_larger_slice_holds_a_smaller_one(task):
     """So that a study of the share compares like with like."""
-    small, large = (set(hold_out(task, share).splits["held_out"].labels.tolist()) for share in (0.1, 0.25))
+    small, large = (
+        set(hold_out(task, share).splits["held_out"].labels.tolist()) for share in (0.1, 0.25)
+    )
     assert small < large
 
 

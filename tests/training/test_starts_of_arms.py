@@ -38,7 +38,11 @@ def test_two_arms_of_one_variant_have_options_and_widths_of_their_own(inputs_of)
         "apart": {"share": False},
         "narrow": {},
     }
-    assert {name: config.embedding_size for name, config in configs.items()} == {"plain": 16, "apart": 16, "narrow": 8}
+    assert {name: config.embedding_size for name, config in configs.items()} == {
+        "plain": 16,
+        "apart": 16,
+        "narrow": 8,
+    }
     assert len({cell.id for cell in settle_jobs(inputs)[1]}) == len(settle_jobs(inputs)[1])
 
 
@@ -56,14 +60,19 @@ def two_revisions(tmp_path, monkeypatch, make_bert) -> str:
     return "org/model"
 
 
-def test_two_revisions_of_a_checkpoint_have_weights_tokenizers_and_digests_of_their_own(inputs_of, two_revisions):
+def test_two_revisions_of_a_checkpoint_have_weights_tokenizers_and_digests_of_their_own(
+    inputs_of, two_revisions
+):
     arms = []
     for variant in ("add", "untied"):
         for revision in REVISIONS:
             arm = {"variant": variant, "checkpoint": two_revisions, "revision": revision}
             arms.append({"name": f"{variant}-{revision[0]}", **arm})
     inputs = inputs_of(arms=arms, checkpoint=None)
-    starts = {arm.name: inputs.initial(arm).weights["blocks.0.up.weight"] for arm in inputs.experiment.arms}
+    starts = {
+        arm.name: inputs.initial(arm).weights["blocks.0.up.weight"]
+        for arm in inputs.experiment.arms
+    }
     digests = {arm.name: inputs.start_digest(arm) for arm in inputs.experiment.arms}
     tokens = {arm.name: inputs.tokenizer_digest(arm) for arm in inputs.experiment.arms}
     for variant in ("add", "untied"):
@@ -78,7 +87,10 @@ def test_a_limit_of_the_task_holds_beside_that_of_all_tasks(inputs_of):
     """The smaller of both for train; validation has that of all."""
     finetuning = {"tasks": {"rte": {"limit": 6}}}
     inputs = inputs_of(arms=["add"], tasks=["rte", "cola"], limit=10, finetuning=finetuning)
-    rows = {task: {name: len(split) for name, split in inputs.data(task).splits.items()} for task in ("rte", "cola")}
+    rows = {
+        task: {name: len(split) for name, split in inputs.data(task).splits.items()}
+        for task in ("rte", "cola")
+    }
     assert (rows["rte"]["train"], rows["rte"]["validation"]) == (6, 10)
     assert (rows["cola"]["train"], rows["cola"]["validation"]) == (10, 10)
 
@@ -87,7 +99,9 @@ def test_what_starts_from_a_model_of_mnli_is_still_what_its_arm_was_before(input
     """A graft that has lost something says so, and the weights are those of the model that was kept."""
     folder = make_bert(texts=TEXTS)
     finetuning = {"from_mnli": ["rte"], "keep": "all"}
-    inputs = inputs_of(arms=["concat-split"], checkpoint=str(folder), tasks=["mnli", "rte"], finetuning=finetuning)
+    inputs = inputs_of(
+        arms=["concat-split"], checkpoint=str(folder), tasks=["mnli", "rte"], finetuning=finetuning
+    )
     inputs.store.prepare()
     _, cells = settle_jobs(inputs)
     of_task = {cell.task: cell for cell in cells}
@@ -109,7 +123,11 @@ def test_what_starts_from_a_model_of_mnli_is_still_what_its_arm_was_before(input
 # Native arms
 
 
-NATIVE_RATES = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.4, "classifier_dropout": 0.6}
+NATIVE_RATES = {
+    "hidden_dropout_prob": 0.2,
+    "attention_probs_dropout_prob": 0.4,
+    "classifier_dropout": 0.6,
+}
 
 
 @pytest.fixture
@@ -117,8 +135,15 @@ def save_native(tmp_path):
     """Save a BERT of transformers whose rates of dropout all differ, with a tokenizer that takes so many tokens."""
 
     def save(positions: int = 32, longest: int = 10**9) -> Path:
-        sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 24}
-        config = transformers.BertConfig(**sizes, **NATIVE_RATES, vocab_size=250, max_position_embeddings=positions)
+        sizes = {
+            "hidden_size": 16,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "intermediate_size": 24,
+        }
+        config = transformers.BertConfig(
+            **sizes, **NATIVE_RATES, vocab_size=250, max_position_embeddings=positions
+        )
         torch.manual_seed(0)
         transformers.BertModel(config).save_pretrained(tmp_path / "native")
         tokenizer = train_tokenizer(TEXTS, 200)
@@ -130,7 +155,9 @@ def save_native(tmp_path):
 
 
 def native_start(inputs_of, folder):
-    inputs = inputs_of(arms=[{"name": "it", "variant": "native", "checkpoint": str(folder)}], checkpoint=None)
+    inputs = inputs_of(
+        arms=[{"name": "it", "variant": "native", "checkpoint": str(folder)}], checkpoint=None
+    )
     return inputs.initial(inputs.experiment.arms[0])
 
 
@@ -140,12 +167,20 @@ def test_a_native_model_keeps_each_rate_of_dropout_where_it_was(inputs_of, save_
     original = transformers.AutoModelForSequenceClassification.from_pretrained(folder)
 
     def rates(model: torch.nn.Module) -> dict[str, float]:
-        return {name: part.p for name, part in model.named_modules() if isinstance(part, torch.nn.Dropout)}
+        return {
+            name: part.p
+            for name, part in model.named_modules()
+            if isinstance(part, torch.nn.Dropout)
+        }
 
     assert rates(model) == rates(original)
     assert set(rates(model).values()) == set(NATIVE_RATES.values())
 
 
-@pytest.mark.parametrize(("positions", "longest", "expected"), [(32, 20, 20), (18, 20, 18), (18, 10**9, 18)])
-def test_the_longest_text_of_a_native_model_is_the_smaller_limit(inputs_of, save_native, positions, longest, expected):
+@pytest.mark.parametrize(
+    ("positions", "longest", "expected"), [(32, 20, 20), (18, 20, 18), (18, 10**9, 18)]
+)
+def test_the_longest_text_of_a_native_model_is_the_smaller_limit(
+    inputs_of, save_native, positions, longest, expected
+):
     assert native_start(inputs_of, save_native(positions, longest)).positions == expected

@@ -31,7 +31,8 @@ TEXTS = [
     "café naïve 中文 don't",
 ] * 2
 ODD = st.text(
-    st.sampled_from("aAbé\u0301\u00a0\x1f\u200b\ufffd中Σ.,'#[]  ") | st.characters(exclude_categories=["Cs"]),
+    st.sampled_from("aAbé\u0301\u00a0\x1f\u200b\ufffd中Σ.,'#[]  ")
+    | st.characters(exclude_categories=["Cs"]),
     max_size=12,
 )
 WORDS = st.sampled_from(["[SEP]", "[MASK]", "the", "cats", "##s", "don't", "Anna"])
@@ -43,10 +44,22 @@ def tokenizer():
 
 
 @given(more=st.lists(ODD, max_size=4))
-def test_a_vocabulary_is_that_of_tokenizers_own_training_and_its_inner_characters_stand_in_order(more):
-    texts = [*TEXTS, "It\x1fis  e\u0301tage\u00a0two, [SEP]I\u0307 \u200b \u0301a \ufffd!", " ", "", *more]
+def test_a_vocabulary_is_that_of_tokenizers_own_training_and_its_inner_characters_stand_in_order(
+    more,
+):
+    texts = [
+        *TEXTS,
+        "It\x1fis  e\u0301tage\u00a0two, [SEP]I\u0307 \u200b \u0301a \ufffd!",
+        " ",
+        "",
+        *more,
+    ]
     trained = train_tokenizer(texts, 400).get_vocab()
-    inner = [token for token in sorted(trained, key=trained.get) if token.startswith("##") and len(token) == 3]
+    inner = [
+        token
+        for token in sorted(trained, key=trained.get)
+        if token.startswith("##") and len(token) == 3
+    ]
     assert inner == sorted(inner)
     plain = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     plain.normalizer = normalizers.BertNormalizer(lowercase=True)
@@ -57,7 +70,10 @@ def test_a_vocabulary_is_that_of_tokenizers_own_training_and_its_inner_character
     assert trained == plain.get_vocab()
 
 
-@given(texts=st.lists(st.lists(ODD | WORDS, max_size=4).map(" ".join), max_size=6), is_split=st.booleans())
+@given(
+    texts=st.lists(st.lists(ODD | WORDS, max_size=4).map(" ".join), max_size=6),
+    is_split=st.booleans(),
+)
 def test_encoded_texts_have_the_tokens_of_a_call_without_special_ones(texts, is_split):
     tokenizer = train_tokenizer(TEXTS, 90)
     tokenizer(TEXTS, truncation=True, max_length=3, padding=True)  # leaves its length behind
@@ -66,13 +82,21 @@ def test_encoded_texts_have_the_tokens_of_a_call_without_special_ones(texts, is_
     assert found == (tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else [])
 
 
-def test_a_cached_tokenizer_is_trained_once_and_anew_where_it_is_damaged(tokenizer, tmp_path, monkeypatch):
+def test_a_cached_tokenizer_is_trained_once_and_anew_where_it_is_damaged(
+    tokenizer, tmp_path, monkeypatch
+):
     monkeypatch.setenv("GLUE_BENCH_CACHE", str(tmp_path))
-    assert tokenizer_digest(cached_tokenizer("key", lambda: train_tokenizer(TEXTS, 90))) == tokenizer_digest(tokenizer)
-    assert tokenizer_digest(cached_tokenizer("key", Mock(side_effect=AssertionError))) == tokenizer_digest(tokenizer)
+    assert tokenizer_digest(
+        cached_tokenizer("key", lambda: train_tokenizer(TEXTS, 90))
+    ) == tokenizer_digest(tokenizer)
+    assert tokenizer_digest(
+        cached_tokenizer("key", Mock(side_effect=AssertionError))
+    ) == tokenizer_digest(tokenizer)
     (path,) = tmp_path.rglob("tokenizer.json")
     path.write_text('{"version": "1.0"}')
-    assert tokenizer_digest(cached_tokenizer("key", lambda: train_tokenizer(TEXTS, 90))) == tokenizer_digest(tokenizer)
+    assert tokenizer_digest(
+        cached_tokenizer("key", lambda: train_tokenizer(TEXTS, 90))
+    ) == tokenizer_digest(tokenizer)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +110,12 @@ def test_a_cached_tokenizer_is_trained_once_and_anew_where_it_is_damaged(tokeniz
             "the tokenizer of '.*' has no padding token; name one with `tokenizer`",
         ),
         ("tokenizer.json", (), {"model": {"type": "none"}}, r"no tokenizer in '.*' \("),
-        ("tokenizer.json", ("model", "vocab"), {"far": 10**7}, "the tokenizer of '.*' has ids beyond 10,000,000; "),
+        (
+            "tokenizer.json",
+            ("model", "vocab"),
+            {"far": 10**7},
+            "the tokenizer of '.*' has ids beyond 10,000,000; ",
+        ),
     ],
     ids=["limit", "padding", "model", "ids"],
 )
@@ -103,7 +132,10 @@ def test_files_that_do_not_fit_are_one_line(tokenizer, tmp_path, file, part, cha
 
 
 def test_one_file_has_no_tokenizer(make_tupe):
-    with pytest.raises(UserError, match=r"no tokenizer in '.*tupe\.pt', which is one file; name one with `tokenizer`"):
+    with pytest.raises(
+        UserError,
+        match=r"no tokenizer in '.*tupe\.pt', which is one file; name one with `tokenizer`",
+    ):
         load_tokenizer(str(make_tupe()))
 
 
@@ -128,7 +160,9 @@ def deberta(tmp_path):
     ],
     ids=str,
 )
-def test_the_packages_that_a_sentencepiece_model_needs_are_named(deberta, monkeypatch, absent, names):
+def test_the_packages_that_a_sentencepiece_model_needs_are_named(
+    deberta, monkeypatch, absent, names
+):
     for module in ("sentencepiece", "google.protobuf"):
         there = None if module in absent else ModuleType(module)
         if there is not None:
@@ -143,7 +177,8 @@ def test_a_sentencepiece_model_that_cannot_be_read_is_said_to_be_damaged(deberta
     pytest.importorskip("sentencepiece")
     pytest.importorskip("google.protobuf")
     with pytest.raises(
-        UserError, match=r"SentencePiece model spm\.model, which cannot be read; the file may be damaged"
+        UserError,
+        match=r"SentencePiece model spm\.model, which cannot be read; the file may be damaged",
     ):
         load_tokenizer(str(deberta))
 
@@ -171,7 +206,9 @@ def changed(tokenizer, change):
     """A tokenizer of the same special tokens whose file was changed."""
     state = json.loads(tokenizer.backend_tokenizer.to_str())
     change(state)
-    return PreTrainedTokenizerFast(tokenizer_object=Tokenizer.from_str(json.dumps(state)), **SPECIAL)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer.from_str(json.dumps(state)), **SPECIAL
+    )
 
 
 def with_set(**changes):
@@ -195,7 +232,9 @@ COUNTS = {
     "[MASK]": with_set(mask_token="the"),
     "another special token": with_set(bos_token="dog"),
     "a word": lambda tokenizer: (tokenizer.add_tokens(["watched the"]), tokenizer)[1],
-    "case": lambda tokenizer: changed(tokenizer, lambda state: state["normalizer"].update(lowercase=False)),
+    "case": lambda tokenizer: changed(
+        tokenizer, lambda state: state["normalizer"].update(lowercase=False)
+    ),
     "segments": lambda tokenizer: changed(
         tokenizer, lambda state: state["post_processor"]["pair"][-2]["Sequence"].update(type_id=2)
     ),
@@ -207,7 +246,10 @@ COUNTS_NOT = {
     "padding side": with_set(padding_side="left"),
     "longest text": with_set(model_max_length=3),
     "place": with_set(name_or_path="elsewhere"),
-    "earlier calls": lambda tokenizer: (tokenizer(TEXTS, truncation=True, max_length=5, padding=True), tokenizer)[1],
+    "earlier calls": lambda tokenizer: (
+        tokenizer(TEXTS, truncation=True, max_length=5, padding=True),
+        tokenizer,
+    )[1],
 }
 
 
@@ -217,12 +259,20 @@ def all_that_it_decides(tokenizer):
     encoded = [tokenizer(TEXTS, TEXTS[::-1], max_length=length, **lengths) for length in (5, 32)]
     pairs = [(each["input_ids"], each["token_type_ids"]) for each in encoded]
     alone = encode(tokenizer, ["[MASK] Anna", *TEXTS])
-    return pairs, alone, sorted(tokenizer.all_special_ids), [getattr(tokenizer, f"{name}_id") for name in SPECIAL]
+    return (
+        pairs,
+        alone,
+        sorted(tokenizer.all_special_ids),
+        [getattr(tokenizer, f"{name}_id") for name in SPECIAL],
+    )
 
 
 @pytest.mark.parametrize("case", [*COUNTS, *COUNTS_NOT])
 def test_the_digest_changes_with_what_changes_an_id_and_with_nothing_else(case):
-    before, after = train_tokenizer(TEXTS, 90), (COUNTS | COUNTS_NOT)[case](train_tokenizer(TEXTS, 90))
+    before, after = (
+        train_tokenizer(TEXTS, 90),
+        (COUNTS | COUNTS_NOT)[case](train_tokenizer(TEXTS, 90)),
+    )
     assert (all_that_it_decides(after) != all_that_it_decides(before)) == (case in COUNTS)
     assert (tokenizer_digest(after) != tokenizer_digest(before)) == (case in COUNTS)
 
@@ -242,5 +292,8 @@ def test_words_are_those_of_the_vocabularys_marks_between_separators(kind):
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(model), **SPECIAL)
     ids = np.array(tokenizer.convert_tokens_to_ids(sequence))
     found = WordRule.of(tokenizer).stretches(ids)
-    words = [["".join(sequence[slice(*word)]).strip("Ġ▁").replace("##", "") for word in words] for words in found]
+    words = [
+        ["".join(sequence[slice(*word)]).strip("Ġ▁").replace("##", "") for word in words]
+        for words in found
+    ]
     assert words == [["the", "cats", "'", "[UNK]"], ["s", "a1", "."], ["b"]]

@@ -44,7 +44,9 @@ def pairs(labels=(0, 1, 1, 0)) -> TaskData:
 
 
 def single() -> TaskData:
-    return TaskData("cola", "tsv", {"train": pd.DataFrame({"text_a": FIRST, "label": [0.0, 2.5, 5.0, 3.8]})})
+    return TaskData(
+        "cola", "tsv", {"train": pd.DataFrame({"text_a": FIRST, "label": [0.0, 2.5, 5.0, 3.8]})}
+    )
 
 
 @pytest.mark.parametrize("length", [32, 6])
@@ -61,7 +63,9 @@ def test_every_example_is_what_the_tokenizer_makes_of_it(data, length, monkeypat
         assert [array.dtype for array in arrays] == [np.int32, np.uint8, np.int64, label]
         np.testing.assert_array_equal(split.labels, frame["label"].astype(label))
         for row, texts in enumerate(frame.drop(columns="label").itertuples(index=False)):
-            expected = TOKENIZER(*texts, truncation=True, max_length=length, return_token_type_ids=True)
+            expected = TOKENIZER(
+                *texts, truncation=True, max_length=length, return_token_type_ids=True
+            )
             place = slice(split.offsets[row], split.offsets[row + 1])
             assert split.ids[place].tolist() == expected["input_ids"]
             assert split.segments[place].tolist() == expected["token_type_ids"]
@@ -89,7 +93,9 @@ def split_of(lengths) -> TokenisedSplit:
 
 def examples(split) -> list[tuple]:
     spans = zip(split.labels, pairwise(split.offsets), strict=True)
-    return [(int(label), tuple(split.ids[a:b]), tuple(split.segments[a:b])) for label, (a, b) in spans]
+    return [
+        (int(label), tuple(split.ids[a:b]), tuple(split.segments[a:b])) for label, (a, b) in spans
+    ]
 
 
 @given(st.lists(st.integers(1, 5), min_size=2, max_size=30), st.floats(0.01, 0.5))
@@ -100,7 +106,9 @@ def test_train_is_parted_and_nothing_is_lost(lengths, share):
     assert len(parts["held_out"]) == max(1, round(share * len(whole)))
     assert parts["validation"] is whole
     rows = [part.labels.tolist() for part in (parts["held_out"], parts["train"])]
-    assert rows == [part.tolist() for part in held_out_rows(len(whole), share)]  # which baselines are not fitted on
+    assert rows == [
+        part.tolist() for part in held_out_rows(len(whole), share)
+    ]  # which baselines are not fitted on
 
 
 PADDING = 9
@@ -119,8 +127,13 @@ def test_an_epoch_holds_every_row_once(lengths, batch_size, seed):
 
 def test_seed_and_epoch_decide_the_batches():
     split = split_of(np.random.default_rng(0).integers(1, 20, size=200))
-    given = [training_batches(split, 16, PADDING, seed, epoch) for seed, epoch in ((1, 1), (1, 1), (1, 2), (2, 1))]
-    first, again, *others = [[frozenset(batch.rows.tolist()) for batch in batches] for batches in given]
+    given = [
+        training_batches(split, 16, PADDING, seed, epoch)
+        for seed, epoch in ((1, 1), (1, 1), (1, 2), (2, 1))
+    ]
+    first, again, *others = [
+        [frozenset(batch.rows.tolist()) for batch in batches] for batches in given
+    ]
     assert first == again
     assert set(first) not in map(set, others)
 
@@ -128,7 +141,9 @@ def test_seed_and_epoch_decide_the_batches():
 @given(Lengths, st.data())
 def test_collating_equals_padding_one_by_one(lengths, data):
     split = split_of(lengths)
-    rows = np.array(data.draw(st.permutations(range(len(lengths)))))[: data.draw(st.integers(1, len(lengths)))]
+    rows = np.array(data.draw(st.permutations(range(len(lengths)))))[
+        : data.draw(st.integers(1, len(lengths)))
+    ]
     batch = collate(split, rows, PADDING)
     longest = max(lengths[row] for row in rows)
     assert batch.ids.shape == batch.segments.shape == (len(rows), longest)
@@ -137,7 +152,10 @@ def test_collating_equals_padding_one_by_one(lengths, data):
         start, stop = split.offsets[row], split.offsets[row + 1]
         padding = longest - lengths[row]
         assert batch.ids[place].tolist() == [*split.ids[start:stop].tolist(), *[PADDING] * padding]
-        assert batch.segments[place].tolist() == [*split.segments[start:stop].tolist(), *[0] * padding]
+        assert batch.segments[place].tolist() == [
+            *split.segments[start:stop].tolist(),
+            *[0] * padding,
+        ]
         if batch.mask is not None:
             assert batch.mask[place].tolist() == [True] * lengths[row] + [False] * padding
     assert (batch.mask is None) == (len({lengths[row] for row in rows}) == 1)
@@ -146,16 +164,23 @@ def test_collating_equals_padding_one_by_one(lengths, data):
 
 @given(Lengths, st.integers(1, 500), st.sampled_from([1, 8]))
 def test_evaluation_covers_every_row_within_the_budget(lengths, budget, apart):
-    batches = list(evaluation_batches(split_of(lengths), PADDING, budget, lambda length: -(-length // apart) * apart))
+    batches = list(
+        evaluation_batches(
+            split_of(lengths), PADDING, budget, lambda length: -(-length // apart) * apart
+        )
+    )
     assert all(batch.ids.shape[1] % apart == 0 for batch in batches)
     assert sum(int((batch.ids != PADDING).sum()) for batch in batches) == sum(lengths)
     assert sorted(row for batch in batches for row in batch.rows) == list(range(len(lengths)))
     assert all(batch.ids.numel() <= budget or len(batch.rows) == 1 for batch in batches)
-    assert [batch.ids.shape[1] for batch in batches] == sorted((b.ids.shape[1] for b in batches), reverse=True)
+    assert [batch.ids.shape[1] for batch in batches] == sorted(
+        (b.ids.shape[1] for b in batches), reverse=True
+    )
 
 
 @pytest.mark.parametrize(
-    ("device", "calls"), [("cpu", [call.to(CPU)]), ("cuda", [call.pin_memory(), call.pin_memory().to(GPU, **LATER)])]
+    ("device", "calls"),
+    [("cpu", [call.to(CPU)]), ("cuda", [call.pin_memory(), call.pin_memory().to(GPU, **LATER)])],
 )
 def test_the_host_does_not_wait_until_a_gpu_has_copied_a_batch(device, calls):
     plain, masked = [Mock() for _ in range(4)], [Mock() for _ in range(5)]

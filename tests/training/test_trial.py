@@ -56,7 +56,9 @@ def model_of(family: str) -> nn.Module:
 def tokens() -> TokenisedTask:
     """Uneven texts that begin with [CLS], end with [SEP], and hold a part of the vocabulary."""
     generator = np.random.default_rng(0)
-    texts = [np.array([2, *generator.integers(5, 60, size=length - 2), 3]) for length in (LONGEST, 11, 7)]
+    texts = [
+        np.array([2, *generator.integers(5, 60, size=length - 2), 3]) for length in (LONGEST, 11, 7)
+    ]
     lengths = [len(text) for text in texts]
     split = TokenisedSplit(
         ids=np.concatenate(texts).astype(np.int32),
@@ -80,9 +82,13 @@ def after_a_step(model: NativeClassifier, tokens: TokenisedTask, table_of) -> di
     with table_of(model, tokens):
         torch.manual_seed(1)
         model.train()
-        [loss] = part_losses(model, collate(tokens.splits["train"], np.arange(3), tokens.padding_id), CPU)
+        [loss] = part_losses(
+            model, collate(tokens.splits["train"], np.arange(3), tokens.padding_id), CPU
+        )
         loss.backward()
-        torch.optim.SGD([weight for weight in model.parameters() if weight.requires_grad], 0.5).step()
+        torch.optim.SGD(
+            [weight for weight in model.parameters() if weight.requires_grad], 0.5
+        ).step()
     return {name: weight.detach() for name, weight in model.named_parameters()}
 
 
@@ -107,9 +113,13 @@ def inputs_of(tiny, tmp_path):
     def of(family: str, side: str = "") -> Inputs:
         model_of(family).save_pretrained(tmp_path / family)
         side = side or ("left" if family == "xlnet" else "right")
-        save_tokenizer(tmp_path / family, tuple(generate("rte")["train"]["text_a"]), segments=False, side=side)
+        save_tokenizer(
+            tmp_path / family, tuple(generate("rte")["train"]["text_a"]), segments=False, side=side
+        )
         arm = {"name": family, "variant": "native", "checkpoint": str(tmp_path / family)}
-        return Inputs(load_experiment(tiny(arms=[arm], checkpoint=None, tasks=["rte"])), Path("none"))
+        return Inputs(
+            load_experiment(tiny(arms=[arm], checkpoint=None, tasks=["rte"])), Path("none")
+        )
 
     return of
 
@@ -124,14 +134,20 @@ def test_a_planned_cell_has_the_logits_that_each_text_has_alone(family, inputs_o
     [cell] = make_plan(inputs).cells
     outcome = finetune(cell, inputs, CPU)
     start, split = inputs.start(cell), inputs.tokens(cell).splits["validation"]
-    model = NativeClassifier(outcome.model, reads_segments=start.reads_segments, pads_left=start.pads_left)
+    model = NativeClassifier(
+        outcome.model, reads_segments=start.reads_segments, pads_left=start.pads_left
+    )
     padded = (lambda _: cell.settings.max_length) if start.reads_padding else int
     alone = predict(model, evaluation_batches(split, 0, 1, padded), CPU)
     np.testing.assert_allclose(outcome.predictions["validation"], alone, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(("family", "side"), [("bert", "left"), ("gpt2", "left"), ("xlnet", "right")])
-def test_the_side_on_which_the_tokenizer_pads_makes_no_text_depend_on_others(family, side, inputs_of):
+@pytest.mark.parametrize(
+    ("family", "side"), [("bert", "left"), ("gpt2", "left"), ("xlnet", "right")]
+)
+def test_the_side_on_which_the_tokenizer_pads_makes_no_text_depend_on_others(
+    family, side, inputs_of
+):
     assert make_plan(inputs_of(family, side)).cells
 
 
@@ -149,6 +165,8 @@ def test_a_cell_is_trained_in_bf16_or_says_that_it_was_trained_in_float32(family
 def test_who_computes_in_float32_is_said_before_compute(inputs_of, tmp_path):
     console = Console(file=io.StringIO(), width=200)
     values = inputs_of("deberta").experiment
-    glue_bench.run(values, results=tmp_path, console=console, device="cpu", precision="bf16", dry_run=True)
+    glue_bench.run(
+        values, results=tmp_path, console=console, device="cpu", precision="bf16", dry_run=True
+    )
     line = "computed in float32, because their models cannot be trained in bf16: deberta"
     assert line in console.file.getvalue()

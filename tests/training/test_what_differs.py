@@ -20,7 +20,10 @@ def test_the_error_of_a_conversion_is_that_of_the_tokens_that_are_no_padding(var
     after = graft(before, variant, {})
     token_ids, segment_ids, mask = random_tokens(model.config)
     assert 0 < int(mask.sum()) < mask.numel()
-    states = [encoder(start).eval().hidden_states(token_ids, mask, segment_ids) for start in (before, after)]
+    states = [
+        encoder(start).eval().hidden_states(token_ids, mask, segment_ids)
+        for start in (before, after)
+    ]
     errors = relative_error(before, after)
     assert len(errors) == 4
     for layer, (old, new) in enumerate(zip(*states, strict=True)):
@@ -37,7 +40,9 @@ def test_tokenizers_whose_special_tokens_have_changed_places_have_other_digests(
     plain = train_tokenizer(("one two", "three"), 90)
 
     def with_tokens(**changes: str) -> str:
-        tokenizer = PreTrainedTokenizerFast(tokenizer_object=plain.backend_tokenizer, **SPECIAL | changes)
+        tokenizer = PreTrainedTokenizerFast(
+            tokenizer_object=plain.backend_tokenizer, **SPECIAL | changes
+        )
         return tokenizer_digest(tokenizer)
 
     digests = [

@@ -73,7 +73,11 @@ OF_FAMILY: dict[str, dict[str, Any]] = {
     "albert": {"embedding_size": 8},
     "big_bird": BLOCKS,
     "bigbird_pegasus": BLOCKS,
-    "canine": {"num_hash_buckets": 64, "local_transformer_stride": 8, "max_position_embeddings": 64},
+    "canine": {
+        "num_hash_buckets": 64,
+        "local_transformer_stride": 8,
+        "max_position_embeddings": 64,
+    },
     "convbert": {"head_ratio": 1, "conv_kernel_size": 9},
     "deberta": RELATIVE,
     "deberta-v2": RELATIVE | {"type_vocab_size": 0},
@@ -105,7 +109,15 @@ OF_FAMILY: dict[str, dict[str, Any]] = {
         "is_decoder": False,
     },
     "squeezebert": dict.fromkeys(
-        ("q_groups", "k_groups", "v_groups", "post_attention_groups", "intermediate_groups", "output_groups"), 1
+        (
+            "q_groups",
+            "k_groups",
+            "v_groups",
+            "post_attention_groups",
+            "intermediate_groups",
+            "output_groups",
+        ),
+        1,
     ),
     "t5": {"decoder_start_token_id": 200},
     "umt5": {"decoder_start_token_id": 0},
@@ -132,7 +144,11 @@ def tiny_configuration(family: str) -> transformers.PretrainedConfig:
     if family in NESTED:
         for name in usual.sub_configs:
             part = getattr(usual, name).to_dict()
-            kept = {key: value for key, value in part.items() if key not in {"model_type", "transformers_version"}}
+            kept = {
+                key: value
+                for key, value in part.items()
+                if key not in {"model_type", "transformers_version"}
+            }
             values[name] = kept | sizes_of(part, family)
     return AutoConfig.for_model(family, **values)
 
@@ -156,7 +172,9 @@ def tiny_model(family: str) -> transformers.PreTrainedModel | None:
     try:
         configuration = tiny_configuration(family)
         with torch.device("meta"):
-            parameters = AutoModelForSequenceClassification.from_config(copy.deepcopy(configuration)).num_parameters()
+            parameters = AutoModelForSequenceClassification.from_config(
+                copy.deepcopy(configuration)
+            ).num_parameters()
         if parameters > LARGEST:
             return None
         torch.manual_seed(0)
@@ -172,6 +190,10 @@ def tiny_model(family: str) -> transformers.PreTrainedModel | None:
 def save_tokenizer(folder: Path, texts: tuple[str, ...], *, segments: bool, side: str) -> Path:
     """A tokenizer of at most 250 words, which gives segments or does not, and pads on a side."""
     names = ["input_ids", *(["token_type_ids"] if segments else []), "attention_mask"]
-    how = {"tokenizer_object": train_tokenizer(texts, TOKENS).backend_tokenizer, "padding_side": side, **SPECIAL}
+    how = {
+        "tokenizer_object": train_tokenizer(texts, TOKENS).backend_tokenizer,
+        "padding_side": side,
+        **SPECIAL,
+    }
     transformers.PreTrainedTokenizerFast(**how, model_input_names=names).save_pretrained(folder)
     return folder

@@ -33,7 +33,12 @@ STILL = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 WORDS = 60
 LENGTH = 16
 SIZES: dict[str, Any] = {
-    **{"vocab_size": WORDS + 5, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2},
+    **{
+        "vocab_size": WORDS + 5,
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+    },
     **{"intermediate_size": 32, "max_position_embeddings": LENGTH},
 }
 
@@ -41,7 +46,9 @@ SIZES: dict[str, Any] = {
 def word_tokenizer(words: int = WORDS, without: str = "") -> PreTrainedTokenizerFast:
     """Word `Wn` has the id n + 5: ids say which word stood where."""
     names = [*SPECIAL.values(), *(f"W{number}" for number in range(words))]
-    tokenizer = Tokenizer(models.WordLevel({name: index for index, name in enumerate(names)}, unk_token="[UNK]"))
+    tokenizer = Tokenizer(
+        models.WordLevel({name: index for index, name in enumerate(names)}, unk_token="[UNK]")
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     special = {key: token for key, token in SPECIAL.items() if key != without}
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
@@ -56,9 +63,13 @@ def corpus_of(documents: Iterable[Iterable[str]], name: str = "made") -> Corpus:
 def counting(sentences: int = 120) -> list[str]:
     """Sentences that count around a circle of twelve words: each word follows from its neighbours."""
     generator = np.random.default_rng(0)
-    starts, lengths = generator.integers(12, size=sentences), generator.integers(4, 12, size=sentences)
+    starts, lengths = (
+        generator.integers(12, size=sentences),
+        generator.integers(4, 12, size=sentences),
+    )
     return [
-        " ".join(f"W{(first + i) % 12}" for i in range(length)) for first, length in zip(starts, lengths, strict=True)
+        " ".join(f"W{(first + i) % 12}" for i in range(length))
+        for first, length in zip(starts, lengths, strict=True)
     ]
 
 
@@ -73,12 +84,16 @@ def packed_of(lengths: Iterable[int], first: int = 5, words: int = WORDS) -> Pac
     return PackedText(np.concatenate(sequences), offsets)
 
 
-def config(variant: str = "add", options: Mapping[str, Any] | None = None, **changes: Any) -> EncoderConfig:
+def config(
+    variant: str = "add", options: Mapping[str, Any] | None = None, **changes: Any
+) -> EncoderConfig:
     """A tiny encoder of the counting words."""
     return EncoderConfig(**SIZES | changes, variant=variant, variant_options=dict(options or {}))
 
 
-def plainly_trained(model: torch.nn.Module, chosen: Any, steps: int, batches: Iterable[Iterable[Any]]) -> list[float]:
+def plainly_trained(
+    model: torch.nn.Module, chosen: Any, steps: int, batches: Iterable[Iterable[Any]]
+) -> list[float]:
     """The losses of a loop in plain torch, of `batches` that are functions, each the loss of a part.
 
     torch's AdamW with parameters grouped by name, transformers' schedule, and gradients that are clipped at each step.
@@ -91,7 +106,10 @@ def plainly_trained(model: torch.nn.Module, chosen: Any, steps: int, batches: It
         [{"params": some, "weight_decay": decays * chosen.weight_decay} for decays, some in groups.items()],
         lr=chosen.learning_rate, betas=(0.9, 0.999), eps=chosen.adam_epsilon,
     )  # fmt: skip
-    schedule, losses = get_linear_schedule_with_warmup(optimizer, math.ceil(chosen.warmup_ratio * steps), steps), []
+    schedule, losses = (
+        get_linear_schedule_with_warmup(optimizer, math.ceil(chosen.warmup_ratio * steps), steps),
+        [],
+    )
     for parts in islice(batches, steps):
         model.train().zero_grad()
         total = 0.0
@@ -99,7 +117,9 @@ def plainly_trained(model: torch.nn.Module, chosen: Any, steps: int, batches: It
             loss = part()
             loss.backward()
             total += loss.item()
-        assert torch.nn.utils.clip_grad_norm_(model.parameters(), chosen.clip_norm) > chosen.clip_norm
+        assert (
+            torch.nn.utils.clip_grad_norm_(model.parameters(), chosen.clip_norm) > chosen.clip_norm
+        )
         optimizer.step()
         schedule.step()
         losses.append(total)
@@ -114,18 +134,38 @@ class Tiny:
     inputs: Inputs
 
     @classmethod
-    def of(cls, path: Path, variant: str = "add", options: Any = None, scratch: Any = None, **settings: Any) -> "Tiny":
+    def of(
+        cls,
+        path: Path,
+        variant: str = "add",
+        options: Any = None,
+        scratch: Any = None,
+        **settings: Any,
+    ) -> "Tiny":
         """One whose text, tokenizer and checkpoints lie in a folder."""
         path.mkdir(exist_ok=True)
         (path / "text.txt").write_text("\n".join(counting()))
         word_tokenizer().save_pretrained(path / "words")
-        usual = {"corpus": [str(path / "text.txt")], "tokenizer": str(path / "words"), "steps": 20, "length": LENGTH}
+        usual = {
+            "corpus": [str(path / "text.txt")],
+            "tokenizer": str(path / "words"),
+            "steps": 20,
+            "length": LENGTH,
+        }
         usual |= {"batch_tokens": 8 * LENGTH, "learning_rates": [3e-3], "warmup_ratio": 0.1}
         usual |= {"validation_share": 0.1, "validations": 2}
         experiment = load_experiment(
             {
-                **{"name": "tiny", "data": "demo", "tasks": ["cola"], "seeds": [1], "checkpoint": "scratch"},
-                "scratch": SIZES | {"vocab_size": 100} | (scratch or {}),  # of the tokenizer in the end
+                **{
+                    "name": "tiny",
+                    "data": "demo",
+                    "tasks": ["cola"],
+                    "seeds": [1],
+                    "checkpoint": "scratch",
+                },
+                "scratch": SIZES
+                | {"vocab_size": 100}
+                | (scratch or {}),  # of the tokenizer in the end
                 "arms": [{"variant": variant, "options": options or {}}],
                 "pretraining": usual | settings,
                 "finetuning": {"learning_rates": [1e-3], "max_length": LENGTH},
@@ -163,7 +203,9 @@ class Tiny:
         return load_file(self.checkpoint(step) / "model.safetensors")
 
     def files(self) -> dict[str, bytes]:
-        return {str(path): path.read_bytes() for path in self.place.folder.rglob("*") if path.is_file()}
+        return {
+            str(path): path.read_bytes() for path in self.place.folder.rglob("*") if path.is_file()
+        }
 
 
 class Greedy(VARIANTS["add"]):
@@ -184,7 +226,11 @@ class Diverging(VARIANTS["add"]):
 
     def forward(self, token_ids: torch.Tensor, segment_ids: torch.Tensor) -> EncoderInput:
         made = super().forward(token_ids, segment_ids)
-        return replace(made, hidden=made.hidden * math.nan) if self.training == self.in_training else made
+        return (
+            replace(made, hidden=made.hidden * math.nan)
+            if self.training == self.in_training
+            else made
+        )
 
 
 class Signalled(VARIANTS["add"]):
@@ -201,5 +247,10 @@ class Signalled(VARIANTS["add"]):
 def timeless(left: Pretrained) -> dict[str, Any]:
     """What must not differ between two runs: all but the times."""
     times = {"seconds", "tokens_per_second", "peak_memory_bytes"}
-    losses = [{key: value for key, value in point.items() if key != "seconds"} for point in left.facts["losses"]]
-    return {key: value for key, value in left.facts.items() if key not in times} | {"losses": losses}
+    losses = [
+        {key: value for key, value in point.items() if key != "seconds"}
+        for point in left.facts["losses"]
+    ]
+    return {key: value for key, value in left.facts.items() if key not in times} | {
+        "losses": losses
+    }

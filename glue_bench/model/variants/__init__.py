@@ -4,7 +4,14 @@ from glue_bench.model.variants.additive import Add, AddSinusoidal, Gate, Multipl
 from glue_bench.model.variants.base import Variant
 from glue_bench.model.variants.concatenated import Concat, ConcatSplit
 from glue_bench.model.variants.relative import AddRelative, Alibi, Disentangled, Rotary, Shaw
-from glue_bench.model.variants.untied import DietAbs, DietRel, FourTerm, Untied, UntiedRelative, UntiedTieCls
+from glue_bench.model.variants.untied import (
+    DietAbs,
+    DietRel,
+    FourTerm,
+    Untied,
+    UntiedRelative,
+    UntiedTieCls,
+)
 
 VARIANTS: dict[str, type[Variant]] = {
     "none": NoPosition,

@@ -23,7 +23,9 @@ class NoPosition(Variant):
     uses_position = False
     position_tables: Mapping[str, int] | None = {}
 
-    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
+    def forward(
+        self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]
+    ) -> EncoderInput:
         return EncoderInput(self.words_and_segments(token_ids, segment_ids))
 
 
@@ -47,7 +49,9 @@ class PositionTable(nn.Embedding):
         drawn = self.weight.detach()
         if self.start == "sinusoids":
             rows = sinusoids(self.num_embeddings, self.embedding_dim, drawn)
-            return self.initializer_range * 2**0.5 * rows  # the root mean square of a row is 1 / sqrt(2)
+            return (
+                self.initializer_range * 2**0.5 * rows
+            )  # the root mean square of a row is 1 / sqrt(2)
         return self.start * drawn
 
 
@@ -72,14 +76,20 @@ class Add(Variant):
     ) -> None:
         super().__init__(dims)
         self.positions = PositionTable(dims, position_start)
-        self.position_norm = nn.LayerNorm(dims.embedding_size, eps=dims.layer_norm_eps) if position_norm else None
+        self.position_norm = (
+            nn.LayerNorm(dims.embedding_size, eps=dims.layer_norm_eps) if position_norm else None
+        )
 
     def position_rows(self, length: int) -> Float[Tensor, "l d"]:
         """The p_i of `length` tokens, normalised with `position_norm`."""
-        rows = self.positions.weight[:length]  # a slice and not a lookup, whose gradient would be a scatter
+        rows = self.positions.weight[
+            :length
+        ]  # a slice and not a lookup, whose gradient would be a scatter
         return rows if self.position_norm is None else self.position_norm(rows)
 
-    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
+    def forward(
+        self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]
+    ) -> EncoderInput:
         positions = self.position_rows(token_ids.shape[1])
         return EncoderInput(self.words_and_segments(token_ids, segment_ids) + positions)
 
@@ -116,11 +126,15 @@ class AddSinusoidal(Variant):
         check_pairs(dims.embedding_size, "its embeddings")
         self.scale: float | Tensor
         if scale == "words":
-            self.register_buffer("scale", torch.tensor(dims.initializer_range))  # saved with the weights
+            self.register_buffer(
+                "scale", torch.tensor(dims.initializer_range)
+            )  # saved with the weights
         else:
             self.scale = scale
 
-    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
+    def forward(
+        self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]
+    ) -> EncoderInput:
         hidden, length = self.words_and_segments(token_ids, segment_ids), token_ids.shape[1]
         table = sinusoids(self.first_position + length, self.dims.embedding_size, hidden)
         if self.first_position:
@@ -148,10 +162,14 @@ class Multiply(Add):
     summary = "token * (1 + position) + segment"
     source = "this project"
 
-    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
+    def forward(
+        self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]
+    ) -> EncoderInput:
         words = self.words(token_ids)
         hidden = words * (1 + self.position_rows(words.shape[1]))
-        return EncoderInput(hidden if self.segments is None else hidden + self.segments(segment_ids))
+        return EncoderInput(
+            hidden if self.segments is None else hidden + self.segments(segment_ids)
+        )
 
     def graft(self, base: Additive) -> Grafted:
         super().graft(base)
@@ -165,19 +183,25 @@ class Gate(Add):
     factor 2 to the LayerNorm that follows; here segments are added, and need it.
     """
 
-    summary = "a learned scalar of each token divides the weight between token and position; + segment"
+    summary = (
+        "a learned scalar of each token divides the weight between token and position; + segment"
+    )
     source = "Hallam & Tseng 2026"
 
     def __init__(self, dims: Dimensions) -> None:
         super().__init__(dims)
         self.gate = nn.Linear(2 * dims.embedding_size, 1)
 
-    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
+    def forward(
+        self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]
+    ) -> EncoderInput:
         words = self.words(token_ids)
         positions = self.position_rows(words.shape[1]).expand_as(words)
         gate = torch.sigmoid(self.gate(torch.cat([words, positions], dim=-1)))
         hidden = 2 * (gate * words + (1 - gate) * positions)
-        return EncoderInput(hidden if self.segments is None else hidden + self.segments(segment_ids))
+        return EncoderInput(
+            hidden if self.segments is None else hidden + self.segments(segment_ids)
+        )
 
     def graft(self, base: Additive) -> Grafted:
         nn.init.zeros_(self.gate.weight)
@@ -188,10 +212,14 @@ class Gate(Add):
 def check_pairs(size: int, what: str) -> None:
     """Raises ValueError where dimensions do not come in pairs, of which each has one angle."""
     if size % 2:
-        raise ValueError(f"{what} of {size} dimensions cannot be split into pairs; give an even number")
+        raise ValueError(
+            f"{what} of {size} dimensions cannot be split into pairs; give an even number"
+        )
 
 
-def angles(length: int, width: int, like: Tensor) -> tuple[Float[Tensor, "l w2"], Float[Tensor, "l w2"]]:
+def angles(
+    length: int, width: int, like: Tensor
+) -> tuple[Float[Tensor, "l w2"], Float[Tensor, "l w2"]]:
     """Sine and cosine of position * 10000^(-2m / width), m below width / 2; no buffer: loading would lose it."""
     places = torch.arange(length, device=like.device, dtype=torch.float32)
     rates = 10_000 ** (-torch.arange(0, width, 2, device=like.device, dtype=torch.float32) / width)

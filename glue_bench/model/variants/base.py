@@ -52,7 +52,9 @@ class EncoderInput:
 
     def biases(self) -> list[Tensor | None]:
         """The bias that all blocks share, alone; or that of each block."""
-        return [self.bias] if self.bias is None or isinstance(self.bias, Tensor) else list(self.bias)
+        return (
+            [self.bias] if self.bias is None or isinstance(self.bias, Tensor) else list(self.bias)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +115,9 @@ class Variant(nn.Module, ABC):
         return (self.score_terms * self.dims.head_size) ** -0.5
 
     @abstractmethod
-    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
+    def forward(
+        self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]
+    ) -> EncoderInput:
         """Return what enters the first block. The encoder has checked the ids."""
 
     @classmethod

@@ -42,7 +42,9 @@ class Concat(Add):
         starts = "as the sum, which is 'add' exactly" if is_sum else "at random"
         return cls.summary + f"; the projection starts {starts}" * (origin in (SCRATCH, "grafted"))
 
-    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
+    def forward(
+        self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]
+    ) -> EncoderInput:
         words = self.words(token_ids)
         parts = [words, self.positions.weight[: words.shape[1]].expand_as(words)]
         if self.segments is not None:
@@ -75,17 +77,25 @@ class ConcatSplit(Variant):
     source = "Kitaev & Klein 2018"
     position_tables: Mapping[str, int] | None = {"positions": 1}
 
-    def __init__(self, dims: Dimensions, *, position_share: Annotated[float, Field(gt=0, lt=1)] = 0.5) -> None:
+    def __init__(
+        self, dims: Dimensions, *, position_share: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    ) -> None:
         width = dims.embedding_size
         positions = round(position_share * width)
         if not 0 < positions < width:
             parts = f"{width - positions} for tokens and {positions} for positions"
-            advice = f"neither may be 0, so give a share from {1 / width:.4g} to {1 - 1 / width:.4g}"
-            raise ValueError(f"position_share {position_share} splits {width} dimensions into {parts}; {advice}")
+            advice = (
+                f"neither may be 0, so give a share from {1 / width:.4g} to {1 - 1 / width:.4g}"
+            )
+            raise ValueError(
+                f"position_share {position_share} splits {width} dimensions into {parts}; {advice}"
+            )
         super().__init__(dims, content_size=width - positions)
         self.positions = nn.Embedding(dims.max_positions, positions)
 
-    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
+    def forward(
+        self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]
+    ) -> EncoderInput:
         content = self.words_and_segments(token_ids, segment_ids)
         batch, length, _ = content.shape
         positions = self.positions.weight[:length].expand(batch, -1, -1)
@@ -97,15 +107,23 @@ class ConcatSplit(Variant):
         The blocks stay as they are: only where the tables are already split does it compute the same.
         """
         split = self.words.embedding_dim
-        content, places = principal_basis(base.words, slice(split)), principal_basis(base.positions, slice(split, None))
-        tables = {"tokens": (self.words, base.words, content), "positions": (self.positions, base.positions, places)}
+        content, places = (
+            principal_basis(base.words, slice(split)),
+            principal_basis(base.positions, slice(split, None)),
+        )
+        tables = {
+            "tokens": (self.words, base.words, content),
+            "positions": (self.positions, base.positions, places),
+        }
         if self.segments is not None and base.segments is not None:
             tables["segments"] = self.segments, base.segments, content
         kept = {}
         for name, (module, table, basis) in tables.items():
             module.weight.copy_(table @ basis)
             total = float(table.double().square().sum())
-            kept[name] = float((table.double() @ basis.double()).square().sum()) / total if total else 1.0
+            kept[name] = (
+                float((table.double() @ basis.double()).square().sum()) / total if total else 1.0
+            )
         return Grafted(exact=False, variance_kept=kept)
 
 

@@ -40,7 +40,9 @@ def declared(variant: type[Variant], name: str) -> Mapping[str, Option]:
     Raises UserError where one stands before the `*`, has no default, or a type that cannot be checked.
     """
     options, inherited = {}, inspect.signature(Variant.__init__).parameters
-    for option, each in [*inspect.signature(variant.__init__).parameters.items()][2:]:  # after self and dims
+    for option, each in [*inspect.signature(variant.__init__).parameters.items()][
+        2:
+    ]:  # after self and dims
         if each == inherited.get(option) or each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
             continue
         default = each.default
@@ -73,14 +75,20 @@ def check_variant(name: str, options: Mapping[str, Any], where: str = "") -> dic
         if option not in known:
             raise UserError(place + str(unknown("option", option, known, variant)))
         if option == SEGMENTS and value not in PLACES:
-            raise UserError(place + str(unknown("value", value, PLACES, f"option '{option}' of {variant}")))
+            raise UserError(
+                place + str(unknown("value", value, PLACES, f"option '{option}' of {variant}"))
+            )
         try:
-            parsed[option] = known[option].kind.validate_json(json.dumps(value, allow_nan=False), strict=True)
+            parsed[option] = known[option].kind.validate_json(
+                json.dumps(value, allow_nan=False), strict=True
+            )
         except (ValueError, TypeError) as error:  # the second where JSON has no such value
             reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
             reason = reason.removeprefix("Value error, ")
             reason = reason[:1].lower() + reason[1:]
-            raise UserError(f"{place}option '{option}' of {variant}: {reason}, not {quoted(value)}") from error
+            raise UserError(
+                f"{place}option '{option}' of {variant}: {reason}, not {quoted(value)}"
+            ) from error
     return parsed
 
 
@@ -102,7 +110,9 @@ def segments_enter(config: EncoderConfig) -> str:
     place = (config.variant_options or {}).get(SEGMENTS, "input")
     if config.type_vocab_size < 2 and place == "scores":
         has = "only one" if config.type_vocab_size else "none"
-        raise UserError(f"variant '{config.variant}': segments cannot enter the scores, the encoder has {has}")
+        raise UserError(
+            f"variant '{config.variant}': segments cannot enter the scores, the encoder has {has}"
+        )
     return place if config.type_vocab_size else "none"
 
 

@@ -15,7 +15,14 @@ from pydantic import PositiveInt
 from torch import Tensor, nn
 
 from glue_bench.model.variants.additive import Add, angles, check_pairs
-from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Grafted, Variant, some_of
+from glue_bench.model.variants.base import (
+    Additive,
+    Dimensions,
+    EncoderInput,
+    Grafted,
+    Variant,
+    some_of,
+)
 
 BUCKETS = 32
 MAX_DISTANCE = 128
@@ -54,7 +61,9 @@ class AddRelative(Add):
         super().__init__(dims)
         self.relative = RelativeBias(dims.num_heads)
 
-    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
+    def forward(
+        self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]
+    ) -> EncoderInput:
         hidden = super().forward(token_ids, segment_ids).hidden
         return EncoderInput(hidden, self.relative(token_ids.shape[1]))
 
@@ -72,12 +81,15 @@ class Alibi(Variant):
     """
 
     summary = (
-        "no position table: scores fall linearly with distance, with a fixed slope for each head (ALiBi, symmetric)"
+        "no position table: scores fall linearly with distance, "
+        "with a fixed slope for each head (ALiBi, symmetric)"
     )
     source = "Press, Smith & Lewis 2022"
     position_tables: Mapping[str, int] | None = {}
 
-    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
+    def forward(
+        self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]
+    ) -> EncoderInput:
         hidden, heads = self.words_and_segments(token_ids, segment_ids), self.dims.num_heads
         power = 2 ** math.floor(math.log2(heads))
         ratios = [2 ** (-8 * (head + 1) / power) for head in range(power)]
@@ -102,7 +114,9 @@ class Rotary(Variant):
         super().__init__(dims)
         check_pairs(dims.head_size, "a head")
 
-    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
+    def forward(
+        self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]
+    ) -> EncoderInput:
         hidden = self.words_and_segments(token_ids, segment_ids)
         sine, cosine = angles(token_ids.shape[1], self.dims.head_size, hidden)
 
@@ -129,9 +143,13 @@ class Shaw(Variant):
         super().__init__(dims)
         self.max_distance = max_distance
         rows = 2 * max_distance + 1
-        self.relative_keys = nn.ModuleList(nn.Embedding(rows, dims.head_size) for _ in range(dims.num_blocks))
+        self.relative_keys = nn.ModuleList(
+            nn.Embedding(rows, dims.head_size) for _ in range(dims.num_blocks)
+        )
 
-    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
+    def forward(
+        self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]
+    ) -> EncoderInput:
         hidden = self.words_and_segments(token_ids, segment_ids)
         away = offsets(token_ids.shape[1], hidden).clamp(-self.max_distance, self.max_distance)
         rows = away + self.max_distance
@@ -161,7 +179,9 @@ class Disentangled(Variant):
     source = "He et al. 2021"
     position_tables: Mapping[str, int] | None = {}
 
-    def __init__(self, dims: Dimensions, *, terms: Annotated[Sequence[str], some_of(*TERMS)] = TERMS) -> None:
+    def __init__(
+        self, dims: Dimensions, *, terms: Annotated[Sequence[str], some_of(*TERMS)] = TERMS
+    ) -> None:
         super().__init__(dims)
         self.terms = frozenset(terms)
         self.score_terms = 1 + len(self.terms)
@@ -171,7 +191,9 @@ class Disentangled(Variant):
         self.keys = nn.ModuleList(project(bias=False) for _ in range(blocks["content-position"]))
         self.queries = nn.ModuleList(project() for _ in range(blocks["position-content"]))
 
-    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
+    def forward(
+        self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]
+    ) -> EncoderInput:
         hidden, length = self.words_and_segments(token_ids, segment_ids), token_ids.shape[1]
         # Only the 2l - 1 distances that occur are projected: row i - j + l - 1 here is row i - j + n of P.
         middle = self.dims.max_positions

@@ -14,7 +14,14 @@ from jaxtyping import Float, Int
 from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from glue_bench.model.variants.base import Additive, Dimensions, EncoderInput, Grafted, Variant, some_of
+from glue_bench.model.variants.base import (
+    Additive,
+    Dimensions,
+    EncoderInput,
+    Grafted,
+    Variant,
+    some_of,
+)
 from glue_bench.model.variants.relative import BUCKETS, RelativeBias, offsets
 
 TERMS = ("word-word", "word-position", "position-word", "position-position")
@@ -49,7 +56,9 @@ class Untied(Variant):
         self.position_query = nn.Linear(dims.embedding_size, width)
         self.position_key = nn.Linear(dims.embedding_size, width)
 
-    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
+    def forward(
+        self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]
+    ) -> EncoderInput:
         hidden = self.words_and_segments(token_ids, segment_ids)
         # Split once: an index for each block would allocate the gradient of all of them, (u h l l), each time.
         biases = self.score_bias(token_ids.shape[1]).split(1)
@@ -90,7 +99,9 @@ class Untied(Variant):
         self.position_norm.weight.copy_(base.norm * share)
         starts = {"position_query": base.query * self.score_terms**0.5, "position_key": base.key}
         for name, weight in starts.items():
-            if projection := getattr(self, name, None):  # `four-term` has only those that its terms read
+            if projection := getattr(
+                self, name, None
+            ):  # `four-term` has only those that its terms read
                 projection.bias.zero_()
                 if weight.shape[1] == projection.in_features:
                     projection.weight.copy_(weight.repeat(self.projections, 1))
@@ -130,7 +141,9 @@ class UntiedRelative(Untied):
         return super().graft(base)
 
 
-def reset(from_cls: Float[Tensor, "u h"], to_cls: Float[Tensor, "u h"], others: Float[Tensor, "u h m m"]) -> Tensor:
+def reset(
+    from_cls: Float[Tensor, "u h"], to_cls: Float[Tensor, "u h"], others: Float[Tensor, "u h m m"]
+) -> Tensor:
     """Scores (u, h, m + 1, m + 1): row 0 is `from_cls`, column 0 below it `to_cls`, and what is left `others`."""
     length = others.shape[-1] + 1
     row = from_cls[:, :, None, None].expand(-1, -1, 1, length)
@@ -155,7 +168,9 @@ class FourTerm(Untied):
         "their own projections (TUPE's BERT-A-d)"
     )
 
-    def __init__(self, dims: Dimensions, *, terms: Annotated[Sequence[str], some_of(*TERMS)] = TERMS) -> None:
+    def __init__(
+        self, dims: Dimensions, *, terms: Annotated[Sequence[str], some_of(*TERMS)] = TERMS
+    ) -> None:
         super().__init__(dims)
         self.terms = frozenset(terms)
         self.score_terms = len(self.terms)
@@ -168,7 +183,9 @@ class FourTerm(Untied):
             del self.positions, self.position_norm
             self.position_tables = {}
 
-    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
+    def forward(
+        self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]
+    ) -> EncoderInput:
         hidden = self.words_and_segments(token_ids, segment_ids)
         if not self.uses_position:
             return EncoderInput(hidden)
@@ -210,7 +227,9 @@ class Diet(Variant):
     def position_bias(self, block: int, length: int) -> Float[Tensor, "1 h l l"]:
         """What positions add to one block's scores."""
 
-    def forward(self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]) -> EncoderInput:
+    def forward(
+        self, token_ids: Int[Tensor, "b l"], segment_ids: Int[Tensor, "b l"]
+    ) -> EncoderInput:
         hidden, length = self.words_and_segments(token_ids, segment_ids), token_ids.shape[1]
         biases = [self.position_bias(block, length) for block in range(self.num_biases)]
         return EncoderInput(hidden, biases[0] if self.share else biases)
@@ -232,13 +251,17 @@ class DietAbs(Diet):
         self.queries = nn.ModuleList(table() for _ in range(self.num_biases))
         self.keys = nn.ModuleList(table() for _ in range(self.num_biases))
         blocks = range(self.num_biases)
-        self.position_tables = dict.fromkeys([f"{side}.{block}" for side in ("queries", "keys") for block in blocks], 1)
+        self.position_tables = dict.fromkeys(
+            [f"{side}.{block}" for side in ("queries", "keys") for block in blocks], 1
+        )
 
     def position_bias(self, block: int, length: int) -> Float[Tensor, "1 h l l"]:
         query = self.queries[block].get_parameter("weight")[:length]
         key = self.keys[block].get_parameter("weight")[:length]
         heads = {"h": self.dims.num_heads}
-        return rearrange(query, "l (h r) -> 1 h l r", **heads) @ rearrange(key, "l (h r) -> 1 h r l", **heads)
+        return rearrange(query, "l (h r) -> 1 h l r", **heads) @ rearrange(
+            key, "l (h r) -> 1 h r l", **heads
+        )
 
 
 class DietRel(Diet):
@@ -250,8 +273,12 @@ class DietRel(Diet):
     def __init__(self, dims: Dimensions, *, share: bool = False) -> None:
         super().__init__(dims, share)
         rows = 2 * dims.max_positions - 1
-        self.distances = nn.ModuleList(nn.Embedding(rows, dims.num_heads) for _ in range(self.num_biases))
+        self.distances = nn.ModuleList(
+            nn.Embedding(rows, dims.num_heads) for _ in range(self.num_biases)
+        )
 
     def position_bias(self, block: int, length: int) -> Float[Tensor, "1 h l l"]:
         table = self.distances[block].get_parameter("weight")
-        return rearrange(table[offsets(length, table) + self.dims.max_positions - 1], "i j h -> 1 h i j")
+        return rearrange(
+            table[offsets(length, table) + self.dims.max_positions - 1], "i j h -> 1 h i j"
+        )
