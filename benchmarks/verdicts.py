@@ -19,7 +19,7 @@ from scipy.stats import norm
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from simulated import POSITIVE, REGIMES, Regime, error_size, simulate
+from helpers.simulated import POSITIVE, REGIMES, Regime, error_size, simulate
 
 from glue_bench.stats.verdicts import Group, assess, contrast_rows
 

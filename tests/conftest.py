@@ -74,7 +74,7 @@ def frozen_imports() -> None:
 @pytest.fixture(scope="session")
 def tiny() -> Made:
     """The tiny experiment as plain values, with changes merged into it; None takes a key away."""
-    from tiny_runs import TINY, merged
+    from helpers.tiny_runs import TINY, merged
 
     return lambda **changes: merged(TINY, changes)
 
@@ -92,7 +92,7 @@ def store(tmp_path: Path) -> Any:
 @pytest.fixture
 def new_bench(tmp_path: Path) -> Made:
     """Experiments whose records are made by hand, by name."""
-    from stored import Bench
+    from helpers.stored import Bench
 
     return lambda name: Bench(tmp_path / name)
 
@@ -124,7 +124,7 @@ def make_bert(tmp_path: Path) -> Made:
     def make(name: str = "bert", *, seed: int = 0, texts: tuple[str, ...] = (), vocab_size: int = 250,
              positions: int = 32, pooler: bool = True, segments: int = 2) -> Path:  # fmt: skip
         import torch
-        from tiny_runs import SIZES
+        from helpers.tiny_runs import SIZES
         from transformers import BertConfig, BertModel
 
         from glue_bench.training.tokenizers import train_tokenizer
@@ -212,7 +212,7 @@ def write_yaml(tmp_path: Path) -> Made:
 @pytest.fixture
 def make_tupe(tmp_path: Path) -> Made:
     """Save a random checkpoint in the layout of the official TUPE release, with the options of `save_tupe`."""
-    from tiny_models import save_tupe
+    from helpers.tiny_models import save_tupe
 
     return lambda name="tupe.pt", spoil=lambda _: None, **changes: save_tupe(
         tmp_path / name, spoil, **changes

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 import torch
 import transformers
-from stored import Bench, digest
-from tiny_models import SENTENCES
+from helpers.stored import Bench, digest
+from helpers.tiny_models import SENTENCES
 from torch.overrides import TorchFunctionMode
 
 import glue_bench as package

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from tiny_models import SENTENCES, encoder_config, random_model
+from helpers.tiny_models import SENTENCES, encoder_config, random_model
 from torch.nn.functional import cross_entropy
 
 import glue_bench

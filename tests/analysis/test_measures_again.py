@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from tiny_models import SENTENCES, encoder_config, random_model
+from helpers.tiny_models import SENTENCES, encoder_config, random_model
 
 from glue_bench.analysis import analyse, positions, probes, tables
 from glue_bench.analysis.hooks import InputSum, input_sum

@@ -1,7 +1,7 @@
 """An experiment whose arms are variants of a plugin: `analyse` says which file it needs."""
 
 import pytest
-import tiny_runs
+from helpers import tiny_runs
 
 from glue_bench import analyse, run
 from glue_bench.errors import UserError

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from tiny_models import ARMS, CONFIGS
+from helpers.tiny_models import ARMS, CONFIGS
 
 from glue_bench.analysis import terms
 from glue_bench.analysis.chance import EXACT, LeftOut

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from tiny_models import SENTENCES
+from helpers.tiny_models import SENTENCES
 
 from glue_bench.analysis import word_order
 from glue_bench.analysis.word_order import (

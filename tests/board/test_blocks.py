@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from simulated import REGIMES, fill_drawn, simulate
-from stored import SHAPE
+from helpers.simulated import REGIMES, fill_drawn, simulate
+from helpers.stored import SHAPE
 
 from glue_bench import leaderboard
 from glue_bench.board.board import BLOCK, open_board

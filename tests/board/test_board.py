@@ -5,7 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
-from stored import DATA, history_of
+from helpers.stored import DATA, history_of
 
 from glue_bench import leaderboard
 from glue_bench.board.board import (

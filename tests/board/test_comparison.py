@@ -4,8 +4,8 @@ from itertools import product
 
 import numpy as np
 import pytest
-from simulated import REGIMES, fill_drawn, simulate
-from stored import ROWS, history_of
+from helpers.simulated import REGIMES, fill_drawn, simulate
+from helpers.stored import ROWS, history_of
 
 from glue_bench.board.board import open_board
 from glue_bench.board.compare import compare, leaderboard_frame

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from read_pages import read_markdown
-from stored import Bench
+from helpers.read_pages import read_markdown
+from helpers.stored import Bench
 
 from glue_bench.board.compare import open_comparison, reference_arm
 from glue_bench.board.results import read_results

@@ -6,7 +6,7 @@ import zipfile
 
 import numpy as np
 import pytest
-from stored import digest, history_of
+from helpers.stored import digest, history_of
 
 from glue_bench.board.board import open_board
 from glue_bench.board.chosen import median_runs

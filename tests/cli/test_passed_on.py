@@ -4,7 +4,7 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from stored import Bench
+from helpers.stored import Bench
 
 import glue_bench as library
 from glue_bench.data.tasks import TRAINABLE

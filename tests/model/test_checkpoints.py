@@ -12,14 +12,7 @@ import huggingface_hub
 import pytest
 import torch
 import transformers
-from huggingface_hub.errors import (
-    HFValidationError,
-    HTTPError,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
-from safetensors.torch import load_file
-from tiny_models import (
+from helpers.tiny_models import (
     edit_settings,
     edit_weights,
     encoder,
@@ -32,6 +25,13 @@ from tiny_models import (
     states,
     tokens,
 )
+from huggingface_hub.errors import (
+    HFValidationError,
+    HTTPError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+from safetensors.torch import load_file
 from torch import Tensor
 
 from glue_bench.errors import DiskError, UserError

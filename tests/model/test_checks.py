@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tiny_models import ARMS
+from helpers.tiny_models import ARMS
 from torch import Tensor
 
 from glue_bench.errors import UserError

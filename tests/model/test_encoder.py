@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from helpers.tiny_models import ARMS, encoder_config, pad, random_model, segments, tokens
 from scipy.stats import binomtest
-from tiny_models import ARMS, encoder_config, pad, random_model, segments, tokens
 from torch import nn
 from transformers import ModernBertConfig
 from transformers.models.modernbert.modeling_modernbert import ModernBertMLP

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_models import HEADS, HIDDEN, POSITIONS, encoder_config, random_model
+from helpers.tiny_models import HEADS, HIDDEN, POSITIONS, encoder_config, random_model
 from torch import Tensor
 
 from glue_bench.model.checkpoints import Start, graft

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from tiny_models import ARMS, HEADS, LAYERS, encoder_config, random_model, segments, tokens
+from helpers.tiny_models import ARMS, HEADS, LAYERS, encoder_config, random_model, segments, tokens
 from torch import Tensor, nn
 
 from glue_bench.model import cpu

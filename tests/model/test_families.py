@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_models import edit_settings, edit_weights
+from helpers.tiny_models import edit_settings, edit_weights
 from transformers import AutoConfig, AutoModelForMaskedLM, PreTrainedModel
 from transformers.activations import ACT2CLS
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from every_family import random_classifier
-from opened_files import opened_files
-from tiny_models import edit_settings
+from helpers.every_family import random_classifier
+from helpers.opened_files import opened_files
+from helpers.tiny_models import edit_settings
 
 from glue_bench.errors import UserError
 from glue_bench.model.checkpoints import read_checkpoint

@@ -6,7 +6,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 import torch
-from tiny_models import encoder_config
+from helpers.tiny_models import encoder_config
 
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.fresh import drawing, fresh, on_meta, on_threads, seed_of

@@ -7,7 +7,7 @@ from typing import ClassVar
 import pytest
 import torch
 import transformers
-from tiny_models import (
+from helpers.tiny_models import (
     ARMS,
     CONFIGS,
     HEAD_SIZE,

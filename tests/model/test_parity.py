@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from tiny_models import (
+from helpers.tiny_models import (
     HIDDEN,
     LAYERS,
     encoder_config,
@@ -17,7 +17,7 @@ from tiny_models import (
     states,
     tokens,
 )
-from tiny_models import encoder as loaded
+from helpers.tiny_models import encoder as loaded
 from transformers.models.t5.modeling_t5 import T5Attention
 
 from glue_bench.model.checkpoints import Start, graft

@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 import torch
-from tiny_models import encoder_config, random_model, tokens
+from helpers.tiny_models import encoder_config, random_model, tokens
 from transformers import AutoModelForMaskedLM
 
 from glue_bench import load_plugins

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
+from helpers.tiny_models import HIDDEN, encoder_config
 from scipy.stats import binomtest
-from tiny_models import HIDDEN, encoder_config
 from torch import Tensor, nn
 
 from glue_bench.model.encoder import Attention, Block, BlockScores, EncoderModel

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from read_pages import read_markdown
+from helpers.read_pages import read_markdown
 
 from glue_bench.board.results import read_results
 from glue_bench.pages.budget import budget_frame, budget_page, informative, rates_frame

@@ -1,8 +1,8 @@
 """The page of contrasts, how far scores spread, how many seeds a difference takes, and the verbs that print them."""
 
 import numpy as np
-from read_pages import read_markdown
-from simulated import fill_drawn, simulate
+from helpers.read_pages import read_markdown
+from helpers.simulated import fill_drawn, simulate
 
 from glue_bench.board.compare import open_comparison
 from glue_bench.board.results import read_results

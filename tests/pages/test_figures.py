@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import matplotlib as mpl
 import numpy as np
 import pytest
-from read_pages import contrast, linear, texts_of
+from helpers.read_pages import contrast, linear, texts_of
 
 from glue_bench.board.compare import open_comparison
 from glue_bench.pages import figures

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
-from read_pages import texts_of
-from stored import digest
+from helpers.read_pages import texts_of
+from helpers.stored import digest
 
 from glue_bench.analysis.chance import Analysis, Row, row
 from glue_bench.board.compare import open_comparison

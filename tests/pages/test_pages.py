@@ -6,9 +6,9 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from read_pages import Read, read_markdown
+from helpers.read_pages import Read, read_markdown
+from helpers.stored import history_of
 from rich.console import Console
-from stored import history_of
 
 from glue_bench.board.compare import open_comparison
 from glue_bench.board.results import read_results

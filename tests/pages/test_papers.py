@@ -4,8 +4,8 @@ import inspect
 from dataclasses import replace
 
 import pytest
-from read_pages import read_markdown
-from stored import history_of
+from helpers.read_pages import read_markdown
+from helpers.stored import history_of
 
 from glue_bench.board.results import BANNER, read_results
 from glue_bench.data.tasks import TASKS

@@ -5,8 +5,8 @@ import re
 
 import pytest
 import yaml
-from read_pages import parse_html, read_html, read_markdown, texts_of
-from stored import LONG, Bench, fill
+from helpers.read_pages import parse_html, read_html, read_markdown, texts_of
+from helpers.stored import LONG, Bench, fill
 
 from glue_bench import report
 from glue_bench.board.compare import open_comparison

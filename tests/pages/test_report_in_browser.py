@@ -7,8 +7,8 @@ import subprocess
 import tempfile
 
 import pytest
-from read_pages import contrast
-from stored import LONG, Bench, fill
+from helpers.read_pages import contrast
+from helpers.stored import LONG, Bench, fill
 
 from glue_bench.board.compare import open_comparison
 from glue_bench.pages.render import to_html

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from helpers.read_pages import READERS, parse_html
 from hypothesis import given
 from hypothesis import strategies as st
-from read_pages import READERS, parse_html
 from rich.console import Console
 
 from glue_bench.errors import UNSHOWN, UserError

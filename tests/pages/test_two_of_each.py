@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 import pytest
-from read_pages import read_markdown
-from stored import ROWS
+from helpers.read_pages import read_markdown
+from helpers.stored import ROWS
 
 from glue_bench import predictions
 from glue_bench.board.board import open_board

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from read_pages import READERS, read_html
+from helpers.read_pages import READERS, read_html
 from sklearn.metrics import matthews_corrcoef
 
 from glue_bench.board.board import open_board

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from folder import VERBS, Folder, labelled_ax, verb, written
+from helpers.folder import VERBS, Folder, labelled_ax, verb, written
 
 from glue_bench.cli import app
 from glue_bench.pages.report import FILE

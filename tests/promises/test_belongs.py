@@ -6,8 +6,8 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-import tiny_runs
-from folder import Folder, planned, read, verb
+from helpers import tiny_runs
+from helpers.folder import Folder, planned, read, verb
 
 import glue_bench
 from glue_bench.board.results import read_results

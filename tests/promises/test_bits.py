@@ -22,9 +22,9 @@ from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
-import tiny_runs
 import torch
-from folder import stamps, verb
+from helpers import tiny_runs
+from helpers.folder import stamps, verb
 from rich.console import Console
 
 import glue_bench

@@ -5,9 +5,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-import tiny_runs
 import yaml
-from folder import FUNCTIONS, READERS, VERBS, Folder, prune, read, told, verb, written
+from helpers import tiny_runs
+from helpers.folder import FUNCTIONS, READERS, VERBS, Folder, prune, read, told, verb, written
 
 import glue_bench
 from glue_bench.cli import app

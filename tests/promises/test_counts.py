@@ -9,7 +9,7 @@ from itertools import combinations, product
 
 import pandas as pd
 import pytest
-from folder import FUNCTIONS, Folder, planned, read
+from helpers.folder import FUNCTIONS, Folder, planned, read
 
 import glue_bench
 from glue_bench.board.compare import open_comparison

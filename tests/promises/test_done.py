@@ -14,8 +14,8 @@ from typing import Any
 
 import pandas as pd
 import pytest
-import tiny_runs
-from stored import digest
+from helpers import tiny_runs
+from helpers.stored import digest
 
 import glue_bench
 from glue_bench.board.compare import open_comparison

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from folder import Folder, labelled_ax, verb
-from read_pages import READERS
+from helpers.folder import Folder, labelled_ax, verb
+from helpers.read_pages import READERS
 from typer.main import get_command
 
 from glue_bench.cli import app

@@ -16,8 +16,8 @@ from random import Random
 from secrets import randbits
 
 import pytest
-import tiny_runs
-from hostile import (
+from helpers import tiny_runs
+from helpers.hostile import (
     JSON_TEXTS,
     NAMES,
     ODD_FILES,
@@ -28,7 +28,7 @@ from hostile import (
     spoil,
     zipped,
 )
-from tiny_models import save_tupe
+from helpers.tiny_models import save_tupe
 
 FEW, MANY = 6, 1000
 HEAD = "index\tsentence1\tsentence2\tlabel\n"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import grimp
 import pytest
-from folder import Folder
+from helpers.folder import Folder
 
 import glue_bench
 import glue_bench.api

@@ -12,8 +12,8 @@ import time
 from pathlib import Path
 
 import pytest
-import tiny_runs
-from forked import Driver
+from helpers import tiny_runs
+from helpers.forked import Driver
 
 import glue_bench
 from glue_bench.errors import UserError

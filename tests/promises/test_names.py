@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from stored import Bench, digest
+from helpers.stored import Bench, digest
 
 from glue_bench.analysis.chance import Analysis, Row, row
 from glue_bench.board.board import averages, open_board, steps_frame

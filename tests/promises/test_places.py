@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import tiny_runs
-from folder import VERBS, Folder, labelled_ax, verb, written
+from helpers import tiny_runs
+from helpers.folder import VERBS, Folder, labelled_ax, verb, written
 
 import glue_bench
 from glue_bench.board.compare import open_comparison

@@ -4,7 +4,7 @@ import re
 import shutil
 
 import pytest
-from stored import Bench
+from helpers.stored import Bench
 from typer.main import get_command
 
 from glue_bench.cli import app

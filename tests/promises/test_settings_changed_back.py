@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny_runs
+from helpers import tiny_runs
 
 import glue_bench
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import tiny_runs
+from helpers import tiny_runs
 from typer.main import get_command
 
 import glue_bench

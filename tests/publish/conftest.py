@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def _ran(tmp_path_factory) -> Path:
-    import tiny_runs
+    from helpers import tiny_runs
 
     arms = ["add", {"variant": "untied", "options": {"segments": "scores"}}]
     values = tiny_runs.experiment(

@@ -5,8 +5,8 @@ from pathlib import Path
 from unittest.mock import create_autospec
 
 import pytest
+from helpers.stored import history_of
 from huggingface_hub import HfApi, ModelCard
-from stored import history_of
 
 from glue_bench import card
 from glue_bench.data.hub import PINNED

@@ -7,7 +7,7 @@ import subprocess
 
 import numpy as np
 import pytest
-from tiny_runs import contents
+from helpers.tiny_runs import contents
 
 from glue_bench.board.board import open_board
 from glue_bench.errors import UserError

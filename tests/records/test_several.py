@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.stored import DATA, cell_with, plan_with, pretrained_of, pretraining_with, record_of
 from safetensors.numpy import load_file
-from stored import DATA, cell_with, plan_with, pretrained_of, pretraining_with, record_of
 
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store, experiments_in, open_store

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.stored import DATA, cell_with, plan_with, pretrained_of, pretraining_with, record_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from safetensors.numpy import load_file
-from stored import DATA, cell_with, plan_with, pretrained_of, pretraining_with, record_of
 
 from glue_bench.errors import UserError
 from glue_bench.records.arrays import arrays_digest, dump, shrunk, widened

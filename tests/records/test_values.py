@@ -6,8 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from helpers.stored import cell_with, digest, plan_with, pretrained_of, pretraining_with, record_of
 from pydantic import ValidationError
-from stored import cell_with, digest, plan_with, pretrained_of, pretraining_with, record_of
 
 from glue_bench.records import environment, jobs
 from glue_bench.records.base import Sealed

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from helpers.simulated import outcomes_of
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import stdtrit
 from scipy.stats import ttest_ind
-from simulated import outcomes_of
 
 from glue_bench.stats.estimates import (
     Spread,

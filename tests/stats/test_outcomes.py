@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from helpers.simulated import outcomes_of
 from hypothesis import given
 from hypothesis import strategies as st
-from simulated import outcomes_of
 
 from glue_bench.data.metrics import decide, score
 from glue_bench.data.tasks import TASKS

@@ -5,7 +5,15 @@ from itertools import product
 
 import numpy as np
 import pytest
-from plain_statistics import PlainColumn, PlainRun, accuracy, contrast, correlation, loss, share
+from helpers.plain_statistics import (
+    PlainColumn,
+    PlainRun,
+    accuracy,
+    contrast,
+    correlation,
+    loss,
+    share,
+)
 
 from glue_bench.data import measures
 from glue_bench.stats.outcomes import Outcomes, Runs

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from plain_statistics import larger, of_table
+from helpers.plain_statistics import larger, of_table
+from helpers.simulated import REGIMES, outcomes_of, simulate
 from scipy.special import stdtrit
 from scipy.stats import norm
-from simulated import REGIMES, outcomes_of, simulate
 
 from glue_bench.errors import UserError
 from glue_bench.stats.power import Costs, Variances, least, power_frame, variances_of

@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from helpers.simulated import REGIMES, outcomes_of, simulate
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
-from simulated import REGIMES, outcomes_of, simulate
 
 from glue_bench.data.measures import MEASURES
 from glue_bench.stats.verdicts import APART, NUMBERS, Group, assess, equivalence, holm, two_sided

@@ -4,8 +4,8 @@ import io
 from typing import Any
 
 import pytest
+from helpers.stub import Told
 from rich.console import Console
-from stub import Told
 
 from glue_bench.config import load_experiment
 from glue_bench.sweep.engine import Engine

@@ -14,7 +14,7 @@ from unittest.mock import Mock
 
 import psutil
 import pytest
-import stub
+from helpers import stub
 
 import glue_bench
 from glue_bench.errors import UserError
@@ -24,7 +24,8 @@ pytest.importorskip("ray")
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 CELLS = [stub.cell(seed) for seed in range(200)]
 DRIVER = """
-import sys, stub
+import sys
+from helpers import stub
 from glue_bench.config import Resources
 from glue_bench.errors import UserError
 from glue_bench.records.store import Store
@@ -65,8 +66,8 @@ def until(done, process: subprocess.Popen) -> None:
 @pytest.fixture(autouse=True)
 def _path(monkeypatch):
     """What workers and drivers import."""
-    here = Path(__file__).parent
-    monkeypatch.setenv("PYTHONPATH", f"{here}:{here.parent}:{Path(glue_bench.__file__).parents[1]}")
+    tests = Path(__file__).parents[1]
+    monkeypatch.setenv("PYTHONPATH", f"{tests}:{Path(glue_bench.__file__).parents[1]}")
 
 
 def test_what_is_well_is_stored_mishaps_are_made_good_and_what_follows_a_failure_fails_with_it(

@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 import torch
-from every_family import random_classifier
-from tiny_models import edit_settings
-from tiny_runs import records
+from helpers.every_family import random_classifier
+from helpers.tiny_models import edit_settings
+from helpers.tiny_runs import records
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from glue_bench.config import load_experiment

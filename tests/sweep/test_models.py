@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from tiny_runs import contents, plan, records
+from helpers.tiny_runs import contents, plan, records
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from glue_bench import leaderboard

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from tiny_models import edit_weights
-from tiny_runs import SIZES, contents, plan
+from helpers.tiny_models import edit_weights
+from helpers.tiny_runs import SIZES, contents, plan
 
 from glue_bench.config import Resources
 from glue_bench.data.demo import generate

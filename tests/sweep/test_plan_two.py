@@ -3,7 +3,7 @@
 from itertools import product
 
 import pytest
-from tiny_runs import plan
+from helpers.tiny_runs import plan
 
 from glue_bench.data.demo import generate
 from glue_bench.errors import UserError

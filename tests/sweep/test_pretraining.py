@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from helpers.tiny_models import edit_weights
+from helpers.tiny_runs import plan, pretrainings, records
 from safetensors.torch import load_file
-from tiny_models import edit_weights
-from tiny_runs import plan, pretrainings, records
 from transformers import AutoModelForMaskedLM
 
 from glue_bench.data.demo import generate

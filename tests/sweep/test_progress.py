@@ -13,7 +13,7 @@ from functools import partial
 from unittest.mock import MagicMock
 
 import pytest
-import stub
+from helpers import stub
 from rich.console import Console
 from rich.live_render import LiveRender
 

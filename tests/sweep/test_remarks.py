@@ -2,7 +2,7 @@
 
 import pytest
 import transformers
-from every_family import random_classifier
+from helpers.every_family import random_classifier
 
 from glue_bench.training.tokenizers import train_tokenizer
 

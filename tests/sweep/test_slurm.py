@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import stub
+from helpers import stub
 
 from glue_bench.config import Resources
 from glue_bench.errors import UserError
@@ -19,7 +19,7 @@ from glue_bench.sweep.progress import TimeEstimate
 from glue_bench.sweep.slurm import CUTS, JobBatch, Slurm, refuse_live_jobs
 
 pytest.importorskip("submitit")
-from fake_slurm import FakeSlurm
+from helpers.fake_slurm import FakeSlurm
 
 CELLS = [stub.cell(seed) for seed in range(8)]
 

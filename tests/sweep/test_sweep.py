@@ -1,7 +1,7 @@
 """A sweep in this process: what it writes, skips and survives, and why a job runs."""
 
 import pytest
-from tiny_runs import contents, plan, records
+from helpers.tiny_runs import contents, plan, records
 
 from glue_bench.config import load_experiment
 from glue_bench.data.demo import generate

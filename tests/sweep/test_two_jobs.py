@@ -6,7 +6,7 @@ import time
 from itertools import product
 
 import pytest
-import stub
+from helpers import stub
 
 from glue_bench.config import Resources
 from glue_bench.errors import format_duration

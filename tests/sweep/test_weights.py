@@ -1,7 +1,7 @@
 """A worker, which has no plan, keeps the models that the plan says others start from, and no other ones."""
 
 import pytest
-from tiny_runs import plan
+from helpers.tiny_runs import plan
 
 from glue_bench.sweep.weights import NeededWeights, leaves_model
 

@@ -6,7 +6,7 @@ from unittest.mock import Mock
 import pytest
 import torch
 import transformers
-from tiny_models import edit_weights, saved
+from helpers.tiny_models import edit_weights, saved
 from transformers import AutoModel, AutoModelForMaskedLM, PreTrainedTokenizerBase
 
 from glue_bench import convert

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from tiny_pretraining import BF16, CPU, STILL, Diverging, Greedy
+from helpers.tiny_pretraining import BF16, CPU, STILL, Diverging, Greedy
 
 from glue_bench.config import load_experiment
 from glue_bench.data.demo import generate

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tiny_pretraining import BF16, CPU
+from helpers.tiny_pretraining import BF16, CPU
 
 from glue_bench.config import load_experiment
 from glue_bench.data.metrics import score_logits

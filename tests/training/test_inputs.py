@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from tiny_models import edit_weights
-from tiny_pretraining import CPU, SIZES
+from helpers.tiny_models import edit_weights
+from helpers.tiny_pretraining import CPU, SIZES
 from tokenizers import Tokenizer
 from transformers import AutoModel, BertConfig, DistilBertConfig, PreTrainedTokenizerFast
 

@@ -7,8 +7,8 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from tiny_models import ARMS
-from tiny_pretraining import CPU, LENGTH, config, plainly_trained
+from helpers.tiny_models import ARMS
+from helpers.tiny_pretraining import CPU, LENGTH, config, plainly_trained
 from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.utils._python_dispatch import TorchDispatchMode

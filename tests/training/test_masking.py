@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from tiny_pretraining import WORDS, corpus_of, packed_of, word_tokenizer
+from helpers.tiny_pretraining import WORDS, corpus_of, packed_of, word_tokenizer
 
 from glue_bench.training import masking, packing
 from glue_bench.training.masking import MaskedBatch, Vocabulary, evaluation_batches, training_batch

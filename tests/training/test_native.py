@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from tiny_families import save_tokenizer
-from tiny_models import edit_settings, edit_weights
-from tiny_pretraining import CPU
+from helpers.tiny_families import save_tokenizer
+from helpers.tiny_models import edit_settings, edit_weights
+from helpers.tiny_pretraining import CPU
 from torch import nn
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 

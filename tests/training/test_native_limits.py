@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 import torch
 import transformers
-from every_family import CLASSES, TAKE_SEGMENTS, random_classifier
-from tiny_models import edit_settings
+from helpers.every_family import CLASSES, TAKE_SEGMENTS, random_classifier
+from helpers.tiny_models import edit_settings
 
 from glue_bench.config import load_experiment
 from glue_bench.data.demo import generate

@@ -6,10 +6,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from helpers.tiny_pretraining import corpus_of, packed_of, word_tokenizer
 from hypothesis import HealthCheck, given
 from hypothesis import settings as given_settings
 from hypothesis import strategies as st
-from tiny_pretraining import corpus_of, packed_of, word_tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from glue_bench.errors import UserError

@@ -10,8 +10,8 @@ from itertools import count
 import numpy as np
 import pytest
 import torch
-from tiny_models import ARMS
-from tiny_pretraining import (
+from helpers.tiny_models import ARMS
+from helpers.tiny_pretraining import (
     BF16,
     CPU,
     LENGTH,

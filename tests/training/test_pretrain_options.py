@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
-from tiny_pretraining import CPU, LENGTH, STILL, Tiny, config, plainly_trained
+from helpers.tiny_pretraining import CPU, LENGTH, STILL, Tiny, config, plainly_trained
 from torch.nn.functional import cross_entropy
 
 from glue_bench.config import load_experiment

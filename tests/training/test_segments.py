@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from every_family import (
+from helpers.every_family import (
     CLASSES,
     LEFT_OUT,
     TAKE_SEGMENTS,

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers.tiny_pretraining import CPU, LENGTH, SIZES, counting, word_tokenizer
 from safetensors.torch import load_file
-from tiny_pretraining import CPU, LENGTH, SIZES, counting, word_tokenizer
 
 from glue_bench.config import load_experiment
 from glue_bench.records.values import PretrainingRecord

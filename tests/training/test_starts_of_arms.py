@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from tiny_pretraining import CPU
+from helpers.tiny_pretraining import CPU
 
 from glue_bench.config import load_experiment
 from glue_bench.data.tasks import TASKS

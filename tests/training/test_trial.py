@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers.tiny_families import FAMILIES, save_tokenizer, tiny_model
+from helpers.tiny_pretraining import BF16, CPU
 from rich.console import Console
-from tiny_families import FAMILIES, save_tokenizer, tiny_model
-from tiny_pretraining import BF16, CPU
 from torch import Tensor, nn
 
 import glue_bench

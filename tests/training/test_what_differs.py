@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tiny_models import encoder_config, random_model
+from helpers.tiny_models import encoder_config, random_model
 from transformers import PreTrainedTokenizerFast
 
 from glue_bench.model.checkpoints import Start, encoder, graft, random_tokens, weights_digest

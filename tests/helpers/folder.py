@@ -10,7 +10,6 @@ from typing import Any
 from zlib import crc32
 
 import numpy as np
-from stored import cell_with, digest, plan_with, pretrained_of, pretraining_with, record_of
 from typer.testing import CliRunner
 
 import glue_bench
@@ -20,6 +19,7 @@ from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError
 from glue_bench.records.store import Labels, Store
 from glue_bench.records.values import Cell, Failure, LossPoint, Measure, Pretraining
+from helpers.stored import cell_with, digest, plan_with, pretrained_of, pretraining_with, record_of
 
 ROWS, TESTS, STEPS = 40, 12, 8
 """Examples of each validation split, of each test split; steps of a pretraining."""

@@ -13,7 +13,6 @@ from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
-from stored import cell_with, plan_with, pretrained_of, pretraining_with, record_of
 
 from glue_bench.config import Resources
 from glue_bench.data.tasks import TRAINABLE
@@ -31,6 +30,7 @@ from glue_bench.records.values import (
     Result,
 )
 from glue_bench.sweep.executors import Executor, Ray
+from helpers.stored import cell_with, plan_with, pretrained_of, pretraining_with, record_of
 
 
 def cell(seed: int, task: str = "cola", **facts) -> Cell:

@@ -8,7 +8,7 @@ from glue_bench.config import Experiment, changed_protocol, load_experiment
 from glue_bench.config.load import parse_options
 from glue_bench.errors import UserError
 
-CONFIGS = sorted((Path(__file__).parents[1] / "configs").glob("*.yaml"))
+CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
 MINIMAL = {"name": "x", "data": "demo", "checkpoint": "scratch", "arms": ["add"]}
 PRETRAINED = {"corpus": "demo", "steps": 9}
 
