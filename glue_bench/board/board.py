@@ -19,10 +19,10 @@ from glue_bench.data.tasks import COLUMNS, TASKS, TRAINABLE
 Part = tuple[tuple[str, str, str], ...]
 NOT_AVERAGED = "wnli"
 """The task that is left out of AVERAGE, the column by which arms are ordered: its validation set misleads."""
-BLOCK, FACTS = ["origin", "shape"], ["shape", "start", "parameters"]
+BLOCK_COLUMNS, ENCODER_COLUMNS = ["origin", "shape"], ["shape", "start", "parameters"]
 """The columns whose values name a block, and what tables say of an arm's encoder."""
 BOTH_SEEDS = ["pretraining_seed", "seed"]
-RUN = ["arm", "task", "learning_rate", *BOTH_SEEDS]
+RUN_KEYS = ["arm", "task", "learning_rate", *BOTH_SEEDS]
 """What tells a run from the others of its experiment; the pretraining seed is NA without pretraining of ours."""
 SCORE_COLUMNS = (
     "arm",
@@ -86,7 +86,7 @@ class Board:
     reported rates. `columns` are the leaderboard columns of the tasks that have run (of all, before any has).
 
     `table` has a row for each arm, in blocks of one origin and one shape, by `average` within one: the first columns of
-    `export.leaderboard`, and FACTS.
+    `export.leaderboard`, and ENCODER_COLUMNS.
     """
 
     results: Results
@@ -139,9 +139,11 @@ def make_board(
     protocol = protocol or results.plan.experiment.protocol
     steps = steps or max(results.all_steps, default=None)
     cells = results.after(steps)
-    epochs = reported_epochs(results.scores.merge(cells[["cell_id", *RUN]], on="cell_id"), protocol)
+    epochs = reported_epochs(
+        results.scores.merge(cells[["cell_id", *RUN_KEYS]], on="cell_id"), protocol
+    )
     scores = results.scores[results.scores["split"] != HELD_OUT].merge(epochs[["cell_id", "epoch"]])
-    scores = scores.merge(cells[["cell_id", "variant", "origin", *RUN]], on="cell_id")
+    scores = scores.merge(cells[["cell_id", "variant", "origin", *RUN_KEYS]], on="cell_id")
     runs = scores.merge(best_rates(epochs, protocol.rate_statistic))
     tasks = {*cells["task"]}
     ran = {*cells.loc[cells["finished"], "task"]} or tasks
@@ -155,13 +157,13 @@ def make_board(
     every |= {AVERAGE: average_of(columns)}
     every |= {name: AVERAGES[name] for name in ("average_official", "average_nine_columns")}
     table = _with_averages(arms[["origin", "arm", "variant"]], runs, every, protocol.seeds).join(
-        arms[FACTS]
+        arms[ENCODER_COLUMNS]
     )
     # Origins in their fixed order, shapes in that of their first arm, arms by their average.
     table = table.sort_values(AVERAGE, ascending=False, kind="stable")
     places: Any = {"origin": ORIGINS.index, "shape": list(arms["shape"].unique()).index}
     table = table.sort_values(
-        BLOCK, key=lambda values: values.map(places[values.name]), kind="stable"
+        BLOCK_COLUMNS, key=lambda values: values.map(places[values.name]), kind="stable"
     )
     return Board(
         results=results,
@@ -181,7 +183,7 @@ def reported_epochs(scores: pd.DataFrame, protocol: Protocol) -> pd.DataFrame:
     The value is the main metric on the set that chooses, the mean over MNLI's two validation sets; NaN where there is
     none, or an undefined one.
     """
-    by = ["cell_id", *RUN, "epoch", "last"]
+    by = ["cell_id", *RUN_KEYS, "epoch", "last"]
     chooses = (scores["split"] == HELD_OUT) == (protocol.choose_on == HELD_OUT)
     values = aggregate(main_scores(scores[chooses]), by)["mean"].rename("value").reset_index()
     values = scores[by].drop_duplicates().merge(values, on=by, how="left")
@@ -224,7 +226,7 @@ def steps_frame(board: Board) -> pd.DataFrame:
     ]
 
 
-def averages(board: Board) -> pd.DataFrame:
+def averages_frame(board: Board) -> pd.DataFrame:
     """Every convention of averaging: origin, arm, variant; for each of AVERAGES its value and `_std`; and shape.
 
     Rows as in the leaderboard. Empty where no average is known: a convention needs all of its tasks.
@@ -270,7 +272,7 @@ def best_rates(runs: pd.DataFrame, statistic: str = "mean") -> pd.DataFrame:
     """
     of_rate = ["arm", "task", "learning_rate"]
     rates = (
-        over_seeds(runs, of_rate, statistic).round(9).reset_index()
+        aggregate_over_seeds(runs, of_rate, statistic).round(9).reset_index()
     )  # the order of summation must not break a tie
     rates = rates.sort_values(["n", statistic, "learning_rate"], ascending=[False, False, True])
     return rates.drop_duplicates(of_rate[:2]).sort_index()[of_rate].reset_index(drop=True)
@@ -292,7 +294,9 @@ def aggregate(values: pd.DataFrame, by: list[str], statistic: str = "mean") -> p
     return pd.DataFrame({statistic: middle, "std": deviation, "n": n})
 
 
-def over_seeds(values: pd.DataFrame, by: list[str], statistic: str = "mean") -> pd.DataFrame:
+def aggregate_over_seeds(
+    values: pd.DataFrame, by: list[str], statistic: str = "mean"
+) -> pd.DataFrame:
     """The same as `aggregate`, but a "mean" is the mean over pretrainings of the means over their fine-tuning seeds.
 
     So every pretraining weighs the same, however many of its fine-tunings have finished. Contrasts take the same mean.
@@ -309,12 +313,12 @@ def over_seeds(values: pd.DataFrame, by: list[str], statistic: str = "mean") -> 
 def average(scores: pd.DataFrame, convention: Average, statistic: str = "mean") -> pd.DataFrame:
     """The statistic, `std` and `n` of one convention for each arm (the index), from scores at one rate a task.
 
-    The first is the mean over the parts of each part's `over_seeds`, NaN if a part is missing. The deviation
+    The first is the mean over the parts of each part's `aggregate_over_seeds`, NaN if a part is missing. The deviation
     is the sample deviation over the n seeds of each seed's average, NaN unless all parts have the same two or more.
     """
     values, parts = part_values(scores, convention), list(convention.parts)
     middles = (
-        over_seeds(values, ["arm", "part"], statistic)[statistic]
+        aggregate_over_seeds(values, ["arm", "part"], statistic)[statistic]
         .unstack("part")
         .reindex(columns=parts)
     )

@@ -10,7 +10,7 @@ from glue_bench.errors import IN_A_FILE, UserError, unknown
 
 METRIC_NAMES = {name: name.replace("_", " ").capitalize() for name in METRICS}
 METRIC_NAMES |= {"pearson": "Pearson correlation", "spearmanr": "Spearman correlation"}
-HOW = (
+PREDICT_TEST_ADVICE = (
     f"set `finetuning: {{predict: [validation, test]}}` {IN_A_FILE} and run the experiment "
     "again, on data that has test files"
 )
@@ -62,7 +62,7 @@ def arm_scores(board: Board, arm: str) -> pd.DataFrame:
     last = board.results.scores[board.results.scores["last"]]
     runs = median_runs(board, arm)[["cell_id", "learning_rate", "seed"]]
     titles = {n: t.title for n, t in TASKS.items()}
-    scores = independent(board.runs[board.runs["arm"] == arm], places).reset_index()
+    scores = aggregate_independent(board.runs[board.runs["arm"] == arm], places).reset_index()
     scores = scores.assign(
         title=scores["task"].map(titles), name=scores["metric"].map(METRIC_NAMES)
     )
@@ -75,14 +75,14 @@ def arm_scores(board: Board, arm: str) -> pd.DataFrame:
     return scores
 
 
-def independent(values: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+def aggregate_independent(values: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     """`aggregate` over independent runs: of those that start from the same one of several pretrainings the mean."""
     several = values.groupby(by)["pretraining_seed"].transform("nunique") > 1
     units = values.assign(unit=values["seed"].where(~several, values["pretraining_seed"]))
     return aggregate(aggregate(units, [*by, "unit"])["mean"].rename("value").reset_index(), by)
 
 
-def known_arm(board: Board, arm: str | None) -> str:
+def find_arm(board: Board, arm: str | None) -> str:
     """The arm of this name, or the only one; raises UserError where there is none, or several and none is named."""
     if arm is None and len(board.arms) > 1:
         raise UserError(f"--arm says which arm: {', '.join(board.arms)}")

@@ -11,7 +11,7 @@ from glue_bench.data.measures import MEASURES, PRETRAINING_MEASURES
 from glue_bench.data.metrics import decide
 from glue_bench.data.tasks import COLUMNS, TASKS
 from glue_bench.errors import UserError
-from glue_bench.stats.outcomes import Outcomes, Runs
+from glue_bench.stats.runs import ColumnRuns, Runs
 
 DIVERGED = "a run has diverged, or predicted another number of rows"
 OTHER_PIECES = "it was measured on other pieces of text"
@@ -22,7 +22,7 @@ NO_LABELS = (
 )
 
 
-def read_outcomes(board: Board) -> Iterator[Outcomes]:
+def read_outcomes(board: Board) -> Iterator[ColumnRuns]:
     """The runs of every column that has any, in the board's order; predictions are read as they are needed.
 
     Predictions of an arm that cannot be compared are zeros.
@@ -58,7 +58,7 @@ def read_outcomes(board: Board) -> Iterator[Outcomes]:
         yield _outcomes(board, column, runs, predictions=predictions, labels=gold, why=why)
 
 
-def read_measures(board: Board) -> Iterator[Outcomes]:
+def read_measures(board: Board) -> Iterator[ColumnRuns]:
     """What the board's arms have learnt in pretraining, measured without a task: a run for each pretraining.
 
     Arms are compared on the same pieces of text.
@@ -91,12 +91,12 @@ def read_measures(board: Board) -> Iterator[Outcomes]:
             yield _outcomes(board, measure, runs, predictions=hits, labels=counts, why=why)
 
 
-def _outcomes(board: Board, column: str, runs: pd.DataFrame, **facts: Any) -> Outcomes:
+def _outcomes(board: Board, column: str, runs: pd.DataFrame, **facts: Any) -> ColumnRuns:
     """The runs of a column, with their arm, seeds and `value`; columns of one task share them."""
     arms = tuple(board.table["arm"])
     seeds = runs["pretraining_seed"].fillna(0).to_numpy(int)
     owners = runs["arm"].map(arms.index).to_numpy()
-    return Outcomes(
+    return ColumnRuns(
         measure=MEASURES[column],
         task=COLUMNS[column][0] if column in COLUMNS else column,
         arms=arms,

@@ -8,16 +8,16 @@ from typing import Any
 
 import pandas as pd
 
-from glue_bench.board.board import BLOCK, FACTS, Board, floors, open_board
+from glue_bench.board.board import BLOCK_COLUMNS, ENCODER_COLUMNS, Board, floors, open_board
+from glue_bench.board.column_runs import read_measures, read_outcomes
 from glue_bench.board.marks import collapsed_arms, incomplete_arms, joined, unlike_arms
-from glue_bench.board.outcomes import read_measures, read_outcomes
 from glue_bench.data.measures import AVERAGE, PRETRAINING_MEASURES
 from glue_bench.data.tasks import COLUMNS
-from glue_bench.stats.estimates import Estimate
+from glue_bench.stats.estimates import ColumnEstimate
 from glue_bench.stats.verdicts import LEAST_FOR_DEVIATION, Group, assess, verdicts
 
 CONVERSION = "conversion"
-OF_CONTRASTS = ["difference", "low", "high", "verdict", "smallest"]
+CONTRAST_COLUMNS = ["difference", "low", "high", "verdict", "smallest"]
 """What a leaderboard's frame has of the contrasts of a column."""
 
 
@@ -37,11 +37,11 @@ class Comparison:
     assessed: tuple[Group, ...]
     contrasts: pd.DataFrame
 
-    def of(self, *kinds: str) -> pd.DataFrame:
+    def contrasts_of(self, *kinds: str) -> pd.DataFrame:
         """The contrasts of these kinds."""
         return self.contrasts[self.contrasts["kind"].isin(kinds)]
 
-    def estimates(self, column: str) -> list[Estimate]:
+    def estimates(self, column: str) -> list[ColumnEstimate]:
         """What is known of a column, by group."""
         return [one for group in self.assessed for one in group.estimates if one.column == column]
 
@@ -69,7 +69,9 @@ def compare(board: Board) -> Comparison:
         primary = next(iter(board.average.parts))
     assessed = assess(chain(read_outcomes(board), read_measures(board)), groups_of(board), primary)
     contrasts = verdicts(assessed, board.protocol.contrasts)
-    blocks = contrasts[["arm"]].join(board.table.set_index("arm")[BLOCK], on="arm")[BLOCK]
+    blocks = contrasts[["arm"]].join(board.table.set_index("arm")[BLOCK_COLUMNS], on="arm")[
+        BLOCK_COLUMNS
+    ]
     return Comparison(
         board=board,
         primary=primary,
@@ -98,7 +100,7 @@ def groups_of(board: Board) -> list[Group]:
             converted = started.loc[started["origin"].isin(["grafted", "adapted"]), "arm"]
             sources |= dict.fromkeys(converted, reference(pretrained))
     source = table["arm"].map(sources)
-    blocks = [block["arm"] for _, block in table[source.isna()].groupby(BLOCK, sort=False)]
+    blocks = [block["arm"] for _, block in table[source.isna()].groupby(BLOCK_COLUMNS, sort=False)]
     conversions = [(arm, *made) for arm, made in table["arm"].groupby(source, sort=False)]
     return [
         *(Group(arms=tuple(block), reference=reference(block)) for block in blocks),
@@ -119,7 +121,7 @@ def reference_arm(variants: pd.Series, chosen: str | None = None) -> str:
 def leaderboard_frame(comparison: Comparison) -> pd.DataFrame:
     """What `export.leaderboard` returns, and CSV and JSON have; where a loss decides, it orders the arms of a block."""
     board = comparison.board
-    contrasts = comparison.of("reference", CONVERSION)
+    contrasts = comparison.contrasts_of("reference", CONVERSION)
     columns = score_columns(comparison)
     table, results = board.table, board.results
     for measure in (name for name in columns if name in PRETRAINING_MEASURES):
@@ -141,18 +143,18 @@ def leaderboard_frame(comparison: Comparison) -> pd.DataFrame:
     if columns[:1] == ["validation_loss"]:
         blocks = [
             block.sort_values(columns[0], kind="stable")
-            for _, block in table.groupby(BLOCK, sort=False)
+            for _, block in table.groupby(BLOCK_COLUMNS, sort=False)
         ]
         table = pd.concat(blocks)
     table = pd.concat(
         [table, floors(board).assign(origin="baseline", variant="")], ignore_index=True
     )
     made = {"data_source": results.data_source, "partial_tasks": ";".join(results.partial_tasks)}
-    table = table.drop(columns=FACTS).assign(**made).join(table[FACTS])
+    table = table.drop(columns=ENCODER_COLUMNS).assign(**made).join(table[ENCODER_COLUMNS])
     table = table.assign(**marks_of_arms(comparison, table["arm"]))
     table = table.merge(contrasts[["arm", "reference"]].drop_duplicates(), on="arm", how="left")
     for column in columns:
-        of_column = contrasts[contrasts["column"] == column].set_index("arm")[OF_CONTRASTS]
+        of_column = contrasts[contrasts["column"] == column].set_index("arm")[CONTRAST_COLUMNS]
         table = table.join(of_column.add_prefix(f"{column}_"), on="arm")
     return table.astype({f"{column}_n": "Int64" for column in board.columns})
 

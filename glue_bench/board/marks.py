@@ -5,7 +5,7 @@ import pandas as pd
 from glue_bench.board.board import BOTH_SEEDS, Board
 from glue_bench.data.measures import AVERAGE, PRETRAINING_MEASURES
 from glue_bench.data.tasks import COLUMNS
-from glue_bench.stats.estimates import Estimate
+from glue_bench.stats.estimates import ColumnEstimate
 from glue_bench.stats.verdicts import Group
 
 
@@ -18,7 +18,9 @@ def collapsed_arms(board: Board) -> dict[str, set[str]]:
     return {column: by_place.get(COLUMNS[column], set()) for column in board.columns}
 
 
-def incomplete_arms(board: Board, estimates: dict[str, list[Estimate]]) -> dict[str, set[str]]:
+def incomplete_arms(
+    board: Board, estimates: dict[str, list[ColumnEstimate]]
+) -> dict[str, set[str]]:
     """The arms with fewer runs than planned, at any rate, by column; `estimates` are those of measures of pretraining.
 
     The average lacks what one of its parts lacks.

@@ -21,10 +21,10 @@ from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError
 from glue_bench.records.store import Finished, Store, open_store
 from glue_bench.records.values import ArmFacts, Plan, PretrainingRecord, Record, Shape, TaskFacts
-from glue_bench.stats.outcomes import effective_number
+from glue_bench.stats.runs import effective_number
 
 ORIGINS = ("pretrained", "adapted", "grafted", AS_PUBLISHED, "scratch")
-CELL = (
+CELL_COLUMNS = (
     "cell_id",
     "arm",
     "variant",
@@ -35,20 +35,20 @@ CELL = (
     "pretraining_seed",
     "steps",
 )
-OF_RUN = ("finished", "collapsed", "precision", "data", "parameters", "base_model", "processor", "seconds",
+RUN_COLUMNS = ("finished", "collapsed", "precision", "data", "parameters", "base_model", "processor", "seconds",
           "environment", "diagnostic", "digest")  # fmt: skip
-NO_RUN: dict[str, Any] = {
+UNFINISHED: dict[str, Any] = {
     "finished": False,
     "collapsed": (),
     "precision": "",
     "processor": "",
     "base_model": "",
 }
-SCORES = ("cell_id", "epoch", "last", "split", "metric", "value")
-ARMS = ("arm", "variant", "origin", "options", "embedding_size", "summary", "shape", "start", "start_digest",
+EPOCH_SCORE_COLUMNS = ("cell_id", "epoch", "last", "split", "metric", "value")
+ARM_COLUMNS = ("arm", "variant", "origin", "options", "embedding_size", "summary", "shape", "start", "start_digest",
         "checkpoint", "parameters", "non_embedding_parameters", "added_over_add", "flops_per_token",
         "length")  # fmt: skip
-TASK = (
+TASK_COLUMNS = (
     "task",
     "source",
     "digest",
@@ -60,10 +60,10 @@ TASK = (
     "settings",
     "from_mnli",
 )
-PRETRAINING = ("pretraining_id", "arm", "seed", "is_search", "finished", "learning_rate", "searches", "steps",
+PRETRAINING_COLUMNS = ("pretraining_id", "arm", "seed", "is_search", "finished", "learning_rate", "searches", "steps",
                "tokens", "seconds", "tokens_per_second", "peak_memory_bytes", "stream", "train_loss",
                "validation_loss", "environment", "processor", "precision", "weights", "digest")  # fmt: skip
-LOSSES = (
+LOSS_COLUMNS = (
     "pretraining_id",
     "arm",
     "pretraining_seed",
@@ -73,7 +73,7 @@ LOSSES = (
     "validation_loss",
     "seconds",
 )
-MEASURES = (
+MEASURE_COLUMNS = (
     "pretraining_id",
     "arm",
     "pretraining_seed",
@@ -83,9 +83,9 @@ MEASURES = (
     "standard_error",
     "n",
 )
-BASELINES = ("task", "split", "metric", "baseline", "value")
-MAJORITY = "majority class"
-FRESH = "fresh weights of this shape"
+BASELINE_COLUMNS = ("task", "split", "metric", "baseline", "value")
+MAJORITY_BASELINE = "majority class"
+FRESH_WEIGHTS = "fresh weights of this shape"
 ANY_SHAPE = "each its own"
 """What stands for the shapes of native arms, which are shown together whatever they are."""
 LEAST_DOCUMENTS = 5
@@ -97,15 +97,26 @@ BANNER = "Made from the embedded demo data: not a benchmark."
 class Results:
     """What the plan of one experiment asks for, and what of it is on disk.
 
-    `cells` has a row for each planned cell, in the plan's order: CELL, and of finished ones OF_RUN, where `data` is the
-    digest of the task's data, `collapsed` the splits on which the run gave one answer to everything. `processor` and
-    `precision` are those of all runs that its weights went through: pretraining, MNLI, and its own. `scores` (SCORES)
-    has a row for each score of each epoch of a finished cell: 0 to 100, NaN where the metric is undefined. `arms`
-    (ARMS, by name), `tasks` (TASK; of partial data `rows` by split; `differences` and `unchecked` as in TaskFacts),
-    `pretrainings` (PRETRAINING, one for each arm and seed, and the runs of rate searches), `losses` (LOSSES),
-    `measures` (MEASURES) and `baselines` (BASELINES, 0 to 100) are of the plan, too.
+    Each frame is about the jobs of the plan. What is not known is NaN, or "" in a text.
 
-    `logits`, `gold` and `sums` raise UserError where a file is missing, damaged or of another run.
+    Attributes:
+        plan: The plan of the experiment.
+        cells: CELL_COLUMNS of each planned cell, in the order of the plan, and RUN_COLUMNS, which
+            are known of finished cells. `data` is the digest of the task's data. `collapsed` are
+            the splits on which the run gave one answer to everything. `processor` and `precision`
+            are those of all runs that the weights went through: pretraining, MNLI, its own.
+        scores: EPOCH_SCORE_COLUMNS, a row for each score of each epoch of a finished cell. A
+            `value` is 0 to 100, and NaN where the metric is undefined.
+        arms: ARM_COLUMNS of each arm; its name is the index.
+        tasks: TASK_COLUMNS of each task; its name is the index. `rows` are counted by split.
+            `differences` and `unchecked` are those of TaskFacts.
+        pretrainings: PRETRAINING_COLUMNS of each arm and seed, and of the runs of rate searches.
+        losses: LOSS_COLUMNS of each point of the curves of finished pretrainings.
+        measures: MEASURE_COLUMNS of each measure of a finished pretraining.
+        baselines: BASELINE_COLUMNS of each score of a trivial baseline, 0 to 100.
+        store: The folder of results.
+        finished: The records of the plan.
+        problems: A line for each record or file that cannot be believed.
     """
 
     plan: Plan
@@ -226,8 +237,8 @@ def read_results(folder: str | Path, plan: Plan | None = None) -> Results:
         arms=_arms(plan),
         tasks=_tasks(plan),
         pretrainings=_pretrainings(plan, finished),
-        losses=pd.DataFrame(losses, columns=list(LOSSES)),
-        measures=pd.DataFrame(measures, columns=list(MEASURES)).astype(
+        losses=pd.DataFrame(losses, columns=list(LOSS_COLUMNS)),
+        measures=pd.DataFrame(measures, columns=list(MEASURE_COLUMNS)).astype(
             {"value": float, "standard_error": float}
         ),
         baselines=_baselines(store, plan, problems),
@@ -256,7 +267,7 @@ def shape_text(shape: Shape) -> str:
 
 
 def _arms(plan: Plan) -> pd.DataFrame:
-    """ARMS: `start` is what weights started from, before any pretraining of ours, `start_digest` that of its files."""
+    """Return a row of ARM_COLUMNS for each arm, with the name of the arm as index."""
     cells, configured = (
         {cell.arm: cell for cell in plan.cells},
         {arm.name: arm for arm in plan.experiment.arms},
@@ -272,18 +283,18 @@ def _arms(plan: Plan) -> pd.DataFrame:
         )
         named = f"{shown}@{arm.revision}" if arm.revision else shown
         rows.append({
-            **{each: getattr(facts, each) for each in ARMS if each in ArmFacts.model_fields},
+            **{each: getattr(facts, each) for each in ARM_COLUMNS if each in ArmFacts.model_fields},
             **{each: getattr(arm, each) for each in ("checkpoint", "options", "embedding_size")},
             "arm": arm.name,
             "variant": cell.variant,
             "origin": cell.origin,
             "shape": shape_text(facts.shape) if facts.shape and cell.origin != AS_PUBLISHED else ANY_SHAPE,
-            "start": FRESH if named == SCRATCH else named,
+            "start": FRESH_WEIGHTS if named == SCRATCH else named,
             # Of a native arm it says behind the digest, too, how texts are given to the model.
             "start_digest": "" if named == SCRATCH else cell.checkpoint.partition(" ")[0],
         })  # fmt: skip
     kinds = {"parameters": "Int64", "embedding_size": "Int64"}
-    return pd.DataFrame(rows, columns=list(ARMS)).astype(kinds).set_index("arm", drop=False)
+    return pd.DataFrame(rows, columns=list(ARM_COLUMNS)).astype(kinds).set_index("arm", drop=False)
 
 
 def _cells(plan: Plan, finished: Finished) -> pd.DataFrame:
@@ -294,11 +305,13 @@ def _cells(plan: Plan, finished: Finished) -> pd.DataFrame:
     rows = list[dict[str, Any]]()
     for cell in plan.cells:
         rows.append(
-            NO_RUN | {"cell_id": cell.id, "origin": cell.origin, "data": cell.data, **cell.key}
+            UNFINISHED | {"cell_id": cell.id, "origin": cell.origin, "data": cell.data, **cell.key}
         )
         if record := finished.records.get(cell.id):
             chain = _chain(record, finished)
-            rows[-1] |= {name: getattr(record, name) for name in OF_RUN if hasattr(record, name)}
+            rows[-1] |= {
+                name: getattr(record, name) for name in RUN_COLUMNS if hasattr(record, name)
+            }
             rows[-1]["finished"] = True
             rows[-1]["base_model"] = named.get(cell.arm, "")
             rows[-1]["precision"] = _joined([_precision(run) for run in chain])
@@ -310,7 +323,7 @@ def _cells(plan: Plan, finished: Finished) -> pd.DataFrame:
         "steps": "Int64",
         "finished": bool,
     }
-    return pd.DataFrame(rows, columns=[*CELL, *OF_RUN]).astype(kinds)
+    return pd.DataFrame(rows, columns=[*CELL_COLUMNS, *RUN_COLUMNS]).astype(kinds)
 
 
 def _chain(record: Record, finished: Finished) -> list[Record | PretrainingRecord | None]:
@@ -354,7 +367,9 @@ def _scores(plan: Plan, finished: Finished) -> pd.DataFrame:
         for epoch, split, metric in product(epochs, (*task.columns, HELD_OUT), task.metrics):
             if metric in (scores := epochs[epoch].get(split, {})):
                 rows.append((record.cell.id, epoch, epoch == last, split, metric, scores[metric]))
-    frame = pd.DataFrame(rows, columns=list(SCORES)).astype({"value": float, "last": bool})
+    frame = pd.DataFrame(rows, columns=list(EPOCH_SCORE_COLUMNS)).astype(
+        {"value": float, "last": bool}
+    )
     return frame.assign(value=100.0 * frame["value"])
 
 
@@ -369,7 +384,9 @@ def _tasks(plan: Plan) -> pd.DataFrame:
         known = facts.source, facts.digest, facts.revision or "", partial, facts.rows, *content
         settings = cell.settings.model_dump(exclude_none=True, exclude={"learning_rate"})
         rows.append((task, *known, settings, cell.mnli is not None))
-    frame = pd.DataFrame(rows, columns=list(TASK)).astype({"partial": bool, "from_mnli": bool})
+    frame = pd.DataFrame(rows, columns=list(TASK_COLUMNS)).astype(
+        {"partial": bool, "from_mnli": bool}
+    )
     return frame.set_index("task", drop=False)
 
 
@@ -396,7 +413,7 @@ def _pretrainings(plan: Plan, finished: Finished) -> pd.DataFrame:
         rows[-1] |= {"arm": each.arm, "seed": each.seed}
         if record:
             rows[-1] |= {
-                name: getattr(record, name) for name in PRETRAINING if hasattr(record, name)
+                name: getattr(record, name) for name in PRETRAINING_COLUMNS if hasattr(record, name)
             }
             rows[-1] |= {
                 "searches": each.searches,
@@ -411,7 +428,7 @@ def _pretrainings(plan: Plan, finished: Finished) -> pd.DataFrame:
         "validation_loss": float,
         "seconds": float,
     }
-    return pd.DataFrame(rows, columns=list(PRETRAINING)).astype(kinds)
+    return pd.DataFrame(rows, columns=list(PRETRAINING_COLUMNS)).astype(kinds)
 
 
 def _baselines(store: Store, plan: Plan, problems: list[str]) -> pd.DataFrame:
@@ -425,11 +442,11 @@ def _baselines(store: Store, plan: Plan, problems: list[str]) -> pd.DataFrame:
         gold, is_regression = labels["gold"], TASKS[task].is_regression
         constant = {split: np.full_like(each, each.mean() if is_regression else np.bincount(each).argmax())
                     for split, each in gold.items()}  # fmt: skip
-        for baseline, predicted in {MAJORITY: constant, **labels}.items():
+        for baseline, predicted in {MAJORITY_BASELINE: constant, **labels}.items():
             for split, each in predicted.items() if baseline != "gold" else ():
                 scores = score(task, each, gold[split])
                 rows += [
                     (task, split, metric, baseline, 100.0 * value)
                     for metric, value in scores.items()
                 ]
-    return pd.DataFrame(rows, columns=list(BASELINES)).astype({"value": float})
+    return pd.DataFrame(rows, columns=list(BASELINE_COLUMNS)).astype({"value": float})

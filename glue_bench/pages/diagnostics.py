@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from glue_bench.board.board import BOTH_SEEDS, Board
-from glue_bench.board.chosen import HOW, independent
+from glue_bench.board.chosen import PREDICT_TEST_ADVICE, aggregate_independent
 from glue_bench.data.diagnostic import Diagnostic, check_order
 from glue_bench.data.metrics import decide, score
 from glue_bench.data.tasks import AX_SPLIT
@@ -122,7 +122,9 @@ def _predictions(
         except ValueError as error:
             raise UserError(f"predictions of '{cell_id}', split '{AX_SPLIT}': {error}") from error
     if not predicted:
-        raise UserError(f"no run of '{board.results.folder}' has predicted AX; {HOW}")
+        raise UserError(
+            f"no run of '{board.results.folder}' has predicted AX; {PREDICT_TEST_ADVICE}"
+        )
     return predicted
 
 
@@ -138,4 +140,4 @@ def _r3(
         )
     values = pd.DataFrame(rows, columns=[*PLACE, *BOTH_SEEDS, "value", *SIZES])
     sizes = values.drop_duplicates(PLACE)[[*PLACE, *SIZES]]
-    return independent(values, PLACE).reset_index().merge(sizes, on=PLACE)
+    return aggregate_independent(values, PLACE).reset_index().merge(sizes, on=PLACE)

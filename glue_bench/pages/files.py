@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from glue_bench.board.board import SCORE_COLUMNS, averages, steps_frame
+from glue_bench.board.board import SCORE_COLUMNS, averages_frame, steps_frame
 from glue_bench.board.compare import Comparison
 from glue_bench.files import write_atomically
 from glue_bench.pages.budget import budget_frame, budget_page, informative, rates_frame
@@ -55,7 +55,7 @@ def tables(comparison: Comparison) -> dict[str, str]:
         losses = informative(results.losses.drop(columns="pretraining_id"))
         contents |= {"losses.csv": csv_text(losses, float_format="%.4f")}
     more = (
-        ("averages.csv", averages(board), 2),
+        ("averages.csv", averages_frame(board), 2),
         ("steps.csv", steps_frame(board), 2),
         ("rates.csv", rates_frame(results), None),
         ("intrinsic.csv", results.measures.drop(columns="pretraining_id"), 5),

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pandas as pd
 from pandas import DataFrame, Series
 
-from glue_bench.board.board import BLOCK, BOTH_SEEDS, Board, boards_by_steps, steps_frame
+from glue_bench.board.board import BLOCK_COLUMNS, BOTH_SEEDS, Board, boards_by_steps, steps_frame
 from glue_bench.board.compare import (
+    CONTRAST_COLUMNS,
     CONVERSION,
-    OF_CONTRASTS,
     Comparison,
     leaderboard_frame,
     score_columns,
@@ -129,7 +129,7 @@ def leaderboard_tables(comparison: Comparison, screen: Page) -> list[Table]:
         )
     tasks_shown = {COLUMNS[column][0] for column in board.columns}
     more = {
-        "planned": len(comparison.of("declared")) > 0,
+        "planned": len(comparison.contrasts_of("declared")) > 0,
         "medians": board.protocol.seeds == "median",
         "differences": not tasks_shown.isdisjoint(board.results.altered_tasks),
         "common": any(map(comparison.leaves_seeds_out, board.columns + PRETRAINING_MEASURES)),
@@ -150,7 +150,7 @@ def column_decimals(names: Iterable[str]) -> dict[str, int]:
     """How many decimals CSV and JSON have, of the columns of a `leaderboard_frame` that have no two."""
     decimals = {}
     for name in names:
-        for ending in ("", "_std", *(f"_{part}" for part in OF_CONTRASTS)):
+        for ending in ("", "_std", *(f"_{part}" for part in CONTRAST_COLUMNS)):
             if MEASURES[name].decimals != DECIMALS:
                 decimals[name + ending] = MEASURES[name].decimals
     return decimals
@@ -161,7 +161,7 @@ def groups_shown(comparison: Comparison) -> dict[str, Group]:
 
     A block is called by its origin, and by its shape too where an origin has several; a block alone has no heading.
     """
-    groups, blocks = comparison.assessed, comparison.board.table.set_index("arm")[BLOCK]
+    groups, blocks = comparison.assessed, comparison.board.table.set_index("arm")[BLOCK_COLUMNS]
     shown = [
         group for group in groups if not any(set(group.arms) < set(other.arms) for other in groups)
     ]
@@ -195,7 +195,7 @@ def group_table(comparison: Comparison, group: Group, heading: str, frame: DataF
     is_compared = (rows["reference"] == group.reference).any()
     is_reference = rows["arm"] == group.reference
     # What the source of a conversion differs from is another group's.
-    of_contrasts = [f"{name}_{what}" for name in names for what in OF_CONTRASTS]
+    of_contrasts = [f"{name}_{what}" for name in names for what in CONTRAST_COLUMNS]
     rows = rows.assign(**rows[of_contrasts].mask(is_reference))
     arms = rows[rows["arm"].isin(group.arms)]
     columns = {
@@ -281,7 +281,7 @@ def caption(comparison: Comparison, groups: Iterable[Group], floor: str = "") ->
         elif len(rows):
             reason = re.sub(r" \([^)]*\)$", "", rows["why"].iloc[0].split("; ")[0])
             fields.append(NOTHING.format(**named, why=reason))
-    if len(planned := comparison.of("declared")):
+    if len(planned := comparison.contrasts_of("declared")):
         differ = ((planned["column"] == comparison.primary) & (planned["verdict"] != "")).sum()
         fields.append(PLANNED.format(differ=differ, planned=planned["family"].iloc[0]))
     if floor:
@@ -360,12 +360,12 @@ def setup_table(comparison: Comparison) -> Table:
     """How the numbers came about: a row for each fact that is known."""
     board, results, protocol = comparison.board, comparison.board.results, comparison.board.protocol
     pretraining = results.plan.experiment.pretraining
-    tested = comparison.of("reference", CONVERSION)
+    tested = comparison.contrasts_of("reference", CONVERSION)
     origins = board.table.set_index("arm")["origin"]
     tested = tested[tested["why"] == ""]
     random = (tested["reference"].map(origins) == "scratch") & (tested["seeds"] == "fine-tuning")
     kinds = dict.fromkeys(tested["seeds"].mask(random, "random"))
-    named = comparison.of("declared")
+    named = comparison.contrasts_of("declared")
     named = named[named["column"] == comparison.primary]
     outcomes = (
         named["verdict"]

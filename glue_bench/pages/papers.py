@@ -15,14 +15,14 @@ import yaml
 
 from glue_bench.board.board import (
     AVERAGES,
-    RUN,
+    RUN_KEYS,
     Average,
     Board,
     aggregate,
+    aggregate_over_seeds,
     average,
     best_rates,
     make_board,
-    over_seeds,
     part_values,
 )
 from glue_bench.board.results import Results, read_results
@@ -259,10 +259,10 @@ def our_values(published: Published, board: Board) -> dict[Any, dict[str, Any]]:
     wanted = [score for (score,) in published.singly.parts.values()]
     places = pd.DataFrame(wanted, columns=["task", "split", "metric"]).drop_duplicates()
     scores = board.scores.merge(places, on=["task", "split", "metric"])
-    runs = aggregate(scores, RUN)["mean"].rename("value").reset_index()
+    runs = aggregate(scores, RUN_KEYS)["mean"].rename("value").reset_index()
     scores = scores.merge(best_rates(runs, published.statistic))
     parts = part_values(scores, published.singly)
-    values: dict[Any, dict[Any, float]] = over_seeds(
+    values: dict[Any, dict[Any, float]] = aggregate_over_seeds(
         parts, ["arm", "part"], published.statistic
     ).to_dict("index")
     if AVERAGE in published.columns:

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from glue_bench.board.board import Board
-from glue_bench.board.chosen import arm_scores, known_arm, median_runs
+from glue_bench.board.chosen import arm_scores, find_arm, median_runs
 from glue_bench.board.results import Results
 from glue_bench.config import NATIVE
 from glue_bench.data.hub import REPOSITORY
@@ -68,7 +68,7 @@ class Card:
 
 def make_card(board: Board, arm: str | None) -> Card:
     """Make the card of an arm, as `glue_bench.card` describes it; the only arm needs no name."""
-    arm, results = known_arm(board, arm), board.results
+    arm, results = find_arm(board, arm), board.results
     runs, scores = median_runs(board, arm), arm_scores(board, arm)
     if runs.empty:
         raise UserError(f"arm '{arm}' of '{results.folder}' has no finished run to tell of")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from glue_bench.board.board import Board, aggregate, main_scores
-from glue_bench.board.chosen import HOW, RUN_RULE, arm_scores, known_arm, median_runs
+from glue_bench.board.chosen import PREDICT_TEST_ADVICE, RUN_RULE, arm_scores, find_arm, median_runs
 from glue_bench.data.submission import FILES, MAJORITY, fill_file, make_zip, write_file
 from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError
@@ -29,8 +29,8 @@ def write_submission(
     """
     if output.suffix != ".zip":  # the manifest of `add.json` would replace it
         raise UserError(f"'{output}': the name of a submission ends in .zip")
-    arm, results = known_arm(board, arm), board.results
-    how = MORE_DATA if results.plan.experiment.finetuning.predicts_test else HOW
+    arm, results = find_arm(board, arm), board.results
+    how = MORE_DATA if results.plan.experiment.finetuning.predicts_test else PREDICT_TEST_ADVICE
     files, origins, missing = _predicted(board, arm)
     if not files:
         raise UserError(f"arm '{arm}' of '{results.folder}' has no test predictions at all; {how}")

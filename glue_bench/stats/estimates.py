@@ -27,17 +27,9 @@ import numpy as np
 from scipy.special import stdtrit  # a tenth of the time that scipy.stats takes to load
 
 from glue_bench.data.measures import AVERAGE
-from glue_bench.stats.outcomes import (
-    RATIOS,
-    Outcomes,
-    Runs,
-    contributions,
-    effective_number,
-    example_variance,
-    finetuning_variance,
-    means_over,
-    shared_variance,
-)
+from glue_bench.stats.examples import example_variance, finetuning_variance, shared_variance
+from glue_bench.stats.runs import ColumnRuns, Runs, effective_number, means_over
+from glue_bench.stats.sums import RATIOS, contributions
 
 LEAST_FOR_OWN = 3
 """Seeds from which an arm's own variance has degrees of freedom of its own; of two it would have one, too few."""
@@ -45,7 +37,7 @@ TAIL = 0.025
 FEW = 4
 """Up to so many pooled degrees of freedom `combined` lowers those of V."""
 SQUARES = ("examples", "shared", "of_finetuning")
-"""The fields of an Estimate that have a value for each pair of arms."""
+"""The fields of an ColumnEstimate that have a value for each pair of arms."""
 
 
 class Spread(NamedTuple):
@@ -135,7 +127,7 @@ def combined(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Estimate:
+class ColumnEstimate:
     """A column or the average, for one group of arms.
 
     `means` and `seeds` are of all arms that have a run: points (nats of a loss; of several pretrainings the mean of
@@ -167,7 +159,7 @@ class Estimate:
         """The kind of seeds that the intervals are made of."""
         return "pretraining" if self.blocked else "fine-tuning"
 
-    def of(self, arms: Sequence[str]) -> "Estimate":
+    def of(self, arms: Sequence[str]) -> "ColumnEstimate":
         """The same for some of the arms that have an interval."""
         chosen = [self.arms.index(arm) for arm in arms]
         squares = {name: getattr(self, name)[np.ix_(chosen, chosen)] for name in SQUARES}
@@ -233,7 +225,9 @@ class Estimate:
         return both if math.isnan(of_means) else max(0.0, both - of_means)
 
 
-def column_estimate(outcomes: Outcomes, arms: Sequence[str], reference: str = "") -> Estimate:
+def column_estimate(
+    outcomes: ColumnRuns, arms: Sequence[str], reference: str = ""
+) -> ColumnEstimate:
     """A column, for the arms of a group.
 
     An arm that lacks pretraining seeds of the `reference` is not tested: blocks are complete, so that it would take
@@ -268,7 +262,7 @@ def column_estimate(outcomes: Outcomes, arms: Sequence[str], reference: str = ""
         why |= dict.fromkeys(tested, "the arms have fewer than two pretraining seeds in common")
         tested = ()
     seeds |= dict.fromkeys(tested, len(common)) if blocked else {}
-    estimate = Estimate(
+    estimate = ColumnEstimate(
         column=outcomes.column,
         lowest_is_best=outcomes.measure.lowest_is_best,
         limits=outcomes.measure.limits,
@@ -287,7 +281,7 @@ def column_estimate(outcomes: Outcomes, arms: Sequence[str], reference: str = ""
     )
 
 
-def average_estimate(columns: Sequence[Estimate], arms: Sequence[str]) -> Estimate:
+def average_estimate(columns: Sequence[ColumnEstimate], arms: Sequence[str]) -> ColumnEstimate:
     """The mean over one column or more. Examples are independent; only the columns of one task share runs."""
 
     def why_not(arm: str) -> str:
@@ -309,7 +303,7 @@ def average_estimate(columns: Sequence[Estimate], arms: Sequence[str]) -> Estima
         name: sum(getattr(column, name) for column in kept) / number**2 for name in SQUARES if kept
     }
     whole = [arm for arm in arms if all(arm in column.means for column in columns)]
-    return Estimate(
+    return ColumnEstimate(
         column=AVERAGE,
         lowest_is_best=all(column.lowest_is_best for column in columns),
         limits=tuple(np.mean([column.limits for column in columns], axis=0)),
@@ -329,7 +323,7 @@ def _mean_of(scores: Runs, rows: np.ndarray) -> float:
     return float((means_over(pretrainings) @ scores.values[rows]).mean())
 
 
-def _measured(estimate: Estimate, outcomes: Outcomes) -> Estimate:
+def _measured(estimate: ColumnEstimate, outcomes: ColumnRuns) -> ColumnEstimate:
     """With the variances of `outcomes`, the runs that count, ordered by arm."""
     owners = np.array([estimate.arms.index(outcomes.arms[owner]) for owner in outcomes.runs.arms])
     scores = outcomes.runs._replace(arms=owners)

@@ -16,7 +16,7 @@ import pandas as pd
 from scipy.special import ndtr, ndtri
 
 from glue_bench.errors import UserError
-from glue_bench.stats.estimates import Estimate, Spread, combined, of_blocks, of_seeds
+from glue_bench.stats.estimates import ColumnEstimate, Spread, combined, of_blocks, of_seeds
 from glue_bench.stats.verdicts import ALPHA, Group, two_sided
 
 DRAWS = 4000
@@ -167,7 +167,7 @@ class Variances:
         return float(np.mean((p * (self.arms - 1) < ALPHA) & (observed > 0)))
 
 
-def variances_of(estimate: Estimate, reference: str, arms: int) -> Variances:
+def variances_of(estimate: ColumnEstimate, reference: str, arms: int) -> Variances:
     """The variances of an estimate whose reference has an interval.
 
     With one fine-tuning seed for each pretraining only the sum of their variances is known, and counts as the latter's.

@@ -11,11 +11,11 @@ from scipy.special import stdtr, stdtrit  # a tenth of the time that scipy.stats
 
 from glue_bench.data.measures import AVERAGE
 from glue_bench.errors import UserError
-from glue_bench.stats.estimates import Estimate, average_estimate, column_estimate
-from glue_bench.stats.outcomes import Outcomes
+from glue_bench.stats.estimates import ColumnEstimate, average_estimate, column_estimate
+from glue_bench.stats.runs import ColumnRuns
 
 ALPHA = 0.05
-APART = "its arms differ in origin or shape"
+NO_COMMON_GROUP = "its arms differ in origin or shape"
 Pair = tuple[str, str]
 NUMBERS = ["difference", "error", "freedom", "low", "high", "p", "p_adjusted", "smallest"]
 VERDICT_COLUMNS = [
@@ -42,17 +42,17 @@ class Group:
     arms: tuple[str, ...]
     reference: str
     kind: str = "reference"
-    estimates: tuple[Estimate, ...] = ()
+    estimates: tuple[ColumnEstimate, ...] = ()
 
 
 def assess(
-    outcomes: Iterable[Outcomes], groups: Sequence[Group], primary: str = AVERAGE
+    outcomes: Iterable[ColumnRuns], groups: Sequence[Group], primary: str = AVERAGE
 ) -> list[Group]:
     """The groups with estimates of every column, and of the average. One column's predictions are held at a time.
 
     A group has the columns of which it has a run, and all that count in the average. A single column has no average.
     """
-    columns: list[list[Estimate]] = [[] for _ in groups]
+    columns: list[list[ColumnEstimate]] = [[] for _ in groups]
     averaged, assessed = set[str](), []
     for one in outcomes:
         averaged |= {one.column} if one.averaged else set()
@@ -93,7 +93,7 @@ def verdicts(assessed: Sequence[Group], declared: Sequence[Sequence[str]] = ()) 
     Those `declared`, (arm, reference), were named before the runs, and are adjusted by Holm's method for their own
     number: `family` counts all that were named. Their intervals hold for all of them together (Bonferroni), which those
     of Holm's steps would not. So Holm's method may find a difference whose interval includes 0, and `smallest` is the
-    least difference that has a verdict whatever the others show. Arms that share no group are not tested (APART).
+    least difference that has a verdict whatever the others show. Arms that share no group are not tested.
     Variances over seeds are pooled over the arms that the contrasts name, and no others: an arm that was added later
     changes no row.
     """
@@ -190,7 +190,7 @@ def contrast_rows(
     return rows
 
 
-def _row(group: Group, estimate: Estimate, pair: Pair) -> dict[str, Any]:
+def _row(group: Group, estimate: ColumnEstimate, pair: Pair) -> dict[str, Any]:
     """What is known of a contrast before it is decided, and why it cannot be."""
     arm, reference = pair
     reasons = dict.fromkeys(estimate.why[one] for one in pair if one in estimate.why)
@@ -198,7 +198,7 @@ def _row(group: Group, estimate: Estimate, pair: Pair) -> dict[str, Any]:
         f"{reason} ({', '.join(a for a in pair if estimate.why.get(a) == reason)})"
         for reason in reasons
     ]
-    why = why if reference in group.arms else [APART]
+    why = why if reference in group.arms else [NO_COMMON_GROUP]
     row: dict[str, Any] = {
         "kind": group.kind,
         "column": estimate.column,

@@ -6,7 +6,7 @@ from helpers.simulated import REGIMES, fill_drawn, simulate
 from helpers.stored import SHAPE
 
 from glue_bench import leaderboard
-from glue_bench.board.board import BLOCK, open_board
+from glue_bench.board.board import BLOCK_COLUMNS, open_board
 from glue_bench.board.compare import compare, open_comparison
 from glue_bench.data.measures import MEASURES
 from glue_bench.pages.contrasts import difference_page, statistics_page
@@ -30,12 +30,18 @@ def test_no_table_ranks_encoders_of_two_shapes_together(bench):
         bench.arms[arm] |= {"shape": LARGE}
     board = open_board(bench.plan())
     found = compare(board)
-    for frame, names in ((board.table, ["arm"]), (found.of("reference"), ["arm", "reference"])):
+    for frame, names in (
+        (board.table, ["arm"]),
+        (found.contrasts_of("reference"), ["arm", "reference"]),
+    ):
         blocks = [
-            set(block[names].to_numpy().ravel()) for _, block in frame.groupby(BLOCK, sort=False)
+            set(block[names].to_numpy().ravel())
+            for _, block in frame.groupby(BLOCK_COLUMNS, sort=False)
         ]
         assert blocks == [{"small", "other-small"}, {"large", "other-large"}]
-    assert set(found.of("reference")["family"]) == {1}  # each block corrects for its own arms
+    assert set(found.contrasts_of("reference")["family"]) == {
+        1
+    }  # each block corrects for its own arms
     assert power_frame(found.assessed, 1.0, 0.8, Costs(1.0, 1.0)).groupby(
         "reference"
     ).size().tolist() == [3, 3]

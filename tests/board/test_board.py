@@ -10,9 +10,9 @@ from helpers.stored import DATA, history_of
 from glue_bench import leaderboard
 from glue_bench.board.board import (
     AVERAGES,
-    RUN,
+    RUN_KEYS,
     average_of,
-    averages,
+    averages_frame,
     floors,
     make_board,
     open_board,
@@ -64,7 +64,7 @@ def test_the_conventions_give_what_is_published(bench):
     bench.finish_published("run-glue", "fp32")
     bench.finish_published("tupe-1", "TUPE-R", arm="tupe")
     bench.finish_published("tupe-1", "BERT-A", arm="bert")
-    rows = averages(open_board(bench.plan())).set_index("arm")
+    rows = averages_frame(open_board(bench.plan())).set_index("arm")
     run_glue = rows.loc["add", ["average_official", "average_eight_tasks"]]
     assert run_glue.tolist() == pytest.approx([78.9, 81.7], abs=0.05)
     assert math.isnan(rows["average_official"]["tupe"])  # there is no WNLI
@@ -156,7 +156,7 @@ def test_the_epoch_that_is_shown_and_the_value_by_which_the_runs_rate_competes(
     ]
     bench.record(bench.expect(), 0.6, history=history)
     results, protocol = read_results(bench.plan()), Protocol(choose_on=choose_on, epoch=epoch)
-    scores = results.scores.merge(results.cells[["cell_id", *RUN]], on="cell_id")
+    scores = results.scores.merge(results.cells[["cell_id", *RUN_KEYS]], on="cell_id")
     assert make_board(results, protocol).scores["value"].item() == pytest.approx(score)
     assert reported_epochs(scores, protocol)["value"].item() == pytest.approx(value)
 
@@ -317,7 +317,7 @@ def test_every_convention_takes_the_statistic_of_the_protocol_of_an_even_number_
     for seed, value in enumerate((0.3, 0.5, 0.6, 0.7), 1):
         for task in TRAINABLE:
             bench.finish(task, seed, value)
-    row = averages(open_board(bench.plan(config={"protocol": {"seeds": seeds}}))).iloc[0]
+    row = averages_frame(open_board(bench.plan(config={"protocol": {"seeds": seeds}}))).iloc[0]
     assert {name: row[name] for name in AVERAGES} == pytest.approx(
         dict.fromkeys(AVERAGES, expected)
     )

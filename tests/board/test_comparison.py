@@ -8,8 +8,8 @@ from helpers.simulated import REGIMES, fill_drawn, simulate
 from helpers.stored import ROWS, history_of
 
 from glue_bench.board.board import open_board
+from glue_bench.board.column_runs import NO_LABELS, OTHER_EPOCH, OTHER_PIECES
 from glue_bench.board.compare import compare, leaderboard_frame
-from glue_bench.board.outcomes import NO_LABELS, OTHER_EPOCH, OTHER_PIECES
 from glue_bench.board.results import read_results
 
 RATES = {"low": 0.6, "high": 0.9, "higher": 0.9}
@@ -36,7 +36,7 @@ def test_what_cannot_be_compared_says_why_and_concerns_its_arm_alone(bench):
     cell, column = "higher-sst2-lr2e-05-s1", ["sst2"]
 
     def whys():
-        frame = compared(bench.path).of("reference")
+        frame = compared(bench.path).contrasts_of("reference")
         assert frame["difference"].notna().all()
         return frame[frame["column"].isin(column)].set_index("arm")["why"].to_dict()
 
@@ -77,7 +77,7 @@ def test_measures_of_pretraining_are_columns_of_the_same_kind(bench):
     found = measured(
         bench, {(arm, seed): np.full(300, 500.0) for arm in ("low", "high") for seed in (1, 2, 3)}
     )
-    rows = found.of("reference").set_index(["column", "arm"])
+    rows = found.contrasts_of("reference").set_index(["column", "arm"])
     assert list(found.contrasts["column"].unique()) == ["sst2", "validation_loss", "swap_1"]
     loss, swap = rows.loc[("validation_loss", "high")], rows.loc[("swap_1", "high")]
     assert loss["difference"] == pytest.approx(-0.2, abs=0.01)
@@ -102,14 +102,16 @@ def test_one_pretraining_and_other_pieces_have_no_verdict(bench):
         },
     )
     assert (
-        other.of("reference").set_index(["column", "arm"])["why"]["swap_1", "high"]
+        other.contrasts_of("reference").set_index(["column", "arm"])["why"]["swap_1", "high"]
         == f"{OTHER_PIECES} (high)"
     )
     assert leaderboard_frame(other)["validation_loss_std"].isna().all()  # two seeds tell too little
     for arm in ("low", "high"):
         del bench.pretrained[f"{arm}-2"]
     bench.plan()
-    assert set(compared(bench.path).of("reference").query("column == 'swap_1'")["verdict"]) == {""}
+    assert set(
+        compared(bench.path).contrasts_of("reference").query("column == 'swap_1'")["verdict"]
+    ) == {""}
 
 
 def test_the_loss_of_all_validation_text_comes_first_and_pieces_of_one_document_are_no_independent_examples(
@@ -136,7 +138,7 @@ def test_the_loss_of_all_validation_text_comes_first_and_pieces_of_one_document_
         bench.plan()
         rows.append(
             compared(bench.path)
-            .of("reference")
+            .contrasts_of("reference")
             .set_index(["column", "arm"])
             .loc[("validation_loss", "high")]
         )
@@ -241,7 +243,7 @@ def test_as_many_pieces_of_other_lengths_are_other_pieces(bench):
         (arm, seed): [2.0 + 0.1 * seed] * 6
         for arm, seed in product(("add", "none", "untied"), (1, 2))
     }
-    frame = measured_by_hand(bench, nats, counts).of("reference")
+    frame = measured_by_hand(bench, nats, counts).contrasts_of("reference")
     whys = frame[frame["column"] == "validation_loss"].set_index("arm")["why"].to_dict()
     assert whys == {"none": f"{OTHER_PIECES} (none)", "untied": ""}
 
@@ -270,7 +272,7 @@ def test_an_earlier_epoch_concerns_the_arms_that_report_one(bench):
         said = np.arange(ROWS) < ROWS // 2 + 3 * seed
         bench.predict(cell["cell_id"], {"validation": np.stack([~said, said], axis=1)})
     bench.label("rte", {"validation": np.ones(ROWS, int)})
-    frame = compared(bench.plan(config={"protocol": {"epoch": "best"}})).of("reference")
+    frame = compared(bench.plan(config={"protocol": {"epoch": "best"}})).contrasts_of("reference")
     assert frame.set_index("arm")["why"].to_dict() == {
         "none": f"{OTHER_EPOCH} (none)",
         "untied": "",
@@ -288,7 +290,7 @@ def test_the_average_of_contrasts_is_over_the_columns_of_the_boards_average(benc
                 said = np.arange(ROWS) < max(count - seed, 0)
                 bench.predict(cell["cell_id"], {"validation": np.stack([~said, said], axis=1)})
         bench.label(task, {"validation": np.where(np.arange(ROWS) % 9, 1, 0)})
-    frame = compared(bench.plan()).of("reference").set_index("column")["difference"]
+    frame = compared(bench.plan()).contrasts_of("reference").set_index("column")["difference"]
     assert frame["average"] == pytest.approx((frame["rte"] + frame["cola"]) / 2)
     assert frame["wnli"] < -90
 

@@ -13,7 +13,8 @@ from scipy.stats import norm
 
 from glue_bench.data.measures import MEASURES, accuracy, correlation, loss
 from glue_bench.data.tasks import COLUMNS
-from glue_bench.stats.outcomes import Outcomes, Runs, score_sums, sums_of
+from glue_bench.stats.runs import ColumnRuns, Runs
+from glue_bench.stats.sums import score_sums, sums_of
 
 POSITIVE = 0.7
 
@@ -44,7 +45,7 @@ REGIMES = {
 def simulate(generator: np.random.Generator, *, columns: Sequence[str] = ("sst2",), rates: Mapping[str, float],
              seeds: int = 3, rows: int = 400, regime: Regime = REGIMES["seeds and examples"],
              unstable: Mapping[str, float] | None = None, pretrainings: int = 1, pretraining: float = 0.0,
-             block: float = 0.0) -> list[Outcomes]:  # fmt: skip
+             block: float = 0.0) -> list[ColumnRuns]:  # fmt: skip
     """One experiment. `rates` are the chance to be right at the mean seed.
 
     `seeds` are fine-tuning seeds for each of the `pretrainings`, whose seeds add the variance `pretraining` to each arm
@@ -95,8 +96,8 @@ def error_size(rate: float | np.ndarray, regime: Regime, seed: np.ndarray) -> np
 
 def outcomes_of(
     column: str, predictions: Mapping[str, np.ndarray], labels: np.ndarray, **more
-) -> Outcomes:
-    """Outcomes of arm -> predictions (seeds, rows), with seeds 1, 2, ... and their own scores."""
+) -> ColumnRuns:
+    """ColumnRuns of arm -> predictions (seeds, rows), with seeds 1, 2, ... and their own scores."""
     owners = np.repeat(np.arange(len(predictions)), [len(runs) for runs in predictions.values()])
     stacked = np.concatenate(list(predictions.values()))
     task = COLUMNS[column][0] if column in COLUMNS else column
@@ -115,10 +116,10 @@ def outcomes_of(
         **{"measure": measure, "task": task, "arms": tuple(predictions)},
         **{"runs": runs, "predictions": stacked, "labels": labels},
     }
-    return Outcomes(**values | more)
+    return ColumnRuns(**values | more)
 
 
-def fill_drawn(bench, outcomes: Outcomes) -> None:
+def fill_drawn(bench, outcomes: ColumnRuns) -> None:
     """A column of such an experiment on disk: its runs with their predictions, and the labels."""
     runs = zip(
         outcomes.runs.arms,

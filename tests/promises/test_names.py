@@ -11,7 +11,7 @@ import pytest
 from helpers.stored import Bench, digest
 
 from glue_bench.analysis.chance import Analysis, Row, row
-from glue_bench.board.board import averages, open_board, steps_frame
+from glue_bench.board.board import averages_frame, open_board, steps_frame
 from glue_bench.board.compare import Comparison, leaderboard_frame, open_comparison
 from glue_bench.config.experiment import NAME
 from glue_bench.pages.budget import budget_frame, budget_page, rates_frame
@@ -123,7 +123,7 @@ def columns_of(comparison: Comparison) -> set[str]:
         comparison.contrasts,
         budget_frame(results),
         rates_frame(results),
-        averages(comparison.board),
+        averages_frame(comparison.board),
         steps_frame(comparison.board),
         comparison.board.table,
         comparison.board.scores,

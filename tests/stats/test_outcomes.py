@@ -8,16 +8,9 @@ from hypothesis import strategies as st
 
 from glue_bench.data.metrics import decide, score
 from glue_bench.data.tasks import TASKS
-from glue_bench.stats.outcomes import (
-    Runs,
-    contributions,
-    effective_number,
-    example_variance,
-    finetuning_variance,
-    score_sums,
-    shared_variance,
-    sums_of,
-)
+from glue_bench.stats.examples import example_variance, finetuning_variance, shared_variance
+from glue_bench.stats.runs import Runs, effective_number
+from glue_bench.stats.sums import contributions, score_sums, sums_of
 
 ROWS = 300
 MAIN = {"sst2": "accuracy", "mnli": "accuracy", "cola": "matthews_correlation", "stsb": "pearson"}

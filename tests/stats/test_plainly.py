@@ -16,7 +16,7 @@ from helpers.plain_statistics import (
 )
 
 from glue_bench.data import measures
-from glue_bench.stats.outcomes import Outcomes, Runs
+from glue_bench.stats.runs import ColumnRuns, Runs
 from glue_bench.stats.verdicts import Group, assess, verdicts
 
 ARMS = ("add", "none", "wild", "untied")
@@ -84,7 +84,7 @@ def measured_column(measure: str, generator: np.random.Generator) -> PlainColumn
 
 def outcomes_of_plain(
     name: str, column: PlainColumn, arms: tuple[str, ...], is_averaged: bool = True
-) -> Outcomes:
+) -> ColumnRuns:
     """The same runs in an order of the column's own, as the package takes them."""
     order = np.random.default_rng(len(name)).permutation(len(column.runs))
     runs = [column.runs[place] for place in order]
@@ -94,7 +94,7 @@ def outcomes_of_plain(
         np.array([run.seed for run in runs]),
         np.array([column.metric(run.predictions, column.labels) for run in runs]),
     )
-    return Outcomes(
+    return ColumnRuns(
         measure=measures.MEASURES[name],
         task=column.task,
         arms=arms,

@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from glue_bench.data.measures import MEASURES
-from glue_bench.stats.verdicts import APART, NUMBERS, Group, assess, equivalence, holm, two_sided
+from glue_bench.stats.verdicts import (
+    NO_COMMON_GROUP,
+    NUMBERS,
+    Group,
+    assess,
+    equivalence,
+    holm,
+    two_sided,
+)
 from glue_bench.stats.verdicts import verdicts as judge
 
 RATES = {"low": 0.6, "high": 0.9, "higher": 0.9}
@@ -160,7 +168,7 @@ def test_groups_do_not_touch_each_other_and_no_contrast_goes_from_one_to_the_oth
     named = declared(whole, [("b", "c"), ("d", "c"), ("c", "never")]).drop_duplicates(
         ["arm", "reference"]
     )
-    assert dict(zip(named["arm"], named["why"], strict=True)) == {"b": APART, "d": ""}
+    assert dict(zip(named["arm"], named["why"], strict=True)) == {"b": NO_COMMON_GROUP, "d": ""}
     assert set(named["family"]) == {3}
 
 
@@ -285,7 +293,7 @@ def test_a_contrast_with_the_source_of_a_conversion_is_tested_in_the_group_that_
     ) == {
         ("a", "c"): "",
         ("a", "b"): "",
-        ("b", "c"): APART,
+        ("b", "c"): NO_COMMON_GROUP,
     }
     assert (frame.loc[frame["why"] == "", "difference"] < 0).all()
 
