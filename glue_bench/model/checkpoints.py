@@ -11,7 +11,7 @@ from pickle import UnpicklingError
 from typing import Any
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, set_seed
@@ -32,8 +32,9 @@ from glue_bench.model.locate import (
     read_weights,
     unpickle,
 )
+from glue_bench.model.variants.additive import Add
 from glue_bench.model.variants.base import Additive, Grafted
-from glue_bench.model.variants.options import canonical_options, segments_enter
+from glue_bench.model.variants.options import build_variant, canonical_options, segments_enter
 
 DECODER = "decoder.lm_head.weight"
 # Settings of TUPE that this encoder supports at this value only; a file without them has it.
@@ -323,11 +324,10 @@ def graft(start: Start, variant: str, options: Mapping[str, Any]) -> Start:
         raise UserError(f"{refusal}; only additive checkpoints can be grafted")
     config = with_variant(start.config, *wanted, origin="grafted")
     model = fresh(EncoderModel, config)
+    positions = added_positions(start)
     with drawing(), on_threads(1), torch.no_grad():
         query, key, _ = start.weights["blocks.0.attention.qkv.weight"].chunk(3)
-        words, positions = (
-            start.weights[f"variant.{table}.weight"] for table in ("words", "positions")
-        )
+        words = start.weights["variant.words.weight"]
         norm = start.weights.get("norm.weight", torch.ones(words.shape[1]))
         segments = start.weights.get("variant.segments.weight")
         additive = Additive(
@@ -362,6 +362,21 @@ def graft(start: Start, variant: str, options: Mapping[str, Any]) -> Start:
         variance_kept=grafted.variance_kept,
         head=fitting_head(config, start.head),
     )
+
+
+def added_positions(start: Start) -> Float[Tensor, "n d"]:
+    """Return the p_i that an encoder of variant `add` adds; with `position_norm` they are not the rows of its table."""
+    with drawing():
+        variant = build_variant(start.config)
+    assert isinstance(variant, Add)
+    prefix = "variant."
+    own_weights = {
+        name.removeprefix(prefix): tensor
+        for name, tensor in start.weights.items()
+        if name.startswith(prefix)
+    }
+    variant.load_state_dict(own_weights)
+    return variant.position_rows(start.config.max_position_embeddings).detach()
 
 
 def with_variant(

@@ -171,6 +171,15 @@ def test_a_graft_is_exact_where_the_segments_stay_and_only_there(before, after, 
     assert start.exact == (before == after or (before, after) == ("none", "scores"))
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("before", [options for name, options in ARMS if name == "add"], ids=str)
+def test_exact_means_that_nothing_changes_whatever_the_options_of_the_start(before, variant):
+    theirs = random_model(EncoderModel, encoder_config("add", variant_options=before))
+    checkpoint = Start(theirs.config, theirs.state_dict(), "pretrained")
+    start = graft(checkpoint, variant, {})
+    assert start.exact == (max_error(start_states(start), start_states(checkpoint)) < 1e-5)
+
+
 class Own(Add):
     """Has a parameter of its own, as a plugin's may, and asks on how many threads it is grafted."""
 
