@@ -76,11 +76,14 @@ def cells(inputs: Inputs, tasks: list[str], seeds: list[int]) -> Iterator[Cell]:
 
 def by_trainer(cell: Cell, inputs: Inputs, padding: str, *, bf16: bool) -> Scores:
     """Scores of each validation split by transformers' Trainer."""
-    arm, length = inputs.arm(cell.arm), cell.settings.max_length
-    tokenizer = inputs.tokenizer(arm)
-    frames, needed = inputs.data(cell.task).splits, ("train", *TASKS[cell.task].validation_splits)
+    arm, length = inputs.arms[cell.arm], cell.settings.max_length
+    tokenizer = arm.tokenizer
+    frames, needed = (
+        inputs.tasks.data(cell.task).splits,
+        ("train", *TASKS[cell.task].validation_splits),
+    )
     splits = {name: as_dataset(frames[name], tokenizer, length) for name in needed}
-    return train_and_score(cell, arm.checkpoint, splits, tokenizer, padding, None, bf16=bf16)
+    return train_and_score(cell, arm.arm.checkpoint, splits, tokenizer, padding, None, bf16=bf16)
 
 
 def as_lines(system: str, cell: Cell, scores: Scores, seconds: float) -> pd.DataFrame:

@@ -30,7 +30,6 @@ from transformers import (
 from common import MAX_LENGTH, SCRATCH_SIZES, Round, Settings
 from glue_bench.config import (
     NATIVE,
-    Arm,
     Experiment,
     Hyperparameters,
     PretrainingSettings,
@@ -52,18 +51,15 @@ Settled = Hyperparameters | PretrainingSettings
 
 
 class Given(Inputs):
-    """Inputs of which the start and the tokens are given."""
+    """The inputs of one arm, whose start and tokens are given."""
 
     def __init__(self, inputs: Inputs, start: Start, tokens: TokenisedTask) -> None:
         super().__init__(inputs.experiment, inputs.store.folder)
-        self._start, self._tokens = start, tokens
-
-    def initial(self, _arm: Arm) -> Start:
-        """The given one."""
-        return self._start
+        self.first_arm.start = start
+        self._tokens = tokens
 
     def tokens(self, _cell: Cell) -> TokenisedTask:
-        """The given ones."""
+        """Return the given tokens."""
         return self._tokens
 
 
@@ -74,9 +70,9 @@ def make_ours(settings: Settings) -> Round:
     """
     quiet_transformers()
     inputs = Inputs(settings.experiment, Path("none"))
-    cell, (arm,) = settings.cell(inputs), inputs.experiment.arms
+    cell = settings.cell(inputs)
     compute = choose_compute(settings.device, settings.precision)
-    tokens, tokenizer = inputs.tokens(cell), inputs.tokenizer(arm)
+    tokens, tokenizer = inputs.tokens(cell), inputs.first_arm.tokenizer
     scored = {name: tokens.splits[name] for name in TASKS[cell.task].validation_splits}
 
     def work(steps: int) -> dict[str, Any]:
@@ -103,7 +99,7 @@ def make_peer(settings: Settings, padding: str) -> Round:
     quiet_transformers()
     inputs, bf16 = Inputs(settings.experiment, Path("none")), settings.precision == "bf16"
     cell, (arm,) = settings.cell(inputs), inputs.experiment.arms
-    tokenizer, frames = inputs.tokenizer(arm), inputs.data(cell.task).splits
+    tokenizer, frames = inputs.first_arm.tokenizer, inputs.tasks.data(cell.task).splits
     task = TASKS[cell.task]
     scored = {
         name: as_dataset(frames[name], tokenizer, MAX_LENGTH, padding)
@@ -271,7 +267,7 @@ def make_masked_ours(settings: Masked, folder: str) -> Round:
         Inputs(settings.experiment(1), Path("none")),
         choose_compute(settings.device, settings.precision),
     )
-    made.text(made.experiment.arms[0])  # in the cache for all rounds
+    made.text.packed_text(made.first_arm.tokenizer)  # in the cache for all rounds
 
     def work(steps: int) -> dict[str, Any]:
         experiment = settings.experiment(steps)
@@ -288,11 +284,10 @@ def make_masked_peer(settings: Masked) -> Round:
     """A round trains a fresh BertForMaskedLM on a random sample of the same sequences."""
     quiet_transformers()
     inputs = Inputs(settings.experiment(1), Path("none"))
-    arm = inputs.experiment.arms[0]
     ours, tokenizer, text = (
-        inputs.initial(arm).config,
-        inputs.tokenizer(arm),
-        inputs.text(arm)["train"],
+        inputs.first_arm.start.config,
+        inputs.first_arm.tokenizer,
+        inputs.text.packed_text(inputs.first_arm.tokenizer)["train"],
     )
     same = (
         "vocab_size",

@@ -17,6 +17,7 @@ from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.options import canonical_options
 from glue_bench.records.values import ArmFacts, Cell, Plan, Pretraining, Shape, TaskFacts
 from glue_bench.sweep.conditions import chosen_values
+from glue_bench.training.arm_inputs import ArmInputs
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.packing import LAYOUT_VERSION
 from glue_bench.training.tokenizers import NAME_ONE, vocabulary_size
@@ -65,9 +66,11 @@ def _without_places(inputs: Inputs) -> Experiment:
             arm.model_copy(update={"checkpoint": name_of(arm.checkpoint), "tokenizer": tokenizer})
         )
     plugins = [f"./{PurePath(plugin).name}" for plugin in experiment.plugins]
-    public: dict[str, Any] = {"data": inputs.source.kind, "plugins": plugins, "arms": arms}
+    public: dict[str, Any] = {"data": inputs.tasks.source.kind, "plugins": plugins, "arms": arms}
     if pretraining := experiment.pretraining:
-        corpus = pretraining.corpus if pretraining.corpus == ["demo"] else [inputs.corpus.digest]
+        corpus = (
+            pretraining.corpus if pretraining.corpus == ["demo"] else [inputs.text.corpus.digest]
+        )
         tokenizer = name_of(pretraining.tokenizer) if pretraining.tokenizer else None
         public["pretraining"] = pretraining.model_copy(
             update={"corpus": corpus, "tokenizer": tokenizer}
@@ -79,7 +82,7 @@ def _check(inputs: Inputs) -> None:
     """Load the experiment's plugins; refuse arms, tasks and a pretraining that cannot run."""
     experiment = inputs.experiment
     check_arms(experiment)
-    there = inputs.source.tasks()
+    there = inputs.tasks.source.tasks()
     add_plugins(experiment.plugins)
     ours = [arm for arm in experiment.arms if arm.variant != NATIVE]
     for arm in ours:
@@ -92,7 +95,7 @@ def _check(inputs: Inputs) -> None:
         )
         raise UserError(f"data '{experiment.data}' has no {', '.join(missing)}; {advice}")
     for task in experiment.tasks:
-        train, splits = inputs.train(task), inputs.data(task).splits
+        train, splits = inputs.tasks.train_split(task), inputs.tasks.data(task).splits
         if not any(name.startswith("validation") for name in splits):
             advice = "complete the data or leave the task out of `tasks`"
             raise UserError(
@@ -102,13 +105,16 @@ def _check(inputs: Inputs) -> None:
             raise UserError(
                 f"task '{task}': the train split has one example, of which nothing can be held out"
             )
-        inputs.diagnostic(task)
+        inputs.tasks.diagnostic(task)
     for arm in ours:
-        check_order(inputs.initial(arm), arm.name)
+        check_order(inputs.arms[arm.name].start, arm.name)
     for arm in experiment.arms:
         _check_arm(arm, inputs)
     seeds = len(experiment.pretraining.seeds) if experiment.pretraining else 0
-    if seeds and seeds > (sequences := len(inputs.text(experiment.arms[0])["train"])):
+    if not seeds:
+        return
+    sequences = len(inputs.text.packed_text(inputs.first_arm.tokenizer)["train"])
+    if seeds > sequences:
         raise UserError(
             f"pretraining.seeds has {seeds} seeds, but the text gives only {sequences} sequences to train on, so that "
             "they could not differ in the order; add text, or give fewer seeds"
@@ -118,19 +124,20 @@ def _check(inputs: Inputs) -> None:
 def _check_arm(arm: Arm, inputs: Inputs) -> None:
     """Refuse a tokenizer, a length or a text that its encoder cannot take, or tokens that other arms do not see."""
     experiment = inputs.experiment
-    start = inputs.initial(arm)
+    arm_inputs = inputs.arms[arm.name]
+    start = arm_inputs.start
     named = f"arm '{arm.name}'"
     first, pretraining, positions = experiment.arms[0], experiment.pretraining, start.positions
-    if pretraining and inputs.tokenizer_digest(arm) != inputs.tokenizer_digest(first):
+    if pretraining and arm_inputs.tokenizer_digest != inputs.first_arm.tokenizer_digest:
         raise UserError(
             f"arms '{first.name}' and '{arm.name}' have different tokenizers, so they cannot be pretrained on the "
             "same tokens; give both the same, or put them into experiments of their own"
         )
-    tokens = vocabulary_size(inputs.tokenizer(arm))
+    tokens = vocabulary_size(arm_inputs.tokenizer)
     rows = getattr(
         start.config.get_text_config(), "vocab_size", tokens
     )  # CANINE hashes characters: it has no table
-    told, embedded = inputs.segments(arm)
+    told, embedded = arm_inputs.segments
     if tokens > rows or told > embedded > 1:
         says, has = (
             (f"has {tokens} tokens", rows)
@@ -166,11 +173,11 @@ def _check_arm(arm: Arm, inputs: Inputs) -> None:
 
 def _check_ends(arm: Arm, task: str, inputs: Inputs) -> None:
     """Refuse a text with the token that ends a text in it, for models that count these tokens."""
-    end = inputs.tokenizer(arm).eos_token
+    end = inputs.arms[arm.name].tokenizer.eos_token
     if end is None:
         return
-    splits = dict(inputs.data(task).splits)
-    if (diagnostic := inputs.diagnostic(task)) is not None:
+    splits = dict(inputs.tasks.data(task).splits)
+    if (diagnostic := inputs.tasks.diagnostic(task)) is not None:
         splits["AX"] = diagnostic.splits["test"]
     for split, frame in splits.items():
         for column in frame.columns.intersection(["text_a", "text_b"]):
@@ -190,9 +197,9 @@ def settle_jobs(inputs: Inputs) -> tuple[list[Pretraining], list[Cell]]:
     """
     searches, wanted, experiment = dict[str, Pretraining](), list[Pretraining](), inputs.experiment
     for seed, arm in (
-        product(inputs.pretraining.seeds, experiment.arms) if experiment.pretraining else ()
+        product(inputs.text.settings.seeds, experiment.arms) if experiment.pretraining else ()
     ):
-        settings = inputs.pretraining.run(seed, arm.pretraining_rate)
+        settings = inputs.text.settings.run(seed, arm.pretraining_rate)
         runs = [_pretraining(arm, each, inputs, is_search=True) for each in settings.searches()]
         searches |= {run.id: run for run in runs}
         wanted.append(
@@ -201,16 +208,17 @@ def settle_jobs(inputs: Inputs) -> tuple[list[Pretraining], list[Cell]]:
     return [*searches.values(), *wanted], list(_cells(inputs, wanted))
 
 
-def of_arm(arm: Arm, inputs: Inputs) -> dict[str, Any]:
+def of_arm(inputs: ArmInputs) -> dict[str, Any]:
     """What the arm itself decides of its jobs; the source of a variant of the user's own is part of it."""
+    arm = inputs.arm
     return {
         "arm": arm.name,
         "variant": arm.variant,
         "options": {} if arm.variant == NATIVE else canonical_options(arm.variant, arm.options),
         "plugin": plugin_digest(arm.variant),
-        "tokenizer": inputs.tokenizer_digest(arm),
-        "checkpoint": inputs.start_digest(arm),
-        "origin": inputs.origin(arm),
+        "tokenizer": inputs.tokenizer_digest,
+        "checkpoint": inputs.start_digest,
+        "origin": inputs.origin,
     }
 
 
@@ -228,15 +236,15 @@ def _pretraining(
     drops = (own if settings.dropout is None else settings.dropout) > 0
     in_parts = drops and settings.micro_batch_size != settings.rows
     # Without places, and with lists in an order of their own, which decides nothing.
-    plain: dict[str, Any] = {"corpus": [inputs.corpus.digest], "tokenizer": None}
+    plain: dict[str, Any] = {"corpus": [inputs.text.corpus.digest], "tokenizer": None}
     plain["learning_rates"] = sorted(settings.learning_rates)
     if settings.rate_search:
         plain["rate_search"] = settings.rate_search.model_copy(
             update={"seeds": sorted(settings.rate_search.seeds)}
         )
     return Pretraining(
-        **of_arm(arm, inputs),
-        corpus=inputs.corpus.digest,
+        **of_arm(inputs.arms[arm.name]),
+        corpus=inputs.text.corpus.digest,
         packing=LAYOUT_VERSION,
         settings=settings.model_copy(update=plain),
         parts=settings.micro_batch_size * settings.length if in_parts else None,
@@ -253,7 +261,7 @@ def _cells(inputs: Inputs, pretrainings: Sequence[Pretraining]) -> Iterator[Cell
     starts: dict[tuple[str, int | None], str] = {
         (one.arm, one.seed): one.id for one in pretrainings
     }
-    arms = {arm.name: of_arm(arm, inputs) for arm in experiment.arms}
+    arms = {arm.name: of_arm(inputs.arms[arm.name]) for arm in experiment.arms}
     sources: dict[tuple[Any, ...], str] = {}
 
     def cell(
@@ -265,7 +273,7 @@ def _cells(inputs: Inputs, pretrainings: Sequence[Pretraining]) -> Iterator[Cell
         return Cell(
             **arms[arm],
             task=task,
-            data=inputs.data(task).digest,
+            data=inputs.tasks.data(task).digest,
             settings=tuning.hyperparameters(task, rate),
             seed=seed,
             pretraining=starts.get((arm, pretraining_seed)),
@@ -283,15 +291,15 @@ def _cells(inputs: Inputs, pretrainings: Sequence[Pretraining]) -> Iterator[Cell
 
 
 def _arm_facts(arm: Arm, inputs: Inputs) -> ArmFacts:
-    experiment, start = inputs.experiment, inputs.initial(arm)
+    experiment, start = inputs.experiment, inputs.arms[arm.name].start
     if isinstance(
         start, NativeStart
     ):  # its model runs here, on the longest text: one that cannot is refused
         longest = max(
             experiment.finetuning.hyperparameters(task, 0.0).max_length for task in experiment.tasks
         )
-        cost = native_budget(start, inputs.tokenizer(arm), longest, arm.name)
-        check_native(arm, start, inputs)
+        cost = native_budget(start, inputs.arms[arm.name].tokenizer, longest, arm.name)
+        check_native(inputs.arms[arm.name], start)
         return ArmFacts(summary=SUMMARY, **cost)
     length = (
         experiment.pretraining.length
@@ -306,8 +314,8 @@ def _arm_facts(arm: Arm, inputs: Inputs) -> ArmFacts:
 
 
 def _task_facts(task: str, inputs: Inputs) -> TaskFacts:
-    data = inputs.data(task)
-    diagnostic = inputs.diagnostic(task)
+    data = inputs.tasks.data(task)
+    diagnostic = inputs.tasks.diagnostic(task)
     predicts: list[str] = []
     if inputs.experiment.finetuning.predicts_test:
         predicts += [name for name in TASKS[task].test_splits if name in data.splits]
@@ -328,7 +336,7 @@ def _task_facts(task: str, inputs: Inputs) -> TaskFacts:
 
 def _expected_tokens(task: str, inputs: Inputs) -> int:
     """About how many tokens a cell trains on, over all epochs; from characters, nothing is tokenised."""
-    frame = inputs.train(task)
+    frame = inputs.tasks.train_split(task)
     settings = inputs.experiment.finetuning.hyperparameters(task, 0.0)
     characters = (
         frame[[column for column in ("text_a", "text_b") if column in frame]]

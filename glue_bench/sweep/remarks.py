@@ -73,7 +73,7 @@ def arms_in_float32(situation: Situation) -> Iterator[str]:
         compute = replace(compute, device=torch.device("cpu"))
     pending = {job.arm for job in situation.work.jobs}
     arms = [arm for arm in inputs.experiment.arms if arm.name in pending]
-    in_float32 = [arm.name for arm in arms if compute_of(arm, inputs, compute) != compute]
+    in_float32 = [arm.name for arm in arms if compute_of(inputs.arms[arm.name], compute) != compute]
     if in_float32:
         yield f"computed in float32, because their models cannot be trained in bf16: {', '.join(in_float32)}"
 
@@ -83,17 +83,19 @@ def arms_without_segments(situation: Situation) -> Iterator[str]:
     inputs = situation.inputs
     names = []
     for arm in inputs.experiment.arms:
-        of_tokenizer, of_encoder = inputs.segments(arm)
+        of_tokenizer, of_encoder = inputs.arms[arm.name].segments
         if of_tokenizer > 1 >= of_encoder:
             names.append(arm.name)
-    if names and any("text_b" in inputs.train(task) for task in inputs.experiment.tasks):
+    if names and any(
+        "text_b" in inputs.tasks.train_split(task) for task in inputs.experiment.tasks
+    ):
         yield f"both texts of a pair are segment 0, because the encoder has no other: {', '.join(names)}"
 
 
 def heads_that_are_left(situation: Situation) -> Iterator[str]:
     """Arms whose checkpoint has a trained classification head."""
     inputs = situation.inputs
-    names = [arm.name for arm in inputs.experiment.arms if inputs.initial(arm).leaves_head]
+    names = [arm.name for arm in inputs.experiment.arms if inputs.arms[arm.name].start.leaves_head]
     if names:
         fresh = "it is not used, every cell trains a fresh one"
         yield f"the checkpoint has a trained classification head; {fresh}: {', '.join(names)}"
@@ -156,7 +158,7 @@ def cores_that_are_idle(situation: Situation) -> Iterator[str]:
     """One process computes on one core, while there is room for more."""
     inputs = situation.inputs
     jobs = situation.work.jobs
-    starts = [inputs.initial(inputs.arm(name)) for name in {job.arm for job in jobs}]
+    starts = [inputs.arms[name].start for name in {job.arm for job in jobs}]
     is_narrow = all(situation.compute.threads_for(start.hidden_size) == 1 for start in starts)
     cores = room_here(inputs.experiment.resources, situation.compute)
     if situation.executor.in_parallel or not is_narrow or inputs.experiment.name == DEMO:

@@ -150,7 +150,7 @@ def _check_starts(work: WorkLeft, inputs: Inputs) -> None:
         start = cell.model_copy(update={"mnli": None}) if cell.mnli in made_then else cell
         starts.setdefault((start.arm, start.pretraining, start.steps, start.mnli), start)
     for start in starts.values():
-        inputs.start(start)
+        inputs.cell_start(start)
 
 
 def _run(
@@ -190,7 +190,7 @@ def _write_plan(plan: Plan, inputs: Inputs) -> None:
     share = inputs.experiment.finetuning.held_out_share
     labels = {}
     for task in plan.tasks:
-        data = inputs.data(task)
+        data = inputs.tasks.data(task)
         if not inputs.store.has_labels(task, data.digest, share):
             labels[task] = {"gold": known_labels(data), **baseline_predictions(data, share)}
     inputs.store.write_plan(plan, labels)

@@ -39,10 +39,11 @@ from glue_bench.sweep.plan import of_arm
 from glue_bench.sweep.weights import leaves_model
 from glue_bench.training.compute import Compute, choose_compute, quiet_transformers
 from glue_bench.training.finetune import finetune
-from glue_bench.training.inputs import Inputs, is_test
+from glue_bench.training.inputs import Inputs
 from glue_bench.training.kept import save_kept
 from glue_bench.training.loop import NonFiniteLossError, OnStep
 from glue_bench.training.pretrain import OtherComputerError, PretrainingFolder, pretrain
+from glue_bench.training.task_inputs import is_test
 
 WRITTEN_SECONDS = 2.0  # between two writings of how far a job is
 SEEN_SECONDS = 60.0  # until the listing of a shared disk shows what another machine has written
@@ -86,11 +87,11 @@ class Worker:
         """
         with self._telling(job.id) as tell:
             try:
-                here = of_arm(self.inputs.arm(job.arm), self.inputs)
+                here = of_arm(self.inputs.arms[job.arm])
                 if isinstance(job, Pretraining):
-                    here["corpus"] = self.inputs.corpus.digest
+                    here["corpus"] = self.inputs.text.corpus.digest
                 else:
-                    here["data"] = self.inputs.data(job.task).digest
+                    here["data"] = self.inputs.tasks.data(job.task).digest
                 if changed := [name for name, value in here.items() if getattr(job, name) != value]:
                     raise UserError(
                         f"{socket.gethostname()} has another {', '.join(changed)} for '{job.id}' than the machine that "
@@ -142,7 +143,7 @@ class Worker:
 
         A rate at which a run of a search diverges is a result, too: the worst of all.
         """
-        arm, losses, sums = self.inputs.arm(job.arm), None, None
+        arm, losses, sums = self.inputs.arms[job.arm], None, None
         try:
             left = pretrain(job, self.inputs, self.compute, progress=tell)
             facts, losses = left.facts, left.validation
@@ -155,10 +156,10 @@ class Worker:
             facts = facts | measured
             try:
                 for steps in job.settings.finetuned_steps:
-                    start = self.inputs.read_model(
-                        self.store.checkpoint(job.id, steps), arm, facts["weights"][steps]
+                    start = arm.read_model(
+                        self.store.checkpoint(job.id, steps), facts["weights"][steps]
                     )
-                    check_order(start, arm.name)
+                    check_order(start, job.arm)
             except UserError as error:
                 return self._fail(job, str(error))
             earlier = self.store.pretraining(job.id)
@@ -175,10 +176,10 @@ class Worker:
         self, job: Pretraining, model: EncoderForMaskedLM
     ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """How much the encoder uses the order of words, as its record has it; the sums and counts behind that."""
-        arm, settings = self.inputs.arm(job.arm), job.settings
+        arm, settings = self.inputs.arms[job.arm], job.settings
         text = HeldOut(
-            self.inputs.text(arm)["validation"],
-            self.inputs.tokenizer(arm),
+            self.inputs.text.packed_text(arm.tokenizer)["validation"],
+            arm.tokenizer,
             settings.mask_probability,
         )
         with on_threads(self.compute.threads_for(model.config.hidden_size)):

@@ -21,7 +21,7 @@ from glue_bench.training.inputs import Inputs
 from glue_bench.training.loop import (
     NonFiniteLossError,
     OnStep,
-    Told,
+    ProgressReporter,
     predict,
     silent,
     train,
@@ -62,16 +62,18 @@ def finetune(cell: Cell, inputs: Inputs, compute: Compute, *, progress: OnStep =
     Raises NonFiniteLossError where training diverged in float32, and UserError where what the cell starts from is not
     there, is damaged, or is not of the record that the cell names.
     """
-    start, tokens, told = inputs.start(cell), inputs.tokens(cell), Told(progress)
+    start = inputs.cell_start(cell)
+    tokens = inputs.tokens(cell)
+    reporter = ProgressReporter(progress)
     with on_threads(compute.threads_for(start.hidden_size)):
         run = Attempt(
             cell,
             start,
             tokens,
             compute,
-            compute_of(inputs.arm(cell.arm), inputs, compute),
+            compute_of(inputs.arms[cell.arm], compute),
             None,
-            told,
+            reporter,
         )
         while True:
             try:
@@ -89,7 +91,7 @@ def finetune(cell: Cell, inputs: Inputs, compute: Compute, *, progress: OnStep =
                 else:
                     raise
             release_memory()  # the failed attempt's is free only now that its traceback is gone
-    diagnostic = inputs.diagnostic(cell.task)
+    diagnostic = inputs.tasks.diagnostic(cell.task)
     last = {"started_from": start.digest, "diagnostic": diagnostic.digest if diagnostic else None}
     return replace(outcome, facts=outcome.facts.model_copy(update=last))
 
@@ -104,7 +106,7 @@ class Attempt:
     asked: Compute
     compute: Compute
     micro_batch_size: int | None
-    progress: Told
+    progress: ProgressReporter
 
     def outcome(self) -> Outcome:
         """Train and predict."""
@@ -191,7 +193,7 @@ class Attempt:
         batches = evaluation_batches(
             self.tokens.splits[name], self.tokens.padding_id, tokens, self.padded
         )
-        return predict(model, batches, self.compute, self.progress.again)
+        return predict(model, batches, self.compute, self.progress.repeat_last)
 
     def padded(self, length: int) -> int:
         """The length that a batch whose longest example has this one is padded to."""

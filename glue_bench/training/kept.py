@@ -36,7 +36,7 @@ def save_kept(folder: Path, outcome: Outcome, inputs: Inputs) -> None:
 
     Raises KeptModelError where transformers cannot read the folder, or computes other logits of the longest rows.
     """
-    tokenizer = inputs.tokenizer(inputs.arm(outcome.facts.cell.arm))
+    tokenizer = inputs.arms[outcome.facts.cell.arm].tokenizer
     outcome.model.save_pretrained(folder)
     save_tokenizer(tokenizer, folder)
     _set_defaults(folder, tokenizer, outcome.attempt.start)
@@ -84,7 +84,7 @@ def _compared_logits(
     rows = np.argsort(-lengths, kind="stable")[
         :COMPARED_ROWS
     ]  # a batch of them is padded as the first one was
-    frame = inputs.data(cell.task).splits[split].iloc[rows]
+    frame = inputs.tasks.data(cell.task).splits[split].iloc[rows]
     texts = [frame[column].tolist() for column in ("text_a", "text_b") if column in frame]
     length = outcome.attempt.padded(int(lengths[rows[0]]))
     given = tokenizer(

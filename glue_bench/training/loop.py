@@ -32,8 +32,11 @@ def silent(step: int, steps: int, loss: Callable[[], float]) -> None:
     """Tell nobody."""
 
 
-class Told:
-    """Passes on what a run tells of its steps; `again` the last of it, while it predicts, which may take longer."""
+class ProgressReporter:
+    """Reports the steps of a run.
+
+    `repeat_last` reports the last step again, so that a long prediction does not look dead.
+    """
 
     def __init__(self, progress: OnStep) -> None:
         self.progress, self.last = progress, tuple[Any, ...]()
@@ -42,7 +45,7 @@ class Told:
         self.last = step, steps, loss
         self.progress(*self.last)
 
-    def again(self) -> None:
+    def repeat_last(self) -> None:
         """So that a driver hears that the run goes on."""
         if self.last:
             self.progress(*self.last)

@@ -32,6 +32,7 @@ from glue_bench.model.fresh import on_threads, seed_of
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.records.store import WEIGHTS, Store
 from glue_bench.records.values import Pretraining
+from glue_bench.training.arm_inputs import TRAINED_ORIGINS
 from glue_bench.training.compute import (
     Compute,
     is_out_of_memory,
@@ -39,12 +40,12 @@ from glue_bench.training.compute import (
     release_memory,
     reset_peak,
 )
-from glue_bench.training.inputs import TRAINED, Inputs
+from glue_bench.training.inputs import Inputs
 from glue_bench.training.interrupts import Interrupts
 from glue_bench.training.loop import (
     NonFiniteLossError,
     OnStep,
-    Told,
+    ProgressReporter,
     linear_factor,
     make_optimizer,
     silent,
@@ -102,9 +103,7 @@ def pretrain(
     """
     settings = job.settings.run(job.seed, job.rate)  # that a search has chosen
     # One thread for steps too small to share: their operations end before a second thread has joined in.
-    is_small = (
-        inputs.initial(inputs.arm(job.arm)).config.hidden_size * settings.batch_tokens < SHARED_WORK
-    )
+    is_small = inputs.arms[job.arm].start.config.hidden_size * settings.batch_tokens < SHARED_WORK
     with on_threads(1 if is_small else compute.threads):
         while True:
             try:
@@ -130,7 +129,7 @@ def build_masked_lm(start: Start, seed: int, dropout: float | None = None) -> En
     model = under_head(start, config, seed)
     model.config.update(kept)
     model.base.pooler.requires_grad_(False)  # it gets no gradient
-    model.config.origin = TRAINED.get(start.origin, start.origin)
+    model.config.origin = TRAINED_ORIGINS.get(start.origin, start.origin)
     return model
 
 
@@ -145,14 +144,15 @@ class Run:
         compute: Compute,
         progress: OnStep,
     ) -> None:
-        arm = inputs.arm(job.arm)
-        self.text, self.tokenizer = inputs.text(arm), inputs.tokenizer(arm)
+        arm = inputs.arms[job.arm]
+        self.tokenizer = arm.tokenizer
+        self.text = inputs.text.packed_text(arm.tokenizer)
         self.folder = PretrainingFolder(inputs.store, job.id)
-        self.settings, self.compute, self.progress = settings, compute, Told(progress)
+        self.settings, self.compute, self.progress = settings, compute, ProgressReporter(progress)
         self.keeps = () if job.is_search else settings.kept_steps
         self.vocabulary, self.validation = Vocabulary.of(self.tokenizer), dict[str, np.ndarray]()
         reset_peak(compute.device)
-        self.model = build_masked_lm(inputs.initial(arm), settings.seed, settings.dropout)
+        self.model = build_masked_lm(arm.start, settings.seed, settings.dropout)
         self.model.to(compute.device)  # type: ignore[arg-type]  # transformers declares another first argument
         self.optimizer = make_optimizer(self.model, settings)
         self.state = State()
@@ -292,7 +292,7 @@ class Run:
             np.add.at(loss_sum, pieces, losses.cpu().numpy())
             np.add.at(count, pieces, 1)
             first += len(batch.ids)
-            self.progress.again()
+            self.progress.repeat_last()
         loss = float(loss_sum.sum() / count.sum())
         self.check(loss, "validation loss")
         self.validation = {"loss_sum": loss_sum, "count": count, "document": documents}

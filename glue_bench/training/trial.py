@@ -6,13 +6,12 @@ import numpy as np
 import pandas as pd
 import torch
 
-from glue_bench.config import Arm
 from glue_bench.errors import UserError, first_line
 from glue_bench.model.checkpoints import Start
 from glue_bench.model.fresh import drawing
 from glue_bench.model.native import NativeClassifier, NativeStart
+from glue_bench.training.arm_inputs import ArmInputs
 from glue_bench.training.compute import Compute, is_out_of_memory
-from glue_bench.training.inputs import Inputs
 from glue_bench.training.loop import NonFiniteLossError, part_losses, predict, used_rows_only
 from glue_bench.training.tokens import Batch, TokenisedTask, collate, encoded_split
 
@@ -49,12 +48,13 @@ class Trial:
         model.zero_grad()
 
 
-def make_trial(arm: Arm, start: NativeStart, inputs: Inputs, compute: Compute) -> Trial:
+def make_trial(arm: ArmInputs, start: NativeStart, compute: Compute) -> Trial:
     """The trial of an arm at the largest `max_length` of the experiment's tasks."""
-    tuning = inputs.experiment.finetuning
-    length = max(tuning.hyperparameters(task, 0.0).max_length for task in inputs.experiment.tasks)
+    experiment = arm.experiment
+    tuning = experiment.finetuning
+    length = max(tuning.hyperparameters(task, 0.0).max_length for task in experiment.tasks)
     texts = ["One of the many. " * length, "A short one.", "Two."]
-    tokenizer = inputs.tokenizer(arm)
+    tokenizer = arm.tokenizer
     split = encoded_split(pd.DataFrame({"text_a": texts, "label": [0, 1, 0]}), tokenizer, length)
     tokens = TokenisedTask({"train": split}, int(tokenizer.pad_token_id))
 
@@ -67,14 +67,14 @@ def make_trial(arm: Arm, start: NativeStart, inputs: Inputs, compute: Compute) -
     return Trial(start, tokens, together, tuple(alone))
 
 
-def check_native(arm: Arm, start: NativeStart, inputs: Inputs) -> None:
+def check_native(arm: ArmInputs, start: NativeStart) -> None:
     """Refuse a model that cannot be trained in float32, or whose logits of a text depend on other texts.
 
     The model reads the batches, takes gradients, and reads the first batch again. A machine whose memory is too short
     for that refuses nothing: cells may compute elsewhere, and in smaller parts.
     """
     compute = Compute(torch.device("cpu"), bf16=False, threads=torch.get_num_threads())
-    trial = make_trial(arm, start, inputs, compute)
+    trial = make_trial(arm, start, compute)
     try:
         with drawing():
             model = trial.classifier()
@@ -104,20 +104,17 @@ def check_native(arm: Arm, start: NativeStart, inputs: Inputs) -> None:
         )
 
 
-def compute_of(arm: Arm, inputs: Inputs, compute: Compute) -> Compute:
+def compute_of(arm: ArmInputs, compute: Compute) -> Compute:
     """Where the arm's cells compute: in float32 where `compute` is in bf16 and the arm's model cannot be trained in it.
 
     Short memory is no reason, because a cell deals with it.
     """
-    start = inputs.initial(arm)
+    start = arm.start
     if not (compute.bf16 and isinstance(start, NativeStart)):
         return compute
-
-    def make() -> bool:
-        return works_in(compute, make_trial(arm, start, inputs, compute))
-
-    works = inputs.once(("works", arm.name, compute), make)
-    return compute if works else replace(compute, bf16=False)
+    if compute not in arm.is_trainable:
+        arm.is_trainable[compute] = works_in(compute, make_trial(arm, start, compute))
+    return compute if arm.is_trainable[compute] else replace(compute, bf16=False)
 
 
 def works_in(compute: Compute, trial: Trial) -> bool:

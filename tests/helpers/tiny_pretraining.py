@@ -14,12 +14,13 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, get_linear_schedule_with_warmup
 
-from glue_bench.config import Arm, load_experiment
+from glue_bench.config import load_experiment
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.base import EncoderInput
 from glue_bench.records.values import Pretraining
 from glue_bench.sweep.plan import settle_jobs
+from glue_bench.training.arm_inputs import ArmInputs
 from glue_bench.training.compute import Compute
 from glue_bench.training.corpus import Corpus, corpus_digest, part_digest
 from glue_bench.training.inputs import Inputs
@@ -176,8 +177,12 @@ class Tiny:
         return cls(run, inputs)
 
     @property
-    def arm(self) -> Arm:
-        return self.inputs.arm(self.run.arm)
+    def arm(self) -> ArmInputs:
+        return self.inputs.arms[self.run.arm]
+
+    @property
+    def packed_text(self) -> dict[str, PackedText]:
+        return self.inputs.text.packed_text(self.arm.tokenizer)
 
     @property
     def place(self) -> PretrainingFolder:

@@ -96,8 +96,8 @@ def test_an_experiment_has_these_blocks_and_other_ids(tiny):
         inputs = Inputs(
             load_experiment(tiny(arms=["add"], checkpoint="scratch", scratch=scratch)), Path("none")
         )
-        arm, shape = inputs.experiment.arms[0], make_plan(inputs).arms["add"].shape
-        return inputs.start_digest(arm), inputs.initial(arm).config, shape_text(shape)
+        shape = make_plan(inputs).arms["add"].shape
+        return inputs.first_arm.start_digest, inputs.first_arm.start.config, shape_text(shape)
 
     (_, _, one), (modern, config, other) = start_of(), start_of(norm_first=True, gated=True)
     assert '"norm_first":true,"gated":true' in modern

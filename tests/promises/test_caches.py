@@ -144,7 +144,7 @@ def trained(folder: Path) -> Inputs:
 
 def read_trained(folder: Path) -> str:
     inputs = trained(folder)
-    return inputs.tokenizer_digest(inputs.experiment.arms[0])
+    return inputs.first_arm.tokenizer_digest
 
 
 def read_weights(folder: Path) -> str:
@@ -214,9 +214,9 @@ def pack_after(folder: Path, change) -> str:
 def train_after(folder: Path, change) -> str:
     """Read the text's digest, change the text, and train a tokenizer on it."""
     inputs = trained(folder)
-    assert inputs.corpus.digest
+    assert inputs.text.corpus.digest
     change()
-    return inputs.tokenizer_digest(inputs.experiment.arms[0])
+    return inputs.first_arm.tokenizer_digest
 
 
 READ_TEXT = {"packed text": pack_after, "a tokenizer that was trained": train_after}

@@ -74,7 +74,7 @@ def nothing_dear(monkeypatch):
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("this is dear")
 
-    monkeypatch.setattr("glue_bench.training.inputs.open_source", refuse)
+    monkeypatch.setattr("glue_bench.training.task_inputs.open_source", refuse)
     monkeypatch.setattr("glue_bench.model.plugins.check_contract", refuse)
 
 

@@ -73,11 +73,12 @@ def test_the_configuration_gives_the_stored_ids_and_descriptions(folder):
     )
     inputs, cells = Inputs(experiment, folder), {cell.arm: cell for cell in plan.cells}
     if plan.pretrainings:
-        inputs.corpus = SimpleNamespace(digest=plan.pretrainings[0].corpus)
-    inputs.fingerprint = lambda arm: cells[arm.name].checkpoint
-    inputs.data = plan.tasks.get
-    inputs.tokenizer_digest = lambda arm: cells[arm.name].tokenizer
-    inputs.origin = lambda arm: cells[arm.name].origin
+        inputs.text.corpus = SimpleNamespace(digest=plan.pretrainings[0].corpus)
+    inputs.tasks.data = plan.tasks.get
+    for name, arm in inputs.arms.items():
+        arm.fingerprint = cells[name].checkpoint
+        arm.tokenizer_digest = cells[name].tokenizer
+        arm.origin = cells[name].origin
     assert settle_jobs(inputs) == ([*plan.pretrainings], [*plan.cells])
     for arm in plan.experiment.arms:
         origin = cells[arm.name].origin
@@ -108,9 +109,9 @@ def test_the_data_are_what_the_records_say():
     source = SimpleNamespace(load=cache(open_source(str(SHARED / "glue")).load))
     for folder in FOLDERS:
         inputs = Inputs(load_experiment(ROOT / "configs" / f"{folder.name}.yaml"), folder)
-        inputs.source = source
+        inputs.tasks.source = source
         assert all(
-            inputs.data(task).digest == facts.digest
+            inputs.tasks.data(task).digest == facts.digest
             for task, facts in inputs.store.plan().tasks.items()
         )
 

@@ -73,7 +73,7 @@ def kept_config(folder, task, tiny, tmp_path):
     inputs = Inputs(
         load_experiment(tiny(arms=arms, checkpoint=None, tasks=[task])), tmp_path / "none"
     )
-    start = inputs.initial(inputs.experiment.arms[0])
+    start = inputs.first_arm.start
     start.classifier(TASKS[task].labels or ("score",), seed=1).model.save_pretrained(
         tmp_path / "kept"
     )

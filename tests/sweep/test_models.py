@@ -173,7 +173,7 @@ def test_every_variants_model_gives_the_weights_that_its_record_names(tiny, bert
         if cell.task == "mnli":
             worker.run(cell)
         else:
-            assert worker.inputs.start(cell).digest == worker.store.record(cell.mnli).weights
+            assert worker.inputs.cell_start(cell).digest == worker.store.record(cell.mnli).weights
 
 
 def test_a_model_stays_while_a_cell_waits_for_it_and_is_made_again_where_it_is_gone(

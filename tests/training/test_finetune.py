@@ -42,9 +42,7 @@ class Bench:
         return finetune(self.cell(*which), self.inputs, compute, **options)
 
     def classifier(self, arm="add", task="cola", seed=1):
-        return self.inputs.initial(self.inputs.arm(arm)).classifier(
-            TASKS[task].labels or ("score",), seed
-        )
+        return self.inputs.arms[arm].start.classifier(TASKS[task].labels or ("score",), seed)
 
 
 @pytest.fixture
@@ -112,7 +110,7 @@ def test_heads_are_of_the_seed_alone_and_a_checkpoints_weights_stay_untouched(
     texts = tuple(generate("cola")["train"]["text_a"])
     folder = "scratch" if pooler is None else str(make_bert(texts=texts, pooler=pooler))
     bench = bench_of(checkpoint=folder, arms=ARMS)
-    starts = [bench.inputs.initial(bench.inputs.arm(arm)).weights for arm in ("add", "untied")]
+    starts = [bench.inputs.arms[arm].start.weights for arm in ("add", "untied")]
     before = [{name: tensor.clone() for name, tensor in start.items()} for start in starts]
     heads = {seed: [bench.classifier(arm, seed=seed) for arm in ARMS] for seed in (1, 2)}
     assert all(same(head.classifier.weight for head in some) for some in heads.values())

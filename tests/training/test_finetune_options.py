@@ -81,7 +81,7 @@ def test_scores_are_those_of_the_rounded_predictions(run):
     """A correlation tells the difference."""
     exact, inputs = run("stsb")
     half, _ = run("stsb", finetuning={"predictions": "float16"})
-    labels = inputs.data("stsb").splits["validation"]["label"].to_numpy()
+    labels = inputs.tasks.data("stsb").splits["validation"]["label"].to_numpy()
     rounded = exact.predictions["validation"].astype(np.float16).astype(np.float32)
     assert half.facts.scores["validation"] == score_logits("stsb", rounded, labels)
     assert half.facts.scores != exact.facts.scores
@@ -116,7 +116,7 @@ def test_every_validation_set_with_one_answer_to_everything_is_noted_and_no_slic
 def test_a_graft_says_what_it_has_kept_of_each_table(run, make_bert):
     folder = make_bert(texts=("the old cat chased a dog",))
     outcome, inputs = run(arm="concat-split", checkpoint=str(folder))
-    start = inputs.initial(inputs.experiment.arms[0])
+    start = inputs.first_arm.start
     assert outcome.facts.variance_kept == pytest.approx(dict(start.variance_kept))
     assert set(outcome.facts.variance_kept) == {"tokens", "positions", "segments"}
 

@@ -40,17 +40,19 @@ def test_a_checkpoint_changed_in_place_is_another_start_and_what_was_read_stays(
 ):
     folder = make_bert()
     first, other, meanwhile = (inputs_of(checkpoint=str(folder)) for _ in range(3))
-    arm = first.experiment.arms[0]
-    digest, weights = first.start_digest(arm), first.initial(arm).weights["norm.weight"]
-    meanwhile.start_digest(arm)
+    digest = first.first_arm.start_digest
+    weights = first.first_arm.start.weights["norm.weight"]
+    assert meanwhile.first_arm.start_digest == digest
     edit_weights(folder, lambda weights: [tensor.add_(0.01) for tensor in weights.values()])
-    assert other.start_digest(arm) != digest == first.start_digest(arm)
-    assert not other.initial(arm).weights["norm.weight"].equal(weights)
-    assert first.initial(first.experiment.arms[1]).weights["norm.weight"].equal(weights)
+    assert other.first_arm.start_digest != digest
+    assert first.first_arm.start_digest == digest
+    assert not other.first_arm.start.weights["norm.weight"].equal(weights)
+    second_arm = first.arms[first.experiment.arms[1].name]
+    assert second_arm.start.weights["norm.weight"].equal(weights)
     with pytest.raises(
         UserError, match=r"^checkpoint '.*bert' has changed while it was in use; start again$"
     ):
-        meanwhile.initial(arm)
+        _ = meanwhile.first_arm.start
 
 
 class WithoutAx(DemoSource):
@@ -83,7 +85,7 @@ def beside(inputs_of):
         inputs = inputs_of(
             tasks=["mnli", "rte"], arms=["add"], finetuning={"predict": ["validation", *predicted]}
         )
-        inputs.source = source
+        inputs.tasks.source = source
         _, cells = settle_jobs(inputs)
         return (
             inputs,
@@ -111,16 +113,6 @@ def test_mnli_brings_the_diagnostic_set_where_tests_are_predicted_and_it_is_ther
         inputs, _ = beside(source, "test")
         with pytest.raises(type(source.error), match=str(source.error)):
             plan_of(inputs)
-
-
-def test_of_pretrained_weights_the_last_few_are_kept(inputs_of):
-    inputs = inputs_of()
-    assert [inputs.once(("pretrained", n), lambda n=n: [n], most=2) for n in (0, 1, 2)] == [
-        [0],
-        [1],
-        [2],
-    ]
-    assert [inputs.once(("pretrained", n), list) for n in (2, 1, 0)] == [[2], [1], []]
 
 
 def test_which_diagnostic_set_was_predicted_is_told_and_changes_no_prediction(beside):
@@ -177,7 +169,7 @@ def test_an_encoder_with_one_segment_or_none_gets_no_other_beside_arms_that_have
         {"name": Path(folder).name, "variant": "add", "checkpoint": folder} for folder in folders
     ]
     inputs = inputs_of(arms=arms, tasks=["rte"])
-    assert [inputs.segments(arm) for arm in inputs.experiment.arms] == [(2, 2), (2, 1), (2, 0)]
+    assert [arm.segments for arm in inputs.arms.values()] == [(2, 2), (2, 1), (2, 0)]
     two, one, _ = (inputs.tokens(cell).splits["train"] for cell in plan_of(inputs).cells)
     assert (one.ids == two.ids).all()
     assert (one.segments.max(), two.segments.max(), len(one.segments)) == (0, 1, len(one.ids))
@@ -189,10 +181,10 @@ def test_a_limit_cuts_train_and_validation_and_a_tasks_own_one_train_alone(input
         for changes in ({}, {"limit": 8}, {"finetuning": {"tasks": {"rte": {"limit": 8}}}})
     )
     rows = [
-        {name: len(split) for name, split in each.data("rte").splits.items()}
+        {name: len(split) for name, split in each.tasks.data("rte").splits.items()}
         for each in (whole, both, own)
     ]
     assert rows[1] == rows[0] | {"train": 8, "validation": 8}
     assert rows[2] == rows[0] | {"train": 8}
-    assert own.train("rte").equals(both.train("rte"))
-    assert len({each.data("rte").digest for each in (whole, both, own)}) == 3
+    assert own.tasks.train_split("rte").equals(both.tasks.train_split("rte"))
+    assert len({each.tasks.data("rte").digest for each in (whole, both, own)}) == 3

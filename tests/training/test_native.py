@@ -138,7 +138,7 @@ def test_a_cell_is_trained_as_with_its_whole_table_and_kept_in_the_form_of_trans
     inputs = inputs_of(native(save_family(tmp_path / "model", family, words)))
     _, [cell] = settle_jobs(inputs)
     assert cell.origin == "as published"
-    start, tokens = inputs.initial(inputs.arm(cell.arm)), inputs.tokens(cell)
+    start, tokens = inputs.arms[cell.arm].start, inputs.tokens(cell)
     with used_rows_only(model := start.classifier(LABELS, 1), tokens):
         assert any(isinstance(part, UsedRows) for part in model.modules()) == (family not in SHARED)
     outcome = finetune(cell, inputs, CPU)
@@ -173,10 +173,10 @@ def test_but_for_dropout_a_step_is_that_of_transformers(family, tmp_path, words,
     )
     inputs = inputs_of(native(save_family(tmp_path, family, words, **{blocks: 2})))
     start, tokenizer = (
-        inputs.initial(inputs.experiment.arms[0]),
+        inputs.first_arm.start,
         AutoTokenizer.from_pretrained(tmp_path),
     )
-    frame = inputs.data("rte").splits["validation"][:8].copy()
+    frame = inputs.tasks.data("rte").splits["validation"][:8].copy()
     frame["text_b"] = [
         " ".join(text.split()[: 1 + row]) for row, text in enumerate(frame["text_b"])
     ]  # uneven
@@ -218,7 +218,7 @@ def test_a_model_that_attends_to_earlier_places_alone_is_trained_so(
     family, change, tmp_path, words, inputs_of
 ):
     inputs = inputs_of(native(save_family(tmp_path, family, words, **{change: True})))
-    start = inputs.initial(inputs.experiment.arms[0])
+    start = inputs.first_arm.start
     ours = without_dropout(start.classifier(LABELS, seed=1))
     theirs = without_dropout(
         AutoModelForSequenceClassification.from_pretrained(tmp_path, num_labels=2)
@@ -240,7 +240,7 @@ def test_a_head_trained_for_another_task_is_left_out_and_a_missing_pooler_is_fre
     tuned.save_pretrained(tmp_path, state_dict=state)
     save_tokenizer(tmp_path, ("one two",), segments=True, side="right")
     inputs = inputs_of(native(tmp_path))
-    start = inputs.initial(inputs.experiment.arms[0])
+    start = inputs.first_arm.start
     models = [start.classifier(LABELS, seed).model for seed in (1, 1, 2)]
     assert models[0].classifier.weight.abs().max() < 1
     poolers = [model.bert.pooler.dense.weight for model in models]
@@ -260,7 +260,7 @@ def test_a_weight_of_the_encoder_that_transformers_would_leave_out_is_refused(
     edit_settings(folder, position_embedding_type="relative_key")
     inputs = inputs_of(native(folder))
     with pytest.raises(UserError, match=f"transformers would leave {name} out"):
-        inputs.initial(inputs.experiment.arms[0])
+        _ = inputs.first_arm.start
 
 
 def id_of(folder, inputs_of, words, *, segments=True, side="right"):

@@ -43,14 +43,14 @@ from glue_bench.training.tokenizers import tokenizer_digest
 
 def batch_of(tiny: Tiny, step: int):
     """What the arm is shown at a step."""
-    chosen, vocabulary = tiny.run.settings, Vocabulary.of(tiny.inputs.tokenizer(tiny.arm))
+    chosen, vocabulary = tiny.run.settings, Vocabulary.of(tiny.arm.tokenizer)
     how = {
         "rows": chosen.rows,
         "mask_probability": chosen.mask_probability,
         "seed": chosen.seed,
         "step": step,
     }
-    return training_batch(tiny.inputs.text(tiny.arm)["train"], vocabulary, **how)
+    return training_batch(tiny.packed_text["train"], vocabulary, **how)
 
 
 def full_loss(model: EncoderForMaskedLM, batch) -> torch.Tensor:
@@ -82,13 +82,13 @@ def test_pretraining_equals_plain_torch(tmp_path, arm):
     )  # fmt: skip
     left = tiny.finish()
     chosen = tiny.run.settings
-    model = build_masked_lm(tiny.inputs.initial(tiny.arm), chosen.seed, chosen.dropout)
+    model = build_masked_lm(tiny.arm.start, chosen.seed, chosen.dropout)
     losses = plainly_trained(model, chosen, chosen.steps, plain_batches(tiny, model))
     assert [point["train_loss"] for point in left.facts["losses"]] == pytest.approx(
         losses, abs=1e-6
     )
     assert 0 < left.facts["segment_pairs"] <= 1
-    start = build_masked_lm(tiny.inputs.initial(tiny.arm), 1).state_dict()
+    start = build_masked_lm(tiny.arm.start, 1).state_dict()
     moved = []
     for name, tensor in tiny.weights(9).items():
         torch.testing.assert_close(tensor, model.state_dict()[name], rtol=0, atol=1e-6, msg=name)
@@ -128,7 +128,7 @@ def test_dropout_of_pretraining_is_not_that_of_the_checkpoint(tmp_path, rate):
     assert (kept.hidden_dropout_prob, kept.origin) == (0.1, "pretrained")
     assert not [name for name in tiny.weights(3) if "pooler" in name]
     tokenizer = AutoTokenizer.from_pretrained(tiny.checkpoint(3))
-    assert tokenizer_digest(tokenizer) == tokenizer_digest(tiny.inputs.tokenizer(tiny.arm))
+    assert tokenizer_digest(tokenizer) == tokenizer_digest(tiny.arm.tokenizer)
 
 
 @pytest.mark.parametrize("compute", [CPU, BF16], ids=["float32", "bf16"])
@@ -139,8 +139,8 @@ def test_validation_is_the_mean_over_masked_tokens_and_told_by_document(
     tiny = Tiny.of(tmp_path, "untied", scratch=STILL, steps=2)
     left = tiny.finish(compute=compute)
     text, vocabulary = (
-        tiny.inputs.text(tiny.arm)["validation"],
-        Vocabulary.of(tiny.inputs.tokenizer(tiny.arm)),
+        tiny.packed_text["validation"],
+        Vocabulary.of(tiny.arm.tokenizer),
     )
     model = EncoderForMaskedLM.from_pretrained(tiny.checkpoint(2)).eval()
     batches = list(evaluation_batches(text, vocabulary, 0.15))
@@ -233,7 +233,7 @@ def test_the_rate_is_that_of_fine_tuning_or_stays_between_warm_up_and_decay():
 
 def test_the_facts_are_complete(tmp_path):
     tiny = Tiny.of(tmp_path)
-    facts, text = tiny.finish().facts, tiny.inputs.text(tiny.arm)
+    facts, text = tiny.finish().facts, tiny.packed_text
     weights = {
         name.removeprefix("base."): tensor
         for name, tensor in tiny.weights().items()

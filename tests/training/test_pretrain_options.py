@@ -34,8 +34,8 @@ def target_losses(model: EncoderForMaskedLM, batch: MaskedBatch) -> torch.Tensor
 
 def plain_losses(tiny: Tiny, model: EncoderForMaskedLM):
     """The loss of each step as a function, with the dropout of that step."""
-    text = tiny.inputs.text(tiny.arm)["train"]
-    vocabulary = Vocabulary.of(tiny.inputs.tokenizer(tiny.arm))
+    text = tiny.packed_text["train"]
+    vocabulary = Vocabulary.of(tiny.arm.tokenizer)
     rows = tiny.run.settings.rows
     for step in range(STEPS):
         batch = training_batch(
@@ -61,7 +61,7 @@ def test_a_pretraining_of_another_seed_and_share_of_masks_equals_plain_torch(tmp
         dropout=0.3,
     )
     facts = tiny.finish().facts
-    model = build_masked_lm(tiny.inputs.initial(tiny.arm), SEED, 0.3)
+    model = build_masked_lm(tiny.arm.start, SEED, 0.3)
     losses = plainly_trained(model, tiny.run.settings, STEPS, plain_losses(tiny, model))
     assert facts["tokens"] > 2 * facts["corpus_tokens"]
     assert [point["train_loss"] for point in facts["losses"]] == pytest.approx(losses, abs=1e-5)
@@ -78,8 +78,8 @@ class Pieces(NamedTuple):
 
 
 def by_piece(tiny: Tiny) -> Pieces:
-    text = tiny.inputs.text(tiny.arm)["validation"]
-    vocabulary = Vocabulary.of(tiny.inputs.tokenizer(tiny.arm))
+    text = tiny.packed_text["validation"]
+    vocabulary = Vocabulary.of(tiny.arm.tokenizer)
     model = EncoderForMaskedLM.from_pretrained(tiny.checkpoint(STEPS)).eval()
     starts = text.pieces[0].tolist()
     pieces = Pieces(np.zeros(len(starts)), np.zeros(len(starts), dtype=int))
@@ -115,7 +115,7 @@ def test_the_loss_of_each_piece_is_the_sum_over_its_targets(validated):
     """Of the last validation; its masks are the same whatever the seed of the pretraining."""
     outcome = validated.finish()
     expected = by_piece(validated)
-    sequences = len(validated.inputs.text(validated.arm)["validation"])
+    sequences = len(validated.packed_text["validation"])
     assert sequences > 10, "there are three batches"
     assert sequences % 5 > 0, "the last batch is not full"
     assert outcome.validation["count"].tolist() == expected.count.tolist()

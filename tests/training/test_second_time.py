@@ -75,7 +75,7 @@ def test_a_cell_of_another_seed_with_two_validation_sets_is_what_plain_torch_tra
 
     tokens = inputs.tokens(cell)
     names = TASKS["mnli"].validation_splits
-    model = inputs.initial(inputs.arm(arm)).classifier(TASKS["mnli"].labels, SEED)
+    model = inputs.arms[arm].start.classifier(TASKS["mnli"].labels, SEED)
     history = []
 
     def score() -> None:

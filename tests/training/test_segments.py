@@ -61,7 +61,7 @@ def test_logits_of_pairs_are_those_with_segments_where_the_encoder_has_weights_f
     _, [cell] = settle_jobs(inputs)
     split = inputs.tokens(cell).splits["validation"]
     batch = collate(split, np.flatnonzero(split.lengths == split.lengths[0]), 0)
-    classifier = inputs.initial(inputs.experiment.arms[0]).classifier(("yes", "no"), seed=1).eval()
+    classifier = inputs.first_arm.start.classifier(("yes", "no"), seed=1).eval()
     segments = {"token_type_ids": batch.segments} if has_segment_weights(model) else {}
     with torch.no_grad():
         actual = classifier(batch.ids, batch.mask, batch.segments).logits

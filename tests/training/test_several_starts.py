@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from glue_bench.config import load_experiment
 from glue_bench.records.values import PretrainingRecord
 from glue_bench.sweep.plan import settle_jobs
-from glue_bench.training.inputs import Inputs
+from glue_bench.training.inputs import MAX_CACHED_STARTS, Inputs
 from glue_bench.training.pretrain import pretrain
 
 SEEDS, STEPS, RATES, FINE_SEEDS = (3, 8), (2, 4), (1e-3, 2e-3), (1, 5)
@@ -73,10 +73,20 @@ def test_each_cell_starts_from_the_weights_of_its_arm_seed_and_step(pretrained):
     for cell in [*cells, *reversed(cells)]:
         job = by_id[cell.pretraining]
         assert (job.arm, job.seed) == (cell.arm, cell.pretraining_seed), cell.id
-        weights = pretrained.start(cell).weights
+        weights = pretrained.cell_start(cell).weights
         kept = load_file(pretrained.store.checkpoint(job.id, cell.steps) / "model.safetensors")
         table = "variant.words.weight"
         assert torch.equal(weights[table], kept[f"base.{table}"]), cell.id
+
+
+def test_the_last_few_starts_stay_in_memory(pretrained):
+    _, cells = settle_jobs(pretrained)
+    cell_of_checkpoint = {(cell.pretraining, cell.steps): cell for cell in cells}
+    last_cells = list(cell_of_checkpoint.values())[: MAX_CACHED_STARTS + 1]
+    starts = [pretrained.cell_start(cell) for cell in last_cells]
+    for cell, start in zip(last_cells[1:], starts[1:], strict=True):
+        assert pretrained.cell_start(cell) is start
+    assert pretrained.cell_start(last_cells[0]) is not starts[0]
 
 
 def test_no_two_checkpoints_are_alike(pretrained):

@@ -32,7 +32,7 @@ def test_two_arms_of_one_variant_have_options_and_widths_of_their_own(inputs_of)
         {"name": "narrow", "variant": "untied", "embedding_size": 8},
     ]
     inputs = inputs_of(arms=arms)
-    configs = {arm.name: inputs.initial(arm).config for arm in inputs.experiment.arms}
+    configs = {name: arm.start.config for name, arm in inputs.arms.items()}
     assert {name: config.variant_options for name, config in configs.items()} == {
         "plain": {},
         "apart": {"share": False},
@@ -69,12 +69,9 @@ def test_two_revisions_of_a_checkpoint_have_weights_tokenizers_and_digests_of_th
             arm = {"variant": variant, "checkpoint": two_revisions, "revision": revision}
             arms.append({"name": f"{variant}-{revision[0]}", **arm})
     inputs = inputs_of(arms=arms, checkpoint=None)
-    starts = {
-        arm.name: inputs.initial(arm).weights["blocks.0.up.weight"]
-        for arm in inputs.experiment.arms
-    }
-    digests = {arm.name: inputs.start_digest(arm) for arm in inputs.experiment.arms}
-    tokens = {arm.name: inputs.tokenizer_digest(arm) for arm in inputs.experiment.arms}
+    starts = {name: arm.start.weights["blocks.0.up.weight"] for name, arm in inputs.arms.items()}
+    digests = {name: arm.start_digest for name, arm in inputs.arms.items()}
+    tokens = {name: arm.tokenizer_digest for name, arm in inputs.arms.items()}
     for variant in ("add", "untied"):
         first, second = f"{variant}-a", f"{variant}-b"
         assert not torch.equal(starts[first], starts[second]), variant
@@ -88,7 +85,7 @@ def test_a_limit_of_the_task_holds_beside_that_of_all_tasks(inputs_of):
     finetuning = {"tasks": {"rte": {"limit": 6}}}
     inputs = inputs_of(arms=["add"], tasks=["rte", "cola"], limit=10, finetuning=finetuning)
     rows = {
-        task: {name: len(split) for name, split in inputs.data(task).splits.items()}
+        task: {name: len(split) for name, split in inputs.tasks.data(task).splits.items()}
         for task in ("rte", "cola")
     }
     assert (rows["rte"]["train"], rows["rte"]["validation"]) == (6, 10)
@@ -109,8 +106,8 @@ def test_what_starts_from_a_model_of_mnli_is_still_what_its_arm_was_before(input
     kept = outcome.model.base.state_dict()
     facts = outcome.facts.model_copy(update={"weights": weights_digest(kept)})
     inputs.store.write(facts, outcome.model.save_pretrained, logits=outcome.predictions)
-    before = inputs.initial(inputs.experiment.arms[0])
-    start = inputs.start(of_task["rte"])
+    before = inputs.first_arm.start
+    start = inputs.cell_start(of_task["rte"])
     assert (start.origin, start.exact) == ("grafted", False)
     assert dict(start.variance_kept) == dict(before.variance_kept)
     assert set(start.variance_kept) == {"tokens", "positions", "segments"}
@@ -158,7 +155,7 @@ def native_start(inputs_of, folder):
     inputs = inputs_of(
         arms=[{"name": "it", "variant": "native", "checkpoint": str(folder)}], checkpoint=None
     )
-    return inputs.initial(inputs.experiment.arms[0])
+    return inputs.first_arm.start
 
 
 def test_a_native_model_keeps_each_rate_of_dropout_where_it_was(inputs_of, save_native):

@@ -133,7 +133,7 @@ def test_a_planned_cell_has_the_logits_that_each_text_has_alone(family, inputs_o
         return
     [cell] = make_plan(inputs).cells
     outcome = finetune(cell, inputs, CPU)
-    start, split = inputs.start(cell), inputs.tokens(cell).splits["validation"]
+    start, split = inputs.cell_start(cell), inputs.tokens(cell).splits["validation"]
     model = NativeClassifier(
         outcome.model, reads_segments=start.reads_segments, pads_left=start.pads_left
     )
@@ -155,7 +155,7 @@ def test_the_side_on_which_the_tokenizer_pads_makes_no_text_depend_on_others(
 def test_a_cell_is_trained_in_bf16_or_says_that_it_was_trained_in_float32(family, inputs_of):
     inputs = inputs_of(family)
     _, [cell] = settle_jobs(inputs)
-    compute = compute_of(inputs.arm(cell.arm), inputs, BF16)
+    compute = compute_of(inputs.arms[cell.arm], BF16)
     facts = finetune(cell, inputs, BF16).facts
     assert (compute.precision, facts.precision) == (
         ("float32", "float32") if family in FLOAT32_ALONE else ("bf16", None)

@@ -1,0 +1,200 @@
+"""The tokenizer and the first weights of each arm, and the digests that follow from them."""
+
+import json
+from dataclasses import replace
+from functools import cache, cached_property
+from itertools import chain
+from pathlib import Path
+
+from transformers import PreTrainedTokenizerBase
+
+from glue_bench.config import NATIVE, SCRATCH, Arm, Experiment
+from glue_bench.errors import UserError
+from glue_bench.model.checkpoints import Start, graft, read_checkpoint
+from glue_bench.model.configuration import EncoderConfig
+from glue_bench.model.locate import fingerprint, locate
+from glue_bench.model.native import NativeStart, read_native
+from glue_bench.model.variants.options import canonical_options
+from glue_bench.training import tokenizers
+from glue_bench.training.compute import Compute
+from glue_bench.training.task_inputs import Encoding, TaskInputs
+from glue_bench.training.text_inputs import TextInputs
+
+# What an arm is after a pretraining of ours, by its origin.
+TRAINED_ORIGINS = {"scratch": "pretrained", "grafted": "adapted"}
+
+
+class ArmFiles:
+    """The tokenizers and checkpoints that arms name. Arms that name the same one share it.
+
+    Every file is read when it is first asked for, and then kept. A tokenizer's digest takes 0.1 s
+    if the tokenizer is large; it is kept for each tokenizer object.
+    """
+
+    def __init__(self, experiment: Experiment, tasks: TaskInputs, text: TextInputs) -> None:
+        self.experiment = experiment
+        self.tasks = tasks
+        self.text = text
+        self.load_tokenizer = cache(tokenizers.load_tokenizer)
+        self.tokenizer_digest = cache(tokenizers.tokenizer_digest)
+        self.segment_types = cache(tokenizers.segment_types)
+        self.fingerprint = cache(self._read_fingerprint)
+        self.checkpoint = cache(self._read_checkpoint)
+
+    @cached_property
+    def scratch_tokenizer(self) -> PreTrainedTokenizerBase:
+        """The tokenizer of all arms that start from scratch: a given one, or one trained on text."""
+        vocab_size = self.experiment.scratch.vocab_size
+        pretraining = self.experiment.pretraining
+        if pretraining is None:
+            return tokenizers.train_tokenizer(self._training_texts(), vocab_size)
+        if pretraining.tokenizer:
+            return tokenizers.load_tokenizer(pretraining.tokenizer)
+        key = f"{self.text.corpus.digest[:16]}-{vocab_size}"
+        return tokenizers.cached_tokenizer(key, self._train_on_corpus)
+
+    def _training_texts(self) -> chain[str]:
+        frames = map(self.tasks.train_split, self.experiment.tasks)
+        columns = (
+            frame[name]
+            for frame in frames
+            for name in frame.columns.intersection(["text_a", "text_b"])
+        )
+        return chain.from_iterable(columns)
+
+    def _train_on_corpus(self) -> PreTrainedTokenizerBase:
+        corpus = self.text.corpus
+        with corpus.unchanged():
+            return tokenizers.train_tokenizer(corpus, self.experiment.scratch.vocab_size)
+
+    def _read_fingerprint(self, name: str, revision: str | None) -> str:
+        return fingerprint(locate(name, revision))
+
+    def _read_checkpoint(self, name: str, revision: str | None) -> Start:
+        return read_checkpoint(name, revision, self.fingerprint(name, revision))
+
+
+class ArmInputs:
+    """One arm of an experiment, and what its cells and pretrainings start from.
+
+    Every property is made when it is first asked for, and then kept.
+    """
+
+    def __init__(self, arm: Arm, files: ArmFiles) -> None:
+        self.arm = arm
+        self.name = arm.name
+        self.files = files
+        self.experiment = files.experiment
+        self.is_trainable: dict[Compute, bool] = {}  # filled in by `trial.compute_of`
+
+    @cached_property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """The arm's tokenizer, which arms from scratch share."""
+        name = self.arm.tokenizer or self.arm.checkpoint
+        if name == SCRATCH:
+            return self.files.scratch_tokenizer
+        revision = None if self.arm.tokenizer else self.arm.revision
+        return self.files.load_tokenizer(name, revision)
+
+    @cached_property
+    def tokenizer_digest(self) -> str:
+        """The digest of everything that decides how the tokenizer splits text."""
+        return self.files.tokenizer_digest(self.tokenizer)
+
+    @cached_property
+    def segments(self) -> tuple[int, int]:
+        """How many segments the tokenizer and the encoder tell apart; 0 if there is no table."""
+        return self.files.segment_types(self.tokenizer), self.start.segment_types
+
+    def encoding(self, max_length: int) -> Encoding:
+        """Return how the arm's texts become tokens, at most `max_length` of each text."""
+        tokenizer_segments, encoder_segments = self.segments
+        return Encoding(
+            tokenizer=self.tokenizer,
+            digest=self.tokenizer_digest,
+            max_length=max_length,
+            in_one_segment=encoder_segments == 1 and tokenizer_segments > 1,
+        )
+
+    @cached_property
+    def start(self) -> Start:
+        """The arm before any pretraining of ours.
+
+        It has fresh weights, those of a checkpoint, or those of a checkpoint converted to the
+        arm's variant.
+        """
+        name = self.arm.checkpoint
+        revision = self.arm.revision
+        if self.arm.variant == NATIVE:
+            return read_native(name, revision, self.tokenizer, self.fingerprint)
+        if name == SCRATCH:
+            return Start(self._scratch_config(), {}, SCRATCH, name=SCRATCH)
+        checkpoint = self.files.checkpoint(name, revision)
+        return graft(checkpoint, self.arm.variant, self.arm.options)
+
+    def _scratch_config(self) -> EncoderConfig:
+        sizes = self.experiment.scratch.model_dump()
+        sizes["vocab_size"] = tokenizers.vocabulary_size(self.tokenizer)
+        return EncoderConfig(
+            **sizes,
+            embedding_size=self.arm.embedding_size or 0,
+            pad_token_id=self.tokenizer.pad_token_id,
+            variant=self.arm.variant,
+            variant_options=canonical_options(self.arm.variant, self.arm.options),
+        )
+
+    def read_model(
+        self, folder: Path, digest: str | None, trained_from: Start | None = None
+    ) -> Start:
+        """Read the weights of a model that a run of this arm has left.
+
+        Args:
+            folder: the folder of the model.
+            digest: the digest of its weights, as the run's record has it.
+            trained_from: what the run started from, if the model keeps its origin.
+
+        Raises:
+            UserError: the weights have another digest.
+        """
+        if self.arm.variant == NATIVE:
+            start: Start = read_native(str(folder), None, self.tokenizer)
+        else:
+            start = graft(read_checkpoint(str(folder)), self.arm.variant, self.arm.options)
+        if trained_from is not None:
+            start = replace(
+                start,
+                origin=trained_from.origin,
+                exact=trained_from.exact,
+                variance_kept=trained_from.variance_kept,
+            )
+        if start.digest != digest:
+            advice = "delete it, and the same command makes it again"
+            raise UserError(
+                f"'{folder}' is damaged: its weights are not those of its record; {advice}"
+            )
+        return start
+
+    @cached_property
+    def start_digest(self) -> str:
+        """The digest of the checkpoint's files, or the sizes of fresh weights."""
+        if self.arm.checkpoint == SCRATCH:
+            sizes = self.experiment.scratch.model_dump_json()
+            if self.arm.embedding_size is not None:
+                sizes = json.dumps(json.loads(sizes) | {"embedding_size": self.arm.embedding_size})
+            return f"{SCRATCH} {sizes}"
+        start = self.start if self.arm.variant == NATIVE else None
+        reading = start.reading if isinstance(start, NativeStart) else ""
+        return self.fingerprint + reading
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The digest of the files of the arm's checkpoint, as they were at the first look."""
+        return self.files.fingerprint(self.arm.checkpoint, self.arm.revision)
+
+    @cached_property
+    def origin(self) -> str:
+        """The origin of the weights of the arm's cells: pretrained, adapted, grafted or scratch."""
+        origin = self.start.origin
+        if self.experiment.pretraining is None:
+            return origin
+        return TRAINED_ORIGINS.get(origin, origin)

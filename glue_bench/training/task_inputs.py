@@ -1,0 +1,123 @@
+"""The data and the tokens of an experiment's tasks."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
+
+import pandas as pd
+from transformers import PreTrainedTokenizerBase
+
+from glue_bench.config import Experiment
+from glue_bench.data.hub import HubSource
+from glue_bench.data.sources import open_source
+from glue_bench.data.task_data import Source, TaskData, limited
+from glue_bench.data.tasks import AX_SPLIT
+from glue_bench.errors import DiskError, UserError
+from glue_bench.training.tokens import TokenisedTask, hold_out, tokenise
+
+
+def is_test(split: str) -> bool:
+    """Return whether a split is only predicted: a test split, or the diagnostic set of MNLI."""
+    return split.startswith("test")
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How the texts of a task become tokens.
+
+    Two encodings are equal if their tokenizers have the same digest. A text has at most
+    `max_length` tokens. With `in_one_segment` all tokens are in segment 0.
+    """
+
+    tokenizer: PreTrainedTokenizerBase = field(compare=False, repr=False)
+    digest: str
+    max_length: int
+    in_one_segment: bool
+
+
+class TaskInputs:
+    """The tasks of an experiment. Everything is made when it is first asked for, and then kept.
+
+    `data(task)` returns what `read_data` returned at its first call.
+    """
+
+    def __init__(self, experiment: Experiment) -> None:
+        self.experiment = experiment
+        # A cache of a method would outlive the object, so each object has caches of its own.
+        self.data: Callable[[str], TaskData] = cache(self.read_data)
+        self._encoded = cache(self._encode)
+        self._divided = cache(self._divide)
+
+    @cached_property
+    def source(self) -> Source:
+        """The experiment's data source."""
+        return open_source(self.experiment.data)
+
+    def read_data(self, task: str) -> TaskData:
+        """Read all splits of a task, and cut them to the experiment's limits."""
+        data = self.source.load(task)
+        if self.experiment.limit is not None:
+            data = limited(data, self.experiment.limit)
+        task_limit = self.experiment.finetuning.limit(task)
+        if task_limit is not None:
+            data = limited(data, task_limit, train_alone=True)
+        return data
+
+    def train_split(self, task: str) -> pd.DataFrame:
+        """Return the training split of a task. Raises UserError if the data have none."""
+        splits = self.data(task).splits
+        if "train" not in splits:
+            advice = "complete the data or leave the task out of `tasks`"
+            raise UserError(
+                f"task '{task}' has no train split in '{self.experiment.data}'; {advice}"
+            )
+        return splits["train"]
+
+    def diagnostic(self, task: str) -> TaskData | None:
+        """Return the diagnostic set that models of `task` predict, which is AX for MNLI.
+
+        It is None if no test split is predicted, and if the source has no AX.
+        """
+        if task != "mnli" or not self.experiment.finetuning.predicts_test:
+            return None
+        return self._ax
+
+    @cached_property
+    def _ax(self) -> TaskData | None:
+        try:
+            return self.data("ax") if "ax" in self.source.tasks() else None
+        except UserError as error:
+            # Offline, the hub's cache may hold MNLI alone. A full disk would stop all else, too.
+            if isinstance(self.source, HubSource) and not isinstance(error, DiskError):
+                return None
+            raise
+
+    def tokens(self, task: str, encoding: Encoding, held_out_share: float | None) -> TokenisedTask:
+        """Return the tokens of a task's splits.
+
+        The test splits are left out unless the experiment predicts them. If it does, MNLI also
+        has the diagnostic set, as AX_SPLIT.
+
+        Args:
+            task: the task's name.
+            encoding: how texts become tokens.
+            held_out_share: the share of the training examples that becomes a split of its own.
+        """
+        tokens = self._encoded(task, encoding)
+        if held_out_share:
+            tokens = self._divided(task, encoding, held_out_share)
+        splits = dict(tokens.splits)
+        if not self.experiment.finetuning.predicts_test:
+            splits = {name: split for name, split in splits.items() if not is_test(name)}
+        elif self.diagnostic(task) is not None:
+            splits[AX_SPLIT] = self._encoded("ax", encoding).splits["test"]
+        return replace(tokens, splits=splits)
+
+    def _encode(self, task: str, encoding: Encoding) -> TokenisedTask:
+        if encoding.in_one_segment:
+            with_segments = replace(encoding, in_one_segment=False)
+            return self._encoded(task, with_segments).in_one_segment()
+        return tokenise(self.data(task), encoding.tokenizer, encoding.max_length)
+
+    def _divide(self, task: str, encoding: Encoding, held_out_share: float) -> TokenisedTask:
+        return hold_out(self._encoded(task, encoding), held_out_share)
