@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from typer import Argument, Exit, Option
-from typer.core import TyperCommand, TyperOption
+from typer.core import TyperArgument, TyperCommand, TyperOption
 from typer.exceptions import TyperException
 
 from glue_bench import api
@@ -54,19 +54,30 @@ SEVERAL = {
     "[{name: a, variant: native, checkpoint: A}, {name: b, variant: native, checkpoint: B}]",
 }
 """What to do instead of giving an option twice, where there is a way."""
+ONE_EXPERIMENT = "arms are compared within one experiment: write all of them into one file"
+EXTRA_WORDS = {
+    "run": "run experiments one after another; several values of an option are --seed 1,2",
+    "leaderboard": ONE_EXPERIMENT,
+    "statistics": ONE_EXPERIMENT,
+    "report": ONE_EXPERIMENT,
+    "convert": "options of the variant are --option KEY=VALUE",
+}
+"""What to do instead of giving a verb more words than it takes, where there is a way."""
 
 
 class Verb(TyperCommand):
-    """A verb that refuses an option given twice if it takes one value, instead of taking the last one."""
+    """A verb that refuses words it does not take, and an option given twice if it takes one value."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the words after the verb. Raises UserError for an option that is given twice and takes one value."""
+        """Parse the words after the verb. Raises UserError for words and repeated options that it does not take."""
         try:
-            _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+            _, extra_words, order = self.make_parser(ctx).parse_args(args=list(args))
         except TyperException as error:
             if self.name == "run":
                 refuse_setting(error)
             raise
+        if extra_words:
+            raise UserError(self.refusal_of(extra_words))
         given = [parameter for parameter in order if isinstance(parameter, TyperOption)]
         for option in given:
             takes_one = not (option.multiple or option.is_flag)
@@ -74,6 +85,18 @@ class Verb(TyperCommand):
                 name = max(option.opts, key=len)
                 raise UserError(f"{name} is given twice; {SEVERAL.get(name, 'it takes one value')}")
         return super().parse_args(ctx, args)
+
+    def refusal_of(self, extra_words: list[str]) -> str:
+        """Say which words are too many, what the verb takes, and what to do instead."""
+        arguments = [
+            str(parameter.metavar)
+            for parameter in self.params
+            if isinstance(parameter, TyperArgument)
+        ]
+        taken = " ".join(arguments) or "options alone"
+        words = quoted(" ".join(extra_words))
+        advice = EXTRA_WORDS.get(str(self.name), f"glue-bench {self.name} --help says more")
+        return f"glue-bench {self.name} takes {taken}; it has no place for {words}; {advice}"
 
 
 def refuse_setting(error: TyperException) -> None:

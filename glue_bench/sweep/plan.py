@@ -162,7 +162,7 @@ def _check_arm(arm: Arm, inputs: Inputs) -> None:
                 f"{named}: max_length {length} of task '{task}' exceeds {limit}; {advice}"
             )
     if pretraining and positions is not None and pretraining.length > positions:
-        advice = f"set `pretraining: {{length: {positions}}}`"
+        advice = f"set `pretraining: {{length: {positions}}}` in the experiment file"
         raise UserError(
             f"{named}: pretraining.length {pretraining.length} exceeds {limit}; {advice}"
         )

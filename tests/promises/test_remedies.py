@@ -1,5 +1,6 @@
 """Whoever reads an error of the command line can do what it advises: by an option, or in an experiment file."""
 
+import json
 import re
 import shutil
 
@@ -112,3 +113,17 @@ def test_what_a_run_did_not_keep_is_asked_for_in_an_experiment_file(refused, tmp
     words = words.replace("RUNS", str(bench.plan())).replace("OUT", str(tmp_path / "out"))
     said = refused(*words.split())
     assert "experiment file" in said
+
+
+def test_a_pretraining_that_is_too_long_is_shortened_in_the_experiment_file(
+    refused, faulty, tmp_path
+):
+    values = {
+        "checkpoint": str(faulty("few positions")),
+        "pretraining": {"corpus": "demo", "from": "checkpoint", "steps": 1, "length": 64},
+        "finetuning": {"max_length": 32},
+    }
+    file = tmp_path / "long.yaml"
+    file.write_text(json.dumps({"name": "long", "data": "demo", "arms": ["add"], **values}))
+    said = refused("run", file, "--dry-run")
+    assert "set `pretraining: {length: 32}` in the experiment file" in said
