@@ -1,11 +1,13 @@
 """Tiny experiments, checkpoints and data that every room's tests share. Heavy imports happen inside fixtures."""
 
 import gc
+import importlib
 import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import Mock
@@ -26,6 +28,34 @@ class Mine(Add):
     name = "mine"
 """
 
+LIBRARIES_OF_MODELS = (
+    "beartype.door",
+    "beartype.vale",
+    "einops",
+    "pydantic",
+    "torch.utils.flop_counter",
+    "transformers.integrations.sdpa_attention",
+    "transformers.masking_utils",
+    "transformers.modeling_utils",
+    "transformers.models.auto.modeling_auto",
+)
+"""The libraries that glue_bench.model imports."""
+
+
+class LibrariesFirst(MetaPathFinder):
+    """Imports the libraries that glue_bench.model needs just before that package is imported.
+
+    jaxtyping checks the shapes of that package. While it imports one of its modules it looks for bytecode under a
+    name of its own, also for the libraries that this module imports: 1,700 files would be compiled again.
+    """
+
+    def find_spec(self, fullname: str, *_: object) -> None:
+        """Import the libraries at the right moment. Find nothing, so that the usual finders go on."""
+        if fullname == "glue_bench.model":
+            sys.meta_path.remove(self)
+            for library in LIBRARIES_OF_MODELS:
+                importlib.import_module(library)
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Properties are tried on few examples, or with `--hypothesis-profile many` on many; a busy machine is no failure.
@@ -40,6 +70,7 @@ def pytest_configure(config: pytest.Config) -> None:
         settings.load_profile("few")
     if config.getoption("dist", "no") == "load":
         config.option.dist = "worksteal"
+    sys.meta_path.insert(0, LibrariesFirst())
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -209,7 +209,10 @@ def _with_averages(
 
 def boards_by_steps(board: Board) -> list[Board]:
     """The same board after each number of steps at which cells start."""
-    return [make_board(board.results, board.protocol, steps) for steps in board.results.all_steps]
+    return [
+        board if steps == board.steps else make_board(board.results, board.protocol, steps)
+        for steps in board.results.all_steps
+    ]
 
 
 def steps_frame(board: Board) -> pd.DataFrame:
@@ -217,9 +220,9 @@ def steps_frame(board: Board) -> pd.DataFrame:
 
     Empty where only one checkpoint is fine-tuned.
     """
-    boards = boards_by_steps(board)
-    if len(boards) < 2:
+    if len(board.results.all_steps) < 2:
         return pd.DataFrame()
+    boards = boards_by_steps(board)
     tables = [after.table.assign(steps=after.steps) for after in boards]
     return pd.concat(tables, ignore_index=True)[
         ["origin", "arm", "variant", "steps", *tables[0].columns[3:-1]]
