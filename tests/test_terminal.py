@@ -125,7 +125,7 @@ def test_a_run_ends_as_it_would_with_nobody_to_hear_of_it(
         tiny(
             tasks=["stsb"],
             arms=["add"],
-            finetuning={"learning_rates": [100.0], "weight_decay": 1e9},
+            finetuning={"learning_rates": [1.0], "weight_decay": 1e9},
         )
     )
     with monkeypatch.context() as patch:

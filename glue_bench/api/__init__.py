@@ -7,13 +7,17 @@ light.
 
 from glue_bench.api.experiments import (
     demo_file,
-    describe_experiment,
+    describe,
+    parse_settings,
     places_of_setting,
     plan,
     progress,
+    recipe_text,
+    recipes,
     run,
     slurm_options,
     status,
+    write_experiment,
     write_template,
 )
 from glue_bench.api.models import (

@@ -25,7 +25,7 @@ VERBS: tuple[Callable[..., None], ...] = (
     run.demo, run.init, run.run, run.status,
     tables.leaderboard, tables.report, tables.statistics, tables.table,
     share.submit, share.card, share.export, share.verify,
-    models.data, models.variants, models.convert, models.analyse,
+    models.data, models.variants, models.recipes, models.convert, models.analyse,
 )  # fmt: skip
 for verb in VERBS:
     app.command(cls=Verb)(verb)

@@ -49,11 +49,6 @@ Format = Annotated[
 ]
 
 
-SEVERAL = {
-    "--checkpoint": "several checkpoints are arms of an experiment file (glue-bench init NAME writes one): arms: "
-    "[{name: a, variant: native, checkpoint: A}, {name: b, variant: native, checkpoint: B}]",
-}
-"""What to do instead of giving an option twice, where there is a way."""
 ONE_EXPERIMENT = "arms are compared within one experiment: write all of them into one file"
 EXTRA_WORDS = {
     "run": "run experiments one after another; several values of an option are --seed 1,2",
@@ -83,7 +78,7 @@ class Verb(TyperCommand):
             takes_one = not (option.multiple or option.is_flag)
             if takes_one and given.count(option) > 1:
                 name = max(option.opts, key=len)
-                raise UserError(f"{name} is given twice; {SEVERAL.get(name, 'it takes one value')}")
+                raise UserError(f"{name} is given twice; it takes one value")
         return super().parse_args(ctx, args)
 
     def refusal_of(self, extra_words: list[str]) -> str:
@@ -108,12 +103,9 @@ def refuse_setting(error: TyperException) -> None:
     places = api.places_of_setting(option.lstrip("-").replace("-", "_"))
     if places:
         names = " or ".join(f"`{place}`" for place in places)
-        advice = (
-            "glue-bench run --checkpoint NAME --dry-run prints the file that its options stand for"
-        )
         raise UserError(
-            f"No such option: {option}; it is the setting {names} of an experiment file. {advice}, and glue-bench "
-            "init NAME writes one with comments; then: glue-bench run FILE"
+            f"No such option: {option}; it is the setting {names} of an experiment file. Without a "
+            f"file: --set {places[0]}=VALUE. glue-bench init NAME writes a file with comments"
         )
 
 

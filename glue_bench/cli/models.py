@@ -69,6 +69,21 @@ def variants(plugin: Plugins = None) -> None:
         echo(f"{name} passes the contract")
 
 
+def recipes(
+    name: Annotated[
+        str | None, Argument(metavar="[NAME]", help="Print one recipe as an experiment has it.")
+    ] = None,
+) -> None:
+    """List published settings of fine-tuning, which `recipe: NAME` or --recipe NAME takes."""
+    if name is not None:
+        echo(api.recipe_text(name), nl=False)
+        return
+    table = api.recipes()
+    rows = zip(table.recipe, table.title, table.source, strict=True)
+    print_rows(("recipe", "title", "source"), rows, wrap="source")
+    echo("\nglue-bench recipes NAME prints its settings, and what of the source they cannot say")
+
+
 def convert(
     source: Annotated[
         str, Argument(metavar="SOURCE", help="A checkpoint: hub id, folder or TUPE file (.pt).")

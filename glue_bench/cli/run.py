@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from typer import Argument, Exit, Option
 
@@ -26,12 +26,21 @@ if TYPE_CHECKING:
     from glue_bench.api.experiments import Summary
 
 RUNS = Path("runs")
+LINE_OPTIONS = {
+    "arms": "--arm",
+    "tasks": "--task",
+    "seeds": "--seed",
+    "learning_rates": "--learning-rate",
+    "settings": "--set",
+}
+"""Options whose names differ from the keys that they stand for."""
 RESULT_FILES = ("leaderboard.md", "leaderboard.csv", "scores.csv", "cells/", "pretrainings/")
 ONLY = "Only cells with this arm, variant, task, learning_rate, seed, pretraining_seed, steps: KEY=A,B or repeated."
 SLURM = "Slurm jobs with sbatch's options: partition=gpu,timeout_min=240 (needs submitit)."
 
-Checkpoint = Annotated[
-    str | None, Option(metavar="NAME", help="Without CONFIG: hub id or folder to start from.")
+Checkpoints = Annotated[
+    list[str] | None,
+    Option(metavar="NAME", help="Without CONFIG: hub ids or folders: A,B or repeated."),
 ]
 Arms = Annotated[
     list[str] | None,
@@ -44,6 +53,28 @@ Tasks = Annotated[
 Seeds = Annotated[
     list[str] | None,
     Option(metavar="N", help="Without CONFIG: seeds, else 1 to 5: 1,2 or repeated."),
+]
+Rates = Annotated[
+    list[str] | None,
+    Option(metavar="RATE", help="Without CONFIG: learning rates: 2e-5,5e-5 or repeated."),
+]
+Epochs = Annotated[int | None, Option(metavar="N", help="Without CONFIG: passes over train.")]
+BatchSize = Annotated[int | None, Option(metavar="N", help="Without CONFIG: rows of an update.")]
+MaxLength = Annotated[int | None, Option(metavar="N", help="Without CONFIG: tokens of a row.")]
+RecipeName = Annotated[
+    str | None,
+    Option(metavar="NAME", help="Without CONFIG: published settings (glue-bench recipes)."),
+]
+Name = Annotated[str | None, Option(metavar="NAME", help="Without CONFIG: the experiment's name.")]
+Settings = Annotated[
+    list[str] | None,
+    Option(
+        "--set", metavar="KEY=VALUE", help="Without CONFIG: any other key, as section.key=VALUE."
+    ),
+]
+Write = Annotated[
+    Path | None,
+    Option(metavar="FILE", help="Without CONFIG: write the experiment's file and run nothing."),
 ]
 Results = Annotated[Path, Option(metavar="DIR", help="Where results go: DIR/<experiment>.")]
 
@@ -68,10 +99,18 @@ def run(
     config: Annotated[
         Path | None, Argument(metavar="CONFIG", help="An experiment's YAML; else --checkpoint.")
     ] = None,
-    checkpoint: Checkpoint = None,
+    checkpoint: Checkpoints = None,
     arm: Arms = None,
     task: Tasks = None,
     seed: Seeds = None,
+    learning_rate: Rates = None,
+    epochs: Epochs = None,
+    batch_size: BatchSize = None,
+    max_length: MaxLength = None,
+    recipe: RecipeName = None,
+    name: Name = None,
+    set_: Settings = None,
+    write: Write = None,
     data: Annotated[
         str | None, Option(metavar="SOURCE", help="hub, demo, a folder or its URL.")
     ] = None,
@@ -104,22 +143,29 @@ def run(
     plugin: Plugins = None,
 ) -> None:
     """Pretrain and fine-tune what is missing of an experiment, and print its leaderboard."""
-    described = {
-        "checkpoint": checkpoint,
+    line: dict[str, Any] = {
+        "checkpoint": separated(checkpoint, "--checkpoint"),
         "arms": separated(arm, "--arm"),
         "tasks": separated(task, "--task"),
-        "seeds": _seeds(separated(seed, "--seed")),
+        "seeds": _numbers(separated(seed, "--seed"), "--seed", int),
+        "learning_rates": _numbers(
+            separated(learning_rate, "--learning-rate"), "--learning-rate", float
+        ),
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "max_length": max_length,
+        "recipe": recipe,
+        "name": name,
+        "settings": api.parse_settings(set_ or ()),
     }
-    if config is not None and any(described.values()):
-        raise UserError(
-            "--checkpoint, --arm, --task and --seed describe an experiment without CONFIG; several: --seed 1,2"
-        )
-    if config is None and checkpoint is None:
-        raise UserError(
-            "give a file (glue-bench init NAME writes one) or --checkpoint NAME with --arm, --task, --seed"
-        )
+    experiment = config or _experiment_of_line(line, data=data, limit=limit)
+    _check_line(config, line, write)
+    if write is not None and isinstance(experiment, dict):
+        api.write_experiment(experiment, write)
+        echo(f"written to {write}; glue-bench run {write} does the same as this line")
+        return
     _run(
-        config or api.describe_experiment(described | {"data": data, "limit": limit}),
+        experiment,
         data=data,
         corpus=corpus or (),
         plugins=plugin or (),
@@ -136,14 +182,48 @@ def run(
     )
 
 
-def _seeds(texts: list[str]) -> list[int]:
-    """Read seeds. Raises UserError for a text that is no whole number."""
+def _experiment_of_line(
+    line: dict[str, Any], data: str | None, limit: int | None
+) -> dict[str, Any]:
+    """Return the experiment that the options describe. Raises UserError where no checkpoint is named."""
+    if not line["checkpoint"]:
+        raise UserError(
+            "give a file (glue-bench init NAME writes one) or --checkpoint NAME with --arm, --task, --seed"
+        )
+    return api.describe(**line, data=data or "hub", limit=limit)
+
+
+def _check_line(config: Path | None, line: dict[str, Any], write: Path | None) -> None:
+    """Raise UserError where options that describe an experiment stand beside a file."""
+    if config is None:
+        return
+    given = [
+        LINE_OPTIONS.get(key, f"--{key.replace('_', '-')}") for key, value in line.items() if value
+    ]
+    if write is not None:
+        given.append("--write")
+    if given:
+        raise UserError(
+            f"{given[0]} describes an experiment without CONFIG; set it in '{config}', or leave CONFIG out"
+        )
+
+
+Number = TypeVar("Number", int, float)
+
+
+def _numbers(texts: list[str], option: str, kind: type[Number]) -> list[Number]:
+    """Read numbers. Raises UserError for a text that is none."""
+    numbers = []
     for text in texts:
-        if not text.isdecimal():
+        try:
+            numbers.append(kind(text))
+        except ValueError as error:
+            whole = "whole " if kind is int else ""
+            example = "1,2" if kind is int else "2e-5,5e-5"
             raise UserError(
-                f"--seed {quoted(text)} is no whole number; several seeds are --seed 1,2"
-            )
-    return [int(text) for text in texts]
+                f"{option} {quoted(text)} is no {whole}number; several are {option} {example}"
+            ) from error
+    return numbers
 
 
 def _run(experiment: Path | dict[str, Any], **options: Any) -> None:

@@ -16,6 +16,7 @@ from glue_bench.config.settings import (
     Place,
     PretrainingSettings,
     Section,
+    SectionWithNewKeys,
     Seeds,
     distinct,
     known_tasks,
@@ -127,11 +128,14 @@ class Protocol(Section):
         return "median" if self.rate == "best-median" else "mean"
 
 
-class Experiment(Section):
+class Experiment(SectionWithNewKeys):
     """One experiment file. `plugins` are relative to the current directory."""
+
+    written_if_set = frozenset({"recipe"})
 
     name: Name
     data: Place
+    recipe: str | None = None
     arms: Annotated[
         list[Arm], Field(min_length=1), AfterValidator(partial(distinct, by=attrgetter("name")))
     ]
@@ -156,7 +160,8 @@ class Experiment(Section):
         if cells > MOST_CELLS:
             yield f"{cells:,} cells, but at most {MOST_CELLS:,}: each has files of its own in one folder"
         if self.finetuning.from_mnli and "mnli" not in self.tasks:
-            yield "finetuning.from_mnli needs mnli among the tasks"
+            advice = "add mnli, or set `finetuning: {from_mnli: []}` to start from the checkpoint"
+            yield f"finetuning.from_mnli needs mnli among the tasks; {advice}"
         several = ", ".join(task for task in self.tasks if len(rates[task]) > 1)
         if self.protocol.rate == "fixed" and several:
             wanted = "set finetuning.tasks.<task>.learning_rates"

@@ -15,6 +15,8 @@ from glue_bench.config.experiment import (
     ScratchEncoder,
     plain_options,
 )
+from glue_bench.config.plain_yaml import parse_yaml
+from glue_bench.config.recipes import with_recipe
 from glue_bench.config.settings import (
     SCRATCH,
     Finetuning,
@@ -94,7 +96,7 @@ def load_experiment(
             raise UserError("a corpus is given, but the experiment has no `pretraining`")
         values["pretraining"] = {**values["pretraining"], "corpus": listed(corpus)}
     try:
-        experiment = Experiment.model_validate(_with_full_arms(values))
+        experiment = Experiment.model_validate(_with_full_arms(with_recipe(values)))
         return experiment.model_copy(update={"plugins": [*experiment.plugins, *listed(plugins)]})
     except ValidationError as error:
         raise UserError(f"{where}: {_mistakes(error)}") from error
@@ -103,26 +105,6 @@ def load_experiment(
 def listed(names: Names) -> list[str]:
     """The names; of a plain text or path, that alone."""
     return [str(names)] if isinstance(names, str | Path) else [*map(str, names)]
-
-
-def parse_yaml(text: str | bytes, where: str) -> Any:
-    """The plain value of a YAML 1.2 text, in which no key is given twice. Raises UserError for any other text."""
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import MarkedYAMLError, YAMLError
-
-    try:
-        return YAML(typ="safe", pure=True).load(text.decode() if isinstance(text, bytes) else text)
-    except (
-        YAMLError,
-        ValueError,
-        TypeError,
-        RecursionError,
-    ) as error:  # ValueError: not UTF-8, or no such date
-        problem = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        if isinstance(error, MarkedYAMLError):
-            line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
-            problem = f"{error.problem or error.context}{line}"
-        raise UserError(f"{where}: not valid YAML: {problem}") from error
 
 
 def _with_full_arms(values: dict[str, Any]) -> dict[str, Any]:
@@ -233,6 +215,22 @@ def parse_options(
         return plain_options(options)
     except ValueError as error:
         raise UserError(f"{option} {error}") from error
+
+
+def parse_dotted_keys(texts: Names) -> dict[str, Any]:
+    """Read values by their dotted keys from KEY=VALUE; a value is what an experiment file would have there.
+
+    Raises UserError for what is not KEY=VALUE, what is no YAML, and a key that is given twice.
+    """
+    settings: dict[str, Any] = {}
+    for text in listed(texts):
+        key, _, value = text.partition("=")
+        if not key or not value:
+            raise UserError(f"--set takes KEY=VALUE, not '{text}'")
+        if key in settings:
+            raise UserError(f"--set {key} is given twice")
+        settings[key] = parse_yaml(value, f"--set {text}")
+    return settings
 
 
 def changed_protocol(protocol: Protocol, changes: Names) -> Protocol:

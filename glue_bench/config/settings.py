@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import Annotated, Any, Literal, Self
+from itertools import chain
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -10,7 +11,9 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    SerializerFunctionWrapHandler,
     StringConstraints,
+    model_serializer,
     model_validator,
 )
 
@@ -21,6 +24,7 @@ from glue_bench.errors import MistakesError, UserError
 # library, only after work has been done.
 MOST_TEXT, MOST_POSITIONS, MOST_STEPS, MOST_ROWS = 4096, 2**17, 10**9, 10**9
 SCRATCH = "scratch"
+LARGEST_FINETUNING_RATE = 1.0
 
 
 def distinct(values: list[Any], by: Callable[[Any], Any] = str) -> list[Any]:
@@ -72,6 +76,20 @@ class Section(BaseModel):
         return iter(())
 
 
+class SectionWithNewKeys(Section):
+    """A section with keys that a plan holds only where a file sets them, so that older plans keep their bytes."""
+
+    written_if_set: ClassVar[frozenset[str]] = frozenset()
+
+    @model_serializer(mode="wrap")
+    def _without_unset_keys(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values: dict[str, Any] = serialize(self)
+        for key in self.written_if_set:
+            if values.get(key) is None:
+                values.pop(key, None)
+        return values
+
+
 class Hyperparameters(Section):
     """What one cell is trained with: every value settled."""
 
@@ -97,13 +115,17 @@ class Hyperparameters(Section):
         return steps if self.max_steps is None else min(steps, self.max_steps)
 
 
-class TaskSettings(Section):
+class TaskSettings(SectionWithNewKeys):
     """Hyperparameters of fine-tuning on one task. Unset ones are taken from `finetuning`."""
+
+    written_if_set = frozenset({"warmup_ratio", "weight_decay"})
 
     learning_rates: LearningRates | None = None
     epochs: int | None = Field(None, gt=0, le=10_000)
     batch_size: int | None = Field(None, gt=0, le=2**16)
     max_length: int | None = Field(None, ge=4, le=MOST_POSITIONS)
+    warmup_ratio: float | None = Field(None, ge=0, le=1)
+    weight_decay: float | None = Field(None, ge=0)
     limit: int | None = Field(None, ge=2, le=MOST_ROWS)
 
 
@@ -137,6 +159,10 @@ class Finetuning(Section):
 
     def mistakes(self) -> Iterator[str]:
         rates = self.rates("mnli")
+        tasks_rates = [settings.learning_rates or [] for settings in self.tasks.values()]
+        for rate in sorted({*self.learning_rates, *chain.from_iterable(tasks_rates)}):
+            if rate > LARGEST_FINETUNING_RATE:
+                yield f"learning rate {rate:g} is above 1; did you mean {rate:g}e-5?"
         if "validation" not in self.predict:
             yield "predict: validation is always predicted; give [validation] or [validation, test]"
         if self.mnli_rate is not None and not self.from_mnli:

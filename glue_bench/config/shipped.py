@@ -1,12 +1,11 @@
-"""Experiments to begin with: those that are shipped, and the one that options of `glue-bench run` stand for."""
+"""Experiments to begin with: the demo, and the template of an experiment file."""
 
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from glue_bench.config.experiment import MOST_NAME, NAME, NATIVE
-from glue_bench.config.settings import Finetuning
+from glue_bench.config.experiment import NAME
 from glue_bench.errors import UserError, quoted
 from glue_bench.files import results_written_to, write_atomically
 
@@ -32,17 +31,15 @@ def write_template_file(name: str) -> Path:
     return path
 
 
-def experiment_of_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Make the experiment that options describe, named after its `checkpoint` and the folder that this lies in."""
-    checkpoint = Path(options["checkpoint"])
-    if checkpoint.is_dir():
-        checkpoint = checkpoint.resolve()
-    name = re.sub(r"[^A-Za-z0-9_.-]+", "", "-".join(checkpoint.parts[-2:])).lstrip("_.-")
-    values: dict[str, Any] = {
-        "name": name[:MOST_NAME] or "experiment",
-        "data": "hub",
-        "arms": [NATIVE],
-    }
-    values.update((key, value) for key, value in options.items() if value)
-    values["finetuning"] = {"learning_rates": Finetuning().learning_rates}
-    return values
+def write_experiment_file(values: Mapping[str, Any], path: Path) -> None:
+    """Write an experiment to a file that is not there yet.
+
+    Raises UserError for a file that is there already, or a disk that is full.
+    """
+    import yaml
+
+    if path.exists():
+        raise UserError(f"'{path}' is there already; nothing is overwritten")
+    text = yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True)
+    with results_written_to(path.absolute().parent, "give the file another place"):
+        write_atomically(path, text.encode())

@@ -22,11 +22,6 @@ def test_an_option_of_one_value_is_refused_when_it_is_given_twice(refused, verb,
     assert re.match(f"{option} is given twice; ", said)
 
 
-def test_the_remedy_for_two_checkpoints_is_an_experiment_file(refused):
-    said = refused("run", "--checkpoint", "a", "--checkpoint", "b")
-    assert "arms: [{name: a, variant: native, checkpoint: A}" in said
-
-
 @pytest.mark.parametrize("form", ["--{0} {1},{2}", "--{0} {1} --{0} {2}"])
 @pytest.mark.parametrize(
     ("option", "values", "line"),

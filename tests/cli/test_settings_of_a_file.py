@@ -24,7 +24,7 @@ SETTINGS = [
 UNLIKE_OPTIONS = [
     (option, place)
     for option, place in SETTINGS
-    if option not in OPTIONS and option.removesuffix("s") not in OPTIONS
+    if not {option, f"{option}s", option.removesuffix("s")} & OPTIONS
 ]
 
 
@@ -35,15 +35,15 @@ def test_every_setting_of_a_file_that_is_no_option_is_said_to_stand_there(refuse
 
 @pytest.mark.parametrize(
     ("option", "place"),
-    [("--learning-rate", "finetuning.learning_rates"), ("--batch-sizes", "finetuning.batch_size")],
+    [("--clip-norms", "finetuning.clip_norm"), ("--validation", "pretraining.validations")],
 )
 def test_a_setting_that_is_all_but_its_name_is_found(refused, option, place):
     assert f"`{place}`" in refused("run", "--checkpoint", "a", option, "1")
 
 
-def test_the_error_says_how_to_get_an_experiment_file(refused):
-    said = refused("run", "--checkpoint", "a", "--learning-rate", "3e-5")
-    assert "--dry-run prints the file" in said
+def test_the_error_says_how_to_set_it_without_a_file(refused):
+    message = refused("run", "--checkpoint", "a", "--warmup-ratio", "0.1")
+    assert "--set finetuning.warmup_ratio=VALUE" in message
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@
 import pytest
 
 from glue_bench.config import Experiment, PretrainingSettings, load_experiment
-from glue_bench.config.load import parse_options, parse_yaml
+from glue_bench.config.load import parse_options
+from glue_bench.config.plain_yaml import parse_yaml
 from glue_bench.errors import UserError
 
 MINIMAL = {"name": "x", "data": "demo", "checkpoint": "scratch", "arms": ["add", "none"]}

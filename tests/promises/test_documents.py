@@ -18,7 +18,7 @@ import glue_bench
 from glue_bench.analysis.analyse import MEASURES
 from glue_bench.cli import app
 from glue_bench.config import load_experiment
-from glue_bench.config.load import parse_yaml
+from glue_bench.config.plain_yaml import parse_yaml
 from glue_bench.testing import CLAUSES
 
 ROOT = Path(__file__).parents[2]

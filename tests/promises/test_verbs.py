@@ -18,7 +18,7 @@ from typer.main import get_command
 
 import glue_bench
 from glue_bench.cli import app
-from glue_bench.config.load import parse_yaml
+from glue_bench.config.plain_yaml import parse_yaml
 from glue_bench.errors import UserError
 
 ASKED = tiny_runs.experiment(
@@ -206,7 +206,7 @@ PAIRS = {
     "submit": of_file("submit --arm add --fill", arm="add", fill=True),
 }
 """By the function: with a finished experiment, an empty folder and the command, whether both give the same."""
-WITHOUT_VERB = {"predictions", "load_plugins"}
+WITHOUT_VERB = {"predictions", "load_plugins", "describe", "recipes"}
 FUNCTIONS = {
     name for name in dir(glue_bench) if callable(getattr(glue_bench, name)) and name.islower()
 }
@@ -225,7 +225,7 @@ def test_a_function_does_what_its_verb_does(glue_bench, ran, tmp_path, name):
 def test_every_function_is_compared_with_its_verb_and_few_verbs_have_none():
     assert {name.split()[0] for name in PAIRS} | WITHOUT_VERB == FUNCTIONS
     assert set(VERBS) - FUNCTIONS == {"demo", "init", "data", "variants"}
-    assert len(VERBS) == 16
+    assert len(VERBS) == 17
 
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))
@@ -358,7 +358,7 @@ run tiny.yaml --slurm a=1,a=2 -> --slurm a; run tiny.yaml --slurm b=END,FAIL,c=n
 run tiny.yaml --device tpu -> tpu cpu; run tiny.yaml --track diary -> diary tensorboard; run --arm add -> --checkpoint
 run tiny.yaml --plugin none.py -> none.py; run tiny.yaml --checkpoint x -> --checkpoint CONFIG
 run tiny.yaml --results tiny.yaml -> tiny.yaml --results; run tiny.yaml --results s3://x/y -> s3
-run --checkpoint a --checkpoint b -> --checkpoint file; run --checkpoint a --seed 1,x -> --seed x
+run --checkpoint a --checkpoint a -> name a file; run --checkpoint a --seed 1,x -> --seed x
 run --checkpoint a --task rte,colla -> colla cola
 run broken.yaml -> broken.yaml; run list.yaml -> list.yaml; run twice.yaml -> twice.yaml; run OUT -> OUT folder
 init -> NAME; init tiny -> tiny.yaml; status -> DIR; status OUT -> OUT; status RUNS/.. -> tiny
