@@ -55,7 +55,7 @@ def read_outcomes(board: Board) -> Iterator[ColumnRuns]:
                 predictions[row] = decide(task, logits)
             else:
                 why[arm] = DIVERGED
-        yield _outcomes(board, column, runs, predictions=predictions, labels=gold, why=why)
+        yield _outcomes(board, column, runs, predictions=predictions, labels=gold, problems=why)
 
 
 def read_measures(board: Board) -> Iterator[ColumnRuns]:
@@ -88,7 +88,7 @@ def read_measures(board: Board) -> Iterator[ColumnRuns]:
                     for (hits, _), alike in zip(pieces, same, strict=True)
                 ]
             )
-            yield _outcomes(board, measure, runs, predictions=hits, labels=counts, why=why)
+            yield _outcomes(board, measure, runs, predictions=hits, labels=counts, problems=why)
 
 
 def _outcomes(board: Board, column: str, runs: pd.DataFrame, **facts: Any) -> ColumnRuns:

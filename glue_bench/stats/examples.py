@@ -1,87 +1,141 @@
-"""How a difference of two arms varies over examples, and what of that the spread over seeds has, too.
+"""The variance of a difference of two arms over examples, and what the variance over seeds repeats.
 
-What example i contributes to a run's score is its jackknife pseudo-value (Efron and Tibshirani 1993, chapter 11),
-h_i = N y - (N - 1) y without i; of an accuracy 100 where the example is right, and 0 where it is wrong. The variance of
-a difference over examples is that of d_i, the difference of the arms' mean contributions, over N.
+An arm's contribution of example i is the mean over its runs of h_i (`sums.contributions`). With
+d_i, the difference of two arms' contributions of example i, the variance of the difference of their
+scores over N examples is var(d) / N.
+
+The runs of an arm do not agree on every example. This part is in the variance over examples, and
+the scores of the runs vary by it as well, so that it is computed here to be subtracted once.
 """
 
 import numpy as np
 
-from glue_bench.stats.runs import ColumnRuns, means_over
+from glue_bench.stats.runs import ColumnRuns, mean_weights
 from glue_bench.stats.sums import contributions
 
 
-def example_variance(outcomes: ColumnRuns, weights: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """V_ex of each pair of arms, (arms, arms).
+def example_variance(
+    column_runs: ColumnRuns, weights: np.ndarray, values: np.ndarray
+) -> np.ndarray:
+    """Return V_ex, the variance over examples of the difference of each pair of arms.
 
-    `weights` (arms, runs) make the arms' means of the runs, whose contributions are `values`. Two examples are added
-    on which the arms differ as much as they can, one for each arm (Bonett and Price 2012), and the larger variance
-    counts: without them, arms that agree on all examples would have an interval of no width. A loss needs none.
+    Two examples are added on which the arms differ as much as they can, one in favour of each arm
+    (Bonett and Price 2012), and the larger variance counts. Without them, two arms that agree on
+    all examples would have an interval of no width. A loss needs none.
+
+    Args:
+        column_runs: The runs of a column.
+        weights: (arms, runs), which make an arm's mean of its runs.
+        values: The contributions (runs, examples).
+
+    Returns:
+        Variances (arms, arms); on the diagonal the variance of an arm's own mean.
     """
-    spread = np.cov(weights @ values) / values.shape[1]
-    variance = _of_differences(np.atleast_2d(spread))
-    if outcomes.metric == "loss":
+    covariance = np.cov(weights @ values) / values.shape[1]
+    variance = _variance_of_differences(np.atleast_2d(covariance))
+    if column_runs.metric == "loss":
         return variance
-    means = [weights @ _with_two(outcomes, better=better) for better in (True, False)]
-    ahead, behind = (mean - mean.mean(axis=1, keepdims=True) for mean in means)
-    floor = (ahead**2).sum(axis=1)[:, None] + (behind**2).sum(axis=1) - 2 * ahead @ behind.T
-    return np.maximum(variance, np.maximum(floor, floor.T) / ahead.shape[1] ** 2)
+    ahead = weights @ _contributions_with_two_more(column_runs, better=True)
+    behind = weights @ _contributions_with_two_more(column_runs, better=False)
+    ahead = ahead - ahead.mean(axis=1, keepdims=True)
+    behind = behind - behind.mean(axis=1, keepdims=True)
+    # |a - b|^2 = |a|^2 + |b|^2 - 2 a b for the arm of the row ahead of the arm of the column.
+    ahead_squares = (ahead**2).sum(axis=1)
+    behind_squares = (behind**2).sum(axis=1)
+    squares = ahead_squares[:, None] + behind_squares - 2 * ahead @ behind.T
+    return np.maximum(variance, np.maximum(squares, squares.T) / ahead.shape[1] ** 2)
 
 
 def shared_variance(values: np.ndarray, owners: np.ndarray, blocked: bool) -> np.ndarray:
-    """What of V_ex the spread over seeds has too, (arms, arms); on the diagonal that of an arm's own mean.
+    """Return the part of V_ex that the variance over seeds contains as well.
 
-    `values` (runs, examples) are contributions of single runs, or of an arm's mean in each block; `owners` (runs,)
-    says whose. It is the variance over seeds of what an example contributes: of differences within a block where there
-    are blocks, because what a block's arms have in common takes no part in their difference.
+    It is the variance over seeds of what an example contributes. With blocks it is taken of the
+    differences within a block, because what all arms of a block have in common takes no part in
+    their difference.
+
+    Args:
+        values: Contributions (runs, examples) of single runs, or of an arm's mean in each block.
+        owners: The index of the arm of each row of `values`, (runs,).
+        blocked: Whether the rows of an arm are blocks, in the same order for every arm.
+
+    Returns:
+        Variances (arms, arms); on the diagonal the variance of an arm's own mean.
     """
-    runs, rows = np.bincount(owners), values.shape[1]
-    rest = values - (means_over(owners) @ values)[owners]
-    rest -= rest.mean(axis=1, keepdims=True)
+    counts = np.bincount(owners)
+    rows = values.shape[1]
+    residuals = values - (mean_weights(owners) @ values)[owners]
+    residuals -= residuals.mean(axis=1, keepdims=True)
     if blocked:
-        flat = rest.reshape(len(runs), -1)
-        return _of_differences(flat @ flat.T) / (runs[0] * (runs[0] - 1) * rows * (rows - 1))
-    squares = np.bincount(owners, (rest**2).sum(axis=1))
-    return _of_differences(np.diag(squares / (runs * np.maximum(runs - 1, 1) * rows * (rows - 1))))
+        by_arm = residuals.reshape(len(counts), -1)
+        blocks = counts[0]
+        covariance = _variance_of_differences(by_arm @ by_arm.T)
+        return covariance / (blocks * (blocks - 1) * rows * (rows - 1))
+    squares = np.bincount(owners, (residuals**2).sum(axis=1))
+    # An arm with one run has no residuals, and 0 over 1.
+    freedom = np.maximum(counts - 1, 1)
+    return _variance_of_differences(np.diag(squares / (counts * freedom * rows * (rows - 1))))
 
 
 def finetuning_variance(values: np.ndarray, cells: np.ndarray, owners: np.ndarray) -> np.ndarray:
-    """What of `shared_variance` over blocks is of fine-tuning seeds, (arms, arms); 0 where no block has two of them.
+    """Return the part of the `shared_variance` over blocks that fine-tuning seeds cause.
 
-    `values` (runs, examples) are contributions; `cells` (runs,) says of which arm and block, `owners` (cells,) whose a
-    cell is. The variance of one run is pooled over an arm's cells, of which some may have a single seed.
+    The variance of one run is pooled over the cells of an arm, some of which may have one seed.
+
+    Args:
+        values: Contributions (runs, examples).
+        cells: The number of the pair of arm and block of each run, (runs,).
+        owners: The index of the arm of each cell, (cells,).
+
+    Returns:
+        Variances (arms, arms); 0 for an arm that has no block with two fine-tuning seeds.
     """
-    runs = np.bincount(cells)
-    # Of a cell's mean of n seeds it is c / n, with n - 1 degrees of freedom.
+    counts = np.bincount(cells)
+    # A cell's mean of n runs has the variance c / n, which is known with n - 1 degrees of freedom.
     of_means = np.diag(shared_variance(values, cells, blocked=False))
-    freedom = np.bincount(owners, runs - 1)
-    of_one = np.bincount(owners, of_means * runs * (runs - 1)) / np.maximum(freedom, 1)
-    return _of_differences(
-        np.diag(of_one * np.bincount(owners, 1 / runs) / np.bincount(owners) ** 2)
-    )
+    freedom = np.bincount(owners, counts - 1)
+    of_one_run = np.bincount(owners, of_means * counts * (counts - 1)) / np.maximum(freedom, 1)
+    blocks = np.bincount(owners)
+    of_arm_means = of_one_run * np.bincount(owners, 1 / counts) / blocks**2
+    return _variance_of_differences(np.diag(of_arm_means))
 
 
-def _with_two(outcomes: ColumnRuns, *, better: bool) -> np.ndarray:
-    """Contributions with two examples more, on the first of which the arm is right, or wrong, as far as it can."""
-    predictions, labels = outcomes.predictions, outcomes.labels
-    if outcomes.metric == "share":  # of one trial each
-        added = np.tile([float(better), float(not better)], (len(predictions), 1))
+def _contributions_with_two_more(column_runs: ColumnRuns, *, better: bool) -> np.ndarray:
+    """Return contributions (runs, examples + 2) after two extreme examples were added.
+
+    If `better`, every run is as right as it can be on the first and as wrong on the second, else
+    the other way round.
+    """
+    predictions = column_runs.predictions
+    labels = column_runs.labels
+    runs = len(predictions)
+    if column_runs.metric == "share":
+        # One trial each: a hit and a miss.
+        added = np.tile([float(better), float(not better)], (runs, 1))
         gold = np.ones(2)
-    elif outcomes.metric == "pearson":
-        ends = np.stack([predictions.max(axis=1), predictions.min(axis=1)], axis=1)
-        added, gold = ends if better else ends[:, ::-1], np.full(2, labels.max())
+    elif column_runs.metric == "pearson":
+        # Both have the largest label; the largest prediction is right, the smallest wrong.
+        best_first = np.stack([predictions.max(axis=1), predictions.min(axis=1)], axis=1)
+        added = best_first if better else best_first[:, ::-1]
+        gold = np.full(2, labels.max())
     else:
-        added, gold = np.full((len(predictions), 2), int(better)), np.array([1, 0])
+        # One label of each class, and one answer to both.
+        added = np.full((runs, 2), int(better))
+        gold = np.array([1, 0])
     return contributions(
-        outcomes.measure, np.hstack([predictions, added]), np.concatenate([labels, gold])
+        column_runs.measure,
+        np.hstack([predictions, added]),
+        np.concatenate([labels, gold]),
     )
 
 
-def _of_differences(covariance: np.ndarray) -> np.ndarray:
-    """The variance of each pair's difference from a covariance; on the diagonal the variances themselves."""
-    own = np.diag(covariance)
-    variance = np.maximum(
-        own[:, None] + own - 2 * covariance, 0.0
-    )  # rounding leaves equal arms a little below
-    np.fill_diagonal(variance, own)
-    return variance
+def _variance_of_differences(covariance: np.ndarray) -> np.ndarray:
+    """Turn a covariance (arms, arms) into the variance of the difference of each pair.
+
+    The diagonal keeps the variances themselves.
+    """
+    variances = np.diag(covariance)
+    differences = variances[:, None] + variances - 2 * covariance
+    # Rounding may leave the difference of equal arms a little below 0.
+    differences = np.maximum(differences, 0.0)
+    np.fill_diagonal(differences, variances)
+    return differences

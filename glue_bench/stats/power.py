@@ -1,7 +1,8 @@
-"""How many seeds it takes until a difference has a verdict, by the arithmetic of the verdicts themselves.
+"""How many seeds it takes until a difference has a verdict, by the arithmetic of the verdicts.
 
-Experiments with the variances found are drawn, and judged as `verdicts` judges: the same V, degrees of freedom and
-correction. Draws do not depend on the variances, which only scale them, so that one set of draws serves all designs.
+Experiments with the estimated variances are drawn and judged as `verdicts` judges: with the same V,
+degrees of freedom and correction. The draws do not depend on the variances, which only scale them,
+so that one set of draws serves all designs.
 """
 
 import math
@@ -16,18 +17,38 @@ import pandas as pd
 from scipy.special import ndtr, ndtri
 
 from glue_bench.errors import UserError
-from glue_bench.stats.estimates import ColumnEstimate, Spread, combined, of_blocks, of_seeds
+from glue_bench.stats.estimates import ColumnEstimate
+from glue_bench.stats.spreads import (
+    Spread,
+    combine_variances,
+    spread_over_blocks,
+    spread_over_seeds,
+)
 from glue_bench.stats.verdicts import ALPHA, Group, two_sided
 
 DRAWS = 4000
-MOST_SEEDS, MOST_PRETRAININGS, MOST_FINETUNINGS = 1000, 40, 10
-TOO_FEW = "no number of seeds will do: the dev set alone spreads a difference by {spread:.3g}"
-POWER_COLUMNS = ["kind", "reference", "column", "seeds", "difference", "power", "pretraining_seeds", "finetuning_seeds",
-                 "cost", "why"]  # fmt: skip
+MAX_SEEDS = 1000
+MAX_PRETRAININGS = 40
+MAX_FINETUNINGS = 10
+TOO_FEW_EXAMPLES = (
+    "no number of seeds will do: the dev set alone spreads a difference by {spread:.3g}"
+)
+POWER_COLUMNS = [
+    "kind",
+    "reference",
+    "column",
+    "seeds",
+    "difference",
+    "power",
+    "pretraining_seeds",
+    "finetuning_seeds",
+    "cost",
+    "why",
+]
 
 
 class Costs(NamedTuple):
-    """What one pretraining and what one fine-tuning seed of an arm costs, in one unit, such as seconds."""
+    """What one pretraining and what one fine-tuning of an arm costs, in one unit, as seconds."""
 
     pretraining: float
     finetuning: float
@@ -36,12 +57,21 @@ class Costs(NamedTuple):
 def power_frame(
     assessed: Iterable[Group], difference: float, power: float, costs: Costs
 ) -> pd.DataFrame:
-    """Seeds with which a true difference gets a verdict with this probability: POWER_COLUMNS, by group and column.
+    """Return the seeds with which a true difference gets a verdict with a given probability.
 
-    A row for each kind of `seeds` whose variance is known: "fine-tuning" seeds of one pretraining, or "pretraining"
-    seeds, each with as many fine-tuning seeds as cost least. `difference` is in points (nats of a loss). `cost` is that
-    of one arm. `why` says what is missing. Raises UserError for a difference that is not above 0, or a power that is
-    not between 0.05 and 1.
+    The frame has POWER_COLUMNS, and a row by group, column and kind of `seeds` whose variance is
+    known: "fine-tuning" seeds of one pretraining, or "pretraining" seeds. Each pretraining gets the
+    number of fine-tuning seeds that makes the design cheapest. `cost` is that of one arm. `why`
+    says what is missing.
+
+    Args:
+        assessed: Groups with their estimates.
+        difference: The true difference, in points, or in nats of a loss.
+        power: The probability of a verdict.
+        costs: The costs of a pretraining and of a fine-tuning.
+
+    Raises:
+        UserError: The difference is not above 0, or the power is not between 0.05 and 1.
     """
     if not (math.isfinite(difference) and difference > 0):
         raise UserError(f"--difference {difference:g}: give points above 0, such as 0.5")
@@ -49,37 +79,40 @@ def power_frame(
         raise UserError(
             f"--power {power:g}: give a probability between {ALPHA:g} and 1, such as 0.8"
         )
-    rows = []
-    for group, estimate in ((one, estimate) for one in assessed for estimate in one.estimates):
-        facts = {
-            "kind": group.kind,
-            "reference": group.reference,
-            "column": estimate.column,
-            "why": "",
-        }
-        if group.reference not in estimate.arms or len(estimate.arms) < 2:
-            rows.append(
-                facts | {"why": next(iter(estimate.why.values()), "a difference needs two arms")}
-            )
-            continue
-        spreads = variances_of(estimate, group.reference, len(group.arms))
-        each = costs if estimate.finetuned else costs._replace(finetuning=0.0)
-        rows += [
-            facts | design
-            for design in spreads.designs(difference, power, each, blocked=estimate.blocked)
-        ]
+    rows: list[dict[str, Any]] = []
+    for group in assessed:
+        for estimate in group.estimates:
+            facts = {
+                "kind": group.kind,
+                "reference": group.reference,
+                "column": estimate.column,
+                "why": "",
+            }
+            if group.reference not in estimate.arms or len(estimate.arms) < 2:
+                reasons = [*estimate.untested.values(), "a difference needs two arms"]
+                rows.append({**facts, "why": reasons[0]})
+                continue
+            variances = variances_of(estimate, group.reference, len(group.arms))
+            prices = costs if estimate.finetuned else costs._replace(finetuning=0.0)
+            designs = variances.designs(difference, power, prices, blocked=estimate.blocked)
+            rows += [facts | design for design in designs]
     frame = pd.DataFrame(rows, columns=POWER_COLUMNS).assign(difference=difference, power=power)
-    return frame.astype(dict.fromkeys(("pretraining_seeds", "finetuning_seeds"), "Int64"))
+    return frame.astype({"pretraining_seeds": "Int64", "finetuning_seeds": "Int64"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Variances:
-    """The variances from which experiments are drawn, for a group of so many arms.
+    """The variances from which the experiments of a group are drawn.
 
-    `finetuning` is that of a run for each independent task, `pretraining` of the arm-by-pretraining component,
-    `examples` that of a difference over examples alone, and `overlap` the share of the spread over seeds that the
-    variance over examples has too. With one pretraining of each arm `fixed` takes the place of `examples`: what the
-    pretrainings make of single examples is in it, and no fine-tuning seed changes that.
+    Attributes:
+        arms: The number of arms of the group.
+        finetuning: The variance of a run over fine-tuning seeds, for each independent task.
+        pretraining: The variance of the component of arm by pretraining seed.
+        examples: The variance of a difference over examples alone.
+        fixed: With one pretraining of each arm it takes the place of `examples`. It also contains
+            the effect of these pretrainings on single examples, which no fine-tuning seed changes.
+        overlap: The share of the spread over seeds that the variance over examples contains.
+        examples_freedom: The degrees of freedom of `examples`.
     """
 
     arms: int
@@ -93,124 +126,178 @@ class Variances:
     def designs(
         self, difference: float, power: float, costs: Costs, *, blocked: bool
     ) -> Iterator[dict[str, Any]]:
-        """The cheapest design of each kind of seeds."""
+        """Yield the cheapest design for each kind of seeds, as a part of a row of POWER_COLUMNS.
 
-        def design(pretrainings: int, finetunings: int) -> dict[str, Any]:
-            cost = pretrainings * (costs.pretraining + finetunings * costs.finetuning)
-            return {
-                "pretraining_seeds": pretrainings,
-                "finetuning_seeds": finetunings,
-                "cost": cost,
-            }
-
-        has_finetuning = sum(self.finetuning) > 0
-        if not blocked or has_finetuning:
-            one = replace(self, examples=self.fixed)
-            number = None
-            why = TOO_FEW.format(spread=math.sqrt(self.fixed))
-            if one.examples_suffice(difference, power):
-                why = f"more than {MOST_SEEDS:,} seeds"
-                number = least(partial(one.power_of_seeds, difference), power, MOST_SEEDS)
-            yield {"seeds": "fine-tuning", **(design(1, number) if number else {"why": why})}
+        Args:
+            difference: The true difference.
+            power: The probability of a verdict.
+            costs: The costs of a pretraining and of a fine-tuning.
+            blocked: Whether the variance over pretraining seeds is known.
+        """
+        if not blocked or sum(self.finetuning) > 0:
+            yield {"seeds": "fine-tuning", **self._finetuning_design(difference, power, costs)}
         if blocked:
-            made, why = list[dict[str, Any]](), TOO_FEW.format(spread=math.sqrt(self.examples))
-            if self.examples_suffice(difference, power):
-                why = f"more than {MOST_PRETRAININGS} pretraining seeds"
-                # Without a spread more fine-tuning seeds only cost more.
-                for each in range(1, 1 + (MOST_FINETUNINGS if has_finetuning else 1)):
-                    reached = partial(self.power_of_pretrainings, difference, finetunings=each)
-                    if number := least(reached, power, MOST_PRETRAININGS):
-                        made.append(design(number, each))
-            yield {
-                "seeds": "pretraining",
-                **min(made, key=lambda one: one["cost"], default={"why": why}),
-            }
+            yield {"seeds": "pretraining", **self._pretraining_design(difference, power, costs)}
+
+    def _finetuning_design(self, difference: float, power: float, costs: Costs) -> dict[str, Any]:
+        """Return the cheapest fine-tuning seeds of one pretraining, or why no number will do."""
+        variances = replace(self, examples=self.fixed)
+        if not variances.examples_suffice(difference, power):
+            return {"why": TOO_FEW_EXAMPLES.format(spread=math.sqrt(self.fixed))}
+        power_of = partial(variances.power_of_seeds, difference)
+        seeds = smallest_number(power_of, power, MAX_SEEDS)
+        if seeds is None:
+            return {"why": f"more than {MAX_SEEDS:,} seeds"}
+        return _design(1, seeds, costs)
+
+    def _pretraining_design(self, difference: float, power: float, costs: Costs) -> dict[str, Any]:
+        """Return the cheapest pretraining and fine-tuning seeds, or why no number will do."""
+        if not self.examples_suffice(difference, power):
+            return {"why": TOO_FEW_EXAMPLES.format(spread=math.sqrt(self.examples))}
+        # If fine-tuning seeds do not vary, more of them only cost more.
+        most_finetunings = MAX_FINETUNINGS if sum(self.finetuning) > 0 else 1
+        designs: list[dict[str, Any]] = []
+        for finetunings in range(1, most_finetunings + 1):
+            power_of = partial(self.power_of_pretrainings, difference, finetunings=finetunings)
+            pretrainings = smallest_number(power_of, power, MAX_PRETRAININGS)
+            if pretrainings is not None:
+                designs.append(_design(pretrainings, finetunings, costs))
+        if not designs:
+            return {"why": f"more than {MAX_PRETRAININGS} pretraining seeds"}
+        return min(designs, key=lambda design: design["cost"])
 
     def power_of_seeds(self, difference: float, seeds: int) -> float:
-        """The probability of a verdict with so many fine-tuning seeds of one pretraining."""
-        units = [_unit_of_seeds(self.arms, seeds, task) for task in range(len(self.finetuning))]
+        """Return the probability of a verdict with this number of seeds of one pretraining."""
+        tasks = range(len(self.finetuning))
+        units = [_unit_of_seeds(self.arms, seeds, task) for task in tasks]
         total = 2 * sum(self.finetuning) / seeds
         observed = difference + math.sqrt(self.examples + total) * _normal()
-        return self._seen(observed, units, self.finetuning, total)
+        return self._verdict_share(observed, units, self.finetuning, total)
 
     def power_of_pretrainings(
         self, difference: float, pretrainings: int, finetunings: int
     ) -> float:
-        """The probability of a verdict with so many pretraining seeds, and fine-tuning seeds for each."""
-        unit, means = _unit_of_blocks(self.arms, pretrainings)
-        each = self.pretraining + sum(self.finetuning) / finetunings
-        observed = difference + math.sqrt(each) * means + math.sqrt(self.examples) * _normal()
-        return self._seen(observed, [unit], [each], 2 * each / pretrainings)
+        """Return the probability of a verdict with several pretraining seeds.
+
+        Args:
+            difference: The true difference.
+            pretrainings: The number of pretraining seeds of each arm.
+            finetunings: The number of fine-tuning seeds of each pretraining.
+        """
+        unit, mean_differences = _unit_of_blocks(self.arms, pretrainings)
+        variance = self.pretraining + sum(self.finetuning) / finetunings
+        over_seeds = math.sqrt(variance) * mean_differences
+        observed = difference + over_seeds + math.sqrt(self.examples) * _normal()
+        return self._verdict_share(observed, [unit], [variance], 2 * variance / pretrainings)
 
     def examples_suffice(self, difference: float, power: float) -> bool:
-        """Whether endless seeds would do: their only limit is the dev set."""
-        limit = -ndtri(ALPHA / 2 / (self.arms - 1))
-        return self.examples == 0 or bool(
-            ndtr(difference / math.sqrt(self.examples) - limit) >= power
-        )
+        """Return whether endless seeds would do, so that the dev set is the only limit."""
+        quantile = -ndtri(ALPHA / 2 / (self.arms - 1))
+        if self.examples == 0:
+            return True
+        return bool(ndtr(difference / math.sqrt(self.examples) - quantile) >= power)
 
-    def _seen(
+    def _verdict_share(
         self,
         observed: np.ndarray,
         units: Sequence[Spread],
         variances: Sequence[float],
         total: float,
     ) -> float:
-        """Of spreads drawn with the variance 1, scaled to these."""
-        pairs = zip(units, variances, strict=True)
-        scaled = [unit._replace(variance=unit.variance * each) for unit, each in pairs]
+        """Return the share of drawn experiments that call the first arm better than the second.
+
+        Args:
+            observed: The observed difference in each experiment, (draws,).
+            units: The spreads of parts whose variance is 1.
+            variances: The true variance of each part.
+            total: The true variance of the difference over seeds.
+        """
+        scaled: list[Spread] = []
+        for unit, variance in zip(units, variances, strict=True):
+            scaled.append(unit._replace(variance=unit.variance * variance))
         shared = self.overlap * total
-        variance, freedom = combined(
+        squared_error, freedom = combine_variances(
             scaled, [0, 1], self.examples + shared, shared, self.examples_freedom
         )
-        p = two_sided(observed, np.sqrt(variance), freedom)
-        return float(np.mean((p * (self.arms - 1) < ALPHA) & (observed > 0)))
+        p = two_sided(observed, np.sqrt(squared_error), freedom)
+        is_better = (p * (self.arms - 1) < ALPHA) & (observed > 0)
+        return float(np.mean(is_better))
 
 
 def variances_of(estimate: ColumnEstimate, reference: str, arms: int) -> Variances:
-    """The variances of an estimate whose reference has an interval.
+    """Return the variances of an estimate whose reference has an interval.
 
-    With one fine-tuning seed for each pretraining only the sum of their variances is known, and counts as the latter's.
+    With one fine-tuning seed for each pretraining only the sum of their variances is known. It
+    counts as the variance of pretraining.
+
+    Args:
+        estimate: The estimate of a column.
+        reference: The arm that the others are compared with.
+        arms: The number of arms of the group, whether they have an interval or not.
     """
-    r = estimate.arms.index(reference)
-    totals = np.delete(sum(spread.variance + spread.variance[r] for spread in estimate.spreads), r)
-    overlaps = np.delete(estimate.shared[r], r) / np.where(totals > 0, totals, 1.0)
-    finetuning = tuple(scores.finetuning_variance for scores in estimate.tasks.values())
+    row = estimate.arms.index(reference)
+    totals = np.delete(
+        sum(spread.variance + spread.variance[row] for spread in estimate.spreads), row
+    )
+    overlaps = np.delete(estimate.shared[row], row) / np.where(totals > 0, totals, 1.0)
+    finetuning = tuple(runs.finetuning_variance for runs in estimate.tasks.values())
+    if math.isnan(sum(finetuning)):
+        finetuning = (0.0,)
     examples = estimate.example_variance(reference)
     blocks = estimate.seeds[reference] if estimate.blocked else 1
-    of_pretraining = np.maximum(0.0, np.delete(estimate.shared[r] - estimate.of_finetuning[r], r))
+    of_pretraining = np.delete(estimate.shared[row] - estimate.of_finetuning[row], row)
     return Variances(
         arms=arms,
-        finetuning=(0.0,) if math.isnan(sum(finetuning)) else finetuning,
+        finetuning=finetuning,
         pretraining=estimate.pretraining_variance,
         examples=examples,
-        fixed=examples + blocks * float(of_pretraining.mean()),
+        fixed=examples + blocks * float(np.maximum(0.0, of_pretraining).mean()),
         overlap=float(np.clip(overlaps.mean(), 0.0, 1.0)),
         examples_freedom=estimate.examples_freedom,
     )
 
 
-def least(power_of: Callable[[int], float], power: float, most: int) -> int | None:
-    """The least number from 2 on that has the power, of those up to `most`; None where none has."""
-    return 2 + bisect_left(range(2, most), power, key=power_of) if power_of(most) >= power else None
+def smallest_number(power_of: Callable[[int], float], power: float, limit: int) -> int | None:
+    """Return the smallest number from 2 to `limit` that has the power, or None if none has it.
+
+    Args:
+        power_of: The power by number; it must not fall.
+        power: The power that is asked for.
+        limit: The largest number to try.
+    """
+    if power_of(limit) < power:
+        return None
+    return 2 + bisect_left(range(2, limit), power, key=power_of)
+
+
+def _design(pretrainings: int, finetunings: int, costs: Costs) -> dict[str, Any]:
+    return {
+        "pretraining_seeds": pretrainings,
+        "finetuning_seeds": finetunings,
+        "cost": pretrainings * (costs.pretraining + finetunings * costs.finetuning),
+    }
 
 
 @cache
 def _normal() -> np.ndarray:
+    """Return standard normal numbers (draws,), the errors over examples."""
     return np.random.default_rng(0).normal(size=DRAWS)
 
 
 @cache
 def _unit_of_seeds(arms: int, seeds: int, task: int) -> Spread:
-    """The spread in each drawn experiment, of one task's runs whose variance is 1."""
+    """Return the spread of one task's runs in each drawn experiment; a run has the variance 1."""
     generator = np.random.default_rng([1, arms, seeds, task])
-    return of_seeds(
-        generator.chisquare(seeds - 1, (DRAWS, arms)) / (seeds - 1), np.full(arms, seeds)
-    )
+    variances = generator.chisquare(seeds - 1, (DRAWS, arms)) / (seeds - 1)
+    return spread_over_seeds(variances, np.full(arms, seeds))
 
 
 @cache
 def _unit_of_blocks(arms: int, blocks: int) -> tuple[Spread, np.ndarray]:
-    """As `_unit_of_seeds`, of means of blocks; and the difference of the first two arms' means."""
+    """Return the spread over blocks whose means have the variance 1, in each drawn experiment.
+
+    The second value is the difference of the means of the first two arms, (draws,).
+    """
     means = np.random.default_rng([2, arms, blocks]).normal(size=(DRAWS, arms, blocks))
-    return of_blocks(means), means[:, 0].mean(axis=-1) - means[:, 1].mean(axis=-1)
+    differences = means[:, 0].mean(axis=-1) - means[:, 1].mean(axis=-1)
+    return spread_over_blocks(means), differences

@@ -10,9 +10,13 @@ from glue_bench.data.measures import Measure
 
 
 class Runs(NamedTuple):
-    """Runs, (runs,) each: the index of the arm, both seeds, and the score in points, or in nats of a loss.
+    """The scores of runs, as arrays of the shape (runs,).
 
-    Without pretraining of ours all `pretraining_seeds` are equal.
+    Attributes:
+        arms: The index of the arm that a run belongs to.
+        pretraining_seeds: The pretraining seed. All are equal if none of our pretrainings is used.
+        seeds: The fine-tuning seed.
+        values: The score in points (0 to 100), or in nats if the column is a loss.
     """
 
     arms: np.ndarray
@@ -20,49 +24,79 @@ class Runs(NamedTuple):
     seeds: np.ndarray
     values: np.ndarray
 
-    def of(self, arms: Sequence[int]) -> "Runs":
-        """The runs of some of the arms, in the order of these."""
-        chosen = [np.flatnonzero(self.arms == arm) for arm in arms] or [np.zeros(0, int)]
-        index = np.repeat(np.arange(len(chosen)), [len(runs) for runs in chosen])
-        return Runs(index, *(part[np.concatenate(chosen)] for part in self[1:]))
+    def for_arms(self, arms: Sequence[int]) -> "Runs":
+        """Return the runs of these arms, which get the indices 0, 1, ... in the order given."""
+        rows_by_arm = [np.flatnonzero(self.arms == arm) for arm in arms]
+        counts = np.array([len(rows) for rows in rows_by_arm], dtype=int)
+        # The empty array makes this an array of indices also without any arm.
+        rows = np.concatenate([*rows_by_arm, np.zeros(0, int)])
+        return Runs(
+            arms=np.repeat(np.arange(len(arms)), counts),
+            pretraining_seeds=self.pretraining_seeds[rows],
+            seeds=self.seeds[rows],
+            values=self.values[rows],
+        )
 
     @property
     def cells(self) -> np.ndarray:
-        """A number for each arm and pretraining seed that has a run, (runs,), in the order of both."""
-        return np.unique(
-            np.stack([self.arms, self.pretraining_seeds]), axis=1, return_inverse=True
-        )[1].ravel()
+        """Number the pairs of arm and pretraining seed that have a run; return each run's, (runs,).
+
+        The numbers rise by arm, and within an arm by pretraining seed.
+        """
+        pairs = np.stack([self.arms, self.pretraining_seeds])
+        _, numbers = np.unique(pairs, axis=1, return_inverse=True)
+        return numbers.ravel()
 
     def by_block(self) -> np.ndarray:
-        """Means over fine-tuning seeds, (arms, pretraining seeds); every arm has every pretraining seed."""
-        return (means_over(self.cells) @ self.values).reshape(self.arms.max() + 1, -1)
+        """Return the means over fine-tuning seeds, (arms, pretraining seeds).
+
+        Every arm must have a run of every pretraining seed.
+        """
+        means = mean_weights(self.cells) @ self.values
+        return means.reshape(self.arms.max() + 1, -1)
 
     def variances(self) -> tuple[np.ndarray, np.ndarray]:
-        """The sample variance over each arm's runs, and their number, (arms,) each."""
-        squares, number = _squares(self.arms, self.values)
-        return squares / (number - 1), number
+        """Return the sample variance over each arm's runs, and their number, both (arms,)."""
+        squares, counts = squares_within(self.arms, self.values)
+        return squares / (counts - 1), counts
 
     @property
     def finetuning_seeds(self) -> float:
-        """Fine-tuning seeds for each arm and pretraining seed: the harmonic mean, by which they divide a variance."""
+        """Return the harmonic mean of the fine-tuning seeds of each arm and pretraining seed.
+
+        The variance of a mean of n runs is that of a run over n, so that 1 / n is what averages.
+        """
         return float(1 / np.mean(1 / np.bincount(self.cells)))
 
     @property
     def finetuning_variance(self) -> float:
-        """The variance of a run over fine-tuning seeds, pooled within arms and pretraining seeds; NaN of one seed."""
-        squares, number = _squares(self.cells, self.values)
-        freedom = (number - 1).sum()
+        """Return the variance of a run over fine-tuning seeds; NaN if no cell has two of them.
+
+        It is pooled over pairs of arm and pretraining seed: the sum of squares within them, divided
+        by the sum of their degrees of freedom.
+        """
+        squares, counts = squares_within(self.cells, self.values)
+        freedom = (counts - 1).sum()
         return float(squares.sum() / freedom) if freedom else np.nan
 
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnRuns:
-    """The runs of one column, of all arms of an experiment, at the rates chosen; columns of one `task` share runs.
+    """The runs of one column, of all arms of an experiment, at the learning rates chosen.
 
-    `predictions` (runs, examples) and `labels` (examples,) are what the metric takes; of a ratio of two sums its
-    numerators and denominators, by document or piece of text: summed loss and tokens of a "loss", hits and trials of a
-    "share". `why` has the arms whose runs cannot be compared, and the reason; where it has all of them, both may be
-    empty. `averaged` says whether the column counts in the average.
+    Attributes:
+        measure: What the column measures.
+        task: The task; columns of one task share their runs.
+        arms: The names of the arms.
+        runs: The scores.
+        predictions: What the metric takes of each run, (runs, examples). For a ratio of two sums
+            these are the numerators by document or piece of text: the summed loss of a "loss", the
+            hits of a "share".
+        labels: Gold labels, (examples,). For a ratio these are the denominators: the tokens of a
+            "loss", the trials of a "share".
+        problems: By arm, why its runs cannot be compared. If it has all arms, `predictions` and
+            `labels` may be empty.
+        averaged: Whether the column counts in the average.
     """
 
     measure: Measure
@@ -71,41 +105,51 @@ class ColumnRuns:
     runs: Runs
     predictions: np.ndarray
     labels: np.ndarray
-    why: Mapping[str, str] = field(default_factory=dict)
+    problems: Mapping[str, str] = field(default_factory=dict)
     averaged: bool = True
 
     @property
     def column(self) -> str:
-        """The name of the measure."""
+        """Return the name of the measure."""
         return self.measure.name
 
     @property
     def metric(self) -> str:
-        """The metric of the measure."""
+        """Return the metric of the measure."""
         return self.measure.metric
 
-    def of(self, chosen: np.ndarray) -> "ColumnRuns":
-        """Some of the runs: indices."""
-        return replace(
-            self,
-            runs=Runs(*(part[chosen] for part in self.runs)),
-            predictions=self.predictions[chosen],
-        )
+    def subset(self, rows: np.ndarray) -> "ColumnRuns":
+        """Return the runs with these indices."""
+        runs = Runs(*(values[rows] for values in self.runs))
+        return replace(self, runs=runs, predictions=self.predictions[rows])
 
 
-def means_over(groups: np.ndarray) -> np.ndarray:
-    """Weights (groups, runs) that make of values (runs, ...) the mean of each group, which has a run at least."""
-    members = (np.arange(groups.max() + 1)[:, None] == groups).astype(float)
+def mean_weights(groups: np.ndarray) -> np.ndarray:
+    """Return the weights (groups, runs) that turn values (runs, ...) into the mean of each group.
+
+    `groups` (runs,) has the number of each run's group. Every number up to the largest must occur.
+    """
+    numbers = np.arange(groups.max() + 1)
+    members = (numbers[:, None] == groups).astype(float)
     return members / members.sum(axis=1, keepdims=True)
 
 
+def squares_within(groups: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return each group's sum of squares around its mean, and its size, both (groups,).
+
+    `groups` (runs,) has the number of each run's group. Every number up to the largest must occur.
+    """
+    counts = np.bincount(groups)
+    means = np.bincount(groups, values) / counts
+    squares = (values - means[groups]) ** 2
+    return np.bincount(groups, squares), counts
+
+
 def effective_number(sizes: np.ndarray) -> float:
-    """How many examples of equal size tell as much as these: (sum t)^2 / sum t^2 (Kish 1965)."""
-    return float(np.square(sizes.sum(dtype=float)) / np.square(sizes, dtype=float).sum())
+    """Return the number of equally large examples that tell as much as examples of these sizes.
 
-
-def _squares(groups: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The sum of squares around the mean, and the number, of each group; all have a value."""
-    number = np.bincount(groups)
-    centres = np.bincount(groups, values) / number
-    return np.bincount(groups, (values - centres[groups]) ** 2), number
+    It is (sum t)^2 / sum t^2 (Kish 1965), where t are the `sizes` (examples,).
+    """
+    total = sizes.sum(dtype=float)
+    squares = np.square(sizes, dtype=float)
+    return float(np.square(total) / squares.sum())

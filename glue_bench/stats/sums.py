@@ -1,8 +1,8 @@
 """Metrics as functions of sums over examples.
 
-All runs are scored at once in this way, also without one of the examples. Accuracy is a mean, the Matthews correlation
-is a function of the counts of a two-by-two table, Pearson's correlation is a function of first and second moments, and
-a loss is the summed loss over the number of tokens.
+In this way all runs are scored at once, also without one of the examples. Accuracy is a mean, the
+Matthews correlation is a function of the counts of a two-by-two table, Pearson's correlation is a
+function of first and second moments, and a loss is the summed loss over the number of tokens.
 """
 
 import numpy as np
@@ -11,37 +11,61 @@ from glue_bench.data.measures import Measure
 from glue_bench.data.metrics import CONSTANT
 
 RATIOS = frozenset({"loss", "share"})
-"""What is measured of an encoder without a fine-tuning: a ratio of sums, predictions over labels."""
+"""The metrics of an encoder without a fine-tuning: the sum of predictions over that of labels."""
 NEGLIGIBLE = 1e-12
-"""A variance that is less than this share of its mean square is rounding."""
+"""A variance below this share of the mean square is a rounding error."""
 
 
-def sums_of(metric: str, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """What `score_sums` needs of each example, (rows, runs, k), from predictions (runs, rows) and labels (rows,).
+def example_terms(metric: str, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Return what each example adds to the sums that `score_from_sums` takes.
 
-    float32 where the sums are counts, which it holds exactly up to 2**24; float64 for moments.
+    Args:
+        metric: The name of the metric.
+        predictions: (runs, rows).
+        labels: (rows,).
+
+    Returns:
+        Terms (rows, runs, k). They are float32 where the sums are counts, which float32 holds
+        exactly up to 2**24, and float64 where the sums are moments.
     """
     if metric == "accuracy":
-        return (predictions == labels).T[:, :, None].astype(np.float32)
+        hits = predictions == labels
+        return hits.T[:, :, None].astype(np.float32)
     if metric in RATIOS:
         trials = np.broadcast_to(labels, predictions.shape)
-        return np.stack([predictions, trials], axis=-1, dtype=np.float64).transpose(1, 0, 2)
+        terms = np.stack([predictions, trials], axis=-1, dtype=np.float64)
+        return terms.transpose(1, 0, 2)
     if metric == "matthews_correlation":
         positive = np.broadcast_to(labels, predictions.shape)
-        return (
-            np.stack([predictions * positive, predictions, positive], axis=-1)
-            .transpose(1, 0, 2)
-            .astype(np.float32)
-        )
-    x = _centred(predictions)
-    y = np.broadcast_to(_centred(labels[None]), predictions.shape)
-    return np.stack([x, y, x * x, y * y, x * y], axis=-1).transpose(1, 0, 2)
+        hits = predictions * positive
+        terms = np.stack([hits, predictions, positive], axis=-1)
+        return terms.transpose(1, 0, 2).astype(np.float32)
+    x = _centre(predictions)
+    y = np.broadcast_to(_centre(labels[None]), predictions.shape)
+    terms = np.stack([x, y, x * x, y * y, x * y], axis=-1)
+    return terms.transpose(1, 0, 2)
 
 
-def score_sums(metric: str, sums: np.ndarray, total: np.ndarray | float) -> np.ndarray:
-    """Scores (..., runs), at most 1, from sums (..., runs, k) of what `sums_of` gave; `total` weight broadcasts.
+def score_from_sums(metric: str, sums: np.ndarray, total: np.ndarray | float) -> np.ndarray:
+    """Return the scores of runs, at most 1, from sums over examples.
 
-    Correlations with a constant are 0.0, as in `data.metrics`.
+    With n = `total`, E the mean over examples, and the counts TP of true positives, P of predicted
+    positives and Q of positive labels:
+
+        accuracy    hits / n
+        a ratio     sum of predictions / sum of labels
+        Matthews    (n TP - P Q) / sqrt(P (n - P) Q (n - Q))                      (Matthews 1975)
+        Pearson     (E[xy] - E[x] E[y]) / sqrt((E[x^2] - E[x]^2) (E[y^2] - E[y]^2))
+
+    A correlation with a constant is 0.0, as in `data.metrics`.
+
+    Args:
+        metric: The name of the metric.
+        sums: Sums (..., runs, k) of the terms of `example_terms`; weighted sums are allowed.
+        total: The number of examples, or their total weight; it broadcasts to (..., runs).
+
+    Returns:
+        Scores (..., runs).
     """
     parts = np.moveaxis(np.asarray(sums, np.float64), -1, 0)
     if metric == "accuracy":
@@ -50,29 +74,62 @@ def score_sums(metric: str, sums: np.ndarray, total: np.ndarray | float) -> np.n
         return _ratio(parts[0], parts[1])
     if metric == "matthews_correlation":
         hits, predicted, positive = parts
+        covariance = hits * total - predicted * positive
         square = predicted * (total - predicted) * positive * (total - positive)
-        return _ratio(hits * total - predicted * positive, np.sqrt(np.maximum(square, 0)))
+        # Weights that are no whole numbers may leave a square a little below 0.
+        return _ratio(covariance, np.sqrt(np.maximum(square, 0)))
     x, y, xx, yy, xy = parts / total
-    variances = [np.where(v - m**2 > NEGLIGIBLE * v, v - m**2, 0.0) for m, v in ((x, xx), (y, yy))]
-    return _ratio(xy - x * y, np.sqrt(variances[0] * variances[1]))
+    covariance = xy - x * y
+    variances = _variance(x, xx) * _variance(y, yy)
+    return _ratio(covariance, np.sqrt(variances))
 
 
 def contributions(measure: Measure, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """What each example contributes to the score of each run, (runs, examples), in the unit of the measure."""
-    metric = measure.metric
+    """Return what each example contributes to the score of each run.
+
+    It is the jackknife pseudo-value (Efron and Tibshirani 1993, chapter 11),
+
+        h_i = N y - (N - 1) y_without_i
+
+    where y is the score on all N examples, of which there must be two at least. For an accuracy
+    h_i is 100 if the example is right, and 0 if it is wrong.
+
+    Args:
+        measure: The measure, for its metric and its unit.
+        predictions: (runs, examples).
+        labels: (examples,).
+
+    Returns:
+        Pseudo-values (runs, examples), in the unit of the measure.
+    """
     rows = len(labels)
-    parts = sums_of(metric, predictions, labels)
-    total = parts.sum(axis=0, dtype=np.float64)
-    without = score_sums(metric, total - parts, rows - 1)
-    return (rows * score_sums(metric, total, rows) - (rows - 1) * without).T * measure.factor
+    terms = example_terms(measure.metric, predictions, labels)
+    total = terms.sum(axis=0, dtype=np.float64)
+    score = score_from_sums(measure.metric, total, rows)
+    without = score_from_sums(measure.metric, total - terms, rows - 1)
+    pseudo_values = rows * score - (rows - 1) * without
+    return pseudo_values.T * measure.factor
 
 
-def _ratio(over: np.ndarray, under: np.ndarray) -> np.ndarray:
-    return np.divide(over, under, out=np.zeros_like(over), where=under > 0)
+def _ratio(numerators: np.ndarray, denominators: np.ndarray) -> np.ndarray:
+    """Divide, with 0 where the denominator is 0."""
+    zeros = np.zeros_like(numerators)
+    return np.divide(numerators, denominators, out=zeros, where=denominators > 0)
 
 
-def _centred(values: np.ndarray) -> np.ndarray:
-    """Rows (n, rows) around their mean, for sums that lose no digits; exactly 0 where metrics calls them constant."""
-    scaled = values / np.maximum(1.0, np.abs(values).max(axis=1, keepdims=True))
-    constant = np.ptp(scaled, axis=1, keepdims=True) <= CONSTANT
-    return np.where(constant, 0.0, scaled - scaled.mean(axis=1, keepdims=True))
+def _variance(mean: np.ndarray, mean_square: np.ndarray) -> np.ndarray:
+    """Return E[x^2] - E[x]^2, with exactly 0 where only rounding is left."""
+    variance = mean_square - mean**2
+    return np.where(variance > NEGLIGIBLE * mean_square, variance, 0.0)
+
+
+def _centre(values: np.ndarray) -> np.ndarray:
+    """Subtract the mean of each row of (n, rows), so that sums lose no digits.
+
+    Rows are scaled to at most 1. A row that `data.metrics` calls constant becomes exactly 0.
+    """
+    largest = np.abs(values).max(axis=1, keepdims=True)
+    scaled = values / np.maximum(1.0, largest)
+    centred = scaled - scaled.mean(axis=1, keepdims=True)
+    is_constant = np.ptp(scaled, axis=1, keepdims=True) <= CONSTANT
+    return np.where(is_constant, 0.0, centred)

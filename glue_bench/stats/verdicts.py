@@ -1,4 +1,8 @@
-"""Which arms differ: contrasts with one reference, a family of tests for each column, one p-value for each contrast."""
+"""Verdicts on which arms differ.
+
+The arms of a group are contrasted with one reference. The contrasts of a column are a family of
+tests, and each contrast has one p-value.
+"""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -19,24 +23,49 @@ NO_COMMON_GROUP = "its arms differ in origin or shape"
 Pair = tuple[str, str]
 NUMBERS = ["difference", "error", "freedom", "low", "high", "p", "p_adjusted", "smallest"]
 VERDICT_COLUMNS = [
-    "kind", "column", "arm", "reference", "difference", "low", "high", "error", "freedom", "p", "p_adjusted",
-    "smallest", "n_arm", "n_reference", "seeds", "agree", "paired", "family", "verdict", "why",
-]  # fmt: skip
+    "kind",
+    "column",
+    "arm",
+    "reference",
+    "difference",
+    "low",
+    "high",
+    "error",
+    "freedom",
+    "p",
+    "p_adjusted",
+    "smallest",
+    "n_arm",
+    "n_reference",
+    "seeds",
+    "agree",
+    "paired",
+    "family",
+    "verdict",
+    "why",
+]
 LEAST_FOR_DEVIATION = 3
-"""Of fewer seeds a deviation tells too little."""
+"""The number of seeds below which a standard deviation is not shown."""
 COVERS = {
     "fine-tuning": "other fine-tuning seeds, other examples; not other pretrainings",
     "random": "other fine-tuning seeds, other examples",
-    "pretraining": "other pretrainings, other fine-tuning seeds, other examples (documents for Val. loss)",
+    "pretraining": (
+        "other pretrainings, other fine-tuning seeds, other examples (documents for Val. loss)"
+    ),
 }
-"""What an interval covers, by the kind of seeds that it is made of, or of fine-tuning seeds of random weights."""
+"""What an interval covers, by the kind of its seeds; "random" means random initial weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Arms that are compared with each other, all of them with `reference`; that and `kind` tell a group from others.
+    """Arms that are compared with each other, all of them with one reference.
 
-    `estimates` is what `assess` finds in their columns: the primary one, on which the arms are judged, comes first.
+    Attributes:
+        arms: The arms, with the reference.
+        reference: The arm that the others are compared with.
+        kind: With `reference` it tells a group from others.
+        estimates: What `assess` adds: the estimates of the columns. The primary column, on which
+            the arms are judged, comes first.
     """
 
     arms: tuple[str, ...]
@@ -46,172 +75,256 @@ class Group:
 
 
 def assess(
-    outcomes: Iterable[ColumnRuns], groups: Sequence[Group], primary: str = AVERAGE
+    columns: Iterable[ColumnRuns], groups: Sequence[Group], primary: str = AVERAGE
 ) -> list[Group]:
-    """The groups with estimates of every column, and of the average. One column's predictions are held at a time.
+    """Return the groups with estimates of every column, and of the average.
 
-    A group has the columns of which it has a run, and all that count in the average. A single column has no average.
+    A group gets the columns in which it has a run, and all columns that count in the average. If
+    only one counts, there is no average.
+
+    Args:
+        columns: The runs of each column. They are taken one by one, so that the predictions of one
+            column are held at a time.
+        groups: The groups.
+        primary: The column that comes first in each group.
     """
-    columns: list[list[ColumnEstimate]] = [[] for _ in groups]
-    averaged, assessed = set[str](), []
-    for one in outcomes:
-        averaged |= {one.column} if one.averaged else set()
-        for group, estimates in zip(groups, columns, strict=True):
-            estimates.append(column_estimate(one, group.arms, group.reference))
-    for group, estimates in zip(groups, columns, strict=True):
-        counted = [column for column in estimates if column.column in averaged]
-        average = [average_estimate(counted, group.arms)] if len(counted) > 1 else []
-        shown = [
-            *average,
-            *(column for column in estimates if column.means or column.column in averaged),
-        ]
-        ordered = sorted(shown, key=lambda column: column.column != primary)
-        assessed.append(replace(group, estimates=tuple(ordered)))
+    estimates_by_group: list[list[ColumnEstimate]] = [[] for _ in groups]
+    averaged: set[str] = set()
+    for column_runs in columns:
+        if column_runs.averaged:
+            averaged.add(column_runs.column)
+        for group, estimates in zip(groups, estimates_by_group, strict=True):
+            estimates.append(column_estimate(column_runs, group.arms, group.reference))
+    assessed: list[Group] = []
+    for group, estimates in zip(groups, estimates_by_group, strict=True):
+        counted = [estimate for estimate in estimates if estimate.column in averaged]
+        kept = [estimate for estimate in estimates if estimate.means or estimate.column in averaged]
+        if len(counted) > 1:
+            kept.insert(0, average_estimate(counted, group.arms))
+        kept.sort(key=lambda estimate: estimate.column != primary)
+        assessed.append(replace(group, estimates=tuple(kept)))
     return assessed
 
 
 def verdicts(assessed: Sequence[Group], declared: Sequence[Sequence[str]] = ()) -> pd.DataFrame:
-    """Each arm's contrast with the reference of its group, in each column, then those `declared`: VERDICT_COLUMNS.
+    """Return each arm's contrast with the reference of its group in each column, then `declared`.
 
-    One row per group, column and arm other than the reference; the `kind` is that of the group, or "declared".
+    The frame has VERDICT_COLUMNS, one row per group, column and arm other than the reference. The
+    `kind` is that of the group, or "declared".
 
-    - `difference`: mean of `arm` less mean of `reference` over their seeds; points (0 to 100), of a loss nats.
-    - `error`, `freedom`: the standard error of the difference over seeds and examples, and its degrees of freedom.
-    - `p`: two-sided, of Student's t = difference / error; `p_adjusted`: the same, times `family`, at most 1.
-    - `family`: how many contrasts a column has: the group's arms without the reference, whether they have run or not.
-    - `low`, `high`: a simultaneous 95% interval, which holds for all contrasts of the column together; it excludes 0
-      exactly where `p_adjusted` is below 0.05. It is clipped to what the metric's range allows.
-    - `smallest`: half the width of that interval before clipping: the least difference that would have had a verdict.
-    - `n_arm`, `n_reference`: how many seeds the two have, of the kind that `seeds` names: "fine-tuning" where all runs
-      start from one pretraining, and the interval covers other fine-tuning seeds of it, or "pretraining", where it
-      covers other pretrainings.
-    - `agree`, `paired`: in how many seeds the difference has the sign of `difference`, of how many that both arms have.
-    - `verdict`: "better" or "worse" than the reference where `p_adjusted` is below 0.05, else "". Of a loss the lower
-      one is better.
+    - `difference`: mean of `arm` minus mean of `reference` over their seeds; points (0 to 100), or
+      nats of a loss.
+    - `error`, `freedom`: the standard error of the difference over seeds and examples, and its
+      degrees of freedom.
+    - `p`: two-sided, of Student's t = difference / error. `p_adjusted`: the same times `family`, at
+      most 1 (Bonferroni).
+    - `family`: the number of contrasts of a column: the group's arms without the reference, whether
+      they have run or not.
+    - `low`, `high`: a simultaneous 95% interval, which holds for all contrasts of the column
+      together. It excludes 0 exactly where `p_adjusted` is below 0.05. It is clipped to the range
+      of the metric.
+    - `smallest`: half the width of that interval before clipping: the smallest difference that
+      would have had a verdict.
+    - `n_arm`, `n_reference`: the number of seeds of the two arms, of the kind that `seeds` names.
+      With "fine-tuning" all runs start from one pretraining, and the interval covers other
+      fine-tuning seeds of it. With "pretraining" it covers other pretrainings.
+    - `agree`, `paired`: `paired` is the number of seeds that both arms have; in `agree` of these
+      the difference has the sign of `difference`.
+    - `verdict`: "better" or "worse" than the reference where `p_adjusted` is below 0.05, else "".
+      A lower loss is better.
     - `why`: what is missing where there is no test; all but `difference` are NaN then.
 
-    Those `declared`, (arm, reference), were named before the runs, and are adjusted by Holm's method for their own
-    number: `family` counts all that were named. Their intervals hold for all of them together (Bonferroni), which those
-    of Holm's steps would not. So Holm's method may find a difference whose interval includes 0, and `smallest` is the
-    least difference that has a verdict whatever the others show. Arms that share no group are not tested.
-    Variances over seeds are pooled over the arms that the contrasts name, and no others: an arm that was added later
-    changes no row.
+    Contrasts that were `declared` before the runs are adjusted by Holm's (1979) method for their
+    own number: `family` counts all that were declared. Their intervals hold for all of them
+    together (Bonferroni), which intervals of Holm's steps would not. So Holm's method may find a
+    difference whose interval includes 0, and `smallest` is the smallest difference that has a
+    verdict whatever the others show. Arms that share no group are not tested (NO_COMMON_GROUP).
+    Variances over seeds are pooled over the arms that the declared contrasts name, and no others:
+    an arm that was added later changes no row.
+
+    Args:
+        assessed: Groups with their estimates.
+        declared: Pairs of an arm and its reference.
     """
-    rows = []
-    for one in assessed:
-        pairs = [(arm, one.reference) for arm in one.arms if arm != one.reference]
-        rows += contrast_rows(one, pairs, len(pairs), stepwise=False)
-    known = {arm for one in assessed for arm in one.arms}
-    homes = {
-        (arm, reference): min(with_arm, key=lambda one: reference not in one.arms)
-        for arm, reference in declared
-        if reference in known and (with_arm := [one for one in assessed if arm in one.arms])
-    }
-    named = {arm for pair in declared for arm in pair}
-    for one in assessed:
-        estimates = tuple(
-            estimate.of([arm for arm in estimate.arms if arm in named])
-            for estimate in one.estimates
-        )
-        pairs = [pair for pair, home in homes.items() if home is one]
-        rows += contrast_rows(
-            replace(one, kind="declared", estimates=estimates), pairs, len(declared)
-        )
-    frame = pd.DataFrame(rows, columns=VERDICT_COLUMNS)
-    return frame.astype({**dict.fromkeys(NUMBERS, float), "agree": "Int64", "paired": "Int64"})
+    rows: list[dict[str, Any]] = []
+    for group in assessed:
+        pairs = [(arm, group.reference) for arm in group.arms if arm != group.reference]
+        rows += contrast_rows(group, pairs, len(pairs), stepwise=False)
+    homes = _homes(assessed, declared)
+    arms_of_declared: set[str] = set()
+    for pair in declared:
+        arms_of_declared.update(pair)
+    for place, group in enumerate(assessed):
+        estimates: list[ColumnEstimate] = []
+        for estimate in group.estimates:
+            pooled_arms = [arm for arm in estimate.arms if arm in arms_of_declared]
+            estimates.append(estimate.for_arms(pooled_arms))
+        pairs = [pair for pair, home in homes.items() if home == place]
+        planned = replace(group, kind="declared", estimates=tuple(estimates))
+        rows += contrast_rows(planned, pairs, len(declared))
+    types: dict[str, Any] = {"agree": "Int64", "paired": "Int64"}
+    for name in NUMBERS:
+        types[name] = float
+    return pd.DataFrame(rows, columns=VERDICT_COLUMNS).astype(types)
+
+
+def _homes(assessed: Sequence[Group], declared: Sequence[Sequence[str]]) -> dict[Pair, int]:
+    """Return by declared contrast the index of the group in which it is tested.
+
+    It is the first group that has both arms, else the first that has the arm. A contrast is left
+    out if one of its arms is in no group.
+    """
+    homes: dict[Pair, int] = {}
+    for arm, reference in declared:
+        with_arm = [i for i, group in enumerate(assessed) if arm in group.arms]
+        with_both = [i for i in with_arm if reference in assessed[i].arms]
+        if with_arm and any(reference in group.arms for group in assessed):
+            homes[arm, reference] = (with_both or with_arm)[0]
+    return homes
 
 
 def holm(p_values: np.ndarray, number: int) -> np.ndarray:
-    """How many times each p-value is taken by Holm's (1979) step-down method for `number` tests.
+    """Return the factor of each p-value in Holm's (1979) step-down method.
 
-    Tests that were not made (NaN) come last.
+    The k-th smallest p-value, k = 0, 1, ..., is multiplied by `number` - k. An adjusted p-value is
+    not smaller than those of the steps before it.
+
+    Args:
+        p_values: (tests,). Tests that were not made are NaN and come last.
+        number: The number of tests of the family, which may be larger than that of the p-values.
+
+    Returns:
+        Factors (tests,): p * factor, at most 1, is the adjusted p-value.
     """
     order = np.argsort(p_values, kind="stable")
-    steps, ordered = number - np.arange(len(order)), p_values[order]
+    ordered = p_values[order]
+    steps = number - np.arange(len(order))
     largest = np.maximum.accumulate(steps * ordered)
-    times = np.empty(len(order))
-    times[order] = np.divide(largest, ordered, out=steps.astype(float), where=ordered > 0)
-    return times
+    # A p-value of 0, and one that is missing, has the factor of its step.
+    in_order = np.divide(largest, ordered, out=steps.astype(float), where=ordered > 0)
+    factors = np.empty(len(order))
+    factors[order] = in_order
+    return factors
 
 
 def equivalence(frame: pd.DataFrame, margin: float) -> pd.DataFrame:
-    """A frame of `verdicts` with `p_equivalent`, and `equivalent`: whether two arms differ by less than `margin`.
+    """Test whether two arms differ by less than a margin, by two one-sided tests (Schuirmann 1987).
 
-    Two one-sided tests (Schuirmann 1987), the larger p-value of the two, times 2 and `family`, even where p is
-    corrected by Holm's method: `equivalent` exactly where the interval of `verdicts` lies within the margin. Points, or
-    nats of a loss. Raises UserError for a margin that is not above 0.
+    The p-value is the larger one of the two tests, times 2 and `family`, also where p is corrected
+    by Holm's method. So a contrast is `equivalent` exactly where its interval lies in the margin.
+
+    Args:
+        frame: A frame of `verdicts`.
+        margin: Points, or nats of a loss.
+
+    Returns:
+        The frame with the columns `p_equivalent` and `equivalent`.
+
+    Raises:
+        UserError: The margin is not above 0.
     """
     if not margin > 0:
         raise UserError(f"--equivalent {margin:g}: give a difference above 0, such as 0.5")
-    nearest = (margin - frame["difference"].abs()) / frame[
-        "error"
-    ]  # the side on which the margin is nearer
-    p = np.minimum(1.0, 2 * np.asarray(stdtr(frame["freedom"], -nearest)) * frame["family"])
+    # The test against the nearer end of the margin has the larger p-value.
+    distance = margin - frame["difference"].abs()
+    statistic = distance / frame["error"]
+    one_sided = np.asarray(stdtr(frame["freedom"], -statistic))
+    p = np.minimum(1.0, 2 * one_sided * frame["family"])
     return frame.assign(p_equivalent=p, equivalent=p < ALPHA)
 
 
 def two_sided(difference: np.ndarray, error: np.ndarray, freedom: np.ndarray) -> np.ndarray:
-    """p of Student's t; 1 for no difference and 0 for one that has no spread at all."""
+    """Return the two-sided p-values of Student's t = difference / error.
+
+    It is 1 where there is no difference, and 0 where there is a difference without any error.
+
+    Args:
+        difference: (...).
+        error: The standard errors, (...); NaN gives NaN.
+        freedom: The degrees of freedom, (...).
+    """
     with np.errstate(divide="ignore", invalid="ignore"):
-        statistic = np.where(difference == 0, 0.0, np.abs(difference) / error)
-    return 2 * np.asarray(stdtr(freedom, -np.where(np.isnan(error), np.nan, statistic)))
+        ratio = np.abs(difference) / error
+    statistic = np.where(difference == 0, 0.0, ratio)
+    statistic = np.where(np.isnan(error), np.nan, statistic)
+    return 2 * np.asarray(stdtr(freedom, -statistic))
 
 
 def contrast_rows(
     group: Group, pairs: Sequence[Pair], family: int, *, stepwise: bool = True
 ) -> list[dict[str, Any]]:
-    """The contrasts of every column, a row for each pair; here, and nowhere else, is a verdict decided.
+    """Return the contrasts of every column, a row for each pair. All verdicts are decided here.
 
-    p is corrected for the number of tests in the `family` by Holm's method, or by Bonferroni's if it is not `stepwise`.
+    Args:
+        group: A group with its estimates.
+        pairs: Pairs of an arm and its reference.
+        family: The number of tests that p is corrected for.
+        stepwise: Whether to correct p by Holm's method, else by Bonferroni's.
+
+    Returns:
+        Rows with VERDICT_COLUMNS; a row without a test lacks `error`, `freedom` and seeds.
     """
-    rows = []
-    for estimate in group.estimates if pairs else ():
-        tests = [_row(group, estimate, pair) for pair in pairs]
-        difference, error, freedom = (
-            np.array([row.get(name, np.nan) for row in tests]) for name in NUMBERS[:3]
-        )
+    rows: list[dict[str, Any]] = []
+    if not pairs:
+        return rows
+    for estimate in group.estimates:
+        tests = [_test_row(group, estimate, pair) for pair in pairs]
+        difference = np.array([row["difference"] for row in tests])
+        error = np.array([row.get("error", np.nan) for row in tests])
+        freedom = np.array([row.get("freedom", np.nan) for row in tests])
         p = two_sided(difference, error, freedom)
-        adjusted = np.minimum(1.0, (holm(p, family) if stepwise else family) * p)
-        half = -stdtrit(freedom, ALPHA / 2 / family) * error
+        factors = holm(p, family) if stepwise else family
+        adjusted = np.minimum(1.0, factors * p)
+        half_width = -stdtrit(freedom, ALPHA / 2 / family) * error
         low, high = estimate.limits
-        better = (difference > 0) ^ estimate.lowest_is_best
+        largest = high - low
+        is_better = (difference > 0) ^ estimate.lowest_is_best
+        direction = np.where(is_better, "better", "worse")
+        verdict = np.where(adjusted < ALPHA, direction, "")
         decided = {
-            "low": np.clip(difference - half, low - high, high - low).tolist(),
-            "high": np.clip(difference + half, low - high, high - low).tolist(),
+            "low": np.clip(difference - half_width, -largest, largest).tolist(),
+            "high": np.clip(difference + half_width, -largest, largest).tolist(),
             "p": p.tolist(),
             "p_adjusted": adjusted.tolist(),
-            "smallest": half.tolist(),
-            "verdict": np.where(adjusted < ALPHA, np.where(better, "better", "worse"), "").tolist(),
+            "smallest": half_width.tolist(),
+            "verdict": verdict.tolist(),
         }
-        rows += [
-            row | {"family": family} | {name: decided[name][i] for name in decided}
-            for i, row in enumerate(tests)
-        ]
+        for place, row in enumerate(tests):
+            row["family"] = family
+            row |= {name: values[place] for name, values in decided.items()}
+            rows.append(row)
     return rows
 
 
-def _row(group: Group, estimate: ColumnEstimate, pair: Pair) -> dict[str, Any]:
-    """What is known of a contrast before it is decided, and why it cannot be."""
+def _test_row(group: Group, estimate: ColumnEstimate, pair: Pair) -> dict[str, Any]:
+    """Return what is known of a contrast before it is decided, or why it cannot be tested."""
     arm, reference = pair
-    reasons = dict.fromkeys(estimate.why[one] for one in pair if one in estimate.why)
-    why = [
-        f"{reason} ({', '.join(a for a in pair if estimate.why.get(a) == reason)})"
-        for reason in reasons
-    ]
-    why = why if reference in group.arms else [NO_COMMON_GROUP]
+    arms_by_reason: dict[str, list[str]] = {}
+    for name in pair:
+        if name in estimate.untested:
+            arms_by_reason.setdefault(estimate.untested[name], []).append(name)
+    reasons = [f"{reason} ({', '.join(arms)})" for reason, arms in arms_by_reason.items()]
+    if reference not in group.arms:
+        reasons = [NO_COMMON_GROUP]
+    mean = estimate.means.get(arm, math.nan)
+    reference_mean = estimate.means.get(reference, math.nan)
     row: dict[str, Any] = {
         "kind": group.kind,
         "column": estimate.column,
         "arm": arm,
         "reference": reference,
-        "difference": estimate.means.get(arm, math.nan) - estimate.means.get(reference, math.nan),
+        "difference": mean - reference_mean,
         "n_arm": estimate.seeds[arm],
         "n_reference": estimate.seeds.get(reference, 0),
         "seeds": estimate.kind,
-        "why": "; ".join(why),
+        "why": "; ".join(reasons),
     }
-    if not why:
-        variance, row["freedom"] = estimate.difference_variance(arm, reference)
-        agree = np.sign(estimate.differences(arm, reference)) == np.sign(row["difference"])
-        row |= {"error": math.sqrt(variance), "agree": int(agree.sum()), "paired": len(agree)}
+    if reasons:
+        return row
+    variance, freedom = estimate.difference_variance(arm, reference)
+    signs = np.sign(estimate.differences(arm, reference))
+    row["error"] = math.sqrt(variance)
+    row["freedom"] = freedom
+    row["agree"] = int((signs == np.sign(row["difference"])).sum())
+    row["paired"] = len(signs)
     return row

@@ -14,7 +14,7 @@ from scipy.stats import norm
 from glue_bench.data.measures import MEASURES, accuracy, correlation, loss
 from glue_bench.data.tasks import COLUMNS
 from glue_bench.stats.runs import ColumnRuns, Runs
-from glue_bench.stats.sums import score_sums, sums_of
+from glue_bench.stats.sums import example_terms, score_from_sums
 
 POSITIVE = 0.7
 
@@ -107,10 +107,13 @@ def outcomes_of(
         kinds = {"loss": loss, "accuracy": accuracy, "share": accuracy}
         measure = replace(kinds.get(metric, correlation)(column, measure.title), metric=metric)
     scale = more.pop("scale", 100.0)
-    sums = sums_of(metric, stacked, labels).sum(axis=0, dtype=float)
+    sums = example_terms(metric, stacked, labels).sum(axis=0, dtype=float)
     seeds = np.concatenate([np.arange(1, len(runs) + 1) for runs in predictions.values()])
     runs = Runs(
-        owners, np.zeros(len(stacked), int), seeds, scale * score_sums(metric, sums, len(labels))
+        owners,
+        np.zeros(len(stacked), int),
+        seeds,
+        scale * score_from_sums(metric, sums, len(labels)),
     )
     values = {
         **{"measure": measure, "task": task, "arms": tuple(predictions)},

@@ -10,7 +10,7 @@ from glue_bench.data.metrics import decide, score
 from glue_bench.data.tasks import TASKS
 from glue_bench.stats.examples import example_variance, finetuning_variance, shared_variance
 from glue_bench.stats.runs import Runs, effective_number
-from glue_bench.stats.sums import contributions, score_sums, sums_of
+from glue_bench.stats.sums import contributions, example_terms, score_from_sums
 
 ROWS = 300
 MAIN = {"sst2": "accuracy", "mnli": "accuracy", "cola": "matthews_correlation", "stsb": "pearson"}
@@ -37,10 +37,14 @@ def test_whole_weights_repeat_rows_and_give_the_metric_also_of_a_constant(
         {"predictions": predictions, "labels": labels}[constant][:] = 1
     weights = generator.integers(4, size=rows)
     weights[0] += 1
-    sums = np.einsum("r,rsk->sk", weights, sums_of(MAIN[task], predictions, labels).astype(float))
+    sums = np.einsum(
+        "r,rsk->sk", weights, example_terms(MAIN[task], predictions, labels).astype(float)
+    )
     repeated = np.repeat(predictions, weights, axis=1), np.repeat(labels, weights)
     expected = [score(task, run, repeated[1])[MAIN[task]] for run in repeated[0]]
-    np.testing.assert_allclose(score_sums(MAIN[task], sums, weights.sum()), expected, atol=1e-9)
+    np.testing.assert_allclose(
+        score_from_sums(MAIN[task], sums, weights.sum()), expected, atol=1e-9
+    )
     if constant and task in ("cola", "stsb"):
         assert expected == [0.0, 0.0]
 
@@ -79,8 +83,8 @@ def test_pseudo_values_are_those_of_leaving_one_out(column):
     outcomes = drawn(column)
     values = contributions(outcomes.measure, outcomes.predictions, outcomes.labels)
     kept = np.arange(ROWS) != 7
-    parts = sums_of(outcomes.metric, outcomes.predictions[:, kept], outcomes.labels[kept])
-    without = 100 * score_sums(outcomes.metric, parts.sum(axis=0, dtype=float), ROWS - 1)
+    parts = example_terms(outcomes.metric, outcomes.predictions[:, kept], outcomes.labels[kept])
+    without = 100 * score_from_sums(outcomes.metric, parts.sum(axis=0, dtype=float), ROWS - 1)
     np.testing.assert_allclose(
         values[:, 7], ROWS * outcomes.runs.values - (ROWS - 1) * without, rtol=1e-6, atol=1e-6
     )
@@ -92,8 +96,8 @@ def test_the_variance_is_near_that_of_the_bootstrap(column):
     generator, found = np.random.default_rng(1), []
     for _ in range(2000):
         rows = generator.integers(ROWS, size=ROWS)
-        parts = sums_of(outcomes.metric, outcomes.predictions[:, rows], outcomes.labels[rows])
-        scores = 100 * score_sums(outcomes.metric, parts.sum(axis=0, dtype=float), ROWS)
+        parts = example_terms(outcomes.metric, outcomes.predictions[:, rows], outcomes.labels[rows])
+        scores = 100 * score_from_sums(outcomes.metric, parts.sum(axis=0, dtype=float), ROWS)
         found.append(scores[:2].mean() - scores[2:].mean())
     values = contributions(outcomes.measure, outcomes.predictions, outcomes.labels)
     difference = np.array([0.5, 0.5, -0.5, -0.5]) @ values
@@ -189,7 +193,7 @@ def test_the_variance_over_unequal_numbers_of_runs_is_each_arms_own():
 
 
 def test_runs_of_some_arms_stand_in_the_order_in_which_these_are_named():
-    chosen = unequal_runs().of([1, 0])
+    chosen = unequal_runs().for_arms([1, 0])
     assert chosen.values.tolist() == [4.0, 8.0, 2.0, 5.0, 1.0, 2.0, 6.0]
     assert chosen.arms.tolist() == [0, 0, 0, 1, 1, 1, 1]
 

@@ -12,7 +12,7 @@ from scipy.special import stdtrit
 from scipy.stats import norm
 
 from glue_bench.errors import UserError
-from glue_bench.stats.power import Costs, Variances, least, power_frame, variances_of
+from glue_bench.stats.power import Costs, Variances, power_frame, smallest_number, variances_of
 from glue_bench.stats.verdicts import Group, assess, verdicts
 
 EQUAL = Costs(1.0, 1.0)
@@ -103,7 +103,7 @@ def in_blocks(seed, arms, shared):
 
 
 def spreads_in(outcomes, chosen, arms):
-    (one,) = assess([outcomes.of(np.flatnonzero(chosen))], [group(arms)])
+    (one,) = assess([outcomes.subset(np.flatnonzero(chosen))], [group(arms)])
     return variances_of(one.estimates[-1], "a", len(arms))
 
 
@@ -246,7 +246,7 @@ def test_the_least_number_may_be_the_largest_that_is_tried():
     def power_of(number: int) -> float:
         return 0.9 if number >= 10 else 0.1
 
-    assert [least(power_of, 0.8, most) for most in (9, 10, 50)] == [None, 10, 10]
+    assert [smallest_number(power_of, 0.8, most) for most in (9, 10, 50)] == [None, 10, 10]
 
 
 def test_the_correction_counts_arms_that_have_not_run():

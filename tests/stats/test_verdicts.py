@@ -143,7 +143,7 @@ def test_columns_of_mnli_share_their_runs():
 
 def test_the_family_counts_arms_that_have_not_run_and_an_average_needs_a_run_in_every_column():
     first, second = drawn(columns=["sst2", "rte"], seeds=2)
-    kept = second.of(
+    kept = second.subset(
         np.flatnonzero((second.runs.arms == 0) | (second.runs.seeds == 1) & (second.runs.arms == 1))
     )
     frame = verdicts_of([first, kept])
@@ -162,7 +162,7 @@ def test_groups_do_not_touch_each_other_and_no_contrast_goes_from_one_to_the_oth
     groups = [Group(arms=arms, reference=arms[0]) for arms in (("a", "b"), ("c", "d"))]
     whole = assess(outcomes, groups)
     alone = judge(
-        assess([one.of(np.flatnonzero(one.runs.arms < 2)) for one in outcomes], groups[:1])
+        assess([one.subset(np.flatnonzero(one.runs.arms < 2)) for one in outcomes], groups[:1])
     )
     pd.testing.assert_frame_equal(judge(whole).query("reference == 'a'"), alone)
     named = declared(whole, [("b", "c"), ("d", "c"), ("c", "never")]).drop_duplicates(
@@ -194,7 +194,7 @@ def test_arms_that_no_contrast_names_change_no_planned_row(case):
     eight = drawn(
         1, rates=rates, unstable=wild, regime=REGIMES["all three"], **case | {"columns": columns}
     )
-    four = [one.of(np.flatnonzero(one.runs.arms < 4)) for one in eight]
+    four = [one.subset(np.flatnonzero(one.runs.arms < 4)) for one in eight]
     whole, named = assessed(eight), assess(four, [Group(arms=tuple("abcd"), reference="a")])
     frames = [declared(one, planned) for one in (whole, named)]
     assert frames[0]["column"].unique().tolist() == ["average", *columns]
@@ -270,12 +270,12 @@ def test_several_pretraining_seeds_are_blocks_and_their_components_are_said():
 
 def test_only_blocks_that_the_reference_has_count_and_an_arm_that_lacks_one_takes_none_from_the_others():
     (one,) = drawn(columns=["rte"], seeds=2, pretrainings=3, pretraining=0.05)
-    lacking = one.of(np.flatnonzero((one.runs.arms != 0) | (one.runs.pretraining_seeds != 3)))
-    complete = one.of(np.flatnonzero(one.runs.pretraining_seeds != 3))
+    lacking = one.subset(np.flatnonzero((one.runs.arms != 0) | (one.runs.pretraining_seeds != 3)))
+    complete = one.subset(np.flatnonzero(one.runs.pretraining_seeds != 3))
     pd.testing.assert_frame_equal(*(verdicts_of([o])[NUMBERS] for o in (lacking, complete)))
     assert set(verdicts_of([lacking])["n_arm"]) == {2}
-    lacking = one.of(np.flatnonzero((one.runs.arms != 2) | (one.runs.pretraining_seeds != 3)))
-    two = one.of(np.flatnonzero(one.runs.arms < 2))
+    lacking = one.subset(np.flatnonzero((one.runs.arms != 2) | (one.runs.pretraining_seeds != 3)))
+    two = one.subset(np.flatnonzero(one.runs.arms < 2))
     ours, without = (verdicts_of([each]).set_index("arm") for each in (lacking, two))
     pd.testing.assert_frame_equal(ours.loc[["high"], NUMBERS], without.loc[["high"], NUMBERS])
     assert ours["why"]["higher"] == "1 of 3 pretraining seeds are missing (higher)"
@@ -313,11 +313,13 @@ def test_every_reason_why_there_is_no_test_is_said_with_its_arms(lacking):
     (one,) = drawn(rates={"a": 0.6, "b": 0.8, "c": 0.9}, columns=["rte"])
     whys = {"b": "b.safetensors: damaged"}
     kept = (
-        one.of(np.flatnonzero((one.runs.arms != 0) | (one.runs.seeds == 1)))
+        one.subset(np.flatnonzero((one.runs.arms != 0) | (one.runs.seeds == 1)))
         if "a" in lacking
         else one
     )
-    frame = judge(assess([replace(kept, why=whys)], [Group(arms=("a", "b", "c"), reference="a")]))
+    frame = judge(
+        assess([replace(kept, problems=whys)], [Group(arms=("a", "b", "c"), reference="a")])
+    )
     reasons = {
         "a": "one seed does not show how much scores vary (a)",
         "b": "b.safetensors: damaged (b)",
@@ -328,14 +330,14 @@ def test_every_reason_why_there_is_no_test_is_said_with_its_arms(lacking):
 
 def test_of_two_measures_the_column_that_is_asked_for_comes_first_and_one_without_runs_is_left_out():
     first, second = drawn(columns=["sst2", "rte"], rates={"a": 0.6, "b": 0.8})
-    empty = replace(first.of(np.zeros(0, int)), measure=MEASURES["swap_1"], averaged=False)
+    empty = replace(first.subset(np.zeros(0, int)), measure=MEASURES["swap_1"], averaged=False)
     group = assess([first, second, empty], [Group(arms=("a", "b"), reference="a")], "rte")[0]
     assert [one.column for one in group.estimates] == ["rte", "average", "sst2"]
 
 
 def test_a_column_that_counts_in_the_average_is_there_before_any_of_its_arms_has_run():
     first, second = drawn(columns=["sst2", "rte"], rates={"a": 0.6, "b": 0.8, "c": 0.7, "d": 0.7})
-    later = second.of(np.flatnonzero(second.runs.arms > 1))
+    later = second.subset(np.flatnonzero(second.runs.arms > 1))
     groups = [Group(arms=arms, reference=arms[0]) for arms in (("a", "b"), ("c", "d"))]
     found = [[one.column for one in group.estimates] for group in assess([first, later], groups)]
     assert found == [["average", "sst2", "rte"]] * 2
