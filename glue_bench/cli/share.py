@@ -122,10 +122,10 @@ def export(
             err=True,
         )
         return
-    size = f"{len(written.files)} files, {output.stat().st_size / 1e6:.1f} MB"
-    echo(
-        f"{', '.join(written.experiments)}: written to {output} ({size}, SHA-256 {api.digest(output)})"
-    )
+    kilobytes = output.stat().st_size / 1e3
+    size = f"{kilobytes:.0f} KB" if kilobytes < 1e3 else f"{kilobytes / 1e3:.1f} MB"
+    facts = f"{len(written.files)} files, {size}, SHA-256 {api.digest(output)}"
+    echo(f"{', '.join(written.experiments)}: written to {output} ({facts})")
     faults = [fault for verified in api.verify(output) for fault in verified.faults]
     warn(f"glue-bench verify {output} will find", faults)
 

@@ -10,6 +10,7 @@ import pandas as pd
 from glue_bench.data.tasks import TASKS
 
 LENGTH = 12  # hexadecimal digits of a SHA-256, of which two different splits share so many in one of 10^14 cases
+OTHER_LABEL_ORDER = "label ids in another order"
 
 
 class Fingerprint(NamedTuple):
@@ -66,7 +67,7 @@ def _difference_of_labels(task: str, split: str, frame: pd.DataFrame, official: 
             meanings = ", ".join(
                 f"{number} is {labels[meant]}" for number, meant in enumerate(order)
             )
-            return f"label ids in another order: {meanings}"
+            return f"{OTHER_LABEL_ORDER}: {meanings}"
     return "other labels"
 
 

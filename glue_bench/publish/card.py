@@ -1,6 +1,7 @@
 """An arm's results as a model card for the hub, and the repository that it heads: card and weights."""
 
 import math
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +16,12 @@ from glue_bench.config import NATIVE
 from glue_bench.data.hub import REPOSITORY
 from glue_bench.data.tasks import titles
 from glue_bench.errors import IN_A_FILE, UserError, first_line
-from glue_bench.files import ELSEWHERE, results_written_to, write_atomically
+from glue_bench.files import ELSEWHERE, results_written_to, whole_folder
 from glue_bench.pages.page import Column, Page, Table
 from glue_bench.pages.render import to_markdown
 
+CARD_FILE = "README.md"
+"""What the hub shows of a repository."""
 PLACEHOLDER = "REPOSITORY"
 """In the text of a card, the repository that it is sent to."""
 NO_BENCHMARK = "No benchmark: some of these data are made up, or not exactly the official rows."
@@ -113,7 +116,7 @@ def make_card(board: Board, arm: str | None) -> Card:
     for task, folder in models.items():
         place = f"{task}/" if several else ""
         files |= {f"{place}{name}": folder / name for name in records[task].model or ()}
-    files["README.md"] = text.encode()
+    files[CARD_FILE] = text.encode()
     without = tuple(task for task in kept if task not in models)
     return Card(arm=arm, text=text, files=files, without=without)
 
@@ -168,16 +171,36 @@ def _header(arm: str, cell: pd.Series, checkpoint: str, stated: pd.DataFrame) ->
 
 
 def write_card(made: Card, folder: Path) -> None:
-    """Write a card and its models to a folder; raises UserError where it has files, or cannot be written."""
+    """Write a card and its models to a folder, all of them or none.
+
+    Raises UserError where the folder has files, or cannot be written.
+    """
     with results_written_to(folder, ELSEWHERE):
-        if folder.exists() and any(folder.iterdir()):
+        if not folder.exists():
+            with whole_folder(folder) as aside:
+                _write_files(made, aside)
+            return
+        if any(folder.iterdir()):
             raise UserError(
                 f"'{folder}' is not empty; give a folder that does not exist yet, nothing is overwritten"
             )
-        for name, content in made.files.items():
-            write_atomically(
-                folder / name, content if isinstance(content, bytes) else content.read_bytes()
-            )
+        # An empty folder may be a mounted disk or a link, which no other folder can replace: the files move into it.
+        staged = folder / ".card"
+        with whole_folder(staged) as aside:
+            _write_files(made, aside)
+        for entry in sorted(staged.iterdir(), key=lambda entry: entry.name == CARD_FILE):
+            entry.rename(folder / entry.name)
+        staged.rmdir()
+
+
+def _write_files(made: Card, folder: Path) -> None:
+    for name, content in made.files.items():
+        place = folder / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, bytes):
+            place.write_bytes(content)
+        else:
+            shutil.copyfile(content, place)
 
 
 def push_card(made: Card, repository: str) -> str:
@@ -193,7 +216,7 @@ def push_card(made: Card, repository: str) -> str:
             f"arm '{made.arm}' has kept no model to push; set `finetuning: {{keep: best}}` {IN_A_FILE} and run "
             "the experiment again, which trains the runs that a card takes once more"
         )
-    files = {**made.files, "README.md": made.text.replace(PLACEHOLDER, repository).encode()}
+    files = {**made.files, CARD_FILE: made.text.replace(PLACEHOLDER, repository).encode()}
     operations = [
         CommitOperationAdd(path_in_repo=name, path_or_fileobj=what) for name, what in files.items()
     ]

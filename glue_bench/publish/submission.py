@@ -2,15 +2,18 @@
 
 import hashlib
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from glue_bench.board.board import Board, aggregate, main_scores
 from glue_bench.board.chosen import PREDICT_TEST_ADVICE, RUN_RULE, arm_scores, find_arm, median_runs
+from glue_bench.board.results import Results
+from glue_bench.data.official import OTHER_LABEL_ORDER
 from glue_bench.data.submission import FILES, MAJORITY, fill_file, make_zip, write_file
 from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError
-from glue_bench.files import ELSEWHERE, results_written_to, write_atomically
+from glue_bench.files import ELSEWHERE, results_written_to, whole_file
 from glue_bench.pages.render import json_text
 from glue_bench.records.done import OTHER_DIAGNOSTIC, predicts_other_diagnostic
 
@@ -32,6 +35,7 @@ def write_submission(
     arm, results = find_arm(board, arm), board.results
     how = MORE_DATA if results.plan.experiment.finetuning.predicts_test else PREDICT_TEST_ADVICE
     files, origins, missing = _predicted(board, arm)
+    _check_label_order(results, {FILES[name].model: name for name in files})
     if not files:
         raise UserError(f"arm '{arm}' of '{results.folder}' has no test predictions at all; {how}")
     if missing and not fill:
@@ -53,10 +57,31 @@ def write_submission(
         "run": RUN_RULE,
         "files": {name: origins[name] for name in FILES},
     }
-    with results_written_to(output.parent, ELSEWHERE):
-        write_atomically(output, content)
-        write_atomically(output.with_suffix(".json"), json_text(manifest).encode())
+    # Both files are written before one of them gets its name. The zip gets its name last.
+    with (
+        results_written_to(output.parent, ELSEWHERE),
+        whole_file(output) as zip_file,
+        whole_file(output.with_suffix(".json")) as json_file,
+    ):
+        zip_file.write(content)
+        zip_file.flush()
+        json_file.write(json_text(manifest).encode())
     return manifest
+
+
+def _check_label_order(results: Results, tasks: Iterable[str]) -> None:
+    """Raise UserError for a task whose data number the labels in another order than GLUE does.
+
+    The zip names the labels by the official order, so that it would have other predictions than the runs made.
+    """
+    for task in tasks:
+        for split, words in results.tasks["differences"][task].items():
+            if words.startswith(OTHER_LABEL_ORDER):
+                order = ", ".join(f"{i} {label}" for i, label in enumerate(TASKS[task].labels))
+                raise UserError(
+                    f"{TASKS[task].title}: its {split} split has {words}; the site would read every prediction by "
+                    f"the official ids; number the labels {order}, and run the experiment again"
+                )
 
 
 def _predicted(

@@ -136,6 +136,13 @@ def test_several_experiments_two_of_one_name_and_one_that_does_not_verify(
     assert "other/leaderboard.csv: line 2 is not what the records give" in said.err
 
 
+def test_the_size_of_a_small_bundle_is_printed_in_kilobytes(bench, glue_bench, tmp_path):
+    bench.finish("rte")
+    printed = glue_bench("export", bench.plan(), "-o", tmp_path / "x.zip").out
+    kilobytes = (tmp_path / "x.zip").stat().st_size / 1000
+    assert f" files, {kilobytes:.0f} KB, SHA-256 " in printed
+
+
 def test_no_bit_of_a_file_or_of_the_archive_can_be_flipped_unseen(bundle):
     whole, files, damaged = bundle.read_bytes(), contents(bundle), bundle.with_name("damaged.zip")
 

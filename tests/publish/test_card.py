@@ -11,7 +11,7 @@ from huggingface_hub import HfApi, ModelCard
 from glue_bench import card
 from glue_bench.data.hub import PINNED
 from glue_bench.errors import UserError
-from glue_bench.publish.card import NO_BENCHMARK, UNCHECKED, push_card, write_card
+from glue_bench.publish.card import NO_BENCHMARK, UNCHECKED, Card, push_card, write_card
 
 
 @pytest.fixture
@@ -208,3 +208,32 @@ def test_a_push_is_one_commit_of_card_and_models_and_a_refusal_is_one_line(
     assert "cannot push to 'me/it': 401 Client Error" in refused(
         "card", finished.path, "--push", "me/it"
     )
+
+
+@pytest.mark.parametrize("folder_exists", [False, True])
+def test_a_card_whose_model_cannot_be_read_leaves_no_file(tmp_path, folder_exists):
+    gone = tmp_path / "gone.safetensors"
+    half = Card(
+        arm="add",
+        text="",
+        files={"rte/config.json": b"{}", "rte/model.safetensors": gone, "README.md": b""},
+        without=(),
+    )
+    if folder_exists:
+        (tmp_path / "out").mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(UserError, match="cannot write to"):
+        write_card(half, tmp_path / "out")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_card_fills_an_empty_folder_that_may_be_a_link(finished, tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "out").symlink_to(tmp_path / "disk")
+    finished.kept |= {"add-rte-lr2e-05-s3", "add-mnli-lr2e-05-s1"}
+    write_card(card(finished.plan()), tmp_path / "out")
+    assert sorted(path.name for path in (tmp_path / "disk").iterdir()) == [
+        "README.md",
+        "mnli",
+        "rte",
+    ]
