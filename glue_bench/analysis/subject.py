@@ -21,7 +21,9 @@ from glue_bench.model.checkpoints import encoder, read_checkpoint, under_head, w
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.locate import locate
+from glue_bench.model.plugins import plugin_digest
 from glue_bench.model.variants import VARIANTS
+from glue_bench.records.plugin_files import find_plugin
 from glue_bench.records.store import Store
 from glue_bench.records.values import Plan
 from glue_bench.training.corpus import Corpus
@@ -169,14 +171,21 @@ class Subject:
 
 
 def _check_plugins(plan: Plan, name: str) -> None:
-    """Raise UserError where an arm of the experiment called `name` has a variant of a plugin that is not loaded."""
+    """Raise UserError if a pretraining of the experiment called `name` used a plugin that is not loaded as it was."""
     for job in plan.pretrainings:
-        if job.plugin is not None and job.variant not in VARIANTS:
-            files = " ".join(
-                f"--plugin {PurePath(place).name}" for place in plan.experiment.plugins
-            )
-            fault = f"arm '{job.arm}' of '{name}': the variant '{job.variant}' is of a plugin (SHA-256 {job.plugin})"
-            raise UserError(f"{fault}; give its file: {files or '--plugin FILE'}")
+        if job.plugin is None or plugin_digest(job.variant) == job.plugin:
+            continue
+        kept = find_plugin(Path(name), job.plugin)
+        files = [PurePath(place).name for place in plan.experiment.plugins]
+        fault = f"arm '{job.arm}' of '{name}': the variant '{job.variant}' is of a plugin (SHA-256 {job.plugin})"
+        advice = "give its file"
+        if job.variant in VARIANTS:
+            fault = f"{fault}, and the file that was loaded has other content"
+            advice = "give the file as it was"
+        if kept:
+            files = [str(kept)]
+        options = " ".join(f"--plugin {file}" for file in files) or "--plugin FILE"
+        raise UserError(f"{fault}; {advice}: {options}")
 
 
 def find_sources(names: Iterable[str]) -> tuple[dict[str, str], list[str]]:

@@ -27,10 +27,11 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")  # as arms are named
 
 @dataclass(frozen=True)
 class Plugin:
-    """A variant, the file that defines it, and the SHA-256 of that file."""
+    """A variant, the file that defines it, and the content of that file with its SHA-256."""
 
     variant: type[Variant]
     file: Path
+    code: bytes
     digest: str
 
 
@@ -116,7 +117,7 @@ def load_file(path: Path) -> None:
             variant.summary = (variant.__doc__ or variant.__name__).strip().partition("\n")[0]
         if "source" not in vars(variant):
             variant.source = file.name
-        PLUGINS[name], VARIANTS[name] = Plugin(variant, file, digest), variant
+        PLUGINS[name], VARIANTS[name] = Plugin(variant, file, code, digest), variant
 
 
 def remove_plugins(names: Iterable[str]) -> None:

@@ -1,8 +1,9 @@
-"""Experiments in one archive for others, and what is in one that anybody may have made.
+"""Experiments in one archive for others: how a bundle is written, and how anybody's bundle is opened.
 
-A bundle has the plan (with the experiment's configuration), records, predictions, gold labels, failures and tables.
-Models, checkpoints and half-written files stay behind. The same content gives the same bytes, also where folders of an
-experiment are links. No path of the machine is in it: plans have none, and in errors the last name alone stays.
+A bundle has the plan (with the experiment's configuration), records, predictions, gold labels, failures, tables, and
+the text of plugins. Nothing of it is run when a bundle is read. Models, checkpoints and half-written files stay behind.
+The same content gives the same bytes, also if folders of an experiment are links. No path of the machine is in it:
+plans have none, and of the paths in errors only the last name stays.
 """
 
 import hashlib
@@ -18,6 +19,7 @@ from pathlib import Path, PurePath
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
+from glue_bench.config import Experiment
 from glue_bench.errors import UserError
 from glue_bench.files import (
     ELSEWHERE,
@@ -39,43 +41,49 @@ from glue_bench.records.store import Store
 from glue_bench.records.values import Failure, Plan
 
 MANIFEST = "manifest.json"
-LARGEST_BUNDLE, LARGEST_MANIFEST = 2**40, 2**26
+MAX_BUNDLE_BYTES = 2**40
+MAX_MANIFEST_BYTES = 2**26
 NO_BUNDLE = "not a bundle that `glue-bench export` wrote"
 DAMAGED = "the bundle is damaged; get it anew"
-PAGES = (*TABLES, *(f"{name}.md" for name in PAPERS))
-"""The tables that an experiment's folder may have; any other file there is its owner's."""
-_NAME = r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,239}"
-PLACE = re.compile(
-    rf"{_NAME}/(plan\.json|{'|'.join(map(re.escape, PAGES))}|(failures/{_NAME}\.json)|(labels/{_NAME}\.safetensors)"
-    rf"|cells/{_NAME}/(record\.json|(logits|tests)\.safetensors)"
-    rf"|pretrainings/{_NAME}/(record\.json|(losses|sums)\.safetensors))"
+TABLE_FILES = (*TABLES, *(f"{name}.md" for name in PAPERS))
+"""The tables that an experiment's folder may have. Any other file beside them is its owner's."""
+_FILE_NAME = r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,239}"
+BUNDLED_PATH = re.compile(
+    rf"{_FILE_NAME}/("
+    rf"plan\.json|{'|'.join(map(re.escape, TABLE_FILES))}"
+    rf"|failures/{_FILE_NAME}\.json"
+    rf"|labels/{_FILE_NAME}\.safetensors"
+    rf"|plugins/[0-9a-f]{{64}}/{_FILE_NAME}"
+    rf"|cells/{_FILE_NAME}/(record\.json|(logits|tests)\.safetensors)"
+    rf"|pretrainings/{_FILE_NAME}/(record\.json|(losses|sums)\.safetensors)"
+    r")"
 )
-"""What a bundle may have a file of, and nowhere else."""
-INSIDE = ("*", "failures/*", "labels/*", "cells/*/*", "pretrainings/*/*")
+"""The paths that files of a bundle may have."""
+FILE_PATTERNS = ("*", "failures/*", "labels/*", "plugins/*/*", "cells/*/*", "pretrainings/*/*")
 """Where files of an experiment lie that a bundle may have. Unlike `rglob`, these patterns enter linked folders."""
-PATHS = ("/", "~", ".")
-"""How paths begin in plans that were written while these still had them."""
+PATH_STARTS = ("/", "~", ".")
+"""How paths begin in the plans of earlier versions, which had the paths of checkpoints."""
 _ROOT = r"(?:file://|[A-Za-z]:)?(?!//)[/\\~]"
-ABSOLUTE = re.compile(
+ABSOLUTE_FOLDERS = re.compile(
     rf"""(?<=['"]){_ROOT}[^'"\n]*[/\\]"""
     rf"""|(?<![\w./~\\-]){_ROOT}[^\s'"]*[/\\]"""
 )
-"""The folders of an absolute path in a text: it may have blanks between quotes."""
+"""The folders of an absolute path in a text. Between quotes a path may have blanks."""
 
 
-class Summed(Value):
-    """Size and SHA-256 of a file."""
+class FileSum(Value):
+    """The size and the SHA-256 of a file."""
 
     bytes: Whole
     sha256: Digest
 
 
 class Manifest(Sealed):
-    """What a bundle says of itself; `files` are by EXPERIMENT/FILE."""
+    """The content of a bundle; `files` are by EXPERIMENT/FILE."""
 
     format: Literal["glue-bench bundle"] = "glue-bench bundle"
     glue_bench: Text
-    files: dict[Text, Summed]
+    files: dict[Text, FileSum]
 
     @property
     def experiments(self) -> list[str]:
@@ -84,27 +92,32 @@ class Manifest(Sealed):
 
 
 def write_bundle(stores: Iterable[Store], path: Path) -> Manifest:
-    """Write the experiments' files and their manifest, which is returned. `path` is either whole or as it was.
+    """Write the files of experiments and their manifest into one zip, and return the manifest.
 
-    Nothing is compressed: logits hardly can be, and compressors differ between builds of zlib. Raises UserError where
-    two experiments have one name, a plan is damaged, or a file cannot be read or written.
+    Nothing is compressed: logits hardly can be, and compressors differ between builds of zlib.
+
+    Args:
+        stores: The experiments.
+        path: The zip to write. It is either whole or as it was before.
+
+    Raises:
+        UserError: two experiments have one name, a plan is damaged, or a file cannot be read or
+            written.
     """
     files: dict[str, Path] = {}
     for store in stores:
-        store.plan()  # what is wrong with it is said with its own path
+        store.plan()  # raises its own error, with the path of the plan
         folder = store.folder.resolve()
         if f"{folder.name}/plan.json" in files:
             raise UserError(
                 f"two of the folders have one name ({folder.name}); give each experiment once"
             )
-        if not PLACE.fullmatch(f"{folder.name}/plan.json"):
+        if not BUNDLED_PATH.fullmatch(f"{folder.name}/plan.json"):
             raise UserError(
                 f"'{folder.name}' cannot be the name of a folder on every system; rename it"
             )
-        paths = [path for pattern in INSIDE for path in folder.glob(pattern) if path.is_file()]
-        named = {path.relative_to(folder.parent).as_posix(): path for path in paths}
-        files |= {name: path for name, path in named.items() if PLACE.fullmatch(name)}
-    sums: dict[str, Summed] = {}
+        files |= _bundled_files(folder)
+    sums: dict[str, FileSum] = {}
     with (
         results_written_to(path.parent, ELSEWHERE),
         whole_file(path) as file,
@@ -112,71 +125,83 @@ def write_bundle(stores: Iterable[Store], path: Path) -> Manifest:
     ):
         for name, source in sorted(files.items()):
             try:
-                content = _public(name, read_file(source, LARGEST_ARRAYS))
-            except (
-                FileNotFoundError
-            ):  # a sweep under way has replaced it, or finished what had failed
+                content = read_file(source, LARGEST_ARRAYS)
+            except FileNotFoundError:
+                # A sweep under way has replaced the file, or finished a job that had failed.
                 continue
-            sums[name] = Summed(bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+            content = _public_content(name, content)
+            sha256 = hashlib.sha256(content).hexdigest()
+            sums[name] = FileSum(bytes=len(content), sha256=sha256)
             archive.writestr(plain_entry(name), content)
         manifest = Manifest(glue_bench=version("glue-bench"), files=sums).seal()
         archive.writestr(plain_entry(MANIFEST), manifest.file())
     return manifest
 
 
-def _public(name: str, content: bytes) -> bytes:
-    """The content of a file as a bundle has it: plans and errors do not say where a person keeps files."""
+def _bundled_files(folder: Path) -> dict[str, Path]:
+    """Return the files of an experiment that a bundle has, by their paths in the bundle."""
+    files: dict[str, Path] = {}
+    for pattern in FILE_PATTERNS:
+        for path in folder.glob(pattern):
+            name = path.relative_to(folder.parent).as_posix()
+            if path.is_file() and BUNDLED_PATH.fullmatch(name):
+                files[name] = path
+    return files
+
+
+def _public_content(name: str, content: bytes) -> bytes:
+    """Take the paths of this machine out of the content of a plan or a failure."""
     part = name.split("/")[1]
     try:
         if part == "plan.json":
             return _public_plan(content)
         if part == "failures":
             return _public_failure(content)
-    except ValueError:  # damaged, which `verify` says
+    except ValueError:  # the file is damaged; `verify` reports it
         pass
     return content
 
 
 def _public_plan(content: bytes) -> bytes:
-    """A plan that names checkpoints and tokenizers by the last names of their paths, as new plans do."""
+    """Name checkpoints and tokenizers by the last names of their paths, as new plans do."""
     plan = Plan.read(content)
-    experiment = plan.experiment
+    public = _public_experiment(plan.experiment)
+    if public == plan.experiment:
+        return content
+    return plan.model_copy(update={"experiment": public}).seal().file()
+
+
+def _public_experiment(experiment: Experiment) -> Experiment:
     arms = []
     for arm in experiment.arms:
-        names = {
-            "checkpoint": _last_name(arm.checkpoint),
-            "tokenizer": arm.tokenizer and _last_name(arm.tokenizer),
-        }
+        tokenizer = _last_name(arm.tokenizer) if arm.tokenizer else arm.tokenizer
+        names = {"checkpoint": _last_name(arm.checkpoint), "tokenizer": tokenizer}
         arms.append(arm.model_copy(update=names))
     changes: dict[str, Any] = {"arms": arms}
     pretraining = experiment.pretraining
     if pretraining and pretraining.tokenizer:
-        name = _last_name(pretraining.tokenizer)
-        changes["pretraining"] = pretraining.model_copy(update={"tokenizer": name})
-    public = experiment.model_copy(update=changes)
-    return (
-        content
-        if public == experiment
-        else plan.model_copy(update={"experiment": public}).seal().file()
-    )
+        tokenizer = _last_name(pretraining.tokenizer)
+        changes["pretraining"] = pretraining.model_copy(update={"tokenizer": tokenizer})
+    return experiment.model_copy(update=changes)
 
 
 def _last_name(place: str) -> str:
-    """`./name` of a path that tables name by its last name, too; any other place as it is."""
-    return f"./{PurePath(place).name}" if place.startswith(PATHS) else place
+    """Return `./NAME` for a path, as tables name it; return anything else, such as an id of the hub, as it is."""
+    return f"./{PurePath(place).name}" if place.startswith(PATH_STARTS) else place
 
 
 def _public_failure(content: bytes) -> bytes:
     failure = Failure.read(content)
-    texts = {"error": failure.error, "traceback": failure.traceback}
-    return failure.model_copy(
-        update={field: ABSOLUTE.sub("", text) for field, text in texts.items()}
-    ).file()
+    texts = {
+        "error": ABSOLUTE_FOLDERS.sub("", failure.error),
+        "traceback": ABSOLUTE_FOLDERS.sub("", failure.traceback),
+    }
+    return failure.model_copy(update=texts).file()
 
 
 @dataclass(frozen=True)
-class Opened:
-    """A bundle's content in a folder, its manifest, and a line about each file that is not as the manifest has it."""
+class OpenedBundle:
+    """The content of a bundle in a folder, its manifest, and a line about each file that does not fit the manifest."""
 
     folder: Path
     manifest: Manifest
@@ -184,67 +209,74 @@ class Opened:
 
 
 @contextmanager
-def opened_bundle(path: Path) -> Iterator[Opened]:
-    """A bundle. Files that are not in its manifest are not unpacked.
+def open_bundle(path: Path) -> Iterator[OpenedBundle]:
+    """Unpack a bundle into a temporary folder. Files that are not in its manifest are not unpacked.
 
-    Raises UserError where it is no zip or has no manifest that can be read, or there is no room to unpack it.
+    Raises UserError if the file is no zip or has no manifest that can be read, or if there is no room to unpack it.
     """
     with TemporaryDirectory(prefix="glue-bench-verify-") as folder:
         try:
-            check_file(path, LARGEST_BUNDLE)
+            check_file(path, MAX_BUNDLE_BYTES)
             with opened_zip(path) as archive:
-                opened = _unpacked(archive, path, Path(folder))
+                bundle = _unpack_bundle(archive, path, Path(folder))
         except UNREADABLE as error:
             raise UserError(
                 f"'{path}' is {NO_BUNDLE}, or damaged ({str(error).lower()})"
             ) from error
-        yield opened
+        yield bundle
 
 
-def _unpacked(archive: zipfile.ZipFile, path: Path, folder: Path) -> Opened:
-    """The manifest and what it names, each file compared with it. Nothing unpacks to more than the archive has."""
+def _unpack_bundle(archive: zipfile.ZipFile, path: Path, folder: Path) -> OpenedBundle:
+    """Unpack the manifest and the files that it names, and compare each file with it."""
     entries = archive.infolist()
-    for entry in entries:
-        if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & ENCRYPTED:
-            raise UserError(f"{path}: {entry.filename} is compressed or encrypted; {NO_BUNDLE}")
-    if sum(entry.file_size for entry in entries) > path.stat().st_size:
-        raise UserError(f"{path}: its files are larger than the archive; {NO_BUNDLE}")
-
-    def unpack(name: str) -> Path:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        with archive.open(name) as file, (folder / name).open("wb") as copy:
-            shutil.copyfileobj(file, copy)
-        return folder / name
-
+    _check_entries(entries, path)
     counts = Counter(entry.filename for entry in entries)
     if not counts.pop(MANIFEST, 0):
         raise UserError(f"'{path}' is {NO_BUNDLE}: it has no {MANIFEST}")
     try:
-        manifest = Manifest.read(read_file(unpack(MANIFEST), LARGEST_MANIFEST))
+        content = read_file(_unpack_entry(archive, MANIFEST, folder), MAX_MANIFEST_BYTES)
+        manifest = Manifest.read(content)
     except (OSError, ValueError) as error:
         raise UserError(
             f"{path}: {MANIFEST} is no manifest, or was changed after it was written; {DAMAGED}"
         ) from error
-    faults = [
-        f"{name}: {count} times in the bundle; {DAMAGED}"
-        for name, count in counts.items()
-        if count > 1
-    ]
-    faults += [
-        f"{name}: not in the manifest; take it away"
-        for name in counts
-        if name not in manifest.files
-    ]
+    faults = []
+    for name, count in counts.items():
+        if count > 1:
+            faults.append(f"{name}: {count} times in the bundle; {DAMAGED}")
+    for name in counts:
+        if name not in manifest.files:
+            faults.append(f"{name}: not in the manifest; take it away")
     for name, expected in manifest.files.items():
-        if not PLACE.fullmatch(name):
+        if not BUNDLED_PATH.fullmatch(name):
             faults.append(f"{name}: a bundle has no file of such a name; {DAMAGED}")
         elif name not in counts:
             faults.append(f"{name}: missing; {DAMAGED}")
         else:
             try:
-                file = unpack(name)
-                if (file.stat().st_size, file_digest(file)) != (expected.bytes, expected.sha256):
+                file = _unpack_entry(archive, name, folder)
+                actual = FileSum(bytes=file.stat().st_size, sha256=file_digest(file))
+                if actual != expected:
                     faults.append(f"{name}: not what the manifest has a digest of; {DAMAGED}")
             except UNREADABLE as error:
                 faults.append(f"{name}: cannot be read ({error}); {DAMAGED}")
-    return Opened(folder, manifest, tuple(faults))
+    return OpenedBundle(folder, manifest, tuple(faults))
+
+
+def _check_entries(entries: Iterable[zipfile.ZipInfo], path: Path) -> None:
+    """Raise UserError if an archive could unpack to more bytes than it has itself."""
+    unpacked_bytes = 0
+    for entry in entries:
+        if entry.compress_type != zipfile.ZIP_STORED or entry.flag_bits & ENCRYPTED:
+            raise UserError(f"{path}: {entry.filename} is compressed or encrypted; {NO_BUNDLE}")
+        unpacked_bytes += entry.file_size
+    if unpacked_bytes > path.stat().st_size:
+        raise UserError(f"{path}: its files are larger than the archive; {NO_BUNDLE}")
+
+
+def _unpack_entry(archive: zipfile.ZipFile, name: str, folder: Path) -> Path:
+    file = folder / name
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with archive.open(name) as entry, file.open("wb") as copy:
+        shutil.copyfileobj(entry, copy)
+    return file

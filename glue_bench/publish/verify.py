@@ -18,8 +18,9 @@ from glue_bench.files import read_file
 from glue_bench.pages.files import tables
 from glue_bench.pages.papers import PAPERS, named_page
 from glue_bench.pages.render import to_markdown
-from glue_bench.publish.bundle import PAGES, opened_bundle
+from glue_bench.publish.bundle import TABLE_FILES, open_bundle
 from glue_bench.records.done import START_REPLACED, replaced_start
+from glue_bench.records.plugin_files import find_plugin, kept_digests
 from glue_bench.records.store import Finished, Store, experiments_in
 from glue_bench.records.values import Job, Plan, PretrainingRecord, Record
 
@@ -58,7 +59,7 @@ def verify_folder(path: Path) -> list[Verified]:
         raise UserError(f"no file or folder '{path}'")
     if path.is_dir():
         return [Verified(str(store.folder), _check(store)) for store in experiments_in(path)]
-    with opened_bundle(path) as bundle:
+    with open_bundle(path) as bundle:
         files = f"{len(bundle.manifest.files)} files, by glue-bench {bundle.manifest.glue_bench}"
         verified = [Verified("bundle", (Check("digests", files, bundle.faults),))]
         for name in bundle.manifest.experiments:
@@ -96,6 +97,14 @@ def _check(store: Store) -> tuple[Check, ...]:
     )
     of_plan = f"{len(plan.jobs) - len(planned)} jobs have the ids of what they say"
     of_records = f"{len(jobs) - len(recorded)} follow from what the records say"
+    digests = {job.plugin for job in (*plan.jobs, *jobs) if job.plugin}
+    digests |= kept_digests(store.folder)
+    plugins = _each(
+        "plugins",
+        "have the digests of their folders",
+        sorted(digests),
+        lambda digest: find_plugin(store.folder, digest) is not None,
+    )
     return (
         Check(
             "plan",
@@ -131,6 +140,7 @@ def _check(store: Store) -> tuple[Check, ...]:
             f"{len(errors)} say why",
             tuple(each for each in errors if each.startswith("failures/")),
         ),
+        *([plugins] if digests else []),
         _check_tables(store),
     )
 
@@ -238,7 +248,7 @@ def _check_tables(store: Store) -> Check:
             "tables", "cannot be made", (f"cells/: no tables can be made ({error}); get them anew",)
         )
     good, faults, rewrite = 0, list[str](), REWRITE.format("its tables")
-    for name in PAGES:
+    for name in TABLE_FILES:
         path, right = folder / name, expected.get(name)
         try:
             was = read_file(path) if path.exists() else None
@@ -255,7 +265,7 @@ def _check_tables(store: Store) -> Check:
             number = next((number for number, (old, new) in lines if old != new), 1)
             faults.append(f"{name}: line {number} is not what the records give; {rewrite}")
     others = sorted(
-        {path.name for path in folder.iterdir() if path.suffix in (".md", ".csv")} - {*PAGES}
+        {path.name for path in folder.iterdir() if path.suffix in (".md", ".csv")} - {*TABLE_FILES}
     )
     note = f"; not checked: {', '.join(others)}" if others else ""
     return Check("tables", f"{good} recompute byte for byte{note}", tuple(faults))

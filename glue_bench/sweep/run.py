@@ -15,7 +15,9 @@ from glue_bench.config.machine import AUTO
 from glue_bench.data.baselines import baseline_predictions
 from glue_bench.data.task_data import known_labels
 from glue_bench.files import results_written_to
+from glue_bench.model.plugins import PLUGINS
 from glue_bench.records.environment import versions
+from glue_bench.records.plugin_files import keep_plugin
 from glue_bench.records.store import Store
 from glue_bench.records.values import Cell, Plan, Result
 from glue_bench.sweep.drive import Loop, Observer
@@ -186,13 +188,17 @@ def _run(
 
 
 def _write_plan(plan: Plan, inputs: Inputs) -> None:
-    """Write the plan, with the gold labels, by which every statistic can be recomputed."""
+    """Write the plan, with the gold labels and plugins, by which everything can be recomputed."""
     share = inputs.experiment.finetuning.held_out_share
     labels = {}
     for task in plan.tasks:
         data = inputs.tasks.data(task)
         if not inputs.store.has_labels(task, data.digest, share):
             labels[task] = {"gold": known_labels(data), **baseline_predictions(data, share)}
+    digests = {job.plugin for job in plan.jobs}
+    for plugin in PLUGINS.values():
+        if plugin.digest in digests:
+            keep_plugin(inputs.store.folder, plugin.file.name, plugin.code)
     inputs.store.write_plan(plan, labels)
 
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from glue_bench.errors import UserError
-from glue_bench.publish.bundle import MANIFEST, Manifest, opened_bundle, write_bundle
+from glue_bench.publish.bundle import MANIFEST, Manifest, open_bundle, write_bundle
 from glue_bench.records.store import Store
 
 BROKEN = "; the bundle is damaged; get it anew"
@@ -37,7 +37,7 @@ def rewrite(path: Path, files: dict[str, bytes], compression: int = zipfile.ZIP_
 
 def faults(path: Path) -> tuple[str, ...]:
     """Those of the bundle itself."""
-    with opened_bundle(path) as opened:
+    with open_bundle(path) as opened:
         return opened.faults
 
 
@@ -190,7 +190,7 @@ def test_files_that_are_gone_were_added_or_lead_out_are_named(bundle, monkeypatc
     )
     manifest = manifest.model_copy(update={"files": manifest.files | away}).seal()
     rewrite(bundle, kept | dict.fromkeys(away, files[gone]) | {MANIFEST: manifest.file()})
-    with opened_bundle(bundle) as opened:
+    with open_bundle(bundle) as opened:
         assert {path.name for path in opened.folder.parent.rglob("*")}.isdisjoint(
             {"out.md", ".hidden.md"}
         )

@@ -1,0 +1,71 @@
+"""Bundles have the text of plugins: its digest is checked, and nothing runs it."""
+
+import hashlib
+import zipfile
+
+import pytest
+from helpers import tiny_runs
+
+from glue_bench import export, verify
+from glue_bench.model.plugins import remove_plugins
+
+CODE = """
+from pathlib import Path
+
+from glue_bench.model.variants.additive import Add
+
+Path("{marker}").touch()
+
+
+class Mine(Add):
+    name = "mine"
+"""
+
+
+@pytest.fixture
+def marker(tmp_path):
+    """A file that the code of the plugin writes."""
+    return tmp_path / "was-run"
+
+
+@pytest.fixture
+def folder(write_plugin, tmp_path, marker):
+    """The results of an arm of a plugin that is no longer loaded."""
+    plugin = write_plugin(CODE.format(marker=marker), "my variant.py")
+    values = tiny_runs.experiment(arms=["mine"], plugins=[str(plugin)])
+    folder = tiny_runs.run(values, tmp_path / "runs")
+    remove_plugins(["mine"])
+    marker.unlink()
+    return folder
+
+
+def faults(path):
+    return [fault for verified in verify(path) for fault in verified.faults]
+
+
+def plugins_check(path):
+    """The check of plugins, from all checks of the last experiment in a bundle or a folder."""
+    return next(check for check in verify(path)[-1].checks if check.name == "plugins")
+
+
+def test_a_bundle_has_the_text_of_the_plugin_by_its_digest(folder, tmp_path, marker):
+    export(folder, tmp_path / "x.zip")
+    text = CODE.format(marker=marker).encode()
+    place = f"{folder.name}/plugins/{hashlib.sha256(text).hexdigest()}/my_variant.py"
+    with zipfile.ZipFile(tmp_path / "x.zip") as archive:
+        assert archive.read(place) == text
+    assert faults(tmp_path / "x.zip") == []
+    assert plugins_check(tmp_path / "x.zip").found == "1 have the digests of their folders"
+    assert not marker.exists()
+
+
+def test_a_changed_text_is_a_fault_and_a_missing_one_is_unknown(folder):
+    (path,) = folder.glob("plugins/*/my_variant.py")
+    path.write_text("x = 1\n")
+    assert faults(folder) == [
+        f"{path.relative_to(folder)}: it has another SHA-256 than its folder; delete it and run "
+        "the experiment again"
+    ]
+    path.unlink()
+    assert faults(folder) == []
+    assert plugins_check(folder).found == "0 have the digests of their folders, 1 unknown"
