@@ -59,11 +59,23 @@ class FolderSource(Source):
         if not files:
             expected = self.expected(task, next(iter(task.splits)))
             places = task_folders(self.folder, task)
-            instead = f"; {places[0].name} has {listed_names(places[0])}" if places else ""
+            instead = ""
+            if places:
+                instead = f"; {places[0].name} has {listed_names(places[0])}{advice_for(places[0])}"
             raise UserError(
                 f"no {task.title} data in {self.folder}; looked for {expected} and its other splits{instead}"
             )
         return task, files
+
+
+def advice_for(folder: Path) -> str:
+    """What to do about the folder of a task whose files are a part of a known layout; empty where that is not plain."""
+    names = {path.name for path in folder.iterdir()}
+    if "state.json" in names:
+        return ", one split of save_to_disk; save all splits together, as a DatasetDict"
+    if "msr_paraphrase_train.txt" in names:
+        return "; add dev_ids.tsv, which says what of it is the validation split"
+    return ""
 
 
 def task_folders(folder: Path, task: Task) -> list[Path]:

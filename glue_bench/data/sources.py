@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 
 from glue_bench.data.demo import DemoSource
-from glue_bench.data.folder import FolderSource, listed, listed_names, task_of
+from glue_bench.data.folder import FolderSource, advice_for, listed, listed_names, task_of
 from glue_bench.data.hub import CloneSource, HubSource, SavedSource
 from glue_bench.data.task_data import UNLABELLED, Source, TaskData
 from glue_bench.data.tasks import TASKS, titles
@@ -86,7 +86,7 @@ def _instead(folder: Path) -> str:
         exports = listed(str(path.relative_to(folder)) for path in below)
         return f"it has {exports}, and {below[0].suffix[1:].upper()} is not read; save each split with to_parquet"
     if places := sorted(path for path in folder.iterdir() if task_of(path) and path.is_dir()):
-        return f"its folder {places[0].name} has {listed_names(places[0])}"
+        return f"its folder {places[0].name} has {listed_names(places[0])}{advice_for(places[0])}"
     holders = [
         path
         for path in sorted(folder.iterdir())

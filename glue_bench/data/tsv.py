@@ -133,7 +133,9 @@ def read_table(
         if columns.count(name) != 1:
             has = shortened(", ".join(map(repr, columns)), 4 * QUOTED)
             what = f"{columns.count(name)} columns are called {name!r}, expected 1"
-            raise UserError(f"{path}, line 1: {what}; found {has}")
+            has_quotes = f'"{name}"' in columns
+            advice = "; save it without CSV quotes, as GLUE's files are" if has_quotes else ""
+            raise UserError(f"{path}, line 1: {what}; found {has}{advice}")
     numbered = [(number, line.split("\t")) for number, line in enumerate(lines[start:], start + 1)]
     rows = {number: fields for number, fields in numbered if len(fields) == len(columns)}
     if len(rows) < len(numbered) and not skips:

@@ -385,9 +385,8 @@ def setup_table(comparison: Comparison) -> Table:
         .replace("", "unrecorded")
         .value_counts()
     )
-    runs = (
-        f"{len(done)} of {len(board.cells)} planned; {results.finished.left_out} records left out"
-    )
+    left_out = results.finished.left_out + len(results.finished.problems)
+    runs = f"{len(done)} of {len(board.cells)} planned; {left_out} records left out"
     if results.finished.outdated:
         runs += f"; {OUTDATED.format(count=len(results.finished.outdated))}"
     facts = (

@@ -120,6 +120,11 @@ BAD_FILES = [
     ),
     (
         "RTE/train.tsv",
+        '"sentence1"\t"sentence2"\t"label"\n"a"\t"b"\t"entailment"\n',
+        "; save it without CSV quotes, as GLUE's files are",
+    ),
+    (
+        "RTE/train.tsv",
         f"sentence1\t{PAIR}\tlabel\n",
         "line 1: 2 columns are called 'sentence1', expected 1; found",
     ),

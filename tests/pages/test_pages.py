@@ -222,7 +222,7 @@ def test_how_much_of_the_data_there_was_and_what_was_left_out_is_said(bench):
     (bench.path / "cells" / "stray" / "record.json").write_text("{")
     setup = facts(bench.path)
     assert setup["Data"] == "tsv; QNLI in part; RTE 10% of train"
-    assert setup["Runs"] == "2 of 3 planned; 1 records left out"
+    assert setup["Runs"] == "2 of 3 planned; 2 records left out"
     assert f"cells/{damaged}/record.json: damaged or edited" in setup["Left out"]
 
 
