@@ -54,7 +54,7 @@ def main(
     compute = choose_compute()
     systems: dict[str, Callable[[Cell], Scores]] = {
         TRAINER: lambda cell: by_trainer(cell, inputs, padding, bf16=compute.bf16),
-        OURS: lambda cell: finetune(cell, inputs, compute).facts.scores,
+        OURS: lambda cell: finetune(cell, inputs, compute).record.scores,
     }
     parts = []
     for cell in cells(inputs, task or inputs.experiment.tasks, seed or [1]):

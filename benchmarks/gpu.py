@@ -68,7 +68,7 @@ def compared(variant: str, steps: int, compute: Compute) -> dict[str, float]:
     )
     half = finetune(cell, Inputs(experiment, Path("none")), replace(compute, bf16=True))
     expected, *others = (
-        [epoch.train_loss for epoch in each.facts.history] for each in (theirs, ours, half)
+        [epoch.train_loss for epoch in each.record.history] for each in (theirs, ours, half)
     )
     found["loss"], found["loss in bf16"] = (apart(each, expected) for each in others)
     logits = theirs.predictions["validation"]
@@ -128,7 +128,7 @@ def masked(experiment: Experiment, compute: Compute) -> list[float]:
     with tempfile.TemporaryDirectory() as folder:
         inputs = Inputs(experiment, Path(folder))
         ((job,), _) = settle_jobs(inputs)
-        return [point["train_loss"] for point in pretrain(job, inputs, compute).facts["losses"]]
+        return [point.train_loss for point in pretrain(job, inputs, compute).record.losses]
 
 
 def apart(found: list[float], expected: list[float]) -> float:

@@ -84,7 +84,7 @@ def make_ours(settings: Settings) -> Round:
             start = graft(read_checkpoint(settings.checkpoint), settings.variant, {})
         facts = finetune(
             cell, Given(inputs, start, replace(tokens, splits={"train": train, **scored})), compute
-        ).facts
+        ).record
         seconds = {
             "training_seconds": facts.training_seconds,
             "total_seconds": time.perf_counter() - began,
@@ -274,8 +274,8 @@ def make_masked_ours(settings: Masked, folder: str) -> Round:
         with tempfile.TemporaryDirectory(dir=folder) as own:
             inputs = Inputs(experiment, Path(own))
             ((job,), _) = settle_jobs(inputs)
-            facts = pretrain(job, inputs, compute).facts
-        return {"tokens": facts["tokens"], "training_seconds": facts["seconds"]}
+            facts = pretrain(job, inputs, compute).record
+        return {"tokens": facts.tokens, "training_seconds": facts.seconds}
 
     return work
 

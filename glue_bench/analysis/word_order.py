@@ -27,7 +27,7 @@ from transformers import PreTrainedTokenizerBase
 
 from glue_bench.analysis.chance import Sums
 from glue_bench.model.heads import EncoderForMaskedLM
-from glue_bench.training.masking import VALIDATION_SEED, Vocabulary, evaluation_batches
+from glue_bench.training.masking import VALIDATION_SEED, Vocabulary, masked_evaluation_batches
 from glue_bench.training.packing import PackedText
 from glue_bench.training.tokenizers import Span, WordRule
 
@@ -90,7 +90,7 @@ class HeldOut:
             text = PackedText(
                 text.ids[places], offsets, cuts=None if text.cuts is None else text.cuts[chosen]
             )
-        for batch in evaluation_batches(
+        for batch in masked_evaluation_batches(
             text, Vocabulary.of(self.tokenizer), self.mask_probability, VALIDATION_SEED
         ):
             labels = np.full(batch.ids.shape, IGNORED)

@@ -10,7 +10,7 @@ pretrainings/<id>/sums.safetensors          the sums and counts behind its measu
 failures/<id>.json                          why the last attempt of a job failed
 labels/<task>-<digest of data>.safetensors  gold labels, and what trivial baselines predict
 plugins/<digest>/<file>                     the text of a plugin (records/plugin_files.py)
-checkpoints/<id>/step-<n>/                  weights of a pretraining after n steps (training/pretrain.py)
+checkpoints/<id>/step-<n>/                  weights of a pretraining after n steps (training/pretraining_folder.py)
 checkpoints/<id>/resume.pt                  the latest state of a pretraining that has not ended
 progress/<id>.json                          a job under way
 {cells,pretrainings}/.replaced-<id>/        an older result while a new one takes its place

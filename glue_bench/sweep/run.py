@@ -32,7 +32,7 @@ from glue_bench.sweep.worker import make_worker
 from glue_bench.terminal import tell
 from glue_bench.training.compute import choose_compute, quiet_transformers
 from glue_bench.training.inputs import Inputs
-from glue_bench.training.pretrain import PretrainingFolder
+from glue_bench.training.pretraining_folder import PretrainingFolder
 
 
 @dataclass(frozen=True, kw_only=True)

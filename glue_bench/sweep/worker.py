@@ -25,6 +25,7 @@ from glue_bench.model.fresh import on_threads
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.plugins import load_file
 from glue_bench.records import values
+from glue_bench.records.arrays import Arrays
 from glue_bench.records.done import joined_weights
 from glue_bench.records.values import (
     Cell,
@@ -41,8 +42,9 @@ from glue_bench.training.compute import Compute, choose_compute, quiet_transform
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.kept import save_kept
-from glue_bench.training.loop import NonFiniteLossError, OnStep
-from glue_bench.training.pretrain import OtherComputerError, PretrainingFolder, pretrain
+from glue_bench.training.loop import OnStep
+from glue_bench.training.pretrain import DivergedPretrainingError, pretrain
+from glue_bench.training.pretraining_folder import OtherComputerError, PretrainingFolder
 from glue_bench.training.task_inputs import is_test
 
 WRITTEN_SECONDS = 2.0  # between two writings of how far a job is
@@ -122,11 +124,10 @@ class Worker:
         """Fine-tune; the model stays if the experiment keeps models, or if other cells start from this one."""
         keeps = leaves_model(cell, self.inputs.experiment)
         outcome = finetune(cell, self.inputs, self.compute, progress=tell)
-        facts = outcome.facts
+        record = outcome.record
         if keeps or cell.task == "mnli":  # others may have started from an earlier run of this cell
-            facts = facts.model_copy(
-                update={"weights": weights_digest(outcome.model.base_model.state_dict())}
-            )
+            weights = weights_digest(outcome.model.base_model.state_dict())
+            record = record.model_copy(update={"weights": weights})
 
         kind = cell.settings.predictions or "float32"  # they were rounded before they were scored
         logits = {
@@ -136,39 +137,46 @@ class Worker:
         }
         tests = {name: each for name, each in outcome.predictions.items() if is_test(name)}
         save = partial(save_kept, outcome=outcome, inputs=self.inputs) if keeps else None
-        return self.store.write(facts, save, logits=logits, tests=tests)
+        return self.store.write(record, save, logits=logits, tests=tests)
 
     def _pretrain(self, job: Pretraining, tell: OnStep) -> PretrainingRecord | Failure:
         """Pretrain an arm, measure it, and check that its positions are alive: that decides for all cells after it.
 
         A rate at which a run of a search diverges is a result, too: the worst of all.
         """
-        arm, losses, sums = self.inputs.arms[job.arm], None, None
         try:
-            left = pretrain(job, self.inputs, self.compute, progress=tell)
-            facts, losses = left.facts, left.validation
-        except NonFiniteLossError as error:
+            outcome = pretrain(job, self.inputs, self.compute, progress=tell)
+        except DivergedPretrainingError as error:
             if not job.is_search:
                 raise
-            facts = {"stream": "", "environment": self.compute.environment(), **error.spent}
-        if not job.is_search:
-            measured, sums = self._measure(job, left.model)
-            facts = facts | measured
-            try:
-                for steps in job.settings.finetuned_steps:
-                    start = arm.read_model(
-                        self.store.checkpoint(job.id, steps), facts["weights"][steps]
-                    )
-                    check_order(start, job.arm)
-            except UserError as error:
-                return self._fail(job, str(error))
-            earlier = self.store.pretraining(job.id)
-            if earlier and earlier.weights:
-                facts["weights"] = joined_weights(facts["weights"], earlier.weights)
+            return self._store_pretraining(error.record)
+        if job.is_search:
+            return self._store_pretraining(outcome.record, losses=outcome.validation)
+        weights = outcome.record.weights or {}
+        measured, sums = self._measure(job, outcome.model)
+        arm = self.inputs.arms[job.arm]
+        try:
+            for steps in job.settings.finetuned_steps:
+                start = arm.read_model(self.store.checkpoint(job.id, steps), weights[steps])
+                check_order(start, job.arm)
+        except UserError as error:
+            return self._fail(job, str(error))
+        earlier = self.store.pretraining(job.id)
+        if earlier and earlier.weights:
+            measured["weights"] = joined_weights(weights, earlier.weights)
+        record = outcome.record.model_copy(update=measured)
+        return self._store_pretraining(record, losses=outcome.validation, sums=sums)
+
+    def _store_pretraining(
+        self,
+        record: PretrainingRecord,
+        losses: Arrays | None = None,
+        sums: Arrays | None = None,
+    ) -> PretrainingRecord:
+        """Store a pretraining; its state to continue from, and the checkpoints of a search, go."""
+        job = record.pretraining
         with results_written_to(self.store.folder):
-            stored = self.store.write(
-                PretrainingRecord(pretraining=job, **facts), losses=losses, sums=sums
-            )
+            stored = self.store.write(record, losses=losses, sums=sums)
             PretrainingFolder(self.store, job.id).end(keeps=not job.is_search)
         return stored
 

@@ -67,7 +67,7 @@ class Compute:
         """Whether products leave kernels in memory, one for every shape: oneDNN's in bf16 on a CPU, of some 0.7 MiB."""
         return self.bf16 and self.device.type == "cpu"
 
-    def few_sizes(self, size: int) -> int:
+    def round_up_size(self, size: int) -> int:
         """The next of four sizes between two powers of two, where kernels are kept; else `size`.
 
         Without this an epoch of RTE takes 1.4 times the memory; with multiples of 16 CoLA trains at 0.82 of the speed.

@@ -47,7 +47,7 @@ class Outcome:
     `attempt` is the one that came through.
     """
 
-    facts: Record
+    record: Record
     predictions: dict[str, np.ndarray]
     model: PreTrainedModel
     attempt: "Attempt"
@@ -93,7 +93,7 @@ def finetune(cell: Cell, inputs: Inputs, compute: Compute, *, progress: OnStep =
             release_memory()  # the failed attempt's is free only now that its traceback is gone
     diagnostic = inputs.tasks.diagnostic(cell.task)
     last = {"started_from": start.digest, "diagnostic": diagnostic.digest if diagnostic else None}
-    return replace(outcome, facts=outcome.facts.model_copy(update=last))
+    return replace(outcome, record=outcome.record.model_copy(update=last))
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class Attempt:
         ]
         tests = [name for name in (*TASKS[task].test_splits, AX_SPLIT) if name in splits]
         predictions |= {name: self.predict(model, name) for name in tests}
-        facts = Record(
+        record = Record(
             cell=self.cell,
             scores={
                 name: scores for name, scores in history[-1].scores.items() if name != HELD_OUT
@@ -144,7 +144,7 @@ class Attempt:
             precision=None if self.compute == self.asked else self.compute.precision,
         )
         return Outcome(
-            facts, predictions, model.model if isinstance(model, NativeClassifier) else model, self
+            record, predictions, model.model if isinstance(model, NativeClassifier) else model, self
         )
 
     def train(self, model: Classifier) -> tuple[list[Epoch], dict[str, np.ndarray], float]:

@@ -36,7 +36,7 @@ def save_kept(folder: Path, outcome: Outcome, inputs: Inputs) -> None:
 
     Raises KeptModelError where transformers cannot read the folder, or computes other logits of the longest rows.
     """
-    tokenizer = inputs.arms[outcome.facts.cell.arm].tokenizer
+    tokenizer = inputs.arms[outcome.record.cell.arm].tokenizer
     outcome.model.save_pretrained(folder)
     save_tokenizer(tokenizer, folder)
     _set_defaults(folder, tokenizer, outcome.attempt.start)
@@ -78,7 +78,7 @@ def _compared_logits(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, outcome: Outcome, inputs: Inputs
 ) -> tuple[np.ndarray, np.ndarray]:
     """The stored logits (rows, labels) of the longest rows, and those that a model computes of their texts."""
-    cell, compute = outcome.facts.cell, outcome.attempt.compute
+    cell, compute = outcome.record.cell, outcome.attempt.compute
     split = TASKS[cell.task].validation_splits[0]
     lengths = inputs.tokens(cell).splits[split].lengths
     rows = np.argsort(-lengths, kind="stable")[

@@ -5,7 +5,7 @@ same bits whatever the process ran before.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from typing import Any
@@ -52,11 +52,7 @@ class ProgressReporter:
 
 
 class NonFiniteLossError(RuntimeError):
-    """A loss or a prediction became NaN or infinite; `spent` is what a pretraining's record says of the run so far."""
-
-    def __init__(self, message: str, spent: Mapping[str, Any] | None = None) -> None:
-        super().__init__(message)
-        self.spent = dict(spent or {})
+    """A loss or a prediction became NaN or infinite."""
 
 
 def train(
@@ -157,6 +153,22 @@ def linear_factor(step: int, steps: int, warmup_ratio: float) -> float:
     """The part of the rate at `step` (from 0), as transformers has it: up over ceil(ratio * steps) steps, then down."""
     warmup = math.ceil(warmup_ratio * steps)
     return step / warmup if step < warmup else max(0.0, (steps - step) / max(1, steps - warmup))
+
+
+def rate_factor(settings: PretrainingSettings, step: int) -> float:
+    """Return the part of a pretraining's learning rate at `step` (from 0).
+
+    It is linear as in fine-tuning, or a trapezoid if `decay_share` is given: 1 between the warm-up
+    and a linear decay to zero over the last ceil(decay_share * steps) steps (Hägele et al. 2024,
+    arXiv 2405.18392).
+    """
+    if settings.decay_share is None:
+        return linear_factor(step, settings.steps, settings.warmup_ratio)
+    warmup = math.ceil(settings.warmup_ratio * settings.steps)
+    decay = math.ceil(settings.decay_share * settings.steps)
+    rising = step / max(1, warmup) if step < warmup else 1.0
+    falling = (settings.steps - step) / decay
+    return min(1.0, rising, falling)
 
 
 @torch.inference_mode()

@@ -100,25 +100,25 @@ def training_batch(
     places = np.arange(step * rows, (step + 1) * rows)
     epochs, inside = np.divmod(places, len(text))
     chosen = np.array(
-        [order(len(text), seed, int(e))[i] for e, i in zip(epochs, inside, strict=True)]
+        [epoch_order(len(text), seed, int(e))[i] for e, i in zip(epochs, inside, strict=True)]
     )
-    return masked(
+    return mask_rows(
         text, chosen, vocabulary, mask_probability, np.random.default_rng([seed, step, 1])
     )
 
 
-def evaluation_batches(
+def masked_evaluation_batches(
     text: PackedText, vocabulary: Vocabulary, mask_probability: float, seed: int = VALIDATION_SEED
 ) -> Iterator[MaskedBatch]:
     """Every sequence once, in order, with the same masks at every call."""
     for start in range(0, len(text), EVALUATION_ROWS):
         rows = np.arange(start, min(start + EVALUATION_ROWS, len(text)))
-        yield masked(
+        yield mask_rows(
             text, rows, vocabulary, mask_probability, np.random.default_rng([seed, start, 2])
         )
 
 
-def masked(
+def mask_rows(
     text: PackedText,
     rows: np.ndarray,
     vocabulary: Vocabulary,
@@ -156,6 +156,6 @@ def masked(
 
 
 @lru_cache(maxsize=2)
-def order(sequences: int, seed: int, epoch: int) -> np.ndarray:
+def epoch_order(sequences: int, seed: int, epoch: int) -> np.ndarray:
     """The order in which an epoch goes through the sequences."""
     return np.random.default_rng([seed, epoch, 0]).permutation(sequences)

@@ -96,8 +96,10 @@ def pack(
             )
             train = array("q", count_train(sizes, validation_share))
             for split in SPLITS:
-                chosen = encoded(corpus, train, split, tokenizer)
-                if not write(sequences(chosen, tokenizer, length, pairs), folder, split, kinds):
+                chosen = encode_split(corpus, train, split, tokenizer)
+                if not write(
+                    pack_sequences(chosen, tokenizer, length, pairs), folder, split, kinds
+                ):
                     raise UserError(
                         f"corpus '{corpus.name}' is too small: nothing left for {split}; add text"
                     )
@@ -136,7 +138,7 @@ def count_train(sizes: Iterable[int], share: float) -> Iterator[int]:
         yield size - held_out
 
 
-def encoded(
+def encode_split(
     corpus: Corpus, train: Iterable[int], split: str, tokenizer: PreTrainedTokenizerBase
 ) -> Iterator[tuple[int, list[int]]]:
     """The tokens of each sentence of one split, with the number of its document."""
@@ -163,7 +165,7 @@ class Filling:
     cut: int = 0
 
 
-def sequences(
+def pack_sequences(
     sentences: Iterable[tuple[int, list[int]]],
     tokenizer: PreTrainedTokenizerBase,
     length: int,
@@ -172,7 +174,7 @@ def sequences(
     """[CLS] ... [SEP] of at most `length` tokens, with `pairs` every other one cut, as far as there are sentences."""
     cls, sep = int(tokenizer.cls_token_id), int(tokenizer.sep_token_id)
     draw, count, cut = random.Random(0), 0, 0
-    for each in filled(sentences, sep, length - 2 - pairs):
+    for each in fill_sequences(sentences, sep, length - 2 - pairs):
         while each.tokens and each.tokens[-1] == sep:
             each.tokens.pop()
         if not each.tokens:
@@ -193,7 +195,9 @@ def sequences(
         yield each
 
 
-def filled(sentences: Iterable[tuple[int, list[int]]], sep: int, room: int) -> Iterator[Filling]:
+def fill_sequences(
+    sentences: Iterable[tuple[int, list[int]]], sep: int, room: int
+) -> Iterator[Filling]:
     """Whole sentences in order, as many as there is room for; one that is longer than a sequence is parted."""
     current, last = Filling(), -1
     for document, sentence in sentences:

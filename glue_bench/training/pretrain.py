@@ -1,38 +1,24 @@
-"""Masked-LM pretraining of one arm. Every arm sees the same tokens, masks and order; a killed run continues."""
+"""Masked-LM pretraining of one arm.
+
+Every arm sees the same tokens, masks and order. A run that is killed continues from its last state.
+"""
 
 import hashlib
-import io
 import math
-import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from copy import deepcopy
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Self
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from glue_bench.config import PretrainingSettings
-from glue_bench.errors import UserError, first_line
-from glue_bench.files import (
-    check_file,
-    is_damage,
-    opened_zip,
-    results_written_to,
-    whole_folder,
-    write_atomically,
-)
-from glue_bench.model.checkpoints import Start, under_head, weights_digest
 from glue_bench.model.fresh import on_threads, seed_of
 from glue_bench.model.heads import EncoderForMaskedLM
-from glue_bench.records.store import WEIGHTS, Store
-from glue_bench.records.values import Pretraining
-from glue_bench.training.arm_inputs import TRAINED_ORIGINS
+from glue_bench.records.values import LossPoint, Pretraining, PretrainingRecord
 from glue_bench.training.compute import (
     Compute,
     is_out_of_memory,
@@ -46,45 +32,73 @@ from glue_bench.training.loop import (
     NonFiniteLossError,
     OnStep,
     ProgressReporter,
-    linear_factor,
     make_optimizer,
+    rate_factor,
     silent,
     update,
 )
-from glue_bench.training.masking import MaskedBatch, Vocabulary, evaluation_batches, training_batch
-from glue_bench.training.tokenizers import save_tokenizer
+from glue_bench.training.masked_lm import build_masked_lm, masked_losses
+from glue_bench.training.masking import Vocabulary, masked_evaluation_batches, training_batch
+from glue_bench.training.pretraining_folder import PretrainingFolder
 
-LOSSES = 100  # points of a training-loss curve
-SHARED_WORK = 2**18  # hidden size x tokens of a batch
+CURVE_POINTS = 100  # of a training-loss curve
+MIN_SHARED_WORK = 2**18  # hidden size x tokens of a batch, from which threads share a step
 SAVE_SECONDS = 60.0  # between two states to continue from
-GOES_ON = "the same command goes on from the last state"  # where the disk is full
-DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+
+
+class DivergedPretrainingError(NonFiniteLossError):
+    """A pretraining whose loss became NaN or infinite; `record` says what it cost until then."""
+
+    def __init__(self, message: str, record: PretrainingRecord) -> None:
+        super().__init__(message)
+        self.record = record
 
 
 @dataclass
 class State:
-    """How far a run is. `stream` is a hash over every batch so far, `losses` the curve, `pending` since its last point.
+    """The progress of a run.
 
-    `tokens` are without padding, `seconds` of training alone; `weights` has the digest of each checkpoint by its step.
+    - `tokens`: those of all batches so far, without padding.
+    - `seconds`: time spent in training alone.
+    - `stream`: a hash over every batch so far.
+    - `losses`: the points of the curve so far.
+    - `pending`: the losses of the steps since the last point.
+    - `weights`: by step the digest of each checkpoint's weights.
     """
 
     step: int = 0
     tokens: int = 0
     seconds: float = 0.0
     stream: str = ""
-    losses: list[dict[str, Any]] = field(default_factory=list)
+    losses: list[LossPoint] = field(default_factory=list)
     pending: list[Tensor] = field(default_factory=list)
     weights: dict[int, str] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the state in types that `torch.load` reads with `weights_only`."""
+        points = [point.model_dump() for point in self.losses]
+        return {**vars(self), "losses": points}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any], device: torch.device) -> Self:
+        """Return the state that `as_dict` has written, with its tensors on a device."""
+        state = cls(**values)
+        state.losses = [LossPoint(**point) for point in values["losses"]]
+        state.pending = [loss.to(device) for loss in state.pending]
+        return state
 
 
 @dataclass(frozen=True)
 class Pretrained:
-    """What a pretraining leaves: facts for its record, the last validation losses piece by piece, and the model.
+    """The outcome of a pretraining.
 
-    `validation` has `loss_sum` float64, `count` int64 and `document` int64, each of shape (pieces,).
+    - `record`: without the measures of the encoder.
+    - `validation`: the last validation losses, piece by piece: `loss_sum` float64, `count` int64
+      and `document` int64, each of shape (pieces,).
+    - `model`: the encoder under its masked-LM head.
     """
 
-    facts: dict[str, Any]
+    record: PretrainingRecord
     validation: dict[str, np.ndarray]
     model: EncoderForMaskedLM
 
@@ -92,49 +106,46 @@ class Pretrained:
 def pretrain(
     job: Pretraining, inputs: Inputs, compute: Compute, *, progress: OnStep = silent
 ) -> Pretrained:
-    """Pretrain an arm to the last step, at the job's rate, and keep its checkpoints; a run of a search keeps none.
+    """Pretrain an arm to the last step, and keep its checkpoints.
 
-    It continues from the folder's state if there is one; on a CPU the weights end with the same bits as without the
-    interruption. Ctrl-C, SIGTERM and the end of a Slurm job's time leave the state of the step under way. The caller
-    drops the last state once the record is safe. Where memory is short, it goes on with half the rows at once, at last
-    row by row; the facts say with how many tokens (`micro_batch_tokens`).
-    Raises NonFiniteLossError where training diverged, and UserError where the state to continue from is damaged, or was
-    computed on another device or in another precision.
+    The run continues from the folder's state if there is one. On a CPU the weights end with the
+    same bits as without the interruption. Ctrl-C, SIGTERM and the end of a Slurm job's time leave
+    the state of the step under way. The caller deletes the last state once the record is safe.
+    Where memory is short, the run goes on with half the rows at once, at last row by row; the
+    record has the number of tokens (`micro_batch_tokens`).
+
+    Args:
+        job: the pretraining, with the rate that a search has chosen. A run of a search keeps no
+            checkpoints.
+        inputs: the experiment's arms and text.
+        compute: where to compute.
+        progress: called after each step.
+
+    Raises:
+        DivergedPretrainingError: a loss became NaN or infinite.
+        UserError: the state to continue from is damaged, or was computed on another device or in
+            another precision.
     """
-    settings = job.settings.run(job.seed, job.rate)  # that a search has chosen
-    # One thread for steps too small to share: their operations end before a second thread has joined in.
-    is_small = inputs.arms[job.arm].start.config.hidden_size * settings.batch_tokens < SHARED_WORK
+    settings = job.settings.run(job.seed, job.rate)
+    hidden_size = inputs.arms[job.arm].start.config.hidden_size
+    # One thread for steps too small to share: their operations end before a second thread joins.
+    is_small = hidden_size * settings.batch_tokens < MIN_SHARED_WORK
     with on_threads(1 if is_small else compute.threads):
         while True:
             try:
-                run = Run(job, settings, inputs, compute, progress)
-                run.train()
-                return run.outcome()
+                loop = PretrainingLoop(job, settings, inputs, compute, progress)
+                loop.train()
+                return loop.outcome()
             except Exception as error:
                 if not (is_out_of_memory(error) and settings.micro_batch_size > 1):
                     raise
-            release_memory()  # the failed attempt's is free only now that its traceback is gone
-            less = settings.micro_batch_size // 2 * settings.length
-            settings = settings.model_copy(update={"micro_batch_tokens": less})
+            release_memory()  # that of the failed attempt is free only without its traceback
+            tokens = settings.micro_batch_size // 2 * settings.length
+            settings = settings.model_copy(update={"micro_batch_tokens": tokens})
 
 
-def build_masked_lm(start: Start, seed: int, dropout: float | None = None) -> EncoderForMaskedLM:
-    """The start's encoder under its masked-LM head; what it has no weights for is fresh and decided by `seed`.
-
-    With `dropout` it drops at this rate; its configuration, which fine-tuning goes by, keeps the start's.
-    """
-    kept = {name: getattr(start.config, name) for name in DROPOUTS}
-    config = deepcopy(start.config)
-    config.update(kept if dropout is None else dict.fromkeys(DROPOUTS, dropout))
-    model = under_head(start, config, seed)
-    model.config.update(kept)
-    model.base.pooler.requires_grad_(False)  # it gets no gradient
-    model.config.origin = TRAINED_ORIGINS.get(start.origin, start.origin)
-    return model
-
-
-class Run:
-    """A pretraining under way: the model, the optimiser and the state, which continue those in the folder."""
+class PretrainingLoop:
+    """One attempt at a pretraining. It continues from the state in the folder, if there is one."""
 
     def __init__(
         self,
@@ -145,153 +156,195 @@ class Run:
         progress: OnStep,
     ) -> None:
         arm = inputs.arms[job.arm]
+        self.job = job
+        self.settings = settings
+        self.compute = compute
+        self.progress = ProgressReporter(progress)
         self.tokenizer = arm.tokenizer
+        self.vocabulary = Vocabulary.of(arm.tokenizer)
         self.text = inputs.text.packed_text(arm.tokenizer)
         self.folder = PretrainingFolder(inputs.store, job.id)
-        self.settings, self.compute, self.progress = settings, compute, ProgressReporter(progress)
-        self.keeps = () if job.is_search else settings.kept_steps
-        self.vocabulary, self.validation = Vocabulary.of(self.tokenizer), dict[str, np.ndarray]()
+        self.kept_steps = () if job.is_search else settings.kept_steps
+        self.validation: dict[str, np.ndarray] = {}
         reset_peak(compute.device)
         self.model = build_masked_lm(arm.start, settings.seed, settings.dropout)
         self.model.to(compute.device)  # type: ignore[arg-type]  # transformers declares another first argument
         self.optimizer = make_optimizer(self.model, settings)
         self.state = State()
-        saved = self.folder.resumed_state(compute, settings.learning_rate)
-        past = [step for step in self.keeps if saved and step < saved["progress"]["step"]]
-        # A state past a checkpoint that is wanted since counts as none.
-        if saved and all(
-            self.folder.holds(step, saved["progress"]["weights"].get(step)) for step in past
-        ):
-            self.model.load_state_dict(saved["model"])
-            self.optimizer.load_state_dict(saved["optimizer"])
-            self.state = State(**saved["progress"])
-            self.state.pending = [loss.to(compute.device) for loss in self.state.pending]
-        self.interrupts, self.is_whole = Interrupts(), True
+        self.resume()
+        self.interrupts = Interrupts()
+        self.is_between_steps = True
         self.saved_step = self.state.step
         self.clock = time.perf_counter()
 
+    def resume(self) -> None:
+        """Take over the state in the folder, if there is one.
+
+        A checkpoint before that state may be absent, because it is wanted only since. Then the
+        state counts as none.
+        """
+        saved = self.folder.resumed_state(self.compute, self.settings.learning_rate)
+        if saved is None:
+            return
+        state = State.from_dict(saved["progress"], self.compute.device)
+        for step in self.kept_steps:
+            if step < state.step and not self.folder.holds(step, state.weights.get(step)):
+                return
+        self.model.load_state_dict(saved["model"])
+        self.optimizer.load_state_dict(saved["optimizer"])
+        self.state = state
+
     def train(self) -> None:
-        """Go to the last step. Whoever interrupts it finds the state of the last whole step in the folder."""
-        last_saved = time.perf_counter()
-        state, last = self.state, self.settings.steps
+        """Train to the last step. An interrupt leaves the state of the last step in the folder."""
+        saved_at = time.perf_counter()
+        state = self.state
+        last_step = self.settings.steps
         try:
             with self.interrupts.listening():
                 while True:
                     self.take_stock()
-                    if state.step == last or time.perf_counter() - last_saved > SAVE_SECONDS:
+                    is_last = state.step == last_step
+                    if is_last or time.perf_counter() - saved_at > SAVE_SECONDS:
                         self.save()
-                        last_saved = time.perf_counter()
-                    if state.step == last:
+                        saved_at = time.perf_counter()
+                    if is_last:
                         return
                     with self.interrupts.held():
-                        self.is_whole = False
+                        self.is_between_steps = False
                         self.advance()
-                        self.is_whole = True
-                    self.progress(state.step, last, state.pending[-1].item)
+                        self.is_between_steps = True
+                    self.progress(state.step, last_step, state.pending[-1].item)
         except (KeyboardInterrupt, SystemExit):  # the latter in a Slurm job whose time is over
-            if self.is_whole:
+            if self.is_between_steps:
                 self.save()
             raise
 
     def take_stock(self) -> None:
-        """Add a point to the curve and keep a checkpoint, if they are due at this step and not there yet.
+        """Add a point to the curve and keep a checkpoint, if they are due and not there yet."""
+        state = self.state
+        last_step = self.settings.steps
+        validates = is_due(state.step, last_step, self.settings.validations)
+        if state.pending and (validates or is_due(state.step, last_step, CURVE_POINTS)):
+            self.add_point(validates=validates)
+        if state.step not in self.kept_steps:
+            return
+        if not self.folder.holds(state.step, state.weights.get(state.step)):
+            with self.untimed():
+                digest = self.folder.save_checkpoint(state.step, self.model, self.tokenizer)
+                state.weights[state.step] = digest
 
-        A point has the mean loss since the one before.
-        """
-        state, last = self.state, self.settings.steps
-        validates = is_due(state.step, last, self.settings.validations)
-        if state.pending and (validates or is_due(state.step, last, LOSSES)):
-            loss = float(torch.stack(state.pending).mean())
-            with self.untimed():
-                self.check(loss, "masked-LM loss")
-                validation = self.validate() if validates else None
-            point = {
-                "step": state.step,
-                "tokens": state.tokens,
-                "train_loss": loss,
-                "validation_loss": validation,
-            }
-            with self.interrupts.held():
-                state.losses.append(point | {"seconds": round(state.seconds, 3)})
-                state.pending = []
-        if state.step in self.keeps and not self.folder.holds(
-            state.step, state.weights.get(state.step)
-        ):
-            with self.untimed():
-                state.weights[state.step] = self.folder.save_checkpoint(
-                    state.step, self.model, self.tokenizer
-                )
+    def add_point(self, *, validates: bool) -> None:
+        """Add a point to the curve, with the mean training loss since the point before."""
+        state = self.state
+        loss = float(torch.stack(state.pending).mean())
+        validation_loss = None
+        with self.untimed():
+            self.check(loss, "masked-LM loss")
+            if validates:
+                validation_loss = self.validate()
+        point = LossPoint(
+            step=state.step,
+            tokens=state.tokens,
+            train_loss=loss,
+            validation_loss=validation_loss,
+            seconds=round(state.seconds, 3),
+        )
+        with self.interrupts.held():
+            state.losses.append(point)
+            state.pending = []
 
     def save(self) -> None:
-        """Keep the state of this step, unless that is there."""
+        """Save the state of this step, unless it is saved."""
         if self.state.step == self.saved_step:
             return
         with self.untimed():
-            now: dict[str, Any] = {
+            state = {
                 "model": self.model.state_dict(),
                 "optimizer": self.optimizer.state_dict(),
+                "progress": self.state.as_dict(),
+                "rate": self.settings.learning_rate,
             }
-            now |= {"progress": asdict(self.state), "rate": self.settings.learning_rate}
-            self.folder.save_state(now, self.compute)
+            self.folder.save_state(state, self.compute)
         self.saved_step = self.state.step
 
     def outcome(self) -> Pretrained:
-        """What the run leaves."""
-        if not self.validation:  # this process has found the last step done
+        """Return the outcome of a run that is at its last step."""
+        if not self.validation:  # another process took the last step
             self.validate()
-        state, train, last = self.state, self.text["train"], self.state.losses[-1]
-        facts = {
-            **{name: getattr(state, name) for name in ("tokens", "stream", "losses", "weights")},
-            **{name: last[name] for name in ("train_loss", "validation_loss")},
-            "steps": state.step,
-            "seconds": round(state.seconds, 3),
-            "tokens_per_second": round(state.tokens / state.seconds, 1),
-            "peak_memory_bytes": peak_bytes(self.compute.device),
-            "validation_tokens": int(self.text["validation"].offsets[-1]),
-            "corpus_tokens": int(train.offsets[-1]),
-            "micro_batch_tokens": self.settings.micro_batch_size * self.settings.length,
-            "environment": self.compute.environment(),
-        }
-        if train.cuts is not None:
-            facts["segment_pairs"] = round(np.count_nonzero(train.cuts) / len(train), 4)
-        return Pretrained(facts, self.validation, self.model)
+        state = self.state
+        train_text = self.text["train"]
+        segment_pairs = 0.0
+        if train_text.cuts is not None:
+            segment_pairs = round(np.count_nonzero(train_text.cuts) / len(train_text), 4)
+        record = PretrainingRecord(
+            pretraining=self.job,
+            steps=state.step,
+            tokens=state.tokens,
+            seconds=round(state.seconds, 3),
+            tokens_per_second=round(state.tokens / state.seconds, 1),
+            peak_memory_bytes=peak_bytes(self.compute.device),
+            stream=state.stream,
+            train_loss=state.losses[-1].train_loss,
+            validation_loss=state.losses[-1].validation_loss,
+            validation_tokens=int(self.text["validation"].offsets[-1]),
+            corpus_tokens=int(train_text.offsets[-1]),
+            losses=tuple(state.losses),
+            segment_pairs=segment_pairs,
+            micro_batch_tokens=self.settings.micro_batch_size * self.settings.length,
+            weights=state.weights,
+            environment=self.compute.environment(),
+        )
+        return Pretrained(record, self.validation, self.model)
 
     def advance(self) -> None:
-        """One step."""
-        state, settings, text = self.state, self.settings, self.text["train"]
-        chosen = {"rows": settings.rows, "seed": settings.seed, "step": state.step}
+        """Take one step."""
+        state = self.state
+        settings = self.settings
         batch = training_batch(
-            text, self.vocabulary, mask_probability=settings.mask_probability, **chosen
+            self.text["train"],
+            self.vocabulary,
+            rows=settings.rows,
+            mask_probability=settings.mask_probability,
+            seed=settings.seed,
+            step=state.step,
         )
         self.model.train()
-        # Dropout's numbers follow from the step alone, so that a continued run needs no generator's state.
+        # Dropout follows from the step alone, so that a continued run needs no generator's state.
         torch.manual_seed(seed_of(settings.seed, state.step, 0))
         rate = settings.learning_rate * rate_factor(settings, state.step)
-        parts = batch.parts(settings.micro_batch_size)
+        targets = max(1, len(batch.targets))
         losses = (
-            masked_losses(self.model, part, self.compute, "sum") / max(1, len(batch.targets))
-            for part in parts
+            masked_losses(self.model, part, self.compute, "sum") / targets
+            for part in batch.parts(settings.micro_batch_size)
         )
-        state.pending.append(update(self.model, self.optimizer, rate, settings.clip_norm, losses))
+        loss = update(self.model, self.optimizer, rate, settings.clip_norm, losses)
+        state.pending.append(loss)
         state.stream = hashlib.sha256(state.stream.encode() + batch.digest).hexdigest()
         state.tokens += batch.tokens
         state.step += 1
 
     @torch.inference_mode()
     def validate(self) -> float:
-        """The validation loss: a mean over the masked tokens of the validation text, with the same masks every time."""
+        """Return the mean loss of the masked tokens of the validation text.
+
+        The masks are the same every time. The losses are kept in `validation`, piece by piece.
+        """
         self.model.eval()
-        text, first = self.text["validation"], 0
+        text = self.text["validation"]
         starts, documents = text.pieces
-        loss_sum, count = np.zeros(len(starts)), np.zeros(len(starts), dtype=np.int64)
-        for batch in evaluation_batches(text, self.vocabulary, self.settings.mask_probability):
+        loss_sum = np.zeros(len(starts))
+        count = np.zeros(len(starts), dtype=np.int64)
+        first_row = 0
+        share = self.settings.mask_probability
+        for batch in masked_evaluation_batches(text, self.vocabulary, share):
             # In which of the text's pieces each target stands.
-            row, column = np.divmod(batch.places.numpy(), batch.ids.shape[1])
-            pieces = np.searchsorted(starts, text.offsets[first + row] + column, side="right") - 1
+            rows, columns = np.divmod(batch.places.numpy(), batch.ids.shape[1])
+            places = text.offsets[first_row + rows] + columns
+            pieces = np.searchsorted(starts, places, side="right") - 1
             losses = masked_losses(self.model, batch, self.compute, "none")[: len(pieces)]
             np.add.at(loss_sum, pieces, losses.cpu().numpy())
             np.add.at(count, pieces, 1)
-            first += len(batch.ids)
+            first_row += len(batch.ids)
             self.progress.repeat_last()
         loss = float(loss_sum.sum() / count.sum())
         self.check(loss, "validation loss")
@@ -299,21 +352,24 @@ class Run:
         return loss
 
     def check(self, loss: float, name: str) -> None:
-        """Raises NonFiniteLossError for a loss that is no number."""
-        if not math.isfinite(loss):
-            state = self.state
-            spent = {
-                "steps": state.step,
-                "tokens": state.tokens,
-                "seconds": round(state.seconds, 3),
-            }
-            raise NonFiniteLossError(
-                f"{name} is {loss} at step {state.step}", {**spent, "losses": state.losses}
-            )
+        """Raise DivergedPretrainingError if a loss is NaN or infinite."""
+        if math.isfinite(loss):
+            return
+        state = self.state
+        record = PretrainingRecord(
+            pretraining=self.job,
+            steps=state.step,
+            tokens=state.tokens,
+            seconds=round(state.seconds, 3),
+            stream="",
+            losses=tuple(state.losses),
+            environment=self.compute.environment(),
+        )
+        raise DivergedPretrainingError(f"{name} is {loss} at step {state.step}", record)
 
     @contextmanager
     def untimed(self) -> Iterator[None]:
-        """For what is not training: the clock stands still."""
+        """Stop the clock in this block, which does not train."""
         self.state.seconds += time.perf_counter() - self.clock
         try:
             yield
@@ -321,122 +377,9 @@ class Run:
             self.clock = time.perf_counter()
 
 
-def masked_losses(
-    model: EncoderForMaskedLM, batch: MaskedBatch, compute: Compute, reduction: str
-) -> Tensor:
-    """The summed loss of a batch, or without reduction that of each target, and after these zeros."""
-    more = (0, compute.few_sizes(len(batch.places)) - len(batch.places))
-    batch = batch.to(compute.device)
-    with compute.autocast():
-        logits = model(
-            batch.ids, batch.mask, batch.segments, places=F.pad(batch.places, more)
-        ).logits
-    targets = F.pad(batch.targets, more, value=-100)  # which cross_entropy leaves out
-    return F.cross_entropy(logits.float(), targets, reduction=reduction)
-
-
 def is_due(step: int, steps: int, times: int) -> bool:
-    """Whether `step`, from 1 to `steps`, is one of `times`, or of all, that are spread evenly; the last always is."""
-    return step * times % steps < times
+    """Return whether `step`, from 1 to `steps`, is one of `times` that are spread evenly.
 
-
-def rate_factor(settings: PretrainingSettings, step: int) -> float:
-    """The part of the learning rate at `step` (from 0): `linear` as in fine-tuning, or `trapezoid`.
-
-    That stays at 1 between warm-up and a linear decay to zero over the last ceil(decay_share * steps) steps (Hägele et
-    al. 2024, arXiv 2405.18392).
+    The last step always is one. If there are fewer steps than times, all steps are.
     """
-    if settings.decay_share is None:
-        return linear_factor(step, settings.steps, settings.warmup_ratio)
-    warmup, decay = (
-        math.ceil(share * settings.steps) for share in (settings.warmup_ratio, settings.decay_share)
-    )
-    return min(
-        1.0, step / max(1, warmup) if step < warmup else 1.0, (settings.steps - step) / decay
-    )
-
-
-class OtherComputerError(UserError):
-    """A state that only another kind of device, or another precision, may go on from; other arms are not concerned."""
-
-
-class PretrainingFolder:
-    """Where the pretraining of an id is kept."""
-
-    def __init__(self, store: Store, name: str) -> None:
-        self.store, self.name, self.folder = store, name, store.checkpoints(name)
-        self.resume = self.folder / "resume.pt"
-
-    def holds(self, step: int, digest: str | None) -> bool:
-        """Whether the checkpoint after `step` steps is there with the weights of this digest."""
-        return self.store.holds(self.name, step, digest)
-
-    def save_checkpoint(
-        self, step: int, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-    ) -> str:
-        """Keep the model with its tokenizer, without the pooler, which nothing has trained; its encoder's digest."""
-        weights = {
-            name: tensor for name, tensor in model.state_dict().items() if ".pooler." not in name
-        }
-        inside = {
-            name.removeprefix("base."): tensor
-            for name, tensor in weights.items()
-            if name.startswith("base.")
-        }
-        digest = weights_digest(inside)
-        place = self.store.checkpoint(self.name, step)
-        with results_written_to(self.folder, GOES_ON), whole_folder(place, replaces=True) as aside:
-            model.save_pretrained(aside, state_dict=weights)
-            save_tokenizer(tokenizer, aside)
-            (aside / WEIGHTS).write_text(digest)
-        return digest
-
-    def save_state(self, state: Mapping[str, Any], compute: Compute) -> None:
-        """Replace the state to continue from, which notes where it was computed."""
-        content = io.BytesIO()
-        torch.save({"computed": [compute.device.type, compute.precision], **state}, content)
-        with results_written_to(self.folder, GOES_ON):
-            write_atomically(self.resume, content.getvalue())
-
-    def read_state(self) -> dict[str, Any] | None:
-        """The state last saved, or None; raises UserError where the file is damaged."""
-        try:
-            check_file(self.resume, 2**37)
-            with opened_zip(self.resume) as archive:
-                # torch.save notes the CRC-32 of every tensor; torch.load does not look at it.
-                if damaged := archive.testzip():
-                    raise ValueError(f"its part {damaged} is damaged")
-            state: dict[str, Any] = torch.load(self.resume, map_location="cpu", weights_only=True)
-            return {
-                name: state[name] for name in ("computed", "rate", "model", "optimizer", "progress")
-            }
-        except FileNotFoundError:
-            return None
-        except Exception as error:  # what a damaged pickle raises is anything
-            if is_out_of_memory(error):
-                raise
-            advice = "; delete it to start this arm anew" if is_damage(error) else ""
-            raise UserError(f"cannot read '{self.resume}' ({first_line(error)}){advice}") from error
-
-    def resumed_state(self, compute: Compute, rate: float) -> dict[str, Any] | None:
-        """The state last saved, or None; one of another rate, which another search has chosen, counts as none.
-
-        Raises as `read_state`, and OtherComputerError for one of another kind of device or another precision.
-        """
-        state, here = self.read_state(), [compute.device.type, compute.precision]
-        if state is None or state["rate"] != rate:
-            return None
-        if state["computed"] != here:
-            device, precision = state["computed"]
-            wrong = f"was computed on {device} in {precision}, but this run computes on {here[0]} in {here[1]}"
-            advice = f"give --device {device} --precision {precision}, or delete it to start this arm anew"
-            raise OtherComputerError(f"'{self.resume}' {wrong}; {advice}")
-        return state
-
-    def end(self, *, keeps: bool = True) -> None:
-        """There is nothing to continue. Checkpoints stay if they are to, and what a kill left half-written goes."""
-        if not keeps:
-            shutil.rmtree(self.folder, ignore_errors=True)
-        self.resume.unlink(missing_ok=True)
-        for aside in self.folder.glob(".*"):
-            shutil.rmtree(aside) if aside.is_dir() else aside.unlink()
+    return step * times % steps < times

@@ -18,7 +18,7 @@ from glue_bench.data.task_data import TaskData, held_out_rows
 from glue_bench.files import cache_folder, kept_or_made
 from glue_bench.training.tokenizers import tokenizer_digest
 
-TOKENS_VERSION = 1  # of what `encoded_split` makes: a part of the cache's key
+TOKENS_VERSION = 1  # of what `encode_split` makes: a part of the cache's key
 MOST_BATCHES_PER_RUN = 50
 ROWS_AT_ONCE = 10_000  # lists of ids of a whole MNLI would take gigabytes in each worker
 Padded = Callable[[int], int]
@@ -108,7 +108,7 @@ def tokenise(data: TaskData, tokenizer: PreTrainedTokenizerBase, max_length: int
 
     def make(folder: Path) -> None:
         for name, frame in data.splits.items():
-            split = encoded_split(frame, tokenizer, max_length)
+            split = encode_split(frame, tokenizer, max_length)
             for array in arrays:
                 np.save(folder / f"{name}.{array}.npy", getattr(split, array))
 
@@ -125,7 +125,7 @@ def tokenise(data: TaskData, tokenizer: PreTrainedTokenizerBase, max_length: int
     return TokenisedTask(splits, int(tokenizer.pad_token_id))
 
 
-def encoded_split(
+def encode_split(
     frame: pd.DataFrame, tokenizer: PreTrainedTokenizerBase, max_length: int
 ) -> TokenisedSplit:
     """A split in memory, from its columns text_a, perhaps text_b, and label."""

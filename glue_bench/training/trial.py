@@ -13,7 +13,7 @@ from glue_bench.model.native import NativeClassifier, NativeStart
 from glue_bench.training.arm_inputs import ArmInputs
 from glue_bench.training.compute import Compute, is_out_of_memory
 from glue_bench.training.loop import NonFiniteLossError, part_losses, predict, used_rows_only
-from glue_bench.training.tokens import Batch, TokenisedTask, collate, encoded_split
+from glue_bench.training.tokens import Batch, TokenisedTask, collate, encode_split
 
 LABELS = ("first", "second")
 # Two logits of one text count as equal up to these parts of the largest difference between texts and of the largest
@@ -55,7 +55,7 @@ def make_trial(arm: ArmInputs, start: NativeStart, compute: Compute) -> Trial:
     length = max(tuning.hyperparameters(task, 0.0).max_length for task in experiment.tasks)
     texts = ["One of the many. " * length, "A short one.", "Two."]
     tokenizer = arm.tokenizer
-    split = encoded_split(pd.DataFrame({"text_a": texts, "label": [0, 1, 0]}), tokenizer, length)
+    split = encode_split(pd.DataFrame({"text_a": texts, "label": [0, 1, 0]}), tokenizer, length)
     tokens = TokenisedTask({"train": split}, int(tokenizer.pad_token_id))
 
     def padded(longest: int) -> int:
@@ -133,4 +133,4 @@ def padded_length(longest: int, start: Start, compute: Compute, max_length: int)
     """The length that a batch is padded to whose longest example has `longest` tokens."""
     if start.reads_padding:
         return max_length
-    return min(compute.few_sizes(longest), max_length)
+    return min(compute.round_up_size(longest), max_length)

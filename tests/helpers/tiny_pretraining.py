@@ -25,7 +25,8 @@ from glue_bench.training.compute import Compute
 from glue_bench.training.corpus import Corpus, corpus_digest, part_digest
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.packing import PackedText
-from glue_bench.training.pretrain import Pretrained, PretrainingFolder, pretrain
+from glue_bench.training.pretrain import Pretrained, pretrain
+from glue_bench.training.pretraining_folder import PretrainingFolder
 from glue_bench.training.tokenizers import SPECIAL
 
 CPU = Compute(torch.device("cpu"), bf16=False, threads=1)
@@ -249,13 +250,10 @@ class Signalled(VARIANTS["add"]):
         return super().forward(token_ids, segment_ids)
 
 
-def timeless(left: Pretrained) -> dict[str, Any]:
-    """What must not differ between two runs: all but the times."""
+def timeless(outcome: Pretrained) -> dict[str, Any]:
+    """Return what must not differ between two runs: the record without its times."""
     times = {"seconds", "tokens_per_second", "peak_memory_bytes"}
-    losses = [
-        {key: value for key, value in point.items() if key != "seconds"}
-        for point in left.facts["losses"]
-    ]
-    return {key: value for key, value in left.facts.items() if key not in times} | {
-        "losses": losses
-    }
+    values = outcome.record.model_dump(exclude={"pretraining", *times})
+    for point in values["losses"]:
+        del point["seconds"]
+    return values

@@ -113,7 +113,6 @@ LONG_FILES = {
     "pages/leaderboard.py",
     "pages/papers.py",
     "records/store.py",
-    "training/pretrain.py",
 }
 """Files that grew over the limit when the code went from 120 to 100 columns; each has to be divided."""
 LONG_FUNCTIONS = {"diagnostics_page", "group_table", "run", "_check"}

@@ -87,7 +87,7 @@ def test_a_narrow_encoder_uses_one_thread_and_a_wide_one_all_of_them():
 
 
 def test_shapes_are_few_where_each_of_them_keeps_a_kernel():
-    few = [Compute(CPU, True, 1).few_sizes(size) for size in range(1, 513)]
+    few = [Compute(CPU, True, 1).round_up_size(size) for size in range(1, 513)]
     steps = (
         range(4, 33, 4),
         range(40, 65, 8),
@@ -100,8 +100,8 @@ def test_shapes_are_few_where_each_of_them_keeps_a_kernel():
         size <= rounded < max(size + 4, 1.25 * size) for size, rounded in enumerate(few, start=1)
     )
     assert (
-        Compute(CPU, False, 1).few_sizes(17)
-        == Compute(torch.device("cuda"), True, 1).few_sizes(17)
+        Compute(CPU, False, 1).round_up_size(17)
+        == Compute(torch.device("cuda"), True, 1).round_up_size(17)
         == 17
     )
 

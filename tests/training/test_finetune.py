@@ -64,7 +64,7 @@ def labels(task: str, split: str) -> np.ndarray:
 def test_a_cell_leaves_scores_history_predictions_all_facts_and_its_model(bench, task):
     told = []
     outcome = bench.run("untied", task, progress=lambda step, steps, _: told.append((step, steps)))
-    facts, splits = outcome.facts, TASKS[task].validation_splits
+    facts, splits = outcome.record, TASKS[task].validation_splits
     assert [epoch.epoch for epoch in facts.history] == [1, 2]
     sizes = {name: len(labels(task, name)) for name in (*splits, *TASKS[task].test_splits)}
     if task == "mnli":
@@ -117,7 +117,7 @@ def test_heads_are_of_the_seed_alone_and_a_checkpoints_weights_stay_untouched(
     assert all(same(head.base.pooler.dense.weight for head in some) for some in heads.values())
     assert not same(some[0].classifier.weight for some in heads.values())
     assert same(some[0].base.pooler.dense.weight for some in heads.values()) == bool(pooler)
-    facts = [bench.run(arm).facts for arm in ("add", "untied")]
+    facts = [bench.run(arm).record for arm in ("add", "untied")]
     assert [each.graft_is_exact is None for each in facts] == [True, pooler is None]
     assert [each.started_from for each in facts] == [
         weights_digest(each) if each else None for each in before
@@ -134,7 +134,7 @@ def test_a_run_ends_after_max_steps_and_counts_what_it_has_seen(bench_of, most, 
     told = []
     facts = bench.run(
         "add", "rte", progress=lambda step, steps, _: told.append((step, steps))
-    ).facts
+    ).record
     assert [*dict.fromkeys(told)] == [(step, updates) for step in range(1, updates + 1)]
     assert len(facts.history) == epochs
     train, seen = bench.inputs.tokens(bench.cell("add", "rte")).splits["train"], []
@@ -167,20 +167,20 @@ def own(bench_of, monkeypatch):
 
 
 def losses(outcome) -> list[float]:
-    return [epoch.train_loss for epoch in outcome.facts.history]
+    return [epoch.train_loss for epoch in outcome.record.history]
 
 
 def test_where_memory_is_short_batches_go_through_in_parts(own):
     values = {"scratch": STILL, "finetuning": {"epochs": 2}}
     whole = own(VARIANTS["add"], **values).run("own")
-    assert whole.facts.micro_batch_size is None
+    assert whole.record.micro_batch_size is None
     parted = own(Greedy, **values).run("own")
-    assert parted.facts.micro_batch_size == 4
+    assert parted.record.micro_batch_size == 4
     assert losses(parted) == pytest.approx(losses(whole), rel=1e-4)
     assert parted.predictions["validation"] == pytest.approx(
         whole.predictions["validation"], abs=1e-4
     )
-    assert parted.facts.training_tokens == whole.facts.training_tokens
+    assert parted.record.training_tokens == whole.record.training_tokens
 
 
 def test_a_row_that_does_not_fit_and_what_is_no_lack_of_memory_are_errors(own, monkeypatch):
@@ -194,8 +194,8 @@ def test_a_row_that_does_not_fit_and_what_is_no_lack_of_memory_are_errors(own, m
 
 def test_what_overflows_in_bf16_alone_is_trained_in_float32(own):
     outcome, plain = (own(Overflowing).run("own", compute=compute) for compute in (BF16, CPU))
-    assert (outcome.facts.precision, outcome.facts.environment.precision) == ("float32", "bf16")
-    assert (plain.facts.precision, plain.facts.environment.precision) == (None, "float32")
+    assert (outcome.record.precision, outcome.record.environment.precision) == ("float32", "bf16")
+    assert (plain.record.precision, plain.record.environment.precision) == (None, "float32")
     assert losses(outcome) == losses(plain)
 
 

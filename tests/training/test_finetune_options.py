@@ -83,16 +83,16 @@ def test_scores_are_those_of_the_rounded_predictions(run):
     half, _ = run("stsb", finetuning={"predictions": "float16"})
     labels = inputs.tasks.data("stsb").splits["validation"]["label"].to_numpy()
     rounded = exact.predictions["validation"].astype(np.float16).astype(np.float32)
-    assert half.facts.scores["validation"] == score_logits("stsb", rounded, labels)
-    assert half.facts.scores != exact.facts.scores
+    assert half.record.scores["validation"] == score_logits("stsb", rounded, labels)
+    assert half.record.scores != exact.record.scores
 
 
 @pytest.mark.parametrize("task", ["cola", "mnli"])
 def test_a_slice_that_is_held_out_is_scored_after_each_epoch_and_is_no_result(run, task):
     outcome, _ = run(task, finetuning={"held_out_share": 0.25, "epochs": 2})
     splits = set(TASKS[task].validation_splits)
-    assert [set(epoch.scores) for epoch in outcome.facts.history] == [splits | {"held_out"}] * 2
-    assert set(outcome.facts.scores) == splits
+    assert [set(epoch.scores) for epoch in outcome.record.history] == [splits | {"held_out"}] * 2
+    assert set(outcome.record.scores) == splits
 
 
 def test_the_scores_of_a_slice_that_is_held_out_are_those_of_its_rows(run):
@@ -103,27 +103,27 @@ def test_the_scores_of_a_slice_that_is_held_out_are_those_of_its_rows(run):
     answers = outcome.predictions["held_out"].argmax(1)
     assert len(answers) == 12
     accuracy = float((answers == held_out.labels).mean())
-    assert outcome.facts.history[-1].scores["held_out"]["accuracy"] == pytest.approx(accuracy)
+    assert outcome.record.history[-1].scores["held_out"]["accuracy"] == pytest.approx(accuracy)
     of_one_epoch = int(np.asarray(inputs.tokens(cell).splits["train"].lengths).sum())
-    assert outcome.facts.training_tokens == 2 * of_one_epoch
+    assert outcome.record.training_tokens == 2 * of_one_epoch
 
 
 def test_every_validation_set_with_one_answer_to_everything_is_noted_and_no_slice_of_train(run):
     outcome, _ = run("mnli", kind=Constant, finetuning={"held_out_share": 0.25})
-    assert outcome.facts.collapsed == tuple(TASKS["mnli"].validation_splits)
+    assert outcome.record.collapsed == tuple(TASKS["mnli"].validation_splits)
 
 
 def test_a_graft_says_what_it_has_kept_of_each_table(run, make_bert):
     folder = make_bert(texts=("the old cat chased a dog",))
     outcome, inputs = run(arm="concat-split", checkpoint=str(folder))
     start = inputs.first_arm.start
-    assert outcome.facts.variance_kept == pytest.approx(dict(start.variance_kept))
-    assert set(outcome.facts.variance_kept) == {"tokens", "positions", "segments"}
+    assert outcome.record.variance_kept == pytest.approx(dict(start.variance_kept))
+    assert set(outcome.record.variance_kept) == {"tokens", "positions", "segments"}
 
 
 def test_seconds_of_training_are_without_those_of_any_evaluation(run):
     """Three epochs with one batch of validation each."""
-    facts = run(kind=Slow, finetuning={"epochs": 3})[0].facts
+    facts = run(kind=Slow, finetuning={"epochs": 3})[0].record
     assert facts.training_seconds + 0.3 <= facts.seconds
 
 
@@ -133,8 +133,8 @@ def test_where_memory_is_short_predictions_go_through_in_parts_as_small_as_those
     monkeypatch.setattr(finetuning, "EVALUATION_TOKENS", 400)
     plain, _ = run("mnli", finetuning={"epochs": 2, "predict": ["validation", "test"]})
     short, _ = run("mnli", kind=Narrow, finetuning={"epochs": 2, "predict": ["validation", "test"]})
-    assert plain.facts.micro_batch_size is None
-    assert short.facts.micro_batch_size in (2, 4)
+    assert plain.record.micro_batch_size is None
+    assert short.record.micro_batch_size in (2, 4)
     assert short.predictions.keys() == plain.predictions.keys()
     for name, logits in plain.predictions.items():
         assert short.predictions[name].shape == logits.shape, name
@@ -144,7 +144,7 @@ def test_few_sizes_of_batches_never_exceed_the_positions(run):
     """In bf16 a batch of 10 tokens would be padded to 12."""
     sizes = {"max_position_embeddings": 10}
     outcome, _ = run("rte", compute=BF16, scratch=sizes, finetuning={"max_length": 10})
-    assert outcome.facts.precision is None
+    assert outcome.record.precision is None
     assert torch.from_numpy(outcome.predictions["validation"]).isfinite().all()
 
 

@@ -120,7 +120,7 @@ def test_which_diagnostic_set_was_predicted_is_told_and_changes_no_prediction(be
     first, second = (
         finetune(plan_of(inputs).cells[0], inputs, CPU) for inputs in (with_ax, without)
     )
-    assert (first.facts.diagnostic, second.facts.diagnostic) == (
+    assert (first.record.diagnostic, second.record.diagnostic) == (
         DemoSource().load("ax").digest,
         None,
     )

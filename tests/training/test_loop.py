@@ -27,8 +27,8 @@ from glue_bench.training.loop import (
     update,
     used_rows_only,
 )
+from glue_bench.training.masked_lm import masked_losses
 from glue_bench.training.masking import MaskedBatch
-from glue_bench.training.pretrain import masked_losses
 from glue_bench.training.tokens import (
     Batch,
     TokenisedSplit,

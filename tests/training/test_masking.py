@@ -8,7 +8,12 @@ import pytest
 from helpers.tiny_pretraining import WORDS, corpus_of, packed_of, word_tokenizer
 
 from glue_bench.training import masking, packing
-from glue_bench.training.masking import MaskedBatch, Vocabulary, evaluation_batches, training_batch
+from glue_bench.training.masking import (
+    MaskedBatch,
+    Vocabulary,
+    masked_evaluation_batches,
+    training_batch,
+)
 from glue_bench.training.packing import PackedText, pack
 
 VOCABULARY = Vocabulary.of(word_tokenizer())
@@ -89,7 +94,7 @@ def test_masks_of_the_same_step_and_seed_are_the_same():
 def test_batches_of_held_out_text_have_masks_of_their_own(monkeypatch):
     """Else every batch would be asked for the same places."""
     monkeypatch.setattr(masking, "EVALUATION_ROWS", 3)
-    batches = list(evaluation_batches(TEXT, VOCABULARY, 0.4))
+    batches = list(masked_evaluation_batches(TEXT, VOCABULARY, 0.4))
     places = [tuple(batch.places.tolist()) for batch in batches]
     assert [len(batch.ids) for batch in batches] == [3, 3, 1]
     assert len(set(places)) == 3
@@ -97,7 +102,9 @@ def test_batches_of_held_out_text_have_masks_of_their_own(monkeypatch):
 
 @pytest.mark.parametrize("seeds", [(1, 1), (1, 2)])
 def test_masks_of_held_out_text_are_of_their_seed(seeds):
-    digests = {next(evaluation_batches(TEXT, VOCABULARY, 0.4, seed)).digest for seed in seeds}
+    digests = {
+        next(masked_evaluation_batches(TEXT, VOCABULARY, 0.4, seed)).digest for seed in seeds
+    }
     assert len(digests) == len(set(seeds))
 
 
@@ -108,7 +115,7 @@ PARTS = ("ids", "mask", "places", "targets", "segments")
 def test_everything_that_a_model_is_given_and_asked_is_in_the_digest(part):
     cuts = np.array([0, 5, 0, 2], dtype=np.uint16)
     text = replace(packed_of([8, 8, 6, 12]), cuts=cuts)
-    batch = masking.masked(text, np.arange(4), VOCABULARY, 0.15, np.random.default_rng(0))
+    batch = masking.mask_rows(text, np.arange(4), VOCABULARY, 0.15, np.random.default_rng(0))
     tensor = getattr(batch, part).clone()
     tensor.view(-1)[0] = not tensor.view(-1)[0]
     assert replace(batch, **{part: tensor}).digest != batch.digest

@@ -26,7 +26,7 @@ from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.kept import save_kept
 from glue_bench.training.loop import UsedRows, predict, used_rows_only
-from glue_bench.training.tokens import collate, encoded_split, evaluation_batches
+from glue_bench.training.tokens import collate, encode_split, evaluation_batches
 
 pytestmark = pytest.mark.usefixtures("small_demo")
 
@@ -180,7 +180,7 @@ def test_but_for_dropout_a_step_is_that_of_transformers(family, tmp_path, words,
     frame["text_b"] = [
         " ".join(text.split()[: 1 + row]) for row, text in enumerate(frame["text_b"])
     ]  # uneven
-    batch = collate(encoded_split(frame, tokenizer, 32), np.arange(8), 0)
+    batch = collate(encode_split(frame, tokenizer, 32), np.arange(8), 0)
     assert batch.mask is not None
     ours = without_dropout(start.classifier(LABELS, seed=1))
     for weight in ours.parameters():

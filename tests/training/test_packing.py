@@ -14,7 +14,12 @@ from transformers import PreTrainedTokenizerFast
 
 from glue_bench.errors import UserError
 from glue_bench.training import masking, packing, tokenizers
-from glue_bench.training.masking import MaskedBatch, Vocabulary, evaluation_batches, training_batch
+from glue_bench.training.masking import (
+    MaskedBatch,
+    Vocabulary,
+    masked_evaluation_batches,
+    training_batch,
+)
 from glue_bench.training.packing import pack
 
 CLS, SEP, FIRST_WORD = 2, 3, 5
@@ -210,7 +215,7 @@ def unmasked(batch: MaskedBatch) -> torch.Tensor:
 @pytest.mark.parametrize("share", [0.15, 0.4, 0.01])
 def test_each_sequence_has_its_share_of_targets_that_stood_where_they_are_asked_for(share):
     text, longest = packed_of(ROWS), max(ROWS)
-    batch, rows = batch_of(text, share=share), masking.order(len(text), 1, 0)
+    batch, rows = batch_of(text, share=share), masking.epoch_order(len(text), 1, 0)
     counts = (batch.places // batch.ids.shape[1]).bincount(minlength=len(ROWS))
     assert counts.tolist() == [max(1, round(share * (ROWS[row] - 2))) for row in rows]
     padded = [sequences(text)[row] for row in rows]
@@ -264,7 +269,7 @@ def test_eighty_ten_ten():
 def test_held_out_text_is_masked_the_same_way_at_every_call(monkeypatch):
     monkeypatch.setattr(masking, "EVALUATION_ROWS", 3)
     text = packed_of(ROWS)
-    first, again = (list(evaluation_batches(text, VOCABULARY, 0.15)) for _ in range(2))
+    first, again = (list(masked_evaluation_batches(text, VOCABULARY, 0.15)) for _ in range(2))
     assert [len(batch.ids) for batch in first] == [3, 3, 2]
     assert [batch.digest for batch in first] == [batch.digest for batch in again]
     assert [row[row != 0].tolist() for batch in first for row in unmasked(batch)] == sequences(text)
@@ -272,7 +277,7 @@ def test_held_out_text_is_masked_the_same_way_at_every_call(monkeypatch):
 
 def test_what_stands_behind_a_cut_is_the_second_segment():
     text = replace(packed_of([8, 8, 6, 12]), cuts=np.array([0, 5, 0, 2], dtype=np.uint16))
-    batch = masking.masked(text, np.arange(4), VOCABULARY, 0.15, np.random.default_rng(0))
+    batch = masking.mask_rows(text, np.arange(4), VOCABULARY, 0.15, np.random.default_rng(0))
     assert batch.segments.sum(dim=1).tolist() == [0, 3, 0, 10]
     assert batch.segments[1].tolist() == [0] * 5 + [1] * 3 + [0] * 4  # padding is of the first
     assert torch.equal([*batch.parts(2)][1].segments, batch.segments[2:])

@@ -32,12 +32,12 @@ from glue_bench.model.checkpoints import Start, weights_digest
 from glue_bench.model.fresh import seed_of
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.variants import VARIANTS
-from glue_bench.records.values import PretrainingRecord
 from glue_bench.training import packing
 from glue_bench.training import pretrain as module
-from glue_bench.training.loop import NonFiniteLossError, linear_factor
-from glue_bench.training.masking import Vocabulary, evaluation_batches, training_batch
-from glue_bench.training.pretrain import build_masked_lm, rate_factor
+from glue_bench.training.loop import linear_factor, rate_factor
+from glue_bench.training.masked_lm import build_masked_lm
+from glue_bench.training.masking import Vocabulary, masked_evaluation_batches, training_batch
+from glue_bench.training.pretrain import DivergedPretrainingError
 from glue_bench.training.tokenizers import tokenizer_digest
 
 
@@ -84,10 +84,8 @@ def test_pretraining_equals_plain_torch(tmp_path, arm):
     chosen = tiny.run.settings
     model = build_masked_lm(tiny.arm.start, chosen.seed, chosen.dropout)
     losses = plainly_trained(model, chosen, chosen.steps, plain_batches(tiny, model))
-    assert [point["train_loss"] for point in left.facts["losses"]] == pytest.approx(
-        losses, abs=1e-6
-    )
-    assert 0 < left.facts["segment_pairs"] <= 1
+    assert [point.train_loss for point in left.record.losses] == pytest.approx(losses, abs=1e-6)
+    assert 0 < left.record.segment_pairs <= 1
     start = build_masked_lm(tiny.arm.start, 1).state_dict()
     moved = []
     for name, tensor in tiny.weights(9).items():
@@ -122,8 +120,8 @@ def test_arms_share_their_fresh_modules():
 def test_dropout_of_pretraining_is_not_that_of_the_checkpoint(tmp_path, rate):
     tiny = Tiny.of(tmp_path / "its own", steps=3, dropout=rate)
     scratch = {"hidden_dropout_prob": rate, "attention_probs_dropout_prob": rate}
-    expected = Tiny.of(tmp_path / "of all", scratch=scratch, steps=3).finish().facts
-    assert tiny.finish().facts["train_loss"] == expected["train_loss"]
+    expected = Tiny.of(tmp_path / "of all", scratch=scratch, steps=3).finish().record
+    assert tiny.finish().record.train_loss == expected.train_loss
     kept = AutoModelForMaskedLM.from_pretrained(tiny.checkpoint(3)).config
     assert (kept.hidden_dropout_prob, kept.origin) == (0.1, "pretrained")
     assert not [name for name in tiny.weights(3) if "pooler" in name]
@@ -143,15 +141,15 @@ def test_validation_is_the_mean_over_masked_tokens_and_told_by_document(
         Vocabulary.of(tiny.arm.tokenizer),
     )
     model = EncoderForMaskedLM.from_pretrained(tiny.checkpoint(2)).eval()
-    batches = list(evaluation_batches(text, vocabulary, 0.15))
+    batches = list(masked_evaluation_batches(text, vocabulary, 0.15))
     count = sum(len(batch.targets) for batch in batches)
     with compute.autocast(), torch.inference_mode():
         expected = sum(full_loss(model, batch).item() for batch in batches) / count
-    assert left.facts["validation_loss"] == pytest.approx(
+    assert left.record.validation_loss == pytest.approx(
         expected, rel=1e-5 if compute == CPU else 1e-2
     )
     assert left.validation["loss_sum"].sum() / count == pytest.approx(
-        left.facts["validation_loss"], rel=1e-12
+        left.record.validation_loss, rel=1e-12
     )
     assert left.validation["count"].sum() == count
     assert len(set(left.validation["count"])) > 1  # pieces do not count alike
@@ -167,48 +165,51 @@ def test_validation_is_the_mean_over_masked_tokens_and_told_by_document(
 def test_a_point_is_the_mean_since_the_last_one_and_no_more_are_measured_than_asked_for(
     tmp_path, monkeypatch
 ):
-    every = Tiny.of(tmp_path / "every", steps=19, validations=10).finish().facts["losses"]
-    monkeypatch.setattr(module, "LOSSES", 7)
-    some = Tiny.of(tmp_path / "some", steps=19, validations=10).finish().facts["losses"]
-    assert [point["step"] for point in every] == list(range(1, 20))
-    validated = [point["step"] for point in some if point["validation_loss"] is not None]
+    every = Tiny.of(tmp_path / "every", steps=19, validations=10).finish().record.losses
+    monkeypatch.setattr(module, "CURVE_POINTS", 7)
+    some = Tiny.of(tmp_path / "some", steps=19, validations=10).finish().record.losses
+    assert [point.step for point in every] == list(range(1, 20))
+    validated = [point.step for point in some if point.validation_loss is not None]
     assert validated == [2, 4, 6, 8, 10, 12, 14, 16, 18, 19]
-    steps = [point["step"] for point in some]
+    steps = [point.step for point in some]
     assert sorted(set(steps) - set(validated)) == [3, 9, 11, 17]
     for first, point in zip([0, *steps], some, strict=False):
-        mean = np.mean([each["train_loss"] for each in every[first : point["step"]]])
-        assert point["train_loss"] == pytest.approx(mean, rel=1e-5)
+        mean = np.mean([each.train_loss for each in every[first : point.step]])
+        assert point.train_loss == pytest.approx(mean, rel=1e-5)
 
 
 def test_where_memory_is_short_it_goes_on_with_half_the_rows(tmp_path, monkeypatch):
     """There is room for two rows, and from the third step on for one."""
     passes = count()
     monkeypatch.setattr(module, "SAVE_SECONDS", 0)
-    whole = Tiny.of(tmp_path / "whole", scratch=STILL, steps=4).finish().facts
+    whole = Tiny.of(tmp_path / "whole", scratch=STILL, steps=4).finish().record
     monkeypatch.setitem(VARIANTS, "greedy", Greedy)
     monkeypatch.setattr(Greedy, "room", property(lambda _: 2 if next(passes) < 11 else 1))
-    parted = Tiny.of(tmp_path / "parted", "greedy", scratch=STILL, steps=4).finish().facts
-    assert (whole["micro_batch_tokens"], parted["micro_batch_tokens"]) == (8 * LENGTH, LENGTH)
-    assert (parted["stream"], parted["tokens"]) == (whole["stream"], whole["tokens"])
-    assert [point["step"] for point in parted["losses"]] == [1, 2, 3, 4]
-    assert parted["train_loss"] == pytest.approx(whole["train_loss"], rel=1e-5)
+    parted = Tiny.of(tmp_path / "parted", "greedy", scratch=STILL, steps=4).finish().record
+    assert (whole.micro_batch_tokens, parted.micro_batch_tokens) == (8 * LENGTH, LENGTH)
+    assert (parted.stream, parted.tokens) == (whole.stream, whole.tokens)
+    assert [point.step for point in parted.losses] == [1, 2, 3, 4]
+    assert parted.train_loss == pytest.approx(whole.train_loss, rel=1e-5)
 
 
 def test_a_run_that_diverges_says_what_was_spent(tmp_path, monkeypatch):
     monkeypatch.setitem(VARIANTS, "diverging", Diverging)
     monkeypatch.setattr(Diverging, "in_training", False)
-    with pytest.raises(NonFiniteLossError, match="validation loss is nan at step 10") as caught:
+    with pytest.raises(
+        DivergedPretrainingError, match="validation loss is nan at step 10"
+    ) as caught:
         Tiny.of(tmp_path, "diverging").finish()
-    spent = caught.value.spent
-    assert [point["step"] for point in spent["losses"]] == list(range(1, 10))
-    assert (spent["steps"], spent["tokens"] > spent["losses"][-1]["tokens"]) == (10, True)
-    assert spent["seconds"] >= spent["losses"][-1]["seconds"]
+    record = caught.value.record
+    assert [point.step for point in record.losses] == list(range(1, 10))
+    assert record.steps == 10
+    assert record.tokens > record.losses[-1].tokens
+    assert record.seconds >= record.losses[-1].seconds
 
 
 def test_a_batch_without_a_word_that_the_tokenizer_knows_is_no_divergence(tmp_path):
     (tmp_path / "rest.txt").write_text("\n".join(["Z " * LENGTH] * 120))
     left = Tiny.of(tmp_path, corpus=[str(tmp_path)], batch_tokens=LENGTH, steps=8).finish()
-    assert np.isfinite(left.facts["train_loss"])
+    assert np.isfinite(left.record.train_loss)
 
 
 def test_the_rate_is_that_of_fine_tuning_or_stays_between_warm_up_and_decay():
@@ -233,30 +234,29 @@ def test_the_rate_is_that_of_fine_tuning_or_stays_between_warm_up_and_decay():
 
 def test_the_facts_are_complete(tmp_path):
     tiny = Tiny.of(tmp_path)
-    facts, text = tiny.finish().facts, tiny.packed_text
+    facts, text = tiny.finish().record, tiny.packed_text
     weights = {
         name.removeprefix("base."): tensor
         for name, tensor in tiny.weights().items()
         if name.startswith("base")
     }
-    assert facts["weights"] == {20: weights_digest(weights)}
-    assert facts.keys() < PretrainingRecord.model_fields.keys()
-    assert facts["micro_batch_tokens"] == 8 * LENGTH
-    assert facts["corpus_tokens"] == int(text["train"].lengths.sum())
-    assert facts["validation_tokens"] == int(text["validation"].lengths.sum())
+    assert facts.weights == {20: weights_digest(weights)}
+    assert facts.micro_batch_tokens == 8 * LENGTH
+    assert facts.corpus_tokens == int(text["train"].lengths.sum())
+    assert facts.validation_tokens == int(text["validation"].lengths.sum())
     assert (
-        facts["tokens"]
-        == facts["losses"][-1]["tokens"]
+        facts.tokens
+        == facts.losses[-1].tokens
         == sum(batch_of(tiny, step).tokens for step in range(20))
     )
-    assert facts["tokens_per_second"] == pytest.approx(facts["tokens"] / facts["seconds"], rel=0.01)
-    assert facts["peak_memory_bytes"] is None or facts["peak_memory_bytes"] > 1e7
-    made = facts["environment"]
+    assert facts.tokens_per_second == pytest.approx(facts.tokens / facts.seconds, rel=0.01)
+    assert facts.peak_memory_bytes is None or facts.peak_memory_bytes > 1e7
+    made = facts.environment
     assert (made.device, made.precision, made.threads) == ("cpu", "float32", 1)
-    assert facts["seconds"] >= facts["losses"][-1]["seconds"] > 0
+    assert facts.seconds >= facts.losses[-1].seconds > 0
     search = Tiny.of(tmp_path / "search")
-    left = replace(search, run=search.run.model_copy(update={"is_search": True})).finish().facts
-    assert (left["weights"], left["validation_loss"]) == ({}, facts["validation_loss"])
+    left = replace(search, run=search.run.model_copy(update={"is_search": True})).finish().record
+    assert (left.weights, left.validation_loss) == ({}, facts.validation_loss)
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ def test_the_facts_are_complete(tmp_path):
 def test_a_run_that_was_interrupted_ends_with_the_same_bits(tmp_path, monkeypatch, losses, arm):
     """Also in the middle of a point's mean, and with other random numbers drawn meanwhile."""
     monkeypatch.setattr(module, "SAVE_SECONDS", 0)
-    monkeypatch.setattr(module, "LOSSES", losses)
+    monkeypatch.setattr(module, "CURVE_POINTS", losses)
     whole, broken = (
         Tiny.of(tmp_path / name, *arm, checkpoints=[9], validations=2)
         for name in ("whole", "broken")
@@ -349,12 +349,12 @@ def test_a_state_past_a_checkpoint_that_is_wanted_since_is_no_use(tmp_path, monk
     tiny = Tiny.of(tmp_path)
     tiny.stop_at(12)
     left = Tiny.of(tmp_path, checkpoints=[5, 15]).finish()
-    assert [*left.facts["weights"]] == [5, 15, 20]
+    assert [*left.record.weights] == [5, 15, 20]
     assert all(
         tiny.inputs.store.holds(tiny.run.id, step, digest)
-        for step, digest in left.facts["weights"].items()
+        for step, digest in left.record.weights.items()
     )
-    assert [point["step"] for point in left.facts["losses"]] == list(range(1, 21))
+    assert [point.step for point in left.record.losses] == list(range(1, 21))
 
 
 def test_a_state_of_another_computer_or_damaged_is_refused_and_one_of_another_rate_no_use(

@@ -20,8 +20,14 @@ from glue_bench.sweep.plan import settle_jobs
 from glue_bench.training import masking, packing
 from glue_bench.training import pretrain as module
 from glue_bench.training.inputs import Inputs
-from glue_bench.training.masking import MaskedBatch, Vocabulary, evaluation_batches, training_batch
-from glue_bench.training.pretrain import build_masked_lm, pretrain
+from glue_bench.training.masked_lm import build_masked_lm
+from glue_bench.training.masking import (
+    MaskedBatch,
+    Vocabulary,
+    masked_evaluation_batches,
+    training_batch,
+)
+from glue_bench.training.pretrain import pretrain
 
 SEED, SHARE, STEPS = 2, 0.4, 7
 
@@ -60,11 +66,11 @@ def test_a_pretraining_of_another_seed_and_share_of_masks_equals_plain_torch(tmp
         warmup_ratio=0.3,
         dropout=0.3,
     )
-    facts = tiny.finish().facts
+    facts = tiny.finish().record
     model = build_masked_lm(tiny.arm.start, SEED, 0.3)
     losses = plainly_trained(model, tiny.run.settings, STEPS, plain_losses(tiny, model))
-    assert facts["tokens"] > 2 * facts["corpus_tokens"]
-    assert [point["train_loss"] for point in facts["losses"]] == pytest.approx(losses, abs=1e-5)
+    assert facts.tokens > 2 * facts.corpus_tokens
+    assert [point.train_loss for point in facts.losses] == pytest.approx(losses, abs=1e-5)
     expected = model.state_dict()
     for name, weight in tiny.weights(STEPS).items():
         torch.testing.assert_close(weight, expected[name], rtol=0, atol=1e-5, msg=name)
@@ -84,7 +90,7 @@ def by_piece(tiny: Tiny) -> Pieces:
     starts = text.pieces[0].tolist()
     pieces = Pieces(np.zeros(len(starts)), np.zeros(len(starts), dtype=int))
     sequence = 0
-    for batch in evaluation_batches(text, vocabulary, SHARE, seed=1):
+    for batch in masked_evaluation_batches(text, vocabulary, SHARE, seed=1):
         with torch.no_grad():
             losses = target_losses(model, batch).tolist()
         length = batch.ids.shape[1]
@@ -121,7 +127,7 @@ def test_the_loss_of_each_piece_is_the_sum_over_its_targets(validated):
     assert outcome.validation["count"].tolist() == expected.count.tolist()
     assert outcome.validation["loss_sum"] == pytest.approx(expected.loss_sum, rel=1e-5)
     mean = expected.loss_sum.sum() / expected.count.sum()
-    assert outcome.facts["validation_loss"] == pytest.approx(mean, rel=1e-6)
+    assert outcome.record.validation_loss == pytest.approx(mean, rel=1e-6)
 
 
 def test_every_validation_has_the_same_masks(tmp_path):
@@ -129,7 +135,7 @@ def test_every_validation_has_the_same_masks(tmp_path):
     tiny = Tiny.of(
         tmp_path, learning_rates=[1e-30], validations=4, steps=STEPS, mask_probability=SHARE
     )
-    losses = [point["validation_loss"] for point in tiny.finish().facts["losses"]]
+    losses = [point.validation_loss for point in tiny.finish().record.losses]
     validated = [loss for loss in losses if loss is not None]
     assert len(validated) == 4
     assert len(set(validated)) == 1, validated
@@ -162,8 +168,8 @@ def test_a_rate_that_a_search_has_chosen_is_the_rate_of_the_run(tmp_path):
     rates_and_seeds = {(job.learning_rate, job.seed) for job in searches}
     assert rates_and_seeds == set(product((5e-3, chosen, 1e-4), (0, 7)))
     job = next(job for job in jobs if not job.is_search).model_copy(update={"rate": chosen})
-    facts = pretrain(job, inputs, CPU).facts
-    assert facts["losses"][-1]["train_loss"] == alone.finish().facts["losses"][-1]["train_loss"]
+    facts = pretrain(job, inputs, CPU).record
+    assert facts.losses[-1].train_loss == alone.finish().record.losses[-1].train_loss
 
 
 class Slow(VARIANTS["add"]):
@@ -179,15 +185,15 @@ def test_seconds_of_a_pretraining_are_without_those_of_its_validations(tmp_path,
     monkeypatch.setitem(VARIANTS, "slow", Slow)
     tiny = Tiny.of(tmp_path, "slow", steps=STEPS, validations=4)
     began = time.perf_counter()
-    facts = tiny.finish().facts
-    assert facts["seconds"] + 4 * 0.1 <= time.perf_counter() - began
-    assert facts["losses"][-1]["seconds"] <= facts["seconds"]
+    facts = tiny.finish().record
+    assert facts.seconds + 4 * 0.1 <= time.perf_counter() - began
+    assert facts.losses[-1].seconds <= facts.seconds
 
 
 @pytest.mark.parametrize(("shared_work", "threads"), [(2**18, 1), (1, 2)])
 def test_steps_that_are_large_enough_to_share_use_all_threads(
     tmp_path, monkeypatch, shared_work, threads
 ):
-    monkeypatch.setattr(module, "SHARED_WORK", shared_work)
-    facts = Tiny.of(tmp_path, steps=2).finish(compute=replace(CPU, threads=2)).facts
-    assert facts["environment"].threads == threads
+    monkeypatch.setattr(module, "MIN_SHARED_WORK", shared_work)
+    facts = Tiny.of(tmp_path, steps=2).finish(compute=replace(CPU, threads=2)).record
+    assert facts.environment.threads == threads

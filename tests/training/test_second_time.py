@@ -90,17 +90,17 @@ def test_a_cell_of_another_seed_with_two_validation_sets_is_what_plain_torch_tra
     batches = plain_losses(model, tokens.splits["train"], cell.settings, tokens.padding_id, score)
     losses = plainly_trained(model, cell.settings, 9, batches)
     score()
-    assert [epoch.train_loss for epoch in outcome.facts.history] == pytest.approx(
+    assert [epoch.train_loss for epoch in outcome.record.history] == pytest.approx(
         [np.mean(losses[first : first + 3]) for first in (0, 3, 6)], abs=1e-5
     )
     for name in names:
         logits = plain_logits(model, tokens.splits[name], tokens.padding_id)
         np.testing.assert_allclose(outcome.predictions[name], logits, atol=1e-4, err_msg=name)
     accuracies = [
-        {name: epoch.scores[name]["accuracy"] for name in names} for epoch in outcome.facts.history
+        {name: epoch.scores[name]["accuracy"] for name in names} for epoch in outcome.record.history
     ]
     assert accuracies == [pytest.approx(epoch) for epoch in history]
-    assert outcome.facts.scores.keys() == set(names)
+    assert outcome.record.scores.keys() == set(names)
 
 
 def settings(**changes) -> Hyperparameters:

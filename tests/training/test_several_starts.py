@@ -9,7 +9,6 @@ from helpers.tiny_pretraining import CPU, LENGTH, SIZES, counting, word_tokenize
 from safetensors.torch import load_file
 
 from glue_bench.config import load_experiment
-from glue_bench.records.values import PretrainingRecord
 from glue_bench.sweep.plan import settle_jobs
 from glue_bench.training.inputs import MAX_CACHED_STARTS, Inputs
 from glue_bench.training.pretrain import pretrain
@@ -50,9 +49,7 @@ def pretrained(tmp_path_factory) -> Inputs:
     jobs, _ = settle_jobs(inputs)
     for job in jobs:
         outcome = pretrain(job, inputs, CPU)
-        inputs.store.write(
-            PretrainingRecord(pretraining=job, **outcome.facts), losses=outcome.validation
-        )
+        inputs.store.write(outcome.record, losses=outcome.validation)
     return inputs
 
 

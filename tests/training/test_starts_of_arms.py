@@ -104,7 +104,7 @@ def test_what_starts_from_a_model_of_mnli_is_still_what_its_arm_was_before(input
     of_task = {cell.task: cell for cell in cells}
     outcome = finetune(of_task["mnli"], inputs, CPU)
     kept = outcome.model.base.state_dict()
-    facts = outcome.facts.model_copy(update={"weights": weights_digest(kept)})
+    facts = outcome.record.model_copy(update={"weights": weights_digest(kept)})
     inputs.store.write(facts, outcome.model.save_pretrained, logits=outcome.predictions)
     before = inputs.first_arm.start
     start = inputs.cell_start(of_task["rte"])
@@ -113,7 +113,7 @@ def test_what_starts_from_a_model_of_mnli_is_still_what_its_arm_was_before(input
     assert set(start.variance_kept) == {"tokens", "positions", "segments"}
     for name, weight in kept.items():
         assert torch.equal(start.weights[name], weight), name
-    facts = finetune(of_task["rte"], inputs, CPU).facts
+    facts = finetune(of_task["rte"], inputs, CPU).record
     assert (facts.started_from, facts.graft_is_exact) == (start.digest, False)
 
 

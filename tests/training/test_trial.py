@@ -156,7 +156,7 @@ def test_a_cell_is_trained_in_bf16_or_says_that_it_was_trained_in_float32(family
     inputs = inputs_of(family)
     _, [cell] = settle_jobs(inputs)
     compute = compute_of(inputs.arms[cell.arm], BF16)
-    facts = finetune(cell, inputs, BF16).facts
+    facts = finetune(cell, inputs, BF16).record
     assert (compute.precision, facts.precision) == (
         ("float32", "float32") if family in FLOAT32_ALONE else ("bf16", None)
     )

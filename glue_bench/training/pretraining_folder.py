@@ -1,0 +1,145 @@
+"""The checkpoints of a pretraining, and the state from which a killed run continues."""
+
+import io
+import shutil
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from glue_bench.errors import UserError, first_line
+from glue_bench.files import (
+    check_file,
+    is_damage,
+    opened_zip,
+    results_written_to,
+    whole_folder,
+    write_atomically,
+)
+from glue_bench.model.checkpoints import weights_digest
+from glue_bench.records.store import WEIGHTS, Store
+from glue_bench.training.compute import Compute, is_out_of_memory
+from glue_bench.training.tokenizers import save_tokenizer
+
+RESUME_STATE_ADVICE = "the same command goes on from the last state"  # where the disk is full
+MAX_STATE_BYTES = 2**37
+STATE_KEYS = ("computed", "rate", "model", "optimizer", "progress")
+
+
+class OtherComputerError(UserError):
+    """A state that needs another device or precision. It concerns one arm; others can run."""
+
+
+class PretrainingFolder:
+    """The folder of one pretraining: `name` is the pretraining's id."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        self.store = store
+        self.name = name
+        self.folder = store.checkpoints(name)
+        self.resume = self.folder / "resume.pt"
+
+    def holds(self, step: int, digest: str | None) -> bool:
+        """Return whether there is a checkpoint after `step` steps whose weights have this digest."""
+        return self.store.holds(self.name, step, digest)
+
+    def save_checkpoint(
+        self, step: int, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+    ) -> str:
+        """Save the model with its tokenizer. The pooler is left out, because nothing trained it.
+
+        Args:
+            step: the number of steps that the model was trained.
+            model: an encoder under its masked-LM head.
+            tokenizer: the tokenizer of the text.
+
+        Returns:
+            The digest of the encoder's weights.
+        """
+        weights: dict[str, torch.Tensor] = {}
+        encoder_weights: dict[str, torch.Tensor] = {}
+        for name, tensor in model.state_dict().items():
+            if ".pooler." in name:
+                continue
+            weights[name] = tensor
+            if name.startswith("base."):
+                encoder_weights[name.removeprefix("base.")] = tensor
+        digest = weights_digest(encoder_weights)
+        place = self.store.checkpoint(self.name, step)
+        with (
+            results_written_to(self.folder, RESUME_STATE_ADVICE),
+            whole_folder(place, replaces=True) as aside,
+        ):
+            model.save_pretrained(aside, state_dict=weights)
+            save_tokenizer(tokenizer, aside)
+            (aside / WEIGHTS).write_text(digest)
+        return digest
+
+    def save_state(self, state: Mapping[str, Any], compute: Compute) -> None:
+        """Replace the state to continue from. It notes the device and the precision."""
+        content = io.BytesIO()
+        torch.save({"computed": [compute.device.type, compute.precision], **state}, content)
+        with results_written_to(self.folder, RESUME_STATE_ADVICE):
+            write_atomically(self.resume, content.getvalue())
+
+    def read_state(self) -> dict[str, Any] | None:
+        """Read the state that was saved last. It is None if there is no state.
+
+        Raises UserError if the file is damaged.
+        """
+        try:
+            check_file(self.resume, MAX_STATE_BYTES)
+            with opened_zip(self.resume) as archive:
+                # torch.save notes the CRC-32 of every tensor; torch.load does not look at it.
+                if damaged := archive.testzip():
+                    raise ValueError(f"its part {damaged} is damaged")
+            state: dict[str, Any] = torch.load(self.resume, map_location="cpu", weights_only=True)
+            return {name: state[name] for name in STATE_KEYS}
+        except FileNotFoundError:
+            return None
+        except Exception as error:  # a damaged pickle may raise anything
+            if is_out_of_memory(error):
+                raise
+            advice = "; delete it to start this arm anew" if is_damage(error) else ""
+            raise UserError(f"cannot read '{self.resume}' ({first_line(error)}){advice}") from error
+
+    def resumed_state(self, compute: Compute, rate: float) -> dict[str, Any] | None:
+        """Read the state that a run can continue from. It is None if there is no such state.
+
+        A state of another learning rate, which another search has chosen, counts as none.
+
+        Args:
+            compute: where the run computes.
+            rate: the learning rate of the run.
+
+        Raises:
+            UserError: the file is damaged.
+            OtherComputerError: the state is of another kind of device or another precision.
+        """
+        state = self.read_state()
+        if state is None or state["rate"] != rate:
+            return None
+        device, precision = state["computed"]
+        if [device, precision] != [compute.device.type, compute.precision]:
+            raise OtherComputerError(
+                f"'{self.resume}' was computed on {device} in {precision}, "
+                f"but this run computes on {compute.device.type} in {compute.precision}; "
+                f"give --device {device} --precision {precision}, "
+                "or delete it to start this arm anew"
+            )
+        return state
+
+    def end(self, *, keeps: bool = True) -> None:
+        """Delete the state to continue from, and what a killed run has left half-written.
+
+        Without `keeps` the checkpoints are deleted, too.
+        """
+        if not keeps:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        self.resume.unlink(missing_ok=True)
+        for aside in self.folder.glob(".*"):
+            if aside.is_dir():
+                shutil.rmtree(aside)
+            else:
+                aside.unlink()
