@@ -1,4 +1,11 @@
-"""FULL-SENTENCES packing (RoBERTa, Liu et al. 2019, section 4.2), kept in memory-mapped arrays."""
+"""FULL-SENTENCES packing (RoBERTa, Liu et al. 2019, section 4.2), kept in memory-mapped arrays.
+
+With room for ten tokens, the documents "a b c d. e f g h." and "i j." become two sequences. The
+first one has no room for the third sentence, and [SEP] parts documents:
+
+    [CLS] a b c d e f g h [SEP]
+    [CLS] i j [SEP] ...
+"""
 
 import random
 from array import array
@@ -24,14 +31,19 @@ SENTENCES_AT_ONCE = 2_000
 PIECE_TOKENS = 512
 SPLITS = ("train", "validation")
 
+ArrayKinds = Mapping[str, type[np.generic]]
+"""The arrays of a PackedText by name, with the type of their numbers."""
+
 
 @dataclass(frozen=True, eq=False)
 class PackedText(Ragged):
     """Sequences [CLS] ... [SEP].
 
-    Document `documents[d]` of the corpus is [starts[d], starts[d + 1]) of the tokens; both (documents of this split,),
-    by default one document. `cuts` (sequences,) says where in a sequence its second segment begins, 0 where it has one
-    segment; None where all have.
+    - `starts` (documents of this split,): where documents begin among the tokens, in order.
+    - `documents` (documents of this split,): the number of each of them in the corpus. By default
+      all tokens are of one document.
+    - `cuts` (sequences,): where in a sequence its second segment begins, and 0 if it has one
+      segment. It is None if all have one.
     """
 
     starts: np.ndarray = field(default_factory=lambda: np.zeros(1, dtype=np.int64))
@@ -40,16 +52,19 @@ class PackedText(Ragged):
 
     @cached_property
     def pieces(self) -> tuple[np.ndarray, np.ndarray]:
-        """Where pieces begin among the tokens, and the number of each one's document: int64 (pieces,) both.
+        """Where pieces begin among the tokens, and the number of each one's document.
 
-        A piece is whole sequences of one document with together at most PIECE_TOKENS tokens, or a part of a longer one.
+        Both are int64 (pieces,). A piece is whole sequences of one document with together at most
+        PIECE_TOKENS tokens, or a part of a longer one.
         """
         bounds = np.union1d(self.offsets[:-1], self.starts)
         owners = self.documents[np.searchsorted(self.starts, bounds, side="right") - 1]
-        starts, documents = list[int](), list[int]()
-        stops = [*bounds[1:].tolist(), len(self.ids)]
-        for run, stop, document in zip(bounds.tolist(), stops, owners.tolist(), strict=True):
-            for start in range(run, stop, PIECE_TOKENS):
+        begins = bounds.tolist()
+        stops = [*begins[1:], len(self.ids)]
+        starts: list[int] = []
+        documents: list[int] = []
+        for begin, stop, document in zip(begins, stops, owners.tolist(), strict=True):
+            for start in range(begin, stop, PIECE_TOKENS):
                 end = min(start + PIECE_TOKENS, stop)
                 if not starts or document != documents[-1] or end - starts[-1] > PIECE_TOKENS:
                     starts.append(start)
@@ -65,98 +80,173 @@ def pack(
     *,
     pairs: bool = False,
 ) -> dict[str, PackedText]:
-    """The corpus as `train` and `validation` sequences of at most `length` tokens, cached.
+    """Pack a corpus into `train` and `validation` sequences. They are kept in the cache.
 
-    `validation_share` of the sentences is held out: the last ones of long documents, and some short ones whole. With
-    `pairs` half of the sequences are cut at a sentence into [CLS] A [SEP] B [SEP], as BERT's.
-    Raises UserError where the corpus is too small to hold out a sequence, or none can be cut, or the tokenizer knows
-    nothing of it, or has no [CLS], [SEP] or [MASK].
+    Args:
+        corpus: the text.
+        tokenizer: one with [CLS], [SEP] and [MASK].
+        length: the largest number of tokens of a sequence.
+        validation_share: the share of the sentences that is held out. The last sentences of long
+            documents are, and some short documents as a whole.
+        pairs: whether half of the sequences are cut at a sentence into [CLS] A [SEP] B [SEP], as
+            those of BERT.
+
+    Raises:
+        UserError: the corpus is too small to hold out a sequence, or none can be cut, or the
+            tokenizer knows nothing of it, or has no [CLS], [SEP] or [MASK].
     """
-    needed = {
-        "[CLS]": tokenizer.cls_token_id,
-        "[SEP]": tokenizer.sep_token_id,
-        "[MASK]": tokenizer.mask_token_id,
-    }
-    if missing := [name for name, token_id in needed.items() if token_id is None]:
-        has = f"the tokenizer has no {' and no '.join(missing)} token"
-        raise UserError(f"{has}; masked-LM pretraining needs one, name another")
-    ids = np.uint16 if vocabulary_size(tokenizer) <= 2**16 else np.int32
-    kinds = {
-        "ids": ids,
-        "cuts": np.uint16,
-        "offsets": np.int64,
-        "starts": np.int64,
-        "documents": np.int64,
-    }
+    packing = Packing(corpus, tokenizer, length, validation_share, pairs)
+    packing.check_tokenizer()
+    return kept_or_made(cache_folder() / "corpora" / packing.key, packing.make, packing.read)
 
-    def make(folder: Path) -> None:
-        with corpus.unchanged():
-            sizes = (
-                sum(1 for _ in group) for _, group in groupby(corpus.numbered(), itemgetter(0))
-            )
-            train = array("q", count_train(sizes, validation_share))
-            for split in SPLITS:
-                chosen = encode_split(corpus, train, split, tokenizer)
-                if not write(
-                    pack_sequences(chosen, tokenizer, length, pairs), folder, split, kinds
-                ):
-                    raise UserError(
-                        f"corpus '{corpus.name}' is too small: nothing left for {split}; add text"
-                    )
-        packed = read(folder)
-        if np.isin(packed["validation"].ids, tokenizer.all_special_ids).all():
-            raise UserError(
-                f"the tokenizer knows no word of corpus '{corpus.name}'; name another with `tokenizer`"
-            )
-        if pairs and not np.any(packed["train"].cuts):
-            wrong = f"no sequence of corpus '{corpus.name}' has two sentences to cut between"
-            advice = "end each sentence with a full stop, raise pretraining.length, or leave segments out"
-            raise UserError(f"pretraining.segments: pairs, but {wrong}; {advice}")
 
-    def read(folder: Path) -> dict[str, PackedText]:
-        names = [name for name in kinds if pairs or name != "cuts"]
+@dataclass(frozen=True)
+class Packing:
+    """The arguments of `pack`, and its steps."""
+
+    corpus: Corpus
+    tokenizer: PreTrainedTokenizerBase
+    length: int
+    validation_share: float
+    pairs: bool
+
+    @property
+    def key(self) -> str:
+        """The name of the sequences in the cache."""
+        parts = (
+            LAYOUT_VERSION,
+            self.corpus.digest[:16],
+            tokenizer_digest(self.tokenizer)[:16],
+            self.length,
+            self.validation_share,
+            self.corpus.blank_lines,
+            self.pairs,
+        )
+        return "-".join(map(str, parts))
+
+    @property
+    def kinds(self) -> ArrayKinds:
+        """The arrays in the cache."""
         return {
-            split: PackedText(
-                **{name: np.memmap(folder / f"{split}.{name}", kinds[name], "r") for name in names}
-            )
-            for split in SPLITS
+            "ids": np.uint16 if vocabulary_size(self.tokenizer) <= 2**16 else np.int32,
+            "cuts": np.uint16,
+            "offsets": np.int64,
+            "starts": np.int64,
+            "documents": np.int64,
         }
 
-    of = LAYOUT_VERSION, corpus.digest[:16], tokenizer_digest(tokenizer)[:16]
-    what = (*of, length, validation_share, corpus.blank_lines, pairs)
-    return kept_or_made(cache_folder() / "corpora" / "-".join(map(str, what)), make, read)
+    def check_tokenizer(self) -> None:
+        """Raise UserError if the tokenizer lacks a special token."""
+        token_ids = {
+            "[CLS]": self.tokenizer.cls_token_id,
+            "[SEP]": self.tokenizer.sep_token_id,
+            "[MASK]": self.tokenizer.mask_token_id,
+        }
+        missing = [name for name, token_id in token_ids.items() if token_id is None]
+        if missing:
+            raise UserError(
+                f"the tokenizer has no {' and no '.join(missing)} token; "
+                "masked-LM pretraining needs one, name another"
+            )
+
+    def make(self, folder: Path) -> None:
+        """Write the arrays into an empty folder."""
+        kinds = self.kinds
+        with self.corpus.unchanged():
+            train_counts = array("q", count_train(self._document_sizes(), self.validation_share))
+            for split in SPLITS:
+                sentences = encode_split(self.corpus, train_counts, split, self.tokenizer)
+                sequences = pack_sequences(sentences, self.tokenizer, self.length, pairs=self.pairs)
+                if not write_arrays(sequences, folder, split, kinds):
+                    raise UserError(
+                        f"corpus '{self.corpus.name}' is too small: "
+                        f"nothing left for {split}; add text"
+                    )
+        self._check_text(self.read(folder))
+
+    def _document_sizes(self) -> Iterator[int]:
+        for _, sentences in groupby(self.corpus.numbered(), itemgetter(0)):
+            yield sum(1 for _ in sentences)
+
+    def _check_text(self, text: Mapping[str, PackedText]) -> None:
+        name = self.corpus.name
+        if np.isin(text["validation"].ids, self.tokenizer.all_special_ids).all():
+            raise UserError(
+                f"the tokenizer knows no word of corpus '{name}'; name another with `tokenizer`"
+            )
+        if self.pairs and not np.any(text["train"].cuts):
+            raise UserError(
+                f"pretraining.segments: pairs, but no sequence of corpus '{name}' "
+                "has two sentences to cut between; end each sentence with a full stop, "
+                "raise pretraining.length, or leave segments out"
+            )
+
+    def read(self, folder: Path) -> dict[str, PackedText]:
+        """Map the arrays of a folder into memory."""
+        kinds = dict(self.kinds)
+        if not self.pairs:
+            del kinds["cuts"]
+        texts = {}
+        for split in SPLITS:
+            arrays = {
+                name: np.memmap(folder / f"{split}.{name}", kind, "r")
+                for name, kind in kinds.items()
+            }
+            texts[split] = PackedText(**arrays)
+        return texts
 
 
 def count_train(sizes: Iterable[int], share: float) -> Iterator[int]:
-    """How many sentences of each document are to train on; `share` is held out: ends of long ones, some short ones."""
+    """Yield how many sentences of each document are to train on.
+
+    The end of each long document is held out, and some short documents as a whole.
+
+    Args:
+        sizes: how many sentences each document has.
+        share: the share of all sentences that is held out.
+    """
     owed = 0.0
     for size in sizes:
         owed += share * size
-        whole = size if owed >= size else 0
-        held_out = min(int(owed), size) if share * size >= 1 else whole
+        if share * size >= 1:
+            held_out = min(int(owed), size)
+        elif owed >= size:
+            held_out = size
+        else:
+            held_out = 0
         owed -= held_out
         yield size - held_out
 
 
 def encode_split(
-    corpus: Corpus, train: Iterable[int], split: str, tokenizer: PreTrainedTokenizerBase
+    corpus: Corpus, train_counts: Iterable[int], split: str, tokenizer: PreTrainedTokenizerBase
 ) -> Iterator[tuple[int, list[int]]]:
-    """The tokens of each sentence of one split, with the number of its document."""
-    documents = zip(groupby(corpus.numbered(), itemgetter(0)), train, strict=True)
-    rest = chain.from_iterable(
-        islice(sentences, count) if split == "train" else islice(sentences, count, None)
-        for (_, sentences), count in documents
+    """Yield the tokens of each sentence of one split, after the number of its document.
+
+    Args:
+        corpus: the text of both splits.
+        train_counts: how many sentences of each document are to train on; the rest is validation.
+        split: `train` or `validation`.
+        tokenizer: makes the tokens.
+    """
+    documents = zip(groupby(corpus.numbered(), itemgetter(0)), train_counts, strict=True)
+    sentences = chain.from_iterable(
+        islice(document, count) if split == "train" else islice(document, count, None)
+        for (_, document), count in documents
     )
-    while some := list(islice(rest, SENTENCES_AT_ONCE)):
-        numbers, texts = zip(*some, strict=True)
+    while chunk := list(islice(sentences, SENTENCES_AT_ONCE)):
+        numbers, texts = zip(*chunk, strict=True)
         yield from zip(numbers, encode(tokenizer, list(texts)), strict=True)
 
 
 @dataclass
 class Filling:
-    """A sequence without its [CLS] and last [SEP]: `tokens`, and where in them `sentences` and `documents` begin.
+    """A sequence that is being filled.
 
-    A document is (place, number). `cut` is where the second segment begins, counted from [CLS].
+    - `tokens`: those of the sequence without its [CLS] and its last [SEP].
+    - `sentences`: where in them sentences begin.
+    - `documents`: where in them documents begin, each as (place, number of the document).
+    - `cut`: where the second segment begins, counted from [CLS].
     """
 
     tokens: list[int] = field(default_factory=list)
@@ -164,87 +254,119 @@ class Filling:
     documents: list[tuple[int, int]] = field(default_factory=list)
     cut: int = 0
 
+    def inner_sentences(self) -> list[int]:
+        """Return where sentences begin that have tokens on both sides."""
+        return [place for place in self.sentences if 0 < place < len(self.tokens)]
+
+    def cut_at(self, place: int, sep: int) -> None:
+        """Begin the second segment at the sentence at `place`, behind a separator."""
+        if self.tokens[place - 1] != sep:
+            self.tokens.insert(place, sep)
+            self.documents = [
+                (start + 1 if start >= place else start, number) for start, number in self.documents
+            ]
+            place += 1
+        self.cut = place + 1
+
 
 def pack_sequences(
     sentences: Iterable[tuple[int, list[int]]],
     tokenizer: PreTrainedTokenizerBase,
     length: int,
+    *,
     pairs: bool,
 ) -> Iterator[Filling]:
-    """[CLS] ... [SEP] of at most `length` tokens, with `pairs` every other one cut, as far as there are sentences."""
-    cls, sep = int(tokenizer.cls_token_id), int(tokenizer.sep_token_id)
-    draw, count, cut = random.Random(0), 0, 0
-    for each in fill_sequences(sentences, sep, length - 2 - pairs):
-        while each.tokens and each.tokens[-1] == sep:
-            each.tokens.pop()
-        if not each.tokens:
+    """Yield the sequences [CLS] ... [SEP] of a text.
+
+    Args:
+        sentences: the tokens of each sentence, after the number of its document.
+        tokenizer: gives the ids of [CLS] and [SEP].
+        length: the largest number of tokens of a sequence.
+        pairs: whether every other sequence is cut, as far as sequences have two sentences.
+    """
+    cls = int(tokenizer.cls_token_id)
+    sep = int(tokenizer.sep_token_id)
+    room = length - 3 if pairs else length - 2
+    generator = random.Random(0)
+    sequences = 0
+    cut_sequences = 0
+    for filling in fill_sequences(sentences, sep, room):
+        while filling.tokens and filling.tokens[-1] == sep:
+            filling.tokens.pop()
+        if not filling.tokens:
             continue
-        places = [place for place in each.sentences if 0 < place < len(each.tokens)]
-        if pairs and places and 2 * cut <= count:
-            place = draw.choice(places)
-            if each.tokens[place - 1] != sep:  # a second segment begins behind a separator
-                each.tokens.insert(place, sep)
-                each.documents = [
-                    (start + (start >= place), number) for start, number in each.documents
-                ]
-                place += 1
-            each.cut = place + 1
-            cut += 1
-        count += 1
-        each.tokens = [cls, *each.tokens, sep]
-        yield each
+        places = filling.inner_sentences()
+        if pairs and places and 2 * cut_sequences <= sequences:
+            filling.cut_at(generator.choice(places), sep)
+            cut_sequences += 1
+        sequences += 1
+        filling.tokens = [cls, *filling.tokens, sep]
+        yield filling
 
 
 def fill_sequences(
     sentences: Iterable[tuple[int, list[int]]], sep: int, room: int
 ) -> Iterator[Filling]:
-    """Whole sentences in order, as many as there is room for; one that is longer than a sequence is parted."""
-    current, last = Filling(), -1
+    """Yield sequences with as many whole sentences as there is room for, in order.
+
+    A sentence that is longer than a sequence is parted. The next document goes on in the same
+    sequence, behind one separator.
+
+    Args:
+        sentences: the tokens of each sentence, after the number of its document.
+        sep: the id of the separator.
+        room: the largest number of tokens of a sequence, without its [CLS] and its last [SEP].
+    """
+    current = Filling()
+    last_document = -1
     for document, sentence in sentences:
-        # The next document goes on in the same sequence, behind one more separator.
-        if (
-            document != last
-            and current.tokens
-            and current.tokens[-1] != sep
-            and len(current.tokens) < room
-        ):
+        is_next = document != last_document
+        if is_next and 0 < len(current.tokens) < room and current.tokens[-1] != sep:
             current.tokens.append(sep)
         for start in range(0, len(sentence), room):
-            piece = sentence[start : start + room]
-            if len(current.tokens) + len(piece) > room:
+            part = sentence[start : start + room]
+            if len(current.tokens) + len(part) > room:
                 yield current
                 current = Filling()
-            if document != last:
+            if document != last_document:
                 current.documents.append((len(current.tokens), document))
-                last = document
+                last_document = document
             current.sentences.append(len(current.tokens))
-            current.tokens += piece
+            current.tokens += part
     yield current
 
 
-def write(
-    made: Iterable[Filling], folder: Path, split: str, kinds: Mapping[str, type[np.generic]]
-) -> int:
-    """Write what sequences add to the arrays of a PackedText, a file an array; returns how many tokens there are."""
+def write_arrays(sequences: Iterable[Filling], folder: Path, split: str, kinds: ArrayKinds) -> int:
+    """Write sequences as the arrays of a PackedText, a file an array.
+
+    Args:
+        sequences: with their [CLS] and [SEP].
+        folder: the folder of the files.
+        split: the first part of the files' names.
+        kinds: the arrays with their types.
+
+    Returns:
+        How many tokens there are.
+    """
     tokens = 0
     with ExitStack() as stack:
-        files = {
-            name: stack.enter_context((folder / f"{split}.{name}").open("wb")) for name in kinds
-        }
+        files = {}
+        for name in kinds:
+            files[name] = stack.enter_context((folder / f"{split}.{name}").open("wb"))
 
         def put(**values: list[int]) -> None:
-            for name, some in values.items():
-                files[name].write(array(np.dtype(kinds[name]).char, some))
+            for name, numbers in values.items():
+                files[name].write(array(np.dtype(kinds[name]).char, numbers))
 
         put(offsets=[0])
-        for each in made:
+        for sequence in sequences:
             # A document that begins a sequence has its [CLS], too.
-            put(starts=[tokens + (place and place + 1) for place, _ in each.documents])
-            tokens += len(each.tokens)
+            put(starts=[tokens + (place and place + 1) for place, _ in sequence.documents])
+            tokens += len(sequence.tokens)
             put(
-                documents=[number for _, number in each.documents],
-                ids=each.tokens,
-                cuts=[each.cut],
+                documents=[number for _, number in sequence.documents],
+                ids=sequence.tokens,
+                cuts=[sequence.cut],
                 offsets=[tokens],
             )
     return tokens
