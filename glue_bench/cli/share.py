@@ -140,7 +140,7 @@ def verify(
     for verified in outcomes:
         echo(f"{verified.name}\n")
         rows = [
-            (check.name, "FAULT" if check.faults else "good", shortened(check.found, 500))
+            (check.name, "FAULT" if check.faults else "good", shortened(check.result, 500))
             for check in verified.checks
         ]
         print_rows(("check", "result", "what was found"), rows)

@@ -1,9 +1,10 @@
-"""Experiments in one archive for others: how a bundle is written, and how anybody's bundle is opened.
+"""Bundles: experiments in one archive for others, written here, and opened whoever wrote them.
 
-A bundle has the plan (with the experiment's configuration), records, predictions, gold labels, failures, tables, and
-the text of plugins. Nothing of it is run when a bundle is read. Models, checkpoints and half-written files stay behind.
-The same content gives the same bytes, also if folders of an experiment are links. No path of the machine is in it:
-plans have none, and of the paths in errors only the last name stays.
+A bundle has the plan (with the experiment's configuration), records, predictions, gold labels,
+failures, tables, and the text of plugins. Nothing of it is run when a bundle is read. Models,
+checkpoints and half-written files stay behind. The same content gives the same bytes, also if
+folders of an experiment are links. No path of the machine is in it: plans have none, and of the
+paths in errors only the last name stays.
 """
 
 import hashlib
@@ -60,7 +61,10 @@ BUNDLED_PATH = re.compile(
 )
 """The paths that files of a bundle may have."""
 FILE_PATTERNS = ("*", "failures/*", "labels/*", "plugins/*/*", "cells/*/*", "pretrainings/*/*")
-"""Where files of an experiment lie that a bundle may have. Unlike `rglob`, these patterns enter linked folders."""
+"""Where files of an experiment lie that a bundle may have.
+
+Unlike `rglob`, these patterns enter linked folders.
+"""
 PATH_STARTS = ("/", "~", ".")
 """How paths begin in the plans of earlier versions, which had the paths of checkpoints."""
 _ROOT = r"(?:file://|[A-Za-z]:)?(?!//)[/\\~]"
@@ -186,7 +190,10 @@ def _public_experiment(experiment: Experiment) -> Experiment:
 
 
 def _last_name(place: str) -> str:
-    """Return `./NAME` for a path, as tables name it; return anything else, such as an id of the hub, as it is."""
+    """Return `./NAME` for a path, as tables name it.
+
+    Anything else, such as an id of the hub, stays as it is.
+    """
     return f"./{PurePath(place).name}" if place.startswith(PATH_STARTS) else place
 
 
@@ -201,7 +208,10 @@ def _public_failure(content: bytes) -> bytes:
 
 @dataclass(frozen=True)
 class OpenedBundle:
-    """The content of a bundle in a folder, its manifest, and a line about each file that does not fit the manifest."""
+    """The content of a bundle in a folder, and its manifest.
+
+    `faults` has a line about each file that does not fit the manifest.
+    """
 
     folder: Path
     manifest: Manifest
@@ -212,7 +222,8 @@ class OpenedBundle:
 def open_bundle(path: Path) -> Iterator[OpenedBundle]:
     """Unpack a bundle into a temporary folder. Files that are not in its manifest are not unpacked.
 
-    Raises UserError if the file is no zip or has no manifest that can be read, or if there is no room to unpack it.
+    Raises UserError if the file is no zip or has no manifest that can be read, or if there is no
+    room to unpack it.
     """
     with TemporaryDirectory(prefix="glue-bench-verify-") as folder:
         try:

@@ -1,11 +1,11 @@
-"""An arm's results as a model card for the hub, and the repository that it heads: card and weights."""
+"""Model cards for the hub: an arm's results, and the repository of a card and its models."""
 
 import math
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -20,19 +20,23 @@ from glue_bench.files import ELSEWHERE, results_written_to, whole_folder
 from glue_bench.pages.page import Column, Page, Table
 from glue_bench.pages.render import to_markdown
 
+if TYPE_CHECKING:
+    from huggingface_hub import EvalResult
+
 CARD_FILE = "README.md"
-"""What the hub shows of a repository."""
+"""The file that the hub shows of a repository."""
 PLACEHOLDER = "REPOSITORY"
-"""In the text of a card, the repository that it is sent to."""
+"""The name in a card's text that becomes the repository to which the card is sent."""
 NO_BENCHMARK = "No benchmark: some of these data are made up, or not exactly the official rows."
 UNCHECKED = (
-    "The rows of {tasks} are complete by count. Their content was not compared with the official rows, so that the hub "
-    "is told no score of them."
+    "The rows of {tasks} are complete by count. Their content was not compared with the official "
+    "rows, so that the hub is told no score of them."
 )
 MODELS = "The model of a task is that of the median run over seeds at the reported learning rate."
 BEST_EPOCH = (
-    "The experiment reports the best epoch of each run. Models are those of the last epoch, and so is the score of "
-    "this model; there is a mean over seeds only where the two epochs are the same in all runs."
+    "The experiment reports the best epoch of each run. Models are those of the last epoch, and so "
+    "is the score of this model; there is a mean over seeds only where the two epochs are the same "
+    "in all runs."
 )
 COLUMNS = {
     "title": Column("Task"),
@@ -57,10 +61,10 @@ tokenizer = AutoTokenizer.from_pretrained("{repository}"{inside})
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """A model card (`text`), and the repository that it heads: content, or the file that has it, by path.
+    """A model card (`text`), and the repository that it heads.
 
-    Where there are several models, each lies in the folder of its task. `without` are the tasks whose run has left no
-    model.
+    `files` are by path: their content, or the file that has it. If there are several models, each
+    lies in the folder of its task. `without` are the tasks whose run has left no model.
     """
 
     arm: str
@@ -70,35 +74,63 @@ class Card:
 
 
 def make_card(board: Board, arm: str | None) -> Card:
-    """Make the card of an arm, as `glue_bench.card` describes it; the only arm needs no name."""
-    arm, results = find_arm(board, arm), board.results
-    runs, scores = median_runs(board, arm), arm_scores(board, arm)
+    """Make the card of an arm, as `glue_bench.card` describes it. The only arm needs no name."""
+    arm = find_arm(board, arm)
+    results = board.results
+    runs = median_runs(board, arm)
     if runs.empty:
         raise UserError(f"arm '{arm}' of '{results.folder}' has no finished run to tell of")
-    records = {
-        str(task): results.finished.records[cell_id] for task, cell_id in runs["cell_id"].items()
-    }
-    kept = {task: results.store.model(record, whole=True) for task, record in records.items()}
-    models = {task: folder for task, folder in kept.items() if folder}
+    models: dict[str, Path] = {}
+    files: dict[str, bytes | Path] = {}
+    without = []
+    for task, cell_id in runs["cell_id"].items():
+        model = results.store.model(results.finished.records[cell_id], whole=True)
+        if model:
+            models[str(task)] = model
+        else:
+            without.append(str(task))
+    for task, model in models.items():
+        folder = f"{task}/" if len(models) > 1 else ""
+        record = results.finished.records[runs["cell_id"][task]]
+        for name in record.model or ():
+            files[f"{folder}{name}"] = model / name
+    text = _card_text(board, arm, runs, list(models))
+    files[CARD_FILE] = text.encode()
+    return Card(arm=arm, text=text, files=files, without=tuple(without))
+
+
+def _card_text(board: Board, arm: str, runs: pd.DataFrame, tasks: list[str]) -> str:
+    """Write a card: front matter for the hub, the table of scores, and how to load a model.
+
+    Args:
+        board: The board of the experiment.
+        arm: The name of the arm.
+        runs: Its median runs, by task.
+        tasks: The tasks that have a model.
+    """
+    results = board.results
+    scores = arm_scores(board, arm)
     early = board.runs.loc[(board.runs["arm"] == arm) & ~board.runs["last"], "task"]
-    scores.loc[scores["task"].isin(early), ["mean", "error"]] = (
-        math.nan
-    )  # the weights are those of the last epoch
+    # The weights are those of the last epoch.
+    scores.loc[scores["task"].isin(early), ["mean", "error"]] = math.nan
     made_up = scores["task"].isin(results.partial_tasks) | results.is_made_up
     unchecked = _is_unchecked(scores, results) & ~made_up
     cell = results.cells[results.cells["cell_id"] == runs["cell_id"].iloc[0]].iloc[0]
-    native, several = cell["variant"] == NATIVE, len(models) > 1
-    what = "as it is published" if native else f"with the variant `{cell['variant']}`"
-    by = f"glue-bench {cell['environment'].glue_bench or ''}".rstrip()
     legend = [MODELS]
     if board.protocol.epoch == "best":
         legend.append(BEST_EPOCH)
     if unchecked.any():
-        legend.append(UNCHECKED.format(tasks=titles(tuple(scores.loc[unchecked, "task"].unique()))))
+        unchecked_tasks = tuple(scores.loc[unchecked, "task"].unique())
+        legend.append(UNCHECKED.format(tasks=titles(unchecked_tasks)))
+    is_native = cell["variant"] == NATIVE
+    kind = "as it is published" if is_native else f"with the variant `{cell['variant']}`"
+    tool = f"glue-bench {cell['environment'].glue_bench or ''}".rstrip()
     table = Table(
         frame=scores,
         columns=COLUMNS,
-        caption=f"An encoder {what}, fine-tuned on GLUE by {by}. Each task has a model of its own.",
+        caption=(
+            f"An encoder {kind}, fine-tuned on GLUE by {tool}. Each task has a model of its own."
+        ),
         legend=tuple(legend),
     )
     page = Page(
@@ -106,95 +138,118 @@ def make_card(board: Board, arm: str | None) -> Card:
         banner=NO_BENCHMARK if made_up.any() else "",
         tables=(table,),
     )
-    imports = "" if native else "import glue_bench  # lets transformers know the encoder\n"
-    inside = f', subfolder="{next(iter(models))}"' if several else ""
-    usage = USAGE.format(imports=imports, repository=PLACEHOLDER, inside=inside) if models else ""
     stated = scores[~made_up & ~unchecked & scores["value"].notna()]
-    header = _header(arm, cell, results.arms["checkpoint"][arm], stated)
-    text = f"---\n{header}\n---\n\n{to_markdown(page)}{usage}"
-    files: dict[str, bytes | Path] = {}
-    for task, folder in models.items():
-        place = f"{task}/" if several else ""
-        files |= {f"{place}{name}": folder / name for name in records[task].model or ()}
-    files[CARD_FILE] = text.encode()
-    without = tuple(task for task in kept if task not in models)
-    return Card(arm=arm, text=text, files=files, without=without)
+    header = _front_matter(arm, cell, results.arms["checkpoint"][arm], stated)
+    return f"---\n{header}\n---\n\n{to_markdown(page)}{_usage(tasks, is_native=is_native)}"
 
 
-def _is_unchecked(scores: pd.DataFrame, results: Results) -> pd.Series:
-    """Of which scores the split could not be compared with the official one."""
-    unchecked = results.tasks["unchecked"]
-    places = zip(scores["task"], scores["split"], strict=True)
-    return pd.Series(
-        [split in unchecked[task] for task, split in places], index=scores.index, dtype=bool
+def _usage(tasks: list[str], *, is_native: bool) -> str:
+    """Show how the model of the first task is loaded. Empty if no task has a model."""
+    if not tasks:
+        return ""
+    own_import = "import glue_bench  # lets transformers know the encoder\n"
+    return USAGE.format(
+        imports="" if is_native else own_import,
+        repository=PLACEHOLDER,
+        inside=f', subfolder="{tasks[0]}"' if len(tasks) > 1 else "",
     )
 
 
-def _header(arm: str, cell: pd.Series, checkpoint: str, stated: pd.DataFrame) -> str:
-    """The front matter: what the hub reads of a card. A name without a revision may be a folder's: the cache tells."""
-    from huggingface_hub import EvalResult, ModelCardData, constants
+def _is_unchecked(scores: pd.DataFrame, results: Results) -> pd.Series:
+    """Return which scores are of a split that could not be compared with the official one."""
+    unchecked = results.tasks["unchecked"]
+    places = zip(scores["task"], scores["split"], strict=True)
+    is_unchecked = [split in unchecked[task] for task, split in places]
+    return pd.Series(is_unchecked, index=scores.index, dtype=bool)
 
-    results, native = list[EvalResult](), cell["variant"] == NATIVE
+
+def _front_matter(arm: str, cell: pd.Series, checkpoint: str, stated: pd.DataFrame) -> str:
+    """Write what the hub reads of a card.
+
+    Args:
+        arm: The name of the arm.
+        cell: A row of `Results.cells` of one of its runs.
+        checkpoint: The checkpoint of the arm.
+        stated: The rows of `arm_scores` whose scores the hub is told.
+    """
+    from huggingface_hub import ModelCardData, constants
+
+    evaluations: list[EvalResult] = []
     for row in stated.to_dict("records"):
-        values = {row["name"]: row["value"]}
-        if row["n"] > 1 and not math.isnan(row["mean"]):
-            values |= {
-                f"{row['name']}, mean of {row['n']} seeds, standard error {row['error']:.4f}": row[
-                    "mean"
-                ]
-            }
-        of_row: dict[str, Any] = {"task_type": "text-classification", "task_name": row["title"]}
-        of_row |= {
-            "dataset_type": REPOSITORY,
-            "dataset_name": f"GLUE {row['title']}",
-            "dataset_config": row["task"],
-        }
-        of_row |= {"dataset_split": row["split"], "dataset_revision": row["revision"] or None}
-        of_row |= {"metric_type": row["metric"]}
-        results += [
-            EvalResult(**of_row, metric_name=of, metric_value=round(value, 6))
-            for of, value in values.items()
-        ]
+        evaluations += _evaluations(row)
+    # A checkpoint without a revision may be a folder or a model of the hub: the cache tells.
     copy = Path(constants.HF_HUB_CACHE, f"models--{checkpoint.replace('/', '--')}")
     is_of_hub = cell["base_model"] or (copy.is_dir() and not Path(checkpoint).exists())
+    is_native = cell["variant"] == NATIVE
+    tags = ["glue", "glue-bench"]
+    if not is_native:
+        tags.append(cell["variant"])
     data = ModelCardData(
-        library_name="transformers" if native else "glue-bench",
+        library_name="transformers" if is_native else "glue-bench",
         pipeline_tag="text-classification",
         language="en",
-        tags=["glue", "glue-bench"] + ([] if native else [cell["variant"]]),
+        tags=tags,
         base_model=checkpoint if is_of_hub else None,
-        datasets=[REPOSITORY] if results else None,
+        datasets=[REPOSITORY] if evaluations else None,
         model_name=arm,
-        eval_results=results or None,
+        eval_results=evaluations or None,
     )
     return data.to_yaml()
 
 
-def write_card(made: Card, folder: Path) -> None:
+def _evaluations(row: dict[Any, Any]) -> "list[EvalResult]":
+    """Return the score of this model and, for several seeds, the mean. See `arm_scores`."""
+    from huggingface_hub import EvalResult
+
+    values = {row["name"]: row["value"]}
+    if row["n"] > 1 and not math.isnan(row["mean"]):
+        name = f"{row['name']}, mean of {row['n']} seeds, standard error {row['error']:.4f}"
+        values[name] = row["mean"]
+    evaluations = []
+    for name, value in values.items():
+        evaluation = EvalResult(
+            task_type="text-classification",
+            task_name=row["title"],
+            dataset_type=REPOSITORY,
+            dataset_name=f"GLUE {row['title']}",
+            dataset_config=row["task"],
+            dataset_split=row["split"],
+            dataset_revision=row["revision"] or None,
+            metric_type=row["metric"],
+            metric_name=name,
+            metric_value=round(value, 6),
+        )
+        evaluations.append(evaluation)
+    return evaluations
+
+
+def write_card(card: Card, folder: Path) -> None:
     """Write a card and its models to a folder, all of them or none.
 
-    Raises UserError where the folder has files, or cannot be written.
+    Raises UserError if the folder has files, or cannot be written.
     """
     with results_written_to(folder, ELSEWHERE):
         if not folder.exists():
             with whole_folder(folder) as aside:
-                _write_files(made, aside)
+                _write_files(card, aside)
             return
         if any(folder.iterdir()):
             raise UserError(
-                f"'{folder}' is not empty; give a folder that does not exist yet, nothing is overwritten"
+                f"'{folder}' is not empty; give a folder that does not exist yet, nothing is "
+                "overwritten"
             )
-        # An empty folder may be a mounted disk or a link, which no other folder can replace: the files move into it.
+        # An empty folder may be a mounted disk or a link, which no other folder can replace: the
+        # files move into it.
         staged = folder / ".card"
         with whole_folder(staged) as aside:
-            _write_files(made, aside)
+            _write_files(card, aside)
         for entry in sorted(staged.iterdir(), key=lambda entry: entry.name == CARD_FILE):
             entry.rename(folder / entry.name)
         staged.rmdir()
 
 
-def _write_files(made: Card, folder: Path) -> None:
-    for name, content in made.files.items():
+def _write_files(card: Card, folder: Path) -> None:
+    for name, content in card.files.items():
         place = folder / name
         place.parent.mkdir(parents=True, exist_ok=True)
         if isinstance(content, bytes):
@@ -203,29 +258,31 @@ def _write_files(made: Card, folder: Path) -> None:
             shutil.copyfile(content, place)
 
 
-def push_card(made: Card, repository: str) -> str:
-    """Send a card and its models to a repository of the hub, in one commit; the commit's address.
+def push_card(card: Card, repository: str) -> str:
+    """Send a card and its models to the hub in one commit, and return the commit's address.
 
-    The repository is made, as a private one, if it is not there. Raises UserError where there is no model to send, or
-    the hub refuses.
+    The repository is made, as a private one, if it does not exist. Raises UserError if there is no
+    model to send, or the hub refuses.
     """
     from huggingface_hub import CommitOperationAdd, HfApi
 
-    if len(made.files) == 1:
+    if len(card.files) == 1:
         raise UserError(
-            f"arm '{made.arm}' has kept no model to push; set `finetuning: {{keep: best}}` {IN_A_FILE} and run "
-            "the experiment again, which trains the runs that a card takes once more"
+            f"arm '{card.arm}' has kept no model to push; set `finetuning: {{keep: best}}` "
+            f"{IN_A_FILE} and run the experiment again, which trains the runs that a card takes "
+            "once more"
         )
-    files = {**made.files, CARD_FILE: made.text.replace(PLACEHOLDER, repository).encode()}
-    operations = [
-        CommitOperationAdd(path_in_repo=name, path_or_fileobj=what) for name, what in files.items()
-    ]
+    text = card.text.replace(PLACEHOLDER, repository)
+    files = {**card.files, CARD_FILE: text.encode()}
+    operations = []
+    for name, content in files.items():
+        operations.append(CommitOperationAdd(path_in_repo=name, path_or_fileobj=content))
     try:
         api = HfApi()
         api.create_repo(repository, private=True, exist_ok=True)
-        done = api.create_commit(
+        commit = api.create_commit(
             repository, operations, commit_message="Models and results, by glue-bench"
         )
     except Exception as error:  # httpx, huggingface_hub, OSError and ValueError: no common base
         raise UserError(f"cannot push to '{repository}': {first_line(error)}") from error
-    return str(done.commit_url)
+    return str(commit.commit_url)

@@ -1,7 +1,7 @@
-"""Results in the schema of Every Eval Ever, version 0.3.0 (https://github.com/evaleval/every_eval_ever).
+"""Results in the schema of Every Eval Ever, version 0.3.0.
 
-One log per arm, which lies where that project's data repository has it:
-data/glue-bench/ORGANIZATION/EXPERIMENT-ARM/<uuid>.json.
+https://github.com/evaleval/every_eval_ever. There is one log per arm. It lies where that project's
+data repository has it: data/glue-bench/ORGANIZATION/EXPERIMENT-ARM/<uuid>.json.
 """
 
 import json
@@ -24,183 +24,248 @@ from glue_bench.files import ELSEWHERE, results_written_to, write_atomically
 from glue_bench.pages.render import json_text
 
 SCHEMA = "0.3.0"
-ASUNDER = "export each to a place of its own with -o"
-_NAME = re.compile(r"(?!(?:data|unknown)$)[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_-])?")
+SEPARATE_FOLDERS = "export each to a place of its own with -o"
+ORGANIZATION = re.compile(r"(?!(?:data|unknown)$)[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_-])?")
 
 
 def write_logs(boards: Iterable[Board], folder: Path, organization: str) -> dict[str, Any]:
-    """Write the logs of all arms below `folder`; `files` that were written, and by experiment what was `left_out`.
+    """Write the logs of all arms below a folder.
 
-    A score is the mean over the runs at the reported rate, with its standard error over independent runs. Made-up and
-    partial data are left out, because a log states a benchmark's score. `organization` is who states it. Raises
-    UserError for a name that cannot be part of a path, for nothing to state, for a model of which another log lies
-    there, whose scores would stand beside the new ones, and for a disk that cannot be written.
+    A score is the mean over the runs at the reported rate, with its standard error over independent
+    runs. Made-up and partial data are left out, because a log states a benchmark's score.
+
+    Args:
+        boards: The boards of the experiments.
+        folder: The folder to write to.
+        organization: Who states the scores.
+
+    Returns:
+        `files`, the paths that were written, and `left_out`, the reasons by experiment.
+
+    Raises:
+        UserError: the organization cannot be part of a path, there is nothing to state, a model
+            has another log in the folder, whose scores would stand beside the new ones, or the disk
+            cannot be written.
     """
-    if not _NAME.fullmatch(organization):
+    if not ORGANIZATION.fullmatch(organization):
         raise UserError(
-            f"organization {quoted(organization)}: give letters, digits, dots, dashes and underscores"
+            f"organization {quoted(organization)}: "
+            "give letters, digits, dots, dashes and underscores"
         )
     logs: dict[str, bytes] = {}
     left_out: dict[str, str] = {}
     for board in boards:
         experiment = board.results.experiment
+        partial = board.results.partial_tasks
         if board.results.is_made_up:
             left_out[experiment] = "its data are made up"
             continue
-        if partial := board.results.partial_tasks:
-            left_out[experiment] = _left_out(board)
+        if partial:
+            left_out[experiment] = _describe_partial(board)
         cells = board.reported.sort_values(BOTH_SEEDS)
         cells = cells[~cells["task"].isin(partial)]
-        for arm in (arm for arm in board.arms if arm in {*cells["arm"]}):
-            model = f"{organization}/{experiment}-{arm}"
-            log = _log(board, organization, arm, cells)
-            # Equal logs have one name: what it hashes is all that the log says.
-            name = f"glue-bench/{model}/{sha256(json.dumps(log, sort_keys=True).encode()).hexdigest()[:16]}"
-            place = f"data/glue-bench/{model}/{uuid.UUID(bytes=sha256(name.encode()).digest()[:16], version=4)}.json"
-            about = {
-                "schema_version": SCHEMA,
-                "evaluation_id": name,
-                "retrieved_timestamp": str(int(time.time())),
-            }
-            logs[place] = json_text(about | log).encode()
+        for arm in board.arms:
+            of_arm = cells[cells["arm"] == arm]
+            if len(of_arm):
+                path, content = _log_file(board, organization, arm, of_arm)
+                logs[path] = content
     if not logs:
-        why = (
-            "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
-            or "no run has finished"
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
+        raise UserError(
+            f"nothing to export as a benchmark's score ({reasons or 'no run has finished'})"
         )
-        raise UserError(f"nothing to export as a benchmark's score ({why})")
-    _check_others(logs, folder)
+    _check_other_logs(logs, folder)
     with results_written_to(folder, ELSEWHERE):
-        for place, content in logs.items():
-            write_atomically(folder / place, content)
-    return {"files": [*logs], "left_out": left_out}
+        for path, content in logs.items():
+            write_atomically(folder / path, content)
+    return {"files": list(logs), "left_out": left_out}
 
 
-def _check_others(logs: Iterable[str], folder: Path) -> None:
-    """Raise UserError where a model has another log, in the folder or among `logs`: nobody could tell which counts."""
-    by_model: dict[Path, str] = {}
-    for place in logs:
-        model = (folder / place).parent
-        if model in by_model:
+def _check_other_logs(paths: Iterable[str], folder: Path) -> None:
+    """Raise UserError if a model has another log, in the folder or among the new ones.
+
+    Nobody could tell which of the two counts.
+    """
+    models: set[Path] = set()
+    for path in paths:
+        model = (folder / path).parent
+        if model in models:
             raise UserError(
-                f"two of the folders have an experiment and an arm of one name ({model.name}); {ASUNDER}"
+                f"two of the folders have an experiment and an arm of one name ({model.name}); "
+                f"{SEPARATE_FOLDERS}"
             )
-        by_model[model] = place
-        others = sorted(path for path in model.glob("[!.]*.json") if path != folder / place)
-        if others:
-            raise UserError(
-                f"'{others[0]}' is another log of the same model; delete it, or {ELSEWHERE}"
-            )
+        models.add(model)
+        for log in sorted(model.glob("[!.]*.json")):
+            if log != folder / path:
+                raise UserError(
+                    f"'{log}' is another log of the same model; delete it, or {ELSEWHERE}"
+                )
 
 
-def _left_out(board: Board) -> str:
-    """Why tasks of an experiment are left out: their rows are not all, or not exactly, the official ones."""
+def _describe_partial(board: Board) -> str:
+    """Say why tasks are left out: rows are missing, or are not exactly the official ones."""
     tasks = board.results.tasks
     differ = tasks["differences"].map(len) > 0
     groups = {
         "run on a part of the official rows": tasks.index[tasks["partial"] & ~differ],
         "run on other rows than the official ones": tasks.index[tasks["partial"] & differ],
     }
-    return "; ".join(
+    reasons = [
         f"{reason}: {titles(tuple(names))}" for reason, names in groups.items() if len(names)
-    )
+    ]
+    return "; ".join(reasons)
+
+
+def _log_file(board: Board, organization: str, arm: str, cells: pd.DataFrame) -> tuple[str, bytes]:
+    """Return the path and the content of an arm's log.
+
+    The name of a log is a hash over all that it says, so that equal logs have one name.
+
+    Args:
+        board: The board of the experiment.
+        organization: Who states the scores.
+        arm: The name of the arm.
+        cells: The arm's reported runs, without those of partial tasks.
+    """
+    log = _log(board, organization, arm, cells)
+    digest = sha256(json.dumps(log, sort_keys=True).encode()).hexdigest()[:16]
+    folder = f"glue-bench/{organization}/{board.results.experiment}-{arm}"
+    evaluation_id = f"{folder}/{digest}"
+    file_id = uuid.UUID(bytes=sha256(evaluation_id.encode()).digest()[:16], version=4)
+    document = {
+        "schema_version": SCHEMA,
+        "evaluation_id": evaluation_id,
+        "retrieved_timestamp": str(int(time.time())),
+        **log,
+    }
+    return f"data/{folder}/{file_id}.json", json_text(document).encode()
 
 
 def _log(board: Board, organization: str, arm: str, cells: pd.DataFrame) -> dict[str, Any]:
-    """What the log of an arm says but for its name and the time."""
+    """Return an arm's log without its name and the time. See `_log_file` for the parameters."""
     facts = board.results.arms.loc[arm]
-    cells = cells[cells["arm"] == arm]
-    scores = arm_scores(board, arm)
-    first, stated = (
-        cells.iloc[0],
-        scores[scores["task"].isin(cells["task"]) & scores["mean"].notna()],
-    )
-    unchecked = board.results.tasks["unchecked"]
+    first = cells.iloc[0]
     name = f"{board.results.experiment}-{arm}"
-    details: dict[str, Any] = {"deployment_type": "self_deployed", "model_availability": "unknown"}
-    details |= {name: facts[name] for name in ("variant", "options", "origin")}
-    details |= {"parameters": int(first["parameters"]), "fine_tuned": "a model for each task"}
-    details |= {"epoch": f"the {board.protocol.epoch} epoch of each run"}
-    details |= {"base_model": first["base_model"]} if first["base_model"] else {}
-    source = {"source_name": "glue-bench", "source_type": "evaluation_run"}
-    source |= {"source_organization_name": organization, "evaluator_relationship": "first_party"}
-    engine = {"name": "glue-bench", "version": first["environment"].glue_bench or "unknown"}
-    model = {
-        "name": name,
-        "id": f"{organization}/{name}",
-        "developer": organization,
-        "inference_engine": engine,
+    details: dict[str, Any] = {
+        "deployment_type": "self_deployed",
+        "model_availability": "unknown",
+        "variant": facts["variant"],
+        "options": facts["options"],
+        "origin": facts["origin"],
+        "parameters": int(first["parameters"]),
+        "fine_tuned": "a model for each task",
+        "epoch": f"the {board.protocol.epoch} epoch of each run",
     }
+    if first["base_model"]:
+        details["base_model"] = first["base_model"]
+    engine = {"name": "glue-bench", "version": first["environment"].glue_bench or "unknown"}
+    scores = arm_scores(board, arm)
+    stated = scores[scores["task"].isin(cells["task"]) & scores["mean"].notna()]
+    unchecked = board.results.tasks["unchecked"]
+    results = []
+    for row in stated.to_dict("records"):
+        runs = cells[cells["task"] == row["task"]]
+        is_checked = row["split"] not in unchecked[row["task"]]
+        results.append(_result(row, runs, is_checked=is_checked))
     return {
-        "source_metadata": source,
+        "source_metadata": {
+            "source_name": "glue-bench",
+            "source_type": "evaluation_run",
+            "source_organization_name": organization,
+            "evaluator_relationship": "first_party",
+        },
         "eval_library": engine,
-        "model_info": model | {"additional_details": _texts(details)},
-        "evaluation_results": [
-            _result(
-                row,
-                cells[cells["task"] == row["task"]],
-                is_checked=row["split"] not in unchecked[row["task"]],
-            )
-            for row in stated.to_dict("records")
-        ],
+        "model_info": {
+            "name": name,
+            "id": f"{organization}/{name}",
+            "developer": organization,
+            "inference_engine": engine,
+            "additional_details": _texts(details),
+        },
+        "evaluation_results": results,
     }
 
 
 def _result(row: dict[Any, Any], runs: pd.DataFrame, *, is_checked: bool) -> dict[str, Any]:
-    """What a row of `arm_scores` says, of these runs.
+    """Return one entry of `evaluation_results`.
 
-    The hub's dataset is stated where the rows of the split were compared with it, so that `is_checked` is true.
+    Args:
+        row: A row of `arm_scores`.
+        runs: The runs behind it.
+        is_checked: Whether the rows of the split were compared with the hub's dataset. Only then
+            the entry names that dataset.
     """
-    task = TASKS[row["task"]]
-    metric = row["metric"]
-    n = row["n"]
     name = f"glue.{row['task']}.{row['split']}"
+    return {
+        "evaluation_result_id": f"{name}.{row['metric']}",
+        "evaluation_name": name,
+        "source_data": _source_data(row, runs, is_checked=is_checked),
+        "metric_config": _metric_config(row),
+        "score_details": _score_details(row, runs),
+    }
+
+
+def _source_data(row: dict[Any, Any], runs: pd.DataFrame, *, is_checked: bool) -> dict[str, Any]:
+    task = TASKS[row["task"]]
+    split = row["split"]
     source: dict[str, Any] = {"dataset_name": f"GLUE {task.title}", "source_type": "other"}
-    data = {"config": task.name, "digest": runs["data"].iloc[0]}
+    details = {"config": task.name, "digest": runs["data"].iloc[0]}
     if is_checked:
-        source |= {"source_type": "hf_dataset", "hf_repo": REPOSITORY, "hf_split": row["split"]}
-        source |= {"samples_number": task.splits[row["split"]].rows}
+        source["source_type"] = "hf_dataset"
+        source["hf_repo"] = REPOSITORY
+        source["hf_split"] = split
+        source["samples_number"] = task.splits[split].rows
     else:
-        data |= {
-            "split": row["split"],
-            "content": "complete by count, not compared with the official rows",
-        }
-    data |= {"revision": row["revision"]} if row["revision"] else {}
-    unit, least = ("proportion", 0.0) if metric in ("accuracy", "f1") else ("coefficient", -1.0)
-    metric_of = {
-        "evaluation_description": task.summary,
+        details["split"] = split
+        details["content"] = "complete by count, not compared with the official rows"
+    if row["revision"]:
+        details["revision"] = row["revision"]
+    source["additional_details"] = details
+    return source
+
+
+def _metric_config(row: dict[Any, Any]) -> dict[str, Any]:
+    metric = row["metric"]
+    is_proportion = metric in ("accuracy", "f1")
+    return {
+        "evaluation_description": TASKS[row["task"]].summary,
         "metric_id": metric,
         "metric_name": row["name"],
-    }
-    metric_of |= {
         "metric_kind": metric,
-        "metric_unit": unit,
+        "metric_unit": "proportion" if is_proportion else "coefficient",
         "lower_is_better": False,
         "score_type": "continuous",
+        "min_score": 0.0 if is_proportion else -1.0,
+        "max_score": 1.0,
     }
-    error = {
-        "value": row["error"],
-        "method": "standard deviation over independent runs / sqrt(number of runs)",
-    }
-    spread = {"standard_error": error, "num_samples": n, "standard_deviation": row["std"]}
-    score = {"score": row["mean"]} | ({"uncertainty": spread} if n > 1 else {})
+
+
+def _score_details(row: dict[Any, Any], runs: pd.DataFrame) -> dict[str, Any]:
+    n = row["n"]
     details = {
         "score": f"mean over {n} independent runs" if n > 1 else "of one run",
         "runs": runs["cell_id"].tolist(),
+        "records": runs["digest"].tolist(),
+        "learning_rate": row["learning_rate"],
     }
-    details |= {"records": runs["digest"].tolist(), "learning_rate": row["learning_rate"]}
-    return {
-        "evaluation_result_id": f"{name}.{metric}",
-        "evaluation_name": name,
-        "source_data": source | {"additional_details": data},
-        "metric_config": metric_of | {"min_score": least, "max_score": 1.0},
-        "score_details": score | {"details": _texts(details)},
-    }
+    score: dict[str, Any] = {"score": row["mean"]}
+    if n > 1:
+        error = {
+            "value": row["error"],
+            "method": "standard deviation over independent runs / sqrt(number of runs)",
+        }
+        score["uncertainty"] = {
+            "standard_error": error,
+            "num_samples": n,
+            "standard_deviation": row["std"],
+        }
+    score["details"] = _texts(details)
+    return score
 
 
 def _texts(values: dict[str, Any]) -> dict[str, str]:
-    """Values of `additional_details`, which have to be texts."""
-    return {
-        name: value if isinstance(value, str) else json.dumps(value)
-        for name, value in values.items()
-    }
+    """Write values as texts, which `additional_details` has to have."""
+    texts: dict[str, str] = {}
+    for name, value in values.items():
+        texts[name] = value if isinstance(value, str) else json.dumps(value)
+    return texts

@@ -1,8 +1,9 @@
-"""One arm's submission to the GLUE site: the zip of what its runs predicted, and which run each file is from."""
+"""An arm's submission to the GLUE site: a zip of test predictions, and a manifest of its runs."""
 
 import hashlib
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,39 +21,60 @@ from glue_bench.records.done import OTHER_DIAGNOSTIC, predicts_other_diagnostic
 MORE_DATA = "complete the data with the test files that it has not, then run the experiment again"
 
 
+@dataclass(frozen=True)
+class Predictions:
+    """The files of a submission that an arm's stored predictions give, by name.
+
+    `origins` has the run of each file, and `missing` the reason for each file that there is not.
+    """
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    origins: dict[str, dict[str, Any]] = field(default_factory=dict)
+    missing: dict[str, str] = field(default_factory=dict)
+
+
 def write_submission(
     board: Board, output: Path, arm: str | None = None, *, fill: bool = False
 ) -> dict[str, Any]:
-    """Write the zip of an arm's stored test predictions, and beside it as JSON its manifest, which is returned.
+    """Write the zip of an arm's stored test predictions, and beside it its manifest as JSON.
 
-    The manifest has the SHA-256 of the zip, and of each of its `files` the run that it comes from, with the validation
-    score of that run's last epoch, of which its predictions are. With `fill` the majority class of training (of STS-B
-    the mean) stands in place of files that have no predictions. The only arm needs no name. Raises UserError for an
-    unknown arm, predictions that are missing or cannot be read, a name that does not end in .zip, and a full disk.
+    Args:
+        board: The board of the experiment.
+        output: The zip to write. Its name ends in .zip.
+        arm: The name of the arm. The only arm needs no name.
+        fill: Write the majority class of training (of STS-B the mean) in place of files that have
+            no predictions.
+
+    Returns:
+        The manifest. It has the SHA-256 of the zip, and the run of each of its `files`, with the
+        validation score of that run's last epoch, which made the predictions.
+
+    Raises:
+        UserError: the arm is unknown, predictions are missing or cannot be read, the data number
+            labels in another order than GLUE, the name does not end in .zip, or the disk is full.
     """
     if output.suffix != ".zip":  # the manifest of `add.json` would replace it
         raise UserError(f"'{output}': the name of a submission ends in .zip")
-    arm, results = find_arm(board, arm), board.results
-    how = MORE_DATA if results.plan.experiment.finetuning.predicts_test else PREDICT_TEST_ADVICE
-    files, origins, missing = _predicted(board, arm)
-    _check_label_order(results, {FILES[name].model: name for name in files})
-    if not files:
-        raise UserError(f"arm '{arm}' of '{results.folder}' has no test predictions at all; {how}")
-    if missing and not fill:
-        reasons = ", ".join(f"{name} ({why})" for name, why in missing.items())
-        raise UserError(
-            f"arm '{arm}' has no predictions for {len(missing)} of the eleven files: {reasons}; run what is missing, "
-            f"or give --fill for the majority class in their place. Test predictions: {how}"
-        )
-    files |= {name: fill_file(FILES[name]) for name in missing}
-    origins |= {
-        name: {"rows": FILES[name].rows, "filled": MAJORITY[FILES[name].task]} for name in missing
-    }
+    arm = find_arm(board, arm)
+    results = board.results
+    predictions = _read_predictions(board, arm)
+    _check_label_order(results, {FILES[name].model: name for name in predictions.files})
+    _check_missing(predictions, results, arm, fill=fill)
+    files = dict(predictions.files)
+    origins = dict(predictions.origins)
+    for name in predictions.missing:
+        file = FILES[name]
+        files[name] = fill_file(file)
+        origins[name] = {"rows": file.rows, "filled": MAJORITY[file.task]}
     content = make_zip(files)
-    manifest: dict[str, Any] = {"zip": output.name, "sha256": hashlib.sha256(content).hexdigest()}
-    manifest |= {"experiment": results.experiment, "arm": arm, "data_source": results.data_source}
-    manifest |= {"made_up": results.is_made_up, "partial_tasks": list(results.partial_tasks)}
-    manifest |= {
+    manifest: dict[str, Any] = {
+        "zip": output.name,
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "experiment": results.experiment,
+        "arm": arm,
+        "data_source": results.data_source,
+        "made_up": results.is_made_up,
+        "partial_tasks": list(results.partial_tasks),
         "steps": board.steps,
         "run": RUN_RULE,
         "files": {name: origins[name] for name in FILES},
@@ -72,53 +94,75 @@ def write_submission(
 def _check_label_order(results: Results, tasks: Iterable[str]) -> None:
     """Raise UserError for a task whose data number the labels in another order than GLUE does.
 
-    The zip names the labels by the official order, so that it would have other predictions than the runs made.
+    The zip names the labels by the official order, so that it would have other predictions than
+    the runs made.
     """
     for task in tasks:
-        for split, words in results.tasks["differences"][task].items():
-            if words.startswith(OTHER_LABEL_ORDER):
-                order = ", ".join(f"{i} {label}" for i, label in enumerate(TASKS[task].labels))
+        labels = TASKS[task].labels
+        for split, difference in results.tasks["differences"][task].items():
+            if difference.startswith(OTHER_LABEL_ORDER):
+                official = ", ".join(f"{number} {label}" for number, label in enumerate(labels))
                 raise UserError(
-                    f"{TASKS[task].title}: its {split} split has {words}; the site would read every prediction by "
-                    f"the official ids; number the labels {order}, and run the experiment again"
+                    f"{TASKS[task].title}: its {split} split has {difference}; the site would read "
+                    f"every prediction by the official ids; number the labels {official}, and run "
+                    "the experiment again"
                 )
 
 
-def _predicted(
-    board: Board, arm: str
-) -> tuple[dict[str, bytes], dict[str, dict[str, Any]], dict[str, str]]:
-    """The files that the stored predictions of an arm give, what each is made of, and why the others are missing."""
+def _check_missing(predictions: Predictions, results: Results, arm: str, *, fill: bool) -> None:
+    """Raise UserError if all files are missing, or some that are not to be filled."""
+    predicts_test = results.plan.experiment.finetuning.predicts_test
+    advice = MORE_DATA if predicts_test else PREDICT_TEST_ADVICE
+    if not predictions.files:
+        raise UserError(
+            f"arm '{arm}' of '{results.folder}' has no test predictions at all; {advice}"
+        )
+    missing = predictions.missing
+    if missing and not fill:
+        reasons = ", ".join(f"{name} ({reason})" for name, reason in missing.items())
+        raise UserError(
+            f"arm '{arm}' has no predictions for {len(missing)} of the eleven files: {reasons}; "
+            "run what is missing, or give --fill for the majority class in their place. "
+            f"Test predictions: {advice}"
+        )
+
+
+def _read_predictions(board: Board, arm: str) -> Predictions:
+    """Make the files of a submission from the stored predictions of an arm's median runs."""
     runs: dict[Any, dict[Any, Any]] = median_runs(board, arm).to_dict("index")
-    results, cells = board.results, board.cells.set_index("cell_id")
-    scored = aggregate(main_scores(arm_scores(board, arm)), ["task"])["mean"]
-    files, origins, missing = dict[str, bytes](), dict[str, dict[str, Any]](), dict[str, str]()
+    results = board.results
+    cells = board.cells.set_index("cell_id")
+    validation = aggregate(main_scores(arm_scores(board, arm)), ["task"])["mean"]
+    predictions = Predictions()
     for name, file in FILES.items():
-        if (run := runs.get(file.model)) is None:
-            missing[name] = f"no finished run of {file.model}"
+        run = runs.get(file.model)
+        if run is None:
+            predictions.missing[name] = f"no finished run of {file.model}"
             continue
-        cell_id, own = run["cell_id"], file.task == file.model
-        if not own and predicts_other_diagnostic(
-            results.finished.records[cell_id], results.plan.tasks[file.model]
-        ):
-            missing[name] = f"'{cell_id}': {OTHER_DIAGNOSTIC}"
+        cell_id = run["cell_id"]
+        is_diagnostic = file.task != file.model
+        record = results.finished.records[cell_id]
+        if is_diagnostic and predicts_other_diagnostic(record, results.plan.tasks[file.model]):
+            predictions.missing[name] = f"'{cell_id}': {OTHER_DIAGNOSTIC}"
             continue
-        if (logits := results.logits(cell_id, test=True).get(file.split)) is None:
-            what = f"split '{file.split}'" if own else TASKS[file.task].title
-            missing[name] = f"'{cell_id}' has predicted no {what}"
+        logits = results.logits(cell_id, test=True).get(file.split)
+        if logits is None:
+            target = TASKS[file.task].title if is_diagnostic else f"split '{file.split}'"
+            predictions.missing[name] = f"'{cell_id}' has predicted no {target}"
             continue
         try:
-            files[name] = write_file(file, logits)
+            predictions.files[name] = write_file(file, logits)
         except ValueError as error:
             raise UserError(f"predictions of '{cell_id}', split '{file.split}': {error}") from error
-        value = 100 * float(scored[file.model])
-        origins[name] = {
+        score = 100 * float(validation[file.model])
+        predictions.origins[name] = {
             "rows": len(logits),
             "cell_id": cell_id,
             "split": file.split,
-            "data": cells["data" if own else "diagnostic"][cell_id],
+            "data": cells["diagnostic" if is_diagnostic else "data"][cell_id],
             "learning_rate": run["learning_rate"],
             "seed": run["seed"],
-            # JSON has no NaN; an undefined validation score is null, as in a record.
-            "validation": None if math.isnan(value) else round(value, 4),
+            # JSON has no NaN: an undefined validation score is null, as in a record.
+            "validation": None if math.isnan(score) else round(score, 4),
         }
-    return files, origins, missing
+    return predictions

@@ -1,4 +1,8 @@
-"""Whether stored results are true: a bundle against its manifest, and every experiment in it or in a folder."""
+"""Whether stored results are true.
+
+A bundle is compared with its manifest, and each experiment in a bundle or in a folder with its own
+records.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,25 +28,31 @@ from glue_bench.records.plugin_files import find_plugin, kept_digests
 from glue_bench.records.store import Finished, Store, experiments_in
 from glue_bench.records.values import Job, Plan, PretrainingRecord, Record
 
-AGAIN = "delete its folder and run again"
-REWRITE = "run the experiment again, which writes {} anew"
+DELETE_ADVICE = "delete its folder and run again"
+REWRITE_ADVICE = "run the experiment again, which writes {} anew"
 WRONG_ID = "{0.kind}/{0.id}: its id is not that of what it says"
 ROUNDING = 1e-6
-"""How far recomputed scores may be from stored ones: runs score STS-B against labels in single precision."""
+"""How far recomputed scores may be from stored ones.
+
+Runs score STS-B against labels in single precision.
+"""
 
 
 @dataclass(frozen=True)
 class Check:
-    """What was checked, in a few words what was found, and a line about each fault: file, what, and what to do."""
+    """What was checked (`name`), the result in a few words, and a line about each fault.
+
+    The line has the file, what is wrong with it, and what to do.
+    """
 
     name: str
-    found: str
+    result: str
     faults: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Verified:
-    """An experiment, or the bundle around several, and what was checked of it."""
+    """An experiment, or the bundle around several, with its checks."""
 
     name: str
     checks: tuple[Check, ...]
@@ -54,179 +64,243 @@ class Verified:
 
 
 def verify_folder(path: Path) -> list[Verified]:
-    """Check a bundle, an experiment's folder, or a folder of experiments. Raises UserError if it is none of these."""
+    """Check a bundle, an experiment's folder, or a folder of experiments.
+
+    Raises UserError if it is none of these.
+    """
     if not path.exists():
         raise UserError(f"no file or folder '{path}'")
     if path.is_dir():
-        return [Verified(str(store.folder), _check(store)) for store in experiments_in(path)]
+        return [
+            Verified(str(store.folder), check_experiment(store)) for store in experiments_in(path)
+        ]
     with open_bundle(path) as bundle:
-        files = f"{len(bundle.manifest.files)} files, by glue-bench {bundle.manifest.glue_bench}"
-        verified = [Verified("bundle", (Check("digests", files, bundle.faults),))]
-        for name in bundle.manifest.experiments:
-            checks = _check(Store(bundle.folder / name))
-            prefixed = (
-                replace(check, faults=tuple(f"{name}/{fault}" for fault in check.faults))
-                for check in checks
-            )
-            verified.append(Verified(name, tuple(prefixed)))
+        manifest = bundle.manifest
+        summary = f"{len(manifest.files)} files, by glue-bench {manifest.glue_bench}"
+        verified = [Verified("bundle", (Check("digests", summary, bundle.faults),))]
+        for name in manifest.experiments:
+            checks = []
+            for check in check_experiment(Store(bundle.folder / name)):
+                faults = tuple(f"{name}/{fault}" for fault in check.faults)
+                checks.append(replace(check, faults=faults))
+            verified.append(Verified(name, tuple(checks)))
         return verified
 
 
-def _check(store: Store) -> tuple[Check, ...]:
-    """All checks of an experiment's folder; what cannot be read is a fault, never an error."""
+def check_experiment(store: Store) -> tuple[Check, ...]:
+    """Make all checks of an experiment's folder.
+
+    A file that cannot be read is a fault, never an error.
+    """
     try:
         plan = store.plan()
-        finished, strays = store.finished(plan), store.strays(plan)
+        finished = store.finished(plan)
+        strays = store.strays(plan)
     except (UserError, OSError) as error:
         return (Check("plan", "cannot be read", (str(error),)),)
     records = [*finished.records.values(), *finished.outdated.values(), *strays]
-    pretrainings = [*finished.pretrainings.values()]
-    errors = [failure.error for failure in store.failures(plan, finished.done)]
-    damaged = finished.left_out - len(strays)
-    outside = (
-        (f"cells/: {damaged} outside the plan cannot be believed; delete them",) if damaged else ()
-    )
-    gone = _gone(plan, finished)
-    jobs: list[Job] = [
-        *(record.job for record in records),
-        *(record.job for record in pretrainings),
-    ]
-    planned, recorded = (
-        [WRONG_ID.format(job) for job in some if job.id != job.true_id]
-        for some in (plan.jobs, jobs)
-    )
-    of_plan = f"{len(plan.jobs) - len(planned)} jobs have the ids of what they say"
-    of_records = f"{len(jobs) - len(recorded)} follow from what the records say"
-    digests = {job.plugin for job in (*plan.jobs, *jobs) if job.plugin}
-    digests |= kept_digests(store.folder)
-    plugins = _each(
-        "plugins",
-        "have the digests of their folders",
-        sorted(digests),
-        lambda digest: find_plugin(store.folder, digest) is not None,
-    )
-    return (
-        Check(
-            "plan",
-            of_plan,
-            tuple(f"plan.json: {fault}; {REWRITE.format('plan.json')}" for fault in planned),
-        ),
-        Check(
-            "records",
-            f"{len(jobs)} are as they were written",
-            (*finished.problems.values(), *outside, *gone),
-        ),
-        Check("ids", of_records, tuple(f"{fault}; {AGAIN}" for fault in recorded)),
-        _each(
+    pretrainings = list(finished.pretrainings.values())
+    jobs: list[Job] = [record.job for record in records]
+    jobs += [record.job for record in pretrainings]
+    checks = [
+        _check_plan(plan),
+        _check_records(plan, finished, jobs, damaged=finished.left_out - len(strays)),
+        _check_ids(jobs),
+        _check_each(
             "predictions",
             "give the scores of their records",
             records,
-            lambda record: _scores(store, record, plan),
+            lambda record: _has_right_scores(store, record, plan),
         ),
-        _each(
+        _check_each(
             "pretrainings",
             "follow from what lies beside them",
             pretrainings,
-            lambda each: _sums(store, each),
+            lambda record: _has_right_sums(store, record),
         ),
-        _each(
+        _check_each(
             "weights",
             "started from the weights that are named",
             records,
-            lambda each: _start(each, finished),
+            lambda record: _has_known_start(record, finished),
         ),
-        Check(
-            "failures",
-            f"{len(errors)} say why",
-            tuple(each for each in errors if each.startswith("failures/")),
-        ),
-        *([plugins] if digests else []),
-        _check_tables(store),
-    )
+        _check_failures(store, plan, finished),
+    ]
+    digests = {job.plugin for job in (*plan.jobs, *jobs) if job.plugin}
+    digests |= kept_digests(store.folder)
+    if digests:
+        plugins = _check_each(
+            "plugins",
+            "have the digests of their folders",
+            sorted(digests),
+            lambda digest: find_plugin(store.folder, digest) is not None,
+        )
+        checks.append(plugins)
+    checks.append(_check_tables(store))
+    return tuple(checks)
 
 
-def _gone(plan: Plan, finished: Finished) -> Iterator[str]:
-    """A line about each job that finished ones started from, and that has no record: no unfinished run is like that."""
+def _check_plan(plan: Plan) -> Check:
+    """Compare the ids of planned jobs with those that follow from their settings."""
+    wrong = [job for job in plan.jobs if job.id != job.true_id]
+    advice = REWRITE_ADVICE.format("plan.json")
+    faults = [f"plan.json: {WRONG_ID.format(job)}; {advice}" for job in wrong]
+    right = len(plan.jobs) - len(wrong)
+    return Check("plan", f"{right} jobs have the ids of what they say", tuple(faults))
+
+
+def _check_ids(jobs: Sequence[Job]) -> Check:
+    """Compare the ids of records with those that follow from their settings."""
+    wrong = [job for job in jobs if job.id != job.true_id]
+    faults = [f"{WRONG_ID.format(job)}; {DELETE_ADVICE}" for job in wrong]
+    right = len(jobs) - len(wrong)
+    return Check("ids", f"{right} follow from what the records say", tuple(faults))
+
+
+def _check_records(plan: Plan, finished: Finished, jobs: Sequence[Job], *, damaged: int) -> Check:
+    """List the records that changed since they were written, or are gone.
+
+    `damaged` is the number of unreadable records outside the plan.
+    """
+    faults = list(finished.problems.values())
+    if damaged:
+        faults.append(f"cells/: {damaged} outside the plan cannot be believed; delete them")
+    faults += _missing_starts(plan, finished)
+    return Check("records", f"{len(jobs)} are as they were written", tuple(faults))
+
+
+def _missing_starts(plan: Plan, finished: Finished) -> Iterator[str]:
+    """Yield a line about each job without a record from which finished jobs started.
+
+    An interrupted run never leaves this.
+    """
     done = finished.done | finished.outdated.keys()
-    started = Counter(name for job in plan.jobs if job.id in done for name in job.after)
+    starts = Counter(name for job in plan.jobs if job.id in done for name in job.after)
     for job in plan.jobs:
-        if started[job.id] and job.id not in done and job.id not in finished.problems:
-            what = f"no record, but finished runs started from it: {started[job.id]}"
-            yield f"{job.kind}/{job.id}: {what}; run the experiment again"
+        if starts[job.id] and job.id not in done and job.id not in finished.problems:
+            fault = f"no record, but finished runs started from it: {starts[job.id]}"
+            yield f"{job.kind}/{job.id}: {fault}; run the experiment again"
 
 
-def _each(name: str, holds: str, values: Iterable[Any], look: Callable[[Any], bool]) -> Check:
-    """`look` says whether enough is known to check a record, and raises an error with what is wrong with it."""
-    known, faults = [], []
+def _check_failures(store: Store, plan: Plan, finished: Finished) -> Check:
+    """List the files of failures that cannot be read.
+
+    The error of such a file begins with its name.
+    """
+    errors = [failure.error for failure in store.failures(plan, finished.done)]
+    unreadable = [error for error in errors if error.startswith("failures/")]
+    return Check("failures", f"{len(errors)} say why", tuple(unreadable))
+
+
+def _check_each(
+    name: str, success: str, values: Iterable[Any], is_checked: Callable[[Any], bool]
+) -> Check:
+    """Check each value on its own.
+
+    Args:
+        name: The name of the check.
+        success: What the values that pass do, in words.
+        values: Records, or the digests of plugins.
+        is_checked: Raises an error that says what is wrong with a value. It returns False if too
+            little is stored to check it.
+    """
+    passed = 0
+    unknown = 0
+    faults = []
     for value in values:
         try:
-            known.append(look(value))
+            if is_checked(value):
+                passed += 1
+            else:
+                unknown += 1
         except UserError as error:
             faults.append(str(error))
         except (LookupError, TypeError, ValueError, OSError) as error:
-            faults.append(f"{value.job.kind}/{value.job.id}: {error}; {AGAIN}")
-    unknown = f", {known.count(False)} unknown" if False in known else ""
-    return Check(name, f"{known.count(True)} {holds}{unknown}", tuple(faults))
+            faults.append(f"{value.job.kind}/{value.job.id}: {error}; {DELETE_ADVICE}")
+    result = f"{passed} {success}"
+    if unknown:
+        result = f"{result}, {unknown} unknown"
+    return Check(name, result, tuple(faults))
 
 
-def _scores(store: Store, record: Record, plan: Plan) -> bool:
-    """Whether predictions and gold labels are there to recompute a record's scores; all beside it is as stored."""
-    task, data, last = record.cell.task, record.cell.data, record.history[-1].scores
+def _has_right_scores(store: Store, record: Record, plan: Plan) -> bool:
+    """Recompute a record's scores.
+
+    Returns False if predictions or gold labels are not stored. Raises ValueError or LookupError if
+    scores differ, and UserError if a file beside the record is not its own.
+    """
+    task = record.cell.task
+    data = record.cell.data
     facts = plan.tasks.get(task)
-    named = facts.labels if facts and facts.digest == data else None
-    logits, labels = store.logits(record), store.labels(task, data, named)["gold"]
-    store.logits(record, test=True)
-    store.model(record, whole=True)
-    if record.scores != {split: scores for split, scores in last.items() if split != HELD_OUT}:
+    labels_digest = facts.labels if facts and facts.digest == data else None
+    logits = store.logits(record)
+    labels = store.labels(task, data, labels_digest)["gold"]
+    store.logits(record, test=True)  # raises if its test predictions are not its own
+    store.model(record, whole=True)  # likewise
+    last_scores = dict(record.history[-1].scores)
+    last_scores.pop(HELD_OUT, None)
+    if record.scores != last_scores:
         raise ValueError("its scores are not those of its last epoch")
     if not logits or not labels:
         return False
     for split, scores in record.scores.items():
         for metric, value in score_logits(task, logits[split], labels[split]).items():
-            if not _alike([scores.get(metric)], [value]):
-                raise ValueError(
-                    f"{split} gives {metric} {value:.6f}, the record says {scores.get(metric)}"
-                )
+            stored = scores.get(metric)
+            if not _are_equal([stored], [value]):
+                raise ValueError(f"{split} gives {metric} {value:.6f}, the record says {stored}")
         if is_collapsed(task, logits[split]) != (split in record.collapsed):
             raise ValueError(f"it is wrong on whether {split} is collapsed")
     return True
 
 
-def _sums(store: Store, record: PretrainingRecord) -> bool:
-    """Whether there are losses and sums to recompute the validation loss and the measures of a pretraining."""
+def _has_right_sums(store: Store, record: PretrainingRecord) -> bool:
+    """Recompute the validation loss and the measures of a pretraining.
+
+    Returns False if its losses are not stored. Raises ValueError if they differ.
+    """
     losses = store.losses(record)
-    sums = {name: Sums(*both) for name, both in store.sums(record).items()}
+    sums = {name: Sums(*arrays) for name, arrays in store.sums(record).items()}
     if losses:
         mean = losses["loss_sum"].sum() / max(1, losses["count"].sum())
-        if not _alike([record.validation_loss], [mean]):
+        if not _are_equal([record.validation_loss], [mean]):
             raise ValueError("its validation loss is not the mean of the losses beside it")
-    stored = {each.name: (each.value, each.standard_error, each.n) for each in record.measures}
-    for name in sorted(stored.keys() | sums.keys()):
-        each = sums.get(name)
-        if (
-            name not in stored
-            or each is None
-            or not _alike(stored[name], (each.value, each.standard_error, each.n))
-        ):
+    measures = {measure.name: measure for measure in record.measures}
+    for name in sorted(measures.keys() | sums.keys()):
+        is_right = False
+        if name in measures and name in sums:
+            measure = measures[name]
+            recomputed = sums[name]
+            is_right = _are_equal(
+                (measure.value, measure.standard_error, measure.n),
+                (recomputed.value, recomputed.standard_error, recomputed.n),
+            )
+        if not is_right:
             raise ValueError(f"its {name} is not what the sums beside it give")
     return bool(losses or record.pretraining.is_search)
 
 
-def _alike(stored: Sequence[float | None], recomputed: Sequence[float]) -> bool:
+def _are_equal(stored: Sequence[float | None], recomputed: Sequence[float]) -> bool:
     """Whether numbers are equal up to ROUNDING; None is NaN."""
     return np.allclose(
         np.array(stored, dtype=float), recomputed, rtol=ROUNDING, atol=ROUNDING, equal_nan=True
     )
 
 
-def _start(record: Record, finished: Finished) -> bool:
-    """Whether it is known which weights the cell started from: those of its pretraining or MNLI cell have a record."""
+def _has_known_start(record: Record, finished: Finished) -> bool:
+    """Whether the weights from which a cell started are those of a record.
+
+    It is the record of its pretraining or of its MNLI cell.
+    Raises ValueError if they have been replaced since.
+    """
     records = {**finished.records, **finished.outdated}
-    if start := replaced_start(record, records, finished.pretrainings):
+    start = replaced_start(record, records, finished.pretrainings)
+    if start:
         raise ValueError(START_REPLACED.format(start=start))
     cell = record.cell
-    if record.started_from is None or not cell.after:
-        return record.started_from is not None
+    if record.started_from is None:
+        return False
+    if not cell.after:
+        return True
     if cell.mnli:
         source = records.get(cell.mnli)
         return source is not None and source.weights is not None
@@ -235,37 +309,67 @@ def _start(record: Record, finished: Finished) -> bool:
 
 
 def _check_tables(store: Store) -> Check:
-    """Every table is, byte for byte, what the records give: its own, and published ones with its rows beside them."""
+    """Compare every table, byte for byte, with what the records give."""
     folder = store.folder
     try:
-        names = {f"{name}.md": name for name in PAPERS if (folder / f"{name}.md").is_file()}
-        papers = {file: to_markdown(named_page(name, folder)) for file, name in names.items()}
-        expected = {
-            name: text.encode() for name, text in (tables(open_comparison(folder)) | papers).items()
-        }
+        expected = _recomputed_tables(folder)
     except (LookupError, TypeError, ValueError, UserError) as error:
-        return Check(
-            "tables", "cannot be made", (f"cells/: no tables can be made ({error}); get them anew",)
-        )
-    good, faults, rewrite = 0, list[str](), REWRITE.format("its tables")
+        fault = f"cells/: no tables can be made ({error}); get them anew"
+        return Check("tables", "cannot be made", (fault,))
+    right = 0
+    faults = []
     for name in TABLE_FILES:
-        path, right = folder / name, expected.get(name)
+        path = folder / name
         try:
-            was = read_file(path) if path.exists() else None
+            stored = read_file(path) if path.exists() else None
         except OSError as error:
-            faults.append(f"{name}: cannot be read ({error}); {rewrite}")
+            faults.append(
+                f"{name}: cannot be read ({error}); {REWRITE_ADVICE.format('its tables')}"
+            )
             continue
-        if was == right:
-            good += right is not None
-        elif was is None or right is None:
-            wrong = "missing" if was is None else "not among the tables that the records give"
-            faults.append(f"{name}: {wrong}; {rewrite}")
-        else:
-            lines = enumerate(zip_longest(was.splitlines(), right.splitlines()), 1)
-            number = next((number for number, (old, new) in lines if old != new), 1)
-            faults.append(f"{name}: line {number} is not what the records give; {rewrite}")
-    others = sorted(
-        {path.name for path in folder.iterdir() if path.suffix in (".md", ".csv")} - {*TABLE_FILES}
-    )
-    note = f"; not checked: {', '.join(others)}" if others else ""
-    return Check("tables", f"{good} recompute byte for byte{note}", tuple(faults))
+        fault = _table_fault(stored, expected.get(name))
+        if fault:
+            faults.append(f"{name}: {fault}; {REWRITE_ADVICE.format('its tables')}")
+        elif stored is not None:
+            right += 1
+    result = f"{right} recompute byte for byte"
+    unchecked = _unchecked_tables(folder)
+    if unchecked:
+        result = f"{result}; not checked: {', '.join(unchecked)}"
+    return Check("tables", result, tuple(faults))
+
+
+def _recomputed_tables(folder: Path) -> dict[str, bytes]:
+    """Compute the tables of an experiment.
+
+    The published tables that the folder has come with the experiment's rows beside them.
+    """
+    papers: dict[str, str] = {}
+    for name in PAPERS:
+        if (folder / f"{name}.md").is_file():
+            papers[f"{name}.md"] = to_markdown(named_page(name, folder))
+    texts = tables(open_comparison(folder)) | papers
+    return {name: text.encode() for name, text in texts.items()}
+
+
+def _table_fault(stored: bytes | None, expected: bytes | None) -> str:
+    """Say what is wrong with the content of a table; None stands for no such file.
+
+    Empty if nothing is wrong.
+    """
+    if stored == expected:
+        return ""
+    if stored is None:
+        return "missing"
+    if expected is None:
+        return "not among the tables that the records give"
+    lines = zip_longest(stored.splitlines(), expected.splitlines())
+    for number, (stored_line, expected_line) in enumerate(lines, 1):
+        if stored_line != expected_line:
+            return f"line {number} is not what the records give"
+    return "line 1 is not what the records give"  # the ends of its lines differ
+
+
+def _unchecked_tables(folder: Path) -> list[str]:
+    names = {path.name for path in folder.iterdir() if path.suffix in (".md", ".csv")}
+    return sorted(names - {*TABLE_FILES})

@@ -224,7 +224,7 @@ def test_a_run_that_fails_where_its_older_record_counts_no_more_is_told_everywhe
     study.store.write_failure(Failure(id=cell, error="no luck"))
     states = glue_bench.status(study.folder).set_index("cell_id")["state"]
     (verified,) = glue_bench.verify(study.folder)
-    verified_failures = {check.name: check.found for check in verified.checks}["failures"]
+    verified_failures = {check.name: check.result for check in verified.checks}["failures"]
     reasons = study.run(dry_run=True).reasons
     assert (states[cell], reasons.get("it failed: no luck"), verified_failures) == (
         "failed",

@@ -115,7 +115,7 @@ LONG_FILES = {
     "records/store.py",
 }
 """Files that grew over the limit when the code went from 120 to 100 columns; each has to be divided."""
-LONG_FUNCTIONS = {"diagnostics_page", "group_table", "run", "_check"}
+LONG_FUNCTIONS = {"diagnostics_page", "group_table", "run"}
 """Functions that grew over the limit in the same way."""
 
 

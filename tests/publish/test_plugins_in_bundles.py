@@ -55,7 +55,7 @@ def test_a_bundle_has_the_text_of_the_plugin_by_its_digest(folder, tmp_path, mar
     with zipfile.ZipFile(tmp_path / "x.zip") as archive:
         assert archive.read(place) == text
     assert faults(tmp_path / "x.zip") == []
-    assert plugins_check(tmp_path / "x.zip").found == "1 have the digests of their folders"
+    assert plugins_check(tmp_path / "x.zip").result == "1 have the digests of their folders"
     assert not marker.exists()
 
 
@@ -68,4 +68,4 @@ def test_a_changed_text_is_a_fault_and_a_missing_one_is_unknown(folder):
     ]
     path.unlink()
     assert faults(folder) == []
-    assert plugins_check(folder).found == "0 have the digests of their folders, 1 unknown"
+    assert plugins_check(folder).result == "0 have the digests of their folders, 1 unknown"

@@ -47,7 +47,7 @@ def test_a_finished_experiment_is_good_and_what_was_never_stored_is_unknown(fini
     monkeypatch.setenv("HOME", str(finished.parent))
     assert checks(f"~/{finished.name}") == dict.fromkeys(names, ())
     (verified,) = verify(RESULTS / "minilm")
-    assert next(check.found for check in verified.checks if check.name == "weights").endswith(
+    assert next(check.result for check in verified.checks if check.name == "weights").endswith(
         " unknown"
     )
 
@@ -116,7 +116,7 @@ def test_what_cannot_be_read_as_a_table_is_a_fault_of_its_name_and_other_files_a
     (check,) = [each for each in verify(finished)[0].checks if each.name == "tables"]
     said = sorted(fault.split(" (")[0] for fault in check.faults)
     assert said == ["leaderboard.md: cannot be read", "scores.csv: cannot be read"]
-    assert check.found.endswith("; not checked: notes.md, predictions.csv")
+    assert check.result.endswith("; not checked: notes.md, predictions.csv")
 
 
 @pytest.mark.parametrize("name", ["model/handler.py", "model/more/x.bin", "tests.safetensors"])
@@ -225,7 +225,7 @@ def test_logits_and_what_runs_started_from_that_are_gone_are_faults_and_other_fo
     assert faults == {
         "records": (f"pretrainings/{arm}: {no}: 3{again}", f"cells/{mnli}: {no}: 1{again}")
     }
-    weights = next(check.found for check in verify(finished)[0].checks if check.name == "weights")
+    weights = next(check.result for check in verify(finished)[0].checks if check.name == "weights")
     assert weights == "1 started from the weights that are named, 3 unknown"
 
 
