@@ -21,13 +21,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 Made = Callable[..., Any]
-PLUGIN = """
-from glue_bench.model.variants.additive import Add
-
-class Mine(Add):
-    name = "mine"
-"""
-
 LIBRARIES_OF_MODELS = (
     "beartype.door",
     "beartype.vale",
@@ -115,9 +108,9 @@ def store(tmp_path: Path) -> Any:
     """An empty results folder."""
     from glue_bench.records.store import Store
 
-    made = Store(tmp_path / "toy")
-    made.prepare()
-    return made
+    results = Store(tmp_path / "toy")
+    results.prepare()
+    return results
 
 
 @pytest.fixture
@@ -152,25 +145,10 @@ def small_demo(monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
 def make_bert(tmp_path: Path) -> Made:
     """Save a tiny random BertModel, with a tokenizer trained on `texts` beside it, and return its folder."""
 
-    def make(name: str = "bert", *, seed: int = 0, texts: tuple[str, ...] = (), vocab_size: int = 250,
-             positions: int = 32, pooler: bool = True, segments: int = 2) -> Path:  # fmt: skip
-        import torch
-        from helpers.tiny_runs import SIZES
-        from transformers import BertConfig, BertModel
+    def make(name: str = "bert", **options: Any) -> Path:
+        from helpers.tiny_models import save_bert
 
-        from glue_bench.training.tokenizers import train_tokenizer
-
-        torch.manual_seed(seed)
-        sizes = {
-            "vocab_size": vocab_size,
-            "max_position_embeddings": positions,
-            "type_vocab_size": segments,
-        }
-        config = BertConfig(**sizes, **SIZES)
-        BertModel(config, add_pooling_layer=pooler).save_pretrained(tmp_path / name)
-        if texts:
-            train_tokenizer(texts, 200).save_pretrained(tmp_path / name)
-        return tmp_path / name
+        return save_bert(tmp_path / name, **options)
 
     return make
 
@@ -178,18 +156,15 @@ def make_bert(tmp_path: Path) -> Made:
 @pytest.fixture
 def write_plugin(tmp_path: Path) -> Iterator[Made]:
     """Write a plugin, `mine` unless told otherwise, and return its path; what is loaded is forgotten afterwards."""
-    from glue_bench.model.plugins import PLUGINS
-    from glue_bench.model.variants import VARIANTS
+    from helpers import tiny_runs
 
-    def write(code: str = PLUGIN, name: str = "my_variant.py") -> Path:
+    def write(code: str = tiny_runs.PLUGIN, name: str = "my_variant.py") -> Path:
         path = tmp_path / name
         path.write_text(code, encoding="utf-8")
         return path
 
     yield write
-    for name in PLUGINS:
-        del VARIANTS[name]
-    PLUGINS.clear()
+    tiny_runs.forget_plugins()
 
 
 @pytest.fixture
@@ -281,11 +256,11 @@ def refused(glue_bench: Made) -> Made:
     """What is said about bad input: one message, exit status 2, no traceback."""
 
     def call(*words: object) -> str:
-        said = glue_bench(*words)
-        assert said.status == 2, said
-        assert said.err.count("error: ") == 1
-        assert "Traceback" not in said.err
-        assert said.out == ""
-        return str(said.err.partition("error: ")[2])
+        output = glue_bench(*words)
+        assert output.status == 2, output
+        assert output.err.count("error: ") == 1
+        assert "Traceback" not in output.err
+        assert output.out == ""
+        return str(output.err.partition("error: ")[2])
 
     return call

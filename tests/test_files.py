@@ -31,23 +31,23 @@ def test_a_zip_is_read_as_it_is_but_no_long_list_of_entries_or_large_entry_at_on
             archive.writestr(name, name * 100)
     with opened_zip(tmp_path / "three.zip") as archive:
         assert archive.read("two") == b"two" * 100
-    for most in (200, 100):  # an entry has 300 bytes, the list 149
-        monkeypatch.setattr(files, "LARGEST_PART", most)
-        said = rf"a part of it has \d+ bytes, at most {most} are read at once"
+    for limit in (200, 100):  # an entry has 300 bytes, the list 149
+        monkeypatch.setattr(files, "LARGEST_PART", limit)
+        message = rf"a part of it has \d+ bytes, at most {limit} are read at once"
         with (
-            pytest.raises(zipfile.BadZipFile, match=said),
+            pytest.raises(zipfile.BadZipFile, match=message),
             opened_zip(tmp_path / "three.zip") as archive,
         ):
-            archive.read("one" if most == 200 else pytest.fail("the list was read"))
+            archive.read("one" if limit == 200 else pytest.fail("the list was read"))
 
 
 def test_json_of_very_many_values_is_refused_whatever_they_are():
-    most = files.MOST_VALUES
-    assert len(parse_json(b"[" + b"0," * (most - 2) + b"0]")) == most - 1
+    limit = files.MOST_VALUES
+    assert len(parse_json(b"[" + b"0," * (limit - 2) + b"0]")) == limit - 1
     for text in (
-        b"[" + b"0," * most + b"0]",
-        b"[" + b"{}," * (most // 2) + b"0]",
-        b"[" * (most + 1),
+        b"[" + b"0," * limit + b"0]",
+        b"[" + b"{}," * (limit // 2) + b"0]",
+        b"[" * (limit + 1),
     ):
         with pytest.raises(ValueError, match=r"^it has more than 4,194,304 values$"):
             parse_json(text)

@@ -130,7 +130,8 @@ def test_every_trouble_of_a_disk_is_told(name):
 
 @pytest.mark.parametrize("name", TROUBLES)
 def test_a_trouble_of_the_disk_is_told_when_it_is_the_cause_of_the_cause_of_an_error(name):
-    inner, outer = Trouble("inside"), Trouble("outside")
+    inner = Trouble("inside")
+    outer = Trouble("outside")
     inner.__cause__ = TROUBLES[name]
     outer.__cause__ = inner
     assert disk_trouble(outer)

@@ -48,7 +48,8 @@ def test_what_is_a_url():
 
 
 def test_a_checkpoint_text_and_data_behind_urls_are_those_of_the_folder(make_bert, tmp_path):
-    place, url = make_bert(texts=("the old cat chased a dog",)), upload(tmp_path / "glue")
+    place = make_bert(texts=("the old cat chased a dog",))
+    url = upload(tmp_path / "glue")
     files = [
         {path.name: path.read_bytes() for path in folder.iterdir()}
         for folder in (locate(upload(place)), place)
@@ -114,11 +115,11 @@ REFUSED = {
 
 @pytest.mark.parametrize("url", REFUSED)
 def test_what_cannot_be_read_is_one_line_and_leaves_nothing(url, tmp_path, monkeypatch):
-    error, said = REFUSED[url]
+    error, message = REFUSED[url]
     upload(tmp_path / "glue")
     if error:
         monkeypatch.setattr(MemoryFileSystem, "get_file", Mock(side_effect=error))
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=message):
         fetched(url)
     assert not [*tmp_path.glob("cache/fetched/*")]
 
@@ -132,7 +133,7 @@ def test_an_archive_writes_nothing_outside_its_copy(tmp_path):
 
 
 def test_results_behind_a_url_are_refused(refused):
-    said = refused("leaderboard", "s3://bucket/runs")
-    assert said.startswith(
+    message = refused("leaderboard", "s3://bucket/runs")
+    assert message.startswith(
         "results cannot lie at 's3:/bucket/runs': that takes a file system with locks and renames"
     )

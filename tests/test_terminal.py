@@ -50,11 +50,11 @@ def test_the_screen_shows_codes_and_keeps_its_own_colours(capsys):
     table.add_row(Text(EVIL, style="red"))
     screen.print(table)
     tell(screen, f"[bold]{EVIL}[/]", "red")
-    said = file.getvalue()
-    assert said.count(SHOWN) == 2  # of a Text what is measured is cut off
-    assert "\x1b[31m" in said
-    assert f"[bold]{SHOWN}[/]" in said
-    assert not CONTROLS.search(re.sub(r"\x1b\[[0-9;]*m", "", said))
+    text = file.getvalue()
+    assert text.count(SHOWN) == 2  # of a Text what is measured is cut off
+    assert "\x1b[31m" in text
+    assert f"[bold]{SHOWN}[/]" in text
+    assert not CONTROLS.search(re.sub(r"\x1b\[[0-9;]*m", "", text))
     echo(f"{EVIL}\n", nl=False, err=True)
     assert capsys.readouterr() == ("", f"{SHOWN}\n")
 
@@ -68,10 +68,10 @@ def test_an_error_is_one_short_line_that_goes_to_other_processes(kind):
 
 
 @given(st.text(max_size=400), st.integers(20, 300))
-def test_a_text_is_shortened_to_so_many_bytes(text, most):
-    short = shortened(text, most)
-    assert len(short.encode(errors="replace")) <= most
-    assert short == text or len(text.encode(errors="replace")) > most
+def test_a_text_is_shortened_to_so_many_bytes(text, limit):
+    short = shortened(text, limit)
+    assert len(short.encode(errors="replace")) <= limit
+    assert short == text or len(text.encode(errors="replace")) > limit
 
 
 def test_eighty_characters_of_a_value_are_quoted_and_a_short_one_as_a_whole():
@@ -130,9 +130,9 @@ def test_a_run_ends_as_it_would_with_nobody_to_hear_of_it(
     )
     with monkeypatch.context() as patch:
         patch.setattr(sys, name, gone)
-        said = glue_bench("run", config, "--results", tmp_path)
-    assert said.status == 1
-    assert f"{said.out}{said.err}".count("failed: " if name == "stdout" else "failed: 1") == 1
+        output = glue_bench("run", config, "--results", tmp_path)
+    assert output.status == 1
+    assert f"{output.out}{output.err}".count("failed: " if name == "stdout" else "failed: 1") == 1
 
 
 @pytest.mark.parametrize("gone", ["full"], indirect=True)

@@ -27,8 +27,8 @@ def test_ratios_are_of_one_round_each_and_above_1_where_ours_is_better():
     peer = [
         {"tokens_per_second": n, "total_seconds": 2 * n, "peak_bytes": 2**21} for n in (10, 20, 30)
     ]
-    ours = {"tokens_per_second": 30, "total_seconds": 10, "peak_bytes": 2**20}
-    rounds = [{"peer": one, OURS: ours} for one in peer]
+    our_result = {"tokens_per_second": 30, "total_seconds": 10, "peak_bytes": 2**20}
+    rounds = [{"peer": peer_result, OURS: our_result} for peer_result in peer]
     row = [cell.strip() for cell in common.speed_table(rounds).splitlines()[2].split("|")[1:-1]]
     assert row == [
         "peer",
@@ -47,15 +47,15 @@ def tokenizer(make_bert):
 
 def test_both_sides_see_the_same_token_ids_and_padding_is_not_counted(tokenizer):
     data = open_source("demo").load("rte")
-    ours = tokenise(data, tokenizer, 12).splits["validation"]
+    our_split = tokenise(data, tokenizer, 12).splits["validation"]
     peer, padded = (
         as_dataset(data.splits["validation"], tokenizer, 12, padding)
         for padding in ("dynamic", "fixed")
     )
-    assert [token for ids in peer["input_ids"] for token in ids] == ours.ids.tolist()
-    assert peer["label"] == ours.labels.tolist()
+    assert [token for ids in peer["input_ids"] for token in ids] == our_split.ids.tolist()
+    assert peer["label"] == our_split.labels.tolist()
     assert {len(ids) for ids in padded["input_ids"]} == {12}
-    assert real_tokens(padded) == real_tokens(peer) == len(ours.ids)
+    assert real_tokens(padded) == real_tokens(peer) == len(our_split.ids)
 
 
 class Oracle(torch.nn.Module):
@@ -67,8 +67,8 @@ class Oracle(torch.nn.Module):
 
     def forward(self, input_ids, labels, **_):  # Trainer gives what this names
         assert labels.shape == input_ids.shape[:1]
-        has = (input_ids == self.word).any(1).float()
-        return {"loss": has.sum(), "logits": torch.stack([1 - has, has], 1)}
+        has_word = (input_ids == self.word).any(1).float()
+        return {"loss": has_word.sum(), "logits": torch.stack([1 - has_word, has_word], 1)}
 
 
 @pytest.mark.parametrize("padding", ["dynamic", "grouped"])
@@ -83,15 +83,17 @@ def test_predictions_are_scored_with_their_own_labels(tmp_path, tokenizer, paddi
     hyperparameters = Settings("demo", "rte", "here").experiment.finetuning.hyperparameters(
         "rte", 5e-5
     )
-    made = arguments(hyperparameters, str(tmp_path), padding, epochs=1, rows=4, seed=1)
+    settings = arguments(hyperparameters, str(tmp_path), padding, epochs=1, rows=4, seed=1)
     assert (
-        made.learning_rate,
-        made.get_warmup_steps(100),
-        made.max_grad_norm,
-        made.weight_decay,
+        settings.learning_rate,
+        settings.get_warmup_steps(100),
+        settings.max_grad_norm,
+        settings.weight_decay,
     ) == (5e-5, 6, 1, 0.01)
     oracle = Oracle(tokenizer.convert_tokens_to_ids("old"))
-    trainer = Trainer(oracle, made, DataCollatorWithPadding(tokenizer), processing_class=tokenizer)
+    trainer = Trainer(
+        oracle, settings, DataCollatorWithPadding(tokenizer), processing_class=tokenizer
+    )
     assert score_split(trainer, "rte", split) == {"accuracy": 1.0}
 
 
@@ -109,6 +111,6 @@ def test_a_difference_of_ten_points_is_found():
 @pytest.mark.slow
 @pytest.mark.parametrize(**BY_NAME, argvalues=[*NULL, *POWER])
 def test_in_full(setting):
-    found = figures(setting, 2000)
-    assert found["coverage"] >= 94.0
-    assert found["power"] >= 70.0 if setting in POWER else found["family errors"] <= 6.5
+    rates = figures(setting, 2000)
+    assert rates["coverage"] >= 94.0
+    assert rates["power"] >= 70.0 if setting in POWER else rates["family errors"] <= 6.5

@@ -45,8 +45,8 @@ def test_every_variant_is_compared_with_add():
 def test_pretrain_compares_trainer_with_ours(tmp_path):
     sizes = ("--rounds", 1, "--steps", 2, "--length", 64, "--rows", 8)
     (turn,) = run("pretrain.py", *sizes, "--json", tmp_path / "all.json")
-    ours, peer = (result["tokens"] for result in turn.values())
-    assert ours == pytest.approx(
+    our_tokens, peer = (result["tokens"] for result in turn.values())
+    assert our_tokens == pytest.approx(
         peer, rel=0.1
     )  # other sequences of the same text, nearly all of them full
 
@@ -95,9 +95,9 @@ def test_gpu_compares_a_device_with_the_cpu(tmp_path):
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 @pytest.mark.parametrize("engine", ["inline", "ray"])
 def test_mishaps_cost_nothing(engine):
-    found = json.loads(run("kills.py", "--engine", engine, "--mishaps", 6, "--seed", 1))
-    assert sum(found["mishaps"].values()) >= 6
-    assert [found[name] for name in ("lost", "repeated", "other_tables", "surprises")] == [
+    report = json.loads(run("kills.py", "--engine", engine, "--mishaps", 6, "--seed", 1))
+    assert sum(report["mishaps"].values()) >= 6
+    assert [report[name] for name in ("lost", "repeated", "other_tables", "surprises")] == [
         [],
         [],
         [],

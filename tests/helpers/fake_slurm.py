@@ -55,13 +55,13 @@ class FakeSlurm:
         """However it has ended."""
         (self.folder / "live" / job).unlink()
 
-    def run(self, *jobs: str, most: int | None = None) -> None:
+    def run(self, *jobs: str, max_jobs: int | None = None) -> None:
         """Run what was sent as these jobs in this process, or the first of it, and end them."""
         for job in jobs:
             paths = JobPaths(self.logs / "%A", job)
             sent = DelayedSubmission.load(paths.submitted_pickle)
             try:
-                sent.function(sent.args[0][:most])
+                sent.function(sent.args[0][:max_jobs])
             except UserError:
                 paths.stderr.write_text(traceback.format_exc())
             self.end(job)

@@ -39,201 +39,284 @@ class Folder:
     """
 
     def __init__(self, path: Path, *, pretrained: bool = True, bits: int = 0) -> None:
-        self.store, self.path, self.pretrained, self.bits = Store(path), path, pretrained, bits
+        self.store = Store(path)
+        self.path = path
+        self.pretrained = pretrained
+        self.bits = bits
         self.store.prepare()
-        self.cells, self.pretrainings = dict[str, Cell](), dict[str, Pretraining]()
-        self.labels = dict[str, Labels]()
+        self.cells: dict[str, Cell] = {}
+        self.pretrainings: dict[str, Pretraining] = {}
+        self.labels: dict[str, Labels] = {}
 
     def _draw(self, name: str) -> np.random.Generator:
         return np.random.default_rng([crc32(name.encode()), self.bits])
 
-    def pretrain(self, arm: str, seed: int = 1, *, rate: float = 1e-3, search: bool = False, planned: bool = True,
-                 loss: float = 4.0, seconds: float = 100.0) -> None:  # fmt: skip
-        """A finished pretraining of an arm, or a run of its search for a rate, with its losses and measures."""
-        job = pretraining_with(
-            arm, seed, STEPS, variant=arm, is_search=search, settings={"learning_rates": [rate]}
-        )
-        self.pretrainings |= {job.id: job} if planned else {}
-        draw, count, arrays = self._draw(job.id), np.full(12, 10), {}
-        points = [{"step": step, "tokens": step, "seconds": step} for step in (1, STEPS)]
-        losses = [
-            LossPoint(**one, train_loss=loss, validation_loss=loss + 1 / one["step"])
-            for one in points
-        ]
+    def pretrain(
+        self,
+        arm: str,
+        seed: int = 1,
+        *,
+        rate: float = 1e-3,
+        search: bool = False,
+        planned: bool = True,
+        loss: float = 4.0,
+        seconds: float = 100.0,
+    ) -> None:
+        """Store a finished pretraining of an arm, or a run of its search for a rate, with losses and measures."""
+        settings = {"learning_rates": [rate]}
+        job = pretraining_with(arm, seed, STEPS, variant=arm, is_search=search, settings=settings)
+        if planned:
+            self.pretrainings[job.id] = job
+        points: list[LossPoint] = []
+        for step in (1, STEPS):
+            validation_loss = loss + 1 / step
+            point = LossPoint(
+                step=step,
+                tokens=step,
+                seconds=step,
+                train_loss=loss,
+                validation_loss=validation_loss,
+            )
+            points.append(point)
         facts = {
             "tokens": 100 * STEPS,
             "seconds": seconds,
             "environment": ENVIRONMENT,
-            "losses": tuple(losses),
+            "losses": tuple(points),
+            "train_loss": loss,
+            "validation_loss": points[-1].validation_loss,
         }
-        facts |= {"train_loss": loss, "validation_loss": losses[-1].validation_loss}
-        if not search:
-            pieces = {
-                "loss_sum": 10 * (loss + draw.normal(0, 0.1, 12)),
-                "count": count,
-                "document": np.arange(12),
-            }
-            right = draw.integers(5, 10, 12).astype(float)
-            measure = Measure(
-                name="swap_1", value=float(right.sum() / count.sum()), standard_error=0.01, n=12
-            )
-            facts |= {
-                "weights": {STEPS: digest(f"weights {job.id}")},
-                "measure_tokens": 100,
-                "measures": (measure,),
-            }
-            arrays = {"losses": pieces, "sums": {"swap_1": np.stack([right, count])}}
-            job = job.model_copy(update={"rate": rate})
-        self.store.write(pretrained_of(job, **facts), **arrays)
+        if search:
+            self.store.write(pretrained_of(job, **facts))
+            return
+        draw = self._draw(job.id)
+        counts = np.full(12, 10)
+        losses = {
+            "loss_sum": 10 * (loss + draw.normal(0, 0.1, 12)),
+            "count": counts,
+            "document": np.arange(12),
+        }
+        right = draw.integers(5, 10, 12).astype(float)
+        share = float(right.sum() / counts.sum())
+        measure = Measure(name="swap_1", value=share, standard_error=0.01, n=12)
+        facts |= {
+            "weights": {STEPS: digest(f"weights {job.id}")},
+            "measure_tokens": 100,
+            "measures": (measure,),
+        }
+        record = pretrained_of(job.model_copy(update={"rate": rate}), **facts)
+        self.store.write(record, losses=losses, sums={"swap_1": np.stack([right, counts])})
 
-    def run(self, arm: str, task: str, seed: int = 1, pretraining_seed: int = 1, *, rate: float = 1e-3,
-            steps: int = STEPS, planned: bool = True, recorded: bool = True, like: str = "", right: float = 0.7,
-            options: dict[str, Any] | None = None, data: str = "", **more: Any) -> str:  # fmt: skip
-        """A cell of the plan, with all that a finished run leaves; `more` are fields of its record.
+    def _start(self, arm: str, pretraining_seed: int, steps: int) -> dict[str, Any]:
+        """Return what a cell starts from: the pretraining of its arm, or random weights."""
+        if not self.pretrained:
+            return {"origin": "scratch"}
+        start: dict[str, Any] = {
+            "steps": steps,
+            "pretraining_seed": pretraining_seed,
+            "pretraining": None,
+        }
+        for job in self.pretrainings.values():
+            if (job.arm, job.seed, job.is_search) == (arm, pretraining_seed, False):
+                start["pretraining"] = job.id
+                break
+        return start
 
-        It is `right` on such a share of examples, and its test predictions are those of the cell `like`.
+    def run(
+        self,
+        arm: str,
+        task: str,
+        seed: int = 1,
+        pretraining_seed: int = 1,
+        *,
+        rate: float = 1e-3,
+        steps: int = STEPS,
+        planned: bool = True,
+        recorded: bool = True,
+        like: str = "",
+        right: float = 0.7,
+        options: dict[str, Any] | None = None,
+        data: str = "",
+        **facts: Any,
+    ) -> str:
+        """Add a cell to the plan, with all that a finished run leaves, and return its id.
+
+        Args:
+            arm: the cell's arm.
+            task: the cell's task.
+            seed: the cell's seed.
+            pretraining_seed: the seed of the pretraining that it starts from.
+            rate: its learning rate.
+            steps: the steps of pretraining after which it starts.
+            planned: whether the plan asks for it.
+            recorded: whether it has a record.
+            like: the id of a cell whose test predictions it has.
+            right: the share of examples that it gets right.
+            options: of its variant.
+            data: tells contents of the task's data apart.
+            **facts: fields of its record.
         """
-        start: dict[str, Any] = {"origin": "scratch"}
-        if self.pretrained:
-            named = [one.id for one in self.pretrainings.values()
-                     if (one.arm, one.seed, one.is_search) == (arm, pretraining_seed, False)]  # fmt: skip
-            start = {
-                "steps": steps,
-                "pretraining_seed": pretraining_seed,
-                "pretraining": next(iter(named), None),
-            }
-        of_arm = {"arm": arm, "variant": arm, "options": options or {}, "checkpoint": "scratch {}"}
-        of_task = {
-            "task": task,
-            "data": digest(task + data),
-            "learning_rate": rate,
-            "held_out_share": 0.1,
-        }
-        cell = cell_with(seed=seed, **of_arm, **of_task, **start)
-        self.cells |= {cell.id: cell} if planned else {}
-        facts, draw = TASKS[task], self._draw(cell.id)
-        gold = np.arange(ROWS) % facts.num_labels
+        cell = cell_with(
+            seed=seed,
+            arm=arm,
+            variant=arm,
+            options=options or {},
+            checkpoint="scratch {}",
+            task=task,
+            data=digest(task + data),
+            learning_rate=rate,
+            held_out_share=0.1,
+            **self._start(arm, pretraining_seed, steps),
+        )
+        if planned:
+            self.cells[cell.id] = cell
+        gold = np.arange(ROWS) % TASKS[task].num_labels
         labels = self._draw(task).permutation(gold) if self.bits else gold
-        self.labels[task] = {"gold": dict.fromkeys(facts.columns, labels)}
-        if not recorded:
-            return cell.id
-        history, logits, scores = [], {}, {}
+        self.labels[task] = {"gold": dict.fromkeys(TASKS[task].columns, labels)}
+        if recorded:
+            self._record(cell, gold, right, like or cell.id, facts)
+        return cell.id
+
+    def _record(
+        self, cell: Cell, gold: np.ndarray, right: float, like: str, facts: dict[str, Any]
+    ) -> None:
+        task = TASKS[cell.task]
+        draw = self._draw(cell.id)
+        history: list[dict[str, Any]] = []
+        logits: dict[str, np.ndarray] = {}
+        scores: dict[str, Any] = {}
         for epoch, share in enumerate((right + 0.15, right), 1):  # the first epoch is better
-            logits = {split: _logits(draw, gold, share, task) for split in facts.columns}
-            scores = {
-                split: score(task, decide(task, said), gold) for split, said in logits.items()
-            }
-            held_out = {facts.metrics[0]: float(draw.random())}
-            history.append(
-                {"epoch": epoch, "train_loss": 1.0, "scores": scores | {"held_out": held_out}}
-            )
-        given = {
+            for split in task.columns:
+                logits[split] = _logits(draw, gold, share, cell.task)
+                scores[split] = score(cell.task, decide(cell.task, logits[split]), gold)
+            held_out = {task.metrics[0]: float(draw.random())}
+            epoch_scores = scores | {"held_out": held_out}
+            history.append({"epoch": epoch, "train_loss": 1.0, "scores": epoch_scores})
+        is_mnli = cell.task == "mnli"
+        values = {
             "seconds": 5.0,
             "environment": ENVIRONMENT,
-            "diagnostic": digest("ax") if task == "mnli" else None,
-        }
-        given |= {
+            "diagnostic": digest("ax") if is_mnli else None,
             "scores": scores,
             "history": tuple(history),
             "started_from": digest(f"weights {cell.pretraining}"),
         }
-        splits, other = (
-            [*facts.test_splits, *["test_ax"] * (task == "mnli")],
-            self._draw(f"{like or cell.id} t"),
-        )
-        tests = {split: other.random((TESTS, facts.num_labels), np.float32) for split in splits}
+        test_draw = self._draw(f"{like} t")
+        test_splits = [*task.test_splits, "test_ax"] if is_mnli else task.test_splits
+        tests: dict[str, np.ndarray] = {}
+        for split in test_splits:
+            tests[split] = test_draw.random((TESTS, task.num_labels), np.float32)
 
         def save(model: Path) -> None:
             (model / "config.json").write_text("{}")
             (model / "model.safetensors").write_text(f"the weights of {cell.id}, {self.bits}")
 
-        self.store.write(record_of(cell, **given | more), save, logits=logits, tests=tests)
-        return cell.id
+        self.store.write(record_of(cell, **values | facts), save, logits=logits, tests=tests)
 
     def fail(self, arm: str, task: str, seed: int, *, planned: bool = True) -> None:
-        """A cell whose last attempt failed."""
+        """Add a cell whose last attempt failed."""
         name = self.run(arm, task, seed, planned=planned, recorded=False)
         self.store.write_failure(Failure(id=name, error="gone wrong"))
 
     def plan(self, **protocol: Any) -> Path:
-        """Write the plan, which asks for what is planned so far; the folder."""
-        arms = [
-            {"name": arm, "checkpoint": "scratch"}
-            for arm in {cell.arm: None for cell in self.cells.values()}
-        ]
-        config = {"protocol": protocol, "finetuning": {"held_out_share": 0.1}, "arms": arms}
-        config |= {"pretraining": {"segments": "pairs", "steps": STEPS}} if self.pretrained else {}
-        plan = plan_with(
-            *self.cells.values(), config=config, pretrainings=tuple(self.pretrainings.values())
-        )
-        self.store.write_plan(
-            plan, {task: labels for task, labels in self.labels.items() if task in plan.tasks}
-        )
+        """Write the plan, which asks for what is planned so far, and return the folder."""
+        names = dict.fromkeys(cell.arm for cell in self.cells.values())
+        config: dict[str, Any] = {
+            "protocol": protocol,
+            "finetuning": {"held_out_share": 0.1},
+            "arms": [{"name": name, "checkpoint": "scratch"} for name in names],
+        }
+        if self.pretrained:
+            config["pretraining"] = {"segments": "pairs", "steps": STEPS}
+        pretrainings = tuple(self.pretrainings.values())
+        plan = plan_with(*self.cells.values(), config=config, pretrainings=pretrainings)
+        labels = {task: self.labels[task] for task in self.labels if task in plan.tasks}
+        self.store.write_plan(plan, labels)
         return self.path
 
 
 def _logits(draw: np.random.Generator, gold: np.ndarray, right: float, task: str) -> np.ndarray:
-    said, wrong = gold.copy(), draw.permutation(ROWS)[round(min(right, 1) * ROWS) :]
-    said[wrong] = (said[wrong] + 1) % TASKS[task].num_labels
-    return (np.eye(TASKS[task].num_labels)[said] + draw.random((ROWS, 1)) / 10).astype(np.float32)
+    count = TASKS[task].num_labels
+    predicted = gold.copy()
+    wrong = draw.permutation(ROWS)[round(min(right, 1) * ROWS) :]
+    predicted[wrong] = (predicted[wrong] + 1) % count
+    logits = np.eye(count)[predicted] + draw.random((ROWS, 1)) / 10
+    return logits.astype(np.float32)
 
 
 def planned(folder: Path) -> list[dict[str, Any]]:
-    """The cells that the plan asks for, each with the `state` that its files say and its `record`, if it has one."""
+    """Return the planned cells, each with the `state` that its files say and its `record`, if it has one."""
     cells: list[dict[str, Any]] = json.loads((folder / "plan.json").read_bytes())["cells"]
     for cell in cells:
         path = folder / "cells" / cell["id"] / "record.json"
         cell["record"] = json.loads(path.read_bytes()) if path.exists() else None
-        failed = (folder / "failures" / f"{cell['id']}.json").exists()
-        cell["state"] = "done" if cell["record"] else "failed" if failed else "missing"
+        if cell["record"]:
+            cell["state"] = "done"
+        elif (folder / "failures" / f"{cell['id']}.json").exists():
+            cell["state"] = "failed"
+        else:
+            cell["state"] = "missing"
     return cells
 
 
 def prune(folder: Path) -> Path:
-    """Delete all that the plan does not ask for; the folder."""
+    """Delete all that the plan does not ask for, and return the folder."""
     plan = json.loads((folder / "plan.json").read_bytes())
     ids = {job["id"] for job in [*plan["cells"], *plan.get("pretrainings", ())]}
-    kinds = ("cells", "pretrainings", "failures", "checkpoints")
-    for path in [path for kind in kinds for path in folder.glob(f"{kind}/*")]:
-        if path.name.removesuffix(".json") not in ids:
-            path.unlink() if path.is_file() else shutil.rmtree(path)
+    for kind in ("cells", "pretrainings", "failures", "checkpoints"):
+        for path in list(folder.glob(f"{kind}/*")):
+            if path.name.removesuffix(".json") in ids:
+                continue
+            if path.is_file():
+                path.unlink()
+            else:
+                shutil.rmtree(path)
     return folder
 
 
 # Who reads
 
 
-def verb(*words: object) -> str:
-    """What `glue-bench` says with these words after it."""
-    said = CliRunner().invoke(app, [str(word) for word in words])
-    if said.exception and not isinstance(said.exception, UserError | SystemExit):
-        raise said.exception
-    return f"{said.output}{said.exception or ''}"
+def call_verb(*words: object) -> str:
+    """Call `glue-bench` with these words after it, and return what it prints."""
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    if result.exception and not isinstance(result.exception, UserError | SystemExit):
+        raise result.exception
+    return f"{result.output}{result.exception or ''}"
 
 
-def written(out: Path, *patterns: str) -> str:
-    """The files of a folder, or all below it, without the second at which a log was made; of an archive its SHA-256."""
-    texts = []
-    for path in sorted(
-        {path for pattern in patterns or ["**/*"] for path in out.glob(pattern) if path.is_file()}
-    ):
-        zipped = path.suffix == ".zip"
-        texts.append(
-            f"{path.name}: {hashlib.sha256(path.read_bytes()).hexdigest() if zipped else path.read_text()}"
-        )
+def written_text(out: Path, *patterns: str) -> str:
+    """Return the files of a folder that fit a pattern, or all files below it, as text.
+
+    The second at which a log was made is left out. An archive is shown by its SHA-256.
+    """
+    texts: list[str] = []
+    paths: set[Path] = set()
+    for pattern in patterns or ["**/*"]:
+        paths.update(out.glob(pattern))
+    for path in sorted(paths):
+        if path.suffix == ".zip":
+            texts.append(f"{path.name}: {hashlib.sha256(path.read_bytes()).hexdigest()}")
+        elif path.is_file():
+            texts.append(f"{path.name}: {path.read_text()}")
     return re.sub(r'"retrieved_timestamp": "\d+"', "", "\n".join(texts))
 
 
 def labelled_ax(out: Path) -> Path:
-    """As many labelled pairs as runs have predicted, beside `out`."""
+    """Write as many labelled pairs as runs have predicted, beside `out`, and return their file."""
+    columns = [
+        "Lexical Semantics",
+        "Predicate-Argument Structure",
+        "Logic",
+        "Knowledge",
+        "Premise",
+        "Hypothesis",
+        "Label",
+    ]
     labels = ("entailment", "neutral", "contradiction")
-    lines = [
-        "Lexical Semantics\tPredicate-Argument Structure\tLogic\tKnowledge\tPremise\tHypothesis\tLabel"
-    ]
-    lines += [
-        f"\t\tNegation\t\tpremise {row}\thypothesis {row}\t{labels[row % 3]}"
-        for row in range(TESTS)
-    ]
+    lines = ["\t".join(columns)]
+    for row in range(TESTS):
+        lines.append(f"\t\tNegation\t\tpremise {row}\thypothesis {row}\t{labels[row % 3]}")
     path = out.with_name("diagnostic-full.tsv")
     path.write_text("\n".join(lines) + "\n")
     return path
@@ -263,33 +346,37 @@ FUNCTIONS: dict[str, Callable[[Path], Any]] = {
 READERS = [*VERBS, *(f"{name}()" for name in FUNCTIONS)]
 
 
-def told(value: Any) -> str:
-    """A value as text, frames in full precision."""
+def as_text(value: Any) -> str:
+    """Return a value as text, frames in full precision."""
     return str(value.to_csv() if hasattr(value, "to_csv") else value)
 
 
 def stamps(folder: Path) -> dict[Path, tuple[int, bytes]]:
-    """When each file was changed last, and what is in it."""
-    return {
-        path: (path.stat().st_mtime_ns, path.read_bytes())
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
+    """Return when each file was changed last, and what is in it."""
+    files: dict[Path, tuple[int, bytes]] = {}
+    for path in folder.rglob("*"):
+        if path.is_file():
+            files[path] = (path.stat().st_mtime_ns, path.read_bytes())
+    return files
+
+
+def answer_of(name: str, folder: Path, out: Path) -> str:
+    """Return what a reader says of a folder and writes into `out`."""
+    if name.endswith("()"):
+        return as_text(FUNCTIONS[name[:-2]](folder))
+    places = {"RUNS": folder, "OUT": out, "LABELS": labelled_ax(out)}
+    words = re.sub("RUNS|OUT|LABELS", lambda match: str(places[match[0]]), VERBS[name])
+    printed = "".join(call_verb(*call.split()) for call in words.split("; "))
+    return printed + written_text(out)
 
 
 def read(name: str, folder: Path, out: Path) -> str:
-    """What a reader says of a folder and writes into `out`, without paths. A refusal is an answer, too."""
+    """Return what a reader says of a folder and writes into `out`, without paths. A refusal is an answer, too."""
     out.mkdir()
-    before, places = stamps(folder), {"RUNS": folder, "OUT": out, "LABELS": labelled_ax(out)}
+    before = stamps(folder)
     try:
-        if name.endswith("()"):
-            said = told(FUNCTIONS[name[:-2]](folder))
-        else:
-            calls = (
-                re.sub("RUNS|OUT|LABELS", lambda found: str(places[found[0]]), VERBS[name])
-            ).split("; ")
-            said = "".join(verb(*call.split()) for call in calls) + written(out)
+        text = answer_of(name, folder, out)
     except UserError as error:
-        said = f"refused: {error}"
+        text = f"refused: {error}"
     assert stamps(folder) == before, "it changed a file"
-    return said.replace(str(out), "OUT").replace(str(folder), "FOLDER")
+    return text.replace(str(out), "OUT").replace(str(folder), "FOLDER")

@@ -14,14 +14,14 @@ IMPORTED = ("glue_bench.cli", "glue_bench.pages.files", "glue_bench.training.pre
 CONTEXT.set_forkserver_preload(["datasets", "rich.live", *IMPORTED])
 
 
-def work(words: list[str], write: int, environment: Mapping[str, str], said: str) -> None:
+def work(words: list[str], write: int, environment: Mapping[str, str], output: str) -> None:
     """In the process. Before the `write`-th change of the disk it is killed, if there is one."""
     import glue_bench.api.experiments
     from glue_bench import cli
     from glue_bench.training import pretrain
 
     for stream in (1, 2):
-        os.dup2(os.open(said, os.O_WRONLY | os.O_APPEND), stream)
+        os.dup2(os.open(output, os.O_WRONLY | os.O_APPEND), stream)
     os.environ.update(environment)
     gc.freeze()  # what is imported already is never looked through again
     glue_bench.api.experiments.write_page = os.fsync = lambda *_: (

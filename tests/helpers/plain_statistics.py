@@ -67,36 +67,42 @@ def mean_of_runs(values: dict[tuple[int, int], np.ndarray]) -> np.ndarray:
     by_pretraining: dict[int, list[np.ndarray]] = {}
     for (pretraining, _), value in values.items():
         by_pretraining.setdefault(pretraining, []).append(value)
-    return np.mean([np.mean(each, axis=0) for each in by_pretraining.values()], axis=0)
+    return np.mean([np.mean(runs, axis=0) for runs in by_pretraining.values()], axis=0)
 
 
 def pseudo_values(column: PlainColumn, predictions: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """What each example contributes, by leaving it out."""
-    rows, whole = len(labels), column.metric(predictions, labels)
-    without = [
-        column.metric(np.delete(predictions, row), np.delete(labels, row)) for row in range(rows)
-    ]
-    return rows * whole - (rows - 1) * np.array(without)
+    """Return what each example contributes, by leaving it out."""
+    rows = len(labels)
+    without = np.zeros(rows)
+    for row in range(rows):
+        without[row] = column.metric(np.delete(predictions, row), np.delete(labels, row))
+    return rows * column.metric(predictions, labels) - (rows - 1) * without
 
 
 def with_two_more(column: PlainColumn, predictions: np.ndarray, is_ahead: bool) -> np.ndarray:
     """Contributions with two examples more, on the first of which the run is as right, or as wrong, as it can be."""
     if column.metric is share:
-        added, gold = [int(is_ahead), int(not is_ahead)], [1, 1]
+        added = [int(is_ahead), int(not is_ahead)]
+        gold = [1, 1]
     elif column.metric is correlation and len(np.unique(column.labels)) > 2:
         ends = [predictions.max(), predictions.min()]
-        added, gold = ends if is_ahead else ends[::-1], [column.labels.max()] * 2
+        added = ends if is_ahead else ends[::-1]
+        gold = [column.labels.max()] * 2
     else:
-        added, gold = [int(is_ahead)] * 2, [1, 0]
+        added = [int(is_ahead)] * 2
+        gold = [1, 0]
     return pseudo_values(column, np.append(predictions, added), np.append(column.labels, gold))
 
 
 def of_examples(column: PlainColumn, arm: str, reference: str) -> float:
     """V_ex of a column."""
-    plain, ahead, behind = ({}, {}), ({}, {}), ({}, {})
+    plain = ({}, {})
+    ahead = ({}, {})
+    behind = ({}, {})
     for run in column.runs:
         if run.arm in (arm, reference):
-            side, key = int(run.arm == reference), (run.pretraining, run.seed)
+            side = int(run.arm == reference)
+            key = (run.pretraining, run.seed)
             plain[side][key] = pseudo_values(column, run.predictions, column.labels)
             ahead[side][key] = with_two_more(column, run.predictions, True)
             behind[side][key] = with_two_more(column, run.predictions, False)
@@ -117,14 +123,13 @@ def of_both(column: PlainColumn, arm: str, reference: str) -> float:
             key = (run.pretraining, run.seed)
             contributions[run.arm][key] = pseudo_values(column, run.predictions, column.labels)
     if len({run.pretraining for run in column.runs}) == 1:
-        return sum(of_sum(np.stack(list(each.values()))) for each in contributions.values())
-    differences = []
+        return sum(of_sum(np.stack(list(pieces.values()))) for pieces in contributions.values())
+    differences: list[np.ndarray] = []
     for pretraining in sorted({run.pretraining for run in column.runs}):
-        means = []
-        for each in contributions.values():
-            means.append(
-                np.mean([value for key, value in each.items() if key[0] == pretraining], axis=0)
-            )
+        means: list[np.ndarray] = []
+        for pieces in contributions.values():
+            values = [value for key, value in pieces.items() if key[0] == pretraining]
+            means.append(np.mean(values, axis=0))
         differences.append(means[0] - means[1])
     return of_sum(np.stack(differences))
 
@@ -137,39 +142,47 @@ def of_sum(values: np.ndarray) -> float:
 
 
 def larger(
-    own: dict[str, float], pooled: float, seeds: dict[str, int], pooled_freedom: float
+    own_variances: dict[str, float], pooled: float, seeds: dict[str, int], pooled_freedom: float
 ) -> PlainSpread:
-    is_own = {arm: variance > pooled for arm, variance in own.items()}
-    freedom = {
-        arm: seeds[arm] - 1 if is_own[arm] and seeds[arm] > 2 else pooled_freedom for arm in own
-    }
-    variance = {arm: max(value, pooled) / seeds[arm] for arm, value in own.items()}
+    """Return the spread in which each arm has the larger of its own variance and the pooled one."""
+    is_own = {arm: variance > pooled for arm, variance in own_variances.items()}
+    variance: dict[str, float] = {}
+    freedom: dict[str, float] = {}
+    for arm, own_variance in own_variances.items():
+        variance[arm] = max(own_variance, pooled) / seeds[arm]
+        has_own_freedom = is_own[arm] and seeds[arm] > 2
+        freedom[arm] = seeds[arm] - 1 if has_own_freedom else pooled_freedom
     return PlainSpread(variance, is_own, freedom, pooled, pooled_freedom)
 
 
-def spreads_of(
-    scores: dict[str, dict[tuple[str, int, int], float]], arms: tuple[str, ...]
-) -> list[PlainSpread]:
-    """From the scores of each task's runs: one spread for each task, or one over the blocks."""
+Scores = dict[tuple[str, int, int], float]
+"""The scores of a task's runs, by arm, pretraining seed and seed."""
+
+
+def spreads_of(scores: dict[str, Scores], arms: tuple[str, ...]) -> list[PlainSpread]:
+    """Return one spread for each task, or one over the blocks of several pretrainings."""
     pretrainings = sorted({pretraining for runs in scores.values() for _, pretraining, _ in runs})
     if len(pretrainings) > 1:
         table = np.zeros((len(arms), len(pretrainings)))
         for runs in scores.values():
             for place in np.ndindex(table.shape):
-                wanted = (arms[place[0]], pretrainings[place[1]])
-                table[place] += np.mean([value for key, value in runs.items() if key[:2] == wanted])
+                pair = (arms[place[0]], pretrainings[place[1]])
+                table[place] += np.mean([value for key, value in runs.items() if key[:2] == pair])
         return [of_table(table, arms)]
-    spreads = []
-    for runs in scores.values():
-        values = {arm: [value for key, value in runs.items() if key[0] == arm] for arm in arms}
-        seeds = {arm: len(each) for arm, each in values.items()}
-        freedom = sum(seeds.values()) - len(arms)
-        squares = {
-            arm: sum((value - np.mean(each)) ** 2 for value in each) for arm, each in values.items()
-        }
-        own = {arm: squares[arm] / (seeds[arm] - 1) for arm in arms}
-        spreads.append(larger(own, sum(squares.values()) / freedom, seeds, freedom))
-    return spreads
+    return [of_task(runs, arms) for runs in scores.values()]
+
+
+def of_task(runs: Scores, arms: tuple[str, ...]) -> PlainSpread:
+    """Return the spread over the seeds of one task."""
+    seeds: dict[str, int] = {}
+    squares: dict[str, float] = {}
+    for arm in arms:
+        values = np.array([value for key, value in runs.items() if key[0] == arm])
+        seeds[arm] = len(values)
+        squares[arm] = float(np.sum((values - values.mean()) ** 2))
+    freedom = sum(seeds.values()) - len(arms)
+    own_variances = {arm: squares[arm] / (seeds[arm] - 1) for arm in arms}
+    return larger(own_variances, sum(squares.values()) / freedom, seeds, freedom)
 
 
 def of_table(table: np.ndarray, arms: tuple[str, ...]) -> PlainSpread:
@@ -177,67 +190,76 @@ def of_table(table: np.ndarray, arms: tuple[str, ...]) -> PlainSpread:
     number, blocks = table.shape
     residuals = np.zeros_like(table)
     for arm, block in np.ndindex(table.shape):
-        residuals[arm, block] = (
-            table[arm, block] - table[arm].mean() - table[:, block].mean() + table.mean()
-        )
+        expected = table[arm].mean() + table[:, block].mean() - table.mean()
+        residuals[arm, block] = table[arm, block] - expected
     freedom = (number - 1) * (blocks - 1)
     pooled = float(np.sum(residuals**2) / freedom)
-    own = dict.fromkeys(arms, pooled)
+    spreads = dict.fromkeys(arms, pooled)
     if number > 2:
         for place, arm in enumerate(arms):
             mean_square = float(np.sum(residuals[place] ** 2)) / (blocks - 1)
-            own[arm] = (mean_square - pooled / number) / (1 - 2 / number)
-    return larger(own, pooled, dict.fromkeys(arms, blocks), freedom)
+            spreads[arm] = (mean_square - pooled / number) / (1 - 2 / number)
+    return larger(spreads, pooled, dict.fromkeys(arms, blocks), freedom)
+
+
+def scores_of(columns: list[PlainColumn]) -> dict[str, Scores]:
+    """Return by task the scores of its runs, divided by the number of columns."""
+    scores: dict[str, Scores] = {}
+    for column in columns:
+        runs = scores.setdefault(column.task, {})
+        for run in column.runs:
+            key = (run.arm, run.pretraining, run.seed)
+            score = column.metric(run.predictions, column.labels) / len(columns)
+            runs[key] = runs.get(key, 0.0) + score
+    return scores
+
+
+def mean_of_arm(scores: dict[str, Scores], arm: str) -> float:
+    """Return the sum over tasks of an arm's mean scores."""
+    means: list[np.ndarray] = []
+    for runs in scores.values():
+        own_runs = {key[1:]: value for key, value in runs.items() if key[0] == arm}
+        means.append(mean_of_runs(own_runs))
+    return float(np.sum(means))
+
+
+def squares_of(spread: PlainSpread, arm: str, reference: str) -> float:
+    """Return the squared variance of a difference over its degrees of freedom."""
+    pooled = 0.0
+    parts = 0.0
+    for name in (arm, reference):
+        if spread.is_own[name]:
+            parts += spread.variance[name] ** 2 / spread.freedom[name]
+        else:
+            pooled += spread.variance[name]
+    parts += pooled**2 / spread.pooled_freedom
+    total = spread.variance[arm] + spread.variance[reference]
+    return max(parts, total**2 / spread.pooled_freedom)
 
 
 def contrast(
     columns: list[PlainColumn], arm: str, reference: str, arms: tuple[str, ...], family: int
 ) -> dict[str, float]:
-    """The difference in a column, or in the mean of several, with its interval and p-values by Bonferroni's method."""
+    """Return the difference in a column, or in the mean of several, with its interval and p-values (Bonferroni)."""
     number = len(columns)
-    scores: dict[str, dict[tuple[str, int, int], float]] = {}
-    for column in columns:
-        of_task = scores.setdefault(column.task, {})
-        for run in column.runs:
-            key = (run.arm, run.pretraining, run.seed)
-            of_task[key] = (
-                of_task.get(key, 0.0) + column.metric(run.predictions, column.labels) / number
-            )
-    means = {}
-    for name in (arm, reference):
-        of_tasks = []
-        for runs in scores.values():
-            of_tasks.append(
-                mean_of_runs({key[1:]: value for key, value in runs.items() if key[0] == name})
-            )
-        means[name] = float(np.sum(of_tasks))
+    scores = scores_of(columns)
     spreads = spreads_of(scores, arms)
     examples = sum(of_examples(column, arm, reference) for column in columns) / number**2
-    both = sum(of_both(column, arm, reference) for column in columns) / number**2
-    total = sum(spread.variance[name] for spread in spreads for name in (arm, reference))
-    variance = examples + max(0.0, total - both)
-    squares = 0.0
-    for spread in spreads:
-        together, alone = 0.0, 0.0
-        for name in (arm, reference):
-            if spread.is_own[name]:
-                alone += spread.variance[name] ** 2 / spread.freedom[name]
-            else:
-                together += spread.variance[name]
-        parts = together**2 / spread.pooled_freedom + alone
-        squares += max(
-            parts, (spread.variance[arm] + spread.variance[reference]) ** 2 / spread.pooled_freedom
-        )
+    shared = sum(of_both(column, arm, reference) for column in columns) / number**2
+    total = sum(spread.variance[arm] + spread.variance[reference] for spread in spreads)
+    squares = sum(squares_of(spread, arm, reference) for spread in spreads)
     pooled_freedom = sum(spread.pooled_freedom for spread in spreads)
-    weight = (t.ppf(0.975, pooled_freedom) / norm.ppf(0.975)) ** 2 if pooled_freedom <= 4 else 1.0
+    weight = 1.0
+    if pooled_freedom <= 4:
+        weight = (t.ppf(0.975, pooled_freedom) / norm.ppf(0.975)) ** 2
     squares *= weight**2
-    if (
-        columns[0].metric is loss
-    ):  # few documents are few degrees of freedom: as many as of equal size, less one
+    if columns[0].metric is loss:
+        # Few documents are few degrees of freedom: as many as of equal size, less one.
         counts = columns[0].labels
         squares += examples**2 / (np.sum(counts) ** 2 / np.sum(counts**2) - 1)
-    freedom = (examples + max(0.0, weight * total - both)) ** 2 / squares
-    difference, error = means[arm] - means[reference], math.sqrt(variance)
+    freedom = (examples + max(0.0, weight * total - shared)) ** 2 / squares
+    difference = mean_of_arm(scores, arm) - mean_of_arm(scores, reference)
+    error = math.sqrt(examples + max(0.0, total - shared))
     half = float(t.ppf(1 - 0.025 / family, freedom)) * error
     widest = float(np.mean([column.limits[1] - column.limits[0] for column in columns]))
     p = 2 * float(t.sf(abs(difference) / error, freedom))

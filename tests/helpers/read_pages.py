@@ -103,10 +103,8 @@ def read_latex(text: str) -> list[Read]:
     """The tables of a LaTeX fragment, each by its caption."""
     assert text.startswith("% Needs \\usepackage{booktabs")
     body = re.sub(r"(?<!\\)\$(\\?[a-z]+|-)\$", r"\\ensuremath{\1}", text.partition("\n")[2])
-    return [
-        _latex_table(part)
-        for part in re.findall(r"\\begin\{table\}(.*?)\\end\{table\}", body, re.DOTALL)
-    ]
+    parts = re.findall(r"\\begin\{table\}(.*?)\\end\{table\}", body, re.DOTALL)
+    return [_latex_table(part) for part in parts]
 
 
 def _latex_table(text: str) -> Read:
@@ -120,81 +118,94 @@ def _latex_table(text: str) -> Read:
     parts = re.split(r"^\\(?:top|mid|bottom)rule$", tabular, flags=re.MULTILINE)
     assert columns
     assert len(parts) in (4, 5)
-    read = []
-    for line in (line for part in parts[1:-1] for line in part.strip().splitlines()):
-        assert line.endswith(r" \\")
-        assert not re.match(r"\s*[\[*]", line)  # an option of the \\ or \midrule before it
-        cells = [cell.strip() for cell in re.split(r"(?<!\\)&", line.removesuffix(r"\\"))]
-        read.append([(latex_text(cell), r"\textbf{" in cell) for cell in cells])
-    assert {len(row) for row in read} == {len(re.findall(r"[lr]|p\{[^}]*\}", columns[1]))}
-    return Read(latex_text(caption), [cell for cell, _ in read[0]], read[1:])
+    lines: list[str] = []
+    for part in parts[1:-1]:
+        lines += part.strip().splitlines()
+    rows = [_latex_row(line) for line in lines]
+    assert {len(row) for row in rows} == {len(re.findall(r"[lr]|p\{[^}]*\}", columns[1]))}
+    return Read(latex_text(caption), [text for text, _ in rows[0]], rows[1:])
+
+
+def _latex_row(line: str) -> list[Shown]:
+    assert line.endswith(r" \\")
+    assert not re.match(r"\s*[\[*]", line)  # an option of the \\ or \midrule before it
+    cells = [cell.strip() for cell in re.split(r"(?<!\\)&", line.removesuffix(r"\\"))]
+    return [(latex_text(cell), r"\textbf{" in cell) for cell in cells]
 
 
 def latex_text(source: str) -> str:
-    """What LaTeX prints; an unescaped special, an unknown command or an open brace is an error."""
-    depth, shown, last = 0, "", ""
-    for token in _TOKEN.findall(
-        source.replace(r"\ensuremath{-}", "-").replace(r"\char34", r"\char")
-    ):
+    """Return what LaTeX prints; an unescaped special, an unknown command or an open brace is an error."""
+    depth = 0
+    text = ""
+    last = ""
+    readable = source.replace(r"\ensuremath{-}", "-").replace(r"\char34", r"\char")
+    for token in _TOKEN.findall(readable):
         assert token not in set("&%$#_^~"), f"unescaped {token} in {source}"
         if token in "{}":
             depth += {"{": 1, "}": -1}[token]
             assert depth >= 0
         elif token.startswith("\\"):
             assert token in _SYMBOLS or token in _SILENT, token
-            shown += _SYMBOLS.get(token, "")
+            text += _SYMBOLS.get(token, "")
         else:
             assert not re.search(r"--|''|,,", token)
             assert not set('|<>"`\n') & set(token)
-            assert not re.match(r"[A-Za-z0-9]", token) or not re.fullmatch(
-                r"\\[A-Za-z]+", last
-            )  # swallowed by it
-            shown += token
+            is_word = re.match(r"[A-Za-z0-9]", token)
+            swallows = re.fullmatch(r"\\[A-Za-z]+", last)
+            assert not (is_word and swallows), f"{last} swallows {token}"
+            text += token
         last = token
     assert depth == 0
-    return shown
+    return text
 
 
 READERS = {"markdown": read_markdown, "latex": read_latex, "html": read_html}
 
 
-def linear(colour):
-    """The red, green and blue light of an sRGB colour."""
+def linear(colour: str) -> list[float]:
+    """Return the red, green and blue light of an sRGB colour."""
     from matplotlib.colors import to_rgb
 
-    return [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
+    return [
+        value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4
+        for value in to_rgb(colour)
+    ]
 
 
-def contrast(one, other):
-    """WCAG 2.1, contrast ratio."""
+def contrast(first: str, second: str) -> float:
+    """Return the contrast ratio of two colours (WCAG 2.1)."""
     shares = (0.2126, 0.7152, 0.0722)
-    low, high = sorted(sum(map(mul, shares, linear(colour))) for colour in (one, other))
+    low, high = sorted(sum(map(mul, shares, linear(colour))) for colour in (first, second))
     return (high + 0.05) / (low + 0.05)
 
 
 def texts_of(figure):
-    """Draw a figure without pixels; all texts in it, of which each must lie inside the figure."""
+    """Draw a figure without pixels, and return all texts in it, each of which must lie inside the figure."""
     from matplotlib.text import Text
 
     from glue_bench.pages.figures import paper_style
 
     with paper_style():
         figure.draw_without_rendering()
-    beyond = []
-    for axis in (axis for one in figure.axes for axis in (one.xaxis, one.yaxis)):
-        # Labels of ticks that are not drawn: those outside the axis.
-        low, high = sorted(axis.get_view_interval())
-        ticks = [*axis.get_major_ticks(), *axis.get_minor_ticks()]
-        beyond += [tick.label1 for tick in ticks if not low <= tick.get_loc() <= high]
-    found = [
-        text
-        for text in figure.findobj(Text)
-        if text.get_text() and text.get_visible() and text not in beyond
-    ]
+    undrawn = [label for axes in figure.axes for label in undrawn_labels(axes)]
     page = figure.bbox.padded(2)
-    for text in found:
-        box = text.get_window_extent()
-        assert page.count_contains(box.corners()) == 4, (
-            f"'{text.get_text()}' is cut off: {box} of {page}"
-        )
-    return [text.get_text() for text in found]
+    texts: list[str] = []
+    for item in figure.findobj(Text):
+        text = item.get_text()
+        if not text or not item.get_visible() or item in undrawn:
+            continue
+        box = item.get_window_extent()
+        assert page.count_contains(box.corners()) == 4, f"'{text}' is cut off: {box} of {page}"
+        texts.append(text)
+    return texts
+
+
+def undrawn_labels(axes):
+    """Return the labels of ticks that are not drawn, because they lie outside the axis."""
+    labels = []
+    for axis in (axes.xaxis, axes.yaxis):
+        low, high = sorted(axis.get_view_interval())
+        for tick in (*axis.get_major_ticks(), *axis.get_minor_ticks()):
+            if not low <= tick.get_loc() <= high:
+                labels.append(tick.label1)
+    return labels

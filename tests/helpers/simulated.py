@@ -42,51 +42,66 @@ REGIMES = {
 }
 
 
-def simulate(generator: np.random.Generator, *, columns: Sequence[str] = ("sst2",), rates: Mapping[str, float],
-             seeds: int = 3, rows: int = 400, regime: Regime = REGIMES["seeds and examples"],
-             unstable: Mapping[str, float] | None = None, pretrainings: int = 1, pretraining: float = 0.0,
-             block: float = 0.0) -> list[ColumnRuns]:  # fmt: skip
-    """One experiment. `rates` are the chance to be right at the mean seed.
+def simulate(
+    generator: np.random.Generator,
+    *,
+    rates: Mapping[str, float],
+    columns: Sequence[str] = ("sst2",),
+    seeds: int = 3,
+    rows: int = 400,
+    regime: Regime = REGIMES["seeds and examples"],
+    unstable: Mapping[str, float] | None = None,
+    pretrainings: int = 1,
+    pretraining: float = 0.0,
+    block: float = 0.0,
+) -> list[ColumnRuns]:
+    """Draw one experiment.
 
-    `seeds` are fine-tuning seeds for each of the `pretrainings`, whose seeds add the variance `pretraining` to each arm
-    and `block` to all arms alike. `unstable` multiplies an arm's own variances over seeds.
+    Args:
+        generator: draws everything.
+        rates: by arm the chance to be right at the mean seed.
+        columns: the columns of the leaderboard that are drawn.
+        seeds: fine-tuning seeds for each of the pretrainings.
+        rows: examples of each column.
+        regime: the variances of a strength.
+        unstable: factors of an arm's own variances over seeds.
+        pretrainings: how many pretrainings an arm has.
+        pretraining: the variance that a pretraining's seed adds to an arm.
+        block: the variance that it adds to all arms alike.
     """
+    count = len(rates)
     factors = np.sqrt([(unstable or {}).get(arm, 1.0) for arm in rates])[:, None, None]
-    ability, result = np.array(list(rates.values()))[:, None, None], []
+    ability = np.array(list(rates.values()))[:, None, None]
+    numbers = np.indices((count, pretrainings, seeds)).reshape(3, -1) + 1
+    experiment: list[ColumnRuns] = []
     shifts: dict[str, np.ndarray] = {}  # MNLI's columns share their runs
     for column in columns:
-        shapes = (
-            (len(rates), pretrainings, seeds),
-            (len(rates), pretrainings, 1),
-            (1, pretrainings, 1),
-        )
-        sizes = factors * np.sqrt(regime.seed), factors * np.sqrt(pretraining), np.sqrt(block)
-        drawn = sum(
-            generator.normal(size=shape) * size for shape, size in zip(shapes, sizes, strict=True)
-        )
-        seed = shifts.setdefault(COLUMNS[column][0], drawn.reshape(len(rates), -1, 1))
-        shapes = (1, 1, rows), (len(rates), 1, rows), (len(rates), seed.shape[1], rows)
-        variances = regime.shared, regime.view, regime.noise
-        strength = sum(generator.normal(size=shape) * np.sqrt(each)
-                       for shape, each in zip(shapes, variances, strict=True))  # fmt: skip
+        own_shift = draw(generator, factors * np.sqrt(regime.seed), count, pretrainings, seeds)
+        arm_shift = draw(generator, factors * np.sqrt(pretraining), count, pretrainings, 1)
+        block_shift = draw(generator, np.sqrt(block), 1, pretrainings, 1)
+        shift = (own_shift + arm_shift + block_shift).reshape(count, -1, 1)
+        seed = shifts.setdefault(COLUMNS[column][0], shift)
+        shared = draw(generator, np.sqrt(regime.shared), 1, 1, rows)
+        view = draw(generator, np.sqrt(regime.view), count, 1, rows)
+        noise = draw(generator, np.sqrt(regime.noise), count, seed.shape[1], rows)
+        strength = shared + view + noise
         if column == "stsb":
             labels = generator.normal(size=rows)
-            predictions = labels + error_size(ability, regime, seed) * strength / np.sqrt(
-                regime.within
-            )
+            errors = strength / np.sqrt(regime.within)
+            predictions = labels + error_size(ability, regime, seed) * errors
         else:
             labels = (generator.random(rows) < POSITIVE).astype(int)
-            right = norm.ppf(ability) * np.sqrt(regime.within) + seed + strength > 0
-            predictions = np.where(right, labels, 1 - labels)
+            is_right = norm.ppf(ability) * np.sqrt(regime.within) + seed + strength > 0
+            predictions = np.where(is_right, labels, 1 - labels)
         outcomes = outcomes_of(column, dict(zip(rates, predictions, strict=True)), labels)
-        numbers = np.indices((len(rates), pretrainings, seeds)).reshape(3, -1) + 1
-        result.append(
-            replace(
-                outcomes,
-                runs=outcomes.runs._replace(pretraining_seeds=numbers[1], seeds=numbers[2]),
-            )
-        )
-    return result
+        runs = outcomes.runs._replace(pretraining_seeds=numbers[1], seeds=numbers[2])
+        experiment.append(replace(outcomes, runs=runs))
+    return experiment
+
+
+def draw(generator: np.random.Generator, size: np.ndarray | float, *shape: int) -> np.ndarray:
+    """Draw normal numbers with these standard deviations."""
+    return generator.normal(size=shape) * size
 
 
 def error_size(rate: float | np.ndarray, regime: Regime, seed: np.ndarray) -> np.ndarray:
@@ -95,45 +110,37 @@ def error_size(rate: float | np.ndarray, regime: Regime, seed: np.ndarray) -> np
 
 
 def outcomes_of(
-    column: str, predictions: Mapping[str, np.ndarray], labels: np.ndarray, **more
+    column: str, predictions: Mapping[str, np.ndarray], labels: np.ndarray, **options
 ) -> ColumnRuns:
-    """ColumnRuns of arm -> predictions (seeds, rows), with seeds 1, 2, ... and their own scores."""
-    owners = np.repeat(np.arange(len(predictions)), [len(runs) for runs in predictions.values()])
+    """Return ColumnRuns of arm -> predictions (seeds, rows), with seeds 1, 2, ... and their own scores."""
+    counts = [len(runs) for runs in predictions.values()]
+    owners = np.repeat(np.arange(len(predictions)), counts)
+    seeds = np.concatenate([np.arange(1, count + 1) for count in counts])
     stacked = np.concatenate(list(predictions.values()))
-    task = COLUMNS[column][0] if column in COLUMNS else column
     measure = MEASURES[column]
-    metric = more.pop("metric", measure.metric)
+    metric = options.pop("metric", measure.metric)
     if metric != measure.metric:
         kinds = {"loss": loss, "accuracy": accuracy, "share": accuracy}
-        measure = replace(kinds.get(metric, correlation)(column, measure.title), metric=metric)
-    scale = more.pop("scale", 100.0)
+        kind = kinds.get(metric, correlation)
+        measure = replace(kind(column, measure.title), metric=metric)
     sums = example_terms(metric, stacked, labels).sum(axis=0, dtype=float)
-    seeds = np.concatenate([np.arange(1, len(runs) + 1) for runs in predictions.values()])
-    runs = Runs(
-        owners,
-        np.zeros(len(stacked), int),
-        seeds,
-        scale * score_from_sums(metric, sums, len(labels)),
-    )
+    scores = options.pop("scale", 100.0) * score_from_sums(metric, sums, len(labels))
     values = {
-        **{"measure": measure, "task": task, "arms": tuple(predictions)},
-        **{"runs": runs, "predictions": stacked, "labels": labels},
+        "measure": measure,
+        "task": COLUMNS[column][0] if column in COLUMNS else column,
+        "arms": tuple(predictions),
+        "runs": Runs(owners, np.zeros(len(stacked), int), seeds, scores),
+        "predictions": stacked,
+        "labels": labels,
     }
-    return ColumnRuns(**values | more)
+    return ColumnRuns(**values | options)
 
 
 def fill_drawn(bench, outcomes: ColumnRuns) -> None:
-    """A column of such an experiment on disk: its runs with their predictions, and the labels."""
-    runs = zip(
-        outcomes.runs.arms,
-        outcomes.runs.seeds,
-        outcomes.runs.values,
-        outcomes.predictions,
-        strict=True,
-    )
-    for owner, seed, score, run in runs:
+    """Add a column of such an experiment to one on disk: its runs with their predictions, and the labels."""
+    columns = (outcomes.runs.arms, outcomes.runs.seeds, outcomes.runs.values, outcomes.predictions)
+    for owner, seed, score, predicted in zip(*columns, strict=True):
         bench.finish(outcomes.task, int(seed), score / 100, arm=outcomes.arms[owner])
-        bench.predict(
-            bench.cells[-1]["cell_id"], {"validation": np.stack([1.0 - run, run], axis=1)}
-        )
+        logits = np.stack([1.0 - predicted, predicted], axis=1)
+        bench.predict(bench.cells[-1]["cell_id"], {"validation": logits})
     bench.label(outcomes.task, {"validation": outcomes.labels})

@@ -43,88 +43,105 @@ def pretraining(rates=(1e-3,), **facts) -> Pretraining:
 
 
 def plan(*jobs: Job, **config) -> Plan:
-    """A plan of these jobs; `config` is what the experiment says beside."""
-    cells = [job for job in jobs if isinstance(job, Cell)]
-    costs = {
-        "arms": {"add": ArmFacts(summary="", flops_per_token=1)},
-        "tokens": dict.fromkeys(TRAINABLE, 100),
-    }
-    pretrainings = tuple(job for job in jobs if isinstance(job, Pretraining))
-    return plan_with(*cells, experiment="stub", pretrainings=pretrainings, config=config, **costs)
+    """Return a plan of these jobs; `config` is what the experiment says beside."""
+    return plan_with(
+        *(job for job in jobs if isinstance(job, Cell)),
+        experiment="stub",
+        pretrainings=tuple(job for job in jobs if isinstance(job, Pretraining)),
+        config=config,
+        arms={"add": ArmFacts(summary="", flops_per_token=1)},
+        tokens=dict.fromkeys(TRAINABLE, 100),
+    )
 
 
 class StubWorker:
-    """As the real one: it writes how far it is, then the record or why there is none."""
+    """Writes how far it is, then the record or why there is none, as the real worker does."""
 
     def __init__(self, store: Store, seconds: float = 0.0) -> None:
-        self.store, self.seconds = store, seconds
+        self.store = store
+        self.seconds = seconds
 
     def run(self, job: Job) -> Result:
-        begun, path = time.time(), self.store.folder / "mishaps" / job.id
-        progress = Progress(
-            id=job.id, worker=f"here:{os.getpid()}", began=begun, updated=begun, steps=2
-        )
-        self.store.write_progress(progress)
-        with (self.store.folder / "attempts").open("a") as file:
-            file.write(f"{job.id} {os.getpid()}\n")
-        time.sleep(self.seconds)
-        self.store.write_progress(progress.model_copy(update={"step": 1, "updated": time.time()}))
-        mishap = path.read_text() if path.exists() else ""
-        if mishap and mishap != "die":
-            path.unlink()
-        if mishap in ("die", "hang"):
-            os.kill(os.getpid(), signal.SIGSTOP if mishap == "hang" else signal.SIGKILL)
-        if mishap in ("fill", "refuse"):
-            raise (DiskError if mishap == "fill" else UserError)("this machine has other files")
+        """Do a job, unless a mishap keeps it from that."""
+        mishap = self._begin(job)
+        if mishap == "hang":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        if mishap == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if mishap == "fill":
+            raise DiskError("this machine has other files")
+        if mishap == "refuse":
+            raise UserError("this machine has other files")
         result: Result = Failure(id=job.id, error="ValueError: no")
         if "raise" in mishap:
             self.store.write_failure(result)
         elif isinstance(job, Pretraining):
-            loss = None if mishap == "diverge" else 1 / job.learning_rate
-            points = (LossPoint(step=10, tokens=100, train_loss=1.0, seconds=1.0),)
-            result = self.store.write(pretrained_of(job, validation_loss=loss, losses=points))
+            result = self._pretrain(job, mishap)
         else:
-            scores, logits = (
-                {"validation": {"accuracy": 0.5}},
-                {"validation": np.zeros((2, 2), np.float32)},
-            )
-            result = self.store.write(
-                record_of(job, seconds=self.seconds, scores=scores), logits=logits
-            )
+            result = self._finetune(job)
         if "late" in mishap:
             os.kill(os.getpid(), signal.SIGKILL)
         self.store.drop_progress(job.id)
         return result
 
+    def _begin(self, job: Job) -> str:
+        """Write progress twice, and return what happens to the job."""
+        start = time.time()
+        worker = f"here:{os.getpid()}"
+        progress = Progress(id=job.id, worker=worker, began=start, updated=start, steps=2)
+        self.store.write_progress(progress)
+        with (self.store.folder / "attempts").open("a") as file:
+            file.write(f"{job.id} {os.getpid()}\n")
+        time.sleep(self.seconds)
+        self.store.write_progress(progress.model_copy(update={"step": 1, "updated": time.time()}))
+        path = self.store.folder / "mishaps" / job.id
+        mishap = path.read_text() if path.exists() else ""
+        if mishap and mishap != "die":
+            path.unlink()
+        return mishap
 
-def mishap(store: Store, job: Job, what: str) -> None:
-    """What is to happen to a job."""
+    def _pretrain(self, job: Pretraining, mishap: str) -> Result:
+        loss = None if mishap == "diverge" else 1 / job.learning_rate
+        points = (LossPoint(step=10, tokens=100, train_loss=1.0, seconds=1.0),)
+        return self.store.write(pretrained_of(job, validation_loss=loss, losses=points))
+
+    def _finetune(self, job: Cell) -> Result:
+        scores = {"validation": {"accuracy": 0.5}}
+        record = record_of(job, seconds=self.seconds, scores=scores)
+        return self.store.write(record, logits={"validation": np.zeros((2, 2), np.float32)})
+
+
+def mishap(store: Store, job: Job, kind: str) -> None:
+    """Let something happen to a job."""
     (store.folder / "mishaps").mkdir(exist_ok=True)
-    (store.folder / "mishaps" / job.id).write_text(what)
+    (store.folder / "mishaps" / job.id).write_text(kind)
 
 
 def attempts(store: Store, *jobs: Job) -> list[int]:
-    """How often each job has been begun."""
+    """Return how often each job has been begun."""
     path = store.folder / "attempts"
-    begun = [line.split()[0] for line in path.read_text().splitlines()] if path.exists() else []
-    return [begun.count(job.id) for job in jobs]
+    lines = path.read_text().splitlines() if path.exists() else []
+    ids = [line.split()[0] for line in lines]
+    return [ids.count(job.id) for job in jobs]
 
 
 def engine(name: str, store: Store, *jobs: Job, seconds: float = 0.0, **options) -> Executor:
-    """`ray` or `slurm` with their options."""
+    """Start `ray` or `slurm` with their options."""
     make = partial(StubWorker, store, seconds)
     if name == "ray":
-        return Ray(make, **{"workers": 2, "address": None, "resources": Resources()} | options)
+        usual = {"workers": 2, "address": None, "resources": Resources()}
+        return Ray(make, **usual | options)
     from glue_bench.sweep import progress, slurm
 
     return slurm.Slurm(make, Resources(), store, progress.TimeEstimate(plan(*jobs)), options)
 
 
-class Told:
-    """An observer: what a loop says, and the jobs that have ended."""
+class Observer:
+    """Notes what a loop says, and the jobs that have ended."""
 
     def __init__(self) -> None:
-        self.lines, self.jobs = list[str](), list[Job]()
+        self.lines: list[str] = []
+        self.jobs: list[Job] = []
         self.begin = self.end = lambda *_: None
 
     def ended(self, job: Job, _: Result) -> None:
@@ -135,11 +152,16 @@ class Told:
 
 
 def drive(store: Store, executor: Executor, *jobs: Job, watching=(), **config) -> SimpleNamespace:
-    """What comes of jobs: `finished` ids, errors by the ids of the `failed`, the `cause`, and the `lines` said."""
+    """Drive jobs to their end.
+
+    Returns:
+        `finished` ids, the errors of those that `failed` by id, the `cause`, and the `lines` that were printed.
+    """
     from glue_bench.sweep.drive import Loop
 
-    told = Told()
-    results, cause = Loop(jobs, executor, store, plan(*jobs, **config), [*watching, told]).run()
+    observer = Observer()
+    observers = [*watching, observer]
+    results, cause = Loop(jobs, executor, store, plan(*jobs, **config), observers).run()
     failed = {name: result.error for name, result in results.items() if isinstance(result, Failure)}
-    finished = [job.id for job in told.jobs if job.id not in failed]
-    return SimpleNamespace(finished=finished, failed=failed, cause=cause, lines=told.lines)
+    finished = [job.id for job in observer.jobs if job.id not in failed]
+    return SimpleNamespace(finished=finished, failed=failed, cause=cause, lines=observer.lines)

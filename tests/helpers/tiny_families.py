@@ -155,9 +155,8 @@ def tiny_configuration(family: str) -> transformers.PretrainedConfig:
 
 def sizes_of(settings: dict[str, Any], family: str) -> dict[str, Any]:
     """The tiny sizes that stand in these settings by name, and kinds of blocks for two blocks."""
-    known = SIZES | SPECIAL_IDS
-    names = known.keys() & settings.keys() - WITHOUT.get(family, set())
-    values = {name: known[name] for name in known if name in names}
+    names = settings.keys() - WITHOUT.get(family, set())
+    values = {name: value for name, value in (SIZES | SPECIAL_IDS).items() if name in names}
     if family in LATENT:
         values["num_key_value_heads"] = values["num_attention_heads"]
     if settings.get("layer_types"):
@@ -190,10 +189,10 @@ def tiny_model(family: str) -> transformers.PreTrainedModel | None:
 def save_tokenizer(folder: Path, texts: tuple[str, ...], *, segments: bool, side: str) -> Path:
     """A tokenizer of at most 250 words, which gives segments or does not, and pads on a side."""
     names = ["input_ids", *(["token_type_ids"] if segments else []), "attention_mask"]
-    how = {
+    options = {
         "tokenizer_object": train_tokenizer(texts, TOKENS).backend_tokenizer,
         "padding_side": side,
         **SPECIAL,
     }
-    transformers.PreTrainedTokenizerFast(**how, model_input_names=names).save_pretrained(folder)
+    transformers.PreTrainedTokenizerFast(**options, model_input_names=names).save_pretrained(folder)
     return folder

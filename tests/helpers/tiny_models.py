@@ -2,7 +2,7 @@
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor
 from transformers import (
     BertConfig,
+    BertModel,
     DistilBertConfig,
     ElectraConfig,
     PretrainedConfig,
@@ -39,6 +40,8 @@ from glue_bench.model.tiny import (  # noqa: F401 (which tests take from here)
 )
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.untied import TERMS
+from glue_bench.training.tokenizers import train_tokenizer
+from helpers import tiny_runs
 
 HEAD_SIZE = HIDDEN // HEADS
 SENTENCES = (
@@ -99,6 +102,30 @@ def saved(
     return model, str(folder)
 
 
+def save_bert(
+    folder: Path,
+    *,
+    seed: int = 0,
+    texts: Sequence[str] = (),
+    vocab_size: int = 250,
+    positions: int = 32,
+    pooler: bool = True,
+    segment_types: int = 2,
+) -> Path:
+    """Save a tiny random BertModel, with a tokenizer trained on `texts` beside it, and return its folder."""
+    torch.manual_seed(seed)
+    config = BertConfig(
+        vocab_size=vocab_size,
+        max_position_embeddings=positions,
+        type_vocab_size=segment_types,
+        **tiny_runs.SIZES,
+    )
+    BertModel(config, add_pooling_layer=pooler).save_pretrained(folder)
+    if texts:
+        train_tokenizer(texts, 200).save_pretrained(folder)
+    return folder
+
+
 def edit_settings(folder: Path, **changes: Any) -> None:
     """Change what the config.json of a checkpoint says."""
     path = folder / "config.json"
@@ -115,9 +142,9 @@ def edit_weights(folder: Path, change: Callable[[dict[str, Tensor]], Any]) -> No
 def encoder(config: EncoderConfig, weights: dict[str, Tensor]) -> EncoderModel:
     """Our encoder with these weights, all of which are known and of which only the pooler may be absent."""
     model = EncoderModel(config).eval()
-    lacking, unknown = model.load_state_dict(weights, strict=False)
+    missing, unknown = model.load_state_dict(weights, strict=False)
     assert not unknown
-    assert all(name.startswith("pooler.") for name in lacking)
+    assert all(name.startswith("pooler.") for name in missing)
     return model
 
 
@@ -150,19 +177,18 @@ ARMS = [(variant, options) for variant in VARIANTS for options in ({}, *OPTIONS.
 """Beside the defaults each way in which a variant builds other modules."""
 
 TUPE_ARGS: dict[str, Any] = {
-    **{
-        "arch": "bert_base",
-        "encoder_layers": 2,
-        "encoder_embed_dim": 16,
-        "encoder_ffn_embed_dim": 32,
-    },
-    **{"encoder_attention_heads": 2, "activation_fn": "gelu", "max_positions": 20, "rel_pos": True},
-    **{
-        "embedding_normalize": True,
-        "encoder_normalize_before": False,
-        "dropout": 0.2,
-        "attention_dropout": 0.3,
-    },
+    "arch": "bert_base",
+    "encoder_layers": 2,
+    "encoder_embed_dim": 16,
+    "encoder_ffn_embed_dim": 32,
+    "encoder_attention_heads": 2,
+    "activation_fn": "gelu",
+    "max_positions": 20,
+    "rel_pos": True,
+    "embedding_normalize": True,
+    "encoder_normalize_before": False,
+    "dropout": 0.2,
+    "attention_dropout": 0.3,
 }
 
 
@@ -174,8 +200,9 @@ def tupe_shapes() -> dict[str, tuple[int, ...]]:
     )
     norms = [f"{encoder}pos_ln", f"{encoder}emb_layer_norm", f"{lm_head}layer_norm"]
     shapes: dict[str, tuple[int, ...]] = {
-        **{f"{encoder}embed_tokens.weight": (250, 16), f"{encoder}pos.weight": (21, 16)},
-        **{f"{encoder}relative_attention_bias.weight": (33, 2)},
+        f"{encoder}embed_tokens.weight": (250, 16),
+        f"{encoder}pos.weight": (21, 16),
+        f"{encoder}relative_attention_bias.weight": (33, 2),
     }
     shapes |= {"decoder.lm_head.weight": (250, 16), "decoder.lm_head.bias": (250,)}
     for block in (f"{encoder}layers.0.", f"{encoder}layers.1."):

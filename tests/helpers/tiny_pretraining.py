@@ -35,13 +35,12 @@ STILL = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 WORDS = 60
 LENGTH = 16
 SIZES: dict[str, Any] = {
-    **{
-        "vocab_size": WORDS + 5,
-        "hidden_size": 16,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-    },
-    **{"intermediate_size": 32, "max_position_embeddings": LENGTH},
+    "vocab_size": WORDS + 5,
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "max_position_embeddings": LENGTH,
 }
 
 
@@ -65,10 +64,8 @@ def corpus_of(documents: Iterable[Iterable[str]], name: str = "made") -> Corpus:
 def counting(sentences: int = 120) -> list[str]:
     """Sentences that count around a circle of twelve words: each word follows from its neighbours."""
     generator = np.random.default_rng(0)
-    starts, lengths = (
-        generator.integers(12, size=sentences),
-        generator.integers(4, 12, size=sentences),
-    )
+    starts = generator.integers(12, size=sentences)
+    lengths = generator.integers(4, 12, size=sentences)
     return [
         " ".join(f"W{(first + i) % 12}" for i in range(length))
         for first, length in zip(starts, lengths, strict=True)
@@ -105,13 +102,13 @@ def plainly_trained(
         if weight.requires_grad:
             groups[not name.endswith("bias") and "norm" not in name.lower()].append(weight)
     optimizer = torch.optim.AdamW(
-        [{"params": some, "weight_decay": decays * chosen.weight_decay} for decays, some in groups.items()],
+        [{"params": weights, "weight_decay": decays * chosen.weight_decay} for decays, weights in groups.items()],
         lr=chosen.learning_rate, betas=(0.9, 0.999), eps=chosen.adam_epsilon,
     )  # fmt: skip
-    schedule, losses = (
-        get_linear_schedule_with_warmup(optimizer, math.ceil(chosen.warmup_ratio * steps), steps),
-        [],
+    schedule = get_linear_schedule_with_warmup(
+        optimizer, math.ceil(chosen.warmup_ratio * steps), steps
     )
+    losses = []
     for parts in islice(batches, steps):
         model.train().zero_grad()
         total = 0.0
@@ -158,13 +155,11 @@ class Tiny:
         usual |= {"validation_share": 0.1, "validations": 2}
         experiment = load_experiment(
             {
-                **{
-                    "name": "tiny",
-                    "data": "demo",
-                    "tasks": ["cola"],
-                    "seeds": [1],
-                    "checkpoint": "scratch",
-                },
+                "name": "tiny",
+                "data": "demo",
+                "tasks": ["cola"],
+                "seeds": [1],
+                "checkpoint": "scratch",
                 "scratch": SIZES
                 | {"vocab_size": 100}
                 | (scratch or {}),  # of the tokenizer in the end
@@ -192,8 +187,8 @@ class Tiny:
     def checkpoint(self, step: int = 20) -> Path:
         return self.inputs.store.checkpoint(self.run.id, step)
 
-    def finish(self, compute: Compute = CPU, **how: Any) -> Pretrained:
-        return pretrain(self.run, self.inputs, compute, **how)
+    def finish(self, compute: Compute = CPU, **options: Any) -> Pretrained:
+        return pretrain(self.run, self.inputs, compute, **options)
 
     def stop_at(self, last: int) -> None:
         """Run it until it is ended from outside as it tells of this step."""
@@ -231,11 +226,11 @@ class Diverging(VARIANTS["add"]):
     in_training = True
 
     def forward(self, token_ids: torch.Tensor, segment_ids: torch.Tensor) -> EncoderInput:
-        made = super().forward(token_ids, segment_ids)
+        entering = super().forward(token_ids, segment_ids)
         return (
-            replace(made, hidden=made.hidden * math.nan)
+            replace(entering, hidden=entering.hidden * math.nan)
             if self.training == self.in_training
-            else made
+            else entering
         )
 
 

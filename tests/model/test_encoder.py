@@ -222,21 +222,42 @@ def test_the_loss_of_one_output_is_the_mean_squared_error():
 
 
 CODE = """
-import sys, torch
-import {first}, {second}
-import transformers
-model = transformers.AutoModel.from_pretrained(sys.argv[1]).eval()
-torch.save((type(model).__name__, model(torch.arange(5, 15)[None]).pooler_output.detach()), sys.argv[2])
+import importlib, os, sys
+import torch, transformers
+from transformers import PreTrainedModel  # what both orders need, and neither order is about
+
+checkpoint, *orders = sys.argv[1:]
+for order in orders:
+    child = os.fork()
+    if not child:
+        for module in order.split(","):
+            importlib.import_module(module)
+        model = transformers.AutoModel.from_pretrained(checkpoint).eval()
+        pooled = model(torch.arange(5, 15)[None]).pooler_output.detach()
+        torch.save((type(model).__name__, pooled), f"{checkpoint}/{order}.pt")
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0, order
 """
-MODULES = ["glue_bench", "transformers.models.auto.modeling_auto"]
+"""Loads a checkpoint once for each order of imports, in a process of its own."""
+ORDERS = [
+    "glue_bench,transformers.models.auto.modeling_auto",
+    "transformers.models.auto.modeling_auto,glue_bench",
+]
 
 
-@pytest.mark.parametrize("order", [MODULES, MODULES[::-1]], ids="".join)
-def test_auto_model_loads_our_checkpoint_whichever_is_imported_first(order, tmp_path):
+@pytest.fixture(scope="module")
+def saved_encoder(tmp_path_factory):
+    """The folder of a checkpoint with what AutoModel makes of it in both orders, and its encoder."""
+    folder = tmp_path_factory.mktemp("encoder")
     model = random_model(EncoderModel, encoder_config("untied"))
-    model.save_pretrained(tmp_path)
-    code, out = CODE.format(first=order[0], second=order[1]), tmp_path / "pooled.pt"
-    subprocess.run([sys.executable, "-c", code, tmp_path, out], check=True, timeout=600)
-    name, found = torch.load(out)
+    model.save_pretrained(folder)
+    subprocess.run([sys.executable, "-c", CODE, folder, *ORDERS], check=True, timeout=600)
+    return folder, model
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_auto_model_loads_our_checkpoint_whichever_is_imported_first(saved_encoder, order):
+    folder, model = saved_encoder
+    name, pooled = torch.load(folder / f"{order}.pt")
     assert name == "EncoderModel"
-    torch.testing.assert_close(found, model(torch.arange(5, 15)[None]).pooler_output.detach())
+    torch.testing.assert_close(pooled, model(torch.arange(5, 15)[None]).pooler_output.detach())

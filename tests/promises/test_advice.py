@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from helpers.folder import VERBS, Folder, labelled_ax, verb, written
+from helpers.folder import VERBS, Folder, call_verb, labelled_ax, written_text
 
 from glue_bench.cli import app
 from glue_bench.pages.report import FILE
@@ -12,12 +12,12 @@ from glue_bench.pages.report import FILE
 
 def make_results(folder: Path) -> Path:
     """An experiment with a missing cell and a damaged analysis, about both of which verbs give advice."""
-    made = Folder(folder)
+    experiment = Folder(folder)
     for arm in ("add", "none"):
-        made.pretrain(arm)
-        made.run(arm, "mnli")
-        made.run(arm, "rte", recorded=arm == "add")
-    path = made.plan()
+        experiment.pretrain(arm)
+        experiment.run(arm, "mnli")
+        experiment.run(arm, "rte", recorded=arm == "add")
+    path = experiment.plan()
     (path / "analysis").mkdir()
     (path / "analysis" / "analysis.json").write_text("{")
     return path
@@ -36,14 +36,14 @@ def test_no_verb_says_that_results_lie_in_runs(tmp_path, monkeypatch, name, give
         "LABELS": labelled_ax(out),
     }
     words = re.sub("RUNS|OUT|LABELS", lambda match: str(places[match[0]]), VERBS[name])
-    said = "".join(verb(*call.split()) for call in words.split("; "))
-    assert "runs/" not in said + written(out)
+    printed = "".join(call_verb(*call.split()) for call in words.split("; "))
+    assert "runs/" not in printed + written_text(out)
 
 
 def test_a_report_does_not_tell_where_results_lie(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder = make_results(Path("elsewhere", "toy"))
-    verb("report", folder)
+    call_verb("report", folder)
     page = (folder / FILE).read_text()
     assert "--results RESULTS\n" in page
     assert "glue-bench statistics RESULTS/toy\n" in page

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from helpers import tiny_runs
-from helpers.folder import Folder, planned, read, verb
+from helpers.folder import Folder, call_verb, planned, read
 
 import glue_bench
 from glue_bench.board.results import read_results
@@ -60,18 +60,19 @@ def put(older: Path, folder: Path, pattern: str, shift: int = 0) -> None:
         )
 
 
-@pytest.mark.parametrize(("pattern", "of", "reader"), CASES)
+@pytest.mark.parametrize(("pattern", "kind", "reader"), CASES)
 def test_what_a_file_says_that_is_not_the_records_changes_nothing(
-    pattern, of, reader, folders, tmp_path
+    pattern, kind, reader, folders, tmp_path
 ):
     """But it is as if there were none: not what is said where every file belongs to its record."""
-    right, said = read(reader, folders[0], tmp_path / "out"), []
+    right = read(reader, folders[0], tmp_path / "out")
+    answers = []
     for number, older in enumerate(folders[1:]):
         wrong = Path(shutil.copytree(folders[0], tmp_path / f"{number}" / "toy"))
-        for task in ("mnli", "rte") if of == "other cells" else [""]:
+        for task in ("mnli", "rte") if kind == "other cells" else [""]:
             put(older, wrong, pattern.replace("cells/*", f"cells/*{task}*"), shift=bool(task))
-        said.append(read(reader, wrong, tmp_path / f"out{number}"))
-    assert said[0] == said[1] != right
+        answers.append(read(reader, wrong, tmp_path / f"out{number}"))
+    assert answers[0] == answers[1] != right
 
 
 def test_losses_that_are_not_the_records_are_said_and_their_arm_is_not_tested(tmp_path):
@@ -81,8 +82,8 @@ def test_losses_that_are_not_the_records_are_said_and_their_arm_is_not_tested(tm
         right,
         f"pretrainings/{min((right / 'pretrainings').glob('untied-*')).name}/losses.safetensors",
     )
-    found = glue_bench.statistics(right).set_index("column")["why"]["validation_loss"]
-    assert "/losses.safetensors: it belongs to another run" in found
+    reason = glue_bench.statistics(right).set_index("column")["why"]["validation_loss"]
+    assert "/losses.safetensors: it belongs to another run" in reason
 
 
 def test_a_run_of_a_search_is_not_the_pretraining_of_its_seed(tmp_path):
@@ -116,39 +117,39 @@ def losses(folder: Path, task: str) -> dict[int, float]:
 
 def test_a_run_starts_from_the_encoder_of_its_own_mnli_run(tmp_path):
     """Also where its model is another run's, or was lost and is made again by a machine that gives other bits."""
-    found = {}
+    results = {}
     only_mnli = tiny_runs.run(FROM_MNLI, tmp_path, only=["task=mnli"])
-    for how in ("right", "swapped", "lost"):
-        folder = Path(shutil.copytree(only_mnli, tmp_path / how / only_mnli.name))
-        if how != "lost":
-            put(only_mnli, folder, "cells/*-mnli-*/model", shift=how == "swapped")
-        for model in [*folder.glob("cells/*-mnli-*/model")] if how == "lost" else []:
+    for change in ("right", "swapped", "lost"):
+        folder = Path(shutil.copytree(only_mnli, tmp_path / change / only_mnli.name))
+        if change != "lost":
+            put(only_mnli, folder, "cells/*-mnli-*/model", shift=change == "swapped")
+        for model in [*folder.glob("cells/*-mnli-*/model")] if change == "lost" else []:
             shutil.rmtree(model)
         with suppress(UserError):
             glue_bench.run(
-                FROM_MNLI, results=folder.parent, precision="bf16" if how == "lost" else "float32"
+                FROM_MNLI,
+                results=folder.parent,
+                precision="bf16" if change == "lost" else "float32",
             )
-        found[how] = losses(folder, "rte"), losses(folder, "mnli")
-    assert len(found["right"][0]) == 2
-    assert found["swapped"][0] in ({}, found["right"][0])
-    assert not found["lost"][0] or found["lost"][1] != found["right"][1]
+        results[change] = losses(folder, "rte"), losses(folder, "mnli")
+    assert len(results["right"][0]) == 2
+    assert results["swapped"][0] in ({}, results["right"][0])
+    assert not results["lost"][0] or results["lost"][1] != results["right"][1]
 
 
 def test_a_report_shows_no_analysis_of_other_weights(tmp_path):
     def reports(steps: int) -> list[str]:
-        folder, said = (
-            tiny_runs.run(tiny_runs.experiment(pretraining={"steps": steps}), tmp_path),
-            [],
-        )
+        folder = tiny_runs.run(tiny_runs.experiment(pretraining={"steps": steps}), tmp_path)
+        text = []
         for sequences in (8, 16):
             analysis = tmp_path / f"of-{sequences}-sequences"
             if not analysis.exists():
                 options = ("--only", "order", "--sequences", sequences)
-                verb("analyse", folder, *options, "-o", analysis)
+                call_verb("analyse", folder, *options, "-o", analysis)
             shutil.rmtree(folder / "analysis", ignore_errors=True)
             shutil.copytree(analysis, folder / "analysis")
-            said.append(read("report", folder, tmp_path / f"{steps}-{sequences}"))
-        return said
+            text.append(read("report", folder, tmp_path / f"{steps}-{sequences}"))
+        return text
 
     first, second = reports(steps=4)
     assert first != second

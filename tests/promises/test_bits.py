@@ -24,7 +24,7 @@ import numpy as np
 import pytest
 import torch
 from helpers import tiny_runs
-from helpers.folder import stamps, verb
+from helpers.folder import call_verb, stamps
 from rich.console import Console
 
 import glue_bench
@@ -73,17 +73,17 @@ def same(folder: Path, as_in: dict[str, Any], *without: str) -> bool:
 def test_cells_in_another_order_in_pieces_and_after_other_work_in_the_process_are_the_same(
     tmp_path,
 ):
-    more = {"arms": ["add", "untied"], "tasks": ["stsb", "rte"], "seeds": [1, 2]}
-    several = tiny_runs.bits(tiny_runs.run(tiny_runs.experiment(**more), tmp_path))
+    changes = {"arms": ["add", "untied"], "tasks": ["stsb", "rte"], "seeds": [1, 2]}
+    bits = tiny_runs.bits(tiny_runs.run(tiny_runs.experiment(**changes), tmp_path))
     tiny_runs.run(
         tiny_runs.experiment(seeds=[random.randrange(9)], tasks=["cola"]), tmp_path / "other"
     )
     for only in (["task=rte", "seed=2"], []):
         random.random(), np.random.random(3), torch.rand(3)  # noqa: NPY002
-        folder = tiny_runs.run(tiny_runs.experiment(**more), tmp_path / "pieces", only=only)
-    assert same(folder, several)
-    values = tiny_runs.experiment(**{key: given[::-1] for key, given in more.items()})
-    assert same(tiny_runs.run(values, tmp_path / "reversed"), several)
+        folder = tiny_runs.run(tiny_runs.experiment(**changes), tmp_path / "pieces", only=only)
+    assert same(folder, bits)
+    values = tiny_runs.experiment(**{key: given[::-1] for key, given in changes.items()})
+    assert same(tiny_runs.run(values, tmp_path / "reversed"), bits)
 
 
 def test_a_kept_model_is_the_same_whether_its_tokens_were_in_the_cache(tmp_path, monkeypatch):
@@ -91,8 +91,8 @@ def test_a_kept_model_is_the_same_whether_its_tokens_were_in_the_cache(tmp_path,
     values = tiny_runs.experiment(
         pretraining=None, checkpoint="scratch", finetuning={"keep": "all"}
     )
-    one, other = (tiny_runs.run(values, tmp_path / name) for name in ("one", "other"))
-    assert same(other, tiny_runs.bits(one))
+    first, second = (tiny_runs.run(values, tmp_path / name) for name in ("one", "other"))
+    assert same(second, tiny_runs.bits(first))
 
 
 # Who looks
@@ -107,7 +107,8 @@ def usual(tmp_path_factory) -> Path:
 ASKED = {
     "pretraining": {"validations": 4, "checkpoints": [2]},
     "finetuning": {"predict": ["validation", "test"], "keep": "all"},
-    **{"protocol": {"epoch": "best", "seeds": "median"}, "resources": {"give_up_after": None}},
+    "protocol": {"epoch": "best", "seeds": "median"},
+    "resources": {"give_up_after": None},
 }
 SEEN = ("losses", "validations", "checkpoints", "weights", "tests", "model")
 """What may be asked for beside results, and where these hold what was seen."""
@@ -154,9 +155,11 @@ def test_a_reader_a_live_table_logs_and_a_tracker_beside_a_run_change_nothing(
 @pytest.mark.parametrize("engine", ["cloudpickle", pytest.param("ray", marks=pytest.mark.slow)])
 def test_engines_are_alike(usual, tmp_path, engine):
     """Two workers of Ray; a batch as Slurm has it, which went to its process as submitit sends it."""
-    module, values = pytest.importorskip(engine), tiny_runs.experiment()
+    module = pytest.importorskip(engine)
+    values = tiny_runs.experiment()
     if engine == "cloudpickle":
-        store, experiment = Store(tmp_path / "tiny"), load_experiment(values)
+        store = Store(tmp_path / "tiny")
+        experiment = load_experiment(values)
         store.prepare()
         batch = JobBatch(
             partial(make_worker, experiment, store.folder, "cpu", "float32"), store.folder
@@ -172,9 +175,9 @@ def test_engines_are_alike(usual, tmp_path, engine):
 def test_neither_a_verb_that_reads_nor_a_dry_run_nor_a_plan_changes_a_file(usual, tmp_path):
     """Of what else reads, `folder.read` finds the same."""
     before = stamps(usual)
-    verb("verify", usual)
-    verb("export", usual, "-o", tmp_path / "bundle.zip")
-    verb("analyse", usual, "--only", "order", "--sequences", 8, "-o", tmp_path / "analysis")
+    call_verb("verify", usual)
+    call_verb("export", usual, "-o", tmp_path / "bundle.zip")
+    call_verb("analyse", usual, "--only", "order", "--sequences", 8, "-o", tmp_path / "analysis")
     glue_bench.plan(tiny_runs.experiment(seeds=[1, 2]), results=usual.parent)
     summary = glue_bench.run(tiny_runs.experiment(seeds=[1, 2]), results=usual.parent, dry_run=True)
     assert len(summary.waiting) == 1
@@ -185,7 +188,8 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as place:
         folder = train_all(Path(place))
-        machine, numbers = tiny_runs.machine(folder), tiny_runs.numbers(folder)
+        machine = tiny_runs.machine(folder)
+        numbers = tiny_runs.numbers(folder)
     golden = (
         json.loads(GOLDEN.read_bytes()) if GOLDEN.exists() else {"digests": {}, "numbers": numbers}
     )

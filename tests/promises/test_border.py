@@ -7,13 +7,23 @@ from pathlib import Path
 import pytest
 import yaml
 from helpers import tiny_runs
-from helpers.folder import FUNCTIONS, READERS, VERBS, Folder, prune, read, told, verb, written
+from helpers.folder import (
+    FUNCTIONS,
+    READERS,
+    VERBS,
+    Folder,
+    as_text,
+    call_verb,
+    prune,
+    read,
+    written_text,
+)
 
 import glue_bench
 from glue_bench.cli import app
 
 SEE_ALL = {"verify"}  # asked about all that is stored, as is a bundle (`export` without a format)
-NO_READERS = {"demo", "init", "data", "variants", "convert", "load_plugins"}
+NO_READERS = {"describe", "recipes", "demo", "init", "data", "variants", "convert", "load_plugins"}
 OPTIONS = {"power", "diagnostics"}  # readers that are an option of another verb
 LEFT_OUT = re.compile(
     r"; (\d+) records left out| ?(\d+) records are not of this plan[^.]*left out\.|finished cells .* leaves out: .*\n"
@@ -24,33 +34,33 @@ LEFT_OUT = re.compile(
 @pytest.fixture(scope="module")
 def crowded(tmp_path_factory) -> Path:
     """An experiment with what earlier plans have left: arms, options, rates, seeds, steps, pretrainings, failures."""
-    made = Folder(tmp_path_factory.mktemp("crowded") / "toy")
+    folder = Folder(tmp_path_factory.mktemp("crowded") / "toy")
     for arm, right in (("add", 0.8), ("untied", 0.6)):
         for seed in (1, 2):
-            made.pretrain(arm, seed)
+            folder.pretrain(arm, seed)
         for rate in (1e-3, 2e-3):
-            made.pretrain(arm, 0, rate=rate, search=True, loss=5.0)
+            folder.pretrain(arm, 0, rate=rate, search=True, loss=5.0)
         for task in ("mnli", "rte"):
             for seed, pretraining_seed in ((1, 1), (2, 1), (1, 2), (2, 2)):
-                made.run(arm, task, seed, pretraining_seed, right=right)
-    made.run("add", "rte", 3, recorded=False)
-    made.fail("untied", "rte", 3)
+                folder.run(arm, task, seed, pretraining_seed, right=right)
+    folder.run("add", "rte", 3, recorded=False)
+    folder.fail("untied", "rte", 3)
     earlier = {"planned": False, "right": 0.99}
     elsewhere = {
         "environment": {"processor": "another", "device": "cpu", "threads": 8},
         "seconds": 9e5,
     }
-    made.run("four-term", "rte", **earlier)
-    made.run("untied", "mnli", 5, **earlier)
-    made.run("add", "rte", 9, options={"init": "random"}, parameters=9**9, **elsewhere, **earlier)
-    made.run("untied", "rte", rate=5e-3, **elsewhere, **earlier)
-    made.run("add", "rte", steps=4, collapsed=("validation",), **earlier)
-    made.run("untied", "rte", 7, 3, data="other", **earlier)
-    made.fail("four-term", "mnli", 1, planned=False)
-    made.pretrain("add", 3, rate=2e-3, seconds=9e6, planned=False)
-    made.pretrain("four-term", 1, planned=False)
-    made.pretrain("untied", 0, rate=9e-3, search=True, loss=1.0, planned=False)
-    return made.plan()
+    folder.run("four-term", "rte", **earlier)
+    folder.run("untied", "mnli", 5, **earlier)
+    folder.run("add", "rte", 9, options={"init": "random"}, parameters=9**9, **elsewhere, **earlier)
+    folder.run("untied", "rte", rate=5e-3, **elsewhere, **earlier)
+    folder.run("add", "rte", steps=4, collapsed=("validation",), **earlier)
+    folder.run("untied", "rte", 7, 3, data="other", **earlier)
+    folder.fail("four-term", "mnli", 1, planned=False)
+    folder.pretrain("add", 3, rate=2e-3, seconds=9e6, planned=False)
+    folder.pretrain("four-term", 1, planned=False)
+    folder.pretrain("untied", 0, rate=9e-3, search=True, loss=1.0, planned=False)
+    return folder.plan()
 
 
 def test_the_readers_are_all_that_there_are():
@@ -69,17 +79,17 @@ def pruned(crowded, tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize("name", READERS)
 def test_what_is_outside_the_plan_changes_no_reader(name, pruned, crowded, tmp_path):
-    without, beside = (
-        read(name, pruned, tmp_path / "without"),
-        read(name, crowded, tmp_path / "beside"),
-    )
+    without = read(name, pruned, tmp_path / "without")
+    beside = read(name, crowded, tmp_path / "beside")
     assert LEFT_OUT.sub("", beside) == LEFT_OUT.sub("", without)
 
 
 def test_what_was_left_out_is_counted(crowded, tmp_path):
     counted = {
-        count or other
-        for count, other in LEFT_OUT.findall(read("leaderboard", crowded, tmp_path / "out"))
+        count or count_of_other
+        for count, count_of_other in LEFT_OUT.findall(
+            read("leaderboard", crowded, tmp_path / "out")
+        )
     }
     assert counted == {"6"}
 
@@ -89,7 +99,9 @@ def test_what_was_left_out_is_counted(crowded, tmp_path):
 
 def test_what_is_outside_the_plan_changes_nothing_of_a_run(tmp_path):
     """Of a run whose plan was once wider: without and with what is left of it."""
-    pruned, place, said = tmp_path / "pruned", tmp_path / "wide", []
+    pruned = tmp_path / "pruned"
+    place = tmp_path / "wide"
+    printed = []
     tiny_runs.run(
         tiny_runs.experiment(arms=["add", "none"], finetuning={"learning_rates": [1e-3, 2e-3]}),
         place,
@@ -99,13 +111,19 @@ def test_what_is_outside_the_plan_changes_nothing_of_a_run(tmp_path):
     shutil.copytree(place, pruned)
     prune(pruned / "tiny")
     for results in (pruned, place):
-        config, folder = results / "tiny.yaml", results / "tiny"
-        texts = [verb("run", config, "--results", results), written(folder, "*.md", "*.csv")]
-        texts.append(told(glue_bench.plan(config, results=results)))
+        config = results / "tiny.yaml"
+        folder = results / "tiny"
+        texts = [
+            call_verb("run", config, "--results", results),
+            written_text(folder, "*.md", "*.csv"),
+        ]
+        texts.append(as_text(glue_bench.plan(config, results=results)))
         texts.append(
-            verb("analyse", folder, "--only", "order", "--sequences", 8, "-o", results / "inside")
+            call_verb(
+                "analyse", folder, "--only", "order", "--sequences", 8, "-o", results / "inside"
+            )
         )
-        said.append(
+        printed.append(
             [re.sub(rf"\d\d:\d\d:\d\d|{results}|{LEFT_OUT.pattern}", "", text) for text in texts]
         )
-    assert said[0] == said[1]
+    assert printed[0] == printed[1]

@@ -31,9 +31,9 @@ from glue_bench.training.tokens import tokenise
 TOKENIZER = train_tokenizer(["the cat chased a dog", "one old fox"], 120)
 PAIR = {"sentence1": ["the cat", "a dog"], "sentence2": ["one fox", "the dog"], "label": [0, 1]}
 SENTENCES = [
-    f"The {word} chased the {other}."
+    f"The {word} chased the {animal}."
     for word in ("cat", "dog", "fox")
-    for other in ("hen", "cow", "pig")
+    for animal in ("hen", "cow", "pig")
 ] * 4
 
 
@@ -172,7 +172,8 @@ READERS = {
 
 def change(path: Path) -> None:
     """Exchange content for other content of the same size, in the same file, and put its time back."""
-    status, content = path.stat(), path.read_bytes()
+    status = path.stat()
+    content = path.read_bytes()
     changed = content.replace(b"fox", b"cow").replace(b"cat", b"dog")
     if path.suffix == ".json":
         changed = content.replace(b'"fox"', b'"foy"')
@@ -228,10 +229,10 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("how", CHANGES)
+@pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("name", READ_TEXT)
 def test_text_that_changes_after_it_was_looked_at_is_refused_and_nothing_of_it_is_kept(
-    name, how, tmp_path
+    name, change, tmp_path
 ):
     (tmp_path / "source").mkdir()
     path = write_text(tmp_path / "source")
@@ -240,12 +241,12 @@ def test_text_that_changes_after_it_was_looked_at_is_refused_and_nothing_of_it_i
     with pytest.raises(
         UserError, match=r"has changed while it was in use; run again|cannot read corpus"
     ) as caught:
-        read(tmp_path / "source", lambda: CHANGES[how](path))
+        read(tmp_path / "source", lambda: CHANGES[change](path))
     assert "\n" not in str(caught.value)
     shutil.copy2(tmp_path / "copy.txt", path)
-    again = read(tmp_path / "source", lambda: None)
+    repeated = read(tmp_path / "source", lambda: None)
     shutil.rmtree(cache_folder())
-    assert read(tmp_path / "source", lambda: None) == again
+    assert read(tmp_path / "source", lambda: None) == repeated
 
 
 @pytest.mark.parametrize(

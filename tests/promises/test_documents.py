@@ -51,11 +51,17 @@ def page(name: str) -> str:
 
 
 def blocks(language: str, text: str | None = None) -> list[str]:
-    """The code of all blocks of a language, of one page or of all of them."""
-    fences = re.findall(
-        r"^```(\w*)\n(.*?)^```$", text or "\n".join(PAGES.values()), re.DOTALL | re.MULTILINE
-    )
-    return [code for named, code in fences if named == language]
+    """Return the code of all blocks of a language, of one page or of all of them."""
+    searched = text or "\n".join(PAGES.values())
+    fences = re.findall(r"^```(\w*)\n(.*?)^```$", searched, re.DOTALL | re.MULTILINE)
+    return [code for kind, code in fences if kind == language]
+
+
+def commands_of(text: str) -> list[list[str]]:
+    """Return the words of every command in the console blocks of a page."""
+    lines = "".join(blocks("console", text)).replace("\\\n", "").splitlines()
+    commands = [shlex.split(line.removeprefix("$ "), comments=True) for line in lines]
+    return [words for words in commands if words]
 
 
 def test_every_block_of_yaml_is_an_experiment():
@@ -63,80 +69,119 @@ def test_every_block_of_yaml_is_an_experiment():
         load_experiment(parse_yaml(text, "page"))
 
 
-def test_every_command_has_a_verb_and_options_that_exist_and_every_verb_is_on_a_page():
-    verbs, shown = get_command(app).commands, set[str]()
-    for name, text in PAGES.items():
-        shown.update(re.findall(r"`glue-bench ([a-z-]+)", text))
-        lines = "".join(blocks("console", text)).replace("\\\n", "").splitlines()
-        commands = [shlex.split(line.removeprefix("$ "), comments=True) for line in lines]
-        for program, *words in filter(None, commands):
-            if program == "glue-bench":
-                shown.add(words[0])
-                verbs[words[0]].make_context(words[0], words[1:])
-            for path in re.findall(r"\b(?:benchmarks|configs|docs)/\w+\.\w+", " ".join(words)):
-                assert (ROOT / path).exists(), (name, path)
-            if program == "make":
-                assert re.search(rf"^{words[0]}:", (ROOT / "Makefile").read_text(), re.MULTILINE), (
-                    name
-                )
-    assert shown == set(verbs)
+@pytest.mark.parametrize("name", PAGES)
+def test_every_command_has_a_verb_and_options_that_exist(name):
+    verbs = get_command(app).commands
+    for program, *words in commands_of(PAGES[name]):
+        if program == "glue-bench":
+            verbs[words[0]].make_context(words[0], words[1:])
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_target_of_make_exists(name):
+    makefile = (ROOT / "Makefile").read_text()
+    for program, *words in commands_of(PAGES[name]):
+        if program == "make":
+            assert re.search(rf"^{words[0]}:", makefile, re.MULTILINE), words
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_every_file_of_the_repository_that_a_command_names_exists(name):
+    for words in commands_of(PAGES[name]):
+        for path in re.findall(r"\b(?:benchmarks|configs|docs)/\w+\.\w+", " ".join(words[1:])):
+            assert (ROOT / path).exists(), path
+
+
+def test_every_verb_is_on_a_page():
+    verbs: set[str] = set()
+    for text in PAGES.values():
+        verbs.update(re.findall(r"`glue-bench ([a-z-]+)", text))
+        verbs.update(words[1] for words in commands_of(text) if words[0] == "glue-bench")
+    assert verbs == set(get_command(app).commands)
+
+
+def anchors_of(path: Path) -> set[str]:
+    """Return the anchors of a page's headings."""
+    anchors: set[str] = set()
+    for heading in re.findall(r"^#+ (.+)$", path.read_text("utf-8"), re.MULTILINE):
+        plain = re.sub(r"[^\w\s-]", "", heading).strip().lower()
+        anchors.add(re.sub(r"[-\s]+", "-", plain))
+    return anchors
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_every_link_leads_to_a_file_and_a_heading(name):
-    links = re.findall(r"\]\(([^)\s]+)", PAGES[name]) + re.findall(
-        r'(?:src|srcset)="(.+?)"', PAGES[name]
-    )
-    for file, _, anchor in (link.partition("#") for link in links if "://" not in link):
+    links = re.findall(r"\]\(([^)\s]+)", PAGES[name])
+    links += re.findall(r'(?:src|srcset)="(.+?)"', PAGES[name])
+    for link in links:
+        if "://" in link:
+            continue
+        file, _, anchor = link.partition("#")
         target = (ROOT / name).parent / file if file else ROOT / name
-        assert target.exists(), file
-        assert target.suffix != ".py", f"{file}: the built documentation has no code"
+        assert target.exists(), link
+        assert target.suffix != ".py", f"{link}: the built documentation has no code"
         if anchor and "." not in anchor:  # a dot: made from a docstring
-            headings = re.findall(r"^#+ (.+)$", target.read_text("utf-8"), re.MULTILINE)
-            plain = (re.sub(r"[^\w\s-]", "", heading).strip().lower() for heading in headings)
-            assert anchor in {re.sub(r"[-\s]+", "-", heading) for heading in plain}, (
-                f"{file}#{anchor}"
-            )
+            assert anchor in anchors_of(target), link
 
 
 # What a page has to name
 
 
 def keys(section: Any, prefix: str = "") -> set[str]:
-    """The keys of a section of an experiment, those of its sections with their own names before them."""
-    inner = (
-        keys(value, f"{prefix}{key}.") for key, value in section.items() if isinstance(value, dict)
-    )
-    return {prefix + key for key in section}.union(*inner)
+    """Return the keys of a section of an experiment, those of its sections with their own names before them."""
+    names = {prefix + key for key in section}
+    for key, value in section.items():
+        if isinstance(value, dict):
+            names |= keys(value, f"{prefix}{key}.")
+    return names
 
 
-def test_the_reference_of_an_experiment_has_every_key_and_its_default():
-    """Only arms, and what a section requires, are examples."""
-    every_key = parse_yaml(blocks("yaml", page("reference/experiment"))[0], "page")
-    few = {key: every_key["pretraining"][key] for key in ("corpus", "steps")}
-    named = {key: every_key[key] for key in ("name", "data", "arms")}
-    default = load_experiment({**named, "pretraining": few}).model_dump(mode="json", by_alias=True)
-    assert load_experiment(every_key).model_dump(mode="json", by_alias=True) == default
-    assert keys(default) <= keys(every_key)
+@pytest.fixture(scope="module")
+def every_key() -> dict[str, Any]:
+    """The experiment of the reference."""
+    return parse_yaml(blocks("yaml", page("reference/experiment"))[0], "page")
 
 
-def test_every_variant_is_in_the_reference():
-    """With its docstring, and in the list that the command prints."""
-    text = page("reference/variants")
-    for name, variant in glue_bench.VARIANTS.items():
-        assert f"## {name}\n\n::: {variant.__module__}.{variant.__qualname__}\n" in text
-    printed = [line.rstrip() for line in CliRunner().invoke(app, ["variants"]).stdout.splitlines()]
-    assert [line for line in blocks("", text)[0].splitlines() if line.rstrip() not in printed] == []
+@pytest.fixture(scope="module")
+def defaults(every_key) -> dict[str, Any]:
+    """The experiment that has of the reference's only arms and what a section requires."""
+    required = {key: every_key["pretraining"][key] for key in ("corpus", "steps")}
+    values = {key: every_key[key] for key in ("name", "data", "arms")}
+    experiment = load_experiment({**values, "pretraining": required})
+    return experiment.model_dump(mode="json", by_alias=True)
 
 
-def test_every_clause_of_the_contract_and_every_kind_of_measure_is_on_its_page():
-    _, _, contract = page("how-to/add-a-variant").partition(
-        "| clause | what it asks |\n|---|---|\n"
-    )
+def test_the_reference_of_an_experiment_has_every_default(every_key, defaults):
+    assert load_experiment(every_key).model_dump(mode="json", by_alias=True) == defaults
+
+
+def test_the_reference_of_an_experiment_has_every_key(every_key, defaults):
+    assert keys(defaults) - keys(every_key) == set()
+
+
+@pytest.mark.parametrize("name", glue_bench.VARIANTS)
+def test_every_variant_is_in_the_reference_with_its_docstring(name):
+    variant = glue_bench.VARIANTS[name]
+    heading = f"## {name}\n\n::: {variant.__module__}.{variant.__qualname__}\n"
+    assert heading in page("reference/variants")
+
+
+def test_the_list_of_variants_is_what_the_command_prints():
+    output = CliRunner().invoke(app, ["variants"]).stdout
+    printed = [line.rstrip() for line in output.splitlines()]
+    lines = blocks("", page("reference/variants"))[0].splitlines()
+    assert [line for line in lines if line.rstrip() not in printed] == []
+
+
+def test_every_clause_of_the_contract_is_on_its_page():
+    head = "| clause | what it asks |\n|---|---|\n"
+    _, _, contract = page("how-to/add-a-variant").partition(head)
     assert re.findall(r"^\| ([a-z ]+) \|", contract, re.MULTILINE) == list(CLAUSES)
-    assert set(re.findall(r"^## .*\(`(\w+)`\)$", page("reference/measures"), re.MULTILINE)) == set(
-        MEASURES
-    )
+
+
+def test_every_kind_of_measure_is_on_its_page():
+    kinds = re.findall(r"^## .*\(`(\w+)`\)$", page("reference/measures"), re.MULTILINE)
+    assert set(kinds) == set(MEASURES)
 
 
 def test_every_docstring_that_a_page_shows_is_there():
@@ -145,30 +190,35 @@ def test_every_docstring_that_a_page_shows_is_there():
         assert getattr(import_module(room), name).__doc__, path
 
 
-def test_pages_are_short_and_the_citation_names_this_version():
+def test_the_readme_is_short():
     assert len(PAGES["README.md"].split()) <= 900
-    for name, words in {"leaderboard": 270, "statistics": 220}.items():  # outside of tables
-        assert (
-            len(
-                re.sub(
-                    r"^\|.*$", "", (ROOT / f"results/study/{name}.md").read_text(), flags=re.M
-                ).split()
-            )
-            <= words
-        )
-    cited = parse_yaml((ROOT / "CITATION.cff").read_bytes(), "CITATION.cff")
-    assert cited["version"] == glue_bench.__version__
 
 
-def test_the_architecture_names_every_room_and_stations_that_are_there():
-    rooms = {
-        path.name for path in (ROOT / "glue_bench").iterdir() if (path / "__init__.py").exists()
-    }
+@pytest.mark.parametrize(("name", "limit"), [("leaderboard", 270), ("statistics", 220)])
+def test_a_page_of_results_has_few_words_outside_of_tables(name, limit):
+    text = (ROOT / f"results/study/{name}.md").read_text()
+    prose = re.sub(r"^\|.*$", "", text, flags=re.MULTILINE)
+    assert len(prose.split()) <= limit
+
+
+def test_the_citation_names_this_version():
+    citation = parse_yaml((ROOT / "CITATION.cff").read_bytes(), "CITATION.cff")
+    assert citation["version"] == glue_bench.__version__
+
+
+def test_the_architecture_names_every_room():
     text = page("explanation/architecture")
+    paths = (ROOT / "glue_bench").iterdir()
+    rooms = [path.name for path in paths if (path / "__init__.py").exists()]
     assert [room for room in rooms if f"\n  {room}/ " not in text] == []
-    stations = re.findall(r"^([a-z/_]+)\.py +([\w.]+) ", "".join(blocks("", text)), re.MULTILINE)
+
+
+def test_the_architecture_names_stations_that_are_there():
+    code = "".join(blocks("", page("explanation/architecture")))
+    stations = re.findall(r"^([a-z/_]+)\.py +([\w.]+) ", code, re.MULTILINE)
     for path, name in stations:
-        assert attrgetter(name)(import_module(f"glue_bench.{path.replace('/', '.')}")), name
+        module = import_module(f"glue_bench.{path.replace('/', '.')}")
+        assert attrgetter(name)(module), name
     assert len(stations) == 15  # ten of a cell, five of a bias
 
 
@@ -181,10 +231,9 @@ def test_every_block_of_python_has_a_test():
 
 def test_the_snippet_runs_and_prints_nothing_of_its_own(small_demo, tmp_path, monkeypatch, capfd):  # noqa: ARG001
     """On a demo of few rows after few steps of pretraining."""
-    short = (ROOT / "configs" / "demo.yaml").read_text().replace("steps: 200", "steps: 3")
-    short = short.replace("seeds: [1, 2]", "seeds: [1]").replace(
-        "[add, concat, untied, none]", "[add, none]"
-    )
+    short = (ROOT / "configs" / "demo.yaml").read_text()
+    short = short.replace("steps: 200", "steps: 3").replace("seeds: [1, 2]", "seeds: [1]")
+    short = short.replace("[add, concat, untied, none]", "[add, none]")
     (tmp_path / "configs").mkdir()
     (tmp_path / "configs" / "demo.yaml").write_text(short)
     monkeypatch.chdir(tmp_path)
@@ -203,19 +252,12 @@ def test_the_metric_serves_a_trainer(tmp_path, monkeypatch):
 
 
 def test_a_kept_model_is_read_as_shown(tiny, small_demo, tmp_path):  # noqa: ARG001
-    summary = glue_bench.run(
-        tiny(arms=["add"], tasks=["rte"], finetuning={"keep": "best"}), results=tmp_path
-    )
+    values = tiny(arms=["add"], tasks=["rte"], finetuning={"keep": "best"})
+    summary = glue_bench.run(values, results=tmp_path)
     (kept,) = summary.folder.glob("cells/*/model")
+    code = blocks("python", page("how-to/publish-results"))[0]
     names: dict[str, Any] = {}
-    exec(
-        re.sub(
-            r'folder = ".*"',
-            f"folder = {str(kept)!r}",
-            blocks("python", page("how-to/publish-results"))[0],
-        ),
-        names,
-    )
+    exec(re.sub(r'folder = ".*"', f"folder = {str(kept)!r}", code), names)
     read = names["tokenizer"]("a cat", "a dog", return_tensors="pt")
     assert names["model"](**read).logits.shape == (1, 2)
 
@@ -225,24 +267,36 @@ def test_the_plugin_is_short_meets_the_contract_and_runs(tiny, small_demo, write
     assert len(code.splitlines()) <= 25
     values = tiny(arms=["add", "kerple"], tasks=["cola"])
     summary = glue_bench.run(values, results=tmp_path, plugins=[write_plugin(code)])
-    assert (summary.finished, summary.failed) == (2, {})
+    assert summary.failed == {}
+    assert summary.finished == 2
+
+
+@pytest.fixture(scope="module")
+def notebook() -> list[dict[str, Any]]:
+    """The cells of the tutorial's notebook."""
+    content = (ROOT / "docs" / "tutorial" / "notebook.ipynb").read_bytes()
+    return json.loads(content)["cells"]
+
+
+def test_the_notebook_is_kept_without_what_a_run_left(notebook):
+    assert not any(cell.get("outputs") or cell.get("execution_count") for cell in notebook)
 
 
 @pytest.mark.usefixtures("small_demo", "write_plugin")
-def test_the_notebook_runs_and_is_kept_without_what_a_run_left(tmp_path, monkeypatch):
-    cells = json.loads((ROOT / "docs" / "tutorial" / "notebook.ipynb").read_bytes())["cells"]
-    assert not any(cell.get("outputs") or cell.get("execution_count") for cell in cells)
+def test_the_notebook_runs(notebook, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    text = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
-    assert blocks("python", PAGES["README.md"])[0] in text
-    for key, short in {
+    code = "\n".join("".join(cell["source"]) for cell in notebook if cell["cell_type"] == "code")
+    assert blocks("python", PAGES["README.md"])[0] in code
+    sizes = {
         "steps": 3,
         "batch_tokens": 256,
         "hidden_size": 16,
         "num_hidden_layers": 1,
         "epochs": 1,
-    }.items():
-        text = re.sub(rf'"{key}": \d+', f'"{key}": {short}', text)
-    exec(text, {})
+    }
+    for key, size in sizes.items():
+        code = re.sub(rf'"{key}": \d+', f'"{key}": {size}', code)
+    exec(code, {})
     import_module("matplotlib.pyplot").close("all")
-    assert {*glue_bench.leaderboard(tmp_path / "runs" / "notebook")["arm"]} >= {"add", "scaled"}
+    leaderboard = glue_bench.leaderboard(tmp_path / "runs" / "notebook")
+    assert {*leaderboard["arm"]} >= {"add", "scaled"}

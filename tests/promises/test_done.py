@@ -69,13 +69,15 @@ class Study:
         """The record of the cell on a task after the pretraining of a seed."""
         records = self.store.finished(self.plan).records.values()
         return next(
-            one for one in records if (one.cell.task, one.cell.pretraining_seed) == (task, seed)
+            record
+            for record in records
+            if (record.cell.task, record.cell.pretraining_seed) == (task, seed)
         )
 
     def pretraining(self, seed: int = 1) -> PretrainingRecord:
         """The record of the pretraining of a seed."""
         records = self.store.finished(self.plan).pretrainings.values()
-        return next(one for one in records if one.pretraining.seed == seed)
+        return next(record for record in records if record.pretraining.seed == seed)
 
     @property
     def plan(self) -> Plan:
@@ -95,9 +97,9 @@ def write_split(path: Path, task: str, kind: str, word: str = "row") -> None:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory) -> Study:
+def finished_study(tmp_path_factory) -> Study:
     """The experiment, run once."""
-    study = Study(tmp_path_factory.mktemp("whole"))
+    study = Study(tmp_path_factory.mktemp("finished"))
     for task, title in (("mnli", "MNLI"), ("rte", "RTE")):
         for split in TASKS[task].splits.values():
             kind = split.file.partition(".")[0].partition("_")[0]
@@ -108,9 +110,9 @@ def whole(tmp_path_factory) -> Study:
 
 
 @pytest.fixture
-def study(whole, tmp_path) -> Study:
+def study(finished_study, tmp_path) -> Study:
     """A copy of it."""
-    return Study(shutil.copytree(whole.place, tmp_path / "copy"))
+    return Study(shutil.copytree(finished_study.place, tmp_path / "copy"))
 
 
 def unfinished(study: Study) -> set[str]:
@@ -146,27 +148,30 @@ def refusal(study: Study) -> str:
 
 def change_weights(study: Study, seed: int) -> set[str]:
     """As if the pretraining had been made again on another machine: its record names other weights."""
-    made = study.pretraining(seed)
-    weights = {step: digest(f"other {step}") for step in made.weights or {}}
-    changed = made.model_copy(update={"weights": weights})
-    study.store.write(changed, losses=study.store.losses(made), sums=study.store.sums(made))
+    pretraining = study.pretraining(seed)
+    weights = {step: digest(f"other {step}") for step in pretraining.weights or {}}
+    changed = pretraining.model_copy(update={"weights": weights})
+    study.store.write(
+        changed, losses=study.store.losses(pretraining), sums=study.store.sums(pretraining)
+    )
     return of_seed(study, seed)
 
 
 def of_seed(study: Study, seed: int, *tasks: str) -> set[str]:
     """The cells after the pretraining of a seed."""
-    wanted = tasks or ("mnli", "rte")
+    chosen = tasks or ("mnli", "rte")
     return {
         cell.id
         for cell in study.plan.cells
-        if cell.pretraining_seed == seed and cell.task in wanted
+        if cell.pretraining_seed == seed and cell.task in chosen
     }
 
 
 def change_mnli(study: Study) -> set[str]:
     """As if the MNLI cell had been run again on another machine."""
     record, store = study.record("mnli"), study.store
-    logits, tests = store.logits(record), store.logits(record, test=True)
+    logits = store.logits(record)
+    tests = store.logits(record, test=True)
     store.write(record.model_copy(update={"weights": digest("other")}), logits=logits, tests=tests)
     return of_seed(study, 1, "rte")
 
@@ -343,9 +348,9 @@ def test_a_dry_run_says_that_another_ax_is_to_be_predicted(study):
 def test_a_submission_has_no_predictions_of_an_ax_that_was_replaced(study):
     change_ax(study)
     plan = study.plan
-    other = tiny_runs.plan(study.values())
-    study.store.write_plan(other, {})  # as a run that was ended before its first cell leaves it
-    assert other.tasks["mnli"] != plan.tasks["mnli"]
+    new_plan = tiny_runs.plan(study.values())
+    study.store.write_plan(new_plan, {})  # as a run that was ended before its first cell leaves it
+    assert new_plan.tasks["mnli"] != plan.tasks["mnli"]
     assert "AX.tsv" in refusal(study).partition("eleven files: ")[2]
 
 

@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+from collections.abc import Callable
 from functools import cache
 from io import StringIO
 from itertools import product
@@ -10,111 +11,149 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers.folder import Folder, labelled_ax, verb
+from helpers.folder import Folder, call_verb, labelled_ax
 from helpers.read_pages import READERS
 from typer.main import get_command
 
+from glue_bench.board.board import open_board
+from glue_bench.board.compare import open_comparison
 from glue_bench.cli import app
+from glue_bench.data.diagnostic import read_diagnostic
+from glue_bench.pages.contrasts import asked_page
+from glue_bench.pages.diagnostics import diagnostics_page
+from glue_bench.pages.leaderboard import leaderboard_page
+from glue_bench.pages.page import Page
+from glue_bench.pages.papers import list_page, named_page
+from glue_bench.pages.render import FORMATS, render
 
 ROOT = Path(__file__).parents[2]
-STORED = [
-    ROOT / "results" / name for name in ("minilm", "study")
-]  # converted arms; pretrained ones, planned contrasts
-said = cache(verb)
+CONVERTED = ROOT / "results" / "minilm"
+PLANNED = ROOT / "results" / "study"
+"""Committed results: converted arms; pretrained arms with planned contrasts."""
 
 
 def fill(path: Path, *checkpoints: int) -> Path:
-    """Two arms after so many steps of pretraining, the later the better: a missing cell, a collapsed run."""
-    made = Folder(path)
-    for steps, arm, task, seed in product(
-        checkpoints, ("add", "none"), ("cola", "mnli", "rte"), (1, 2, 3)
-    ):
-        how = {
-            "recorded": (arm, task, seed) != ("none", "rte", 2),
-            "right": 0.3 + steps / 40 + seed * len(arm) / 40,
-        }
-        collapsed = ("validation",) if (task, seed) == ("cola", 2) else ()
-        made.run(arm, task, 1, seed, steps=steps, collapsed=collapsed, **how)
-    return made.plan()
+    """Make two arms after each number of steps of pretraining, with a missing cell and a collapsed run."""
+    folder = Folder(path)
+    runs = product(checkpoints, ("add", "none"), ("cola", "mnli", "rte"), (1, 2, 3))
+    for steps, arm, task, seed in runs:
+        folder.run(
+            arm,
+            task,
+            1,
+            seed,
+            steps=steps,
+            collapsed=("validation",) if (task, seed) == ("cola", 2) else (),
+            recorded=(arm, task, seed) != ("none", "rte", 2),
+            right=0.3 + steps / 40 + seed * len(arm) / 40,
+        )
+    return folder.plan()
 
 
 @pytest.fixture(scope="module")
-def words_of(tmp_path_factory: pytest.TempPathFactory):
-    """The words of a case with the folder that is made for it."""
-    made = fill(tmp_path_factory.mktemp("made") / "toy", 4, 8)
-    places = {"MADE": made, "LABELS": labelled_ax(made)}
-    return lambda words: [places.get(word, word) for word in words]
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Results after two numbers of steps, beside a labelled diagnostic set."""
+    return fill(tmp_path_factory.mktemp("made") / "toy", 4, 8)
 
 
-PAPERS = [row["table"] for row in json.loads(said("table", "--format", "json"))["rows"]]
-CASES: list[tuple[Any, ...]] = [
-    *(("leaderboard", folder) for folder in ("MADE", STORED[0])),
-    ("leaderboard", "MADE", "--diagnostic", "LABELS"),
-    *(("statistics", folder, "--equivalent", 1) for folder in ("MADE", *STORED)),
-    ("statistics", "MADE", "--difference", 1),
-    *[("table",), *(("table", name, "MADE") for name in PAPERS)],
-]
-each = pytest.mark.parametrize(
-    "case", CASES, ids=lambda case: " ".join(getattr(word, "name", str(word)) for word in case[:3])
-)
+PAPERS = [row["table"] for row in json.loads(render(list_page(), "json"))["rows"]]
+PAGES: dict[str, Callable[[Path], Page]] = {
+    "leaderboard": lambda toy: leaderboard_page(open_comparison(toy)),
+    "leaderboard of converted arms": lambda _: leaderboard_page(open_comparison(CONVERTED)),
+    "diagnostics": lambda toy: diagnostics_page(open_board(toy), read_diagnostic(labelled_ax(toy))),
+    "statistics": lambda toy: asked_page(open_comparison(toy), 1.0, None, None),
+    "statistics of converted arms": lambda _: asked_page(
+        open_comparison(CONVERTED), 1.0, None, None
+    ),
+    "planned contrasts": lambda _: asked_page(open_comparison(PLANNED), 1.0, None, None),
+    "power": lambda toy: asked_page(open_comparison(toy), None, 1.0, None),
+    "papers": lambda _: list_page(),
+}
+PAGES |= {name: lambda toy, name=name: named_page(name, toy) for name in PAPERS}
+"""Pages by name, made from the results of `toy` or from committed ones."""
 
 
-def test_every_verb_that_has_formats_is_here():
-    verbs = get_command(app).commands.items()
-    having = {
-        name
-        for name, one in verbs
-        if any("latex" in (getattr(p, "help", "") or "") for p in one.params)
-    }
-    assert having == {case[0] for case in CASES}
+@pytest.fixture(scope="module")
+def text_of(toy) -> Callable[[str, str], str]:
+    """Write a page of PAGES in a format."""
+    page_of = cache(lambda name: PAGES[name](toy))
+    return cache(lambda name, format: render(page_of(name), format))
 
 
-@each
-def test_csv_and_json_have_the_same_rows(case, words_of):
-    rows = json.loads(said(*words_of(case), "--format", "json"))["rows"]
-    lines = list(csv.DictReader(StringIO(said(*words_of(case), "--format", "csv"))))
-    assert len(lines) == len(rows)
+CALLS = {
+    "leaderboard": "leaderboard FOLDER",
+    "diagnostics": "leaderboard FOLDER --diagnostic LABELS",
+    "statistics": "statistics FOLDER --equivalent 1",
+    "papers": "table",
+}
+"""The words of a command for each verb that has formats, by the page that it prints."""
+
+
+def test_every_verb_that_has_formats_is_called():
+    verbs: set[str] = set()
+    for name, command in get_command(app).commands.items():
+        if any("latex" in (getattr(option, "help", "") or "") for option in command.params):
+            verbs.add(name)
+    assert verbs == {words.split()[0] for words in CALLS.values()}
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("name", CALLS)
+def test_a_verb_prints_its_page_in_the_format_that_it_is_given(toy, text_of, name, format):
+    places = {"FOLDER": toy, "LABELS": labelled_ax(toy)}
+    words = [places.get(word, word) for word in CALLS[name].split()]
+    assert call_verb(*words, "--format", format).strip() == text_of(name, format).strip()
+
+
+def value_of(text: str, value: Any) -> Any:
+    """Read a text of a CSV file as a value of JSON of the same type."""
+    text = re.sub("^'(?=[=+@-])", "", text)  # which a spreadsheet would take for a formula
+    if isinstance(value, bool):
+        return {"True": True, "False": False}.get(text)
+    if isinstance(value, int | float):
+        return float(text)
+    return text or (None if value is None else "")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_csv_and_json_have_the_same_rows(text_of, name):
+    rows = json.loads(text_of(name, "json"))["rows"]
+    lines = csv.DictReader(StringIO(text_of(name, "csv")))
+    read: list[dict[str, Any]] = []
     for line, row in zip(lines, rows, strict=True):
-        for name, value in row.items():
-            text = re.sub(
-                "^'(?=[=+@-])", "", line[name]
-            )  # which a spreadsheet would take for a formula
-            number = isinstance(value, int | float) and not isinstance(value, bool)
-            assert (
-                float(text) == value if number else text == ("" if value is None else str(value))
-            ), name
+        read.append({key: value_of(line[key], value) for key, value in row.items()})
+    assert read == rows
 
 
-@each
-def test_markdown_latex_html_and_json_have_the_same_cells(case, words_of):
-    """Texts, and which are bold, as far as the format knows."""
-    markdown, latex, html = (
-        READERS[name](said(*words_of(case), "--format", name)) for name in READERS
-    )
-    assert markdown
-    assert (
-        [table[1:] for table in markdown]
-        == [table[1:] for table in latex]
-        == [table[1:] for table in html]
-    )
-    texts = [[[text.strip() for text in row.values()] for row in table["rows"]] for table in
-             json.loads(said(*words_of(case), "--format", "json"))["tables"]]  # fmt: skip
-    assert texts == [[[text for text, _ in row] for row in table.rows] for table in markdown]
+@pytest.mark.parametrize("format", ["latex", "html"])
+@pytest.mark.parametrize("name", PAGES)
+def test_a_format_has_the_cells_of_markdown(text_of, name, format):
+    """Texts are the same, and so are the bold ones."""
+    tables = READERS[format](text_of(name, format))
+    expected = READERS["markdown"](text_of(name, "markdown"))
+    assert [table[1:] for table in tables] == [table[1:] for table in expected] != []
 
 
-def test_the_page_of_the_diagnostic_set_has_the_means_and_deviations_of_its_data(words_of):
-    """The texts of other pages are those of tests/tables, and of the committed results."""
-    found = json.loads(
-        said(*words_of(("leaderboard", "MADE", "--diagnostic", "LABELS")), "--format", "json")
-    )
-    shown = {text for row in found["tables"][0]["rows"] for text in row.values()}
-    assert shown >= {f"{row['mean']:.2f} ± {row['std']:.2f}" for row in found["rows"]} != set()
+@pytest.mark.parametrize("name", PAGES)
+def test_json_has_the_texts_of_markdown(text_of, name):
+    texts: list[list[list[str]]] = []
+    for table in json.loads(text_of(name, "json"))["tables"]:
+        texts.append([[text.strip() for text in row.values()] for row in table["rows"]])
+    expected = READERS["markdown"](text_of(name, "markdown"))
+    assert texts == [table.texts for table in expected]
 
 
-def test_the_leaderboard_is_of_the_last_checkpoint_alone(words_of, tmp_path):
+def test_the_page_of_the_diagnostic_set_has_the_means_and_deviations_of_its_data(text_of):
+    """The texts of other pages are those of tests/pages, and of the committed results."""
+    document = json.loads(text_of("diagnostics", "json"))
+    texts = {text for row in document["tables"][0]["rows"] for text in row.values()}
+    expected = {f"{row['mean']:.2f} ± {row['std']:.2f}" for row in document["rows"]}
+    assert expected - texts == set()
+    assert expected
+
+
+def test_the_leaderboard_is_of_the_last_checkpoint_alone(text_of, tmp_path):
     """Cells of an earlier checkpoint of a pretraining change nothing."""
-    places = [*words_of(["MADE"]), fill(tmp_path / "toy", 8)]
-    both, one = (
-        json.loads(said("leaderboard", place, "--format", "json"))["rows"] for place in places
-    )
-    assert both == one != []
+    last = leaderboard_page(open_comparison(fill(tmp_path / "toy", 8)))
+    rows = json.loads(render(last, "json"))["rows"]
+    assert rows == json.loads(text_of("leaderboard", "json"))["rows"] != []

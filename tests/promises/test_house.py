@@ -76,10 +76,10 @@ print(json.dumps(loaded))
 def test_the_package_and_its_help_import_nothing_heavy_and_what_reads_results_nothing_slow(
     tmp_path,
 ):
-    made = Folder(tmp_path / "toy", pretrained=False)
+    folder = Folder(tmp_path / "toy", pretrained=False)
     for arm, seed in product(("add", "none"), (1, 2)):
-        made.run(arm, "rte", seed)
-    words = [sys.executable, "-c", FRESH, made.plan(), made.path.with_name("toy.zip")]
+        folder.run(arm, "rte", seed)
+    words = [sys.executable, "-c", FRESH, folder.plan(), folder.path.with_name("toy.zip")]
     done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT, timeout=600)
     assert done.returncode == 0, done.stderr
     loaded = json.loads(done.stdout)
@@ -91,13 +91,13 @@ def test_the_package_and_its_help_import_nothing_heavy_and_what_reads_results_no
 @pytest.mark.parametrize("room", sorted({file.parts[0] for file in TREES} - {"cli", "terminal.py"}))
 def test_only_the_command_line_prints(room):
     """A console that a caller gives may be written to; `terminal.py` is where the command line writes."""
-    found = []
+    calls = []
     for file, tree in TREES.items():
         for node in ast.walk(tree) if file.parts[0] == room else ():
             name = f".{ast.unparse(node.func)}" if isinstance(node, ast.Call) else ""
             if name.endswith(PRINTING) and not name.endswith("console.print"):
-                found.append(f"{file}:{node.lineno}{name}")
-    assert found == []
+                calls.append(f"{file}:{node.lineno}{name}")
+    assert calls == []
 
 
 def lines_of(function: ast.FunctionDef) -> int:

@@ -54,20 +54,24 @@ def waiting(results: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory) -> Path:
+def undisturbed(tmp_path_factory) -> Path:
     """The folder of a run that nothing has disturbed."""
-    return tiny_runs.run(ASKED, tmp_path_factory.mktemp("whole"))
+    return tiny_runs.run(ASKED, tmp_path_factory.mktemp("undisturbed"))
 
 
 @pytest.mark.parametrize(
     "kills",
     [3, *(pytest.param(count, marks=pytest.mark.slow) for count in [1, 2, 3, 5, 8, 10] * 5)],
 )
-def test_a_run_that_is_killed_again_and_again_ends_as_one_that_was_not(whole, tmp_path, kills):
+def test_a_run_that_is_killed_again_and_again_ends_as_one_that_was_not(
+    undisturbed, tmp_path, kills
+):
     """Kills come from the first search to the last cell, half of them at a write."""
-    config, results = tmp_path / "experiment.yaml", tmp_path / "runs"
+    config = tmp_path / "experiment.yaml"
+    results = tmp_path / "runs"
     config.write_text(json.dumps(ASKED))
-    killed, kept = results / "tiny", dict[str, tuple[int, bytes]]()
+    killed = results / "tiny"
+    kept: dict[str, tuple[int, bytes]] = {}
     for number in range(kills):
         done = random.randrange(JOBS * number // kills, JOBS * (number + 1) // kills)
         for write in (0, random.randrange(1, WRITES))[: 1 + number % 2]:
@@ -79,26 +83,28 @@ def test_a_run_that_is_killed_again_and_again_ends_as_one_that_was_not(whole, tm
                 wait(driver, results, done)
                 time.sleep(random.uniform(0, 0.4))
                 driver.signal(signal.SIGKILL)
-            status, said = driver.end()
-            assert status in (0, -signal.SIGKILL), said
-            found = tiny_runs.results(killed)
-            assert kept.items() <= found.items(), "a result was lost, or stored twice"
-            kept = found
+            status, output = driver.end()
+            assert status in (0, -signal.SIGKILL), output
+            results_now = tiny_runs.results(killed)
+            assert kept.items() <= results_now.items(), "a result was lost, or stored twice"
+            kept = results_now
     assert not set(waiting(results)) & kept.keys(), "what has ended would run again"
-    status, said = start(config, results).end()
-    assert status == 0, said
+    status, output = start(config, results).end()
+    assert status == 0, output
     assert kept.items() <= tiny_runs.results(killed).items()
     assert waiting(results) == []
     assert [verified.faults for verified in glue_bench.verify(killed)] == [[]]
-    assert tiny_runs.unlike(tiny_runs.bits(whole), tiny_runs.bits(killed)) == []
-    assert tiny_runs.unlike(tiny_runs.tables(whole), tiny_runs.tables(killed)) == []
+    assert tiny_runs.unlike(tiny_runs.bits(undisturbed), tiny_runs.bits(killed)) == []
+    assert tiny_runs.unlike(tiny_runs.tables(undisturbed), tiny_runs.tables(killed)) == []
 
 
 # A second driver
 
 
 def test_a_second_driver_is_refused_however_it_comes(refused, tmp_path):
-    config, results, link = tmp_path / "experiment.yaml", tmp_path / "runs", tmp_path / "link"
+    config = tmp_path / "experiment.yaml"
+    results = tmp_path / "runs"
+    link = tmp_path / "link"
     config.write_text(
         json.dumps(tiny_runs.experiment(pretraining=None, checkpoint="scratch", seeds=[1, 2, 3]))
     )
@@ -108,16 +114,16 @@ def test_a_second_driver_is_refused_however_it_comes(refused, tmp_path):
     try:
         link.symlink_to(results)
         before = tiny_runs.results(results / "tiny")
-        for place, *more in [(results, "--only", "seed=3"), (link,)]:
-            said = refused("run", config, "--results", place, *more)
+        for place, *words in [(results, "--only", "seed=3"), (link,)]:
+            output = refused("run", config, "--results", place, *words)
             assert re.fullmatch(
-                rf"{place}/tiny is in use by .+:{first.process.pid}; wait, or choose .*\n", said
+                rf"{place}/tiny is in use by .+:{first.process.pid}; wait, or choose .*\n", output
             )
         with pytest.raises(UserError, match=str(results / "tiny")):
             glue_bench.run(config, results=results)
         assert tiny_runs.results(results / "tiny") == before
     finally:
         first.signal(signal.SIGCONT)
-        status, said = first.end()
-    assert status == 0, said
+        status, output = first.end()
+    assert status == 0, output
     assert len(tiny_runs.results(results / "tiny")) == 3

@@ -118,6 +118,7 @@ def pages_of(path: Path, names: tuple[str, ...]) -> Iterator[Page]:
 def columns_of(comparison: Comparison) -> set[str]:
     """The names of the columns of all frames."""
     results = comparison.board.results
+    pages = list(pages_of(results.folder, tuple(results.arms.index)))
     frames = [
         leaderboard_frame(comparison),
         comparison.contrasts,
@@ -129,10 +130,10 @@ def columns_of(comparison: Comparison) -> set[str]:
         comparison.board.scores,
         comparison.board.cells,
         *(value for value in vars(results).values() if isinstance(value, pd.DataFrame)),
-        *(page.rows for page in pages_of(results.folder, tuple(results.arms.index))),
+        *(page.rows for page in pages),
     ]
     names = {str(name) for frame in frames for name in [*frame.columns, *frame.index.names]}
-    for page in pages_of(results.folder, tuple(results.arms.index)):
+    for page in pages:
         for table in page.tables:
             names.update(map(str, [*table.columns, *table.frame.columns]))
     return names
@@ -146,12 +147,12 @@ def texts_of(tables: tuple[Table, ...]) -> list[list[list[str]]]:
 
 
 @pytest.fixture(scope="module")
-def named(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+def experiments(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     """The same experiment with neutral names, and with arms that are called like columns."""
-    few = tuple(f"zq{place:04}" for place in range(3))
-    first = experiment_with(few, tmp_path_factory.mktemp("few") / "toy")
+    names = tuple(f"zq{place:04}" for place in range(3))
+    first = experiment_with(names, tmp_path_factory.mktemp("few") / "toy")
     columns = columns_of(open_comparison(first)) | set(SHOWN) | set(LEGEND) | set(RESERVED)
-    odd = tuple(sorted(name for name in columns - set(few) if re.fullmatch(NAME, name)))
+    odd = tuple(sorted(name for name in columns - set(names) if re.fullmatch(NAME, name)))
     neutral = tuple(f"zq{place:04}" for place in range(len(odd)))
     odd_path = experiment_with(odd, tmp_path_factory.mktemp("odd") / "toy")
     neutral_path = experiment_with(neutral, tmp_path_factory.mktemp("neutral") / "toy")
@@ -164,14 +165,14 @@ def named(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     )
 
 
-def renamed(texts: object, named: SimpleNamespace) -> object:
+def renamed(texts: object, experiments: SimpleNamespace) -> object:
     """The texts with each neutral name replaced by that of the column in its place."""
     if isinstance(texts, list):
-        return [renamed(text, named) for text in texts]
-    return re.sub(r"zq(\d{4})", lambda match: named.odd[int(match[1])], str(texts))
+        return [renamed(text, experiments) for text in texts]
+    return re.sub(r"zq(\d{4})", lambda match: experiments.odd[int(match[1])], str(texts))
 
 
-def test_there_are_many_such_names(named):
+def test_there_are_many_such_names(experiments):
     assert {
         "measure",
         "interval",
@@ -180,28 +181,28 @@ def test_there_are_many_such_names(named):
         "arm",
         "average",
         "validation_loss",
-    } <= set(named.odd)
+    } <= set(experiments.odd)
 
 
 @pytest.mark.parametrize("place", range(8))
-def test_a_page_is_the_same_whatever_arms_are_called(named, place):
-    expected = named.neutral_pages[place]
-    page = named.odd_pages[place]
-    assert texts_of(page.tables) == renamed(texts_of(expected.tables), named)
+def test_a_page_is_the_same_whatever_arms_are_called(experiments, place):
+    expected = experiments.neutral_pages[place]
+    page = experiments.odd_pages[place]
+    assert texts_of(page.tables) == renamed(texts_of(expected.tables), experiments)
 
 
 @pytest.mark.parametrize("write", [to_markdown, to_csv, to_json, to_latex, to_html])
-def test_every_format_takes_these_names(named, write):
-    for page in named.odd_pages:
+def test_every_format_takes_these_names(experiments, write):
+    for page in experiments.odd_pages:
         assert write(page)
 
 
-def test_the_report_is_the_same(named):
+def test_the_report_is_the_same(experiments):
     def all_texts(part: Part) -> list[list[list[str]]]:
         return texts_of(part.tables) + [
             texts for folded in part.folded for texts in all_texts(folded)
         ]
 
-    assert [all_texts(part) for part in named.odd_report.parts] == [
-        renamed(all_texts(part), named) for part in named.neutral_report.parts
+    assert [all_texts(part) for part in experiments.odd_report.parts] == [
+        renamed(all_texts(part), experiments) for part in experiments.neutral_report.parts
     ]

@@ -46,17 +46,17 @@ def faulty(tmp_path, make_bert):
     return make
 
 
-def is_possible(said: str, verb: str) -> bool:
+def is_possible(message: str, verb: str) -> bool:
     """Whether advice speaks of an experiment file, or of an option that the verb has."""
-    options = set(re.findall(r"(?<!\w)--[a-z-]+", said))
+    options = set(re.findall(r"(?<!\w)--[a-z-]+", message))
     assert options <= OPTIONS[verb]
-    return bool(options) or "experiment file" in said
+    return bool(options) or "experiment file" in message
 
 
 @pytest.mark.parametrize("arm", ["native", "add"])
 @pytest.mark.parametrize("kind", ["few positions", "few rows", "no tokenizer"])
 def test_what_a_checkpoint_lacks_can_be_given(refused, faulty, kind, arm):
-    said = refused(
+    message = refused(
         "run",
         "--checkpoint",
         faulty(kind),
@@ -68,7 +68,7 @@ def test_what_a_checkpoint_lacks_can_be_given(refused, faulty, kind, arm):
         "demo",
         "--dry-run",
     )
-    assert is_possible(said, "run")
+    assert is_possible(message, "run")
 
 
 @pytest.mark.parametrize(
@@ -80,11 +80,11 @@ def test_what_a_checkpoint_lacks_can_be_given(refused, faulty, kind, arm):
     ],
 )
 def test_a_folder_that_is_no_checkpoint_is_said_to_be_none(refused, faulty, kind, expected):
-    said = refused(
+    message = refused(
         "run", "--checkpoint", faulty(kind), "--task", "rte", "--data", "demo", "--dry-run"
     )
-    assert expected in said
-    assert "backend" not in said
+    assert expected in message
+    assert "backend" not in message
 
 
 def test_tasks_that_the_data_lack_can_be_left_out(refused, checkpoint, tmp_path):
@@ -99,9 +99,9 @@ def test_tasks_that_the_data_lack_can_be_left_out(refused, checkpoint, tmp_path)
         (folder / f"{name}.tsv").write_text(
             "\n".join(["index\tsentence1\tsentence2\tlabel", *lines, ""])
         )
-    said = refused("run", "--checkpoint", checkpoint, "--data", tmp_path / "glue", "--dry-run")
-    assert "--task rte" in said
-    assert is_possible(said, "run")
+    message = refused("run", "--checkpoint", checkpoint, "--data", tmp_path / "glue", "--dry-run")
+    assert "--task rte" in message
+    assert is_possible(message, "run")
 
 
 @pytest.mark.parametrize(
@@ -111,8 +111,8 @@ def test_what_a_run_did_not_keep_is_asked_for_in_an_experiment_file(refused, tmp
     bench = Bench(tmp_path / "toy")
     bench.finish("rte", 1, 0.5, arm="add")
     words = words.replace("RUNS", str(bench.plan())).replace("OUT", str(tmp_path / "out"))
-    said = refused(*words.split())
-    assert "experiment file" in said
+    message = refused(*words.split())
+    assert "experiment file" in message
 
 
 def test_a_pretraining_that_is_too_long_is_shortened_in_the_experiment_file(
@@ -125,5 +125,5 @@ def test_a_pretraining_that_is_too_long_is_shortened_in_the_experiment_file(
     }
     file = tmp_path / "long.yaml"
     file.write_text(json.dumps({"name": "long", "data": "demo", "arms": ["add"], **values}))
-    said = refused("run", file, "--dry-run")
-    assert "set `pretraining: {length: 32}` in the experiment file" in said
+    message = refused("run", file, "--dry-run")
+    assert "set `pretraining: {length: 32}` in the experiment file" in message

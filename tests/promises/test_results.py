@@ -14,11 +14,13 @@ from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 
 import glue_bench
 from glue_bench.config import SCRATCH, load_experiment
 from glue_bench.data.sources import open_source
+from glue_bench.data.task_data import TaskData
 from glue_bench.data.tasks import TASKS
 from glue_bench.model.variants import VARIANTS
 from glue_bench.records.store import Store
@@ -28,50 +30,57 @@ from glue_bench.training.inputs import Inputs
 ROOT = Path(__file__).parents[2]
 SHARED = ROOT.parent / "shared"
 FOLDERS = sorted(path.parent for path in ROOT.glob("results/*/plan.json"))
-each = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+of_each_folder = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 
 
 def test_there_are_results():
     assert {folder.name for folder in FOLDERS} >= {"minilm", "study", "study_screen"}
 
 
-@each
+@of_each_folder
 def test_verify_finds_nothing_but_one_other_digit_in_a_table(folder, tmp_path):
     """Digests, ids, that predictions give the scores, that records give all tables."""
-    again = shutil.copytree(folder, tmp_path / folder.name)
-    other = again / {"minilm": "statistics.csv", "study": "tupe-1.md"}.get(
-        folder.name, "leaderboard.csv"
-    )
-    text = other.read_text("utf-8")
-    last = max(found.start() for found in re.finditer(r"\d", text))
-    other.write_text(f"{text[:last]}{(int(text[last]) + 1) % 10}{text[last + 1 :]}", "utf-8")
-    (found,) = glue_bench.verify(again)
-    assert [other.name in fault for fault in found.faults] == [True]
+    names = {"minilm": "statistics.csv", "study": "tupe-1.md"}
+    copied = shutil.copytree(folder, tmp_path / folder.name)
+    table = copied / names.get(folder.name, "leaderboard.csv")
+    text = table.read_text("utf-8")
+    last = max(match.start() for match in re.finditer(r"\d", text))
+    digit = (int(text[last]) + 1) % 10
+    table.write_text(f"{text[:last]}{digit}{text[last + 1 :]}", "utf-8")
+    (verified,) = glue_bench.verify(copied)
+    assert [table.name in fault for fault in verified.faults] == [True]
 
 
-@each
+@of_each_folder
 def test_every_planned_cell_and_pretraining_is_there_and_nothing_else(folder):
-    """Each with its record, its predictions and the commit that made it, which had no changes of its own."""
-    plan, finished = Store(folder).plan(), Store(folder).finished(Store(folder).plan())
-    assert set(glue_bench.status(folder)["state"]) == {"done"}
+    plan = Store(folder).plan()
     for kind, jobs in (("cells", plan.cells), ("pretrainings", plan.pretrainings)):
         assert {path.name for path in (folder / kind).glob("*")} == {job.id for job in jobs}
+
+
+@of_each_folder
+def test_every_cell_is_done_and_has_predictions(folder):
+    finished = Store(folder).finished(Store(folder).plan())
+    assert set(glue_bench.status(folder)["state"]) == {"done"}
     assert all(record.logits for record in finished.records.values())
+
+
+@of_each_folder
+def test_a_record_has_the_commit_that_made_it_without_changes(folder):
+    finished = Store(folder).finished(Store(folder).plan())
+    # In study_eight one number was changed, as its configuration says.
+    changes = r"(\+changes)?" if folder.name == "study_eight" else ""
     for record in [*finished.records.values(), *finished.pretrainings.values()]:
-        changes = (
-            r"(\+changes)?" if folder.name == "study_eight" else ""
-        )  # one number, as its configuration says
         assert re.fullmatch("[0-9a-f]{7,40}" + changes, record.environment.git_commit)
 
 
-@each
+@of_each_folder
 def test_the_configuration_gives_the_stored_ids_and_descriptions(folder):
     """What it reads outside the project is taken from the committed plan."""
-    plan, experiment = (
-        Store(folder).plan(),
-        load_experiment(ROOT / "configs" / f"{folder.name}.yaml"),
-    )
-    inputs, cells = Inputs(experiment, folder), {cell.arm: cell for cell in plan.cells}
+    plan = Store(folder).plan()
+    experiment = load_experiment(ROOT / "configs" / f"{folder.name}.yaml")
+    inputs = Inputs(experiment, folder)
+    cells = {cell.arm: cell for cell in plan.cells}
     if plan.pretrainings:
         inputs.text.corpus = SimpleNamespace(digest=plan.pretrainings[0].corpus)
     inputs.tasks.data = plan.tasks.get
@@ -82,26 +91,24 @@ def test_the_configuration_gives_the_stored_ids_and_descriptions(folder):
     assert settle_jobs(inputs) == ([*plan.pretrainings], [*plan.cells])
     for arm in plan.experiment.arms:
         origin = cells[arm.name].origin
-        described = VARIANTS[arm.variant].described(
-            arm.options, SCRATCH if origin == "pretrained" else origin
-        )
-        assert plan.arms[arm.name].summary == described
+        start = SCRATCH if origin == "pretrained" else origin
+        description = VARIANTS[arm.variant].described(arm.options, start)
+        assert plan.arms[arm.name].summary == description
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not (SHARED / "text").is_dir(), reason="no ../shared here")
 @pytest.mark.parametrize("name", ["study", "study_eight", "study_screen"])
 def test_with_the_real_data_nothing_would_run_again(name):
-    where = {
+    sources = {
         "data": str(SHARED / "glue"),
         "corpus": [str(SHARED / "text")],
         "results": ROOT / "results",
     }
-    cells = glue_bench.plan(ROOT / "configs" / f"{name}.yaml", **where)
+    cells = glue_bench.plan(ROOT / "configs" / f"{name}.yaml", **sources)
+    folders = (ROOT / "results" / name / "cells").iterdir()
     assert cells[["state", "why"]].drop_duplicates().to_numpy().tolist() == [["done", ""]]
-    assert set(cells["cell_id"]) == {
-        path.name for path in (ROOT / "results" / name / "cells").iterdir()
-    }
+    assert set(cells["cell_id"]) == {path.name for path in folders}
 
 
 @pytest.mark.skipif(not (SHARED / "glue").is_dir(), reason="no ../shared here")
@@ -110,37 +117,47 @@ def test_the_data_are_what_the_records_say():
     for folder in FOLDERS:
         inputs = Inputs(load_experiment(ROOT / "configs" / f"{folder.name}.yaml"), folder)
         inputs.tasks.source = source
-        assert all(
-            inputs.tasks.data(task).digest == facts.digest
-            for task, facts in inputs.store.plan().tasks.items()
-        )
+        for task, facts in inputs.store.plan().tasks.items():
+            assert inputs.tasks.data(task).digest == facts.digest, (folder.name, task)
+
+
+def with_split(data: TaskData, split: str, frame: pd.DataFrame) -> TaskData:
+    """Return the data of a task with another frame in the place of a split."""
+    return replace(data, splits={**data.splits, split: frame})
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_the_digest_of_data_sees_every_text_and_label(task):
-    """Ids are made of it: equal content gives an equal digest, and one other value or another order another one."""
+def test_the_digest_of_data_sees_every_text_and_label_and_their_order(task):
+    """Ids are made of it: one other value or another order gives another digest."""
     data = open_source("demo").load(task)
     for split, frame in data.splits.items():
-        changed = {"order": frame.iloc[::-1]} | {name: frame.copy() for name in frame}
+        changed_frames = [frame.iloc[::-1]]
         for name in frame:
-            changed[name].loc[1, name] = changed[name].loc[1, name] + (
-                1 if name == "label" else " x"
-            )
-        made = {
-            name: replace(data, splits={**data.splits, split: other}).digest
-            for name, other in changed.items()
-        }
-        assert data.digest not in made.values()
-        assert len(set(made.values())) == len(made)
-        assert replace(data, splits={**data.splits, split: frame.copy()}).digest == data.digest
-    fewer = {name: frame for name, frame in data.splits.items() if name != split}
-    assert replace(data, splits=fewer).digest != data.digest
+            changed = frame.copy()
+            changed.loc[1, name] += 1 if name == "label" else " x"
+            changed_frames.append(changed)
+        digests = {with_split(data, split, changed).digest for changed in changed_frames}
+        assert data.digest not in digests
+        assert len(digests) == len(changed_frames)
 
 
-PAGES = [
-    "README.md",
-    *(str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("results/*/README.md"))),
-]
+@pytest.mark.parametrize("task", TASKS)
+def test_the_digest_of_data_is_that_of_equal_data(task):
+    data = open_source("demo").load(task)
+    for split, frame in data.splits.items():
+        assert with_split(data, split, frame.copy()).digest == data.digest
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_digest_of_data_sees_every_split(task):
+    data = open_source("demo").load(task)
+    for split in data.splits:
+        fewer = {name: frame for name, frame in data.splits.items() if name != split}
+        assert replace(data, splits=fewer).digest != data.digest
+
+
+PAGES = ["README.md"]
+PAGES += [str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("results/*/README.md"))]
 TABLE = re.compile("(leaderboard|statistics|budget|rates|scores|losses|agreement|tupe-1).*")
 CONTRAST = re.compile(
     r"^\|.*\| `([\w-]+)` - `([\w-]+)` \| ([-+][\d.]+) \(([-+][\d.]+) to ([-+][\d.]+)\) \|(?:[^|]*\|)*? ([a-z ]+) \|$",
@@ -152,82 +169,103 @@ UNITS = {" million": 1e6, "M": 1e6, "k": 1e3, "%": 1.0}
 
 
 def tables(page: str) -> list[Path]:
-    """The tables that a page may take from: of its own folder and of those that continue it, the README of all."""
-    own = "" if page == "README.md" else Path(page).parent.name
-    folders = [folder for folder in FOLDERS if folder.name.startswith(own)]
-    return [path for folder in folders for path in folder.glob("*.*") if TABLE.fullmatch(path.name)]
+    """Return the tables that a page may take from: of its folder and of those that continue it, the README of all."""
+    folder_of_page = "" if page == "README.md" else Path(page).parent.name
+    paths: list[Path] = []
+    for folder in FOLDERS:
+        if folder.name.startswith(folder_of_page):
+            paths += [path for path in folder.glob("*.*") if TABLE.fullmatch(path.name)]
+    return paths
 
 
 def is_shown(text: str, value: float) -> bool:
-    """Whether a value is printed so; without a sign it may be a size."""
+    """Return whether a value is printed as this text; without a sign the text may be a size."""
     unit = next((unit for unit in UNITS if text.endswith(unit)), "")
     number = text.removesuffix(unit).replace(",", "")
     sizes = (value,) if text[0] in "+-" else (value, -value)
-    near = 0.5 * 10 ** -len(number.partition(".")[2]) + 1e-9
-    return any(abs(one / UNITS.get(unit, 1.0) - float(number)) <= near for one in sizes)
+    decimals = len(number.partition(".")[2])
+    half_step = 0.5 * 10**-decimals + 1e-9
+    scale = UNITS.get(unit, 1.0)
+    return any(abs(size / scale - float(number)) <= half_step for size in sizes)
+
+
+def statistics_rows(page: str) -> list[dict[str, str]]:
+    """Return the rows of the statistics that a page may take from."""
+    rows: list[dict[str, str]] = []
+    for path in tables(page):
+        if path.match("statistics*.csv"):
+            rows += csv.DictReader(path.read_text("utf-8").splitlines())
+    return rows
+
+
+def declared_rows(rows: list[dict[str, str]], arms: list[str]) -> list[dict[str, str]]:
+    """Return the rows of two arms' losses: those of contrasts that were named beforehand, if there are any."""
+    arm_rows: list[dict[str, str]] = []
+    for row in rows:
+        if [row["arm"], row["reference"]] == arms and "loss" in row["column"]:
+            arm_rows.append(row)
+    return [row for row in arm_rows if row["kind"] == "declared"] or arm_rows
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_line_with_two_arms_is_read_as_a_contrast(page):
+    text = (ROOT / page).read_text("utf-8")
+    assert len(CONTRAST.findall(text)) == text.count("` - `")
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_contrast_is_a_row_of_the_statistics(page):
-    """Its difference, interval and answer; of rows of its arms those named beforehand, of an interval alone any row."""
-    text = (ROOT / page).read_text("utf-8")
-    texts = [
-        path.read_text("utf-8").splitlines()
-        for path in tables(page)
-        if path.match("statistics*.csv")
-    ]
-    rows = [row for lines in texts for row in csv.DictReader(lines)]
-    assert len(CONTRAST.findall(text)) == text.count("` - `")
-    for *arms, difference, low, high, answer in CONTRAST.findall(text):
-        mine = [
-            row
-            for row in rows
-            if [row["arm"], row["reference"]] == arms and "loss" in row["column"]
-        ]
-        mine = [row for row in mine if row["kind"] == "declared"] or mine
+    """Its difference, interval and answer are in one row."""
+    rows = statistics_rows(page)
+    for *arms, difference, low, high, answer in CONTRAST.findall((ROOT / page).read_text("utf-8")):
         verdicts = {"not shown": [""], "yes": ["better", "worse"]}.get(answer, [answer])
-        shown = [(difference, "difference"), (low, "low"), (high, "high")]
-        found = [
-            row for row in mine if all(is_shown(number, float(row[name])) for number, name in shown)
-        ]
-        assert any(row["verdict"] in verdicts for row in found), (arms, found)
-    for low, high in INTERVAL.findall(text):
-        found = [row for row in rows if row["low"] and is_shown(low, float(row["low"]))]
-        assert any(is_shown(high, float(row["high"])) for row in found), (low, high)
+        numbers = {"difference": difference, "low": low, "high": high}
+        matching: list[dict[str, str]] = []
+        for row in declared_rows(rows, arms):
+            if all(is_shown(number, float(row[name])) for name, number in numbers.items()):
+                matching.append(row)
+        assert any(row["verdict"] in verdicts for row in matching), (arms, matching)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_interval_is_that_of_a_row_of_the_statistics(page):
+    rows = [row for row in statistics_rows(page) if row["low"]]
+    for low, high in INTERVAL.findall((ROOT / page).read_text("utf-8")):
+        matching = [row for row in rows if is_shown(low, float(row["low"]))]
+        assert any(is_shown(high, float(row["high"])) for row in matching), (low, high)
 
 
 @cache
 def values(page: str) -> list[float]:
-    """Every number of the tables that a page may take from."""
-    found = set[float]()
+    """Return every number of the tables that a page may take from."""
+    numbers: set[float] = set()
     for path in tables(page):
         text = path.read_text("utf-8")
-        for cell in (
-            re.split(r"[,\s]", text)
-            if path.suffix == ".csv"
-            else re.findall(r"[-+]?\d[\d,]*(?:\.\d+)?", text)
-        ):
+        if path.suffix == ".csv":
+            words = re.split(r"[,\s]", text)
+        else:
+            words = re.findall(r"[-+]?\d[\d,]*(?:\.\d+)?", text)
+        for word in words:
             with suppress(ValueError):
-                found.add(float(cell.replace(",", "")))
-    return [*found]
+                numbers.add(float(word.replace(",", "")))
+    return [*numbers]
+
+
+def prose_of(page: str) -> str:
+    """Return the text of a page without code, comments, addresses and versions of programs."""
+    text = (ROOT / page).read_text("utf-8")
+    text = re.sub(r"```.*?```|<!--.*?-->", "", text, flags=re.DOTALL).replace("\n", " ")
+    return re.sub(r"\]\([^)]*\)|https?://\S+|`[^`]*`|\b(?:torch|Python) \d[\d.]*", " ", text)
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_figure_stands_in_the_tables(page):
-    """The numbers with decimals, a sign, a unit or thousands; versions of programs are none."""
-    text = (ROOT / page).read_text("utf-8")
-    text = re.sub(r"```.*?```|<!--.*?-->", "", text, flags=re.DOTALL)
-    text = re.sub(
-        r"\]\([^)]*\)|https?://\S+|`[^`]*`|\b(?:torch|Python) \d[\d.]*",
-        " ",
-        text.replace("\n", " "),
-    )
-    figures = [
-        found
-        for found in NUMBER.finditer(text)
-        if re.search(r"\.\d|^[-+]\d|,\d{3}|%|million|k|M", found[0])
-    ]
-    made_up = [
-        found for found in figures if not any(is_shown(found[0], value) for value in values(page))
-    ]
-    assert [text[max(0, found.start() - 30) : found.end() + 12] for found in made_up] == []
+    """Figures are the numbers with decimals, a sign, a unit or thousands."""
+    text = prose_of(page)
+    made_up: list[str] = []
+    for figure in NUMBER.finditer(text):
+        if not re.search(r"\.\d|^[-+]\d|,\d{3}|%|million|k|M", figure[0]):
+            continue
+        if not any(is_shown(figure[0], value) for value in values(page)):
+            made_up.append(text[max(0, figure.start() - 30) : figure.end() + 12])
+    assert made_up == []

@@ -4,7 +4,7 @@ import io
 from typing import Any
 
 import pytest
-from helpers.stub import Told
+from helpers.stub import Observer
 from rich.console import Console
 
 from glue_bench.config import load_experiment
@@ -47,7 +47,7 @@ def sweep(tmp_path):
         slurm: Any = None,
         **options: Any,
     ) -> Summary:
-        console, seen = Console(file=io.StringIO(), width=200), Told()
+        console, seen = Console(file=io.StringIO(), width=200), Observer()
         try:
             engine = Engine.parse(workers, address, slurm)
             return run_sweep(

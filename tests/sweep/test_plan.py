@@ -248,7 +248,7 @@ def test_a_dry_run_writes_nothing_and_says_what_would_run_and_where(
     for changes, only in (({}, ["arm=add", "task=cola"]), ({"scratch": {"hidden_size": 256}}, [])):
         sweep(tiny(**changes), dry_run=True, only=only)
         assert "--workers" not in sweep.said
-    sweep(tiny(checkpoint=str(make_bert(texts=texts, segments=1)), arms=["add"]), dry_run=True)
+    sweep(tiny(checkpoint=str(make_bert(texts=texts, segment_types=1)), arms=["add"]), dry_run=True)
     assert "both texts of a pair are segment 0, because the encoder has no other: add" in sweep.said
     monkeypatch.setattr(
         "glue_bench.sweep.engine.Ray",

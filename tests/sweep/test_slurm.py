@@ -106,7 +106,7 @@ def test_of_a_batch_that_is_gone_the_job_at_work_is_lost_and_the_others_are_sent
         cluster.run("100")
         assert ended(executor) == well(ground)
         submit(executor, *jobs)
-        cluster.run("200", most=2)
+        cluster.run("200", max_jobs=2)
         assert ended(executor) == [
             (jobs[0].id, "ValueError: no"),
             (jobs[1].id, ""),
@@ -130,7 +130,7 @@ def test_a_job_that_waits_again_is_not_given_up_and_one_that_is_held_is_cancelle
     monkeypatch.setattr(drive, "START_SECONDS", 1.0)
     said, observer = (
         Progress(id=CELLS[2].id, worker="lost:4711", began=0.0, updated=0.0),
-        stub.Told(),
+        stub.Observer(),
     )
     timers = (
         threading.Timer(0.5, store.write_progress, [said]),
@@ -372,7 +372,7 @@ def test_all_that_follows_the_job_at_work_in_a_lost_batch_is_sent_again(engine, 
         ended(executor)
         submit(executor, *CELLS[1:6])
         assert cluster.live() == ["200"]
-        cluster.run("200", most=1)
+        cluster.run("200", max_jobs=1)
         assert ended(executor) == well(CELLS[1])
         ((name, _),) = ended(executor)
         assert name == CELLS[2].id
