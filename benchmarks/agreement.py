@@ -22,9 +22,10 @@ from glue_bench.config import load_experiment
 from glue_bench.data.tasks import TASKS
 from glue_bench.records.values import Cell
 from glue_bench.sweep.plan import settle_jobs
-from glue_bench.training.compute import choose_compute, quiet_transformers
+from glue_bench.training.device import choose_compute
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs
+from glue_bench.training.quiet import quiet_transformers
 from peers import as_dataset, train_and_score
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

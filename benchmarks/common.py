@@ -23,14 +23,10 @@ from glue_bench.config import Experiment, load_experiment
 from glue_bench.records.environment import versions
 from glue_bench.records.values import Cell
 from glue_bench.sweep.plan import settle_jobs
-from glue_bench.training.compute import (
-    choose_compute,
-    multiplies_bf16,
-    peak_bytes,
-    quiet_transformers,
-    reset_peak,
-)
+from glue_bench.training.device import choose_compute, is_faster_in_bf16
 from glue_bench.training.inputs import Inputs
+from glue_bench.training.memory import peak_bytes, reset_peak
+from glue_bench.training.quiet import quiet_transformers
 
 SCRATCH_SIZES = {
     "scratch-tiny": (64, 2, 2),
@@ -133,7 +129,7 @@ def settle(device: str, precision: str, threads: int | None) -> tuple[str, str]:
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if precision == "auto":
-        precision = "bf16" if device == "cuda" or multiplies_bf16() else "float32"
+        precision = "bf16" if device == "cuda" or is_faster_in_bf16("cpu") else "float32"
     # One card: transformers' Trainer would spread a batch over all that it sees.
     cards = "" if device == "cpu" else os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
     os.environ |= {"TOKENIZERS_PARALLELISM": "false", "CUDA_VISIBLE_DEVICES": cards}

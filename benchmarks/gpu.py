@@ -23,10 +23,11 @@ import common
 from glue_bench.config import Experiment, load_experiment
 from glue_bench.model.variants import VARIANTS
 from glue_bench.sweep.plan import settle_jobs
-from glue_bench.training.compute import Compute, choose_compute, quiet_transformers
+from glue_bench.training.device import Compute, choose_compute
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.pretrain import pretrain
+from glue_bench.training.quiet import quiet_transformers
 
 CPU = Compute(torch.device("cpu"), bf16=False, threads=torch.get_num_threads())
 NEAR = 1e-3

@@ -41,10 +41,11 @@ from glue_bench.model.checkpoints import Start, graft, read_checkpoint
 from glue_bench.model.native import read_native
 from glue_bench.records.values import Cell
 from glue_bench.sweep.plan import settle_jobs
-from glue_bench.training.compute import choose_compute, quiet_transformers
+from glue_bench.training.device import choose_compute
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.pretrain import pretrain
+from glue_bench.training.quiet import quiet_transformers
 from glue_bench.training.tokens import TokenisedTask
 
 Settled = Hyperparameters | PretrainingSettings

@@ -41,8 +41,9 @@ from glue_bench.analysis.subject import FEWEST_SEQUENCES, Subject, find_sources
 from glue_bench.analysis.word_order import DISTANCES, order_sums
 from glue_bench.config.load import Names, listed
 from glue_bench.errors import UserError, unknown
-from glue_bench.training.compute import choose_compute, quiet_transformers
 from glue_bench.training.corpus import open_corpus
+from glue_bench.training.device import choose_compute
+from glue_bench.training.quiet import quiet_transformers
 
 DEFAULT_TEXT = Path(__file__).parent / "default_text" / "news_from_nowhere.txt"
 DEFAULT_NAME = "News from Nowhere (the default text)"

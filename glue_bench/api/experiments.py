@@ -239,8 +239,8 @@ def plan(experiment: Given, *, results: str | Path = "runs", **changes: Any) -> 
     from glue_bench.sweep.cells import cells_frame
     from glue_bench.sweep.jobs import reasons, work_left
     from glue_bench.sweep.plan import make_plan
-    from glue_bench.training.compute import quiet_transformers
     from glue_bench.training.inputs import Inputs
+    from glue_bench.training.quiet import quiet_transformers
 
     quiet_transformers()
     parsed = load_experiment(experiment, **changes)

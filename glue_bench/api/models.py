@@ -118,7 +118,7 @@ def describe_data(source: str) -> pd.DataFrame:
 def check_plugins(paths: Names) -> dict[str, type[Variant]]:
     """Add the variants of these files, and return the variants of all plugins by name."""
     from glue_bench.model.plugins import PLUGINS, add_plugins
-    from glue_bench.training.compute import quiet_transformers
+    from glue_bench.training.quiet import quiet_transformers
 
     quiet_transformers()
     add_plugins(paths)

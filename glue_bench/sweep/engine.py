@@ -11,7 +11,7 @@ from glue_bench.sweep.progress import TimeEstimate
 from glue_bench.sweep.slurm import Slurm
 
 if TYPE_CHECKING:  # what imports torch is imported where it is used
-    from glue_bench.training.compute import Compute
+    from glue_bench.training.device import Compute
     from glue_bench.training.inputs import Inputs
 
 MAX_WORKERS = 4096

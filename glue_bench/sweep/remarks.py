@@ -9,7 +9,7 @@ import torch
 from glue_bench.sweep.executors import Executor
 from glue_bench.sweep.jobs import WorkLeft
 from glue_bench.sweep.worker import room_here
-from glue_bench.training.compute import Compute
+from glue_bench.training.device import Compute
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.trial import compute_of
 

@@ -30,9 +30,10 @@ from glue_bench.sweep.request import check_request
 from glue_bench.sweep.slurm import refuse_live_jobs
 from glue_bench.sweep.worker import make_worker
 from glue_bench.terminal import tell
-from glue_bench.training.compute import choose_compute, quiet_transformers
+from glue_bench.training.device import choose_compute
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.pretraining_folder import PretrainingFolder
+from glue_bench.training.quiet import quiet_transformers
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,13 +38,14 @@ from glue_bench.records.values import (
 )
 from glue_bench.sweep.plan import of_arm
 from glue_bench.sweep.weights import leaves_model
-from glue_bench.training.compute import Compute, choose_compute, quiet_transformers
+from glue_bench.training.device import Compute, choose_compute
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.kept import save_kept
 from glue_bench.training.loop import OnStep
 from glue_bench.training.pretrain import DivergedPretrainingError, pretrain
 from glue_bench.training.pretraining_folder import OtherComputerError, PretrainingFolder
+from glue_bench.training.quiet import quiet_transformers
 from glue_bench.training.task_inputs import is_test
 
 WRITTEN_SECONDS = 2.0  # between two writings of how far a job is

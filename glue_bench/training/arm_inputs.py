@@ -16,7 +16,7 @@ from glue_bench.model.locate import fingerprint, locate
 from glue_bench.model.native import NativeStart, read_native
 from glue_bench.model.variants.options import canonical_options
 from glue_bench.training import tokenizers
-from glue_bench.training.compute import Compute
+from glue_bench.training.device import Compute
 from glue_bench.training.task_inputs import Encoding, TaskInputs
 from glue_bench.training.text_inputs import TextInputs
 

@@ -22,7 +22,7 @@ from glue_bench.model.locate import fingerprint, locate
 from glue_bench.model.plugins import check_plugin
 from glue_bench.model.variants.options import check_variant
 from glue_bench.records.environment import versions
-from glue_bench.training.compute import quiet_transformers
+from glue_bench.training.quiet import quiet_transformers
 from glue_bench.training.tokenizers import check_vocabulary, load_tokenizer, save_tokenizer
 
 RECORD = "conversion.json"

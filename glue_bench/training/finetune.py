@@ -16,7 +16,7 @@ from glue_bench.model.fresh import on_threads
 from glue_bench.model.heads import EncoderForSequenceClassification
 from glue_bench.model.native import NativeClassifier
 from glue_bench.records.values import Cell, Epoch, Record
-from glue_bench.training.compute import Compute, is_out_of_memory, release_memory, return_freed
+from glue_bench.training.device import Compute
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.loop import (
     NonFiniteLossError,
@@ -27,6 +27,7 @@ from glue_bench.training.loop import (
     train,
     used_rows_only,
 )
+from glue_bench.training.memory import is_out_of_memory, release_memory, return_freed
 from glue_bench.training.tokens import (
     Batch,
     TokenisedTask,

@@ -20,7 +20,7 @@ from glue_bench.config import Hyperparameters, PretrainingSettings
 from glue_bench.model.heads import EncoderForSequenceClassification, classification_loss
 from glue_bench.model.native import NativeClassifier
 from glue_bench.model.variants import OURS
-from glue_bench.training.compute import Compute
+from glue_bench.training.device import Compute
 from glue_bench.training.tokens import Batch, TokenisedTask
 
 Epochs = Callable[[int], Iterable[Batch]]

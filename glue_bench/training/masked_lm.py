@@ -8,7 +8,7 @@ from torch import Tensor
 from glue_bench.model.checkpoints import Start, under_head
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.training.arm_inputs import TRAINED_ORIGINS
-from glue_bench.training.compute import Compute
+from glue_bench.training.device import Compute
 from glue_bench.training.masking import MaskedBatch
 
 DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")

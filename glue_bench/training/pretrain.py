@@ -19,13 +19,7 @@ from glue_bench.config import PretrainingSettings
 from glue_bench.model.fresh import on_threads, seed_of
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.records.values import LossPoint, Pretraining, PretrainingRecord
-from glue_bench.training.compute import (
-    Compute,
-    is_out_of_memory,
-    peak_bytes,
-    release_memory,
-    reset_peak,
-)
+from glue_bench.training.device import Compute
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.interrupts import Interrupts
 from glue_bench.training.loop import (
@@ -39,6 +33,7 @@ from glue_bench.training.loop import (
 )
 from glue_bench.training.masked_lm import build_masked_lm, masked_losses
 from glue_bench.training.masking import Vocabulary, masked_evaluation_batches, training_batch
+from glue_bench.training.memory import is_out_of_memory, peak_bytes, release_memory, reset_peak
 from glue_bench.training.pretraining_folder import PretrainingFolder
 
 CURVE_POINTS = 100  # of a training-loss curve

@@ -19,7 +19,8 @@ from glue_bench.files import (
 )
 from glue_bench.model.checkpoints import weights_digest
 from glue_bench.records.store import WEIGHTS, Store
-from glue_bench.training.compute import Compute, is_out_of_memory
+from glue_bench.training.device import Compute
+from glue_bench.training.memory import is_out_of_memory
 from glue_bench.training.tokenizers import save_tokenizer
 
 RESUME_STATE_ADVICE = "the same command goes on from the last state"  # where the disk is full

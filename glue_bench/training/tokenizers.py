@@ -25,7 +25,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedToken
 from glue_bench.errors import IN_A_FILE, UserError, first_line
 from glue_bench.files import cache_folder, check_file, check_json, kept_or_made, read_file
 from glue_bench.model.locate import locate, read_json, unlike_a_checkpoint
-from glue_bench.training.compute import without_output
+from glue_bench.training.quiet import without_output
 
 TRAINER_VERSION = 1  # of `train_tokenizer`: a part of the cache's key
 LARGEST_VOCABULARY = 2**28  # bytes of a file of a tokenizer

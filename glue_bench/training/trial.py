@@ -11,8 +11,9 @@ from glue_bench.model.checkpoints import Start
 from glue_bench.model.fresh import drawing
 from glue_bench.model.native import NativeClassifier, NativeStart
 from glue_bench.training.arm_inputs import ArmInputs
-from glue_bench.training.compute import Compute, is_out_of_memory
+from glue_bench.training.device import Compute
 from glue_bench.training.loop import NonFiniteLossError, part_losses, predict, used_rows_only
+from glue_bench.training.memory import is_out_of_memory
 from glue_bench.training.tokens import Batch, TokenisedTask, collate, encode_split
 
 LABELS = ("first", "second")

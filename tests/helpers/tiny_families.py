@@ -9,7 +9,7 @@ import transformers
 from transformers import AutoConfig, AutoModelForSequenceClassification
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES
 
-from glue_bench.training.compute import quiet_transformers
+from glue_bench.training.quiet import quiet_transformers
 from glue_bench.training.tokenizers import SPECIAL, train_tokenizer
 
 FAMILIES = sorted(MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES)

@@ -21,8 +21,8 @@ from glue_bench.model.variants.base import EncoderInput
 from glue_bench.records.values import Pretraining
 from glue_bench.sweep.plan import settle_jobs
 from glue_bench.training.arm_inputs import ArmInputs
-from glue_bench.training.compute import Compute
 from glue_bench.training.corpus import Corpus, corpus_digest, part_digest
+from glue_bench.training.device import Compute
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.packing import PackedText
 from glue_bench.training.pretrain import Pretrained, pretrain

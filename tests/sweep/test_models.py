@@ -17,7 +17,7 @@ from glue_bench.data.tasks import AX_SPLIT, TASKS
 from glue_bench.model.variants import VARIANTS
 from glue_bench.records.store import Store
 from glue_bench.sweep.worker import Worker
-from glue_bench.training.compute import choose_compute
+from glue_bench.training.device import choose_compute
 from glue_bench.training.inputs import Inputs
 
 pytestmark = pytest.mark.usefixtures("small_demo")

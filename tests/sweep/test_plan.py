@@ -15,7 +15,7 @@ from glue_bench.errors import UserError
 from glue_bench.records.store import Store
 from glue_bench.sweep.plan import select
 from glue_bench.sweep.worker import room_here
-from glue_bench.training.compute import Compute
+from glue_bench.training.device import Compute
 
 pytestmark = pytest.mark.usefixtures("small_demo")
 

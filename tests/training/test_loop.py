@@ -18,7 +18,7 @@ from transformers import get_linear_schedule_with_warmup
 from glue_bench.config import Hyperparameters
 from glue_bench.model.fresh import on_meta
 from glue_bench.model.heads import EncoderForMaskedLM, EncoderForSequenceClassification
-from glue_bench.training.compute import Compute
+from glue_bench.training.device import Compute
 from glue_bench.training.loop import (
     linear_factor,
     part_losses,

@@ -21,11 +21,11 @@ from glue_bench.errors import UserError
 from glue_bench.model.native import NativeClassifier
 from glue_bench.sweep.plan import make_plan, settle_jobs
 from glue_bench.training import finetune as finetuning
-from glue_bench.training.compute import quiet_transformers
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.kept import save_kept
 from glue_bench.training.loop import UsedRows, predict, used_rows_only
+from glue_bench.training.quiet import quiet_transformers
 from glue_bench.training.tokens import collate, encode_split, evaluation_batches
 
 pytestmark = pytest.mark.usefixtures("small_demo")

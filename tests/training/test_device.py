@@ -1,19 +1,11 @@
-"""Where a job computes: device, precision, threads, memory."""
-
-import sys
+"""Where a job computes: device, precision, threads."""
 
 import pytest
 import torch
 
 from glue_bench.errors import UserError
 from glue_bench.model.fresh import on_threads
-from glue_bench.training.compute import (
-    Compute,
-    choose_compute,
-    is_out_of_memory,
-    peak_bytes,
-    reset_peak,
-)
+from glue_bench.training.device import Compute, choose_compute
 
 CPU = torch.device("cpu")
 
@@ -104,34 +96,3 @@ def test_shapes_are_few_where_each_of_them_keeps_a_kernel():
         == Compute(torch.device("cuda"), True, 1).round_up_size(17)
         == 17
     )
-
-
-def test_what_is_out_of_memory():
-    short = [
-        MemoryError(),
-        OSError(12, "Cannot allocate memory"),
-        torch.OutOfMemoryError("CUDA out of memory."),
-    ]
-    said = ["[enforce fail] DefaultCPUAllocator: can't allocate memory: 1 byte", "bad_alloc"]
-    said += ["CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`"]
-    others = [
-        RuntimeError("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasSgemm(a)`")
-    ]
-    others += [
-        RuntimeError("shapes do not fit"),
-        ValueError("out of memory"),
-        OSError(28, "No space left"),
-    ]
-    assert all(is_out_of_memory(error) for error in [*short, *map(RuntimeError, said)])
-    assert not any(is_out_of_memory(error) for error in others)
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="resident memory")
-def test_the_peak_is_that_since_the_reset():
-    torch.ones(50_000_000)  # 200 MB, freed at once
-    before = peak_bytes(CPU)
-    reset_peak(CPU)
-    after = peak_bytes(CPU)
-    held = torch.ones(25_000_000)
-    assert after <= before
-    assert peak_bytes(CPU) - after > 0.8 * held.numel() * 4
