@@ -126,10 +126,10 @@ def card(path: str | Path, arm: str | None = None) -> Card:
 
 def submission_faults(path: Path) -> list[str]:
     """List the faults of a zip for the GLUE site. Raises UserError for what is no zip."""
-    from glue_bench.data.submission import LARGEST_ZIP, lint
+    from glue_bench.data.submission import MAX_ZIP_BYTES, lint
     from glue_bench.files import read_file
 
-    return lint(read_file(path, LARGEST_ZIP), str(path))
+    return lint(read_file(path, MAX_ZIP_BYTES), str(path))
 
 
 def submission_size() -> tuple[int, int]:

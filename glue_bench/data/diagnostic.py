@@ -1,7 +1,8 @@
 """The labelled diagnostic set: AX with its labels and the linguistic phenomena of every pair.
 
-Wang et al. 2019, "GLUE", section 4: four coarse categories, each with finer phenomena; a pair may show several. The
-file is `diagnostic-full.tsv` of the GLUE site (https://gluebenchmark.com/diagnostics).
+Wang et al. 2019, "GLUE", section 4: four coarse categories, each with finer phenomena; a pair may
+show several. The file is `diagnostic-full.tsv` of the GLUE site
+(https://gluebenchmark.com/diagnostics).
 """
 
 from dataclasses import dataclass
@@ -20,27 +21,35 @@ from glue_bench.errors import UserError
 LABELLED = "diagnostic-full.tsv"
 CATEGORIES = ("Lexical Semantics", "Predicate-Argument Structure", "Logic", "Knowledge")
 AX = TASKS["ax"]
+Phenomenon = tuple[str, str]
+"""A category, and a phenomenon of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnostic:
     """The labelled set, in the order of its file.
 
-    `pairs` has the columns text_a, text_b and `label`, a class id in the order of `Task.labels`. `phenomena` maps
-    (category, phenomenon) to the rows that show it, a mask (rows,): ("", "") is everything, (category, "") the whole
-    category.
+    Attributes:
+        path: The file.
+        pairs: Columns text_a, text_b and `label`, a class id in the order of `Task.labels`.
+        phenomena: The rows that show each phenomenon, a mask (rows,). ("", "") is everything,
+            (category, "") the category with all of its phenomena.
     """
 
     path: Path
     pairs: pd.DataFrame
-    phenomena: dict[tuple[str, str], np.ndarray]
+    phenomena: dict[Phenomenon, np.ndarray]
 
     @property
     def digest(self) -> str:
-        """The digest of the same pairs without their labels: that of the data which models predict."""
-        return TaskData(
-            "ax", "tsv", {"test": self.pairs.assign(label=unlabelled(AX, len(self.pairs)))}
-        ).digest
+        """The digest of the same pairs without labels: that of the data which models predict."""
+        no_labels = unlabelled(AX, len(self.pairs))
+        return _digest(self.pairs.assign(label=no_labels))
+
+
+def _digest(pairs: pd.DataFrame) -> str:
+    """Return the digest of the data that has these pairs."""
+    return TaskData("ax", "tsv", {"test": pairs}).digest
 
 
 def read_diagnostic(path: Path) -> Diagnostic:
@@ -48,52 +57,85 @@ def read_diagnostic(path: Path) -> Diagnostic:
 
     Raises UserError for a file, a column or a row that does not fit: where, and what was expected.
     """
+    file = _labelled_file(path)
+    columns = ["Premise", "Hypothesis", "Label", *CATEGORIES]
+    table, _ = read_table(file, columns)
+    if not len(table):
+        raise UserError(f"{file}: no rows; expected {AX.splits['test'].rows}")
+    pairs = {
+        "text_a": list(table["Premise"]),
+        "text_b": list(table["Hypothesis"]),
+        "label": to_labels(file, AX, table["Label"]),
+    }
+    return Diagnostic(path=file, pairs=pd.DataFrame(pairs), phenomena=_phenomena(table))
+
+
+def _labelled_file(path: Path) -> Path:
+    """Return the file of the labelled set, which may be in a folder."""
     places = [path]
     if path.is_dir():
         folders = task_folders(path, AX) or [path / AX.title]
         places = [folder / LABELLED for folder in (*folders, path / DOWNLOADED, path)]
-    file = next((place for place in places if place.is_file()), path)
-    if file.is_dir():
-        raise UserError(f"no {LABELLED} in {path}; looked for {', '.join(map(str, places))}")
-    table, _ = read_table(file, ["Premise", "Hypothesis", "Label", *CATEGORIES])
-    if not len(table):
-        raise UserError(f"{file}: no rows; expected {AX.splits['test'].rows}")
-    labels = to_labels(file, AX, table["Label"])
-    phenomena = {("", ""): np.ones(len(table), dtype=bool)}
+    for place in places:
+        if place.is_file():
+            return place
+    if path.is_dir():
+        looked_for = ", ".join(map(str, places))
+        raise UserError(f"no {LABELLED} in {path}; looked for {looked_for}")
+    return path
+
+
+def _phenomena(table: pd.DataFrame) -> dict[Phenomenon, np.ndarray]:
+    """Return the `phenomena` of a `Diagnostic` from the columns of its categories."""
+    everything = np.ones(len(table), dtype=bool)
+    phenomena: dict[Phenomenon, np.ndarray] = {("", ""): everything}
     for category in CATEGORIES:
-        names = table[category].str.strip().str.replace(r"\s*;\s*", ";", regex=True)
-        shown = names.str.get_dummies(";").drop(columns="", errors="ignore") > 0
-        if len(shown.columns):
-            phenomena[category, ""] = shown.any(axis=1).to_numpy()
-        phenomena |= {(category, str(name)): shown[name].to_numpy() for name in shown}
-    pairs = {"text_a": list(table["Premise"]), "text_b": list(table["Hypothesis"]), "label": labels}
-    return Diagnostic(path=file, pairs=pd.DataFrame(pairs), phenomena=phenomena)
+        names = table[category].str.strip()
+        names = names.str.replace(r"\s*;\s*", ";", regex=True)
+        counts = names.str.get_dummies(";").drop(columns="", errors="ignore")
+        is_present = counts > 0
+        if len(is_present.columns):
+            phenomena[category, ""] = is_present.any(axis=1).to_numpy()
+        for name in is_present:
+            phenomena[category, str(name)] = is_present[name].to_numpy()
+    return phenomena
 
 
-def check_order(diagnostic: Diagnostic, digest: str | None) -> bool:
-    """Whether the labels are known to be in the order of the predicted sentences, whose data has this digest.
+def check_same_sentences(diagnostic: Diagnostic, digest: str | None) -> bool:
+    """Say whether the labels are known to be in the order of the predicted sentences.
 
-    Equal sentences have equal digests. Where they are spelled otherwise (blanks), the file without labels beside the
-    labelled one vouches for the order, if it is the one that was predicted. Without it nothing is known: False. Raises
-    UserError where the two files' sentences differ, or what was predicted is neither.
+    Equal sentences have equal digests. Where they are spelled otherwise (blanks), the file without
+    labels beside the labelled one vouches for the order, if it is the one that was predicted.
+
+    Args:
+        diagnostic: The labelled set.
+        digest: The digest of the data that was predicted; None if it is not known.
+
+    Returns:
+        False if the file without labels is absent, so that nothing is known.
+
+    Raises:
+        UserError: the two files' sentences differ, or what was predicted is neither.
     """
     if digest == diagnostic.digest:
         return True
-    beside = diagnostic.path.with_name(AX.splits["test"].file)
-    if not beside.is_file():
+    plain_file = diagnostic.path.with_name(AX.splits["test"].file)
+    if not plain_file.is_file():
         return False
-    predicted, _ = read_split(beside, AX, "test")
-    if digest is not None and TaskData("ax", "tsv", {"test": predicted}).digest != digest:
-        raise UserError(
-            f"the runs predicted other sentences than those of {beside}; run MNLI again on this data"
-        )
-    words = (
-        frame[["text_a", "text_b"]].map(str.split).to_numpy().tolist()
-        for frame in (diagnostic.pairs, predicted)
-    )
-    for number, (ours, theirs) in enumerate(zip_longest(*words), 2):
-        if ours != theirs:
-            raise UserError(
-                f"{diagnostic.path}, line {number}: not the sentences of that line in {beside}"
-            )
+    predicted, _ = read_split(plain_file, AX, "test")
+    if digest is not None and _digest(predicted) != digest:
+        fault = f"the runs predicted other sentences than those of {plain_file}"
+        raise UserError(f"{fault}; run MNLI again on this data")
+    labelled_words = _words(diagnostic.pairs)
+    predicted_words = _words(predicted)
+    for line, (labelled, plain) in enumerate(zip_longest(labelled_words, predicted_words), 2):
+        if labelled != plain:
+            fault = f"not the sentences of that line in {plain_file}"
+            raise UserError(f"{diagnostic.path}, line {line}: {fault}")
     return True
+
+
+def _words(pairs: pd.DataFrame) -> list[list[list[str]]]:
+    """Return the words of both texts of each pair."""
+    texts = pairs[["text_a", "text_b"]]
+    return texts.map(str.split).to_numpy().tolist()

@@ -1,4 +1,4 @@
-"""Folders with GLUE in them: the folder of each task, whatever its case, and the files of each split."""
+"""Folders with GLUE in them: the folder of each task, in any case, and the files of a split."""
 
 from abc import abstractmethod
 from collections.abc import Iterable
@@ -8,12 +8,14 @@ from glue_bench.data.task_data import Source
 from glue_bench.data.tasks import TASKS, Task, find_task
 from glue_bench.errors import UserError
 
-DOWNLOADED = "diagnostic"  # where the download script that is copied most puts AX, in place of its own folder
-SHOWN = 4  # names of what is in a folder that a message lists
+DOWNLOADED = "diagnostic"
+"""Where the download script that is copied most puts AX, in place of a folder named AX."""
+MAX_LISTED_NAMES = 4
+"""How many names of a folder a message lists."""
 
 
 class FolderSource(Source):
-    """A folder with files of GLUE's tasks in one layout, in which tasks and splits may be missing."""
+    """A folder with files of GLUE's tasks in one layout; tasks and splits may be missing."""
 
     example: str
 
@@ -22,54 +24,74 @@ class FolderSource(Source):
 
     @abstractmethod
     def expected(self, task: Task, split: str) -> str:
-        """The usual name of the files of a split below the folder, for messages."""
+        """Return the usual name of the files of a split below the folder, for messages."""
 
     @abstractmethod
     def split_files(self, place: Path, task: Task, split: str) -> list[Path]:
-        """The files of a split in the folder of its task, in order; UserError where they are there twice."""
+        """Return the files of a split in the folder of its task, in order.
+
+        Raises UserError where the split is there twice.
+        """
 
     def files(self, task: Task) -> dict[str, list[Path]]:
-        """The files of each split that is there; none if no split with labels is (of AX: no split).
+        """Return the files of each split that is there.
 
-        Raises UserError where two folders hold the task.
+        There are none if no split with labels is there (of AX: no split). Raises UserError where
+        two folders hold the task.
         """
-        by_place = {}
+        files_by_place: dict[Path, dict[str, list[Path]]] = {}
         try:
             for place in task_folders(self.folder, task):
-                files = {split: self.split_files(place, task, split) for split in task.splits}
-                present = {split: paths for split, paths in files.items() if paths}
-                if present.keys() - set(task.test_splits) or (task.name == "ax" and present):
-                    by_place[place] = present
+                present = self._present_files(place, task)
+                has_labels = bool(present.keys() - set(task.test_splits))
+                if has_labels or (task.name == "ax" and present):
+                    files_by_place[place] = present
         except OSError as error:
-            raise UserError(
-                f"cannot read {error.filename or self.folder}: {error.strerror or error}"
-            ) from error
-        if len(by_place) > 1:
-            places = " and ".join(sorted(place.name for place in by_place))
-            raise UserError(f"{self.folder} has {task.title} twice, in {places}; keep one of them")
-        return next(iter(by_place.values()), {})
+            unreadable = error.filename or self.folder
+            reason = error.strerror or error
+            raise UserError(f"cannot read {unreadable}: {reason}") from error
+        if len(files_by_place) > 1:
+            names = " and ".join(sorted(place.name for place in files_by_place))
+            fault = f"{self.folder} has {task.title} twice, in {names}"
+            raise UserError(f"{fault}; keep one of them")
+        return next(iter(files_by_place.values()), {})
+
+    def _present_files(self, place: Path, task: Task) -> dict[str, list[Path]]:
+        """Return the files of each split that is in the folder of a task."""
+        present: dict[str, list[Path]] = {}
+        for split in task.splits:
+            paths = self.split_files(place, task, split)
+            if paths:
+                present[split] = paths
+        return present
 
     def tasks(self) -> list[str]:
         return [name for name, task in TASKS.items() if self.files(task)]
 
     def task_and_files(self, name: str) -> tuple[Task, dict[str, list[Path]]]:
-        """A task and its `files`. UserError if there are none, which says what is there instead."""
+        """Return a task and its `files`.
+
+        Raises UserError if there are no files, and says what is there instead.
+        """
         task = find_task(name)
         files = self.files(task)
-        if not files:
-            expected = self.expected(task, next(iter(task.splits)))
-            places = task_folders(self.folder, task)
-            instead = ""
-            if places:
-                instead = f"; {places[0].name} has {listed_names(places[0])}{advice_for(places[0])}"
-            raise UserError(
-                f"no {task.title} data in {self.folder}; looked for {expected} and its other splits{instead}"
-            )
-        return task, files
+        if files:
+            return task, files
+        expected = self.expected(task, next(iter(task.splits)))
+        message = f"no {task.title} data in {self.folder}"
+        message += f"; looked for {expected} and its other splits"
+        places = task_folders(self.folder, task)
+        if places:
+            place = places[0]
+            message += f"; {place.name} has {listed_names(place)}{advice_for(place)}"
+        raise UserError(message)
 
 
 def advice_for(folder: Path) -> str:
-    """What to do about the folder of a task whose files are a part of a known layout; empty where that is not plain."""
+    """Say what to do about the folder of a task whose files are a part of a known layout.
+
+    Return an empty text where that is not plain.
+    """
     names = {path.name for path in folder.iterdir()}
     if "state.json" in names:
         return ", one split of save_to_disk; save all splits together, as a DatasetDict"
@@ -79,28 +101,38 @@ def advice_for(folder: Path) -> str:
 
 
 def task_folders(folder: Path, task: Task) -> list[Path]:
-    """The folders within a folder that have the name or the title of a task, in any case: `rte`, `STS-B`, `sts_b`."""
-    folders = sorted(
-        path for path in folder.iterdir() if task_of(path) == task.name and path.is_dir()
-    )
+    """Return the folders within a folder that are called after a task.
+
+    They have its name or title, in any case: `rte`, `STS-B`, `sts_b`.
+    """
+    folders: list[Path] = []
+    for path in folder.iterdir():
+        if task_of(path) == task.name and path.is_dir():
+            folders.append(path)
     if task.name == "ax" and not folders and (folder / DOWNLOADED).is_dir():
         return [folder / DOWNLOADED]
-    return folders
+    return sorted(folders)
 
 
 def task_of(folder: Path) -> str | None:
-    """The name of the task that a folder is called after, if it is called after one."""
+    """Return the name of the task that a folder is called after, if it is called after one."""
     name = folder.name.lower().replace("-", "").replace("_", "")
     return name if name in TASKS else None
 
 
 def listed_names(folder: Path) -> str:
-    """The names in a folder, in order, SHOWN of them at most."""
-    return listed(path.name for path in folder.iterdir() if not path.name.startswith("."))
+    """List the names in a folder as `listed` does, without hidden ones."""
+    names = [path.name for path in folder.iterdir()]
+    return listed(name for name in names if not name.startswith("."))
 
 
 def listed(names: Iterable[str]) -> str:
-    """Names in order, SHOWN of them at most, and how many others there are."""
+    """List names in order, at most MAX_LISTED_NAMES, and say how many follow."""
     ordered = sorted(names)
-    remaining = f" and {len(ordered) - SHOWN:,} more" if len(ordered) > SHOWN else ""
-    return (", ".join(ordered[:SHOWN]) or "nothing in it") + remaining
+    if not ordered:
+        return "nothing in it"
+    text = ", ".join(ordered[:MAX_LISTED_NAMES])
+    remaining = len(ordered) - MAX_LISTED_NAMES
+    if remaining > 0:
+        text += f" and {remaining:,} more"
+    return text

@@ -15,15 +15,17 @@ from glue_bench.data.tasks import TASKS, find_task
 class GlueMetric(evaluate.Metric):
     """`GlueMetric("cola").compute(predictions=..., references=...)` equals `score("cola", ...)`.
 
-    Keeps its inputs in memory unless told otherwise, so that metrics of parallel runs share no file.
-    Raises UserError for an unknown task; `compute` raises ValueError like `score`.
+    Keeps its inputs in memory unless told otherwise, so that metrics of parallel runs share no
+    file. Raises UserError for an unknown task; `compute` raises ValueError like `score`.
     """
 
     def __init__(self, config_name: str, keep_in_memory: bool = True, **options: Any) -> None:
-        super().__init__(find_task(config_name).name, keep_in_memory=keep_in_memory, **options)
+        task = find_task(config_name)
+        super().__init__(task.name, keep_in_memory=keep_in_memory, **options)
 
     def _info(self) -> evaluate.MetricInfo:
-        value = datasets.Value("float32" if TASKS[self.config_name].is_regression else "int64")
+        kind = "float32" if TASKS[self.config_name].is_regression else "int64"
+        value = datasets.Value(kind)
         return evaluate.MetricInfo(
             description="The metrics of GLUE, one configuration per task.",
             citation="Wang et al. 2019, GLUE (https://openreview.net/forum?id=rJ4km2R5t7)",

@@ -13,40 +13,51 @@ import pandas as pd
 from glue_bench.data.folder import FolderSource
 from glue_bench.data.task_data import Source, TaskData
 from glue_bench.data.tasks import Task, find_task
-from glue_bench.data.tsv import SCORES, unlabelled
+from glue_bench.data.tsv import SCORES, TEXT_COLUMNS, unlabelled
 from glue_bench.errors import DiskError, UserError, first_line, quoted
 from glue_bench.files import check_file, disk_trouble, parse_json, read_file
 
 REPOSITORY = "nyu-mll/glue"
 PINNED = "bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c"
 LFS_POINTER = b"version https://git-lfs"
-LARGEST = 2**40  # bytes of a file: large enough for anything that Parquet reads in parts
+MAX_PARQUET_BYTES = 2**40
+"""Large enough for anything that Parquet reads in parts."""
 PATTERNS = ("{}-*.parquet", "{}/*.parquet", "data/{}-*.parquet", "{}.parquet")
-"""The files of a split in the folder of a task: in the repository, in its branch `refs/convert/parquet`, as
-`push_to_hub` names them, and as one file."""
+"""The files of a split in the folder of a task.
+
+In order: in the repository, in its branch `refs/convert/parquet`, as `push_to_hub` names them, and
+as one file.
+"""
 SHARD = re.compile(r"(?:[a-z_]+-)?(\d+)(?:-of-(\d+))?(?:-[0-9a-f]{16})?")
-STATE = "state.json"  # of one split of `save_to_disk`, with the names of its files
+STATE = "state.json"
+"""A file of each split that `save_to_disk` writes, with the names of the split's other files."""
 
 
 class HubSource(Source):
     """The dataset repository on the hub; nothing is fetched before the first `load`."""
 
-    kind, revision = "hub", PINNED
+    kind = "hub"
+    revision = PINNED
 
     def load(self, task: str) -> TaskData:
         row = find_task(task)
-        instead = "give a folder instead: --data PATH (classic TSV layout, or a clone of the dataset repository)"
-        what = f"{REPOSITORY} of the hub, task {row.name}"
-        loaded = load_dataset(what, instead, REPOSITORY, row.name, revision=PINNED)
-        rows = {split: Rows(dataset.data, _names_of(dataset)) for split, dataset in loaded.items()}
-        return replace(to_task_data(row, rows, f"{REPOSITORY}/{row.name}"), revision=PINNED)
+        name = f"{REPOSITORY} of the hub, task {row.name}"
+        folders = "classic TSV layout, or a clone of the dataset repository"
+        advice = f"give a folder instead: --data PATH ({folders})"
+        loaded = load_dataset(name, advice, REPOSITORY, row.name, revision=PINNED)
+        rows: dict[str, Rows] = {}
+        for split, dataset in loaded.items():
+            rows[split] = Rows(dataset.data, _label_names(dataset))
+        data = to_task_data(row, rows, f"{REPOSITORY}/{row.name}")
+        return replace(data, revision=PINNED)
 
 
 class CloneSource(FolderSource):
-    """A local clone of the dataset repository, `cola/train-00000-of-00001.parquet` and so on; a part of it, too.
+    """A local clone of the dataset repository, `cola/train-00000-of-00001.parquet` and so on.
 
-    The other layouts that the hub and `datasets` give Parquet files are read as well, see PATTERNS. The revision of a
-    working copy is not known for certain; the digest of the data tells.
+    A part of a clone will do. The other layouts that the hub and `datasets` give Parquet files are
+    read as well, see PATTERNS. The revision of a working copy is not known for certain; the digest
+    of the data tells.
     """
 
     kind = "hub"
@@ -58,30 +69,34 @@ class CloneSource(FolderSource):
         return f"{task.name}/{split}-*.parquet"
 
     def split_files(self, place: Path, task: Task, split: str) -> list[Path]:
-        by_pattern = {
-            pattern.format(split): sorted(place.glob(pattern.format(split))) for pattern in PATTERNS
-        }
-        present = {pattern: paths for pattern, paths in by_pattern.items() if paths}
-        if len(present) > 1:
-            patterns = " and ".join(present)
-            raise UserError(
-                f"{place} has the {split} split of {task.title} twice, in {patterns}; keep one of them"
-            )
-        return next(iter(present.values()), [])
+        files_by_pattern: dict[str, list[Path]] = {}
+        for pattern in PATTERNS:
+            name = pattern.format(split)
+            paths = sorted(place.glob(name))
+            if paths:
+                files_by_pattern[name] = paths
+        if len(files_by_pattern) > 1:
+            patterns = " and ".join(files_by_pattern)
+            fault = f"{place} has the {split} split of {task.title} twice, in {patterns}"
+            raise UserError(f"{fault}; keep one of them")
+        return next(iter(files_by_pattern.values()), [])
 
     def load(self, task: str) -> TaskData:
         row, files = self.task_and_files(task)
         for split, paths in files.items():
             _check_shards(split, paths)
-        rows = {
-            split: _joined([_read_parquet(path) for path in paths], paths[0])
-            for split, paths in files.items()
-        }
+        rows: dict[str, Rows] = {}
+        for split, paths in files.items():
+            tables = [_read_parquet(path) for path in paths]
+            rows[split] = _joined(tables, paths[0])
         return to_task_data(row, rows, str(self.folder / row.name))
 
 
 class SavedSource(FolderSource):
-    """A folder with what `save_to_disk` of the library `datasets` has left of each task: `cola/dataset_dict.json`."""
+    """What `save_to_disk` of the library `datasets` has left of each task in a folder.
+
+    A task's folder is `cola/dataset_dict.json` and so on.
+    """
 
     kind = "hub"
     example = "folders of save_to_disk (such as cola/dataset_dict.json)"
@@ -94,71 +109,79 @@ class SavedSource(FolderSource):
         if not state.exists():
             return []
         try:
-            names = [entry["filename"] for entry in parse_json(read_file(state))["_data_files"]]
-            return [state.with_name(Path(name).name) for name in names]
+            entries = parse_json(read_file(state))["_data_files"]
+            names = [Path(entry["filename"]).name for entry in entries]
         except (ValueError, LookupError, TypeError, OSError) as error:
             reason = first_line(error)
-            raise UserError(
-                f"cannot read {state} ({reason}); save {task.title} again with save_to_disk"
-            ) from error
+            advice = f"save {task.title} again with save_to_disk"
+            raise UserError(f"cannot read {state} ({reason}); {advice}") from error
+        return [state.with_name(name) for name in names]
 
     def load(self, task: str) -> TaskData:
         row, files = self.task_and_files(task)
-        rows = {
-            split: _joined([_read_arrow(path) for path in paths], paths[0])
-            for split, paths in files.items()
-        }
+        rows: dict[str, Rows] = {}
+        for split, paths in files.items():
+            tables = [_read_arrow(path) for path in paths]
+            rows[split] = _joined(tables, paths[0])
         return to_task_data(row, rows, str(self.folder / row.name))
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of a split as an Arrow table, and the names of its label ids; None where they have no names."""
+    """The rows of a split as an Arrow table, and the names of its label ids.
+
+    `label_names` is None if the ids have no names.
+    """
 
     table: Any
     label_names: tuple[str, ...] | None
 
     @classmethod
-    def of(cls, table: Any) -> "Rows":
-        """The rows of a file of the library `datasets`, whose metadata have the names."""
+    def from_table(cls, table: Any) -> "Rows":
+        """Take the names from the metadata that the library `datasets` writes into a file."""
         try:
             metadata = parse_json((table.schema.metadata or {})[b"huggingface"])
-            return cls(table, tuple(metadata["info"]["features"]["label"]["names"]))
+            names = metadata["info"]["features"]["label"]["names"]
+            return cls(table, tuple(names))
         except (LookupError, TypeError, ValueError):
             return cls(table, None)
 
 
 def _read_parquet(path: Path) -> Any:
-    """The table of a Parquet file. It is read anew each time: `datasets` would keep rows by the path and its time."""
+    """Read the table of a Parquet file.
+
+    It is read anew each time. `datasets` would keep rows by the path and its time.
+    """
     from pyarrow.parquet import ParquetFile
 
     return _read_table(path, lambda: ParquetFile(path).read(), f"Parquet files of {REPOSITORY}")
 
 
 def _read_arrow(path: Path) -> Any:
-    """The table of a file of `save_to_disk`."""
+    """Read the table of a file of `save_to_disk`."""
     from pyarrow.ipc import open_stream
 
-    return _read_table(
-        path, lambda: open_stream(path.read_bytes()).read_all(), "what save_to_disk has written"
-    )
+    def read() -> Any:
+        return open_stream(path.read_bytes()).read_all()
+
+    return _read_table(path, read, "what save_to_disk has written")
 
 
 def _read_table(path: Path, read: Callable[[], Any], expected: str) -> Any:
+    """Read a table with `read`, and turn what is wrong with the file into a UserError."""
     from pyarrow import ArrowException
 
     try:
-        check_file(path, LARGEST)
+        check_file(path, MAX_PARQUET_BYTES)
         with path.open("rb") as file:
-            if file.read(len(LFS_POINTER)) == LFS_POINTER:
-                raise UserError(
-                    f"{path}: a Git LFS pointer, not the data; run 'git lfs pull' in the clone"
-                )
+            start = file.read(len(LFS_POINTER))
+        if start == LFS_POINTER:
+            fault = f"{path}: a Git LFS pointer, not the data"
+            raise UserError(f"{fault}; run 'git lfs pull' in the clone")
         table = read()
-        table.validate(
-            full=True
-        )  # offsets of a damaged file may point anywhere, and text may be no UTF-8
-        list(table.column_names)  # which may be no UTF-8 either
+        # Offsets of a damaged file may point anywhere, and texts and names may be no UTF-8.
+        table.validate(full=True)
+        list(table.column_names)
         return table
     except (ArrowException, UnicodeDecodeError, OSError) as error:
         reason = getattr(error, "strerror", None) or first_line(error)
@@ -166,119 +189,157 @@ def _read_table(path: Path, read: Callable[[], Any], expected: str) -> Any:
 
 
 def _check_shards(split: str, paths: list[Path]) -> None:
-    """Refuse a split of which a file is missing, or that is there twice: its rows would change places."""
-    shards = [SHARD.fullmatch(path.stem) for path in paths]
-    numbers = [int(shard[1]) for shard in shards if shard]
-    counts = {int(shard[2]) for shard in shards if shard and shard[2]}
-    is_whole = numbers == [*range(len(paths))] and counts <= {len(paths)}
+    """Refuse a split that lacks a file, or is there twice: its rows would change places."""
+    matches = [SHARD.fullmatch(path.stem) for path in paths]
+    shards = [match for match in matches if match]
+    numbers = [int(shard[1]) for shard in shards]
+    counts = {int(shard[2]) for shard in shards if shard[2]}
+    is_whole = numbers == list(range(len(paths))) and counts <= {len(paths)}
     if not is_whole and (numbers or len(paths) > 1):
         names = ", ".join(path.name for path in paths)
-        raise UserError(
-            f"{paths[0].parent}: split {split} is not whole, or is there twice ({names}); clone it again"
-        )
+        fault = f"split {split} is not whole, or is there twice ({names})"
+        raise UserError(f"{paths[0].parent}: {fault}; clone it again")
 
 
-def _names_of(dataset: Any) -> tuple[str, ...] | None:
-    """The names of the label ids of a dataset of the library `datasets`."""
+def _label_names(dataset: Any) -> tuple[str, ...] | None:
+    """Return the names of the label ids of a dataset of the library `datasets`."""
     names = getattr(dataset.features.get("label"), "names", None)
     return tuple(names) if names else None
 
 
 def _joined(tables: list[Any], first: Path) -> Rows:
-    """The rows of the files of a split, in order. Raises UserError where the files differ in columns or label names."""
+    """Join the rows of the files of a split, in order.
+
+    Raises UserError where the files differ in columns or label names.
+    """
     from pyarrow import ArrowException, concat_tables
 
-    rows = [Rows.of(table) for table in tables]
+    rows = [Rows.from_table(table) for table in tables]
     try:
         table = concat_tables(tables)
     except ArrowException as error:
-        raise UserError(
-            f"{first} has other columns than the files that follow it ({first_line(error)})"
-        ) from error
+        fault = f"{first} has other columns than the files that follow it"
+        raise UserError(f"{fault} ({first_line(error)})") from error
     if len({part.label_names for part in rows}) > 1:
-        raise UserError(
-            f"{first} has other label names than the files that follow it; clone it again"
-        )
+        fault = f"{first} has other label names than the files that follow it"
+        raise UserError(f"{fault}; clone it again")
     return Rows(table, rows[0].label_names)
 
 
-def to_task_data(task: Task, loaded: Mapping[str, Rows], where: str) -> TaskData:
-    """The splits of a task; `where` starts the messages of UserError.
+def to_task_data(task: Task, loaded: Mapping[str, Rows], source_name: str) -> TaskData:
+    """Turn the rows of each split into the splits of a task.
 
-    Ids are translated by the names that the rows bring with them; without names they already have the order of
-    `Task.labels`. Test labels are dropped: MRPC's are on the hub, but GLUE does not publish them.
+    Ids are translated by the names that the rows bring with them; without names they already have
+    the order of `Task.labels`. Test labels are dropped: MRPC's are on the hub, but GLUE does not
+    publish them.
+
+    Args:
+        task: The task.
+        loaded: The rows of each split that is there.
+        source_name: What messages of UserError start with.
+
+    Returns:
+        The splits that are there, in the order of the task's.
+
+    Raises:
+        UserError: a split has no rows, or a column is missing or holds something else.
     """
-    frames = {}
-    for split in (split for split in task.splits if split in loaded):
-        rows, place = loaded[split], f"{where}, split {split}"
+    frames: dict[str, pd.DataFrame] = {}
+    for split in task.splits:
+        if split not in loaded:
+            continue
+        rows = loaded[split]
+        place = f"{source_name}, split {split}"
         if not rows.table.num_rows:
             raise UserError(f"{place}: no rows; expected at least one")
-        texts = [
-            _column(rows, name, place, lambda value: isinstance(value, str), "text")
-            for name in task.texts
-        ]
-        data: dict[str, object] = dict(zip(("text_a", "text_b"), texts, strict=False))
-        is_test = split in task.test_splits
-        data["label"] = (
-            unlabelled(task, rows.table.num_rows) if is_test else _labels(task, rows, place)
-        )
+        data: dict[str, object] = {}
+        for name, text in zip(TEXT_COLUMNS, task.texts, strict=False):
+            data[name] = _column(rows, text, place, _is_text, "text")
+        if split in task.test_splits:
+            data["label"] = unlabelled(task, rows.table.num_rows)
+        else:
+            data["label"] = _labels(task, rows, place)
         frames[split] = pd.DataFrame(data)
     return TaskData(task.name, "hub", frames)
 
 
-def _labels(task: Task, rows: Rows, where: str) -> np.ndarray:
-    """Labels (rows,): scores, or ids translated by name into the order of `Task.labels`."""
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _labels(task: Task, rows: Rows, place: str) -> np.ndarray:
+    """Return labels (rows,): scores, or ids translated by name into the order of `Task.labels`."""
     names = rows.label_names or task.labels
     if set(names) != set(task.labels):
-        raise UserError(
-            f"{where}: label names {', '.join(map(str, names))}; expected {', '.join(task.labels)}"
-        )
-    kind, low, high = (float, *SCORES) if task.is_regression else (int, 0, len(names) - 1)
-    expected = f"{'a number' if task.is_regression else 'an id'} from {low:g} to {high:g}"
-    values = _column(
-        rows,
-        "label",
-        where,
-        lambda value: isinstance(value, kind) and low <= value <= high,
-        expected,
-    )
+        expected_names = ", ".join(task.labels)
+        listed_names = ", ".join(map(str, names))
+        raise UserError(f"{place}: label names {listed_names}; expected {expected_names}")
     if task.is_regression:
-        return np.round(np.array(values, dtype=np.float64), 6)  # undo what float32 adds to 3.8
-    return np.array([task.labels.index(name) for name in names], dtype=np.int64)[values]
+        return _scores(rows, place)
+    highest = len(names) - 1
+
+    def is_id(value: Any) -> bool:
+        return isinstance(value, int) and 0 <= value <= highest
+
+    ids = _column(rows, "label", place, is_id, f"an id from 0 to {highest}")
+    translation = np.array([task.labels.index(name) for name in names], dtype=np.int64)
+    return translation[ids]
+
+
+def _scores(rows: Rows, place: str) -> np.ndarray:
+    """Return the labels (rows,) of a regression, without what float32 adds to 3.8."""
+    low, high = SCORES
+
+    def is_score(value: Any) -> bool:
+        return isinstance(value, float) and low <= value <= high
+
+    values = _column(rows, "label", place, is_score, f"a number from {low:g} to {high:g}")
+    return np.round(np.array(values, dtype=np.float64), 6)
 
 
 def _column(
-    rows: Rows, name: str, where: str, fits: Callable[[Any], bool], expected: str
+    rows: Rows, name: str, place: str, fits: Callable[[Any], bool], expected: str
 ) -> list[Any]:
-    if name not in rows.table.column_names:
-        raise UserError(f"{where}: no column {name}; found {', '.join(rows.table.column_names)}")
+    """Return the values of a column, each of which has to fit."""
+    columns = rows.table.column_names
+    if name not in columns:
+        raise UserError(f"{place}: no column {name}; found {', '.join(columns)}")
     values: list[Any] = rows.table.column(name).to_pylist()
     for row, value in enumerate(values):
         if not fits(value):
-            raise UserError(
-                f"{where}, row {row}: {name} holds {quoted(value)}; expected {expected}"
-            )
+            fault = f"{name} holds {quoted(value)}"
+            raise UserError(f"{place}, row {row}: {fault}; expected {expected}")
     return values
 
 
-def load_dataset(what: str, instead: str, *names: Any, **options: Any) -> Any:
-    """`datasets.load_dataset`, whose progress bars and log lines are switched off for the whole process.
+def load_dataset(name: str, advice: str, *names: Any, **options: Any) -> Any:
+    """Call `datasets.load_dataset` without its progress bars and log lines.
 
-    A message names `what` is read, and advises what to do `instead`. Raises DiskError where the cache of datasets is
-    full or cannot be written, and UserError for anything else.
+    They are switched off for the whole process.
+
+    Args:
+        name: What is read, for messages.
+        advice: What to do instead, for messages.
+        names: Passed on.
+        options: Passed on.
+
+    Returns:
+        What `load_dataset` returns.
+
+    Raises:
+        DiskError: the cache of datasets is full or cannot be written.
+        UserError: anything else went wrong.
     """
     import datasets
 
     datasets.disable_progress_bars()
-    for name in ("datasets", "huggingface_hub"):
-        logging.getLogger(name).setLevel(logging.ERROR)
+    for library in ("datasets", "huggingface_hub"):
+        logging.getLogger(library).setLevel(logging.ERROR)
     try:
         return datasets.load_dataset(*names, **options)
     except Exception as error:  # httpx, huggingface_hub, datasets and OSError: no common base
         if trouble := disk_trouble(error):
-            raise DiskError(
-                f"cannot keep {what}: {trouble}; make room in the cache of datasets"
-            ) from error
-        raise UserError(
-            f"cannot read {what} ({first_line(error.__cause__ or error)}); {instead}"
-        ) from error
+            remedy = "make room in the cache of datasets"
+            raise DiskError(f"cannot keep {name}: {trouble}; {remedy}") from error
+        cause = first_line(error.__cause__ or error)
+        raise UserError(f"cannot read {name} ({cause}); {advice}") from error

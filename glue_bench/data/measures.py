@@ -17,8 +17,9 @@ class Measure:
     Attributes:
         name: the column in frames and files.
         title: its heading in tables.
-        metric: what is computed of predictions and labels: one of `data.metrics.METRICS`, or of a pretrained encoder
-            "loss" (a summed loss over the number of tokens) or "share" (hits over trials).
+        metric: what is computed of predictions and labels: one of `data.metrics.METRICS`, or of a
+            pretrained encoder "loss" (a summed loss over the number of tokens) or "share" (hits
+            over trials).
         unit: "points" are times 100.
         lowest_is_best: whether a lower number is a better one.
         decimals: how many of them tables show.
@@ -40,17 +41,17 @@ class Measure:
 
 
 def accuracy(name: str, title: str, metric: str = "accuracy") -> Measure:
-    """A share of right answers, or what else lies between 0 and 100 points."""
+    """Return a column of shares of right answers, or of what else lies from 0 to 100 points."""
     return Measure(name, title, metric)
 
 
 def correlation(name: str, title: str, metric: str = "matthews_correlation") -> Measure:
-    """A coefficient between -100 and 100 points."""
+    """Return a column of coefficients from -100 to 100 points."""
     return Measure(name, title, metric, limits=(-100.0, 100.0))
 
 
 def loss(name: str, title: str) -> Measure:
-    """A loss in nats, of which the lowest is the best; losses differ by less than points do."""
+    """Return a column of losses in nats. The lowest is best; they differ by less than points do."""
     return Measure(
         name,
         title,
@@ -63,14 +64,19 @@ def loss(name: str, title: str) -> Measure:
 
 
 def task_measures() -> Iterable[Measure]:
-    """The column of each scored split of GLUE: its task's main metric; MNLI's two columns are called -m and -mm."""
+    """Yield the column of each scored split of GLUE: its task's main metric.
+
+    MNLI's two columns are called -m and -mm.
+    """
     for column, (task_name, _) in COLUMNS.items():
         task = TASKS[task_name]
-        title = task.title + column.removeprefix(task_name).replace("_", "-")
+        ending = column.removeprefix(task_name).replace("_", "-")
+        title = task.title + ending
         metric = task.metrics[0]
-        yield (
-            accuracy(column, title) if metric == "accuracy" else correlation(column, title, metric)
-        )
+        if metric == "accuracy":
+            yield accuracy(column, title)
+        else:
+            yield correlation(column, title, metric)
 
 
 MEASURES: dict[str, Measure] = {

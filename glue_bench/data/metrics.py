@@ -1,7 +1,8 @@
 """GLUE's metrics as pure functions. All values are raw, at most 1.
 
-Metrics of each task: Wang et al. 2019, "GLUE", table 1. AX: the three-class Matthews correlation (R3). They give
-the bits of scikit-learn and SciPy, for whose loading every table would wait a second.
+Metrics of each task: Wang et al. 2019, "GLUE", table 1. AX: the three-class Matthews correlation
+(R3). They give the bits of scikit-learn and SciPy, for whose loading every table would wait a
+second.
 """
 
 from collections.abc import Callable
@@ -13,44 +14,60 @@ from pandas import Series
 from glue_bench.data.task_data import UNLABELLED
 from glue_bench.data.tasks import Task, find_task
 
-CONSTANT = 1e-6  # scores closer together than this, times the largest of them where that exceeds 1, are one score
+CONSTANT = 1e-6
+"""Scores closer together than this, times the largest where that exceeds 1, are one score."""
 
 
 def score(task: str, predictions: ArrayLike, references: ArrayLike) -> dict[str, float]:
-    """The metrics of `task` over class ids or scores, both (n,); keys are `Task.metrics`, in order.
+    """Compute the metrics of a task. Correlations with a constant are 0.0 and never NaN.
 
-    Correlations with a constant are 0.0 and never NaN. Raises ValueError for unequal or empty inputs,
-    for values that are not finite or not class ids, and for references that are not public.
+    Args:
+        task: The name of the task.
+        predictions: Class ids or scores (n,).
+        references: The gold labels (n,).
+
+    Returns:
+        The values by `Task.metrics`, in order.
+
+    Raises:
+        ValueError: inputs are unequal or empty, values are not finite or not class ids, or
+            references are not public.
     """
     row = find_task(task)
-    predicted, expected = (
-        _checked(row, "predictions", predictions),
-        _checked(row, "references", references),
-    )
+    predicted = _checked(row, "predictions", predictions)
+    expected = _checked(row, "references", references)
     if len(predicted) != len(expected):
         raise ValueError(f"{task}: {len(predicted)} predictions for {len(expected)} references")
     if row.is_regression:
         if _is_constant(expected) or _is_constant(predicted):  # a correlation has no number there
             return dict.fromkeys(row.metrics, 0.0)
-        expected, predicted = _scaled(expected), _scaled(predicted)
-    return {name: METRICS[name](expected, predicted) for name in row.metrics}
+        expected = _scaled(expected)
+        predicted = _scaled(predicted)
+    values: dict[str, float] = {}
+    for name in row.metrics:
+        metric = METRICS[name]
+        values[name] = metric(expected, predicted)
+    return values
 
 
 def score_logits(task: str, logits: np.ndarray, references: ArrayLike) -> dict[str, float]:
-    """The metrics of `task` over the head's outputs (n, labels); raises like `score`."""
+    """Compute the metrics of a task over the head's outputs (n, labels); raises like `score`."""
     return score(task, decide(task, logits), references)
 
 
 def decide(task: str, logits: np.ndarray) -> np.ndarray:
-    """Predictions (n,) from logits (n, labels): the likeliest class, or the score itself."""
-    row, logits = find_task(task), np.asarray(logits)
+    """Return predictions (n,) from logits (n, labels): the likeliest class, or the score itself."""
+    row = find_task(task)
+    logits = np.asarray(logits)
     if row.is_regression and logits.ndim == 1:
         logits = logits[:, None]
     if logits.ndim != 2 or logits.shape[1] != row.num_labels:
         raise ValueError(f"{task}: logits of shape {logits.shape}; expected (n, {row.num_labels})")
     if not np.isfinite(logits).all():
         raise ValueError(f"{task}: logits are not finite; the run has diverged")
-    return logits[:, 0] if row.is_regression else logits.argmax(axis=1)
+    if row.is_regression:
+        return logits[:, 0]
+    return logits.argmax(axis=1)
 
 
 def is_collapsed(task: str, logits: np.ndarray) -> bool:
@@ -60,65 +77,93 @@ def is_collapsed(task: str, logits: np.ndarray) -> bool:
 
 
 def _checked(task: Task, name: str, values: ArrayLike) -> np.ndarray:
+    """Return the values as an array (n,) of the task's type. Raises ValueError for bad ones."""
     array = np.asarray(values)
     if array.ndim != 1 or not len(array):
-        raise ValueError(f"{task.name}: {name} of shape {array.shape}; expected (n,) with n > 0")
-    if not np.isfinite(array).all():
-        raise ValueError(
-            f"{task.name}: {name} are not finite, first at row {(~np.isfinite(array)).argmax()}"
-        )
+        shape = array.shape
+        raise ValueError(f"{task.name}: {name} of shape {shape}; expected (n,) with n > 0")
+    is_finite = np.isfinite(array)
+    if not is_finite.all():
+        first = (~is_finite).argmax()
+        raise ValueError(f"{task.name}: {name} are not finite, first at row {first}")
     if name == "references" and (array == UNLABELLED).all():
-        raise ValueError(
-            f"{task.name}: the labels of this split are not public, so it cannot be scored"
-        )
+        fault = "the labels of this split are not public"
+        raise ValueError(f"{task.name}: {fault}, so it cannot be scored")
     if task.is_regression:
         return array.astype(np.float64)
-    if (bad := ~np.isin(array, range(task.num_labels))).any():
-        wrong = f"{name} hold {array[bad.argmax()]} at row {bad.argmax()}"
-        raise ValueError(
-            f"{task.name}: {wrong}; expected class ids from 0 to {task.num_labels - 1}"
-        )
+    is_wrong = ~np.isin(array, range(task.num_labels))
+    if is_wrong.any():
+        first = is_wrong.argmax()
+        fault = f"{name} hold {array[first]} at row {first}"
+        highest = task.num_labels - 1
+        raise ValueError(f"{task.name}: {fault}; expected class ids from 0 to {highest}")
     return array.astype(np.int64)
 
 
 def _is_constant(values: np.ndarray) -> bool:
-    return bool(np.ptp(_scaled(values)) <= CONSTANT)
+    spread = np.ptp(_scaled(values))
+    return bool(spread <= CONSTANT)
 
 
 def _scaled(values: np.ndarray) -> np.ndarray:
-    """Values within [-1, 1]: correlations stay as they are, and squares of huge scores do not overflow."""
-    return values / max(1.0, np.abs(values).max())
+    """Scale values into [-1, 1]: correlations stay, and squares of huge scores do not overflow."""
+    largest = np.abs(values).max()
+    return values / max(1.0, largest)
+
+
+def _accuracy(expected: np.ndarray, predicted: np.ndarray) -> float:
+    return float((expected == predicted).mean())
 
 
 def _f1(expected: np.ndarray, predicted: np.ndarray) -> float:
-    both = np.count_nonzero(expected) + np.count_nonzero(predicted)
-    return float(2 * np.count_nonzero(expected & predicted) / both) if both else 0.0
+    """F1 of class 1: 2 tp / (2 tp + fp + fn), 0 where no row is of it."""
+    positives = np.count_nonzero(expected) + np.count_nonzero(predicted)
+    if not positives:
+        return 0.0
+    true_positives = np.count_nonzero(expected & predicted)
+    return float(2 * true_positives / positives)
 
 
 def _matthews(expected: np.ndarray, predicted: np.ndarray) -> float:
     """Gorodkin 2004, equation 8, of any number of classes."""
-    t_sum, p_sum = (np.bincount(each, minlength=3).astype(float) for each in (expected, predicted))
-    n, right = float(len(expected)), float(np.count_nonzero(expected == predicted))
-    spread = (n**2 - p_sum @ p_sum) * (n**2 - t_sum @ t_sum)
-    return float((right * n - t_sum @ p_sum) / np.sqrt(spread)) if spread else 0.0
+    rows = float(len(expected))
+    right = float(np.count_nonzero(expected == predicted))
+    expected_counts = np.bincount(expected, minlength=3).astype(float)
+    predicted_counts = np.bincount(predicted, minlength=3).astype(float)
+    predicted_spread = rows**2 - predicted_counts @ predicted_counts
+    expected_spread = rows**2 - expected_counts @ expected_counts
+    spread = predicted_spread * expected_spread
+    if not spread:
+        return 0.0
+    covariance = right * rows - expected_counts @ predicted_counts
+    return float(covariance / np.sqrt(spread))
 
 
-def _pearson(*sides: np.ndarray) -> float:
-    """Of sides as SciPy scales them, so that no square overflows."""
-    away = [side - side.mean() for side in sides]
-    largest = [np.abs(each).max() for each in away]
-    norms = [
-        size * np.linalg.norm(each / size, axis=-1)
-        for each, size in zip(away, largest, strict=True)
-    ]
-    return float(np.clip((away[0] / norms[0]) @ (away[1] / norms[1]), -1, 1))
+def _pearson(expected: np.ndarray, predicted: np.ndarray) -> float:
+    """Pearson's correlation, scaled as SciPy does, so that no square overflows."""
+    product = _unit(expected) @ _unit(predicted)
+    return float(np.clip(product, -1, 1))
+
+
+def _unit(values: np.ndarray) -> np.ndarray:
+    """Centre values (n,) and scale them to length 1."""
+    centred = values - values.mean()
+    largest = np.abs(centred).max()
+    length = largest * np.linalg.norm(centred / largest, axis=-1)
+    return centred / length
+
+
+def _spearman(expected: np.ndarray, predicted: np.ndarray) -> float:
+    """Pearson's correlation of ranks; ties have the mean of their ranks."""
+    ranks = [Series(values).rank() for values in (expected, predicted)]
+    return float(np.corrcoef(ranks)[1, 0])
 
 
 METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
-    "accuracy": lambda expected, predicted: float((expected == predicted).mean()),
+    "accuracy": _accuracy,
     "f1": _f1,
     "matthews_correlation": _matthews,
     "pearson": _pearson,
-    "spearmanr": lambda *sides: float(np.corrcoef([Series(side).rank() for side in sides])[1, 0]),
+    "spearmanr": _spearman,
 }
-"""Metric name -> function of (expected, predicted); for correlations they vary and are `_scaled`."""
+"""By name, functions of (expected, predicted). For correlations they vary and are `_scaled`."""

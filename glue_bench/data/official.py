@@ -9,15 +9,20 @@ import pandas as pd
 
 from glue_bench.data.tasks import TASKS
 
-LENGTH = 12  # hexadecimal digits of a SHA-256, of which two different splits share so many in one of 10^14 cases
+LENGTH = 12
+"""Hexadecimal digits of a SHA-256: two different splits share them in one of 10^14 cases."""
 OTHER_LABEL_ORDER = "label ids in another order"
 
 
 class Fingerprint(NamedTuple):
     """The digests of one split, each cut to LENGTH.
 
-    `rows` is that of texts and labels in row order, `sorted_rows` that of the same rows in alphabetical order. `texts`
-    leaves labels out, and `words` also the number of blanks between and around words.
+    Attributes:
+        rows: That of texts and labels in row order.
+        sorted_rows: That of the same rows in alphabetical order.
+        texts: That of texts without labels.
+        words: That of texts without labels and without the number of blanks between and around
+            words.
     """
 
     rows: str
@@ -27,23 +32,36 @@ class Fingerprint(NamedTuple):
 
 
 def split_digest(name: str, frame: pd.DataFrame) -> str:
-    """SHA-256 of one split's texts and labels, in row order."""
+    """Return the SHA-256 of one split's texts and labels, in row order."""
     rows = frame.to_csv(index=False, sep="\t", lineterminator="\n", float_format="%.6g")
-    return hashlib.sha256(f"{name}\n{rows}".encode()).hexdigest()
+    content = f"{name}\n{rows}".encode()
+    return hashlib.sha256(content).hexdigest()
 
 
 def fingerprint(name: str, frame: pd.DataFrame) -> Fingerprint:
-    """The digests of the split `name`, a frame of `TaskData.splits`."""
+    """Return the digests of the split `name`, a frame of `TaskData.splits`."""
+    sorted_frame = frame.sort_values(list(frame.columns))
+    texts = frame.drop(columns="label")
     return Fingerprint(
         rows=split_digest(name, frame)[:LENGTH],
-        sorted_rows=split_digest(name, frame.sort_values(list(frame.columns)))[:LENGTH],
-        texts=split_digest(name, frame.drop(columns="label"))[:LENGTH],
+        sorted_rows=split_digest(name, sorted_frame)[:LENGTH],
+        texts=split_digest(name, texts)[:LENGTH],
         words=_words_digest(name, frame),
     )
 
 
 def difference(task: str, split: str, frame: pd.DataFrame, official: Fingerprint) -> str:
-    """How a split of a task differs from the official one, in a few words; empty for the official rows."""
+    """Say in a few words how a split of a task differs from the official one.
+
+    Args:
+        task: The name of the task.
+        split: The name of the split.
+        frame: The rows of the split, a frame of `TaskData.splits`.
+        official: The digests of the official split.
+
+    Returns:
+        An empty text for the official rows.
+    """
     if split_digest(split, frame)[:LENGTH] == official.rows:
         return ""
     digests = fingerprint(split, frame)
@@ -59,26 +77,29 @@ def difference(task: str, split: str, frame: pd.DataFrame, official: Fingerprint
 
 
 def _difference_of_labels(task: str, split: str, frame: pd.DataFrame, official: Fingerprint) -> str:
-    """How the labels of a split with the official texts differ."""
+    """Say how the labels of a split with the official texts differ."""
     labels = TASKS[task].labels
     for order in permutations(range(len(labels))):
-        renumbered = frame.assign(label=frame["label"].map(dict(enumerate(order))))
+        official_ids = dict(enumerate(order))
+        renumbered = frame.assign(label=frame["label"].map(official_ids))
         if split_digest(split, renumbered)[:LENGTH] == official.rows:
-            meanings = ", ".join(
-                f"{number} is {labels[meant]}" for number, meant in enumerate(order)
-            )
-            return f"{OTHER_LABEL_ORDER}: {meanings}"
+            meanings = [f"{number} is {labels[meant]}" for number, meant in official_ids.items()]
+            return f"{OTHER_LABEL_ORDER}: {', '.join(meanings)}"
     return "other labels"
 
 
 def _words_digest(name: str, frame: pd.DataFrame, read: Callable[[str], str] = str) -> str:
-    """The digest `words` of a split whose texts are first passed through `read`."""
-    words = frame.drop(columns="label").map(lambda text: " ".join(read(text).split()))
+    """Return the digest `words` of a split whose texts are first passed through `read`."""
+
+    def single_blanks(text: str) -> str:
+        return " ".join(read(text).split())
+
+    words = frame.drop(columns="label").map(single_blanks)
     return split_digest(name, words)[:LENGTH]
 
 
 def _unquoted(text: str) -> str:
-    """A text without the quotes that CSV puts around a field, and inside of it doubles."""
+    """Remove the quotes that CSV puts around a field, and that it doubles inside of it."""
     if len(text) > 1 and text.startswith('"') and text.endswith('"'):
         return text[1:-1].replace('""', '"')
     return text
@@ -138,6 +159,7 @@ OFFICIAL: dict[str, dict[str, Fingerprint]] = {
 }
 """The digests of official splits, by task and split.
 
-Computed on files in the classic layout whose texts have, split by split, the number of bytes that the first version of
-the hub's dataset states. QQP and the train splits of MNLI and QNLI are absent: no complete copy was at hand.
+Computed on files in the classic layout whose texts have, split by split, the number of bytes that
+the first version of the hub's dataset states. QQP and the train splits of MNLI and QNLI are absent:
+no complete copy was at hand.
 """

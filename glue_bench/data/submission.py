@@ -1,6 +1,7 @@
-"""The eleven files that the GLUE site takes, and the zip around them: how they are written, and what is wrong in one.
+"""The eleven files that the GLUE site takes, and the zip around them: how to write and check them.
 
-Names, header and row counts: the site's FAQ and sample submission (https://gluebenchmark.com/faq).
+Names, header and row counts: the site's FAQ and sample submission
+(https://gluebenchmark.com/faq).
 """
 
 import io
@@ -20,26 +21,41 @@ from glue_bench.errors import QUOTED, UserError, quoted, shortened
 from glue_bench.files import ENCRYPTED, UNREADABLE, plain_entry
 
 HEADER = "index\tprediction"
-SHOWN = 3  # wrong rows of a file
-MOST_ENTRIES = 1000
-LARGEST_ENTRY = 2**23  # bytes that are unpacked; the largest file of a good submission has 3.5 MB
-LARGEST_ZIP = (
-    2**24
-)  # bytes of a zip that is read; a good submission that is not compressed has 4 MB
+MAX_WRONG_ROWS = 3
+"""How many wrong rows of a file are named."""
+MAX_ENTRIES = 1000
+MAX_ENTRY_BYTES = 2**23
+"""How many bytes of an entry are unpacked; the largest file of a good submission has 3.5 MB."""
+MAX_ZIP_BYTES = 2**24
+"""A good submission that is not compressed has 4 MB."""
 
-MAJORITY = {"cola": "1", "sst2": "1", "mrpc": "1", "stsb": "2.701", "qqp": "0", "wnli": "0"}
-MAJORITY |= dict.fromkeys(("mnli", "qnli", "rte", "ax"), "entailment")
+MAJORITY_LABELS = {
+    "cola": "1",
+    "sst2": "1",
+    "mrpc": "1",
+    "stsb": "2.701",
+    "qqp": "0",
+    "mnli": "entailment",
+    "qnli": "entailment",
+    "rte": "entailment",
+    "wnli": "0",
+    "ax": "entailment",
+}
 """The most frequent training label of each task as files spell it; of STS-B the mean.
 
-Counted on the official training files: CoLA 6023 of 8551, SST-2 37569 of 67349, MRPC 2474 of 3668, STS-B the mean of
-5749 scores, RTE 1249 of 2490, WNLI 323 of 635. On a part of them, for want of the whole: QQP 22006 of 34998, MNLI
-4533 of 13393, QNLI 6092 of 12096; the last two are so even that the whole may say otherwise. AX takes MNLI's.
+Counted on the official training files: CoLA 6023 of 8551, SST-2 37569 of 67349, MRPC 2474 of 3668,
+STS-B the mean of 5749 scores, RTE 1249 of 2490, WNLI 323 of 635. Counted on a part of them, because
+the whole was not at hand: QQP 22006 of 34998, MNLI 4533 of 13393, QNLI 6092 of 12096; the last two
+are so even that the whole may say otherwise. AX takes MNLI's.
 """
 
 
 @dataclass(frozen=True)
 class File:
-    """One file of a submission: the labels and rows of `task`, predicted by the model of `model` on its `split`."""
+    """One file of a submission: `rows` labels of `task`.
+
+    The model of the task `model` predicts them on its `split`.
+    """
 
     name: str
     task: str
@@ -54,41 +70,61 @@ class File:
 
 
 _ENDINGS = {"test": "", "test_matched": "-m", "test_mismatched": "-mm"}
-_FILES = [
-    File(f"{task.title}{_ENDINGS[split]}.tsv", task.name, task.name, split, task.splits[split].rows)
-    for task in TASKS.values()
-    if task.name != "ax"
-    for split in task.test_splits
-]
-_FILES.append(File("AX.tsv", "ax", "mnli", AX_SPLIT, TASKS["ax"].splits["test"].rows))
-FILES: dict[str, File] = {file.name: file for file in _FILES}
+
+
+def _files() -> Iterator[File]:
+    """Yield the eleven files in the order of TASKS."""
+    for task in TASKS.values():
+        if task.name == "ax":
+            continue
+        for split in task.test_splits:
+            name = f"{task.title}{_ENDINGS[split]}.tsv"
+            yield File(name, task.name, task.name, split, task.splits[split].rows)
+    yield File("AX.tsv", "ax", "mnli", AX_SPLIT, TASKS["ax"].splits["test"].rows)
+
+
+FILES: dict[str, File] = {file.name: file for file in _files()}
 """The eleven files by name, in the order of TASKS."""
 
 
 def write_file(file: File, logits: np.ndarray) -> bytes:
-    """The file of a model's outputs (rows, labels), columns in the order of `Task.labels`: one line a row, in order.
+    """Write a model's outputs as a file: one line a row, in order.
 
-    Classes are written by their names, scores clipped to 0 to 5 with three decimals. Raises ValueError for outputs of
-    another shape, or that are not finite.
+    Classes are written by their names, scores clipped to 0 to 5 with three decimals.
+
+    Args:
+        file: The file to write.
+        logits: The outputs (rows, labels), columns in the order of `Task.labels`.
+
+    Returns:
+        The content of the file.
+
+    Raises:
+        ValueError: outputs are of another shape, or not finite.
     """
     predicted = decide(file.task, logits)
     if file.labels:
-        return _lines([file.labels[label] for label in predicted])
-    return _lines([f"{score:.3f}" for score in np.clip(predicted.astype(np.float64), *SCORES)])
+        return _content([file.labels[label] for label in predicted])
+    scores = np.clip(predicted.astype(np.float64), *SCORES)
+    return _content([f"{score:.3f}" for score in scores])
 
 
 def fill_file(file: File) -> bytes:
-    """The file with the same prediction on every official row: the majority class of training, or the mean score."""
-    return _lines([MAJORITY[file.task]] * file.rows)
+    """Write a file with the same prediction on every official row.
+
+    It is the majority class of training, or the mean score.
+    """
+    return _content([MAJORITY_LABELS[file.task]] * file.rows)
 
 
-def _lines(predictions: list[str]) -> bytes:
+def _content(predictions: list[str]) -> bytes:
     rows = [f"{index}\t{prediction}" for index, prediction in enumerate(predictions)]
-    return ("\n".join([HEADER, *rows]) + "\n").encode()
+    text = "\n".join([HEADER, *rows]) + "\n"
+    return text.encode()
 
 
 def make_zip(files: Mapping[str, bytes]) -> bytes:
-    """A zip of files by name: the same bytes for the same content, whenever and wherever it is made."""
+    """Pack files by name: the same content gives the same bytes, whenever and wherever."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name in sorted(files):
@@ -99,102 +135,122 @@ def make_zip(files: Mapping[str, bytes]) -> bytes:
 # The linter: what the site would refuse, or score wrongly in silence
 
 
-def lint(content: bytes, where: str = "the file") -> list[str]:
-    """What is wrong in the bytes of a zip, a line each: where, and what was expected; of a file's rows the first three.
+def lint(content: bytes, zip_name: str = "the file") -> list[str]:
+    """Find what is wrong in the bytes of a zip.
 
-    Lines end at a line feed alone: whether the site strips a carriage return from a label is not documented. Raises
-    UserError for what is no zip, or a very large one.
+    Lines end at a line feed alone: whether the site strips a carriage return from a label is not
+    documented.
+
+    Args:
+        content: The bytes.
+        zip_name: What to call the zip in messages.
+
+    Returns:
+        A line for each finding: where, and what was expected. Of the rows of a file the first
+        MAX_WRONG_ROWS are named.
+
+    Raises:
+        UserError: the bytes are no zip, or a very large one.
     """
     try:
-        if len(content) > LARGEST_ZIP:
-            raise ValueError(f"it has {len(content)} bytes, at most {LARGEST_ZIP} are read")
+        if len(content) > MAX_ZIP_BYTES:
+            fault = f"it has {len(content)} bytes, at most {MAX_ZIP_BYTES} are read"
+            raise ValueError(fault)
         archive = zipfile.ZipFile(io.BytesIO(content))
     except UNREADABLE as error:
-        raise UserError(
-            f"{where} is not a zip ({str(error).lower()}); expected a zip of eleven files"
-        ) from error
-    findings, counts = list[str](), Counter(archive.namelist())
-    if counts.total() > MOST_ENTRIES:
-        return [_finding(where, f"{counts.total()} entries", "the eleven files")]
+        reason = str(error).lower()
+        fault = f"{zip_name} is not a zip ({reason})"
+        raise UserError(f"{fault}; expected a zip of eleven files") from error
+    counts = Counter(archive.namelist())
+    if counts.total() > MAX_ENTRIES:
+        return [_finding(zip_name, f"{counts.total()} entries", "the eleven files")]
+    findings: list[str] = []
     for name, count in counts.items():
         if count > 1:  # readers take the last
             findings.append(_finding(name, f"{count} times in the zip", "once"))
-        if name not in FILES:  # some programs on Windows divide folders by a backslash
-            near = get_close_matches(re.split(r"[/\\]", name)[-1], FILES, n=1) or [
-                "only the eleven files"
-            ]
-            findings.append(_finding(name, "unknown file", f"{near[0]} at the top of the zip"))
+        if name not in FILES:
+            findings.append(_unknown_file(name))
     for name, file in FILES.items():
         if name in counts:
-            findings += _lint_entry(file, archive, archive.getinfo(name))
+            findings.extend(_lint_entry(file, archive, archive.getinfo(name)))
         else:
             findings.append(_finding(name, "missing", f"{file.rows} predictions"))
     return findings
 
 
 def _finding(place: str, problem: str, expected: str) -> str:
-    return f"{shortened(place, QUOTED)}: {problem}; expected {shortened(expected, QUOTED)}"
+    place = shortened(place, QUOTED)
+    expected = shortened(expected, QUOTED)
+    return f"{place}: {problem}; expected {expected}"
+
+
+def _unknown_file(name: str) -> str:
+    """Say which file was probably meant. Some programs on Windows divide folders by a backslash."""
+    last_part = re.split(r"[/\\]", name)[-1]
+    near = get_close_matches(last_part, FILES, n=1)
+    meant = near[0] if near else "only the eleven files"
+    return _finding(name, "unknown file", f"{meant} at the top of the zip")
 
 
 def _lint_entry(file: File, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Iterator[str]:
-    """An entry that may be anything: of what is packed at most LARGEST_ENTRY bytes are unpacked."""
+    """Check an entry, which may be anything: at most MAX_ENTRY_BYTES are unpacked."""
     if entry.flag_bits & ENCRYPTED:
         yield _finding(file.name, "encrypted", "a zip without a password")
-    elif entry.compress_type not in (
-        zipfile.ZIP_STORED,
-        zipfile.ZIP_DEFLATED,
-    ):  # LZMA takes the memory that it says
-        yield _finding(
-            file.name, f"compressed by method {entry.compress_type}", "8 (deflated), or none"
-        )
-    else:
-        try:
-            with archive.open(
-                entry
-            ) as opened:  # `archive.read` would unpack all, whatever the head says of its size
-                content = opened.read(LARGEST_ENTRY + 1)
-        except UNREADABLE as error:
-            yield _finding(file.name, f"cannot be unpacked ({error})", "a zip that is whole")
-            return
-        if len(content) > LARGEST_ENTRY:
-            yield _finding(
-                file.name, f"more than {LARGEST_ENTRY} bytes when unpacked", "3.5 MB at most"
-            )
-        else:
-            yield from _lint_lines(
-                file, content.decode(errors="backslashreplace").removesuffix("\n").split("\n")
-            )
+        return
+    # LZMA takes the memory that it says.
+    if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        problem = f"compressed by method {entry.compress_type}"
+        yield _finding(file.name, problem, "8 (deflated), or none")
+        return
+    try:
+        # `archive.read` would unpack all, whatever the head says of its size.
+        with archive.open(entry) as opened:
+            content = opened.read(MAX_ENTRY_BYTES + 1)
+    except UNREADABLE as error:
+        yield _finding(file.name, f"cannot be unpacked ({error})", "a zip that is whole")
+        return
+    if len(content) > MAX_ENTRY_BYTES:
+        problem = f"more than {MAX_ENTRY_BYTES} bytes when unpacked"
+        yield _finding(file.name, problem, "3.5 MB at most")
+        return
+    text = content.decode(errors="backslashreplace").removesuffix("\n")
+    yield from _lint_lines(file, text.split("\n"))
 
 
 def _lint_lines(file: File, lines: list[str]) -> Iterator[str]:
-    """The header, the number of rows, and each row that is not its index, a tab and a prediction."""
+    """Check the header, the number of rows, and that each row is its index, a tab, a prediction."""
     header, *rows = lines
     if header != HEADER:
         yield _finding(f"{file.name}, line 1", quoted(header), f"the header {HEADER!r}")
     if len(rows) != file.rows:
         yield _finding(file.name, f"{len(rows)} rows", f"{file.rows}")
-    permitted = " or ".join(file.labels) or f"a number from {SCORES[0]:g} to {SCORES[1]:g}"
-    wrong = [index for index, row in enumerate(rows[: file.rows]) if not _is_good(file, index, row)]
-    for index in wrong[:SHOWN]:
-        yield _finding(
-            f"{file.name}, line {index + 2}",
-            quoted(rows[index]),
-            f"{index}, a tab, and {permitted}",
-        )
-    if more := wrong[SHOWN:]:
-        yield f"{file.name}: {len(more)} more rows like these"
+    low, high = SCORES
+    permitted = " or ".join(file.labels) or f"a number from {low:g} to {high:g}"
+    wrong_rows: list[int] = []
+    for index, row in enumerate(rows[: file.rows]):
+        if not _is_good(file, index, row):
+            wrong_rows.append(index)
+    for index in wrong_rows[:MAX_WRONG_ROWS]:
+        place = f"{file.name}, line {index + 2}"
+        yield _finding(place, quoted(rows[index]), f"{index}, a tab, and {permitted}")
+    remaining = len(wrong_rows) - MAX_WRONG_ROWS
+    if remaining > 0:
+        yield f"{file.name}: {remaining} more rows like these"
 
 
 def _is_good(file: File, index: int, row: str) -> bool:
+    """Whether a row is its index, a tab and a permitted prediction."""
     number, _, text = row.partition("\t")
     if number != str(index):
         return False
     if file.labels:
         return text in file.labels
-    try:  # Python also reads blanks around a number, other digits, and underscores
-        is_plain = (
-            len(text) <= QUOTED and text.isascii() and "_" not in text and text.strip() == text
-        )
-        return is_plain and SCORES[0] <= float(text) <= SCORES[1]
+    # Python also reads blanks around a number, other digits, and underscores.
+    is_plain = text.isascii() and "_" not in text and text.strip() == text
+    if not is_plain or len(text) > QUOTED:
+        return False
+    low, high = SCORES
+    try:
+        return low <= float(text) <= high
     except ValueError:
         return False

@@ -14,7 +14,8 @@ from glue_bench.data.tasks import TASKS
 
 UNLABELLED = -1
 LIMITED = ", limited to"
-HELD_OUT_SEED = 0  # one slice for all arms, rates and seeds
+HELD_OUT_SEED = 0
+"""Decides one slice for all arms, rates and seeds."""
 
 
 def is_demo(source: str) -> bool:
@@ -26,9 +27,14 @@ def is_demo(source: str) -> bool:
 class TaskData:
     """All splits of one task.
 
-    `splits` maps a split's name to a frame with the columns `text_a`, `text_b` (absent for tasks of one sentence) and
-    `label`: a class id in the order of `Task.labels`, a float for regression, or UNLABELLED. `source` is the kind of
-    source, never a path. `skipped` counts malformed rows left out of splits. `revision` is that of the hub, if known.
+    Attributes:
+        task: The name of the task.
+        source: The kind of source, never a path.
+        splits: A frame by the name of its split, with the columns `text_a`, `text_b` (absent for
+            tasks of one sentence) and `label`: a class id in the order of `Task.labels`, a float
+            for regression, or UNLABELLED.
+        skipped: How many malformed rows of a split are left out.
+        revision: That of the hub, if known.
     """
 
     task: str
@@ -39,7 +45,7 @@ class TaskData:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 over every split's rows in order: equal content, equal digest, whatever the source."""
+        """SHA-256 over every split's rows in order: equal content, equal digest, in any source."""
         total = hashlib.sha256()
         for name in sorted(self.splits):
             total.update(self.split_digests[name].encode())
@@ -52,84 +58,113 @@ class TaskData:
 
     @cached_property
     def differences(self) -> dict[str, str]:
-        """How splits of the official size differ from the official ones, by split; empty for official rows.
+        """How splits of the official size differ from the official ones, by split.
 
-        Splits whose official digest is not known are `unchecked`. Rows of the pinned revision of the hub are official.
+        It is empty for official rows. Splits whose official digest is not known are `unchecked`.
+        Rows of the pinned revision of the hub are official.
         """
         if self._is_made_up or self.revision is not None:
             return {}
-        differences = {}
+        differences: dict[str, str] = {}
         for split, official in OFFICIAL[self.task].items():
-            if split in self._whole_splits and not self.split_digests[split].startswith(
-                official.rows
-            ):
-                differences[split] = difference(self.task, split, self.splits[split], official)
+            if split not in self._whole_splits:
+                continue
+            if not self.split_digests[split].startswith(official.rows):
+                frame = self.splits[split]
+                differences[split] = difference(self.task, split, frame, official)
         return differences
 
     @property
     def unchecked(self) -> tuple[str, ...]:
-        """Splits of the official size whose content could not be compared with the official one."""
+        """Splits of the official size that could not be compared with the official ones."""
         if self._is_made_up or self.revision is not None:
             return ()
-        return tuple(split for split in self._whole_splits if split not in OFFICIAL[self.task])
+        known_digests = OFFICIAL[self.task]
+        return tuple(split for split in self._whole_splits if split not in known_digests)
 
     @property
     def partial(self) -> bool:
-        """Whether any split is not the official one, by size or by `differences`; made-up data is always partial."""
+        """Whether any split is not the official one, by size or by `differences`.
+
+        Made-up data is always partial.
+        """
         missing = TASKS[self.task].splits.keys() - set(self._whole_splits)
         return self._is_made_up or bool(missing or self.differences)
 
     @property
     def _is_made_up(self) -> bool:
-        return self.source.startswith("demo")
+        return is_demo(self.source)
 
     @property
     def _whole_splits(self) -> list[str]:
         """Splits of the official size, in the order of the task's."""
-        official = TASKS[self.task].splits
-        return [
-            name for name, split in official.items() if len(self.splits.get(name, ())) == split.rows
-        ]
+        whole_splits: list[str] = []
+        for name, official in TASKS[self.task].splits.items():
+            if len(self.splits.get(name, ())) == official.rows:
+                whole_splits.append(name)
+        return whole_splits
 
 
 class Source(ABC):
-    """Where `TaskData` comes from: `kind` is "demo", "hub" or "tsv"; `revision` is None if unknown."""
+    """Where `TaskData` comes from.
+
+    `kind` is "demo", "hub" or "tsv"; `revision` is None if unknown.
+    """
 
     kind: str
     revision: str | None = None
 
     def tasks(self) -> list[str]:
-        """Those of which a split with labels is there (of AX the test split), in the order of TASKS."""
+        """Return the tasks that are there, in the order of TASKS.
+
+        A task is there if a split with labels is (of AX the test split).
+        """
         return list(TASKS)
 
     @abstractmethod
     def load(self, task: str) -> TaskData:
-        """All splits of a task that are there. UserError if it is absent or its content is bad, with the place."""
+        """Read all splits of a task that are there.
+
+        Raises UserError if the task is absent or its content is bad, with the place.
+        """
 
 
 def limited(data: TaskData, rows: int, *, train_alone: bool = False) -> TaskData:
-    """The task with at most `rows` rows of train and of each validation split, drawn at random and kept in order.
+    """Cut a task to at most `rows` rows of train and of each validation split.
 
-    Fewer rows are among more. With `train_alone` validation splits stay whole. Test splits, which a submission reads
-    line by line, always do. `source` says what was done, wherever anything was, and the digest follows the rows.
+    Rows are drawn at random and kept in order. The rows of a smaller limit are among those of a
+    larger one. Test splits always stay whole: a submission reads them line by line.
+
+    Args:
+        data: The task.
+        rows: How many rows to keep.
+        train_alone: Leave validation splits whole.
+
+    Returns:
+        The task, whose `source` says what was done if anything was; the digest follows the rows.
     """
-    cut = {}
+    cut_splits: dict[str, pd.DataFrame] = {}
     for name, frame in data.splits.items():
-        if len(frame) > rows and (name == "train" if train_alone else not name.startswith("test")):
-            chosen = np.sort(np.random.default_rng(0).permutation(len(frame))[:rows])
-            cut[name] = frame.iloc[chosen].reset_index(drop=True)
-    if not cut:
+        can_be_cut = name == "train" if train_alone else not name.startswith("test")
+        if can_be_cut and len(frame) > rows:
+            order = np.random.default_rng(0).permutation(len(frame))
+            chosen = np.sort(order[:rows])
+            cut_splits[name] = frame.iloc[chosen].reset_index(drop=True)
+    if not cut_splits:
         return data
-    what = "rows of train" if train_alone else "rows"
-    return replace(
-        data, source=f"{data.source}{LIMITED} {rows} {what}", splits={**data.splits, **cut}
-    )
+    unit = "rows of train" if train_alone else "rows"
+    source = f"{data.source}{LIMITED} {rows} {unit}"
+    return replace(data, source=source, splits={**data.splits, **cut_splits})
 
 
 def held_out_rows(rows: int, share: float) -> tuple[np.ndarray, np.ndarray]:
-    """The numbers of the training rows that are held out, at least one, and of all others; each in order.
+    """Choose the training rows that are held out, at random from `rows` rows.
 
-    They are drawn at random from `rows` rows, and are the same for all arms, rates and seeds.
+    They are the same for all arms, rates and seeds.
+
+    Returns:
+        The numbers of the rows that are held out, at least one, and those of the remaining rows;
+        each in order.
     """
     order = np.random.default_rng(HELD_OUT_SEED).permutation(rows)
     count = max(1, round(share * rows))
@@ -137,11 +172,12 @@ def held_out_rows(rows: int, share: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def known_labels(data: TaskData) -> dict[str, np.ndarray]:
-    """The gold labels (rows,) of each scored split whose labels are public."""
-    splits = (name for name in TASKS[data.task].validation_splits if name in data.splits)
-    labels = {name: data.splits[name]["label"].to_numpy() for name in splits}
-    return {
-        name: values
-        for name, values in labels.items()
-        if len(values) and not (values == UNLABELLED).any()
-    }
+    """Return the gold labels (rows,) of each scored split whose labels are public."""
+    labels_by_split: dict[str, np.ndarray] = {}
+    for name in TASKS[data.task].validation_splits:
+        if name not in data.splits:
+            continue
+        labels = data.splits[name]["label"].to_numpy()
+        if len(labels) and not (labels == UNLABELLED).any():
+            labels_by_split[name] = labels
+    return labels_by_split

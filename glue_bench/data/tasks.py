@@ -1,7 +1,8 @@
 """TASKS: GLUE's nine tasks and its diagnostic set, one row each.
 
-Sources: Wang et al. 2019, "GLUE" (https://openreview.net/forum?id=rJ4km2R5t7), the dataset card of `nyu-mll/glue` for
-split names, label names and label ids, and the classic TSV distribution for file names and columns. QNLI is version 2.
+Sources: Wang et al. 2019, "GLUE" (https://openreview.net/forum?id=rJ4km2R5t7), the dataset card of
+`nyu-mll/glue` for split names, label names and label ids, and the classic TSV distribution for file
+names and columns. QNLI is version 2.
 """
 
 from collections.abc import Collection, Mapping
@@ -21,13 +22,21 @@ class Split:
 
 @dataclass(frozen=True)
 class Task:
-    """One GLUE task. `title` is its name in tables, and its folder in the classic TSV layout; `summary` its question.
+    """One GLUE task.
 
-    `labels` are class names in the order of the hub's ids; empty for regression. `written` are the same labels as TSV
-    files and submissions spell them. The first of `metrics` is the one that a one-metric-per-task table shows (TUPE,
-    appendix B: accuracy for MRPC and QQP, Pearson for STS-B). `tsv_texts` are the texts' columns in TSV files where
-    they are not those of the hub. `skips_malformed_rows` says that rows with a wrong number of fields are left out of
-    splits with labels.
+    Attributes:
+        title: Its name in tables, and its folder in the classic TSV layout.
+        summary: Its question.
+        splits: Its splits by name.
+        texts: The columns of its texts on the hub.
+        labels: Class names in the order of the hub's ids; empty for regression.
+        written: The same labels as TSV files and submissions spell them.
+        metrics: The first is the one that a one-metric-per-task table shows (TUPE, appendix B:
+            accuracy for MRPC and QQP, Pearson for STS-B).
+        tsv_texts: The columns of its texts in TSV files; empty where they are those of the hub.
+        tsv_label: The column of its labels in TSV files.
+        skips_malformed_rows: Whether rows with a wrong number of fields are left out of splits
+            with labels.
     """
 
     title: str
@@ -73,12 +82,16 @@ class Task:
         return tuple(name for name in self.splits if name.startswith("test"))
 
 
-def _splits(train: int, validation: int, test: int, header: bool = True) -> dict[str, Split]:
-    labelled = {
+def _splits(train: int, validation: int, test: int, *, header: bool = True) -> dict[str, Split]:
+    """Return the usual three splits with these numbers of rows.
+
+    `header` is whether files with labels have one; the test file always has.
+    """
+    return {
         "train": Split("train.tsv", train, header),
         "validation": Split("dev.tsv", validation, header),
+        "test": Split("test.tsv", test),
     }
-    return labelled | {"test": Split("test.tsv", test)}
 
 
 NLI_2 = ("entailment", "not_entailment")
@@ -185,19 +198,21 @@ TRAINABLE: tuple[str, ...] = tuple(name for name, task in TASKS.items() if "trai
 COLUMNS = {column: (task.name, split) for task in GLUE for split, column in task.columns.items()}
 """Leaderboard column -> (task, split), in table order; MNLI matched and mismatched stay apart."""
 
-AX_SPLIT = (
-    "test_ax"  # what the diagnostic set is called among the splits that a model of MNLI predicts
-)
+AX_SPLIT = "test_ax"
+"""The name of the diagnostic set among the splits that a model of MNLI predicts."""
 
 
-def find_task(name: str, known: Collection[str] = TASKS) -> Task:
-    """The task of this name, or of its title, in any case: `rte`, `RTE`, `SST-2`. UserError if none is `known`."""
+def find_task(name: str, permitted: Collection[str] = TASKS) -> Task:
+    """Return the task of this name, or of its title, in any case: `rte`, `RTE`, `SST-2`.
+
+    Raises UserError if it is none of those that are `permitted`.
+    """
     task = name.lower().replace("-", "")
-    if task not in known:
-        raise unknown("task", name, known)
+    if task not in permitted:
+        raise unknown("task", name, permitted)
     return TASKS[task]
 
 
 def titles(tasks: tuple[str, ...]) -> str:
-    """Tasks as tables write them."""
+    """List tasks as tables write them."""
     return ", ".join(TASKS[task].title for task in tasks)

@@ -10,7 +10,7 @@ import pandas as pd
 
 from glue_bench.board.board import BOTH_SEEDS, Board
 from glue_bench.board.chosen import PREDICT_TEST_ADVICE, aggregate_independent
-from glue_bench.data.diagnostic import Diagnostic, check_order
+from glue_bench.data.diagnostic import Diagnostic, check_same_sentences
 from glue_bench.data.metrics import decide, score
 from glue_bench.data.tasks import AX_SPLIT
 from glue_bench.errors import UserError
@@ -56,7 +56,7 @@ def diagnostics_page(board: Board, diagnostic: Diagnostic) -> Page:
             f"'{first[0]}' and '{later[0]}' predicted different AX data; run the older one again"
         )
     frame = _r3(runs, predicted, diagnostic)
-    verified = check_order(diagnostic, first[1])
+    verified = check_same_sentences(diagnostic, first[1])
     several = (frame["n"] >= LEAST_FOR_DEVIATION) & frame["std"].notna()
     deviations = (" ± " + frame["std"].map(number)).where(several, "")
     shown = frame.assign(text=frame["mean"].map(number).replace("", MISSING) + deviations)

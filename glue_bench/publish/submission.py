@@ -11,7 +11,7 @@ from glue_bench.board.board import Board, aggregate, main_scores
 from glue_bench.board.chosen import PREDICT_TEST_ADVICE, RUN_RULE, arm_scores, find_arm, median_runs
 from glue_bench.board.results import Results
 from glue_bench.data.official import OTHER_LABEL_ORDER
-from glue_bench.data.submission import FILES, MAJORITY, fill_file, make_zip, write_file
+from glue_bench.data.submission import FILES, MAJORITY_LABELS, fill_file, make_zip, write_file
 from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError
 from glue_bench.files import ELSEWHERE, results_written_to, whole_file
@@ -65,7 +65,7 @@ def write_submission(
     for name in predictions.missing:
         file = FILES[name]
         files[name] = fill_file(file)
-        origins[name] = {"rows": file.rows, "filled": MAJORITY[file.task]}
+        origins[name] = {"rows": file.rows, "filled": MAJORITY_LABELS[file.task]}
     content = make_zip(files)
     manifest: dict[str, Any] = {
         "zip": output.name,

@@ -10,7 +10,7 @@ from helpers.stored import digest, history_of
 
 from glue_bench.board.board import open_board
 from glue_bench.board.chosen import median_runs
-from glue_bench.data.submission import FILES, MAJORITY, lint
+from glue_bench.data.submission import FILES, MAJORITY_LABELS, lint
 from glue_bench.data.tasks import TASKS, TRAINABLE
 from glue_bench.errors import UserError
 from glue_bench.publish.submission import write_submission
@@ -108,7 +108,7 @@ def test_everything_that_is_missing_is_named_with_its_reason_or_filled(bench, tm
         **{"rows": 3000, "cell_id": "add-rte-lr2e-05-s3", "split": "test", "data": digest("d")},
         **{"learning_rate": 2e-5, "seed": 3, "validation": 60.0},
     }
-    assert told["files"]["WNLI.tsv"] == {"rows": 146, "filled": MAJORITY["wnli"]}
+    assert told["files"]["WNLI.tsv"] == {"rows": 146, "filled": MAJORITY_LABELS["wnli"]}
 
 
 def test_the_manifest_states_the_score_of_the_epoch_that_predicted_and_an_undefined_one_is_null(

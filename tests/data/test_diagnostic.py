@@ -2,7 +2,7 @@
 
 import pytest
 
-from glue_bench.data.diagnostic import CATEGORIES, check_order, read_diagnostic
+from glue_bench.data.diagnostic import CATEGORIES, check_same_sentences, read_diagnostic
 from glue_bench.data.sources import open_source
 from glue_bench.errors import UserError
 
@@ -70,15 +70,18 @@ def test_a_wrong_file_is_refused(write, case):
 
 def test_the_order_is_known_of_equal_sentences_or_by_the_file_beside(write):
     found = read_diagnostic(write({"AX/diagnostic-full.tsv": full(*ROWS)}))
-    assert (check_order(found, found.digest), check_order(found, "other")) == (True, False)
+    assert (check_same_sentences(found, found.digest), check_same_sentences(found, "other")) == (
+        True,
+        False,
+    )
     folder = write({"AX/diagnostic-full.tsv": full(*ROWS).replace("A dog ran.", " A dog  ran. ")})
     predicted, blanks = (
         open_source(str(write({"AX/diagnostic.tsv": PLAIN}))).load("ax").digest,
         read_diagnostic(folder),
     )
     assert blanks.digest != predicted
-    assert check_order(blanks, predicted)
-    assert check_order(blanks, None)
+    assert check_same_sentences(blanks, predicted)
+    assert check_same_sentences(blanks, None)
 
 
 @pytest.mark.parametrize(
@@ -90,8 +93,8 @@ def test_other_sentences_are_refused(write, rows, line):
         UserError,
         match=f"full.tsv, line {line}: not the sentences of that line in .*diagnostic.tsv",
     ):
-        check_order(read_diagnostic(folder), open_source(str(folder)).load("ax").digest)
+        check_same_sentences(read_diagnostic(folder), open_source(str(folder)).load("ax").digest)
     with pytest.raises(
         UserError, match=r"predicted other sentences than those of .*diagnostic.tsv; run MNLI again"
     ):
-        check_order(read_diagnostic(folder), "stale")
+        check_same_sentences(read_diagnostic(folder), "stale")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from glue_bench.data import submission
 from glue_bench.data.sources import open_source
-from glue_bench.data.submission import FILES, MAJORITY, fill_file, lint, make_zip, write_file
+from glue_bench.data.submission import FILES, MAJORITY_LABELS, fill_file, lint, make_zip, write_file
 from glue_bench.data.tasks import TASKS, TRAINABLE
 from glue_bench.errors import UserError
 
@@ -78,7 +78,7 @@ def test_a_zip_has_the_same_bytes_whatever_the_order_and_the_time(monkeypatch):
 @pytest.mark.parametrize("task", TRAINABLE)
 def test_majorities_are_those_of_the_training_files(task):
     labels, row = open_source(str(GLUE)).load(task).splits["train"]["label"], TASKS[task]
-    assert MAJORITY[task] == (
+    assert MAJORITY_LABELS[task] == (
         f"{labels.mean():.3f}" if row.is_regression else row.written[labels.mode()[0]]
     )
 
@@ -221,8 +221,8 @@ def test_sizes_are_bounded_whatever_a_head_says(monkeypatch):
     )  # the size, in the central directory
     lied = content[:at] + struct.pack("<I", 10) + content[at + 4 :]
     assert any(finding.startswith("AX.tsv: cannot be unpacked") for finding in lint(lied))
-    monkeypatch.setattr("glue_bench.data.submission.LARGEST_ENTRY", 100)
+    monkeypatch.setattr("glue_bench.data.submission.MAX_ENTRY_BYTES", 100)
     assert any("bytes when unpacked" in finding for finding in lint(make_zip(GOOD)))
-    monkeypatch.setattr("glue_bench.data.submission.LARGEST_ZIP", 100)
+    monkeypatch.setattr("glue_bench.data.submission.MAX_ZIP_BYTES", 100)
     with pytest.raises(UserError, match=r"it has [0-9]+ bytes, at most 100 are read"):
         lint(make_zip(GOOD))
