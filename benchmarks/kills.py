@@ -261,7 +261,7 @@ def strike(kind: str, process: psutil.Process, place: Path, hit: set[str]) -> bo
             return False
         process.suspend()
         time.sleep(0.01)
-        under_way = Store(place / "runs" / "kills").progress()
+        under_way = Store(place / "runs" / "kills").progress.read()
         job = next((each.id for each in under_way if each.worker.endswith(f":{process.pid}")), None)
         is_hit = job is not None and job not in hit
         if is_hit:

@@ -60,14 +60,13 @@ class Subject:
             self.head.base if self.head else encoder(checkpoint).eval().to(device)
         )
         # Of a pretraining of ours the length of its sequences; of any other checkpoint all that it has rows for.
-        pretraining, self.positions = (
-            locate(name).resolve().parent,
-            self.model.config.max_position_embeddings,
-        )
-        stored = Store(pretraining.parent.parent)
-        if pretraining.parent.name == "checkpoints" and stored.has_plan:
-            lengths = {job.id: job.settings.length for job in stored.plan().pretrainings}
-            self.positions = min(self.positions, lengths.get(pretraining.name, self.positions))
+        self.positions = self.model.config.max_position_embeddings
+        folder = locate(name)
+        store = Store.of_checkpoint(folder)
+        if store:
+            lengths = {job.id: job.settings.length for job in store.plan().pretrainings}
+            pretraining_id = folder.resolve().parent.name
+            self.positions = min(self.positions, lengths.get(pretraining_id, self.positions))
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -210,8 +209,8 @@ def find_sources(names: Iterable[str]) -> tuple[dict[str, str], list[str]]:
         for job in jobs:
             weights = records[job.id].weights if job.id in records else None
             last = max((weights or {}).items(), default=None)
-            if last and stored.holds(job.id, *last):
-                checkpoints.append((job.label, str(stored.checkpoint(job.id, last[0]))))
+            if last and stored.checkpoints.has(job.id, *last):
+                checkpoints.append((job.label, str(stored.checkpoints.at_step(job.id, last[0]))))
             else:
                 missing.append(job.label)
         if missing:

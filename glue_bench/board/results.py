@@ -19,7 +19,8 @@ from glue_bench.data.metrics import score
 from glue_bench.data.task_data import LIMITED, is_demo
 from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError
-from glue_bench.records.store import Finished, Store, open_store
+from glue_bench.records.finished import Finished
+from glue_bench.records.store import Store, open_store
 from glue_bench.records.values import ArmFacts, Plan, PretrainingRecord, Record, Shape, TaskFacts
 from glue_bench.stats.runs import effective_number
 
@@ -139,7 +140,7 @@ class Results:
     def gold(self, task: str) -> dict[str, np.ndarray]:
         """Gold labels of each scored split, (rows,); empty where none are stored."""
         facts = self.plan.tasks[task]
-        return dict(self.store.labels(task, facts.digest, facts.labels)["gold"])
+        return dict(self.store.labels.read(task, facts.digest, facts.labels)["gold"])
 
     def sums(self, pretraining_id: str) -> dict[str, np.ndarray]:
         """By measure the numerators and denominators of pieces of text, (2, pieces), of a finished pretraining.
@@ -147,7 +148,7 @@ class Results:
         Pieces of one document are alike, so that documents take their place in a loss, where enough of them count.
         """
         record = self.finished.pretrainings[pretraining_id]
-        sums, losses = self.store.sums(record), self.store.losses(record)
+        sums, losses = self.store.measure_sums(record), self.store.losses(record)
         if losses:  # of all validation text, of which the other measures take a part
             places = np.unique(losses["document"], return_inverse=True)[1]
             if effective_number(np.bincount(places, losses["count"])) < LEAST_DOCUMENTS:
@@ -435,7 +436,7 @@ def _baselines(store: Store, plan: Plan, problems: list[str]) -> pd.DataFrame:
     rows = list[tuple[Any, ...]]()
     for task, facts in ((task, plan.tasks[task]) for task in TASKS if task in plan.tasks):
         try:
-            labels = store.labels(task, facts.digest, facts.labels)
+            labels = store.labels.read(task, facts.digest, facts.labels)
         except UserError as error:
             problems.append(str(error))
             continue

@@ -83,9 +83,7 @@ def parts_of(comparison: Comparison) -> Iterator[Part]:
         figures = (Drawing(**curves, figure=losses(comparison)),) if known else ()
         yield Part(title="Pretraining", figures=figures, tables=budget_page(results).tables)
     weights = set(results.pretrainings["weights"].dropna())
-    if inside := inside_part(
-        results.folder / "analysis", weights, f"{RESULTS}/{results.experiment}"
-    ):
+    if inside := inside_part(results.store.analysis, weights, f"{RESULTS}/{results.experiment}"):
         yield inside
     if not results.is_made_up:
         yield from papers_part(results)

@@ -38,6 +38,7 @@ from glue_bench.files import (
 from glue_bench.pages.files import TABLES
 from glue_bench.pages.papers import PAPERS
 from glue_bench.records.base import Digest, Sealed, Text, Value, Whole
+from glue_bench.records.layout import BUNDLED_FILE, FAILURES, PLAN, bundled_files
 from glue_bench.records.store import Store
 from glue_bench.records.values import Failure, Plan
 
@@ -49,22 +50,8 @@ DAMAGED = "the bundle is damaged; get it anew"
 TABLE_FILES = (*TABLES, *(f"{name}.md" for name in PAPERS))
 """The tables that an experiment's folder may have. Any other file beside them is its owner's."""
 _FILE_NAME = r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,239}"
-BUNDLED_PATH = re.compile(
-    rf"{_FILE_NAME}/("
-    rf"plan\.json|{'|'.join(map(re.escape, TABLE_FILES))}"
-    rf"|failures/{_FILE_NAME}\.json"
-    rf"|labels/{_FILE_NAME}\.safetensors"
-    rf"|plugins/[0-9a-f]{{64}}/{_FILE_NAME}"
-    rf"|cells/{_FILE_NAME}/(record\.json|(logits|tests)\.safetensors)"
-    rf"|pretrainings/{_FILE_NAME}/(record\.json|(losses|sums)\.safetensors)"
-    r")"
-)
+BUNDLED_PATH = re.compile(rf"{_FILE_NAME}/({'|'.join(map(re.escape, TABLE_FILES))}|{BUNDLED_FILE})")
 """The paths that files of a bundle may have."""
-FILE_PATTERNS = ("*", "failures/*", "labels/*", "plugins/*/*", "cells/*/*", "pretrainings/*/*")
-"""Where files of an experiment lie that a bundle may have.
-
-Unlike `rglob`, these patterns enter linked folders.
-"""
 PATH_STARTS = ("/", "~", ".")
 """How paths begin in the plans of earlier versions, which had the paths of checkpoints."""
 _ROOT = r"(?:file://|[A-Za-z]:)?(?!//)[/\\~]"
@@ -112,11 +99,11 @@ def write_bundle(stores: Iterable[Store], path: Path) -> Manifest:
     for store in stores:
         store.plan()  # raises its own error, with the path of the plan
         folder = store.folder.resolve()
-        if f"{folder.name}/plan.json" in files:
+        if f"{folder.name}/{PLAN}" in files:
             raise UserError(
                 f"two of the folders have one name ({folder.name}); give each experiment once"
             )
-        if not BUNDLED_PATH.fullmatch(f"{folder.name}/plan.json"):
+        if not BUNDLED_PATH.fullmatch(f"{folder.name}/{PLAN}"):
             raise UserError(
                 f"'{folder.name}' cannot be the name of a folder on every system; rename it"
             )
@@ -144,22 +131,20 @@ def write_bundle(stores: Iterable[Store], path: Path) -> Manifest:
 
 def _bundled_files(folder: Path) -> dict[str, Path]:
     """Return the files of an experiment that a bundle has, by their paths in the bundle."""
-    files: dict[str, Path] = {}
-    for pattern in FILE_PATTERNS:
-        for path in folder.glob(pattern):
-            name = path.relative_to(folder.parent).as_posix()
-            if path.is_file() and BUNDLED_PATH.fullmatch(name):
-                files[name] = path
-    return files
+    files = bundled_files(folder)
+    for name in TABLE_FILES:
+        if (folder / name).is_file():
+            files[name] = folder / name
+    return {f"{folder.name}/{place}": path for place, path in files.items()}
 
 
 def _public_content(name: str, content: bytes) -> bytes:
     """Take the paths of this machine out of the content of a plan or a failure."""
     part = name.split("/")[1]
     try:
-        if part == "plan.json":
+        if part == PLAN:
             return _public_plan(content)
-        if part == "failures":
+        if part == FAILURES:
             return _public_failure(content)
     except ValueError:  # the file is damaged; `verify` reports it
         pass

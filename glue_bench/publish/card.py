@@ -84,7 +84,7 @@ def make_card(board: Board, arm: str | None) -> Card:
     files: dict[str, bytes | Path] = {}
     without = []
     for task, cell_id in runs["cell_id"].items():
-        model = results.store.model(results.finished.records[cell_id], whole=True)
+        model = results.store.models.find_whole(results.finished.records[cell_id])
         if model:
             models[str(task)] = model
         else:

@@ -24,8 +24,10 @@ from glue_bench.pages.papers import PAPERS, named_page
 from glue_bench.pages.render import to_markdown
 from glue_bench.publish.bundle import TABLE_FILES, open_bundle
 from glue_bench.records.done import START_REPLACED, replaced_start
+from glue_bench.records.finished import Finished
+from glue_bench.records.layout import CELLS, FAILURES, PLAN
 from glue_bench.records.plugin_files import find_plugin, kept_digests
-from glue_bench.records.store import Finished, Store, experiments_in
+from glue_bench.records.store import Store, experiments_in
 from glue_bench.records.values import Job, Plan, PretrainingRecord, Record
 
 DELETE_ADVICE = "delete its folder and run again"
@@ -95,7 +97,7 @@ def check_experiment(store: Store) -> tuple[Check, ...]:
     try:
         plan = store.plan()
         finished = store.finished(plan)
-        strays = store.strays(plan)
+        strays = store.records_outside(plan)
     except (UserError, OSError) as error:
         return (Check("plan", "cannot be read", (str(error),)),)
     records = [*finished.records.values(), *finished.outdated.values(), *strays]
@@ -143,8 +145,8 @@ def check_experiment(store: Store) -> tuple[Check, ...]:
 def _check_plan(plan: Plan) -> Check:
     """Compare the ids of planned jobs with those that follow from their settings."""
     wrong = [job for job in plan.jobs if job.id != job.true_id]
-    advice = REWRITE_ADVICE.format("plan.json")
-    faults = [f"plan.json: {WRONG_ID.format(job)}; {advice}" for job in wrong]
+    advice = REWRITE_ADVICE.format(PLAN)
+    faults = [f"{PLAN}: {WRONG_ID.format(job)}; {advice}" for job in wrong]
     right = len(plan.jobs) - len(wrong)
     return Check("plan", f"{right} jobs have the ids of what they say", tuple(faults))
 
@@ -164,7 +166,7 @@ def _check_records(plan: Plan, finished: Finished, jobs: Sequence[Job], *, damag
     """
     faults = list(finished.problems.values())
     if damaged:
-        faults.append(f"cells/: {damaged} outside the plan cannot be believed; delete them")
+        faults.append(f"{CELLS}/: {damaged} outside the plan cannot be believed; delete them")
     faults += _missing_starts(plan, finished)
     return Check("records", f"{len(jobs)} are as they were written", tuple(faults))
 
@@ -188,7 +190,7 @@ def _check_failures(store: Store, plan: Plan, finished: Finished) -> Check:
     The error of such a file begins with its name.
     """
     errors = [failure.error for failure in store.failures(plan, finished.done)]
-    unreadable = [error for error in errors if error.startswith("failures/")]
+    unreadable = [error for error in errors if error.startswith(f"{FAILURES}/")]
     return Check("failures", f"{len(errors)} say why", tuple(unreadable))
 
 
@@ -234,9 +236,9 @@ def _has_right_scores(store: Store, record: Record, plan: Plan) -> bool:
     facts = plan.tasks.get(task)
     labels_digest = facts.labels if facts and facts.digest == data else None
     logits = store.logits(record)
-    labels = store.labels(task, data, labels_digest)["gold"]
+    labels = store.labels.read(task, data, labels_digest)["gold"]
     store.logits(record, test=True)  # raises if its test predictions are not its own
-    store.model(record, whole=True)  # likewise
+    store.models.find_whole(record)  # likewise
     last_scores = dict(record.history[-1].scores)
     last_scores.pop(HELD_OUT, None)
     if record.scores != last_scores:
@@ -259,7 +261,7 @@ def _has_right_sums(store: Store, record: PretrainingRecord) -> bool:
     Returns False if its losses are not stored. Raises ValueError if they differ.
     """
     losses = store.losses(record)
-    sums = {name: Sums(*arrays) for name, arrays in store.sums(record).items()}
+    sums = {name: Sums(*arrays) for name, arrays in store.measure_sums(record).items()}
     if losses:
         mean = losses["loss_sum"].sum() / max(1, losses["count"].sum())
         if not _are_equal([record.validation_loss], [mean]):
@@ -314,7 +316,7 @@ def _check_tables(store: Store) -> Check:
     try:
         expected = _recomputed_tables(folder)
     except (LookupError, TypeError, ValueError, UserError) as error:
-        fault = f"cells/: no tables can be made ({error}); get them anew"
+        fault = f"{CELLS}/: no tables can be made ({error}); get them anew"
         return Check("tables", "cannot be made", (fault,))
     right = 0
     faults = []

@@ -1,13 +1,11 @@
 """What is on disk, as frozen values: what is asked for, what is run, and what comes of it."""
 
-from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_serializer
 
 from glue_bench.config import Experiment
 from glue_bench.errors import format_duration
-from glue_bench.files import read_file
 from glue_bench.records.base import Digest, Lines, Place, Scores, Sealed, Text, Value, Whole, Word
 from glue_bench.records.environment import Environment
 from glue_bench.records.jobs import Cell, Job, Pretraining
@@ -221,16 +219,6 @@ class Failure(Value):
     def file(self) -> bytes:
         """The content of its file."""
         return self.model_dump_json(indent=1, exclude_none=True).encode()
-
-    @classmethod
-    def of(cls, path: Path) -> Self:
-        """The one in a file; of a file that cannot be read, that."""
-        try:
-            return cls.read(read_file(path))
-        except (OSError, ValueError) as error:
-            return cls(
-                id=path.stem, error=f"failures/{path.name} cannot be read: {type(error).__name__}"
-            )
 
 
 class Progress(Value):

@@ -181,8 +181,8 @@ class Loop:
                 f"{job.describe()}: learning rate {rate:g}, by the loss of its search ({losses})"
             )
             job = job.model_copy(update={"rate": rate})
-        self.store.drop_progress(job.id)  # that of an attempt that was lost
-        self.stamps[job.id] = self.store.stamp(job.id)
+        self.store.progress.drop(job.id)  # that of an attempt that was lost
+        self.stamps[job.id] = self.store.result_version(job.id)
         self.last_progress[job.id] = (None, time.monotonic())
         self.running[job.id] = job
         self.executor.submit(job)
@@ -205,7 +205,11 @@ class Loop:
 
     def _ended(self, job: Job, result: Result) -> None:
         del self.running[job.id]
-        if not result.ok and result.lost and self.store.stamp(job.id) != self.stamps[job.id]:
+        if (
+            not result.ok
+            and result.lost
+            and self.store.result_version(job.id) != self.stamps[job.id]
+        ):
             result = (
                 self.store.result(job) or result
             )  # its worker was lost when the record was stored
@@ -225,7 +229,7 @@ class Loop:
         self.results[job.id] = result
         if not result.ok:  # which no worker may have stored
             self.store.write_failure(result)
-        self.store.drop_progress(job.id)
+        self.store.progress.drop(job.id)
         self.models.drop_after(job)
         self.observers.ended(job, result)
 
@@ -236,7 +240,7 @@ class Loop:
         if patience is None or now < self.last_checked_at + patience / 60:
             return
         self.last_checked_at = now
-        reported = {progress.id: progress for progress in self.store.progress()}
+        reported = {progress.id: progress for progress in self.store.progress.read()}
         for job_id, job in self.running.items():
             before, since = self.last_progress[job_id]
             progress = reported.get(job_id)

@@ -9,7 +9,8 @@ from typing import Any
 
 from glue_bench.config import SCRATCH
 from glue_bench.records.done import NO_MODEL, START_REPLACED, lacks, replaced_start
-from glue_bench.records.store import Finished, Store
+from glue_bench.records.finished import Finished
+from glue_bench.records.store import Store
 from glue_bench.records.values import Cell, Job, Plan, Pretraining
 from glue_bench.sweep.weights import NeededWeights
 
@@ -84,7 +85,7 @@ def lacking_records(needed: NeededWeights, store: Store, finished: Finished) -> 
         if record is None:
             continue
         reason = lacks(record, plan.tasks[cell.task])
-        if not reason and needed.keep and store.model(record) is None:
+        if not reason and needed.keep and store.models.find(record) is None:
             reason = NO_MODEL
         if reason:
             lacking[cell.id] = reason
@@ -104,7 +105,11 @@ def sources_to_run(sources: Collection[str], store: Store, finished: Finished) -
 
     def has_model(name: str) -> bool:
         record = finished.records.get(name)
-        return record is not None and record.weights is not None and store.model(record) is not None
+        return (
+            record is not None
+            and record.weights is not None
+            and store.models.find(record) is not None
+        )
 
     return {name for name in sources if not has_model(name)}
 
@@ -131,7 +136,9 @@ def pretrainings_to_run(
         if job.id in chosen:
             names.update({job.id, *job.searches}.difference(recorded))
         digests = (recorded[job.id].weights if job.id in recorded else None) or {}
-        if not all(store.holds(job.id, step, digests.get(step)) for step in steps.get(job.id, ())):
+        if not all(
+            store.checkpoints.has(job.id, step, digests.get(step)) for step in steps.get(job.id, ())
+        ):
             names.add(job.id)
     return names
 
@@ -178,7 +185,7 @@ class EarlierJobs:
     """The finished jobs in a folder that the plan leaves out, to compare new jobs with."""
 
     def __init__(self, plan: Plan, store: Store, finished: Finished) -> None:
-        cells = [record.cell for record in store.strays(plan)]
+        cells = [record.cell for record in store.records_outside(plan)]
         started_from = sorted({cell.pretraining for cell in cells if cell.pretraining})
         records = [store.pretraining(name) for name in started_from]
         pretrainings = [record.pretraining for record in records if record]

@@ -152,7 +152,7 @@ class Tracker(Observer):
         if self.name == "tensorboard":
             from torch.utils.tensorboard import SummaryWriter
 
-            with SummaryWriter(self.folder / "tensorboard" / settings["arm"] / name) as writer:
+            with SummaryWriter(Store(self.folder).tensorboard / settings["arm"] / name) as writer:
                 for step, values in curve.items():
                     for tag, value in values.items():
                         writer.add_scalar(tag, value, step)

@@ -202,7 +202,9 @@ def running_jobs(store: Store) -> dict[str, Progress]:
         return True
 
     recent = [
-        progress for progress in store.progress() if time.time() - progress.updated < LIVE_SECONDS
+        progress
+        for progress in store.progress.read()
+        if time.time() - progress.updated < LIVE_SECONDS
     ]
     return {progress.id: progress for progress in recent if lives(progress.worker)}
 

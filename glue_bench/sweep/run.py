@@ -194,7 +194,7 @@ def _write_plan(plan: Plan, inputs: Inputs) -> None:
     labels = {}
     for task in plan.tasks:
         data = inputs.tasks.data(task)
-        if not inputs.store.has_labels(task, data.digest, share):
+        if not inputs.store.labels.has(task, data.digest, share):
             labels[task] = {"gold": known_labels(data), **baseline_predictions(data, share)}
     digests = {job.plugin for job in plan.jobs}
     for plugin in PLUGINS.values():

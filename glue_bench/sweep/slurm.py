@@ -57,7 +57,7 @@ NO_SLURM = "--slurm: no Slurm answers here; start the command where sbatch and s
 USER_ERROR = "glue_bench.errors.UserError: "
 Stamps = dict[
     str, str
-]  # by the ids of a batch's jobs, in their order, the `Store.stamp` of each when it was sent
+]  # by the ids of a batch's jobs, in their order, the `Store.result_version` of each when it was sent
 
 
 class JobBatch:
@@ -77,7 +77,7 @@ class JobBatch:
             enter(self.current)
             store, worker = Store(self.folder), self.make()
             for job, stamp in jobs:
-                if store.stamp(job.id) == stamp:
+                if store.result_version(job.id) == stamp:
                     self.job = job
                     worker.run(job)
         except (
@@ -118,7 +118,7 @@ class Slurm(Executor):
         config = check_slurm()
         largest = int(re.findall(r"MaxArraySize\s*=\s*(\d+)", config)[0])  # 0 where arrays are off
         self.most = max(1, largest - 1)
-        self.name, self.logs = job_name(store), store.slurm.with_suffix("").absolute()
+        self.name, self.logs = job_name(store), store.slurm_logs.absolute()
         self.engine = submitit.AutoExecutor(
             self.logs / "%A", cluster="slurm", slurm_max_num_timeout=10**6
         )
@@ -154,7 +154,7 @@ class Slurm(Executor):
         """Take over what is under way, or has ended unseen. Raises UserError where no Slurm answers."""
         if (live := live_jobs(self.name)) is None:
             raise UserError(NO_SLURM)
-        stamp, sent = self.store.stamp, sent_jobs(self.store)
+        stamp, sent = self.store.result_version, sent_jobs(self.store)
         self.sent = {
             name: {job: old for job, old in stamps.items() if name in live or stamp(job) != old}
             for name, stamps in sent.items()
@@ -173,7 +173,7 @@ class Slurm(Executor):
             )  # also those that Slurm took while this process was interrupted
             self._write()
         if kind is None:
-            self.store.slurm.unlink(missing_ok=True)
+            self.store.slurm_file.unlink(missing_ok=True)
             shutil.rmtree(self.logs, ignore_errors=True)
 
     @property
@@ -215,7 +215,7 @@ class Slurm(Executor):
             if expected > room:
                 batches.append([])
                 room = self.seconds
-            batches[-1].append((job, self.store.stamp(job.id)))
+            batches[-1].append((job, self.store.result_version(job.id)))
             room -= expected
         self.fresh = []
         for first in range(0, len(batches), self.most):
@@ -236,13 +236,13 @@ class Slurm(Executor):
             self._write()
 
     def _write(self) -> None:
-        write_atomically(self.store.slurm, json.dumps(self.sent, indent=1).encode())
+        write_atomically(self.store.slurm_file, json.dumps(self.sent, indent=1).encode())
 
     def _ended(self) -> Iterator[tuple[Job, Result]]:
         """What has been stored: a batch runs its jobs in their order."""
         for name, stamps in [*self.sent.items()]:
             for job_id, stamp in [*stamps.items()]:
-                if self.store.stamp(job_id) == stamp:
+                if self.store.result_version(job_id) == stamp:
                     break
                 if job := self.jobs.pop(
                     job_id, None
@@ -268,8 +268,8 @@ class Slurm(Executor):
             if state != "RUNNING"
             for job in self.sent.get(name, ())
         }
-        for name in queued.intersection(progress.id for progress in self.store.progress()):
-            self.store.drop_progress(name)
+        for name in queued.intersection(progress.id for progress in self.store.progress.read()):
+            self.store.progress.drop(name)
 
     def _lost(self, live: Mapping[str, list[str]]) -> Iterator[tuple[Job, Result]]:
         """The job at work in each batch that is gone, with the end of its log; those after it are sent again.
@@ -306,11 +306,11 @@ class Slurm(Executor):
 def sent_jobs(store: Store) -> dict[str, Stamps]:
     """The jobs of each Slurm job that a driver of this folder has sent, as far as it has written them down."""
     try:
-        return parse_json(read_file(store.slurm)) if store.slurm.exists() else {}
+        return parse_json(read_file(store.slurm_file)) if store.slurm_file.exists() else {}
     except (OSError, ValueError) as error:
         advice = f"end the jobs (scancel --name {job_name(store)}) and delete it"
         raise UserError(
-            f"'{store.slurm}', which has the jobs that Slurm was given, is damaged; {advice}"
+            f"'{store.slurm_file}', which has the jobs that Slurm was given, is damaged; {advice}"
         ) from error
 
 
@@ -323,9 +323,9 @@ def refuse_live_jobs(store: Store) -> None:
     """Another engine may not run what Slurm still runs: raises UserError where it has jobs, or cannot be asked."""
     sent_jobs(store)  # refuses what is damaged
     name, here = job_name(store), store.folder
-    live = live_jobs(name) if store.slurm.exists() else {}
+    live = live_jobs(name) if store.slurm_file.exists() else {}
     if live is None:
-        advice = f"look where squeue works (squeue --name {name}); if none runs any more, delete '{store.slurm}'"
+        advice = f"look where squeue works (squeue --name {name}); if none runs any more, delete '{store.slurm_file}'"
         raise UserError(f"{here} has jobs in Slurm, which does not answer here; {advice}")
     if live:
         raise UserError(

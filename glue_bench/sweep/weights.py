@@ -105,14 +105,16 @@ class ModelCleaner:
             return
         candidates = self._candidates(ended)
         unused = [
-            name for name in candidates if self.store.has_model(name) and not self._is_awaited(name)
+            name
+            for name in candidates
+            if self.store.models.exists(name) and not self._is_awaited(name)
         ]
         if not unused:  # the board is made only where something may go
             return
         wanted = self.needed.models_wanted(self.store)
         for name in unused:
             if name not in wanted:
-                self.store.drop_model(name)
+                self.store.models.drop(name)
 
     def _candidates(self, ended: Iterable[str]) -> list[str]:
         """The cells whose models may go: sources of other cells; with `keep: best` whole groups that have ended."""

@@ -102,7 +102,7 @@ class Worker:
                     )
                 until = time.monotonic() + SEEN_SECONDS
                 while time.monotonic() < until and not all(
-                    self.store.stamp(name) for name in job.after
+                    self.store.result_version(name) for name in job.after
                 ):
                     time.sleep(0.5)
                 if isinstance(job, Pretraining):
@@ -158,7 +158,9 @@ class Worker:
         arm = self.inputs.arms[job.arm]
         try:
             for steps in job.settings.finetuned_steps:
-                start = arm.read_model(self.store.checkpoint(job.id, steps), weights[steps])
+                start = arm.read_model(
+                    self.store.checkpoints.at_step(job.id, steps), weights[steps]
+                )
                 check_order(start, job.arm)
         except UserError as error:
             return self._fail(job, str(error))
@@ -229,14 +231,14 @@ class Worker:
             last = None if loss is None else _finite_or_none(loss())
             facts = {"worker": here, "began": began, "step": step, "steps": steps, "loss": last}
             with suppress(OSError):
-                self.store.write_progress(values.Progress(id=name, updated=time.time(), **facts))
+                self.store.progress.write(values.Progress(id=name, updated=time.time(), **facts))
 
         tell(0, None, None)
         try:
             yield tell
         finally:
             with suppress(OSError):
-                self.store.drop_progress(name)
+                self.store.progress.drop(name)
 
 
 def _finite_or_none(value: float) -> float | None:

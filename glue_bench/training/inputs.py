@@ -49,14 +49,14 @@ class Inputs:
         arm = self.arms[cell.arm]
         start = arm.start
         if cell.pretraining is not None and cell.steps is not None:
-            folder = self.store.checkpoint(cell.pretraining, cell.steps)
+            folder = self.store.checkpoints.at_step(cell.pretraining, cell.steps)
             record = self.store.pretraining(cell.pretraining)
             digest = (record.weights or {}).get(cell.steps) if record else None
             start = self._pretrained_start(cell.arm, folder, digest)
         if cell.mnli is None:
             return start
         source = self.store.record(cell.mnli)
-        model_folder = self.store.model(source) if source else None
+        model_folder = self.store.models.find(source) if source else None
         if source is None or model_folder is None:
             raise UserError(
                 f"'{cell.mnli}', which '{cell.id}' starts from, has left no model; run it again"

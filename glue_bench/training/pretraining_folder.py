@@ -3,6 +3,7 @@
 import io
 import shutil
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,11 +15,10 @@ from glue_bench.files import (
     is_damage,
     opened_zip,
     results_written_to,
-    whole_folder,
     write_atomically,
 )
 from glue_bench.model.checkpoints import weights_digest
-from glue_bench.records.store import WEIGHTS, Store
+from glue_bench.records.store import Store
 from glue_bench.training.device import Compute
 from glue_bench.training.memory import is_out_of_memory
 from glue_bench.training.tokenizers import save_tokenizer
@@ -38,12 +38,12 @@ class PretrainingFolder:
     def __init__(self, store: Store, name: str) -> None:
         self.store = store
         self.name = name
-        self.folder = store.checkpoints(name)
-        self.resume = self.folder / "resume.pt"
+        self.folder = store.checkpoints.folder_of(name)
+        self.resume = store.checkpoints.state(name)
 
     def holds(self, step: int, digest: str | None) -> bool:
         """Return whether there is a checkpoint after `step` steps whose weights have this digest."""
-        return self.store.holds(self.name, step, digest)
+        return self.store.checkpoints.has(self.name, step, digest)
 
     def save_checkpoint(
         self, step: int, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
@@ -67,14 +67,13 @@ class PretrainingFolder:
             if name.startswith("base."):
                 encoder_weights[name.removeprefix("base.")] = tensor
         digest = weights_digest(encoder_weights)
-        place = self.store.checkpoint(self.name, step)
-        with (
-            results_written_to(self.folder, RESUME_STATE_ADVICE),
-            whole_folder(place, replaces=True) as aside,
-        ):
-            model.save_pretrained(aside, state_dict=weights)
-            save_tokenizer(tokenizer, aside)
-            (aside / WEIGHTS).write_text(digest)
+
+        def save(folder: Path) -> None:
+            model.save_pretrained(folder, state_dict=weights)
+            save_tokenizer(tokenizer, folder)
+
+        with results_written_to(self.folder, RESUME_STATE_ADVICE):
+            self.store.checkpoints.write(self.name, step, digest, save)
         return digest
 
     def save_state(self, state: Mapping[str, Any], compute: Compute) -> None:

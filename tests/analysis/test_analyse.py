@@ -174,7 +174,7 @@ def test_an_experiment_is_analysed_by_its_arms_and_says_which_are_gone(checkpoin
         bench.pretrain(arm, steps=5, settings={"length": 20}, weights=weights)
     bench.pretrain("add", 2, finished=False)
     bench.plan()
-    kept = bench.store.checkpoint("here-1", 5)
+    kept = bench.store.checkpoints.at_step("here-1", 5)
     shutil.copytree(checkpoints["headless"], kept)
     (kept / "weights.digest").write_text(weights[5])
     found = package.analyse(bench.path, corpus=text, only=["subspaces"])

@@ -194,7 +194,7 @@ def test_status_says_what_is_done_runs_has_failed_and_is_missing(
     assert glue_bench("run", config, "--results", tmp_path, "--only", "seed=1").status == 0
     store, now = Store(part), time.time()
     _, second, third = (cell.id for cell in store.plan().cells)
-    store.write_progress(
+    store.progress.write(
         Progress(id=second, worker="here:1", began=now - 9, updated=now, step=3, steps=9, loss=0.5)
     )
     store.write_failure(Failure(id=third, error="out of luck"))

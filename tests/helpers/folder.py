@@ -17,7 +17,8 @@ from glue_bench.cli import app
 from glue_bench.data.metrics import decide, score
 from glue_bench.data.tasks import TASKS
 from glue_bench.errors import UserError
-from glue_bench.records.store import Labels, Store
+from glue_bench.records.labels import Labels
+from glue_bench.records.store import Store
 from glue_bench.records.values import Cell, Failure, LossPoint, Measure, Pretraining
 from helpers.stored import cell_with, digest, plan_with, pretrained_of, pretraining_with, record_of
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from glue_bench.config import Experiment, Hyperparameters, PretrainingSettings
 from glue_bench.data.tasks import TASKS, TRAINABLE
-from glue_bench.records.store import Labels, Store
+from glue_bench.records.labels import Labels
+from glue_bench.records.store import Store
 from glue_bench.records.values import (
     ArmFacts,
     Cell,

@@ -81,7 +81,7 @@ class StubWorker:
             result = self._finetune(job)
         if "late" in mishap:
             os.kill(os.getpid(), signal.SIGKILL)
-        self.store.drop_progress(job.id)
+        self.store.progress.drop(job.id)
         return result
 
     def _begin(self, job: Job) -> str:
@@ -89,11 +89,11 @@ class StubWorker:
         start = time.time()
         worker = f"here:{os.getpid()}"
         progress = Progress(id=job.id, worker=worker, began=start, updated=start, steps=2)
-        self.store.write_progress(progress)
+        self.store.progress.write(progress)
         with (self.store.folder / "attempts").open("a") as file:
             file.write(f"{job.id} {os.getpid()}\n")
         time.sleep(self.seconds)
-        self.store.write_progress(progress.model_copy(update={"step": 1, "updated": time.time()}))
+        self.store.progress.write(progress.model_copy(update={"step": 1, "updated": time.time()}))
         path = self.store.folder / "mishaps" / job.id
         mishap = path.read_text() if path.exists() else ""
         if mishap and mishap != "die":

@@ -185,7 +185,7 @@ class Tiny:
         return PretrainingFolder(self.inputs.store, self.run.id)
 
     def checkpoint(self, step: int = 20) -> Path:
-        return self.inputs.store.checkpoint(self.run.id, step)
+        return self.inputs.store.checkpoints.at_step(self.run.id, step)
 
     def finish(self, compute: Compute = CPU, **options: Any) -> Pretrained:
         return pretrain(self.run, self.inputs, compute, **options)

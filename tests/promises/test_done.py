@@ -152,7 +152,7 @@ def change_weights(study: Study, seed: int) -> set[str]:
     weights = {step: digest(f"other {step}") for step in pretraining.weights or {}}
     changed = pretraining.model_copy(update={"weights": weights})
     study.store.write(
-        changed, losses=study.store.losses(pretraining), sums=study.store.sums(pretraining)
+        changed, losses=study.store.losses(pretraining), sums=study.store.measure_sums(pretraining)
     )
     return of_seed(study, seed)
 

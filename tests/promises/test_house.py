@@ -112,7 +112,6 @@ LONG_FILES = {
     "model/checkpoints.py",
     "pages/leaderboard.py",
     "pages/papers.py",
-    "records/store.py",
 }
 """Files that grew over the limit when the code went from 120 to 100 columns; each has to be divided."""
 LONG_FUNCTIONS = {"diagnostics_page", "group_table", "run"}

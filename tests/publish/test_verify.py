@@ -201,7 +201,7 @@ OF_PRETRAINING: dict[str, Callable[[PretrainingRecord, Any, Any], dict[str, Any]
 def test_so_is_that_of_a_pretraining(finished, said):
     store, path = Store(finished), next((finished / "pretrainings").glob("add-*/record.json"))
     record = PretrainingRecord.model_validate_json(path.read_bytes())
-    losses, sums = store.losses(record), store.sums(record)
+    losses, sums = store.losses(record), store.measure_sums(record)
     changes = OF_PRETRAINING[said](record, losses, sums)
     store.write(record.model_copy(update=changes), losses=losses, sums=sums)
     (fault,) = found(finished)["pretrainings"]

@@ -40,17 +40,17 @@ def date(path: Path, seconds: float) -> None:
 def test_each_file_of_a_model_is_compared_with_its_digest(store, name):
     record = store.write(record_of(CELL), save_model)
     assert set(record.model) == set(MODEL_FILES)
-    (store.model(record) / name).write_text("changed")
+    (store.models.find(record) / name).write_text("changed")
     with pytest.raises(UserError, match=f"model/{name}: changed since the run wrote it"):
-        store.model(record, whole=True)
+        store.models.find_whole(record)
 
 
 def test_whether_a_model_is_there_is_told(store):
-    assert not store.has_model(CELL.id)
+    assert not store.models.exists(CELL.id)
     store.write(record_of(CELL), save_model)
-    assert store.has_model(CELL.id)
-    store.drop_model(CELL.id)
-    assert not store.has_model(CELL.id)
+    assert store.models.exists(CELL.id)
+    store.models.drop(CELL.id)
+    assert not store.models.exists(CELL.id)
 
 
 @pytest.mark.parametrize("kind", ["logits", "tests"])
@@ -71,7 +71,7 @@ def test_labels_of_several_kinds_and_splits_are_all_read(store):
         for kind in ("gold", "majority", "bag of words")
     }
     plan = store.write_plan(plan_with(cell_with(task="mnli")), {"mnli": given})
-    labels = store.labels("mnli", DATA, plan.tasks["mnli"].labels)
+    labels = store.labels.read("mnli", DATA, plan.tasks["mnli"].labels)
     assert labels.keys() == given.keys()
     for kind, splits in given.items():
         assert labels[kind].keys() == splits.keys(), kind
@@ -112,12 +112,12 @@ def test_a_job_that_ends_well_leaves_no_failure_and_one_of_another_job_stays(sto
 
 @pytest.mark.parametrize("job", [CELL, PRETRAINING], ids=["cell", "pretraining"])
 def test_every_result_of_a_job_changes_its_stamp(store, job):
-    stamps = [store.stamp(job.id)]
+    stamps = [store.result_version(job.id)]
     for number in range(2):
         store.write(record_of(job) if job is CELL else pretrained_of(job))
-        stamps.append(store.stamp(job.id))
+        stamps.append(store.result_version(job.id))
         store.write_failure(Failure(id=job.id, error=f"gone wrong {number}"))
-        stamps.append(store.stamp(job.id))
+        stamps.append(store.result_version(job.id))
     assert len(set(stamps)) == 5
 
 
@@ -135,20 +135,22 @@ def test_damaged_records_of_cells_and_of_pretrainings_are_all_named(store):
 def test_every_whole_record_outside_the_plan_is_a_stray(store):
     outside = [store.write(record_of(cell_with(seed=seed))) for seed in (7, 8, 9)]
     store.write(record_of(CELL))
-    strays = store.strays(plan_with(CELL))
+    strays = store.records_outside(plan_with(CELL))
     assert {record.cell.id for record in strays} == {record.cell.id for record in outside}
     assert store.finished(plan_with(CELL)).left_out == 3
 
 
 def test_a_checkpoint_is_held_after_its_own_step_with_its_own_digest_alone(store):
     for step, digest in ((5, "a" * 64), (10, "b" * 64)):
-        folder = store.checkpoint("job", step)
+        folder = store.checkpoints.at_step("job", step)
         folder.mkdir(parents=True)
         (folder / "weights.digest").write_text(digest)
     questions = product((5, 10, 15), "ab")
-    held = {(step, name) for step, name in questions if store.holds("job", step, name * 64)}
+    held = {
+        (step, name) for step, name in questions if store.checkpoints.has("job", step, name * 64)
+    }
     assert held == {(5, "a"), (10, "b")}
-    assert not store.holds("job", 5, None)
+    assert not store.checkpoints.has("job", 5, None)
 
 
 def progress_of(name: str, step: int) -> Progress:
@@ -157,13 +159,13 @@ def progress_of(name: str, step: int) -> Progress:
 
 def test_all_jobs_under_way_are_told_until_each_is_dropped(store):
     for number in (1, 2, 3):
-        store.write_progress(progress_of(f"job-{number}", number))
+        store.progress.write(progress_of(f"job-{number}", number))
     (store.folder / "progress" / "job-0.json").write_text("{")
-    assert [progress.id for progress in store.progress()] == ["job-1", "job-2", "job-3"]
-    store.write_progress(progress_of("job-2", 5))
-    store.drop_progress("job-1")
-    store.drop_progress("job-1")
-    assert [(progress.id, progress.step) for progress in store.progress()] == [
+    assert [progress.id for progress in store.progress.read()] == ["job-1", "job-2", "job-3"]
+    store.progress.write(progress_of("job-2", 5))
+    store.progress.drop("job-1")
+    store.progress.drop("job-1")
+    assert [(progress.id, progress.step) for progress in store.progress.read()] == [
         ("job-2", 5),
         ("job-3", 3),
     ]

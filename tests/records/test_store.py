@@ -86,7 +86,7 @@ def test_a_finished_cell_and_a_pretraining_are_read_as_they_were_stored(store):
     assert same(store.logits(record), LOGITS)
     assert same(store.logits(record, test=True), TESTS)
     assert same(store.losses(pretrained), LOSSES)
-    assert same(store.sums(pretrained), SUMS)
+    assert same(store.measure_sums(pretrained), SUMS)
     files = (
         store.folder / "pretrainings" / PRETRAINING.id / f"{name}.safetensors"
         for name in ("losses", "sums")
@@ -97,16 +97,16 @@ def test_a_finished_cell_and_a_pretraining_are_read_as_they_were_stored(store):
         np.float16,
         np.float16,
     )  # no larger ones
-    weights = store.model(record, whole=True) / "model.safetensors"
+    weights = store.models.find_whole(record) / "model.safetensors"
     assert weights.read_text() == "weights 0.0"
     weights.write_text("weights 9.0")
     with pytest.raises(UserError, match=r"model/model\.safetensors: changed since"):
-        store.model(record, whole=True)
+        store.models.find_whole(record)
     newer = finish(store, 1.0)
     with pytest.raises(UserError, match="belongs to another run"):
-        store.model(record)
-    store.drop_model(CELL.id)
-    assert (store.model(newer), store.record(CELL.id)) == (None, newer)
+        store.models.find(record)
+    store.models.drop(CELL.id)
+    assert (store.models.find(newer), store.record(CELL.id)) == (None, newer)
     assert [path.name for path in (store.folder / "cells").iterdir()] == [CELL.id]
 
 
@@ -118,8 +118,8 @@ def arrays_handed_out(store: Store, cell_id: str, pretraining_id: str) -> dict[s
         "logits": store.logits(record),
         "tests": store.logits(record, test=True),
         "losses": store.losses(pretrained),
-        "sums": store.sums(pretrained),
-        **store.labels("rte", DATA),
+        "sums": store.measure_sums(pretrained),
+        **store.labels.read("rte", DATA),
     }
     return {
         f"{group}/{name}": values
@@ -165,14 +165,19 @@ def test_what_a_run_was_not_asked_for_is_empty(store):
     half = {"validation": LOGITS["validation"].astype(np.float16).T}
     record = store.write(finish(store), logits=half)
     assert same(store.logits(record), {"validation": LOGITS["validation"].T})
-    assert (record.tests, record.model, store.model(record), store.logits(record, test=True)) == (
+    assert (
+        record.tests,
+        record.model,
+        store.models.find(record),
+        store.logits(record, test=True),
+    ) == (
         None,
         None,
         None,
         {},
     )
     search = store.write(pretrained_of(PRETRAINING), sums={})
-    assert store.losses(search) == store.sums(search) == {}
+    assert store.losses(search) == store.measure_sums(search) == {}
     assert len([*store.folder.rglob("*.safetensors")]) == 1
 
 
@@ -180,16 +185,16 @@ def test_a_plan_and_labels_are_read_as_they_were_stored_and_other_labels_are_ref
     given = GOLD | {"bag of words": {"validation": np.array([1, 1])}}
     plan = store.write_plan(plan_with(CELL), {"rte": given})
     assert store.plan() == plan
-    labels = store.labels("rte", DATA, plan.tasks["rte"].labels)
+    labels = store.labels.read("rte", DATA, plan.tasks["rte"].labels)
     assert labels.keys() == given.keys()
     assert all(same(labels[kind], splits) for kind, splits in given.items())
     assert store.write_plan(plan_with(CELL, OTHER), {}).tasks == plan.tasks
-    assert store.labels("rte", "0" * 64) == {"gold": {}}
+    assert store.labels.read("rte", "0" * 64) == {"gold": {}}
     (path,) = (store.folder / "labels").iterdir()
     for data, said in ((DATA, "changed since"), ("0" * 64, "belongs to other data")):
         path.write_bytes(dump({"gold/validation": np.array([1, 1])}, data=data))
         with pytest.raises(UserError, match=said):
-            store.labels("rte", DATA, plan.tasks["rte"].labels)
+            store.labels.read("rte", DATA, plan.tasks["rte"].labels)
 
 
 def test_of_a_plan_only_what_it_asks_for_is_finished(store):
@@ -207,13 +212,17 @@ def test_of_a_plan_only_what_it_asks_for_is_finished(store):
         {PRETRAINING.id: pretrained},
     )
     assert (finished.left_out, finished.problems) == (1, {})
-    assert store.strays(plan) == [stray]
+    assert store.records_outside(plan) == [stray]
     assert store.recorded() == {CELL.id, stray.cell.id, PRETRAINING.id}
 
 
 def test_a_failure_lasts_until_its_job_has_ended_well_and_the_last_result_is_told(store):
     plan = plan_with(CELL, OTHER, pretrainings=(PRETRAINING,))
-    assert (store.result(CELL), store.stamp(CELL.id), store.stored_at(CELL.id)) == (None, "", 0.0)
+    assert (store.result(CELL), store.result_version(CELL.id), store.stored_at(CELL.id)) == (
+        None,
+        "",
+        0.0,
+    )
     for name in (CELL.id, PRETRAINING.id, "not-of-the-plan"):
         store.write_failure(Failure(id=name, error="gone wrong", lost=True))
     assert [failure.id for failure in store.failures(plan, store.recorded())] == [
@@ -221,11 +230,11 @@ def test_a_failure_lasts_until_its_job_has_ended_well_and_the_last_result_is_tol
         CELL.id,
     ]
     assert store.result(CELL).error == "gone wrong"
-    stamps = [store.stamp(CELL.id)]
+    stamps = [store.result_version(CELL.id)]
     for bits in (0.0, 1.0):
         record = finish(store, bits)
         assert store.result(CELL) == record
-        stamps.append(store.stamp(CELL.id))
+        stamps.append(store.result_version(CELL.id))
     assert len(set(stamps)) == 3
     pretrain(store)
     assert store.failures(plan, store.recorded()) == []
@@ -239,7 +248,7 @@ READERS = {
     "logits.safetensors": lambda store, record: store.logits(record),
     "tests.safetensors": lambda store, record: store.logits(record, test=True),
     "losses.safetensors": lambda store, record: store.losses(record),
-    "sums.safetensors": lambda store, record: store.sums(record),
+    "sums.safetensors": lambda store, record: store.measure_sums(record),
 }
 
 
@@ -337,7 +346,7 @@ def test_killed_at_any_moment_there_is_the_old_result_or_the_new_one_or_none(sto
                 store.logits(result),
                 {"validation": LOGITS["validation"] + np.float32(result == new)},
             )
-            assert store.model(result, whole=True)
+            assert store.models.find_whole(result)
         seen.append({old.digest: "old", new.digest: "new", None: "none"}[result and result.digest])
     assert (seen[0], seen[-1]) == ("old", "new")
     assert sorted(seen, key=["old", "none", "new"].index) == seen
@@ -348,10 +357,10 @@ def test_killed_at_any_moment_a_dropped_model_is_whole_or_gone_and_nothing_of_it
     killed_so_often, ended = 0, False
     while not ended:
         record = finish(store)
-        ended = not killed(killed_so_often, lambda: store.drop_model(CELL.id))
+        ended = not killed(killed_so_often, lambda: store.models.drop(CELL.id))
         killed_so_often += 1
         with store.lock():
-            folder = store.model(record, whole=True)
+            folder = store.models.find_whole(record)
         assert [*store.folder.glob("cells/**/model.safetensors")] == (
             [folder / "model.safetensors"] if folder else []
         )
@@ -364,7 +373,7 @@ def test_killed_at_any_moment_a_dropped_model_is_whole_or_gone_and_nothing_of_it
 @pytest.mark.parametrize("name", ["handler.py", "pytorch_model.bin", "more/config.json", "link"])
 def test_a_model_has_the_files_of_its_record_and_no_others(store, name):
     record = finish(store)
-    strange = store.model(record) / name
+    strange = store.models.find(record) / name
     strange.parent.mkdir(exist_ok=True)
     if name == "link":
         strange.symlink_to(store.folder)
@@ -373,7 +382,7 @@ def test_a_model_has_the_files_of_its_record_and_no_others(store, name):
     with pytest.raises(
         UserError, match=f"model/{name}: no file of the model that the run has kept; take it away$"
     ):
-        store.model(record, whole=True)
+        store.models.find_whole(record)
 
 
 def test_a_model_may_have_folders(store):
@@ -386,7 +395,7 @@ def test_a_model_may_have_folders(store):
     record = store.write(record_of(CELL), save)
     assert [*record.model] == ["templates/tool.jinja"]
     assert store.record(CELL.id) == record
-    assert store.model(record, whole=True)
+    assert store.models.find_whole(record)
 
 
 @pytest.mark.parametrize(
@@ -440,7 +449,11 @@ def test_what_a_system_leaves_in_a_folder_is_no_record(store, kind, name):
         {PRETRAINING.id: pretrained},
     )
     assert (finished.left_out, finished.problems) == (0, {})
-    assert (store.strays(plan), store.failures(plan, ()), store.progress()) == ([], [], [])
+    assert (store.records_outside(plan), store.failures(plan, ()), store.progress.read()) == (
+        [],
+        [],
+        [],
+    )
 
 
 def read_finished(store: Store) -> None:
@@ -474,8 +487,8 @@ def test_a_result_that_lies_on_a_disk_that_is_not_there_is_refused_and_not_missi
 
 
 def test_checkpoints_on_a_disk_that_is_not_there_are_refused_before_they_are_made_again(store):
-    store.checkpoints("").mkdir(parents=True)
-    store.checkpoints("add-1").symlink_to(store.folder.parent / "gone")
+    store.checkpoints.folder_of("").mkdir(parents=True)
+    store.checkpoints.folder_of("add-1").symlink_to(store.folder.parent / "gone")
     with pytest.raises(
         UserError, match=r"add-1' is a link to '.*gone', which is not there; mount the disk"
     ):
@@ -517,8 +530,8 @@ def test_the_model_of_a_cell_that_is_a_link_to_another_disk_is_dropped(
     cell.rename(tmp_path / "disk" / CELL.id)
     cell.symlink_to(tmp_path / "disk" / CELL.id)
     monkeypatch.setattr(Path, "rename", within_a_disk)
-    store.drop_model(CELL.id)
-    assert (store.model(record), [*(tmp_path / "disk").iterdir()]) == (
+    store.models.drop(CELL.id)
+    assert (store.models.find(record), [*(tmp_path / "disk").iterdir()]) == (
         None,
         [tmp_path / "disk" / CELL.id],
     )
@@ -539,3 +552,17 @@ def test_experiments_are_found_by_their_plans(store, tmp_path, monkeypatch):
     ] == [store.folder] * 2
     monkeypatch.setenv("HOME", str(tmp_path))
     assert open_store("~/toy").plan().cells == (CELL,)
+
+
+def test_a_result_that_a_killed_run_has_put_aside_is_named_until_the_next_run_puts_it_back(store):
+    plan = store.write_plan(plan_with(CELL), {})
+    record = store.write(record_of(CELL))
+    folder = store.folder / "cells" / CELL.id
+    folder.rename(folder.with_name(f".replaced-{CELL.id}"))
+    assert store.finished(plan).problems == {
+        CELL.id: f"cells/{CELL.id}: its result lies in .replaced-{CELL.id}, where an interrupted run has put it; "
+        "run again, which puts it back"
+    }
+    with store.lock():
+        assert store.finished(plan).records == {CELL.id: record}
+        assert store.finished(plan).problems == {}

@@ -97,7 +97,7 @@ def test_transformers_reads_what_a_classifier_of_another_kind_became(
     )
     store = Store(summary.folder)
     for record in records(summary).values():
-        folder = store.model(record, whole=True)
+        folder = store.models.find_whole(record)
         model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
         tokenizer = AutoTokenizer.from_pretrained(folder)
         split = generate(record.cell.task)["validation"]
@@ -114,7 +114,7 @@ def test_the_loss_of_a_kept_model_is_that_of_its_task(problem, sweep, tiny, clas
     summary = sweep(tiny(arms=arms, checkpoint=None, tasks=["rte"], finetuning={"keep": "all"}))
     [record] = records(summary).values()
     model = AutoModelForSequenceClassification.from_pretrained(
-        Store(summary.folder).model(record)
+        Store(summary.folder).models.find(record)
     ).eval()
     output = model(torch.tensor([[2, 30, 31, 3]]), labels=torch.tensor([1]))
     torch.testing.assert_close(

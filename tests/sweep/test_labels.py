@@ -19,7 +19,7 @@ def test_stored_baselines_follow_the_share_that_is_held_out(sweep, tiny):
         values = tiny(arms=["add"], tasks=["cola"], finetuning={"held_out_share": share})
         store = Store(sweep(values).folder)
         data = TaskData("cola", "demo", generate("cola"))
-        labels = store.labels("cola", data.digest, store.plan().tasks["cola"].labels)
+        labels = store.labels.read("cola", data.digest, store.plan().tasks["cola"].labels)
         for name, predictions in baseline_predictions(data, share).items():
             np.testing.assert_array_equal(labels[name]["validation"], predictions["validation"])
 

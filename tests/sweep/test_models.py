@@ -49,7 +49,7 @@ def test_a_kept_model_predicts_what_is_stored(sweep, tiny, bert, variant):
     summary = sweep(tiny(arms=arms, tasks=["rte", "stsb"], finetuning={"keep": "all"}))
     store = Store(summary.folder)
     for record in records(summary).values():
-        task, folder = record.cell.task, store.model(record, whole=True)
+        task, folder = record.cell.task, store.models.find_whole(record)
         model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
         assert list(model.config.id2label.values()) == list(TASKS[task].labels or ("score",))
         split, tokenizer = generate(task)["validation"], AutoTokenizer.from_pretrained(folder)
@@ -186,7 +186,7 @@ def test_a_model_stays_while_a_cell_waits_for_it_and_is_made_again_where_it_is_g
     store = Store(folder)
     (source,) = store.plan().cells[1:2]
     before = store.record(source.id)
-    store.drop_model(source.id)
+    store.models.drop(source.id)
     assert why(values) == {"its weights are gone, and others start from them": 1, "not run yet": 1}
     again = sweep(values)
     assert sweep.ended == ["add mnli", "add rte"]

@@ -260,7 +260,7 @@ def test_a_dry_run_writes_nothing_and_says_what_would_run_and_where(
 
 def test_finished_cells_of_another_precision_are_said_and_count_as_done(sweep, tiny):
     folder = sweep(tiny(), only=["task=cola"], precision="float32").folder
-    Store(folder).slurm.write_text('{"100": {}}')  # of which no Slurm is asked
+    Store(folder).slurm_file.write_text('{"100": {}}')  # of which no Slurm is asked
     with Store(folder).lock():  # a store that another driver holds can still be looked at
         summary = sweep(tiny(), dry_run=True, precision="bf16")
     line = (

@@ -75,7 +75,9 @@ def test_arms_are_pretrained_and_measured_and_their_cells_start_from_that(sweep,
     store, found = Store(summary.folder), records(summary)
     add, none = pretrainings(summary)
     for made in (add, none):
-        model = AutoModelForMaskedLM.from_pretrained(store.checkpoint(made.pretraining.id, 10))
+        model = AutoModelForMaskedLM.from_pretrained(
+            store.checkpoints.at_step(made.pretraining.id, 10)
+        )
         assert model.config.variant == made.pretraining.arm
         inside = {
             name: tensor
@@ -87,9 +89,9 @@ def test_arms_are_pretrained_and_measured_and_their_cells_start_from_that(sweep,
         assert record.started_from == made.weights[10]
         assert (record.cell.origin, record.cell.steps) == ("pretrained", 10)
         assert re.search(r"-s1-step10-[0-9a-f]{12}$", record.cell.id)
-        assert [path.name for path in store.checkpoints(made.pretraining.id).iterdir()] == [
-            "step-10"
-        ]
+        assert [
+            path.name for path in store.checkpoints.folder_of(made.pretraining.id).iterdir()
+        ] == ["step-10"]
     assert [one.name for one in add.measures][:2] == ["validation_loss", "swap_1"]
     assert {one.value for one in none.measures if one.name.startswith("swap")} == {0.5}
     # The whole validation text is read here: its loss is the one of the pretraining.
@@ -116,7 +118,7 @@ def test_grafted_arms_become_adapted_and_the_checkpoints_own_stays_pretrained(
     summary = sweep(pretrained(still, checkpoint=str(bert), arms=["add", "concat"]))
     assert {record.cell.origin for record in records(summary).values()} == {"pretrained", "adapted"}
     made = pretrainings(summary)[0].pretraining
-    ours = load_file(Store(summary.folder).checkpoint(made.id, 10) / "model.safetensors")
+    ours = load_file(Store(summary.folder).checkpoints.at_step(made.id, 10) / "model.safetensors")
     theirs = load_file(bert / "model.safetensors")
     assert (
         theirs["embeddings.word_embeddings.weight"] - ours["base.variant.words.weight"]
@@ -251,7 +253,7 @@ def test_checkpoints_wanted_later_or_lost_are_made_with_the_same_weights_and_dam
     cells = store.finished(store.plan()).records.values()
     assert {record.cell.steps: record.started_from for record in cells} == made.weights
     assert len({*made.weights.values()}) == 3
-    first, last = (store.checkpoint(made.pretraining.id, step) for step in (3, 10))
+    first, last = (store.checkpoints.at_step(made.pretraining.id, step) for step in (3, 10))
     edit_weights(last, lambda weights: weights["base.norm.weight"][0].add_(1e-6))
     for dry_run in (True, False):
         with pytest.raises(
@@ -268,4 +270,4 @@ def test_checkpoints_wanted_later_or_lost_are_made_with_the_same_weights_and_dam
     assert sweep(more, only=["steps=3"]).finished == 1
     assert sweep.ended == ["add pretraining", "add cola"]
     assert [one.weights for one in pretrainings(summary)] == [made.weights]
-    assert all(store.holds(made.pretraining.id, *each) for each in made.weights.items())
+    assert all(store.checkpoints.has(made.pretraining.id, *each) for each in made.weights.items())

@@ -62,8 +62,8 @@ def busy(store, worker) -> Store:
         worker.run(job)
     now = time.time()
     facts = {"worker": "here:4711", "began": now - 60, "step": 10, "steps": 40, "loss": 0.5}
-    store.write_progress(Progress(id=CELLS[3].id, updated=now, **facts))
-    store.write_progress(Progress(id=CELLS[4].id, updated=now - LIVE_SECONDS - 1, **facts))
+    store.progress.write(Progress(id=CELLS[3].id, updated=now, **facts))
+    store.progress.write(Progress(id=CELLS[4].id, updated=now - LIVE_SECONDS - 1, **facts))
     store.write_failure(Failure(id=CELLS[5].id, error="ValueError: no"))
     worker.run(stub.cell(99))  # outside the plan
     (store.folder / "progress" / "damaged.json").write_text("{")
@@ -141,13 +141,13 @@ def test_a_look_counts_the_jobs_of_the_plan_by_their_state_and_a_later_one_sees_
     watch.estimate.learn(CELLS[0].id, 90.0)
     assert watch.look().seconds_left > watch.look([CELLS[3].id]).seconds_left  # of what was chosen
     worker.run(CELLS[4])
-    busy.write_progress(
+    busy.progress.write(
         Progress(id=CELLS[5].id, worker="here:1", began=time.time(), updated=time.time())
     )
     later = watch.look()
     assert (later.cells, later.failed) == (counts(4, 2), {})  # what runs again is no failure
     for cell in CELLS[3:]:
-        busy.drop_progress(cell.id)
+        busy.progress.drop(cell.id)
     assert watch.look().seconds_left is None
 
 
@@ -160,7 +160,7 @@ def test_a_job_whose_process_has_ended_is_not_running_jobs(store):
         f"elsewhere:{ended.pid}": True,
     }
     for worker, lives in places.items():
-        store.write_progress(Progress(id=CELLS[3].id, worker=worker, began=now, updated=now))
+        store.progress.write(Progress(id=CELLS[3].id, worker=worker, began=now, updated=now))
         assert (CELLS[3].id in running_jobs(store)) == lives
 
 

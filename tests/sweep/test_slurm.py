@@ -87,7 +87,7 @@ def test_a_pretraining_goes_alone_and_cells_of_a_known_pace_together(engine, sto
         cluster.run("300")
         assert ended(executor) == well(*CELLS[4:])
     assert {*store.finished(stub.plan(first, *CELLS)).records} == {cell.id for cell in CELLS}
-    assert not store.slurm.exists()
+    assert not store.slurm_file.exists()
     assert not cluster.logs.exists()
 
 
@@ -133,7 +133,7 @@ def test_a_job_that_waits_again_is_not_given_up_and_one_that_is_held_is_cancelle
         stub.Observer(),
     )
     timers = (
-        threading.Timer(0.5, store.write_progress, [said]),
+        threading.Timer(0.5, store.progress.write, [said]),
         threading.Timer(3.0, cluster.run, ["100"]),
     )
     observer.begin = lambda *_: [timer.start() for timer in timers]
@@ -144,9 +144,9 @@ def test_a_job_that_waits_again_is_not_given_up_and_one_that_is_held_is_cancelle
     with engine(*CELLS[:2]) as executor:
         submit(executor, *CELLS[:2])
         cluster.say("None", state="RUNNING")
-        store.write_progress(said.model_copy(update={"id": CELLS[1].id}))
+        store.progress.write(said.model_copy(update={"id": CELLS[1].id}))
         ended(executor)
-        assert [progress.id for progress in store.progress()] == [CELLS[1].id]
+        assert [progress.id for progress in store.progress.read()] == [CELLS[1].id]
         executor.cancel(CELLS[0])
         assert cluster.live() == ["200_1"]
         cluster.say("launch failed requeued held")
@@ -157,13 +157,13 @@ def test_a_job_that_waits_again_is_not_given_up_and_one_that_is_held_is_cancelle
 def test_near_the_time_limit_a_batch_is_put_back_and_goes_on_and_a_cell_that_needs_more_fails(
     engine, store
 ):
-    jobs = [(job, store.stamp(job.id)) for job in CELLS[:4]]
+    jobs = [(job, store.result_version(job.id)) for job in CELLS[:4]]
     batch = JobBatch(lambda: stub.StubWorker(store), store.folder)
     batch(jobs[:2])
     batch.checkpoint(jobs).function(jobs[:3])
     assert stub.attempts(store, *CELLS[:3]) == [1, 1, 1]
     batch(
-        [(job, store.stamp(job.id)) for job in CELLS[:3]]
+        [(job, store.result_version(job.id)) for job in CELLS[:3]]
     )  # asked for again, for what it has not left
     assert stub.attempts(store, *CELLS[:3]) == [2, 2, 2]
     with engine(*CELLS[2:4]) as executor:
@@ -184,7 +184,7 @@ def test_a_batch_that_starts_again_in_another_folder_goes_on(cluster, store, mon
     """With sbatch's `chdir`, and with results in a folder that is given relative to the driver's."""
     monkeypatch.chdir(store.folder.parent)
     make = partial(stub.StubWorker, store)
-    jobs = [(job, store.stamp(job.id)) for job in CELLS[:2]]
+    jobs = [(job, store.result_version(job.id)) for job in CELLS[:2]]
     executor = Slurm(
         make, Resources(), Store(store.folder.name), TimeEstimate(stub.plan(*CELLS)), {}
     )
@@ -265,7 +265,7 @@ def test_ctrl_c_cancels_the_jobs_and_so_does_a_driver_those_that_nobody_has_writ
         raise KeyboardInterrupt
     assert cluster.live() == []
     sent(CELLS[0])
-    store.slurm.unlink()  # as if the driver had been killed before
+    store.slurm_file.unlink()  # as if the driver had been killed before
     with engine(*CELLS[:2]):
         assert cluster.live() == []
 
@@ -345,7 +345,7 @@ def test_each_cell_of_a_batch_may_be_cut_off_as_often_and_a_pretraining_more_oft
     first = stub.pretraining()
     batch, jobs = JobBatch(lambda: stub.StubWorker(store), store.folder), [*CELLS[:2], first]
     for job in jobs:
-        batch([(job, store.stamp(job.id))])
+        batch([(job, store.result_version(job.id))])
         for _ in range(CUTS - 1 if job in CELLS else CUTS + 1):
             batch.checkpoint([])
     assert store.failures(stub.plan(first, *CELLS), set()) == []

@@ -208,7 +208,7 @@ def two_arms(store) -> tuple[Store, list]:
             "step": 1,
             "steps": 4,
         }
-        store.write_progress(Progress(id=cell.id, **facts))
+        store.progress.write(Progress(id=cell.id, **facts))
     return store, cells
 
 
@@ -234,7 +234,7 @@ def test_two_processes_of_one_machine_are_named_and_one_alone_is_not(store):
     workers = [f"{socket.gethostname()}:{process}" for process in (os.getpid(), os.getppid())]
     found = []
     for cell, worker in zip(cells, workers, strict=True):
-        store.write_progress(Progress(id=cell.id, worker=worker, began=now, updated=now))
+        store.progress.write(Progress(id=cell.id, worker=worker, began=now, updated=now))
         found.append(sorted(Watch(store, stub.plan(*cells)).look().running))
     assert found == [
         [cells[0].label],

@@ -351,7 +351,7 @@ def test_a_state_past_a_checkpoint_that_is_wanted_since_is_no_use(tmp_path, monk
     left = Tiny.of(tmp_path, checkpoints=[5, 15]).finish()
     assert [*left.record.weights] == [5, 15, 20]
     assert all(
-        tiny.inputs.store.holds(tiny.run.id, step, digest)
+        tiny.inputs.store.checkpoints.has(tiny.run.id, step, digest)
         for step, digest in left.record.weights.items()
     )
     assert [point.step for point in left.record.losses] == list(range(1, 21))

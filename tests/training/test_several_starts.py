@@ -71,7 +71,9 @@ def test_each_cell_starts_from_the_weights_of_its_arm_seed_and_step(pretrained):
         job = by_id[cell.pretraining]
         assert (job.arm, job.seed) == (cell.arm, cell.pretraining_seed), cell.id
         weights = pretrained.cell_start(cell).weights
-        kept = load_file(pretrained.store.checkpoint(job.id, cell.steps) / "model.safetensors")
+        kept = load_file(
+            pretrained.store.checkpoints.at_step(job.id, cell.steps) / "model.safetensors"
+        )
         table = "variant.words.weight"
         assert torch.equal(weights[table], kept[f"base.{table}"]), cell.id
 

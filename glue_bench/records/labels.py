@@ -1,0 +1,97 @@
+"""The gold labels of tasks in a results folder, with what trivial baselines predict."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from glue_bench.files import write_atomically
+from glue_bench.records import layout
+from glue_bench.records.arrays import (
+    Arrays,
+    arrays_digest,
+    dump,
+    read_arrays,
+    read_metadata,
+    shrunk,
+    widened,
+)
+
+Labels = Mapping[str, Arrays]
+"""`gold` labels of one task's data by scored split, (rows,); by baseline what it predicts, by split, (rows,)."""
+GOLD = "gold"
+HELD_OUT_SHARE = "held_out_share"
+"""The key in a file's header for the part of train that its baselines were not fitted on."""
+NOTHING_HELD_OUT = "0"
+"""Its value if baselines were fitted on all of train. A file without the key is older than the key."""
+
+
+class LabelStore:
+    """Reads and writes the labels in a results folder.
+
+    Args:
+        folder: the results folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def read(self, task: str, data: str, labels_digest: str | None = None) -> Labels:
+        """Read the labels of a task's data; without a file `gold` is empty.
+
+        Args:
+            task: of the data.
+            data: the digest of the data.
+            labels_digest: the digest that a plan gives for these labels.
+
+        Raises:
+            UserError: the file cannot be read, is damaged, or has another digest.
+        """
+        by_kind: dict[str, dict[str, np.ndarray]] = {GOLD: {}}
+        place = layout.labels_file(task, data)
+        if (self.folder / place).exists():
+            stored = read_arrays(self.folder, place, data=data, holds=labels_digest)
+            for key, values in widened(stored).items():
+                kind, _, split = key.rpartition("/")
+                by_kind.setdefault(kind, {})[split] = values
+        return by_kind
+
+    def has(self, task: str, data: str, held_out_share: float | None) -> bool:
+        """Whether labels are stored, with baselines fitted on the training rows that a setting leaves.
+
+        A file may not say on which rows its baselines were fitted; then it does not count.
+
+        Args:
+            task: of the data.
+            data: the digest of the data.
+            held_out_share: the setting.
+
+        Raises:
+            UserError: the file is damaged.
+        """
+        if not self.read(task, data)[GOLD]:
+            return False
+        metadata = read_metadata(self.folder / layout.labels_file(task, data))
+        return metadata.get(HELD_OUT_SHARE) == _share_text(held_out_share)
+
+    def write(self, task: str, data: str, held_out_share: float | None, labels: Labels) -> str:
+        """Replace the labels of a task's data, and return their digest; the parameters are those of `has`."""
+        flat = {}
+        for kind, splits in labels.items():
+            for split, values in splits.items():
+                flat[f"{kind}/{split}"] = values
+        arrays = shrunk(flat)
+        metadata = {"data": data, HELD_OUT_SHARE: _share_text(held_out_share)}
+        write_atomically(self.folder / layout.labels_file(task, data), dump(arrays, **metadata))
+        return arrays_digest(arrays)
+
+    def digest(self, task: str, data: str) -> str | None:
+        """The digest of the labels of a task's data as they are stored; None without a file."""
+        place = layout.labels_file(task, data)
+        if not (self.folder / place).exists():
+            return None
+        return arrays_digest(read_arrays(self.folder, place, data=data))
+
+
+def _share_text(held_out_share: float | None) -> str:
+    return str(held_out_share) if held_out_share else NOTHING_HELD_OUT
