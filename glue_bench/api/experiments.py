@@ -81,8 +81,9 @@ def run(
 
     parsed = load_experiment(experiment, data=data, corpus=corpus, plugins=plugins, limit=limit)
     from glue_bench.sweep.engine import Engine
-    from glue_bench.sweep.observers import Display, Tracker
+    from glue_bench.sweep.observers import Display
     from glue_bench.sweep.request import check_before_work
+    from glue_bench.sweep.trackers import Tracker
 
     trackers = [
         Tracker(name, Path(str(results)).expanduser() / parsed.name) for name in listed(track)
@@ -237,8 +238,9 @@ def plan(experiment: Given, *, results: str | Path = "runs", **changes: Any) -> 
     """
     from glue_bench.config.load import load_experiment
     from glue_bench.sweep.cells import cells_frame
-    from glue_bench.sweep.jobs import reasons, work_left
+    from glue_bench.sweep.jobs import work_left
     from glue_bench.sweep.plan import make_plan
+    from glue_bench.sweep.reasons import reasons
     from glue_bench.training.inputs import Inputs
     from glue_bench.training.quiet import quiet_transformers
 
@@ -329,9 +331,13 @@ def slurm_options(text: str) -> dict[str, Any]:
     Options of submitit's own are numbers; an option of sbatch stays a text (00123, 1e3).
     """
     from glue_bench.config.load import parse_options
-    from glue_bench.sweep.slurm import SHARED, SUBMITITS
+    from glue_bench.sweep.slurm import SUBMITIT_OPTIONS, SUBMITIT_SLURM_OPTIONS
 
-    return parse_options(re.split(r",(?=[\w-]+=)", text), "--slurm", typed=(*SHARED, *SUBMITITS))
+    return parse_options(
+        re.split(r",(?=[\w-]+=)", text),
+        "--slurm",
+        typed=(*SUBMITIT_OPTIONS, *SUBMITIT_SLURM_OPTIONS),
+    )
 
 
 def places_of_setting(name: str) -> list[str]:

@@ -34,7 +34,7 @@ LINE_OPTIONS = {
     "settings": "--set",
 }
 """Options whose names differ from the keys that they stand for."""
-RESULT_FILES = ("leaderboard.md", "leaderboard.csv", "scores.csv", "cells/", "pretrainings/")
+RESULT_TABLES = ("leaderboard.md", "leaderboard.csv", "scores.csv")
 ONLY = "Only cells with this arm, variant, task, learning_rate, seed, pretraining_seed, steps: KEY=A,B or repeated."
 SLURM = "Slurm jobs with sbatch's options: partition=gpu,timeout_min=240 (needs submitit)."
 
@@ -263,7 +263,7 @@ def _print_summary(summary: "Summary") -> int:
     """Print which jobs have failed, how the run has ended, and where results are; return how many cells are left."""
     for job, error in summary.failed.items():
         echo(
-            f"failed: {job}: {error} (traceback in {summary.folder}/failures/)", fg="red", err=True
+            f"failed: {job}: {error} (traceback in {summary.failures_folder}/)", fg="red", err=True
         )
     if summary.cause:
         echo(
@@ -276,7 +276,8 @@ def _print_summary(summary: "Summary") -> int:
     echo(
         f"cells run: {summary.finished}, done before: {summary.skipped}, failed: {failed}, left: {remaining}"
     )
-    files = ", ".join(name for name in RESULT_FILES if (summary.folder / name).exists())
+    tables = [name for name in RESULT_TABLES if (summary.folder / name).exists()]
+    files = ", ".join([*tables, *summary.result_folders])
     echo(f"results: {summary.folder}{files and f' ({files})'}\n")
     return remaining
 
@@ -294,6 +295,6 @@ def status(
     )
     echo_some(snapshot.running, "running: ")
     echo_some([f"{job}: {error}" for job, error in snapshot.failed.items()], "failed: ")
-    if snapshot.left:
-        echo(snapshot.left)
+    if snapshot.time_left:
+        echo(snapshot.time_left)
     echo(f"{snapshot.described} in {folder}")

@@ -275,17 +275,6 @@ class Store:
         with results_written_to(self.folder):
             write_atomically(self.folder / layout.failure_file(failure.id), failure.file())
 
-    def bundled_files(self) -> dict[str, Path]:
-        """The files that others may see, by their places in the folder; tables are not among them."""
-        is_bundled = re.compile(layout.BUNDLED_FILE).fullmatch
-        files = {}
-        for pattern in layout.BUNDLED_GLOBS:
-            for path in self.folder.glob(pattern):
-                place = path.relative_to(self.folder).as_posix()
-                if is_bundled(place) and path.is_file():
-                    files[place] = path
-        return files
-
     def _check_parts(self, *parts: str) -> None:
         """Raise UserError where a part, by default one of RESULT_FOLDERS, is a link to what is not there."""
         for part in parts or layout.RESULT_FOLDERS:

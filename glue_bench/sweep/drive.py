@@ -1,12 +1,11 @@
 """The loop of a sweep: which job runs next, what follows from one that has ended, and how a sweep ends early."""
 
-import math
 import signal
 import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from types import FrameType
@@ -23,6 +22,7 @@ from glue_bench.records.values import (
     Result,
 )
 from glue_bench.sweep.executors import Executor, Terminated
+from glue_bench.sweep.rates import choose_rate
 from glue_bench.sweep.weights import ModelCleaner
 
 MAX_LOST_WORKERS = 2  # after which a job is run again
@@ -173,7 +173,7 @@ class Loop:
             if source and not source.ok:
                 return self._finish(job, source.model_copy(update={"id": job.id}))
         if isinstance(job, Pretraining) and job.searches:
-            rate, losses = self._best_rate(job)
+            rate, losses = choose_rate(self._search_records(job))
             if rate is None:
                 error = f"every learning rate of the search diverged ({losses}); add lower ones"
                 return self._finish(job, Failure(id=job.id, error=error))
@@ -187,21 +187,14 @@ class Loop:
         self.running[job.id] = job
         self.executor.submit(job)
 
-    def _best_rate(self, job: Pretraining) -> tuple[float | None, str]:
-        """The (lowest) rate of the lowest mean loss in its search, None if all diverged, and these losses in words."""
-        losses: defaultdict[float, list[float]] = defaultdict(list)
+    def _search_records(self, job: Pretraining) -> list[PretrainingRecord]:
+        """The records of the search for a pretraining's rate."""
+        records = []
         for name in job.searches:
             record = self.results.get(name) or self.store.pretraining(name)
             if isinstance(record, PretrainingRecord):
-                loss = math.inf if record.validation_loss is None else record.validation_loss
-                losses[record.pretraining.settings.learning_rate].append(loss)
-        means = {rate: sum(losses[rate]) / len(losses[rate]) for rate in sorted(losses)}
-        converged = [rate for rate in means if math.isfinite(means[rate])]
-        best = min(converged, key=means.__getitem__, default=None)
-        texts = []
-        for rate, loss in means.items():
-            texts.append(f"{rate:g}: {loss:.4f}" if math.isfinite(loss) else f"{rate:g}: diverged")
-        return best, ", ".join(texts)
+                records.append(record)
+        return records
 
     def _ended(self, job: Job, result: Result) -> None:
         del self.running[job.id]

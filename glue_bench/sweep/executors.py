@@ -21,6 +21,7 @@ from glue_bench.records.values import Failure, Job, Result
 CONNECT_SECONDS = (
     20.0  # to a Ray cluster, at most; Ray alone would try for a minute and then end this process
 )
+ANSWER_SECONDS = 5.0  # until a machine that can be reached takes a connection
 # Nothing is told to Ray's makers. To a worker zero GPUs are none, not all. Workers have the priority of their driver;
 # with Ray's own (nice 15) they would starve. No processes are started in advance: they would lack the workers'
 # environment. What becomes of workers is said by the loop; Ray would say it between the tables.
@@ -245,6 +246,17 @@ def import_extra(module: str, extra: str, options: str) -> Any:
     except ModuleNotFoundError as error:
         raise UserError(
             f"{options} needs {module}; install it: pip install '.[{extra}]'"
+        ) from error
+
+
+def check_answer(address: str) -> None:
+    """Raise UserError where nothing answers at HOST:PORT: that takes a moment, to ask for a Ray cluster seconds."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), ANSWER_SECONDS).close()
+    except OSError as error:
+        raise UserError(
+            f"no Ray cluster answers at {address}: {error.strerror or error}"
         ) from error
 
 

@@ -1,27 +1,15 @@
-"""What is left to do of a plan and why, and the order that lets many workers end together. No torch."""
+"""The jobs of a plan that are left to run, and the order that lets many workers end together. No torch."""
 
-import json
-import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from glue_bench.config import SCRATCH
-from glue_bench.records.done import NO_MODEL, START_REPLACED, lacks, replaced_start
+from glue_bench.records.done import NO_MODEL, lacks
 from glue_bench.records.finished import Finished
 from glue_bench.records.store import Store
-from glue_bench.records.values import Cell, Job, Plan, Pretraining
+from glue_bench.records.values import Cell, Job, Plan, Pretraining, PretrainingRecord
+from glue_bench.sweep.rates import choose_rate
 from glue_bench.sweep.weights import NeededWeights
-
-PLACE_FIELDS = ("kind", "arm", "task", "seed", "pretraining_seed", "is_search")
-"""Jobs that agree in these stand in the same place of two experiments."""
-GONE_WEIGHTS = "its weights are gone, and others start from them"
-DAMAGED = "its record is damaged"
-GONE_RECORD = "its record is gone, and finished runs started from it"
-NOT_RUN = "not run yet"
-COMPUTES_OTHERWISE = "glue-bench computes otherwise since"
-Facts = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,14 +20,14 @@ class WorkLeft:
         plan: of the sweep.
         cells: the chosen cells.
         finished: what is stored of the plan.
-        lacking: what finished cells lack that the plan asks of them, by id.
+        incomplete: what finished cells lack that the plan asks of them, by id.
         jobs: what is to run, each job after those that it waits for.
     """
 
     plan: Plan
     cells: Sequence[Cell]
     finished: Finished
-    lacking: Mapping[str, str]
+    incomplete: Mapping[str, str]
     jobs: Sequence[Job]
 
     @property
@@ -57,20 +45,19 @@ def work_left(plan: Plan, cells: Sequence[Cell], store: Store) -> WorkLeft:
     """Find what is left to do of chosen `cells`, by what is stored.
 
     Left are cells, the MNLI cells and pretrainings whose weights these start from, and the runs of rate searches.
-    `records/done.py` says what counts and what is lacking. Raises UserError where what is stored beside a record cannot
-    be read.
+    `records/done.py` says what counts and what is complete. Raises UserError where a file beside a record cannot be
+    read.
     """
     needed = NeededWeights(plan)
     finished = store.finished(plan)
-    lacking = lacking_records(needed, store, finished)
-    names = cells_to_run(cells, finished, lacking)
+    incomplete = lacking_records(needed, store, finished)
+    names = cells_to_run(cells, finished, incomplete)
     names |= sources_to_run(needed.sources_wanted(names), store, finished)
     steps = needed.checkpoints_wanted(names)
     chosen_pretrainings = {cell.pretraining for cell in cells if cell.pretraining}
     names |= pretrainings_to_run(plan, chosen_pretrainings, steps, store, finished)
-    return WorkLeft(
-        plan=plan, cells=cells, finished=finished, lacking=lacking, jobs=in_order(plan, names)
-    )
+    jobs = in_order(plan, names)
+    return WorkLeft(plan=plan, cells=cells, finished=finished, incomplete=incomplete, jobs=jobs)
 
 
 def lacking_records(needed: NeededWeights, store: Store, finished: Finished) -> dict[str, str]:
@@ -79,7 +66,7 @@ def lacking_records(needed: NeededWeights, store: Store, finished: Finished) -> 
     Raises UserError where a model that is kept cannot be read.
     """
     plan = needed.plan
-    lacking = {}
+    incomplete = {}
     for cell in plan.cells:
         record = finished.records.get(cell.id)
         if record is None:
@@ -88,30 +75,28 @@ def lacking_records(needed: NeededWeights, store: Store, finished: Finished) -> 
         if not reason and needed.keep and store.models.find(record) is None:
             reason = NO_MODEL
         if reason:
-            lacking[cell.id] = reason
-    if not lacking:  # the board is made only where it matters
+            incomplete[cell.id] = reason
+    if not incomplete:  # the board is made only where it matters
         return {}
     asked = needed.cells_asked(store)
-    return {name: reason for name, reason in lacking.items() if name in asked}
+    return {name: reason for name, reason in incomplete.items() if name in asked}
 
 
-def cells_to_run(cells: Sequence[Cell], finished: Finished, lacking: Collection[str]) -> set[str]:
+def cells_to_run(
+    cells: Sequence[Cell], finished: Finished, incomplete: Collection[str]
+) -> set[str]:
     """The chosen cells without a record that counts, or with one that lacks something."""
-    return {cell.id for cell in cells if cell.id not in finished.records or cell.id in lacking}
+    return {cell.id for cell in cells if cell.id not in finished.records or cell.id in incomplete}
 
 
 def sources_to_run(sources: Collection[str], store: Store, finished: Finished) -> set[str]:
     """The MNLI cells among `sources` whose model is not there."""
-
-    def has_model(name: str) -> bool:
+    names: set[str] = set()
+    for name in sources:
         record = finished.records.get(name)
-        return (
-            record is not None
-            and record.weights is not None
-            and store.models.find(record) is not None
-        )
-
-    return {name for name in sources if not has_model(name)}
+        if record is None or record.weights is None or store.models.find(record) is None:
+            names.add(name)
+    return names
 
 
 def pretrainings_to_run(
@@ -135,12 +120,30 @@ def pretrainings_to_run(
     for job in plan.pretrainings:
         if job.id in chosen:
             names.update({job.id, *job.searches}.difference(recorded))
-        digests = (recorded[job.id].weights if job.id in recorded else None) or {}
-        if not all(
-            store.checkpoints.has(job.id, step, digests.get(step)) for step in steps.get(job.id, ())
-        ):
+        record = recorded.get(job.id)
+        if job.id in chosen and record and has_other_rate(record, recorded):
             names.add(job.id)
+        digests = (record.weights if record else None) or {}
+        for step in steps.get(job.id, ()):
+            if not store.checkpoints.has(job.id, step, digests.get(step)):
+                names.add(job.id)
     return names
+
+
+def has_other_rate(
+    record: PretrainingRecord, pretrainings: Mapping[str, PretrainingRecord]
+) -> bool:
+    """Whether the search for a pretraining's rate, run again since, would choose another one than it had.
+
+    Args:
+        record: of the pretraining.
+        pretrainings: by id records of pretrainings and searches; where a search has none, nothing is known.
+    """
+    searches = record.pretraining.searches
+    if not searches or any(name not in pretrainings for name in searches):
+        return False
+    rate = choose_rate(pretrainings[name] for name in searches).rate
+    return rate not in (None, record.pretraining.rate)
 
 
 def in_order(plan: Plan, names: Collection[str]) -> list[Job]:
@@ -150,98 +153,6 @@ def in_order(plan: Plan, names: Collection[str]) -> list[Job]:
     sources = [cell for cell in plan.cells if cell.mnli is None and cell.id in names]
     followers = [cell for cell in plan.cells if cell.mnli is not None and cell.id in names]
     return [*searches, *pretrainings, *sources, *followers]
-
-
-def reasons(work: WorkLeft, store: Store) -> dict[str, str]:
-    """Why each job is to run, by its id."""
-    plan = work.plan
-    finished = work.finished
-    failures = {failure.id: failure.error for failure in store.failures(plan, finished.done)}
-    starts = {name for job in plan.jobs if job.id in finished.done for name in job.after}
-    earlier = EarlierJobs(plan, store, finished)
-    records = {**finished.records, **finished.outdated}
-
-    def reason(job: Job) -> str:
-        if job.id in failures:
-            return f"it failed: {failures[job.id]}"
-        if job.id in finished.outdated:
-            start = replaced_start(finished.outdated[job.id], records, finished.pretrainings)
-            is_pretraining = start in earlier.pretrainings
-            return START_REPLACED.format(start="a pretraining" if is_pretraining else "an MNLI run")
-        if job.id in work.lacking:
-            return work.lacking[job.id]
-        if job.id in finished.done:
-            return GONE_WEIGHTS
-        if job.id in finished.problems:
-            return DAMAGED
-        if job.id in starts:
-            return GONE_RECORD
-        return earlier.difference(job)
-
-    return {job.id: reason(job) for job in work.jobs}
-
-
-class EarlierJobs:
-    """The finished jobs in a folder that the plan leaves out, to compare new jobs with."""
-
-    def __init__(self, plan: Plan, store: Store, finished: Finished) -> None:
-        cells = [record.cell for record in store.records_outside(plan)]
-        started_from = sorted({cell.pretraining for cell in cells if cell.pretraining})
-        records = [store.pretraining(name) for name in started_from]
-        pretrainings = [record.pretraining for record in records if record]
-        self.pretrainings = {job.id: job for job in (*plan.pretrainings, *pretrainings)}
-        self.facts: defaultdict[tuple[Any, ...], list[Facts]] = defaultdict(list)
-        """What decided each of them, by its place."""
-        for cell in cells:
-            self._add(cell)
-        for job in pretrainings:
-            if job.id not in finished.pretrainings:
-                self._add(job)
-
-    def difference(self, job: Job) -> str:
-        """The facts in which a job differs from the most similar earlier one of its place."""
-        return _difference(_facts(job, self.pretrainings), self.facts[_place(job)])
-
-    def _add(self, job: Job) -> None:
-        self.facts[_place(job)].append(_facts(job, self.pretrainings))
-
-
-def _place(job: Job) -> tuple[Any, ...]:
-    return tuple(getattr(job, name, None) for name in PLACE_FIELDS)
-
-
-def _difference(now: Facts, stored: Sequence[Facts]) -> str:
-    if not stored:
-        return NOT_RUN
-    apart = [{name for name in was | now if was.get(name) != now.get(name)} for was in stored]
-    changed, was = min(zip(apart, stored, strict=True), key=lambda pair: len(pair[0]))
-    if "pretraining.steps" in changed:
-        changed.discard("steps")  # which says as much
-
-    def text(value: Any) -> str:
-        shown = value if isinstance(value, str) else json.dumps(value)
-        return "-" if value is None else re.sub(r"^([0-9a-f]{12})[0-9a-f]{52}", r"\1", shown)
-
-    changes = (f"{name} {text(was.get(name))} -> {text(now.get(name))}" for name in sorted(changed))
-    return ", ".join(changes) or COMPUTES_OTHERWISE
-
-
-def _facts(job: Job, pretrainings: Mapping[str, Pretraining]) -> Facts:
-    """What decides a job, named as in the experiment file; a pretraining that it starts from by its own facts."""
-
-    def flat(document: Facts, before: str = "") -> Iterator[tuple[str, Any]]:
-        for name, value in document.items():
-            if name == "checkpoint" and value.startswith(f"{SCRATCH} "):
-                yield from flat({SCRATCH: json.loads(value.removeprefix(SCRATCH))})
-            elif isinstance(value, dict):
-                yield from flat(value, section if name == "settings" else f"{before}{name}.")
-            elif name != "searches":
-                yield before + name, value
-
-    section = f"{job.section}."
-    facts = dict(flat(job.hashed))
-    start = pretrainings.get(facts.pop("pretraining", None) or "")
-    return facts if start is None else _facts(start, pretrainings) | facts
 
 
 def longest_first(jobs: Sequence[Job], plan: Plan) -> list[Job]:

@@ -3,40 +3,39 @@
 from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 from glue_bench.config import NATIVE, SCRATCH, Arm, Experiment, PretrainingSettings
 from glue_bench.config.load import Names, listed
 from glue_bench.data.tasks import AX_SPLIT, TASKS
-from glue_bench.errors import IN_A_FILE, UserError
-from glue_bench.model.arms import check_arms
-from glue_bench.model.checks import budget, check_order, native_budget
+from glue_bench.errors import UserError
+from glue_bench.model.checks import budget, native_budget
 from glue_bench.model.native import SUMMARY, NativeStart
-from glue_bench.model.plugins import add_plugins, check_plugin, plugin_digest
+from glue_bench.model.plugins import plugin_digest
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.options import canonical_options
 from glue_bench.records.values import ArmFacts, Cell, Plan, Pretraining, Shape, TaskFacts
 from glue_bench.sweep.conditions import chosen_values
+from glue_bench.sweep.plan_checks import check_inputs
 from glue_bench.training.arm_inputs import ArmInputs
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.packing import LAYOUT_VERSION
-from glue_bench.training.tokenizers import NAME_ONE, vocabulary_size
 from glue_bench.training.trial import check_native
 
 PATHS = ("/", "~", ".", "file:", "local:")
-"""How names begin that are of places on this machine, whether or not something is there now."""
+"""How the names of places on this machine begin, whether or not something is there now."""
 SPECIAL_TOKENS = 3
 CHARACTERS_A_TOKEN = 4.0  # English in WordPieces; only ratios between tasks matter
 
 
 def make_plan(inputs: Inputs) -> Plan:
-    """What an experiment asks for: its cells, its pretrainings after the runs of their searches, and what they cost.
+    """Plan what an experiment asks for: its cells, its pretrainings after the runs of their searches, and their costs.
 
     Nothing is trained or written. Cells of the last checkpoint come first, and tasks are outermost, so that a sweep
     that is cut short has whole columns. Raises UserError for the first thing that would stop a job.
     """
     experiment = inputs.experiment
-    _check(inputs)
+    check_inputs(inputs)
     pretrainings, cells = settle_jobs(inputs)
     return Plan(
         experiment=_without_places(inputs),
@@ -49,167 +48,59 @@ def make_plan(inputs: Inputs) -> Plan:
 
 
 def _without_places(inputs: Inputs) -> Experiment:
-    """The experiment as others may see it. Where a person keeps files is no one's business; digests tell what they are.
-
-    Of the path of a checkpoint, a tokenizer or a plugin the last name stays, as `./name`, which is no id of the hub.
-    """
+    """The experiment as others may see it: where a person keeps files is left out, digests tell what they are."""
     experiment = inputs.experiment
-
-    def name_of(place: str) -> str:
-        is_here = place.startswith(PATHS) or (place != SCRATCH and Path(place).exists())
-        return f"./{PurePath(place).name}" if is_here else place
-
     arms = []
     for arm in experiment.arms:
-        tokenizer = name_of(arm.tokenizer) if arm.tokenizer else None
-        arms.append(
-            arm.model_copy(update={"checkpoint": name_of(arm.checkpoint), "tokenizer": tokenizer})
-        )
-    plugins = [f"./{PurePath(plugin).name}" for plugin in experiment.plugins]
-    public: dict[str, Any] = {"data": inputs.tasks.source.kind, "plugins": plugins, "arms": arms}
-    if pretraining := experiment.pretraining:
-        corpus = (
-            pretraining.corpus if pretraining.corpus == ["demo"] else [inputs.text.corpus.digest]
-        )
-        tokenizer = name_of(pretraining.tokenizer) if pretraining.tokenizer else None
-        public["pretraining"] = pretraining.model_copy(
-            update={"corpus": corpus, "tokenizer": tokenizer}
-        )
+        names = {
+            "checkpoint": _public_name(arm.checkpoint),
+            "tokenizer": _public_name(arm.tokenizer) if arm.tokenizer else None,
+        }
+        arms.append(arm.model_copy(update=names))
+    public: dict[str, Any] = {
+        "data": inputs.tasks.source.kind,
+        "plugins": [f"./{PurePath(plugin).name}" for plugin in experiment.plugins],
+        "arms": arms,
+    }
+    pretraining = experiment.pretraining
+    if pretraining:
+        is_demo = pretraining.corpus == ["demo"]
+        tokenizer = pretraining.tokenizer
+        text = {
+            "corpus": pretraining.corpus if is_demo else [inputs.text.corpus.digest],
+            "tokenizer": _public_name(tokenizer) if tokenizer else None,
+        }
+        public["pretraining"] = pretraining.model_copy(update=text)
     return experiment.model_copy(update=public)
 
 
-def _check(inputs: Inputs) -> None:
-    """Load the experiment's plugins; refuse arms, tasks and a pretraining that cannot run."""
-    experiment = inputs.experiment
-    check_arms(experiment)
-    there = inputs.tasks.source.tasks()
-    add_plugins(experiment.plugins)
-    ours = [arm for arm in experiment.arms if arm.variant != NATIVE]
-    for arm in ours:
-        check_plugin(arm.variant, arm.options)
-    if missing := [task for task in experiment.tasks if task not in there]:
-        left = ", ".join(task for task in experiment.tasks if task in there)
-        advice = (
-            f"complete it, or name what it has: `tasks: [{left}]` in a file, "
-            f"--task {left.replace(' ', '')} without"
-        )
-        raise UserError(f"data '{experiment.data}' has no {', '.join(missing)}; {advice}")
-    for task in experiment.tasks:
-        train, splits = inputs.tasks.train_split(task), inputs.tasks.data(task).splits
-        if not any(name.startswith("validation") for name in splits):
-            advice = "complete the data or leave the task out of `tasks`"
-            raise UserError(
-                f"task '{task}' has no validation split in '{experiment.data}'; {advice}"
-            )
-        if experiment.finetuning.held_out_share and len(train) < 2:
-            raise UserError(
-                f"task '{task}': the train split has one example, of which nothing can be held out"
-            )
-        inputs.tasks.diagnostic(task)
-    for arm in ours:
-        check_order(inputs.arms[arm.name].start, arm.name)
-    for arm in experiment.arms:
-        _check_arm(arm, inputs)
-    seeds = len(experiment.pretraining.seeds) if experiment.pretraining else 0
-    if not seeds:
-        return
-    sequences = len(inputs.text.packed_text(inputs.first_arm.tokenizer)["train"])
-    if seeds > sequences:
-        raise UserError(
-            f"pretraining.seeds has {seeds} seeds, but the text gives only {sequences} sequences to train on, so that "
-            "they could not differ in the order; add text, or give fewer seeds"
-        )
-
-
-def _check_arm(arm: Arm, inputs: Inputs) -> None:
-    """Refuse a tokenizer, a length or a text that its encoder cannot take, or tokens that other arms do not see."""
-    experiment = inputs.experiment
-    arm_inputs = inputs.arms[arm.name]
-    start = arm_inputs.start
-    named = f"arm '{arm.name}'"
-    first, pretraining, positions = experiment.arms[0], experiment.pretraining, start.positions
-    if pretraining and arm_inputs.tokenizer_digest != inputs.first_arm.tokenizer_digest:
-        raise UserError(
-            f"arms '{first.name}' and '{arm.name}' have different tokenizers, so they cannot be pretrained on the "
-            "same tokens; give both the same, or put them into experiments of their own"
-        )
-    tokens = vocabulary_size(arm_inputs.tokenizer)
-    rows = getattr(
-        start.config.get_text_config(), "vocab_size", tokens
-    )  # CANINE hashes characters: it has no table
-    told, embedded = arm_inputs.segments
-    if tokens > rows or told > embedded > 1:
-        says, has = (
-            (f"has {tokens} tokens", rows)
-            if tokens > rows
-            else (f"tells {told} segments apart", embedded)
-        )
-        advice = f"put the tokenizer it was trained with into its folder, or {NAME_ONE}"
-        raise UserError(
-            f"{named}: the tokenizer {says} but the checkpoint '{arm.checkpoint}' embeds {has}; {advice}"
-        )
-    if pretraining and pretraining.segments == "pairs" and min(told, embedded) < 2:
-        which = f"tokenizer tells {told}" if told < 2 else f"encoder embeds {embedded}"
-        raise UserError(
-            f"{named}: pretraining.segments: pairs, but its {which} segments, not 2; leave segments out"
-        )
-    limit = f"the {positions} positions of '{arm.checkpoint}'"
-    for task in experiment.tasks:
-        length = experiment.finetuning.hyperparameters(task, 0.0).max_length
-        if positions is not None and length > positions:
-            advice = f"set `finetuning: {{max_length: {positions}}}` {IN_A_FILE}"
-            raise UserError(
-                f"{named}: max_length {length} of task '{task}' exceeds {limit}; {advice}"
-            )
-    if pretraining and positions is not None and pretraining.length > positions:
-        advice = f"set `pretraining: {{length: {positions}}}` in the experiment file"
-        raise UserError(
-            f"{named}: pretraining.length {pretraining.length} exceeds {limit}; {advice}"
-        )
-    if isinstance(start, NativeStart) and start.counts_ends:
-        for task in experiment.tasks:
-            _check_ends(arm, task, inputs)
-
-
-def _check_ends(arm: Arm, task: str, inputs: Inputs) -> None:
-    """Refuse a text with the token that ends a text in it, for models that count these tokens."""
-    end = inputs.arms[arm.name].tokenizer.eos_token
-    if end is None:
-        return
-    splits = dict(inputs.tasks.data(task).splits)
-    if (diagnostic := inputs.tasks.diagnostic(task)) is not None:
-        splits["AX"] = diagnostic.splits["test"]
-    for split, frame in splits.items():
-        for column in frame.columns.intersection(["text_a", "text_b"]):
-            has_end = frame[column].str.contains(end, regex=False).to_numpy()
-            if has_end.any():
-                place = f"row {int(has_end.argmax()) + 1} of the {split} split of task '{task}' has '{end}' in its text"
-                fault = "its tokenizer reads that as the end of a text, and its model takes one end a row"
-                raise UserError(
-                    f"arm '{arm.name}': {place}; {fault}; change that text, or leave the arm out"
-                )
+def _public_name(place: str) -> str:
+    """`./name`, with the last name of a path, which is no id of the hub; an id of the hub as it is."""
+    is_here = place.startswith(PATHS) or (place != SCRATCH and Path(place).exists())
+    return f"./{PurePath(place).name}" if is_here else place
 
 
 def settle_jobs(inputs: Inputs) -> tuple[list[Pretraining], list[Cell]]:
-    """The pretrainings and cells of a plan, before they are checked.
+    """Make the pretrainings and cells of a plan, before they are checked.
 
     The runs of rate searches come before the pretrainings, and each of them once however many seeds there are.
     """
-    searches, wanted, experiment = dict[str, Pretraining](), list[Pretraining](), inputs.experiment
-    for seed, arm in (
-        product(inputs.text.settings.seeds, experiment.arms) if experiment.pretraining else ()
-    ):
+    experiment = inputs.experiment
+    searches: dict[str, Pretraining] = {}
+    pretrainings: list[Pretraining] = []
+    seeds = experiment.pretraining.seeds if experiment.pretraining else []
+    for seed, arm in product(seeds, experiment.arms):
         settings = inputs.text.settings.run(seed, arm.pretraining_rate)
-        runs = [_pretraining(arm, each, inputs, is_search=True) for each in settings.searches()]
-        searches |= {run.id: run for run in runs}
-        wanted.append(
-            _pretraining(arm, settings, inputs, searches=tuple(sorted(run.id for run in runs)))
-        )
-    return [*searches.values(), *wanted], list(_cells(inputs, wanted))
+        runs = [_pretraining(arm, search, inputs, is_search=True) for search in settings.searches()]
+        searches.update({run.id: run for run in runs})
+        search_ids = tuple(sorted(run.id for run in runs))
+        pretrainings.append(_pretraining(arm, settings, inputs, searches=search_ids))
+    cells = _Cells(inputs, pretrainings)
+    return [*searches.values(), *pretrainings], list(cells.in_order())
 
 
-def of_arm(inputs: ArmInputs) -> dict[str, Any]:
-    """What the arm itself decides of its jobs; the source of a variant of the user's own is part of it."""
+def arm_identity(inputs: ArmInputs) -> dict[str, Any]:
+    """The fields of a job that its arm decides; the source of a variant of the user's own is part of them."""
     arm = inputs.arm
     return {
         "arm": arm.name,
@@ -225,90 +116,120 @@ def of_arm(inputs: ArmInputs) -> dict[str, Any]:
 def _pretraining(
     arm: Arm, settings: PretrainingSettings, inputs: Inputs, **facts: Any
 ) -> Pretraining:
-    # Tokens that are computed at once decide weights where dropout is drawn for each part. Of a checkpoint's own rates
-    # of dropout nothing is known here; they are taken to be above zero.
-    scratch = inputs.experiment.scratch
-    own = (
-        max(scratch.hidden_dropout_prob, scratch.attention_probs_dropout_prob)
-        if arm.checkpoint == SCRATCH
-        else 1.0
-    )
-    drops = (own if settings.dropout is None else settings.dropout) > 0
-    in_parts = drops and settings.micro_batch_size != settings.rows
-    # Without places, and with lists in an order of their own, which decides nothing.
-    plain: dict[str, Any] = {"corpus": [inputs.text.corpus.digest], "tokenizer": None}
-    plain["learning_rates"] = sorted(settings.learning_rates)
-    if settings.rate_search:
-        plain["rate_search"] = settings.rate_search.model_copy(
-            update={"seeds": sorted(settings.rate_search.seeds)}
-        )
+    corpus = inputs.text.corpus.digest
+    # The settings of a job have no places, and lists in an order of their own, which decides nothing.
+    plain: dict[str, Any] = {
+        "corpus": [corpus],
+        "tokenizer": None,
+        "learning_rates": sorted(settings.learning_rates),
+    }
+    search = settings.rate_search
+    if search:
+        plain["rate_search"] = search.model_copy(update={"seeds": sorted(search.seeds)})
+    is_in_parts = settings.micro_batch_size != settings.rows
+    parts_decide = is_in_parts and _has_dropout(arm, settings, inputs.experiment)
     return Pretraining(
-        **of_arm(inputs.arms[arm.name]),
-        corpus=inputs.text.corpus.digest,
+        **arm_identity(inputs.arms[arm.name]),
+        corpus=corpus,
         packing=LAYOUT_VERSION,
         settings=settings.model_copy(update=plain),
-        parts=settings.micro_batch_size * settings.length if in_parts else None,
+        parts=settings.micro_batch_size * settings.length if parts_decide else None,
         **facts,
     )
 
 
-def _cells(inputs: Inputs, pretrainings: Sequence[Pretraining]) -> Iterator[Cell]:
-    experiment, tuning, whole = (
-        inputs.experiment,
-        inputs.experiment.finetuning,
-        inputs.experiment.pretraining,
-    )
-    starts: dict[tuple[str, int | None], str] = {
-        (one.arm, one.seed): one.id for one in pretrainings
-    }
-    arms = {arm.name: of_arm(inputs.arms[arm.name]) for arm in experiment.arms}
-    sources: dict[tuple[Any, ...], str] = {}
+def _has_dropout(arm: Arm, settings: PretrainingSettings, experiment: Experiment) -> bool:
+    """Whether dropout is drawn, for each part of a batch anew, so that the parts decide the weights.
 
-    def cell(
-        arm: str, task: str, rate: float, seed: int, steps: int | None, pretraining_seed: int | None
-    ) -> Cell:
-        place = (arm, "mnli", tuning.source_rate, seed, steps, pretraining_seed)
-        if task in tuning.from_mnli and place not in sources:
-            sources[place] = cell(*place).id
+    A checkpoint's own rates of dropout are not known here; they are taken to be above zero.
+    """
+    if settings.dropout is not None:
+        return settings.dropout > 0
+    scratch = experiment.scratch
+    if arm.checkpoint != SCRATCH:
+        return True
+    return max(scratch.hidden_dropout_prob, scratch.attention_probs_dropout_prob) > 0
+
+
+class _CellPlace(NamedTuple):
+    """Where a cell stands in a plan."""
+
+    arm: str
+    task: str
+    rate: float
+    seed: int
+    steps: int | None
+    pretraining_seed: int | None
+
+
+class _Cells:
+    """Makes the cells of a plan, which start from `pretrainings` and from one another."""
+
+    def __init__(self, inputs: Inputs, pretrainings: Sequence[Pretraining]) -> None:
+        self.inputs = inputs
+        self.experiment = inputs.experiment
+        self.arms = {name: arm_identity(arm) for name, arm in inputs.arms.items()}
+        self.pretraining_ids: dict[tuple[str, int | None], str] = {}
+        for job in pretrainings:
+            self.pretraining_ids[job.arm, job.seed] = job.id
+        self.source_ids: dict[_CellPlace, str] = {}
+
+    def in_order(self) -> Iterator[Cell]:
+        """All cells: those of the last checkpoint first, then by task."""
+        experiment = self.experiment
+        pretraining = experiment.pretraining
+        steps: Sequence[int | None] = [None]
+        pretraining_seeds: Sequence[int | None] = [None]
+        if pretraining:
+            steps = pretraining.finetuned_steps[::-1]
+            pretraining_seeds = pretraining.seeds
+        for step, task in product(steps, experiment.tasks):
+            rates = experiment.finetuning.rates(task)
+            runs = product(rates, pretraining_seeds, experiment.seeds, self.arms)
+            for rate, pretraining_seed, seed, arm in runs:
+                yield self._cell(_CellPlace(arm, task, rate, seed, step, pretraining_seed))
+
+    def _cell(self, place: _CellPlace) -> Cell:
+        tuning = self.experiment.finetuning
+        starts_from_mnli = place.task in tuning.from_mnli
         return Cell(
-            **arms[arm],
-            task=task,
-            data=inputs.tasks.data(task).digest,
-            settings=tuning.hyperparameters(task, rate),
-            seed=seed,
-            pretraining=starts.get((arm, pretraining_seed)),
-            pretraining_seed=pretraining_seed,
-            steps=steps,
-            mnli=sources[place] if task in tuning.from_mnli else None,
+            **self.arms[place.arm],
+            task=place.task,
+            data=self.inputs.tasks.data(place.task).digest,
+            settings=tuning.hyperparameters(place.task, place.rate),
+            seed=place.seed,
+            pretraining=self.pretraining_ids.get((place.arm, place.pretraining_seed)),
+            pretraining_seed=place.pretraining_seed,
+            steps=place.steps,
+            mnli=self._mnli_source(place) if starts_from_mnli else None,
         )
 
-    pretraining_seeds: Sequence[int | None] = whole.seeds if whole else [None]
-    for steps, task in product(whole.finetuned_steps[::-1] if whole else [None], experiment.tasks):
-        for rate, pretraining_seed, seed, arm in product(
-            tuning.rates(task), pretraining_seeds, experiment.seeds, arms
-        ):
-            yield cell(arm, task, rate, seed, steps, pretraining_seed)
+    def _mnli_source(self, place: _CellPlace) -> str:
+        """The id of the MNLI cell from whose encoder a cell starts."""
+        rate = self.experiment.finetuning.source_rate
+        source = place._replace(task="mnli", rate=rate)
+        if source not in self.source_ids:
+            self.source_ids[source] = self._cell(source).id
+        return self.source_ids[source]
 
 
 def _arm_facts(arm: Arm, inputs: Inputs) -> ArmFacts:
-    experiment, start = inputs.experiment, inputs.arms[arm.name].start
-    if isinstance(
-        start, NativeStart
-    ):  # its model runs here, on the longest text: one that cannot is refused
-        longest = max(
-            experiment.finetuning.hyperparameters(task, 0.0).max_length for task in experiment.tasks
-        )
-        cost = native_budget(start, inputs.arms[arm.name].tokenizer, longest, arm.name)
-        check_native(inputs.arms[arm.name], start)
+    experiment = inputs.experiment
+    arm_inputs = inputs.arms[arm.name]
+    start = arm_inputs.start
+    tuning = experiment.finetuning
+    if isinstance(start, NativeStart):
+        # Its model runs here, on the longest text: one that cannot is refused.
+        longest = max(tuning.hyperparameters(task, 0.0).max_length for task in experiment.tasks)
+        cost = native_budget(start, arm_inputs.tokenizer, longest, arm.name)
+        check_native(arm_inputs, start)
         return ArmFacts(summary=SUMMARY, **cost)
-    length = (
-        experiment.pretraining.length
-        if experiment.pretraining
-        else experiment.finetuning.max_length
-    )
+    pretraining = experiment.pretraining
+    length = pretraining.length if pretraining else tuning.max_length
+    sizes = {name: getattr(start.config, name) or None for name in Shape.model_fields}
     return ArmFacts(
         summary=VARIANTS[arm.variant].described(arm.options, start.origin),
-        shape=Shape(**{name: getattr(start.config, name) or None for name in Shape.model_fields}),
+        shape=Shape(**sizes),
         **budget(start.config, length),
     )
 
@@ -321,11 +242,12 @@ def _task_facts(task: str, inputs: Inputs) -> TaskFacts:
         predicts += [name for name in TASKS[task].test_splits if name in data.splits]
     if diagnostic:
         predicts.append(AX_SPLIT)
+    rows = {name: len(split) for name, split in data.splits.items()}
     return TaskFacts(
         source=data.source,
         digest=data.digest,
         partial=data.partial,
-        rows={name: len(split) for name, split in data.splits.items()} if data.partial else {},
+        rows=rows if data.partial else {},
         differences=data.differences or None,
         unchecked=data.unchecked or None,
         revision=data.revision,
@@ -338,14 +260,11 @@ def _expected_tokens(task: str, inputs: Inputs) -> int:
     """About how many tokens a cell trains on, over all epochs; from characters, nothing is tokenised."""
     frame = inputs.tasks.train_split(task)
     settings = inputs.experiment.finetuning.hyperparameters(task, 0.0)
-    characters = (
-        frame[[column for column in ("text_a", "text_b") if column in frame]]
-        .map(len)
-        .sum(axis="columns")
-    )
-    estimated = (characters / CHARACTERS_A_TOKEN + SPECIAL_TOKENS).clip(upper=settings.max_length)
-    in_epoch = settings.steps_per_epoch(len(frame))
-    return round(float(estimated.sum()) * settings.steps(in_epoch) / in_epoch)
+    columns = [column for column in ("text_a", "text_b") if column in frame]
+    characters = frame[columns].map(len).sum(axis="columns")
+    tokens = (characters / CHARACTERS_A_TOKEN + SPECIAL_TOKENS).clip(upper=settings.max_length)
+    steps_per_epoch = settings.steps_per_epoch(len(frame))
+    return round(float(tokens.sum()) * settings.steps(steps_per_epoch) / steps_per_epoch)
 
 
 def select(cells: Sequence[Cell], only: Names) -> list[Cell]:

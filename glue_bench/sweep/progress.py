@@ -12,15 +12,15 @@ from glue_bench.errors import format_duration
 from glue_bench.records.store import Store
 from glue_bench.records.values import Job, Plan, Progress
 
-NEWEST = 200  # so many of the new records are read to estimate what is left
-GROUND = 3  # so many jobs must have ended before anything is said of the rest
+MAX_NEW_RECORDS = 200  # the newest records that are read at one look, to estimate the time left
+MIN_ENDED_JOBS = 3  # before anything is said of the time left
 LIVE_SECONDS = 300.0  # a worker that has said nothing for longer counts as gone
 STATES = ("done", "running", "failed", "missing")  # what failed runs again with the next command
 Counts = dict[str, int]  # of jobs in each of STATES
 
 
 class TimeEstimate:
-    """How long jobs will take, from those that have ended and from what each of them is expected to cost.
+    """Estimates how long jobs take, from those that have ended and from the expected cost of each.
 
     Costs leave out scoring and loading. Seconds per cost are learnt for each task; an unknown one takes those of all.
     """
@@ -29,82 +29,98 @@ class TimeEstimate:
         self.costs = {job.id: plan.cost(job) for job in plan.jobs}
         self.kinds = {job.id: job.kind_title for job in plan.jobs}
         self.ended = 0
-        self.spent = defaultdict[str, float](float)
-        self.paid = defaultdict[str, float](float)
+        self.seconds_by_kind: defaultdict[str, float] = defaultdict(float)
+        self.costs_by_kind: defaultdict[str, float] = defaultdict(float)
 
     def learn(self, job_id: str, seconds: float) -> None:
-        """A job has ended after so many seconds."""
-        if self.costs.get(job_id):
+        """Note that a job has ended after these seconds."""
+        cost = self.costs.get(job_id)
+        if cost:
             self.ended += 1
-            self.spent[self.kinds[job_id]] += seconds
-            self.paid[self.kinds[job_id]] += self.costs[job_id]
+            self.seconds_by_kind[self.kinds[job_id]] += seconds
+            self.costs_by_kind[self.kinds[job_id]] += cost
 
     def seconds(self, job_id: str) -> float | None:
         """How long a job will take; None while nothing is known."""
         if not self.ended:
             return None
-        kinds = [self.kinds[job_id]] if self.kinds[job_id] in self.paid else [*self.paid]
-        return (
-            self.costs[job_id]
-            * sum(self.spent[kind] for kind in kinds)
-            / sum(self.paid[kind] for kind in kinds)
-        )
+        kind = self.kinds[job_id]
+        kinds = [kind] if kind in self.costs_by_kind else [*self.costs_by_kind]
+        seconds = sum(self.seconds_by_kind[kind] for kind in kinds)
+        costs = sum(self.costs_by_kind[kind] for kind in kinds)
+        return self.costs[job_id] * seconds / costs
 
     def seconds_left(
-        self, waiting: Iterable[str], running: Mapping[str, float], at_once: int
+        self, waiting: Iterable[str], running: Mapping[str, float], parallel: int
     ) -> float | None:
-        """Seconds until all jobs have ended if `at_once` run side by side; None if too few have ended to tell.
+        """Estimate the time until all jobs have ended.
 
-        `running` has the seconds since each of these jobs began.
+        Args:
+            waiting: the jobs that have not begun.
+            running: the jobs that run, each with the seconds since it began.
+            parallel: how many jobs run at once.
+
+        Returns:
+            Seconds; None if too few jobs have ended to tell.
         """
-        if self.ended < min(GROUND, len(self.costs)) or not self.ended:
+        if self.ended < min(MIN_ENDED_JOBS, len(self.costs)) or not self.ended:
             return None
-        under_way = [
-            max((self.seconds(name) or 0.0) - since, 0.0) for name, since in running.items()
-        ]
-        work = sum(self.seconds(name) or 0.0 for name in waiting) + sum(under_way)
-        return max(work / max(1, at_once), *under_way, 0.0)
+        rests = []
+        for name, since in running.items():
+            rests.append(max((self.seconds(name) or 0.0) - since, 0.0))
+        work = sum(self.seconds(name) or 0.0 for name in waiting) + sum(rests)
+        return max(work / max(1, parallel), *rests, 0.0)
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """An experiment at one moment: counts of cells by arm, of pretrainings, what runs in words, and why jobs failed."""
+    """An experiment at one moment.
+
+    Attributes:
+        arms: counts of cells, by arm.
+        pretrainings: counts of pretrainings.
+        running: the jobs that run, in words.
+        failed: why jobs failed, by the jobs in words.
+        seconds_left: until all jobs have ended; None where nothing runs, or too few jobs have ended.
+    """
 
     arms: Mapping[str, Counts]
     pretrainings: Counts
     running: Sequence[str] = ()
     failed: Mapping[str, str] = field(default_factory=dict)
-    seconds_left: float | None = None  # None where nothing runs, or too few jobs have ended
+    seconds_left: float | None = None
 
     @property
     def cells(self) -> Counts:
-        """Those of all arms together."""
+        """The counts of all arms together."""
         return {state: sum(counts[state] for counts in self.arms.values()) for state in STATES}
 
     @property
     def described(self) -> str:
         """`12 of 80 cells done, 2 running, 0 failed, 66 missing; 3 of 4 pretrainings`."""
-        cells, before = self.cells, self.pretrainings
-        text = ", ".join(f"{cells[state]:,} {state}" for state in STATES[1:])
-        pretrained = (
-            f"; {before['done']:,} of {sum(before.values()):,} pretrainings"
-            if any(before.values())
-            else ""
-        )
-        return f"{cells['done']:,} of {sum(cells.values()):,} cells done, {text}{pretrained}"
+        cells = self.cells
+        states = ", ".join(f"{cells[state]:,} {state}" for state in STATES[1:])
+        text = f"{cells['done']:,} of {sum(cells.values()):,} cells done, {states}"
+        pretrainings = sum(self.pretrainings.values())
+        if pretrainings:
+            text += f"; {self.pretrainings['done']:,} of {pretrainings:,} pretrainings"
+        return text
 
     @property
-    def left(self) -> str:
-        """`about 12 min left`, if it is known."""
-        return (
-            "" if self.seconds_left is None else f"about {format_duration(self.seconds_left)} left"
-        )
+    def time_left(self) -> str:
+        """`about 12 min left`; empty if it is not known."""
+        if self.seconds_left is None:
+            return ""
+        return f"about {format_duration(self.seconds_left)} left"
 
 
 class Watch:
     """Looks at a folder again and again. It lists cells, pretrainings, failures and progress; reads a record once.
 
-    Without the ids of jobs that are `done`, all that have a record count as done at each look.
+    Args:
+        store: of the folder.
+        plan: whose jobs are counted.
+        done: the ids of jobs that are done; by default all that have a record at each look.
     """
 
     def __init__(self, store: Store, plan: Plan, done: Collection[str] | None = None) -> None:
@@ -113,42 +129,46 @@ class Watch:
         self.estimate = TimeEstimate(plan)
         self.done = done
         self.jobs = {job.id: job for job in plan.jobs}
-        self.arms = defaultdict[str, list[Job]](list)
+        self.cells_by_arm: defaultdict[str, list[Job]] = defaultdict(list)
         for cell in plan.cells:
-            self.arms[cell.arm].append(cell)
-        self.seen = set[str]()  # jobs whose records are read
+            self.cells_by_arm[cell.arm].append(cell)
+        self.learnt: set[str] = set()  # jobs whose records are read, or too many to read
 
-    def look(self, left: Collection[str] | None = None) -> Snapshot:
-        """The experiment as it is now; the time is that of the jobs `left`, else of all that are missing."""
+    def look(self, pending: Collection[str] | None = None) -> Snapshot:
+        """Describe the experiment as it is now. The time left is for the jobs `pending`, by default all missing."""
         now = time.time()
-        states, recorded, errors, running = job_states(self.store, self.plan, self.done)
-        new = sorted((self.store.stored_at(name), name) for name in recorded - self.seen)
-        self.seen |= recorded
-        for _, name in new[-NEWEST:]:
+        states = job_states(self.store, self.plan, self.done)
+        running = states.running
+        self._learn(states.recorded)
+        seconds_left = None
+        if running:
+            if pending is None:
+                waiting = {name for name in self.jobs if states.state[name] == "missing"}
+            else:
+                waiting = {*pending} - {*running}
+            since = {name: now - progress.began for name, progress in running.items()}
+            seconds_left = self.estimate.seconds_left(waiting, since, len(running))
+        lines = []
+        for name, progress in running.items():
+            lines.append(describe_progress(self.jobs[name], progress, name_worker=len(running) > 1))
+        failed = {}
+        for name, error in states.errors.items():
+            if name not in running:
+                failed[self.jobs[name].describe()] = error
+        arms = {arm: states.counts(cells) for arm, cells in self.cells_by_arm.items()}
+        pretrainings = states.counts(self.plan.pretrainings)
+        return Snapshot(arms, pretrainings, lines, failed, seconds_left)
+
+    def _learn(self, recorded: Collection[str]) -> None:
+        """Let the estimate learn from the newest of the records that are new."""
+        new = {*recorded} - self.learnt
+        self.learnt |= new
+        for name in sorted(new, key=lambda name: (self.store.stored_at(name), name))[
+            -MAX_NEW_RECORDS:
+        ]:
             result = self.store.result(self.jobs[name])
             if result and result.ok:
                 self.estimate.learn(name, result.seconds)
-        since = {name: now - progress.began for name, progress in running.items()}
-        missing = (
-            {name for name in self.jobs if states[name] == "missing"}
-            if left is None
-            else {*left} - {*running}
-        )
-
-        def counted(jobs: Sequence[Job]) -> Counts:
-            counts = Counter(states[job.id] for job in jobs)
-            return {state: counts[state] for state in STATES}
-
-        return Snapshot(
-            {arm: counted(cells) for arm, cells in self.arms.items()},
-            counted(self.plan.pretrainings),
-            [
-                describe_progress(self.jobs[name], running[name], len(running) > 1)
-                for name in running
-            ],
-            {self.jobs[name].describe(): errors[name] for name in errors if name not in running},
-            self.estimate.seconds_left(missing, since, len(running)) if running else None,
-        )
 
 
 class JobStates(NamedTuple):
@@ -166,54 +186,70 @@ class JobStates(NamedTuple):
     errors: dict[str, str]
     running: dict[str, Progress]
 
+    def counts(self, jobs: Sequence[Job]) -> Counts:
+        """Count the jobs in each state."""
+        counter = Counter(self.state[job.id] for job in jobs)
+        return {state: counter[state] for state in STATES}
+
 
 def job_states(store: Store, plan: Plan, finished: Collection[str] | None = None) -> JobStates:
     """Look how far the jobs of a plan are.
 
-    Done are those that have `finished`, as `Finished.done` says after it has read every record. Where that takes too
-    long, those that have a record count.
+    Args:
+        store: of the results.
+        plan: whose jobs are looked at.
+        finished: the ids of jobs that are done, as `Finished.done` says after it has read every record. By default, as
+            that takes long, all jobs that have a record.
     """
     state = dict.fromkeys((job.id for job in plan.jobs), "missing")
-    recorded = {*(store.recorded() if finished is None else finished)} & state.keys()
+    done = store.recorded() if finished is None else finished
+    recorded = {*done} & state.keys()
     errors = {failure.id: failure.error for failure in store.failures(plan, recorded)}
     running = {name: progress for name, progress in running_jobs(store).items() if name in state}
-    state |= dict.fromkeys(recorded, "done")
-    state |= dict.fromkeys(errors, "failed")
-    state |= dict.fromkeys(running, "running")
+    state.update(dict.fromkeys(recorded, "done"))
+    state.update(dict.fromkeys(errors, "failed"))
+    state.update(dict.fromkeys(running, "running"))
     return JobStates(state, recorded, errors, running)
 
 
 def running_jobs(store: Store) -> dict[str, Progress]:
-    """The jobs of which a worker has said something lately, unless its process on this machine has ended, by id."""
+    """The jobs whose worker has said something lately, by id, unless its process on this machine has ended."""
+    oldest = time.time() - LIVE_SECONDS
+    jobs = {}
+    for progress in store.progress.read():
+        if progress.updated > oldest and not _has_ended(progress.worker):
+            jobs[progress.id] = progress
+    return jobs
 
-    def lives(worker: str) -> bool:
-        host, _, process = worker.rpartition(":")
-        if host == socket.gethostname():
-            try:
-                os.kill(int(process), 0)
-            except ProcessLookupError:
-                return False
-            except (
-                PermissionError,
-                ValueError,
-                OverflowError,
-            ):  # it is another user's, or there is no such number
-                pass
+
+def _has_ended(worker: str) -> bool:
+    """Whether a worker, host:pid, is a process of this machine that has ended."""
+    host, _, process = worker.rpartition(":")
+    if host != socket.gethostname():
+        return False
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
         return True
-
-    recent = [
-        progress
-        for progress in store.progress.read()
-        if time.time() - progress.updated < LIVE_SECONDS
-    ]
-    return {progress.id: progress for progress in recent if lives(progress.worker)}
+    except (PermissionError, ValueError, OverflowError):
+        return False  # it is another user's, or there is no such number
+    return False
 
 
-def describe_progress(job: Job, progress: Progress, one_of_many: bool = False) -> str:
-    """`add on mnli, rate 2e-05, seed 1, step 120 of 780, loss 0.523 (host:4711)`; a process alone here is not named."""
-    step = f", step {progress.step:,} of {progress.steps:,}" if progress.steps else ""
-    loss = "" if progress.loss is None else f", loss {progress.loss:.3f}"
-    elsewhere = progress.worker.rpartition(":")[0] != socket.gethostname()
-    return (
-        f"{job.describe()}{step}{loss}{f' ({progress.worker})' if one_of_many or elsewhere else ''}"
-    )
+def describe_progress(job: Job, progress: Progress, *, name_worker: bool = False) -> str:
+    """`add on mnli, rate 2e-05, seed 1, step 120 of 780, loss 0.523 (host:4711)`.
+
+    Args:
+        job: of the progress.
+        progress: how far it is.
+        name_worker: whether to name a process on this machine, too; one elsewhere is always named.
+    """
+    text = job.describe()
+    if progress.steps:
+        text += f", step {progress.step:,} of {progress.steps:,}"
+    if progress.loss is not None:
+        text += f", loss {progress.loss:.3f}"
+    is_elsewhere = progress.worker.rpartition(":")[0] != socket.gethostname()
+    if name_worker or is_elsewhere:
+        text += f" ({progress.worker})"
+    return text

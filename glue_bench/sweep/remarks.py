@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 import torch
 
 from glue_bench.sweep.executors import Executor
-from glue_bench.sweep.jobs import WorkLeft
+from glue_bench.sweep.jobs import WorkLeft, has_other_rate
+from glue_bench.sweep.reasons import OTHER_RATE
 from glue_bench.sweep.worker import room_here
 from glue_bench.training.device import Compute
 from glue_bench.training.inputs import Inputs
@@ -124,11 +125,13 @@ def pretrainings_again(situation: Situation) -> Iterator[str]:
     started = Counter(record.cell.pretraining for record in finished.records.values())
     for job in situation.work.jobs:
         if count := started[job.id]:
-            cause = (
-                "its weights are gone"
-                if job.id in finished.pretrainings
-                else "it has no whole record"
-            )
+            record = finished.pretrainings.get(job.id)
+            if record is None:
+                cause = "it has no whole record"
+            elif has_other_rate(record, finished.pretrainings):
+                cause = OTHER_RATE
+            else:
+                cause = "its weights are gone"
             effect = "which run again if its weights come out otherwise"
             yield f"{job.label} is pretrained again: {cause}; finished cells that started from it: {count:,}, {effect}"
 

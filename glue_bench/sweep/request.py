@@ -12,14 +12,15 @@ from glue_bench.files import IN_THE_CACHE, cache_folder, prove_writable, results
 from glue_bench.remote import refuse_url
 from glue_bench.sweep.conditions import chosen_values
 from glue_bench.sweep.engine import Engine
-from glue_bench.sweep.slurm import check_slurm
+from glue_bench.sweep.executors import check_answer
+from glue_bench.sweep.squeue import check_slurm
 
 
 def check_before_work(experiment: Experiment, **options: Any) -> None:
     """Refuse all that can be refused without data, text or checkpoints; what takes longest to import comes last.
 
     The options are those of `check_request`. Raises UserError for the first mistake, for an engine that is not
-    installed, and where no Slurm answers.
+    installed, and where no Slurm or no machine at the address of a cluster answers.
     """
     check_request(experiment, **options)
     engine: Engine = options["engine"]
@@ -27,6 +28,8 @@ def check_before_work(experiment: Experiment, **options: Any) -> None:
         check_slurm()
     if (engine.workers or engine.address) and find_spec("ray") is None:
         raise UserError("--workers and --address needs ray; install it: pip install '.[ray]'")
+    if engine.address:
+        check_answer(engine.address)
     from glue_bench.model.arms import check_arms  # imports torch
 
     check_arms(experiment)

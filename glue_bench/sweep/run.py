@@ -17,17 +17,19 @@ from glue_bench.data.task_data import known_labels
 from glue_bench.files import results_written_to
 from glue_bench.model.plugins import PLUGINS
 from glue_bench.records.environment import versions
+from glue_bench.records.layout import record_folders
 from glue_bench.records.plugin_files import keep_plugin
 from glue_bench.records.store import Store
 from glue_bench.records.values import Cell, Plan, Result
 from glue_bench.sweep.drive import Loop, Observer
 from glue_bench.sweep.engine import Engine
 from glue_bench.sweep.executors import Executor
-from glue_bench.sweep.jobs import WorkLeft, longest_first, reasons, work_left
+from glue_bench.sweep.jobs import WorkLeft, longest_first, work_left
 from glue_bench.sweep.plan import make_plan, select
+from glue_bench.sweep.reasons import reasons
 from glue_bench.sweep.remarks import Situation, remarks
 from glue_bench.sweep.request import check_request
-from glue_bench.sweep.slurm import refuse_live_jobs
+from glue_bench.sweep.sent import refuse_live_jobs
 from glue_bench.sweep.worker import make_worker
 from glue_bench.terminal import tell
 from glue_bench.training.device import choose_compute
@@ -64,6 +66,16 @@ class Summary:
     tokens: int = 0
     reasons: dict[str, int] = field(default_factory=dict)
     cause: str = ""
+
+    @property
+    def failures_folder(self) -> Path:
+        """The folder with the reasons of failures."""
+        return Store(self.folder).failures_folder
+
+    @property
+    def result_folders(self) -> list[str]:
+        """The folders of records that are there, each with a slash."""
+        return record_folders(self.folder)
 
     @property
     def skipped(self) -> int:

@@ -36,7 +36,7 @@ from glue_bench.records.values import (
     Record,
     Result,
 )
-from glue_bench.sweep.plan import of_arm
+from glue_bench.sweep.plan import arm_identity
 from glue_bench.sweep.weights import leaves_model
 from glue_bench.training.device import Compute, choose_compute
 from glue_bench.training.finetune import finetune
@@ -48,8 +48,8 @@ from glue_bench.training.pretraining_folder import OtherComputerError, Pretraini
 from glue_bench.training.quiet import quiet_transformers
 from glue_bench.training.task_inputs import is_test
 
-WRITTEN_SECONDS = 2.0  # between two writings of how far a job is
-SEEN_SECONDS = 60.0  # until the listing of a shared disk shows what another machine has written
+MIN_REPORT_SECONDS = 2.0  # between two reports of how far a job is
+MAX_LISTING_SECONDS = 60.0  # until a shared disk lists what another machine has written
 
 
 def make_worker(
@@ -80,7 +80,9 @@ class Worker:
     """Runs jobs one after another. A failing job ends itself, never the sweep."""
 
     def __init__(self, inputs: Inputs, compute: Compute) -> None:
-        self.inputs, self.store, self.compute = inputs, inputs.store, compute
+        self.inputs = inputs
+        self.store = inputs.store
+        self.compute = compute
 
     def run(self, job: Job) -> Result:
         """Train, and store the record, or why there is none.
@@ -88,43 +90,49 @@ class Worker:
         Raises UserError for what every job would meet: a full disk, other files than those that the plan was made of,
         or a model or a state to start from that is damaged.
         """
-        with self._telling(job.id) as tell:
+        with self._reporting(job.id) as report:
             try:
-                here = of_arm(self.inputs.arms[job.arm])
+                self._check_files(job)
+                self._wait_for_starts(job)
                 if isinstance(job, Pretraining):
-                    here["corpus"] = self.inputs.text.corpus.digest
-                else:
-                    here["data"] = self.inputs.tasks.data(job.task).digest
-                if changed := [name for name, value in here.items() if getattr(job, name) != value]:
-                    raise UserError(
-                        f"{socket.gethostname()} has another {', '.join(changed)} for '{job.id}' than the machine that "
-                        "planned it; all machines must see the same files"
-                    )
-                until = time.monotonic() + SEEN_SECONDS
-                while time.monotonic() < until and not all(
-                    self.store.result_version(name) for name in job.after
-                ):
-                    time.sleep(0.5)
-                if isinstance(job, Pretraining):
-                    return self._pretrain(job, tell)
-                return self._finetune(job, tell)
-            except (
-                OtherComputerError
-            ) as error:  # of a worker that is unlike the others: the sweep goes on without it
-                return self._fail(job, str(error))
+                    return self._pretrain(job, report)
+                return self._finetune(job, report)
+            except OtherComputerError as error:
+                return self._fail(job, str(error))  # the sweep goes on without this worker
             except UserError:
                 raise
             except Exception as error:
-                if problem := disk_trouble(error):
+                trouble = disk_trouble(error)
+                if trouble:
                     place = getattr(error, "filename", None) or "the results or the cache folder"
-                    raise DiskError(f"cannot write to '{place}': {problem}; {GOES_ON}") from error
-                where = " in pretraining" if isinstance(job, Pretraining) else ""
-                return self._fail(job, f"{type(error).__name__}{where}: {error}")
+                    raise DiskError(f"cannot write to '{place}': {trouble}; {GOES_ON}") from error
+                place = " in pretraining" if isinstance(job, Pretraining) else ""
+                return self._fail(job, f"{type(error).__name__}{place}: {error}")
 
-    def _finetune(self, cell: Cell, tell: OnStep) -> Record:
+    def _check_files(self, job: Job) -> None:
+        """Raise UserError where this machine has other files than the one that planned the job."""
+        facts = arm_identity(self.inputs.arms[job.arm])
+        if isinstance(job, Pretraining):
+            facts["corpus"] = self.inputs.text.corpus.digest
+        else:
+            facts["data"] = self.inputs.tasks.data(job.task).digest
+        changed = [name for name, value in facts.items() if getattr(job, name) != value]
+        if changed:
+            host = socket.gethostname()
+            fault = f"{host} has another {', '.join(changed)} for '{job.id}' than the machine that planned it"
+            raise UserError(f"{fault}; all machines must see the same files")
+
+    def _wait_for_starts(self, job: Job) -> None:
+        """Wait until this machine sees the results of the jobs before, which another machine may have written."""
+        until = time.monotonic() + MAX_LISTING_SECONDS
+        for name in job.after:
+            while not self.store.result_version(name) and time.monotonic() < until:
+                time.sleep(0.5)
+
+    def _finetune(self, cell: Cell, report: OnStep) -> Record:
         """Fine-tune; the model stays if the experiment keeps models, or if other cells start from this one."""
         keeps = leaves_model(cell, self.inputs.experiment)
-        outcome = finetune(cell, self.inputs, self.compute, progress=tell)
+        outcome = finetune(cell, self.inputs, self.compute, progress=report)
         record = outcome.record
         if keeps or cell.task == "mnli":  # others may have started from an earlier run of this cell
             weights = weights_digest(outcome.model.base_model.state_dict())
@@ -140,13 +148,13 @@ class Worker:
         save = partial(save_kept, outcome=outcome, inputs=self.inputs) if keeps else None
         return self.store.write(record, save, logits=logits, tests=tests)
 
-    def _pretrain(self, job: Pretraining, tell: OnStep) -> PretrainingRecord | Failure:
+    def _pretrain(self, job: Pretraining, report: OnStep) -> PretrainingRecord | Failure:
         """Pretrain an arm, measure it, and check that its positions are alive: that decides for all cells after it.
 
         A rate at which a run of a search diverges is a result, too: the worst of all.
         """
         try:
-            outcome = pretrain(job, self.inputs, self.compute, progress=tell)
+            outcome = pretrain(job, self.inputs, self.compute, progress=report)
         except DivergedPretrainingError as error:
             if not job.is_search:
                 raise
@@ -217,28 +225,35 @@ class Worker:
         return failure
 
     @contextmanager
-    def _telling(self, name: str) -> Iterator[OnStep]:
-        """In this block a file tells how far the job is. It decides nothing: one that cannot be written is left out."""
+    def _reporting(self, job_id: str) -> Iterator[OnStep]:
+        """In this block a file says how far the job is. It decides nothing: if it cannot be written, it is left out."""
         began = time.time()
+        worker = f"{socket.gethostname()}:{os.getpid()}"
         written_at = -math.inf
-        here = f"{socket.gethostname()}:{os.getpid()}"
 
-        def tell(step: int, steps: int | None, loss: Callable[[], float] | None) -> None:
+        def report(step: int, steps: int | None, loss: Callable[[], float] | None) -> None:
             nonlocal written_at
-            if step and time.monotonic() < written_at + WRITTEN_SECONDS:
+            if step and time.monotonic() < written_at + MIN_REPORT_SECONDS:
                 return
             written_at = time.monotonic() if step else -math.inf
-            last = None if loss is None else _finite_or_none(loss())
-            facts = {"worker": here, "began": began, "step": step, "steps": steps, "loss": last}
+            progress = values.Progress(
+                id=job_id,
+                worker=worker,
+                began=began,
+                updated=time.time(),
+                step=step,
+                steps=steps,
+                loss=None if loss is None else _finite_or_none(loss()),
+            )
             with suppress(OSError):
-                self.store.progress.write(values.Progress(id=name, updated=time.time(), **facts))
+                self.store.progress.write(progress)
 
-        tell(0, None, None)
+        report(0, None, None)
         try:
-            yield tell
+            yield report
         finally:
             with suppress(OSError):
-                self.store.progress.drop(name)
+                self.store.progress.drop(job_id)
 
 
 def _finite_or_none(value: float) -> float | None:

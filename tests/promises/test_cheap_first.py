@@ -21,6 +21,7 @@ CHEAP = {
     "a number of workers": ({}, {"workers": 0}, "workers 0: give a whole number"),
     "two engines": ({}, {"workers": 2, "slurm": {}}, "--slurm goes without --workers"),
     "an address": ({}, {"address": "nowhere"}, "--address is HOST:PORT"),
+    "a cluster": ({}, {"address": "127.0.0.1:1"}, "no Ray cluster answers at 127.0.0.1:1"),
     "a key of --only": (
         {},
         {"only": "tusk=rte"},

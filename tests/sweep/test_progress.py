@@ -24,7 +24,7 @@ from glue_bench.sweep import drive, observers
 from glue_bench.sweep.drive import Observer
 from glue_bench.sweep.executors import Inline
 from glue_bench.sweep.jobs import longest_first
-from glue_bench.sweep.observers import TRACKERS, Display, Tracker, view
+from glue_bench.sweep.observers import Display, view
 from glue_bench.sweep.progress import (
     LIVE_SECONDS,
     STATES,
@@ -33,6 +33,7 @@ from glue_bench.sweep.progress import (
     Watch,
     running_jobs,
 )
+from glue_bench.sweep.trackers import TRACKERS, Tracker
 
 FIRST = stub.pretraining()
 CELLS = [stub.cell(seed, pretraining=FIRST.id, steps=10, pretraining_seed=1) for seed in range(6)]

@@ -16,7 +16,8 @@ from glue_bench.records.values import Progress
 from glue_bench.sweep import drive, slurm
 from glue_bench.sweep.executors import Terminated
 from glue_bench.sweep.progress import TimeEstimate
-from glue_bench.sweep.slurm import CUTS, JobBatch, Slurm, refuse_live_jobs
+from glue_bench.sweep.sent import refuse_live_jobs
+from glue_bench.sweep.slurm import MAX_CUTS, JobBatch, Slurm
 
 pytest.importorskip("submitit")
 from helpers.fake_slurm import FakeSlurm
@@ -168,7 +169,7 @@ def test_near_the_time_limit_a_batch_is_put_back_and_goes_on_and_a_cell_that_nee
     assert stub.attempts(store, *CELLS[:3]) == [2, 2, 2]
     with engine(*CELLS[2:4]) as executor:
         submit(executor, *CELLS[2:4])
-        for _ in range(CUTS):
+        for _ in range(MAX_CUTS):
             again = batch.checkpoint(jobs)
         [(name, error)] = ended(executor)
         assert (name, error.partition(":")[0]) == (
@@ -258,8 +259,8 @@ def test_ctrl_c_cancels_the_jobs_and_so_does_a_driver_those_that_nobody_has_writ
     assert cluster.live() == []
     with contextlib.suppress(KeyboardInterrupt), engine(*CELLS[:2]) as executor:
         submit(executor, CELLS[0])
-        executor.sent.clear()  # as if Slurm had just taken them
-        executor._write()
+        executor.sent.batches.clear()  # as if Slurm had just taken them
+        executor.sent.write()
         with pytest.raises(UserError, match="has 1 jobs in Slurm"):
             refuse_live_jobs(store)
         raise KeyboardInterrupt
@@ -293,7 +294,7 @@ def test_what_slurm_refuses_or_never_starts_is_one_line(engine, cluster, monkeyp
             submit(executor, CELLS[0])
         assert cluster.live() == []
     (cluster.bin / "scontrol").write_text("#!/bin/sh\necho MaxArraySize = 0")
-    assert engine(CELLS[0]).most == 1  # arrays are off
+    assert engine(CELLS[0]).max_array == 1  # arrays are off
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError, match="no Slurm answers here"):  # before anything is run
         engine(CELLS[0])
@@ -346,7 +347,7 @@ def test_each_cell_of_a_batch_may_be_cut_off_as_often_and_a_pretraining_more_oft
     batch, jobs = JobBatch(lambda: stub.StubWorker(store), store.folder), [*CELLS[:2], first]
     for job in jobs:
         batch([(job, store.result_version(job.id))])
-        for _ in range(CUTS - 1 if job in CELLS else CUTS + 1):
+        for _ in range(MAX_CUTS - 1 if job in CELLS else MAX_CUTS + 1):
             batch.checkpoint([])
     assert store.failures(stub.plan(first, *CELLS), set()) == []
 

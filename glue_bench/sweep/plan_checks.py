@@ -1,0 +1,169 @@
+"""Refusals of arms, tasks and a pretraining that cannot run, before a plan is made of them."""
+
+from glue_bench.config import NATIVE, Arm
+from glue_bench.errors import IN_A_FILE, UserError
+from glue_bench.model.arms import check_arms
+from glue_bench.model.checks import check_order
+from glue_bench.model.native import NativeStart
+from glue_bench.model.plugins import add_plugins, check_plugin
+from glue_bench.training.inputs import Inputs
+from glue_bench.training.tokenizers import NAME_ONE, vocabulary_size
+
+
+def check_inputs(inputs: Inputs) -> None:
+    """Load the experiment's plugins, and check all that its jobs start from.
+
+    Raises UserError for the first arm, task or pretraining that cannot run.
+    """
+    experiment = inputs.experiment
+    check_arms(experiment)
+    tasks_of_data = inputs.tasks.source.tasks()
+    add_plugins(experiment.plugins)
+    our_arms = [arm for arm in experiment.arms if arm.variant != NATIVE]
+    for arm in our_arms:
+        check_plugin(arm.variant, arm.options)
+    missing = [task for task in experiment.tasks if task not in tasks_of_data]
+    if missing:
+        names = ", ".join(task for task in experiment.tasks if task in tasks_of_data)
+        advice = (
+            f"complete it, or name what it has: `tasks: [{names}]` in a file, "
+            f"--task {names.replace(' ', '')} without"
+        )
+        raise UserError(f"data '{experiment.data}' has no {', '.join(missing)}; {advice}")
+    for task in experiment.tasks:
+        _check_task(task, inputs)
+    for arm in our_arms:
+        check_order(inputs.arms[arm.name].start, arm.name)
+    for arm in experiment.arms:
+        _check_arm(arm, inputs)
+    _check_pretraining_seeds(inputs)
+
+
+def _check_task(task: str, inputs: Inputs) -> None:
+    """Refuse a task without what its cells are scored on."""
+    experiment = inputs.experiment
+    train = inputs.tasks.train_split(task)
+    splits = inputs.tasks.data(task).splits
+    if not any(name.startswith("validation") for name in splits):
+        fault = f"task '{task}' has no validation split in '{experiment.data}'"
+        raise UserError(f"{fault}; complete the data or leave the task out of `tasks`")
+    if experiment.finetuning.held_out_share and len(train) < 2:
+        fault = "the train split has one example, of which nothing can be held out"
+        raise UserError(f"task '{task}': {fault}")
+    inputs.tasks.diagnostic(task)
+
+
+def _check_pretraining_seeds(inputs: Inputs) -> None:
+    """Refuse more seeds than there are sequences: they could not differ in the order."""
+    pretraining = inputs.experiment.pretraining
+    if pretraining is None:
+        return
+    seeds = len(pretraining.seeds)
+    sequences = len(inputs.text.packed_text(inputs.first_arm.tokenizer)["train"])
+    if seeds > sequences:
+        raise UserError(
+            f"pretraining.seeds has {seeds} seeds, but the text gives only {sequences} sequences to train on, so that "
+            "they could not differ in the order; add text, or give fewer seeds"
+        )
+
+
+def _check_arm(arm: Arm, inputs: Inputs) -> None:
+    """Refuse an arm that cannot take its tokens or its texts, or that does not see the tokens of other arms."""
+    _check_common_tokenizer(arm, inputs)
+    _check_vocabulary(arm, inputs)
+    _check_segment_pairs(arm, inputs)
+    _check_lengths(arm, inputs)
+    start = inputs.arms[arm.name].start
+    if isinstance(start, NativeStart) and start.counts_ends:
+        for task in inputs.experiment.tasks:
+            _check_ends(arm, task, inputs)
+
+
+def _check_common_tokenizer(arm: Arm, inputs: Inputs) -> None:
+    """Refuse arms that would be pretrained on other tokens."""
+    first = inputs.first_arm
+    is_other = inputs.arms[arm.name].tokenizer_digest != first.tokenizer_digest
+    if inputs.experiment.pretraining and is_other:
+        raise UserError(
+            f"arms '{first.name}' and '{arm.name}' have different tokenizers, so they cannot be pretrained on the "
+            "same tokens; give both the same, or put them into experiments of their own"
+        )
+
+
+def _check_vocabulary(arm: Arm, inputs: Inputs) -> None:
+    """Refuse a tokenizer with more tokens or segments than the encoder embeds."""
+    arm_inputs = inputs.arms[arm.name]
+    tokens = vocabulary_size(arm_inputs.tokenizer)
+    config = arm_inputs.start.config.get_text_config()
+    embedded_tokens = getattr(config, "vocab_size", tokens)  # CANINE hashes characters
+    tokenizer_segments, encoder_segments = arm_inputs.segments
+    if tokens > embedded_tokens:
+        fault = (
+            f"has {tokens} tokens but the checkpoint '{arm.checkpoint}' embeds {embedded_tokens}"
+        )
+    elif tokenizer_segments > encoder_segments > 1:
+        fault = (
+            f"tells {tokenizer_segments} segments apart but the checkpoint '{arm.checkpoint}' embeds "
+            f"{encoder_segments}"
+        )
+    else:
+        return
+    advice = f"put the tokenizer it was trained with into its folder, or {NAME_ONE}"
+    raise UserError(f"arm '{arm.name}': the tokenizer {fault}; {advice}")
+
+
+def _check_segment_pairs(arm: Arm, inputs: Inputs) -> None:
+    """Refuse a pretraining on pairs of segments where the tokenizer or the encoder has one segment."""
+    pretraining = inputs.experiment.pretraining
+    if pretraining is None or pretraining.segments != "pairs":
+        return
+    tokenizer_segments, encoder_segments = inputs.arms[arm.name].segments
+    if tokenizer_segments < 2:
+        fault = f"tokenizer tells {tokenizer_segments} segments"
+    elif encoder_segments < 2:
+        fault = f"encoder embeds {encoder_segments} segments"
+    else:
+        return
+    raise UserError(
+        f"arm '{arm.name}': pretraining.segments: pairs, but its {fault}, not 2; leave segments out"
+    )
+
+
+def _check_lengths(arm: Arm, inputs: Inputs) -> None:
+    """Refuse texts that are longer than the positions of a checkpoint."""
+    experiment = inputs.experiment
+    positions = inputs.arms[arm.name].start.positions
+    if positions is None:
+        return
+    limit = f"the {positions} positions of '{arm.checkpoint}'"
+    for task in experiment.tasks:
+        length = experiment.finetuning.hyperparameters(task, 0.0).max_length
+        if length > positions:
+            fault = f"max_length {length} of task '{task}' exceeds {limit}"
+            advice = f"set `finetuning: {{max_length: {positions}}}` {IN_A_FILE}"
+            raise UserError(f"arm '{arm.name}': {fault}; {advice}")
+    pretraining = experiment.pretraining
+    if pretraining and pretraining.length > positions:
+        fault = f"pretraining.length {pretraining.length} exceeds {limit}"
+        advice = f"set `pretraining: {{length: {positions}}}` in the experiment file"
+        raise UserError(f"arm '{arm.name}': {fault}; {advice}")
+
+
+def _check_ends(arm: Arm, task: str, inputs: Inputs) -> None:
+    """Refuse a text with the token that ends a text in it, for models that count these tokens."""
+    end = inputs.arms[arm.name].tokenizer.eos_token
+    if end is None:
+        return
+    splits = dict(inputs.tasks.data(task).splits)
+    diagnostic = inputs.tasks.diagnostic(task)
+    if diagnostic is not None:
+        splits["AX"] = diagnostic.splits["test"]
+    for split, frame in splits.items():
+        for column in frame.columns.intersection(["text_a", "text_b"]):
+            has_end = frame[column].str.contains(end, regex=False).to_numpy()
+            if has_end.any():
+                row = int(has_end.argmax()) + 1
+                place = f"row {row} of the {split} split of task '{task}' has '{end}' in its text"
+                fault = "its tokenizer reads that as the end of a text, and its model takes one end a row"
+                advice = "change that text, or leave the arm out"
+                raise UserError(f"arm '{arm.name}': {place}; {fault}; {advice}")

@@ -1,0 +1,107 @@
+"""The jobs of a results folder that Slurm was given, in a file that outlives the driver."""
+
+import hashlib
+import json
+from collections.abc import Collection, Iterable
+
+from glue_bench.errors import UserError
+from glue_bench.files import parse_json, read_file, write_atomically
+from glue_bench.records.store import Store
+from glue_bench.records.values import Job
+from glue_bench.sweep.squeue import live_jobs
+
+Versions = dict[str, str]
+"""The ids of a batch's jobs, in their order, each with its `Store.result_version` when it was sent."""
+Batch = list[tuple[Job, str]]
+"""Jobs for one Slurm job, each with its `Store.result_version` when it is sent."""
+
+
+class SentJobs:
+    """Notes which jobs each Slurm job of a results folder was given.
+
+    Attributes:
+        batches: the jobs of each Slurm job that have no result yet, by its number.
+        numbers: the numbers of all Slurm jobs that were ever in `batches`.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.batches: dict[str, Versions] = {}
+        self.numbers: set[str] = set()
+
+    @property
+    def job_ids(self) -> set[str]:
+        """The ids of all jobs in the batches."""
+        return {job_id for versions in self.batches.values() for job_id in versions}
+
+    def take_over(self, live: Collection[str]) -> None:
+        """Read what an earlier driver has sent; keep what Slurm still has (`live`), and what has a new result."""
+        for number, versions in read_batches(self.store).items():
+            pending = {}
+            for job_id, version in versions.items():
+                if number in live or self.store.result_version(job_id) != version:
+                    pending[job_id] = version
+            self.batches[number] = pending
+            self.numbers.add(number)
+
+    def add(self, number: str, batch: Batch) -> None:
+        """Note a Slurm job that has been sent."""
+        self.batches[number] = {job.id: version for job, version in batch}
+        self.numbers.add(number)
+
+    def numbers_of(self, job_id: str) -> list[str]:
+        """The numbers of the Slurm jobs that have this job."""
+        return [number for number, versions in self.batches.items() if job_id in versions]
+
+    def pop_stored(self, job_ids: Iterable[str]) -> list[str]:
+        """Forget and return those of these jobs that have a new result. A batch runs its jobs in their order."""
+        awaited = set(job_ids)
+        stored = []
+        for number, versions in [*self.batches.items()]:
+            for job_id, version in [*versions.items()]:
+                if self.store.result_version(job_id) == version:
+                    break
+                if job_id in awaited:
+                    awaited.remove(job_id)
+                    del versions[job_id]
+                    stored.append(job_id)
+            if not versions:
+                del self.batches[number]
+        return stored
+
+    def write(self) -> None:
+        """Write the batches down for the next driver."""
+        write_atomically(self.store.slurm_file, json.dumps(self.batches, indent=1).encode())
+
+
+def read_batches(store: Store) -> dict[str, Versions]:
+    """The batches that a driver has written down. Raises UserError for a damaged file."""
+    file = store.slurm_file
+    try:
+        return parse_json(read_file(file)) if file.exists() else {}
+    except (OSError, ValueError) as error:
+        advice = f"end the jobs (scancel --name {job_name(store)}) and delete it"
+        fault = f"'{file}', which has the jobs that Slurm was given, is damaged"
+        raise UserError(f"{fault}; {advice}") from error
+
+
+def job_name(store: Store) -> str:
+    """The name in Slurm of all jobs of this folder."""
+    path = str(store.folder.resolve())
+    return f"glue-bench-{hashlib.sha256(path.encode()).hexdigest()[:12]}"
+
+
+def refuse_live_jobs(store: Store) -> None:
+    """Raise UserError where Slurm has jobs of this folder, or cannot be asked: no other engine may run them."""
+    read_batches(store)  # refuses what is damaged
+    if not store.slurm_file.exists():
+        return
+    name = job_name(store)
+    live = live_jobs(name)
+    if live is None:
+        look = f"look where squeue works (squeue --name {name})"
+        advice = f"{look}; if none runs any more, delete '{store.slurm_file}'"
+        raise UserError(f"{store.folder} has jobs in Slurm, which does not answer here; {advice}")
+    if live:
+        advice = f"go on with --slurm, or end them: scancel --name {name}"
+        raise UserError(f"{store.folder} has {len(live)} jobs in Slurm; {advice}")
