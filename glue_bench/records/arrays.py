@@ -1,4 +1,4 @@
-"""Arrays on disk: in few bytes, with a digest, and with what they belong to in the header of their file."""
+"""Arrays on disk: in few bytes, with a digest, and with their record or data in the header."""
 
 import hashlib
 from collections.abc import Mapping
@@ -13,22 +13,20 @@ Arrays = Mapping[str, np.ndarray]
 
 
 def shrunk(arrays: Arrays) -> dict[str, np.ndarray]:
-    """The same values, each array in the smallest type of its kind that holds all of them exactly."""
+    """Copies of arrays, each in the smallest type of its kind that holds its values exactly."""
     smallest = {}
     for name, values in arrays.items():
         kind = values.dtype.kind
-        tried = (
-            values.astype(f"{kind}{size}") for size in ((2, 4, 8) if kind == "f" else (1, 2, 4, 8))
-        )
-        with np.errstate(over="ignore"):  # what is too large becomes infinite, and differs
-            smallest[name] = next(
-                small for small in tried if np.array_equal(small, values, equal_nan=True)
-            )
+        for size in (2, 4, 8) if kind == "f" else (1, 2, 4, 8):
+            with np.errstate(over="ignore"):  # a value that is too large becomes infinite
+                smallest[name] = values.astype(f"{kind}{size}")
+            if np.array_equal(smallest[name], values, equal_nan=True):
+                break
     return smallest
 
 
 def widened(arrays: Arrays) -> dict[str, np.ndarray]:
-    """Arrays that were `shrunk`, as 64-bit floats and integers again: small integers would overflow in a sum."""
+    """Arrays that were `shrunk`, in 64 bits again: small integers would overflow in a sum."""
     return {name: values.astype(f"{values.dtype.kind}8") for name, values in arrays.items()}
 
 
@@ -51,38 +49,45 @@ def dump(arrays: Arrays, **metadata: str) -> bytes:
 
 
 def read_arrays(
-    folder: Path, name: str, *, holds: str | None = None, **metadata: str
+    folder: Path, place: str, *, digest: str | None = None, **metadata: str
 ) -> dict[str, np.ndarray]:
-    """The arrays of numbers in a file that anyone may have made.
+    """Read arrays of numbers from a file that anyone may have made.
 
-    Raises UserError for one that cannot be read, is damaged, has other `metadata` in its header, or does not hold the
-    arrays of this digest.
+    Args:
+        folder: of the results.
+        place: of the file in the folder.
+        digest: the `arrays_digest` of the arrays, if it is known.
+        **metadata: the values that the header of the file must have.
+
+    Raises:
+        UserError: the file cannot be read, is damaged, has another header, or other arrays.
     """
     from safetensors import SafetensorError, safe_open
 
-    again = f"delete {'it' if 'data' in metadata else 'its folder'} and run again"
+    is_of_data = "data" in metadata
+    advice = f"delete {'it' if is_of_data else 'its folder'} and run again"
     try:
-        check_file(folder / name, LARGEST_ARRAYS)
-        with safe_open(folder / name, "numpy") as file:
-            says = file.metadata() or {}
-            arrays = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (it is no mapping)
-        if others := sorted(
-            key for key, values in arrays.items() if values.dtype.kind not in "fiu"
-        ):
-            raise ValueError(f"{', '.join(others)} are no numbers")
-    except (SafetensorError, OSError, LookupError, ValueError, TypeError, AttributeError) as error:
-        reason = (
-            getattr(error, "strerror", None) or error
-        )  # the last three are of types that NumPy has not
+        check_file(folder / place, LARGEST_ARRAYS)
+        with safe_open(folder / place, "numpy") as file:
+            header = file.metadata() or {}
+            names = file.keys()
+            arrays = {name: file.get_tensor(name) for name in names}
+        strange = sorted(name for name in arrays if arrays[name].dtype.kind not in "fiu")
+        if strange:
+            raise ValueError(f"{', '.join(strange)} are no numbers")
+    # The last three errors are raised for types that NumPy does not have.
+    except (SafetensorError, OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        fault = f"cannot be read ({reason})"
         raise UserError(
-            f"{name}: cannot be read ({reason}){f'; {again}' if is_damage(error) else ''}"
+            f"{place}: {fault}; {advice}" if is_damage(error) else f"{place}: {fault}"
         ) from error
-    if any(says.get(what) != digest for what, digest in metadata.items()):
-        raise UserError(
-            f"{name}: it belongs to {'other data' if 'data' in metadata else 'another run'}; {again}"
-        )
-    if holds not in (None, arrays_digest(arrays)):
-        raise UserError(f"{name}: changed since the run wrote it; {again}")
+    for key, value in metadata.items():
+        if header.get(key) != value:
+            owner = "other data" if is_of_data else "another run"
+            raise UserError(f"{place}: it belongs to {owner}; {advice}")
+    if digest not in (None, arrays_digest(arrays)):
+        raise UserError(f"{place}: changed since the run wrote it; {advice}")
     return arrays
 
 

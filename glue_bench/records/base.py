@@ -1,4 +1,4 @@
-"""What all JSON on disk has in common: values of known fields alone, which may carry their own digest."""
+"""The base of all JSON on disk: values with known fields alone, which may have a digest."""
 
 import hashlib
 import json
@@ -20,7 +20,7 @@ Place = Annotated[
 Text = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f-\x9f]*$", max_length=4096)]
 """One line without control characters, which is fit for a terminal."""
 Lines = Annotated[str, AfterValidator(lambda text: shortened(plain(text), 2**16))]
-"""What others say, such as an error: control characters become their codes, and what is too long is cut."""
+"""Text of others, such as an error: control characters become their codes, long text is cut."""
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]  # a SHA-256
 Whole = Annotated[int, Field(gt=-(2**63), lt=2**63)]
 Scores = dict[str, dict[str, Annotated[float, Field(gt=-1.000001, lt=1.000001)] | None]]
@@ -39,17 +39,20 @@ class Value(BaseModel):
 
     @classmethod
     def read(cls, file: bytes) -> Self:
-        """The value of a file that anyone may have made. Raises ValueError if it is no such value."""
+        """Read a file that anyone may have made. Raises ValueError if it is no such value."""
         return cls.model_validate_json(check_json(file))
 
 
 class Sealed(Value):
-    """A value whose `digest`, its first field, is the SHA-256 of its file, in which the digest itself is left empty."""
+    """A value with the SHA-256 of its file in its first field, `digest`.
+
+    The digest is that of the file in which the digest itself is empty.
+    """
 
     digest: str = ""
 
     def seal(self) -> Self:
-        """The value with the digest of what it says."""
+        """The value with its digest."""
         bare = self.model_copy(update={"digest": ""})
         return bare.model_copy(update={"digest": hashlib.sha256(bare.file()).hexdigest()})
 
@@ -62,8 +65,9 @@ class Sealed(Value):
 
     @classmethod
     def read(cls, file: bytes) -> Self:
-        """The value of such a file. Raises ValueError if it is none, or has not the digest of what it says."""
-        begin, end = len(DIGEST_FIRST), len(DIGEST_FIRST) + 64
+        """Read such a file. Raises ValueError if it is none, or does not have its digest."""
+        begin = len(DIGEST_FIRST)
+        end = begin + 64
         digest = hashlib.sha256(file[:begin] + file[end:]).hexdigest().encode()
         if not file.startswith(DIGEST_FIRST) or digest != file[begin:end]:
             raise ValueError("changed since it was written")

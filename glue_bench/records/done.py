@@ -1,8 +1,9 @@
 """The one idea of "done": whether a record answers what its plan asks for. It reads no file.
 
-A cell is done where it has a record, `replaced_start` finds nothing, and `lacks` finds nothing. A record whose start
-was replaced counts nowhere: it is in no table, and the cell runs again. A record that lacks something is in the tables,
-and the cell runs again if a submission takes it. What is not known contradicts nothing.
+A cell is done if it has a record, `replaced_start` finds nothing, and `lacks` finds nothing. A
+record whose start was replaced counts nowhere: it is in no table, and the cell runs again. A record
+that lacks something is in the tables, and the cell runs again if a submission takes it. A fact that
+is not known contradicts nothing.
 """
 
 from collections.abc import Mapping
@@ -18,12 +19,15 @@ OTHER_DIAGNOSTIC = "it has predicted another AX than the data have now, or none"
 def replaced_start(
     record: Record, records: Mapping[str, Record], pretrainings: Mapping[str, PretrainingRecord]
 ) -> str | None:
-    """The job of which a cell's weights came, or those of its MNLI cell, if it has made other weights since.
+    """Find the job that has made other weights since a cell started from it.
 
     Args:
         record: of the cell.
-        records: by id those of the cells that it may have started from.
-        pretrainings: by id those of the pretrainings.
+        records: of the cells that it may have started from, by id.
+        pretrainings: records of the pretrainings, by id.
+
+    Returns:
+        The id of the MNLI cell that it started from, or of the pretraining before it; else None.
     """
     source = record
     if record.cell.mnli:
@@ -41,10 +45,10 @@ def replaced_start(
 
 
 def lacks(record: Record, asked: TaskFacts) -> str:
-    """Why a record has not all the test predictions that are `asked` for, or nothing.
+    """Say which test predictions a record lacks that are `asked` for; an empty text if none.
 
-    The id of a cell covers its task's own test splits, so that predictions of them are those of the data. AX is no part
-    of it.
+    The id of a cell covers its task's own test splits, so their predictions are those of the data.
+    It does not cover AX.
     """
     if asked.predicts and record.tests is None:
         return NO_PREDICTIONS
@@ -57,11 +61,19 @@ def predicts_other_diagnostic(record: Record, asked: TaskFacts) -> bool:
 
 
 def joined_weights(latest: Mapping[int, str], earlier: Mapping[int, str]) -> dict[int, str]:
-    """The digests of a pretraining's weights by step, with those of an earlier run if both have made equal weights.
+    """Join the digests of a pretraining's weights by step with those of an earlier run of it.
 
-    Which checkpoints are kept is no part of an id, so that a pretraining that is run for another checkpoint may keep
-    fewer than before. Cells that started from the others still count: both runs keep the last step, and where that is
-    equal, all steps before it were equal.
+    Which checkpoints are kept is no part of an id, so a pretraining that is run for another
+    checkpoint may keep fewer than before. Cells that started from the others still count if both
+    runs have made equal weights: both keep the last step, and if that is equal, all steps before it
+    were equal.
+
+    Args:
+        latest: the digests of the latest run.
+        earlier: the digests of the earlier run.
+
+    Returns:
+        The latest digests, and the earlier ones beside them if both runs have equal weights.
     """
     shared = latest.keys() & earlier.keys()
     is_same = bool(shared) and all(latest[step] == earlier[step] for step in shared)

@@ -30,30 +30,31 @@ class Environment(Value):
 
 @cache
 def versions() -> Environment:
-    """Versions of glue-bench, Python and the packages it computes with, none of which is imported; and the git commit.
+    """The versions of glue-bench, Python and the packages it computes with, and the git commit.
 
-    They are those of the code that is loaded, whatever changes under it. The commit ends in `+changes` where files
-    differ from it, and is None outside a checkout: also where the package is only installed within one of something
-    else, which does not know its files.
+    No package is imported for it.
+    They are those of the code that is loaded, whatever changes on disk. The commit ends in
+    `+changes` where files differ from it. It is None outside a checkout of glue-bench, also where
+    the package is installed within a checkout of something else, which does not know its files.
     """
-    ours = _git("ls-files", "--error-unmatch", "__init__.py")
-    commit = ours and _git("rev-parse", "HEAD")
+    is_checkout = _git("ls-files", "--error-unmatch", "__init__.py")
+    commit = _git("rev-parse", "HEAD") if is_checkout else None
     if commit and _git("status", "--porcelain", "--untracked-files=no", "."):
         commit += "+changes"
     cpuinfo = Path("/proc/cpuinfo")
+    processor = name_processor(cpuinfo.read_text()) if cpuinfo.is_file() else ""
     return Environment(
         glue_bench=version("glue-bench"),
         git_commit=commit,
         python=platform.python_version(),
         packages={name: version(name) for name in PACKAGES},
         platform=f"{platform.system()} {platform.machine()}",
-        processor=(name_processor(cpuinfo.read_text()) if cpuinfo.is_file() else "")
-        or platform.processor(),
+        processor=processor or platform.processor(),
     )
 
 
 def _git(*arguments: str) -> str | None:
-    """What git says of the package's folder, in whatever language and encoding; None where it fails."""
+    """The answer of git about the package's folder; None where it fails."""
     command = ["git", "-C", str(Path(__file__).parent.parent), *arguments]
     try:
         done = subprocess.run(
@@ -65,10 +66,14 @@ def _git(*arguments: str) -> str | None:
 
 
 def name_processor(cpuinfo: str) -> str:
-    """`AMD EPYC (family 26, model 2)`: the marketing name and what tells generations apart, or "" where it has none.
+    """The name of the first processor with its generation: `AMD EPYC (family 26, model 2)`.
 
-    Virtual machines shorten the name, so that processors that round differently would have the same one.
+    Virtual machines shorten the name alone, so that processors that round differently would have
+    the same one. It is empty if `cpuinfo`, the text of /proc/cpuinfo, has no name.
     """
-    first = dict(re.findall(r"(?m)^(.*?)\s*: (.*)$", cpuinfo.partition("\n\n")[0]))
-    name, family, model = (first.get(key, "") for key in ("model name", "cpu family", "model"))
+    first = cpuinfo.partition("\n\n")[0]
+    facts = dict(re.findall(r"(?m)^(.*?)\s*: (.*)$", first))
+    name = facts.get("model name", "")
+    family = facts.get("cpu family", "")
+    model = facts.get("model", "")
     return f"{name} (family {family}, model {model})" if name and family and model else name

@@ -15,7 +15,8 @@ class Finished:
         pretrainings: records of pretrainings, by id.
         left_out: how many cells outside the plan have a record.
         problems: a line about each record that cannot be believed, by id.
-        outdated: records of cells that started from weights which were made again since; they count as missing.
+        outdated: records of cells that started from weights which were made again since; they count
+            as missing.
     """
 
     records: Mapping[str, Record]

@@ -1,4 +1,6 @@
-"""The jobs of a plan as frozen values: fine-tuning runs and pretrainings, each with all that decides its result."""
+"""The jobs of a plan as frozen values: fine-tuning runs and pretrainings.
+
+Each has all that decides its result."""
 
 import hashlib
 import json
@@ -13,19 +15,29 @@ from glue_bench.data.tasks import TRAINABLE
 from glue_bench.records.base import NAME, Digest, Text, Value, Whole, Word
 
 COMPUTES = 1
-"""Part of every id. Raise it when the same settings give other bits: then everything counts as not run yet."""
+"""Part of every id. If it is raised, every job counts as not run yet.
+
+Raise it when the same settings give other bits."""
 
 
 class Work(Value):
-    """What cells and pretrainings have in common: what decides them.
+    """The facts that decide a cell or a pretraining, as far as both have them.
 
-    The `id` ends in twelve digits of the SHA-256 of all fields but NOT_HASHED, and of COMPUTES. It is made when none is
-    given; `model_copy` keeps it. `options` are those of the variant that differ from their defaults, `plugin` is the
-    digest of the source of a variant of the user's own.
-    `checkpoint` is what the arm starts from before any pretraining: the digest of its files, or the sizes of fresh
-    weights. `origin` says how the weights come to be that the arm's cells start from. Beside these fields, `after` are
-    the ids of the jobs that have to end before it, and `label` is it in words. `kind` is its folder, `section` that of
-    the experiment file with its settings, and `resumes` says whether it goes on from its last state if it is run again.
+    The `id` ends in twelve digits of the SHA-256 of all fields but NOT_HASHED, and of COMPUTES. It
+    is made when none is given; `model_copy` keeps it.
+
+    Attributes:
+        kind: the name of the folder with its results.
+        section: the section of the experiment file with its settings.
+        resumes: whether it goes on from its last state if it is run again.
+        arm: the name of the arm.
+        variant: of the arm.
+        options: the variant's options that differ from their defaults.
+        plugin: the digest of the source of a variant of the user's own.
+        tokenizer: the digest of the tokenizer.
+        checkpoint: the digest of the files that the arm starts from before any pretraining, or the
+            sizes of fresh weights.
+        origin: how the weights that the arm's cells start from came to be.
     """
 
     kind: ClassVar[str]
@@ -91,8 +103,8 @@ class Work(Value):
 class Cell(Work):
     """One fine-tuning run, with all that decides its result.
 
-    `data` is the digest of all rows of the task that the run may see. It starts from the `pretraining` of this id after
-    so many `steps`, or from the encoder of the cell `mnli`.
+    It starts from the `pretraining` of this id after `steps` steps, or from the encoder of the cell
+    `mnli`. `data` is the digest of all rows of the task that the run may see.
     """
 
     kind: ClassVar = "cells"
@@ -130,27 +142,40 @@ class Cell(Work):
     @property
     def key(self) -> dict[str, Any]:
         """What tells a cell of a plan from the others, as `--only` and tables name it."""
-        pretrained = (
-            {"steps": self.steps, "pretraining_seed": self.pretraining_seed} if self.steps else {}
-        )
-        rate, of_arm = self.settings.learning_rate, {"arm": self.arm, "variant": self.variant}
-        return {**of_arm, "task": self.task, "learning_rate": rate, "seed": self.seed, **pretrained}
+        key = {
+            "arm": self.arm,
+            "variant": self.variant,
+            "task": self.task,
+            "learning_rate": self.settings.learning_rate,
+            "seed": self.seed,
+        }
+        if self.steps:
+            key["steps"] = self.steps
+            key["pretraining_seed"] = self.pretraining_seed
+        return key
 
     @property
     def label(self) -> str:
         steps = "" if self.steps is None else f" after {self.steps} steps"
         steps += "" if self.pretraining_seed in (None, 1) else f" of seed {self.pretraining_seed}"
-        return f"{self.arm}{steps} on {self.task}, rate {self.settings.learning_rate:g}, seed {self.seed}"
+        rate = self.settings.learning_rate
+        return f"{self.arm}{steps} on {self.task}, rate {rate:g}, seed {self.seed}"
 
 
 class Pretraining(Work):
-    """One pretraining = arm x seed, or a run of the search for its rate, with all that decides its weights.
+    """One pretraining, arm x seed, or a run of the search for its rate.
 
-    `packing` is the version of how sequences are cut from the text. `settings` are those of this run alone, with one
-    seed; not hashed are those that decide no weights, or whose content is hashed in their place. `parts` is how many
-    tokens are computed at once, if that decides the weights: with dropout.
-    `searches` are the runs that its rate is chosen from, `rate` is the chosen one: before that it has no
-    `learning_rate`. A run of a search keeps no weights.
+    A run of a search keeps no weights.
+
+    Attributes:
+        NOT_HASHED: the fields that decide no weights, or whose content is hashed in their place.
+        corpus: the digest of the text.
+        packing: the version of how sequences are cut from the text.
+        settings: of this run alone, with one seed.
+        parts: how many tokens are computed at once, if that decides the weights: with dropout.
+        searches: the runs that its rate is chosen from.
+        is_search: whether it is such a run.
+        rate: the rate that was chosen; until then it has no `learning_rate`.
     """
 
     kind: ClassVar = "pretrainings"
@@ -202,7 +227,8 @@ class Pretraining(Work):
     @property
     def label(self) -> str:
         if self.is_search:
-            return f"{self.arm}, rate {self.learning_rate:g} for {self.settings.steps:,} steps, seed {self.seed}"
+            rate = f"rate {self.learning_rate:g} for {self.settings.steps:,} steps"
+            return f"{self.arm}, {rate}, seed {self.seed}"
         return self.arm if self.seed == 1 else f"{self.arm}, seed {self.seed}"
 
 

@@ -18,12 +18,12 @@ from glue_bench.records.arrays import (
 )
 
 Labels = Mapping[str, Arrays]
-"""`gold` labels of one task's data by scored split, (rows,); by baseline what it predicts, by split, (rows,)."""
+"""The labels of one task's data by split, (rows,): `gold`, and what each baseline predicts."""
 GOLD = "gold"
 HELD_OUT_SHARE = "held_out_share"
 """The key in a file's header for the part of train that its baselines were not fitted on."""
 NOTHING_HELD_OUT = "0"
-"""Its value if baselines were fitted on all of train. A file without the key is older than the key."""
+"""Its value if baselines were fitted on all of train. Older files do not have the key."""
 
 
 class LabelStore:
@@ -50,14 +50,14 @@ class LabelStore:
         by_kind: dict[str, dict[str, np.ndarray]] = {GOLD: {}}
         place = layout.labels_file(task, data)
         if (self.folder / place).exists():
-            stored = read_arrays(self.folder, place, data=data, holds=labels_digest)
+            stored = read_arrays(self.folder, place, data=data, digest=labels_digest)
             for key, values in widened(stored).items():
                 kind, _, split = key.rpartition("/")
                 by_kind.setdefault(kind, {})[split] = values
         return by_kind
 
     def has(self, task: str, data: str, held_out_share: float | None) -> bool:
-        """Whether labels are stored, with baselines fitted on the training rows that a setting leaves.
+        """Whether labels are stored, with baselines fitted on the rows that a setting leaves.
 
         A file may not say on which rows its baselines were fitted; then it does not count.
 
@@ -75,7 +75,7 @@ class LabelStore:
         return metadata.get(HELD_OUT_SHARE) == _share_text(held_out_share)
 
     def write(self, task: str, data: str, held_out_share: float | None, labels: Labels) -> str:
-        """Replace the labels of a task's data, and return their digest; the parameters are those of `has`."""
+        """Replace the labels of a task's data, and return their digest; parameters as in `has`."""
         flat = {}
         for kind, splits in labels.items():
             for split, values in splits.items():

@@ -6,11 +6,11 @@ cells/<id>/{logits,tests}.safetensors       its predictions: split -> (rows, lab
 cells/<id>/model/                           its fine-tuned model and tokenizer, where they are kept
 pretrainings/<id>/record.json               a finished pretraining and its measures
 pretrainings/<id>/losses.safetensors        its last validation losses, piece by piece
-pretrainings/<id>/sums.safetensors          the sums and counts behind its measures, sequence by sequence
+pretrainings/<id>/sums.safetensors          the sums and counts behind its measures, by sequence
 failures/<id>.json                          why the last attempt of a job failed
 labels/<task>-<digest of data>.safetensors  gold labels, and what trivial baselines predict
 plugins/<digest>/<file>                     the text of a plugin (plugin_files.py)
-checkpoints/<id>/step-<n>/                  weights of a pretraining after n steps (training/pretrain.py)
+checkpoints/<id>/step-<n>/                  weights of a pretraining after n steps
 checkpoints/<id>/resume.pt                  the latest state of a pretraining that has not ended
 progress/<id>.json                          a job under way
 {cells,pretrainings}/.replaced-<id>/        an older result while a new one takes its place
@@ -108,7 +108,7 @@ def record_folders(folder: Path) -> list[str]:
 
 
 def bundled_files(folder: Path) -> dict[str, Path]:
-    """The files in a results folder that others may see, by their places in it; tables are not among them."""
+    """The files in a results folder that others may see, by their places; not the tables."""
     is_bundled = re.compile(BUNDLED_FILE).fullmatch
     files = {}
     for pattern in BUNDLED_GLOBS:

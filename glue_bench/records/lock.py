@@ -14,7 +14,7 @@ from glue_bench.files import write_atomically
 
 @contextlib.contextmanager
 def driver_lock(folder: Path) -> Iterator[None]:
-    """Hold a folder for one driver. The lock is free as soon as its process has ended, however that was.
+    """Hold a folder for one driver. The lock is free as soon as its process has ended.
 
     Raises UserError where another driver holds it, which is named by host and process.
     """

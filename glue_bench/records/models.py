@@ -12,7 +12,7 @@ RECORD_DIGEST_FILE = "record.digest"
 
 
 class ModelStore:
-    """Finds, checks and deletes the models that cells have left; `Store.write` stores them with their records.
+    """Finds, checks and deletes the models that cells have left; `Store.write` stores them.
 
     Args:
         folder: the results folder.
@@ -39,7 +39,7 @@ class ModelStore:
         return folder
 
     def find_whole(self, record: Record) -> Path | None:
-        """As `find`, but only a model that has the files which its record lists, unchanged, and no others.
+        """As `find`, but refuse a model whose files are not exactly those that its record lists.
 
         Hidden files are no part of a model.
         """
@@ -71,5 +71,6 @@ class ModelStore:
     def drop(self, cell_id: str) -> None:
         """Delete a cell's model, if it is there; its record stays."""
         folder = self.folder / layout.model_folder(cell_id)
-        # If the folder of the cell is a link, the model is set aside on the disk that the link leads to.
+        # If the folder of the cell is a link, the model is set aside on the disk that the link
+        # leads to.
         set_aside(folder, folder.parent.resolve().parent)

@@ -1,4 +1,4 @@
-"""The text of the plugins that runs have used, kept beside the runs: plugins/<SHA-256>/<name of the file>.
+"""The text of the plugins that runs have used: plugins/<SHA-256>/<name of the file>.
 
 It is there for people to read and to give to `--plugin`. Nothing here runs it.
 """

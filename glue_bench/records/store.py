@@ -1,7 +1,7 @@
-"""The results folder of one experiment: its plan, and what its jobs have left (layout.py has all places).
+"""The results folder of one experiment: its plan and its results (layout.py has all places).
 
-Every file beside a record has the record's digest in it. If it has another one, is missing or is damaged, reading it
-raises UserError.
+Every file beside a record has the record's digest in it. If it has another one, is missing or is
+damaged, reading it raises UserError.
 """
 
 import contextlib
@@ -83,7 +83,7 @@ class Store:
 
     @classmethod
     def of_checkpoint(cls, checkpoint: Path) -> Self | None:
-        """The store whose pretraining has written a checkpoint; None for a checkpoint from elsewhere."""
+        """The store with the pretraining that wrote a checkpoint; None for one from elsewhere."""
         pretraining = checkpoint.resolve().parent
         checkpoints = pretraining.parent
         store = cls(checkpoints.parent)
@@ -95,14 +95,18 @@ class Store:
         return (self.folder / layout.PLAN).is_file()
 
     def plan(self) -> Plan:
-        """Read the plan last written. Raises UserError if it is missing or damaged, or a folder is not there."""
+        """Read the plan last written.
+
+        Raises UserError if it is missing or damaged, or a folder is not there.
+        """
         self._check_parts()
         return self._read(Plan, layout.PLAN)
 
     def finished(self, plan: Plan) -> Finished:
-        """Read the results of a plan. A record that cannot be believed counts as missing, with a line in `problems`.
+        """Read the results of a plan.
 
-        So does one that is `outdated`, without a line. Raises UserError where a folder is not there.
+        A record that cannot be believed counts as missing, and has a line in `problems`. One that
+        is `outdated` counts as missing, too. Raises UserError where a folder is not there.
         """
         self._check_parts()
         cell_ids = self._ids(layout.CELLS)
@@ -136,7 +140,7 @@ class Store:
         return [*records.values()]
 
     def recorded(self) -> set[str]:
-        """The ids of all cells and pretrainings that have a record, whether or not it can be believed."""
+        """The ids of all cells and pretrainings that have a record, also a damaged one."""
         return self._ids(layout.CELLS) | self._ids(layout.PRETRAININGS)
 
     def failures(self, plan: Plan, done: Collection[str]) -> list[Failure]:
@@ -155,12 +159,12 @@ class Store:
         return self.record(job.id) if isinstance(job, Cell) else self.pretraining(job.id)
 
     def result_version(self, job_id: str) -> str:
-        """A text that changes whenever a result of this job is stored, also a failure; empty without a result."""
+        """A text that changes whenever a result of a job is stored, also a failure; or empty."""
         stats = [file.stat for file in self._result_files(job_id)]
         return " ".join(f"{stat.st_ino}-{stat.st_mtime_ns}" for stat in stats)
 
     def stored_at(self, job_id: str) -> float:
-        """When the last result of a job was stored, in seconds since 1970 by the disk's clock; 0 without one."""
+        """When a job's last result was stored, in seconds since 1970 by the disk; 0 without one."""
         return max((file.stat.st_mtime for file in self._result_files(job_id)), default=0.0)
 
     def logits(self, record: Record, *, test: bool = False) -> dict[str, np.ndarray]:
@@ -181,20 +185,21 @@ class Store:
         return {split: values.astype(np.float32, copy=False) for split, values in stored.items()}
 
     def losses(self, record: PretrainingRecord) -> dict[str, np.ndarray]:
-        """The validation loss of a pretraining's last step, piece by piece; empty for searches that diverged.
+        """The validation loss after a pretraining's last step, by piece; empty if it diverged.
 
-        A piece is at most 512 tokens of one document. `loss_sum` float64 (pieces,), in nats, over its masked tokens;
-        `count` int64 (pieces,), how many these are; `document` int64 (pieces,), the number of its document in the
-        corpus. Pretrainings on the same text with the same tokenizer have the same pieces, counts and documents.
+        A piece is at most 512 tokens of one document. `loss_sum` float64 (pieces,), in nats, over
+        its masked tokens; `count` int64 (pieces,), how many these are; `document` int64 (pieces,),
+        the number of its document in the corpus. Pretrainings on the same text with the same
+        tokenizer have the same pieces, counts and documents.
         """
         return widened(self._beside(record, "losses", record.piece_losses))
 
     def measure_sums(self, record: PretrainingRecord) -> dict[str, np.ndarray]:
-        """By measure the sums and counts of its sequences, float64 (2, sequences); empty without measures."""
+        """The sums and counts of each sequence, float64 (2, sequences), by measure."""
         return widened(self._beside(record, "sums", record.sums))
 
     def prepare(self, *, make: bool = True) -> None:
-        """Make the folder, and prove that it can be written; without `make` nothing stays of the attempt.
+        """Make the folder, and prove that it can be written; without `make` nothing stays.
 
         Its parts are tried, too: a link may have moved one to another disk.
         """
@@ -208,7 +213,7 @@ class Store:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the folder for one driver, and tidy up what a killed one has left. Raises as `driver_lock`."""
+        """Hold the folder for one driver; tidy up after a killed one. Raises as `driver_lock`."""
         with driver_lock(self.folder):
             for kind in (layout.CELLS, layout.PRETRAININGS):
                 restore_replaced(self.folder / kind)
@@ -216,7 +221,7 @@ class Store:
             yield
 
     def write_plan(self, plan: Plan, labels: Mapping[str, Labels]) -> Plan:
-        """Replace the plan, and store the `labels` of tasks; return the plan as stored, which has their digests."""
+        """Replace the plan, and store the `labels` of tasks; return the plan with their digests."""
         share = plan.experiment.finetuning.held_out_share
         tasks = {}
         for task, facts in plan.tasks.items():
@@ -276,7 +281,7 @@ class Store:
             write_atomically(self.folder / layout.failure_file(failure.id), failure.file())
 
     def _check_parts(self, *parts: str) -> None:
-        """Raise UserError where a part, by default one of RESULT_FOLDERS, is a link to what is not there."""
+        """Raise UserError where a part, by default one of RESULT_FOLDERS, is a broken link."""
         for part in parts or layout.RESULT_FOLDERS:
             check_part(self.folder / part)
 
@@ -309,13 +314,13 @@ class Store:
         return records, problems
 
     def _outside(self, plan: Plan) -> list[str]:
-        """The ids of cells outside the plan that have a record, whether or not it can be believed."""
+        """The ids of cells outside the plan that have a record, also a damaged one."""
         outside = self._ids(layout.CELLS).difference(cell.id for cell in plan.cells)
         files = {name: self.folder / layout.record_file(layout.CELLS, name) for name in outside}
         return sorted(name for name, file in files.items() if file.exists())
 
     def _waiting(self, plan: Plan) -> dict[str, str]:
-        """A line about each job whose older result lies aside: a process was killed while it replaced it."""
+        """A line about each job whose result lies aside: a run was killed while it replaced it."""
         kinds = {job.id: job.kind for job in plan.jobs}
         problems = {}
         for kind in (layout.CELLS, layout.PRETRAININGS):
@@ -327,7 +332,7 @@ class Store:
         return problems
 
     def _ids(self, kind: str) -> set[str]:
-        """The names of folders that may hold a record; what systems leave in any folder has no such name."""
+        """The names of folders that may hold a record. Files of the system have no such names."""
         try:
             with os.scandir(self.folder / kind) as entries:
                 return {entry.name for entry in entries if IS_ID(entry.name) and entry.is_dir()}
@@ -350,7 +355,7 @@ class Store:
         folder = layout.job_folder(record.job.kind, record.job.id)
         place = f"{folder}/{layout.arrays_name(name)}"
         if digest:
-            return read_arrays(self.folder, place, record=record.digest, holds=digest)
+            return read_arrays(self.folder, place, record=record.digest, digest=digest)
         if (self.folder / place).exists():
             raise UserError(f"{place}: its record knows of no such file; delete it")
         return {}
@@ -366,7 +371,7 @@ def _read_failure(path: Path) -> Failure:
 
 
 def open_store(folder: str | Path) -> Store:
-    """The store of an experiment that has been run. Raises UserError if there is no experiment in the folder."""
+    """The store of an experiment that has been run. Raises UserError if the folder has none."""
     refuse_url(folder)
     store = Store(folder)
     if store.has_plan:
@@ -378,7 +383,7 @@ def open_store(folder: str | Path) -> Store:
 
 
 def experiments_in(folder: str | Path) -> list[Store]:
-    """The store in a folder, or those of all experiments in it, by name. Raises UserError if there is none."""
+    """The store in a folder, or the stores of all experiments in it. Raises UserError if none."""
     store = Store(folder)
     inside = [] if store.has_plan else _stores_inside(store.folder)
     return inside or [open_store(folder)]

@@ -12,7 +12,7 @@ from glue_bench.records.jobs import Cell, Job, Pretraining
 
 
 class Shape(Value):
-    """What arms share if tables rank them together: sizes, and the blocks if they are not BERT's."""
+    """The sizes that arms share if tables rank them together, and their blocks if not BERT's."""
 
     num_hidden_layers: Whole
     hidden_size: Whole
@@ -25,7 +25,10 @@ class Shape(Value):
 
 
 class ArmFacts(Value):
-    """What an arm is (`summary`: its variant in words) and costs, as `model.checks.budget` has it."""
+    """What an arm is and costs, as `model.checks.budget` has it.
+
+    `summary` is its variant in words.
+    """
 
     summary: Text
     shape: Shape | None = None
@@ -37,14 +40,21 @@ class ArmFacts(Value):
 
 
 class TaskFacts(Value):
-    """The data of a task: where they are from, the digest of their content, and whether official rows are missing.
+    """The data of a task.
 
-    Of partial data `rows` has the examples of each split. `differences` says of splits with the official number of rows
-    how their content differs from the official one, and `unchecked` names those whose official digest is not known, so
-    that their content could not be compared; both are None where there is no such split. `revision` is that of the hub,
-    if it is known. `labels` is the `arrays_digest` of the file of labels, which `Store.write_plan` fills in. `predicts`
-    are the test splits that its cells are asked to predict, and `diagnostic` is the digest of AX, if that is one of
-    them.
+    Attributes:
+        source: where the data are from.
+        digest: of their content.
+        partial: whether official rows are missing.
+        rows: how many examples each split has, if the data are partial.
+        differences: how the content of a split with the official number of rows differs from the
+            official one, by split; None if no split differs.
+        unchecked: the splits that could not be compared, because the official digest is not known;
+            None if there is no such split.
+        revision: of the data on the hub, if it is known.
+        labels: the `arrays_digest` of the file of labels, which `Store.write_plan` fills in.
+        predicts: the test splits that the task's cells are asked to predict.
+        diagnostic: the digest of AX, if AX is one of these splits.
     """
 
     source: Text
@@ -60,10 +70,15 @@ class TaskFacts(Value):
 
 
 class Plan(Sealed):
-    """The cells and pretrainings that an experiment asks for: its `jobs`, each after those that it starts from.
+    """The cells and pretrainings that an experiment asks for.
 
-    `experiment` is the file without the places of data, text and plugins. `tokens` is about how many tokens a cell of
-    each task trains on.
+    Attributes:
+        experiment: the file without the places of data, text and plugins.
+        arms: what each arm is and costs.
+        tasks: the data of each task.
+        tokens: about how many tokens a cell of each task trains on.
+        pretrainings: with the runs of the searches for their rates.
+        cells: all fine-tuning runs.
     """
 
     experiment: Experiment
@@ -74,7 +89,7 @@ class Plan(Sealed):
     cells: tuple[Cell, ...]
 
     @field_serializer("experiment")
-    def _whole(self, experiment: Experiment) -> dict[str, Any]:
+    def _complete(self, experiment: Experiment) -> dict[str, Any]:
         return experiment.model_dump(mode="json", by_alias=True)
 
     @property
@@ -93,15 +108,30 @@ class Epoch(Value):
 
 
 class Record(Sealed):
-    """A finished cell. `scores` and `collapsed` are those after its last epoch.
+    """A finished cell.
 
-    `collapsed` are the splits on which it gave one answer to everything. `order` is always empty; the digests of the
-    committed results cover it. `training_seconds` are those of training steps alone. `micro_batch_size` is set where
-    memory was too short for whole batches, `precision` where it is not that of the environment. `diagnostic` is the
-    digest of the diagnostic set (AX), if that was predicted. `started_from` is the `weights_digest` of the encoder that
-    it started from (None: fresh weights, or a committed result, older than this field), and `weights` that of its own
-    encoder, on MNLI or if its model is kept. `Store.write` fills in the `arrays_digest` of its `logits` and `tests`,
-    and the SHA-256 of the files of its `model`.
+    Attributes:
+        scores: after its last epoch, by split and metric.
+        history: the loss and the scores of each epoch.
+        collapsed: the splits on which it gave one answer to everything, after its last epoch.
+        order: always empty; the digests of the committed results cover it.
+        seconds: how long the job took.
+        training_seconds: how long its training steps took.
+        training_tokens: how many tokens it trained on.
+        parameters: how many weights its model has.
+        graft_is_exact: whether a conversion of its checkpoint changed no output.
+        variance_kept: the share of its sum of squares that a conversion kept, by table.
+        micro_batch_size: set if memory was too short for whole batches.
+        precision: set if it is not that of the environment.
+        diagnostic: the digest of the diagnostic set (AX), if that was predicted.
+        started_from: the `weights_digest` of the encoder that it started from; None for fresh
+            weights, and in committed results, which are older than this field.
+        weights: the `weights_digest` of its own encoder, on MNLI or if its model is kept.
+        environment: the machine and the code.
+        cell: what was asked for.
+        logits: the `arrays_digest` of its predictions, which `Store.write` fills in.
+        tests: the `arrays_digest` of its test predictions, which `Store.write` fills in.
+        model: the SHA-256 of the files of its model, which `Store.write` fills in.
     """
 
     ok: ClassVar[Literal[True]] = True
@@ -136,7 +166,8 @@ class Record(Sealed):
         for split, values in self.scores.items():
             metric, value = next(iter(values.items()))
             place = f" {split.removeprefix('validation_')}" if len(self.scores) > 1 else ""
-            parts.append(f"{metric}{place} {'NaN' if value is None else f'{100 * value:.2f}'}")
+            score = "NaN" if value is None else f"{100 * value:.2f}"
+            parts.append(f"{metric}{place} {score}")
         answers = " (one answer to everything)" if self.collapsed else ""
         return f"{', '.join(parts)}{answers}, {format_duration(self.seconds)}"
 
@@ -150,7 +181,10 @@ class LossPoint(Value):
 
 
 class Measure(Value):
-    """A measure of a pretrained encoder over `n` sequences: a loss or its rise in nats, or a share from 0 to 1."""
+    """A measure of a pretrained encoder over `n` sequences.
+
+    The value is a loss in nats, a rise of a loss, or a share from 0 to 1.
+    """
 
     name: Word
     value: float
@@ -159,14 +193,30 @@ class Measure(Value):
 
 
 class PretrainingRecord(Sealed):
-    """A finished pretraining, its `rate` the one that its search has chosen: what it cost, and its loss curve.
+    """A finished pretraining: what it cost, and its loss curve.
 
-    `stream` is a hash over all that the arm was shown, in order; `segment_pairs` the share of the training sequences
-    that had two segments. A run of a search that diverged has no `validation_loss`. `micro_batch_tokens` were computed
-    at once in the end. `weights` has by step the `weights_digest` of the encoder in its checkpoint; None for searches
-    and in committed results, which are older than this field. `measures` are those of the last checkpoint, taken on
-    `measure_tokens` tokens of validation text; empty for searches. `piece_losses` and `sums` are the `arrays_digest` of
-    the arrays beside it, which `Store.write` fills in.
+    Attributes:
+        steps: how many steps it took.
+        tokens: how many tokens it trained on.
+        seconds: how long the job took.
+        tokens_per_second: of training alone.
+        peak_memory_bytes: of the device.
+        stream: a hash over all that the arm was shown, in order.
+        train_loss: after the last step.
+        validation_loss: after the last step; None for a run of a search that diverged.
+        validation_tokens: how many tokens the validation text has.
+        corpus_tokens: how many tokens the training text has.
+        losses: the loss curve.
+        segment_pairs: the share of the training sequences that had two segments.
+        micro_batch_tokens: how many tokens were computed at once in the end.
+        weights: the `weights_digest` of the encoder in each checkpoint, by step; None for runs of
+            a search, and in committed results, which are older than this field.
+        environment: the machine and the code.
+        pretraining: what was asked for, its `rate` the one that its search has chosen.
+        measures: of the last checkpoint; empty for runs of a search.
+        measure_tokens: how many tokens of validation text they were taken on.
+        piece_losses: the `arrays_digest` of its losses, which `Store.write` fills in.
+        sums: the `arrays_digest` of the sums behind its measures, which `Store.write` fills in.
     """
 
     ok: ClassVar[Literal[True]] = True
@@ -203,7 +253,10 @@ class PretrainingRecord(Sealed):
 
 
 class Failure(Value):
-    """Why the last attempt of a job failed. `lost`: its worker ended without a word, or was silent for too long."""
+    """Why the last attempt of a job failed.
+
+    If it is `lost`, its worker ended without a word, or was silent for too long.
+    """
 
     ok: ClassVar[Literal[False]] = False
     id: Word
@@ -222,7 +275,10 @@ class Failure(Value):
 
 
 class Progress(Value):
-    """How far a job under way is. Times are seconds since 1970, `worker` is host:pid; no `steps` before training."""
+    """How far a job under way is.
+
+    Times are seconds since 1970, `worker` is host:pid. There are no `steps` before training.
+    """
 
     id: Word
     worker: Text

@@ -13,8 +13,8 @@ def chosen_values(
 ) -> dict[str, set[str]]:
     """The values that conditions KEY=VALUE permit, as texts by their keys, of those that there are.
 
-    A key that is given twice, or with `A,B`, permits either value. Raises UserError for a condition that is not
-    KEY=VALUE, an unknown key, and a value that there is not.
+    A key that is given twice, or with `A,B`, permits either value. Raises UserError for a condition
+    that is not KEY=VALUE, an unknown key, and a value that there is not.
     """
     chosen: dict[str, set[str]] = {}
     keys = list(values_of_keys)

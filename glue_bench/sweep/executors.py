@@ -22,9 +22,10 @@ CONNECT_SECONDS = (
     20.0  # to a Ray cluster, at most; Ray alone would try for a minute and then end this process
 )
 ANSWER_SECONDS = 5.0  # until a machine that can be reached takes a connection
-# Nothing is told to Ray's makers. To a worker zero GPUs are none, not all. Workers have the priority of their driver;
-# with Ray's own (nice 15) they would starve. No processes are started in advance: they would lack the workers'
-# environment. What becomes of workers is said by the loop; Ray would say it between the tables.
+# Nothing is told to Ray's makers. To a worker zero GPUs are none, not all. Workers have the
+# priority of their driver; with Ray's own (nice 15) they would starve. No processes are started in
+# advance: they would lack the workers' environment. What becomes of workers is said by the loop;
+# Ray would say it between the tables.
 RAY_SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1",
@@ -68,7 +69,8 @@ class Executor(ABC):
     def wait(self, seconds: float) -> list[tuple[Job, Result]]:
         """Wait up to about so many `seconds`; return the jobs that have ended, with their results.
 
-        A job whose worker is gone has a `lost` failure. Raises UserError for what every job would meet.
+        A job whose worker is gone has a `lost` failure. Raises UserError for what every job would
+        meet.
         """
 
     @abstractmethod
@@ -127,7 +129,8 @@ class Slot:
 class Ray(Executor):
     """One actor a slot, on this machine or on a cluster.
 
-    Actors, not tasks: a process of plain tasks that Ray used again was given GPU 1, and later GPU 0.
+    Actors, not tasks: a process of plain tasks that Ray used again was given GPU 1, and later GPU
+    0.
     """
 
     def __init__(

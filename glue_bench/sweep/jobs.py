@@ -44,9 +44,9 @@ class WorkLeft:
 def work_left(plan: Plan, cells: Sequence[Cell], store: Store) -> WorkLeft:
     """Find what is left to do of chosen `cells`, by what is stored.
 
-    Left are cells, the MNLI cells and pretrainings whose weights these start from, and the runs of rate searches.
-    `records/done.py` says what counts and what is complete. Raises UserError where a file beside a record cannot be
-    read.
+    Left are cells, the MNLI cells and pretrainings whose weights these start from, and the runs of
+    rate searches. `records/done.py` says what counts and what is complete. Raises UserError where a
+    file beside a record cannot be read.
     """
     needed = NeededWeights(plan)
     finished = store.finished(plan)
@@ -110,8 +110,10 @@ def pretrainings_to_run(
 
     Args:
         plan: of the sweep.
-        chosen: the pretrainings of chosen cells, which run if they have no record, as do their searches.
-        steps: the checkpoints that cells will start from, by pretraining; it runs if one of them is not there.
+        chosen: the pretrainings of chosen cells, which run if they have no record, as do their
+            searches.
+        steps: the checkpoints that cells will start from, by pretraining; it runs if one of them is
+            not there.
         store: where checkpoints are.
         finished: what is stored of the plan.
     """
@@ -137,7 +139,8 @@ def has_other_rate(
 
     Args:
         record: of the pretraining.
-        pretrainings: by id records of pretrainings and searches; where a search has none, nothing is known.
+        pretrainings: by id records of pretrainings and searches; where a search has none, nothing
+            is known.
     """
     searches = record.pretraining.searches
     if not searches or any(name not in pretrainings for name in searches):
@@ -158,8 +161,8 @@ def in_order(plan: Plan, names: Collection[str]) -> list[Job]:
 def longest_first(jobs: Sequence[Job], plan: Plan) -> list[Job]:
     """Put the longest jobs first, so that none of them is left to the end. Equals keep their order.
 
-    Each of `jobs` comes after those that it waits for. A job's length includes the longest chain of jobs that wait for
-    it.
+    Each of `jobs` comes after those that it waits for. A job's length includes the longest chain of
+    jobs that wait for it.
     """
     lengths: dict[str, float] = {}
     chains: defaultdict[str, float] = defaultdict(float)  # of those that wait for a job

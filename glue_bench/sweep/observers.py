@@ -84,7 +84,8 @@ class Display(Observer):
 def view(snapshot: Snapshot, latest: Iterable[str] = ()) -> Group:
     """Counts and time left, the `latest` lines and what runs, then the arms; unfinished arms come first.
 
-    They are plain lines: a rich table of 18 arms takes seven times as long, in the process that trains.
+    They are plain lines: a rich table of 18 arms takes seven times as long, in the process that
+    trains.
     """
     job_lines = [*latest]
     job_lines += [f"running {line}" for line in snapshot.running]

@@ -31,8 +31,9 @@ CHARACTERS_A_TOKEN = 4.0  # English in WordPieces; only ratios between tasks mat
 def make_plan(inputs: Inputs) -> Plan:
     """Plan what an experiment asks for: its cells, its pretrainings after the runs of their searches, and their costs.
 
-    Nothing is trained or written. Cells of the last checkpoint come first, and tasks are outermost, so that a sweep
-    that is cut short has whole columns. Raises UserError for the first thing that would stop a job.
+    Nothing is trained or written. Cells of the last checkpoint come first, and tasks are outermost,
+    so that a sweep that is cut short has whole columns. Raises UserError for the first thing that
+    would stop a job.
     """
     experiment = inputs.experiment
     check_inputs(inputs)
@@ -83,7 +84,8 @@ def _public_name(place: str) -> str:
 def settle_jobs(inputs: Inputs) -> tuple[list[Pretraining], list[Cell]]:
     """Make the pretrainings and cells of a plan, before they are checked.
 
-    The runs of rate searches come before the pretrainings, and each of them once however many seeds there are.
+    The runs of rate searches come before the pretrainings, and each of them once however many seeds
+    there are.
     """
     experiment = inputs.experiment
     searches: dict[str, Pretraining] = {}
@@ -117,7 +119,8 @@ def _pretraining(
     arm: Arm, settings: PretrainingSettings, inputs: Inputs, **facts: Any
 ) -> Pretraining:
     corpus = inputs.text.corpus.digest
-    # The settings of a job have no places, and lists in an order of their own, which decides nothing.
+    # The settings of a job have no places, and lists in an order of their own, which decides
+    # nothing.
     plain: dict[str, Any] = {
         "corpus": [corpus],
         "tokenizer": None,

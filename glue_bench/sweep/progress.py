@@ -22,7 +22,8 @@ Counts = dict[str, int]  # of jobs in each of STATES
 class TimeEstimate:
     """Estimates how long jobs take, from those that have ended and from the expected cost of each.
 
-    Costs leave out scoring and loading. Seconds per cost are learnt for each task; an unknown one takes those of all.
+    Costs leave out scoring and loading. Seconds per cost are learnt for each task; an unknown one
+    takes those of all.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -81,7 +82,8 @@ class Snapshot:
         pretrainings: counts of pretrainings.
         running: the jobs that run, in words.
         failed: why jobs failed, by the jobs in words.
-        seconds_left: until all jobs have ended; None where nothing runs, or too few jobs have ended.
+        seconds_left: until all jobs have ended; None where nothing runs, or too few jobs have
+            ended.
     """
 
     arms: Mapping[str, Counts]
@@ -198,8 +200,8 @@ def job_states(store: Store, plan: Plan, finished: Collection[str] | None = None
     Args:
         store: of the results.
         plan: whose jobs are looked at.
-        finished: the ids of jobs that are done, as `Finished.done` says after it has read every record. By default, as
-            that takes long, all jobs that have a record.
+        finished: the ids of jobs that are done, as `Finished.done` says after it has read every
+            record. By default, as that takes long, all jobs that have a record.
     """
     state = dict.fromkeys((job.id for job in plan.jobs), "missing")
     done = store.recorded() if finished is None else finished

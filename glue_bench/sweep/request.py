@@ -19,8 +19,8 @@ from glue_bench.sweep.squeue import check_slurm
 def check_before_work(experiment: Experiment, **options: Any) -> None:
     """Refuse all that can be refused without data, text or checkpoints; what takes longest to import comes last.
 
-    The options are those of `check_request`. Raises UserError for the first mistake, for an engine that is not
-    installed, and where no Slurm or no machine at the address of a cluster answers.
+    The options are those of `check_request`. Raises UserError for the first mistake, for an engine
+    that is not installed, and where no Slurm or no machine at the address of a cluster answers.
     """
     check_request(experiment, **options)
     engine: Engine = options["engine"]

@@ -51,8 +51,8 @@ class Summary:
         pretrainings: how many pretrainings were to run.
         pretrained: how many of them have ended well.
         tokens: how many tokens they were to train on.
-        reasons: in a dry run, why jobs would run, and how many for each reason. Jobs that were not chosen count, too,
-            if others start from them.
+        reasons: in a dry run, why jobs would run, and how many for each reason. Jobs that were not
+            chosen count, too, if others start from them.
         cause: "interrupted" (Ctrl-C), "terminated" (SIGTERM) or "".
     """
 
@@ -182,8 +182,8 @@ def _run(
         _write_plan(plan, inputs)
     selected = {cell.id for cell in work.cells}
     ended: dict[str, Result] = {}
-    # A second round has the runs that a submission takes, which only the first round's scores decide (weights.py), and
-    # cells whose start has been made again with other weights.
+    # A second round has the runs that a submission takes, which only the first round's scores
+    # decide (weights.py), and cells whose start has been made again with other weights.
     while True:
         jobs = longest_first(work.jobs, plan) if executor.in_parallel else work.jobs
         results, cause = Loop(jobs, executor, store, plan, observers).run()

@@ -1,7 +1,8 @@
 """Jobs in batches on a Slurm cluster, through submitit.
 
-What is stored on the shared disk is the truth; submitit's own results are never read. Without accounting it would wait
-for a killed job forever, and the driver that has sent a job may be gone when it ends.
+What is stored on the shared disk is the truth; submitit's own results are never read. Without
+accounting it would wait for a killed job forever, and the driver that has sent a job may be gone
+when it ends.
 """
 
 import contextlib
@@ -76,7 +77,8 @@ class JobBatch:
     def __call__(self, jobs: Batch) -> None:
         """Run the jobs that have no newer result than the version beside each.
 
-        They run in the folder in which the sweep was started, because places of data and text may be relative to it.
+        They run in the folder in which the sweep was started, because places of data and text may
+        be relative to it.
         """
         try:
             enter(self.current)

@@ -35,8 +35,9 @@ class TrackedRun:
 class Tracker(Observer):
     """Writes the curve of each job that ends well: scores by epoch, losses of pretraining by step.
 
-    Values are called `cola/validation/matthews_correlation` and the like: a task's charts stand together, and show all
-    arms. Each job is a run of its own, written by the driver when the job has ended. No job depends on it.
+    Values are called `cola/validation/matthews_correlation` and the like: a task's charts stand
+    together, and show all arms. Each job is a run of its own, written by the driver when the job
+    has ended. No job depends on it.
 
     Args:
         name: one of TRACKERS.

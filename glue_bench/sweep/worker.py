@@ -66,7 +66,8 @@ def make_worker(
 def room_here(resources: Resources, compute: Compute) -> int | None:
     """How many workers this machine has room for; None where one process does as much, as on a GPU that is not shared.
 
-    A worker takes `resources.cpus` of the threads that PyTorch takes by itself: one for each core that it may use.
+    A worker takes `resources.cpus` of the threads that PyTorch takes by itself: one for each core
+    that it may use.
     """
     fits = compute.threads // resources.cpus
     if resources.gpus:
@@ -87,8 +88,8 @@ class Worker:
     def run(self, job: Job) -> Result:
         """Train, and store the record, or why there is none.
 
-        Raises UserError for what every job would meet: a full disk, other files than those that the plan was made of,
-        or a model or a state to start from that is damaged.
+        Raises UserError for what every job would meet: a full disk, other files than those that the
+        plan was made of, or a model or a state to start from that is damaged.
         """
         with self._reporting(job.id) as report:
             try:
