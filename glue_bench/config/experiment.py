@@ -1,4 +1,7 @@
-"""An experiment: arms, tasks and seeds, and how tables compare them. docs/reference/experiment.md explains each key."""
+"""An experiment: arms, tasks and seeds, and how tables compare them.
+
+docs/reference/experiment.md explains each key.
+"""
 
 from collections.abc import Iterator
 from functools import partial
@@ -8,8 +11,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, StringConstraints
 
 from glue_bench.config.settings import (
-    MOST_POSITIONS,
-    MOST_ROWS,
+    MAX_POSITIONS,
+    MAX_ROWS,
     SCRATCH,
     Finetuning,
     LearningRate,
@@ -24,41 +27,51 @@ from glue_bench.config.settings import (
 from glue_bench.data.tasks import TRAINABLE
 from glue_bench.errors import quoted, unknown
 
-MOST_NAME = 100
-NAME = rf"^[A-Za-z0-9][A-Za-z0-9_.-]{{0,{MOST_NAME - 1}}}$"
-Name = Annotated[str, StringConstraints(pattern=NAME)]
-"""What files and folders are called by: they may have 255 bytes, of which ids and endings take up to 120."""
-MOST_CELLS = 50_000
-NATIVE = "native"  # in the place of a variant: the checkpoint's own model as transformers has it, nothing of it changed
-AS_PUBLISHED = "as published"  # the origin of native arms
+MAX_NAME = 100
+NAME_PATTERN = rf"^[A-Za-z0-9][A-Za-z0-9_.-]{{0,{MAX_NAME - 1}}}$"
+Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
+"""A name of files and folders, which may have 255 bytes; ids and endings take up to 120 of them."""
+MAX_CELLS = 50_000
+NATIVE = "native"
+"""The variant of arms that take the checkpoint's own model as transformers has it, unchanged."""
+AS_PUBLISHED = "as published"
+"""The origin of native arms."""
 HELD_OUT = "held_out"
 
 
 def plain_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Options of a variant. Raises ValueError if one is not a text, a number, true, false or a list of these."""
+    """Return the options of a variant.
+
+    Raises ValueError if a value is not a text, a number, true, false or a list of these.
+    """
     for key, value in options.items():
-        for one in value if isinstance(value, list) else [value]:
-            if not (
-                one is None
-                or isinstance(one, str)
-                or (isinstance(one, int | float) and abs(one) < 2**63)
-            ):
+        items = value if isinstance(value, list) else [value]
+        for item in items:
+            if not is_plain(item):
                 raise ValueError(
-                    f"{quoted(key)}: give a text, a finite number, true or false, or a list of these"
+                    f"{quoted(key)}: give a text, a finite number, true or false, "
+                    "or a list of these"
                 )
-            f"{key}{one}".encode()  # raises ValueError for what is no text in any file
+            f"{key}{item}".encode()  # raises ValueError for what is no text in any file
     return options
 
 
+def is_plain(item: Any) -> bool:
+    """Whether a value is nothing, a text, true, false, or a number that every file format holds."""
+    if item is None or isinstance(item, str):
+        return True
+    return isinstance(item, int | float) and abs(item) < 2**63
+
+
 class ScratchEncoder(Section):
-    """Sizes of arms that start from fresh weights, and of the WordPiece vocabulary trained for them."""
+    """The sizes of arms that start from fresh weights, and of the vocabulary trained for them."""
 
     vocab_size: int = Field(8000, ge=100, le=10**6)
     hidden_size: int = Field(128, gt=0, le=2**14)
     num_hidden_layers: int = Field(2, gt=0, le=2**8)
     num_attention_heads: int = Field(2, gt=0, le=2**8)
     intermediate_size: int = Field(512, gt=0, le=2**16)
-    max_position_embeddings: int = Field(128, gt=0, le=MOST_POSITIONS)
+    max_position_embeddings: int = Field(128, gt=0, le=MAX_POSITIONS)
     hidden_dropout_prob: float = Field(0.1, ge=0, lt=1)
     attention_probs_dropout_prob: float = Field(0.1, ge=0, lt=1)
     initializer_range: float = Field(0.02, gt=0, le=1)
@@ -67,11 +80,14 @@ class ScratchEncoder(Section):
 
     def mistakes(self) -> Iterator[str]:
         if self.hidden_size % self.num_attention_heads:
-            yield f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads {self.num_attention_heads}"
+            yield (
+                f"hidden_size {self.hidden_size} is not a multiple of "
+                f"num_attention_heads {self.num_attention_heads}"
+            )
 
 
 class Arm(Section):
-    """One line-up entry: a variant, its options, and the checkpoint it starts from."""
+    """One entry of the comparison: a variant, its options, and the checkpoint it starts from."""
 
     name: Name
     variant: Place
@@ -84,16 +100,22 @@ class Arm(Section):
 
     def mistakes(self) -> Iterator[str]:
         if self.embedding_size is not None and self.checkpoint != SCRATCH:
-            yield f"embedding_size is of an arm from scratch; the tables of '{self.checkpoint}' have their own width"
+            yield (
+                f"embedding_size is of an arm from scratch; the tables of '{self.checkpoint}' have "
+                "their own width"
+            )
         if self.revision is not None and self.checkpoint == SCRATCH:
             yield f"revision is of a hub id; an arm from {SCRATCH} has none"
         if self.variant == NATIVE and (self.checkpoint == SCRATCH or self.options):
             wrong = "options" if self.options else f"checkpoint '{SCRATCH}'"
-            yield f"variant {NATIVE} takes a checkpoint as it is published; it knows no {wrong}"
+            yield (f"variant {NATIVE} takes a checkpoint as it is published; it knows no {wrong}")
 
 
 class Resources(Section):
-    """What one job takes of a machine where jobs run side by side. Without `give_up_after` no worker is given up."""
+    """The part of a machine that one job takes where jobs run side by side.
+
+    Without `give_up_after` no worker is given up.
+    """
 
     cpus: int = Field(1, gt=0, le=1024)  # more than any machine has
     gpus: float = Field(0.0, ge=0, le=1024)
@@ -104,14 +126,17 @@ class Resources(Section):
             yield f"gpus {self.gpus:g} is neither a share of one GPU nor a whole number"
 
     def fitting(self, gpus: float) -> int:
-        """How many jobs so many GPUs have room for. A job's share is one of a single GPU."""
-        return int(gpus) * int(1 / self.gpus) if self.gpus < 1 else int(gpus / self.gpus)
+        """Count the jobs that `gpus` GPUs have room for. A job's share is one of a single GPU."""
+        if self.gpus < 1:
+            return int(gpus) * int(1 / self.gpus)
+        return int(gpus / self.gpus)
 
 
 class Protocol(Section):
-    """How a score is chosen among rates and epochs, and made from seeds. No cell is run anew for another protocol.
+    """How a score is chosen among rates and epochs, and made from seeds.
 
-    `epoch: best` is optimistic where the set that chooses it is also the one that is reported.
+    Another protocol runs no cell anew. `epoch: best` is optimistic where the set that chooses the
+    epoch is also the set that is reported.
     """
 
     rate: Literal["best-mean", "best-median", "fixed"] = "best-mean"
@@ -137,11 +162,11 @@ class Experiment(SectionWithNewKeys):
     data: Place
     recipe: str | None = None
     arms: Annotated[
-        list[Arm], Field(min_length=1), AfterValidator(partial(distinct, by=attrgetter("name")))
+        list[Arm], Field(min_length=1), AfterValidator(partial(distinct, key=attrgetter("name")))
     ]
     tasks: Annotated[list[str], AfterValidator(known_tasks)] = Field(list(TRAINABLE), min_length=1)
     seeds: Seeds = Field([1, 2, 3, 4, 5])
-    limit: int | None = Field(None, ge=2, le=MOST_ROWS)
+    limit: int | None = Field(None, ge=2, le=MAX_ROWS)
     plugins: list[Place] = Field([])
     scratch: ScratchEncoder = ScratchEncoder()
     pretraining: PretrainingSettings | None = None
@@ -150,47 +175,83 @@ class Experiment(SectionWithNewKeys):
     resources: Resources = Resources()
 
     def mistakes(self) -> Iterator[str]:
-        rates = {task: self.finetuning.rates(task) for task in self.tasks}
-        longest, pretrained = self.scratch.max_position_embeddings, 1
+        yield from self._mistakes_of_size()
+        yield from self._mistakes_of_finetuning()
+        yield from self._mistakes_of_arms()
+        yield from self._mistakes_of_protocol()
+
+    def _mistakes_of_size(self) -> Iterator[str]:
+        checkpoints = 1
         if self.pretraining:
-            pretrained = len(self.pretraining.finetuned_steps) * len(self.pretraining.seeds)
-            if self.pretraining.start == SCRATCH and self.pretraining.length > longest:
-                yield f"pretraining.length {self.pretraining.length} exceeds the {longest} positions of scratch"
-        cells = sum(map(len, rates.values())) * len(self.arms) * len(self.seeds) * pretrained
-        if cells > MOST_CELLS:
-            yield f"{cells:,} cells, but at most {MOST_CELLS:,}: each has files of its own in one folder"
+            checkpoints = len(self.pretraining.finetuned_steps) * len(self.pretraining.seeds)
+            positions = self.scratch.max_position_embeddings
+            if self.pretraining.start == SCRATCH and self.pretraining.length > positions:
+                yield (
+                    f"pretraining.length {self.pretraining.length} exceeds the {positions} "
+                    "positions of scratch"
+                )
+        rates = sum(len(self.finetuning.rates(task)) for task in self.tasks)
+        cells = rates * len(self.arms) * len(self.seeds) * checkpoints
+        if cells > MAX_CELLS:
+            yield (
+                f"{cells:,} cells, but at most {MAX_CELLS:,}: each has files of its own in one "
+                "folder"
+            )
+
+    def _mistakes_of_finetuning(self) -> Iterator[str]:
         if self.finetuning.from_mnli and "mnli" not in self.tasks:
-            advice = "add mnli, or set `finetuning: {from_mnli: []}` to start from the checkpoint"
-            yield f"finetuning.from_mnli needs mnli among the tasks; {advice}"
-        several = ", ".join(task for task in self.tasks if len(rates[task]) > 1)
-        if self.protocol.rate == "fixed" and several:
-            wanted = "set finetuning.tasks.<task>.learning_rates"
-            yield f"protocol.rate: fixed needs one learning rate a task; {several} has several ({wanted})"
-        if (
-            self.pretraining
-            and self.pretraining.tokenizer
-            and any(arm.tokenizer for arm in self.arms)
-        ):
+            yield (
+                "finetuning.from_mnli needs mnli among the tasks; add mnli, or set "
+                "`finetuning: {from_mnli: []}` to start from the checkpoint"
+            )
+        tasks = ", ".join(task for task in self.tasks if len(self.finetuning.rates(task)) > 1)
+        if self.protocol.rate == "fixed" and tasks:
+            yield (
+                f"protocol.rate: fixed needs one learning rate a task; {tasks} has several "
+                "(set finetuning.tasks.<task>.learning_rates)"
+            )
+
+    def _mistakes_of_arms(self) -> Iterator[str]:
+        if self.pretraining is None:
+            for arm in self.arms:
+                if arm.pretraining_rate is not None:
+                    yield (
+                        f"arm '{arm.name}' has a pretraining_rate, but there is no `pretraining`"
+                    )
+            return
+        if self.pretraining.tokenizer and any(arm.tokenizer for arm in self.arms):
             yield "pretraining.tokenizer goes without `tokenizer`, by which arms name their own"
-        start = self.pretraining and self.pretraining.start
+        start = self.pretraining.start
         for arm in self.arms:
-            if start is None and arm.pretraining_rate is not None:
-                yield f"arm '{arm.name}' has a pretraining_rate, but there is no `pretraining`"
-            if start is not None and arm.variant == NATIVE:
-                yield f"arm '{arm.name}' is {NATIVE}, taken as it is published; it is not pretrained here"
-            elif start is not None and (arm.checkpoint == SCRATCH) != (start == SCRATCH):
-                starts = f"arm '{arm.name}' starts from '{arm.checkpoint}', but pretraining is from: {start}"
-                yield f"{starts}; all arms are pretrained alike"
-        names, protocol = [arm.name for arm in self.arms], self.protocol
+            if arm.variant == NATIVE:
+                yield (
+                    f"arm '{arm.name}' is {NATIVE}, taken as it is published; "
+                    "it is not pretrained here"
+                )
+            elif (arm.checkpoint == SCRATCH) != (start == SCRATCH):
+                yield (
+                    f"arm '{arm.name}' starts from '{arm.checkpoint}', but pretraining is "
+                    f"from: {start}; all arms are pretrained alike"
+                )
+
+    def _mistakes_of_protocol(self) -> Iterator[str]:
+        protocol = self.protocol
         if protocol.choose_on == HELD_OUT and self.finetuning.held_out_share is None:
-            yield "protocol.choose_on: held_out needs finetuning.held_out_share, the part of train to hold out"
+            yield (
+                "protocol.choose_on: held_out needs finetuning.held_out_share, the part of train "
+                "to hold out"
+            )
+        names = [arm.name for arm in self.arms]
         if protocol.reference is not None and protocol.reference not in names:
             yield str(unknown("arm", protocol.reference, names, "protocol.reference"))
-        for name in (name for pair in protocol.contrasts for name in pair if name not in names):
-            yield str(unknown("arm", name, names, "protocol.contrasts"))
-        if len({frozenset(pair) for pair in protocol.contrasts if len(set(pair)) == 2}) < len(
-            protocol.contrasts
-        ):
+        pairs = set()
+        for pair in protocol.contrasts:
+            for name in pair:
+                if name not in names:
+                    yield str(unknown("arm", name, names, "protocol.contrasts"))
+            if len(set(pair)) == 2:
+                pairs.add(frozenset(pair))
+        if len(pairs) < len(protocol.contrasts):
             yield "protocol.contrasts: each is of two different arms, and none is given twice"
         if protocol.primary == "validation_loss" and self.pretraining is None:
             yield "protocol.primary: validation_loss needs `pretraining`, which measures it"

@@ -1,4 +1,4 @@
-"""The experiment that one line describes: checkpoints, tasks, seeds and a few settings, without a file."""
+"""The experiment that one line describes without a file: checkpoints, tasks, seeds, a few settings."""
 
 import re
 from collections import Counter
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from glue_bench.config.experiment import MOST_NAME, NATIVE
+from glue_bench.config.experiment import MAX_NAME, NATIVE
 from glue_bench.config.settings import Finetuning
 from glue_bench.errors import UserError
 
@@ -67,13 +67,13 @@ def _arms(
     arms = []
     for checkpoint, title in zip(checkpoints, titles, strict=True):
         for variant in variants:
-            name = title if len(variants) == 1 else f"{title[: MOST_NAME - 40]}-{variant}"
+            name = title if len(variants) == 1 else f"{title[: MAX_NAME - 40]}-{variant}"
             arms.append({"name": name, "variant": variant, "checkpoint": checkpoint})
     return arms
 
 
 def _finetuning(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the section `finetuning`: what the line says, and the default rates where no recipe has others."""
+    """Return the section `finetuning`, with the default rates if neither line nor recipe has any."""
     section: dict[str, Any] = {}
     if options.get("learning_rates"):
         section["learning_rates"] = options["learning_rates"]
@@ -106,7 +106,7 @@ def _parts(checkpoint: str) -> list[str]:
 
 
 def _arm_titles(checkpoints: Sequence[str]) -> list[str]:
-    """Return a name for each checkpoint: its last part, or its last two where the last is not enough.
+    """Return a name for each checkpoint: its last part, or its last two if the last is not enough.
 
     Raises UserError if a checkpoint is given twice or two of them still have one name.
     """
@@ -115,14 +115,13 @@ def _arm_titles(checkpoints: Sequence[str]) -> list[str]:
     titles = []
     for parts in all_parts:
         title = parts[-1] if last_parts[parts[-1]] == 1 else "-".join(parts)
-        titles.append(title[:MOST_NAME])
+        titles.append(title[:MAX_NAME])
     for title, count in Counter(titles).items():
         if count > 1:
-            same = [
-                checkpoint
-                for checkpoint, other in zip(checkpoints, titles, strict=True)
-                if other == title
-            ]
+            same = []
+            for checkpoint, checkpoint_title in zip(checkpoints, titles, strict=True):
+                if checkpoint_title == title:
+                    same.append(checkpoint)
             raise UserError(
                 f"two checkpoints have the name '{title}': {', '.join(same)}; "
                 "give each once, or write a file in which each arm has a name of its own "
@@ -134,4 +133,4 @@ def _arm_titles(checkpoints: Sequence[str]) -> list[str]:
 def _experiment_name(checkpoints: Sequence[str], titles: Sequence[str]) -> str:
     """Return a name for the experiment: one checkpoint's last two parts, or the names of all."""
     name = "-".join(_parts(checkpoints[0])) if len(checkpoints) == 1 else "-and-".join(titles)
-    return name[:MOST_NAME].rstrip("_.-") or "experiment"
+    return name[:MAX_NAME].rstrip("_.-") or "experiment"

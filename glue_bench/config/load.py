@@ -1,6 +1,6 @@
-"""The experiment file: YAML to an Experiment; what does not fit is said in one line."""
+"""Read an experiment file, YAML, into an Experiment; a mistake in it is one line."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -29,13 +29,12 @@ from glue_bench.errors import QUOTED, MistakesError, UserError, quoted, shortene
 from glue_bench.files import read_file
 
 Names = str | Path | Iterable[str | Path]
-SHARED = (
-    "checkpoint",
-    "revision",
-    "tokenizer",
-)  # keys at the top of a file that stand for every arm that has none
-LARGEST_YAML = 2**17  # bytes of an experiment file: an arm takes about a hundred
-SHOWN = 5  # mistakes of a file that are told
+SHARED_KEYS = ("checkpoint", "revision", "tokenizer")
+"""Keys at the top of a file that stand for every arm without them."""
+MAX_YAML_BYTES = 2**17
+"""The size of an experiment file, of which an arm takes about a hundred bytes."""
+MAX_MISTAKES = 5
+"""How many mistakes of a file one message lists."""
 SECTIONS: dict[str | int, type[Section]] = {
     "arms": Arm,
     "scratch": ScratchEncoder,
@@ -50,7 +49,10 @@ SECTIONS: dict[str | int, type[Section]] = {
 
 TOP_SECTIONS = ("finetuning", "pretraining", "scratch", "protocol", "resources")
 """The sections that stand at the top of a file and are no lists."""
-NEAR = 0.9  # of get_close_matches: a plural, or a letter
+NEAR = 0.9
+"""The `cutoff` of get_close_matches for a key that differs by a plural or a letter."""
+LIKE = 0.8
+"""The same for a key that may as well be meant for another section."""
 
 
 def load_experiment(
@@ -61,86 +63,118 @@ def load_experiment(
     plugins: Names = (),
     limit: int | None = None,
 ) -> Experiment:
-    """An experiment from its file, from what such a file holds, or as it is.
+    """Read an experiment from its file or from the content of one; an Experiment stays as it is.
 
-    `data`, `corpus` and `limit` take the place of the experiment's own; `plugins` are added to them. In a file,
-    `checkpoint`, `revision` and `tokenizer` at the top stand for every arm without a checkpoint of its own; an arm may
-    be just a variant's name, and its `name` is by default its variant.
+    In a file, `checkpoint`, `revision` and `tokenizer` at the top stand for every arm without a
+    checkpoint of its own. An arm may be just a variant's name, and its `name` is by default its
+    variant.
 
-    Raises UserError for no such file, not YAML, a key, name or type that does not fit (what and where), and a corpus
-    for an experiment without pretraining.
+    Args:
+        given: The file, its content as a mapping, or an Experiment.
+        data: The source of GLUE in place of the experiment's.
+        corpus: The text of pretraining in place of the experiment's.
+        plugins: Files of variants that are added to the experiment's.
+        limit: The number of rows in place of the experiment's.
+
+    Raises:
+        UserError: no such file, not YAML, a key, name or type that does not fit (what and where),
+            or a corpus for an experiment without pretraining.
     """
-    where, values = (
-        "experiment",
-        given.model_dump(by_alias=True) if isinstance(given, Experiment) else given,
-    )
-    if isinstance(given, str | Path):
-        try:
-            where = str(given)
-            values = parse_yaml(read_file(Path(given), LARGEST_YAML), str(given))
-        except OSError as error:
-            raise UserError(f"cannot read experiment file '{given}': {error.strerror}") from error
-    if not isinstance(values, Mapping):
-        keys, kind = ", ".join([*_keys(Experiment), *SHARED]), type(values).__name__
-        raise UserError(
-            f"{where}: an experiment is a mapping with keys {keys}, not a value of type {kind}"
-        )
-    values = {
-        **values,
-        **{
-            key: value for key, value in {"data": data, "limit": limit}.items() if value is not None
-        },
-    }
+    place, values = _read_values(given)
+    if data is not None:
+        values["data"] = data
+    if limit is not None:
+        values["limit"] = limit
     if corpus:
         if not isinstance(values.get("pretraining"), Mapping):
             raise UserError("a corpus is given, but the experiment has no `pretraining`")
         values["pretraining"] = {**values["pretraining"], "corpus": listed(corpus)}
     try:
         experiment = Experiment.model_validate(_with_full_arms(with_recipe(values)))
-        return experiment.model_copy(update={"plugins": [*experiment.plugins, *listed(plugins)]})
     except ValidationError as error:
-        raise UserError(f"{where}: {_mistakes(error)}") from error
+        raise UserError(f"{place}: {_describe_mistakes(error)}") from error
+    return experiment.model_copy(update={"plugins": [*experiment.plugins, *listed(plugins)]})
+
+
+def _read_values(
+    given: str | Path | Mapping[str, Any] | Experiment,
+) -> tuple[str, dict[str, Any]]:
+    """Return what messages call an experiment, and the content of its file.
+
+    Raises UserError for a file that cannot be read, is not YAML, or holds no mapping.
+    """
+    place = "experiment"
+    values: Any = given
+    if isinstance(given, Experiment):
+        values = given.model_dump(by_alias=True)
+    elif isinstance(given, str | Path):
+        place = str(given)
+        try:
+            content = read_file(Path(given), MAX_YAML_BYTES)
+        except OSError as error:
+            raise UserError(f"cannot read experiment file '{given}': {error.strerror}") from error
+        values = parse_yaml(content, place)
+    if not isinstance(values, Mapping):
+        keys = ", ".join([*_keys(Experiment), *SHARED_KEYS])
+        kind = type(values).__name__
+        raise UserError(
+            f"{place}: an experiment is a mapping with keys {keys}, not a value of type {kind}"
+        )
+    return place, dict(values)
 
 
 def listed(names: Names) -> list[str]:
-    """The names; of a plain text or path, that alone."""
-    return [str(names)] if isinstance(names, str | Path) else [*map(str, names)]
+    """Return names as a list; a single text or path is a list of one."""
+    if isinstance(names, str | Path):
+        return [str(names)]
+    return [str(name) for name in names]
 
 
 def _with_full_arms(values: dict[str, Any]) -> dict[str, Any]:
-    """The values with every arm as a mapping that has a name and a checkpoint."""
-    shared: dict[str, Any] = {key: values.pop(key) for key in SHARED if key in values}
-    pretraining, arms = values.get("pretraining"), values.get("arms")
+    """Return the values with every arm as a mapping that has a name and a checkpoint."""
+    shared: dict[str, Any] = {}
+    pretraining = values.get("pretraining")
     if isinstance(pretraining, Mapping) and pretraining.get("from", SCRATCH) == SCRATCH:
-        shared = {"checkpoint": SCRATCH} | shared
-    if not isinstance(arms, list):
-        return values
-    full = [{"variant": arm} if isinstance(arm, str) else arm for arm in arms]
-    for place, arm in enumerate(full):
-        if isinstance(
-            arm, dict
-        ):  # a revision or tokenizer belongs to the checkpoint beside which it stands
-            full[place] = {
-                "name": arm.get("variant"),
-                **({} if "checkpoint" in arm else shared),
-                **arm,
-            }
-    return values | {"arms": full}
+        shared["checkpoint"] = SCRATCH
+    for key in SHARED_KEYS:
+        if key in values:
+            shared[key] = values.pop(key)
+    arms = values.get("arms")
+    if isinstance(arms, list):
+        values = values | {"arms": [_full_arm(arm, shared) for arm in arms]}
+    return values
 
 
-def _mistakes(error: ValidationError, whole: type[Section] = Experiment) -> str:
-    """The mistakes in a section with their places, of several the first SHOWN."""
-    mistakes = [_mistake(problem, whole) for problem in _problems(error)]
+def _full_arm(arm: Any, shared: Mapping[str, Any]) -> Any:
+    """Return an arm with its name, and with the shared keys if it has no checkpoint of its own.
+
+    A revision or a tokenizer belongs to the checkpoint beside which it stands.
+    """
+    if isinstance(arm, str):
+        arm = {"variant": arm}
+    if not isinstance(arm, dict):
+        return arm  # a mistake, which the experiment's own check reports
+    full = {"name": arm.get("variant")}
+    if "checkpoint" not in arm:
+        full.update(shared)
+    full.update(arm)
+    return full
+
+
+def _describe_mistakes(error: ValidationError, section: type[Section] = Experiment) -> str:
+    """Describe the first MAX_MISTAKES mistakes in a section, with their places."""
+    mistakes = [_describe_mistake(problem, section) for problem in _problems(error)]
     if len(mistakes) == 1:
         return mistakes[0]
-    shown = [
-        f"({number}) {shortened(one, 2 * QUOTED)}" for number, one in enumerate(mistakes[:SHOWN], 1)
+    lines = [
+        f"({number}) {shortened(mistake, 2 * QUOTED)}"
+        for number, mistake in enumerate(mistakes[:MAX_MISTAKES], 1)
     ]
-    return f"{len(mistakes)} mistakes: {' '.join(shown)}"
+    return f"{len(mistakes)} mistakes: {' '.join(lines)}"
 
 
 def _problems(error: ValidationError) -> Iterator[dict[str, Any]]:
-    """What pydantic says of each mistake; a section that has several is there once for each of them."""
+    """Yield pydantic's description of each mistake; a section with several has one for each."""
     for details in error.errors(include_url=False):
         problem: dict[str, Any] = dict(details)
         cause = problem.get("ctx", {}).get("error")
@@ -151,56 +185,77 @@ def _problems(error: ValidationError) -> Iterator[dict[str, Any]]:
             yield problem
 
 
-def _mistake(problem: dict[str, Any], whole: type[Section]) -> str:
-    """What is wrong with a value and where; of an unknown key the nearest of its section, or another one with it."""
-    *parents, key = problem["loc"] or ("experiment",)
-    place, above = ".".join(map(str, problem["loc"])), ".".join(map(str, parents))
+def _describe_mistake(problem: dict[str, Any], section: type[Section]) -> str:
+    """Describe what is wrong with a value, and where it stands."""
+    location = problem["loc"] or ("experiment",)
+    place = ".".join(map(str, problem["loc"]))
     if problem["type"] == "missing":
         return f"missing key '{place}'"
     if problem["type"] == "extra_forbidden":
-        section = next((SECTIONS[name] for name in reversed(parents) if name in SECTIONS), whole)
-        keys = [*_keys(section), *(SHARED if section is Experiment else ())]
-        elsewhere = [name for name, other in SECTIONS.items() if key in _keys(other)]
-        if elsewhere and not get_close_matches(key, keys, n=1, cutoff=0.8):
-            return f"unknown key '{key}'{f' in {above}' if above else ''}; it belongs to {elsewhere[0]}"
-        return str(unknown("key", str(key), keys, above))
-    message, value = problem["msg"].removeprefix("Value error, "), problem["input"]
-    shown = (
-        ""
-        if isinstance(value, dict | list) or problem["type"] == "value_error"
-        else f", not {quoted(value)}"
-    )
-    return f"{f'{place}: ' if place else ''}{message[0].lower()}{message[1:]}{shown}"
+        return _describe_unknown_key(location, section)
+    message = problem["msg"].removeprefix("Value error, ")
+    message = f"{message[0].lower()}{message[1:]}"
+    if place:
+        message = f"{place}: {message}"
+    value = problem["input"]
+    if isinstance(value, dict | list) or problem["type"] == "value_error":
+        return message
+    return f"{message}, not {quoted(value)}"
+
+
+def _describe_unknown_key(location: Sequence[str | int], section: type[Section]) -> str:
+    """Describe an unknown key by the nearest key of its section, or by the section that has it."""
+    *parents, key = location
+    above = ".".join(map(str, parents))
+    for name in parents:
+        section = SECTIONS.get(name, section)
+    keys = _keys(section)
+    if section is Experiment:
+        keys += SHARED_KEYS
+    sections = [name for name, other_section in SECTIONS.items() if key in _keys(other_section)]
+    if sections and not get_close_matches(str(key), keys, n=1, cutoff=LIKE):
+        place = f" in {above}" if above else ""
+        return f"unknown key '{key}'{place}; it belongs to {sections[0]}"
+    return str(unknown("key", str(key), keys, above))
 
 
 def _keys(section: type[Section]) -> list[str]:
-    """All keys of a section, as the file spells them."""
+    """Return all keys of a section, as the file spells them."""
     return [field.alias or name for name, field in section.model_fields.items()]
 
 
 def places_of(key: str) -> list[str]:
-    """Where a key stands in an experiment file, as `section.key`; of the nearest key where none has just that name."""
-    sections: dict[str, type[Section]] = {
-        "": Experiment,
-        **{name: SECTIONS[name] for name in TOP_SECTIONS},
-    }
-    names = {name for section in sections.values() for name in _keys(section)}
-    nearest = [key] if key in names else get_close_matches(key, names, n=1, cutoff=NEAR)
+    """Find the places of a key in an experiment file, as `section.key`.
+
+    If no key has this name, the nearest key takes its place.
+    """
+    sections: dict[str, type[Section]] = {"": Experiment}
+    for name in TOP_SECTIONS:
+        sections[name] = SECTIONS[name]
+    keys = {name for section in sections.values() for name in _keys(section)}
+    if key not in keys:
+        nearest = get_close_matches(key, keys, n=1, cutoff=NEAR)
+        if not nearest:
+            return []
+        key = nearest[0]
     return [
-        f"{name}.{near}".lstrip(".")
-        for name, section in sections.items()
-        for near in nearest
-        if near in _keys(section)
+        f"{name}.{key}".lstrip(".") for name, section in sections.items() if key in _keys(section)
     ]
 
 
 def parse_options(
     texts: Names, option: str = "--option", typed: Collection[str] | None = None
 ) -> dict[str, Any]:
-    """Options of a variant, or what else an `option` takes, from KEY=VALUE; values are as an experiment file has them.
+    """Read options of a variant, or of another `option`, from KEY=VALUE.
 
-    If `typed` is given, only the keys in it have such values, and a `true`; all others have the text.
-    Raises UserError for what is not KEY=VALUE, what is no value of an option, and a key that is given twice.
+    Args:
+        texts: KEY=VALUE, one or several.
+        option: The option of the command line that they were given to, for messages.
+        typed: The keys whose values are read as those of an experiment file. All other values stay
+            texts, except `true`. Without it all values are read.
+
+    Raises:
+        UserError: a text is not KEY=VALUE, a value is none of an option, or a key is given twice.
     """
     options: dict[str, Any] = {}
     for text in listed(texts):
@@ -218,9 +273,9 @@ def parse_options(
 
 
 def parse_dotted_keys(texts: Names) -> dict[str, Any]:
-    """Read values by their dotted keys from KEY=VALUE; a value is what an experiment file would have there.
+    """Read values by their dotted keys from KEY=VALUE; a value is written as in an experiment file.
 
-    Raises UserError for what is not KEY=VALUE, what is no YAML, and a key that is given twice.
+    Raises UserError for a text that is not KEY=VALUE or no YAML, and for a key that is given twice.
     """
     settings: dict[str, Any] = {}
     for text in listed(texts):
@@ -234,8 +289,12 @@ def parse_dotted_keys(texts: Names) -> dict[str, Any]:
 
 
 def changed_protocol(protocol: Protocol, changes: Names) -> Protocol:
-    """A protocol with some of its choices, given as KEY=VALUE, changed. Contrasts are named beforehand, in the file."""
+    """Return a protocol in which KEY=VALUE change some choices.
+
+    Contrasts are no such choice: they are named beforehand, in the file. Raises UserError for a
+    choice that there is not.
+    """
     try:
         return Protocol.model_validate(protocol.model_dump() | parse_options(changes, "--protocol"))
     except ValidationError as error:
-        raise UserError(f"--protocol: {_mistakes(error, Protocol)}") from error
+        raise UserError(f"--protocol: {_describe_mistakes(error, Protocol)}") from error

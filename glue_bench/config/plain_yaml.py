@@ -6,18 +6,23 @@ from glue_bench.errors import UserError
 
 
 def parse_yaml(text: str | bytes, where: str) -> Any:
-    """The plain value of a YAML 1.2 text, in which no key is given twice. Raises UserError for any other text."""
+    """Read the plain value of a YAML 1.2 text.
+
+    Raises UserError for a text that is not YAML, and for a key that is given twice.
+    """
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-    try:
-        return YAML(typ="safe", pure=True).load(text.decode() if isinstance(text, bytes) else text)
-    except (
+    reader = YAML(typ="safe", pure=True)
+    faults = (
         YAMLError,
         ValueError,
         TypeError,
         RecursionError,
-    ) as error:  # ValueError: not UTF-8, or no such date
+    )  # ValueError: not UTF-8, no such date
+    try:
+        return reader.load(text.decode() if isinstance(text, bytes) else text)
+    except faults as error:
         problem = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         if isinstance(error, MarkedYAMLError):
             line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""

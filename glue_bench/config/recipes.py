@@ -1,4 +1,4 @@
-"""Recipes: published settings of fine-tuning, by name, which an experiment file can take as its own."""
+"""Recipes: published settings of fine-tuning, by name, which an experiment file can take."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -36,8 +36,8 @@ def read_recipes() -> dict[str, dict[str, Any]]:
 def with_recipe(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of an experiment file with those of the `recipe` that it names.
 
-    The file's own keys win: also a key of `finetuning` over the recipe's settings of a task, so that
-    `epochs: 3` in the file is three epochs on every task.
+    The file's own keys win. A key of its `finetuning` also wins over the recipe's settings of a
+    task, so that `epochs: 3` in the file is three epochs on every task.
 
     Raises:
         UserError: there is no such recipe.

@@ -1,8 +1,7 @@
-"""How a cell is fine-tuned and how an arm is pretrained: sections of an experiment file, frozen and checked."""
+"""The sections of an experiment file that say how cells are fine-tuned and arms are pretrained."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import (
@@ -20,23 +19,30 @@ from pydantic import (
 from glue_bench.data.tasks import TRAINABLE, find_task
 from glue_bench.errors import MistakesError, UserError
 
-# Upper bounds are far beyond any encoder or run there is. What exceeds them would end in an error of memory, or of a
-# library, only after work has been done.
-MOST_TEXT, MOST_POSITIONS, MOST_STEPS, MOST_ROWS = 4096, 2**17, 10**9, 10**9
+# Upper bounds are far beyond any encoder or run there is. A larger value would end in an error of
+# memory, or of a library, only after work has been done.
+MAX_CHARACTERS = 4096
+MAX_POSITIONS = 2**17
+MAX_STEPS = 10**9
+MAX_ROWS = 10**9
 SCRATCH = "scratch"
-LARGEST_FINETUNING_RATE = 1.0
+MAX_FINETUNING_RATE = 1.0
 
 
-def distinct(values: list[Any], by: Callable[[Any], Any] = str) -> list[Any]:
-    """The values. Raises ValueError if two are alike `by` what is said of them."""
-    twice = sorted(text for text, count in Counter(map(by, values)).items() if count > 1)
-    if twice:
-        raise ValueError(f"values must differ; given twice: {', '.join(twice)}")
+def distinct(values: list[Any], key: Callable[[Any], Any] = str) -> list[Any]:
+    """Return the values. Raises ValueError if `key` gives the same for two of them."""
+    counts = Counter(key(value) for value in values)
+    repeated = sorted(text for text, count in counts.items() if count > 1)
+    if repeated:
+        raise ValueError(f"values must differ; given twice: {', '.join(repeated)}")
     return values
 
 
 def known_tasks(names: Iterable[str]) -> list[str]:
-    """The tasks of these names, as GLUE writes them. Raises ValueError if there is none, or one is given twice."""
+    """Find the tasks by their names in any spelling.
+
+    Raises ValueError for a name that no task has, and for a task that is given twice.
+    """
     tasks: list[str] = []
     mistakes: list[str] = []
     for name in names:
@@ -49,35 +55,41 @@ def known_tasks(names: Iterable[str]) -> list[str]:
     return distinct(tasks)
 
 
-Place = Annotated[str, StringConstraints(max_length=MOST_TEXT, pattern=r"^[^\x00-\x1f\x7f-\x9f]+$")]
-"""A file, a folder, a URL, or a name of the hub: one line, not empty."""
+Place = Annotated[
+    str, StringConstraints(max_length=MAX_CHARACTERS, pattern=r"^[^\x00-\x1f\x7f-\x9f]+$")
+]
+"""A file, a folder, a URL, or a name of the hub: a line that is not empty."""
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # what numpy's generator takes
 Seeds = Annotated[list[Seed], Field(min_length=1), AfterValidator(distinct)]
 LearningRate = Annotated[float, Field(gt=0, le=100)]
 LearningRates = Annotated[list[LearningRate], Field(min_length=1), AfterValidator(distinct)]
 FromMnli = Literal["rte", "mrpc", "stsb"]
-"""What others start from their MNLI model (RoBERTa, DeBERTa, ModernBERT)."""
+"""The tasks that RoBERTa, DeBERTa and ModernBERT start from their MNLI model."""
 
 
 class Section(BaseModel):
-    """A part of the experiment file: immutable, and no key that it does not know."""
+    """A part of the experiment file: an immutable value that refuses unknown keys."""
 
     # strict: `epochs: "1"` is a mistake, not the number 1.
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        if mistakes := list(self.mistakes()):
+        mistakes = list(self.mistakes())
+        if mistakes:
             raise MistakesError(mistakes)
         return self
 
     def mistakes(self) -> Iterator[str]:
-        """What does not go together."""
+        """Yield a sentence for each pair of values that contradict each other."""
         return iter(())
 
 
 class SectionWithNewKeys(Section):
-    """A section with keys that a plan holds only where a file sets them, so that older plans keep their bytes."""
+    """A section some of whose keys a plan holds only if a file sets them.
+
+    Older plans keep their bytes in this way.
+    """
 
     written_if_set: ClassVar[frozenset[str]] = frozenset()
 
@@ -91,7 +103,7 @@ class SectionWithNewKeys(Section):
 
 
 class Hyperparameters(Section):
-    """What one cell is trained with: every value settled."""
+    """The settled values that one cell is trained with."""
 
     learning_rate: float
     epochs: int
@@ -106,27 +118,33 @@ class Hyperparameters(Section):
     predictions: Literal["float16"] | None = None
 
     def steps_per_epoch(self, rows: int) -> int:
-        """The updates of an epoch of so many rows."""
+        """Count the updates of an epoch that reads `rows` rows; the last batch may be smaller."""
         return -(-rows // self.batch_size)
 
     def steps(self, in_epoch: int) -> int:
-        """The updates of a run whose epochs have so many."""
+        """Count the updates of a run whose epochs have `in_epoch` updates."""
         steps = in_epoch * self.epochs
         return steps if self.max_steps is None else min(steps, self.max_steps)
 
 
 class TaskSettings(SectionWithNewKeys):
-    """Hyperparameters of fine-tuning on one task. Unset ones are taken from `finetuning`."""
+    """Hyperparameters of fine-tuning on one task; `finetuning` gives those that are not set."""
 
     written_if_set = frozenset({"warmup_ratio", "weight_decay"})
 
     learning_rates: LearningRates | None = None
     epochs: int | None = Field(None, gt=0, le=10_000)
     batch_size: int | None = Field(None, gt=0, le=2**16)
-    max_length: int | None = Field(None, ge=4, le=MOST_POSITIONS)
+    max_length: int | None = Field(None, ge=4, le=MAX_POSITIONS)
     warmup_ratio: float | None = Field(None, ge=0, le=1)
     weight_decay: float | None = Field(None, ge=0)
-    limit: int | None = Field(None, ge=2, le=MOST_ROWS)
+    limit: int | None = Field(None, ge=2, le=MAX_ROWS)
+
+
+def by_task_name(settings: dict[str, TaskSettings]) -> dict[str, TaskSettings]:
+    """Return settings of tasks by GLUE's own names. Raises ValueError as `known_tasks` does."""
+    names = known_tasks(settings)
+    return dict(zip(names, settings.values(), strict=True))
 
 
 class Finetuning(Section):
@@ -138,12 +156,12 @@ class Finetuning(Section):
     learning_rates: LearningRates = [2e-5, 3e-5, 4e-5, 5e-5]
     epochs: int = Field(10, gt=0, le=10_000)
     batch_size: int = Field(32, gt=0, le=2**16)
-    max_length: int = Field(128, ge=4, le=MOST_POSITIONS)
+    max_length: int = Field(128, ge=4, le=MAX_POSITIONS)
     warmup_ratio: float = Field(0.06, ge=0, le=1)
     weight_decay: float = Field(0.01, ge=0)
     adam_epsilon: float = Field(1e-6, gt=0)
     clip_norm: float = Field(1.0, gt=0)
-    max_steps: int | None = Field(None, gt=0, le=MOST_STEPS)
+    max_steps: int | None = Field(None, gt=0, le=MAX_STEPS)
     held_out_share: float | None = Field(None, gt=0, le=0.5)
     from_mnli: Annotated[list[FromMnli], AfterValidator(distinct)] = []
     mnli_rate: float | None = Field(None, gt=0)
@@ -152,25 +170,27 @@ class Finetuning(Section):
     ]
     predictions: Literal["float16"] | None = None
     keep: Literal["best", "all"] | None = None
-    tasks: Annotated[
-        dict[str, TaskSettings],
-        AfterValidator(lambda tasks: dict(zip(known_tasks(tasks), tasks.values(), strict=True))),
-    ] = {}
+    tasks: Annotated[dict[str, TaskSettings], AfterValidator(by_task_name)] = {}
 
     def mistakes(self) -> Iterator[str]:
-        rates = self.rates("mnli")
-        tasks_rates = [settings.learning_rates or [] for settings in self.tasks.values()]
-        for rate in sorted({*self.learning_rates, *chain.from_iterable(tasks_rates)}):
-            if rate > LARGEST_FINETUNING_RATE:
+        all_rates = set(self.learning_rates)
+        for settings in self.tasks.values():
+            all_rates.update(settings.learning_rates or [])
+        for rate in sorted(all_rates):
+            if rate > MAX_FINETUNING_RATE:
                 yield f"learning rate {rate:g} is above 1; did you mean {rate:g}e-5?"
         if "validation" not in self.predict:
             yield "predict: validation is always predicted; give [validation] or [validation, test]"
+        mnli_rates = self.rates("mnli")
         if self.mnli_rate is not None and not self.from_mnli:
             yield "mnli_rate needs from_mnli, the tasks that start from that run"
-        if self.from_mnli and self.mnli_rate is None and len(rates) > 1:
-            yield f"from_mnli: mnli has the rates {rates}; say with mnli_rate which run to start from"
-        if self.mnli_rate is not None and self.mnli_rate not in rates:
-            yield f"mnli_rate {self.mnli_rate:g} is none of mnli's learning rates {rates}"
+        if self.from_mnli and self.mnli_rate is None and len(mnli_rates) > 1:
+            yield (
+                f"from_mnli: mnli has the rates {mnli_rates}; "
+                "say with mnli_rate which run to start from"
+            )
+        if self.mnli_rate is not None and self.mnli_rate not in mnli_rates:
+            yield f"mnli_rate {self.mnli_rate:g} is none of mnli's learning rates {mnli_rates}"
 
     @property
     def predicts_test(self) -> bool:
@@ -178,8 +198,8 @@ class Finetuning(Section):
         return "test" in self.predict
 
     def rates(self, task: str) -> list[float]:
-        """The learning rates that are tried on a task."""
-        return self.tasks.get(task, TaskSettings()).learning_rates or self.learning_rates
+        """Return the learning rates that are tried on a task."""
+        return self._settings_of(task).learning_rates or self.learning_rates
 
     @property
     def source_rate(self) -> float:
@@ -187,34 +207,36 @@ class Finetuning(Section):
         return self.mnli_rate or self.rates("mnli")[0]
 
     def limit(self, task: str) -> int | None:
-        """The rows of train that are used of a task; None for all."""
-        return self.tasks.get(task, TaskSettings()).limit
+        """Return how many training rows of a task are used; None for all."""
+        return self._settings_of(task).limit
+
+    def _settings_of(self, task: str) -> TaskSettings:
+        return self.tasks.get(task, TaskSettings())
 
     def hyperparameters(self, task: str, learning_rate: float) -> Hyperparameters:
-        """What a cell of the task is trained with at one of its rates."""
-        shared = {
-            key: getattr(self, key)
-            for key in Hyperparameters.model_fields
-            if key != "learning_rate"
-        }
-        own = self.tasks.get(task, TaskSettings()).model_dump(
-            exclude={"learning_rates", "limit"}, exclude_none=True
-        )
-        return Hyperparameters(learning_rate=learning_rate, **shared | own)
+        """Return the values that a cell of the task is trained with at one of its rates."""
+        keys = Hyperparameters.model_fields.keys() - {"learning_rate"}
+        values = {key: getattr(self, key) for key in keys}
+        task_settings = self._settings_of(task)
+        values |= task_settings.model_dump(exclude={"learning_rates", "limit"}, exclude_none=True)
+        return Hyperparameters(learning_rate=learning_rate, **values)
 
 
 class RateSearch(Section):
-    """How each arm's learning rate is chosen: by the lowest mean validation loss over `seeds`, the lowest of equals."""
+    """A search for each arm's learning rate.
 
-    steps: int = Field(gt=0, le=MOST_STEPS)
+    The rate with the lowest mean validation loss over `seeds` wins; of equal ones the lowest rate.
+    """
+
+    steps: int = Field(gt=0, le=MAX_STEPS)
     seeds: Seeds = [0]
 
 
 class PretrainingSettings(Section):
     """Masked-LM pretraining, the same for every arm. Defaults of the optimiser: TUPE's table 2.
 
-    All arms of one seed see the same masks and order. The settings of one `run` are those with one seed and, if there
-    is no rate to choose, one rate.
+    All arms of one seed see the same masks and order. `run(seed)` gives the settings of one run,
+    which have one seed and, unless the rate is still to be chosen, one rate.
     """
 
     corpus: Annotated[
@@ -227,10 +249,10 @@ class PretrainingSettings(Section):
     segments: Literal["one", "pairs"] = "one"
     start: Literal["scratch", "checkpoint"] = Field("scratch", alias="from")
     tokenizer: Place | None = None
-    steps: int = Field(gt=0, le=MOST_STEPS)
+    steps: int = Field(gt=0, le=MAX_STEPS)
     batch_tokens: int = Field(8192, gt=0, le=2**30)
     micro_batch_tokens: int | None = Field(None, gt=0, le=2**30)
-    length: int = Field(128, ge=8, le=MOST_POSITIONS)
+    length: int = Field(128, ge=8, le=MAX_POSITIONS)
     mask_probability: float = Field(0.15, gt=0, lt=1)
     learning_rates: LearningRates = [1e-4]
     rate_search: RateSearch | None = None
@@ -248,29 +270,63 @@ class PretrainingSettings(Section):
     finetune_checkpoints: bool = False
 
     def mistakes(self) -> Iterator[str]:
-        if late := [step for step in self.checkpoints if step >= self.steps]:
-            yield f"checkpoints {late} are not before the last step, {self.steps}, which is always kept"
+        late = [step for step in self.checkpoints if step >= self.steps]
+        if late:
+            yield (
+                f"checkpoints {late} are not before the last step, {self.steps}, "
+                "which is always kept"
+            )
         for key in ("batch_tokens", "micro_batch_tokens"):
-            if (getattr(self, key) or self.length) < self.length:
-                yield f"{key} {getattr(self, key)} holds no sequence of length {self.length}"
+            tokens = getattr(self, key)
+            if tokens and tokens < self.length:
+                yield f"{key} {tokens} holds no sequence of length {self.length}"
         if self.tokenizer and self.start != SCRATCH:
             yield "tokenizer is that of each arm's checkpoint; leave it out with from: checkpoint"
-        search, rates = self.rate_search, self.learning_rates
-        if search is None and len(rates) > 1:
-            yield f"several learning_rates {rates} need rate_search: {{steps: N}} to choose for each arm"
-        if search and len(rates) == 1:
-            yield "rate_search has nothing to choose from; give several learning_rates, or leave it out"
-        if search and search.steps > self.steps:
-            yield f"rate_search.steps {search.steps} is longer than the training of {self.steps} steps"
-        if compared := {*(search.seeds if search else ())} & {*self.seeds}:
-            chosen = f"the rate would be chosen on a run of the seeds {self.seeds}; give the search other seeds"
-            yield f"rate_search.seeds: {min(compared)} is a seed of the pretraining: {chosen}"
+        yield from self._mistakes_of_rates()
+        yield from self._mistakes_of_schedule()
+
+    def _mistakes_of_rates(self) -> Iterator[str]:
+        search = self.rate_search
+        if search is None:
+            if len(self.learning_rates) > 1:
+                yield (
+                    f"several learning_rates {self.learning_rates} need rate_search: {{steps: N}} "
+                    "to choose for each arm"
+                )
+            return
+        if len(self.learning_rates) == 1:
+            yield (
+                "rate_search has nothing to choose from; "
+                "give several learning_rates, or leave it out"
+            )
+        if search.steps > self.steps:
+            yield (
+                f"rate_search.steps {search.steps} is longer than the training of "
+                f"{self.steps} steps"
+            )
+        shared_seeds = set(search.seeds) & set(self.seeds)
+        if shared_seeds:
+            yield (
+                f"rate_search.seeds: {min(shared_seeds)} is a seed of the pretraining: the rate "
+                f"would be chosen on a run of the seeds {self.seeds}; give the search other seeds"
+            )
+
+    def _mistakes_of_schedule(self) -> Iterator[str]:
         if self.schedule == "linear" and self.decay_share is not None:
-            yield "decay_share belongs to schedule: trapezoid; the linear schedule decays after its warm-up"
+            yield (
+                "decay_share belongs to schedule: trapezoid; "
+                "the linear schedule decays after its warm-up"
+            )
         if self.schedule == "trapezoid" and self.decay_share is None:
-            yield "schedule: trapezoid needs decay_share, the part of the steps in which the rate falls, such as 0.2"
+            yield (
+                "schedule: trapezoid needs decay_share, the part of the steps in which the rate "
+                "falls, such as 0.2"
+            )
         if self.warmup_ratio + (self.decay_share or 0.0) > 1:
-            yield f"warmup_ratio {self.warmup_ratio:g} and decay_share {self.decay_share:g} are together more than 1"
+            yield (
+                f"warmup_ratio {self.warmup_ratio:g} and decay_share {self.decay_share:g} "
+                "are together more than 1"
+            )
 
     @property
     def seed(self) -> int:
@@ -281,38 +337,52 @@ class PretrainingSettings(Section):
         return self.learning_rates[0]
 
     def run(self, seed: int, rate: float | None = None) -> Self:
-        """The settings of the run with one of the seeds, at this rate; without one it may still have to be chosen."""
-        chosen = {} if rate is None else {"learning_rates": [rate], "rate_search": None}
-        return self.model_copy(update={"seeds": [seed], **chosen})
+        """Return the settings of one seed's run.
+
+        Args:
+            seed: One of the seeds.
+            rate: The rate of the run. Without it the settings keep their rates and their search.
+        """
+        changes: dict[str, Any] = {"seeds": [seed]}
+        if rate is not None:
+            changes["learning_rates"] = [rate]
+            changes["rate_search"] = None
+        return self.model_copy(update=changes)
 
     def searches(self) -> list[Self]:
-        """The settings of each run of the rate search: a whole pretraining of its number of steps, at one rate."""
+        """Return the settings of each run of the rate search.
+
+        Each is a complete pretraining of the search's number of steps, at one rate.
+        """
         if self.rate_search is None:
             return []
-        kept = {
+        changes = {
             "checkpoints": [],
             "finetune_checkpoints": False,
             "validations": 1,
             "steps": self.rate_search.steps,
         }
-        runs = [
-            self.run(seed, rate) for rate in self.learning_rates for seed in self.rate_search.seeds
-        ]
-        return [run.model_copy(update=kept) for run in runs]
+        runs = []
+        for rate in self.learning_rates:
+            for seed in self.rate_search.seeds:
+                run = self.run(seed, rate)
+                runs.append(run.model_copy(update=changes))
+        return runs
 
     @property
     def rows(self) -> int:
-        """Sequences in a batch."""
+        """The number of sequences in a batch."""
         return self.batch_tokens // self.length
 
     @property
     def micro_batch_size(self) -> int:
-        """Sequences that are computed at once."""
-        return min(self.micro_batch_tokens or self.batch_tokens, self.batch_tokens) // self.length
+        """The number of sequences that are computed at once."""
+        tokens = self.micro_batch_tokens or self.batch_tokens
+        return min(tokens, self.batch_tokens) // self.length
 
     @property
     def kept_steps(self) -> list[int]:
-        """Steps whose checkpoints are kept, the last one included."""
+        """The steps whose checkpoints are kept, the last step included."""
         return [*sorted(self.checkpoints), self.steps]
 
     @property

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from glue_bench.config.experiment import NAME
+from glue_bench.config.experiment import NAME_PATTERN
 from glue_bench.errors import UserError, quoted
 from glue_bench.files import results_written_to, write_atomically
 
@@ -14,13 +14,15 @@ DEMO = SHIPPED / "demo.yaml"
 
 
 def write_template_file(name: str) -> Path:
-    """Write an annotated experiment to the file NAME.yaml in the present folder; the file is returned.
+    """Write an annotated experiment to the file NAME.yaml in the current folder; return the file.
 
-    Raises UserError for what is no name of an experiment, a file that is there already, or a disk that is full.
+    Raises UserError for a text that is no name of an experiment, for a file that is there already,
+    and for a full disk.
     """
-    if not re.fullmatch(NAME, name):
+    if not re.fullmatch(NAME_PATTERN, name):
         raise UserError(
-            f"{quoted(name)} is no name of an experiment: at most 100 letters, digits, '_', '.' and '-'"
+            f"{quoted(name)} is no name of an experiment: "
+            "at most 100 letters, digits, '_', '.' and '-'"
         )
     path = Path(f"{name}.yaml")
     text = (SHIPPED / "template.yaml").read_text(encoding="utf-8").format(name=name)

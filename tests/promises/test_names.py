@@ -13,7 +13,7 @@ from helpers.stored import Bench, digest
 from glue_bench.analysis.chance import Analysis, Row, row
 from glue_bench.board.board import averages_frame, open_board, steps_frame
 from glue_bench.board.compare import Comparison, leaderboard_frame, open_comparison
-from glue_bench.config.experiment import NAME
+from glue_bench.config.experiment import NAME_PATTERN
 from glue_bench.pages.budget import budget_frame, budget_page, rates_frame
 from glue_bench.pages.contrasts import difference_page, statistics_page
 from glue_bench.pages.diagnostics import diagnostics_page
@@ -152,7 +152,7 @@ def experiments(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     names = tuple(f"zq{place:04}" for place in range(3))
     first = experiment_with(names, tmp_path_factory.mktemp("few") / "toy")
     columns = columns_of(open_comparison(first)) | set(SHOWN) | set(LEGEND) | set(RESERVED)
-    odd = tuple(sorted(name for name in columns - set(names) if re.fullmatch(NAME, name)))
+    odd = tuple(sorted(name for name in columns - set(names) if re.fullmatch(NAME_PATTERN, name)))
     neutral = tuple(f"zq{place:04}" for place in range(len(odd)))
     odd_path = experiment_with(odd, tmp_path_factory.mktemp("odd") / "toy")
     neutral_path = experiment_with(neutral, tmp_path_factory.mktemp("neutral") / "toy")
