@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from glue_bench.api import (
         analyse,
         card,
+        compare,
         convert,
         describe,
         export,
@@ -43,6 +44,7 @@ __all__ = [
     "__version__",
     "analyse",
     "card",
+    "compare",
     "convert",
     "describe",
     "export",

@@ -46,6 +46,8 @@ from glue_bench.api.share import (
 )
 from glue_bench.api.tables import (
     choose_format,
+    compare,
+    comparison_text,
     diagnostics_text,
     leaderboard,
     leaderboard_text,

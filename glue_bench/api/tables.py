@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,6 +87,55 @@ def statistics(
     from glue_bench.pages.contrasts import asked_page
 
     return asked_page(open_comparison(path), equivalent, difference, power).rows
+
+
+def compare(
+    paths: str | Path | Sequence[str | Path],
+    *,
+    reference: str | None = None,
+    metric: str | None = None,
+    lower: Sequence[str] = (),
+    equivalent: float | None = None,
+    cluster: str | None = None,
+    common: bool = False,
+) -> pd.DataFrame:
+    """Compare anyone's systems: paired differences with intervals, from files of scores or of examples.
+
+    Args:
+        paths: Tidy CSV, JSONL or Parquet files; lm-eval's `samples_*.jsonl` or folders with them;
+            instance-level files of Every Eval Ever; or folders of experiments.
+        reference: The system that others are compared with; without it the best by its mean.
+        metric: The only metric that is compared. Pairs of prediction and label need one: accuracy,
+            f1, matthews_correlation or pearson.
+        lower: Metrics of which the lowest value is best.
+        equivalent: A margin: add a test of differing by less, in the unit of a column.
+        cluster: The column that says which examples belong together.
+        common: Compare on the examples that all systems have.
+
+    Returns:
+        One row per system other than the reference and column: `task`, `metric`, and what
+        `glue_bench.stats.verdicts.verdicts` describes; `arm` is the system.
+
+    Example:
+        >>> glue_bench.compare(["a.jsonl", "b.jsonl"])  # doctest: +SKIP
+
+    Raises:
+        UserError: a file that cannot be read or is of no known format; examples that differ between
+            systems; no such system, metric or column; a margin that is not above 0.
+    """
+    from glue_bench.board.versus import compare_paths
+    from glue_bench.pages.versus import versus_page
+
+    chosen = [paths] if isinstance(paths, str | Path) else list(paths)
+    versus = compare_paths(
+        chosen,
+        reference=reference,
+        metric=metric,
+        lower=lower,
+        cluster=cluster,
+        is_common=common,
+    )
+    return versus_page(versus, equivalent).rows
 
 
 def table(name: str, path: str | Path | None = None) -> pd.DataFrame:
@@ -174,6 +223,17 @@ def statistics_text(
     from glue_bench.pages.render import render
 
     return render(asked_page(open_comparison(path), equivalent, difference, power), format)
+
+
+def comparison_text(
+    paths: Sequence[Path], format: str, equivalent: float | None, **options: Any
+) -> str:
+    """Write the page of `compare` in a format."""
+    from glue_bench.board.versus import compare_paths
+    from glue_bench.pages.render import render
+    from glue_bench.pages.versus import versus_page
+
+    return render(versus_page(compare_paths(paths, **options), equivalent), format)
 
 
 def table_text(name: str | None, path: Path | None, format: str) -> str:

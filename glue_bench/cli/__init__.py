@@ -23,7 +23,7 @@ app = typer.Typer(
 )
 VERBS: tuple[Callable[..., None], ...] = (
     run.demo, run.init, run.run, run.status,
-    tables.leaderboard, tables.report, tables.statistics, tables.table,
+    tables.leaderboard, tables.report, tables.statistics, tables.compare, tables.table,
     share.submit, share.card, share.export, share.verify,
     models.data, models.variants, models.recipes, models.convert, models.analyse,
 )  # fmt: skip

@@ -14,6 +14,7 @@ from glue_bench.cli.common import (
     check_output,
     emit,
     say,
+    separated,
 )
 from glue_bench.terminal import Screen, echo
 
@@ -84,6 +85,46 @@ def statistics(
     check_output(output)
     chosen = api.choose_format(format, output)
     emit(api.statistics_text(folder, chosen, equivalent, difference, power), output)
+
+
+def compare(
+    paths: Annotated[
+        list[Path],
+        Argument(metavar="PATH...", help="Files of scores or examples, or experiments' folders."),
+    ],
+    reference: Annotated[
+        str | None, Option(metavar="NAME", help="Compare others with it; else with the best.")
+    ] = None,
+    metric: Annotated[
+        str | None, Option(metavar="NAME", help="The only metric; of pairs it must be named.")
+    ] = None,
+    lower: Annotated[
+        list[str] | None,
+        Option(metavar="NAME", help="Metrics whose lowest value is best: A,B or repeated."),
+    ] = None,
+    equivalent: Annotated[
+        float | None, Option(metavar="MARGIN", help="Also test which systems differ by less.")
+    ] = None,
+    cluster: Annotated[
+        str | None, Option(metavar="COLUMN", help="Examples with one value there belong together.")
+    ] = None,
+    common: Annotated[
+        bool, Option("--common", help="Compare on the examples that all systems have.")
+    ] = False,
+    format: Format = None,
+    output: Output = None,
+) -> None:
+    """Say which of anyone's systems differ, from scores or answers to single examples."""
+    check_output(output)
+    options = {
+        "reference": reference,
+        "metric": metric,
+        "lower": separated(lower, "--lower"),
+        "cluster": cluster,
+        "is_common": common,
+    }
+    chosen = api.choose_format(format, output)
+    emit(api.comparison_text(paths, chosen, equivalent, **options), output)
 
 
 def table(

@@ -20,7 +20,7 @@ from glue_bench.stats.spreads import (
     spread_over_blocks,
     spread_over_seeds,
 )
-from glue_bench.stats.sums import RATIOS, contributions
+from glue_bench.stats.sums import RATIOS, cluster_values, contributions
 
 
 def _no_pairs() -> np.ndarray:
@@ -49,6 +49,7 @@ class ColumnEstimate:
         of_finetuning: The part of `shared` that other fine-tuning seeds of the same pretrainings
             would change, (arms, arms).
         examples_freedom: The degrees of freedom of `examples`.
+        single_runs: Whether each arm has one run, so that intervals cover other examples alone.
     """
 
     column: str
@@ -65,10 +66,13 @@ class ColumnEstimate:
     shared: np.ndarray = field(default_factory=_no_pairs)
     of_finetuning: np.ndarray = field(default_factory=_no_pairs)
     examples_freedom: float = np.inf
+    single_runs: bool = False
 
     @property
     def kind(self) -> str:
-        """Return the kind of seeds that the intervals are made of."""
+        """Return the kind of seeds that the intervals are made of; "examples" without seeds."""
+        if self.single_runs:
+            return "examples"
         return "pretraining" if self.blocked else "fine-tuning"
 
     def for_arms(self, arms: Sequence[str]) -> "ColumnEstimate":
@@ -114,7 +118,9 @@ class ColumnEstimate:
 
     @cached_property
     def spreads(self) -> list[Spread]:
-        """Return the spread over seeds of each part that varies independently."""
+        """Return the spread over seeds of each part that varies independently; none of single runs."""
+        if self.single_runs:
+            return []
         if self.blocked:
             return [spread_over_blocks(self.by_block())]
         return [spread_over_seeds(*runs.variances()) for runs in self.tasks.values()]
@@ -123,6 +129,8 @@ class ColumnEstimate:
         """Return V of the difference of two arms, and its degrees of freedom."""
         pair = [self.arms.index(arm), self.arms.index(reference)]
         place = tuple(pair)
+        if self.single_runs:
+            return float(self.examples[place]), float(self.examples_freedom)
         variance, freedom = combine_variances(
             self.spreads, pair, self.examples[place], self.shared[place], self.examples_freedom
         )
@@ -196,6 +204,7 @@ def column_estimate(
         arms=tested,
         blocked=blocked,
         finetuned=column_runs.metric not in RATIOS,
+        single_runs=column_runs.single_runs,
     )
     if not tested:
         return estimate
@@ -240,7 +249,7 @@ def _untested_arms(
         elif arm in column_runs.problems:
             # It comes first because a damaged or missing file has to be mended in any case.
             untested[arm] = column_runs.problems[arm]
-        elif seeds == 1:
+        elif seeds == 1 and not column_runs.single_runs:
             kind = "pretraining seed" if blocked else "seed"
             untested[arm] = f"one {kind} does not show how much scores vary"
         elif np.isnan(column_runs.runs.values[rows]).any():
@@ -285,7 +294,19 @@ def _with_variances(estimate: ColumnEstimate, column_runs: ColumnRuns) -> Column
     unit_owners = (units @ owners).round().astype(int)
     weights = mean_weights(unit_owners) @ units
     means = dict(zip(estimate.arms, (weights @ scores.values).tolist(), strict=True))
+    if not len(column_runs.labels):  # scores alone, which say nothing of examples
+        zeros = np.zeros((len(estimate.arms), len(estimate.arms)))
+        return replace(
+            estimate,
+            means={**estimate.means, **means},
+            tasks={column_runs.task: scores},
+            examples=zeros,
+            shared=zeros,
+            of_finetuning=zeros,
+        )
     values = contributions(column_runs.measure, column_runs.predictions, column_runs.labels)
+    if column_runs.clusters is not None:
+        values = cluster_values(values, column_runs.clusters)
     shared = shared_variance(units @ values, unit_owners, estimate.blocked)
     of_finetuning = shared
     if estimate.blocked:
@@ -293,6 +314,8 @@ def _with_variances(estimate: ColumnEstimate, column_runs: ColumnRuns) -> Column
     examples_freedom = np.inf
     if column_runs.metric == "loss":
         examples_freedom = effective_number(column_runs.labels) - 1
+    if column_runs.single_runs or column_runs.clusters is not None:
+        examples_freedom = min(examples_freedom, values.shape[1] - 1)
     return replace(
         estimate,
         means={**estimate.means, **means},
@@ -327,6 +350,7 @@ def average_estimate(columns: Sequence[ColumnEstimate], arms: Sequence[str]) -> 
         untested=untested,
         arms=tested,
         blocked=any(column.blocked for column in columns),
+        single_runs=all(column.single_runs for column in columns),
     )
     if not tested:
         return estimate
@@ -346,6 +370,7 @@ def average_estimate(columns: Sequence[ColumnEstimate], arms: Sequence[str]) -> 
         examples=examples / count**2,
         shared=shared / count**2,
         of_finetuning=of_finetuning / count**2,
+        examples_freedom=min(column.examples_freedom for column in tested_columns),
     )
 
 

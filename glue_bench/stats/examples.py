@@ -11,7 +11,7 @@ the scores of the runs vary by it as well, so that it is computed here to be sub
 import numpy as np
 
 from glue_bench.stats.runs import ColumnRuns, mean_weights
-from glue_bench.stats.sums import contributions
+from glue_bench.stats.sums import cluster_values, contributions
 
 
 def example_variance(
@@ -26,7 +26,7 @@ def example_variance(
     Args:
         column_runs: The runs of a column.
         weights: (arms, runs), which make an arm's mean of its runs.
-        values: The contributions (runs, examples).
+        values: The contributions (runs, examples); of clusters where the column has clusters.
 
     Returns:
         Variances (arms, arms); on the diagonal the variance of an arm's own mean.
@@ -121,11 +121,15 @@ def _contributions_with_two_more(column_runs: ColumnRuns, *, better: bool) -> np
         # One label of each class, and one answer to both.
         added = np.full((runs, 2), int(better))
         gold = np.array([1, 0])
-    return contributions(
+    values = contributions(
         column_runs.measure,
         np.hstack([predictions, added]),
         np.concatenate([labels, gold]),
     )
+    if column_runs.clusters is None:
+        return values
+    count = int(column_runs.clusters.max()) + 1
+    return cluster_values(values, np.concatenate([column_runs.clusters, [count, count + 1]]))
 
 
 def _variance_of_differences(covariance: np.ndarray) -> np.ndarray:

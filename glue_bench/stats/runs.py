@@ -97,6 +97,9 @@ class ColumnRuns:
         problems: By arm, why its runs cannot be compared. If it has all arms, `predictions` and
             `labels` may be empty.
         averaged: Whether the column counts in the average.
+        clusters: The number of each example's cluster, (examples,), where some examples share a
+            text. Every number up to the largest occurs.
+        single_runs: Whether each arm has one run, whose interval covers other examples alone.
     """
 
     measure: Measure
@@ -107,6 +110,8 @@ class ColumnRuns:
     labels: np.ndarray
     problems: Mapping[str, str] = field(default_factory=dict)
     averaged: bool = True
+    clusters: np.ndarray | None = None
+    single_runs: bool = False
 
     @property
     def column(self) -> str:

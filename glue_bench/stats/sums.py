@@ -35,7 +35,7 @@ def example_terms(metric: str, predictions: np.ndarray, labels: np.ndarray) -> n
         trials = np.broadcast_to(labels, predictions.shape)
         terms = np.stack([predictions, trials], axis=-1, dtype=np.float64)
         return terms.transpose(1, 0, 2)
-    if metric == "matthews_correlation":
+    if metric in ("matthews_correlation", "f1"):
         positive = np.broadcast_to(labels, predictions.shape)
         hits = predictions * positive
         terms = np.stack([hits, predictions, positive], axis=-1)
@@ -55,6 +55,7 @@ def score_from_sums(metric: str, sums: np.ndarray, total: np.ndarray | float) ->
         accuracy    hits / n
         a ratio     sum of predictions / sum of labels
         Matthews    (n TP - P Q) / sqrt(P (n - P) Q (n - Q))                      (Matthews 1975)
+        F1          2 TP / (P + Q)                                         (van Rijsbergen 1979)
         Pearson     (E[xy] - E[x] E[y]) / sqrt((E[x^2] - E[x]^2) (E[y^2] - E[y]^2))
 
     A correlation with a constant is 0.0, as in `data.metrics`.
@@ -72,6 +73,9 @@ def score_from_sums(metric: str, sums: np.ndarray, total: np.ndarray | float) ->
         return parts[0] / total
     if metric in RATIOS:
         return _ratio(parts[0], parts[1])
+    if metric == "f1":
+        hits, predicted, positive = parts
+        return _ratio(2 * hits, predicted + positive)
     if metric == "matthews_correlation":
         hits, predicted, positive = parts
         covariance = hits * total - predicted * positive
@@ -109,6 +113,28 @@ def contributions(measure: Measure, predictions: np.ndarray, labels: np.ndarray)
     without = score_from_sums(measure.metric, total - terms, rows - 1)
     pseudo_values = rows * score - (rows - 1) * without
     return pseudo_values.T * measure.factor
+
+
+def cluster_values(values: np.ndarray, clusters: np.ndarray) -> np.ndarray:
+    """Return the values of clusters in place of the contributions of their examples.
+
+    A cluster's value is the run's mean plus C / N times the sum of its examples' deviations from the
+    mean, for C clusters of N examples. So the mean over clusters is the run's mean, and the variance
+    over clusters divided by C is the cluster-robust variance of the mean,
+
+        C / (C - 1) sum_c (sum_{i in c} (h_i - y))^2 / N^2            (Liang and Zeger 1986)
+
+    Args:
+        values: Contributions (runs, examples).
+        clusters: The number of each example's cluster, (examples,).
+
+    Returns:
+        Values (runs, clusters).
+    """
+    count = int(clusters.max()) + 1
+    mean = values.mean(axis=1, keepdims=True)
+    sums = [np.bincount(clusters, deviations, minlength=count) for deviations in values - mean]
+    return mean + np.stack(sums) * (count / values.shape[1])
 
 
 def _ratio(numerators: np.ndarray, denominators: np.ndarray) -> np.ndarray:

@@ -1,0 +1,264 @@
+"""Runs of anyone's systems: tables and per-example files of other harnesses, as one tidy frame.
+
+A row is either a run with its `score`, or one example of a run with an `outcome` (0 and 1, or any
+number) or a pair of `prediction` and `label`. Each format is one function that makes such rows.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from glue_bench.errors import UserError, first_line, quoted
+from glue_bench.files import read_file
+
+RUN = ["system", "task", "metric", "block", "seed"]
+"""What names a run. `block` is a pretraining: runs of one block share what chance did to it."""
+DEFAULTS = {"metric": "score", "block": "1", "seed": "1"}
+SPELLINGS = {"model": "system", "example": "id", "sample_id": "id", "correct": "outcome"}
+"""Other names of columns that mean the same."""
+VALUES = ("score", "outcome", "prediction")
+TIDY = {*RUN, *VALUES, "id", "label"}
+MAX_BYTES = 2**31
+MAX_ROWS = 5_000_000
+LM_EVAL_KEYS = {"doc_id", "metrics"}
+EVERY_EVAL_KEYS = {"model_id", "evaluation_name", "sample_id", "evaluation"}
+SAMPLES_FILE = re.compile(r"samples_(.+?)(?:_\d{4}-\d\d-\d\dT[\d.\-]+)?\.jsonl")
+
+
+def read_frames(paths: Sequence[str | Path], cluster: str | None = None) -> pd.DataFrame:
+    """Read files and folders of files into one tidy frame.
+
+    Args:
+        paths: CSV, JSONL or Parquet files, or folders with lm-eval's `samples_*.jsonl`.
+        cluster: The column that says which examples belong together; it becomes `cluster`.
+
+    Returns:
+        RUN as texts, `file`, and `score`, or `id` with `outcome`, or `id`, `prediction` and `label`.
+
+    Raises:
+        UserError: a file that cannot be read, is of no known format, or has more than MAX_ROWS rows;
+            files of different kinds; a run or an example that is there twice; a value that is
+            missing or no number.
+    """
+    frames = []
+    for file in _files(paths):
+        frame = _read_file(file)
+        frames.append(_tidy(frame, file, cluster).assign(file=str(file)))
+    kinds = {_kind(frame): frame["file"].iloc[0] for frame in frames if len(frame)}
+    if len(kinds) > 1:
+        (kind, file), (other_kind, other_file) = list(kinds.items())[:2]
+        raise UserError(
+            f"'{file}' has a {kind} and '{other_file}' a {other_kind} in each row; "
+            "compare files of one kind"
+        )
+    if not kinds:
+        raise UserError(f"there is no row in {', '.join(map(str, paths))}")
+    frame = pd.concat(frames, ignore_index=True)
+    if len(frame) > MAX_ROWS:
+        raise UserError(f"{len(frame):,} rows, but at most {MAX_ROWS:,} are compared")
+    _check_repeated(frame)
+    return frame
+
+
+def _files(paths: Sequence[str | Path]) -> Iterator[Path]:
+    """Yield the files that are named, and of a folder those of lm-eval's samples in it."""
+    for name in paths:
+        path = Path(name)
+        if not path.exists():
+            raise UserError(f"'{path}' does not exist")
+        if path.is_file():
+            yield path
+            continue
+        samples = sorted(path.rglob("samples_*.jsonl"))
+        if not samples:
+            raise UserError(
+                f"'{path}' is no folder of an experiment and has no samples_*.jsonl of lm-eval; "
+                "give files (.csv, .jsonl, .parquet) or such folders"
+            )
+        yield from samples
+
+
+def _read_file(path: Path) -> pd.DataFrame:
+    """Read one file by its suffix; raises UserError for what cannot be read."""
+    readers: dict[str, Callable[[Path], pd.DataFrame]] = {
+        ".csv": _read_csv,
+        ".jsonl": _read_jsonl,
+        ".parquet": _read_parquet,
+    }
+    reader = readers.get(path.suffix.lower())
+    if reader is None:
+        raise UserError(f"'{path}': give a file that ends in .csv, .jsonl or .parquet")
+    if path.stat().st_size > MAX_BYTES:
+        raise UserError(f"'{path}' has more than {MAX_BYTES >> 30} GiB")
+    try:
+        return reader(path)
+    except OSError as error:
+        raise UserError(f"cannot read '{path}': {error.strerror or first_line(error)}") from error
+    except ValueError as error:
+        kind = path.suffix.lower().removeprefix(".")
+        raise UserError(f"'{path}' is no {kind} file: {first_line(error)}") from error
+
+
+def _read_csv(path: Path) -> pd.DataFrame:
+    return pd.read_csv(path, dtype=str, keep_default_na=False, encoding="utf-8-sig")
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    return pd.read_parquet(path)
+
+
+def _read_jsonl(path: Path) -> pd.DataFrame:
+    """Read JSON lines: of lm-eval, of Every Eval Ever, or tidy rows. All lines are of one format."""
+    rows: list[dict[str, Any]] = []
+    read_row: Callable[[dict[str, Any], Path], list[dict[str, Any]]] | None = None
+    text = read_file(path, MAX_BYTES).decode("utf-8-sig")
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            document = json.loads(line)
+        except ValueError as error:
+            raise UserError(f"'{path}', line {number}: no JSON ({first_line(error)})") from error
+        if not isinstance(document, dict):
+            raise UserError(f"'{path}', line {number}: a line is an object with keys")
+        row_format = _format_of(document)
+        if read_row is not None and row_format is not read_row:
+            raise UserError(f"'{path}', line {number}: its keys are of another format than line 1")
+        read_row = row_format
+        try:
+            rows += row_format(document, path)
+        except (KeyError, TypeError) as error:
+            raise UserError(f"'{path}', line {number}: there is no {error}") from error
+    return pd.DataFrame(rows)
+
+
+def _format_of(document: dict[str, Any]) -> Callable[[dict[str, Any], Path], list[dict[str, Any]]]:
+    """Return the function that reads a line with these keys."""
+    if document.keys() >= LM_EVAL_KEYS:
+        return lm_eval_rows
+    if document.keys() >= EVERY_EVAL_KEYS:
+        return every_eval_rows
+    return tidy_rows
+
+
+def tidy_rows(document: dict[str, Any], path: Path) -> list[dict[str, Any]]:
+    """Return a line of tidy JSON as it is."""
+    del path
+    return [document]
+
+
+def lm_eval_rows(document: dict[str, Any], path: Path) -> list[dict[str, Any]]:
+    """Return the metrics of one document in lm-eval's `samples_TASK_DATE.jsonl`, one row for each.
+
+    The system is the folder of the file, which lm-eval names after the model. A metric with several
+    filters is named `metric,filter`, as in lm-eval's results.
+    """
+    match = SAMPLES_FILE.fullmatch(path.name)
+    task = match[1] if match else path.stem
+    name_filter = document.get("filter", "none")
+    rows = []
+    for metric in document["metrics"]:
+        value = document[metric]
+        if not isinstance(value, bool | int | float):
+            continue  # parts of a corpus metric, of which one document has no score
+        rows.append(
+            {
+                "system": path.parent.name,
+                "task": task,
+                "metric": metric if name_filter == "none" else f"{metric},{name_filter}",
+                "id": document["doc_id"],
+                "outcome": float(value),
+                "cluster": document.get("doc_hash"),
+            }
+        )
+    return rows
+
+
+def every_eval_rows(document: dict[str, Any], path: Path) -> list[dict[str, Any]]:
+    """Return the row of one sample in Every Eval Ever's instance-level file."""
+    del path
+    return [
+        {
+            "system": document["model_id"],
+            "task": document["evaluation_name"],
+            "metric": "score",
+            "id": document.get("sample_hash") or document["sample_id"],
+            "outcome": float(document["evaluation"]["score"]),
+        }
+    ]
+
+
+def _tidy(frame: pd.DataFrame, file: Path, cluster: str | None) -> pd.DataFrame:
+    """Return the columns that a comparison takes, checked. Raises UserError for what is missing or wrong."""
+    frame = frame.rename(columns={old: new for old, new in SPELLINGS.items() if new not in frame})
+    names = ", ".join(map(str, frame.columns))
+    for name in ("system", "task"):
+        if name not in frame:
+            raise UserError(f"'{file}' lacks the column {name}; it has {quoted(names)}")
+    values = [name for name in VALUES if name in frame]
+    if len(values) != 1:
+        raise UserError(
+            f"'{file}': give one of the columns score (of a run), outcome (of an example) or "
+            f"prediction with label; it has {quoted(names)}"
+        )
+    kept = [name for name in (*RUN, "id", *values) if name in frame]
+    if values == ["prediction"]:
+        kept.append("label")
+    if values != ["score"] and "id" not in frame:
+        raise UserError(f"'{file}' lacks the column id, by which examples are paired")
+    for name in kept:
+        if name not in frame:
+            raise UserError(f"'{file}' lacks the column {name}; it has {quoted(names)}")
+    tidy = frame[kept].copy()
+    if cluster is not None:
+        if cluster not in frame:
+            raise UserError(
+                f"--cluster {cluster}: '{file}' has no such column, but {quoted(names)}"
+            )
+        tidy["cluster"] = frame[cluster].astype(str)
+    for name, default in DEFAULTS.items():
+        if name not in tidy:
+            tidy[name] = default
+    for name in (*RUN, "id"):
+        if name in tidy:
+            tidy[name] = tidy[name].astype(str)
+            _refuse_first(tidy[name] == "", file, f"no {name}")
+    if values[0] in ("score", "outcome"):
+        numbers = pd.to_numeric(tidy[values[0]], errors="coerce").astype(float)
+        is_wrong = ~np.isfinite(numbers.to_numpy())
+        _refuse_first(is_wrong, file, f"the {values[0]} is no number", tidy[values[0]])
+        tidy[values[0]] = numbers
+    return tidy
+
+
+def _refuse_first(is_wrong: Any, file: Path, problem: str, values: pd.Series | None = None) -> None:
+    """Raise UserError for the first row that is wrong; the first row of data is row 1."""
+    places = np.flatnonzero(np.asarray(is_wrong))
+    if len(places):
+        value = "" if values is None else f" ({quoted(values.iloc[places[0]])})"
+        raise UserError(f"'{file}', row {places[0] + 1} of the data: {problem}{value}")
+
+
+def _kind(frame: pd.DataFrame) -> str:
+    """Return what each row of a frame says: the name of its value."""
+    return next(name for name in VALUES if name in frame)
+
+
+def _check_repeated(frame: pd.DataFrame) -> None:
+    """Raise UserError for a run, or an example of a run, that is there twice."""
+    keys = [*RUN, *(["id"] if "id" in frame else [])]
+    repeated = np.flatnonzero(frame.duplicated(keys).to_numpy())
+    if not len(repeated):
+        return
+    row = frame.iloc[repeated[0]]
+    same = (frame[keys] == row[keys]).all(axis=1)
+    files = list(dict.fromkeys(frame.loc[same, "file"]))
+    where = " and ".join(f"'{file}'" for file in files)
+    named = ", ".join(f"{name} {quoted(row[name])}" for name in keys if name not in DEFAULTS)
+    advice = "give each system its own name, or each run its own seed"
+    raise UserError(f"{named} is there twice, in {where}; {advice}")

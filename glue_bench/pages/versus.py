@@ -1,0 +1,268 @@
+"""The comparison of anyone's systems as a page: means, differences, and where the noise is."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from pandas import DataFrame
+from scipy.special import ndtri
+
+from glue_bench.board.versus import Versus
+from glue_bench.data.measures import AVERAGE
+from glue_bench.pages.numbers import MISSING, p_text
+from glue_bench.pages.page import Column, Page, Table
+from glue_bench.stats.estimates import ColumnEstimate
+from glue_bench.stats.power import Costs, power_frame
+from glue_bench.stats.verdicts import ALPHA, equivalence
+
+POWER = 0.8
+DECIMALS = 6
+SIGNIFICANT_DIGITS = 3
+COVERS = {
+    "examples": (
+        "One run of each system. **Intervals cover other examples of this kind alone.** They do not "
+        "cover other seeds: how much a system varies from run to run is not known."
+    ),
+    "seeds": (
+        "Scores of runs, without examples. **Intervals cover other seeds alone.** They do not cover "
+        "other examples."
+    ),
+    "seeds and examples": "Intervals cover other seeds and other examples.",
+}
+"""The first line of the page, by what the data allow."""
+LEGEND = {
+    "difference": (
+        "Difference: the first system less the second, in the unit of the metric; points (0 to 100) for "
+        "answers that are right or wrong."
+    ),
+    "named": (
+        "p (adjusted): corrected by Holm for the systems that are compared with the reference. The "
+        "95% intervals of a task hold for all of them together (Bonferroni)."
+    ),
+    "best": (
+        "The reference is the system with the best mean, which the data chose. So p (adjusted) and the "
+        "95% intervals are corrected for all pairs of systems (Bonferroni)."
+    ),
+    "verdict": (
+        "No verdict: the data do not tell the two systems apart. It does not mean that they are equal; "
+        "the interval says which differences remain possible."
+    ),
+    "equivalent": (
+        "Equivalent: the whole interval lies within the margin. p (equivalent): two one-sided tests, "
+        "corrected as the interval is."
+    ),
+    "noise": (
+        "Where the noise is: shares of the variance of a difference. Smallest: half the width of an "
+        "interval, the median over systems; a measured difference as large as this has a verdict. "
+        "80% power: what it takes to find a true difference of that size four times out of five."
+    ),
+}
+
+
+def versus_page(versus: Versus, equivalent: float | None = None) -> Page:
+    """Return the page of a comparison; its data are the contrasts.
+
+    Args:
+        versus: The comparison.
+        equivalent: A margin, to test which systems differ by less.
+
+    Raises:
+        UserError: the margin is not above 0.
+    """
+    contrasts = versus.contrasts
+    if equivalent is not None:
+        contrasts = equivalence(contrasts, equivalent)
+    title = f"Differences from {versus.group.reference}"
+    return Page(
+        title=title,
+        tables=(
+            means_table(versus),
+            differences_table(versus, contrasts),
+            noise_table(versus),
+        ),
+        data=contrasts,
+        decimals=DECIMALS,
+    )
+
+
+def means_table(versus: Versus) -> Table:
+    """Return each system's mean in each column, and whether the data tell it from the best."""
+    titles = column_titles(versus)
+    first = versus.group.estimates[0]
+    columns = {"system": Column("System")}
+    frame = DataFrame({"system": list(versus.group.arms)})
+    for estimate in versus.group.estimates:
+        decimals = _decimals(versus, estimate.column)
+        columns[estimate.column] = Column(titles[estimate.column], decimals)
+        frame[estimate.column] = frame["system"].map(estimate.means)
+    frame = frame.sort_values(first.column, ascending=first.lowest_is_best, kind="stable")
+    if versus.is_best:
+        frame["standing"] = [_standing(versus, first, system) for system in frame["system"]]
+        columns["standing"] = Column(f"By {titles[first.column]}")
+    caption = COVERS[versus.covers]
+    if versus.dropped:
+        caption += f" {versus.dropped:,} examples that a system lacks are left out."
+    return Table(title="Systems", frame=frame, columns=columns, caption=caption)
+
+
+def _standing(versus: Versus, estimate: ColumnEstimate, system: str) -> str:
+    """Say of a system whether it is the best, not told from it, or worse."""
+    if system == versus.group.reference:
+        return "best"
+    rows = versus.contrasts
+    row = rows[(rows["arm"] == system) & (rows["column"] == estimate.column)].iloc[0]
+    if row["why"]:
+        return str(row["why"])
+    return str(row["verdict"]) or "not told from the best"
+
+
+def differences_table(versus: Versus, contrasts: DataFrame) -> Table:
+    """Return the contrasts of every column as texts, with the legend of what they mean."""
+    titles = column_titles(versus)
+    rows: list[dict[str, str]] = []
+    for row in contrasts.to_dict("records"):
+        values = {str(name): value for name, value in row.items()}
+        rows.append(_contrast_texts(values, titles, _decimals(versus, values["column"])))
+    columns = {
+        "task": Column("Task"),
+        "contrast": Column("Contrast"),
+        "difference": Column("Difference", show=str),
+        "interval": Column("95% interval", show=str),
+        "p_adjusted": Column("p (adjusted)", show=str),
+    }
+    legend = [LEGEND["difference"], LEGEND["best" if versus.is_best else "named"]]
+    legend.append(LEGEND["verdict"])
+    if "p_equivalent" in contrasts:
+        columns["p_equivalent"] = Column("p (equivalent)", show=str)
+        legend.append(LEGEND["equivalent"])
+    columns["verdict"] = Column("Verdict")
+    frame = DataFrame(rows, columns=list(columns))
+    return Table(title="Differences", frame=frame, columns=columns, legend=tuple(legend))
+
+
+def _contrast_texts(
+    row: Mapping[str, Any], titles: Mapping[str, str], decimals: int
+) -> dict[str, str]:
+    """Return a contrast as the texts of its row."""
+    signed = f"+z.{decimals}f"
+    has_test = row["why"] == ""
+    verdict = row["verdict"] or ("equivalent" if row.get("equivalent") else row["why"])
+    texts = {
+        "task": titles[row["column"]],
+        "contrast": f"{row['arm']} - {row['reference']}",
+        "difference": MISSING if pd.isna(row["difference"]) else f"{row['difference']:{signed}}",
+        "interval": f"{row['low']:{signed}} to {row['high']:{signed}}" if has_test else MISSING,
+        "p_adjusted": p_text(row["p_adjusted"]),
+        "verdict": verdict,
+    }
+    if "p_equivalent" in row:
+        texts["p_equivalent"] = p_text(row["p_equivalent"])
+    return texts
+
+
+def noise_table(versus: Versus) -> Table:
+    """Return for each column where the variance of a difference comes from, and what would reduce it."""
+    titles = column_titles(versus)
+    rows: list[dict[str, str]] = []
+    for estimate in versus.group.estimates:
+        smallest = _smallest(versus, estimate.column)
+        row = dict.fromkeys(("pretraining", "finetuning", "examples", "smallest"), MISSING)
+        row |= {"task": titles[estimate.column], "needed": ""}
+        row |= noise_shares(estimate, versus.group.reference)
+        if not math.isnan(smallest):
+            row["smallest"] = f"{smallest:.{_decimals(versus, estimate.column)}f}"
+            row["needed"] = needed_for_power(versus, estimate, smallest)
+        rows.append(row)
+    columns = {
+        "task": Column("Task"),
+        "pretraining": Column("Pretraining", show=str),
+        "finetuning": Column("Seeds", show=str),
+        "examples": Column("Examples", show=str),
+        "smallest": Column("Smallest", show=str),
+        "needed": Column("80% power"),
+    }
+    frame = DataFrame(rows, columns=list(columns))
+    if (frame["pretraining"] == MISSING).all():
+        del columns["pretraining"]
+    return Table(
+        title="Where the noise is", frame=frame, columns=columns, legend=(LEGEND["noise"],)
+    )
+
+
+def noise_shares(estimate: ColumnEstimate, reference: str) -> dict[str, str]:
+    """Return the shares of the variance of a difference of two arms, as percentages.
+
+    Of one run each the share of seeds is not known, and of scores alone that of examples.
+    """
+    if reference not in estimate.arms or len(estimate.arms) < 2:
+        return {}
+    if estimate.single_runs:
+        return {"finetuning": "not known", "examples": "100%"}
+    seeds = float(np.mean([estimate.seeds[arm] for arm in estimate.arms]))
+    parts = {"examples": estimate.example_variance(reference)}
+    of_run = sum(runs.finetuning_variance for runs in estimate.tasks.values())
+    if estimate.blocked:
+        parts["pretraining"] = 2 * estimate.pretraining_variance / seeds
+        runs_of_block = float(np.mean([runs.finetuning_seeds for runs in estimate.tasks.values()]))
+        parts["finetuning"] = 0.0 if math.isnan(of_run) else 2 * of_run / seeds / runs_of_block
+    else:
+        parts["finetuning"] = 2 * of_run / seeds
+    total = sum(parts.values())
+    if not total > 0:
+        return {}
+    shares = {name: f"{value / total:.0%}" for name, value in parts.items()}
+    if not estimate.examples.any():
+        shares["examples"] = "not known"
+    return shares
+
+
+def needed_for_power(versus: Versus, estimate: ColumnEstimate, difference: float) -> str:
+    """Say how many examples or seeds find a true difference of this size with 80% power."""
+    family = int(versus.contrasts["family"].max())
+    if estimate.single_runs:
+        quantiles = -ndtri(ALPHA / 2 / family) + ndtri(POWER)
+        error = float(np.nanmedian(_errors(versus, estimate.column)))
+        examples = estimate.examples_freedom + 1
+        return f"{math.ceil(examples * (quantiles * error / difference) ** 2):,} examples"
+    group = replace(versus.group, estimates=(estimate,))
+    design = power_frame([group], difference, POWER, Costs(1.0, 1.0)).iloc[-1]
+    if design["why"]:
+        limit = "the examples are the limit"
+        return limit if "dev set" in design["why"] else str(design["why"])
+    if design["pretraining_seeds"] > 1:
+        return f"{design['pretraining_seeds']} blocks of {design['finetuning_seeds']} seeds"
+    return f"{design['finetuning_seeds']} seeds"
+
+
+def column_titles(versus: Versus) -> dict[str, str]:
+    """Return the title of each column: the task, with the metric where a task has several."""
+    pairs = versus.contrasts[["column", "task", "metric"]].drop_duplicates()
+    is_repeated = pairs["task"].duplicated(keep=False)
+    titles: dict[str, str] = {}
+    for row, repeated in zip(pairs.to_dict("records"), is_repeated, strict=True):
+        title = f"{row['task']} ({row['metric']})" if repeated else str(row["task"])
+        titles[row["column"]] = "Average" if row["column"] == AVERAGE else title
+    return titles
+
+
+def _errors(versus: Versus, column: str) -> np.ndarray:
+    rows = versus.contrasts
+    return rows.loc[rows["column"] == column, "error"].to_numpy(float)
+
+
+def _smallest(versus: Versus, column: str) -> float:
+    """Return the median of the smallest differences that would have had a verdict; NaN without a test."""
+    rows = versus.contrasts
+    values = rows.loc[rows["column"] == column, "smallest"].dropna()
+    return float(values.median()) if len(values) else math.nan
+
+
+def _decimals(versus: Versus, column: str) -> int:
+    """Return so many decimals that the smallest difference has three significant digits."""
+    smallest = _smallest(versus, column)
+    if not smallest > 0:
+        return SIGNIFICANT_DIGITS
+    return max(0, SIGNIFICANT_DIGITS - 1 - math.floor(math.log10(smallest)))

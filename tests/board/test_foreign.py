@@ -1,0 +1,200 @@
+"""Files of other harnesses, in their published forms, as one tidy frame."""
+
+import json
+
+import pandas as pd
+import pytest
+
+from glue_bench.board.foreign import read_frames
+from glue_bench.errors import UserError
+
+
+def tidy(path, rows, columns=("system", "task", "id", "outcome")):
+    pd.DataFrame(rows, columns=list(columns)).to_csv(path, index=False)
+    return path
+
+
+def lines(path, documents):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(document) + "\n" for document in documents))
+    return path
+
+
+def lm_eval_line(number, accuracy, **changes):
+    """One line of `samples_TASK_DATE.jsonl`, with the keys that lm-eval logs."""
+    document = {
+        "doc_id": number,
+        "doc": {"question": f"Is {number} even?"},
+        "target": "yes",
+        "arguments": [["Is it?", " yes"]],
+        "resps": [[["-1.5", "False"]]],
+        "filtered_resps": [["-1.5", "False"]],
+        "filter": "none",
+        "metrics": ["acc", "acc_norm"],
+        "doc_hash": f"d{number}",
+        "prompt_hash": f"p{number}",
+        "target_hash": f"t{number}",
+        "acc": accuracy,
+        "acc_norm": 1.0,
+    }
+    return {**document, **changes}
+
+
+def every_eval_line(number, score, model="org/model"):
+    """One line of Every Eval Ever's instance-level file, single turn."""
+    return {
+        "schema_version": "0.3.0",
+        "evaluation_id": "e1",
+        "model_id": model,
+        "evaluation_name": "GSM8K",
+        "sample_id": f"gsm8k_{number}",
+        "sample_hash": f"hash{number}",
+        "interaction_type": "single_turn",
+        "input": {"raw": "2 + 2?", "reference": ["4"]},
+        "output": {"raw": ["4"]},
+        "answer_attribution": [],
+        "evaluation": {"score": score, "is_correct": bool(score)},
+    }
+
+
+def test_a_tidy_table_of_examples(tmp_path):
+    frame = read_frames([tidy(tmp_path / "t.csv", [("a", "t", 1, 1), ("b", "t", 1, 0)])])
+    assert frame["outcome"].tolist() == [1.0, 0.0]
+    assert frame["system"].tolist() == ["a", "b"]
+    assert frame["seed"].tolist() == ["1", "1"]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_one_table_in_every_format_is_one_frame(tmp_path, suffix):
+    table = pd.DataFrame(
+        {"system": ["a", "b"], "task": "t", "seed": [1, 2], "metric": "em", "score": [0.5, 0.25]}
+    )
+    path = tmp_path / f"t.{suffix}"
+    if suffix == "csv":
+        table.to_csv(path, index=False)
+    elif suffix == "jsonl":
+        table.to_json(path, orient="records", lines=True)
+    else:
+        table.to_parquet(path)
+    frame = read_frames([path]).drop(columns="file")
+    assert frame.to_dict("list") == {
+        "system": ["a", "b"],
+        "task": ["t", "t"],
+        "metric": ["em", "em"],
+        "seed": ["1", "2"],
+        "score": [0.5, 0.25],
+        "block": ["1", "1"],
+    }
+
+
+def test_columns_may_have_the_names_that_others_use(tmp_path):
+    columns = ("model", "task", "example", "correct")
+    frame = read_frames([tidy(tmp_path / "t.csv", [("a", "t", "x", 1)], columns)])
+    assert frame[["system", "id", "outcome"]].iloc[0].tolist() == ["a", "x", 1.0]
+
+
+def test_samples_of_lm_eval_are_found_in_the_folders_of_their_models(tmp_path):
+    for model in ("org__one", "org__two"):
+        name = "samples_arc_easy_2026-06-11T10-20-30.123456.jsonl"
+        lines(tmp_path / "out" / model / name, [lm_eval_line(1, 1.0), lm_eval_line(2, 0.0)])
+    frame = read_frames([tmp_path / "out"])
+    assert frame["system"].unique().tolist() == ["org__one", "org__two"]
+    assert frame["task"].unique().tolist() == ["arc_easy"]
+    assert frame["metric"].unique().tolist() == ["acc", "acc_norm"]
+    assert frame.query("system == 'org__one' and metric == 'acc'")["outcome"].tolist() == [1, 0]
+
+
+def test_a_metric_of_lm_eval_is_named_with_its_filter(tmp_path):
+    line = lm_eval_line(1, 1.0, filter="strict-match", metrics=["acc"])
+    path = lines(tmp_path / "m" / "samples_gsm8k.jsonl", [line])
+    assert read_frames([path])["metric"].tolist() == ["acc,strict-match"]
+
+
+def test_parts_of_a_corpus_metric_of_lm_eval_are_left_out(tmp_path):
+    line = lm_eval_line(1, 1.0, metrics=["acc", "f1"], f1=[1, 0])
+    path = lines(tmp_path / "m" / "samples_t.jsonl", [line])
+    assert read_frames([path])["metric"].tolist() == ["acc"]
+
+
+def test_every_eval_ever_is_paired_by_the_hash_of_a_sample(tmp_path):
+    path = lines(tmp_path / "e.jsonl", [every_eval_line(1, 1.0), every_eval_line(2, 0.0)])
+    frame = read_frames([path])
+    assert frame["id"].tolist() == ["hash1", "hash2"]
+    assert frame["system"].unique().tolist() == ["org/model"]
+    assert frame["outcome"].tolist() == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "message"),
+    [
+        ([("a", 1, 1)], ("system", "id", "outcome"), "lacks the column task"),
+        ([("a", "t", 1)], ("system", "task", "outcome"), "lacks the column id"),
+        ([("a", "t", 1)], ("system", "task", "value"), "give one of the columns score"),
+        ([("a", "t", 1, 1, 1)], ("system", "task", "id", "outcome", "score"), "give one of"),
+        ([("a", "t", 1, "x")], ("system", "task", "id", "outcome"), r"row 1.*no number \('x'\)"),
+        ([("a", "t", 1, "nan")], ("system", "task", "id", "outcome"), "no number"),
+        ([("", "t", 1, 1)], ("system", "task", "id", "outcome"), "row 1 of the data: no system"),
+        ([("a", "t", 1, 1)], ("system", "task", "id", "prediction"), "lacks the column label"),
+        (
+            [("a", "t", 1, 1), ("a", "t", 1, 0)],
+            ("system", "task", "id", "outcome"),
+            "id '1' is there twice",
+        ),
+    ],
+)
+def test_a_table_that_cannot_be_compared_is_refused(tmp_path, rows, columns, message):
+    with pytest.raises(UserError, match=message):
+        read_frames([tidy(tmp_path / "t.csv", rows, columns)])
+
+
+def test_systems_of_one_name_in_two_files_are_refused_with_both_files(tmp_path):
+    paths = [tidy(tmp_path / f"{name}.csv", [("a", "t", 1, 1)]) for name in ("x", "y")]
+    with pytest.raises(UserError, match=r"twice, in '.*x\.csv' and '.*y\.csv'"):
+        read_frames(paths)
+
+
+def test_files_of_different_kinds_are_refused(tmp_path):
+    scores = tidy(tmp_path / "s.csv", [("a", "t", 0.5)], ("system", "task", "score"))
+    examples = tidy(tmp_path / "e.csv", [("b", "t", 1, 1)])
+    with pytest.raises(UserError, match="compare files of one kind"):
+        read_frames([scores, examples])
+
+
+def test_a_file_that_is_half_of_two_formats_is_refused_with_the_line(tmp_path):
+    path = lines(tmp_path / "m" / "samples_t.jsonl", [lm_eval_line(1, 1.0), every_eval_line(1, 1)])
+    with pytest.raises(UserError, match="line 2: its keys are of another format than line 1"):
+        read_frames([path])
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("t.jsonl", "{\n", "line 1: no JSON"),
+        ("t.jsonl", "[1]\n", "a line is an object"),
+        ("t.txt", "x", "ends in .csv, .jsonl or .parquet"),
+        ("t.parquet", "x", "no parquet file"),
+        ("t.csv", "system,task,id,outcome\n", "there is no row"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_refused(tmp_path, name, text, message):
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(UserError, match=message):
+        read_frames([path])
+
+
+def test_a_path_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(UserError, match="does not exist"):
+        read_frames([tmp_path / "nothing.csv"])
+
+
+def test_a_folder_without_samples_is_refused(tmp_path):
+    with pytest.raises(UserError, match="has no samples_"):
+        read_frames([tmp_path])
+
+
+def test_more_rows_than_can_be_compared_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("glue_bench.board.foreign.MAX_ROWS", 1)
+    path = tidy(tmp_path / "t.csv", [("a", "t", 1, 1), ("b", "t", 1, 0)])
+    with pytest.raises(UserError, match="2 rows, but at most 1"):
+        read_frames([path])

@@ -1,0 +1,293 @@
+"""Verdicts on anyone's runs, beside plain arithmetic, statsmodels and a bootstrap."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import statsmodels.api as sm
+from scipy import stats
+from sklearn.metrics import f1_score, matthews_corrcoef
+
+import glue_bench
+from glue_bench.board.versus import compare_paths
+from glue_bench.errors import UserError
+
+
+def write(path, frame):
+    frame.to_csv(path, index=False)
+    return path
+
+
+def answers(generator, *, systems=2, examples=300, seeds=1):
+    """Answers of systems to examples that are hard or easy for all of them."""
+    difficulty = generator.normal(size=examples)
+    rows = []
+    for system in range(systems):
+        for seed in range(1, seeds + 1):
+            chance = 1 / (1 + np.exp(-(0.4 + 0.3 * system + difficulty)))
+            right = (generator.random(examples) < chance).astype(int)
+            rows.append(
+                pd.DataFrame(
+                    {
+                        "system": f"s{system}",
+                        "task": "t",
+                        "seed": seed,
+                        "id": np.arange(examples),
+                        "outcome": right,
+                    }
+                )
+            )
+    return pd.concat(rows, ignore_index=True)
+
+
+@pytest.fixture
+def generator():
+    return np.random.default_rng(5)
+
+
+def differences(frame, first="s1", second="s0"):
+    wide = frame.pivot_table(index="id", columns="system", values="outcome")
+    return (wide[first] - wide[second]).to_numpy()
+
+
+def test_one_run_each_is_a_paired_t_test_over_examples(tmp_path, generator):
+    frame = answers(generator)
+    row = compare_paths([write(tmp_path / "t.csv", frame)], reference="s0").contrasts.iloc[0]
+    expected = stats.ttest_1samp(differences(frame), 0)
+    assert row["difference"] == pytest.approx(100 * differences(frame).mean())
+    assert row["freedom"] == 299
+    # Two extreme examples are added where they widen the interval; with 300 they change little.
+    assert row["p"] == pytest.approx(expected.pvalue, rel=0.1)
+    assert row["seeds"] == "examples"
+
+
+def test_one_run_each_is_near_the_paired_bootstrap(tmp_path, generator):
+    frame = answers(generator, examples=800)
+    row = compare_paths([write(tmp_path / "t.csv", frame)], reference="s0").contrasts.iloc[0]
+    values = 100 * differences(frame)
+    draws = generator.integers(len(values), size=(4000, len(values)))
+    low, high = np.quantile(values[draws].mean(axis=1), [0.025, 0.975])
+    assert (row["low"], row["high"]) == pytest.approx((low, high), abs=0.35)
+
+
+def test_discordant_pairs_give_the_verdict_of_mcnemars_exact_test(tmp_path):
+    """220 examples, 12 that the first alone has right and 30 that the second alone has right.
+
+    The unpaired test has p = 0.080 and McNemar's exact test p = 0.008.
+    """
+    first = np.repeat([1, 0, 1, 0], [12, 30, 69, 109])
+    second = np.repeat([0, 1, 1, 0], [12, 30, 69, 109])
+    exact = stats.binomtest(12, 42, 0.5).pvalue
+    assert round(exact, 3) == 0.008
+    frame = pd.DataFrame(
+        {
+            "system": np.repeat(["first", "second"], 220),
+            "task": "t",
+            "id": np.tile(np.arange(220), 2),
+            "outcome": np.concatenate([first, second]),
+        }
+    )
+    row = compare_paths([write(tmp_path / "t.csv", frame)], reference="first").contrasts.iloc[0]
+    assert row["p"] == pytest.approx(exact, abs=0.003)
+    assert row["verdict"] == "better"
+
+
+def test_clusters_have_the_standard_error_of_statsmodels(tmp_path, generator):
+    frame = answers(generator, examples=400).assign(text=lambda rows: rows["id"] // 7)
+    path = write(tmp_path / "t.csv", frame)
+    row = compare_paths([path], reference="s0", cluster="text").contrasts.iloc[0]
+    values = 100 * differences(frame)
+    clusters = np.arange(400) // 7
+    fit = sm.OLS(values, np.ones(400)).fit()
+    robust = fit.get_robustcov_results("cluster", groups=clusters, use_correction=True)
+    # statsmodels corrects by C / (C - 1) (N - 1) / (N - 1); both have it.
+    assert row["error"] == pytest.approx(float(robust.bse[0]), rel=0.02)
+    assert row["freedom"] == 400 // 7 + 1 - 1
+
+
+def test_clusters_of_one_example_change_nothing(tmp_path, generator):
+    frame = answers(generator).assign(text=lambda rows: rows["id"])
+    path = write(tmp_path / "t.csv", frame)
+    plain = compare_paths([path], reference="s0").contrasts
+    clustered = compare_paths([path], reference="s0", cluster="text").contrasts
+    pd.testing.assert_frame_equal(plain, clustered)
+
+
+def test_scores_alone_are_the_pooled_t_test_over_seeds(tmp_path, generator):
+    scores = {"a": generator.normal(0.70, 0.01, 5), "b": generator.normal(0.72, 0.01, 5)}
+    rows = [(name, "t", seed, score) for name in scores for seed, score in enumerate(scores[name])]
+    frame = pd.DataFrame(rows, columns=["system", "task", "seed", "score"])
+    row = compare_paths([write(tmp_path / "t.csv", frame)], reference="a").contrasts.iloc[0]
+    pooled = stats.ttest_ind(scores["b"], scores["a"])
+    assert row["difference"] == pytest.approx(scores["b"].mean() - scores["a"].mean())
+    # The larger of an arm's own and the pooled variance counts, so p is never below the pooled one.
+    assert row["p"] >= pooled.pvalue * 0.999
+    assert row["p"] == pytest.approx(pooled.pvalue, rel=1.0)
+
+
+def test_seeds_and_examples_give_what_an_experiment_of_ours_gives(tmp_path):
+    """A folder of an experiment, and its predictions as a tidy table, have the same contrasts."""
+    folder = "results/study_eight"
+    predictions = glue_bench.predictions(folder, task="rte")
+    board = glue_bench.statistics(folder).query("column == 'rte' and kind == 'reference'")
+    scores = predictions[predictions["split"] == "validation"]
+    names = {"arm": "system", "row": "id", "predicted": "prediction", "pretraining_seed": "block"}
+    frame = scores.rename(columns=names)
+    frame = frame[["system", "task", "block", "seed", "id", "prediction", "label"]]
+    path = write(tmp_path / "t.csv", frame)
+    reference = board["reference"].iloc[0]
+    rows = compare_paths([path], reference=reference, metric="accuracy").contrasts
+    joined = rows.merge(board, on="arm", suffixes=("", "_of_ours"))
+    assert len(joined) == len(rows)
+    for name in ("difference", "error", "freedom"):
+        np.testing.assert_allclose(joined[name], joined[f"{name}_of_ours"], rtol=1e-9)
+
+
+def pairs(generator, *, numeric):
+    labels = generator.integers(0, 2, 200) if not numeric else generator.normal(size=200)
+    rows = []
+    for system, noise in (("a", 0.3), ("b", 0.2)):
+        if numeric:
+            prediction = labels + 3 * noise * generator.normal(size=200)
+        else:
+            prediction = np.where(generator.random(200) < noise, 1 - labels, labels)
+        table = {"system": system, "task": "t", "id": np.arange(200), "prediction": prediction}
+        rows.append(pd.DataFrame(table).assign(label=labels))
+    return pd.concat(rows, ignore_index=True)
+
+
+@pytest.mark.parametrize(
+    ("metric", "score"),
+    [
+        ("accuracy", lambda label, prediction: (label == prediction).mean()),
+        ("f1", f1_score),
+        ("matthews_correlation", matthews_corrcoef),
+        ("pearson", lambda label, prediction: stats.pearsonr(label, prediction)[0]),
+    ],
+)
+def test_corpus_metrics_of_pairs_are_those_of_the_libraries(tmp_path, generator, metric, score):
+    frame = pairs(generator, numeric=metric == "pearson")
+    versus = compare_paths([write(tmp_path / "t.csv", frame)], reference="a", metric=metric)
+    for system, rows in frame.groupby("system"):
+        mean = versus.group.estimates[0].means[system]
+        assert mean == pytest.approx(100 * score(rows["label"], rows["prediction"]))
+
+
+def test_f1_varies_over_examples_as_its_bootstrap_does(tmp_path, generator):
+    frame = pairs(generator, numeric=False)
+    versus = compare_paths([write(tmp_path / "t.csv", frame)], reference="a", metric="f1")
+    wide = frame.pivot_table(index="id", columns="system", values="prediction").to_numpy(int)
+    labels = frame["label"].to_numpy(int)[:200]
+    values = []
+    for _ in range(1000):
+        draw = generator.integers(200, size=200)
+        scores = [f1_score(labels[draw], wide[draw, place]) for place in (0, 1)]
+        values.append(100 * (scores[1] - scores[0]))
+    assert versus.contrasts["error"].iloc[0] == pytest.approx(np.std(values), rel=0.12)
+
+
+def test_the_best_system_is_the_reference_and_all_pairs_are_corrected_for(tmp_path, generator):
+    versus = compare_paths([write(tmp_path / "t.csv", answers(generator, systems=4))])
+    means = versus.group.estimates[0].means
+    assert versus.group.reference == max(means, key=means.get)
+    assert versus.contrasts["family"].tolist() == [6, 6, 6]
+
+
+def test_a_named_reference_is_corrected_by_holm(tmp_path, generator):
+    path = write(tmp_path / "t.csv", answers(generator, systems=4))
+    rows = compare_paths([path], reference="s0").contrasts.sort_values("p")
+    expected = np.minimum(1, np.maximum.accumulate(rows["p"].to_numpy() * [3, 2, 1]))
+    np.testing.assert_allclose(rows["p_adjusted"], expected)
+
+
+def test_the_lowest_is_best_where_that_is_said(tmp_path, generator):
+    frame = answers(generator, systems=3).assign(metric="loss")
+    frame["outcome"] = frame["outcome"] + generator.normal(0, 0.1, len(frame))
+    versus = compare_paths([write(tmp_path / "t.csv", frame)], lower=["loss"])
+    means = versus.group.estimates[0].means
+    assert versus.group.reference == min(means, key=means.get)
+
+
+def test_tasks_of_one_metric_have_an_average(tmp_path, generator):
+    parts = [answers(generator).assign(task=f"t{number}") for number in (1, 2)]
+    versus = compare_paths([write(tmp_path / "t.csv", pd.concat(parts))], reference="s0")
+    rows = versus.contrasts.set_index("task")
+    mean = rows.loc[["t1", "t2"], "difference"].mean()
+    error = np.sqrt((rows.loc[["t1", "t2"], "error"] ** 2).sum()) / 2
+    assert rows.loc["average", "difference"] == pytest.approx(mean)
+    assert rows.loc["average", "error"] == pytest.approx(error)
+
+
+def test_a_task_may_be_called_average(tmp_path, generator):
+    parts = [answers(generator).assign(task=name) for name in ("average", "loss")]
+    versus = compare_paths([write(tmp_path / "t.csv", pd.concat(parts))], reference="s0")
+    assert versus.contrasts["task"].tolist() == ["average", "average", "loss"]
+
+
+def test_examples_that_a_system_lacks_are_refused_with_the_first(tmp_path, generator):
+    frame = answers(generator).query("not (system == 's1' and id in (7, 9))")
+    with pytest.raises(UserError, match=r"'s1' lacks 2 of 300 examples of 't', the first '7', '9'"):
+        compare_paths([write(tmp_path / "t.csv", frame)])
+
+
+def test_common_examples_are_compared_and_the_others_counted(tmp_path, generator):
+    frame = answers(generator)
+    path = write(tmp_path / "t.csv", frame.query("not (system == 's1' and id in (7, 9))"))
+    versus = compare_paths([path], reference="s0", is_common=True)
+    kept = write(tmp_path / "kept.csv", frame.query("id not in (7, 9)"))
+    expected = compare_paths([kept], reference="s0")
+    assert versus.dropped == 2
+    pd.testing.assert_frame_equal(versus.contrasts, expected.contrasts)
+
+
+def test_labels_that_differ_between_systems_are_refused(tmp_path, generator):
+    frame = pairs(generator, numeric=False)
+    frame.loc[5, "label"] = 1 - frame.loc[5, "label"]
+    with pytest.raises(UserError, match="example '5' has two different labels"):
+        compare_paths([write(tmp_path / "t.csv", frame)], metric="accuracy")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"reference": "s9"}, "unknown system 's9'"),
+        ({"metric": "acc"}, "unknown metric 'acc'"),
+        ({"lower": ["acc"]}, "unknown metric 'acc'"),
+        ({"cluster": "text"}, "has no such column"),
+    ],
+)
+def test_a_name_that_is_not_there_is_refused(tmp_path, generator, options, message):
+    with pytest.raises(UserError, match=message):
+        compare_paths([write(tmp_path / "t.csv", answers(generator))], **options)
+
+
+def test_pairs_without_a_metric_are_refused(tmp_path, generator):
+    path = write(tmp_path / "t.csv", pairs(generator, numeric=False))
+    with pytest.raises(UserError, match="need --metric, one of accuracy, f1"):
+        compare_paths([path])
+
+
+@pytest.mark.parametrize(("metric", "kind"), [("f1", "0 or 1"), ("pearson", "a number")])
+def test_pairs_that_a_metric_cannot_take_are_refused(tmp_path, generator, metric, kind):
+    frame = pairs(generator, numeric=False).astype({"prediction": object})
+    frame.loc[3, "prediction"] = "yes"
+    with pytest.raises(UserError, match=f"{metric} needs {kind} as prediction, not 'yes'"):
+        compare_paths([write(tmp_path / "t.csv", frame)], metric=metric)
+
+
+def test_one_system_alone_is_refused(tmp_path, generator):
+    path = write(tmp_path / "t.csv", answers(generator, systems=1))
+    with pytest.raises(UserError, match="there is one system only"):
+        compare_paths([path])
+
+
+def test_several_metrics_without_a_reference_are_refused(tmp_path, generator):
+    parts = [answers(generator).assign(metric=name) for name in ("em", "f1")]
+    with pytest.raises(UserError, match="have no average; give --reference"):
+        compare_paths([write(tmp_path / "t.csv", pd.concat(parts))])
+
+
+def test_arms_of_two_experiments_stand_beside_each_other():
+    versus = compare_paths(["results/study", "results/study_eight"])
+    assert "study/add" in versus.group.arms
+    assert "study_eight/add" in versus.group.arms
+    assert versus.covers == "seeds and examples"
