@@ -15,7 +15,8 @@ from scipy.special import stdtr, stdtrit  # a tenth of the time that scipy.stats
 
 from glue_bench.data.measures import AVERAGE
 from glue_bench.errors import UserError
-from glue_bench.stats.estimates import ColumnEstimate, average_estimate, column_estimate
+from glue_bench.stats.averages import average_estimate
+from glue_bench.stats.estimates import ColumnEstimate, column_estimate
 from glue_bench.stats.runs import ColumnRuns
 
 ALPHA = 0.05

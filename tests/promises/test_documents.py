@@ -41,6 +41,7 @@ SNIPPETS = (
     "class Kerple",
     "class Scaled",
     "AutoModelForSequenceClassification",
+    "samples_arc_easy",
 )
 """The blocks of Python, by what they hold: each has its test below."""
 
@@ -240,6 +241,22 @@ def test_the_snippet_runs_and_prints_nothing_of_its_own(small_demo, tmp_path, mo
     exec(blocks("python", page("reference/library"))[0], {})
     assert capfd.readouterr() == (f"{list(glue_bench.VARIANTS)} {list(glue_bench.TASKS)}\n", "")
     assert (tmp_path / "runs/demo/leaderboard.md").exists()
+
+
+def test_the_comparison_prints_what_the_page_shows(tmp_path, monkeypatch, glue_bench):
+    monkeypatch.chdir(tmp_path)
+    text = page("how-to/compare-anyones-runs")
+    exec(blocks("python", text)[0], {})
+    answers, scores, of_scores = (block for block in blocks("text", text))
+    (tmp_path / "scores.csv").write_text(scores)
+    printed = (
+        glue_bench("compare", "out").out
+        + glue_bench("compare", "scores.csv", "--reference", "base").out
+    )
+    cells = {re.sub(r"[\\\s]", "", line) for line in printed.splitlines()}
+    rows = [line for line in (answers + of_scores).splitlines() if re.match(r"\| *[a-z]", line)]
+    assert len(rows) == 8
+    assert {re.sub(r"\s", "", row) for row in rows} <= cells
 
 
 def test_the_metric_serves_a_trainer(tmp_path, monkeypatch):

@@ -197,6 +197,7 @@ PAIRS = {
     "export": of_file("export"),
     "leaderboard": of_frame("leaderboard RUNS", rounding=0.0051),
     "statistics": of_frame("statistics RUNS --equivalent 5", equivalent=5.0),
+    "compare": of_frame("compare RUNS"),
     "statistics of seeds": of_frame("statistics RUNS --difference 9", difference=9.0),
     "table": of_frame("table tupe-1 RUNS", rounding=0.0051),
     "report": of_file("report", ".html"),
@@ -222,7 +223,7 @@ def test_a_function_does_what_its_verb_does(glue_bench, ran, tmp_path, name):
 def test_every_function_is_compared_with_its_verb_and_few_verbs_have_none():
     assert {name.split()[0] for name in PAIRS} | WITHOUT_VERB == FUNCTIONS
     assert set(VERBS) - FUNCTIONS == {"demo", "init", "data", "variants"}
-    assert len(VERBS) == 17
+    assert len(VERBS) == 18
 
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))

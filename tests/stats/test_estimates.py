@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from scipy.special import stdtrit
 from scipy.stats import ttest_ind
 
-from glue_bench.stats.estimates import average_estimate, column_estimate
+from glue_bench.stats.averages import average_estimate
+from glue_bench.stats.estimates import column_estimate
 from glue_bench.stats.spreads import (
     Spread,
     combine_variances,

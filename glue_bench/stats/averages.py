@@ -1,0 +1,87 @@
+"""The estimate of an average over columns, from the estimates of the columns."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from glue_bench.data.measures import AVERAGE
+from glue_bench.stats.estimates import ColumnEstimate
+from glue_bench.stats.runs import Runs
+
+
+def average_estimate(columns: Sequence[ColumnEstimate], arms: Sequence[str]) -> ColumnEstimate:
+    """Estimate the mean over one column or more. Different columns have independent examples."""
+    untested: dict[str, str] = {}
+    means: dict[str, float] = {}
+    seeds: dict[str, int] = {}
+    for arm in arms:
+        reason = _average_problem(columns, arm)
+        if reason:
+            untested[arm] = reason
+        if all(arm in column.means for column in columns):
+            means[arm] = float(np.mean([column.means[arm] for column in columns]))
+        seeds[arm] = min(column.seeds[arm] for column in columns)
+    tested = tuple(arm for arm in arms if arm not in untested)
+    limits = np.mean([column.limits for column in columns], axis=0)
+    estimate = ColumnEstimate(
+        column=AVERAGE,
+        lowest_is_best=all(column.lowest_is_best for column in columns),
+        limits=tuple(limits),
+        means=means,
+        seeds=seeds,
+        untested=untested,
+        arms=tested,
+        blocked=any(column.blocked for column in columns),
+        single_runs=all(column.single_runs for column in columns),
+    )
+    if not tested:
+        return estimate
+    tested_columns = [column.for_arms(tested) for column in columns]
+    count = len(columns)
+    examples = np.zeros((len(tested), len(tested)))
+    shared = examples.copy()
+    of_finetuning = examples.copy()
+    for column in tested_columns:
+        examples += column.examples
+        shared += column.shared
+        of_finetuning += column.of_finetuning
+    # The variance of a mean of independent parts is their sum over the square of their number.
+    return replace(
+        estimate,
+        tasks=_averaged_runs(tested_columns),
+        examples=examples / count**2,
+        shared=shared / count**2,
+        of_finetuning=of_finetuning / count**2,
+        examples_freedom=min(column.examples_freedom for column in tested_columns),
+    )
+
+
+def _averaged_runs(columns: Sequence[ColumnEstimate]) -> dict[str, Runs]:
+    """Return the runs of each task, with the sum of their scores over the number of columns.
+
+    Only the columns of one task share runs, so that these are added run by run.
+    """
+    tasks: dict[str, Runs] = {}
+    for column in columns:
+        for task, runs in column.tasks.items():
+            values = runs.values / len(columns)
+            if task in tasks:
+                values = tasks[task].values + values
+            tasks[task] = runs._replace(values=values)
+    return tasks
+
+
+def _average_problem(columns: Sequence[ColumnEstimate], arm: str) -> str:
+    """Say why an arm has no interval in the average; "" if it has one."""
+    without_interval = [column for column in columns if arm in column.untested]
+    if without_interval:
+        reason = without_interval[0].untested[arm]
+        if len(without_interval) == len(columns):
+            return reason
+        return f"{without_interval[0].column}: {reason}"
+    pretrainings: set[tuple[int, ...]] = set()
+    for column in columns:
+        for runs in column.for_arms([arm]).tasks.values():
+            pretrainings.add(tuple(np.unique(runs.pretraining_seeds)))
+    return "" if len(pretrainings) == 1 else "its columns differ in their pretraining seeds"
