@@ -14,7 +14,8 @@ from glue_bench.files import write_atomically
 from glue_bench.pages.contrasts import statistics_page
 from glue_bench.pages.figures import result_figures
 from glue_bench.pages.files import write_tables
-from glue_bench.pages.papers import PAPERS, named_page
+from glue_bench.pages.papers import named_page
+from glue_bench.pages.published import PAPERS
 from glue_bench.pages.render import to_csv, to_markdown
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"

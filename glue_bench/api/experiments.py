@@ -112,10 +112,10 @@ def write_page(comparison: Comparison) -> None:
     """Write the report of an experiment beside its tables."""
     from glue_bench.files import write_atomically
     from glue_bench.pages.render import to_html
-    from glue_bench.pages.report import FILE, make_report
+    from glue_bench.pages.report import REPORT_FILE, make_report
 
     write_atomically(
-        comparison.board.results.folder / FILE, to_html(make_report(comparison)).encode()
+        comparison.board.results.folder / REPORT_FILE, to_html(make_report(comparison)).encode()
     )
 
 

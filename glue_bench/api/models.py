@@ -149,15 +149,15 @@ def check_folder(folder: Path) -> None:
 
 def save_analysis(analysis: Analysis, folder: Path) -> None:
     """Write the numbers of an analysis and their page, analysis.md, to a folder."""
-    from glue_bench.pages.inside import write_analysis
+    from glue_bench.pages.analysis_files import write_analysis
 
     write_analysis(analysis, folder)
 
 
 def save_figures(analysis: Analysis, folder: Path) -> None:
     """Write every figure of an analysis to a folder, as PDF, SVG and PNG."""
-    from glue_bench.pages.figures import save
-    from glue_bench.pages.inside import inside_figures
+    from glue_bench.pages.figure_files import save_figure
+    from glue_bench.pages.inside_figures import inside_figures
 
     for drawing in inside_figures(analysis):
-        save(drawing.figure, folder / drawing.name)
+        save_figure(drawing.figure, folder / drawing.name)

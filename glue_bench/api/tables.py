@@ -188,9 +188,9 @@ def choose_format(format: str | None, output: Path | None) -> str:
 
     Raises UserError for a format that is not known.
     """
-    from glue_bench.pages.render import chosen_format
+    from glue_bench.pages.render import resolve_format
 
-    return chosen_format(format, output)
+    return resolve_format(format, output)
 
 
 def leaderboard_text(path: Path, format: str, protocol: Sequence[str] = ()) -> str:
@@ -247,7 +247,7 @@ def table_text(name: str | None, path: Path | None, format: str) -> str:
 def show_table(name: str | None, path: Path | None, console: Console) -> None:
     """Print the page of `table` as it fits the console; without a name the list of published tables."""
     from glue_bench.pages.papers import list_page, named_page
-    from glue_bench.pages.render import print_page
+    from glue_bench.pages.screen import print_page
 
     print_page(
         list_page() if name is None else named_page(name, path), console, "-o table.md writes them"
@@ -270,8 +270,9 @@ def show_leaderboard(
     """
     from glue_bench.board.compare import open_comparison
     from glue_bench.pages.files import next_step
-    from glue_bench.pages.leaderboard import MARKS_MEAN, screen_page
-    from glue_bench.pages.render import print_page
+    from glue_bench.pages.leaderboard import screen_page
+    from glue_bench.pages.marks import MARKS_MEAN
+    from glue_bench.pages.screen import print_page
 
     comparison = open_comparison(path, protocol)
     report_file = path / "report.html"

@@ -1,12 +1,11 @@
-"""What models of MNLI know: R3 on the labelled diagnostic set, as a whole, by category and by phenomenon.
+"""The page of what models of MNLI know: R3 on the labelled diagnostic set, by phenomenon.
 
-R3 is the Matthews correlation for three classes (Gorodkin 2004), x100 as Wang et al. 2019, "GLUE", report it.
+R3 is the Matthews correlation for three classes (Gorodkin 2004), x100 as Wang et al. 2019, "GLUE",
+report it.
 """
 
-from itertools import product
-
 import numpy as np
-import pandas as pd
+from pandas import DataFrame
 
 from glue_bench.board.board import BOTH_SEEDS, Board
 from glue_bench.board.chosen import PREDICT_TEST_ADVICE, aggregate_independent
@@ -14,108 +13,97 @@ from glue_bench.data.diagnostic import Diagnostic, check_same_sentences
 from glue_bench.data.metrics import decide, score
 from glue_bench.data.tasks import AX_SPLIT
 from glue_bench.errors import UserError
-from glue_bench.pages.numbers import MISSING, number
+from glue_bench.pages.numbers import MISSING, format_number
 from glue_bench.pages.page import Column, Page, Table, facts_table
 from glue_bench.stats.verdicts import LEAST_FOR_DEVIATION
 
-PLACE, SIZES = ["arm", "category", "phenomenon"], ["examples", "labels"]
+PHENOMENON_COLUMNS = ["category", "phenomenon"]
+PLACE_COLUMNS = ["arm", *PHENOMENON_COLUMNS]
+SIZE_COLUMNS = ["examples", "labels"]
+"""The number of pairs that show a phenomenon, and of the labels among them."""
 ONE_LABEL = "°"
-R3 = (
-    "R3: the Matthews correlation for three classes, times 100: mean ± sample standard deviation over seeds (of fewer "
-    "than three none), at the rate reported for MNLI, after the last epoch. A pair counts in each phenomenon that it "
-    "shows."
+R3_NOTE = (
+    "R3: the Matthews correlation for three classes, times 100: mean ± sample standard deviation "
+    "over seeds (of fewer than three none), at the rate reported for MNLI, after the last epoch. "
+    "A pair counts in each phenomenon that it shows."
 )
-ONE_LABEL_MEANS = "° all pairs have one label, so that R3 is undefined and counts as 0."
-OTHER_AX = "{count} finished runs of MNLI that predicted another AX than the data have now, or none"
-UNVERIFIED = "labels and predictions are known to agree in their number only"
+ONE_LABEL_NOTE = "° all pairs have one label, so that R3 is undefined and counts as 0."
+NO_AX_TEXT = "{count} finished runs of MNLI that predicted no AX"
+OTHER_AX_TEXT = (
+    "{count} finished runs of MNLI that predicted another AX than the data have now, or none"
+)
+UNVERIFIED_TEXT = "labels and predictions are known to agree in their number only"
 
 
 def diagnostics_page(board: Board, diagnostic: Diagnostic) -> Page:
-    """A row for each category and each of its phenomena, one column per arm; every run counts that has predicted AX.
+    """Make the page of the diagnostic set; every run counts that has predicted AX.
 
-    Its rows are R3 x100 of an arm on a phenomenon (empty for a category, both for everything): PLACE, mean, std, n, of
-    seeds or of several pretrainings, and SIZES: pairs, and the labels among them; of one label R3 is 0. Raises
-    UserError where no run predicted AX, runs predicted different ones, or labels are of other sentences.
+    Args:
+        board: The leaderboard, of which the runs of MNLI at the reported rate count.
+        diagnostic: The labelled pairs and their phenomena.
+
+    Returns:
+        A page with a row for each category and each of its phenomena, and a column for each arm.
+        As CSV and JSON it has a `phenomena_frame`.
+
+    Raises:
+        UserError: no run predicted AX, runs predicted different ones, or the labels are of other
+            sentences.
     """
-    finished = board.reported[board.reported["task"] == "mnli"]
     results = board.results
-    keys = PLACE[1:]
-    asked = results.plan.tasks.get("mnli")
-    cells = finished
-    if asked and asked.diagnostic:  # of the data as they are now
-        cells = finished[finished["diagnostic"] == asked.diagnostic]
-    predicted = _predictions(board, cells, diagnostic)
-    runs = cells[cells["cell_id"].isin(predicted)]
-    first, *others = (
-        runs.sort_values("cell_id")
-        .drop_duplicates("diagnostic")[["cell_id", "diagnostic"]]
-        .to_numpy()
-    )
-    for later in others:
-        raise UserError(
-            f"'{first[0]}' and '{later[0]}' predicted different AX data; run the older one again"
-        )
-    frame = _r3(runs, predicted, diagnostic)
-    verified = check_same_sentences(diagnostic, first[1])
-    several = (frame["n"] >= LEAST_FOR_DEVIATION) & frame["std"].notna()
-    deviations = (" ± " + frame["std"].map(number)).where(several, "")
-    shown = frame.assign(text=frame["mean"].map(number).replace("", MISSING) + deviations)
-    # An arm may be called `category`: no other column can have the label of its column.
-    columns_of_arms = {arm: f"arm: {arm}" for arm in frame["arm"].unique()}
-    texts = shown.assign(column=shown["arm"].map(columns_of_arms)).pivot(
-        index=keys, columns="column", values="text"
-    )
-    wide = frame.drop_duplicates(keys)[[*keys, *SIZES]].merge(texts.reset_index(), on=keys)
-    columns = {
-        "category": Column("Category"),
-        "phenomenon": Column("Phenomenon"),
-        "examples": Column("Pairs", 0),
-    }
-    columns |= {name: Column(arm, show=str) for arm, name in columns_of_arms.items()}
-    is_undefined = (wide["labels"] == 1).map({True: ONE_LABEL, False: ""})
-    marks = pd.DataFrame(dict.fromkeys(columns_of_arms.values(), is_undefined))
-    without = len(cells) - len(runs)
-    other = len(finished) - len(cells)
-    data = ""
-    if "mnli" in results.altered_tasks:
-        data = "MNLI with other rows than the official ones: no published score compares"
-    elif "mnli" in results.partial_tasks:
-        data = "MNLI in part: no published score compares"
-    facts = (
-        (
-            "Seeds",
-            ", ".join(
-                f"{arm} {n}" for arm, n in frame.groupby("arm", sort=False)["n"].first().items()
-            ),
-        ),
-        ("Left out", f"{without} finished runs of MNLI that predicted no AX" if without else ""),
-        ("Left out", OTHER_AX.format(count=other) if other else ""),
-        ("Data", data),
-        ("Order", "" if verified else UNVERIFIED),
-    )
-    legend = (R3, *([ONE_LABEL_MEANS] if marks.any(axis=None) else []))
-    wide = wide.assign(category=wide["category"].replace("", "All"))
-    tables = Table(frame=wide, columns=columns, marks=marks, legend=legend), facts_table(facts)
+    finished = board.reported[board.reported["task"] == "mnli"]
+    planned = results.plan.tasks.get("mnli")
+    current = finished
+    if planned and planned.diagnostic:  # the digest of AX in the data as they are now
+        current = finished[finished["diagnostic"] == planned.diagnostic]
+    predicted = predicted_classes(board, current, diagnostic)
+    runs = current[current["cell_id"].isin(predicted)]
+    is_verified = check_same_sentences(diagnostic, only_digest(runs))
+    phenomena = phenomena_frame(runs, predicted, diagnostic)
+    runs_without = len(current) - len(runs)
+    runs_of_other = len(finished) - len(current)
+    facts = [
+        ("Seeds", seeds_text(phenomena)),
+        ("Left out", NO_AX_TEXT.format(count=runs_without) if runs_without else ""),
+        ("Left out", OTHER_AX_TEXT.format(count=runs_of_other) if runs_of_other else ""),
+        ("Data", data_text(board)),
+        ("Order", "" if is_verified else UNVERIFIED_TEXT),
+    ]
     return Page(
         title=f"Diagnostic set: {results.experiment}",
         banner=results.banner,
-        tables=tables,
-        data=frame,
+        tables=(phenomena_table(phenomena), facts_table(facts)),
+        data=phenomena,
     )
 
 
-def _predictions(
-    board: Board, cells: pd.DataFrame, diagnostic: Diagnostic
+def predicted_classes(
+    board: Board, cells: DataFrame, diagnostic: Diagnostic
 ) -> dict[str, np.ndarray]:
-    """The classes that runs of MNLI predicted, by cell."""
-    predicted, pairs = dict[str, np.ndarray](), len(diagnostic.pairs)
+    """Read the classes that runs of MNLI predicted for AX.
+
+    Args:
+        board: Where the predictions are.
+        cells: The runs.
+        diagnostic: The pairs that should have been predicted.
+
+    Returns:
+        An array of classes (pairs,) for each cell that predicted AX, by its id.
+
+    Raises:
+        UserError: a run predicted another number of pairs, its predictions are damaged, or no run
+            predicted any.
+    """
+    pairs = len(diagnostic.pairs)
+    predicted = {}
     for cell_id in cells["cell_id"]:
-        if (logits := board.results.logits(cell_id, test=True).get(AX_SPLIT)) is None:
+        logits = board.results.logits(cell_id, test=True).get(AX_SPLIT)
+        if logits is None:
             continue
         if len(logits) != pairs:
             raise UserError(
-                f"{diagnostic.path} has {pairs} rows, but '{cell_id}' predicted {len(logits)}; expected the labels of "
-                "the sentences that were predicted"
+                f"{diagnostic.path} has {pairs} rows, but '{cell_id}' predicted {len(logits)}; "
+                "expected the labels of the sentences that were predicted"
             )
         try:
             predicted[cell_id] = decide("ax", logits)
@@ -128,16 +116,98 @@ def _predictions(
     return predicted
 
 
-def _r3(
-    runs: pd.DataFrame, predicted: dict[str, np.ndarray], diagnostic: Diagnostic
-) -> pd.DataFrame:
-    labels, rows = diagnostic.pairs["label"].to_numpy(), []
-    for run, (place, chosen) in product(runs.to_dict("records"), diagnostic.phenomena.items()):
-        (value,) = score("ax", predicted[run["cell_id"]][chosen], labels[chosen]).values()
-        counts = int(chosen.sum()), len(np.unique(labels[chosen]))
-        rows.append(
-            (run["arm"], *place, run["pretraining_seed"], run["seed"], 100 * value, *counts)
+def only_digest(runs: DataFrame) -> str:
+    """Give the digest of the AX that all runs predicted; UserError if runs predicted several."""
+    by_digest = runs.sort_values("cell_id").drop_duplicates("diagnostic")
+    if len(by_digest) > 1:
+        first, second = by_digest["cell_id"].iloc[:2]
+        raise UserError(
+            f"'{first}' and '{second}' predicted different AX data; run the older one again"
         )
-    values = pd.DataFrame(rows, columns=[*PLACE, *BOTH_SEEDS, "value", *SIZES])
-    sizes = values.drop_duplicates(PLACE)[[*PLACE, *SIZES]]
-    return aggregate_independent(values, PLACE).reset_index().merge(sizes, on=PLACE)
+    digest: str = by_digest["diagnostic"].iloc[0]
+    return digest
+
+
+def phenomena_frame(
+    runs: DataFrame, predicted: dict[str, np.ndarray], diagnostic: Diagnostic
+) -> DataFrame:
+    """Compute R3 x100 of each arm on each phenomenon.
+
+    Args:
+        runs: The runs that count.
+        predicted: The classes that they predicted, by cell.
+        diagnostic: The labels and the phenomena.
+
+    Returns:
+        PLACE_COLUMNS (the phenomenon is empty for a whole category, both are for everything); mean, std and
+        n over seeds, of several pretrainings over these; SIZE_COLUMNS. With one label R3 counts as 0.
+    """
+    labels = diagnostic.pairs["label"].to_numpy()
+    rows = []
+    for run in runs.to_dict("records"):
+        for (category, phenomenon), is_shown in diagnostic.phenomena.items():
+            classes = predicted[run["cell_id"]][is_shown]
+            (r3,) = score("ax", classes, labels[is_shown]).values()
+            row = {
+                "arm": run["arm"],
+                "category": category,
+                "phenomenon": phenomenon,
+                "pretraining_seed": run["pretraining_seed"],
+                "seed": run["seed"],
+                "value": 100 * r3,
+                "examples": int(is_shown.sum()),
+                "labels": len(np.unique(labels[is_shown])),
+            }
+            rows.append(row)
+    values = DataFrame(rows, columns=[*PLACE_COLUMNS, *BOTH_SEEDS, "value", *SIZE_COLUMNS])
+    sizes = values.drop_duplicates(PLACE_COLUMNS)[[*PLACE_COLUMNS, *SIZE_COLUMNS]]
+    return aggregate_independent(values, PLACE_COLUMNS).reset_index().merge(sizes, on=PLACE_COLUMNS)
+
+
+def phenomena_table(phenomena: DataFrame) -> Table:
+    """Make the table of a `phenomena_frame`, with a column for each arm."""
+    texts = phenomena["mean"].map(format_number).replace("", MISSING)
+    has_deviation = (phenomena["n"] >= LEAST_FOR_DEVIATION) & phenomena["std"].notna()
+    deviations = " ± " + phenomena["std"].map(format_number)
+    texts += deviations.where(has_deviation, "")
+    # An arm may be called `category`: no other column can have the label of its column.
+    labels_of_arms = {arm: f"arm: {arm}" for arm in phenomena["arm"].unique()}
+    labels = phenomena["arm"].map(labels_of_arms)
+    long = phenomena.assign(text=texts, column=labels)
+    wide = long.pivot(index=PHENOMENON_COLUMNS, columns="column", values="text").reset_index()
+    sizes = phenomena.drop_duplicates(PHENOMENON_COLUMNS)[[*PHENOMENON_COLUMNS, *SIZE_COLUMNS]]
+    frame = sizes.merge(wide, on=PHENOMENON_COLUMNS)
+    frame["category"] = frame["category"].replace("", "All")
+    columns = {
+        "category": Column("Category"),
+        "phenomenon": Column("Phenomenon"),
+        "examples": Column("Pairs", 0),
+    }
+    for arm, label in labels_of_arms.items():
+        columns[label] = Column(arm, show=str)
+    has_one_label = frame["labels"] == 1
+    mark = has_one_label.map({True: ONE_LABEL, False: ""})
+    legend = [R3_NOTE]
+    if has_one_label.any():
+        legend.append(ONE_LABEL_NOTE)
+    return Table(
+        frame=frame,
+        columns=columns,
+        marks=DataFrame(dict.fromkeys(labels_of_arms.values(), mark)),
+        legend=tuple(legend),
+    )
+
+
+def seeds_text(phenomena: DataFrame) -> str:
+    """Write the number of seeds of each arm."""
+    seeds = phenomena.groupby("arm", sort=False)["n"].first()
+    return ", ".join(f"{arm} {count}" for arm, count in seeds.items())
+
+
+def data_text(board: Board) -> str:
+    """Warn if MNLI was run on other rows than the official ones."""
+    if "mnli" in board.results.altered_tasks:
+        return "MNLI with other rows than the official ones: no published score compares"
+    if "mnli" in board.results.partial_tasks:
+        return "MNLI in part: no published score compares"
+    return ""

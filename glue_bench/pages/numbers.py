@@ -1,4 +1,4 @@
-"""How numbers are written in tables: decimals, large counts, p-values, and what stands for a missing one."""
+"""How numbers are written in tables: decimals, large counts, p-values, and missing ones."""
 
 import math
 
@@ -7,24 +7,37 @@ import pandas as pd
 LEAST_P = 0.0001
 """Smaller p-values are shown as smaller than this."""
 MISSING = "–"  # noqa: RUF001 (an en dash is what a table shows for nothing)
+NUMBER_SUFFIXES = (("E", 1e18), ("P", 1e15), ("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3))
+"""The letters behind large numbers, the largest first; B is a billion, T a trillion."""
 
 
-def number(value: float, decimals: int = 2) -> str:
-    """Fixed decimals, no negative zero; empty for a missing value."""
-    return "" if math.isnan(value) else f"{value:z.{decimals}f}"
+def format_number(value: float, decimals: int = 2) -> str:
+    """Write a number with fixed decimals and no negative zero; a missing one is empty."""
+    if math.isnan(value):
+        return ""
+    return f"{value:z.{decimals}f}"
 
 
-def short(count: float, digits: int = 3) -> str:
-    """A large number to so many digits: 4.39M, 131B, 16.5T; B is a billion (1e9), T a trillion (1e12)."""
-    for unit, size in (("E", 1e18), ("P", 1e15), ("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3)):
+def format_difference(value: float, decimals: int = 2) -> str:
+    """Write a difference with its sign and no negative zero; a missing one is empty."""
+    if math.isnan(value):
+        return ""
+    return f"{value:+z.{decimals}f}"
+
+
+def abbreviate_number(count: float, digits: int = 3) -> str:
+    """Write a large number with a few significant digits and a letter: 4.39M, 131B, 16.5T."""
+    for unit, size in NUMBER_SUFFIXES:
         rounded = float(f"{count / size:.{digits}g}")
         if abs(rounded) >= 1:  # the rounded number has the unit: 999,500 is 1M
             return f"{rounded:g}{unit}"  # 380k, where .2g alone gives 3.8e+02k
     return f"{count:g}"
 
 
-def p_text(p: float) -> str:
-    """Four decimals, and never 0."""
+def format_p(p: float) -> str:
+    """Write a p-value with four decimals, and never as 0."""
     if pd.isna(p):
         return MISSING
-    return f"< {LEAST_P:.4f}" if p < LEAST_P else f"{p:.4f}"
+    if p < LEAST_P:
+        return f"< {LEAST_P:.4f}"
+    return f"{p:.4f}"

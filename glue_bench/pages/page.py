@@ -1,7 +1,7 @@
 """What is shown, as values: columns, tables, pages, and the parts of a report.
 
-Titles, banners and cells are plain text. Captions and legends are sentences, which may hold `**bold**` and
-`` `code` ``, neither within the other. `pages.render` writes all of them.
+Titles, banners and cells are plain text. Captions and legends are sentences, which may hold
+`**bold**` and `` `code` ``, neither within the other. `pages.render` writes all of them.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,24 +12,31 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pandas as pd
 from pandas import DataFrame
 
-from glue_bench.pages.numbers import MISSING, number
+from glue_bench.pages.numbers import MISSING, format_number
 
 if TYPE_CHECKING:  # matplotlib is imported only where a figure is drawn
     from matplotlib.figure import Figure
 
 DECIMALS = 2
-"""How many decimals numbers have where nothing else is said."""
-LONG = 40
-"""Columns with longer texts are broken into lines."""
-BETTER, WORSE = "▲", "▼"
+"""How many decimals CSV and JSON have, unless a page or a column has another number of them."""
+LONG_TEXT = 40
+"""A column that has a longer text is broken into lines."""
+BETTER = "▲"
+WORSE = "▼"
 
 
 @dataclass(frozen=True)
 class Column:
-    """How a column is shown: as numbers with so many `decimals`, or by `show`, to the right; else as text, to the left.
+    """How a column is shown.
 
-    A missing number is a dash, anything else that is missing is empty. `note` is the key of the line that explains the
-    column in a legend; without it that is the column's name in the frame.
+    A column with `decimals` or `show` stands to the right, as numbers do; any other stands to the
+    left, as text does. A missing value is a dash in a column with `decimals`, and empty elsewhere.
+
+    Attributes:
+        title: What stands above the column.
+        decimals: How many decimals its numbers have; None for a column of texts.
+        show: Writes a value as text; `str` if it is not given.
+        note: The key of the legend line that explains the column; its name in the frame if empty.
     """
 
     title: str
@@ -38,14 +45,13 @@ class Column:
     note: str = ""
 
     def text(self, value: Any) -> str:
-        """A value as it is shown."""
+        """Write a value as it is shown."""
+        if self.decimals is not None:
+            return MISSING if pd.isna(value) else format_number(value, self.decimals)
         if pd.isna(value):
-            return "" if self.decimals is None else MISSING
-        return (
-            number(value, self.decimals)
-            if self.decimals is not None
-            else one_line((self.show or str)(value))
-        )
+            return ""
+        show = self.show or str
+        return one_line(show(value))
 
 
 class ShownCell(NamedTuple):
@@ -57,11 +63,19 @@ class ShownCell(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """The `columns` of a frame, by their names there, with a caption above and a legend below.
+    """A table with a caption above and a legend below.
 
-    `bold` (bool) and `marks` (str, behind the text) have the frame's index and some of its columns. The last `feet`
-    rows are of another kind: what the numbers above are to be compared with. `notes` are keys of legend lines that the
-    table needs beside those of its columns, marks, bold cells and missing numbers.
+    Attributes:
+        frame: The rows. It may have columns that are not shown.
+        columns: The columns that are shown, by their names in the frame, from left to right.
+        title: The heading of the table.
+        caption: A sentence between heading and table.
+        legend: The lines below the table.
+        bold: Which cells are bold (bool), with the index of the frame and some of its columns.
+        marks: What stands behind the text of a cell (str), likewise.
+        feet: How many of the last rows are of another kind: what the rows above are compared with.
+        notes: Keys of legend lines that the table needs beside those of its columns, its marks, its
+            bold cells and its missing numbers.
     """
 
     frame: DataFrame
@@ -82,7 +96,8 @@ class Table:
             keys.add(column.note or name)
             if column.decimals is not None and self.frame[name].isna().any():
                 keys.add(MISSING)
-        keys.update("".join(self.marks.fillna("").to_numpy().ravel()))
+        signs = self.marks.fillna("").to_numpy().ravel()
+        keys.update("".join(signs))
         if self.bold.eq(True).to_numpy().any():
             keys.add("bold")
         return keys
@@ -95,44 +110,46 @@ class Table:
     @cached_property
     def rows(self) -> list[list[ShownCell]]:
         """The cells, feet included."""
-        names, index = list(self.columns), self.frame.index
-        marks = (
-            self.marks.reindex(index=index, columns=names)
-            .astype(object)
-            .fillna("")
-            .to_numpy()
-            .tolist()
-        )
-        bold = self.bold.reindex(index=index, columns=names).eq(True).to_numpy().tolist()
-        texts = [
-            map(column.text, self.frame[name].tolist()) for name, column in self.columns.items()
-        ]
-        rows = zip(zip(*texts, strict=True), marks, bold, strict=True)
-        return [
-            [ShownCell(text + mark, is_bold) for text, mark, is_bold in zip(*row, strict=True)]
-            for row in rows
-        ]
+        index = self.frame.index
+        names = list(self.columns)
+        marks = self.marks.reindex(index=index, columns=names).astype(object).fillna("")
+        bold = self.bold.reindex(index=index, columns=names).eq(True)
+        cells_by_column: list[list[ShownCell]] = []
+        for name, column in self.columns.items():
+            values = self.frame[name].tolist()
+            cells = []
+            for value, mark, is_bold in zip(values, marks[name], bold[name], strict=True):
+                text = column.text(value) + mark
+                cells.append(ShownCell(text, bool(is_bold)))
+            cells_by_column.append(cells)
+        return [list(row) for row in zip(*cells_by_column, strict=True)]
 
     @cached_property
     def styles(self) -> list[str]:
-        """Of each column "number", "text", or "long" if its texts are broken into lines."""
-        places = range(len(self.columns))
-        texts = [
-            "long" if any(len(row[i].text) > LONG for row in self.rows) else "text" for i in places
-        ]
-        columns = zip(self.columns.values(), texts, strict=True)
-        return [
-            text if column.decimals is None and column.show is None else "number"
-            for column, text in columns
-        ]
+        """For each column "number", "text", or "long" if its texts are broken into lines."""
+        styles = []
+        for place, column in enumerate(self.columns.values()):
+            longest = max((len(row[place].text) for row in self.rows), default=0)
+            if column.decimals is not None or column.show is not None:
+                styles.append("number")
+            elif longest > LONG_TEXT:
+                styles.append("long")
+            else:
+                styles.append("text")
+        return styles
 
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """A page: its title, a warning above everything (made-up data), and its tables.
+    """A page of tables.
 
-    `data` is what CSV and JSON have: the first table's whole frame unless it is given. Numbers have so many `decimals`
-    there, or those that `column_decimals` gives by column.
+    Attributes:
+        title: The heading of the page.
+        tables: The tables, from top to bottom.
+        banner: A warning above everything (made-up data).
+        data: What CSV and JSON have; the whole frame of the first table if it is not given.
+        decimals: How many decimals the numbers have in CSV and JSON.
+        column_decimals: The columns that have another number of decimals there.
     """
 
     title: str
@@ -145,7 +162,9 @@ class Page:
     @property
     def rows(self) -> DataFrame:
         """What CSV and JSON have."""
-        return self.tables[0].frame if self.data is None else self.data
+        if self.data is None:
+            return self.tables[0].frame
+        return self.data
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +179,15 @@ class Drawing:
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A part of a report: figures, tables, what is typed (`listing`), and parts that are folded behind their titles."""
+    """A part of a report.
+
+    Attributes:
+        title: The heading of the part.
+        tables: Its tables, below its figures.
+        figures: Its figures.
+        listing: What a user types, below the tables.
+        folded: Parts that only show their titles until a reader opens them.
+    """
 
     title: str
     tables: tuple[Table, ...] = ()
@@ -182,20 +209,35 @@ class Report:
 def with_legend(
     tables: Sequence[Table], legend: Mapping[str, str], notes: Iterable[str] = ()
 ) -> list[Table]:
-    """Put under the last table the lines of a legend that a table needs, or that one of the `notes` names."""
+    """Put under the last table each legend line that one of the tables needs.
+
+    Args:
+        tables: The tables that share a legend; each says what it needs by `legend_keys`.
+        legend: The lines by their keys. A line that has several keys is shown once.
+        notes: Keys of more lines to show.
+
+    Returns:
+        The same tables, of which the last one has the legend.
+    """
+    if not tables:
+        return []
     keys = set(notes)
     for table in tables:
         keys |= table.legend_keys
-    lines = tuple(dict.fromkeys(line for key, line in legend.items() if key in keys))
-    return [*tables[:-1], *(replace(last, legend=lines) for last in tables[-1:])]
+    lines = dict.fromkeys(line for key, line in legend.items() if key in keys)
+    *before, last = tables
+    return [*before, replace(last, legend=tuple(lines))]
 
 
 def facts_table(facts: Iterable[tuple[str, str]]) -> Table:
-    """The facts of which anything is known, each with its name."""
-    frame = DataFrame([fact for fact in facts if fact[1]], columns=["fact", "value"])
-    return Table(frame=frame, columns={"fact": Column("Setup"), "value": Column("")})
+    """Make a table of facts with their names; a fact that is empty is left out."""
+    rows = [fact for fact in facts if fact[1]]
+    return Table(
+        frame=DataFrame(rows, columns=["fact", "value"]),
+        columns={"fact": Column("Setup"), "value": Column("")},
+    )
 
 
 def one_line(text: str) -> str:
-    """Without line breaks: each ends a row in Markdown, and two end a paragraph in LaTeX."""
+    """Join the lines of a text: each ends a row in Markdown, and two end a paragraph in LaTeX."""
     return " ".join(text.splitlines())

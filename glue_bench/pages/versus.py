@@ -12,7 +12,7 @@ from scipy.special import ndtri
 
 from glue_bench.board.versus import Versus
 from glue_bench.data.measures import AVERAGE
-from glue_bench.pages.numbers import MISSING, p_text
+from glue_bench.pages.numbers import MISSING, format_p
 from glue_bench.pages.page import Column, Page, Table
 from glue_bench.stats.estimates import ColumnEstimate
 from glue_bench.stats.power import Costs, power_frame
@@ -155,11 +155,11 @@ def _contrast_texts(
         "contrast": f"{row['arm']} - {row['reference']}",
         "difference": MISSING if pd.isna(row["difference"]) else f"{row['difference']:{signed}}",
         "interval": f"{row['low']:{signed}} to {row['high']:{signed}}" if has_test else MISSING,
-        "p_adjusted": p_text(row["p_adjusted"]),
+        "p_adjusted": format_p(row["p_adjusted"]),
         "verdict": verdict,
     }
     if "p_equivalent" in row:
-        texts["p_equivalent"] = p_text(row["p_equivalent"])
+        texts["p_equivalent"] = format_p(row["p_equivalent"])
     return texts
 
 

@@ -35,8 +35,8 @@ from glue_bench.files import (
     results_written_to,
     whole_file,
 )
-from glue_bench.pages.files import TABLES
-from glue_bench.pages.papers import PAPERS
+from glue_bench.pages.files import WRITTEN_TABLES
+from glue_bench.pages.published import PAPERS
 from glue_bench.records.base import Digest, Sealed, Text, Value, Whole
 from glue_bench.records.layout import BUNDLED_FILE, FAILURES, PLAN, bundled_files
 from glue_bench.records.store import Store
@@ -47,7 +47,7 @@ MAX_BUNDLE_BYTES = 2**40
 MAX_MANIFEST_BYTES = 2**26
 NO_BUNDLE = "not a bundle that `glue-bench export` wrote"
 DAMAGED = "the bundle is damaged; get it anew"
-TABLE_FILES = (*TABLES, *(f"{name}.md" for name in PAPERS))
+TABLE_FILES = (*WRITTEN_TABLES, *(f"{name}.md" for name in PAPERS))
 """The tables that an experiment's folder may have. Any other file beside them is its owner's."""
 _FILE_NAME = r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,239}"
 BUNDLED_PATH = re.compile(rf"{_FILE_NAME}/({'|'.join(map(re.escape, TABLE_FILES))}|{BUNDLED_FILE})")

@@ -19,8 +19,9 @@ from glue_bench.config import HELD_OUT
 from glue_bench.data.metrics import is_collapsed, score_logits
 from glue_bench.errors import UserError
 from glue_bench.files import read_file
-from glue_bench.pages.files import tables
-from glue_bench.pages.papers import PAPERS, named_page
+from glue_bench.pages.files import table_files
+from glue_bench.pages.papers import named_page
+from glue_bench.pages.published import PAPERS
 from glue_bench.pages.render import to_markdown
 from glue_bench.publish.bundle import TABLE_FILES, open_bundle
 from glue_bench.records.done import START_REPLACED, replaced_start
@@ -350,7 +351,7 @@ def _recomputed_tables(folder: Path) -> dict[str, bytes]:
     for name in PAPERS:
         if (folder / f"{name}.md").is_file():
             papers[f"{name}.md"] = to_markdown(named_page(name, folder))
-    texts = tables(open_comparison(folder)) | papers
+    texts = table_files(open_comparison(folder)) | papers
     return {name: text.encode() for name, text in texts.items()}
 
 

@@ -9,9 +9,11 @@ from glue_bench import leaderboard
 from glue_bench.board.board import BLOCK_COLUMNS, open_board
 from glue_bench.board.compare import compare, open_comparison
 from glue_bench.data.measures import MEASURES
-from glue_bench.pages.contrasts import difference_page, statistics_page
-from glue_bench.pages.leaderboard import is_best, leaderboard_page
+from glue_bench.pages.contrasts import statistics_page
+from glue_bench.pages.leaderboard import leaderboard_page
+from glue_bench.pages.ranking import is_best
 from glue_bench.pages.render import to_markdown
+from glue_bench.pages.seeds_needed import difference_page
 from glue_bench.stats.power import Costs, power_frame
 
 LARGE = SHAPE | {"hidden_size": 64, "embedding_size": 64}

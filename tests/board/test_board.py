@@ -24,7 +24,7 @@ from glue_bench.board.results import read_results
 from glue_bench.config import Protocol
 from glue_bench.data.tasks import COLUMNS, TRAINABLE
 from glue_bench.errors import UserError
-from glue_bench.pages.files import tables
+from glue_bench.pages.files import table_files
 
 
 def test_mean_sample_deviation_and_n(bench):
@@ -50,7 +50,7 @@ def test_columns_follow_the_tasks_of_the_plan_with_mnli_apart(bench):
         {"validation_matched": {"accuracy": 0.8}, "validation_mismatched": {"accuracy": 0.7}},
     )
     table = open_board(bench.plan()).table
-    assert "averages.csv" not in tables(
+    assert "averages.csv" not in table_files(
         open_comparison(bench.path)
     )  # no convention has all of its tasks
     names = ["mnli_m", "mnli_mm", "rte", "wnli"]

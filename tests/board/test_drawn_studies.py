@@ -8,7 +8,8 @@ import pytest
 from glue_bench.board.compare import Comparison, leaderboard_frame, open_comparison
 from glue_bench.data.metrics import score
 from glue_bench.data.tasks import COLUMNS, TASKS
-from glue_bench.pages.leaderboard import LEGEND, MARKS_NOTE, leaderboard_page
+from glue_bench.pages.leaderboard import leaderboard_page
+from glue_bench.pages.marks import LEGEND, MARKS_NOTE
 
 ARMS = {
     "add": "pretrained",

@@ -9,7 +9,8 @@ import pytest
 
 import glue_bench
 from glue_bench.board.compare import open_comparison
-from glue_bench.pages.leaderboard import MARKS_NOTE, leaderboard_page
+from glue_bench.pages.leaderboard import leaderboard_page
+from glue_bench.pages.marks import MARKS_NOTE
 from glue_bench.pages.render import to_csv, to_json
 
 EPYC = {"processor": "AMD EPYC", "device": "cpu", "precision": "float32"}

@@ -13,7 +13,8 @@ from glue_bench.board.compare import open_comparison, reference_arm
 from glue_bench.board.results import read_results
 from glue_bench.pages.budget import budget_frame, budget_page, tokens_to_reach
 from glue_bench.pages.contrasts import statistics_page
-from glue_bench.pages.leaderboard import LEGEND, leaderboard_page
+from glue_bench.pages.leaderboard import leaderboard_page
+from glue_bench.pages.marks import LEGEND
 from glue_bench.pages.numbers import MISSING
 from glue_bench.pages.render import to_html, to_markdown
 from glue_bench.pages.report import make_report

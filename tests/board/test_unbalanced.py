@@ -8,8 +8,9 @@ import pytest
 from glue_bench.board.board import average, open_board
 from glue_bench.board.chosen import arm_scores
 from glue_bench.board.compare import leaderboard_frame, open_comparison, score_columns
+from glue_bench.pages.counterparts import our_values
 from glue_bench.pages.leaderboard import leaderboard_page
-from glue_bench.pages.papers import PAPERS, our_values
+from glue_bench.pages.published import PAPERS
 
 ROWS = 50
 SPLITS = {
@@ -95,7 +96,7 @@ def test_ours_beside_a_published_row_is_the_score_of_the_leaderboard_where_it_ha
         table for table in PAPERS.values() if table.statistic == "mean" and "rte" in table.columns
     )
     values = our_values(published, board)
-    ours = {arm: values[arm, "rte"]["ours"] for arm in FINISHED}
+    ours = {arm: values[arm, "rte"].score for arm in FINISHED}
     assert ours == pytest.approx(table["rte"].to_dict())
 
 

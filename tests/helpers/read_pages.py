@@ -183,7 +183,7 @@ def texts_of(figure):
     """Draw a figure without pixels, and return all texts in it, each of which must lie inside the figure."""
     from matplotlib.text import Text
 
-    from glue_bench.pages.figures import paper_style
+    from glue_bench.pages.figure_style import paper_style
 
     with paper_style():
         figure.draw_without_rendering()

@@ -265,7 +265,7 @@ class Bench:
     def finish_published(self, table: str, label: str, **place) -> None:
         """Add the figures of a published row as one seed of an arm; half for metrics that it does not print."""
         # This imports what a worker of Ray has no use for.
-        from glue_bench.pages.papers import PAPERS
+        from glue_bench.pages.published import PAPERS
 
         published = PAPERS[table]
         printed = next(row.printed for row in published.rows if row.label == label)

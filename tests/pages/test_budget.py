@@ -7,7 +7,7 @@ import pytest
 from helpers.read_pages import read_markdown
 
 from glue_bench.board.results import read_results
-from glue_bench.pages.budget import budget_frame, budget_page, informative, rates_frame
+from glue_bench.pages.budget import budget_frame, budget_page, drop_silent_columns, rates_frame
 from glue_bench.pages.render import to_markdown
 
 CURVES = {
@@ -163,8 +163,8 @@ def test_a_rate_is_chosen_for_its_own_arm(bench):
 def test_columns_that_say_nothing_are_left_out(results):
     frame = budget_frame(results)
     assert {"pretraining_seed", "learning_rate", "search_tokens", "swap_1"} <= set(
-        informative(frame)
+        drop_silent_columns(frame)
     )
     first = frame[(frame["pretraining_seed"] == 1) & (frame["arm"] == "add")].assign(swap_1=np.nan)
-    assert not {"pretraining_seed", "search_tokens", "swap_1"} & set(informative(first))
+    assert not {"pretraining_seed", "search_tokens", "swap_1"} & set(drop_silent_columns(first))
     assert math.isnan(first["swap_1"].item())

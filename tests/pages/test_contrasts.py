@@ -6,10 +6,12 @@ from helpers.simulated import fill_drawn, simulate
 
 from glue_bench.board.compare import open_comparison
 from glue_bench.board.results import read_results
-from glue_bench.pages.contrasts import LEGEND, difference_page, measured_costs, statistics_page
+from glue_bench.pages.contrasts import LEGEND, statistics_page
 from glue_bench.pages.leaderboard import leaderboard_page
 from glue_bench.pages.numbers import MISSING
 from glue_bench.pages.render import to_markdown
+from glue_bench.pages.seeds_needed import difference_page, measured_costs
+from glue_bench.pages.spreads import LEGEND as SPREAD_LEGEND
 
 RATES = {"low": 0.55, "high": 0.9, "higher": 0.9}
 
@@ -57,7 +59,7 @@ def test_two_seeds_have_a_word_of_caution_and_what_few_rows_cannot_show_is_a_das
         statistics_page(open_comparison(fill(new_bench(f"{n}"), seeds=n))).tables[-1].legend
         for n in (2, 3)
     )
-    assert (LEGEND["few runs"] in few, LEGEND["few runs"] in many) == (True, False)
+    assert (SPREAD_LEGEND["few runs"] in few, SPREAD_LEGEND["few runs"] in many) == (True, False)
     for outcomes in simulate(
         np.random.default_rng(5), columns=["sst2", "cola"], rates=rates, rows=8, seeds=2
     ):

@@ -11,18 +11,19 @@ import pytest
 from helpers.read_pages import contrast, linear, texts_of
 
 from glue_bench.board.compare import open_comparison
-from glue_bench.pages import figures
-from glue_bench.pages.figures import (
+from glue_bench.pages.figure_files import NO_DATES, figure_bytes, save_figure
+from glue_bench.pages.figure_style import (
     CYCLE,
     INK,
-    NO_DATES,
+    MUTED_COLOUR,
     ON_DARK,
     PAPER,
-    QUIET,
     arm_styles,
-    drawn,
+    legend_below,
     panels,
+    paper_style,
 )
+from glue_bench.pages.figures import draw_forest, forest_rows, result_figures
 
 STUDY = Path(__file__).parents[2] / "results" / "study"
 SERIES = (INK, *CYCLE)
@@ -56,7 +57,7 @@ def test_lines_and_text_stand_out_from_the_page_and_series_from_each_other_for_e
     colours,
 ):
     assert min(contrast(colours[name], colours[PAPER]) for name in SERIES) >= 3.0
-    assert min(contrast(colours[name], colours[PAPER]) for name in (INK, QUIET)) >= 4.5
+    assert min(contrast(colours[name], colours[PAPER]) for name in (INK, MUTED_COLOUR)) >= 4.5
     assert np.diff(sorted(lab(colours[name])[0] for name in SERIES)).min() >= 5
     for kind in BLIND:
         distances = [
@@ -77,15 +78,15 @@ def test_eighteen_arms_look_different_and_the_reference_is_ink():
     "labels", [["add"], [f"concat-split-{i}" for i in range(18)], ["x" * 70, "y"]]
 )
 def test_a_legend_stays_inside_its_figure(labels):
-    with figures.paper_style():
+    with paper_style():
         figure, (axes,) = panels(1, 4.0)
         for label in labels:
             axes.plot([0, 1], label=label)
-        figures.legend_below(figure)
+        legend_below(figure)
     assert len([text for text in texts_of(figure) if text[0] in "acxy"]) == len(labels)
 
 
-@figures.paper_style()
+@paper_style()
 def example():
     figure, (axes,) = panels(1, 2.2)
     axes.set(title="Loss of one", xlabel="steps < 10", ylabel="loss")
@@ -95,7 +96,7 @@ def example():
 
 def test_a_figure_has_the_same_bytes_in_every_format_whatever_the_users_settings_are(tmp_path):
     figure = example()
-    figures.save(figure, tmp_path / "new" / "loss.first")
+    save_figure(figure, tmp_path / "new" / "loss.first")
     files = {
         format: (tmp_path / "new" / f"loss.first.{format}").read_bytes() for format in NO_DATES
     }
@@ -103,7 +104,7 @@ def test_a_figure_has_the_same_bytes_in_every_format_whatever_the_users_settings
         f"loss.first.{format}" for format in NO_DATES
     }
     with mpl.rc_context({"lines.linewidth": 9, "font.size": 30}):
-        assert files == {format: drawn(example(), format) for format in NO_DATES}
+        assert files == {format: figure_bytes(example(), format) for format in NO_DATES}
     svg, pdf, png = files.values()
     assert [content[:4] for content in (svg, pdf, png)] == [b"<?xm", b"%PDF", b"\x89PNG"]
     assert b"Date" not in svg + pdf
@@ -112,7 +113,7 @@ def test_a_figure_has_the_same_bytes_in_every_format_whatever_the_users_settings
 
 
 def test_an_svg_has_no_ground_and_each_of_its_colours_has_another_one_on_dark_pages():
-    text = drawn(example(), "svg").decode()
+    text = figure_bytes(example(), "svg").decode()
     root = ElementTree.fromstring(text)
     grounds = [
         path for each in root.iter() if each.get("id", "").startswith("patch") for path in each
@@ -134,22 +135,22 @@ def test_an_svg_has_no_ground_and_each_of_its_colours_has_another_one_on_dark_pa
 
 @pytest.mark.exact
 def test_the_pictures_beside_the_results_are_those_that_the_results_give():
-    assert figures.result_figures(open_comparison(STUDY)) == {
+    assert result_figures(open_comparison(STUDY)) == {
         path.name: path.read_bytes() for path in STUDY.glob("*.svg")
     }
 
 
 def test_the_panels_of_a_forest_have_the_rows_of_the_primary_column_and_dots_whose_mean_is_the_difference():
     study, columns = open_comparison(STUDY), ["average", "cola", "swap_1"]
-    figure = figures.forest(study, columns)
-    rows = figures.forest_rows(study, "validation_loss")
+    figure = draw_forest(study, columns)
+    rows = forest_rows(study, "validation_loss")
     labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert labels == [f"{arm} - {reference}" + "*" * (not planned)
                       for (arm, reference), planned in rows["planned"].items()]  # fmt: skip
     places = [*range(9), *(place + 0.5 for place in range(9, 16))]
     for axes, column in zip(figure.axes, columns, strict=True):
         own = (
-            figures.forest_rows(study, column)
+            forest_rows(study, column)
             .reindex(rows.index)
             .assign(place=places)
             .dropna(subset="difference")

@@ -11,15 +11,9 @@ from helpers.stored import digest
 
 from glue_bench.analysis.chance import Analysis, Row, row
 from glue_bench.board.compare import open_comparison
-from glue_bench.pages import inside
-from glue_bench.pages.inside import (
-    HEADLINES,
-    LEGEND,
-    inside_figures,
-    inside_page,
-    read_analysis,
-    write_analysis,
-)
+from glue_bench.pages.analysis_files import read_analysis, write_analysis
+from glue_bench.pages.inside import HEADLINES, LEGEND, inside_page
+from glue_bench.pages.inside_figures import FIGURES, inside_figures
 from glue_bench.pages.render import to_markdown
 from glue_bench.pages.report import make_report
 
@@ -170,7 +164,7 @@ def test_every_figure_that_has_numbers_is_drawn_says_what_it_shows_and_draws_the
     write_analysis(analysis(), tmp_path)
     for made in (analysis(), read_analysis(tmp_path, ["one"])):
         figures = {drawing.name: drawing.figure for drawing in inside_figures(made)}
-        assert set(figures) == set(inside.FIGURES) == set(SHOWN)
+        assert set(figures) == set(FIGURES) == set(SHOWN)
         for name, (words, line) in SHOWN.items():
             assert {*texts_of(figures[name])} >= words
             assert line in [

@@ -14,10 +14,12 @@ from glue_bench.board.compare import open_comparison
 from glue_bench.board.results import read_results
 from glue_bench.data.measures import MEASURES
 from glue_bench.data.tasks import TRAINABLE
-from glue_bench.pages.leaderboard import LEGEND, leaderboard_page, screen_page
+from glue_bench.pages.leaderboard import leaderboard_page, screen_page
+from glue_bench.pages.marks import LEGEND
 from glue_bench.pages.numbers import MISSING
 from glue_bench.pages.page import Page
-from glue_bench.pages.render import print_page, to_markdown
+from glue_bench.pages.render import to_markdown
+from glue_bench.pages.screen import print_page
 
 ROOT = Path(__file__).parents[2]
 MARKS = [key for key in LEGEND if len(key) == 1]

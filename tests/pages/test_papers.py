@@ -9,7 +9,8 @@ from helpers.stored import history_of
 
 from glue_bench.board.results import BANNER, read_results
 from glue_bench.data.tasks import TASKS
-from glue_bench.pages.papers import LEGEND, PAPERS, named_page, paper_page, published_table
+from glue_bench.pages.papers import LEGEND, named_page, paper_page
+from glue_bench.pages.published import PAPERS, published_table
 from glue_bench.pages.render import to_markdown
 
 TOLERANCE = {"tupe-1": 0.005, "tupe-3-4": 0.005, "diet-2": 0.05, "bert-1": 0.05, "miniatures": 0.1}

@@ -13,10 +13,11 @@ from glue_bench.board.compare import open_comparison
 from glue_bench.board.results import BANNER
 from glue_bench.config import load_experiment
 from glue_bench.pages.contrasts import statistics_page
-from glue_bench.pages.figures import NO_DATES
+from glue_bench.pages.figure_files import NO_DATES
 from glue_bench.pages.leaderboard import leaderboard_page
+from glue_bench.pages.method import experiment_text
 from glue_bench.pages.render import to_html, to_markdown
-from glue_bench.pages.report import experiment_text, make_report
+from glue_bench.pages.report import make_report
 
 
 @pytest.fixture(scope="module")

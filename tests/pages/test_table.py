@@ -17,20 +17,20 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from glue_bench.errors import UNSHOWN, UserError
-from glue_bench.pages.numbers import short
+from glue_bench.pages.latex import to_latex
+from glue_bench.pages.numbers import abbreviate_number
 from glue_bench.pages.page import Column, Page, Table
 from glue_bench.pages.render import (
-    chosen_format,
     csv_text,
     json_text,
-    print_page,
     render,
+    resolve_format,
     to_csv,
     to_html,
     to_json,
-    to_latex,
     to_markdown,
 )
+from glue_bench.pages.screen import print_page
 
 NASTY = ("a_b", "50%", "x|y", "<b>", "{}", "**x**", "[1]", "\\", "&amp;", "~^", "# $1", "a--b", '"q"', "`c`", "† ±",
          "a---b", "''", "&#38;", "#", "=1")  # fmt: skip
@@ -77,7 +77,7 @@ def test_numbers_have_fixed_decimals_texts_stand_to_the_left_and_what_is_missing
     }
     columns = {
         "score": Column("Score", 2),
-        "size": Column("Size", show=short),
+        "size": Column("Size", show=abbreviate_number),
         "loss": Column("L", 3),
     }
     assert to_markdown(page(rows, columns)).splitlines()[2:] == [
@@ -210,15 +210,15 @@ def test_the_format_is_the_one_asked_for_or_that_of_the_file():
         "html": "html",
         "HTML": "html",
     }
-    assert {suffix: chosen_format(None, Path(f"a.{suffix}")) for suffix in suffixes} == suffixes
-    assert chosen_format(None) == chosen_format(None, Path("a")) == "markdown"
-    assert chosen_format("latex", Path("a.html")) == "latex"
+    assert {suffix: resolve_format(None, Path(f"a.{suffix}")) for suffix in suffixes} == suffixes
+    assert resolve_format(None) == resolve_format(None, Path("a")) == "markdown"
+    assert resolve_format("latex", Path("a.html")) == "latex"
     for asked, said in (
         ({"format": "latx"}, "did you mean 'latex'"),
         ({"output": Path("a.xlsx")}, "'.xlsx'.*--format"),
     ):
         with pytest.raises(UserError, match=said):
-            chosen_format(**{"format": None} | asked)
+            resolve_format(**{"format": None} | asked)
 
 
 def test_csv_keeps_texts_that_look_like_formulas_texts_and_numbers_numbers():

@@ -11,10 +11,11 @@ from glue_bench import predictions
 from glue_bench.board.board import open_board
 from glue_bench.board.compare import compare, open_comparison
 from glue_bench.board.results import read_results
-from glue_bench.pages.contrasts import measured_costs, statistics_page
+from glue_bench.pages.contrasts import statistics_page
 from glue_bench.pages.leaderboard import leaderboard_page
-from glue_bench.pages.numbers import p_text
+from glue_bench.pages.numbers import format_p
 from glue_bench.pages.render import to_markdown
+from glue_bench.pages.seeds_needed import measured_costs
 from glue_bench.stats.power import Costs
 
 STEPS = 8
@@ -277,7 +278,7 @@ def test_a_contrast_says_in_how_many_common_seeds_it_has_its_sign(bench):
      (math.nan, "–")],  # noqa: RUF001
 )  # fmt: skip
 def test_a_p_value_is_never_shown_as_0(p, text):
-    assert p_text(p) == text
+    assert format_p(p) == text
 
 
 # Predictions

@@ -16,9 +16,11 @@ from glue_bench.data.diagnostic import Diagnostic
 from glue_bench.data.measures import MEASURES
 from glue_bench.pages.diagnostics import diagnostics_page
 from glue_bench.pages.figures import forest_rows
-from glue_bench.pages.numbers import number, short
+from glue_bench.pages.latex import to_latex
+from glue_bench.pages.markup import sentence
+from glue_bench.pages.numbers import abbreviate_number, format_number
 from glue_bench.pages.page import Column, Page, Table
-from glue_bench.pages.render import csv_text, render, sentence, to_html, to_json, to_latex
+from glue_bench.pages.render import csv_text, render, to_html, to_json
 from glue_bench.publish.every_eval import write_logs
 
 SCORES = {1: (0.50, 0.60, 0.70), 2: (0.90,)}
@@ -238,7 +240,7 @@ def test_texts_with_commas_quotes_and_line_breaks_come_back_from_csv(tmp_path):
      (131e9, 3, "131B"), (16.5e12, 3, "16.5T"), (2.5e15, 2, "2.5P"), (-4_385_920, 3, "-4.39M"), (3.15e18, 2, "3.1E")],
 )  # fmt: skip
 def test_large_numbers_are_shortened_with_the_unit_below_them(count, digits, text):
-    assert short(count, digits) == text
+    assert abbreviate_number(count, digits) == text
 
 
 @pytest.mark.parametrize("digits", [2, 3, 6])
@@ -249,7 +251,7 @@ def test_a_shortened_number_is_below_1000_of_its_unit_and_near_the_number(digits
         10.0**power * (1 - share) for power in range(4, 18) for share in (0, 1e-7, 4e-4, 6e-4, 6e-3)
     ]
     for count in (*near_a_unit, *(10 ** generator.uniform(3, 19, 500))):
-        text = short(count, digits)
+        text = abbreviate_number(count, digits)
         value = float(text.rstrip("kMBTPE"))
         assert value < 1000 or text.endswith("E")
         assert value * sizes[text.lstrip("0123456789.")] == pytest.approx(
@@ -265,7 +267,7 @@ def test_losses_have_three_decimals_and_points_two(column, decimals):
 
 
 def test_a_number_that_rounds_to_0_has_no_sign():
-    assert [number(value, 2) for value in (-0.004, -0.006, 0.005, float("nan"))] == [
+    assert [format_number(value, 2) for value in (-0.004, -0.006, 0.005, float("nan"))] == [
         "0.00",
         "-0.01",
         "0.01",

@@ -7,7 +7,7 @@ import pytest
 from helpers.folder import VERBS, Folder, call_verb, labelled_ax, written_text
 
 from glue_bench.cli import app
-from glue_bench.pages.report import FILE
+from glue_bench.pages.report import REPORT_FILE
 
 
 def make_results(folder: Path) -> Path:
@@ -44,7 +44,7 @@ def test_a_report_does_not_tell_where_results_lie(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder = make_results(Path("elsewhere", "toy"))
     call_verb("report", folder)
-    page = (folder / FILE).read_text()
+    page = (folder / REPORT_FILE).read_text()
     assert "--results RESULTS\n" in page
     assert "glue-bench statistics RESULTS/toy\n" in page
     assert "glue-bench analyse RESULTS/toy -o RESULTS/toy/analysis" in page

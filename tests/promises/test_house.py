@@ -110,11 +110,9 @@ def lines_of(function: ast.FunctionDef) -> int:
 LONG_FILES = {
     "board/results.py",
     "model/checkpoints.py",
-    "pages/leaderboard.py",
-    "pages/papers.py",
 }
 """Files that grew over the limit when the code went from 120 to 100 columns; each has to be divided."""
-LONG_FUNCTIONS = {"diagnostics_page", "group_table", "run"}
+LONG_FUNCTIONS = {"run"}
 """Functions that grew over the limit in the same way."""
 
 

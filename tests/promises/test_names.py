@@ -15,14 +15,17 @@ from glue_bench.board.board import averages_frame, open_board, steps_frame
 from glue_bench.board.compare import Comparison, leaderboard_frame, open_comparison
 from glue_bench.config.experiment import NAME_PATTERN
 from glue_bench.pages.budget import budget_frame, budget_page, rates_frame
-from glue_bench.pages.contrasts import difference_page, statistics_page
+from glue_bench.pages.contrasts import statistics_page
 from glue_bench.pages.diagnostics import diagnostics_page
-from glue_bench.pages.inside import HEADLINES, SHOWN, inside_page
-from glue_bench.pages.leaderboard import LEGEND, leaderboard_page
+from glue_bench.pages.inside import CELL_PARTS, HEADLINES, inside_page
+from glue_bench.pages.latex import to_latex
+from glue_bench.pages.leaderboard import leaderboard_page
+from glue_bench.pages.marks import LEGEND
 from glue_bench.pages.page import Page, Part, Table
 from glue_bench.pages.papers import named_page
-from glue_bench.pages.render import to_csv, to_html, to_json, to_latex, to_markdown
+from glue_bench.pages.render import to_csv, to_html, to_json, to_markdown
 from glue_bench.pages.report import make_report
+from glue_bench.pages.seeds_needed import difference_page
 
 ROWS = 60
 RESERVED = [
@@ -151,7 +154,7 @@ def experiments(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     """The same experiment with neutral names, and with arms that are called like columns."""
     names = tuple(f"zq{place:04}" for place in range(3))
     first = experiment_with(names, tmp_path_factory.mktemp("few") / "toy")
-    columns = columns_of(open_comparison(first)) | set(SHOWN) | set(LEGEND) | set(RESERVED)
+    columns = columns_of(open_comparison(first)) | set(CELL_PARTS) | set(LEGEND) | set(RESERVED)
     odd = tuple(sorted(name for name in columns - set(names) if re.fullmatch(NAME_PATTERN, name)))
     neutral = tuple(f"zq{place:04}" for place in range(len(odd)))
     odd_path = experiment_with(odd, tmp_path_factory.mktemp("odd") / "toy")

@@ -1,0 +1,176 @@
+"""The marks of a leaderboard, and the legend that explains its columns, marks and rows.
+
+A mark is a sign behind a text. To add one, give it a constant and a line in LEGEND, and let
+`score_mark` or `arm_marks` return it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+from pandas import DataFrame, Series
+
+from glue_bench.board.board import Board, boards_by_steps
+from glue_bench.board.marks import collapsed_arms, incomplete_arms, unlike_arms
+from glue_bench.data.measures import AVERAGE
+from glue_bench.data.tasks import COLUMNS
+from glue_bench.pages.numbers import MISSING
+from glue_bench.pages.page import BETTER, WORSE
+from glue_bench.stats.verdicts import Group
+
+PARTIAL = "†"
+COLLAPSED = "‡"
+FEWER_RUNS = "*"
+UNLIKE = "◇"
+VERDICT_MARKS = {"better": BETTER, "worse": WORSE}
+SMALLEST = "smallest difference"
+"""The name of the row of smallest differences."""
+SCORES_NOTE = (
+    "Scores are of the validation set, times 100: Matthews correlation for CoLA, "
+    "Pearson correlation for STS-B, accuracy elsewhere. "
+    "Avg.: the mean of the task columns; WNLI never counts."
+)
+MEASURES_NOTE = (
+    "Val. loss: cross-entropy per masked word on held-out text after pretraining, in nats; "
+    "the lowest is best. Swap test: how often the encoder prefers a text to the same text with "
+    "two neighbouring words swapped; chance is 50."
+)
+DIFFERENCE_NOTE = (
+    "Difference: the arm less the reference in the column to its left, "
+    "± half of a 95% interval that holds for all arms together."
+)
+MEDIANS_NOTE = (
+    "Scores of tasks are medians over seeds. "
+    "Measures of pretraining, differences, intervals and marks are of means."
+)
+COMMON_SEEDS_NOTE = "Differences are over the pretraining seeds that all compared arms have."
+VERDICTS_NOTE = (
+    "**Bold**: best of the column. ▲ ▼: better or worse than the reference at 5%, corrected for "
+    "all arms of the column. No mark: not shown to differ, which does not mean equal."
+)
+PLANNED_NOTE = (
+    "Planned contrasts, a family of their own, are in `statistics.md`; marks are exploratory."
+)
+BASELINES_NOTE = (
+    "Majority class: the most frequent label of the validation set (STS-B: the mean). "
+    "Word overlap, bag of words: scikit-learn on the arms' training rows. "
+    "An arm at or below a baseline has shown nothing on that task."
+)
+SMALLEST_NOTE = (
+    "Smallest difference: what an arm's measured difference must reach to get a mark "
+    "(median over arms)."
+)
+OTHER_ROWS_NOTE = (
+    "† stands also over tasks whose rows are not the official ones. "
+    "The line Data says how they differ."
+)
+MARKS_NOTE = (
+    "† a part of the official rows, so that no published score compares. "
+    "‡ a run gave one answer to everything. * fewer runs than planned. "
+    "◇ another processor or precision than the reference. – no score."  # noqa: RUF001
+)
+LEGEND = {
+    "task": SCORES_NOTE,
+    AVERAGE: SCORES_NOTE,
+    "validation_loss": MEASURES_NOTE,
+    "swap_1": MEASURES_NOTE,
+    "difference": DIFFERENCE_NOTE,
+    "medians": MEDIANS_NOTE,
+    "common": COMMON_SEEDS_NOTE,
+    "bold": VERDICTS_NOTE,
+    BETTER: VERDICTS_NOTE,
+    WORSE: VERDICTS_NOTE,
+    "planned": PLANNED_NOTE,
+    "majority class": BASELINES_NOTE,
+    "word overlap": BASELINES_NOTE,
+    "bag of words": BASELINES_NOTE,
+    SMALLEST: SMALLEST_NOTE,
+    "differences": OTHER_ROWS_NOTE,
+    PARTIAL: MARKS_NOTE,
+    COLLAPSED: MARKS_NOTE,
+    FEWER_RUNS: MARKS_NOTE,
+    UNLIKE: MARKS_NOTE,
+    MISSING: MARKS_NOTE,
+}
+"""What may stand in a leaderboard (a column, a mark, a row), and the line that explains it."""
+MARKS_MEAN = (
+    "▲ ▼ better, worse than the reference; bold best; * fewer runs than planned\n"
+    "† a part of the rows, or other rows; ‡ one answer to everything"
+)
+"""The marks in two lines, for a terminal."""
+
+
+def is_partial(board: Board, name: str) -> bool:
+    """Say whether a column is of a task that was run on a part of its official rows."""
+    return name in COLUMNS and COLUMNS[name][0] in board.results.partial_tasks
+
+
+def score_marks(rows: DataFrame, names: Sequence[str]) -> DataFrame:
+    """Give the marks behind the scores of a table.
+
+    Args:
+        rows: The rows of a `leaderboard_frame`.
+        names: The columns that hold scores.
+
+    Returns:
+        A text for each row and column; empty where there is no score.
+    """
+    records = rows.to_dict("records")
+    marks = DataFrame(index=rows.index)
+    for name in names:
+        signs = [score_mark(record, name) for record in records]
+        marks[name] = Series(signs, index=rows.index, dtype=object)
+    return marks
+
+
+def score_mark(row: Mapping[Any, Any], name: str) -> str:
+    """Give the marks behind one score of a row: its verdict, a collapsed run, a missing run."""
+    if pd.isna(row[name]):
+        return ""
+    sign = VERDICT_MARKS.get(row[f"{name}_verdict"], "")
+    if is_listed(row["collapsed"], name):
+        sign += COLLAPSED
+    if is_listed(row["incomplete"], name):
+        sign += FEWER_RUNS
+    return sign
+
+
+def is_listed(columns: object, name: str) -> bool:
+    """Say whether a text with semicolons has a column; a baseline's row has no such text."""
+    return isinstance(columns, str) and name in columns.split(";")
+
+
+def arm_marks(board: Board, group: Group, arms: Series) -> list[str]:
+    """Give the mark behind the name of each arm: whether it ran on another machine."""
+    unlike = unlike_arms(board, group)
+    return [UNLIKE if arm in unlike else "" for arm in arms]
+
+
+def step_marks(board: Board, frame: DataFrame, names: Sequence[str]) -> DataFrame:
+    """Give the marks behind the scores of a `steps_frame`: a collapsed run, a missing run.
+
+    Args:
+        board: The board whose arms were fine-tuned after several numbers of steps.
+        frame: The rows, each of an `arm` after some `steps`.
+        names: The columns that hold scores.
+
+    Returns:
+        A text for each row and column; empty where there is no score.
+    """
+    collapsed = {}
+    incomplete = {}
+    for board_after in boards_by_steps(board):
+        collapsed[board_after.steps] = collapsed_arms(board_after)
+        incomplete[board_after.steps] = incomplete_arms(board_after, {})
+    marks = DataFrame(index=frame.index)
+    for name in names:
+        signs = []
+        for arm, steps, score in zip(frame["arm"], frame["steps"], frame[name], strict=True):
+            sign = ""
+            if arm in collapsed[steps].get(name, ()):
+                sign += COLLAPSED
+            if arm in incomplete[steps].get(name, ()):
+                sign += FEWER_RUNS
+            signs.append("" if pd.isna(score) else sign)
+        marks[name] = Series(signs, index=frame.index, dtype=object)
+    return marks

@@ -1,0 +1,188 @@
+"""The table of a group of arms in a leaderboard: arms, best first; baselines; smallest differences.
+
+Its rows are those of `board.compare.leaderboard_frame`. To show another fact of an arm, give it a
+column in FACT_COLUMNS; to show another measure, add it to `data.measures`.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+from pandas import DataFrame, Series
+
+from glue_bench.board.board import Board
+from glue_bench.board.compare import CONTRAST_COLUMNS, CONVERSION, Comparison, score_columns
+from glue_bench.data.measures import AVERAGE, MEASURES, Measure
+from glue_bench.data.tasks import COLUMNS
+from glue_bench.pages.groups import summary_line
+from glue_bench.pages.marks import PARTIAL, SMALLEST, arm_marks, is_partial, score_marks
+from glue_bench.pages.numbers import abbreviate_number, format_difference, format_number
+from glue_bench.pages.page import Column, Table
+from glue_bench.stats.verdicts import Group
+
+FACT_COLUMNS = {
+    "arm": Column("Arm"),
+    "parameters": Column("Params", show=abbreviate_number),
+}
+"""The first columns: what an arm is, by the names in a `leaderboard_frame`. Scores follow."""
+FLOOR_TEXT = "{average}: best arm {best}, {baseline} {floor}"
+
+
+def group_table(comparison: Comparison, group: Group, heading: str, frame: DataFrame) -> Table:
+    """Make the table of a group of arms.
+
+    Args:
+        comparison: The contrasts that the marks say.
+        group: The arms, and the one that the others are compared with.
+        heading: The title of the table.
+        frame: A `leaderboard_frame`.
+
+    Returns:
+        A table with a row for each arm, best first; as feet the baselines, and what a difference
+        must reach to get a mark. It has no legend yet.
+    """
+    board = comparison.board
+    names = score_columns(comparison)
+    rows = rows_to_rank(group, frame, names)
+    arms = rows[rows["arm"].isin(group.arms)]
+    is_compared = bool((rows["reference"] == group.reference).any())
+    if is_compared:
+        rows["difference"] = difference_texts(rows, names[0], group.reference)
+    smallest = smallest_differences(comparison, arms, names)
+    if smallest:
+        last_row = DataFrame([{"arm": SMALLEST, **smallest}])
+        rows = pd.concat([rows, last_row], ignore_index=True)
+
+    marks = score_marks(rows, names)
+    if is_compared:
+        marks["arm"] = arm_marks(board, group, rows["arm"])
+    bold = DataFrame()
+    if group.kind != CONVERSION:
+        bold = DataFrame({name: is_best(arms[name], MEASURES[name]) for name in names})
+    notes = set(rows["arm"].iloc[len(arms) :])
+    if any(is_partial(board, name) for name in names):
+        notes.add(PARTIAL)
+    columns = ranking_columns(board, names, is_compared=is_compared)
+    return Table(
+        title=heading,
+        caption=summary_line(comparison, [group], floor_text(board, rows, arms)),
+        frame=rows[list(columns)],
+        columns=columns,
+        bold=bold,
+        marks=marks,
+        feet=len(rows) - len(arms),
+        notes=frozenset(notes),
+    )
+
+
+def rows_to_rank(group: Group, frame: DataFrame, names: Sequence[str]) -> DataFrame:
+    """Take the rows of a group's arms and of the baselines from a `leaderboard_frame`.
+
+    A conversion ranks nothing: there the source stands first. What the source differs from belongs
+    to another group, and is missing here.
+    """
+    is_shown = frame["arm"].isin(group.arms) | (frame["origin"] == "baseline")
+    rows = frame[is_shown].reset_index(drop=True)
+    if group.kind == CONVERSION:
+        is_source = rows["arm"] == group.reference
+        rows = pd.concat([rows[is_source], rows[~is_source]], ignore_index=True)
+    is_reference = rows["arm"] == group.reference
+    for name in names:
+        for part in CONTRAST_COLUMNS:
+            column = f"{name}_{part}"
+            rows[column] = rows[column].mask(is_reference)
+    return rows
+
+
+def ranking_columns(
+    board: Board, names: Sequence[str], *, is_compared: bool
+) -> Mapping[str, Column]:
+    """Give the columns of a table: facts, the first score, the difference in it, more scores."""
+    first, *further = names
+    columns = dict(FACT_COLUMNS)
+    columns[first] = score_column(board, first)
+    if is_compared:
+        columns["difference"] = Column("Difference", show=str)
+    for name in further:
+        columns[name] = score_column(board, name)
+    return columns
+
+
+def score_column(board: Board, name: str) -> Column:
+    """Make the column of a task, a measure or the average; a mark says that rows are missing."""
+    title = board.title_of(name)
+    if is_partial(board, name):
+        title += PARTIAL
+    note = "task" if name in COLUMNS else name
+    return Column(title, MEASURES[name].decimals, note=note)
+
+
+def difference_texts(rows: DataFrame, name: str, reference: str) -> Series:
+    """Write how far each arm is from the reference in a column, with half of the interval."""
+    decimals = MEASURES[name].decimals
+    differences = rows[f"{name}_difference"]
+    halves = rows[f"{name}_smallest"]
+    texts: list[str | None] = []
+    for arm, difference, half in zip(rows["arm"], differences, halves, strict=True):
+        if arm == reference:
+            texts.append("reference")
+        elif pd.isna(difference):
+            texts.append(None)
+        elif pd.isna(half):
+            texts.append(format_difference(difference, decimals))
+        else:
+            difference_text = format_difference(difference, decimals)
+            texts.append(f"{difference_text} ± {format_number(half, decimals)}")
+    return Series(texts, index=rows.index, dtype=object)
+
+
+def smallest_differences(
+    comparison: Comparison, arms: DataFrame, names: Sequence[str]
+) -> dict[str, float]:
+    """Give the difference that would have had a mark, by column, the median over arms.
+
+    It is NaN where no two scores can differ by that much. A column without a test is left out.
+    """
+    smallest_by_column = {}
+    for name in names:
+        smallest = arms[f"{name}_smallest"].astype(float).dropna().median()
+        if math.isnan(smallest):
+            continue
+        widest = 0.0
+        for estimate in comparison.estimates(name):
+            low, high = estimate.limits
+            widest = max(widest, high - low)
+        smallest_by_column[name] = smallest if smallest <= widest else math.nan
+    return smallest_by_column
+
+
+def floor_text(board: Board, rows: DataFrame, arms: DataFrame) -> str:
+    """Write the score of the best arm beside that of the best baseline that has every column."""
+    column = AVERAGE
+    if len(board.average.parts) == 1:
+        column = next(iter(board.average.parts))
+    baselines = rows[rows["origin"] == "baseline"].dropna(subset=AVERAGE)
+    if baselines.empty or arms[column].isna().all():
+        return ""
+    best_baseline = baselines.sort_values(AVERAGE, kind="stable").iloc[-1]
+    return FLOOR_TEXT.format(
+        average=board.title_of(column),
+        best=format_number(arms[column].max()),
+        baseline=best_baseline["arm"],
+        floor=format_number(best_baseline[AVERAGE]),
+    )
+
+
+def is_best(scores: Series, measure: Measure) -> Series:
+    """Say which scores are the best as they are shown.
+
+    So a tie to two decimals is a tie. Where all scores tie, none is the best.
+    """
+
+    def as_shown(score: float) -> float:
+        return float(format_number(score, measure.decimals))
+
+    rounded = scores.map(as_shown, na_action="ignore")
+    best_score = rounded.min() if measure.lowest_is_best else rounded.max()
+    best = rounded == best_score
+    return best & (best.sum() < rounded.count())

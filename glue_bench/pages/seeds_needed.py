@@ -1,0 +1,86 @@
+"""The page of how many seeds it takes to find a true difference."""
+
+from glue_bench.board.compare import Comparison
+from glue_bench.board.results import Results
+from glue_bench.errors import UserError
+from glue_bench.pages.groups import groups_shown, rows_of_group
+from glue_bench.pages.page import Column, Page, Table, with_legend
+from glue_bench.stats.power import Costs, power_frame
+
+DESIGN_CAPTION = (
+    "A true difference of {:g} (points; of Val. loss nats), found with probability {:g}."
+)
+DESIGN_COLUMNS = {
+    "column": Column("Column"),
+    "seeds": Column("Seeds of"),
+    "pretraining_seeds": Column("Pretraining seeds", 0),
+    "finetuning_seeds": Column("Fine-tuning seeds for each", 0),
+    "cost": Column("Seconds of an arm", show="{:,.0f}".format),
+    "why": Column("Why none"),
+}
+LEGEND = {
+    "finetuning_seeds": "Seeds of each arm with which its difference from the reference has a "
+    "verdict, after the correction for all arms of the column. Experiments with the variances "
+    "found here are drawn and judged as the verdicts are.",
+    "cost": "Seeds of pretraining: intervals cover other pretrainings; the cheapest design is "
+    "shown. Seeds of fine-tuning: of the same pretrained weights. Cost: in measured seconds of all "
+    "tasks.",
+}
+
+
+def difference_page(comparison: Comparison, difference: float, power: float) -> Page:
+    """Make the page of the cheapest designs that find a true difference.
+
+    Args:
+        comparison: The groups of arms and the variances that were found.
+        difference: The true difference, in points, of losses in nats.
+        power: The probability with which it has a verdict.
+
+    Returns:
+        A page with a table for each group; as CSV and JSON it has the `power_frame`.
+
+    Raises:
+        UserError: nothing has run yet; or the difference or the power is none.
+    """
+    board = comparison.board
+    results = board.results
+    designs = power_frame(comparison.assessed, difference, power, measured_costs(results))
+    if designs.empty:
+        raise UserError(
+            f"{results.folder}: nothing has run yet, so that no spread is known; "
+            "run a part of the experiment first"
+        )
+    titled = designs.assign(column=designs["column"].map(board.title_of))
+    tables = []
+    for heading, group in groups_shown(comparison).items():
+        table = Table(
+            title=heading,
+            caption=DESIGN_CAPTION.format(difference, power),
+            frame=rows_of_group(titled, group),
+            columns=DESIGN_COLUMNS,
+        )
+        tables.append(table)
+    return Page(
+        title=f"Seeds needed: {results.experiment}",
+        banner=results.banner,
+        tables=tuple(with_legend(tables, LEGEND)),
+        data=designs,
+        decimals=6,
+    )
+
+
+def measured_costs(results: Results) -> Costs:
+    """Give the mean seconds of a pretraining of an arm, and of one fine-tuning seed; 0 if none ran.
+
+    A fine-tuning seed is a run on every task at each of its learning rates. Runs of a rate search
+    of pretraining are left out: they are shorter, and made once for all seeds.
+    """
+    is_trained = results.pretrainings["finished"] & ~results.pretrainings["is_search"]
+    trained = results.pretrainings[is_trained]
+    pretraining_seconds = float(trained["seconds"].mean()) if len(trained) else 0.0
+    runs = results.cells[results.cells["finished"]]
+    finetuning_seconds = runs.groupby(["task", "learning_rate"])["seconds"].mean()
+    return Costs(
+        pretraining=pretraining_seconds,
+        finetuning=float(finetuning_seconds.sum()),
+    )

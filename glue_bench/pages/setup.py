@@ -1,0 +1,237 @@
+"""The table Setup below a leaderboard: how its numbers came about, a row for each fact.
+
+To show another fact, write a function that returns its text, and name it in `setup_table`.
+"""
+
+from pandas import Series
+
+from glue_bench.board.board import BOTH_SEEDS, Board
+from glue_bench.board.compare import CONVERSION, Comparison
+from glue_bench.config import HELD_OUT
+from glue_bench.data.tasks import TASKS, titles
+from glue_bench.pages.groups import outdated_text
+from glue_bench.pages.numbers import abbreviate_number
+from glue_bench.pages.page import Table, facts_table
+from glue_bench.stats.verdicts import COVERS
+
+CHOSEN_ON = {
+    "validation": "validation, which is optimistic",
+    HELD_OUT: "the slice held out of train",
+}
+"""What a sentence calls the rows by which an epoch or a rate was chosen."""
+SPLIT_NAMES = {
+    "validation_matched": "matched validation",
+    "validation_mismatched": "mismatched validation",
+}
+ONE_SEGMENT = "one in pretraining, so that fine-tuning began with an untrained second one"
+
+
+def setup_table(comparison: Comparison) -> Table:
+    """Make the table of how the numbers came about; facts without a text are left out."""
+    board = comparison.board
+    facts = [
+        ("Encoder", "; ".join(board.table["shape"].unique())),
+        ("Weights", weights_text(board)),
+        ("Segments", segments_text(board)),
+        ("Seeds", seeds_text(board)),
+        ("Planned contrasts", planned_contrasts_text(comparison)),
+        ("Intervals cover", coverage_text(comparison)),
+        ("Fine-tuning", finetuning_text(board)),
+        ("Reported", reported_text(board)),
+        ("Data", data_text(board)),
+        ("Computed on", machines_text(board)),
+        ("Runs", runs_text(comparison)),
+    ]
+    for problem in board.results.problems:
+        facts.append(("Left out", problem))
+    return facts_table(facts)
+
+
+def weights_text(board: Board) -> str:
+    """Say what the arms started from, by origin, and on how many tokens they were pretrained."""
+    pretrainings = board.results.pretrainings
+    tokens = pretrainings.loc[~pretrainings["is_search"], "tokens"].dropna()
+    counts = dict.fromkeys(abbreviate_number(count, 2) for count in tokens)
+    tokens_text = f", {' or '.join(counts)} tokens" if counts else ""
+    starts = board.table.groupby(["origin", "start"], sort=False)["arm"].agg(", ".join)
+    texts = []
+    for row in starts.reset_index().to_dict("records"):
+        text = f"{row['origin']}: {row['start']}{tokens_text}"
+        if len(starts) > 1:
+            text += f" ({row['arm']})"
+        texts.append(text)
+    return "; ".join(texts)
+
+
+def segments_text(board: Board) -> str:
+    """Say whether pretraining had one segment only."""
+    pretraining = board.results.plan.experiment.pretraining
+    if pretraining and pretraining.segments == "one":
+        return ONE_SEGMENT
+    return ""
+
+
+def seeds_text(board: Board) -> str:
+    """Say how many pretrainings an arm has on a task, and how many fine-tunings each has."""
+    if board.cells.empty:
+        return ""
+    seeds = board.cells.drop_duplicates(["arm", "task", *BOTH_SEEDS]).groupby(["arm", "task"])
+    pretrainings = seeds["pretraining_seed"].nunique()
+    finetunings = seeds.size() / pretrainings.clip(lower=1)
+    finetuning_range = range_text(finetunings)
+    if pretrainings.any():
+        return f"{range_text(pretrainings)} pretraining, {finetuning_range} fine-tuning of each"
+    return f"{finetuning_range} fine-tuning"
+
+
+def range_text(counts: Series) -> str:
+    """Write the lowest and the highest of several counts; one number if they are equal."""
+    lowest = f"{counts.min():g}"
+    highest = f"{counts.max():g}"
+    return lowest if lowest == highest else f"{lowest} to {highest}"
+
+
+def planned_contrasts_text(comparison: Comparison) -> str:
+    """Write the verdict of each planned contrast in the primary column."""
+    planned = comparison.contrasts_of("declared")
+    planned = planned[planned["column"] == comparison.primary]
+    texts = []
+    for row in planned.to_dict("records"):
+        outcome = row["verdict"] or "not told apart"
+        if row["why"]:
+            outcome = "untested"
+        texts.append(f"{row['arm']} - {row['reference']}: {outcome}")
+    return "; ".join(texts)
+
+
+def coverage_text(comparison: Comparison) -> str:
+    """Say which other runs and rows the intervals speak of."""
+    contrasts = comparison.contrasts_of("reference", CONVERSION)
+    tested = contrasts[contrasts["why"] == ""]
+    origins = comparison.board.table.set_index("arm")["origin"]
+    has_random_weights = tested["reference"].map(origins) == "scratch"
+    is_of_finetuning = tested["seeds"] == "fine-tuning"
+    kinds = tested["seeds"].mask(has_random_weights & is_of_finetuning, "random")
+    return " or ".join(COVERS[kind] for kind in kinds.unique())
+
+
+def finetuning_text(board: Board) -> str:
+    """Write the settings of fine-tuning; if one differs by task, its tasks stand in brackets."""
+    tasks = board.results.tasks
+    settings = tasks["settings"]
+    texts = [
+        setting_text(settings, "epochs", "epochs {}"),
+        setting_text(settings, "batch_size", "batch {}"),
+        setting_text(settings, "max_length", "length {}"),
+        f"rate {rates_text(board)}",
+        setting_text(settings, "max_steps", "at most {} steps"),
+        setting_text(settings, "held_out_share", "{} of train held out"),
+    ]
+    from_mnli = titles(tuple(tasks.index[tasks["from_mnli"]]))
+    if from_mnli:
+        texts.append(f"from the arm's own MNLI run: {from_mnli}")
+    return "; ".join(filter(None, texts))
+
+
+def setting_text(settings: Series, name: str, form: str) -> str:
+    """Write the value of a setting, or each of its values with the tasks that have it.
+
+    Args:
+        settings: The settings (a mapping) of each task (the index).
+        name: The name of the setting.
+        form: The text around the values, with `{}` in their place.
+
+    Returns:
+        The text; empty if no task has the setting.
+    """
+    values = settings.map(lambda of_task: of_task.get(name)).dropna()
+    if values.empty:
+        return ""
+    texts = []
+    for value, with_value in values.groupby(values):
+        if values.nunique() > 1:
+            texts.append(f"{value:g} ({titles(tuple(with_value.index))})")
+        else:
+            texts.append(f"{value:g}")
+    return form.format(", ".join(texts))
+
+
+def rates_text(board: Board) -> str:
+    """Write the learning rates, and how the reported one was chosen where a task has several."""
+    rates = sorted(board.cells["learning_rate"].unique())
+    text = ", ".join(f"{rate:g}" for rate in rates)
+    rates_per_task = board.cells.groupby("task")["learning_rate"].nunique()
+    if not rates_per_task.max() > 1:
+        return text
+    statistic = board.protocol.rate_statistic
+    rows = CHOSEN_ON[board.protocol.choose_on].partition(",")[0]
+    return f"the best of {text} for each arm and task, by the {statistic} on {rows}"
+
+
+def reported_text(board: Board) -> str:
+    """Say which statistic is reported, of which epoch, on which split."""
+    protocol = board.protocol
+    epoch = "last epoch"
+    if protocol.epoch != "last":
+        epoch = f"best epoch of each run by {CHOSEN_ON[protocol.choose_on]}"
+    return f"{protocol.seeds} over seeds; {epoch}; validation"
+
+
+def data_text(board: Board) -> str:
+    """Say where the rows are from, and which share of the official ones was there."""
+    results = board.results
+    texts = [results.data_source]
+    for task in results.partial_tasks:
+        shares = ", ".join(other_rows(board, task)) or "in part"
+        texts.append(f"{TASKS[task].title} {shares}")
+    has_unchecked = results.tasks["unchecked"].map(len) > 0
+    is_complete_by_count = has_unchecked & ~results.tasks["partial"]
+    by_count = titles(tuple(results.tasks.index[is_complete_by_count]))
+    if by_count:
+        texts.append(f"{by_count} complete by count, content not checked")
+    if len(texts) == 1 and not results.banner:
+        return f"{results.data_source}, complete"
+    return "; ".join(texts)
+
+
+def other_rows(board: Board, task: str) -> list[str]:
+    """Say in which splits of a task the rows are fewer than the official ones, or other rows."""
+    rows = board.results.tasks["rows"][task]
+    official = TASKS[task].splits
+    texts = []
+    for split in ("train", *TASKS[task].validation_splits):
+        if split in rows and rows[split] != official[split].rows:
+            percent = 100 * rows[split] / official[split].rows
+            texts.append(f"{percent:.3g}% of {SPLIT_NAMES.get(split, split)}")
+    for split, difference in board.results.tasks["differences"][task].items():
+        texts.append(f"{SPLIT_NAMES.get(split, split)} with {difference}")
+    return texts
+
+
+def machines_text(board: Board) -> str:
+    """Count the finished runs by processor and precision."""
+    runs = board.cells[board.cells["finished"]]
+    places = (runs["processor"] + ", " + runs["precision"]).str.strip(", ")
+    counts = places.replace("", "unrecorded").value_counts().sort_index()
+    texts = []
+    for place, count in counts.items():
+        noun = "run" if count == 1 else "runs"
+        texts.append(f"{place}: {count} {noun}")
+    return "; ".join(texts)
+
+
+def runs_text(comparison: Comparison) -> str:
+    """Count the runs that have finished, and what was left out of the tables."""
+    board = comparison.board
+    finished = int(board.cells["finished"].sum())
+    records = board.results.finished
+    left_out = records.left_out + len(records.problems)
+    texts = [
+        f"{finished} of {len(board.cells)} planned",
+        f"{left_out} records left out",
+        outdated_text(comparison),
+    ]
+    undefined = int(board.scores["value"].isna().sum())
+    if undefined:
+        texts.append(f"{undefined} undefined scores")
+    return "; ".join(filter(None, texts))

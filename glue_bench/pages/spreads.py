@@ -1,0 +1,95 @@
+"""The tables of how far scores spread, over seeds and over examples."""
+
+import math
+from dataclasses import replace
+
+from pandas import DataFrame
+
+from glue_bench.board.compare import Comparison
+from glue_bench.data.measures import MEASURES
+from glue_bench.pages.groups import groups_shown, rows_of_group
+from glue_bench.pages.numbers import MISSING, format_number
+from glue_bench.pages.page import Column, Table, with_legend
+from glue_bench.stats.estimates import ColumnEstimate
+from glue_bench.stats.verdicts import LEAST_FOR_DEVIATION, Group
+
+SPREAD_COLUMNS = {
+    "column": Column("Column"),
+    "pretraining": Column("Between pretrainings", show=str),
+    "finetuning": Column("Between fine-tunings", show=str),
+    "examples": Column("Over examples", show=str),
+    "smallest": Column("Smallest difference", show=str),
+}
+LEGEND = {
+    "smallest": "Standard deviations, in the unit of the column. Between pretrainings: of an arm "
+    "beyond what the seed does to all arms; with one fine-tuning seed for each pretraining it "
+    "includes fine-tuning. Over examples: of a difference, over other validation sets (for Val. "
+    "loss documents) of this size; no number of seeds reduces it.",
+    "few runs": "Of two seeds p rests on the spread of all arms together, and is too small where "
+    "one arm varies more than the others: take three. "
+    "– cannot be told from 0 by so few runs and rows; "  # noqa: RUF001
+    "as a smallest difference, it is more than scores can differ.",
+}
+"""What may stand in the tables, and the line that explains it."""
+
+
+def spread_tables(comparison: Comparison, contrasts: DataFrame) -> list[Table]:
+    """Make a table for each group of arms, the last one with a legend.
+
+    Args:
+        comparison: The estimates of the groups.
+        contrasts: The contrasts that the page shows; of few seeds the legend warns.
+
+    Returns:
+        The tables of the groups in which anything was tested.
+    """
+    tables = []
+    for heading, group in groups_shown(comparison).items():
+        table = spread_table(comparison, group)
+        if len(table.frame):
+            tables.append(replace(table, title=f"Spread: {heading}"))
+    if len(tables) == 1:
+        tables = [replace(tables[0], title="Spread")]
+    seeds = contrasts.loc[contrasts["why"] == "", ["n_arm", "n_reference"]].to_numpy(int)
+    is_few = (seeds < LEAST_FOR_DEVIATION).any()
+    return with_legend(tables, LEGEND, ["few runs"] if is_few else [])
+
+
+def spread_table(comparison: Comparison, group: Group) -> Table:
+    """Make the table of a group: a row for each column in which anything was tested."""
+    contrasts = rows_of_group(comparison.contrasts, group)
+    smallest_by_column = contrasts.groupby("column")["smallest"].median()
+    rows = []
+    notes = set()
+    for estimate in group.estimates:
+        smallest = smallest_by_column.get(estimate.column, math.nan)
+        if math.isnan(smallest):
+            continue
+        low, high = estimate.limits
+        if smallest > high - low:  # more than scores can differ
+            smallest = math.nan
+            notes.add("few runs")
+        row = {"column": comparison.board.title_of(estimate.column)}
+        values = deviations(estimate, group.reference) | {"smallest": smallest}
+        for name, value in values.items():
+            row[name] = format_number(value, MEASURES[estimate.column].decimals) or MISSING
+        rows.append(row)
+    return Table(
+        frame=DataFrame(rows, columns=list(SPREAD_COLUMNS)),
+        columns=SPREAD_COLUMNS,
+        notes=frozenset(notes),
+    )
+
+
+def deviations(estimate: ColumnEstimate, reference: str) -> dict[str, float]:
+    """Give the standard deviations of a column by source; NaN where one is not told from 0."""
+    finetuning_variance = sum(runs.finetuning_variance for runs in estimate.tasks.values())
+    variances = {
+        "pretraining": estimate.pretraining_variance,
+        "finetuning": finetuning_variance,
+        "examples": estimate.example_variance(reference),
+    }
+    roots = {}
+    for source, variance in variances.items():
+        roots[source] = math.sqrt(variance) if variance > 0 else math.nan
+    return roots
