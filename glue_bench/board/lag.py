@@ -1,0 +1,170 @@
+"""How many tokens later one arm reaches the validation loss of another.
+
+A difference in nats depends on how steep a curve is. The lag does not: if arm A has a loss after t
+tokens, and the reference has it after t' tokens, the lag of the reference is t' - t, and its ratio
+t' / t. A late start alone makes a constant lag; a constant ratio means that every token teaches less.
+
+An arm has reached a loss where its curve first falls to it. Between two measurements the curve is a
+straight line over tokens.
+"""
+
+import numpy as np
+import pandas as pd
+from scipy.special import stdtrit
+
+LEVEL_STEP = 0.25
+"""Nats between the losses of `reached_frame`."""
+LAG_POINTS = 8
+"""In so many equal steps of tokens the lag is told."""
+TAIL = 0.025
+REACHED_COLUMNS = ["arm", "pretraining_seed", "loss", "tokens"]
+LAG_COLUMNS = [
+    "arm",
+    "reference",
+    "tokens",
+    "lag",
+    "lag_low",
+    "lag_high",
+    "ratio",
+    "ratio_low",
+    "ratio_high",
+    "seeds",
+    "in_decay",
+]
+
+
+def curves(losses: pd.DataFrame) -> dict[str, dict[int, pd.Series]]:
+    """Return the measured validation losses of each arm and pretraining seed, by tokens seen.
+
+    Args:
+        losses: `Results.losses`.
+    """
+    measured = losses.dropna(subset="validation_loss")
+    by_arm: dict[str, dict[int, pd.Series]] = {}
+    for arm, of_arm in measured.groupby("arm", sort=False):
+        by_arm[str(arm)] = {}
+        for seed in of_arm["pretraining_seed"].unique():
+            rows = of_arm[of_arm["pretraining_seed"] == seed]
+            curve = rows.set_index("tokens")["validation_loss"].sort_index()
+            by_arm[str(arm)][int(seed)] = curve
+    return by_arm
+
+
+def tokens_until(curve: pd.Series, loss: float) -> float:
+    """Return the tokens at which a curve first falls to a loss; NaN if it never does.
+
+    Args:
+        curve: Losses by tokens, in the order of tokens.
+        loss: The loss in nats.
+    """
+    values = curve.to_numpy(float)
+    tokens = curve.index.to_numpy(float)
+    below = np.flatnonzero(values <= loss)
+    if not len(below):
+        return float("nan")
+    last = int(below[0])
+    if last == 0:
+        return float(tokens[0])
+    fall = values[last - 1] - values[last]
+    share = (values[last - 1] - loss) / fall
+    return float(tokens[last - 1] + share * (tokens[last] - tokens[last - 1]))
+
+
+def reached_frame(losses: pd.DataFrame) -> pd.DataFrame:
+    """Return the tokens at which each run first had each loss: one row for each arm, seed and loss.
+
+    Losses are multiples of LEVEL_STEP that a run has passed.
+    """
+    rows = []
+    for arm, runs in curves(losses).items():
+        for seed, curve in runs.items():
+            lowest = np.ceil(curve.min() / LEVEL_STEP) * LEVEL_STEP
+            for level in np.arange(curve.iloc[0], lowest - LEVEL_STEP / 2, -LEVEL_STEP):
+                loss = float(np.floor(level / LEVEL_STEP) * LEVEL_STEP)
+                tokens = tokens_until(curve, loss)
+                if not np.isnan(tokens):
+                    rows.append((arm, seed, loss, round(tokens)))
+    return pd.DataFrame(rows, columns=REACHED_COLUMNS)
+
+
+def lags(curve: pd.Series, reference: pd.Series, tokens: np.ndarray) -> np.ndarray:
+    """Return how many tokens later the reference has the loss that a curve has after these tokens.
+
+    Args:
+        curve: Losses of an arm by tokens.
+        reference: Losses of the reference in the same seed.
+        tokens: Where the lag is asked, within the arm's curve, (tokens,).
+
+    Returns:
+        Lags, (tokens,): negative where the reference was earlier, NaN where it never had the loss.
+    """
+    values = np.minimum.accumulate(curve.to_numpy(float))
+    reached = np.interp(tokens, curve.index.to_numpy(float), values)
+    later = [tokens_until(reference, float(loss)) for loss in reached]
+    return np.asarray(later) - tokens
+
+
+def lag_frame(
+    losses: pd.DataFrame, reference: str, decay_share: float | None = None
+) -> pd.DataFrame:
+    """Return the lag of the reference behind every other arm, over pretraining seeds that both have.
+
+    Lags are told at equal steps of the arm's tokens. A row is there if the reference has reached the
+    arm's loss in every common seed. Intervals are Student's over seeds, 95%, for one row alone.
+
+    Args:
+        losses: `Results.losses`.
+        reference: The arm that the others are compared with.
+        decay_share: The part of a run in which the learning rate falls, at its end. All losses fall
+            faster there, so that a lag shrinks.
+
+    Returns:
+        LAG_COLUMNS; `lag` in tokens, `ratio` the reference's tokens over the arm's, and `in_decay`,
+        whether the reference reached the loss in a seed while its rate fell.
+    """
+    by_arm = curves(losses)
+    rows: list[dict[str, float | int | str]] = []
+    for arm, runs in by_arm.items():
+        common = sorted(set(runs) & set(by_arm.get(reference, {})))
+        if arm == reference or not common:
+            continue
+        end = min(float(runs[seed].index[-1]) for seed in common)
+        constant = end * (1 - (decay_share or 0.0))
+        tokens = end * np.arange(1, LAG_POINTS + 1) / LAG_POINTS
+        values = [lags(runs[seed], by_arm[reference][seed], tokens) for seed in common]
+        table = np.stack(values, axis=1)
+        for place, of_seeds in zip(tokens, table, strict=True):
+            if not np.isnan(of_seeds).any():
+                row = _lag_row(arm, reference, float(place), of_seeds)
+                rows.append({**row, "in_decay": bool((place + of_seeds).max() > constant)})
+    return pd.DataFrame(rows, columns=LAG_COLUMNS)
+
+
+def _lag_row(
+    arm: str, reference: str, tokens: float, of_seeds: np.ndarray
+) -> dict[str, float | int | str]:
+    """Return a row of `lag_frame` from the lags of all seeds."""
+    low, high = student_interval(of_seeds)
+    ratio_low, ratio_high = student_interval(1 + of_seeds / tokens)
+    return {
+        "arm": arm,
+        "reference": reference,
+        "tokens": round(tokens),
+        "lag": float(of_seeds.mean()),
+        "lag_low": low,
+        "lag_high": high,
+        "ratio": float((1 + of_seeds / tokens).mean()),
+        "ratio_low": ratio_low,
+        "ratio_high": ratio_high,
+        "seeds": len(of_seeds),
+    }
+
+
+def student_interval(values: np.ndarray) -> tuple[float, float]:
+    """Return Student's 95% interval of the mean of independent values; NaN of a single value."""
+    count = len(values)
+    if count < 2:
+        return float("nan"), float("nan")
+    mean = float(values.mean())
+    half = float(stdtrit(count - 1, 1 - TAIL)) * float(values.std(ddof=1)) / np.sqrt(count)
+    return mean - half, mean + half
