@@ -1,4 +1,7 @@
-"""Measures beside what chance gives: their rows, intervals of measured values, and bands of draws. No torch."""
+"""The rows of measures, with intervals of measured values and bands of what chance gives.
+
+No torch.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-import scipy  # its stats take half a second to load, and do when they are used
+import scipy  # its stats take half a second to load; they are loaded when they are used
 
 COVERAGE = 0.95
 TAILS = (1 - COVERAGE) / 2, (1 + COVERAGE) / 2
@@ -18,13 +21,17 @@ NONE: Interval = (nan, nan)
 
 
 class LeftOut(Exception):
-    """A measure does not apply to an encoder; the message is the reason, and how to get the measure."""
+    """A measure does not apply to an encoder.
+
+    The message is the reason, and how to get the measure.
+    """
 
 
 class Row(NamedTuple):
-    """A value with its 95% interval over `n` sequences, and the range in which 95% of what chance gives falls.
+    """A value, its 95% interval over `n` sequences, and the band of 95% of what chance gives.
 
-    `layer` 0 is what enters the first block, n what block n leaves or computes; values are means over heads.
+    `layer` 0 is what enters the first block, n what block n leaves or computes. Values are means
+    over heads.
     """
 
     measure: str
@@ -39,7 +46,10 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Measured:
-    """What a measure leaves: rows, the matrices that figures draw, and the reasons for what it has left out."""
+    """The result of a measure.
+
+    It has rows, the matrices that figures draw, and the reasons for rows that are left out.
+    """
 
     rows: list[Row]
     matrices: Mapping[str, pd.DataFrame] = field(default_factory=dict)
@@ -48,11 +58,12 @@ class Measured:
 
 @dataclass(frozen=True)
 class Analysis:
-    """What was measured of checkpoints. Every frame has the column `checkpoint` first.
+    """The measures of several checkpoints. Every frame has the column `checkpoint` first.
 
-    `subjects` has a row for each: its variant, origin and sizes, and the digest of its `weights`. `measures` has a row
-    for each `Row`, `left_out` one for each measure that does not apply, with the reason; `matrices` are what figures
-    draw. `gone` has a line for each experiment with arms whose checkpoint is not there.
+    `subjects` has a row for each checkpoint: its variant, origin and sizes, and the digest of its
+    `weights`. `measures` has the columns of `Row`. `left_out` has a row for each measure that does
+    not apply, with the reason. `matrices` are drawn by figures. `gone` has a line for each
+    experiment with arms whose checkpoint is missing.
     """
 
     text: str
@@ -67,9 +78,11 @@ class Analysis:
 
 @dataclass(frozen=True)
 class Sums:
-    """A measure is sum / count over all sequences. `sums` float64 (n,), `counts` float64 (n,), one per sequence.
+    """The measure sum / count over all sequences.
 
-    Arms that read the same text have the same sequences, so that differences can be paired over them.
+    `sums` and `counts` are float64 (n,) and have one value per sequence.
+    Arms that read the same text have the same sequences, so that differences can be paired over
+    them.
     """
 
     sums: np.ndarray
@@ -77,89 +90,104 @@ class Sums:
 
     @property
     def value(self) -> float:
-        """The mean over all that was counted; NaN where nothing was."""
+        """The mean over all that was counted; NaN if nothing was."""
         total = self.counts.sum()
         return float(self.sums.sum() / total) if total else nan
 
     @property
     def n(self) -> int:
-        """Sequences that count anything."""
+        """The number of sequences that count anything."""
         return int((self.counts > 0).sum())
 
     @property
     def standard_error(self) -> float:
-        """That of a ratio of sums, the sequences drawn at random (Cochran 1977, equation 6.13); NaN of fewer than two.
+        """The standard error of a ratio of sums (Cochran 1977, equation 6.13).
 
-        sqrt(n / (n - 1) * sum_k (s_k - R c_k)^2) / sum_k c_k, with R = value, over the sequences that count anything.
+        It is NaN of fewer than two sequences.
+        sqrt(n / (n - 1) * sum_k (s_k - R c_k)^2) / sum_k c_k, with R = value, over the sequences
+        that count anything, as if they were drawn at random.
         """
         if self.n < 2:
             return nan
         residuals = (self.sums - self.value * self.counts)[self.counts > 0]
-        return float(
-            np.sqrt(self.n / (self.n - 1) * np.square(residuals).sum()) / self.counts.sum()
-        )
+        variance = self.n / (self.n - 1) * np.square(residuals).sum()
+        return float(np.sqrt(variance) / self.counts.sum())
 
     @property
     def interval(self) -> Interval:
-        """The 95% interval over sequences, by Student's t; NaN of fewer than two."""
+        """The 95% interval over sequences, by Student's t; NaN of fewer than two sequences."""
         half = float(scipy.stats.t.ppf(TAILS[1], self.n - 1)) * self.standard_error
         return self.value - half, self.value + half
 
     @property
     def share_interval(self) -> Interval:
-        """As `interval`, of a share from 0 to 1.
+        """The 95% interval of a share from 0 to 1.
 
-        Near 0 and 1 few sequences hardly spread, so it is at least as wide as the exact binomial interval (Clopper &
-        Pearson 1934) of all trials; and at 0 and 1 as that of so many sequences, however alike the trials of each are.
-        Sequences that all say the same between 0 and 1 have no interval but that: all ties of the swap test are exact.
+        Near 0 and 1 sequences hardly differ, so that `interval` would be too narrow. This one is at
+        least as wide as the exact binomial interval of all trials (Clopper & Pearson 1934). At 0
+        and 1 it is at least as wide as that of one trial per sequence, because the trials of a
+        sequence may be alike. If all sequences have the same share between 0 and 1, `interval`
+        stands alone: all ties of the swap test are exact.
         """
         low, high = self.interval
         if isnan(low) or (0 < self.value < 1 and not self.standard_error):
             return low, high
         trials = self.n if self.value in (0, 1) else float(self.counts.sum())
         hits = self.value * trials
-        few = float(scipy.stats.beta.ppf(TAILS[0], hits, trials - hits + 1)) if hits else 0.0
-        many = (
-            float(scipy.stats.beta.ppf(TAILS[1], hits + 1, trials - hits)) if hits < trials else 1.0
-        )
-        return max(0.0, min(low, few)), min(1.0, max(high, many))
+        exact_low = 0.0
+        exact_high = 1.0
+        if hits:
+            exact_low = float(scipy.stats.beta.ppf(TAILS[0], hits, trials - hits + 1))
+        if hits < trials:
+            exact_high = float(scipy.stats.beta.ppf(TAILS[1], hits + 1, trials - hits))
+        return max(0.0, min(low, exact_low)), min(1.0, max(high, exact_high))
 
 
 def row(
     measure: str, value: float, interval: Interval = NONE, chance: Interval = NONE, **place: Any
 ) -> Row:
-    """A row of pairs of bounds; `place` are its layer and n."""
+    """Make a row from pairs of bounds; `place` are its layer and n."""
     return Row(measure, float(value), *interval, *chance, **place)
 
 
 def mean_row(measure: str, values: np.ndarray, chance: Interval = NONE, **place: Any) -> Row:
-    """The row of a mean over sequences, of which each has a value."""
+    """Make the row of a mean over sequences from the value of each sequence."""
     mean = Sums(values, np.ones(len(values)))
     return row(measure, mean.value, mean.interval, chance, n=mean.n, **place)
 
 
-def middle(draws: Sequence[float] | np.ndarray) -> Interval:
-    """The middle 95% of many draws (200 or more) of what chance gives."""
+def middle_band(draws: Sequence[float] | np.ndarray) -> Interval:
+    """Return the middle 95% of many draws (200 or more) of what chance gives."""
     low, high = np.quantile(draws, TAILS)
     return float(low), float(high)
 
 
-def expected(draws: Sequence[float] | np.ndarray) -> Interval:
-    """Where 95% of further draws fall, if m draws are of normal numbers: mean -+ t_{m-1} * s * sqrt(1 + 1 / m)."""
-    m, mean = len(draws), float(np.mean(draws))
-    reach = float(scipy.stats.t.ppf(TAILS[1], m - 1) * np.std(draws, ddof=1) * np.sqrt(1 + 1 / m))
+def prediction_band(draws: Sequence[float] | np.ndarray) -> Interval:
+    """Return the band of 95% of further draws, if the m draws are of normal numbers.
+
+    It is mean -+ t_{m-1} * s * sqrt(1 + 1 / m).
+    """
+    m = len(draws)
+    mean = float(np.mean(draws))
+    quantile = scipy.stats.t.ppf(TAILS[1], m - 1)
+    reach = float(quantile * np.std(draws, ddof=1) * np.sqrt(1 + 1 / m))
     return mean - reach, mean + reach
 
 
-def expected_share(draws: Sequence[float] | np.ndarray, trials: int, tried: int) -> Interval:
-    """As `expected`, of the share that is told of `tried` when each draw had so many `trials`.
+def share_band(draws: Sequence[float] | np.ndarray, trials: int, examples: int) -> Interval:
+    """Return the band of 95% of further draws of a share.
 
-    If every draw scored 100%, their spread is 0. So the band is at least the 95% range of a beta-binomial sample of
-    `tried`, with one told and one missed added (Agresti & Caffo 2000).
+    If every draw scored 100%, their spread is 0. So the band is at least the 95% range of a
+    beta-binomial sample, with one hit and one miss added (Agresti & Caffo 2000).
+
+    Args:
+        draws: The shares of the draws, from 0 to 1.
+        trials: The number of examples of each draw.
+        examples: The number of examples of the share that is compared with the band.
     """
-    low, high = expected(draws)
-    hits, misses = (
-        share * trials * len(draws) + 1 for share in (np.mean(draws), 1 - np.mean(draws))
-    )
-    few, many = np.asarray(scipy.stats.betabinom.ppf(TAILS, tried, hits, misses)) / tried
-    return max(0.0, min(low, float(few))), min(1.0, max(high, float(many)))
+    low, high = prediction_band(draws)
+    hits = np.mean(draws) * trials * len(draws) + 1
+    misses = (1 - np.mean(draws)) * trials * len(draws) + 1
+    counts = scipy.stats.betabinom.ppf(TAILS, examples, hits, misses)
+    exact_low, exact_high = np.asarray(counts) / examples
+    return max(0.0, min(low, float(exact_low))), min(1.0, max(high, float(exact_high)))

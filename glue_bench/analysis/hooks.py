@@ -1,4 +1,4 @@
-"""What enters the first block of an encoder, as a sum of tables, and what its blocks compute, seen while it reads.
+"""The input of an encoder as a sum of tables, and the scores of its blocks while it reads.
 
 Shapes: b batch, h heads, l length, k head size, v words, n positions, e width of the tables.
 """
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -15,27 +15,32 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from glue_bench.analysis.chance import EXACT, SEED, LeftOut
-from glue_bench.model.encoder import Attention, EncoderModel
+from glue_bench.model.encoder import Attention, Block, EncoderModel
 
-AT_ONCE = 16  # sequences that go through together
+BATCH_SEQUENCES = 16  # sequences that go through together
 MIXED = ("word_position", "position_word")
 FOUR = ("word_word", *MIXED, "position_position")
 Terms = dict[str, Float[Tensor, "#b #h l l"]]
-"""Terms of attention's scores, by the part that the query is of and that of the key."""
+"""Terms of attention's scores, by the parts of the query and of the key."""
 
 
 def float64(tensor: Tensor) -> np.ndarray:
-    """The tensor as a float64 array. It goes to the CPU first, because Apple GPUs have no float64."""
+    """Return the tensor as a float64 array.
+
+    It goes to the CPU first, because Apple GPUs have no float64.
+    """
     return tensor.cpu().double().numpy()
 
 
 @dataclass(frozen=True)
 class InputSum:
-    """What enters LayerNorm is words[i] + positions[j] + mean for token i at position j of the first segment.
+    """The input as a sum.
 
-    The rows of both tables are centred: w_i - w_mean over the vocabulary, p_j - p_mean over the positions; `mean` has
-    both means and the segment. For `concat` they are the images w M_w and p M_p, for `concat-split` the tables with
-    zeros in the dimensions of the other. `positions` are zeros where no position enters.
+    For token i at position j, words[i] + positions[j] + mean enters LayerNorm.
+    The token is of the first segment. The rows of both tables are centred: w_i - w_mean over the
+    vocabulary, p_j - p_mean over the positions; `mean` has both means and the segment. For `concat`
+    they are the images w M_w and p M_p, for `concat-split` the tables with zeros in the dimensions
+    of the other. `positions` are zeros if no position enters.
     """
 
     words: Float[Tensor, "v e"]
@@ -48,43 +53,53 @@ class InputSum:
         return bool(self.positions.abs().max() > EXACT * self.words.abs().max())
 
     def check(self, *, shared: bool = False) -> None:
-        """Raises LeftOut where no position enters; of `shared` dimensions, where words have others: R must be 0."""
+        """Raise LeftOut if no position enters.
+
+        With `shared`, also raise it if words and positions have no dimension in common: R would
+        have to be 0.
+        """
         if not self.has_positions:
             raise LeftOut(
                 "no position enters at the input, which positions would share with the words"
             )
-        if shared and not (moving(float64(self.words)) & moving(float64(self.positions))).any():
-            raise LeftOut("words and positions have dimensions of their own")
+        if shared:
+            common = moving(float64(self.words)) & moving(float64(self.positions))
+            if not common.any():
+                raise LeftOut("words and positions have dimensions of their own")
 
 
 def moving(table: Float[np.ndarray, "n e"]) -> Bool[np.ndarray, " e"]:
-    """In which dimensions centred rows differ by more than rounding; a table of zeros moves in all of them."""
+    """Return in which dimensions centred rows differ by more than rounding.
+
+    A table of zeros moves in all of them.
+    """
     largest = np.abs(table).max(0)
     return np.asarray(largest >= EXACT * largest.max())
 
 
 @torch.inference_mode()
 def input_sum(model: EncoderModel, positions: int) -> InputSum:
-    """The input taken apart, over the first `positions`, in float32 on the encoder's device.
+    """Take the input apart, over the first `positions`, in float32 on the encoder's device.
 
-    With f(i, j) what the variant makes of token i at position j: p_j = f(0, j), and w_i = f(i, j) - f(0, j), which is
-    the same at every j if the input is a sum; else raises LeftOut. Nothing is asked of a variant but its `forward`.
+    With f(i, j) what the variant makes of token i at position j: p_j = f(0, j), and w_i = f(i, j) -
+    f(0, j), which is the same at every j if the input is a sum. Otherwise it raises LeftOut. Only
+    the variant's `forward` is called.
     """
 
-    def entering(ids: Int[Tensor, "b l"]) -> Float[Tensor, "b l e"]:
+    def read_input(ids: Int[Tensor, "b l"]) -> Float[Tensor, "b l e"]:
         ids = ids.to(model.device)
         return model.variant(ids, torch.zeros_like(ids)).hidden.float()
 
     vocabulary = model.config.vocab_size
-    first = entering(torch.zeros(1, positions, dtype=torch.long))[0]
+    first = read_input(torch.zeros(1, positions, dtype=torch.long))[0]
     rows = -(-vocabulary // positions)
     ids = torch.arange(rows * positions).clamp(max=vocabulary - 1).view(rows, positions)
-    words = torch.cat([entering(some) - first for some in ids.split(64)]).flatten(0, 1)[:vocabulary]
-    drawn = torch.randint(
-        vocabulary, (4, positions), generator=torch.Generator().manual_seed(SEED)
-    ).to(model.device)
-    actual = entering(drawn)
-    if (actual - words[drawn] - first).abs().max() > EXACT * actual.abs().max():
+    batches = [read_input(batch) - first for batch in ids.split(64)]
+    words = torch.cat(batches).flatten(0, 1)[:vocabulary]
+    generator = torch.Generator().manual_seed(SEED)
+    sample = torch.randint(vocabulary, (4, positions), generator=generator).to(model.device)
+    actual = read_input(sample)
+    if (actual - words[sample] - first).abs().max() > EXACT * actual.abs().max():
         raise LeftOut(
             "what enters the encoder is no sum of a row of the token and a row of its position"
         )
@@ -93,11 +108,12 @@ def input_sum(model: EncoderModel, positions: int) -> InputSum:
 
 
 class BlockTerms(NamedTuple):
-    """One block's scores of a batch: `logits`, of which softmax is taken, are the sum of the `terms` of FOUR there are.
+    """The scores of a batch in one block.
 
-    word_word is the scaled product of queries and keys; the others are what a variant adds: of queries and positions,
-    of positions and keys, and of positions alone. `entangled`: queries and keys are rotated by their positions, so that
-    word_word is not of words alone.
+    Softmax is taken of the `logits`, which are the sum of the `terms`, some or all of FOUR.
+    word_word is the scaled product of queries and keys; the others are what a variant adds: of
+    queries and positions, of positions and keys, and of positions alone. `entangled`: queries and
+    keys are rotated by their positions, so that word_word is not of words alone.
     """
 
     logits: Float[Tensor, "b h l l"]
@@ -107,25 +123,30 @@ class BlockTerms(NamedTuple):
 
 @contextmanager
 def watching(model: EncoderModel, look: Callable[[int, BlockTerms], None]) -> Iterator[None]:
-    """In this block, `look` is given the number of each block, from 1, and its scores, as they are computed."""
+    """Call `look` with the number of each block, from 1, and its scores, as they are computed."""
 
     def watch(number: int, attention: Attention, inputs: tuple[Any, ...]) -> None:
         hidden, changes = inputs[:2]
         queries, keys = (part.transpose(1, 2) for part in attention.project(hidden)[:2])
-        rotated = changes.rotate(queries, keys) if changes.rotate else (queries, keys)
-        entangled = bool(rotated[0].any()) and not all(map(torch.equal, rotated, (queries, keys)))
-        content = rotated[0] @ rotated[1].mT * attention.scale
+        rotated_queries, rotated_keys = queries, keys
+        if changes.rotate:
+            rotated_queries, rotated_keys = changes.rotate(queries, keys)
+        is_rotated = not (torch.equal(rotated_queries, queries) and torch.equal(rotated_keys, keys))
+        entangled = is_rotated and bool(rotated_queries.any())
+        terms: Terms = {"word_word": rotated_queries @ rotated_keys.mT * attention.scale}
         bias = changes.bias
-        extra = (None, None)
         if changes.scores:
-            extra = changes.scores(queries, 0 * keys), changes.scores(0 * queries, keys)
-            both = changes.scores(queries, keys)
-            bias = both if bias is None else bias + both
-        each = zip(FOUR, (content, *extra, changes.bias), strict=True)
-        terms = {name: term for name, term in each if term is not None}
-        look(number, BlockTerms(content if bias is None else content + bias, terms, entangled))
+            terms["word_position"] = changes.scores(queries, 0 * keys)
+            terms["position_word"] = changes.scores(0 * queries, keys)
+            scores = changes.scores(queries, keys)
+            bias = scores if bias is None else bias + scores
+        if changes.bias is not None:
+            terms["position_position"] = changes.bias
+        logits = terms["word_word"] if bias is None else terms["word_word"] + bias
+        look(number, BlockTerms(logits, terms, entangled))
 
     with ExitStack() as hooks:
         for number, block in enumerate(model.blocks, 1):
-            hooks.enter_context(block.attention.register_forward_pre_hook(partial(watch, number)))  # type: ignore[union-attr]
+            attention = cast(Block, block).attention
+            hooks.enter_context(attention.register_forward_pre_hook(partial(watch, number)))
         yield

@@ -1,18 +1,19 @@
-"""Can words and positions be told from their sum, and from hidden states?
+"""Can words and positions be predicted from their sum, and from hidden states?
 
-Shapes: v words, n positions, e width of the tables, t examples, s sequences, l places, d width. Of x = w_i + p_j, and x
-after LayerNorm, for random i and j:
+Shapes: v words, n positions, e width of the tables, t examples, s sequences, l places, d width. Of
+x = w_i + p_j, and x after LayerNorm, for random i and j:
 
-    position   ridge regression (e -> n, one-hot), on 80% of the word types; told for the other 20%
-    word       nearest row, argmin_v |x - p_mean - w_v|; with the position known, argmin_v |x - p_j - w_v|
-    collision  the smallest |w_i + p_j - w_i' - p_j'| of two sums with i != i', against the median over words of the
-               distance to the nearest other word
+    position   ridge regression (e -> n, one-hot), on 80% of the word types; tested on the other 20%
+    word       nearest row, argmin_v |x - p_mean - w_v|; if p_j is known, argmin_v |x - p_j - w_v|
+    collision  the smallest |w_i + p_j - w_i' - p_j'| of two sums with i != i', against the median
+               over words of the distance to the nearest other word
 
-Of the sum, chance is random positions, of which each has the norm of the one whose place it takes. Of hidden states of
-real text, layer by layer, without [CLS] and the last [SEP], which always stand at the same places, the word is told by
-ridge regression (d -> the word's row, e), then the row with the largest cosine. There, and after LayerNorm, chance is
-1 / n and 1 / v, and of the mean absolute error of a position (n^2 - 1) / 3n, that of two independent positions: the
-best constant guess errs by n / 4, but these probes name the most likely position.
+Of the sum, chance is random positions, of which each has the norm of the one whose place it takes.
+Of hidden states of real text, layer by layer, without [CLS] and the last [SEP], which always stand
+at the same places, the word is predicted by ridge regression (d -> the word's row, e), then the row
+with the largest cosine. There, and after LayerNorm, chance is 1 / n and 1 / v, and of the mean
+absolute error of a position (n^2 - 1) / 3n, that of two independent positions: the best constant
+guess errs by n / 4, but these probes name the most likely position.
 """
 
 from collections.abc import Callable
@@ -20,27 +21,32 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from sklearn.linear_model import Ridge
 from torch import Tensor
 
-from glue_bench.analysis.chance import SEED, Interval, Measured, Row, expected, expected_share, row
+from glue_bench.analysis.chance import (
+    SEED,
+    Interval,
+    Measured,
+    Row,
+    prediction_band,
+    row,
+    share_band,
+)
 from glue_bench.analysis.hooks import InputSum, float64, moving
 from glue_bench.analysis.subject import Subject
-from glue_bench.analysis.tables import unit
+from glue_bench.analysis.subspaces import unit
 
-PAIRS, FEWER_PAIRS = (
-    10_000,
-    2_000,
-)  # whose word is told: of the sum; of a draw, after the norm, position known
-TESTS, STATES = (
-    5_000,
-    1_000,
-)  # words and positions whose position is told; tokens of text whose word is told
-PER_POSITION, TRAINED = 20, 0.8  # examples to train on; of the word types
+WORD_PAIRS = 10_000  # pairs of the sum whose word is predicted
+FEWER_WORD_PAIRS = 2_000  # of a draw, after the norm, and with the position known
+TEST_PAIRS = 5_000  # pairs whose position is predicted
+TEST_TOKENS = 1_000  # tokens of text whose word is predicted
+PAIRS_PER_POSITION = 20  # to train on
+TRAIN_SHARE = 0.8  # of the word types
 SUMS = 20_000  # among which a collision is looked for
 DRAWS = 5  # of random positions
-AT_ONCE = 250
+ROWS_AT_ONCE = 250
 Rows = Float[Tensor, "t e"]
 States = Float[np.ndarray, "t d"]
 Sample = Int[np.ndarray, " t"]
@@ -50,135 +56,166 @@ PLAIN = torch.nn.Identity()  # the sum as it is
 
 @torch.inference_mode()
 def measure_decoding(subject: Subject) -> Measured:
-    """Word, position and collisions of the sum; word and position after the norm, and of what stands beside the sum."""
-    table, norm = subject.sum, subject.model.norm
+    """Predict word and position from the sum, and measure its collisions.
+
+    They are predicted from the sum, after LayerNorm, with random positions, and from words alone.
+    The collisions of the sum are measured, too.
+    """
+    table = subject.sum
+    norm = subject.model.norm
     table.check()
-
-    def accuracies(table: InputSum, norm: Norm, pairs: int, draw: int = 0) -> dict[str, float]:
-        return {"word_accuracy": word_told(table, norm, pairs, draw), **position_told(table, norm)}
-
-    drawn = [
-        accuracies(with_random_positions(table, draw), PLAIN, FEWER_PAIRS, draw)
+    random_draws = [
+        _accuracies(with_random_positions(table, draw), PLAIN, FEWER_WORD_PAIRS, draw)
         for draw in range(DRAWS)
     ]
-    draws = {name: [draw[name] for draw in drawn] for name in drawn[0]}
-    by_draws = {
-        "word_accuracy": expected_share(draws["word_accuracy"], FEWER_PAIRS, PAIRS),
-        "position_accuracy": expected_share(draws["position_accuracy"], TESTS, TESTS),
-        "position_mae": expected(draws["position_mae"]),
+    draws: dict[str, list[float]] = {}
+    for name in random_draws[0]:
+        draws[name] = [accuracies[name] for accuracies in random_draws]
+    band_of_draws = {
+        "word_accuracy": share_band(draws["word_accuracy"], FEWER_WORD_PAIRS, WORD_PAIRS),
+        "position_accuracy": share_band(draws["position_accuracy"], TEST_PAIRS, TEST_PAIRS),
+        "position_mae": prediction_band(draws["position_mae"]),
     }
-    by_luck = _by_luck(len(table.positions), len(table.words))
+    band_of_guesses = _band_of_guesses(len(table.positions), len(table.words))
     words_alone = replace(table, positions=torch.zeros_like(table.positions))
     decoded = {
-        "sum": accuracies(table, PLAIN, PAIRS),
-        "norm": accuracies(table, norm, FEWER_PAIRS),
+        "sum": _accuracies(table, PLAIN, WORD_PAIRS),
+        "norm": _accuracies(table, norm, FEWER_WORD_PAIRS),
         "random": {name: float(np.mean(values)) for name, values in draws.items()},
-        "words_alone": position_told(words_alone, PLAIN),
+        "words_alone": predict_positions(words_alone, PLAIN),
     }
-    rows = [
-        row(f"decoding.{of}.{name}", value, chance=(by_draws if of == "sum" else by_luck)[name])
-        for of, values in decoded.items()
-        for name, value in values.items()
-    ]
-    known = word_told(table, PLAIN, FEWER_PAIRS, known=True)
-    rows.append(
-        row("decoding.word_accuracy_position_known", known, chance=by_luck["word_accuracy"])
-    )
-    return Measured([*rows, *collisions(table)])
+    rows: list[Row] = []
+    for source, values in decoded.items():
+        bands = band_of_draws if source == "sum" else band_of_guesses
+        for name, value in values.items():
+            rows.append(row(f"decoding.{source}.{name}", value, chance=bands[name]))
+    accuracy = word_accuracy(table, PLAIN, FEWER_WORD_PAIRS, position_is_known=True)
+    chance = band_of_guesses["word_accuracy"]
+    rows.append(row("decoding.word_accuracy_position_known", accuracy, chance=chance))
+    rows += collisions(table)
+    return Measured(rows)
 
 
-def _by_luck(positions: int, words: int) -> dict[str, Interval]:
-    """What guesses have of so many positions and words."""
+def _accuracies(table: InputSum, norm: Norm, pairs: int, draw: int = 0) -> dict[str, float]:
+    accuracy = word_accuracy(table, norm, pairs, draw)
+    return {"word_accuracy": accuracy, **predict_positions(table, norm)}
+
+
+def _band_of_guesses(positions: int, words: int) -> dict[str, Interval]:
+    """Return the scores of guesses among so many positions and words."""
     error = (positions * positions - 1) / (3 * positions)
-    chances = {
-        "word_accuracy": 1 / words,
-        "position_accuracy": 1 / positions,
-        "position_mae": error,
+    return {
+        "word_accuracy": (1 / words, 1 / words),
+        "position_accuracy": (1 / positions, 1 / positions),
+        "position_mae": (error, error),
     }
-    return {name: (value, value) for name, value in chances.items()}
 
 
-def position_told(table: InputSum, norm: Norm) -> dict[str, float]:
-    """Accuracy and mean absolute error of the position, of word types that the regression has not seen."""
-    generator, n = np.random.default_rng(SEED), len(table.positions)
+def predict_positions(table: InputSum, norm: Norm) -> dict[str, float]:
+    """Return accuracy and mean absolute error of predicted positions, for other word types."""
+    generator = np.random.default_rng(SEED)
+    n = len(table.positions)
     types = generator.permutation(len(table.words))
-    trained = int(TRAINED * len(types))
+    train_types = int(TRAIN_SHARE * len(types))
 
-    def examples(chosen: Sample, count: int) -> tuple[States, Sample]:
+    def draw_pairs(chosen: Sample, count: int) -> tuple[States, Sample]:
         words = generator.choice(chosen, count)
         positions = generator.integers(n, size=count)
         return norm(_sums(table, words, positions)).cpu().numpy(), positions
 
-    train, test = examples(types[:trained], PER_POSITION * n), examples(types[trained:], TESTS)
-    return _by_ridge(*train, *test, n)
+    train_rows, train_positions = draw_pairs(types[:train_types], PAIRS_PER_POSITION * n)
+    test_rows, test_positions = draw_pairs(types[train_types:], TEST_PAIRS)
+    return _ridge_scores(train_rows, train_positions, test_rows, test_positions, n)
 
 
-def _by_ridge(
-    rows: States, places: Sample, tests: States, right: Sample, n: int
+def _ridge_scores(
+    train_rows: States, train_positions: Sample, test_rows: States, test_positions: Sample, n: int
 ) -> dict[str, float]:
-    """As `position_told`, by one-hot ridge regression in float32."""
-    middle, scale = rows.mean(0), rows.std()
-    ridge = Ridge(alpha=1.0).fit((rows - middle) / scale, np.eye(n, dtype=np.float32)[places])
-    away = np.abs(ridge.predict((tests - middle) / scale).argmax(1) - right)
-    return {"position_accuracy": float((away == 0).mean()), "position_mae": float(away.mean())}
+    """Return accuracy and mean absolute error of one-hot ridge regression, in float32."""
+    mean = train_rows.mean(0)
+    scale = train_rows.std()
+    targets = np.eye(n, dtype=np.float32)[train_positions]
+    ridge = Ridge(alpha=1.0).fit((train_rows - mean) / scale, targets)
+    predicted = ridge.predict((test_rows - mean) / scale).argmax(1)
+    errors = np.abs(predicted - test_positions)
+    return {"position_accuracy": float((errors == 0).mean()), "position_mae": float(errors.mean())}
 
 
-def word_told(
-    table: InputSum, norm: Norm, pairs: int, draw: int = 0, *, known: bool = False
+def word_accuracy(
+    table: InputSum, norm: Norm, pairs: int, draw: int = 0, *, position_is_known: bool = False
 ) -> float:
-    """How often the word whose row, with the mean position or the `known` one, is nearest is the right one."""
+    """Return how often the nearest word row is the right one.
+
+    Args:
+        table: The input as a sum.
+        norm: What the sum passes through.
+        pairs: The number of random pairs of a word and a position.
+        draw: The number of the draw of these pairs.
+        position_is_known: Subtract the pair's own position and not the mean one.
+    """
     generator = np.random.default_rng([SEED, pairs, draw])
     words = generator.integers(len(table.words), size=pairs)
     positions = generator.integers(len(table.positions), size=pairs)
     rows = norm(_sums(table, words, positions))
-    if known:
+    if position_is_known:
         rows = rows - table.positions[positions]
-    return float((nearest(rows, norm(table.words + table.mean)).cpu().numpy() == words).mean())
+    predicted = nearest(rows, norm(table.words + table.mean))
+    return float((predicted.cpu().numpy() == words).mean())
 
 
 def nearest(
     rows: Rows, candidates: Rows, words: tuple[Sample, Sample] | None = None
 ) -> Int[Tensor, " t"]:
-    """The index of the nearest candidate to each row: of the largest x . c - |c|^2 / 2.
+    """Return the index of the nearest candidate to each row: of the largest x . c - |c|^2 / 2.
 
-    With the `words` of rows and of candidates, the nearest one of another word.
+    Args:
+        rows: The rows.
+        candidates: The rows to choose from, (v, e).
+        words: The words of the rows and of the candidates. If they are given, the nearest candidate
+            of another word is returned.
     """
-    memory = rows.new_empty(min(AT_ONCE, len(rows)), len(candidates))
-    half, indices = candidates.square().sum(1) / -2, list[Tensor]()
-    for start in range(0, len(rows), AT_ONCE):
-        some = rows[start : start + AT_ONCE]
-        nearness = torch.addmm(half, some, candidates.mT, out=memory[: len(some)])
+    memory = rows.new_empty(min(ROWS_AT_ONCE, len(rows)), len(candidates))
+    half = candidates.square().sum(1) / -2
+    indices: list[Tensor] = []
+    for start in range(0, len(rows), ROWS_AT_ONCE):
+        batch = rows[start : start + ROWS_AT_ONCE]
+        nearness = torch.addmm(half, batch, candidates.mT, out=memory[: len(batch)])
         if words:
-            same = words[0][start : start + AT_ONCE, None] == words[1]
+            same = words[0][start : start + ROWS_AT_ONCE, None] == words[1]
             nearness.masked_fill_(torch.from_numpy(same).to(rows.device), -torch.inf)
         indices.append(nearness.argmax(1))
     return torch.cat(indices)
 
 
 def with_random_positions(table: InputSum, draw: int) -> InputSum:
-    """Positions of random directions, among the dimensions in which the table's own move, and of their norms."""
-    drawn = np.random.default_rng([SEED, draw]).standard_normal(table.positions.shape)
-    drawn *= moving(float64(table.positions))
-    rows = torch.from_numpy(drawn).to(table.positions)
+    """Return the table with positions of random directions and of the norms of its own.
+
+    They move in the dimensions in which its own positions move.
+    """
+    directions = np.random.default_rng([SEED, draw]).standard_normal(table.positions.shape)
+    directions *= moving(float64(table.positions))
+    rows = torch.from_numpy(directions).to(table.positions)
     rows = rows * (table.positions.norm(dim=1) / rows.norm(dim=1))[:, None]
     return replace(table, positions=rows - rows.mean(0))
 
 
 def collisions(table: InputSum) -> list[Row]:
-    """The smallest distance of two sums of different words, and the median distance of a word to the nearest other."""
+    """Measure how near two sums of different words come, and how near two words are."""
     generator = np.random.default_rng(SEED)
     words = generator.integers(len(table.words), size=SUMS)
     sums = _sums(table, words, generator.integers(len(table.positions), size=SUMS))
-    sample = generator.choice(len(table.words), min(FEWER_PAIRS, len(table.words)), replace=False)
-    near = (sums - sums[nearest(sums, sums, (words, words))]).norm(dim=1)
-    others = nearest(table.words[sample], table.words, (sample, np.arange(len(table.words))))
-    of_words = (table.words[sample] - table.words[others]).norm(dim=1)
-    values = {
-        "smallest": near.min(),
-        "median": near.median(),
-        "nearest_word_median": of_words.median(),
-    }
-    return [row(f"decoding.collisions.{name}", float(value)) for name, value in values.items()]
+    count = min(FEWER_WORD_PAIRS, len(table.words))
+    sample = generator.choice(len(table.words), count, replace=False)
+    nearest_sums = sums[nearest(sums, sums, (words, words))]
+    sum_distances = (sums - nearest_sums).norm(dim=1)
+    all_words = np.arange(len(table.words))
+    nearest_words = nearest(table.words[sample], table.words, (sample, all_words))
+    word_distances = (table.words[sample] - table.words[nearest_words]).norm(dim=1)
+    return [
+        row("decoding.collisions.smallest", float(sum_distances.min())),
+        row("decoding.collisions.median", float(sum_distances.median())),
+        row("decoding.collisions.nearest_word_median", float(word_distances.median())),
+    ]
 
 
 def _sums(table: InputSum, words: Sample, positions: Sample) -> Rows:
@@ -186,36 +223,51 @@ def _sums(table: InputSum, words: Sample, positions: Sample) -> Rows:
 
 
 def measure_decoding_layers(subject: Subject) -> Measured:
-    """Position and word told from what enters the first block (0) and what each block leaves.
+    """Predict position and word from what enters the first block (0) and what each block leaves.
 
     Word types to train on (80%) and to test on are disjoint.
     """
-    states, places = subject.deep[0], subject.ids.shape[1] - 2
-    sequences, ids = len(states[0]), subject.ids[: len(states[0]), 1:-1].ravel()
-    table = subject.model.variant.words.weight.detach().cpu().numpy()
-    table = table - table.mean(0)
+    layers = subject.deep[0]
+    sequences = len(layers[0])
+    places = subject.ids.shape[1] - 2
+    ids = subject.ids[:sequences, 1:-1].ravel()
+    words = subject.model.variant.words.weight.detach().cpu().numpy()
+    words = words - words.mean(0)
     types = np.random.default_rng(SEED).permutation(np.unique(ids))
-    trained = np.isin(ids, types[: int(TRAINED * len(types))])  # tokens of the types to train on
-    tests = np.flatnonzero(~trained)[:STATES]
-    where = np.tile(np.arange(places), sequences)
-    by_luck = _by_luck(places, len(table))
-    rows = list[Row]()
-    for layer, of_layer in enumerate(states):
-        tokens = of_layer[:, 1:-1].reshape(len(ids), -1)
-        values = _by_ridge(
-            tokens[trained], where[trained], tokens[~trained], where[~trained], places
+    is_trained = np.isin(ids, types[: int(TRAIN_SHARE * len(types))])  # by token
+    positions = np.tile(np.arange(places), sequences)
+    bands = _band_of_guesses(places, len(words))
+    rows: list[Row] = []
+    for layer, states in enumerate(layers):
+        tokens = states[:, 1:-1].reshape(len(ids), -1)
+        values = _ridge_scores(
+            tokens[is_trained],
+            positions[is_trained],
+            tokens[~is_trained],
+            positions[~is_trained],
+            places,
         )
-        scale = tokens.std()
-        ridge = Ridge(alpha=1.0).fit(tokens[trained] / scale, table[ids[trained]])
-        predicted = nearest(
-            torch.from_numpy(unit(ridge.predict(tokens[tests] / scale))),
-            torch.from_numpy(unit(table)),
-        )
-        values["word_accuracy"] = float((predicted.numpy() == ids[tests]).mean())
+        values["word_accuracy"] = _token_accuracy(tokens, ids, is_trained, words)
         for name, value in values.items():
-            rows.append(
-                row(
-                    f"decoding.layers.{name}", value, chance=by_luck[name], layer=layer, n=sequences
-                )
-            )
+            measure = f"decoding.layers.{name}"
+            rows.append(row(measure, value, chance=bands[name], layer=layer, n=sequences))
     return Measured(rows)
+
+
+def _token_accuracy(
+    tokens: States, ids: Sample, is_trained: Bool[np.ndarray, " t"], words: Float[np.ndarray, "v e"]
+) -> float:
+    """Return how often ridge regression of word rows on states is nearest to the right word.
+
+    Args:
+        tokens: The state of each token.
+        ids: Its word.
+        is_trained: Whether it is one to train on.
+        words: The centred table of words.
+    """
+    tests = np.flatnonzero(~is_trained)[:TEST_TOKENS]
+    scale = tokens.std()
+    ridge = Ridge(alpha=1.0).fit(tokens[is_trained] / scale, words[ids[is_trained]])
+    directions = torch.from_numpy(unit(ridge.predict(tokens[tests] / scale)))
+    predicted = nearest(directions, torch.from_numpy(unit(words))).numpy()
+    return float((predicted == ids[tests]).mean())

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from glue_bench.analysis.word_order import HeldOut, order_sums
+from glue_bench.analysis.held_out import HeldOut
+from glue_bench.analysis.word_order import order_sums
 from glue_bench.config import Experiment, Resources
 from glue_bench.config.machine import AUTO
 from glue_bench.errors import DiskError, UserError

@@ -29,10 +29,23 @@ OF_POSITIONS = ("positions.absolute_mae", "positions.scores.toeplitz")
 OF_SUM = ("tables.participation_ratio.words", "dimensions.share_95", "decoding.sum.word_accuracy")
 NAMES = {*SHARED, *OF_POSITIONS, *OF_SUM, *FOUR, "terms.kl.word_word", "order.swap.1"}
 SMALL = {
-    "probes": {"PAIRS": 200, "FEWER_PAIRS": 100, "TESTS": 200, "SUMS": 200, "DRAWS": 2},
-    "positions": {"TABLES": 2, "ORDERED": 300, "ORDERS": 3, "ATTENTION_ORDERS": 20},
-    "tables": {"PERMUTATIONS": 100, "SPREAD_DRAWS": 50, "ROTATIONS": 20},
-    **{"terms": {"DRAWS": 2}, "analyse": {"DRAWS": 2, "OF_ORDER": 8}},
+    "probes": {
+        "WORD_PAIRS": 200,
+        "FEWER_WORD_PAIRS": 100,
+        "TEST_PAIRS": 200,
+        "SUMS": 200,
+        "DRAWS": 2,
+    },
+    "positions": {
+        "RANDOM_TABLES": 2,
+        "ORDER_PAIRS": 300,
+        "SCORE_ORDERS": 3,
+        "ATTENTION_ORDERS": 20,
+    },
+    "subspaces": {"PERMUTATIONS": 100, "SPREAD_DRAWS": 50, "ROTATIONS": 20},
+    "terms": {"DRAWS": 2},
+    "layers": {"DRAWS": 2},
+    "word_order": {"ORDER_SEQUENCES": 8},
 }
 
 

@@ -11,11 +11,11 @@ from helpers.tiny_models import SENTENCES, encoder_config, random_model
 from torch.nn.functional import cross_entropy
 
 import glue_bench
-from glue_bench.analysis import positions, terms, word_order
+from glue_bench.analysis import held_out, positions, term_effects, terms
 from glue_bench.analysis.chance import Sums
+from glue_bench.analysis.held_out import HeldOut, MaskedRow
 from glue_bench.analysis.hooks import FOUR, InputSum, input_sum
 from glue_bench.analysis.subject import Subject
-from glue_bench.analysis.word_order import HeldOut, MaskedRow
 from glue_bench.model.encoder import BlockScores, EncoderModel
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.tiny import HIDDEN, POSITIONS, tokens
@@ -186,7 +186,7 @@ def test_the_rise_of_the_loss_is_that_without_the_term(variant):
         "tokens": MANY,
         "head_and_text": lambda _: (head, text),
     }
-    measured = rows_by_name(terms.measure_effect(SimpleNamespace(**given)))
+    measured = rows_by_name(term_effects.measure_effect(SimpleNamespace(**given)))
     parts = terms.terms_of_input(head.base, table, MANY)
     before = cross_entropy(head(MANY).logits.flatten(0, 1), MANY.flatten()).item()
     block = head.base.blocks[0]
@@ -241,14 +241,14 @@ def test_queries_and_keys_of_added_positions_are_those_of_every_kind_of_encoder(
     if sizes.get("norm_first"):
         rows = model.blocks[0].attention_norm.weight * (rows - rows.mean(1, keepdim=True))
     expected = rows @ model.blocks[0].attention.qkv.weight[: 2 * HIDDEN].T
-    _, projected = positions.positions_of(subject)
+    projected = positions.positions_of(subject).queries_and_keys
     torch.testing.assert_close(projected, expected, atol=1e-3, rtol=1e-3)
 
 
 # Losses of held-out text
 
 
-def held_out(sequences: int, lengths: tuple[int, ...], **options) -> HeldOut:
+def random_text(sequences: int, lengths: tuple[int, ...], **options) -> HeldOut:
     """Random words in sequences of these lengths, one after the other."""
     tokenizer = train_tokenizer(SENTENCES, 150)
     generator = np.random.default_rng(0)
@@ -264,7 +264,7 @@ def held_out(sequences: int, lengths: tuple[int, ...], **options) -> HeldOut:
 
 def test_rows_are_given_their_losses_however_many_go_through_at_once(monkeypatch):
     """Of unequal lengths, so that the order in which they go through is another."""
-    text = held_out(23, (12, 5, 9, 7))
+    text = random_text(23, (12, 5, 9, 7))
     config = encoder_config("add", vocab_size=len(text.tokenizer))
     model = random_model(EncoderForMaskedLM, config)
     rows = [probe.masked for probe in text.probes]
@@ -274,13 +274,13 @@ def test_rows_are_given_their_losses_however_many_go_through_at_once(monkeypatch
         with torch.no_grad():
             expected.append(model(ids, labels=labels).loss.item() * int((row.labels != -100).sum()))
     for at_once in (8192, 40, 1):
-        monkeypatch.setattr(word_order, "TOKENS_AT_ONCE", at_once)
-        sums = word_order.loss_sums(model, rows).sums
+        monkeypatch.setattr(held_out, "TOKENS_AT_ONCE", at_once)
+        sums = held_out.loss_sums(model, rows).sums
         assert sums == pytest.approx(expected, rel=1e-4), f"{at_once} tokens at once"
 
 
 def test_a_text_of_more_than_one_batch_has_the_probes_of_every_sequence():
-    text = held_out(150, (9, 6, 12))
+    text = random_text(150, (9, 6, 12))
     assert len(text.probes) == 150
     for number, probe in enumerate(text.probes):
         ids = text.text.ids[text.text.offsets[number] : text.text.offsets[number + 1]]
@@ -291,17 +291,17 @@ def test_a_text_of_more_than_one_batch_has_the_probes_of_every_sequence():
 
 @pytest.mark.parametrize("share", [0.05, 0.5])
 def test_the_share_of_tokens_to_predict_is_the_stated_one(share):
-    text = held_out(10, (12,), mask_probability=share)
+    text = random_text(10, (12,), mask_probability=share)
     counts = [int((probe.masked.labels != -100).sum()) for probe in text.probes]
     assert counts == [max(1, round(share * 10))] * 10
 
 
 def test_segments_reach_the_loss():
-    config = encoder_config("add", vocab_size=len(held_out(1, (9,)).tokenizer))
+    config = encoder_config("add", vocab_size=len(random_text(1, (9,)).tokenizer))
     model = random_model(EncoderForMaskedLM, config)
     ids = np.arange(5, 14)
     segments = (np.arange(9) > 4).astype(int)
-    measured_loss = word_order.loss_sums(model, [MaskedRow(ids, segments, ids)]).value
+    measured_loss = held_out.loss_sums(model, [MaskedRow(ids, segments, ids)]).value
     with torch.no_grad():
         logits = model(torch.from_numpy(ids)[None], None, torch.from_numpy(segments)[None]).logits[
             0

@@ -8,10 +8,10 @@ import pytest
 import torch
 from threadpoolctl import threadpool_limits
 
-from glue_bench.analysis import positions, probes, tables, terms
-from glue_bench.analysis.analyse import parts_of
-from glue_bench.analysis.chance import Row, Sums, expected, expected_share, middle
+from glue_bench.analysis import positions, probes, subspaces, terms
+from glue_bench.analysis.chance import Row, Sums, middle_band, prediction_band, share_band
 from glue_bench.analysis.hooks import input_sum
+from glue_bench.analysis.layers import parts_of
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.fresh import fresh
 from glue_bench.testing import encoder_config
@@ -33,13 +33,13 @@ def shares(share: float, sequences: int) -> Callable[[np.random.Generator], bool
 
 
 def one_more(draw: np.random.Generator) -> bool:
-    band = expected_share(draw.binomial(400, 0.995, 5) / 400, trials=400, tried=2_000)
+    band = share_band(draw.binomial(400, 0.995, 5) / 400, trials=400, examples=2_000)
     return inside(band, draw.binomial(2_000, 0.995) / 2_000)
 
 
 COVERAGE = {
-    "expected": (
-        lambda draw: inside(expected(draw.standard_normal(3)), draw.standard_normal()),
+    "prediction_band": (
+        lambda draw: inside(prediction_band(draw.standard_normal(3)), draw.standard_normal()),
         8_000,
         0.943,
         0.957,
@@ -55,7 +55,7 @@ COVERAGE = {
         for share in (0.5, 0.8, 0.95, 0.99, 1.0)
         for n in (8, 16)
     },
-    "expected_share": (one_more, 200, 0.94, 1),
+    "share_band": (one_more, 200, 0.94, 1),
 }
 
 
@@ -91,10 +91,10 @@ def test_a_standard_error_is_that_of_a_ratio():
 
 def test_bands_of_samples():
     """Many draws have their own middle. A share of no miss leaves room: by the exact test 5 misses are no finding."""
-    assert middle(np.linspace(0, 1, 1001)) == pytest.approx((0.025, 0.975))
-    low, high = expected_share([1.0] * 5, trials=2_000, tried=10_000)
+    assert middle_band(np.linspace(0, 1, 1001)) == pytest.approx((0.025, 0.975))
+    low, high = share_band([1.0] * 5, trials=2_000, examples=10_000)
     assert (1 - 8 / 10_000) < low <= (1 - 5 / 10_000) < high == 1
-    assert expected_share([0.0] * 5, trials=2_000, tried=10_000) == pytest.approx(
+    assert share_band([0.0] * 5, trials=2_000, examples=10_000) == pytest.approx(
         (1 - high, 1 - low)
     )
 
@@ -112,7 +112,7 @@ def of_fresh_weights(seed: int) -> Iterator[Row]:
 
 
 OF_TABLES = {
-    tables: ("subspaces", "tables", "dimensions", "correlation"),
+    subspaces: ("subspaces", "tables", "dimensions", "correlation"),
     positions: ("position_rows", "position_scores"),
     probes: ("decoding",),
 }
@@ -121,16 +121,21 @@ WITH_TEXT = {"terms.mixed", "terms.mixed_to_words", *(f"terms.share.{term}" for 
 
 @pytest.mark.slow
 def test_bands_hold_what_chance_gives(monkeypatch):
-    for name, small in {"PAIRS": 400, "FEWER_PAIRS": 400, "TESTS": 400, "SUMS": 200}.items():
+    for name, small in {
+        "WORD_PAIRS": 400,
+        "FEWER_WORD_PAIRS": 400,
+        "TEST_PAIRS": 400,
+        "SUMS": 200,
+    }.items():
         monkeypatch.setattr(f"glue_bench.analysis.probes.{name}", small)
-    monkeypatch.setattr("glue_bench.analysis.positions.ORDERED", 1_000)
-    monkeypatch.setattr("glue_bench.analysis.tables.PERMUTATIONS", 1_000)
+    monkeypatch.setattr("glue_bench.analysis.positions.ORDER_PAIRS", 1_000)
+    monkeypatch.setattr("glue_bench.analysis.subspaces.PERMUTATIONS", 1_000)
     found: dict[str, list[bool]] = {}
     with threadpool_limits(
         1
     ):  # of matrices this small, several threads spend most of the time waiting for each other
         for seed in range(SIMULATIONS):
-            for room in ("terms", "positions", "analyse", "probes", "tables"):
+            for room in ("terms", "positions", "layers", "probes", "subspaces"):
                 monkeypatch.setattr(
                     f"glue_bench.analysis.{room}.SEED", 1_000 + seed
                 )  # baselines are drawn anew, too

@@ -7,9 +7,10 @@ import pytest
 import torch
 from helpers.tiny_models import SENTENCES, encoder_config, random_model
 
-from glue_bench.analysis import analyse, positions, probes, tables
+from glue_bench.analysis import positions, probes, subspaces, word_order
+from glue_bench.analysis.held_out import HeldOut
 from glue_bench.analysis.hooks import InputSum, input_sum
-from glue_bench.analysis.word_order import HeldOut, order_sums, pairs, swap_sums
+from glue_bench.analysis.word_order import order_sums, pairs, swap_sums
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.training.packing import PackedText
@@ -86,7 +87,7 @@ def test_equal_sequences_have_swaps_of_their_own(text):
 def test_of_a_large_encoder_neighbours_alone_are_swapped_in_fewer_sequences(
     text, model, monkeypatch, large, distances, sequences
 ):
-    monkeypatch.setattr(analyse, "LARGE", large)
+    monkeypatch.setattr(word_order, "LARGE_WEIGHTS", large)
     asked = []
 
     def head_and_text(count: int) -> tuple[EncoderForMaskedLM, HeldOut]:
@@ -94,7 +95,7 @@ def test_of_a_large_encoder_neighbours_alone_are_swapped_in_fewer_sequences(
         return model, text
 
     subject = SimpleNamespace(model=model.base, positions=16, head_and_text=head_and_text)
-    measured = analyse.measure_order(subject)
+    measured = word_order.measure_order(subject)
     swaps = {row.measure for row in measured.rows if "swap" in row.measure}
     left_out_swaps = {name for name in measured.left_out if "swap" in name}
     assert asked == [sequences]
@@ -103,7 +104,7 @@ def test_of_a_large_encoder_neighbours_alone_are_swapped_in_fewer_sequences(
 
 def test_intervals_of_shares_stay_between_0_and_1_and_those_of_rises_are_students(text, model):
     subject = SimpleNamespace(model=model.base, positions=16, head_and_text=lambda _: (model, text))
-    rows = {row.measure: row for row in analyse.measure_order(subject).rows}
+    rows = {row.measure: row for row in word_order.measure_order(subject).rows}
     sums = order_sums(model, text, 16)
     swap, rise = rows["order.swap.1"], rows["order.shuffle.1"]
     assert (swap.low, swap.high) == pytest.approx(sums["swap_1"].share_interval)
@@ -129,7 +130,7 @@ def test_of_originals_that_are_all_preferred_the_interval_is_that_of_a_share(tex
         text.tokenizer, [row for row, won_all in zip(rows, is_won, strict=True) if won_all]
     )
     subject = SimpleNamespace(model=model.base, positions=16, head_and_text=lambda _: (model, won))
-    measured = {row.measure: row for row in analyse.measure_order(subject).rows}
+    measured = {row.measure: row for row in word_order.measure_order(subject).rows}
     swap = measured["order.swap.1"]
     assert (swap.n, swap.value, swap.high) == (is_won.sum(), 1.0, 1.0)
     assert swap.low == pytest.approx(0.025 ** (1 / swap.n))
@@ -140,9 +141,9 @@ def test_of_originals_that_are_all_preferred_the_interval_is_that_of_a_share(tex
 
 def test_the_band_of_the_error_of_positions_comes_of_tables_that_differ(monkeypatch):
     for name, size in {
-        "PAIRS": 200,
-        "FEWER_PAIRS": 100,
-        "TESTS": 200,
+        "WORD_PAIRS": 200,
+        "FEWER_WORD_PAIRS": 100,
+        "TEST_PAIRS": 200,
         "SUMS": 100,
         "DRAWS": 3,
     }.items():
@@ -166,8 +167,8 @@ def test_attention_in_random_order_is_that_of_tokens_that_all_change_places():
 
 @torch.no_grad()
 def test_scores_of_more_positions_than_are_measured_are_those_of_the_first(monkeypatch):
-    monkeypatch.setattr(positions, "ORDERS", 3)
-    monkeypatch.setattr(positions, "MOST", 20)
+    monkeypatch.setattr(positions, "SCORE_ORDERS", 3)
+    monkeypatch.setattr(positions, "MAX_POSITIONS", 20)
     model = random_model(EncoderModel, encoder_config("untied-tie-cls", max_position_embeddings=30))
     subject = SimpleNamespace(model=model, sum=input_sum(model, 30))
     zeros = torch.zeros(1, 20, dtype=torch.long)
@@ -210,7 +211,8 @@ def test_angles_are_those_of_the_leading_directions_of_each_table(of_words, of_p
     parts = [torch.from_numpy(table).float() for table in tables_by_hand]
     subject = SimpleNamespace(sum=InputSum(*parts, torch.zeros(12)))
     rows_of_angles = {
-        row.measure.rpartition(".")[2]: row.value for row in tables.measure_subspaces(subject).rows
+        row.measure.rpartition(".")[2]: row.value
+        for row in subspaces.measure_subspaces(subject).rows
     }
     assert (rows_of_angles["words_dimensions"], rows_of_angles["positions_dimensions"]) == tuple(
         counts
@@ -222,8 +224,8 @@ def test_angles_are_those_of_the_leading_directions_of_each_table(of_words, of_p
 def test_words_are_looked_for_among_what_the_norm_makes_of_them():
     """A norm that only makes all rows longer changes no answer."""
     table = table_of()
-    plain = probes.word_told(table, probes.PLAIN, 300)
-    longer = probes.word_told(table, lambda rows: 50 * rows, 300)
+    plain = probes.word_accuracy(table, probes.PLAIN, 300)
+    longer = probes.word_accuracy(table, lambda rows: 50 * rows, 300)
     assert 0.1 < plain < 1
     assert longer == plain
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from glue_bench.analysis import positions, probes, tables
-from glue_bench.analysis.analyse import parts_of, share
+from glue_bench.analysis import positions, probes, subspaces
 from glue_bench.analysis.chance import LeftOut, Measured, Row
 from glue_bench.analysis.hooks import InputSum
+from glue_bench.analysis.layers import parts_of, share
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.tiny import POSITIONS, encoder_config, random_model
 
@@ -45,7 +45,7 @@ def side(row: Row) -> int:
 
 def test_the_overlap_by_hand():
     words, places = drawn(WORDS), drawn(PLACES, seed=1)
-    measured = tables.measure_subspaces(summed(words, places))
+    measured = subspaces.measure_subspaces(summed(words, places))
     found = by_name(measured)
     first, second = (np.cov(part.T, bias=True) for part in (words, places))
     by_hand = WIDTH * np.trace(first @ second) / (np.trace(first) * np.trace(second))
@@ -67,7 +67,7 @@ def test_the_overlap_by_hand():
 
 def test_planted_directions_are_found():
     planted = summed(drawn(WORDS) * np.linspace(3, 0.1, WIDTH), drawn(PLACES, slice(4)))
-    measured = tables.measure_subspaces(planted)
+    measured = subspaces.measure_subspaces(planted)
     assert side(by_name(measured)["overlap"]) == 1
     curve = measured.matrices["subspace_curve"].set_index("m")
     assert curve.loc[6, "share"] > 0.9 > curve.loc[6, "high"]
@@ -77,7 +77,7 @@ def test_planted_directions_are_found():
         words[:, 0] * 1e-3,
         places[:, 12] * 1e-3,
     )  # so little that they nearly miss
-    apart = by_name(tables.measure_subspaces(summed(words, places)))
+    apart = by_name(subspaces.measure_subspaces(summed(words, places)))
     assert apart["overlap"].value == pytest.approx(0, abs=1e-4)
     assert side(apart["mean_abs_cosine"]) == -1
     assert apart["angles.smallest"].value == pytest.approx(90, abs=0.5)
@@ -88,18 +88,18 @@ def test_dimensions_that_belong_to_the_other_table_are_none_of_a_tables_shape():
     """Of tables side by side, as in `concat-split`, what is so by construction is no finding."""
     places = drawn(PLACES, slice(12, None), seed=1)
     apart = summed(drawn(WORDS, slice(12)), places)
-    found = by_name(tables.measure_dimensions(apart)) | by_name(tables.measure_tables(apart))
+    found = by_name(subspaces.measure_dimensions(apart)) | by_name(subspaces.measure_tables(apart))
     assert found["moving"].value == WIDTH - 12
     for name in ("share_95", "participation_ratio.words", "participation_ratio.positions"):
         assert side(found[name]) == 0, name
-    one = by_name(tables.measure_tables(summed(drawn(WORDS), drawn(PLACES, slice(1)))))
+    one = by_name(subspaces.measure_tables(summed(drawn(WORDS), drawn(PLACES, slice(1)))))
     assert one["participation_ratio.positions"].value == pytest.approx(1)
     assert not probes.with_random_positions(apart.sum, 0).positions[:, :12].any()
     narrow = summed(drawn(WORDS)[:, 12:], places[:, 12:])
     assert (
         positions.measure_position_rows(apart).rows == positions.measure_position_rows(narrow).rows
     )
-    for measure in (tables.measure_subspaces, tables.measure_correlation):
+    for measure in (subspaces.measure_subspaces, subspaces.measure_correlation):
         with pytest.raises(LeftOut, match="words and positions have dimensions of their own"):
             measure(apart)
         with pytest.raises(LeftOut, match="no position enters"):
@@ -107,12 +107,12 @@ def test_dimensions_that_belong_to_the_other_table_are_none_of_a_tables_shape():
 
 
 def test_deviations_by_dimension():
-    assert tables.share_of_variance(np.array([3.0, 0.0, 0.0, 1.0])) == pytest.approx(
+    assert subspaces.share_of_variance(np.array([3.0, 0.0, 0.0, 1.0])) == pytest.approx(
         (1 + 0.5) / 4
     )  # 90%, half of 10%
     rising = np.arange(1, 1 + WIDTH)
     falling = summed(drawn(WORDS) * 1.5**rising, drawn(PLACES, seed=1) / 1.5**rising)
-    rho, p = tables.measure_correlation(falling).rows
+    rho, p = subspaces.measure_correlation(falling).rows
     assert (rho.value, p.value) == (pytest.approx(-1, abs=0.02), pytest.approx(1 / 10_001))
     assert rho.chance_low == pytest.approx(-rho.chance_high, abs=0.05)
 
@@ -121,9 +121,9 @@ def test_a_sum_of_disjoint_parts_is_taken_apart_and_one_of_far_larger_positions_
     monkeypatch,
 ):
     for name, small in {
-        "PAIRS": 500,
-        "FEWER_PAIRS": 200,
-        "TESTS": 300,
+        "WORD_PAIRS": 500,
+        "FEWER_WORD_PAIRS": 200,
+        "TEST_PAIRS": 300,
         "SUMS": 300,
         "DRAWS": 2,
     }.items():
@@ -181,7 +181,7 @@ def test_position_and_word_are_told_from_states_that_have_them_side_by_side():
 
 
 def test_the_nearest_row_by_hand(monkeypatch):
-    monkeypatch.setattr("glue_bench.analysis.probes.AT_ONCE", 7)
+    monkeypatch.setattr("glue_bench.analysis.probes.ROWS_AT_ONCE", 7)
     generator = np.random.default_rng(0)
     given, candidates = (torch.from_numpy(generator.standard_normal((n, 5))) for n in (30, 50))
     distances, words = torch.cdist(given, candidates), (np.arange(30) % 4, np.arange(50) % 4)
@@ -196,7 +196,7 @@ def test_a_position_in_one_dimension_is_found():
     assert positions.absolute_error(one) < 1
     assert positions.order_accuracy(one) > 0.9
     subject = summed(drawn(WORDS), one)
-    share_95 = by_name(tables.measure_dimensions(subject))["share_95"]
+    share_95 = by_name(subspaces.measure_dimensions(subject))["share_95"]
     assert (share_95.value, side(share_95)) == (pytest.approx(0.95 / WIDTH, rel=1e-2), -1)
     assert side(by_name(positions.measure_position_rows(subject))["absolute_mae"]) == -1
     assert positions.sinusoids(128, 512)[9, [255, 511]] == pytest.approx(

@@ -9,10 +9,10 @@ import torch
 import transformers
 from helpers.tiny_models import ARMS, CONFIGS
 
-from glue_bench.analysis import terms
+from glue_bench.analysis import term_effects, terms
 from glue_bench.analysis.chance import EXACT, LeftOut
+from glue_bench.analysis.held_out import MaskedRow
 from glue_bench.analysis.hooks import FOUR, input_sum, watching
-from glue_bench.analysis.word_order import MaskedRow
 from glue_bench.model.checkpoints import encoder as encoder_of
 from glue_bench.model.checkpoints import read_checkpoint
 from glue_bench.model.encoder import EncoderModel
@@ -116,7 +116,10 @@ def test_shares_are_covariances_of_the_terms_as_matrices():
 def test_the_divergence_is_that_of_the_attention_without_the_term():
     model = model_of("add")
     table = input_sum(model, POSITIONS)
-    found, nine = terms.divergences(model, table, IDS), terms.terms_of_input(model, table, IDS)
+    found, nine = (
+        term_effects.divergences(model, table, IDS),
+        terms.terms_of_input(model, table, IDS),
+    )
     attention = terms.sum_of(nine).double().softmax(-1)
     for index, term in enumerate(terms.NINE):
         other = (
@@ -138,7 +141,7 @@ def test_the_loss_is_taken_once_with_all_terms_and_then_without_each_of_the_four
     )
     table = input_sum(model, POSITIONS)
     given = {"model": model, "sum": table, "tokens": IDS, "head_and_text": lambda _: (head, text)}
-    rows = {row.measure: row for row in terms.measure_effect(SimpleNamespace(**given)).rows}
+    rows = {row.measure: row for row in term_effects.measure_effect(SimpleNamespace(**given)).rows}
     with torch.no_grad():
         nine = terms.terms_of_input(model, table, IDS)
     for term, bias in zip(

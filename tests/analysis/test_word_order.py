@@ -10,10 +10,10 @@ import torch
 import transformers
 from helpers.tiny_models import SENTENCES
 
-from glue_bench.analysis import word_order
+from glue_bench.analysis import held_out, word_order
+from glue_bench.analysis.held_out import HeldOut
 from glue_bench.analysis.word_order import (
     DISTANCES,
-    HeldOut,
     in_n_grams,
     order_sums,
     pairs,
@@ -86,6 +86,7 @@ def test_with_positions_order_matters_and_equal_calls_give_equal_bits(tokenizer,
     assert all(np.abs(measured[name].sums).min() > 1e-3 for name in (*RISES, *STARTS))
     assert all((sums.sums == again[name].sums).all() for name, sums in measured.items())
     monkeypatch.setattr(word_order, "VALIDATION_SEED", 2)
+    monkeypatch.setattr(held_out, "VALIDATION_SEED", 2)
     other = order_sums(model, replace(text), POSITIONS, [])
     assert all(
         other[name].value != measured[name].value for name in ("validation_loss", "shuffle_1")
@@ -114,7 +115,7 @@ def test_a_moved_start_reads_all_texts_at_one_length_and_what_a_text_lacks_is_le
 
 
 def test_the_swap_test_by_hand(tokenizer, monkeypatch):
-    monkeypatch.setattr(word_order, "TOKENS", 1)  # so few that one swap is made
+    monkeypatch.setattr(word_order, "MAX_TOKENS", 1)  # so few that one swap is made
     drawn = np.random.default_rng(0).normal(size=(len(tokenizer), len(tokenizer)))
     one = HeldOut(packed(tokenizer, [(SENTENCES[0],)]), tokenizer)
     (probe,) = one.probes
@@ -148,7 +149,7 @@ def test_the_loss_is_that_of_transformers(tokenizer, text, tmp_path):
     theirs = random_model(transformers.BertForMaskedLM, config)
     theirs.save_pretrained(tmp_path)
     masked = [probe.masked for probe in text.probes]
-    ours = word_order.loss_sums(
+    ours = held_out.loss_sums(
         under_head(start := read_checkpoint(str(tmp_path)), start.config).eval(), masked
     )
     for row, total, count in zip(masked, ours.sums, ours.counts, strict=True):
@@ -203,6 +204,6 @@ def test_segments_are_those_that_the_model_was_trained_with(tokenizer, monkeypat
             len(set(probe.masked.segments[slice(words[0][0], words[-1][1])])) == 1
             for words in probe.stretches
         )
-    monkeypatch.setattr(word_order, "TOKENS", len(plain.ids) // 2 + 9)
+    monkeypatch.setattr(held_out, "MAX_TOKENS", len(plain.ids) // 2 + 9)
     half = replace(text, text=replace(text.text, cuts=np.roll(cuts, 1)))
     assert [probe.masked.segments.any() for probe in half.probes] == [True, True]

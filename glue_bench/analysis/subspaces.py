@@ -1,0 +1,243 @@
+"""Do words and positions lie in different subspaces?
+
+The rows of their tables are added at an encoder's input. If the subspaces are different, the
+sum is nearly a concatenation. Shapes: v words, n positions, e or d width of the
+tables. W (v, d) and P (n, d) have centred rows, Sigma_w = W'W / v, Sigma_p = P'P / n, sd_j is the
+standard deviation of dimension j.
+
+    R        = d tr(Sigma_w Sigma_p) / (tr Sigma_w tr Sigma_p)
+    s_m      = |P U_m|^2 / |P|^2           U_m the m leading directions of the words, m = 1..d
+    |cos|    = mean over words and positions of |cos(w, p)|
+    ratio    = (sum lambda)^2 / sum lambda^2      participation ratio of a table's eigenvalues
+    share_95 = the smallest share of the dimensions in which positions move that holds 95% of
+               their variance
+    rho      = Spearman's correlation of sd over positions and sd over words, d pairs
+
+R is 1 of a random rotation and 0 of disjoint subspaces; |cos| is sqrt(2 / (pi d)) of random
+directions. Chance is, of R, s_m and |cos|, the table of positions rotated at random: in the
+eigenvectors of both covariances the rotated Sigma_p is Q diag(mu) Q' with Q of Haar's measure, so
+that R and s_m follow from Q and the eigenvalues alone. Of a participation ratio and share_95 it is
+a table of independent normal numbers of the same shape, of rho the permutations of the dimensions.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Float
+from scipy.linalg import eigh, subspace_angles
+from scipy.stats import ortho_group, rankdata, wishart
+
+from glue_bench.analysis.chance import (
+    SEED,
+    TAILS,
+    Interval,
+    Measured,
+    Row,
+    middle_band,
+    prediction_band,
+    row,
+)
+from glue_bench.analysis.hooks import float64, moving
+from glue_bench.analysis.subject import Subject
+
+ROTATIONS = 200
+DRAWS = 20  # of tables for the participation ratio, of subspaces for their angles
+SPREAD_DRAWS = 200  # of tables for share_95
+PERMUTATIONS = 10_000  # of dimensions for rho
+PAIRED_WORDS = 1_000  # of the vocabulary, evenly spread, for the cosines
+VARIANCE = 0.95  # of a table, in the leading directions whose angles are measured
+Values = Float[np.ndarray, " d"]
+Squared = Float[np.ndarray, "d d"]
+Table = Float[np.ndarray, "n d"]
+
+
+class Spectrum(NamedTuple):
+    """The covariance of a table: its eigenvalues, falling, and their directions as columns."""
+
+    variances: Values
+    directions: Squared
+
+    @property
+    def leading(self) -> Float[np.ndarray, "d m"]:
+        """The directions that hold 95% of the variance."""
+        return self.directions[:, : leading(self.variances)]
+
+
+def measure_subspaces(subject: Subject) -> Measured:
+    """Measure R, |cos| and principal angles of the two tables, and the matrix of s_m.
+
+    The angles, in degrees, are between the leading directions that hold 95% of the variance of each
+    table. Subspaces whose dimensions together exceed d meet, whatever the tables: as many angles
+    are 0. The chance of the median angle is that of random subspaces of these dimensions.
+    """
+    subject.sum.check(shared=True)
+    words = float64(subject.sum.words)
+    positions = float64(subject.sum.positions)
+    width = words.shape[1]
+    of_words = spectrum(words)
+    of_positions = spectrum(positions)
+    chosen = np.linspace(0, len(words) - 1, min(len(words), PAIRED_WORDS)).astype(int)
+    unit_words = unit(words[chosen])
+    unit_positions = unit(positions)
+    overlaps = []
+    curves = []
+    cosines = []
+    medians = []
+    generator = np.random.default_rng([SEED, width])
+    for draw in range(ROTATIONS):
+        rotation = ortho_group.rvs(width, random_state=generator)
+        overlaps.append(overlap(of_words.variances, of_positions.variances, np.square(rotation)))
+        curves.append(curve(of_positions.variances, np.square(rotation)))
+        rotated_words = unit_words @ rotation.astype(np.float32)
+        cosines.append(np.abs(rotated_words @ unit_positions.T).mean())
+        if draw < DRAWS:
+            corner = rotation[: of_words.leading.shape[1], : of_positions.leading.shape[1]]
+            medians.append(_median_angle(corner))
+    squared_cosines = np.square(of_words.directions.T @ of_positions.directions)
+    ratio = overlap(of_words.variances, of_positions.variances, squared_cosines)
+    cosine = np.abs(unit_words @ unit_positions.T).mean()
+    norm_ratio = np.square(positions).sum() / len(positions) / of_words.variances.sum()
+    rows = [
+        row("subspaces.overlap", ratio, chance=middle_band(overlaps)),
+        row("subspaces.mean_abs_cosine", cosine, chance=middle_band(cosines)),
+        row("subspaces.norm_ratio", np.sqrt(norm_ratio)),
+    ]
+    rows += _angle_rows(of_words.leading, of_positions.leading, prediction_band(medians))
+    low, high = np.quantile(curves, TAILS, axis=0)
+    share = {
+        "m": np.arange(1, width + 1),
+        "share": curve(of_positions.variances, squared_cosines),
+        "low": low,
+        "high": high,
+    }
+    return Measured(rows, {"subspace_curve": pd.DataFrame(share)})
+
+
+def overlap(words: Values, positions: Values, squared_cosines: Squared) -> float:
+    """Return R of the variances of words and positions, and cos^2 of their directions."""
+    product = words @ squared_cosines @ positions
+    return float(len(words) * product / (words.sum() * positions.sum()))
+
+
+def curve(positions: Values, squared_cosines: Squared) -> Values:
+    """Return s_m of the variances of positions, and cos^2 of the directions of both tables."""
+    return np.cumsum(squared_cosines @ positions) / positions.sum()
+
+
+def _median_angle(products: Float[np.ndarray, "m k"]) -> float:
+    """Return the median principal angle, in degrees, from the products of two orthonormal bases."""
+    cosines = np.linalg.svd(products, compute_uv=False)
+    return float(np.degrees(np.median(np.arccos(cosines.clip(max=1)))))
+
+
+def _angle_rows(
+    words: Float[np.ndarray, "d m"], positions: Float[np.ndarray, "d k"], chance: Interval
+) -> list[Row]:
+    """Measure the principal angles of two subspaces; `chance` is the band of their median."""
+    angles = np.degrees(subspace_angles(words, positions))
+    return [
+        row("subspaces.angles.smallest", angles.min()),
+        row("subspaces.angles.median", np.median(angles), chance=chance),
+        row("subspaces.angles.largest", angles.max()),
+        row("subspaces.angles.words_dimensions", words.shape[1]),
+        row("subspaces.angles.positions_dimensions", positions.shape[1]),
+    ]
+
+
+def measure_tables(subject: Subject) -> Measured:
+    """Measure the participation ratio of each table, in the dimensions in which it moves."""
+    subject.sum.check()
+    rows = []
+    for name, tensor in (("words", subject.sum.words), ("positions", subject.sum.positions)):
+        table = float64(tensor)
+        table = table[:, moving(table)]
+        # Of n centred rows of normal numbers, P'P has Wishart's distribution with n - 1 degrees of
+        # freedom. If n - 1 < d, it has the eigenvalues of d degrees in n - 1 dimensions.
+        small, large = sorted((len(table) - 1, table.shape[1]))
+        generator = np.random.default_rng([SEED, *table.shape])
+        draws = wishart.rvs(large, np.eye(small), size=DRAWS, random_state=generator)
+        by_chance = [_participation_ratio(draw) for draw in draws.reshape(DRAWS, small, small)]
+        ratio = _participation_ratio(table.T @ table)
+        measure = f"tables.participation_ratio.{name}"
+        rows.append(row(measure, ratio, chance=prediction_band(by_chance)))
+    return Measured(rows)
+
+
+def _participation_ratio(covariance: Squared) -> float:
+    """Return (tr Sigma)^2 / tr Sigma^2."""
+    return float(np.trace(covariance) ** 2 / np.square(covariance).sum())
+
+
+def measure_dimensions(subject: Subject) -> Measured:
+    """Measure share_95, and the number of dimensions in which positions move."""
+    subject.sum.check()
+    positions = float64(subject.sum.positions)
+    deviations = positions.std(0)[moving(positions)]
+    n = len(positions)
+    width = len(deviations)
+    # The variances of normal numbers are chi-squared with n - 1 degrees of freedom.
+    generator = np.random.default_rng([SEED, n, width])
+    variances = generator.chisquare(n - 1, (SPREAD_DRAWS, width))
+    by_chance = [share_of_variance(np.sqrt(draw)) for draw in variances]
+    share = share_of_variance(deviations)
+    rows: list[Row] = [
+        row("dimensions.share_95", share, chance=middle_band(by_chance)),
+        row("dimensions.moving", width),
+    ]
+    return Measured(rows)
+
+
+def measure_correlation(subject: Subject) -> Measured:
+    """Measure rho, with the band of random orders of the dimensions, and its p-value.
+
+    The p-value is the share of these orders whose rho is at least as far from 0.
+    """
+    subject.sum.check(shared=True)
+    words = _standard_ranks(float64(subject.sum.words).std(0))
+    positions = _standard_ranks(float64(subject.sum.positions).std(0))
+    generator = np.random.default_rng([SEED, len(words)])
+    rho = float(words @ positions)
+    by_chance = np.array([generator.permutation(words) @ positions for _ in range(PERMUTATIONS)])
+    as_far = (np.abs(by_chance) >= abs(rho)).sum()
+    p = float((1 + as_far) / (1 + PERMUTATIONS))
+    rows = [
+        row("dimensions.spearman", rho, chance=middle_band(by_chance)),
+        row("dimensions.spearman_p", p),
+    ]
+    return Measured(rows)
+
+
+def _standard_ranks(values: Values) -> Values:
+    """Return the ranks less their mean, with length 1; zeros if all values are equal."""
+    ranks = rankdata(values)
+    centred = ranks - (len(ranks) + 1) / 2
+    return centred / (np.linalg.norm(centred) or 1)
+
+
+def spectrum(table: Table) -> Spectrum:
+    """Take the covariance of a table apart."""
+    values, vectors = eigh(table.T @ table / len(table))
+    return Spectrum(values[::-1].clip(min=0), vectors[:, ::-1])
+
+
+def leading(variances: Values) -> int:
+    """Count the directions that hold 95% of the variance, the largest first."""
+    cumulative = np.cumsum(variances)
+    return 1 + int(np.searchsorted(cumulative / cumulative[-1], VARIANCE))
+
+
+def share_of_variance(deviations: Values) -> float:
+    """Return share_95 of a table with these standard deviations.
+
+    Of the last dimension only the part is counted that is needed.
+    """
+    cumulative = np.sort(np.square(deviations))[::-1].cumsum()
+    shares = [0, *cumulative / cumulative[-1]]
+    return float(np.interp(VARIANCE, shares, np.arange(1 + len(deviations)) / len(deviations)))
+
+
+def unit(rows: Table) -> Table:
+    """Scale rows to length 1 in float32; a row of zeros stays."""
+    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+    return (rows / np.where(lengths > 0, lengths, 1)).astype(np.float32)
