@@ -43,9 +43,12 @@ Classifier = EncoderForSequenceClassification | NativeClassifier
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a cell leaves: its part of the record, logits float32 (rows, labels) of each split, and the model.
+    """The outcome of a cell.
 
-    `attempt` is the one that came through.
+    - `record`: without the digests of the files beside it.
+    - `predictions`: the logits of each split, float32 (rows, labels).
+    - `model`: the fine-tuned model.
+    - `attempt`: the attempt that succeeded.
     """
 
     record: Record
@@ -57,67 +60,79 @@ class Outcome:
 def finetune(cell: Cell, inputs: Inputs, compute: Compute, *, progress: OnStep = silent) -> Outcome:
     """Fine-tune one cell. The same cell on the same CPU gives the same bits, whatever ran before.
 
-    The score is the last epoch's. Where memory is short, the cell begins again with batches in halves, in quarters, at
-    last row by row; updates stay those of whole batches. A native arm whose model cannot be trained in bf16 computes in
-    float32, and a loss of NaN in bf16 gets one more try in float32. The facts say so (`micro_batch_size`, `precision`).
-    Raises NonFiniteLossError where training diverged in float32, and UserError where what the cell starts from is not
-    there, is damaged, or is not of the record that the cell names.
+    The score is the last epoch's. Where memory is short, the cell begins again with batches in
+    halves, in quarters, at last row by row; updates stay those of whole batches. A native arm whose
+    model cannot be trained in bf16 computes in float32, and a loss of NaN in bf16 gets one more try
+    in float32. The record says so (`micro_batch_size`, `precision`).
+
+    Args:
+        cell: the arm, the task, the settings and the seed.
+        inputs: the experiment's arms and tasks.
+        compute: where to compute.
+        progress: called after each step.
+
+    Raises:
+        NonFiniteLossError: training diverged in float32.
+        UserError: what the cell starts from is not there, is damaged, or is not of the record that
+            the cell names.
     """
     start = inputs.cell_start(cell)
-    tokens = inputs.tokens(cell)
-    reporter = ProgressReporter(progress)
+    attempt = Attempt(
+        cell=cell,
+        start=start,
+        tokens=inputs.tokens(cell),
+        requested=compute,
+        compute=compute,
+        micro_batch_size=None,
+        progress=ProgressReporter(progress),
+    )
     with on_threads(compute.threads_for(start.hidden_size)):
-        run = Attempt(
-            cell,
-            start,
-            tokens,
-            compute,
-            compute_of(inputs.arms[cell.arm], compute),
-            None,
-            reporter,
-        )
+        attempt = replace(attempt, compute=compute_of(inputs.arms[cell.arm], compute))
         while True:
             try:
-                outcome = run.outcome()
+                outcome = attempt.run()
                 break
             except Exception as error:
-                if is_out_of_memory(error) and run.micro_batch_size != 1:
-                    run = replace(
-                        run,
-                        micro_batch_size=(run.micro_batch_size or cell.settings.batch_size) // 2
-                        or 1,
-                    )
-                elif isinstance(error, NonFiniteLossError) and run.compute.bf16:
-                    run = replace(run, compute=replace(compute, bf16=False))
-                else:
-                    raise
-            release_memory()  # the failed attempt's is free only now that its traceback is gone
+                attempt = attempt.after(error)
+            release_memory()  # that of the failed attempt is free only without its traceback
     diagnostic = inputs.tasks.diagnostic(cell.task)
-    last = {"started_from": start.digest, "diagnostic": diagnostic.digest if diagnostic else None}
-    return replace(outcome, record=outcome.record.model_copy(update=last))
+    origins = {
+        "started_from": start.digest,
+        "diagnostic": diagnostic.digest if diagnostic else None,
+    }
+    return replace(outcome, record=outcome.record.model_copy(update=origins))
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt at a cell; `asked` is where it was to compute, `compute` where it does."""
+    """One attempt at a cell. It computes on `compute`, in place of `requested`."""
 
     cell: Cell
     start: Start
     tokens: TokenisedTask
-    asked: Compute
+    requested: Compute
     compute: Compute
     micro_batch_size: int | None
     progress: ProgressReporter
 
-    def outcome(self) -> Outcome:
-        """Train and predict."""
+    def after(self, error: Exception) -> "Attempt":
+        """Return the attempt that follows on an error. Raises the error if there is none."""
+        if is_out_of_memory(error) and self.micro_batch_size != 1:
+            rows = self.micro_batch_size or self.cell.settings.batch_size
+            return replace(self, micro_batch_size=max(1, rows // 2))
+        if isinstance(error, NonFiniteLossError) and self.compute.bf16:
+            return replace(self, compute=replace(self.requested, bf16=False))
+        raise error
+
+    def run(self) -> Outcome:
+        """Train the model, and predict all splits."""
         began = time.perf_counter()
         if self.compute.keeps_kernels:  # they lie between what the last cell has freed
             return_freed()
-        task, splits = self.cell.task, self.tokens.splits
-        model = cast(
-            Classifier, self.start.classifier(TASKS[task].labels or ("score",), self.cell.seed)
-        )
+        task = self.cell.task
+        splits = self.tokens.splits
+        labels = TASKS[task].labels or ("score",)
+        model = cast(Classifier, self.start.classifier(labels, self.cell.seed))
         parameters = sum(parameter.numel() for parameter in model.parameters())
         history, predictions, training_seconds = self.train(model)
         collapsed = [
@@ -125,13 +140,14 @@ class Attempt:
             for name, logits in predictions.items()
             if name != HELD_OUT and is_collapsed(task, logits)
         ]
-        tests = [name for name in (*TASKS[task].test_splits, AX_SPLIT) if name in splits]
-        predictions |= {name: self.predict(model, name) for name in tests}
+        for name in (*TASKS[task].test_splits, AX_SPLIT):
+            if name in splits:
+                predictions[name] = self.predict(model, name)
+        scores = dict(history[-1].scores)
+        scores.pop(HELD_OUT, None)
         record = Record(
             cell=self.cell,
-            scores={
-                name: scores for name, scores in history[-1].scores.items() if name != HELD_OUT
-            },
+            scores=scores,
             history=tuple(history),
             collapsed=tuple(collapsed),
             seconds=round(time.perf_counter() - began, 3),
@@ -141,61 +157,87 @@ class Attempt:
             graft_is_exact=self.start.exact if self.start.origin == "grafted" else None,
             variance_kept=dict(self.start.variance_kept),
             micro_batch_size=self.micro_batch_size,
-            environment=self.asked.environment(),
-            precision=None if self.compute == self.asked else self.compute.precision,
+            environment=self.requested.environment(),
+            precision=None if self.compute == self.requested else self.compute.precision,
         )
-        return Outcome(
-            record, predictions, model.model if isinstance(model, NativeClassifier) else model, self
-        )
+        inner_model = model.model if isinstance(model, NativeClassifier) else model
+        return Outcome(record, predictions, inner_model, self)
 
     def train(self, model: Classifier) -> tuple[list[Epoch], dict[str, np.ndarray], float]:
-        """History, the last epoch's logits of all scored splits, and seconds spent training."""
-        task, splits, settings = self.cell.task, self.tokens.splits, self.cell.settings
-        scored = [name for name in (*TASKS[task].validation_splits, HELD_OUT) if name in splits]
-        history, predictions, seconds = [], dict[str, np.ndarray](), 0.0
+        """Train the model, and score it after each epoch.
+
+        Returns:
+            The epochs, the last epoch's logits of all scored splits, and the seconds of training.
+        """
+        task = self.cell.task
+        settings = self.cell.settings
+        train_split = self.tokens.splits["train"]
+        history: list[Epoch] = []
+        predictions: dict[str, np.ndarray] = {}
+        seconds = 0.0
 
         def batches(epoch: int) -> Iterator[Batch]:
-            padding, seed = self.tokens.padding_id, self.cell.seed
             return training_batches(
-                splits["train"], settings.batch_size, padding, seed, epoch, self.padded
+                train_split,
+                settings.batch_size,
+                self.tokens.padding_id,
+                self.cell.seed,
+                epoch,
+                self.padded,
             )
 
-        steps = settings.steps_per_epoch(len(splits["train"]))
+        steps_per_epoch = settings.steps_per_epoch(len(train_split))
         began = time.perf_counter()
         with used_rows_only(model, self.tokens):
             epochs = train(
-                model, batches, steps, settings, self.compute, self.micro_batch_size, self.progress
+                model,
+                batches,
+                steps_per_epoch,
+                settings,
+                self.compute,
+                self.micro_batch_size,
+                self.progress,
             )
             for epoch, loss in enumerate(epochs, start=1):
                 seconds += time.perf_counter() - began
-                # Scores are of what is stored, so that whoever has the predictions gets the same ones.
-                kept = settings.predictions or "float32"
-                predictions = {
-                    name: self.predict(model, name).astype(kept).astype(np.float32)
-                    for name in scored
-                }
-                if not all(
-                    np.isfinite(each).all() for each in predictions.values()
-                ):  # an update after the last loss
-                    raise NonFiniteLossError(f"predictions are not finite after epoch {epoch}")
+                predictions = self.predict_scored(model)
+                for logits in predictions.values():
+                    if not np.isfinite(logits).all():  # because of an update after the last loss
+                        raise NonFiniteLossError(f"predictions are not finite after epoch {epoch}")
                 scores = {
-                    name: score_logits(task, predictions[name], splits[name].labels)
-                    for name in scored
+                    name: score_logits(task, logits, self.tokens.splits[name].labels)
+                    for name, logits in predictions.items()
                 }
                 history.append(Epoch(epoch=epoch, train_loss=loss, scores=scores))
                 began = time.perf_counter()
         return history, predictions, seconds
 
+    def predict_scored(self, model: Classifier) -> dict[str, np.ndarray]:
+        """Return the logits of all scored splits, float32 (rows, labels).
+
+        They are rounded as they are stored, so that whoever has the predictions gets the same
+        scores.
+        """
+        stored_type = self.cell.settings.predictions or "float32"
+        predictions = {}
+        for name in (*TASKS[self.cell.task].validation_splits, HELD_OUT):
+            if name in self.tokens.splits:
+                logits = self.predict(model, name)
+                predictions[name] = logits.astype(stored_type).astype(np.float32)
+        return predictions
+
     def predict(self, model: Classifier, name: str) -> np.ndarray:
-        """Logits float32 (rows, labels) of a split, in its order; in parts as small as those of training."""
+        """Return the logits of a split, float32 (rows, labels), in its order.
+
+        Batches are as small as the parts of training batches.
+        """
         batch_size = self.cell.settings.batch_size
-        most = EVALUATION_TOKENS * (16 if self.compute.device.type == "cuda" else 1)
-        tokens = int(most * (self.micro_batch_size or batch_size) / batch_size)
-        batches = evaluation_batches(
-            self.tokens.splits[name], self.tokens.padding_id, tokens, self.padded
-        )
+        full_tokens = EVALUATION_TOKENS * (16 if self.compute.device.type == "cuda" else 1)
+        tokens = int(full_tokens * (self.micro_batch_size or batch_size) / batch_size)
+        split = self.tokens.splits[name]
+        batches = evaluation_batches(split, self.tokens.padding_id, tokens, self.padded)
         return predict(model, batches, self.compute, self.progress.repeat_last)
 
     def padded(self, length: int) -> int:
-        """The length that a batch whose longest example has this one is padded to."""
+        """Return to which length a batch is padded whose longest example has this length."""
         return padded_length(length, self.start, self.compute, self.cell.settings.max_length)

@@ -1,4 +1,7 @@
-"""A fine-tuned model that is kept: it is saved, read again by transformers alone, and gives the logits that it gave."""
+"""A fine-tuned model that is kept.
+
+It is saved, read again by transformers alone, and has to give the logits that were scored.
+"""
 
 import json
 from pathlib import Path
@@ -32,9 +35,16 @@ class KeptModelError(Exception):
 
 
 def save_kept(folder: Path, outcome: Outcome, inputs: Inputs) -> None:
-    """Save the model of a cell and its tokenizer into an empty folder; both give the stored logits by themselves.
+    """Save the model of a cell and its tokenizer. Both give the stored logits by themselves.
 
-    Raises KeptModelError where transformers cannot read the folder, or computes other logits of the longest rows.
+    Args:
+        folder: an empty folder.
+        outcome: that of the cell.
+        inputs: what the cell started from.
+
+    Raises:
+        KeptModelError: transformers cannot read the folder, or computes other logits of the longest
+            rows.
     """
     tokenizer = inputs.arms[outcome.record.cell.arm].tokenizer
     outcome.model.save_pretrained(folder)
@@ -44,9 +54,7 @@ def save_kept(folder: Path, outcome: Outcome, inputs: Inputs) -> None:
         model = AutoModelForSequenceClassification.from_pretrained(folder)
         saved_tokenizer = AutoTokenizer.from_pretrained(folder)
         stored, computed = _compared_logits(model, saved_tokenizer, outcome, inputs)
-    except (
-        Exception
-    ) as error:  # what transformers raises for a file that it did not expect is anything
+    except Exception as error:  # transformers may raise anything for a file that it does not expect
         cause = f"{type(error).__name__}: {first_line(error)}"
         raise KeptModelError(
             f"transformers cannot use its kept model ({cause}); {ADVICE}"
@@ -54,43 +62,51 @@ def save_kept(folder: Path, outcome: Outcome, inputs: Inputs) -> None:
     largest = max(1.0, float(np.abs(stored).max()))
     tolerance = TOLERANCE_IN_BF16 if outcome.attempt.compute.bf16 else TOLERANCE
     difference = float(np.abs(computed - stored).max())
-    if not difference <= tolerance * largest:
-        fault = "its kept model does not compute the logits that were scored"
-        raise KeptModelError(f"{fault} (off by {difference:.2g}); {ADVICE}")
+    if not difference <= tolerance * largest:  # also if it is NaN
+        raise KeptModelError(
+            "its kept model does not compute the logits that were scored "
+            f"(off by {difference:.2g}); {ADVICE}"
+        )
 
 
 def _set_defaults(folder: Path, tokenizer: PreTrainedTokenizerBase, start: Start) -> None:
-    """Let the saved tokenizer give by default what its model was given: segments or none, and padding on its side."""
+    """Let the saved tokenizer give by default what its model was given: segments, and padding."""
     names = [name for name in tokenizer.model_input_names if name != SEGMENTS]
     if start.segment_types > 1:
         names.insert(1, SEGMENTS)
+    pads_left = isinstance(start, NativeStart) and start.pads_left
     path = folder / "tokenizer_config.json"
     settings = json.loads(path.read_text(encoding="utf-8"))
     settings["model_input_names"] = names
-    settings["padding_side"] = (
-        "left" if isinstance(start, NativeStart) and start.pads_left else "right"
-    )
-    path.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    settings["padding_side"] = "left" if pads_left else "right"
+    text = json.dumps(settings, indent=2, ensure_ascii=False)
+    path.write_text(f"{text}\n", encoding="utf-8")
 
 
 @torch.no_grad()
 def _compared_logits(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, outcome: Outcome, inputs: Inputs
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The stored logits (rows, labels) of the longest rows, and those that a model computes of their texts."""
-    cell, compute = outcome.record.cell, outcome.attempt.compute
+    """Return the stored logits of the longest rows, and those that a model computes of their texts.
+
+    Both are (rows, labels).
+    """
+    cell = outcome.record.cell
+    compute = outcome.attempt.compute
     split = TASKS[cell.task].validation_splits[0]
     lengths = inputs.tokens(cell).splits[split].lengths
-    rows = np.argsort(-lengths, kind="stable")[
-        :COMPARED_ROWS
-    ]  # a batch of them is padded as the first one was
+    longest_first = np.argsort(-lengths, kind="stable")
+    rows = longest_first[:COMPARED_ROWS]  # a batch of them is padded as the first one was
     frame = inputs.tasks.data(cell.task).splits[split].iloc[rows]
     texts = [frame[column].tolist() for column in ("text_a", "text_b") if column in frame]
-    length = outcome.attempt.padded(int(lengths[rows[0]]))
-    given = tokenizer(
-        *texts, truncation=True, max_length=length, padding="max_length", return_tensors="pt"
+    encoded = tokenizer(
+        *texts,
+        truncation=True,
+        max_length=outcome.attempt.padded(int(lengths[rows[0]])),
+        padding="max_length",
+        return_tensors="pt",
     )
     model.eval().to(compute.device)
     with compute.autocast():
-        logits = model(**given.to(compute.device)).logits.float()
+        logits = model(**encoded.to(compute.device)).logits.float()
     return outcome.predictions[split][rows], logits.cpu().numpy()

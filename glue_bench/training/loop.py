@@ -1,7 +1,7 @@
 """The one training loop, for cells and pretrainings, on every device; and predictions.
 
-Why not transformers' Trainer: a cell of a few hundred small steps has to start in milliseconds, and has to end with the
-same bits whatever the process ran before.
+It is not transformers' Trainer, because a cell of a few hundred small steps has to start in
+milliseconds, and has to end with the same bits whatever the process ran before.
 """
 
 import math
@@ -25,11 +25,13 @@ from glue_bench.training.tokens import Batch, TokenisedTask
 
 Epochs = Callable[[int], Iterable[Batch]]
 OnStep = Callable[[int, int, Callable[[], float]], None]
-"""Called after each step with its number, that of all steps, and its loss, which waits for the device if asked for."""
+"""Is called after each step with its number, the number of all steps, and a function for its loss.
+
+The function waits for the device."""
 
 
 def silent(step: int, steps: int, loss: Callable[[], float]) -> None:
-    """Tell nobody."""
+    """Report nothing."""
 
 
 class ProgressReporter:
@@ -39,16 +41,17 @@ class ProgressReporter:
     """
 
     def __init__(self, progress: OnStep) -> None:
-        self.progress, self.last = progress, tuple[Any, ...]()
+        self.progress = progress
+        self.last_step: tuple[int, int, Callable[[], float]] | None = None
 
     def __call__(self, step: int, steps: int, loss: Callable[[], float]) -> None:
-        self.last = step, steps, loss
-        self.progress(*self.last)
+        self.last_step = (step, steps, loss)
+        self.progress(step, steps, loss)
 
     def repeat_last(self) -> None:
-        """So that a driver hears that the run goes on."""
-        if self.last:
-            self.progress(*self.last)
+        """Report the last step again, if there is one."""
+        if self.last_step:
+            self.progress(*self.last_step)
 
 
 class NonFiniteLossError(RuntimeError):
@@ -64,31 +67,43 @@ def train(
     micro_batch_size: int | None = None,
     progress: OnStep = silent,
 ) -> Iterator[float]:
-    """Train in place; yields the mean training loss after each epoch. `epochs(e)` gives epoch e's batches, from 1.
+    """Train in place, and yield the mean training loss after each epoch.
 
-    The last epoch is cut short where the settings' `max_steps` end it. A batch goes through in parts of
-    `micro_batch_size` rows, if given; the update is that of the whole. AdamW (0.9, 0.999), linear warm-up and linear
-    decay to zero, gradients clipped to a total norm (TUPE, table 2). Raises NonFiniteLossError after an epoch whose
-    loss is none.
+    It uses AdamW (0.9, 0.999), linear warm-up and linear decay to zero, and gradients clipped to a
+    total norm (TUPE, table 2). The settings' `max_steps` may cut the last epoch short.
+
+    Args:
+        model: on any device.
+        epochs: returns the batches of an epoch, which is counted from 1.
+        steps_per_epoch: how many batches an epoch has.
+        settings: rate, steps, warm-up, decay and clipping.
+        compute: where to compute.
+        micro_batch_size: how many rows of a batch are computed at once. The update is always that
+            of the whole batch.
+        progress: called after each step.
+
+    Raises:
+        NonFiniteLossError: the mean loss of an epoch is NaN or infinite.
     """
-    model.to(
-        compute.device
-    )  # before the optimiser is made, because a move may replace the parameters
+    # Before the optimiser is made, because a move may replace the parameters.
+    model.to(compute.device)
     optimizer = make_optimizer(model, settings)
     for module in model.modules():
         if isinstance(module, UsedRows):
             optimizer.register_step_pre_hook(module.decay_others)
-    steps, done, epoch = settings.steps(steps_per_epoch), 0, 0
-    while done < steps:
+    steps = settings.steps(steps_per_epoch)
+    step = 0
+    epoch = 0
+    while step < steps:
         epoch += 1
         model.train()
-        losses = []
-        for batch in islice(epochs(epoch), steps - done):
-            rate = settings.learning_rate * linear_factor(done, steps, settings.warmup_ratio)
+        losses: list[Tensor] = []
+        for batch in islice(epochs(epoch), steps - step):
+            rate = settings.learning_rate * linear_factor(step, steps, settings.warmup_ratio)
             parts = part_losses(model, batch, compute, micro_batch_size)
             losses.append(update(model, optimizer, rate, settings.clip_norm, parts))
-            done += 1
-            progress(done, steps, losses[-1].item)
+            step += 1
+            progress(step, steps, losses[-1].item)
         loss = float(torch.stack(losses).mean())  # the epoch's one wait for the device
         if not math.isfinite(loss):
             raise NonFiniteLossError(f"loss is {loss} in epoch {epoch}")
@@ -102,57 +117,84 @@ def update(
     clip_norm: float,
     losses: Iterable[Tensor],
 ) -> Tensor:
-    """One step at this rate along the gradient of the sum of `losses`, which is returned; one graph at a time."""
-    done = []
+    """Take one step along the gradient of the sum of `losses`.
+
+    Args:
+        model: the model to update.
+        optimizer: that of the model.
+        rate: the learning rate of the step.
+        clip_norm: the largest norm of the gradient.
+        losses: each is computed when it is asked for, so that one graph is in memory at a time.
+
+    Returns:
+        The sum of the losses.
+    """
+    parts: list[Tensor] = []
     for group in optimizer.param_groups:
         group["lr"] = rate
     for loss in losses:
         loss.backward()
-        done.append(loss.detach())
+        parts.append(loss.detach())
     torch.nn.utils.clip_grad_norm_(model.parameters(), clip_norm)
     optimizer.step()
     optimizer.zero_grad()
-    return sum(done[1:], done[0])
+    return sum(parts[1:], parts[0])
 
 
 def part_losses(
     model: nn.Module, batch: Batch, compute: Compute, rows: int | None = None
 ) -> Iterator[Tensor]:
-    """The loss of each part of at most `rows` rows, as its share of the mean loss of the batch."""
-    for part in batch.parts(rows or len(batch.labels)):
+    """Yield the loss of each part of a batch, as its share of the batch's mean loss.
+
+    Args:
+        model: the model, on the device.
+        batch: the batch, on the host.
+        compute: where to compute.
+        rows: how many rows a part has; all of them by default.
+    """
+    batch_size = len(batch.labels)
+    for part in batch.parts(rows or batch_size):
         part = part.to(compute.device)
         with compute.autocast():
             logits = model(part.ids, part.mask, part.segments).logits
         loss = classification_loss(logits, part.labels)
-        whole = len(part.labels) == len(batch.labels)
-        yield loss if whole else loss * (len(part.labels) / len(batch.labels))
+        if len(part.labels) == batch_size:
+            yield loss
+        else:
+            yield loss * (len(part.labels) / batch_size)
 
 
 def make_optimizer(
     model: nn.Module, settings: Hyperparameters | PretrainingSettings
 ) -> torch.optim.AdamW:
-    """AdamW with weight decay on matrices only: biases and LayerNorms are the vectors."""
-    learning = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    """Make AdamW with weight decay on matrices alone. Biases and LayerNorms are vectors."""
+    matrices: list[nn.Parameter] = []
+    vectors: list[nn.Parameter] = []
+    for parameter in model.parameters():
+        if parameter.requires_grad:
+            (matrices if parameter.ndim >= 2 else vectors).append(parameter)
     groups = [
-        {
-            "params": [each for each in learning if each.ndim >= 2],
-            "weight_decay": settings.weight_decay,
-        },
-        {"params": [each for each in learning if each.ndim < 2], "weight_decay": 0.0},
+        {"params": matrices, "weight_decay": settings.weight_decay},
+        {"params": vectors, "weight_decay": 0.0},
     ]
-    # Fused: one kernel a parameter group; its arithmetic is that of the plain implementation.
-    rates: dict[str, Any] = {
-        "lr": settings.learning_rate,
-        "betas": (0.9, 0.999),
-        "eps": settings.adam_epsilon,
-    }
-    return torch.optim.AdamW(groups, **rates, fused=True)
+    return torch.optim.AdamW(
+        groups,
+        lr=settings.learning_rate,
+        betas=(0.9, 0.999),
+        eps=settings.adam_epsilon,
+        fused=True,  # one kernel a group, with the arithmetic of the plain implementation
+    )
 
 
 def linear_factor(step: int, steps: int, warmup_ratio: float) -> float:
-    """The part of the rate at `step` (from 0), as transformers has it: up over ceil(ratio * steps) steps, then down."""
+    """Return the part of the learning rate at `step` (from 0), as transformers does.
+
+    It rises over ceil(warmup_ratio * steps) steps, and then falls to zero.
+    """
     warmup = math.ceil(warmup_ratio * steps)
-    return step / warmup if step < warmup else max(0.0, (steps - step) / max(1, steps - warmup))
+    if step < warmup:
+        return step / warmup
+    return max(0.0, (steps - step) / max(1, steps - warmup))
 
 
 def rate_factor(settings: PretrainingSettings, step: int) -> float:
@@ -178,9 +220,17 @@ def predict(
     compute: Compute,
     after: Callable[[], None] = lambda: None,
 ) -> np.ndarray:
-    """Logits float32 (rows, labels) of all batches, in the split's order whatever theirs; `after` each is called."""
+    """Return the logits of all batches, float32 (rows, labels), in the order of the split.
+
+    Args:
+        model: the model, on the device.
+        batches: batches of all rows of a split, in any order.
+        compute: where to compute.
+        after: called after each batch.
+    """
     model.eval()
-    rows, logits = [], []
+    rows: list[np.ndarray] = []
+    logits: list[Tensor] = []
     for batch in batches:
         moved = batch.to(compute.device)
         with compute.autocast():
@@ -194,11 +244,15 @@ def predict(
 
 
 class UsedRows(nn.Module):
-    """A token table of which only the rows `used` (u,), sorted ids, are trained: `weight` (u, d).
+    """A token table that trains some of its rows alone.
 
-    In evaluation all rows are there, as AdamW would have left them. The table itself stays a part of the model, without
-    a gradient, so that it goes wherever training moves the model. In training an id that is not among `used` has no
-    row, and looking it up is an error: any other row in its place would be a wrong number that nobody notices.
+    - `used` (u,): the sorted ids of these rows.
+    - `weight` (u, d): their weights.
+
+    In evaluation the table has all rows, as AdamW would have left them. The table itself stays a
+    part of the model, without a gradient, so that it goes wherever training moves the model. In
+    training an id that is not among `used` has no row, and looking it up is an error: any other row
+    in its place would be a wrong number that nobody notices.
     """
 
     lookup: Tensor
@@ -207,9 +261,9 @@ class UsedRows(nn.Module):
     def __init__(self, table: nn.Embedding, used: Int[Tensor, " u"]) -> None:
         super().__init__()
         self.weight = nn.Parameter(table.weight.detach()[used])
-        self.padding = (
-            None if table.padding_idx is None else int(torch.searchsorted(used, table.padding_idx))
-        )
+        self.padding: int | None = None
+        if table.padding_idx is not None:
+            self.padding = int(torch.searchsorted(used, table.padding_idx))
         self.decay = 1.0
         no_row = len(used)
         lookup = torch.full((table.num_embeddings,), no_row)
@@ -224,7 +278,7 @@ class UsedRows(nn.Module):
         return F.embedding(self.lookup[ids], self.weight, padding_idx=self.padding)
 
     def train(self, mode: bool = True) -> "UsedRows":
-        """Evaluation begins with bringing the whole table up to date."""
+        """Switch to training or evaluation. Evaluation first brings the whole table up to date."""
         if self.training and not mode:
             with torch.no_grad():
                 self.table.weight.mul_(self.decay)
@@ -233,10 +287,11 @@ class UsedRows(nn.Module):
         return super().train(mode)
 
     def decay_others(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        """To be called before each step: the decay that AdamW's step means for rows that are not used.
+        """Note how a step of AdamW decays the rows that are not used. It is called before each step.
 
-        p <- p * (1 - lr * weight_decay), equation 12 of Loshchilov & Hutter 2019; the product is kept in double
-        precision and applied once, which differs from AdamW's own rounding by some 1e-7 of a weight.
+        p <- p * (1 - lr * weight_decay), equation 12 of Loshchilov & Hutter 2019. The product is
+        kept in double precision and applied once, which differs from AdamW's own rounding by some
+        1e-7 of a weight.
         """
         for group in optimizer.param_groups:
             if any(parameter is self.weight for parameter in group["params"]):
@@ -247,13 +302,14 @@ class UsedRows(nn.Module):
 def used_rows_only(
     model: EncoderForSequenceClassification | NativeClassifier, tokens: TokenisedTask
 ) -> Iterator[None]:
-    """In this block the model trains only the token rows that its training batches look up.
+    """Let the model train the token rows alone that its training batches look up, in this block.
 
-    After it, the whole table is up to date and trained. The token table is half of a small encoder, and a task uses a
-    part of its rows. To the others AdamW does nothing but decay them: their gradients and moments are zero. A model
-    looks up the ids of the texts, that of padding, and special ids that it adds by itself, such as the one that a
-    decoder starts with; its configuration names these. Models that may use their table in other ways than by looking
-    rows up are left alone: variants of the user's own, tables of a class of their own, shared tables.
+    After the block the whole table is up to date and trainable. The token table is half of a small
+    encoder, and a task uses a part of its rows. AdamW does nothing to the other rows but decay
+    them: their gradients and moments are zero. A model looks up the ids of the texts, the id of
+    padding, and special ids that it adds by itself, such as the one that a decoder starts with; its
+    configuration names these. Nothing is changed in models that may use their table in other ways:
+    variants of the user's own, tables of a class of their own, shared tables.
     """
     table = token_table(model)
     if table is None:
@@ -273,7 +329,7 @@ def used_rows_only(
 
 
 def token_table(model: EncoderForSequenceClassification | NativeClassifier) -> nn.Embedding | None:
-    """The model's table of tokens, if the model does nothing else with it than to look rows up."""
+    """Return the model's table of tokens, if the model only looks rows up in it."""
     try:
         table = model.base.get_input_embeddings()
     except NotImplementedError:  # CANINE, which hashes characters
@@ -289,17 +345,19 @@ def token_table(model: EncoderForSequenceClassification | NativeClassifier) -> n
 def special_ids(
     model: EncoderForSequenceClassification | NativeClassifier, table: nn.Embedding
 ) -> list[int]:
-    """The ids that the model may look up although no text holds them: padding, and those that its settings name."""
-    ids = [] if table.padding_idx is None else [table.padding_idx]
-    configurations = []
+    """Return the ids that the model may look up although no text holds them.
+
+    They are the id of padding, and those that a native model's configuration names.
+    """
+    ids: list[Any] = [table.padding_idx]
     if isinstance(model, NativeClassifier):
-        whole = model.base.config
-        configurations = [whole.to_dict(), whole.get_text_config().to_dict()]
-    for settings in configurations:
-        for name in settings:
-            if name.endswith("_token_id"):
-                value = settings[name]
-                ids += value if isinstance(value, list) else [value]
+        config = model.base.config
+        for settings in (config.to_dict(), config.get_text_config().to_dict()):
+            for name, value in settings.items():
+                if name.endswith("_token_id"):
+                    ids += value if isinstance(value, list) else [value]
     return [
-        number for number in ids if isinstance(number, int) and 0 <= number < table.num_embeddings
+        token_id
+        for token_id in ids
+        if isinstance(token_id, int) and 0 <= token_id < table.num_embeddings
     ]

@@ -1,4 +1,4 @@
-"""Masked-LM batches: decided by the text, the settings and the step alone, so that every arm sees the same."""
+"""Masked-LM batches. The text, the settings and the step decide them, so every arm sees the same."""
 
 import hashlib
 from collections.abc import Iterator
@@ -11,16 +11,18 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from glue_bench.training.packing import PackedText
-from glue_bench.training.tokens import on_device
+from glue_bench.training.tokens import move
 
-TO_MASK, TO_RANDOM = 0.8, 0.9  # 80% become [MASK], 10% a random token, 10% stay (BERT)
+# Of the tokens to predict 80% become [MASK], 10% become a random token, and 10% stay (BERT).
+MASK_BELOW = 0.8
+RANDOM_BELOW = 0.9
 EVALUATION_ROWS = 64
 VALIDATION_SEED = 1  # of validation masks, whatever the seed of the pretraining
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What masking has to know of a tokenizer; `regular` are the ids of its tokens that are not special."""
+    """The ids that masking needs; `regular` (r,) are those of tokens that are not special."""
 
     mask_id: int
     padding_id: int
@@ -28,19 +30,24 @@ class Vocabulary:
 
     @classmethod
     def of(cls, tokenizer: PreTrainedTokenizerBase) -> "Vocabulary":
-        """That of a tokenizer with [MASK] and padding."""
-        regular = np.setdiff1d(
-            [*tokenizer.get_vocab().values()], tokenizer.all_special_ids
-        )  # ids may have gaps
-        return cls(int(tokenizer.mask_token_id), int(tokenizer.pad_token_id), regular)
+        """Return the ids of a tokenizer with [MASK] and padding."""
+        token_ids = [*tokenizer.get_vocab().values()]  # which may have gaps
+        return cls(
+            mask_id=int(tokenizer.mask_token_id),
+            padding_id=int(tokenizer.pad_token_id),
+            regular=np.setdiff1d(token_ids, tokenizer.all_special_ids),
+        )
 
 
 @dataclass(frozen=True)
 class MaskedBatch:
-    """Sequences with some tokens to predict: `ids` int64 (b, l), masked; `mask` bool (b, l), None where none is padded.
+    """Sequences with some tokens to predict.
 
-    `places` int64 (n,) are the flat indices into (b, l) to predict; `targets` int64 (n,) the tokens that stood there;
-    `segments` int64 (b, l), None where all is of one segment.
+    - `ids`: int64 (b, l), masked.
+    - `mask`: bool (b, l), true for real tokens; None if nothing is padded.
+    - `places`: int64 (n,), the flat indices into (b, l) of the tokens to predict.
+    - `targets`: int64 (n,), the tokens that stood there.
+    - `segments`: int64 (b, l); None if all sequences have one segment.
     """
 
     ids: Tensor
@@ -51,40 +58,45 @@ class MaskedBatch:
 
     @property
     def tokens(self) -> int:
-        """Real tokens."""
+        """How many tokens are real."""
         return self.ids.numel() if self.mask is None else int(self.mask.sum())
 
     @property
     def digest(self) -> bytes:
-        """SHA-256 of everything the model is given and asked."""
-        parts = [
-            self.ids,
-            self.mask,
-            self.places,
-            self.targets,
-            *([] if self.segments is None else [self.segments]),
-        ]
-        return hashlib.sha256(
-            b"".join(b"-" if part is None else part.numpy().tobytes() for part in parts)
-        ).digest()
+        """The SHA-256 of everything that the model is given and asked."""
+        total = hashlib.sha256(self.ids.numpy().tobytes())
+        total.update(b"-" if self.mask is None else self.mask.numpy().tobytes())
+        total.update(self.places.numpy().tobytes())
+        total.update(self.targets.numpy().tobytes())
+        if self.segments is not None:
+            total.update(self.segments.numpy().tobytes())
+        return total.digest()
 
     def parts(self, rows: int) -> Iterator["MaskedBatch"]:
-        """The batch in parts of at most `rows` rows, in order."""
+        """Yield the batch in parts of at most `rows` rows, in order."""
         batch, length = self.ids.shape
         for start in range(0, batch, rows):
-            some, first = slice(start, start + rows), start * length
-            inside = (self.places >= first) & (self.places < first + rows * length)
-            mask, segments = (
-                None if each is None else each[some] for each in (self.mask, self.segments)
-            )
+            part = slice(start, start + rows)
+            first_place = start * length
+            end_place = first_place + rows * length
+            is_inside = (self.places >= first_place) & (self.places < end_place)
             yield MaskedBatch(
-                self.ids[some], mask, self.places[inside] - first, self.targets[inside], segments
+                ids=self.ids[part],
+                mask=None if self.mask is None else self.mask[part],
+                places=self.places[is_inside] - first_place,
+                targets=self.targets[is_inside],
+                segments=None if self.segments is None else self.segments[part],
             )
 
     def to(self, device: torch.device) -> "MaskedBatch":
-        """The same batch on a device."""
-        tensors = (self.ids, self.mask, self.places, self.targets, self.segments)
-        return MaskedBatch(*(on_device(tensor, device) for tensor in tensors))  # type: ignore[arg-type]
+        """Return the same batch on a device."""
+        return MaskedBatch(
+            ids=move(self.ids, device),
+            mask=None if self.mask is None else move(self.mask, device),
+            places=move(self.places, device),
+            targets=move(self.targets, device),
+            segments=None if self.segments is None else move(self.segments, device),
+        )
 
 
 def training_batch(
@@ -96,26 +108,42 @@ def training_batch(
     seed: int,
     step: int,
 ) -> MaskedBatch:
-    """The batch of one step (from 0): `rows` sequences, epochs shuffled one by one, masked anew at every step."""
-    places = np.arange(step * rows, (step + 1) * rows)
-    epochs, inside = np.divmod(places, len(text))
-    chosen = np.array(
-        [epoch_order(len(text), seed, int(e))[i] for e, i in zip(epochs, inside, strict=True)]
-    )
-    return mask_rows(
-        text, chosen, vocabulary, mask_probability, np.random.default_rng([seed, step, 1])
-    )
+    """Return the batch of one step.
+
+    Every epoch goes through all sequences in an order of its own. Masks are new at every step.
+
+    Args:
+        text: the sequences.
+        vocabulary: the ids that masking needs.
+        rows: how many sequences a batch has.
+        mask_probability: the share of tokens to predict.
+        seed: that of the pretraining.
+        step: from 0.
+    """
+    epochs, places = np.divmod(np.arange(step * rows, (step + 1) * rows), len(text))
+    sequences = [
+        epoch_order(len(text), seed, epoch)[place]
+        for epoch, place in zip(epochs.tolist(), places.tolist(), strict=True)
+    ]
+    generator = np.random.default_rng([seed, step, 1])
+    return mask_rows(text, np.array(sequences), vocabulary, mask_probability, generator)
 
 
 def masked_evaluation_batches(
     text: PackedText, vocabulary: Vocabulary, mask_probability: float, seed: int = VALIDATION_SEED
 ) -> Iterator[MaskedBatch]:
-    """Every sequence once, in order, with the same masks at every call."""
+    """Yield every sequence once, in order, with the same masks at every call.
+
+    Args:
+        text: the sequences.
+        vocabulary: the ids that masking needs.
+        mask_probability: the share of tokens to predict.
+        seed: decides the masks.
+    """
     for start in range(0, len(text), EVALUATION_ROWS):
         rows = np.arange(start, min(start + EVALUATION_ROWS, len(text)))
-        yield mask_rows(
-            text, rows, vocabulary, mask_probability, np.random.default_rng([seed, start, 2])
-        )
+        generator = np.random.default_rng([seed, start, 2])
+        yield mask_rows(text, rows, vocabulary, mask_probability, generator)
 
 
 def mask_rows(
@@ -125,37 +153,65 @@ def mask_rows(
     mask_probability: float,
     generator: np.random.Generator,
 ) -> MaskedBatch:
-    """BERT's masking: of each sequence round(mask_probability * tokens), by TO_MASK and TO_RANDOM."""
+    """Mask sequences as BERT does, by MASK_BELOW and RANDOM_BELOW.
+
+    Args:
+        text: the sequences.
+        rows: (b,), the places of those to mask.
+        vocabulary: the ids that masking needs.
+        mask_probability: of each sequence round(mask_probability * tokens), at least one, are
+            predicted.
+        generator: decides the masks.
+    """
     places, real = text.padded(rows, int(text.lengths[rows].max()))
     ids = np.where(real, text.ids[places], vocabulary.padding_id).astype(np.int64)
-    candidates = np.isin(ids, vocabulary.regular) & real
-    # In each row the round(mask_probability * candidates), at least one, with the lowest of random keys.
-    keys = np.where(candidates, generator.random(candidates.shape), 2.0)
-    counts = np.maximum(1, np.rint(mask_probability * candidates.sum(axis=1))).astype(int)
-    last = np.take_along_axis(np.sort(keys, axis=1), counts[:, None] - 1, axis=1)
-    chosen = (keys <= last) & candidates
-    targets = ids[chosen]
-    fate = generator.random(len(targets))
-    random = vocabulary.regular[generator.integers(len(vocabulary.regular), size=len(targets))]
-    ids[chosen] = np.where(
-        fate < TO_MASK, vocabulary.mask_id, np.where(fate < TO_RANDOM, random, targets)
-    )
+    is_candidate = np.isin(ids, vocabulary.regular) & real
+    is_target = choose_targets(is_candidate, mask_probability, generator)
+    targets = ids[is_target]
+    ids[is_target] = change_targets(targets, vocabulary, generator)
     segments = None
     if text.cuts is not None:
         cuts = text.cuts[rows][:, None].astype(int)
-        segments = torch.from_numpy(
-            (real & (cuts > 0) & (np.arange(real.shape[1]) >= cuts)).astype(np.int64)
-        )
+        is_second = real & (cuts > 0) & (np.arange(real.shape[1]) >= cuts)
+        segments = torch.from_numpy(is_second.astype(np.int64))
     return MaskedBatch(
         ids=torch.from_numpy(ids),
         mask=None if real.all() else torch.from_numpy(real),
-        places=torch.from_numpy(np.flatnonzero(chosen)),
+        places=torch.from_numpy(np.flatnonzero(is_target)),
         targets=torch.from_numpy(targets),
         segments=segments,
     )
 
 
+def choose_targets(
+    is_candidate: np.ndarray, mask_probability: float, generator: np.random.Generator
+) -> np.ndarray:
+    """Choose the tokens to predict, bool (b, l): in each row those with the lowest random keys.
+
+    Args:
+        is_candidate: bool (b, l), whether a token may be predicted.
+        mask_probability: the share of candidates that is chosen, at least one in each row.
+        generator: draws the keys.
+    """
+    keys = np.where(is_candidate, generator.random(is_candidate.shape), 2.0)
+    counts = np.rint(mask_probability * is_candidate.sum(axis=1))
+    counts = np.maximum(1, counts).astype(int)
+    highest_keys = np.take_along_axis(np.sort(keys, axis=1), counts[:, None] - 1, axis=1)
+    return (keys <= highest_keys) & is_candidate
+
+
+def change_targets(
+    targets: np.ndarray, vocabulary: Vocabulary, generator: np.random.Generator
+) -> np.ndarray:
+    """Return what the model reads in place of the tokens to predict, int64 (n,)."""
+    fate = generator.random(len(targets))
+    drawn = generator.integers(len(vocabulary.regular), size=len(targets))
+    random_ids = vocabulary.regular[drawn]
+    changed = np.where(fate < RANDOM_BELOW, random_ids, targets)
+    return np.where(fate < MASK_BELOW, vocabulary.mask_id, changed)
+
+
 @lru_cache(maxsize=2)
 def epoch_order(sequences: int, seed: int, epoch: int) -> np.ndarray:
-    """The order in which an epoch goes through the sequences."""
+    """Return the order in which an epoch goes through the sequences, int64 (sequences,)."""
     return np.random.default_rng([seed, epoch, 0]).permutation(sequences)

@@ -1,11 +1,10 @@
-"""A task as tokens, made once and shared between cells and processes; and batches of similar length of it."""
+"""The tokens of a task, made once and shared between cells and processes, and batches of them."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,55 +17,68 @@ from glue_bench.data.task_data import TaskData, held_out_rows
 from glue_bench.files import cache_folder, kept_or_made
 from glue_bench.training.tokenizers import tokenizer_digest
 
-TOKENS_VERSION = 1  # of what `encode_split` makes: a part of the cache's key
-MOST_BATCHES_PER_RUN = 50
+TOKENS_VERSION = 1  # of the arrays of `encode_split`: a part of the cache's key
+MAX_BATCHES_PER_RUN = 50
 ROWS_AT_ONCE = 10_000  # lists of ids of a whole MNLI would take gigabytes in each worker
 Padded = Callable[[int], int]
-"""Length of a batch's longest example -> the length that the batch is padded to."""
+"""Takes the length of a batch's longest example; returns the length that the batch is padded to."""
 
 
 @dataclass(frozen=True, eq=False)
 class Ragged:
-    """Rows of any length, end to end: row i is [offsets[i], offsets[i + 1]) of the token `ids` (tokens,)."""
+    """Rows of any length, end to end.
+
+    - `ids` (tokens,): the tokens of all rows.
+    - `offsets` (rows + 1,): row i is [offsets[i], offsets[i + 1]) of them.
+    """
 
     ids: np.ndarray
     offsets: np.ndarray
 
     @cached_property
     def lengths(self) -> np.ndarray:
-        """Tokens of each row, special ones included."""
+        """How many tokens each row has, with special ones."""
         return np.diff(self.offsets)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
     def end_to_end(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Where the tokens of `rows` stand, int64 (tokens,), in that order; and the offsets that they then have."""
+        """Return where the tokens of `rows` stand, if the rows are put end to end in this order.
+
+        Returns:
+            The places, int64 (tokens of the rows,), and the new offsets, int64 (rows + 1,).
+        """
         lengths = self.lengths[rows]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
-        return np.arange(offsets[-1]) + np.repeat(
-            self.offsets[rows] - offsets[:-1], lengths
-        ), offsets
+        shifts = np.repeat(self.offsets[rows] - offsets[:-1], lengths)
+        return np.arange(offsets[-1]) + shifts, offsets
 
     def padded(self, rows: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
-        """Where the tokens of `rows` stand, int64 (b, l), 0 for padding; and which are real, bool (b, l)."""
+        """Return where the tokens of `rows` stand, if each row is padded to `length`.
+
+        Returns:
+            The places, int64 (b, l), which are 0 for padding, and which are real, bool (b, l).
+        """
         columns = np.arange(length)
         real = columns < self.lengths[rows][:, None]
-        return np.where(real, self.offsets[rows][:, None] + columns, 0), real
+        places = self.offsets[rows][:, None] + columns
+        return np.where(real, places, 0), real
 
 
 @dataclass(frozen=True, eq=False)
 class TokenisedSplit(Ragged):
-    """All examples of a split: `ids` int32 and `segments` uint8 (tokens,).
+    """All examples of a split.
 
-    `labels` (rows,) are int64 classes or float32 scores, -1 where unknown.
+    - `ids` int32 and `segments` uint8, both (tokens,).
+    - `labels` (rows,): int64 classes or float32 scores, -1 where unknown.
     """
 
     segments: np.ndarray
     labels: np.ndarray
 
     def take(self, rows: np.ndarray) -> "TokenisedSplit":
-        """The examples `rows`, in that order, as a split of their own."""
+        """Return the examples `rows`, in that order, as a split of their own."""
         places, offsets = self.end_to_end(rows)
         return TokenisedSplit(self.ids[places], offsets, self.segments[places], self.labels[rows])
 
@@ -79,30 +91,35 @@ class TokenisedTask:
     padding_id: int
 
     def in_one_segment(self) -> "TokenisedTask":
-        """The same tokens, all of them in segment 0."""
-        zeros = {
-            name: np.zeros_like(split.segments, subok=False) for name, split in self.splits.items()
-        }
-        return replace(
-            self,
-            splits={
-                name: replace(self.splits[name], segments=each) for name, each in zeros.items()
-            },
-        )
+        """Return the same tokens, all of them in segment 0."""
+        splits = {}
+        for name, split in self.splits.items():
+            segments = np.zeros_like(split.segments, subok=False)
+            splits[name] = replace(split, segments=segments)
+        return replace(self, splits=splits)
 
 
 def hold_out(tokens: TokenisedTask, share: float) -> TokenisedTask:
-    """The task with `share` of its training examples, at least one, drawn at random, as a split to choose by."""
+    """Hold out `share` of the training examples, at least one, as a split HELD_OUT.
+
+    The examples are drawn at random. The rest is the new training split.
+    """
     train = tokens.splits["train"]
     held_out, rest = held_out_rows(len(train), share)
-    parts = {HELD_OUT: train.take(held_out), "train": train.take(rest)}
-    return replace(tokens, splits={**tokens.splits, **parts})
+    splits = dict(tokens.splits)
+    splits[HELD_OUT] = train.take(held_out)
+    splits["train"] = train.take(rest)
+    return replace(tokens, splits=splits)
 
 
 def tokenise(data: TaskData, tokenizer: PreTrainedTokenizerBase, max_length: int) -> TokenisedTask:
-    """The task as token ids in memory-mapped arrays, read from the cache where an equal one has been made before.
+    """Return a task as tokens in memory-mapped arrays, which are kept in the cache.
 
-    Pairs longer than `max_length` lose tokens of the longer text first, as in transformers' run_glue.
+    Args:
+        data: the texts and labels of the task's splits.
+        tokenizer: makes the tokens.
+        max_length: the largest number of tokens of an example. A longer pair loses tokens of its
+            longer text first, as in transformers' run_glue.
     """
     arrays = [field.name for field in fields(TokenisedSplit)]
 
@@ -113,14 +130,15 @@ def tokenise(data: TaskData, tokenizer: PreTrainedTokenizerBase, max_length: int
                 np.save(folder / f"{name}.{array}.npy", getattr(split, array))
 
     def read(folder: Path) -> dict[str, TokenisedSplit]:
-        return {
-            name: TokenisedSplit(
-                *(np.load(folder / f"{name}.{array}.npy", mmap_mode="r") for array in arrays)
-            )
-            for name in data.splits
-        }
+        splits = {}
+        for name in data.splits:
+            files = {array: folder / f"{name}.{array}.npy" for array in arrays}
+            mapped = {array: np.load(file, mmap_mode="r") for array, file in files.items()}
+            splits[name] = TokenisedSplit(**mapped)
+        return splits
 
-    key = f"{TOKENS_VERSION}-{data.task}-{data.digest[:16]}-{tokenizer_digest(tokenizer)[:16]}-{max_length}"
+    digests = f"{data.digest[:16]}-{tokenizer_digest(tokenizer)[:16]}"
+    key = f"{TOKENS_VERSION}-{data.task}-{digests}-{max_length}"
     splits = kept_or_made(cache_folder() / "tokens" / key, make, read)
     return TokenisedTask(splits, int(tokenizer.pad_token_id))
 
@@ -128,34 +146,46 @@ def tokenise(data: TaskData, tokenizer: PreTrainedTokenizerBase, max_length: int
 def encode_split(
     frame: pd.DataFrame, tokenizer: PreTrainedTokenizerBase, max_length: int
 ) -> TokenisedSplit:
-    """A split in memory, from its columns text_a, perhaps text_b, and label."""
-    how: dict[str, Any] = {
-        "truncation": True,
-        "max_length": max_length,
-        "return_token_type_ids": True,
-    }
-    ids, segments, lengths = [np.empty(0, np.int32)], [np.empty(0, np.uint8)], list[int]()
+    """Return the tokens of a split, in memory.
+
+    Args:
+        frame: columns text_a, label, and perhaps text_b.
+        tokenizer: makes the tokens.
+        max_length: the largest number of tokens of an example.
+    """
+    ids = [np.empty(0, np.int32)]
+    segments = [np.empty(0, np.uint8)]
+    lengths: list[int] = []
     for first in range(0, len(frame), ROWS_AT_ONCE):
-        some = frame.iloc[first : first + ROWS_AT_ONCE]
-        pairs = some["text_b"].tolist() if "text_b" in some else None
-        encoded = tokenizer(some["text_a"].tolist(), pairs, **how)
+        chunk = frame.iloc[first : first + ROWS_AT_ONCE]
+        encoded = tokenizer(
+            chunk["text_a"].tolist(),
+            chunk["text_b"].tolist() if "text_b" in chunk else None,
+            truncation=True,
+            max_length=max_length,
+            return_token_type_ids=True,
+        )
         ids.append(np.fromiter(chain.from_iterable(encoded["input_ids"]), np.int32))
         segments.append(np.fromiter(chain.from_iterable(encoded["token_type_ids"]), np.uint8))
         lengths += map(len, encoded["input_ids"])
     labels = frame["label"].to_numpy()
+    kind = np.float32 if labels.dtype.kind == "f" else np.int64
     return TokenisedSplit(
         ids=np.concatenate(ids),
         segments=np.concatenate(segments),
         offsets=np.cumsum([0, *lengths]),
-        labels=labels.astype(np.float32 if labels.dtype.kind == "f" else np.int64),
+        labels=labels.astype(kind),
     )
 
 
 @dataclass(frozen=True)
 class Batch:
-    """`ids` and `segments` int64 (b, l), padded on the right; `mask` bool (b, l), None where nothing is padded.
+    """Examples, padded on the right to one length.
 
-    `labels` (b,); `rows` (b,) are the examples' places in the split.
+    - `ids` and `segments`: int64 (b, l).
+    - `mask`: bool (b, l), true for real tokens; None if nothing is padded.
+    - `labels`: (b,).
+    - `rows`: (b,), the examples' places in the split.
     """
 
     ids: Tensor
@@ -165,30 +195,36 @@ class Batch:
     rows: np.ndarray
 
     def to(self, device: torch.device) -> "Batch":
-        """The same batch on a device."""
-        tensors = self.ids, self.segments, self.mask, self.labels
-        ids, segments, mask, labels = (on_device(tensor, device) for tensor in tensors)
-        return Batch(ids, segments, mask, labels, self.rows)  # type: ignore[arg-type]
+        """Return the same batch on a device."""
+        return Batch(
+            ids=move(self.ids, device),
+            segments=move(self.segments, device),
+            mask=None if self.mask is None else move(self.mask, device),
+            labels=move(self.labels, device),
+            rows=self.rows,
+        )
 
     def parts(self, rows: int) -> Iterator["Batch"]:
-        """The batch in parts of at most `rows` rows, in order."""
+        """Yield the batch in parts of at most `rows` rows, in order."""
         for start in range(0, len(self.labels), rows):
-            some = slice(start, start + rows)
-            mask = None if self.mask is None else self.mask[some]
+            part = slice(start, start + rows)
             yield Batch(
-                self.ids[some], self.segments[some], mask, self.labels[some], self.rows[some]
+                ids=self.ids[part],
+                segments=self.segments[part],
+                mask=None if self.mask is None else self.mask[part],
+                labels=self.labels[part],
+                rows=self.rows[part],
             )
 
 
-def on_device(tensor: Tensor | None, device: torch.device) -> Tensor | None:
-    """A tensor of the host on a device. A GPU copies it by itself: the host does not wait for the steps before."""
-    if tensor is None:
-        return None
-    return (
-        tensor.pin_memory().to(device, non_blocking=True)
-        if device.type == "cuda"
-        else tensor.to(device)
-    )
+def move(tensor: Tensor, device: torch.device) -> Tensor:
+    """Copy a tensor of the host to a device.
+
+    A GPU copies it by itself: the host does not wait for the steps before.
+    """
+    if device.type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
 
 
 def training_batches(
@@ -199,7 +235,16 @@ def training_batches(
     epoch: int,
     padded: Padded = int,
 ) -> Iterator[Batch]:
-    """One epoch: shuffled, grouped by length, batches in random order; decided by (seed, epoch) alone."""
+    """Yield the batches of one epoch: shuffled, of similar length, in random order.
+
+    Args:
+        split: the training examples.
+        batch_size: how many examples a batch has.
+        padding_id: the id of padding.
+        seed: decides the order, together with the epoch.
+        epoch: from 1.
+        padded: says to which length a batch is padded.
+    """
     generator = np.random.default_rng([seed, epoch])
     for rows in bucketed_rows(split.lengths, batch_size, generator):
         yield collate(split, rows, padding_id, padded)
@@ -208,40 +253,58 @@ def training_batches(
 def bucketed_rows(
     lengths: np.ndarray, batch_size: int, generator: np.random.Generator
 ) -> list[np.ndarray]:
-    """Every example once, in batches of `batch_size` (the last one smaller) of similar length.
+    """Return the rows of each batch of an epoch. Batches have examples of similar length.
 
-    Batches are cut from random runs of examples, each sorted by length: a longer run spends less on padding, a shorter
-    one lets epochs differ. Runs are those of transformers' `LengthGroupedSampler`: at least four, of at most 50.
+    Batches are cut from random runs of examples, each sorted by length: a longer run spends less on
+    padding, and a shorter one lets epochs differ. Runs are those of transformers'
+    `LengthGroupedSampler`: at least four, of at most 50 batches.
+
+    Args:
+        lengths: the length of each example.
+        batch_size: how many examples a batch has; the last one may have fewer.
+        generator: decides the order.
     """
     order = generator.permutation(len(lengths))
-    run_length = max(1, min(len(lengths) // (4 * batch_size), MOST_BATCHES_PER_RUN)) * batch_size
-    runs = [order[start : start + run_length] for start in range(0, len(order), run_length)]
-    by_length = [run[np.argsort(-lengths[run], kind="stable")] for run in runs]
-    batches = [
-        run[start : start + batch_size]
-        for run in by_length
-        for start in range(0, len(run), batch_size)
-    ]
+    batches_per_run = min(len(lengths) // (4 * batch_size), MAX_BATCHES_PER_RUN)
+    run_length = max(1, batches_per_run) * batch_size
+    batches = []
+    for first in range(0, len(order), run_length):
+        run = order[first : first + run_length]
+        run = run[np.argsort(-lengths[run], kind="stable")]
+        for start in range(0, len(run), batch_size):
+            batches.append(run[start : start + batch_size])
     return [batches[index] for index in generator.permutation(len(batches))]
 
 
 def trained_tokens(split: TokenisedSplit, settings: Hyperparameters, seed: int) -> int:
-    """The tokens of all updates, those of an epoch that ends early too."""
-    in_epoch = settings.steps_per_epoch(len(split))
-    whole, left = divmod(settings.steps(in_epoch), in_epoch)
-    order = np.random.default_rng([seed, whole + 1])
-    cut = bucketed_rows(split.lengths, settings.batch_size, order)[:left] if left else []
-    return int(split.offsets[-1]) * whole + sum(int(split.lengths[rows].sum()) for rows in cut)
+    """Count the tokens of all updates of a cell. Its last epoch may end early."""
+    steps_per_epoch = settings.steps_per_epoch(len(split))
+    epochs, last_steps = divmod(settings.steps(steps_per_epoch), steps_per_epoch)
+    tokens = int(split.offsets[-1]) * epochs
+    if last_steps:
+        generator = np.random.default_rng([seed, epochs + 1])
+        batches = bucketed_rows(split.lengths, settings.batch_size, generator)
+        for rows in batches[:last_steps]:
+            tokens += int(split.lengths[rows].sum())
+    return tokens
 
 
 def evaluation_batches(
     split: TokenisedSplit, padding_id: int, tokens: int, padded: Padded = int
 ) -> Iterator[Batch]:
-    """Every example once, longest first, in batches of about `tokens` tokens with padding."""
+    """Yield every example once, longest first.
+
+    Args:
+        split: the examples.
+        padding_id: the id of padding.
+        tokens: about how many tokens a batch has, with padding.
+        padded: says to which length a batch is padded.
+    """
     order = np.argsort(-split.lengths, kind="stable")
     start = 0
     while start < len(order):
-        stop = start + max(1, tokens // padded(int(split.lengths[order[start]])))
+        length = padded(int(split.lengths[order[start]]))
+        stop = start + max(1, tokens // length)
         yield collate(split, order[start:stop], padding_id, padded)
         start = stop
 
@@ -249,11 +312,21 @@ def evaluation_batches(
 def collate(
     split: TokenisedSplit, rows: np.ndarray, padding_id: int, padded: Padded = int
 ) -> Batch:
-    """The examples `rows` of a split as one batch."""
-    places, real = split.padded(rows, padded(int(split.lengths[rows].max())))
+    """Return the examples `rows` of a split as one batch.
+
+    Args:
+        split: the examples.
+        rows: (b,), their places.
+        padding_id: the id of padding.
+        padded: says to which length the batch is padded.
+    """
+    length = padded(int(split.lengths[rows].max()))
+    places, real = split.padded(rows, length)
+    ids = np.where(real, split.ids[places], padding_id)
+    segments = np.where(real, split.segments[places], 0)
     return Batch(
-        ids=torch.from_numpy(np.where(real, split.ids[places], padding_id).astype(np.int64)),
-        segments=torch.from_numpy(np.where(real, split.segments[places], 0).astype(np.int64)),
+        ids=torch.from_numpy(ids.astype(np.int64)),
+        segments=torch.from_numpy(segments.astype(np.int64)),
         mask=None if real.all() else torch.from_numpy(real),
         labels=torch.from_numpy(split.labels[rows]),
         rows=rows,

@@ -1,4 +1,7 @@
-"""A native arm's model is tried before compute is spent: it does on three texts what cells will do."""
+"""A trial of a native arm's model, before compute is spent.
+
+On three texts the model does what it will do in cells.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -17,16 +20,20 @@ from glue_bench.training.memory import is_out_of_memory
 from glue_bench.training.tokens import Batch, TokenisedTask, collate, encode_split
 
 LABELS = ("first", "second")
-# Two logits of one text count as equal up to these parts of the largest difference between texts and of the largest
-# logit. In tiny models of 105 families, rounding makes at most 2e-6 of the largest logit. What depends on other texts
-# makes 7e-3 of the difference between texts (ConvBERT's convolution over padding) to all of it (FNet).
+# Two logits of one text count as equal up to these parts of the largest difference between texts
+# and of the largest logit. In tiny models of 105 families, rounding makes at most 2e-6 of the
+# largest logit. Dependence on other texts makes 7e-3 of the difference between texts (ConvBERT's
+# convolution over padding) to all of it (FNet).
 PART_OF_DIFFERENCE = 1e-3
 PART_OF_LARGEST = 1e-5
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A native arm's start, and the tokens and batches that its model is tried on: all texts, then each short one."""
+    """A native arm's start, and the tokens and batches that its model is tried on.
+
+    `together` has all texts, and each batch of `alone` has one of the short texts.
+    """
 
     start: NativeStart
     tokens: TokenisedTask
@@ -34,11 +41,14 @@ class Trial:
     alone: tuple[Batch, ...]
 
     def classifier(self) -> NativeClassifier:
-        """The model under a fresh head."""
+        """Return the model under a fresh head."""
         return self.start.classifier(LABELS, seed=0)
 
     def take_gradients(self, model: NativeClassifier, compute: Compute) -> None:
-        """Train on the batches as a cell does, but for the update. Raises NonFiniteLossError for a loss of NaN."""
+        """Compute gradients on the batches as a cell does, without an update.
+
+        Raises NonFiniteLossError if a loss is NaN.
+        """
         with used_rows_only(model, self.tokens):
             model.to(compute.device).train()
             for batch in (self.together, *self.alone):
@@ -50,7 +60,13 @@ class Trial:
 
 
 def make_trial(arm: ArmInputs, start: NativeStart, compute: Compute) -> Trial:
-    """The trial of an arm at the largest `max_length` of the experiment's tasks."""
+    """Make the trial of an arm at the largest `max_length` of the experiment's tasks.
+
+    Args:
+        arm: the arm.
+        start: the arm's start.
+        compute: where the model will compute.
+    """
     experiment = arm.experiment
     tuning = experiment.finetuning
     length = max(tuning.hyperparameters(task, 0.0).max_length for task in experiment.tasks)
@@ -69,10 +85,11 @@ def make_trial(arm: ArmInputs, start: NativeStart, compute: Compute) -> Trial:
 
 
 def check_native(arm: ArmInputs, start: NativeStart) -> None:
-    """Refuse a model that cannot be trained in float32, or whose logits of a text depend on other texts.
+    """Refuse a model that cannot be trained in float32, or that looks at other texts of a batch.
 
-    The model reads the batches, takes gradients, and reads the first batch again. A machine whose memory is too short
-    for that refuses nothing: cells may compute elsewhere, and in smaller parts.
+    The model reads the batches, computes gradients, and reads the first batch again. A machine whose
+    memory is too short for that refuses nothing: cells may compute elsewhere, and in smaller parts.
+    Raises UserError if the model is refused.
     """
     compute = Compute(torch.device("cpu"), bf16=False, threads=torch.get_num_threads())
     trial = make_trial(arm, start, compute)
@@ -83,7 +100,7 @@ def check_native(arm: ArmInputs, start: NativeStart) -> None:
             alone = np.concatenate([predict(model, [batch], compute) for batch in trial.alone])
             trial.take_gradients(model, compute)
             last = predict(model, [trial.together], compute)
-    except Exception as error:  # what some family's code raises is anything
+    except Exception as error:  # the code of a family may raise anything
         if is_out_of_memory(error):
             return
         cause = f"{type(error).__name__}: {first_line(error)}"
@@ -91,24 +108,25 @@ def check_native(arm: ArmInputs, start: NativeStart) -> None:
     tolerance = (
         PART_OF_DIFFERENCE * np.ptp(first, axis=0).max() + PART_OF_LARGEST * np.abs(first).max()
     )
-    again = float(np.abs(last - first).max())
-    beside = float(np.abs(alone - first[1:]).max())
-    fault = ""
-    if not again <= tolerance:
-        fault = f"when it reads the text again after others, by {again:.1e}"
-    elif not beside <= tolerance:
-        fault = f"beside a longer text than alone, by {beside:.1e}"
-    if fault:
-        raise UserError(
-            f"arm '{arm.name}': its model gives a text other logits {fault}, so that its scores would depend on the "
-            "batches; give another checkpoint"
-        )
+    change_in_time = float(np.abs(last - first).max())
+    change_in_batch = float(np.abs(alone - first[1:]).max())
+    if not change_in_time <= tolerance:  # also if it is NaN
+        fault = f"when it reads the text again after others, by {change_in_time:.1e}"
+    elif not change_in_batch <= tolerance:
+        fault = f"beside a longer text than alone, by {change_in_batch:.1e}"
+    else:
+        return
+    raise UserError(
+        f"arm '{arm.name}': its model gives a text other logits {fault}, so that its scores would "
+        "depend on the batches; give another checkpoint"
+    )
 
 
 def compute_of(arm: ArmInputs, compute: Compute) -> Compute:
-    """Where the arm's cells compute: in float32 where `compute` is in bf16 and the arm's model cannot be trained in it.
+    """Return where the arm's cells compute.
 
-    Short memory is no reason, because a cell deals with it.
+    It is `compute`, but in float32 if a native arm's model cannot be trained in bf16. Short memory
+    is no reason, because a cell deals with it.
     """
     start = arm.start
     if not (compute.bf16 and isinstance(start, NativeStart)):
@@ -119,7 +137,10 @@ def compute_of(arm: ArmInputs, compute: Compute) -> Compute:
 
 
 def works_in(compute: Compute, trial: Trial) -> bool:
-    """Whether the trial's model takes gradients and gives finite logits here, or memory alone is too short for it."""
+    """Return whether the trial's model computes gradients and finite logits here.
+
+    It counts as working if memory alone is too short for it.
+    """
     try:
         with drawing():
             model = trial.classifier()
@@ -131,7 +152,14 @@ def works_in(compute: Compute, trial: Trial) -> bool:
 
 
 def padded_length(longest: int, start: Start, compute: Compute, max_length: int) -> int:
-    """The length that a batch is padded to whose longest example has `longest` tokens."""
+    """Return to which length a batch is padded.
+
+    Args:
+        longest: the length of its longest example.
+        start: the arm's start.
+        compute: where the batch is computed.
+        max_length: the largest length of an example.
+    """
     if start.reads_padding:
         return max_length
     return min(compute.round_up_size(longest), max_length)
