@@ -225,7 +225,7 @@ def plan(experiment: Given, *, results: str | Path = "runs", **changes: Any) -> 
         changes: `data`, `corpus`, `plugins` and `limit`, as in `run`.
 
     Returns:
-        One row per cell, in the order of the experiment, with `glue_bench.board.results.CELL_COLUMNS`
+        One row per cell, in the order of the experiment, with `glue_bench.board.columns.CELL_COLUMNS`
         (`pretraining_seed` and `steps` are missing without pretraining), its `state` in
         `results/<experiment>`, as `status` has it, and `why` it would run: empty where it would
         not.

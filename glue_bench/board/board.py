@@ -11,7 +11,8 @@ from typing import Any
 
 import pandas as pd
 
-from glue_bench.board.results import ORIGINS, Results, read_results
+from glue_bench.board.columns import ORIGINS
+from glue_bench.board.results import Results, read_results
 from glue_bench.config import HELD_OUT, Protocol, changed_protocol, load_experiment
 from glue_bench.data.measures import AVERAGE, MEASURES
 from glue_bench.data.tasks import COLUMNS, TASKS, TRAINABLE
@@ -138,7 +139,7 @@ def make_board(
     """The leaderboard after `steps` of pretraining (the last), by the experiment's own protocol unless one is given."""
     protocol = protocol or results.plan.experiment.protocol
     steps = steps or max(results.all_steps, default=None)
-    cells = results.after(steps)
+    cells = results.cells_after(steps)
     epochs = reported_epochs(
         results.scores.merge(cells[["cell_id", *RUN_KEYS]], on="cell_id"), protocol
     )

@@ -5,8 +5,9 @@ import pandas as pd
 from pandas import DataFrame, Series
 
 from glue_bench.board.board import aggregate
+from glue_bench.board.columns import ORIGINS
 from glue_bench.board.compare import reference_arm
-from glue_bench.board.results import ORIGINS, Results
+from glue_bench.board.results import Results
 from glue_bench.data.measures import MEASURES
 from glue_bench.pages.numbers import MISSING
 from glue_bench.pages.page import Column, Page, Table, facts_table, with_legend

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from glue_bench.board.results import CELL_COLUMNS
+from glue_bench.board.columns import CELL_COLUMNS
 from glue_bench.records.store import Store
 from glue_bench.records.values import Plan
 from glue_bench.sweep.progress import job_states

@@ -15,7 +15,7 @@ from torch import nn
 from transformers import ModernBertConfig
 from transformers.models.modernbert.modeling_modernbert import ModernBertMLP
 
-from glue_bench.board.results import shape_text
+from glue_bench.board.plan_frames import shape_text
 from glue_bench.config import load_experiment
 from glue_bench.model import cpu
 from glue_bench.model.configuration import EncoderConfig

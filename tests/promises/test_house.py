@@ -108,7 +108,6 @@ def lines_of(function: ast.FunctionDef) -> int:
 
 
 LONG_FILES = {
-    "board/results.py",
     "model/checkpoints.py",
 }
 """Files that grew over the limit when the code went from 120 to 100 columns; each has to be divided."""

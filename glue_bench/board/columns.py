@@ -1,0 +1,105 @@
+"""The columns of the frames of `Results`."""
+
+from glue_bench.config import AS_PUBLISHED
+
+ORIGINS = ("pretrained", "adapted", "grafted", AS_PUBLISHED, "scratch")
+"""The origins of arms, in the order of tables."""
+CELL_COLUMNS = (
+    "cell_id",
+    "arm",
+    "variant",
+    "origin",
+    "task",
+    "learning_rate",
+    "seed",
+    "pretraining_seed",
+    "steps",
+)
+"""What a plan says of a cell."""
+RUN_COLUMNS = (
+    "finished",
+    "collapsed",
+    "precision",
+    "data",
+    "parameters",
+    "base_model",
+    "processor",
+    "seconds",
+    "environment",
+    "diagnostic",
+    "digest",
+)
+"""What is known of a cell that has finished."""
+EPOCH_SCORE_COLUMNS = ("cell_id", "epoch", "last", "split", "metric", "value")
+ARM_COLUMNS = (
+    "arm",
+    "variant",
+    "origin",
+    "options",
+    "embedding_size",
+    "summary",
+    "shape",
+    "start",
+    "start_digest",
+    "checkpoint",
+    "parameters",
+    "non_embedding_parameters",
+    "added_over_add",
+    "flops_per_token",
+    "length",
+)
+TASK_COLUMNS = (
+    "task",
+    "source",
+    "digest",
+    "revision",
+    "partial",
+    "rows",
+    "differences",
+    "unchecked",
+    "settings",
+    "from_mnli",
+)
+PRETRAINING_COLUMNS = (
+    "pretraining_id",
+    "arm",
+    "seed",
+    "is_search",
+    "finished",
+    "learning_rate",
+    "searches",
+    "steps",
+    "tokens",
+    "seconds",
+    "tokens_per_second",
+    "peak_memory_bytes",
+    "stream",
+    "train_loss",
+    "validation_loss",
+    "environment",
+    "processor",
+    "precision",
+    "weights",
+    "digest",
+)
+LOSS_COLUMNS = (
+    "pretraining_id",
+    "arm",
+    "pretraining_seed",
+    "step",
+    "tokens",
+    "train_loss",
+    "validation_loss",
+    "seconds",
+)
+MEASURE_COLUMNS = (
+    "pretraining_id",
+    "arm",
+    "pretraining_seed",
+    "step",
+    "measure",
+    "value",
+    "standard_error",
+    "n",
+)
+BASELINE_COLUMNS = ("task", "split", "metric", "baseline", "value")
