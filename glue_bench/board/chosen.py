@@ -3,7 +3,8 @@
 import numpy as np
 import pandas as pd
 
-from glue_bench.board.board import BOTH_SEEDS, Board, aggregate, main_scores
+from glue_bench.board.aggregation import BOTH_SEEDS, aggregate, main_scores
+from glue_bench.board.board import Board
 from glue_bench.data.metrics import METRICS
 from glue_bench.data.tasks import TASKS
 from glue_bench.errors import IN_A_FILE, UserError, unknown

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from glue_bench.board.board import Board, main_scores
+from glue_bench.board.aggregation import main_scores
+from glue_bench.board.board import Board
 from glue_bench.data.measures import MEASURES, PRETRAINING_MEASURES
 from glue_bench.data.metrics import decide
 from glue_bench.data.tasks import COLUMNS, TASKS

@@ -2,7 +2,8 @@
 
 import pandas as pd
 
-from glue_bench.board.board import BOTH_SEEDS, Board
+from glue_bench.board.aggregation import BOTH_SEEDS
+from glue_bench.board.board import Board
 from glue_bench.data.measures import AVERAGE, PRETRAINING_MEASURES
 from glue_bench.data.tasks import COLUMNS
 from glue_bench.stats.estimates import ColumnEstimate

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 from pandas import DataFrame, Series
 
-from glue_bench.board.board import aggregate
+from glue_bench.board.aggregation import aggregate
 from glue_bench.board.columns import ORIGINS
 from glue_bench.board.compare import reference_arm
 from glue_bench.board.results import Results

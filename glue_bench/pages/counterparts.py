@@ -9,16 +9,9 @@ from typing import Any, NamedTuple
 import pandas as pd
 from pandas import DataFrame
 
-from glue_bench.board.board import (
-    RUN_KEYS,
-    Board,
-    aggregate,
-    aggregate_over_seeds,
-    average,
-    best_rates,
-    make_board,
-    part_values,
-)
+from glue_bench.board.aggregation import RUN_KEYS, aggregate, aggregate_over_seeds, best_rates
+from glue_bench.board.averages import average, part_values
+from glue_bench.board.board import Board, make_board
 from glue_bench.board.results import Results
 from glue_bench.config import SCRATCH, Protocol
 from glue_bench.data.measures import AVERAGE

@@ -7,7 +7,8 @@ report it.
 import numpy as np
 from pandas import DataFrame
 
-from glue_bench.board.board import BOTH_SEEDS, Board
+from glue_bench.board.aggregation import BOTH_SEEDS
+from glue_bench.board.board import Board
 from glue_bench.board.chosen import PREDICT_TEST_ADVICE, aggregate_independent
 from glue_bench.data.diagnostic import Diagnostic, check_same_sentences
 from glue_bench.data.metrics import decide, score

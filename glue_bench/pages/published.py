@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import yaml
 
-from glue_bench.board.board import AVERAGES, Average
+from glue_bench.board.averages import AVERAGES, Average
 from glue_bench.data.tasks import COLUMNS, TASKS
 
 

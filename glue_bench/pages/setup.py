@@ -5,7 +5,8 @@ To show another fact, write a function that returns its text, and name it in `se
 
 from pandas import Series
 
-from glue_bench.board.board import BOTH_SEEDS, Board
+from glue_bench.board.aggregation import BOTH_SEEDS
+from glue_bench.board.board import Board
 from glue_bench.board.compare import CONVERSION, Comparison
 from glue_bench.config import HELD_OUT
 from glue_bench.data.tasks import TASKS, titles

@@ -15,7 +15,8 @@ from typing import Any
 
 import pandas as pd
 
-from glue_bench.board.board import BOTH_SEEDS, Board
+from glue_bench.board.aggregation import BOTH_SEEDS
+from glue_bench.board.board import Board
 from glue_bench.board.chosen import arm_scores
 from glue_bench.data.hub import REPOSITORY
 from glue_bench.data.tasks import TASKS, titles

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from glue_bench.board.board import Board, aggregate, main_scores
+from glue_bench.board.aggregation import aggregate, main_scores
+from glue_bench.board.board import Board
 from glue_bench.board.chosen import PREDICT_TEST_ADVICE, RUN_RULE, arm_scores, find_arm, median_runs
 from glue_bench.board.results import Results
 from glue_bench.data.official import OTHER_LABEL_ORDER

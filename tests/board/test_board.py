@@ -8,17 +8,9 @@ import pytest
 from helpers.stored import DATA, history_of
 
 from glue_bench import leaderboard
-from glue_bench.board.board import (
-    AVERAGES,
-    RUN_KEYS,
-    average_of,
-    averages_frame,
-    floors,
-    make_board,
-    open_board,
-    reported_epochs,
-    steps_frame,
-)
+from glue_bench.board.aggregation import RUN_KEYS, reported_epochs
+from glue_bench.board.averages import AVERAGES, average_of
+from glue_bench.board.board import averages_frame, floors, make_board, open_board, steps_frame
 from glue_bench.board.compare import open_comparison
 from glue_bench.board.results import read_results
 from glue_bench.config import Protocol

@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from glue_bench.board.board import average, open_board
+from glue_bench.board.averages import average
+from glue_bench.board.board import open_board
 from glue_bench.board.chosen import arm_scores
 from glue_bench.board.compare import leaderboard_frame, open_comparison, score_columns
 from glue_bench.pages.counterparts import our_values

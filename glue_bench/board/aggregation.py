@@ -1,0 +1,114 @@
+"""From the scores of runs to one number: main metrics, means over seeds, epochs and rates."""
+
+import pandas as pd
+
+from glue_bench.config import HELD_OUT, Protocol
+from glue_bench.data.tasks import TASKS
+
+BOTH_SEEDS = ["pretraining_seed", "seed"]
+RUN_KEYS = ["arm", "task", "learning_rate", *BOTH_SEEDS]
+"""What tells a run from the others of its experiment.
+
+The pretraining seed is NA if no pretraining of ours came first.
+"""
+DIGITS = 9
+"""Means are rounded before they are compared: the order of a summation must not break a tie."""
+
+
+def main_scores(scores: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows with the main metric of their task."""
+    main_metrics = {name: task.metrics[0] for name, task in TASKS.items()}
+    return scores[scores["metric"] == scores["task"].map(main_metrics)]
+
+
+def aggregate(values: pd.DataFrame, keys: list[str], statistic: str = "mean") -> pd.DataFrame:
+    """Return a statistic of `value` over the rows with equal keys.
+
+    An undefined (NaN) value makes statistic and deviation NaN. To leave it out would flatter a run
+    that failed.
+
+    Args:
+        values: A frame with the keys and `value`.
+        keys: The columns that become the index.
+        statistic: "mean" or "median".
+
+    Returns:
+        A frame with the columns `statistic`, `std` (the sample standard deviation, NaN for one
+        row) and `n` (the number of rows). Keys are in the order of their first row.
+    """
+    groups = values.groupby(keys, sort=False, dropna=False)["value"]
+    sizes = groups.size()
+    undefined = groups.count() < sizes
+    columns = {
+        statistic: groups.agg(statistic).mask(undefined),
+        "std": groups.std(ddof=1).mask(undefined),
+        "n": sizes,
+    }
+    return pd.DataFrame(columns)
+
+
+def aggregate_over_seeds(
+    values: pd.DataFrame, keys: list[str], statistic: str = "mean"
+) -> pd.DataFrame:
+    """Return what `aggregate` returns, but with a "mean" in which all pretrainings weigh the same.
+
+    It is the mean over pretrainings of the means over their fine-tuning seeds, however many of
+    these have finished. Contrasts take the same mean.
+
+    Args:
+        values: A frame with the keys, `pretraining_seed` and `value`.
+        keys: The columns that become the index.
+        statistic: "mean" or "median".
+    """
+    over_runs = aggregate(values, keys, statistic)
+    if statistic != "mean":
+        return over_runs
+    means = aggregate(values, [*keys, "pretraining_seed"])["mean"]
+    of_pretrainings = means.rename("value").reset_index()
+    return over_runs.assign(mean=aggregate(of_pretrainings, keys)["mean"])
+
+
+def reported_epochs(scores: pd.DataFrame, protocol: Protocol) -> pd.DataFrame:
+    """Return the epoch of each run that the protocol reports, a row for each run.
+
+    Its `value`, by which the run's learning rate competes, is the main metric on the set that
+    chooses (the mean over both validation sets of MNLI). It is NaN if there is none, or if it is
+    undefined.
+
+    Args:
+        scores: EPOCH_SCORE_COLUMNS and RUN_KEYS.
+        protocol: It says which epoch is reported, and which set chooses.
+    """
+    keys = ["cell_id", *RUN_KEYS, "epoch", "last"]
+    chooses = (scores["split"] == HELD_OUT) == (protocol.choose_on == HELD_OUT)
+    means = aggregate(main_scores(scores[chooses]), keys)["mean"]
+    values = means.rename("value").reset_index()
+    epochs = scores[keys].drop_duplicates().merge(values, on=keys, how="left")
+    if protocol.epoch == "last":
+        return epochs[epochs["last"]]
+    # Of equal epochs the first is taken: the later ones have only cost time. An undefined value
+    # loses to any other.
+    ranked = epochs.sort_values(["value", "epoch"], ascending=[False, True])
+    return ranked.drop_duplicates("cell_id").sort_index()
+
+
+def best_rates(runs: pd.DataFrame, statistic: str = "mean") -> pd.DataFrame:
+    """Return the learning rate that is reported for each arm and task.
+
+    The rate with the best statistic over seeds wins. Only the rates with the most finished seeds
+    compete, because a mean of few seeds wins by luck. An undefined value loses to any other, and of
+    equal rates the lower one is taken.
+
+    Args:
+        runs: A frame with RUN_KEYS and `value`.
+        statistic: "mean" or "median".
+
+    Returns:
+        A frame with the columns arm, task, learning_rate.
+    """
+    keys = ["arm", "task", "learning_rate"]
+    rates = aggregate_over_seeds(runs, keys, statistic).round(DIGITS).reset_index()
+    ranking = ["n", statistic, "learning_rate"]
+    ranked = rates.sort_values(ranking, ascending=[False, False, True])
+    best = ranked.drop_duplicates(["arm", "task"]).sort_index()
+    return best[keys].reset_index(drop=True)

@@ -1,0 +1,168 @@
+"""The conventions by which papers average GLUE, and the averages of arms."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import pandas as pd
+
+from glue_bench.board.aggregation import BOTH_SEEDS, aggregate, aggregate_over_seeds
+from glue_bench.data.tasks import COLUMNS, TASKS, TRAINABLE
+
+Place = tuple[str, str, str]
+"""A task, a split and a metric."""
+Part = tuple[Place, ...]
+NOT_AVERAGED = "wnli"
+"""The task that is left out of AVERAGE, by which arms are ordered: its validation set misleads."""
+
+
+@dataclass(frozen=True)
+class Average:
+    """A convention of averaging GLUE.
+
+    Attributes:
+        rule: The convention in words.
+        parts: What is averaged. Each part weighs the same, and is itself the mean over its places.
+    """
+
+    rule: str
+    parts: Mapping[str, Part]
+
+
+def _parts_of_tasks(*, main_metric_alone: bool) -> dict[str, Part]:
+    """Return by task all its splits with all its metrics, or with its main metric alone."""
+    parts: dict[str, Part] = {}
+    for name in TRAINABLE:
+        task = TASKS[name]
+        metrics = task.metrics[:1] if main_metric_alone else task.metrics
+        parts[name] = tuple(product((name,), task.columns, metrics))
+    return parts
+
+
+def _parts_of_columns() -> dict[str, Part]:
+    """Return by leaderboard column its split with the main metric."""
+    parts: dict[str, Part] = {}
+    for column, (task, split) in COLUMNS.items():
+        parts[column] = ((task, split, TASKS[task].metrics[0]),)
+    return parts
+
+
+def _without_wnli(parts: Mapping[str, Part]) -> dict[str, Part]:
+    return {name: part for name, part in parts.items() if name != NOT_AVERAGED}
+
+
+COLUMN_PARTS = _parts_of_columns()
+AVERAGES: dict[str, Average] = {
+    "average_official": Average(
+        "macro-average, WNLI included; a task with two metrics counts as their mean, MNLI matched "
+        "and mismatched as one (GLUE paper, section 3.4)",
+        _parts_of_tasks(main_metric_alone=False),
+    ),
+    "average_nine_columns": Average(
+        "MNLI matched and mismatched count separately, accuracy for QQP and MRPC, Pearson for "
+        "STS-B (TUPE, table 1)",
+        _without_wnli(COLUMN_PARTS),
+    ),
+    "average_eight_columns": Average(
+        "as nine columns, but MNLI matched and mismatched count as one (ModernBERT)",
+        _without_wnli(_parts_of_tasks(main_metric_alone=True)),
+    ),
+    "average_eight_tasks": Average(
+        "as official, but without WNLI (MosaicBERT)",
+        _without_wnli(_parts_of_tasks(main_metric_alone=False)),
+    ),
+}
+"""The four conventions of papers. The first two stand in the leaderboard's frame."""
+
+
+def average_of(columns: Sequence[str]) -> Average:
+    """Return the mean of the main metrics of these columns.
+
+    WNLI is left out if there are other columns. With all columns this is `average_nine_columns`, by
+    which papers compare.
+    """
+    averaged = [column for column in columns if column != NOT_AVERAGED] or list(columns)
+    parts = {column: COLUMN_PARTS[column] for column in averaged}
+    return Average(f"mean of {len(averaged)} columns", parts)
+
+
+def average(scores: pd.DataFrame, convention: Average, statistic: str = "mean") -> pd.DataFrame:
+    """Return the average of one convention as `averages_by_name` does."""
+    return averages_by_name(scores, {"": convention}, statistic)[""]
+
+
+def averages_by_name(
+    scores: pd.DataFrame, conventions: Mapping[str, Average], statistic: str = "mean"
+) -> dict[str, pd.DataFrame]:
+    """Compute the averages of several conventions at once, which takes little longer than one.
+
+    Args:
+        scores: The scores of runs, at one learning rate a task.
+        conventions: Conventions of averaging by name.
+        statistic: "mean" or "median" over seeds.
+
+    Returns:
+        By name a frame with one row per arm. Its column `statistic` is the mean over the parts of
+        each part's `aggregate_over_seeds`, NaN if a part is missing. `std` is the sample deviation
+        over the `n` seeds of each seed's average, NaN unless all parts have the same two or more.
+    """
+    values = _values_by_convention(scores, conventions)
+    over_seeds = aggregate_over_seeds(values, ["convention", "arm", "part"], statistic)
+    of_parts = over_seeds[statistic].unstack("part")
+    run_keys = ["convention", "arm", *BOTH_SEEDS]
+    of_runs = values.pivot(index=run_keys, columns="part", values="value")
+    means = _mean_over_parts(of_parts, conventions)
+    run_means = _mean_over_parts(of_runs, conventions)
+    arm_keys = ["convention", "arm"]
+    over_runs = aggregate(run_means.rename("value").reset_index(), arm_keys)
+    part_counts = values.groupby(arm_keys)["part"].nunique()
+    convention_sizes = {name: len(convention.parts) for name, convention in conventions.items()}
+    sizes = part_counts.index.get_level_values("convention").map(convention_sizes)
+    is_complete = part_counts == sizes
+    columns = {
+        statistic: means,
+        "std": over_runs["std"].where(is_complete),
+        "n": over_runs["n"].where(is_complete, 0),
+    }
+    table = pd.DataFrame(columns)
+    frames: dict[str, pd.DataFrame] = {}
+    for name in conventions:
+        rows = table[table.index.get_level_values("convention") == name]
+        frames[name] = rows.droplevel("convention")
+    return frames
+
+
+def _mean_over_parts(values: pd.DataFrame, conventions: Mapping[str, Average]) -> pd.Series:
+    """Return the mean over each convention's parts, NaN where a part is missing.
+
+    `values` has the convention in its index, and a column for each part of any convention.
+    """
+    means: list[pd.Series] = []
+    for name, convention in conventions.items():
+        rows = values[values.index.get_level_values("convention") == name]
+        parts = rows.reindex(columns=list(convention.parts))
+        means.append(parts.mean(axis=1, skipna=False))
+    return pd.concat(means)
+
+
+def part_values(scores: pd.DataFrame, convention: Average) -> pd.DataFrame:
+    """Return one `value` per arm, part and BOTH_SEEDS.
+
+    A run that lacks one of a part's scores has none.
+    """
+    return _values_by_convention(scores, {"": convention}).drop(columns="convention")
+
+
+def _values_by_convention(scores: pd.DataFrame, conventions: Mapping[str, Average]) -> pd.DataFrame:
+    """Return what `part_values` returns, for several conventions, with a column `convention`."""
+    rows: list[tuple[object, ...]] = []
+    for name, convention in conventions.items():
+        for part, places in convention.parts.items():
+            rows += [(name, part, len(places), *place) for place in places]
+    columns = ["convention", "part", "places", "task", "split", "metric"]
+    wanted_scores = pd.DataFrame(rows, columns=columns)
+    merged = scores.merge(wanted_scores, on=["task", "split", "metric"])
+    keys = ["convention", "arm", "part", *BOTH_SEEDS]
+    values = aggregate(merged, [*keys, "places"]).reset_index()
+    is_complete = values["n"] == values["places"]
+    return values.loc[is_complete, [*keys, "mean"]].rename(columns={"mean": "value"})
