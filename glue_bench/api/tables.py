@@ -38,7 +38,7 @@ def leaderboard(path: str | Path) -> pd.DataFrame:
 def predictions(path: str | Path, *, task: str | None = None) -> pd.DataFrame:
     """List what the finished runs of the experiment in the folder `path` predicted, of all tasks or of one.
 
-    One row per run and example (`glue_bench.board.frames.PREDICTIONS`): `row` is from 0, in the
+    One row per run and example (`glue_bench.board.frames.PREDICTION_COLUMNS`): `row` is from 0, in the
     order of the data; `predicted` and `label` are ids of classes, or scores of STS-B. `label` is
     missing where no gold labels are stored, as for test splits.
 

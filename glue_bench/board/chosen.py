@@ -1,9 +1,9 @@
-"""Which finished run stands for an arm on a task, and what an arm has scored."""
+"""Which finished run stands for an arm on a task, and the scores of an arm."""
 
 import numpy as np
 import pandas as pd
 
-from glue_bench.board.aggregation import BOTH_SEEDS, aggregate, main_scores
+from glue_bench.board.aggregation import BOTH_SEEDS, DIGITS, aggregate, main_scores
 from glue_bench.board.board import Board
 from glue_bench.data.metrics import METRICS
 from glue_bench.data.tasks import TASKS
@@ -16,75 +16,91 @@ PREDICT_TEST_ADVICE = (
     "again, on data that has test files"
 )
 RUN_RULE = (
-    "of the finished runs at the rate reported for the task, the one whose main validation score (the mean over its "
-    "scored splits) is the median over seeds; of an even number the lower of the middle two, of equals the lower seed"
+    "of the finished runs at the rate reported for the task, the one whose main validation score "
+    "(the mean over its scored splits) is the median over seeds; of an even number the lower of "
+    "the middle two, of equals the lower seed"
 )
 
 
 def median_runs(board: Board, arm: str) -> pd.DataFrame:
-    """The run by RUN_RULE that stands for an arm on a task (the index); an undefined score is lower than any other.
+    """Return the run that stands for an arm on each task, by RUN_RULE.
 
-    cell_id, learning_rate, seed, and `value`, its main validation score as reported, 0 to 100.
+    An undefined score is lower than any other.
+
+    Returns:
+        A frame with the task as index, and the columns cell_id, learning_rate, seed, and `value`,
+        the main validation score as reported, 0 to 100.
     """
     scores = main_scores(board.runs[board.runs["arm"] == arm])
-    runs = (
-        aggregate(scores, ["task", "cell_id", "learning_rate", *BOTH_SEEDS])["mean"]
-        .rename("value")
-        .reset_index()
-    )
-    # The order of summation must not decide between equals.
-    runs = runs.assign(rank=runs["value"].fillna(-np.inf).round(9)).sort_values(
-        ["rank", *BOTH_SEEDS]
-    )
-    middle = runs.groupby("task")["rank"].transform(lambda ranks: ranks.iloc[(len(ranks) - 1) // 2])
-    chosen = (
-        runs[runs["rank"] == middle]
-        .drop_duplicates("task")
-        .set_index("task")
-        .loc[scores["task"].unique()]
-    )
-    return chosen[["cell_id", "learning_rate", "seed", "value"]]
+    means = aggregate(scores, ["task", "cell_id", "learning_rate", *BOTH_SEEDS])["mean"]
+    runs = means.rename("value").reset_index()
+    runs["rank"] = runs["value"].fillna(-np.inf).round(DIGITS)
+    ranked = runs.sort_values(["rank", *BOTH_SEEDS])
+    ranks = ranked.groupby("task")["rank"]
+    middle = ranks.transform(lambda values: values.iloc[(len(values) - 1) // 2])
+    medians = ranked[ranked["rank"] == middle].drop_duplicates("task").set_index("task")
+    columns = ["cell_id", "learning_rate", "seed", "value"]
+    return medians.loc[scores["task"].unique(), columns]
 
 
 def chosen_runs(board: Board) -> set[str]:
-    """The ids of `median_runs` of all arms."""
-    return {cell_id for arm in board.arms for cell_id in median_runs(board, arm)["cell_id"]}
+    """Return the ids of the `median_runs` of all arms."""
+    cell_ids: set[str] = set()
+    for arm in board.arms:
+        cell_ids.update(median_runs(board, arm)["cell_id"])
+    return cell_ids
 
 
 def arm_scores(board: Board, arm: str) -> pd.DataFrame:
-    """What one arm scored, at the reported rates: a row for each task, split and metric.
+    """Return the scores of one arm at the reported rates, 0 to 1.
 
-    task, split, metric, their names as `title` and `name`, and the `revision` of the data; `learning_rate`, `seed` and
-    `value` of the run that stands for the task (`median_runs`), after its last epoch; the `mean` of what is reported
-    over `n` `independent` runs, with its `std` and standard error `error` (NaN for one run). Scores are 0 to 1. An
-    undefined one makes all three NaN, as in the tables.
+    Returns:
+        A row for each task, split and metric, with these columns:
+
+        - `title` and `name`: the names of task and metric in words.
+        - `revision`: the revision of the data.
+        - `learning_rate`, `seed` and `value`: those of the run that stands for the task
+          (`median_runs`), the value after its last epoch.
+        - `mean`, `std` and `n`: what is reported over independent runs
+          (`aggregate_independent`).
+        - `error`: the standard error of the mean, NaN for one run.
+
+        An undefined score makes mean, std and error NaN, as in the tables.
     """
     places = ["task", "split", "metric"]
-    last = board.results.scores[board.results.scores["last"]]
-    runs = median_runs(board, arm)[["cell_id", "learning_rate", "seed"]]
-    titles = {n: t.title for n, t in TASKS.items()}
     scores = aggregate_independent(board.runs[board.runs["arm"] == arm], places).reset_index()
-    scores = scores.assign(
-        title=scores["task"].map(titles), name=scores["metric"].map(METRIC_NAMES)
-    )
-    scores = scores.join(board.results.tasks["revision"], on="task").join(runs, on="task")
-    scores = scores.merge(
-        last[["cell_id", *places[1:], "value"]], how="left", on=["cell_id", *places[1:]]
-    )
+    titles = {name: task.title for name, task in TASKS.items()}
+    scores["title"] = scores["task"].map(titles)
+    scores["name"] = scores["metric"].map(METRIC_NAMES)
+    scores = scores.join(board.results.tasks["revision"], on="task")
+    runs = median_runs(board, arm)[["cell_id", "learning_rate", "seed"]]
+    scores = scores.join(runs, on="task")
+    epochs = board.results.scores
+    last = epochs.loc[epochs["last"], ["cell_id", "split", "metric", "value"]]
+    scores = scores.merge(last, how="left", on=["cell_id", "split", "metric"])
     scores["error"] = scores["std"] / np.sqrt(scores["n"])
     scores[["value", "mean", "std", "error"]] /= 100
     return scores
 
 
-def aggregate_independent(values: pd.DataFrame, by: list[str]) -> pd.DataFrame:
-    """`aggregate` over independent runs: of those that start from the same one of several pretrainings the mean."""
-    several = values.groupby(by)["pretraining_seed"].transform("nunique") > 1
-    units = values.assign(unit=values["seed"].where(~several, values["pretraining_seed"]))
-    return aggregate(aggregate(units, [*by, "unit"])["mean"].rename("value").reset_index(), by)
+def aggregate_independent(values: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """Return `aggregate` over independent runs.
+
+    Runs that start from the same pretraining are not independent if there are several pretrainings.
+    So these are averaged first.
+    """
+    pretrainings = values.groupby(keys)["pretraining_seed"].transform("nunique")
+    units = values["seed"].where(pretrainings <= 1, values["pretraining_seed"])
+    of_units = aggregate(values.assign(unit=units), [*keys, "unit"])["mean"]
+    return aggregate(of_units.rename("value").reset_index(), keys)
 
 
 def find_arm(board: Board, arm: str | None) -> str:
-    """The arm of this name, or the only one; raises UserError where there is none, or several and none is named."""
+    """Return the arm of this name, or the only arm of the board if no name is given.
+
+    Raises:
+        UserError: There is no such arm, or there are several and no name is given.
+    """
     if arm is None and len(board.arms) > 1:
         raise UserError(f"--arm says which arm: {', '.join(board.arms)}")
     if arm is not None and arm not in board.arms:

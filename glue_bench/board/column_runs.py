@@ -24,84 +24,121 @@ NO_LABELS = (
 
 
 def read_outcomes(board: Board) -> Iterator[ColumnRuns]:
-    """The runs of every column that has any, in the board's order; predictions are read as they are needed.
+    """Yield the runs of every task's column that has any, in the order of the board.
 
-    Predictions of an arm that cannot be compared are zeros.
+    Predictions are read when a column is asked for. Those of an arm that cannot be compared are 0.
     """
-    scores, results = main_scores(board.runs), board.results
+    scores = main_scores(board.runs)
     for column in board.columns:
         task, split = COLUMNS[column]
         runs = scores[(scores["task"] == task) & (scores["split"] == split)]
-        if runs.empty:
-            continue
-        why: dict[str, str] = dict.fromkeys(runs.loc[~runs["last"], "arm"], OTHER_EPOCH)
-        try:
-            gold, problem = results.gold(task).get(split), NO_LABELS
-        except UserError as error:
-            gold, problem = None, str(error)
-        if gold is None:
-            why, gold = dict.fromkeys(runs["arm"], problem), np.empty(0)
-        predictions = np.zeros(
-            (len(runs), len(gold)), np.float64 if TASKS[task].is_regression else np.int64
+        if len(runs):
+            yield _read_task(board, column, runs)
+
+
+def _read_task(board: Board, column: str, runs: pd.DataFrame) -> ColumnRuns:
+    """Return runs of a column with their predictions."""
+    task, split = COLUMNS[column]
+    try:
+        gold = board.results.gold(task).get(split)
+        problem = NO_LABELS
+    except UserError as error:
+        gold = None
+        problem = str(error)
+    number_type = np.float64 if TASKS[task].is_regression else np.int64
+    if gold is None:
+        nothing = np.zeros((len(runs), 0), number_type)
+        problems = dict.fromkeys(runs["arm"], problem)
+        return _column_runs(
+            board, column, runs, predictions=nothing, labels=np.empty(0), problems=problems
         )
-        for row, (arm, cell) in (
-            enumerate(zip(runs["arm"], runs["cell_id"], strict=True)) if len(gold) else ()
-        ):
-            try:
-                logits = results.logits(cell).get(split, np.empty((0, 1)))
-            except UserError as error:
-                why[arm] = str(error)
-                continue
-            if len(logits) == len(gold) and np.isfinite(logits).all():
-                predictions[row] = decide(task, logits)
-            else:
-                why[arm] = DIVERGED
-        yield _outcomes(board, column, runs, predictions=predictions, labels=gold, problems=why)
+    problems = dict.fromkeys(runs.loc[~runs["last"], "arm"], OTHER_EPOCH)
+    predictions = np.zeros((len(runs), len(gold)), number_type)
+    for row, (arm, cell_id) in enumerate(zip(runs["arm"], runs["cell_id"], strict=True)):
+        try:
+            logits = board.results.logits(cell_id).get(split, np.empty((0, 1)))
+        except UserError as error:
+            problems[arm] = str(error)
+            continue
+        if len(logits) == len(gold) and np.isfinite(logits).all():
+            predictions[row] = decide(task, logits)
+        else:
+            problems[arm] = DIVERGED
+    return _column_runs(
+        board, column, runs, predictions=predictions, labels=gold, problems=problems
+    )
 
 
 def read_measures(board: Board) -> Iterator[ColumnRuns]:
-    """What the board's arms have learnt in pretraining, measured without a task: a run for each pretraining.
+    """Yield for each measure of pretraining a run for each finished pretraining.
 
-    Arms are compared on the same pieces of text.
+    Arms are compared on the same pieces of text: those of the first pretraining.
     """
-    done = board.results.pretrainings
-    done = done[done["finished"] & ~done["is_search"] & done["arm"].isin(board.arms)]
-    done = done.assign(pretraining_seed=done["seed"], seed=0)
-    sums, damaged = list[dict[str, np.ndarray]](), dict[str, str]()
-    for arm, name in zip(done["arm"], done["pretraining_id"], strict=True):
+    pretrainings = board.results.pretrainings
+    is_counted = pretrainings["finished"] & ~pretrainings["is_search"]
+    pretrainings = pretrainings[is_counted & pretrainings["arm"].isin(board.arms)]
+    pretrainings = pretrainings.assign(pretraining_seed=pretrainings["seed"], seed=0)
+    sums_by_run: list[dict[str, np.ndarray]] = []
+    damaged: dict[str, str] = {}
+    for arm, name in zip(pretrainings["arm"], pretrainings["pretraining_id"], strict=True):
         try:
-            sums.append(board.results.sums(name))
+            sums_by_run.append(board.results.sums(name))
         except UserError as error:
-            sums.append({})
+            sums_by_run.append({})
             damaged[arm] = str(error)
     for measure in PRETRAINING_MEASURES:
-        pieces = [each[measure] for each in sums if measure in each]
-        if pieces:
-            runs, counts = done[[measure in each for each in sums]], pieces[0][1]
-            runs = runs.assign(
-                value=[MEASURES[measure].factor * hits.sum() / own.sum() for hits, own in pieces]
-            )
-            same = np.array([np.array_equal(counts, own) for _, own in pieces])
-            why = damaged | dict.fromkeys(runs.loc[~same, "arm"], OTHER_PIECES)
-            hits = np.stack(
-                [
-                    hits if alike else 0.0 * counts
-                    for (hits, _), alike in zip(pieces, same, strict=True)
-                ]
-            )
-            yield _outcomes(board, measure, runs, predictions=hits, labels=counts, problems=why)
+        is_measured = [measure in sums for sums in sums_by_run]
+        if any(is_measured):
+            sums_of_measure = [sums[measure] for sums in sums_by_run if measure in sums]
+            runs = pretrainings[is_measured]
+            yield _read_measure(board, measure, runs, sums_of_measure, damaged)
 
 
-def _outcomes(board: Board, column: str, runs: pd.DataFrame, **facts: Any) -> ColumnRuns:
-    """The runs of a column, with their arm, seeds and `value`; columns of one task share them."""
+def _read_measure(
+    board: Board,
+    measure: str,
+    runs: pd.DataFrame,
+    sums: list[np.ndarray],
+    damaged: dict[str, str],
+) -> ColumnRuns:
+    """Return the runs of a measure, from numerators and denominators (2, pieces) of each run."""
+    counts = sums[0][1]
+    problems = dict(damaged)
+    values: list[float] = []
+    predictions: list[np.ndarray] = []
+    for arm, (numerators, denominators) in zip(runs["arm"], sums, strict=True):
+        values.append(MEASURES[measure].factor * numerators.sum() / denominators.sum())
+        if np.array_equal(counts, denominators):
+            predictions.append(numerators)
+        else:
+            predictions.append(0.0 * counts)
+            problems[arm] = OTHER_PIECES
+    return _column_runs(
+        board,
+        measure,
+        runs.assign(value=values),
+        predictions=np.stack(predictions),
+        labels=counts,
+        problems=problems,
+    )
+
+
+def _column_runs(board: Board, column: str, runs: pd.DataFrame, **facts: Any) -> ColumnRuns:
+    """Turn a frame of runs, with their arm, seeds and `value`, into arrays.
+
+    `facts` are the other fields of ColumnRuns. The columns of one task share their runs.
+    """
     arms = tuple(board.table["arm"])
-    seeds = runs["pretraining_seed"].fillna(0).to_numpy(int)
-    owners = runs["arm"].map(arms.index).to_numpy()
     return ColumnRuns(
         measure=MEASURES[column],
         task=COLUMNS[column][0] if column in COLUMNS else column,
         arms=arms,
-        runs=Runs(owners, seeds, runs["seed"].to_numpy(), runs["value"].to_numpy()),
+        runs=Runs(
+            arms=runs["arm"].map(arms.index).to_numpy(),
+            pretraining_seeds=runs["pretraining_seed"].fillna(0).to_numpy(int),
+            seeds=runs["seed"].to_numpy(),
+            values=runs["value"].to_numpy(),
+        ),
         averaged=column in board.average.parts,
         **facts,
     )

@@ -1,4 +1,4 @@
-"""What has to be said beside an arm's scores: one answer to everything, runs that are missing, another machine."""
+"""Marks beside an arm's scores: one answer to everything, missing runs, another machine."""
 
 import pandas as pd
 
@@ -9,68 +9,78 @@ from glue_bench.data.tasks import COLUMNS
 from glue_bench.stats.estimates import ColumnEstimate
 from glue_bench.stats.verdicts import Group
 
+MACHINE_COLUMNS = ["processor", "precision"]
+
 
 def collapsed_arms(board: Board) -> dict[str, set[str]]:
-    """The arms with a run that gave one answer to everything after its last epoch, by column."""
-    last = board.reported[
-        board.reported["cell_id"].isin(board.runs.loc[board.runs["last"], "cell_id"])
-    ]
-    by_place = last.explode("collapsed").groupby(["task", "collapsed"])["arm"].agg(set).to_dict()
-    return {column: by_place.get(COLUMNS[column], set()) for column in board.columns}
+    """Return by column the arms with a run that gave one answer to everything in the end."""
+    last_runs = board.runs.loc[board.runs["last"], "cell_id"]
+    cells = board.reported[board.reported["cell_id"].isin(last_runs)]
+    arms = cells.explode("collapsed").groupby(["task", "collapsed"])["arm"]
+    arms_by_place = arms.agg(set).to_dict()
+    return {column: arms_by_place.get(COLUMNS[column], set()) for column in board.columns}
 
 
 def incomplete_arms(
     board: Board, estimates: dict[str, list[ColumnEstimate]]
 ) -> dict[str, set[str]]:
-    """The arms with fewer runs than planned, at any rate, by column; `estimates` are those of measures of pretraining.
+    """Return by column the arms with fewer runs than planned, at any rate.
 
     The average lacks what one of its parts lacks.
+
+    Args:
+        board: The board.
+        estimates: The estimates of each measure of pretraining.
     """
     missing = board.cells[~board.cells["finished"]]
-    arms = {}
+    arms: dict[str, set[str]] = {}
     for column in board.columns:
         task, _ = COLUMNS[column]
         arms[column] = set(missing.loc[missing["task"] == task, "arm"])
-    seeds: dict[str, dict[str, int]] = {}
-    most = board.cells["pretraining_seed"].nunique()
+    seeds_by_measure: dict[str, dict[str, int]] = {}
+    planned = board.cells["pretraining_seed"].nunique()
     for measure in PRETRAINING_MEASURES:
-        seeds[measure] = {}
+        seeds: dict[str, int] = {}
+        # An arm from which others were converted has the number of its block, which comes first.
         for estimate in reversed(estimates.get(measure, [])):
-            seeds[measure] |= estimate.seeds
-        most = max(most, 0, *seeds[measure].values())
-    for measure, seeds_of_arms in seeds.items():
-        arms[measure] = {arm for arm, count in seeds_of_arms.items() if count < most}
-    arms[AVERAGE] = {arm for part in board.average.parts for arm in arms[part]}
+            seeds |= estimate.seeds
+        seeds_by_measure[measure] = seeds
+        planned = max(planned, *seeds.values(), 0)
+    for measure, seeds in seeds_by_measure.items():
+        arms[measure] = {arm for arm, count in seeds.items() if count < planned}
+    arms[AVERAGE] = set()
+    for part in board.average.parts:
+        arms[AVERAGE] |= arms[part]
     return arms
 
 
 def unlike_arms(board: Board, group: Group) -> set[str]:
-    """The arms of a group with a run on another processor, or in another precision, than the reference's.
+    """Return the arms of a group that were computed on another machine than the reference.
 
-    Compared are the runs that are reported, of the same task and seeds, and the pretrainings of the same seed. What is
-    not recorded of one of the two is not compared.
+    These have a run on another processor, or in another precision, than the reference's run of the
+    same task and seeds, or a pretraining than the reference's of the same seed. Only the runs that
+    are reported count. What is not recorded of one of the two is not compared.
     """
     pretrainings = board.results.pretrainings
-    pretrainings = pretrainings[pretrainings["finished"] & ~pretrainings["is_search"]]
-    runs = _unlike(board.reported, ["task", *BOTH_SEEDS], group)
-    return runs | _unlike(pretrainings, ["seed"], group)
+    is_counted = pretrainings["finished"] & ~pretrainings["is_search"]
+    arms_by_runs = _unlike(board.reported, ["task", *BOTH_SEEDS], group)
+    return arms_by_runs | _unlike(pretrainings[is_counted], ["seed"], group)
 
 
 def _unlike(runs: pd.DataFrame, keys: list[str], group: Group) -> set[str]:
-    """The arms of a group with a run that was computed otherwise than the reference's with the same keys."""
-    facts = ["processor", "precision"]
-    of_reference = runs.loc[runs["arm"] == group.reference, [*keys, *facts]]
-    both = runs[runs["arm"].isin(group.arms)].merge(
-        of_reference, on=keys, suffixes=("", "_reference")
-    )
-    differs = pd.Series(False, index=both.index)
-    for fact in facts:
-        reference = both[f"{fact}_reference"]
-        is_known = (both[fact] != "") & (reference != "")
-        differs |= is_known & (both[fact] != reference)
-    return set(both.loc[differs, "arm"])
+    """Return the arms with a run that differs from the reference's run with the same keys."""
+    reference_rows = runs["arm"] == group.reference
+    of_reference = runs.loc[reference_rows, [*keys, *MACHINE_COLUMNS]]
+    of_group = runs[runs["arm"].isin(group.arms)]
+    pairs = of_group.merge(of_reference, on=keys, suffixes=("", "_reference"))
+    differs = pd.Series(False, index=pairs.index)
+    for column in MACHINE_COLUMNS:
+        value = pairs[column]
+        reference = pairs[f"{column}_reference"]
+        differs |= (value != "") & (reference != "") & (value != reference)
+    return set(pairs.loc[differs, "arm"])
 
 
-def joined(columns: list[str], arms: dict[str, set[str]], arm: str) -> str:
-    """The columns in which an arm is among `arms`, with semicolons between them."""
+def join_columns(columns: list[str], arms: dict[str, set[str]], arm: str) -> str:
+    """Return the columns in which an arm is among `arms`, with semicolons between them."""
     return ";".join(column for column in columns if arm in arms.get(column, ()))
