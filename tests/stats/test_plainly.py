@@ -1,9 +1,12 @@
 """Every number of a contrast against loops over runs and examples, with unequal numbers of everything."""
 
 import math
+from collections.abc import Callable
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 import pytest
 from helpers.plain_statistics import (
     PlainColumn,
@@ -21,177 +24,215 @@ from glue_bench.stats.verdicts import Group, assess, verdicts
 
 ARMS = ("add", "none", "wild", "untied")
 NUMBERS = ["difference", "error", "freedom", "low", "high", "smallest", "p", "p_adjusted"]
-METRICS = {
-    "cola": ("cola", "matthews_correlation", correlation, (-100.0, 100.0), 26),
-    "mnli_m": ("mnli", "accuracy", accuracy, (0.0, 100.0), 20),
-    "mnli_mm": ("mnli", "accuracy", accuracy, (0.0, 100.0), 25),
-    "stsb": ("stsb", "pearson", correlation, (-100.0, 100.0), 22),
+
+
+class Plan(NamedTuple):
+    """A column: its task, its metric as plain code, its limits, and its number of examples."""
+
+    task: str
+    metric: Callable[[np.ndarray, np.ndarray], float]
+    limits: tuple[float, float]
+    rows: int
+
+
+COLUMNS = {
+    "cola": Plan("cola", correlation, (-100.0, 100.0), 26),
+    "mnli_m": Plan("mnli", accuracy, (0.0, 100.0), 20),
+    "mnli_mm": Plan("mnli", accuracy, (0.0, 100.0), 25),
+    "stsb": Plan("stsb", correlation, (-100.0, 100.0), 22),
 }
 MEASURES = {
-    "validation_loss": ("validation_loss", "loss", loss, (-math.inf, math.inf), 9),
-    "swap_1": ("swap_1", "share", share, (0.0, 100.0), 20),
+    "validation_loss": Plan("validation_loss", loss, (-math.inf, math.inf), 9),
+    "swap_1": Plan("swap_1", share, (0.0, 100.0), 20),
 }
-"""Of each column its task, the metric by its name and as plain code, its limits, and how many examples it has."""
-SEEDS = {
+Seeds = dict[tuple[str, int], int]
+UNEQUAL_BLOCKS: Seeds = {}
+for place, arm in enumerate(ARMS):
+    for block in (1, 2, 4):
+        UNEQUAL_BLOCKS[arm, block] = 1 + (place + block) % 3
+SEEDS: dict[str, Seeds] = {
     "unequal seeds": {("add", 1): 3, ("none", 1): 4, ("wild", 1): 5, ("untied", 1): 2},
     "two seeds": {("add", 1): 2, ("none", 1): 2, ("wild", 1): 2, ("untied", 1): 2},
     "blocks of one": dict.fromkeys(product(ARMS, (1, 2, 4)), 1),
-    "blocks of unequal numbers": {(arm, block): 1 + (place + block) % 3 for place, arm in enumerate(ARMS)
-                                  for block in (1, 2, 4)},
+    "blocks of unequal numbers": UNEQUAL_BLOCKS,
     "two arms in blocks": dict.fromkeys(product(ARMS[:2], (1, 2, 3)), 2),
-}  # fmt: skip
-"""Of each design how many fine-tuning seeds an arm has after a pretraining seed."""
+}
+"""The number of fine-tuning seeds of an arm after a pretraining seed, by design."""
 
 
-def drawn_column(
-    column: str, seeds: dict[tuple[str, int], int], generator: np.random.Generator
-) -> PlainColumn:
-    """Runs that are right by chance, of which those of `wild` vary more."""
-    task, _, metric, limits, rows = METRICS[column]
-    labels = generator.uniform(0, 5, rows) if task == "stsb" else generator.integers(0, 2, rows)
-    runs = []
-    for (arm, pretraining), number in seeds.items():
-        for seed in range(1, number + 1):
-            spread = 0.3 if arm == "wild" else 0.05
-            share = float(
-                np.clip(0.55 + 0.08 * ARMS.index(arm) + spread * generator.normal(), 0.2, 0.95)
-            )
-            if task == "stsb":
-                predictions = share * labels + (1 - share) * generator.uniform(0, 5, rows)
+def draw_column(column: str, seeds: Seeds, generator: np.random.Generator) -> PlainColumn:
+    """Draw runs that are right by chance; those of `wild` vary more."""
+    plan = COLUMNS[column]
+    if plan.task == "stsb":
+        labels = generator.uniform(0, 5, plan.rows)
+    else:
+        labels = generator.integers(0, 2, plan.rows)
+    runs: list[PlainRun] = []
+    for (arm, pretraining), count in seeds.items():
+        spread = 0.3 if arm == "wild" else 0.05
+        for seed in range(1, count + 1):
+            strength = 0.55 + 0.08 * ARMS.index(arm) + spread * generator.normal()
+            rate = float(np.clip(strength, 0.2, 0.95))
+            if plan.task == "stsb":
+                predictions = rate * labels + (1 - rate) * generator.uniform(0, 5, plan.rows)
             else:
-                predictions = np.where(generator.random(rows) < share, labels, 1 - labels)
+                is_right = generator.random(plan.rows) < rate
+                predictions = np.where(is_right, labels, 1 - labels)
             runs.append(PlainRun(arm, pretraining, seed, predictions))
-    return PlainColumn(task, metric, limits, labels, runs)
+    return PlainColumn(plan.task, plan.metric, plan.limits, labels, runs)
 
 
-def measured_column(measure: str, generator: np.random.Generator) -> PlainColumn:
-    """Pretrainings measured on documents of unequal length; a share has hits among as many trials."""
-    task, _, metric, limits, rows = MEASURES[measure]
-    counts = generator.integers(5, 400, rows).astype(float)
-    document, runs = generator.normal(3.0, 0.4, rows), []
+def draw_measure(measure: str, generator: np.random.Generator) -> PlainColumn:
+    """Draw pretrainings measured on documents of unequal length.
+
+    A document of a share has as many trials as a document of a loss has tokens.
+    """
+    plan = MEASURES[measure]
+    counts = generator.integers(5, 400, plan.rows).astype(float)
+    documents = generator.normal(3.0, 0.4, plan.rows)
+    runs: list[PlainRun] = []
     for place, (arm, pretraining) in enumerate(product(ARMS, (1, 2, 5))):
         spread = 0.2 if arm == "wild" else 0.02
-        nats = (
-            document
-            + 0.05 * ARMS.index(arm)
-            + spread * generator.normal()
-            + 0.05 * generator.normal(size=rows)
-        )
+        of_run = 0.05 * ARMS.index(arm) + spread * generator.normal()
+        nats = documents + of_run + 0.05 * generator.normal(size=plan.rows)
         hits = generator.binomial(counts.astype(int), 0.5 + 0.01 * place).astype(float)
-        runs.append(PlainRun(arm, pretraining, 1, hits if metric is share else nats * counts))
-    return PlainColumn(task, metric, limits, counts, runs)
+        numerators = hits if measure == "swap_1" else nats * counts
+        runs.append(PlainRun(arm, pretraining, 1, numerators))
+    return PlainColumn(plan.task, plan.metric, plan.limits, counts, runs)
 
 
-def outcomes_of_plain(
-    name: str, column: PlainColumn, arms: tuple[str, ...], is_averaged: bool = True
+def column_runs_of(
+    name: str, column: PlainColumn, arms: tuple[str, ...], *, averaged: bool = True
 ) -> ColumnRuns:
-    """The same runs in an order of the column's own, as the package takes them."""
+    """Return the same runs in an order of the column's own, as the package takes them."""
     order = np.random.default_rng(len(name)).permutation(len(column.runs))
     runs = [column.runs[place] for place in order]
-    values = Runs(
-        np.array([arms.index(run.arm) for run in runs]),
-        np.array([run.pretraining for run in runs]),
-        np.array([run.seed for run in runs]),
-        np.array([column.metric(run.predictions, column.labels) for run in runs]),
-    )
+    scores = [column.metric(run.predictions, column.labels) for run in runs]
     return ColumnRuns(
         measure=measures.MEASURES[name],
         task=column.task,
         arms=arms,
-        runs=values,
+        runs=Runs(
+            arms=np.array([arms.index(run.arm) for run in runs]),
+            pretraining_seeds=np.array([run.pretraining for run in runs]),
+            seeds=np.array([run.seed for run in runs]),
+            values=np.array(scores),
+        ),
         predictions=np.stack([run.predictions for run in runs]),
         labels=column.labels,
-        averaged=is_averaged,
+        averaged=averaged,
     )
 
 
+class Judged(NamedTuple):
+    """A design's columns as plain code has them, its arms, and the verdicts by column and arm."""
+
+    columns: dict[str, PlainColumn]
+    arms: tuple[str, ...]
+    frame: pd.DataFrame
+
+    @property
+    def compared_arms(self) -> list[str]:
+        """Return the arms without the reference."""
+        return [arm for arm in self.arms if arm != "none"]
+
+
 @pytest.fixture(scope="module", params=SEEDS)
-def judged(request):
-    """A design's columns as plain code has them, its arms, and the verdicts on them, by column and arm."""
-    seeds, generator = SEEDS[request.param], np.random.default_rng(len(request.param))
+def judged(request) -> Judged:
+    """With unequal seeds one task has fewer runs than the others."""
+    seeds = SEEDS[request.param]
+    generator = np.random.default_rng(len(request.param))
     arms = tuple(dict.fromkeys(arm for arm, _ in seeds))
-    columns = {name: drawn_column(name, seeds, generator) for name in METRICS}
-    if request.param == "unequal seeds":  # of which one task has fewer
-        fewer = {place: max(2, number - 1) for place, number in seeds.items()}
-        columns["stsb"] = drawn_column("stsb", fewer, generator)
-    outcomes = [outcomes_of_plain(name, column, arms) for name, column in columns.items()]
-    frame = verdicts(assess(outcomes, [Group(arms=arms, reference="none")]))
-    return columns, arms, frame.set_index(["column", "arm"])
+    columns = {name: draw_column(name, seeds, generator) for name in COLUMNS}
+    if request.param == "unequal seeds":
+        fewer_seeds = {place: max(2, count - 1) for place, count in seeds.items()}
+        columns["stsb"] = draw_column("stsb", fewer_seeds, generator)
+    runs = [column_runs_of(name, column, arms) for name, column in columns.items()]
+    frame = verdicts(assess(runs, [Group(arms=arms, reference="none")]))
+    return Judged(columns, arms, frame.set_index(["column", "arm"]))
 
 
-@pytest.mark.parametrize("column", [*METRICS, "average"])
+@pytest.mark.parametrize("column", [*COLUMNS, "average"])
 def test_a_contrast_is_that_of_loops_over_runs_and_examples(judged, column):
-    columns, arms, frame = judged
-    parts = [columns[column]] if column in columns else list(columns.values())
-    for arm in arms:
-        if arm != "none":
-            expected = contrast(parts, arm, "none", arms, len(arms) - 1)
-            found = frame.loc[(column, arm), NUMBERS].astype(float).to_dict()
-            assert found == pytest.approx(expected, rel=1e-6, abs=1e-9), arm
+    parts = list(judged.columns.values()) if column == "average" else [judged.columns[column]]
+    for arm in judged.compared_arms:
+        expected = contrast(parts, arm, "none", judged.arms, len(judged.compared_arms))
+        numbers = judged.frame.loc[(column, arm), NUMBERS].astype(float).to_dict()
+        assert numbers == pytest.approx(expected, rel=1e-6, abs=1e-9), arm
 
 
 @pytest.mark.parametrize("measure", MEASURES)
 def test_a_measure_of_pretraining_is_that_of_loops_over_documents(measure):
-    column = measured_column(measure, np.random.default_rng(3))
-    outcomes = outcomes_of_plain(measure, column, ARMS, is_averaged=False)
-    frame = verdicts(assess([outcomes], [Group(arms=ARMS, reference="untied")])).set_index("arm")
+    column = draw_measure(measure, np.random.default_rng(3))
+    runs = column_runs_of(measure, column, ARMS, averaged=False)
+    frame = verdicts(assess([runs], [Group(arms=ARMS, reference="untied")])).set_index("arm")
     for arm in ARMS[:3]:
         expected = contrast([column], arm, "untied", ARMS, 3)
-        assert frame.loc[arm, NUMBERS].astype(float).to_dict() == pytest.approx(
-            expected, rel=1e-6
-        ), arm
+        numbers = frame.loc[arm, NUMBERS].astype(float).to_dict()
+        assert numbers == pytest.approx(expected, rel=1e-6), arm
 
 
-def test_an_interval_of_a_measure_is_clipped_to_what_the_measure_can_be():
-    """Of two pretrainings that differ much an interval would reach beyond 100 points."""
+def test_an_interval_of_a_measure_is_clipped_to_the_range_of_the_measure():
+    """With two pretrainings that differ much an interval would reach beyond 100 points."""
     hits = {("add", 1): 0.0, ("add", 2): 6.0, ("none", 1): 6.0, ("none", 2): 1.0}
-    runs = [PlainRun(arm, seed, 1, np.full(3, number)) for (arm, seed), number in hits.items()]
-    outcomes = outcomes_of_plain(
-        "swap_1", PlainColumn("swap_1", share, (0.0, 100.0), np.full(3, 6.0), runs), ARMS[:2]
-    )
-    (row,) = verdicts(assess([outcomes], [Group(arms=ARMS[:2], reference="none")])).to_dict(
-        "records"
-    )
+    runs: list[PlainRun] = []
+    for (arm, pretraining), count in hits.items():
+        runs.append(PlainRun(arm, pretraining, 1, np.full(3, count)))
+    column = PlainColumn("swap_1", share, (0.0, 100.0), np.full(3, 6.0), runs)
+    group = Group(arms=ARMS[:2], reference="none")
+    row = verdicts(assess([column_runs_of("swap_1", column, ARMS[:2])], [group])).iloc[0]
     assert row["smallest"] > 100
-    assert (row["low"], row["high"]) == (-100.0, 100.0)
+    assert row["low"] == -100.0
+    assert row["high"] == 100.0
+
+
+def unit_of(run: PlainRun, *, blocked: bool) -> int:
+    """Return the seed that counts: that of pretraining in blocks, else that of fine-tuning."""
+    return run.pretraining if blocked else run.seed
+
+
+def totals_by_unit(judged: Judged, *, blocked: bool) -> dict[tuple[str, int], float]:
+    """Return by arm and seed the sum over columns of the mean score."""
+    totals: dict[tuple[str, int], float] = {}
+    for column in judged.columns.values():
+        scores: dict[tuple[str, int], list[float]] = {}
+        for run in column.runs:
+            key = (run.arm, unit_of(run, blocked=blocked))
+            score = column.metric(run.predictions, column.labels)
+            scores.setdefault(key, []).append(score)
+        for key, values in scores.items():
+            totals[key] = totals.get(key, 0.0) + float(np.mean(values))
+    return totals
 
 
 def test_seeds_that_agree_are_those_that_both_arms_have(judged):
-    """By hand, of the average: a fine-tuning seed counts where both have it in all columns, else a pretraining seed."""
-    columns, arms, frame = judged
-    last = columns["stsb"]
-    is_blocked = len({run.pretraining for run in last.runs}) > 1
-    totals: dict[tuple[str, int], float] = {}
-    for column in columns.values():
-        of_unit: dict[tuple[str, int], list[float]] = {}
-        for run in column.runs:
-            key = (run.arm, run.pretraining if is_blocked else run.seed)
-            of_unit.setdefault(key, []).append(column.metric(run.predictions, column.labels))
-        for key, values in of_unit.items():
-            totals[key] = totals.get(key, 0.0) + float(np.mean(values))
-    for arm in arms:
-        if arm != "none":
-            row = frame.loc[("average", arm)]
-            whole = {(run.arm, run.pretraining if is_blocked else run.seed) for run in last.runs}
-            units = [
-                unit
-                for name, unit in totals
-                if name == arm and {(arm, unit), ("none", unit)} <= whole
-            ]
-            signs = [math.copysign(1, totals[arm, unit] - totals["none", unit]) for unit in units]
-            agree = sum(sign == math.copysign(1, row["difference"]) for sign in signs)
-            assert (row["agree"], row["paired"]) == (agree, len(units)), arm
+    """By hand, for the average.
+
+    A fine-tuning seed counts if both arms have it in all columns, else a pretraining seed. STS-B is
+    the column with the fewest runs.
+    """
+    fewest_runs = judged.columns["stsb"].runs
+    blocked = len({run.pretraining for run in fewest_runs}) > 1
+    totals = totals_by_unit(judged, blocked=blocked)
+    units: dict[str, set[int]] = {}
+    for run in fewest_runs:
+        units.setdefault(run.arm, set()).add(unit_of(run, blocked=blocked))
+    for arm in judged.compared_arms:
+        row = judged.frame.loc[("average", arm)]
+        paired = units[arm] & units["none"]
+        differences = [totals[arm, unit] - totals["none", unit] for unit in paired]
+        agree = sum(np.sign(differences) == np.sign(row["difference"]))
+        assert row["agree"] == agree, arm
+        assert row["paired"] == len(paired), arm
 
 
-def test_the_numbers_of_seeds_are_each_arms_own(judged):
-    columns, arms, frame = judged
-    fewest = columns["stsb"].runs
-    kind = "pretraining" if len({run.pretraining for run in fewest}) > 1 else "seed"
-    for arm in arms:
-        if arm != "none":
-            row = frame.loc[("average", arm)]
-            expected = [
-                len({getattr(run, kind) for run in fewest if run.arm == name})
-                for name in (arm, "none")
-            ]
-            assert [row["n_arm"], row["n_reference"]] == expected, arm
+def test_the_numbers_of_seeds_are_those_of_each_arm(judged):
+    fewest_runs = judged.columns["stsb"].runs
+    blocked = len({run.pretraining for run in fewest_runs}) > 1
+    units: dict[str, set[int]] = {}
+    for run in fewest_runs:
+        units.setdefault(run.arm, set()).add(unit_of(run, blocked=blocked))
+    for arm in judged.compared_arms:
+        row = judged.frame.loc[("average", arm)]
+        assert row["n_arm"] == len(units[arm]), arm
+        assert row["n_reference"] == len(units["none"]), arm
