@@ -1,4 +1,4 @@
-"""Budgets and searches of two pretraining seeds, arms, rates and devices, of unequal numbers, by hand."""
+"""Budgets and searches of two seeds, arms, rates and devices, of unequal numbers, by hand."""
 
 import math
 
@@ -19,72 +19,94 @@ CURVES = {
 """By arm and pretraining seed the validation loss after each hundred tokens."""
 TO_REFERENCE = {("add", 1): 300, ("add", 2): 300, ("none", 1): 233, ("none", 2): 150}
 """By straight lines, to the last loss of `add` with the same seed."""
+CHIP = {"device": "cpu", "processor": "Chip", "threads": 1}
+GPU = {"device": "cuda", "threads": 2}
+ENVIRONMENTS = {("add", 1): CHIP, ("add", 2): CHIP, ("none", 1): CHIP, ("none", 2): GPU}
+
+
+def curve_point(step, loss, tokens):
+    """A point of a curve of losses."""
+    return {
+        "step": step,
+        "tokens": tokens,
+        "train_loss": loss,
+        "validation_loss": loss,
+        "seconds": step,
+    }
 
 
 def pretrain(bench, arm, seed, **facts):
-    """A pretraining with its curve."""
+    """Finish a pretraining with its curve."""
     losses = CURVES[arm, seed]
-    points = [{"step": n, "tokens": 100 * n, "train_loss": loss, "validation_loss": loss, "seconds": n}
-              for n, loss in enumerate(losses, 1)]  # fmt: skip
+    points = []
+    for step, loss in enumerate(losses, 1):
+        points.append(curve_point(step, loss, 100 * step))
     bench.pretrain(arm, seed, losses=points, validation_loss=losses[-1], tokens=100 * seed, **facts)
+
+
+def search_rates(bench):
+    """Finish three runs of unequal length that search a rate for `none`; return their ids."""
+    for seed, rate, tokens, loss in ((7, 1e-3, 10, 4.0), (8, 2e-3, 20, 5.0), (9, 2e-3, 40, 6.0)):
+        bench.pretrain(
+            "none",
+            seed,
+            is_search=True,
+            rate=rate,
+            tokens=tokens,
+            validation_loss=loss,
+            losses=[curve_point(1, 9.0, tokens)],
+        )
+    return ("none-7", "none-8", "none-9")
 
 
 @pytest.fixture
 def results(bench):
-    """Two arms with two seeds; the rate of `none` was searched for with three runs of unequal length."""
-    places = {
-        1: {"device": "cpu", "processor": "Chip", "threads": 1},
-        2: {"device": "cuda", "threads": 2},
-    }
+    """Two arms with two seeds; the rate of `none` was searched for."""
     for arm in ("add", "none"):
         bench.finish(arm=arm)
-    for number, tokens in enumerate((10, 20, 40)):
-        rate = (1e-3, 2e-3, 2e-3)[number]
-        point = {
-            "step": 1,
-            "tokens": tokens,
-            "train_loss": 9.0,
-            "validation_loss": 9.0,
-            "seconds": 1.0,
-        }
-        facts = {"tokens": tokens, "validation_loss": 4.0 + number, "losses": [point]}
-        bench.pretrain("none", 7 + number, is_search=True, rate=rate, **facts)
-    names = tuple(f"none-{seed}" for seed in (7, 8, 9))
-    for (arm, seed), searches in zip(CURVES, ((), (), names, names), strict=True):
+    searches = search_rates(bench)
+    for arm, seed in CURVES:
         measure = {"name": "swap_1", "value": 0.5 + 0.1 * seed, "standard_error": 0.01, "n": 9}
-        memory = {
-            "peak_memory_bytes": 3_600_000 * seed,
-            "environment": places[1 if arm == "add" else seed],
-        }
-        rate = 1e-3 if searches else 3e-3
         pretrain(
             bench,
             arm,
             seed,
             measures=[measure],
             stream=f"of {seed}",
-            rate=rate,
-            searches=searches,
-            **memory,
+            rate=1e-3 if arm == "none" else 3e-3,
+            searches=searches if arm == "none" else (),
+            peak_memory_bytes=3_600_000 * seed,
+            environment=ENVIRONMENTS[arm, seed],
         )
     return read_results(bench.plan())
 
 
-def test_each_seed_is_compared_with_the_reference_of_that_seed(results):
-    frame = budget_frame(results).set_index(["arm", "pretraining_seed"])
-    assert frame["tokens_to_reference"].to_dict() == TO_REFERENCE
+@pytest.fixture
+def budgets(results):
+    """The budgets by arm and seed."""
+    return budget_frame(results).set_index(["arm", "pretraining_seed"])
 
 
-def test_what_a_pretraining_took_and_its_search_with_it(results):
-    frame = budget_frame(results).set_index(["arm", "pretraining_seed"])
-    assert frame["search_tokens"].dropna().to_dict() == {("none", 1): 70, ("none", 2): 70}
-    assert frame["peak_memory_mb"].to_dict() == {
-        place: 4 if place[1] == 1 else 7 for place in CURVES
-    }
-    assert frame["swap_1"].to_dict() == pytest.approx(
-        {place: 50 + 10 * place[1] for place in CURVES}
-    )
-    assert frame["device"].to_dict() == {
+def test_each_seed_is_compared_with_the_reference_of_that_seed(budgets):
+    assert budgets["tokens_to_reference"].to_dict() == TO_REFERENCE
+
+
+def test_a_pretraining_has_the_tokens_of_its_search(budgets):
+    assert budgets["search_tokens"].dropna().to_dict() == {("none", 1): 70, ("none", 2): 70}
+
+
+def test_memory_is_in_whole_megabytes(budgets):
+    expected = {("add", 1): 4, ("add", 2): 7, ("none", 1): 4, ("none", 2): 7}
+    assert budgets["peak_memory_mb"].to_dict() == expected
+
+
+def test_the_swap_test_is_of_100(budgets):
+    expected = {("add", 1): 60, ("add", 2): 70, ("none", 1): 60, ("none", 2): 70}
+    assert budgets["swap_1"].to_dict() == pytest.approx(expected)
+
+
+def test_a_processor_has_its_threads(budgets):
+    assert budgets["device"].to_dict() == {
         ("add", 1): "Chip, 1 thread",
         ("add", 2): "Chip, 1 thread",
         ("none", 1): "Chip, 1 thread",
@@ -93,44 +115,59 @@ def test_what_a_pretraining_took_and_its_search_with_it(results):
 
 
 def test_the_losses_of_searches_are_no_losses_of_arms(results):
-    assert set(results.losses["pretraining_id"]) == {f"{arm}-{seed}" for arm, seed in CURVES}
+    assert set(results.losses["pretraining_id"]) == {"add-1", "add-2", "none-1", "none-2"}
 
 
-def test_the_page_has_the_means_over_both_seeds_and_all_devices_with_their_arms(results):
-    table, facts = read_markdown(to_markdown(budget_page(results)))[:2]
-    rows = {row[0]: dict(zip(table.header, row, strict=True)) for row in table.texts}
-    assert [rows[arm]["Validation loss"] for arm in ("add", "none")] == ["3.500", "2.500"]
-    assert [rows[arm]["Tokens seen"] for arm in ("add", "none")] == ["150", "150"]
-    assert [rows[arm]["Tokens to reference"] for arm in ("add", "none")] == ["300", "192"]
-    assert [rows[arm]["Pretraining seeds"] for arm in ("add", "none")] == ["2", "2"]
-    assert [rows[arm]["Swap test (%)"] for arm in ("add", "none")] == ["65", "65"]
-    found = dict(facts.texts)
-    assert found["Measured on"] == "Chip, 1 thread (add, none); cuda (none)"
-    assert found["Shown"].endswith("for all arms of a seed (of 1, of 2)")
+@pytest.mark.parametrize(
+    ("title", "expected"),
+    [
+        ("Validation loss", {"add": "3.500", "none": "2.500"}),
+        ("Tokens seen", {"add": "150", "none": "150"}),
+        ("Tokens to reference", {"add": "300", "none": "192"}),
+        ("Pretraining seeds", {"add": "2", "none": "2"}),
+        ("Swap test (%)", {"add": "65", "none": "65"}),
+    ],
+)
+def test_the_page_has_the_means_over_both_seeds(results, title, expected):
+    table = read_markdown(to_markdown(budget_page(results)))[0]
+    place = table.header.index(title)
+    assert {row[0]: row[place] for row in table.texts} == expected
+
+
+def facts_of(results):
+    """The facts below the table."""
+    _, facts, *_ = read_markdown(to_markdown(budget_page(results)))
+    return dict(facts.texts)
+
+
+def test_the_page_has_all_devices_with_their_arms(results):
+    assert facts_of(results)["Measured on"] == "Chip, 1 thread (add, none); cuda (none)"
+
+
+def test_the_page_says_that_arms_of_a_seed_saw_the_same(results):
+    assert facts_of(results)["Shown"].endswith("for all arms of a seed (of 1, of 2)")
 
 
 def test_a_second_seed_with_another_stream_is_told_whatever_the_first_one_has(bench):
     for arm in ("add", "none"):
         bench.finish(arm=arm)
-        for seed in (1, 2):
-            pretrain(
-                bench, arm, seed, stream=f"of {seed}" + " of none" * (arm == "none" and seed == 2)
-            )
-    facts = read_markdown(to_markdown(budget_page(read_results(bench.plan()))))[1]
-    assert dict(facts.texts)["Shown"].startswith("NOT the same")
+        pretrain(bench, arm, 1, stream="of 1")
+        pretrain(bench, arm, 2, stream=f"of {arm}")
+    assert facts_of(read_results(bench.plan()))["Shown"].startswith("NOT the same")
 
 
-def search(
-    bench, losses: dict[str, dict[float, tuple[float | None, ...]]], chosen: dict[str, float]
-):
-    """Searches by arm, rate and seed, and the pretraining at the rate that is `chosen`."""
+Losses = dict[str, dict[float, tuple[float | None, ...]]]
+
+
+def search(bench, losses: Losses, chosen: dict[str, float]):
+    """Finish searches by arm, rate and seed, and the pretraining at the rate that is `chosen`."""
     seed = 10
     for arm, by_rate in losses.items():
         bench.finish(arm=arm)
+        steps = 1 if arm == "add" else 2
         for rate, of_seeds in by_rate.items():
             for loss in of_seeds:
                 seed += 1
-                steps = 1 if arm == "add" else 2
                 bench.pretrain(
                     arm, seed, is_search=True, rate=rate, validation_loss=loss, steps=steps
                 )
@@ -138,18 +175,32 @@ def search(
     return read_results(bench.plan())
 
 
-def test_a_search_shows_means_over_seeds_and_a_dash_where_one_diverged(bench):
+@pytest.fixture
+def search_table(bench):
+    """The table of a search with two seeds, of which one diverged."""
     losses = {
         "add": {1e-3: (3.0, 4.0), 2e-3: (3.0, None)},
         "none": {1e-3: (5.0, 6.5), 2e-3: (4.0, 4.5)},
     }
     results = search(bench, losses, {"add": 1e-3, "none": 2e-3})
-    table = budget_page(results).tables[-1]
-    texts = {row[0].text.rstrip("*"): [cell.text for cell in row[1:]] for row in table.rows}
-    assert texts == {"add": ["3.500", "–"], "none": ["5.750", "4.250"]}  # noqa: RUF001
-    bold = {row[0].text.rstrip("*"): [cell.bold for cell in row[1:]] for row in table.rows}
-    assert bold == {"add": [True, False], "none": [False, True]}
-    assert table.caption == "Validation loss after 1 or 2 steps with 2 seeds, the mean."
+    return budget_page(results).tables[-1]
+
+
+def test_a_search_shows_means_over_seeds_and_a_dash_where_one_diverged(search_table):
+    texts = [[cell.text for cell in row] for row in search_table.rows]
+    assert texts == [
+        ["add*", "3.500", "–"],  # noqa: RUF001
+        ["none*", "5.750", "4.250"],
+    ]
+
+
+def test_a_search_has_the_chosen_rate_in_bold(search_table):
+    bold = [[cell.bold for cell in row[1:]] for row in search_table.rows]
+    assert bold == [[True, False], [False, True]]
+
+
+def test_a_search_says_its_steps_and_seeds(search_table):
+    assert search_table.caption == "Validation loss after 1 or 2 steps with 2 seeds, the mean."
 
 
 def test_a_rate_is_chosen_for_its_own_arm(bench):
@@ -160,11 +211,15 @@ def test_a_rate_is_chosen_for_its_own_arm(bench):
     assert len(frame) == 4
 
 
+def test_columns_that_say_something_are_kept(results):
+    names = set(drop_silent_columns(budget_frame(results)))
+    assert {"pretraining_seed", "learning_rate", "search_tokens", "swap_1"} <= names
+
+
 def test_columns_that_say_nothing_are_left_out(results):
     frame = budget_frame(results)
-    assert {"pretraining_seed", "learning_rate", "search_tokens", "swap_1"} <= set(
-        drop_silent_columns(frame)
-    )
-    first = frame[(frame["pretraining_seed"] == 1) & (frame["arm"] == "add")].assign(swap_1=np.nan)
-    assert not {"pretraining_seed", "search_tokens", "swap_1"} & set(drop_silent_columns(first))
+    is_first = (frame["pretraining_seed"] == 1) & (frame["arm"] == "add")
+    first = frame[is_first].assign(swap_1=np.nan)
+    names = set(drop_silent_columns(first))
+    assert names.isdisjoint({"pretraining_seed", "search_tokens", "swap_1"})
     assert math.isnan(first["swap_1"].item())

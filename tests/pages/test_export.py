@@ -13,41 +13,71 @@ from glue_bench.pages.leaderboard import leaderboard_page
 from glue_bench.pages.render import to_csv, to_json
 
 STATISTICS = "glue-bench statistics toy  # the intervals behind the marks"
+UNDER_PRETRAINING = f"{STATISTICS}; seeds: [1, 2, 3] under pretraining tell more"
 
 
-def test_bytes_depend_only_on_plan_and_scores_and_tables_of_an_earlier_plan_do_not_stay(
-    bench, new_bench
-):
+def write(bench):
+    """Write the tables of a bench, and return their paths by name."""
+    return {path.name: path for path in write_tables(open_comparison(bench.plan()))}
+
+
+@pytest.fixture
+def of_all_tasks(bench):
+    """A bench with a run of each task, and one that is missing."""
     for number, task in enumerate(TRAINABLE):
         bench.finish(task, 1, 0.5 + 0.0123 * number)
     bench.expect("rte", 3)
-    other = new_bench("other")
-    other.cells, other.arms = bench.cells, bench.arms
-    for cell in reversed(bench.cells[:-1]):
-        other.record(cell, bench.runs[cell["cell_id"]][1]["scores"], seconds=99.0)
-    written = [write_tables(open_comparison(each.plan())) for each in (bench, other)]
-    assert [path.name for path in written[0]][:2] == ["leaderboard.md", "leaderboard.csv"]
-    for mine, theirs in zip(*written, strict=True):
-        assert mine.read_bytes() == theirs.read_bytes()
-    (bench.path / "notes.md").write_text("mine")
-    bench.cells = [cell for cell in bench.cells if cell["task"] == "rte"]
-    names = {path.name for path in write_tables(open_comparison(bench.plan()))}
-    assert {path.name for path in written[0]} - names == {"averages.csv"}
-    assert {path.name for path in bench.path.glob("*.[cm][sd]*")} == names | {"notes.md"}
+    return bench
 
 
-def test_csv_and_json_say_what_the_data_is_and_what_is_missing_and_scores_are_tidy(bench):
+def test_bytes_depend_only_on_plan_and_scores(of_all_tasks, new_bench):
+    slower = new_bench("other")
+    slower.cells = of_all_tasks.cells
+    slower.arms = of_all_tasks.arms
+    for cell in reversed(of_all_tasks.cells[:-1]):
+        _, facts = of_all_tasks.runs[cell["cell_id"]]
+        slower.record(cell, facts["scores"], seconds=99.0)
+    files = write(of_all_tasks)
+    files_of_slower = write(slower)
+    assert list(files) == list(files_of_slower)
+    assert list(files)[:2] == ["leaderboard.md", "leaderboard.csv"]
+    for name, path in files.items():
+        assert path.read_bytes() == files_of_slower[name].read_bytes()
+
+
+def test_tables_of_an_earlier_plan_do_not_stay(of_all_tasks):
+    before = write(of_all_tasks).keys()
+    (of_all_tasks.path / "notes.md").write_text("mine")
+    of_all_tasks.cells = [cell for cell in of_all_tasks.cells if cell["task"] == "rte"]
+    after = write(of_all_tasks).keys()
+    assert before - after == {"averages.csv"}
+    stored = {path.name for path in of_all_tasks.path.glob("*.[cm][sd]*")}
+    assert stored == after | {"notes.md"}
+
+
+@pytest.fixture
+def undefined_score(bench):
+    """A bench with one run on a part of the data, of which one score is undefined."""
     bench.finish("mrpc", 3, {"accuracy": 2 / 3, "f1": None}, rate=3e-5, partial=True)
-    bench.plan()
-    assert write_tables(open_comparison(bench.path))[2].read_text() == (
+    return bench
+
+
+def test_scores_are_tidy(undefined_score):
+    assert write(undefined_score)["scores.csv"].read_text() == (
         "arm,variant,origin,task,split,metric,learning_rate,seed,value\n"
         "add,add,pretrained,mrpc,validation,accuracy,3e-05,3,66.6667\n"
         "add,add,pretrained,mrpc,validation,f1,3e-05,3,\n"
     )
-    page = leaderboard_page(open_comparison(bench.path))
-    (row,), (first, *_) = json.loads(to_json(page))["rows"], csv.DictReader(StringIO(to_csv(page)))
-    assert (row["mrpc_std"], first["mrpc_std"]) == (None, "")
-    assert (first["data_source"], first["partial_tasks"]) == ("tsv", "mrpc")
+
+
+def test_csv_and_json_say_what_the_data_is_and_what_is_missing(undefined_score):
+    page = leaderboard_page(open_comparison(undefined_score.plan()))
+    csv_row = next(csv.DictReader(StringIO(to_csv(page))))
+    assert csv_row["mrpc_std"] == ""
+    assert csv_row["data_source"] == "tsv"
+    assert csv_row["partial_tasks"] == "mrpc"
+    (json_row,) = json.loads(to_json(page))["rows"]
+    assert json_row["mrpc_std"] is None
 
 
 @pytest.mark.parametrize(
@@ -72,25 +102,24 @@ def test_csv_and_json_say_what_the_data_is_and_what_is_missing_and_scores_are_ti
             {"arms": 1, "seeds": 2},
             "the same glue-bench run  # with seeds: [1, 2, 3] in the experiment",
         ),
-        ({"steps": 100}, f"{STATISTICS}; seeds: [1, 2, 3] under pretraining tell more"),
-        (
-            {"steps": 100, "pretrained": 2},
-            f"{STATISTICS}; seeds: [1, 2, 3] under pretraining tell more",
-        ),
+        ({"steps": 100}, UNDER_PRETRAINING),
+        ({"steps": 100, "pretrained": 2}, UNDER_PRETRAINING),
         ({"seeds": 2}, f"{STATISTICS}; seeds: [1, 2, 3] in the experiment tell more"),
     ],
     ids=str,
 )
 def test_the_next_step_follows_from_what_is_there(bench, change, command):
-    for arm in ("add", "concat")[: change.get("arms", 2)]:
+    arms = ("add", "concat")[: change.get("arms", 2)]
+    pretrainings = change.get("pretrained", 1)
+    for arm in arms:
         for seed in range(change.get("seeds", 3)):
             bench.finish("rte", seed + 1, 0.5, arm=arm, source=change.get("source", "tsv"))
-            bench.cells[-1] |= {
-                "steps": change.get("steps"),
-                "pretraining_seed": seed % change.get("pretrained", 1) + 1,
-            }
+            cell = bench.cells[-1]
+            cell["steps"] = change.get("steps")
+            cell["pretraining_seed"] = seed % pretrainings + 1
     if change.get("missing"):
         bench.expect("rte", 9)
     comparison = open_comparison(bench.plan(experiment=change.get("name", "toy")))
+    failed = change.get("failed", ())
     has_only = change.get("has_only", False)
-    assert next_step(comparison, "toy", change.get("failed", ()), has_only=has_only) == command
+    assert next_step(comparison, "toy", failed, has_only=has_only) == command
