@@ -51,9 +51,9 @@ def guesses(seed: int, right: float = 0.7) -> np.ndarray:
 
 
 def finish(
-    bench, seed=1, predicted=None, digest=None, value=0.5, source="tsv", partial=False, **where
+    bench, seed=1, predicted=None, digest=None, value=0.5, source="tsv", partial=False, **place
 ) -> None:
-    cell = bench.expect("mnli", seed, **where)
+    cell = bench.expect("mnli", seed, **place)
     bench.record(cell, value, source=source, partial=partial, diagnostic=digest)
     splits = {"test_matched": np.zeros((1, 3), np.float32)}
     if predicted is not None:
@@ -92,7 +92,7 @@ def test_r3_is_the_mean_over_seeds_of_the_three_class_correlation_at_the_reporte
     finish(bench, 1, LABELS, arm="none")
     finish(bench, 2, arm="none")
     page = diagnostics_page(open_board(bench.plan()), diagnostic)
-    found = page.rows.set_index(["arm", "category", "phenomenon"]).loc["add"]
+    rows_of_add = page.rows.set_index(["arm", "category", "phenomenon"]).loc["add"]
     places = {
         ("", ""): LOGIC | True,
         ("Logic", ""): LOGIC,
@@ -101,7 +101,7 @@ def test_r3_is_the_mean_over_seeds_of_the_three_class_correlation_at_the_reporte
     for place, rows in places.items():
         values = [100 * matthews_corrcoef(LABELS[rows], guesses(seed)[rows]) for seed in (1, 2, 3)]
         expected = [np.mean(values), np.std(values, ddof=1), 3, rows.sum(), 3]
-        assert found.loc[
+        assert rows_of_add.loc[
             place, ["mean", "std", "n", "examples", "labels"]
         ].tolist() == pytest.approx(expected)
     table, setup = page.tables
@@ -121,12 +121,12 @@ def test_r3_is_the_mean_over_seeds_of_the_three_class_correlation_at_the_reporte
 
 def test_what_is_known_of_the_sentences_and_of_the_data_is_said(bench, diagnostic):
     finish(bench, 1, LABELS, digest=diagnostic.digest)
-    said = "labels and predictions are known to agree in their number only"
-    assert said not in to_markdown(diagnostics_page(open_board(bench.plan()), diagnostic))
+    warning = "labels and predictions are known to agree in their number only"
+    assert warning not in to_markdown(diagnostics_page(open_board(bench.plan()), diagnostic))
     finish(bench, 1, LABELS, partial=True, arm="none")
     bench.runs["add-mnli-lr2e-05-s1"][1]["diagnostic"] = None
     page = diagnostics_page(open_board(bench.plan()), diagnostic)
-    assert said in to_markdown(page)
+    assert warning in to_markdown(page)
     assert "| Data    | MNLI in part" in to_markdown(page)
 
 

@@ -44,8 +44,8 @@ BLIND = {  # Machado, Oliveira & Fernandes 2009, severity 1, on linear light
 
 def lab(colour, kind="none"):
     """CIELAB of a colour as a reader of this kind of colour blindness sees it."""
-    seen = np.clip(np.array(BLIND[kind]) @ linear(colour), 0, 1)
-    xyz = (TO_XYZ @ seen) / (TO_XYZ @ np.ones(3))
+    perceived = np.clip(np.array(BLIND[kind]) @ linear(colour), 0, 1)
+    xyz = (TO_XYZ @ perceived) / (TO_XYZ @ np.ones(3))
     f = np.where(xyz > 216 / 24389, np.cbrt(xyz), (24389 / 27 * xyz + 16) / 116)
     return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
 
@@ -116,12 +116,16 @@ def test_an_svg_has_no_ground_and_each_of_its_colours_has_another_one_on_dark_pa
     text = figure_bytes(example(), "svg").decode()
     root = ElementTree.fromstring(text)
     grounds = [
-        path for each in root.iter() if each.get("id", "").startswith("patch") for path in each
+        path
+        for element in root.iter()
+        if element.get("id", "").startswith("patch")
+        for path in element
     ]
     assert {re.search("fill: ([^;]+)", path.get("style", ""))[1] for path in grounds} == {"none"}
     used = set(
         re.findall(
-            r"(?:fill|stroke): (#\w{6})", "".join(each.get("style", "") for each in root.iter())
+            r"(?:fill|stroke): (#\w{6})",
+            "".join(element.get("style", "") for element in root.iter()),
         )
     )
     assert {INK, PAPER, CYCLE[0]} <= used <= set(ON_DARK) | {"#000000"}
@@ -149,25 +153,33 @@ def test_the_panels_of_a_forest_have_the_rows_of_the_primary_column_and_dots_who
                       for (arm, reference), planned in rows["planned"].items()]  # fmt: skip
     places = [*range(9), *(place + 0.5 for place in range(9, 16))]
     for axes, column in zip(figure.axes, columns, strict=True):
-        own = (
+        rows_of_column = (
             forest_rows(study, column)
             .reindex(rows.index)
             .assign(place=places)
             .dropna(subset="difference")
         )
-        assert own["seeds"].map(len).tolist() == own["n_arm"].tolist()
-        assert own["seeds"].map(np.mean).to_numpy() == pytest.approx(
-            own["difference"].to_numpy(), abs=1e-9
+        assert rows_of_column["seeds"].map(len).tolist() == rows_of_column["n_arm"].tolist()
+        assert rows_of_column["seeds"].map(np.mean).to_numpy() == pytest.approx(
+            rows_of_column["difference"].to_numpy(), abs=1e-9
         )
         points, dots = ([point for line in axes.lines if str(line.get_marker()) in markers
                          for point in zip(line.get_ydata(), line.get_xdata(), strict=True)]
                         for markers in ("^vox", "."))  # fmt: skip
-        assert set(points) == {*zip(own["place"], own["difference"], strict=True)}
-        assert len(dots) == own["n_arm"].sum()
+        assert set(points) == {
+            *zip(rows_of_column["place"], rows_of_column["difference"], strict=True)
+        }
+        assert len(dots) == rows_of_column["n_arm"].sum()
         drawn_lines = {
-            tuple(segment.ravel()) for each in axes.collections for segment in each.get_segments()
+            tuple(segment.ravel()) for lines in axes.collections for segment in lines.get_segments()
         }
         assert drawn_lines >= {
-            *zip(own["low"], own["place"], own["high"], own["place"], strict=True)
+            *zip(
+                rows_of_column["low"],
+                rows_of_column["place"],
+                rows_of_column["high"],
+                rows_of_column["place"],
+                strict=True,
+            )
         }
     assert "* not planned" in texts_of(figure)

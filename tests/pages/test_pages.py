@@ -183,8 +183,10 @@ def test_the_source_of_a_conversion_has_the_marks_of_its_own_block_there_alone(b
 def test_what_runs_were_fine_tuned_by_and_which_epoch_of_which_seeds_is_reported(bench):
     for task, epochs in (("rte", 5), ("mrpc", 3), ("cola", 5)):
         bench.record(bench.expect(task), hyperparameters={"epochs": epochs, "held_out_share": 0.1})
-    told = "epochs 3 (MRPC), 5 (CoLA, RTE); batch 32; length 128; rate {}; 0.1 of train held out"
-    assert facts(bench.plan())["Fine-tuning"] == told.format("2e-05")
+    expected = (
+        "epochs 3 (MRPC), 5 (CoLA, RTE); batch 32; length 128; rate {}; 0.1 of train held out"
+    )
+    assert facts(bench.plan())["Fine-tuning"] == expected.format("2e-05")
     bench.record(
         bench.expect("rte", rate=3e-5), hyperparameters={"epochs": 5, "held_out_share": 0.1}
     )
@@ -193,7 +195,7 @@ def test_what_runs_were_fine_tuned_by_and_which_epoch_of_which_seeds_is_reported
     rates = (
         "the best of 2e-05, 3e-05 for each arm and task, by the mean on the slice held out of train"
     )
-    assert setup["Fine-tuning"] == told.format(rates)
+    assert setup["Fine-tuning"] == expected.format(rates)
     assert (
         setup["Reported"]
         == "median over seeds; best epoch of each run by the slice held out of train; validation"
@@ -322,27 +324,27 @@ def everything(bench) -> Path:
 )
 def test_each_mark_has_a_line_and_each_line_a_mark(folder, bench):
     page, tables = shown(folder or everything(bench))
-    there = {"planned"} if "planned contrasts:" in page.tables[0].caption else set()
+    needed = {"planned"} if "planned contrasts:" in page.tables[0].caption else set()
     for table in tables:
         if not {"Params", "Steps"} & set(table.header):
             continue
         for name in table.header[1:]:
             titled = {**TITLED, "Params": "parameters", "Steps": "steps"}.get(name)
-            there.add(titled or ("average" if name.startswith("Avg.") else "task"))
-            there |= {name[-1]} & set(MARKS)
+            needed.add(titled or ("average" if name.startswith("Avg.") else "task"))
+            needed |= {name[-1]} & set(MARKS)
         for (first, _), *cells in table.rows:
-            there |= {first} & set(LEGEND) | {mark for mark in "◇" if mark in first}
-            there |= {
+            needed |= {first} & set(LEGEND) | {mark for mark in "◇" if mark in first}
+            needed |= {
                 mark
                 for text, _ in cells
                 for mark in MARKS
                 if text.endswith(mark) or mark in text[-3:]
             }
-            there |= {"bold" for _, bold in cells if bold}
-    there -= {"parameters", "steps"}
-    assert there <= set(LEGEND)
+            needed |= {"bold" for _, bold in cells if bold}
+    needed -= {"parameters", "steps"}
+    assert needed <= set(LEGEND)
     legend = [line for table in page.tables for line in table.legend]
-    assert {*legend} == {LEGEND[key] for key in there}
+    assert {*legend} == {LEGEND[key] for key in needed}
     assert len(legend) <= 8
 
 

@@ -59,9 +59,10 @@ def test_counterparts_are_variants_with_their_own_defaults():
 
     for row in (row for published in PAPERS.values() for row in published.rows if row.variant):
         parameters = inspect.signature(VARIANTS[row.variant].__init__).parameters
-        own = {name: parameters[name].default for name in row.options}
+        defaults = {name: parameters[name].default for name in row.options}
         assert {
-            name: list(value) if isinstance(value, tuple) else value for name, value in own.items()
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in defaults.items()
         } == row.options
         assert row.segments in (None, *PLACES)
 
@@ -115,8 +116,8 @@ MADE_UP = published_table(
 
 def pretrained(*names, steps=100):
     """What plan.json says of arms pretrained here."""
-    named = [{"name": name, "options": {}, "checkpoint": "scratch"} for name in names]
-    config = {"arms": named, "pretraining": {"steps": steps, "batch_tokens": 32, "length": 8}}
+    arms = [{"name": name, "options": {}, "checkpoint": "scratch"} for name in names]
+    config = {"arms": arms, "pretraining": {"steps": steps, "batch_tokens": 32, "length": 8}}
     return {"arms": {name: {"parameters": 1_000_000} for name in names}, "config": config}
 
 
@@ -176,9 +177,9 @@ def test_the_metrics_and_the_average_are_the_papers(bench, new_bench):
     tupe, bert = (beside(PAPERS[name], bench)[1]["ours"] for name in ("tupe-1", "bert-1"))
     assert (tupe["BERT-A", "mrpc"], tupe["BERT-A", "stsb"]) == (70.0, 10.0)
     assert (bert["BERT-Base", "mrpc_f1"], bert["BERT-Base", "stsb_spearmanr"]) == (80.0, 20.0)
-    whole = new_bench("whole")  # ours are the published figures: so must be the average
-    whole.finish_published("miniatures", "BERT-Small (4/512)")
-    _, cells, _ = beside(PAPERS["miniatures"], whole)
+    published_bench = new_bench("whole")  # ours are the published figures: so must be the average
+    published_bench.finish_published("miniatures", "BERT-Small (4/512)")
+    _, cells, _ = beside(PAPERS["miniatures"], published_bench)
     assert cells[cells["arm"] == "add"].xs("average", level="column")[
         "ours"
     ].item() == pytest.approx(71.2, abs=0.1)
@@ -223,13 +224,13 @@ def test_seeds_of_several_pretrainings_and_what_ours_start_from(bench):
 
 def test_rows_that_are_not_the_official_ones_are_not_called_a_part_of_them(bench):
     bench.finish("cola", 1, partial=True)
-    others = {
+    other_rows = {
         "source": "tsv",
         "digest": "d",
         "partial": True,
         "differences": {"validation": "other rows"},
     }
-    bench.record(bench.expect("rte"), data=others)
+    bench.record(bench.expect("rte"), data=other_rows)
     page, *_ = beside(MADE_UP, bench)
     texts = dict([cell.text for cell in row] for row in page.tables[-1].rows)
     assert texts["Data"] == "tsv; a part of CoLA; other rows than the official ones of RTE"

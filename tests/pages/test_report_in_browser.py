@@ -117,15 +117,15 @@ class Browser:
         self.call("Emulation.setScriptExecutionDisabled", value=not scripts)
         self.events.clear()
         self.call("Page.navigate", url=path.resolve().as_uri())
-        while not any(each.get("method") == "Page.loadEventFired" for each in self.events):
+        while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
             self.events.append(self.next())
         return self
 
     def value(self, expression):
         """What JavaScript makes of an expression (which runs though the page's own scripts may not)."""
-        said = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
-        assert "exceptionDetails" not in said, said["exceptionDetails"]
-        return said["result"].get("value")
+        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True)
+        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        return answer["result"].get("value")
 
     def click(self, selector):
         self.value(f"document.querySelector({json.dumps(selector)}).click()")
@@ -133,18 +133,18 @@ class Browser:
     def trouble(self):
         """What the browser has complained of since the page was opened."""
         self.value("1")  # whatever was under way has been reported before this is answered
-        return [each["params"] for each in self.events if each.get("method") in TROUBLE]
+        return [event["params"] for event in self.events if event.get("method") in TROUBLE]
 
 
 @pytest.fixture(scope="module")
 def browser():
     with tempfile.TemporaryDirectory(prefix="browser-") as folder:
-        made = Browser(folder)
-        yield made
-        made.session = {}
-        made.call("Browser.close")
-        with made.process:
-            made.process.wait(timeout=60)
+        chromium = Browser(folder)
+        yield chromium
+        chromium.session = {}
+        chromium.call("Browser.close")
+        with chromium.process:
+            chromium.process.wait(timeout=60)
 
 
 @pytest.fixture(scope="module")
@@ -161,9 +161,9 @@ def test_nothing_is_cut_off_fetched_or_complained_of(browser, page, width):
     browser.open(page, width).value(UNFOLD)
     assert browser.value(CUT_OFF) == []
     assert browser.trouble() == []
-    asked = [each["params"]["request"]["url"] for each in browser.events
-             if each.get("method") == "Network.requestWillBeSent"]  # fmt: skip
-    assert [url for url in asked if not url.startswith("data:")] == [page.as_uri()]
+    requests = [event["params"]["request"]["url"] for event in browser.events
+             if event.get("method") == "Network.requestWillBeSent"]  # fmt: skip
+    assert [url for url in requests if not url.startswith("data:")] == [page.as_uri()]
     assert browser.value("document.body.textContent").count(LONG) > 2
 
 

@@ -36,8 +36,8 @@ def finish(bench, arm, task="rte", seed=1, pretraining=None, value=0.5, rate=2e-
 
 def predict(bench, cell_id: str, right: int) -> None:
     """Predictions that are right on the first of the examples, all of whose labels are 1."""
-    said = np.arange(ROWS) < right
-    bench.predict(cell_id, {"validation": np.stack([~said, said], axis=1)})
+    is_right = np.arange(ROWS) < right
+    bench.predict(cell_id, {"validation": np.stack([~is_right, is_right], axis=1)})
 
 
 def page_of(path):
@@ -241,19 +241,21 @@ def test_spreads_of_an_average_are_those_of_its_columns_by_hand(bench):
                 predict(bench, finish(bench, arm, task, seed, value=count / ROWS), count)
         bench.label(task, {"validation": np.ones(ROWS, int)})
     table = statistics_page(compare(open_board(bench.plan()))).tables[1]
-    found = {row[0].text: row[2].text for row in table.rows}
+    spreads = {row[0].text: row[2].text for row in table.rows}
     of_rte = (10**2 / 2 + 0) / 2
     of_sst2 = (2.5**2 / 2 + 10**2 / 2) / 2
     expected = {"Avg. of 2": (of_rte + of_sst2) / 4, "RTE": of_rte, "SST-2": of_sst2}
-    assert found == {name: f"{math.sqrt(variance):.2f}" for name, variance in expected.items()}
+    assert spreads == {name: f"{math.sqrt(variance):.2f}" for name, variance in expected.items()}
 
 
 def test_costs_are_means_over_runs_of_a_task_and_a_rate_and_leave_searches_out(bench):
     for arm, factor in (("add", 1), ("none", 3)):
         for task, seconds in (("rte", 10), ("cola", 100)):
-            for rate, more in ((1e-5, 0), (2e-5, 4)):
+            for rate, extra_seconds in ((1e-5, 0), (2e-5, 4)):
                 for seed in (1, 2):
-                    finish(bench, arm, task, seed, rate=rate, seconds=factor * seconds + more)
+                    finish(
+                        bench, arm, task, seed, rate=rate, seconds=factor * seconds + extra_seconds
+                    )
         bench.pretrain(arm, 1, seconds=500.0 * factor)
         bench.pretrain(arm, 9, seconds=7.0, is_search=True)
     finish(bench, "add", "rte", 3, rate=1e-5, seconds=60.0)

@@ -90,9 +90,9 @@ def test_the_chosen_runs_are_those_of_all_arms_and_tasks(bench):
 def test_a_log_states_independent_runs_of_each_metric_and_all_that_they_come_from(bench, tmp_path):
     finish(bench, "mrpc")
     finish(bench, "mrpc", {1: (0.2,), 2: (0.4,)}, arm="none")
-    told = write_logs([open_board(bench.plan())], tmp_path, "my-lab")
+    written = write_logs([open_board(bench.plan())], tmp_path, "my-lab")
     logs = {}
-    for name in told["files"]:
+    for name in written["files"]:
         log = json.loads((tmp_path / name).read_bytes())
         logs[log["model_info"]["name"]] = log["evaluation_results"]
     assert {name: len(results) for name, results in logs.items()} == {"toy-add": 2, "toy-none": 2}
@@ -122,7 +122,7 @@ def test_r3_is_the_mean_over_pretrainings_of_the_means_over_their_seeds(bench, t
         path=tmp_path / "diagnostic-full.tsv", pairs=pairs, phenomena=everything
     )
     row = diagnostics_page(open_board(bench.plan()), diagnostic).rows.iloc[0]
-    means = [np.mean(each) for each in values.values()]
+    means = [np.mean(of_seeds) for of_seeds in values.values()]
     assert (row["mean"], row["n"]) == (pytest.approx(np.mean(means)), 2)
     assert row["std"] == pytest.approx(np.std(means, ddof=1))
 
@@ -199,7 +199,7 @@ def test_captions_and_legends_of_both_tables_are_in_json():
 
 
 @pytest.mark.parametrize(
-    ("format", "shown"),
+    ("format", "expected"),
     [
         ("markdown", "`a_b` is **5%** of `c` and **d\\_**."),
         ("latex", r"\texttt{a\_b} is \textbf{5\%} of \texttt{c} and \textbf{d\_}."),
@@ -209,8 +209,8 @@ def test_captions_and_legends_of_both_tables_are_in_json():
         ),
     ],
 )
-def test_every_bold_or_code_part_of_a_sentence_is_marked(format, shown):
-    assert sentence("`a_b` is **5%** of `c` and **d_**.", format) == shown
+def test_every_bold_or_code_part_of_a_sentence_is_marked(format, expected):
+    assert sentence("`a_b` is **5%** of `c` and **d_**.", format) == expected
 
 
 def test_every_special_character_of_latex_is_escaped_each_time():
