@@ -9,9 +9,11 @@ from glue_bench.sweep.progress import job_states
 
 
 def cells_frame(store: Store, plan: Plan) -> pd.DataFrame:
-    """Give one row per cell of a plan, in its order: CELL_COLUMNS, and its `state` in the folder."""
+    """Give one row per cell of a plan, in order: CELL_COLUMNS, and its `state` in the folder."""
     states = job_states(store, plan, store.finished(plan).done).state
-    rows = [{"cell_id": cell.id, "origin": cell.origin, **cell.key} for cell in plan.cells]
+    rows = []
+    for cell in plan.cells:
+        rows.append({"cell_id": cell.id, "origin": cell.origin, **cell.key})
     frame = pd.DataFrame(rows, columns=list(CELL_COLUMNS)).astype(
         {"pretraining_seed": "Int64", "steps": "Int64"}
     )

@@ -11,10 +11,19 @@ from glue_bench.errors import UserError, unknown
 def chosen_values(
     only: Names, values_of_keys: Mapping[str, Collection[Any]]
 ) -> dict[str, set[str]]:
-    """The values that conditions KEY=VALUE permit, as texts by their keys, of those that there are.
+    """Read the conditions KEY=VALUE that choose cells.
 
-    A key that is given twice, or with `A,B`, permits either value. Raises UserError for a condition
-    that is not KEY=VALUE, an unknown key, and a value that there is not.
+    A key that is given twice, or with `A,B`, permits either value.
+
+    Args:
+        only: the conditions.
+        values_of_keys: the values that cells have, by key.
+
+    Returns:
+        The values that are permitted, as texts, by key.
+
+    Raises:
+        UserError: a condition is not KEY=VALUE, a key is unknown, or no cell has a value.
     """
     chosen: dict[str, set[str]] = {}
     keys = list(values_of_keys)
@@ -24,12 +33,20 @@ def chosen_values(
             raise UserError(f"--only takes KEY=VALUE, not '{condition}'; keys: {', '.join(keys)}")
         if key not in keys:
             raise unknown("key", key, keys, "--only")
-        known = dict.fromkeys(map(str, values_of_keys[key]))
+        values = dict.fromkeys(map(str, values_of_keys[key]))
         for text in texts.split(","):
-            value = text.lower().replace("-", "") if key == "task" else text
-            with suppress(ValueError):  # 2e-5 is 2e-05
-                value = str(float(value)) if key == "learning_rate" else value
-            if value not in known:
-                raise unknown(key, value, known, "--only")
+            value = _as_in_cells(key, text)
+            if value not in values:
+                raise unknown(key, value, values, "--only")
             chosen.setdefault(key, set()).add(value)
     return chosen
+
+
+def _as_in_cells(key: str, text: str) -> str:
+    """A value as cells have it: tasks in small letters without hyphens, 2e-5 as 2e-05."""
+    if key == "task":
+        return text.lower().replace("-", "")
+    if key == "learning_rate":
+        with suppress(ValueError):
+            return str(float(text))
+    return text

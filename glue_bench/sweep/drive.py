@@ -1,4 +1,4 @@
-"""The loop of a sweep: which job runs next, what follows from one that has ended, and how a sweep ends early."""
+"""The loop of a sweep: which job runs next, what follows when one ends, how it ends early."""
 
 import signal
 import sys
@@ -77,7 +77,7 @@ class Observers(Observer):
 
 
 class Loop:
-    """Runs jobs, each after those that it starts from, in the order given as far as the executor has room."""
+    """Runs jobs in the order given, each after the jobs that it starts from."""
 
     def __init__(
         self,
@@ -94,17 +94,22 @@ class Loop:
         self.queued = {job.id: job for job in jobs}
         self.running: dict[str, Job] = {}
         self.results: dict[str, Result] = {}
-        self.lost_workers: Counter[str] = Counter()  # by their jobs
-        self.stamps: dict[str, str] = {}  # of what was stored when a job began
+        self.lost_workers: Counter[str] = Counter()  # by the ids of their jobs
+        self.versions: dict[str, str] = {}  # of the results when their jobs began
         self.last_progress: dict[str, tuple[Progress | None, float]] = {}  # and when it was new
         self.last_checked_at = 0.0
         self.interrupts: list[type[KeyboardInterrupt]] = []  # to end, by signals
         self.models = ModelCleaner(store, plan, self._is_under_way)
 
     def run(self) -> tuple[dict[str, Result], str]:
-        """The results by id, and why it ended early: "interrupted" (Ctrl-C), "terminated" (SIGTERM), else empty.
+        """Run all jobs.
 
-        Raises UserError for what every job would meet.
+        Returns:
+            The results by id; and why it ended early: "interrupted" (Ctrl-C), "terminated"
+            (SIGTERM), or "".
+
+        Raises:
+            UserError: what every job would meet.
         """
         try:
             with (
@@ -118,10 +123,10 @@ class Loop:
                 self._run_all()
                 self.models.drop_all()  # and what a killed driver has left
         except KeyboardInterrupt as error:
-            first = next(
-                iter(self.interrupts), type(error)
-            )  # Ray raises one of its own in its place
-            return self.results, "terminated" if issubclass(first, Terminated) else "interrupted"
+            # Ray may raise another error in the place of ours.
+            kind = self.interrupts[0] if self.interrupts else type(error)
+            cause = "terminated" if issubclass(kind, Terminated) else "interrupted"
+            return self.results, cause
         return self.results, ""
 
     def _run_all(self) -> None:
@@ -129,7 +134,7 @@ class Loop:
         while self.queued or self.running:
             if self.interrupts:  # by a signal that was raised where Python lets nothing out
                 raise self.interrupts[0]
-            self._start_what_is_ready()
+            self._start_ready_jobs()
             if self.queued and not self.running:  # every machine has left the cluster
                 if not no_room:
                     self.observers.say(
@@ -137,12 +142,13 @@ class Loop:
                     )
                 no_room = True
                 time.sleep(TURN_SECONDS)
-            for job, result in self.executor.wait(TURN_SECONDS) if self.running else ():
-                self._ended(job, result)
+            if self.running:
+                for job, result in self.executor.wait(TURN_SECONDS):
+                    self._ended(job, result)
             self._give_up()
 
     def _say_that_it_ends(self, kind: type[BaseException] | None, *_: object) -> None:
-        """At once: to end what runs, and to write tables, may take a while."""
+        """Say it at once: to end what runs, and to write tables, may take a while."""
         if kind and issubclass(kind, Terminated):
             self.observers.say("terminated: this process ends ...")
         elif kind and issubclass(kind, KeyboardInterrupt):
@@ -150,8 +156,8 @@ class Loop:
                 "interrupted: ending what runs, then writing the tables of what has finished ..."
             )
 
-    def _start_what_is_ready(self) -> None:
-        """As far as the executor has room, in one pass: of thousands of jobs most may wait for others."""
+    def _start_ready_jobs(self) -> None:
+        """Start jobs in one pass while the executor has room: most may wait for others."""
         room = self.executor.free
         if room <= 0:
             return
@@ -182,7 +188,7 @@ class Loop:
             )
             job = job.model_copy(update={"rate": rate})
         self.store.progress.drop(job.id)  # that of an attempt that was lost
-        self.stamps[job.id] = self.store.result_version(job.id)
+        self.versions[job.id] = self.store.result_version(job.id)
         self.last_progress[job.id] = (None, time.monotonic())
         self.running[job.id] = job
         self.executor.submit(job)
@@ -198,14 +204,10 @@ class Loop:
 
     def _ended(self, job: Job, result: Result) -> None:
         del self.running[job.id]
-        if (
-            not result.ok
-            and result.lost
-            and self.store.result_version(job.id) != self.stamps[job.id]
-        ):
-            result = (
-                self.store.result(job) or result
-            )  # its worker was lost when the record was stored
+        is_new = self.store.result_version(job.id) != self.versions[job.id]
+        if not result.ok and result.lost and is_new:
+            # Its worker was lost after the result had been stored.
+            result = self.store.result(job) or result
         if not result.ok and result.lost:
             if self.lost_workers[job.id] < MAX_LOST_WORKERS:
                 self.lost_workers[job.id] += 1
@@ -227,7 +229,7 @@ class Loop:
         self.observers.ended(job, result)
 
     def _give_up(self) -> None:
-        """End the workers of jobs of which nothing was heard for `resources.give_up_after` seconds."""
+        """End the workers that said nothing for `resources.give_up_after` seconds."""
         now = time.monotonic()
         patience = self.plan.experiment.resources.give_up_after
         if patience is None or now < self.last_checked_at + patience / 60:
@@ -237,9 +239,10 @@ class Loop:
         for job_id, job in self.running.items():
             before, since = self.last_progress[job_id]
             progress = reported.get(job_id)
+            limit = patience if progress else max(patience, START_SECONDS)
             if progress != before or (progress is None and self.executor.queues):
                 self.last_progress[job_id] = (progress, now)
-            elif now - since > (patience if progress else max(patience, START_SECONDS)):
+            elif now - since > limit:
                 self.last_progress[job_id] = (before, now)
                 worker = f" on {progress.worker}" if progress else ""
                 silence = f"nothing was heard of it for {now - since:.0f} s"
@@ -248,7 +251,7 @@ class Loop:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """In this block SIGINT and SIGTERM raise, and are written down: Python ignores what `__del__` raises."""
+        """Let SIGINT and SIGTERM raise, and note them: Python ignores what `__del__` raises."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -264,10 +267,11 @@ class Loop:
                 unraisable_before(event)
 
         sys.unraisablehook = unraisable
-        before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+        interrupt_before = signal.signal(signal.SIGINT, end)
+        terminate_before = signal.signal(signal.SIGTERM, end)
         try:
             yield
         finally:
             sys.unraisablehook = unraisable_before
-            for number, handler in before.items():
-                signal.signal(number, handler)
+            signal.signal(signal.SIGINT, interrupt_before)
+            signal.signal(signal.SIGTERM, terminate_before)

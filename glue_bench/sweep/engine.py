@@ -1,4 +1,4 @@
-"""Which engine runs the jobs of a sweep: how it is asked for, and what it makes. No torch before it is made."""
+"""The choice of the engine that runs the jobs of a sweep. No torch before an engine is made."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ AS_MANY_AS_FIT: Literal["auto"] = "auto"
 
 @dataclass(frozen=True, kw_only=True)
 class Engine:
-    """Where the jobs of a sweep run. Without any option they run in this process, one after another.
+    """The engine that a person asks for. Without any option jobs run in this process, in turn.
 
     Attributes:
         workers: how many processes of Ray share the jobs; "auto" is as many as there is room for.
@@ -35,14 +35,15 @@ class Engine:
 
     @classmethod
     def parse(cls, workers: object, address: str | None, slurm: Mapping[str, Any] | None) -> Self:
-        """The engine that a caller asks for. Raises UserError for workers that are no number of processes."""
-        if workers is None or workers == AS_MANY_AS_FIT:
-            return cls(workers=AS_MANY_AS_FIT if workers else None, address=address, slurm=slurm)
+        """Read what a caller asks for. Raises UserError for workers that are no number."""
+        if workers is None:
+            return cls(address=address, slurm=slurm)
+        if workers == AS_MANY_AS_FIT:
+            return cls(workers=AS_MANY_AS_FIT, address=address, slurm=slurm)
         if type(workers) is int and 1 <= workers <= MAX_WORKERS:
             return cls(workers=workers, address=address, slurm=slurm)
-        raise UserError(
-            f"workers {quoted(workers)}: give a whole number from 1 to {MAX_WORKERS}, or {AS_MANY_AS_FIT}"
-        )
+        advice = f"give a whole number from 1 to {MAX_WORKERS}, or {AS_MANY_AS_FIT}"
+        raise UserError(f"workers {quoted(workers)}: {advice}")
 
     @property
     def is_elsewhere(self) -> bool:
@@ -52,9 +53,8 @@ class Engine:
     def check(self) -> None:
         """Raise UserError for an address of another form, and for two engines at once."""
         if self.address is not None and not _is_host_and_port(self.address):
-            raise UserError(
-                f"--address is HOST:PORT with a port from 1 to {MAX_PORT}, not {quoted(self.address)}"
-            )
+            form = f"HOST:PORT with a port from 1 to {MAX_PORT}"
+            raise UserError(f"--address is {form}, not {quoted(self.address)}")
         if self.slurm is not None and (self.workers or self.address):
             raise UserError(
                 "--slurm goes without --workers and --address: one engine runs all jobs"

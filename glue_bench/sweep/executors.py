@@ -1,7 +1,6 @@
-"""Where jobs run: in this process, in Ray's actors, or in Slurm's jobs (slurm.py). The loop in drive.py says which."""
+"""Executors of jobs: this process, and actors of Ray. Slurm is in slurm.py."""
 
 import logging
-import math
 import os
 import signal
 import socket
@@ -9,7 +8,7 @@ import subprocess
 import sys
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Self
@@ -18,9 +17,8 @@ from glue_bench.config import Resources
 from glue_bench.errors import UserError, plain
 from glue_bench.records.values import Failure, Job, Result
 
-CONNECT_SECONDS = (
-    20.0  # to a Ray cluster, at most; Ray alone would try for a minute and then end this process
-)
+# Ray alone would try for a minute to connect to a cluster, and then end this process.
+CONNECT_SECONDS = 20.0
 ANSWER_SECONDS = 5.0  # until a machine that can be reached takes a connection
 # Nothing is told to Ray's makers. To a worker zero GPUs are none, not all. Workers have the
 # priority of their driver; with Ray's own (nice 15) they would starve. No processes are started in
@@ -34,14 +32,16 @@ RAY_SETTINGS = {
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".*",
 }
 RAY_QUIET = {"configure_logging": False, "log_to_driver": False, "logging_level": "ERROR"}
-STORE_BYTES = (
-    256 * 2**20
-)  # nothing but jobs and results passes through it; Ray would take a third of the memory
+# Nothing but jobs and results passes through Ray's store; Ray would take a third of the memory.
+STORE_BYTES = 256 * 2**20
 # Where text and checkpoints are kept, and how to train, is the same on all machines of a cluster.
 PASSED_ON = ("GLUE_BENCH_CACHE", "HF_HOME", "HF_HUB_OFFLINE", "GLUE_BENCH_PRECISION")
 
 MakeWorker = Callable[[], Any]
-"""Makes what runs jobs, like `worker.Worker`. It is called in the process that runs them, and travels there."""
+"""Makes a worker, which runs jobs as `worker.Worker` does, in the process that calls it.
+
+A job needs its process for itself: its random numbers are those of the process.
+"""
 
 
 class Terminated(KeyboardInterrupt):
@@ -49,10 +49,14 @@ class Terminated(KeyboardInterrupt):
 
 
 class Executor(ABC):
-    """Runs jobs. It is a context outside which no job runs, but those of Slurm after a SIGTERM."""
+    """Runs jobs, each in a process that runs no other job at the same time.
+
+    It is a context. Outside it no job runs, but those of Slurm after a SIGTERM. `Engine.make` says
+    which executor a person has asked for.
+    """
 
     queues: bool = False
-    """Whether a job may wait for a machine of which nothing is known here; else a job that says nothing hangs."""
+    """Whether a job may wait for another machine. If not, a job without progress hangs."""
     in_parallel: bool = True
     """Whether several jobs may run at once, in other processes than this one."""
 
@@ -67,7 +71,7 @@ class Executor(ABC):
 
     @abstractmethod
     def wait(self, seconds: float) -> list[tuple[Job, Result]]:
-        """Wait up to about so many `seconds`; return the jobs that have ended, with their results.
+        """Wait about `seconds` at most; return the jobs that have ended, with their results.
 
         A job whose worker is gone has a `lost` failure. Raises UserError for what every job would
         meet.
@@ -111,7 +115,10 @@ class Inline(Executor):
 
 
 class Slot:
-    """What an actor is. Its worker is made at the first job: what is wrong on its machine is then this job's error."""
+    """An actor of Ray, which makes its worker at the first job.
+
+    If something is wrong on its machine, that is then the error of this job.
+    """
 
     def __init__(self, make: MakeWorker, current: Path) -> None:
         self.make, self.current = make, current
@@ -136,17 +143,22 @@ class Ray(Executor):
     def __init__(
         self, make: MakeWorker, resources: Resources, *, workers: int | None, address: str | None
     ) -> None:
-        """`workers` processes on this machine, or at `address` (HOST:PORT) at most so many, or all it has room for.
+        """Prepare to connect.
 
-        Raises UserError where Ray is not installed, or no cluster at the address can be used.
+        Args:
+            make: makes the worker of an actor.
+            resources: of one actor.
+            workers: how many actors; None for as many as a cluster has room for.
+            address: HOST:PORT of a cluster; None to start actors on this machine.
+
+        Raises:
+            UserError: Ray is not installed, or no cluster at the address can be used.
         """
-        os.environ.update(
-            {name: os.environ.get(name, value) for name, value in RAY_SETTINGS.items()}
-        )
-        logging.getLogger("ray._private").setLevel(
-            logging.ERROR
-        )  # not that of "ray", which ray.init sets
-        self.ray = import_extra("ray", "ray", "--workers and --address")  # which reads them
+        for name, value in RAY_SETTINGS.items():  # before Ray is imported, which reads them
+            os.environ.setdefault(name, value)
+        # ray.init sets the level of "ray", not of this logger.
+        logging.getLogger("ray._private").setLevel(logging.ERROR)
+        self.ray = import_extra("ray", "ray", "--workers and --address")
         self.make = make
         self.resources = resources
         self.workers = workers
@@ -160,7 +172,10 @@ class Ray(Executor):
         }
         if address is not None:
             _refuse_what_is_no_cluster(address)
-            passed_on = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+            passed_on = {}
+            for name in PASSED_ON:
+                if name in os.environ:
+                    passed_on[name] = os.environ[name]
             self.queues = True
             self.options = {"address": address, "runtime_env": {"env_vars": passed_on}}
 
@@ -172,21 +187,21 @@ class Ray(Executor):
         except Exception as error:  # of no class of its own where the machine is too busy
             raise UserError(f"Ray did not start: {str(error).splitlines()[0]}") from error
         if threading.current_thread() is threading.main_thread():
-            signal.signal(
-                signal.SIGTERM, before
-            )  # Ray's own handler would not let ours end the sweep
+            # Ray's own handler would not let ours end the sweep.
+            signal.signal(signal.SIGTERM, before)
         slot = self.ray.remote(Slot)
         self.actor = slot.options(
             num_cpus=self.resources.cpus, num_gpus=self.resources.gpus, max_restarts=0
         )
         if not self.free:
             self.__exit__(None)
-            takes = f"{self.resources.cpus} CPUs and {self.resources.gpus:g} GPUs"
-            raise UserError(f"no machine has room for a job, which takes {takes} (resources)")
+            needs = f"{self.resources.cpus} CPUs and {self.resources.gpus:g} GPUs"
+            raise UserError(f"no machine has room for a job, which takes {needs} (resources)")
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.ray.shutdown()  # with which SIGTERM gets its default action back: it then ends this process at once
+        # This gives SIGTERM its default action back: it then ends this process at once.
+        self.ray.shutdown()
         self.idle = []
         self.running = {}
 
@@ -194,12 +209,16 @@ class Ray(Executor):
     def free(self) -> int:
         room = 0
         for node in self.ray.nodes():
-            has = node["Resources"]
-            by_gpu = self.resources.fitting(has.get("GPU", 0)) if self.resources.gpus else math.inf
-            room += (
-                int(min(has.get("CPU", 0) // self.resources.cpus, by_gpu)) if node["Alive"] else 0
-            )
+            if node["Alive"]:
+                room += self._room(node["Resources"])
         return min(room, self.workers or room) - len(self.running)
+
+    def _room(self, node: Mapping[str, float]) -> int:
+        """How many actors a machine with these resources has room for."""
+        room = int(node.get("CPU", 0) // self.resources.cpus)
+        if self.resources.gpus:
+            room = min(room, int(self.resources.fitting(node.get("GPU", 0))))
+        return room
 
     def submit(self, job: Job) -> None:
         actor = self.idle.pop() if self.idle else self.actor.remote(self.make, Path.cwd())
@@ -217,7 +236,8 @@ class Ray(Executor):
             raise error.cause from error
         except self.ray.exceptions.RayError as error:
             self.ray.kill(actor)  # it may only be out of reach
-            self.idle = []  # these may have gone with the same machine; an actor that nobody holds ends
+            # Idle actors may have gone with the same machine. An actor that nobody holds ends.
+            self.idle = []
             return job, lost_failure(job, str(error).splitlines()[0])
         self.idle.append(actor)
         return job, result
@@ -229,7 +249,7 @@ class Ray(Executor):
 
 
 def enter(folder: Path) -> None:
-    """Go to the folder in which a sweep was started. Raises UserError where this machine has no such folder."""
+    """Go to the folder in which a sweep was started. Raises UserError if this machine has none."""
     try:
         os.chdir(folder)
     except OSError as error:
@@ -247,13 +267,12 @@ def import_extra(module: str, extra: str, options: str) -> Any:
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
-        raise UserError(
-            f"{options} needs {module}; install it: pip install '.[{extra}]'"
-        ) from error
+        advice = f"install it: pip install '.[{extra}]'"
+        raise UserError(f"{options} needs {module}; {advice}") from error
 
 
 def check_answer(address: str) -> None:
-    """Raise UserError where nothing answers at HOST:PORT: that takes a moment, to ask for a Ray cluster seconds."""
+    """Raise UserError if nothing answers at HOST:PORT. To look for a Ray cluster takes longer."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), ANSWER_SECONDS).close()
@@ -264,15 +283,15 @@ def check_answer(address: str) -> None:
 
 
 def _refuse_what_is_no_cluster(address: str) -> None:
-    """Another process connects first: where no cluster answers, or one that asks for another token, Ray ends it."""
+    """Raise UserError where no Ray cluster can be used.
+
+    Another process connects first, because Ray ends a process that finds no cluster, or a cluster
+    that asks for another token. A plain connection comes before, as Ray tries for long.
+    """
     host, _, port = address.rpartition(":")
-    connect = f"socket.create_connection(({host.strip('[]')!r}, {port}), 5)"  # which tells at once; Ray tries for long
-    command = [
-        sys.executable,
-        "-P",
-        "-c",
-        f"import socket; {connect}; import ray; ray.init({address!r}, **{RAY_QUIET})",
-    ]
+    connect = f"socket.create_connection(({host.strip('[]')!r}, {port}), 5)"
+    script = f"import socket; {connect}; import ray; ray.init({address!r}, **{RAY_QUIET})"
+    command = [sys.executable, "-P", "-c", script]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=CONNECT_SECONDS
@@ -282,5 +301,5 @@ def _refuse_what_is_no_cluster(address: str) -> None:
             f"no Ray cluster answers at {address} within {CONNECT_SECONDS:.0f} s"
         ) from None
     if done.returncode:
-        why = (done.stderr.strip() or "no answer").splitlines()[-1]
-        raise UserError(f"cannot use the Ray cluster at {address}: {why}")
+        cause = (done.stderr.strip() or "no answer").splitlines()[-1]
+        raise UserError(f"cannot use the Ray cluster at {address}: {cause}")

@@ -1,4 +1,4 @@
-"""The jobs of a plan that are left to run, and the order that lets many workers end together. No torch."""
+"""The jobs that are left to run, in an order that lets many workers end together. No torch."""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -79,14 +79,20 @@ def lacking_records(needed: NeededWeights, store: Store, finished: Finished) -> 
     if not incomplete:  # the board is made only where it matters
         return {}
     asked = needed.cells_asked(store)
-    return {name: reason for name, reason in incomplete.items() if name in asked}
+    for name in incomplete.keys() - asked:
+        del incomplete[name]
+    return incomplete
 
 
 def cells_to_run(
     cells: Sequence[Cell], finished: Finished, incomplete: Collection[str]
 ) -> set[str]:
     """The chosen cells without a record that counts, or with one that lacks something."""
-    return {cell.id for cell in cells if cell.id not in finished.records or cell.id in incomplete}
+    names: set[str] = set()
+    for cell in cells:
+        if cell.id not in finished.records or cell.id in incomplete:
+            names.add(cell.id)
+    return names
 
 
 def sources_to_run(sources: Collection[str], store: Store, finished: Finished) -> set[str]:
@@ -135,7 +141,7 @@ def pretrainings_to_run(
 def has_other_rate(
     record: PretrainingRecord, pretrainings: Mapping[str, PretrainingRecord]
 ) -> bool:
-    """Whether the search for a pretraining's rate, run again since, would choose another one than it had.
+    """Whether the search for a pretraining's rate, run again since, now chooses another rate.
 
     Args:
         record: of the pretraining.
@@ -151,10 +157,16 @@ def has_other_rate(
 
 def in_order(plan: Plan, names: Collection[str]) -> list[Job]:
     """The jobs of these ids, each after those that it waits for, else in the order of the plan."""
-    searches = [job for job in plan.pretrainings if job.is_search and job.id in names]
-    pretrainings = [job for job in plan.pretrainings if not job.is_search and job.id in names]
-    sources = [cell for cell in plan.cells if cell.mnli is None and cell.id in names]
-    followers = [cell for cell in plan.cells if cell.mnli is not None and cell.id in names]
+    searches: list[Job] = []
+    pretrainings: list[Job] = []
+    sources: list[Job] = []
+    followers: list[Job] = []
+    for job in plan.pretrainings:
+        if job.id in names:
+            (searches if job.is_search else pretrainings).append(job)
+    for cell in plan.cells:
+        if cell.id in names:
+            (sources if cell.mnli is None else followers).append(cell)
     return [*searches, *pretrainings, *sources, *followers]
 
 

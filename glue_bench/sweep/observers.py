@@ -82,7 +82,7 @@ class Display(Observer):
 
 
 def view(snapshot: Snapshot, latest: Iterable[str] = ()) -> Group:
-    """Counts and time left, the `latest` lines and what runs, then the arms; unfinished arms come first.
+    """Show counts, the time left, the `latest` lines, what runs, and the arms, unfinished first.
 
     They are plain lines: a rich table of 18 arms takes seven times as long, in the process that
     trains.

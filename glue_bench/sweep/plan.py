@@ -1,6 +1,6 @@
-"""From an experiment to its plan: every cell and pretraining with all that decides its result, each checked."""
+"""From an experiment to its plan: every cell and pretraining with all that decides its result."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ CHARACTERS_A_TOKEN = 4.0  # English in WordPieces; only ratios between tasks mat
 
 
 def make_plan(inputs: Inputs) -> Plan:
-    """Plan what an experiment asks for: its cells, its pretrainings after the runs of their searches, and their costs.
+    """Plan what an experiment asks for: its cells, its pretrainings with their searches, and costs.
 
     Nothing is trained or written. Cells of the last checkpoint come first, and tasks are outermost,
     so that a sweep that is cut short has whole columns. Raises UserError for the first thing that
@@ -49,7 +49,7 @@ def make_plan(inputs: Inputs) -> Plan:
 
 
 def _without_places(inputs: Inputs) -> Experiment:
-    """The experiment as others may see it: where a person keeps files is left out, digests tell what they are."""
+    """The experiment as others may see it, without the places of files; digests identify them."""
     experiment = inputs.experiment
     arms = []
     for arm in experiment.arms:
@@ -76,7 +76,7 @@ def _without_places(inputs: Inputs) -> Experiment:
 
 
 def _public_name(place: str) -> str:
-    """`./name`, with the last name of a path, which is no id of the hub; an id of the hub as it is."""
+    """The last name of a path, as `./name`, which is no id of the hub; or an id as it is."""
     is_here = place.startswith(PATHS) or (place != SCRATCH and Path(place).exists())
     return f"./{PurePath(place).name}" if is_here else place
 
@@ -93,16 +93,19 @@ def settle_jobs(inputs: Inputs) -> tuple[list[Pretraining], list[Cell]]:
     seeds = experiment.pretraining.seeds if experiment.pretraining else []
     for seed, arm in product(seeds, experiment.arms):
         settings = inputs.text.settings.run(seed, arm.pretraining_rate)
-        runs = [_pretraining(arm, search, inputs, is_search=True) for search in settings.searches()]
-        searches.update({run.id: run for run in runs})
-        search_ids = tuple(sorted(run.id for run in runs))
-        pretrainings.append(_pretraining(arm, settings, inputs, searches=search_ids))
+        search_ids = []
+        for search_settings in settings.searches():
+            search = _pretraining(arm, search_settings, inputs, is_search=True)
+            searches[search.id] = search
+            search_ids.append(search.id)
+        search_order = tuple(sorted(search_ids))
+        pretrainings.append(_pretraining(arm, settings, inputs, searches=search_order))
     cells = _Cells(inputs, pretrainings)
     return [*searches.values(), *pretrainings], list(cells.in_order())
 
 
 def arm_identity(inputs: ArmInputs) -> dict[str, Any]:
-    """The fields of a job that its arm decides; the source of a variant of the user's own is part of them."""
+    """The fields of a job that its arm decides, with the source of a variant of the user's own."""
     arm = inputs.arm
     return {
         "arm": arm.name,
@@ -142,7 +145,7 @@ def _pretraining(
 
 
 def _has_dropout(arm: Arm, settings: PretrainingSettings, experiment: Experiment) -> bool:
-    """Whether dropout is drawn, for each part of a batch anew, so that the parts decide the weights.
+    """Whether dropout is drawn: each part of a batch draws anew, so the parts decide the weights.
 
     A checkpoint's own rates of dropout are not known here; they are taken to be above zero.
     """
@@ -229,7 +232,9 @@ def _arm_facts(arm: Arm, inputs: Inputs) -> ArmFacts:
         return ArmFacts(summary=SUMMARY, **cost)
     pretraining = experiment.pretraining
     length = pretraining.length if pretraining else tuning.max_length
-    sizes = {name: getattr(start.config, name) or None for name in Shape.model_fields}
+    sizes = {}
+    for name in Shape.model_fields:
+        sizes[name] = getattr(start.config, name) or None
     return ArmFacts(
         summary=VARIANTS[arm.variant].described(arm.options, start.origin),
         shape=Shape(**sizes),
@@ -245,12 +250,15 @@ def _task_facts(task: str, inputs: Inputs) -> TaskFacts:
         predicts += [name for name in TASKS[task].test_splits if name in data.splits]
     if diagnostic:
         predicts.append(AX_SPLIT)
-    rows = {name: len(split) for name, split in data.splits.items()}
+    rows = {}
+    if data.partial:
+        for name, split in data.splits.items():
+            rows[name] = len(split)
     return TaskFacts(
         source=data.source,
         digest=data.digest,
         partial=data.partial,
-        rows=rows if data.partial else {},
+        rows=rows,
         differences=data.differences or None,
         unchecked=data.unchecked or None,
         revision=data.revision,
@@ -260,10 +268,10 @@ def _task_facts(task: str, inputs: Inputs) -> TaskFacts:
 
 
 def _expected_tokens(task: str, inputs: Inputs) -> int:
-    """About how many tokens a cell trains on, over all epochs; from characters, nothing is tokenised."""
+    """Estimate how many tokens a cell trains on, over all epochs, from characters alone."""
     frame = inputs.tasks.train_split(task)
     settings = inputs.experiment.finetuning.hyperparameters(task, 0.0)
-    columns = [column for column in ("text_a", "text_b") if column in frame]
+    columns = ["text_a", "text_b"] if "text_b" in frame else ["text_a"]
     characters = frame[columns].map(len).sum(axis="columns")
     tokens = (characters / CHARACTERS_A_TOKEN + SPECIAL_TOKENS).clip(upper=settings.max_length)
     steps_per_epoch = settings.steps_per_epoch(len(frame))
@@ -271,14 +279,22 @@ def _expected_tokens(task: str, inputs: Inputs) -> int:
 
 
 def select(cells: Sequence[Cell], only: Names) -> list[Cell]:
-    """The cells that match every `KEY=VALUE`; a key given twice, or with `A,B`, permits either value.
+    """Select the cells that match every KEY=VALUE; a key given twice, or `A,B`, permits either.
 
     Raises UserError for what is not KEY=VALUE, an unknown key, and a value that no cell has.
     """
-    keys = list(cells[0].key)
-    values_of_keys = {key: [cell.key[key] for cell in cells] for key in keys}
+    values_of_keys: dict[str, list[Any]] = {}
+    for cell in cells:
+        for key, value in cell.key.items():
+            values_of_keys.setdefault(key, []).append(value)
     chosen = chosen_values(only, values_of_keys)
-    selected = [cell for cell in cells if all(str(cell.key[key]) in chosen[key] for key in chosen)]
+    selected = [cell for cell in cells if _matches(cell, chosen)]
     if not selected:
         raise UserError(f"--only: no cell has all of {', '.join(listed(only))}")
     return selected
+
+
+def _matches(cell: Cell, chosen: Mapping[str, Collection[str]]) -> bool:
+    """Whether a cell has one of the chosen values of each key."""
+    key_of_cell = cell.key
+    return all(str(key_of_cell[key]) in values for key, values in chosen.items())

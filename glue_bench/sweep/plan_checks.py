@@ -62,13 +62,13 @@ def _check_pretraining_seeds(inputs: Inputs) -> None:
     sequences = len(inputs.text.packed_text(inputs.first_arm.tokenizer)["train"])
     if seeds > sequences:
         raise UserError(
-            f"pretraining.seeds has {seeds} seeds, but the text gives only {sequences} sequences to train on, so that "
-            "they could not differ in the order; add text, or give fewer seeds"
+            f"pretraining.seeds has {seeds} seeds, but the text gives only {sequences} sequences "
+            "to train on, so that they could not differ in the order; add text, or give fewer seeds"
         )
 
 
 def _check_arm(arm: Arm, inputs: Inputs) -> None:
-    """Refuse an arm that cannot take its tokens or its texts, or that does not see the tokens of other arms."""
+    """Refuse an arm that cannot take its texts, or that would see other tokens than other arms."""
     _check_common_tokenizer(arm, inputs)
     _check_vocabulary(arm, inputs)
     _check_segment_pairs(arm, inputs)
@@ -85,8 +85,9 @@ def _check_common_tokenizer(arm: Arm, inputs: Inputs) -> None:
     is_other = inputs.arms[arm.name].tokenizer_digest != first.tokenizer_digest
     if inputs.experiment.pretraining and is_other:
         raise UserError(
-            f"arms '{first.name}' and '{arm.name}' have different tokenizers, so they cannot be pretrained on the "
-            "same tokens; give both the same, or put them into experiments of their own"
+            f"arms '{first.name}' and '{arm.name}' have different tokenizers, so they cannot be "
+            "pretrained on the same tokens; give both the same, or put them into experiments of "
+            "their own"
         )
 
 
@@ -103,8 +104,8 @@ def _check_vocabulary(arm: Arm, inputs: Inputs) -> None:
         )
     elif tokenizer_segments > encoder_segments > 1:
         fault = (
-            f"tells {tokenizer_segments} segments apart but the checkpoint '{arm.checkpoint}' embeds "
-            f"{encoder_segments}"
+            f"tells {tokenizer_segments} segments apart but the checkpoint '{arm.checkpoint}' "
+            f"embeds {encoder_segments}"
         )
     else:
         return
@@ -113,7 +114,7 @@ def _check_vocabulary(arm: Arm, inputs: Inputs) -> None:
 
 
 def _check_segment_pairs(arm: Arm, inputs: Inputs) -> None:
-    """Refuse a pretraining on pairs of segments where the tokenizer or the encoder has one segment."""
+    """Refuse to pretrain on pairs of segments if the tokenizer or the encoder has one segment."""
     pretraining = inputs.experiment.pretraining
     if pretraining is None or pretraining.segments != "pairs":
         return
@@ -164,6 +165,7 @@ def _check_ends(arm: Arm, task: str, inputs: Inputs) -> None:
             if has_end.any():
                 row = int(has_end.argmax()) + 1
                 place = f"row {row} of the {split} split of task '{task}' has '{end}' in its text"
-                fault = "its tokenizer reads that as the end of a text, and its model takes one end a row"
+                fault = "its tokenizer reads that as the end of a text"
+                limit = "its model takes one end a row"
                 advice = "change that text, or leave the arm out"
-                raise UserError(f"arm '{arm.name}': {place}; {fault}; {advice}")
+                raise UserError(f"arm '{arm.name}': {place}; {fault}, and {limit}; {advice}")

@@ -1,9 +1,9 @@
-"""How far an experiment is, from its folder alone: while it runs, or from another machine. No torch."""
+"""How far an experiment is, from its folder alone, while it runs. No torch."""
 
 import os
 import socket
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -27,8 +27,11 @@ class TimeEstimate:
     """
 
     def __init__(self, plan: Plan) -> None:
-        self.costs = {job.id: plan.cost(job) for job in plan.jobs}
-        self.kinds = {job.id: job.kind_title for job in plan.jobs}
+        self.costs: dict[str, float] = {}
+        self.kinds: dict[str, str] = {}
+        for job in plan.jobs:
+            self.costs[job.id] = plan.cost(job)
+            self.kinds[job.id] = job.kind_title
         self.ended = 0
         self.seconds_by_kind: defaultdict[str, float] = defaultdict(float)
         self.costs_by_kind: defaultdict[str, float] = defaultdict(float)
@@ -47,8 +50,11 @@ class TimeEstimate:
             return None
         kind = self.kinds[job_id]
         kinds = [kind] if kind in self.costs_by_kind else [*self.costs_by_kind]
-        seconds = sum(self.seconds_by_kind[kind] for kind in kinds)
-        costs = sum(self.costs_by_kind[kind] for kind in kinds)
+        seconds = 0.0
+        costs = 0.0
+        for kind in kinds:
+            seconds += self.seconds_by_kind[kind]
+            costs += self.costs_by_kind[kind]
         return self.costs[job_id] * seconds / costs
 
     def seconds_left(
@@ -66,11 +72,13 @@ class TimeEstimate:
         """
         if self.ended < min(MIN_ENDED_JOBS, len(self.costs)) or not self.ended:
             return None
-        rests = []
+        rests = [0.0]
         for name, since in running.items():
             rests.append(max((self.seconds(name) or 0.0) - since, 0.0))
-        work = sum(self.seconds(name) or 0.0 for name in waiting) + sum(rests)
-        return max(work / max(1, parallel), *rests, 0.0)
+        work = sum(rests)
+        for name in waiting:
+            work += self.seconds(name) or 0.0
+        return max(work / max(1, parallel), *rests)
 
 
 @dataclass(frozen=True)
@@ -95,7 +103,11 @@ class Snapshot:
     @property
     def cells(self) -> Counts:
         """The counts of all arms together."""
-        return {state: sum(counts[state] for counts in self.arms.values()) for state in STATES}
+        total = dict.fromkeys(STATES, 0)
+        for counts in self.arms.values():
+            for state in STATES:
+                total[state] += counts[state]
+        return total
 
     @property
     def described(self) -> str:
@@ -117,7 +129,7 @@ class Snapshot:
 
 
 class Watch:
-    """Looks at a folder again and again. It lists cells, pretrainings, failures and progress; reads a record once.
+    """Looks at a folder again and again. It lists what is there, and reads each record once.
 
     Args:
         store: of the folder.
@@ -137,7 +149,7 @@ class Watch:
         self.learnt: set[str] = set()  # jobs whose records are read, or too many to read
 
     def look(self, pending: Collection[str] | None = None) -> Snapshot:
-        """Describe the experiment as it is now. The time left is for the jobs `pending`, by default all missing."""
+        """Describe the experiment now. The time left is for the jobs `pending`, or all missing."""
         now = time.time()
         states = job_states(self.store, self.plan, self.done)
         running = states.running
@@ -148,11 +160,14 @@ class Watch:
                 waiting = {name for name in self.jobs if states.state[name] == "missing"}
             else:
                 waiting = {*pending} - {*running}
-            since = {name: now - progress.began for name, progress in running.items()}
-            seconds_left = self.estimate.seconds_left(waiting, since, len(running))
+            seconds = {}
+            for name, progress in running.items():
+                seconds[name] = now - progress.began
+            seconds_left = self.estimate.seconds_left(waiting, seconds, len(running))
         lines = []
         for name, progress in running.items():
-            lines.append(describe_progress(self.jobs[name], progress, name_worker=len(running) > 1))
+            job = self.jobs[name]
+            lines.append(describe_progress(job, progress, name_worker=len(running) > 1))
         failed = {}
         for name, error in states.errors.items():
             if name not in running:
@@ -165,9 +180,8 @@ class Watch:
         """Let the estimate learn from the newest of the records that are new."""
         new = {*recorded} - self.learnt
         self.learnt |= new
-        for name in sorted(new, key=lambda name: (self.store.stored_at(name), name))[
-            -MAX_NEW_RECORDS:
-        ]:
+        by_age = sorted(new, key=lambda name: (self.store.stored_at(name), name))
+        for name in by_age[-MAX_NEW_RECORDS:]:
             result = self.store.result(self.jobs[name])
             if result and result.ok:
                 self.estimate.learn(name, result.seconds)
@@ -190,8 +204,10 @@ class JobStates(NamedTuple):
 
     def counts(self, jobs: Sequence[Job]) -> Counts:
         """Count the jobs in each state."""
-        counter = Counter(self.state[job.id] for job in jobs)
-        return {state: counter[state] for state in STATES}
+        counts = dict.fromkeys(STATES, 0)
+        for job in jobs:
+            counts[self.state[job.id]] += 1
+        return counts
 
 
 def job_states(store: Store, plan: Plan, finished: Collection[str] | None = None) -> JobStates:
@@ -207,7 +223,10 @@ def job_states(store: Store, plan: Plan, finished: Collection[str] | None = None
     done = store.recorded() if finished is None else finished
     recorded = {*done} & state.keys()
     errors = {failure.id: failure.error for failure in store.failures(plan, recorded)}
-    running = {name: progress for name, progress in running_jobs(store).items() if name in state}
+    running = {}
+    for name, progress in running_jobs(store).items():
+        if name in state:
+            running[name] = progress
     state.update(dict.fromkeys(recorded, "done"))
     state.update(dict.fromkeys(errors, "failed"))
     state.update(dict.fromkeys(running, "running"))
@@ -215,7 +234,7 @@ def job_states(store: Store, plan: Plan, finished: Collection[str] | None = None
 
 
 def running_jobs(store: Store) -> dict[str, Progress]:
-    """The jobs whose worker has said something lately, by id, unless its process on this machine has ended."""
+    """The jobs whose worker has reported lately, by id. A process here may have ended since."""
     oldest = time.time() - LIVE_SECONDS
     jobs = {}
     for progress in store.progress.read():

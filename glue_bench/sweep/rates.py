@@ -9,14 +9,14 @@ from glue_bench.records.values import PretrainingRecord
 
 
 class RateChoice(NamedTuple):
-    """The outcome of a search: the rate, None if training diverged at every one; and the losses in words."""
+    """The rate that a search chooses, None if training diverged at all; the losses in words."""
 
     rate: float | None
     losses: str
 
 
 def choose_rate(searches: Iterable[PretrainingRecord]) -> RateChoice:
-    """Choose the (lowest) rate with the lowest validation loss, the mean over the seeds of the search."""
+    """Choose the rate with the lowest mean validation loss over the seeds; of equals the lowest."""
     losses_by_rate: defaultdict[float, list[float]] = defaultdict(list)
     for record in searches:
         loss = math.inf if record.validation_loss is None else record.validation_loss

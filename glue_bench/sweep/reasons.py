@@ -23,7 +23,7 @@ Facts = dict[str, Any]
 
 
 class JobPlace(NamedTuple):
-    """The place of a job in an experiment. Jobs of two experiments in the same place can be compared."""
+    """The place of a job in an experiment. Jobs of two experiments in one place can be compared."""
 
     kind: str
     arm: str
@@ -120,7 +120,11 @@ def _difference(facts: Facts, candidates: Sequence[Facts]) -> str:
 
 
 def _changed(before: Facts, after: Facts) -> set[str]:
-    return {name for name in before | after if before.get(name) != after.get(name)}
+    names = set()
+    for name in before | after:
+        if before.get(name) != after.get(name):
+            names.add(name)
+    return names
 
 
 def _text(value: Any) -> str:
@@ -132,7 +136,7 @@ def _text(value: Any) -> str:
 
 
 def _facts(job: Job, pretrainings: Mapping[str, Pretraining]) -> Facts:
-    """What decides a job, named as in the experiment file; the pretraining that it starts from by its own facts."""
+    """The facts that decide a job, and those of the pretraining before it, named as in its file."""
     facts = dict(_flat(job.hashed, f"{job.section}."))
     start = pretrainings.get(facts.pop("pretraining", None) or "")
     return facts if start is None else _facts(start, pretrainings) | facts

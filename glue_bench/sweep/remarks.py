@@ -73,10 +73,13 @@ def arms_in_float32(situation: Situation) -> Iterator[str]:
     ):  # this process leaves the GPU alone, which may admit one process only
         compute = replace(compute, device=torch.device("cpu"))
     pending = {job.arm for job in situation.work.jobs}
-    arms = [arm for arm in inputs.experiment.arms if arm.name in pending]
-    in_float32 = [arm.name for arm in arms if compute_of(inputs.arms[arm.name], compute) != compute]
+    in_float32 = []
+    for arm in inputs.experiment.arms:
+        if arm.name in pending and compute_of(inputs.arms[arm.name], compute) != compute:
+            in_float32.append(arm.name)
     if in_float32:
-        yield f"computed in float32, because their models cannot be trained in bf16: {', '.join(in_float32)}"
+        cause = "because their models cannot be trained in bf16"
+        yield f"computed in float32, {cause}: {', '.join(in_float32)}"
 
 
 def arms_without_segments(situation: Situation) -> Iterator[str]:
@@ -90,20 +93,24 @@ def arms_without_segments(situation: Situation) -> Iterator[str]:
     if names and any(
         "text_b" in inputs.tasks.train_split(task) for task in inputs.experiment.tasks
     ):
-        yield f"both texts of a pair are segment 0, because the encoder has no other: {', '.join(names)}"
+        cause = "because the encoder has no other"
+        yield f"both texts of a pair are segment 0, {cause}: {', '.join(names)}"
 
 
 def heads_that_are_left(situation: Situation) -> Iterator[str]:
     """Arms whose checkpoint has a trained classification head."""
     inputs = situation.inputs
-    names = [arm.name for arm in inputs.experiment.arms if inputs.arms[arm.name].start.leaves_head]
+    names = []
+    for arm in inputs.experiment.arms:
+        if inputs.arms[arm.name].start.leaves_head:
+            names.append(arm.name)
     if names:
         fresh = "it is not used, every cell trains a fresh one"
         yield f"the checkpoint has a trained classification head; {fresh}: {', '.join(names)}"
 
 
 def cells_of_other_devices(situation: Situation) -> Iterator[str]:
-    """Finished cells that were computed elsewhere: device and precision decide no id, but move scores."""
+    """Finished cells of other devices: device and precision decide no id, but move scores."""
     if not situation.computes_here:
         return
     to_run = {job.id for job in situation.work.jobs}
@@ -116,7 +123,8 @@ def cells_of_other_devices(situation: Situation) -> Iterator[str]:
     if count := devices.total():
         names = " and ".join(sorted(devices))
         effect = "they count as done, another --results computes all anew"
-        yield f"computed on {names}, not on {situation.device} as this run: {count:,} finished; {effect}"
+        devices_of_others = f"computed on {names}, not on {situation.device} as this run"
+        yield f"{devices_of_others}: {count:,} finished; {effect}"
 
 
 def pretrainings_again(situation: Situation) -> Iterator[str]:
@@ -133,12 +141,14 @@ def pretrainings_again(situation: Situation) -> Iterator[str]:
             else:
                 cause = "its weights are gone"
             effect = "which run again if its weights come out otherwise"
-            yield f"{job.label} is pretrained again: {cause}; finished cells that started from it: {count:,}, {effect}"
+            cells = f"finished cells that started from it: {count:,}"
+            yield f"{job.label} is pretrained again: {cause}; {cells}, {effect}"
 
 
 def outdated_cells(situation: Situation) -> Iterator[str]:
     if count := len(situation.work.finished.outdated):
-        yield f"finished cells that are in no table, as what they started from was made again since: {count:,}"
+        cause = "as what they started from was made again since"
+        yield f"finished cells that are in no table, {cause}: {count:,}"
 
 
 def cells_outside_the_plan(situation: Situation) -> Iterator[str]:
@@ -161,14 +171,18 @@ def cores_that_are_idle(situation: Situation) -> Iterator[str]:
     """One process computes on one core, while there is room for more."""
     inputs = situation.inputs
     jobs = situation.work.jobs
-    starts = [inputs.arms[name].start for name in {job.arm for job in jobs}]
-    is_narrow = all(situation.compute.threads_for(start.hidden_size) == 1 for start in starts)
+    is_narrow = True
+    for name in {job.arm for job in jobs}:
+        threads = situation.compute.threads_for(inputs.arms[name].start.hidden_size)
+        is_narrow = is_narrow and threads == 1
     cores = room_here(inputs.experiment.resources, situation.compute)
     if situation.executor.in_parallel or not is_narrow or inputs.experiment.name == DEMO:
         return
     if cores and len(jobs) > 1:
-        more = f"--workers auto runs {min(cores, len(jobs))} at once (it needs Ray: pip install '.[ray]')"
-        yield f"one job runs at a time, on one core, as its encoder is small; this machine has {cores} cores: {more}"
+        parallel = min(cores, len(jobs))
+        advice = f"--workers auto runs {parallel} at once (it needs Ray: pip install '.[ray]')"
+        cause = "one job runs at a time, on one core, as its encoder is small"
+        yield f"{cause}; this machine has {cores} cores: {advice}"
 
 
 REMARKS: tuple[Callable[[Situation], Iterator[str]], ...] = (

@@ -1,4 +1,4 @@
-"""What a person asks of a run beside the experiment. It is checked before data, text or a checkpoint is opened."""
+"""Checks of what a person asks of a run, before data, text or a checkpoint is opened."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,7 +17,7 @@ from glue_bench.sweep.squeue import check_slurm
 
 
 def check_before_work(experiment: Experiment, **options: Any) -> None:
-    """Refuse all that can be refused without data, text or checkpoints; what takes longest to import comes last.
+    """Refuse all that can be refused without data, text or checkpoints; the slowest check is last.
 
     The options are those of `check_request`. Raises UserError for the first mistake, for an engine
     that is not installed, and where no Slurm or no machine at the address of a cluster answers.
@@ -44,9 +44,9 @@ def check_request(
     device: str,
     precision: str,
 ) -> None:
-    """Refuse places, engines, devices and conditions that cannot be meant. The options are those of `glue_bench.run`.
+    """Refuse places, engines, devices and conditions that cannot be meant.
 
-    Raises UserError for the first of them.
+    The options are those of `glue_bench.run`. Raises UserError for the first mistake.
     """
     engine.check()
     check_machine(device, precision)
@@ -66,9 +66,11 @@ def _values_of_keys(experiment: Experiment) -> dict[str, list[Any]]:
         "arm": [arm.name for arm in experiment.arms],
         "variant": [arm.variant for arm in experiment.arms],
         "task": list(experiment.tasks),
-        "learning_rate": [rate for task in experiment.tasks for rate in tuning.rates(task)],
+        "learning_rate": [],
         "seed": list(experiment.seeds),
     }
+    for task in experiment.tasks:
+        values["learning_rate"] += tuning.rates(task)
     if experiment.pretraining:
         values["steps"] = list(experiment.pretraining.finetuned_steps)
         values["pretraining_seed"] = list(experiment.pretraining.seeds)

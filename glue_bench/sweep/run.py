@@ -153,7 +153,7 @@ def _summary(work: WorkLeft, store: Store, dry_run: bool) -> Summary:
 
 
 def _check_starts(work: WorkLeft, inputs: Inputs) -> None:
-    """Read all that the jobs start from, as far as none of them has yet to make it: it may be damaged."""
+    """Read all that the jobs start from and that is there already: it may be damaged."""
     made_then = {job.id for job in work.jobs}
     starts: dict[tuple[str | int | None, ...], Cell] = {}
     for pretraining in work.pretrainings:
@@ -188,7 +188,10 @@ def _run(
         jobs = longest_first(work.jobs, plan) if executor.in_parallel else work.jobs
         results, cause = Loop(jobs, executor, store, plan, observers).run()
         ended |= results
-        errors = {name: result.error for name, result in ended.items() if not result.ok}
+        errors = {}
+        for name, result in ended.items():
+            if not result.ok:
+                errors[name] = result.error
         summary = _after_round(summary, plan, selected, ended, errors, cause)
         if cause:
             return summary
@@ -224,14 +227,22 @@ def _after_round(
     cause: str,
 ) -> Summary:
     """The summary after a round: jobs have `ended`, some with `errors`, all by their ids."""
-    selected_ended = [name for name in ended if name in selected]
-    failed = {name: error for name, error in errors.items() if name in selected}
     pretrainings = {job.id for job in plan.pretrainings}
+    selected_ended = []
+    failed = {}
+    pretrained = 0
+    for name in ended:
+        if name in selected:
+            selected_ended.append(name)
+            if name in errors:
+                failed[name] = errors[name]
+        if name in pretrainings and name not in errors:
+            pretrained += 1
     return replace(
         summary,
         finished=len(selected_ended) - len(failed),
         failed=failed,
         waiting=tuple(dict.fromkeys([*summary.waiting, *selected_ended])),
-        pretrained=sum(name in pretrainings and name not in errors for name in ended),
+        pretrained=pretrained,
         cause=cause,
     )

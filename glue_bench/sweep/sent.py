@@ -11,7 +11,7 @@ from glue_bench.records.values import Job
 from glue_bench.sweep.squeue import live_jobs
 
 Versions = dict[str, str]
-"""The ids of a batch's jobs, in their order, each with its `Store.result_version` when it was sent."""
+"""The ids of a batch's jobs, in order, each with its `Store.result_version` when it was sent."""
 Batch = list[tuple[Job, str]]
 """Jobs for one Slurm job, each with its `Store.result_version` when it is sent."""
 
@@ -32,10 +32,13 @@ class SentJobs:
     @property
     def job_ids(self) -> set[str]:
         """The ids of all jobs in the batches."""
-        return {job_id for versions in self.batches.values() for job_id in versions}
+        job_ids: set[str] = set()
+        for versions in self.batches.values():
+            job_ids.update(versions)
+        return job_ids
 
     def take_over(self, live: Collection[str]) -> None:
-        """Read what an earlier driver has sent; keep what Slurm still has (`live`), and what has a new result."""
+        """Read what an earlier driver sent; keep jobs that are `live` or have a new result."""
         for number, versions in read_batches(self.store).items():
             pending = {}
             for job_id, version in versions.items():
@@ -54,7 +57,7 @@ class SentJobs:
         return [number for number, versions in self.batches.items() if job_id in versions]
 
     def pop_stored(self, job_ids: Iterable[str]) -> list[str]:
-        """Forget and return those of these jobs that have a new result. A batch runs its jobs in their order."""
+        """Forget and return the jobs that have a new result. A batch runs its jobs in order."""
         awaited = set(job_ids)
         stored = []
         for number, versions in [*self.batches.items()]:
@@ -92,7 +95,7 @@ def job_name(store: Store) -> str:
 
 
 def refuse_live_jobs(store: Store) -> None:
-    """Raise UserError where Slurm has jobs of this folder, or cannot be asked: no other engine may run them."""
+    """Raise UserError if Slurm has, or may have, jobs of this folder for another engine."""
     read_batches(store)  # refuses what is damaged
     if not store.slurm_file.exists():
         return

@@ -60,7 +60,7 @@ USER_ERROR = "glue_bench.errors.UserError: "
 
 
 class JobBatch:
-    """Jobs one after another in one Slurm job. Started again, it goes on after those that are stored.
+    """Runs jobs one after another in a Slurm job. Started again, it skips those that are stored.
 
     Args:
         make: makes the worker.
@@ -106,7 +106,10 @@ class JobBatch:
 
 
 class Slurm(Executor):
-    """Sends batches of cells that take some minutes; a pretraining goes alone. Takes over what a lost driver sent."""
+    """Sends batches of jobs to Slurm, and takes over what a lost driver has sent.
+
+    Cells go in batches that take some minutes, a pretraining goes alone.
+    """
 
     queues = True
 
@@ -155,7 +158,7 @@ class Slurm(Executor):
         self.polled_at = 0.0
 
     def __enter__(self) -> Self:
-        """Take over what is under way, or has ended unseen. Raises UserError where no Slurm answers."""
+        """Take over what runs, or has ended unseen. Raises UserError if no Slurm answers."""
         live = live_jobs(self.name)
         if live is None:
             raise UserError(NO_SLURM)
@@ -214,7 +217,8 @@ class Slurm(Executor):
                     slurm_jobs = self.engine.map_array(self.batch, array)
             except Exception as error:  # of several classes
                 if live_jobs(self.name) is None:  # Slurm is out of reach for now
-                    self.unsent = [job for batch in batches[first:] for job, _ in batch]
+                    for batch in batches[first:]:
+                        self.unsent += [job for job, _ in batch]
                     return
                 raise UserError(f"--slurm: Slurm refuses the jobs: {str(error).strip()}") from error
             for slurm_job, batch in zip(slurm_jobs, array, strict=True):
@@ -222,7 +226,7 @@ class Slurm(Executor):
             self.sent.write()
 
     def _batches(self) -> list[Batch]:
-        """Put what is to be sent into batches: pretrainings alone, and each cell of unknown pace."""
+        """Divide what is to be sent: pretrainings and cells of unknown pace go alone."""
         sent_before = self.sent.job_ids  # by a driver before this one
         batches: list[Batch] = []
         room = -math.inf
@@ -251,13 +255,13 @@ class Slurm(Executor):
         return ended
 
     def _cancel_unknown(self, live: Mapping[str, SlurmJob]) -> None:
-        """End jobs that Slurm took although no driver has heard their numbers: what they hold is sent again."""
+        """End Slurm jobs whose numbers no driver has heard: what they have is sent again."""
         unknown = live.keys() - self.sent.numbers
         if unknown:
             cancel_jobs(*unknown)
 
     def _forget_progress(self, live: Mapping[str, SlurmJob]) -> None:
-        """Drop the progress of jobs that Slurm has put back into the queue: it would look as if they hung."""
+        """Drop the progress of jobs that wait in the queue again: it would look as if they hung."""
         queued: set[str] = set()
         for number, slurm_job in live.items():
             if slurm_job.state != "RUNNING":
@@ -277,25 +281,31 @@ class Slurm(Executor):
                 cancel_jobs(number)
 
     def _lost(self, live: Mapping[str, SlurmJob]) -> Iterator[tuple[Job, Result]]:
-        """The job at work in each batch that is gone, with the end of its log; those after it are sent again.
+        """The job at work in each batch that is gone, with the end of its log.
+
+        The jobs after it are sent again.
 
         Raises UserError where a job has ended with such an error.
         """
-        gone = [number for number in self.sent.batches if number not in live]
-        self.absent_polls = Counter({number: self.absent_polls[number] + 1 for number in gone})
-        for number, polls in self.absent_polls.items():
-            if polls < MIN_ABSENT_POLLS:
+        before = self.absent_polls
+        self.absent_polls = Counter()
+        for number in [*self.sent.batches]:
+            if number in live:
+                continue
+            self.absent_polls[number] = before[number] + 1
+            if self.absent_polls[number] < MIN_ABSENT_POLLS:
                 continue
             batch = self.sent.batches.pop(number)
-            unfinished = [self.jobs[job_id] for job_id in batch if job_id in self.jobs]
-            self.unsent += unfinished[1:]
-            for job in unfinished[:1]:
-                del self.jobs[job.id]
-                log = self.logs / number.partition("_")[0] / f"{number}_0_log.err"
-                cause = last_words(log)
-                if cause.startswith(USER_ERROR):
-                    raise UserError(cause.removeprefix(USER_ERROR))
-                yield job, lost_failure(job, f"{cause} (Slurm job {number}, {log})")
+            unfinished = [name for name in batch if name in self.jobs]
+            if not unfinished:
+                continue
+            job = self.jobs.pop(unfinished[0])
+            self.unsent += [self.jobs[name] for name in unfinished[1:]]
+            log = self.logs / number.partition("_")[0] / f"{number}_0_log.err"
+            cause = last_words(log)
+            if cause.startswith(USER_ERROR):
+                raise UserError(cause.removeprefix(USER_ERROR))
+            yield job, lost_failure(job, f"{cause} (Slurm job {number}, {log})")
         self.sent.write()
 
 

@@ -9,8 +9,8 @@ from glue_bench.sweep.executors import import_extra
 
 NO_SLURM = "--slurm: no Slurm answers here; start the command where sbatch and squeue work"
 NEVER_STARTS = re.compile(
-    "Partition(Config|TimeLimit|NodeLimit)|BadConstraints|Invalid(Account|QOS)|(Account|QOS)NotAllowed"
-    "|DependencyNeverSatisfied"
+    "Partition(Config|TimeLimit|NodeLimit)|BadConstraints|Invalid(Account|QOS)"
+    "|(Account|QOS)NotAllowed|DependencyNeverSatisfied"
 )
 """The reasons for which Slurm keeps a job that it will never start."""
 HELD = "launch failed requeued held"
@@ -24,7 +24,7 @@ class SlurmJob(NamedTuple):
 
 
 def check_slurm() -> str:
-    """The configuration of Slurm. Raises UserError where submitit is not installed, or no Slurm answers."""
+    """The configuration of Slurm. Raises UserError if submitit is missing, or no Slurm answers."""
     import_extra("submitit", "slurm", "--slurm")
     config = run_slurm_command("scontrol", "show", "config")
     if config is None:

@@ -1,4 +1,4 @@
-"""Trackers of experiments, which draw the curves of jobs: TensorBoard, Weights & Biases and MLflow."""
+"""Trackers, which draw the curves of jobs: TensorBoard, Weights & Biases and MLflow."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -54,7 +54,8 @@ class Tracker(Observer):
             raise UserError(
                 f"--track {name} needs {name}, which is not installed: pip install {name}"
             )
-        self.writer = TRACKERS[name](folder)
+        make_writer = TRACKERS[name]
+        self.writer = make_writer(folder)
 
     def ended(self, job: Job, result: Result) -> None:  # noqa: ARG002
         if isinstance(result, Record):

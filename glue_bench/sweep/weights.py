@@ -11,8 +11,8 @@ from glue_bench.records.done import replaced_start
 from glue_bench.records.store import Store
 from glue_bench.records.values import Cell, Job, Plan
 
-Place = tuple[str, str]
-"""An arm and a task. With `keep: best` one model of each stays."""
+ArmAndTask = tuple[str, str]
+"""With `keep: best` one model of each arm on each task stays."""
 
 
 def leaves_model(cell: Cell, experiment: Experiment) -> bool:
@@ -39,8 +39,8 @@ class NeededWeights:
         self.plan = plan
         self.keep = plan.experiment.finetuning.keep
         self.cells = {cell.id: cell for cell in plan.cells}
+        # The cells that start from an MNLI cell, by the id of that cell.
         self.followers: defaultdict[str, set[str]] = defaultdict(set)
-        """The cells that start from an MNLI cell, by its id."""
         for cell in plan.cells:
             if cell.mnli:
                 self.followers[cell.mnli].add(cell.id)
@@ -60,8 +60,12 @@ class NeededWeights:
 
     def sources_wanted(self, names: Iterable[str]) -> set[str]:
         """The MNLI cells whose models these cells start from."""
-        sources = (self.cells[name].mnli for name in names)
-        return {source for source in sources if source}
+        sources: set[str] = set()
+        for name in names:
+            source = self.cells[name].mnli
+            if source:
+                sources.add(source)
+        return sources
 
     def checkpoints_wanted(self, names: Iterable[str]) -> defaultdict[str, set[int]]:
         """The steps of the checkpoints that these cells start from, by pretraining."""
@@ -74,7 +78,7 @@ class NeededWeights:
 
 
 class ModelCleaner:
-    """Deletes fine-tuned models that neither the user nor another cell needs, while a sweep goes on.
+    """Deletes fine-tuned models that neither the user nor another cell needs, during a sweep.
 
     Args:
         store: where the models are.
@@ -86,7 +90,7 @@ class ModelCleaner:
         self.store = store
         self.needed = NeededWeights(plan)
         self.is_under_way = is_under_way
-        self.groups: defaultdict[Place, list[str]] = defaultdict(list)
+        self.groups: defaultdict[ArmAndTask, list[str]] = defaultdict(list)
         for cell in plan.cells:
             self.groups[cell.arm, cell.task].append(cell.id)
 
@@ -97,34 +101,38 @@ class ModelCleaner:
             self._drop([cell.id, cell.mnli] if cell.mnli else [cell.id])
 
     def drop_all(self) -> None:
-        """Delete every model of the plan that nobody needs, such as what a killed driver has left."""
+        """Delete every model that nobody needs, also what a killed driver has left."""
         self._drop(self.needed.cells)
 
     def _drop(self, ended: Iterable[str]) -> None:
         if self.needed.keep == "all":
             return
         candidates = self._candidates(ended)
-        unused = [
-            name
-            for name in candidates
-            if self.store.models.exists(name) and not self._is_awaited(name)
-        ]
+        unused = []
+        for name in candidates:
+            if self.store.models.exists(name) and not self._is_awaited(name):
+                unused.append(name)
         if not unused:  # the board is made only where something may go
             return
-        wanted = self.needed.models_wanted(self.store)
+        models_to_keep = self.needed.models_wanted(self.store)
         for name in unused:
-            if name not in wanted:
+            if name not in models_to_keep:
                 self.store.models.drop(name)
 
     def _candidates(self, ended: Iterable[str]) -> list[str]:
-        """The cells whose models may go: sources of other cells; with `keep: best` whole groups that have ended."""
+        """The cells whose models may go.
+
+        They are sources of other cells; with `keep: best` the cells of groups that have ended.
+        """
         if self.needed.keep != "best":
             return [name for name in ended if self.needed.followers.get(name)]
         cells = self.needed.cells
-        places = dict.fromkeys((cells[name].arm, cells[name].task) for name in ended)
+        ended_groups: dict[ArmAndTask, None] = {}  # in the order of the plan
+        for name in ended:
+            ended_groups[cells[name].arm, cells[name].task] = None
         candidates: list[str] = []
-        for place in places:
-            group = self.groups[place]
+        for arm_and_task in ended_groups:
+            group = self.groups[arm_and_task]
             if not any(self.is_under_way(name) for name in group):
                 candidates += group
         return candidates

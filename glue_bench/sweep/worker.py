@@ -1,4 +1,4 @@
-"""One job in one process: it is trained, and what comes of it is stored. Meanwhile a file tells how far it is."""
+"""One job in one process: training, storing the result, and a file that says how far it is."""
 
 import math
 import os
@@ -56,7 +56,10 @@ MAX_LISTING_SECONDS = 60.0  # until a shared disk lists what another machine has
 def make_worker(
     experiment: Experiment, folder: Path, device: str = AUTO, precision: str = AUTO
 ) -> "Worker":
-    """A worker in a process of its own, which has its share of the machine. Raises UserError where it lacks a file."""
+    """Make a worker for this process, whose share of the machine it has.
+
+    Raises UserError where the machine lacks a file.
+    """
     quiet_transformers()
     for path in experiment.plugins:
         load_file(Path(path).expanduser())
@@ -65,10 +68,10 @@ def make_worker(
 
 
 def room_here(resources: Resources, compute: Compute) -> int | None:
-    """How many workers this machine has room for; None where one process does as much, as on a GPU that is not shared.
+    """How many workers this machine has room for; None if one process does as much.
 
-    A worker takes `resources.cpus` of the threads that PyTorch takes by itself: one for each core
-    that it may use.
+    That is so on a GPU that is not shared. A worker takes `resources.cpus` of the threads that
+    PyTorch takes by itself: one for each core that it may use.
     """
     fits = compute.threads // resources.cpus
     if resources.gpus:
@@ -118,21 +121,25 @@ class Worker:
             facts["corpus"] = self.inputs.text.corpus.digest
         else:
             facts["data"] = self.inputs.tasks.data(job.task).digest
-        changed = [name for name, value in facts.items() if getattr(job, name) != value]
+        changed = []
+        for name, value in facts.items():
+            if getattr(job, name) != value:
+                changed.append(name)
         if changed:
             host = socket.gethostname()
-            fault = f"{host} has another {', '.join(changed)} for '{job.id}' than the machine that planned it"
-            raise UserError(f"{fault}; all machines must see the same files")
+            fault = f"{host} has another {', '.join(changed)} for '{job.id}'"
+            advice = "all machines must see the same files"
+            raise UserError(f"{fault} than the machine that planned it; {advice}")
 
     def _wait_for_starts(self, job: Job) -> None:
-        """Wait until this machine sees the results of the jobs before, which another machine may have written."""
+        """Wait for the results of the jobs before it: a shared disk lists files of others late."""
         until = time.monotonic() + MAX_LISTING_SECONDS
         for name in job.after:
             while not self.store.result_version(name) and time.monotonic() < until:
                 time.sleep(0.5)
 
     def _finetune(self, cell: Cell, report: OnStep) -> Record:
-        """Fine-tune; the model stays if the experiment keeps models, or if other cells start from this one."""
+        """Fine-tune. The model stays if models are kept, or if other cells start from this one."""
         keeps = leaves_model(cell, self.inputs.experiment)
         outcome = finetune(cell, self.inputs, self.compute, progress=report)
         record = outcome.record
@@ -141,19 +148,20 @@ class Worker:
             record = record.model_copy(update={"weights": weights})
 
         kind = cell.settings.predictions or "float32"  # they were rounded before they were scored
-        logits = {
-            name: each.astype(kind)
-            for name, each in outcome.predictions.items()
-            if not is_test(name)
-        }
-        tests = {name: each for name, each in outcome.predictions.items() if is_test(name)}
+        logits = {}
+        tests = {}
+        for split, values_of_split in outcome.predictions.items():
+            if is_test(split):
+                tests[split] = values_of_split
+            else:
+                logits[split] = values_of_split.astype(kind)
         save = partial(save_kept, outcome=outcome, inputs=self.inputs) if keeps else None
         return self.store.write(record, save, logits=logits, tests=tests)
 
     def _pretrain(self, job: Pretraining, report: OnStep) -> PretrainingRecord | Failure:
-        """Pretrain an arm, measure it, and check that its positions are alive: that decides for all cells after it.
+        """Pretrain an arm, measure it, and check that the order of words matters to it.
 
-        A rate at which a run of a search diverges is a result, too: the worst of all.
+        All cells of the arm start from it. A run of a search that diverges is a result, too.
         """
         try:
             outcome = pretrain(job, self.inputs, self.compute, progress=report)
@@ -196,39 +204,42 @@ class Worker:
     def _measure(
         self, job: Pretraining, model: EncoderForMaskedLM
     ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """How much the encoder uses the order of words, as its record has it; the sums and counts behind that."""
-        arm, settings = self.inputs.arms[job.arm], job.settings
-        text = HeldOut(
-            self.inputs.text.packed_text(arm.tokenizer)["validation"],
-            arm.tokenizer,
-            settings.mask_probability,
-        )
+        """Measure how much the encoder uses the order of words.
+
+        Returns:
+            The fields of its record, and the sums and counts behind the measures.
+        """
+        arm = self.inputs.arms[job.arm]
+        validation = self.inputs.text.packed_text(arm.tokenizer)["validation"]
+        text = HeldOut(validation, arm.tokenizer, job.settings.mask_probability)
         with on_threads(self.compute.threads_for(model.config.hidden_size)):
-            by_measure = order_sums(model, text, settings.length)
-        measures = tuple(
-            values.Measure(
-                name=name,
-                value=one.value,
-                standard_error=_finite_or_none(one.standard_error),
-                n=one.n,
-            )
-            for name, one in by_measure.items()
-        )
-        sums = {name: np.stack([one.sums, one.counts]) for name, one in by_measure.items()}
-        return {
-            "measures": measures,
+            sums_by_measure = order_sums(model, text, job.settings.length)
+        measures = []
+        arrays = {}
+        for name, sums in sums_by_measure.items():
+            error = _finite_or_none(sums.standard_error)
+            measure = values.Measure(name=name, value=sums.value, standard_error=error, n=sums.n)
+            measures.append(measure)
+            arrays[name] = np.stack([sums.sums, sums.counts])
+        facts = {
+            "measures": tuple(measures),
             "measure_tokens": sum(len(probe.ids) for probe in text.probes),
-        }, sums
+        }
+        return facts, arrays
 
     def _fail(self, job: Job, error: str) -> Failure:
-        trace, environment = traceback.format_exc(), self.compute.environment()
-        failure = Failure(id=job.id, error=error, traceback=trace, environment=environment)
+        failure = Failure(
+            id=job.id,
+            error=error,
+            traceback=traceback.format_exc(),
+            environment=self.compute.environment(),
+        )
         self.store.write_failure(failure)
         return failure
 
     @contextmanager
     def _reporting(self, job_id: str) -> Iterator[OnStep]:
-        """In this block a file says how far the job is. It decides nothing: if it cannot be written, it is left out."""
+        """In this block a file says how far the job is. If it cannot be written, it is left out."""
         began = time.time()
         worker = f"{socket.gethostname()}:{os.getpid()}"
         written_at = -math.inf
