@@ -20,7 +20,7 @@ from glue_bench.analysis.chance import Sums
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.training.masking import VALIDATION_SEED, Vocabulary, masked_evaluation_batches
 from glue_bench.training.packing import PackedText
-from glue_bench.training.tokenizers import Span, WordRule
+from glue_bench.training.words import Span, WordRule
 
 TOKENS_AT_ONCE = 8192
 MAX_TOKENS = 24_576

@@ -36,7 +36,7 @@ from glue_bench.analysis.held_out import (
 from glue_bench.analysis.subject import Subject
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.training.masking import VALIDATION_SEED
-from glue_bench.training.tokenizers import Span
+from glue_bench.training.words import Span
 
 DISTANCES = (1, 2, 4, 8)
 N_GRAMS = (1, 2, 3)

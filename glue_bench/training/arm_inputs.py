@@ -43,7 +43,7 @@ class ArmFiles:
 
     @cached_property
     def scratch_tokenizer(self) -> PreTrainedTokenizerBase:
-        """The tokenizer of all arms that start from scratch: a given one, or one trained on text."""
+        """The tokenizer of arms from scratch: the one of the settings, or one trained on text."""
         vocab_size = self.experiment.scratch.vocab_size
         pretraining = self.experiment.pretraining
         if pretraining is None:

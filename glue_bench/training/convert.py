@@ -1,4 +1,4 @@
-"""A checkpoint of one variant into a folder of another, and how far its hidden states are from those it had."""
+"""The conversion of a checkpoint to another variant, and how much it changes hidden states."""
 
 import json
 import math
@@ -27,11 +27,8 @@ from glue_bench.training.tokenizers import check_vocabulary, load_tokenizer, sav
 
 RECORD = "conversion.json"
 DROPPED = "dropped: its words are narrower"
-TOKENIZER_FILES = (
-    "tokenizer*",
-    "vocab*",
-    "*.model",
-)  # a folder without any of them has no tokenizer
+TOKENIZER_FILES = ("tokenizer*", "vocab*", "*.model")
+"""Patterns of files. A folder without any of them has no tokenizer."""
 
 
 def convert_checkpoint(
@@ -42,13 +39,29 @@ def convert_checkpoint(
     revision: str | None = None,
     tokenizer: str | None = None,
 ) -> dict[str, Any]:
-    """Write `source` as a checkpoint of `variant`, as `glue_bench.convert` describes it; the record is returned."""
+    """Write a checkpoint as one of another variant.
+
+    Args:
+        source: a folder or a hub id.
+        out: the new folder.
+        variant: the variant of the new checkpoint.
+        options: the options of the variant.
+        revision: of the hub id.
+        tokenizer: a folder or a hub id, if the source has no tokenizer of its own.
+
+    Returns:
+        The record of the conversion, as `glue_bench.convert` describes it.
+
+    Raises:
+        UserError: the source, the tokenizer or the variant cannot be used, or `out` is there.
+    """
     check_variant(variant, options)
     check_plugin(variant, options)
     target = Path(out).expanduser().resolve()
     if target.exists():
         raise UserError(
-            f"'{out}' is there already; give a folder that does not exist yet, nothing is overwritten"
+            f"'{out}' is there already; "
+            "give a folder that does not exist yet, nothing is overwritten"
         )
     quiet_transformers()
     digest = fingerprint(locate(source, revision))
@@ -67,55 +80,81 @@ def convert_checkpoint(
             "exact": start.exact,
             "relative_error": relative_error(checkpoint, start),
             "variance_kept": dict(start.variance_kept) or None,
-            "masked_lm_head": "kept"
-            if start.head
-            else DROPPED
-            if checkpoint.head
-            else "none in the source",
+            "masked_lm_head": describe_head(checkpoint, start),
             "tokenizer": None if loaded is None else tokenizer or source,
             "environment": versions().document(),
         }
         model = under_head(start, start.config) if start.head else encoder(start)
-        # A pooler that is fresh would pass for a trained one.
-        pooler = "pooler.dense.weight" in checkpoint.weights
-        state = {
-            name: tensor
-            for name, tensor in model.state_dict().items()
-            if pooler or "pooler." not in name
-        }
+        state = dict(model.state_dict())
+        if "pooler.dense.weight" not in checkpoint.weights:
+            # A fresh pooler would pass for a trained one.
+            state = {name: tensor for name, tensor in state.items() if "pooler." not in name}
         model.save_pretrained(folder, state_dict=state)
         for path in folder.iterdir():
             path.chmod(0o644)  # those of safetensors are private
         if loaded is not None:
             save_tokenizer(loaded, folder)
-        (folder / RECORD).write_text(
-            json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
+        text = json.dumps(record, indent=1, ensure_ascii=False)
+        (folder / RECORD).write_text(f"{text}\n", encoding="utf-8")
     return record
+
+
+def describe_head(checkpoint: Start, start: Start) -> str:
+    """Say whether the masked-LM head of a checkpoint is still there after its conversion."""
+    if start.head:
+        return "kept"
+    return DROPPED if checkpoint.head else "none in the source"
 
 
 def fitting_tokenizer(
     checkpoint: Start, revision: str | None, name: str | None
 ) -> PreTrainedTokenizerBase | None:
-    """The one named, else the checkpoint's own, else none; raises UserError where it is damaged, or does not fit."""
-    place = locate(checkpoint.name, revision)
-    files = place.iterdir() if place.is_dir() else ()
-    if name is None and not any(path.match(each) for path in files for each in TOKENIZER_FILES):
-        return None
-    tokenizer = load_tokenizer(name or checkpoint.name, None if name else revision)
+    """Load the tokenizer of a checkpoint.
+
+    Args:
+        checkpoint: the checkpoint.
+        revision: of the checkpoint, if it is from the hub.
+        name: another tokenizer, which is taken in place of the checkpoint's own.
+
+    Returns:
+        The tokenizer, or None if none is named and the checkpoint has none.
+
+    Raises:
+        UserError: the tokenizer is damaged, or does not fit the checkpoint.
+    """
+    if name is None:
+        if not has_tokenizer(locate(checkpoint.name, revision)):
+            return None
+        tokenizer = load_tokenizer(checkpoint.name, revision)
+    else:
+        tokenizer = load_tokenizer(name)
     check_vocabulary(tokenizer, name or checkpoint.name, checkpoint.config.vocab_size)
     return tokenizer
 
 
+def has_tokenizer(place: Path) -> bool:
+    """Return whether a checkpoint's folder has a file of a tokenizer. One file alone has none."""
+    if not place.is_dir():
+        return False
+    return any(path.match(pattern) for path in place.iterdir() for pattern in TOKENIZER_FILES)
+
+
 @torch.no_grad()
 def relative_error(before: Start, after: Start) -> list[float]:
-    """|after - before| / |before| of the hidden states of random tokens: of the input, then after each block."""
+    """Return |after - before| / |before| of the hidden states of random tokens.
+
+    The first number is of the input of the first block, the others are of each block's output.
+    Raises UserError if a hidden state is NaN or infinite.
+    """
     ids, segments, mask = random_tokens(before.config)
-    states = [encoder(each).eval().hidden_states(ids, mask, segments) for each in (before, after)]
-    real = [[state[mask.bool()] for state in of_one] for of_one in states]
-    errors = [
-        float((ours - theirs).norm() / theirs.norm()) for theirs, ours in zip(*real, strict=True)
-    ]
+    states_before = encoder(before).eval().hidden_states(ids, mask, segments)
+    states_after = encoder(after).eval().hidden_states(ids, mask, segments)
+    is_real = mask.bool()
+    errors: list[float] = []
+    for state_before, state_after in zip(states_before, states_after, strict=True):
+        real_before = state_before[is_real]
+        real_after = state_after[is_real]
+        errors.append(float((real_after - real_before).norm() / real_before.norm()))
     if not all(map(math.isfinite, errors)):
         raise UserError("hidden states are not finite: the source's weights are damaged")
     return errors

@@ -17,10 +17,8 @@ from glue_bench.files import check_file, file_digest
 from glue_bench.remote import fetched, is_url
 
 SUFFIXES = (".txt", ".text", ".tokens", ".raw")
-LONGEST_LINE = 1_000_000  # characters; what is longer was not written as text
-LONGEST_PARAGRAPH = (
-    4_000  # characters; lines that together are longer are no wrapped paragraph, but a list
-)
+MAX_LINE = 1_000_000  # characters; a longer line was not written as text
+MAX_PARAGRAPH = 4_000  # characters; longer lines together are no wrapped paragraph, but a list
 HUB = "hub:"
 SENTENCE_END = re.compile(r"([.!?][\"'\u201d\u2019)\]]?)\s+")
 LAST_OF_A_PARAGRAPH = tuple(".!?:;\"'")
@@ -31,9 +29,10 @@ Part = Path | Sequence[str]
 
 @dataclass(frozen=True)
 class Corpus:
-    """Text in a fixed order, never in memory as a whole: `parts` are files, or texts that can be read one by one.
+    """Text in a fixed order, which is never in memory as a whole. Iteration yields sentences.
 
-    A document is one of them, or with `blank_lines` what stands between two blank lines. Iterating gives sentences.
+    - `parts`: files, or texts that can be read one by one.
+    - `blank_lines`: whether blank lines part documents. Else each file or text is a document.
     """
 
     name: str
@@ -45,7 +44,10 @@ class Corpus:
         return (sentence for _, sentence in self.numbered())
 
     def numbered(self) -> Iterator[tuple[int, str]]:
-        """Each sentence with the number of its document, from 0; documents without text have no number."""
+        """Yield each sentence after the number of its document, from 0.
+
+        Documents without text have no number.
+        """
         number = -1
         for lines in chain.from_iterable(map(documents_of, self.parts)):
             begins = True
@@ -53,14 +55,17 @@ class Corpus:
                 begins |= self.blank_lines and not paragraph.strip()
                 for piece in SENTENCE_END.sub(r"\1\n", paragraph).splitlines():
                     if sentence := piece.strip():
-                        number, begins = number + begins, False
+                        if begins:
+                            number += 1
+                            begins = False
                         yield number, sentence
 
     @contextlib.contextmanager
     def unchanged(self) -> Iterator[None]:
-        """A block that reads all text. Raises UserError if the text is no longer that of `digest` when the block ends.
+        """Check after this block, which reads all text, that the text has not changed.
 
-        The block may have failed because of the change: then this error takes the place of its own.
+        Raises UserError if the text has another digest when the block ends. The block may have
+        failed because of the change: then this error takes the place of the block's own.
         """
         try:
             yield
@@ -70,7 +75,7 @@ class Corpus:
         self.check_unchanged()
 
     def check_unchanged(self) -> None:
-        """Raises UserError if the text is no longer that of `digest`."""
+        """Raise UserError if the text has another digest now."""
         if corpus_digest(map(part_digest, self.parts)) != self.digest:
             advice = "run again when nothing writes to it any more"
             raise UserError(f"corpus '{self.name}' has changed while it was in use; {advice}")
@@ -79,13 +84,21 @@ class Corpus:
 def open_corpus(names: Sequence[str], documents: str = "files") -> Corpus:
     """Find and check all text, before anything is tokenised.
 
-    `names` are files, folders (files with a text suffix, sorted by path, also of folders below; links to folders are
-    not followed), `hub:NAME[:CONFIG][@REVISION]` (a dataset's column `text`, split `train`) or `demo`. A document is a
-    file, or a row of a dataset; where `documents` is blank_lines, blank lines part documents, too. A file that several
-    names lead to is read once. Raises UserError where nothing is there, or no text; for what is not UTF-8, and a huge
-    line; and where the hub is out of reach.
+    A file that several names lead to is read once.
+
+    Args:
+        names: files, folders (files with a text suffix, sorted by path, also of folders below;
+            links to folders are not followed), `hub:NAME[:CONFIG][@REVISION]` (a dataset's column
+            `text`, split `train`) or `demo`.
+        documents: `files` if a document is a file, or a row of a dataset; `blank_lines` if blank
+            lines part documents, too.
+
+    Raises:
+        UserError: a name leads to nothing, or to no text, to bytes that are not UTF-8, or to a huge
+            line, or the hub is out of reach.
     """
-    parts = tuple(each_once(part for name in names for part in find(name)))
+    parts_of_names = chain.from_iterable(map(corpus_parts, names))
+    parts = tuple(without_repeats(parts_of_names))
     for part in parts:
         check_text(part)
     digest = corpus_digest(map(part_digest, parts))
@@ -95,27 +108,29 @@ def open_corpus(names: Sequence[str], documents: str = "files") -> Corpus:
     return corpus
 
 
-def each_once(parts: Iterable[Part]) -> Iterator[Part]:
-    """The parts in their order, without files that were there before under another path, or through a link."""
-    seen = set()
+def without_repeats(parts: Iterable[Part]) -> Iterator[Part]:
+    """Yield the parts in their order, but a file only once, whatever paths and links lead to it."""
+    earlier: set[tuple[int, int]] = set()
     for part in parts:
-        place = None
         if isinstance(part, Path):
-            with contextlib.suppress(OSError):  # `check_text` says what is wrong with it
+            with contextlib.suppress(OSError):  # `check_text` reports it
                 status = part.stat()
-                place = status.st_dev, status.st_ino
-        if place is None or place not in seen:
-            yield part
-        seen.add(place)
+                file_key = (status.st_dev, status.st_ino)
+                if file_key in earlier:
+                    continue
+                earlier.add(file_key)
+        yield part
 
 
 def documents_of(part: Part) -> Iterator[Iterable[str]]:
-    """The lines of a file, or of each text. Raises UserError for a file that can no longer be opened."""
+    """Yield the lines of each document of a part.
+
+    Raises UserError if a file can no longer be opened.
+    """
     if isinstance(part, Path):
         try:
-            with part.open(
-                encoding="utf-8-sig"
-            ) as file:  # a byte-order mark is no part of the text
+            # A byte-order mark is no part of the text.
+            with part.open(encoding="utf-8-sig") as file:
                 yield file
         except OSError as error:
             raise UserError(f"cannot read corpus file '{part}': {error.strerror}") from error
@@ -124,31 +139,34 @@ def documents_of(part: Part) -> Iterator[Iterable[str]]:
 
 
 def paragraphs(lines: Iterable[str]) -> Iterator[str]:
-    """Lines; wrapped ones, which stop in mid-sentence and go on in lower case, in one of up to LONGEST_PARAGRAPH."""
-    wrapped, size = [""], 0
+    """Yield lines. Wrapped lines are joined to one of up to MAX_PARAGRAPH characters.
+
+    A line is wrapped if it stops in mid-sentence and the next one begins with a small letter.
+    """
+    wrapped = [""]
+    size = 0
     for raw in lines:
-        line, last = raw.rstrip(" \t\n"), wrapped[-1]
+        line = raw.rstrip(" \t\n")
+        last = wrapped[-1]
         ends = (
             not last
             or last.endswith(LAST_OF_A_PARAGRAPH)
             or last[-1].isspace()
-            or size > LONGEST_PARAGRAPH
+            or size > MAX_PARAGRAPH
         )
         if ends or not "a" <= line[:1] <= "z":
             yield " ".join(wrapped)
-            wrapped, size = [], 0
+            wrapped = []
+            size = 0
         wrapped.append(line)
         size += len(line)
     yield " ".join(wrapped)
 
 
-def find(name: str) -> Sequence[Part]:
-    """The parts that one of the names stands for; see `open_corpus`, errors included."""
-    if name == "demo":  # the training texts of all its tasks, a row a document
-        demo = open_source("demo")
-        frames = [demo.load(task).splits["train"] for task in demo.tasks() if task != "ax"]
-        texts = (frame[frame.columns.intersection(["text_a", "text_b"])] for frame in frames)
-        return [["\n".join(row) for frame in texts for row in frame.itertuples(index=False)]]
+def corpus_parts(name: str) -> Sequence[Part]:
+    """Return the parts that a name of `open_corpus` stands for. It raises the same errors."""
+    if name == "demo":
+        return [demo_texts()]
     if name.startswith(HUB):
         return [hub_texts(name.removeprefix(HUB))]
     path = fetched(name) if is_url(name) else Path(name).expanduser()
@@ -164,45 +182,67 @@ def find(name: str) -> Sequence[Part]:
             f"cannot read corpus folder '{error.filename}': {error.strerror}"
         ) from error
 
-    paths = (
-        Path(place, file) for place, _, files in os.walk(path, onerror=refuse) for file in files
-    )
-    if text_files := sorted(file for file in paths if file.suffix.lower() in SUFFIXES):
-        return text_files
-    raise UserError(f"corpus folder '{path}' has no files that end in {', '.join(SUFFIXES)}")
+    text_files: list[Path] = []
+    for folder, _, names in os.walk(path, onerror=refuse):
+        files = (Path(folder, file_name) for file_name in names)
+        text_files += [file for file in files if file.suffix.lower() in SUFFIXES]
+    if not text_files:
+        raise UserError(f"corpus folder '{path}' has no files that end in {', '.join(SUFFIXES)}")
+    return sorted(text_files)
+
+
+def demo_texts() -> list[str]:
+    """Return the training texts of all tasks of the demo, a row a document."""
+    demo = open_source("demo")
+    texts: list[str] = []
+    for task in demo.tasks():
+        if task != "ax":
+            frame = demo.load(task).splits["train"]
+            columns = frame.columns.intersection(["text_a", "text_b"])
+            texts += ["\n".join(row) for row in frame[columns].itertuples(index=False)]
+    return texts
 
 
 def hub_texts(name: str) -> Sequence[str]:
-    """The column `text` of a hub dataset, NAME[:CONFIG][@REVISION]."""
-    repository, _, config = name.partition("@")[0].partition(":")
-    where, instead = f"corpus '{HUB}{name}'", "give text files or a folder instead"
-    options = {"revision": name.partition("@")[2] or None, "split": "train"}
-    loaded = load_dataset(where, instead, repository, config or None, **options)
+    """Return the column `text` of a hub dataset, NAME[:CONFIG][@REVISION]."""
+    dataset, _, revision = name.partition("@")
+    repository, _, config = dataset.partition(":")
+    title = f"corpus '{HUB}{name}'"
+    loaded = load_dataset(
+        title,
+        "give text files or a folder instead",
+        repository,
+        config or None,
+        revision=revision or None,
+        split="train",
+    )
     if "text" not in loaded.column_names:
-        raise UserError(f"{where} has no column 'text', only {', '.join(loaded.column_names)}")
+        raise UserError(f"{title} has no column 'text', only {', '.join(loaded.column_names)}")
     texts: Sequence[str] = loaded["text"]  # read from the disk row by row
     for row, text in enumerate(texts):
         if not isinstance(text, str):
             raise UserError(
-                f"{where}, row {row}: column 'text' holds {quoted(text)}; expected text"
+                f"{title}, row {row}: column 'text' holds {quoted(text)}; expected text"
             )
     return texts
 
 
 def check_text(part: Part) -> None:
-    """Raises UserError for a file that cannot be read, or is not text throughout."""
+    """Raise UserError if a file cannot be read, or is not text throughout."""
     if not isinstance(part, Path):
         return
     about = f"corpus file '{part}'"
     try:
         check_file(part, sys.maxsize)
         with part.open(encoding="utf-8") as file:
-            while line := file.readline(LONGEST_LINE + 1):
+            while line := file.readline(MAX_LINE + 1):
                 if "\0" in line:
                     raise UserError(f"{about} has a NUL byte; this is a binary file, remove it")
-                if len(line) > LONGEST_LINE and not line.endswith("\n"):
-                    most = f"more than {LONGEST_LINE:,} characters"
-                    raise UserError(f"{about} has {most} without a line break; break it into lines")
+                if len(line) > MAX_LINE and not line.endswith("\n"):
+                    raise UserError(
+                        f"{about} has more than {MAX_LINE:,} characters without a line break; "
+                        "break it into lines"
+                    )
     except UnicodeDecodeError as error:
         raise UserError(
             f"{about} is not UTF-8 text ({error.reason}); convert or remove it"
@@ -212,7 +252,7 @@ def check_text(part: Part) -> None:
 
 
 def part_digest(part: Part) -> bytes:
-    """The SHA-256 of a file, or of texts. Raises UserError for a file that cannot be read."""
+    """Return the SHA-256 of a file, or of texts. Raises UserError if a file cannot be read."""
     if isinstance(part, Path):
         try:
             return bytes.fromhex(file_digest(part))
@@ -225,5 +265,5 @@ def part_digest(part: Part) -> bytes:
 
 
 def corpus_digest(digests: Iterable[bytes]) -> str:
-    """The SHA-256 of a corpus from the digests of its parts."""
+    """Return the SHA-256 of a corpus from the digests of its parts."""
     return hashlib.sha256(b"".join(digests)).hexdigest()

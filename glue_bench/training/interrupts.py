@@ -1,4 +1,4 @@
-"""Signals that end a process, which wait for the end of what must not be cut in two."""
+"""Signals that end a process. They can wait for the end of a block that must not be cut in two."""
 
 import signal
 import threading
@@ -8,18 +8,18 @@ from functools import partial
 from types import FrameType
 from typing import Any
 
-NUMBERS = [
-    number
-    for number in signal.Signals
-    if number.name in ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2")
-]
-"""Ctrl-C, an end from outside, and what Slurm sends before the time of a job is over; Windows has the first two."""
+NAMES = ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2")
+NUMBERS = [number for number in signal.Signals if number.name in NAMES]
+"""Ctrl-C, an end from outside, and the signals of Slurm before the time of a job is over.
+
+Windows has the first two."""
 
 
 class Interrupts:
-    """Signals that end a run: one that comes in a block of `held` goes through when the block ends.
+    """Signals that end a run.
 
-    A second one does not wait. Python delivers signals to the main thread alone; in other threads nothing changes.
+    A signal that comes in a block of `held` goes through when the block ends. A second one does not
+    wait. Python delivers signals to the main thread alone; in other threads nothing changes.
     """
 
     def __init__(self) -> None:
@@ -28,11 +28,13 @@ class Interrupts:
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """In this block signals come here first, and then to whoever heard them before."""
+        """Receive signals in this block, and pass them on to their earlier handlers."""
         handlers: dict[signal.Signals, Any] = {}
         if threading.current_thread() is threading.main_thread():
-            handlers = {number: signal.getsignal(number) for number in NUMBERS}
-        handlers = {number: handler for number, handler in handlers.items() if callable(handler)}
+            for number in NUMBERS:
+                handler = signal.getsignal(number)
+                if callable(handler):
+                    handlers[number] = handler
         try:
             for number, handler in handlers.items():
                 signal.signal(number, partial(self._hear, handler))
@@ -43,7 +45,7 @@ class Interrupts:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """In this block the first signal waits."""
+        """Let the first signal wait for the end of this block."""
         self.is_holding = True
         try:
             yield

@@ -287,7 +287,7 @@ class UsedRows(nn.Module):
         return super().train(mode)
 
     def decay_others(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        """Note how a step of AdamW decays the rows that are not used. It is called before each step.
+        """Note before each step how AdamW decays the rows that are not used.
 
         p <- p * (1 - lr * weight_decay), equation 12 of Loshchilov & Hutter 2019. The product is
         kept in double precision and applied once, which differs from AdamW's own rounding by some

@@ -1,4 +1,4 @@
-"""Masked-LM batches. The text, the settings and the step decide them, so every arm sees the same."""
+"""Masked-LM batches. Text, settings and step decide them, so every arm sees the same."""
 
 import hashlib
 from collections.abc import Iterator

@@ -163,7 +163,8 @@ class PretrainingLoop:
         self.validation: dict[str, np.ndarray] = {}
         reset_peak(compute.device)
         self.model = build_masked_lm(arm.start, settings.seed, settings.dropout)
-        self.model.to(compute.device)  # type: ignore[arg-type]  # transformers declares another first argument
+        # transformers declares another first argument of `to`.
+        self.model.to(compute.device)  # type: ignore[arg-type]
         self.optimizer = make_optimizer(self.model, settings)
         self.state = State()
         self.resume()

@@ -42,7 +42,7 @@ class PretrainingFolder:
         self.resume = store.checkpoints.state(name)
 
     def holds(self, step: int, digest: str | None) -> bool:
-        """Return whether there is a checkpoint after `step` steps whose weights have this digest."""
+        """Return whether the checkpoint after `step` steps has weights of this digest."""
         return self.store.checkpoints.has(self.name, step, digest)
 
     def save_checkpoint(

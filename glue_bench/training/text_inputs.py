@@ -11,7 +11,7 @@ from glue_bench.training.packing import PackedText, pack
 
 
 class TextInputs:
-    """The text of an experiment's pretraining. It is read when it is first asked for, and then kept.
+    """The text of an experiment's pretraining. It is read when it is first asked for, then kept.
 
     `packed_text(tokenizer)` returns what `pack_text` returned at its first call.
     """

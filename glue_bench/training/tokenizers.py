@@ -1,16 +1,15 @@
-"""Tokenizers: that of a checkpoint, or a WordPiece vocabulary trained for arms from scratch; and where words begin."""
+"""Tokenizers: that of a checkpoint, or a WordPiece vocabulary trained for arms from scratch."""
 
 import contextlib
 import hashlib
 import json
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 from tokenizers import (
     Tokenizer,
     decoders,
@@ -28,11 +27,10 @@ from glue_bench.model.locate import locate, read_json, unlike_a_checkpoint
 from glue_bench.training.quiet import without_output
 
 TRAINER_VERSION = 1  # of `train_tokenizer`: a part of the cache's key
-LARGEST_VOCABULARY = 2**28  # bytes of a file of a tokenizer
-MOST_VALUES = (
-    2**22
-)  # of a tokenizer's JSON: that of Gemma, with 256,000 tokens and 580,000 merges, has 2 million
-MOST_TOKENS = 10**7
+MAX_VOCABULARY_BYTES = 2**28  # of a file of a tokenizer
+# Of a tokenizer's JSON. That of Gemma, with 256,000 tokens and 580,000 merges, has 2 million.
+MAX_VALUES = 2**22
+MAX_TOKENS = 10**7
 PROBE = (  # first and second texts of two pairs
     ["The café's 2 naïve owners, Zoë & Yûki, e-mailed <s> [MASK] 'today'...", "One"],
     [
@@ -43,73 +41,77 @@ PROBE = (  # first and second texts of two pairs
 PROBE_LENGTH = 12
 # Settings that say where a tokenizer was found, or how it was fetched.
 PLACES = {"name_or_path", "is_local", "local_files_only", "cache_dir", "revision", "token"}
-STARTS = ("Ġ", "▁")  # what a word begins with in byte-level and in SentencePiece vocabularies
-CONTINUES = "##"  # what goes on with a word in WordPiece vocabularies
-READS_PIECES = {
-    "sentencepiece": "sentencepiece",
-    "protobuf": "google.protobuf",
-}  # packages and their modules
+# The packages that read a SentencePiece model, and their modules.
+READS_PIECES = {"sentencepiece": "sentencepiece", "protobuf": "google.protobuf"}
 TIKTOKEN = "tiktoken.model"  # a vocabulary that is no SentencePiece model
 NAME_ONE = f"name one with `tokenizer` {IN_A_FILE}"
 FILES = ("tokenizer*", "vocab*", "*.model", "merges.txt", "*.codes")
 """Patterns of the files of a tokenizer."""
 SPECIAL = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
-Span = tuple[int, int]
-"""A word's pieces in a sequence: [first, stop)."""
 
 
 def load_tokenizer(name: str, revision: str | None = None) -> PreTrainedTokenizerBase:
-    """The tokenizer beside a checkpoint, or of another hub id or folder; raises UserError where none can be used."""
+    """Load the tokenizer beside a checkpoint, or of another hub id or folder.
+
+    Raises UserError if there is none that can be used.
+    """
     folder = locate(name, revision, weights=False)
     if not folder.is_dir():
         raise UserError(f"no tokenizer in '{name}', which is one file; {NAME_ONE}")
     try:
         for path in folder.iterdir():
-            if path.suffix == ".json":
-                check_json(read_file(path, LARGEST_VOCABULARY), MOST_VALUES)
-            elif path.suffix in (".txt", ".model"):
-                check_file(path, LARGEST_VOCABULARY)
-            if path.name == "tokenizer.json" and re.search(rb'":\s*\d{9}', path.read_bytes()):
-                raise ValueError(
-                    f"ids beyond {MOST_TOKENS:,}"
-                )  # tokenizers before 0.23 aborts where memory is short
+            _check_tokenizer_file(path)
         with without_output():
             tokenizer = AutoTokenizer.from_pretrained(str(folder), trust_remote_code=False)
-        tokenizer(
-            *PROBE,
-            truncation=True,
-            max_length=PROBE_LENGTH,
-            return_token_type_ids=True,
-            verbose=False,
-        )
-        segment_types(
-            tokenizer
-        )  # without a length its own limit is compared, which may be no number
-    except Exception as error:  # what transformers and tokenizers raise for a file that they did not expect is anything
+        encode_probe(tokenizer)
+        # Without a length its own limit is compared, which may be no number.
+        segment_types(tokenizer)
+    except Exception as error:  # transformers and tokenizers may raise anything for strange files
         raise _no_tokenizer(name, folder, error) from error
     if tokenizer.pad_token_id is None and tokenizer.eos_token_id is not None:
-        tokenizer.pad_token = (
-            tokenizer.eos_token
-        )  # as is done for GPT-2: padding is masked, and its token is not read
+        # As is done for GPT-2: padding is masked, and its token is not read.
+        tokenizer.pad_token = tokenizer.eos_token
     special = set(tokenizer.all_special_tokens)
     has_words = not tokenizer.get_vocab().keys() <= special
     if not has_words and not _has_files(folder):
         raise UserError(_no_files(name, folder))
-    if not has_words:  # what transformers makes up where the vocabulary's file is absent
-        wrong = f"in '{name}' has {len(special)} special tokens and no words"
+    if not has_words:  # transformers makes up such a tokenizer if the vocabulary's file is absent
+        fault = f"in '{name}' has {len(special)} special tokens and no words"
     elif tokenizer.pad_token_id is None:
-        wrong = f"of '{name}' has no padding token"
-    elif vocabulary_size(tokenizer) > MOST_TOKENS:
-        wrong = f"of '{name}' has ids beyond {MOST_TOKENS:,}"
+        fault = f"of '{name}' has no padding token"
+    elif vocabulary_size(tokenizer) > MAX_TOKENS:
+        fault = f"of '{name}' has ids beyond {MAX_TOKENS:,}"
     else:
         return tokenizer
-    raise UserError(f"the tokenizer {wrong}; {NAME_ONE}")
+    raise UserError(f"the tokenizer {fault}; {NAME_ONE}")
+
+
+def _check_tokenizer_file(path: Path) -> None:
+    """Refuse a file of a tokenizer that is too large or too deep, or has ids that are too large."""
+    if path.suffix == ".json":
+        check_json(read_file(path, MAX_VOCABULARY_BYTES), MAX_VALUES)
+    elif path.suffix in (".txt", ".model"):
+        check_file(path, MAX_VOCABULARY_BYTES)
+    if path.name == "tokenizer.json" and re.search(rb'":\s*\d{9}', path.read_bytes()):
+        # tokenizers before 0.23 aborts the process if memory is short.
+        raise ValueError(f"ids beyond {MAX_TOKENS:,}")
+
+
+def encode_probe(tokenizer: PreTrainedTokenizerBase) -> Mapping[str, list[list[int]]]:
+    """Encode the pairs of PROBE, cut to PROBE_LENGTH tokens."""
+    return tokenizer(
+        *PROBE,
+        truncation=True,
+        max_length=PROBE_LENGTH,
+        return_token_type_ids=True,
+        verbose=False,
+    )
 
 
 def _no_tokenizer(name: str, folder: Path, error: Exception) -> UserError:
-    """Why a folder's tokenizer cannot be used. What transformers says last is often not the cause."""
-    if other := unlike_a_checkpoint(folder, name):
-        return UserError(other)
+    """Say why a folder's tokenizer cannot be used. transformers' last error often does not."""
+    if fault := unlike_a_checkpoint(folder, name):
+        return UserError(fault)
     if _has_own_code(folder):
         return UserError(
             f"the tokenizer of '{name}' has code of its own, which is never run; {NAME_ONE}"
@@ -117,9 +119,8 @@ def _no_tokenizer(name: str, folder: Path, error: Exception) -> UserError:
     pieces = sorted(path.name for path in folder.glob("*.model") if path.name != TIKTOKEN)
     if pieces and not (folder / "tokenizer.json").exists():
         model = f"the tokenizer of '{name}' is the SentencePiece model {pieces[0]}"
-        if absent := [
-            package for package, module in READS_PIECES.items() if not is_installed(module)
-        ]:
+        absent = [name for name, module in READS_PIECES.items() if not is_installed(module)]
+        if absent:
             packages = " and ".join(absent)
             return UserError(
                 f"{model}, which needs {packages}; install it: pip install '.[sentencepiece]'"
@@ -131,20 +132,25 @@ def _no_tokenizer(name: str, folder: Path, error: Exception) -> UserError:
 
 
 def _has_files(folder: Path) -> bool:
-    """Whether a folder has any file of a tokenizer."""
+    """Return whether a folder has any file of a tokenizer."""
     return any(path.is_file() for pattern in FILES for path in folder.glob(pattern))
 
 
 def _no_files(name: str, folder: Path) -> str:
-    """What a folder without any file of a tokenizer lacks."""
+    """Say what is absent in a folder without any file of a tokenizer."""
     if not (folder / "config.json").exists():
-        needs = "a checkpoint is a folder with config.json, weights and the files of its tokenizer"
-        return f"'{name}' has no config.json and no tokenizer; {needs}"
-    return f"no tokenizer in '{name}': none of its files is one; copy the tokenizer's files there, or {NAME_ONE}"
+        return (
+            f"'{name}' has no config.json and no tokenizer; "
+            "a checkpoint is a folder with config.json, weights and the files of its tokenizer"
+        )
+    return (
+        f"no tokenizer in '{name}': none of its files is one; "
+        f"copy the tokenizer's files there, or {NAME_ONE}"
+    )
 
 
 def _has_own_code(folder: Path) -> bool:
-    """Whether a tokenizer comes with code, by which transformers would read it."""
+    """Return whether a tokenizer comes with code, by which transformers would read it."""
     path = folder / "tokenizer_config.json"
     settings = read_json(path) if path.exists() else {}
     code = settings.get("auto_map")
@@ -152,39 +158,51 @@ def _has_own_code(folder: Path) -> bool:
 
 
 def is_installed(module: str) -> bool:
-    """Whether a module can be imported, which is not tried."""
+    """Return whether a module is there. It is not imported."""
     try:
         return find_spec(module) is not None
-    except ModuleNotFoundError:  # the package that it is in
+    except ModuleNotFoundError:  # of the package around it
         return False
 
 
 def save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """Write the files of a tokenizer, which are the same whatever it was used for before."""
+    """Write the files of a tokenizer. Earlier uses of it do not change them."""
     backend(tokenizer)
     tokenizer.save_pretrained(folder)
 
 
 def vocabulary_size(tokenizer: PreTrainedTokenizerBase) -> int:
-    """How many rows a table of its tokens has: one more than the largest id, whether or not all ids are in use."""
+    """Return how many rows a table of its tokens has.
+
+    It is one more than the largest id, even if some ids are not in use.
+    """
     return 1 + max(tokenizer.get_vocab().values())
 
 
 def check_vocabulary(tokenizer: PreTrainedTokenizerBase, name: str, rows: int) -> None:
-    """Raises UserError where an encoder has fewer `rows` than the tokenizer called `name` has tokens."""
-    if (tokens := vocabulary_size(tokenizer)) > rows:
-        has = f"the tokenizer of '{name}' has {tokens} tokens but the checkpoint embeds {rows}"
-        raise UserError(f"{has}; give the tokenizer it was trained with (--tokenizer NAME)")
+    """Raise UserError if a tokenizer has more tokens than an encoder has rows.
+
+    Args:
+        tokenizer: the tokenizer.
+        name: names it in the error.
+        rows: how many tokens the encoder embeds.
+    """
+    tokens = vocabulary_size(tokenizer)
+    if tokens > rows:
+        raise UserError(
+            f"the tokenizer of '{name}' has {tokens} tokens but the checkpoint embeds {rows}; "
+            "give the tokenizer it was trained with (--tokenizer NAME)"
+        )
 
 
 def segment_types(tokenizer: PreTrainedTokenizerBase) -> int:
-    """How many segments the tokenizer tells apart: 2 for BERT's, 1 for RoBERTa's."""
+    """Return how many segments the tokenizer tells apart: 2 for BERT's, 1 for RoBERTa's."""
     ids = tokenizer(*PROBE, return_token_type_ids=True, verbose=False)["token_type_ids"]
     return 1 + max(max(row) for row in ids)
 
 
 def encode(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> list[list[int]]:
-    """The tokens of each text, without special ones around them."""
+    """Return the tokens of each text, without special ones around them."""
     library = backend(tokenizer)
     if library is None:
         return tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
@@ -193,38 +211,49 @@ def encode(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> list[list[in
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int) -> PreTrainedTokenizerFast:
-    """An uncased WordPiece tokenizer as BERT's, trained on `texts`: equal texts give equal vocabularies."""
-    texts = list(texts) if isinstance(texts, Iterator) else texts
+    """Train an uncased WordPiece tokenizer like BERT's. Equal texts give equal vocabularies."""
+    if isinstance(texts, Iterator):  # they are read twice
+        texts = list(texts)
     trained = wordpiece({})
-    # The trainer numbers the characters that continue a word (`##c`) in the order of a hash map, which differs from run
-    # to run and decides between equally frequent merges. Tokens given as special are numbered first, in their order.
-    # No rule of BERT's looks beyond a space, so that what stands between two spaces is looked at once.
-    chunks = {chunk for text in texts for chunk in text.split(" ")}
-    normalize, split = trained.normalizer.normalize_str, trained.pre_tokenizer.pre_tokenize_str
-    inner = {
-        character
-        for chunk in chunks
-        for word, _ in split(normalize(chunk))
-        for character in word[1:]
-    }
-    first = [*SPECIAL.values(), *sorted(f"##{character}" for character in inner)]
+    # The trainer numbers the characters that continue a word (`##c`) in the order of a hash map,
+    # which differs from run to run and decides between equally frequent merges. Tokens given as
+    # special are numbered first, in their order.
+    inner = inner_characters(trained, texts)
+    continuing = sorted(f"##{character}" for character in inner)
     trainer = trainers.WordPieceTrainer(
-        vocab_size=vocab_size, special_tokens=first, show_progress=False
+        vocab_size=vocab_size,
+        special_tokens=[*SPECIAL.values(), *continuing],
+        show_progress=False,
     )
     trained.train_from_iterator(texts, trainer)
     tokenizer = wordpiece(trained.get_vocab())  # in which inner characters are no special tokens
-    ends = [
-        (token, tokenizer.token_to_id(token))
-        for token in (SPECIAL["cls_token"], SPECIAL["sep_token"])
-    ]
+    cls = SPECIAL["cls_token"]
+    sep = SPECIAL["sep_token"]
     tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS]:0 $A:0 [SEP]:0", pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1", special_tokens=ends
+        single="[CLS]:0 $A:0 [SEP]:0",
+        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
+        special_tokens=[(cls, tokenizer.token_to_id(cls)), (sep, tokenizer.token_to_id(sep))],
     )
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **SPECIAL)
 
 
+def inner_characters(tokenizer: Tokenizer, texts: Iterable[str]) -> set[str]:
+    """Return the characters that stand in words of the texts, but for the first of each word."""
+    # No rule of BERT's looks beyond a space, so each string between two spaces is read once.
+    chunks: set[str] = set()
+    for text in texts:
+        chunks.update(text.split(" "))
+    normalize = tokenizer.normalizer.normalize_str  # the library makes a new object at each access
+    split = tokenizer.pre_tokenizer.pre_tokenize_str
+    characters: set[str] = set()
+    for chunk in chunks:
+        for word, _ in split(normalize(chunk)):
+            characters.update(word[1:])
+    return characters
+
+
 def wordpiece(vocabulary: dict[str, int]) -> Tokenizer:
-    """BERT's uncased tokenizer with this vocabulary; it adds no special tokens."""
+    """Return BERT's uncased tokenizer with this vocabulary. It adds no special tokens."""
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=SPECIAL["unk_token"]))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -235,7 +264,12 @@ def wordpiece(vocabulary: dict[str, int]) -> Tokenizer:
 def cached_tokenizer(
     key: str, train: Callable[[], PreTrainedTokenizerBase]
 ) -> PreTrainedTokenizerBase:
-    """The tokenizer that `train` returns, kept in the cache under `key`, which stands for the texts and the size."""
+    """Return the tokenizer that `train` returns, which is kept in the cache.
+
+    Args:
+        key: stands for the texts and the size of the vocabulary.
+        train: trains the tokenizer, if it is not in the cache.
+    """
     return kept_or_made(
         cache_folder() / "tokenizers" / f"{TRAINER_VERSION}-{key}",
         make=lambda folder: save_tokenizer(train(), folder),
@@ -244,15 +278,13 @@ def cached_tokenizer(
 
 
 def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
-    """SHA-256 of all that decides which ids a text becomes, and of nothing that does not.
+    """Return the SHA-256 of everything that decides which ids a text becomes, and of nothing else.
 
-    Padding is always on the right and lengths are always given, so that `padding_side` and `model_max_length` decide
-    nothing. What the tokenizer's own Python code does shows in a few encoded pairs, cut short; where all of it is in
-    Python, its files have the rest.
+    Padding is always on the right and lengths are always given, so `padding_side` and
+    `model_max_length` decide nothing. The tokenizer's own Python code shows in a few encoded pairs,
+    cut short. If all of the tokenizer is Python code, its files have the rest.
     """
-    encoded = tokenizer(
-        *PROBE, truncation=True, max_length=PROBE_LENGTH, return_token_type_ids=True, verbose=False
-    )
+    encoded = encode_probe(tokenizer)
     library = backend(tokenizer)
     content = {
         "probe": [encoded["input_ids"], encoded["token_type_ids"]],
@@ -261,81 +293,34 @@ def tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str:
         "special": {name: getattr(tokenizer, f"{name}_id") for name in SPECIAL},
         "all_special_ids": sorted(tokenizer.all_special_ids),
     }
-    if library:
-        content["state"] = library.to_str()
-    else:
-        with tempfile.TemporaryDirectory() as folder:
-            with contextlib.suppress(
-                NotImplementedError
-            ):  # of characters or bytes, without a vocabulary
-                tokenizer.save_pretrained(folder)
-            files = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
-        settings = json.loads(files.pop("tokenizer_config.json"))
-        digests = {name: hashlib.sha256(file).hexdigest() for name, file in files.items()}
-        content["state"] = digests | {
-            name: value for name, value in settings.items() if name not in PLACES
-        }
+    content["state"] = library.to_str() if library else _saved_state(tokenizer)
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
+def _saved_state(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+    """Return the digests of a tokenizer's files, and its settings but for PLACES."""
+    with tempfile.TemporaryDirectory() as folder:
+        # A tokenizer of characters or bytes has no vocabulary to save.
+        with contextlib.suppress(NotImplementedError):
+            tokenizer.save_pretrained(folder)
+        files = {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+    settings = json.loads(files.pop("tokenizer_config.json"))
+    state: dict[str, Any] = {}
+    for name, file in files.items():
+        state[name] = hashlib.sha256(file).hexdigest()
+    for name, value in settings.items():
+        if name not in PLACES:
+            state[name] = value
+    return state
+
+
 def backend(tokenizer: PreTrainedTokenizerBase) -> Tokenizer | None:
-    """The tokenizer of the library `tokenizers` inside it, if there is one, without what earlier calls left behind."""
+    """Return the tokenizer of the library `tokenizers` inside it, if there is one.
+
+    Earlier calls may have set its truncation and padding; these are reset.
+    """
     library = getattr(tokenizer, "backend_tokenizer", None)
     if library is not None:
         library.no_truncation()
         library.no_padding()
     return library
-
-
-@dataclass(frozen=True)
-class WordRule:
-    """What a vocabulary says of each token: bool (vocabulary,).
-
-    `starts` is true where a token begins a word; `joins` where one without such a mark goes on with a word that was
-    begun: letters and digits do, a punctuation mark is a word of its own. `separates` is true of [CLS], [SEP], padding
-    and [MASK], between which a text lies; `regular` of what is no special token.
-    """
-
-    starts: np.ndarray
-    joins: np.ndarray
-    separates: np.ndarray
-    regular: np.ndarray
-
-    @classmethod
-    def of(cls, tokenizer: PreTrainedTokenizerBase) -> "WordRule":
-        """The rule of a WordPiece, byte-level or SentencePiece vocabulary; in any other, each token is a word."""
-        size = vocabulary_size(tokenizer)
-        tokens = [token or "" for token in tokenizer.convert_ids_to_tokens(list(range(size)))]
-        special = np.zeros(size, dtype=bool)
-        special[list(tokenizer.all_special_ids)] = True
-        separates = special.copy()
-        if tokenizer.unk_token_id is not None:
-            separates[tokenizer.unk_token_id] = False  # it stands for a word
-        # The mark itself is in many vocabularies.
-        mark = next(
-            (mark for mark in STARTS if sum(token.startswith(mark) for token in tokens) > 1), None
-        )
-        starts = [
-            token.startswith(mark) if mark else not token.startswith(CONTINUES) for token in tokens
-        ]
-        bare = [token.lstrip("".join(STARTS)).removeprefix(CONTINUES) for token in tokens]
-        # Bytes of other scripts count as letters.
-        joins = [
-            any(character.isalnum() or ord(character) > 127 for character in token)
-            for token in bare
-        ]
-        return cls(special | np.array(starts), np.array(joins) & ~special, separates, ~special)
-
-    def stretches(self, ids: np.ndarray) -> list[list[Span]]:
-        """The words of a sequence (l,), in order, those between two separators in a list of their own."""
-        inside = ~self.separates[ids]
-        before = np.concatenate([[False], inside[:-1] & self.joins[ids[:-1]]])
-        begins = inside & (self.starts[ids] | ~self.joins[ids] | ~before)
-        edges = np.flatnonzero(begins | ~inside).tolist()
-        stretches: list[list[Span]] = [[]]
-        for first, stop in zip(edges, [*edges[1:], len(ids)], strict=True):
-            if inside[first]:
-                stretches[-1].append((first, stop))
-            elif stretches[-1]:
-                stretches.append([])
-        return [words for words in stretches if words]

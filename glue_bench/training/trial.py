@@ -87,8 +87,8 @@ def make_trial(arm: ArmInputs, start: NativeStart, compute: Compute) -> Trial:
 def check_native(arm: ArmInputs, start: NativeStart) -> None:
     """Refuse a model that cannot be trained in float32, or that looks at other texts of a batch.
 
-    The model reads the batches, computes gradients, and reads the first batch again. A machine whose
-    memory is too short for that refuses nothing: cells may compute elsewhere, and in smaller parts.
+    The model reads the batches, computes gradients, and reads the first batch again. A machine with
+    too little memory for that refuses nothing: cells may compute elsewhere, and in smaller parts.
     Raises UserError if the model is refused.
     """
     compute = Compute(torch.device("cpu"), bf16=False, threads=torch.get_num_threads())

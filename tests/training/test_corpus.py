@@ -137,7 +137,7 @@ def test_the_digest_is_of_the_content_and_not_of_the_place(write, tmp_path):
 
 
 def test_wrapped_lines_that_do_not_end_are_parted_at_a_line(write, monkeypatch):
-    monkeypatch.setattr(corpus_module, "LONGEST_PARAGRAPH", 6)
+    monkeypatch.setattr(corpus_module, "MAX_PARAGRAPH", 6)
     assert list(opened(write({"a.txt": "one\ntwo\nsix\nfour\nfive"}))) == [
         "one two six",
         "four five",
@@ -229,7 +229,7 @@ HUB: dict[str, tuple[object, str]] = {
 
 @pytest.mark.parametrize("case", [*PATHS, *HUB])
 def test_what_is_no_text_is_refused_in_one_line(case, write, hub, monkeypatch):
-    monkeypatch.setattr(corpus_module, "LONGEST_LINE", 20)
+    monkeypatch.setattr(corpus_module, "MAX_LINE", 20)
     folder = write(TEXTS)
     (folder / "links" / "b.txt").symlink_to(folder / "gone.txt")
     (folder / "links" / "up").symlink_to(folder)

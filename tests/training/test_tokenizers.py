@@ -16,13 +16,13 @@ from transformers import DebertaV2Config, PreTrainedTokenizerFast
 from glue_bench.errors import UserError
 from glue_bench.training.tokenizers import (
     SPECIAL,
-    WordRule,
     cached_tokenizer,
     encode,
     load_tokenizer,
     tokenizer_digest,
     train_tokenizer,
 )
+from glue_bench.training.words import WordRule
 
 TEXTS = [
     "The old cat chased the tall dog again .",
