@@ -1,4 +1,7 @@
-"""Tiny experiments, checkpoints and data that every room's tests share. Heavy imports happen inside fixtures."""
+"""Tiny experiments, checkpoints and data that every room's tests share.
+
+Heavy imports happen inside fixtures.
+"""
 
 import gc
 import importlib
@@ -14,9 +17,11 @@ from unittest.mock import Mock
 
 import pytest
 
-# Before torch is imported: the suite's processes share the cores, and each of them does little at a time.
+# Before torch is imported: the suite's processes share the cores, and each of them does little at a
+# time.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# A shell ignores Ctrl-C for what it starts in the background, and every process below inherits that.
+# A shell ignores Ctrl-C for what it starts in the background, and every process below inherits
+# that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -38,12 +43,16 @@ LIBRARIES_OF_MODELS = (
 class LibrariesFirst(MetaPathFinder):
     """Imports the libraries that glue_bench.model needs just before that package is imported.
 
-    jaxtyping checks the shapes of that package. While it imports one of its modules it looks for bytecode under a
-    name of its own, also for the libraries that this module imports: 1,700 files would be compiled again.
+    jaxtyping checks the shapes of that package. While it imports one of its modules it looks for
+    bytecode under a name of its own, also for the libraries that this module imports: 1,700 files
+    would be compiled again.
     """
 
     def find_spec(self, fullname: str, *_: object) -> None:
-        """Import the libraries at the right moment. Find nothing, so that the usual finders go on."""
+        """Import the libraries at the right moment.
+
+        Find nothing, so that the usual finders go on.
+        """
         if fullname == "glue_bench.model":
             sys.meta_path.remove(self)
             for library in LIBRARIES_OF_MODELS:
@@ -51,9 +60,11 @@ class LibrariesFirst(MetaPathFinder):
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Properties are tried on few examples, or with `--hypothesis-profile many` on many; a busy machine is no failure.
+    """Try properties on few examples, or with `--hypothesis-profile many` on many; a busy machine
+    is no failure.
 
-    Each worker has a stretch of the suite and takes from another's once it is through: what modules share is made once.
+    Each worker has a stretch of the suite and takes from another's when it is through, so that what
+    a module shares is made once.
     """
     from hypothesis import settings
 
@@ -68,9 +79,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def _as_on_every_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """No test reaches the user's own cache, and all compute in float32, whatever a CPU would choose.
+    """Keep tests from the user's own cache, and compute in float32 whatever a CPU would choose.
 
-    Nothing waits for the disk, runs end without a report, and verbs are made once: these take longer than a tiny run.
+    Nothing waits for the disk, runs end without a report, and verbs are made once: these take
+    longer than a tiny run.
     """
     import typer.main
 
@@ -87,9 +99,10 @@ def _as_on_every_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
 
 @pytest.fixture(autouse=True, scope="module")
 def frozen_imports() -> None:
-    """Each cell and pretraining ends with a garbage collection; what the imports made would cost it 0.3 s each time.
+    """Freeze what is imported: each cell and pretraining ends with a garbage collection, which
+    would look through it for 0.3 s.
 
-    Once a module, since much is imported late.
+    This happens once a module, since much is imported late.
     """
     gc.collect()
     gc.freeze()
@@ -123,7 +136,7 @@ def new_bench(tmp_path: Path) -> Made:
 
 @pytest.fixture
 def bench(new_bench: Made) -> Any:
-    """One of them."""
+    """An experiment whose records are made by hand."""
     return new_bench("toy")
 
 
@@ -143,7 +156,9 @@ def small_demo(monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
 
 @pytest.fixture
 def make_bert(tmp_path: Path) -> Made:
-    """Save a tiny random BertModel, with a tokenizer trained on `texts` beside it, and return its folder."""
+    """Save a tiny random BertModel, with a tokenizer trained on `texts` beside it, and return
+    its folder.
+    """
 
     def make(name: str = "bert", **options: Any) -> Path:
         from helpers.tiny_models import save_bert
@@ -155,7 +170,9 @@ def make_bert(tmp_path: Path) -> Made:
 
 @pytest.fixture
 def write_plugin(tmp_path: Path) -> Iterator[Made]:
-    """Write a plugin, `mine` unless told otherwise, and return its path; what is loaded is forgotten afterwards."""
+    """Write a plugin, `mine` unless told otherwise, and return its path; what is loaded is
+    forgotten afterwards.
+    """
     from helpers import tiny_runs
 
     def write(code: str = tiny_runs.PLUGIN, name: str = "my_variant.py") -> Path:
@@ -169,7 +186,7 @@ def write_plugin(tmp_path: Path) -> Iterator[Made]:
 
 @pytest.fixture
 def moody(monkeypatch: pytest.MonkeyPatch) -> Mock:
-    """Arms may have the variant `moody`, which calls this in each step of training."""
+    """What the variant `moody` calls in each step of training."""
     from glue_bench.model.variants import VARIANTS
 
     does = Mock()
@@ -217,7 +234,9 @@ def write_yaml(tmp_path: Path) -> Made:
 
 @pytest.fixture
 def make_tupe(tmp_path: Path) -> Made:
-    """Save a random checkpoint in the layout of the official TUPE release, with the options of `save_tupe`."""
+    """Save a random checkpoint in the layout of the official TUPE release, with the options of
+    `save_tupe`.
+    """
     from helpers.tiny_models import save_tupe
 
     return lambda name="tupe.pt", spoil=lambda _: None, **changes: save_tupe(
@@ -225,8 +244,8 @@ def make_tupe(tmp_path: Path) -> Made:
     )
 
 
-class Said(NamedTuple):
-    """What a command printed and its exit status."""
+class Output(NamedTuple):
+    """The output of a command and its exit status."""
 
     status: int
     out: str
@@ -235,10 +254,10 @@ class Said(NamedTuple):
 
 @pytest.fixture
 def glue_bench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Made:
-    """`glue-bench` with these words after it."""
+    """Calls `glue-bench` with these words after it."""
     from glue_bench import cli
 
-    def call(*words: object) -> Said:
+    def call(*words: object) -> Output:
         monkeypatch.setattr(sys, "argv", ["glue-bench", *map(str, words)])
         capsys.readouterr()
         try:
@@ -246,14 +265,16 @@ def glue_bench(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
             status = 0
         except SystemExit as end:
             status = int(end.code or 0)
-        return Said(status, *capsys.readouterr())
+        return Output(status, *capsys.readouterr())
 
     return call
 
 
 @pytest.fixture
 def refused(glue_bench: Made) -> Made:
-    """What is said about bad input: one message, exit status 2, no traceback."""
+    """Calls `glue-bench` with bad input, and gives the message: one, with exit status 2 and no
+    traceback.
+    """
 
     def call(*words: object) -> str:
         output = glue_bench(*words)

@@ -1,4 +1,7 @@
-"""Files of others: a zip and a JSON text of any size are refused before they fill the memory. Ours are whole."""
+"""Files of others: a zip and a JSON text of any size are refused before they fill the memory.
+
+Ours are whole.
+"""
 
 import errno
 import os
@@ -77,7 +80,9 @@ def test_a_folder_that_is_there_stays_unless_it_is_replaced_by_a_whole_one(tmp_p
 def test_where_a_folder_cannot_be_replaced_the_old_one_stays(
     tmp_path, monkeypatch, error, fails_at
 ):
-    """Whichever of the two renames fails; the next one, which puts the old folder back, works again."""
+    """Whichever of the two renames fails; the next one, which puts the old folder back, works
+    again.
+    """
     renames, rename = [], Path.rename
 
     def failing(path, target):
@@ -154,4 +159,5 @@ def test_a_disk_that_flushes_no_folders_is_no_error_and_one_that_fails_is(
     monkeypatch.setattr(os, "fsync", fsync)
     with pytest.raises(OSError, match="Input/output") if number == errno.EIO else nullcontext():
         write_atomically(tmp_path / "file", b"content")
-    assert ((tmp_path / "file").read_bytes(), flushed) == (b"content", [True, False])
+    assert (tmp_path / "file").read_bytes() == b"content"
+    assert flushed == [True, False]

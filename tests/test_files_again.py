@@ -1,4 +1,6 @@
-"""Files the second time as well as the first: caches that were changed, disks with every trouble, errors on the way."""
+"""Files the second time as well as the first: caches that were changed, disks with every
+trouble, errors on the way.
+"""
 
 import errno
 import os
@@ -69,8 +71,10 @@ def test_what_has_a_file_that_is_damaged_is_made_anew(cache, name, damage):
         (cache.folder / name).unlink()
     else:
         (cache.folder / name).write_text("of somebody")
-    assert (cache.read(), cache.times) == (first, 2)
-    assert (cache.read(), cache.times) == (first, 2)
+    assert cache.read() == first
+    assert cache.times == 2
+    assert cache.read() == first
+    assert cache.times == 2
 
 
 def test_what_has_a_file_more_is_made_anew(cache):
@@ -105,7 +109,7 @@ def test_a_folder_in_which_somebody_writes_is_not_abandoned_however_old_it_is(tm
     assert not folder.exists()
 
 
-class Trouble(Exception):
+class TroubleError(Exception):
     """An error of a library."""
 
 
@@ -113,13 +117,13 @@ TROUBLES = {
     "full": OSError(errno.ENOSPC, "x"),
     "quota": OSError(errno.EDQUOT, "x"),
     "read-only": OSError(errno.EROFS, "x"),
-    "safetensors": Trouble(
+    "safetensors": TroubleError(
         "Error while serializing: I/O error: No space left on device (os error 28)"
     ),
-    "tokenizers": Trouble(
+    "tokenizers": TroubleError(
         'Os { code: 122, kind: FilesystemQuotaExceeded, message: "Disk quota exceeded" }'
     ),
-    "numpy": Trouble("5000 requested and 1024 written"),
+    "numpy": TroubleError("5000 requested and 1024 written"),
 }
 
 
@@ -130,8 +134,8 @@ def test_every_trouble_of_a_disk_is_told(name):
 
 @pytest.mark.parametrize("name", TROUBLES)
 def test_a_trouble_of_the_disk_is_told_when_it_is_the_cause_of_the_cause_of_an_error(name):
-    inner = Trouble("inside")
-    outer = Trouble("outside")
+    inner = TroubleError("inside")
+    outer = TroubleError("outside")
     inner.__cause__ = TROUBLES[name]
     outer.__cause__ = inner
     assert disk_trouble(outer)
@@ -139,7 +143,12 @@ def test_a_trouble_of_the_disk_is_told_when_it_is_the_cause_of_the_cause_of_an_e
 
 @pytest.mark.parametrize(
     "error",
-    [OSError(errno.ENOENT, "x"), OSError(errno.EACCES, "x"), Trouble("os error"), ValueError("28")],
+    [
+        OSError(errno.ENOENT, "x"),
+        OSError(errno.EACCES, "x"),
+        TroubleError("os error"),
+        ValueError("28"),
+    ],
     ids=repr,
 )
 def test_other_errors_are_no_trouble_of_the_disk(error):
@@ -152,8 +161,8 @@ def test_other_errors_are_no_trouble_of_the_disk(error):
         (OSError(errno.ENOSPC, "full"), DiskError),
         (OSError(errno.EACCES, "denied"), DiskError),
         (OSError(errno.ENOMEM, "short"), OSError),
-        (Trouble("(os error 28)"), DiskError),
-        (Trouble("anything"), Trouble),
+        (TroubleError("(os error 28)"), DiskError),
+        (TroubleError("anything"), TroubleError),
         (UserError("said"), UserError),
         (MemoryError(), MemoryError),
     ],
@@ -207,7 +216,8 @@ def test_a_file_that_could_not_be_written_leaves_the_old_one_and_nothing_beside_
     monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(errno.EIO, "broken")))
     with pytest.raises(OSError, match="broken"):
         write_atomically(path, b"new")
-    assert (path.read_bytes(), list(tmp_path.iterdir())) == (b"old", [path])
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_disk_on_which_a_file_can_be_opened_and_not_filled_is_not_writable(tmp_path, monkeypatch):
@@ -222,4 +232,5 @@ def test_a_disk_on_which_a_file_can_be_opened_and_not_filled_is_not_writable(tmp
 
 def test_entries_of_zips_can_be_read_by_others_and_have_no_date():
     entry = plain_entry("a.txt")
-    assert (entry.external_attr >> 16, entry.date_time) == (0o100644, (1980, 1, 1, 0, 0, 0))
+    assert entry.external_attr >> 16 == 0o100644
+    assert entry.date_time == (1980, 1, 1, 0, 0, 0)

@@ -1,4 +1,6 @@
-"""Folders of several files behind URLs: every file is copied, and every file decides which state it is."""
+"""Folders of several files behind URLs: every file is copied, and every file decides which state
+it is.
+"""
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem

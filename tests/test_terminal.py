@@ -1,4 +1,6 @@
-"""What is printed controls no terminal, no error is long, and a stream that is gone or full ends no run."""
+"""What is printed controls no terminal, no error is long, and a stream that is gone or full ends
+no run.
+"""
 
 import io
 import os

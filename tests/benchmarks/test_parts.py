@@ -1,4 +1,6 @@
-"""What the benchmarks share: samples, ratios, the other side; and some simulated experiments whose truth is known."""
+"""What the benchmarks share: samples, ratios, the other side; and some simulated experiments
+whose truth is known.
+"""
 
 import pandas as pd
 import pytest
@@ -24,13 +26,13 @@ BY_NAME = {"argnames": "setting", "ids": lambda setting: setting.name}
 
 
 def test_ratios_are_of_one_round_each_and_above_1_where_ours_is_better():
-    peer = [
-        {"tokens_per_second": n, "total_seconds": 2 * n, "peak_bytes": 2**21} for n in (10, 20, 30)
-    ]
     our_result = {"tokens_per_second": 30, "total_seconds": 10, "peak_bytes": 2**20}
-    rounds = [{"peer": peer_result, OURS: our_result} for peer_result in peer]
-    row = [cell.strip() for cell in common.speed_table(rounds).splitlines()[2].split("|")[1:-1]]
-    assert row == [
+    rounds: list[dict[str, dict[str, int]]] = []
+    for number in (10, 20, 30):
+        peer = {"tokens_per_second": number, "total_seconds": 2 * number, "peak_bytes": 2**21}
+        rounds.append({"peer": peer, OURS: our_result})
+    line = common.speed_table(rounds).splitlines()[2]
+    assert [cell.strip() for cell in line.split("|")[1:-1]] == [
         "peer",
         "20 (15 to 25)",
         "1.50 (1.25 to 2.25)",
@@ -45,17 +47,29 @@ def tokenizer(make_bert):
     return load_tokenizer(str(make_bert(texts=TEXTS)))
 
 
-def test_both_sides_see_the_same_token_ids_and_padding_is_not_counted(tokenizer):
-    data = open_source("demo").load("rte")
-    our_split = tokenise(data, tokenizer, 12).splits["validation"]
-    peer, padded = (
-        as_dataset(data.splits["validation"], tokenizer, 12, padding)
-        for padding in ("dynamic", "fixed")
-    )
-    assert [token for ids in peer["input_ids"] for token in ids] == our_split.ids.tolist()
+@pytest.fixture
+def demo():
+    """The demo's RTE."""
+    return open_source("demo").load("rte")
+
+
+@pytest.mark.parametrize("padding", ["dynamic", "fixed"])
+def test_both_sides_see_the_same_labels_and_padding_is_not_counted(demo, tokenizer, padding):
+    our_split = tokenise(demo, tokenizer, 12).splits["validation"]
+    peer = as_dataset(demo.splits["validation"], tokenizer, 12, padding)
     assert peer["label"] == our_split.labels.tolist()
+    assert real_tokens(peer) == len(our_split.ids)
+
+
+def test_both_sides_see_the_same_token_ids(demo, tokenizer):
+    our_split = tokenise(demo, tokenizer, 12).splits["validation"]
+    peer = as_dataset(demo.splits["validation"], tokenizer, 12, "dynamic")
+    assert [token for ids in peer["input_ids"] for token in ids] == our_split.ids.tolist()
+
+
+def test_fixed_padding_fills_every_row(demo, tokenizer):
+    padded = as_dataset(demo.splits["validation"], tokenizer, 12, "fixed")
     assert {len(ids) for ids in padded["input_ids"]} == {12}
-    assert real_tokens(padded) == real_tokens(peer) == len(our_split.ids)
 
 
 class Oracle(torch.nn.Module):
@@ -74,22 +88,16 @@ class Oracle(torch.nn.Module):
 @pytest.mark.parametrize("padding", ["dynamic", "grouped"])
 def test_predictions_are_scored_with_their_own_labels(tmp_path, tokenizer, padding):
     """Grouped by length, Trainer predicts the examples in another order than that of the split."""
-    texts = [" ".join(TEXTS[i % 3].split()[: 1 + i % 5]) for i in range(40)]
-    split = as_dataset(
-        pd.DataFrame({"text_a": texts, "label": [int("old" in text) for text in texts]}),
-        tokenizer,
-        16,
-    )
-    hyperparameters = Settings("demo", "rte", "here").experiment.finetuning.hyperparameters(
-        "rte", 5e-5
-    )
+    texts = [" ".join(TEXTS[row % 3].split()[: 1 + row % 5]) for row in range(40)]
+    frame = pd.DataFrame({"text_a": texts, "label": [int("old" in text) for text in texts]})
+    split = as_dataset(frame, tokenizer, 16)
+    finetuning = Settings("demo", "rte", "here").experiment.finetuning
+    hyperparameters = finetuning.hyperparameters("rte", 5e-5)
     settings = arguments(hyperparameters, str(tmp_path), padding, epochs=1, rows=4, seed=1)
-    assert (
-        settings.learning_rate,
-        settings.get_warmup_steps(100),
-        settings.max_grad_norm,
-        settings.weight_decay,
-    ) == (5e-5, 6, 1, 0.01)
+    assert settings.learning_rate == 5e-5
+    assert settings.get_warmup_steps(100) == 6
+    assert settings.max_grad_norm == 1
+    assert settings.weight_decay == 0.01
     oracle = Oracle(tokenizer.convert_tokens_to_ids("old"))
     trainer = Trainer(
         oracle, settings, DataCollatorWithPadding(tokenizer), processing_class=tokenizer

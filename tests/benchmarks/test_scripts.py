@@ -1,4 +1,6 @@
-"""Each benchmark runs from its command line on the demo, with every measurement in its JSON file."""
+"""Each benchmark runs from its command line on the demo, with every measurement in its JSON
+file.
+"""
 
 import json
 import os

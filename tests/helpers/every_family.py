@@ -1,4 +1,6 @@
-"""Tiny models of every family that transformers classifies texts with and whose forward takes segments."""
+"""Tiny models of every family that transformers classifies texts with and whose forward takes
+segments.
+"""
 
 import inspect
 from typing import Any
@@ -139,13 +141,13 @@ TAKE_SEGMENTS = (
 
 
 def takes_segments(family: str) -> bool:
-    """Whether the forward of a family's classifier has a parameter for segments."""
+    """Return whether the forward of a family's classifier has a parameter for segments."""
     classifier = getattr(transformers, CLASSES[family])
     return "token_type_ids" in inspect.signature(classifier.forward).parameters
 
 
 def tiny_config(family: str, **changes: Any) -> PretrainedConfig:
-    """The configuration of a family's tiny model, with changes."""
+    """Return the configuration of a family's tiny model, with changes."""
     sizes = WHOLE.get(family)
     if sizes is None:
         default = AutoConfig.for_model(family)
@@ -164,7 +166,7 @@ def random_classifier(family: str, **changes: Any) -> PreTrainedModel:
 
 
 def has_segment_weights(model: PreTrainedModel) -> bool:
-    """Whether the model has weights of its own for more than one segment."""
+    """Return whether the model has weights of its own for more than one segment."""
     for name, weight in model.named_parameters():
         is_of_segments = "token_type_embeddings" in name or name.endswith("seg_embed")
         if is_of_segments and weight.shape[0] > 1:

@@ -1,4 +1,6 @@
-"""A Slurm that only writes down what it is asked: a test says what becomes of each job, and when."""
+"""A Slurm that only writes down what it is asked: a test says what becomes of each job, and
+when.
+"""
 
 import traceback
 from pathlib import Path
@@ -12,7 +14,10 @@ COMMANDS = {
     "scontrol": "echo 'MaxArraySize            = 5'",
     "sbatch": """
 [ "$(cat reason)" != down ] || exit 1
-grep -q -- --partition=gpu "$1" && { echo 'sbatch: error: invalid partition specified: gpu' >&2; exit 1; }
+if grep -q -- --partition=gpu "$1"; then
+    echo 'sbatch: error: invalid partition specified: gpu' >&2
+    exit 1
+fi
 number=$(($(cat number) + 100))
 echo $number > number
 last=$(sed -n 's/^#SBATCH --array=0-\\([0-9]*\\)%.*/\\1/p' "$1")
@@ -21,7 +26,10 @@ for job in ${last:+$(seq -f ${number}_%.0f 0 $last)}; do touch live/$job; done
 echo "Submitted batch job $number"
 """,
     "squeue": """
-[ "$(cat reason)" != down ] || { echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1; }
+if [ "$(cat reason)" = down ]; then
+    echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2
+    exit 1
+fi
 for job in $(ls live); do echo "$job|$(cat state)|$(cat reason)"; done
 """,
     "scancel": 'for job in "$@"; do case $job in --name=*) job="*";; esac; rm -f live/$job; done',
@@ -29,7 +37,9 @@ for job in $(ls live); do echo "$job|$(cat state)|$(cat reason)"; done
 
 
 class FakeSlurm:
-    """Its commands lie in `bin`, for the PATH; `logs` is where submitit keeps what it sends."""
+    """A Slurm whose commands lie in `bin`, for the PATH; `logs` is where submitit keeps what it
+    sends.
+    """
 
     def __init__(self, folder: Path, logs: Path) -> None:
         self.folder, self.bin, self.logs = folder, folder / "bin", logs
@@ -43,16 +53,18 @@ class FakeSlurm:
             command.chmod(0o755)
 
     def say(self, reason: str, state: str = "PENDING") -> None:
-        """Of all jobs their state and why they wait; `down`: the controller does not answer."""
+        """Set the state of all jobs and why they wait; if the controller is `down` it does not
+        answer.
+        """
         (self.folder / "reason").write_text(reason)
         (self.folder / "state").write_text(state)
 
     def live(self) -> list[str]:
-        """The jobs that wait or run."""
+        """Return the jobs that wait or run."""
         return sorted(path.name for path in (self.folder / "live").iterdir())
 
     def end(self, job: str) -> None:
-        """However it has ended."""
+        """End a job, however it has ended."""
         (self.folder / "live" / job).unlink()
 
     def run(self, *jobs: str, max_jobs: int | None = None) -> None:

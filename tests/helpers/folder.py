@@ -1,4 +1,6 @@
-"""Finished experiments, made by hand in milliseconds, and every verb and function that reads them."""
+"""Finished experiments, made by hand in milliseconds, and every verb and function that reads
+them.
+"""
 
 import hashlib
 import json
@@ -36,7 +38,8 @@ ENVIRONMENT = {
 class Folder:
     """The folder of an experiment. What is not `planned` is of an earlier plan.
 
-    `bits` tell runs of one cell apart: their logits, scores, models, labels and measures are others.
+    `bits` tell runs of one cell apart: their logits, scores, models, labels and measures are
+    others.
     """
 
     def __init__(self, path: Path, *, pretrained: bool = True, bits: int = 0) -> None:
@@ -63,7 +66,9 @@ class Folder:
         loss: float = 4.0,
         seconds: float = 100.0,
     ) -> None:
-        """Store a finished pretraining of an arm, or a run of its search for a rate, with losses and measures."""
+        """Store a finished pretraining of an arm, or a run of its search for a rate, with losses
+        and measures.
+        """
         settings = {"learning_rates": [rate]}
         job = pretraining_with(arm, seed, STEPS, variant=arm, is_search=search, settings=settings)
         if planned:
@@ -246,7 +251,9 @@ def _logits(draw: np.random.Generator, gold: np.ndarray, right: float, task: str
 
 
 def planned(folder: Path) -> list[dict[str, Any]]:
-    """Return the planned cells, each with the `state` that its files say and its `record`, if it has one."""
+    """Return the planned cells, each with the `state` that its files say and its `record`, if it
+    has one.
+    """
     cells: list[dict[str, Any]] = json.loads((folder / "plan.json").read_bytes())["cells"]
     for cell in cells:
         path = folder / "cells" / cell["id"] / "record.json"
@@ -325,7 +332,9 @@ def labelled_ax(out: Path) -> Path:
 
 VERBS = {
     "status": "status RUNS",
-    "leaderboard": "leaderboard RUNS; leaderboard RUNS --format csv; leaderboard RUNS --format json",
+    "leaderboard": "; ".join(
+        ["leaderboard RUNS", "leaderboard RUNS --format csv", "leaderboard RUNS --format json"]
+    ),
     "report": "report RUNS -o OUT/report.html",
     "statistics": "statistics RUNS --equivalent 20 --format json",
     "power": "statistics RUNS --difference 20 --format json",
@@ -372,7 +381,10 @@ def answer_of(name: str, folder: Path, out: Path) -> str:
 
 
 def read(name: str, folder: Path, out: Path) -> str:
-    """Return what a reader says of a folder and writes into `out`, without paths. A refusal is an answer, too."""
+    """Return what a reader says of a folder and writes into `out`, without paths.
+
+    A refusal is an answer, too.
+    """
     out.mkdir()
     before = stamps(folder)
     try:

@@ -1,4 +1,6 @@
-"""Drivers for the tests to kill, forked from a process that has everything imported: they start in 0.1 s, not in 5."""
+"""Drivers for the tests to kill, forked from a process that has everything imported: they start
+in 0.1 s, not in 5.
+"""
 
 import gc
 import multiprocessing
@@ -15,7 +17,11 @@ CONTEXT.set_forkserver_preload(["datasets", "rich.live", *IMPORTED])
 
 
 def work(words: list[str], write: int, environment: Mapping[str, str], output: str) -> None:
-    """In the process. Before the `write`-th change of the disk it is killed, if there is one."""
+    """Call `glue-bench run` in the process, which is killed before its `write`-th change of the
+    disk.
+
+    Without a `write` it is not killed.
+    """
     import glue_bench.api.experiments
     from glue_bench import cli
     from glue_bench.training import pretrain
@@ -43,7 +49,7 @@ def work(words: list[str], write: int, environment: Mapping[str, str], output: s
 
 
 class Driver:
-    """`glue-bench run` with these words after it."""
+    """A process that calls `glue-bench run` with these words after it."""
 
     def __init__(self, *words: object, write: int = 0, **environment: str) -> None:
         handle, self.said = tempfile.mkstemp()
@@ -56,7 +62,9 @@ class Driver:
         os.kill(self.process.pid, number)
 
     def end(self) -> tuple[int | None, str]:
-        """Wait for it: its exit status, None if it had to be killed, and what it has said."""
+        """Wait for the end, and return the exit status and the output; the status is None if it
+        had to be killed.
+        """
         self.process.join(240)
         status = self.process.exitcode
         self.process.kill()

@@ -280,7 +280,9 @@ def fill_placeholders(text: str) -> bytes:
 
 
 def signed(tree: dict[str, Any]) -> bytes:
-    """Return the file of an object as the package writes it: its digest is that of the file without the digest."""
+    """Return the file of an object as the package writes it: its digest is that of the file
+    without the digest.
+    """
     values = {key: value for key, value in tree.items() if key != "digest"}
     text = json.dumps({"digest": "", **values}, ensure_ascii=False, separators=(",", ":"))
     content = fill_placeholders(text + "\n")
@@ -311,7 +313,9 @@ JUNK = [
 
 
 def change_rows(content: bytes, random: Random) -> bytes:
-    """Return a TSV file with one to four cells replaced, added or removed, often in its first row."""
+    """Return a TSV file with one to four cells replaced, added or removed, often in its first
+    row.
+    """
     rows = [line.split(b"\t") for line in content.splitlines()] or [[b""]]
     for _ in range(random.randint(1, 4)):
         row = random.choice([rows[0], random.choice(rows)])
@@ -350,9 +354,11 @@ def change_bytes(content: bytes, random: Random) -> bytes:
 
 
 def change_document(content: bytes, suffix: str, random: Random) -> bytes:
-    """Return a JSON or YAML document with values changed, its digest mostly as if the package had written it.
+    """Return a JSON or YAML document with values changed, its digest mostly as if the package had
+    written it.
 
-    Raises ValueError or RecursionError if it can no longer be read, because it has been changed before.
+    Raises ValueError or RecursionError if it can no longer be read, because it has been changed
+    before.
     """
     tree = change_tree(json.loads(content), random)
     if suffix == ".json" and isinstance(tree, dict) and random.random() < 0.8:
@@ -404,7 +410,9 @@ def zipped(entries: dict[str, bytes]) -> bytes:
 
 
 def change_entries(entries: dict[str, bytes], random: Random) -> None:
-    """Change up to three entries of an archive; some get another name, beside the old entry or in its place."""
+    """Change up to three entries of an archive; some get another name, beside the old entry or
+    in its place.
+    """
     for _ in range(random.randint(0, 3)):
         name = random.choice(sorted(entries))
         new_name = random.choice(NAMES).replace("\ud800", "")[:60_000]

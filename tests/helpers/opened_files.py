@@ -14,7 +14,10 @@ HEADER = struct.Struct("iIII")  # watch, mask, cookie, length of the name
 
 @contextmanager
 def opened_files(folder: Path) -> Iterator[set[str]]:
-    """The names of the files in a folder that were opened in this block; the set is filled when the block ends."""
+    """Give the names of the files in a folder that are opened in this block.
+
+    The set is filled when the block ends.
+    """
     library = ctypes.CDLL(None, use_errno=True)
     descriptor = library.inotify_init1(WITHOUT_WAITING)
     library.inotify_add_watch(descriptor, os.fsencode(folder), OPENED)
@@ -27,7 +30,7 @@ def opened_files(folder: Path) -> Iterator[set[str]]:
 
 
 def _names(descriptor: int) -> set[str]:
-    """The names in all events that wait to be read."""
+    """Return the names in all events that wait to be read."""
     names = set()
     while True:
         try:

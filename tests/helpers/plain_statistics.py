@@ -1,7 +1,8 @@
-"""The contrast of two arms once more, by loops over runs and examples: nothing here is taken from the package.
+"""The contrast of two arms once more, by loops over runs and examples: nothing here is taken from
+the package.
 
-It follows docs/explanation/what-a-verdict-means.md, and leaves examples out one by one, where the package works with
-sums.
+It follows docs/explanation/what-a-verdict-means.md, and leaves examples out one by one, where the
+package works with sums.
 """
 
 import math
@@ -17,12 +18,12 @@ def accuracy(predictions: np.ndarray, labels: np.ndarray) -> float:
 
 
 def correlation(predictions: np.ndarray, labels: np.ndarray) -> float:
-    """Pearson's, which is the Matthews correlation of classes 0 and 1."""
+    """Return Pearson's correlation, which is the Matthews correlation of classes 0 and 1."""
     return 100 * float(np.corrcoef(predictions, labels)[0, 1])
 
 
 def loss(sums: np.ndarray, counts: np.ndarray) -> float:
-    """Nats for each token, from the sums and counts of documents."""
+    """Return nats for each token, from the sums and counts of documents."""
     return float(np.sum(sums) / np.sum(counts))
 
 
@@ -32,7 +33,7 @@ def share(hits: np.ndarray, trials: np.ndarray) -> float:
 
 @dataclass(frozen=True)
 class PlainRun:
-    """One run of a column: whose it is, its two seeds, and what it predicted."""
+    """One run of a column: its arm, its two seeds, and its predictions."""
 
     arm: str
     pretraining: int
@@ -42,7 +43,9 @@ class PlainRun:
 
 @dataclass(frozen=True)
 class PlainColumn:
-    """The runs of a column, with the metric that scores them and the lowest and highest value of that."""
+    """The runs of a column, the metric that scores them, and the metric's lowest and highest
+    value.
+    """
 
     task: str
     metric: Callable[[np.ndarray, np.ndarray], float]
@@ -53,7 +56,9 @@ class PlainColumn:
 
 @dataclass(frozen=True)
 class PlainSpread:
-    """Of each arm the variance of its mean over seeds, whether it is its own, and its degrees of freedom."""
+    """The variance of each arm's mean over seeds, whether it is its own, and its degrees of
+    freedom.
+    """
 
     variance: dict[str, float]
     is_own: dict[str, bool]
@@ -63,7 +68,10 @@ class PlainSpread:
 
 
 def mean_of_runs(values: dict[tuple[int, int], np.ndarray]) -> np.ndarray:
-    """The mean over pretraining seeds of the means over their fine-tuning seeds; keys are both seeds."""
+    """Return the mean over pretraining seeds of the means over their fine-tuning seeds.
+
+    The keys are both seeds.
+    """
     by_pretraining: dict[int, list[np.ndarray]] = {}
     for (pretraining, _), value in values.items():
         by_pretraining.setdefault(pretraining, []).append(value)
@@ -80,7 +88,10 @@ def pseudo_values(column: PlainColumn, predictions: np.ndarray, labels: np.ndarr
 
 
 def with_two_more(column: PlainColumn, predictions: np.ndarray, is_ahead: bool) -> np.ndarray:
-    """Contributions with two examples more, on the first of which the run is as right, or as wrong, as it can be."""
+    """Return contributions with two examples more.
+
+    On the first of them the run is as right, or as wrong, as it can be.
+    """
     if column.metric is share:
         added = [int(is_ahead), int(not is_ahead)]
         gold = [1, 1]
@@ -95,7 +106,7 @@ def with_two_more(column: PlainColumn, predictions: np.ndarray, is_ahead: bool) 
 
 
 def of_examples(column: PlainColumn, arm: str, reference: str) -> float:
-    """V_ex of a column."""
+    """Return V_ex of a column."""
     plain = ({}, {})
     ahead = ({}, {})
     behind = ({}, {})
@@ -116,7 +127,7 @@ def of_examples(column: PlainColumn, arm: str, reference: str) -> float:
 
 
 def of_both(column: PlainColumn, arm: str, reference: str) -> float:
-    """What of V_ex the spread over seeds has, too."""
+    """Return the part of V_ex that the spread over seeds has, too."""
     contributions: dict[str, dict[tuple[int, int], np.ndarray]] = {arm: {}, reference: {}}
     for run in column.runs:
         if run.arm in contributions:
@@ -135,7 +146,9 @@ def of_both(column: PlainColumn, arm: str, reference: str) -> float:
 
 
 def of_sum(values: np.ndarray) -> float:
-    """The variance over seeds of what an example contributes, of the mean over these (seeds, examples)."""
+    """Return the variance over seeds of an example's contribution to the mean over these (seeds,
+    examples).
+    """
     seeds, rows = values.shape
     by_example = [np.var(values[:, row] - values.mean(axis=1), ddof=1) for row in range(rows)]
     return float(np.sum(by_example) / (seeds * rows * (rows - 1)))
@@ -186,7 +199,7 @@ def of_task(runs: Scores, arms: tuple[str, ...]) -> PlainSpread:
 
 
 def of_table(table: np.ndarray, arms: tuple[str, ...]) -> PlainSpread:
-    """The spread over blocks of means (arms, blocks)."""
+    """Return the spread over blocks of means (arms, blocks)."""
     number, blocks = table.shape
     residuals = np.zeros_like(table)
     for arm, block in np.ndindex(table.shape):
@@ -240,23 +253,19 @@ def squares_of(spread: PlainSpread, arm: str, reference: str) -> float:
 def contrast(
     columns: list[PlainColumn], arm: str, reference: str, arms: tuple[str, ...], family: int
 ) -> dict[str, float]:
-    """Return the difference in a column, or in the mean of several, with its interval and p-values (Bonferroni)."""
+    """Return the difference in a column, or in the mean of several, with its interval and p-values.
+
+    The p-values are adjusted by Bonferroni's method.
+    """
     number = len(columns)
     scores = scores_of(columns)
     spreads = spreads_of(scores, arms)
     examples = sum(of_examples(column, arm, reference) for column in columns) / number**2
     shared = sum(of_both(column, arm, reference) for column in columns) / number**2
     total = sum(spread.variance[arm] + spread.variance[reference] for spread in spreads)
-    squares = sum(squares_of(spread, arm, reference) for spread in spreads)
-    pooled_freedom = sum(spread.pooled_freedom for spread in spreads)
-    weight = 1.0
-    if pooled_freedom <= 4:
-        weight = (t.ppf(0.975, pooled_freedom) / norm.ppf(0.975)) ** 2
-    squares *= weight**2
-    if columns[0].metric is loss:
-        # Few documents are few degrees of freedom: as many as of equal size, less one.
-        counts = columns[0].labels
-        squares += examples**2 / (np.sum(counts) ** 2 / np.sum(counts**2) - 1)
+    weight = weight_of_few(sum(spread.pooled_freedom for spread in spreads))
+    squares = weight**2 * sum(squares_of(spread, arm, reference) for spread in spreads)
+    squares += squares_of_documents(columns[0], examples)
     freedom = (examples + max(0.0, weight * total - shared)) ** 2 / squares
     difference = mean_of_arm(scores, arm) - mean_of_arm(scores, reference)
     error = math.sqrt(examples + max(0.0, total - shared))
@@ -273,3 +282,21 @@ def contrast(
         "p": p,
         "p_adjusted": min(1.0, family * p),
     }
+
+
+def weight_of_few(freedom: float) -> float:
+    """Return the factor of a variance over seeds that has at most four degrees of freedom."""
+    if freedom > 4:
+        return 1.0
+    return float(t.ppf(0.975, freedom) / norm.ppf(0.975)) ** 2
+
+
+def squares_of_documents(column: PlainColumn, examples: float) -> float:
+    """Return the squared variance of a loss over documents, over their degrees of freedom.
+
+    Few documents are few degrees of freedom: as many as of equal size, less one.
+    """
+    if column.metric is not loss:
+        return 0.0
+    counts = column.labels
+    return float(examples**2 / (np.sum(counts) ** 2 / np.sum(counts**2) - 1))

@@ -11,7 +11,7 @@ Shown = tuple[str, bool]  # the text of a cell without its markup, and whether a
 
 
 class Read(NamedTuple):
-    """A table as read: what it is called, its header, its rows."""
+    """A table as it was read: its title, its header and its rows."""
 
     title: str
     header: list[str]
@@ -23,7 +23,10 @@ class Read(NamedTuple):
 
 
 class _Page(HTMLParser):
-    """A document's attributes, its texts by their tags, and its tables, each by its caption or the last heading."""
+    """Collects a document's attributes, its texts by their tags, and its tables.
+
+    A table is called by its caption or the last heading.
+    """
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -70,7 +73,7 @@ class _Page(HTMLParser):
 
 
 def parse_html(text: str) -> _Page:
-    """The document as parsed, every element closed and every row as long as its header."""
+    """Parse a document in which every element is closed and every row is as long as its header."""
     page = _Page()
     page.feed(text)
     page.close()
@@ -90,7 +93,8 @@ def read_markdown(text: str) -> list[Read]:
 
 _TOKEN = re.compile(r"\\(?:[A-Za-z]+|.)|[{}&%$#_^~]|[^\\{}&%$#_^~]+", re.DOTALL)
 _SYMBOLS = {
-    r"\textbackslash": "\\", r"\textasciitilde": "~", r"\textasciicircum": "^", r"\textasciigrave": "`",
+    r"\textbackslash": "\\", r"\textasciitilde": "~",
+    r"\textasciicircum": "^", r"\textasciigrave": "`",
     r"\textbar": "|", r"\textless": "<", r"\textgreater": ">", r"\char": '"', r"\textdagger": "†",
     r"\textdaggerdbl": "‡", r"\textendash": "–", r"\textdegree": "°",  # noqa: RUF001
     r"\uparrow": "▲", r"\downarrow": "▼", r"\pm": "±", r"\diamond": "◇",
@@ -100,7 +104,7 @@ _SILENT = {r"\textbf", r"\texttt", r"\ensuremath", r"\item"}  # anything else is
 
 
 def read_latex(text: str) -> list[Read]:
-    """The tables of a LaTeX fragment, each by its caption."""
+    """Read the tables of a LaTeX fragment, each by its caption."""
     assert text.startswith("% Needs \\usepackage{booktabs")
     body = re.sub(r"(?<!\\)\$(\\?[a-z]+|-)\$", r"\\ensuremath{\1}", text.partition("\n")[2])
     parts = re.findall(r"\\begin\{table\}(.*?)\\end\{table\}", body, re.DOTALL)
@@ -108,7 +112,7 @@ def read_latex(text: str) -> list[Read]:
 
 
 def _latex_table(text: str) -> Read:
-    """One table: its header and rows, feet included."""
+    """Read one table: its header and its rows, feet included."""
     (caption,) = re.findall(r"^\\caption\{(.*)\}$", text, re.MULTILINE)
     assert re.search(r"^\\label\{tab:[a-z0-9-]+\}$", text, re.MULTILINE)
     (tabular,) = re.findall(
@@ -134,7 +138,9 @@ def _latex_row(line: str) -> list[Shown]:
 
 
 def latex_text(source: str) -> str:
-    """Return what LaTeX prints; an unescaped special, an unknown command or an open brace is an error."""
+    """Return what LaTeX prints; an unescaped special, an unknown command or an open brace is an
+    error.
+    """
     depth = 0
     text = ""
     last = ""
@@ -180,7 +186,9 @@ def contrast(first: str, second: str) -> float:
 
 
 def texts_of(figure):
-    """Draw a figure without pixels, and return all texts in it, each of which must lie inside the figure."""
+    """Draw a figure without pixels, and return all texts in it, each of which must lie inside
+    the figure.
+    """
     from matplotlib.text import Text
 
     from glue_bench.pages.figure_style import paper_style

@@ -1,8 +1,8 @@
 """Experiments whose true scores are known, as outcomes in memory.
 
-A run's strength on an example is ability + example (shared by all arms) + arm's own view of the example + seed + noise
-of seed and example, all normal. Classes are right where it is above 0; STS-B's predictions are the label plus an error
-whose size the seed decides.
+A run's strength on an example is ability + example (shared by all arms) + arm's own view of the
+example + seed + noise of seed and example, all normal. Classes are right where it is above 0;
+STS-B's predictions are the label plus an error whose size the seed decides.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,9 @@ POSITIVE = 0.7
 
 @dataclass(frozen=True)
 class Regime:
-    """Variances of a strength: of the example, of an arm's view of it, of the seed, of seed and example together."""
+    """Variances of a strength: of the example, of an arm's view of it, of the seed, of seed and
+    example together.
+    """
 
     shared: float
     view: float
@@ -69,9 +71,8 @@ def simulate(
         pretraining: the variance that a pretraining's seed adds to an arm.
         block: the variance that it adds to all arms alike.
     """
-    count = len(rates)
     factors = np.sqrt([(unstable or {}).get(arm, 1.0) for arm in rates])[:, None, None]
-    ability = np.array(list(rates.values()))[:, None, None]
+    count = len(rates)
     numbers = np.indices((count, pretrainings, seeds)).reshape(3, -1) + 1
     experiment: list[ColumnRuns] = []
     shifts: dict[str, np.ndarray] = {}  # MNLI's columns share their runs
@@ -81,22 +82,38 @@ def simulate(
         block_shift = draw(generator, np.sqrt(block), 1, pretrainings, 1)
         shift = (own_shift + arm_shift + block_shift).reshape(count, -1, 1)
         seed = shifts.setdefault(COLUMNS[column][0], shift)
-        shared = draw(generator, np.sqrt(regime.shared), 1, 1, rows)
-        view = draw(generator, np.sqrt(regime.view), count, 1, rows)
-        noise = draw(generator, np.sqrt(regime.noise), count, seed.shape[1], rows)
-        strength = shared + view + noise
-        if column == "stsb":
-            labels = generator.normal(size=rows)
-            errors = strength / np.sqrt(regime.within)
-            predictions = labels + error_size(ability, regime, seed) * errors
-        else:
-            labels = (generator.random(rows) < POSITIVE).astype(int)
-            is_right = norm.ppf(ability) * np.sqrt(regime.within) + seed + strength > 0
-            predictions = np.where(is_right, labels, 1 - labels)
+        labels, predictions = draw_column(generator, column, regime, rates, seed, rows)
         outcomes = outcomes_of(column, dict(zip(rates, predictions, strict=True)), labels)
         runs = outcomes.runs._replace(pretraining_seeds=numbers[1], seeds=numbers[2])
         experiment.append(replace(outcomes, runs=runs))
     return experiment
+
+
+def draw_column(
+    generator: np.random.Generator,
+    column: str,
+    regime: Regime,
+    rates: Mapping[str, float],
+    seed: np.ndarray,
+    rows: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draw the labels (rows) of a column and its predictions (arms, runs, rows).
+
+    `seed` (arms, runs, 1) is what the seed of each run adds to its strength.
+    """
+    count = len(rates)
+    ability = np.array(list(rates.values()))[:, None, None]
+    shared = draw(generator, np.sqrt(regime.shared), 1, 1, rows)
+    view = draw(generator, np.sqrt(regime.view), count, 1, rows)
+    noise = draw(generator, np.sqrt(regime.noise), count, seed.shape[1], rows)
+    strength = shared + view + noise
+    if column == "stsb":
+        labels = generator.normal(size=rows)
+        errors = strength / np.sqrt(regime.within)
+        return labels, labels + error_size(ability, regime, seed) * errors
+    labels = (generator.random(rows) < POSITIVE).astype(int)
+    is_right = norm.ppf(ability) * np.sqrt(regime.within) + seed + strength > 0
+    return labels, np.where(is_right, labels, 1 - labels)
 
 
 def draw(generator: np.random.Generator, size: np.ndarray | float, *shape: int) -> np.ndarray:
@@ -105,14 +122,18 @@ def draw(generator: np.random.Generator, size: np.ndarray | float, *shape: int) 
 
 
 def error_size(rate: float | np.ndarray, regime: Regime, seed: np.ndarray) -> np.ndarray:
-    """The size of STS-B's errors: a rate of 0.8 gives a correlation of 0.8 at the mean seed."""
+    """Return the size of STS-B's errors: a rate of 0.8 gives a correlation of 0.8 at the mean
+    seed.
+    """
     return np.sqrt(1 / np.square(rate) - 1) * np.exp(-seed / np.sqrt(regime.within))
 
 
 def outcomes_of(
     column: str, predictions: Mapping[str, np.ndarray], labels: np.ndarray, **options
 ) -> ColumnRuns:
-    """Return ColumnRuns of arm -> predictions (seeds, rows), with seeds 1, 2, ... and their own scores."""
+    """Return ColumnRuns of arm -> predictions (seeds, rows), with seeds 1, 2, ... and their own
+    scores.
+    """
     counts = [len(runs) for runs in predictions.values()]
     owners = np.repeat(np.arange(len(predictions)), counts)
     seeds = np.concatenate([np.arange(1, count + 1) for count in counts])
@@ -137,7 +158,9 @@ def outcomes_of(
 
 
 def fill_drawn(bench, outcomes: ColumnRuns) -> None:
-    """Add a column of such an experiment to one on disk: its runs with their predictions, and the labels."""
+    """Add a column of such an experiment to one on disk: its runs with their predictions, and
+    the labels.
+    """
     columns = (outcomes.runs.arms, outcomes.runs.seeds, outcomes.runs.values, outcomes.predictions)
     for owner, seed, score, predicted in zip(*columns, strict=True):
         bench.finish(outcomes.task, int(seed), score / 100, arm=outcomes.arms[owner])

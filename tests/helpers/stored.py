@@ -43,7 +43,7 @@ ROWS = 400
 
 
 def digest(text: str) -> str:
-    """A digest that is told from others by what it is of."""
+    """Make a digest that tells what it is made of from others."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -84,7 +84,7 @@ def record_of(cell: Cell | None = None, **facts: Any) -> Record:
 
 
 def history_of(split: str, metric: str, *values: float | None) -> tuple[dict[str, Any], ...]:
-    """The epochs of a run with these values of one score."""
+    """Return the epochs of a run with these values of one score."""
     epochs: list[dict[str, Any]] = []
     for epoch, value in enumerate(values, 1):
         scores = {split: {metric: value}}
@@ -121,7 +121,9 @@ def pretrained_of(pretraining: Pretraining, **facts: Any) -> PretrainingRecord:
 
 
 def plan_with(*cells: Cell, **parts: Any) -> Plan:
-    """Return a plan of these cells, with `parts` of it; `config` has what the experiment says beyond names."""
+    """Return a plan of these cells, with `parts` of it; `config` has what the experiment says
+    beyond names.
+    """
     config = parts.pop("config", {})
     source = parts.pop("data_source", "tsv")
     name = parts.pop("experiment", "toy")
@@ -151,7 +153,10 @@ def plan_with(*cells: Cell, **parts: Any) -> Plan:
 
 
 class Bench:
-    """An experiment on disk, filled cell by cell; `plan` fixes what it asks for, and writes all there is."""
+    """An experiment on disk, which is filled cell by cell.
+
+    `plan` fixes what it asks for, and writes all there is.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.store = Store(folder)
@@ -171,13 +176,13 @@ class Bench:
         return self.store.folder
 
     def file(self, cell_id: str, name: str = "record.json") -> Path:
-        """A file of a finished cell."""
+        """Return the path of a file of a finished cell."""
         return self.path / "cells" / cell_id / name
 
     def expect(
         self, task="rte", seed=1, *, arm="add", origin="pretrained", rate=2e-5, variant=""
     ) -> dict[str, Any]:
-        """A cell that the plan asks for and no record answers yet."""
+        """Add a cell that the plan asks for and that has no record yet."""
         cell_id = f"{arm}-{task}-lr{rate:g}-s{seed}"
         entry = {
             "cell_id": cell_id,
@@ -201,7 +206,10 @@ class Bench:
         partial=False,
         **place,
     ):
-        """A cell with its record; `value` (0 to 1) is of every metric of every split, or of named metrics or splits."""
+        """Add a cell with its record.
+
+        `value` (0 to 1) is of every metric of every split, or of named metrics or splits.
+        """
         self.record(self.expect(task, seed, **place), value, collapsed, source, partial)
 
     def record(
@@ -230,13 +238,13 @@ class Bench:
     def label(
         self, task: str, gold: dict[str, np.ndarray], **baselines: dict[str, np.ndarray]
     ) -> None:
-        """The labels of a task, and what baselines predict."""
+        """Note the labels of a task, and what baselines predict."""
         self.labels[task] = {"gold": gold, **baselines}
 
     def pretrain(
         self, arm="add", seed=1, *, pieces=None, sums=None, finished=True, **facts
     ) -> Pretraining:
-        """A pretraining that the plan asks for, with its record if it is `finished`."""
+        """Add a pretraining to the plan, with its record if it is `finished`."""
         names = ("steps", "settings", "is_search", "searches", "rate")
         of_job = {name: facts.pop(name) for name in names if name in facts}
         job = pretraining_with(arm, seed, id=f"{arm}-{seed}", **of_job)
@@ -247,7 +255,9 @@ class Bench:
     def finish_predicted(
         self, task, arm, accuracy, seeds=3, origin="pretrained", spread=0.005, source="tsv"
     ) -> None:
-        """Add runs whose predictions are right on a share of the task's labels, or correlate about as much."""
+        """Add runs whose predictions are right on a share of the task's labels, or correlate
+        about as much.
+        """
         generator = np.random.default_rng([len(self.cells), TRAINABLE.index(task)])
         classes = np.arange(ROWS) % TASKS[task].num_labels
         gold = np.linspace(0, 5, ROWS) if TASKS[task].is_regression else classes
@@ -263,7 +273,9 @@ class Bench:
             self.predict(self.cells[-1]["cell_id"], logits)
 
     def finish_published(self, table: str, label: str, **place) -> None:
-        """Add the figures of a published row as one seed of an arm; half for metrics that it does not print."""
+        """Add the figures of a published row as one seed of an arm; half for metrics that it
+        does not print.
+        """
         # This imports what a worker of Ray has no use for.
         from glue_bench.pages.published import PAPERS
 
@@ -278,7 +290,9 @@ class Bench:
             self.finish(task, 1, value, **place)
 
     def plan(self, **parts: Any) -> Path:
-        """Write the plan of all cells so far, with `parts` of it, and all records; return the experiment's folder."""
+        """Write the plan of all cells so far, with `parts` of it, and all records; return the
+        experiment's folder.
+        """
         cells = [self._cell(entry) for entry in self.cells]
         arms: dict[str, Any] = {}
         for name, facts in self.arms.items():
@@ -350,9 +364,11 @@ ARMS = {"add": 0.8, "none": 0.5, LONG: 0.805}
 
 
 def fill(bench: Bench, arms=None, tasks=("rte", "sst2"), source="demo") -> Path:
-    """Add three runs of each arm (name -> accuracy) on each task, with predictions; return the experiment's folder.
+    """Add three runs of each arm (name -> accuracy) on each task, with predictions; return the
+    experiment's folder.
 
-    Beside the demo data, which `source` names, no published table is shown, so that reports are made sooner.
+    Beside the demo data, which `source` names, no published table is shown, so that reports are
+    made sooner.
     """
     accuracies = arms or ARMS
     for arm, accuracy in accuracies.items():

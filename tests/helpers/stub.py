@@ -1,9 +1,9 @@
 """Jobs that take a moment and train nothing, a worker of them that has mishaps, and engines for it.
 
-A file `mishaps/<job>` beside the results says what happens to the job, the first time alone: `hang` (SIGSTOP), `raise`,
-`fill` (a DiskError), `refuse` (a UserError), `diverge`, or `late` (SIGKILL when all is stored), perhaps after `raise`.
-`die` (SIGKILL) lasts.
-What only a driver needs is imported late: workers start a second sooner.
+A file `mishaps/<job>` beside the results says what happens to the job, the first time alone: `hang`
+(SIGSTOP), `raise`, `fill` (a DiskError), `refuse` (a UserError), `diverge`, or `late` (SIGKILL when
+all is stored), perhaps after `raise`. `die` (SIGKILL) lasts. What only a driver needs is imported
+late: workers start a second sooner.
 """
 
 import os
@@ -155,7 +155,8 @@ def drive(store: Store, executor: Executor, *jobs: Job, watching=(), **config) -
     """Drive jobs to their end.
 
     Returns:
-        `finished` ids, the errors of those that `failed` by id, the `cause`, and the `lines` that were printed.
+        `finished` ids, the errors of those that `failed` by id, the `cause`, and the `lines` that
+        were printed.
     """
     from glue_bench.sweep.drive import Loop
 

@@ -1,4 +1,6 @@
-"""A tiny model of every family that transformers has a classifier of, made from its configuration alone."""
+"""A tiny model of every family that transformers has a classifier of, made from its
+configuration alone.
+"""
 
 import copy
 from pathlib import Path
@@ -137,7 +139,7 @@ NESTED = {"gemma3", "modernvbert", "qwen3_5", "t5gemma"}
 
 
 def tiny_configuration(family: str) -> transformers.PretrainedConfig:
-    """The family's configuration with tiny sizes, as far as its sizes have names that are known here."""
+    """Return a family's configuration with tiny sizes, where their names are known here."""
     usual = AutoConfig.for_model(family)
     settings = usual.to_dict()
     values = sizes_of(settings, family) | OF_FAMILY.get(family, {})
@@ -154,7 +156,9 @@ def tiny_configuration(family: str) -> transformers.PretrainedConfig:
 
 
 def sizes_of(settings: dict[str, Any], family: str) -> dict[str, Any]:
-    """The tiny sizes that stand in these settings by name, and kinds of blocks for two blocks."""
+    """Return the tiny sizes that stand in these settings by name, and kinds of blocks for two
+    blocks.
+    """
     names = settings.keys() - WITHOUT.get(family, set())
     values = {name: value for name, value in (SIZES | SPECIAL_IDS).items() if name in names}
     if family in LATENT:
@@ -166,7 +170,10 @@ def sizes_of(settings: dict[str, Any], family: str) -> dict[str, Any]:
 
 
 def tiny_model(family: str) -> transformers.PreTrainedModel | None:
-    """A random model, loud enough that texts differ; None where its family cannot be made tiny here."""
+    """Return a random model that is loud enough for texts to differ, or None.
+
+    None stands for a family that cannot be made tiny here.
+    """
     quiet_transformers()
     try:
         configuration = tiny_configuration(family)
@@ -187,7 +194,9 @@ def tiny_model(family: str) -> transformers.PreTrainedModel | None:
 
 
 def save_tokenizer(folder: Path, texts: tuple[str, ...], *, segments: bool, side: str) -> Path:
-    """A tokenizer of at most 250 words, which gives segments or does not, and pads on a side."""
+    """Save a tokenizer of at most 250 words, which gives segments or does not, and pads on a
+    side.
+    """
     names = ["input_ids", *(["token_type_ids"] if segments else []), "attention_mask"]
     options = {
         "tokenizer_object": train_tokenizer(texts, TOKENS).backend_tokenizer,

@@ -1,4 +1,6 @@
-"""Tiny random encoders of other libraries, TUPE checkpoints, and the options under which variants are tested."""
+"""Tiny random encoders of other libraries, TUPE checkpoints, and the options under which
+variants are tested.
+"""
 
 import argparse
 import json
@@ -61,7 +63,7 @@ SENTENCES = (
 
 
 def shuffled(token_ids: Tensor) -> Tensor:
-    """The same tokens (batch, length) in the order of `permutation`."""
+    """Return the same tokens (batch, length) in the order of `permutation`."""
     return token_ids[:, permutation(token_ids.shape[1])]
 
 
@@ -72,7 +74,7 @@ def states(
     mask: Tensor | None = None,
     segment_ids: Tensor | None = None,
 ) -> list[Tensor]:
-    """Hidden states without a graph."""
+    """Return hidden states without a graph."""
     return model.hidden_states(token_ids, mask, segment_ids)
 
 
@@ -96,7 +98,7 @@ CONFIGS: dict[str, Callable[[], PretrainedConfig]] = {
 def saved(
     folder: Path, kind: type[PreTrainedModel], family: str, **options: Any
 ) -> tuple[PreTrainedModel, str]:
-    """A random model of a family, and the folder it was saved in."""
+    """Save a random model of a family, and return it with its folder."""
     model = random_model(kind, CONFIGS[family]())
     model.save_pretrained(folder, **options)
     return model, str(folder)
@@ -112,7 +114,9 @@ def save_bert(
     pooler: bool = True,
     segment_types: int = 2,
 ) -> Path:
-    """Save a tiny random BertModel, with a tokenizer trained on `texts` beside it, and return its folder."""
+    """Save a tiny random BertModel, with a tokenizer trained on `texts` beside it, and return
+    its folder.
+    """
     torch.manual_seed(seed)
     config = BertConfig(
         vocab_size=vocab_size,
@@ -140,7 +144,10 @@ def edit_weights(folder: Path, change: Callable[[dict[str, Tensor]], Any]) -> No
 
 
 def encoder(config: EncoderConfig, weights: dict[str, Tensor]) -> EncoderModel:
-    """Our encoder with these weights, all of which are known and of which only the pooler may be absent."""
+    """Return our encoder with these weights.
+
+    All weights have to be known; only the pooler may be absent.
+    """
     model = EncoderModel(config).eval()
     missing, unknown = model.load_state_dict(weights, strict=False)
     assert not unknown
@@ -193,7 +200,9 @@ TUPE_ARGS: dict[str, Any] = {
 
 
 def tupe_shapes() -> dict[str, tuple[int, ...]]:
-    """Every weight of an official TUPE-R checkpoint with these settings and 250 tokens, by fairseq's names."""
+    """Return every weight of an official TUPE-R checkpoint with these settings and 250 tokens,
+    by fairseq's names.
+    """
     encoder, lm_head = "decoder.sentence_encoder.", "decoder.lm_head."
     linears = dict.fromkeys(
         (f"{encoder}pos_q_linear", f"{encoder}pos_k_linear", f"{lm_head}dense"), (16, 16)
@@ -224,7 +233,9 @@ def tupe_shapes() -> dict[str, tuple[int, ...]]:
 def save_tupe(
     path: Path, spoil: Callable[[dict[str, Any]], Any] = lambda _: None, **changes: Any
 ) -> Path:
-    """Save a random checkpoint of such args; `spoil` may change what is saved, and None takes one of them away."""
+    """Save a random checkpoint of such args; `spoil` may change what is saved, and None takes
+    one of them away.
+    """
     generator = torch.Generator().manual_seed(0)
     model = {
         key: torch.randn(shape, generator=generator) * 0.3 for key, shape in tupe_shapes().items()

@@ -1,4 +1,6 @@
-"""Text with a pattern that a tiny encoder learns in seconds, and what it takes to pretrain on it."""
+"""Text with a pattern that a tiny encoder learns in seconds, and what it takes to pretrain on
+it.
+"""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -56,13 +58,15 @@ def word_tokenizer(words: int = WORDS, without: str = "") -> PreTrainedTokenizer
 
 
 def corpus_of(documents: Iterable[Iterable[str]], name: str = "made") -> Corpus:
-    """A corpus in memory: documents as lines of words, a line a sentence."""
+    """Return a corpus in memory: documents as lines of words, a line a sentence."""
     texts = ["\n".join(sentences) for sentences in documents]
     return Corpus(name, (texts,), corpus_digest([part_digest(texts)]))
 
 
 def counting(sentences: int = 120) -> list[str]:
-    """Sentences that count around a circle of twelve words: each word follows from its neighbours."""
+    """Return sentences that count around a circle of twelve words, so that each word follows
+    from its neighbours.
+    """
     generator = np.random.default_rng(0)
     starts = generator.integers(12, size=sentences)
     lengths = generator.integers(4, 12, size=sentences)
@@ -73,7 +77,9 @@ def counting(sentences: int = 120) -> list[str]:
 
 
 def packed_of(lengths: Iterable[int], first: int = 5, words: int = WORDS) -> PackedText:
-    """Sequences of these lengths: [CLS], then words counted on from one to the next, then [SEP]."""
+    """Return sequences of these lengths: [CLS], then words counted on from one to the next, then
+    [SEP].
+    """
     sequences, number = [], 0
     for length in lengths:
         inner = [first + (number + i) % words for i in range(length - 2)]
@@ -86,25 +92,37 @@ def packed_of(lengths: Iterable[int], first: int = 5, words: int = WORDS) -> Pac
 def config(
     variant: str = "add", options: Mapping[str, Any] | None = None, **changes: Any
 ) -> EncoderConfig:
-    """A tiny encoder of the counting words."""
+    """Return the configuration of a tiny encoder of the counting words."""
     return EncoderConfig(**SIZES | changes, variant=variant, variant_options=dict(options or {}))
 
 
 def plainly_trained(
     model: torch.nn.Module, chosen: Any, steps: int, batches: Iterable[Iterable[Any]]
 ) -> list[float]:
-    """The losses of a loop in plain torch, of `batches` that are functions, each the loss of a part.
+    """Return the losses of a loop in plain torch.
 
-    torch's AdamW with parameters grouped by name, transformers' schedule, and gradients that are clipped at each step.
+    It has torch's AdamW with parameters grouped by name, transformers' schedule, and gradients that
+    are clipped at each step. `batches` are lists of functions, each of which gives the loss of a
+    part of the batch.
     """
-    groups: dict[bool, list[torch.nn.Parameter]] = {True: [], False: []}
+    decayed: list[torch.nn.Parameter] = []
+    undecayed: list[torch.nn.Parameter] = []
     for name, weight in model.named_parameters():
-        if weight.requires_grad:
-            groups[not name.endswith("bias") and "norm" not in name.lower()].append(weight)
+        if not weight.requires_grad:
+            continue
+        if name.endswith("bias") or "norm" in name.lower():
+            undecayed.append(weight)
+        else:
+            decayed.append(weight)
     optimizer = torch.optim.AdamW(
-        [{"params": weights, "weight_decay": decays * chosen.weight_decay} for decays, weights in groups.items()],
-        lr=chosen.learning_rate, betas=(0.9, 0.999), eps=chosen.adam_epsilon,
-    )  # fmt: skip
+        [
+            {"params": decayed, "weight_decay": chosen.weight_decay},
+            {"params": undecayed, "weight_decay": 0.0},
+        ],
+        lr=chosen.learning_rate,
+        betas=(0.9, 0.999),
+        eps=chosen.adam_epsilon,
+    )
     schedule = get_linear_schedule_with_warmup(
         optimizer, math.ceil(chosen.warmup_ratio * steps), steps
     )
@@ -127,7 +145,9 @@ def plainly_trained(
 
 @dataclass(frozen=True)
 class Tiny:
-    """A pretraining of an experiment of its own: twenty steps of eight sequences, unless told otherwise."""
+    """A pretraining of an experiment of its own: twenty steps of eight sequences, unless told
+    otherwise.
+    """
 
     run: Pretraining
     inputs: Inputs
@@ -210,7 +230,7 @@ class Tiny:
 
 
 class Greedy(VARIANTS["add"]):
-    """Has no memory for more than `room` rows in training."""
+    """A variant that has no memory for more than `room` rows in training."""
 
     room, error = 4, RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory")
 
@@ -221,7 +241,7 @@ class Greedy(VARIANTS["add"]):
 
 
 class Diverging(VARIANTS["add"]):
-    """Says NaN in training, or in evaluation."""
+    """A variant that gives NaN in training, or in evaluation."""
 
     in_training = True
 
@@ -235,7 +255,7 @@ class Diverging(VARIANTS["add"]):
 
 
 class Signalled(VARIANTS["add"]):
-    """Calls `sends` in each pass, with whether it is one of training."""
+    """A variant that calls `sends` in each pass, with whether it is one of training."""
 
     sends = staticmethod(lambda _: None)
 

@@ -1,4 +1,6 @@
-"""Runs of a second or two, and what they leave: this file knows what lies in their folders, and the tests do not."""
+"""Runs of a second or two, and what they leave: this file knows what lies in their folders, and
+the tests do not.
+"""
 
 import copy
 import io
@@ -109,7 +111,9 @@ def experiment(**changes: Any) -> dict[str, Any]:
 
 
 def run(values: Mapping[str, Any], results: Path, **options: Any) -> Path:
-    """Run an experiment without a word, with nothing failed, and return the folder that it leaves."""
+    """Run an experiment without a word, with nothing failed, and return the folder that it
+    leaves.
+    """
     defaults = {
         "console": Console(file=io.StringIO()),
         "device": "cpu",
@@ -172,7 +176,9 @@ def tables(folder: Path) -> dict[str, Any]:
 
 
 def results(folder: Path) -> dict[str, tuple[int, bytes]]:
-    """Return by its id, for each finished cell and pretraining, what changes when it is stored anew."""
+    """Return by its id, for each finished cell and pretraining, what changes when it is stored
+    anew.
+    """
     stamps: dict[str, tuple[int, bytes]] = {}
     for kind in ("cells", "pretrainings"):
         for path in (folder / kind).glob("*/record.json"):
@@ -181,7 +187,8 @@ def results(folder: Path) -> dict[str, tuple[int, bytes]]:
 
 
 def bits(folder: Path, *without: str) -> dict[str, Any]:
-    """Return all that cells and pretrainings have left, by file: numbers to the last bit, and no clocks.
+    """Return all that cells and pretrainings have left, by file: numbers to the last bit, and no
+    clocks.
 
     Wherever they are in JSON, the keys of the names `without` are left out.
     """
@@ -220,7 +227,9 @@ def _still(value: Any, moving: set[str]) -> Any:
 
 
 def unlike(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
-    """Return the files of the first of two `bits` or `tables` that the second has not, or has with other contents."""
+    """Return the files of the first of two `bits` or `tables` that the second has not, or has
+    with other contents.
+    """
     return sorted(name for name in first if first[name] != second.get(name))
 
 
@@ -244,7 +253,9 @@ def numbers(folder: Path) -> dict[str, list[float]]:
 
 
 def machine(folder: Path) -> str:
-    """Return the kind of processor, torch's version and the threads that its cells were computed with."""
+    """Return the kind of processor, torch's version and the threads that its cells were computed
+    with.
+    """
     record = json.loads(min(folder.glob("cells/*/record.json")).read_bytes())
     environment = record["environment"]
     threads = "1 thread" if environment["threads"] == 1 else f"{environment['threads']} threads"

@@ -1,6 +1,7 @@
 """One verdict on how a verb takes an input.
 
-It ends with 0 or 2, or with 1 if it looks for faults; it says why in one line, soon, and changes nothing elsewhere.
+It ends with 0 or 2, or with 1 if it looks for faults; it says why in one line, soon, and changes
+nothing elsewhere.
 """
 
 import contextlib
@@ -55,7 +56,9 @@ _touched: list[str] | None = None
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a verb did: its exit status (None after a crash), what it printed, and what it touched."""
+    """The end of a verb: its exit status (None after a crash), what it printed, and what it
+    touched.
+    """
 
     status: int | None
     crash: str
@@ -76,7 +79,8 @@ def complaints(capfd: Any, world: Path, words: Sequence[object]) -> str:
     Returns:
         Nothing if all is well; otherwise a line per complaint, the call, and what it printed.
     """
-    # No program can be given NUL, and Python reads bytes that are no text as surrogates of this kind.
+    # No program can be given NUL, and Python reads bytes that are no text as surrogates of this
+    # kind.
     given = [str(word).replace("\0", "").replace("\ud800", "\udcff") for word in words]
     outcome = call_verb(capfd, given)
     faults = faults_of(outcome, given[0], str(world / "work"))
@@ -150,12 +154,14 @@ def memory(kind: str) -> int:
 
 
 class TooLongError(BaseException):
-    """A verb took too long. No `except Exception` catches this."""
+    """Raised when a verb took too long; no `except Exception` catches it."""
 
 
 @contextlib.contextmanager
 def bounded() -> Iterator[None]:
-    """Bound the seconds of the processor and of waiting, and the memory: no input stops the machine."""
+    """Bound the seconds of the processor and of waiting, and the memory: no input stops the
+    machine.
+    """
     start = time.process_time()
     last = start
 

@@ -1,4 +1,6 @@
-"""Advice names the folder that was given: results that lie elsewhere are never said to lie in runs/."""
+"""Advice names the folder that was given: results that lie elsewhere are never said to lie in
+runs/.
+"""
 
 import re
 from pathlib import Path
@@ -11,7 +13,9 @@ from glue_bench.pages.report import REPORT_FILE
 
 
 def make_results(folder: Path) -> Path:
-    """An experiment with a missing cell and a damaged analysis, about both of which verbs give advice."""
+    """An experiment with a missing cell and a damaged analysis, about both of which verbs give
+    advice.
+    """
     experiment = Folder(folder)
     for arm in ("add", "none"):
         experiment.pretrain(arm)
@@ -23,12 +27,22 @@ def make_results(folder: Path) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    """A folder with results in elsewhere/toy."""
+    folder = tmp_path_factory.mktemp("place")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        make_results(Path("elsewhere", "toy"))
+    return folder
+
+
 @pytest.mark.parametrize("given", ["absolute", "relative"])
 @pytest.mark.parametrize("name", VERBS)
-def test_no_verb_says_that_results_lie_in_runs(tmp_path, monkeypatch, name, given):
-    monkeypatch.chdir(tmp_path)
-    folder = make_results(Path("elsewhere", "toy"))
-    out = Path("out")
+def test_no_verb_says_that_results_lie_in_runs(place, tmp_path, monkeypatch, name, given):
+    monkeypatch.chdir(place)
+    folder = Path("elsewhere", "toy")
+    out = tmp_path / "out"
     out.mkdir()
     places = {
         "RUNS": folder.absolute() if given == "absolute" else folder,
@@ -40,16 +54,30 @@ def test_no_verb_says_that_results_lie_in_runs(tmp_path, monkeypatch, name, give
     assert "runs/" not in printed + written_text(out)
 
 
-def test_a_report_does_not_tell_where_results_lie(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    folder = make_results(Path("elsewhere", "toy"))
-    call_verb("report", folder)
-    page = (folder / REPORT_FILE).read_text()
-    assert "--results RESULTS\n" in page
-    assert "glue-bench statistics RESULTS/toy\n" in page
-    assert "glue-bench analyse RESULTS/toy -o RESULTS/toy/analysis" in page
-    assert "elsewhere/toy" not in page
-    assert str(tmp_path) not in page
+@pytest.mark.parametrize(
+    "text",
+    [
+        "--results RESULTS\n",
+        "glue-bench statistics RESULTS/toy\n",
+        "glue-bench analyse RESULTS/toy -o RESULTS/toy/analysis",
+    ],
+)
+def test_a_report_names_results_by_a_placeholder(report, text):
+    assert text in report
+
+
+@pytest.fixture(scope="module")
+def report(place) -> str:
+    """The report of the results, called from the folder that they lie in."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        call_verb("report", Path("elsewhere", "toy"))
+    return (place / "elsewhere" / "toy" / REPORT_FILE).read_text()
+
+
+def test_a_report_does_not_tell_where_results_lie(report, place):
+    assert "elsewhere/toy" not in report
+    assert str(place) not in report
 
 
 def test_every_verb_that_reads_results_is_asked():

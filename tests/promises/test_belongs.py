@@ -1,7 +1,11 @@
-"""Belongs: a file beside a record that is of another run, or of another cell, is as good as not there."""
+"""Belongs: a file beside a record that is of another run, or of another cell, is as good as not
+there.
+"""
 
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
 from itertools import product
 from pathlib import Path
 
@@ -32,7 +36,9 @@ CASES = [
 
 
 def made(path: Path, bits: int, **runs: int) -> Path:
-    """An experiment with all that so many pretrainings of each arm leave, and the runs that start from them."""
+    """An experiment with all that so many pretrainings of each arm leave, and the runs that
+    start from them.
+    """
     folder = Folder(path / "toy", bits=bits)
     for arm, count in runs.items():
         for seed in range(1, count + 1):
@@ -45,43 +51,52 @@ def made(path: Path, bits: int, **runs: int) -> Path:
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory) -> list[Path]:
     """The experiment, and two older runs of it, whose bits are others."""
-    return [
-        made(tmp_path_factory.mktemp("made"), bits, add=2, untied=2, none=1) for bits in range(3)
-    ]
+    place = tmp_path_factory.mktemp("made")
+    return [made(place / f"{bits}", bits, add=2, untied=2, none=1) for bits in range(3)]
+
+
+@pytest.fixture(scope="module")
+def right_answer(folders, tmp_path_factory) -> Callable[[str], str]:
+    """What a reader says where every file belongs to its record."""
+    return cache(lambda reader: read(reader, folders[0], tmp_path_factory.mktemp("out") / "out"))
+
+
+def replace_path(old: Path, new: Path) -> None:
+    """Put a copy of a file or a folder into the place of another."""
+    if old.is_dir():
+        shutil.rmtree(old)
+        shutil.copytree(new, old)
+    else:
+        shutil.copy(new, old)
 
 
 def put(older: Path, folder: Path, pattern: str, shift: int = 0) -> None:
-    """Take files from an older run, perhaps each of the cell so many places further on."""
+    """Take files from an older run, perhaps each of the cell that many places further on."""
     names = sorted(path.relative_to(older) for path in older.glob(pattern))
     for name, source in zip(names, names[shift:] + names[:shift], strict=True):
-        shutil.rmtree(folder / name) if (folder / name).is_dir() else (folder / name).unlink()
-        (shutil.copytree if (older / source).is_dir() else shutil.copy)(
-            older / source, folder / name
-        )
+        replace_path(folder / name, older / source)
 
 
 @pytest.mark.parametrize(("pattern", "kind", "reader"), CASES)
 def test_what_a_file_says_that_is_not_the_records_changes_nothing(
-    pattern, kind, reader, folders, tmp_path
+    pattern, kind, reader, folders, right_answer, tmp_path
 ):
-    """But it is as if there were none: not what is said where every file belongs to its record."""
-    right = read(reader, folders[0], tmp_path / "out")
-    answers = []
+    """It is as if there were no such file, whatever it says."""
+    answers: list[str] = []
     for number, older in enumerate(folders[1:]):
         wrong = Path(shutil.copytree(folders[0], tmp_path / f"{number}" / "toy"))
         for task in ("mnli", "rte") if kind == "other cells" else [""]:
             put(older, wrong, pattern.replace("cells/*", f"cells/*{task}*"), shift=bool(task))
         answers.append(read(reader, wrong, tmp_path / f"out{number}"))
-    assert answers[0] == answers[1] != right
+    assert answers[0] == answers[1]
+    assert answers[0] != right_answer(reader)
 
 
 def test_losses_that_are_not_the_records_are_said_and_their_arm_is_not_tested(tmp_path):
-    right, older = (made(tmp_path / f"{bits}", bits, add=3, untied=3) for bits in range(2))
-    put(
-        older,
-        right,
-        f"pretrainings/{min((right / 'pretrainings').glob('untied-*')).name}/losses.safetensors",
-    )
+    right = made(tmp_path / "0", 0, add=3, untied=3)
+    older = made(tmp_path / "1", 1, add=3, untied=3)
+    name = min((right / "pretrainings").glob("untied-*")).name
+    put(older, right, f"pretrainings/{name}/losses.safetensors")
     reason = glue_bench.statistics(right).set_index("column")["why"]["validation_loss"]
     assert "/losses.safetensors: it belongs to another run" in reason
 
@@ -108,50 +123,69 @@ FROM_MNLI = tiny_runs.experiment(
 
 
 def losses(folder: Path, task: str) -> dict[int, float]:
-    """By its seed, the loss of each finished run of a task: other weights have another loss."""
-    records = [
-        cell["record"] for cell in planned(folder) if cell["task"] == task and cell["record"]
-    ]
-    return {record["cell"]["seed"]: record["history"][-1]["train_loss"] for record in records}
+    """Return by seed the loss of each finished run of a task: other weights have another loss."""
+    losses_by_seed: dict[int, float] = {}
+    for cell in planned(folder):
+        record = cell["record"]
+        if cell["task"] == task and record:
+            losses_by_seed[record["cell"]["seed"]] = record["history"][-1]["train_loss"]
+    return losses_by_seed
 
 
-def test_a_run_starts_from_the_encoder_of_its_own_mnli_run(tmp_path):
-    """Also where its model is another run's, or was lost and is made again by a machine that gives other bits."""
-    results = {}
-    only_mnli = tiny_runs.run(FROM_MNLI, tmp_path, only=["task=mnli"])
-    for change in ("right", "swapped", "lost"):
-        folder = Path(shutil.copytree(only_mnli, tmp_path / change / only_mnli.name))
-        if change != "lost":
-            put(only_mnli, folder, "cells/*-mnli-*/model", shift=change == "swapped")
-        for model in [*folder.glob("cells/*-mnli-*/model")] if change == "lost" else []:
-            shutil.rmtree(model)
-        with suppress(UserError):
-            glue_bench.run(
-                FROM_MNLI,
-                results=folder.parent,
-                precision="bf16" if change == "lost" else "float32",
-            )
-        results[change] = losses(folder, "rte"), losses(folder, "mnli")
-    assert len(results["right"][0]) == 2
-    assert results["swapped"][0] in ({}, results["right"][0])
-    assert not results["lost"][0] or results["lost"][1] != results["right"][1]
+@pytest.fixture(scope="module")
+def only_mnli(tmp_path_factory) -> Path:
+    """The results of the MNLI cells alone, with their models."""
+    return tiny_runs.run(FROM_MNLI, tmp_path_factory.mktemp("mnli"), only=["task=mnli"])
+
+
+@pytest.fixture(scope="module")
+def expected_losses(only_mnli, tmp_path_factory) -> dict[int, float]:
+    """The losses of RTE from the models of its own MNLI runs."""
+    place = tmp_path_factory.mktemp("right")
+    shutil.copytree(only_mnli, place / only_mnli.name)
+    return losses(tiny_runs.run(FROM_MNLI, place), "rte")
+
+
+def test_two_runs_start_from_their_mnli_runs(expected_losses):
+    assert len(expected_losses) == 2
+
+
+def test_a_run_starts_from_the_encoder_of_no_other_mnli_run(only_mnli, expected_losses, tmp_path):
+    folder = Path(shutil.copytree(only_mnli, tmp_path / only_mnli.name))
+    put(only_mnli, folder, "cells/*-mnli-*/model", shift=1)
+    with suppress(UserError):
+        glue_bench.run(FROM_MNLI, results=tmp_path, precision="float32")
+    assert losses(folder, "rte") in ({}, expected_losses)
+
+
+def test_a_run_starts_from_the_encoder_of_its_mnli_run_that_was_made_again(only_mnli, tmp_path):
+    """The model was lost, and a machine that gives other bits makes it again."""
+    folder = Path(shutil.copytree(only_mnli, tmp_path / only_mnli.name))
+    before = losses(folder, "mnli")
+    for model in folder.glob("cells/*-mnli-*/model"):
+        shutil.rmtree(model)
+    with suppress(UserError):
+        glue_bench.run(FROM_MNLI, results=tmp_path, precision="bf16")
+    assert not losses(folder, "rte") or losses(folder, "mnli") != before
+
+
+def reports(place: Path, steps: int) -> list[str]:
+    """Run an experiment of this length, and report it beside two analyses of its first run."""
+    folder = tiny_runs.run(tiny_runs.experiment(pretraining={"steps": steps}), place)
+    texts: list[str] = []
+    for sequences in (8, 16):
+        analysis = place / f"of-{sequences}-sequences"
+        if not analysis.exists():
+            options = ("--only", "order", "--sequences", sequences)
+            call_verb("analyse", folder, *options, "-o", analysis)
+        shutil.rmtree(folder / "analysis", ignore_errors=True)
+        shutil.copytree(analysis, folder / "analysis")
+        texts.append(read("report", folder, place / f"{steps}-{sequences}"))
+    return texts
 
 
 def test_a_report_shows_no_analysis_of_other_weights(tmp_path):
-    def reports(steps: int) -> list[str]:
-        folder = tiny_runs.run(tiny_runs.experiment(pretraining={"steps": steps}), tmp_path)
-        text = []
-        for sequences in (8, 16):
-            analysis = tmp_path / f"of-{sequences}-sequences"
-            if not analysis.exists():
-                options = ("--only", "order", "--sequences", sequences)
-                call_verb("analyse", folder, *options, "-o", analysis)
-            shutil.rmtree(folder / "analysis", ignore_errors=True)
-            shutil.copytree(analysis, folder / "analysis")
-            text.append(read("report", folder, tmp_path / f"{steps}-{sequences}"))
-        return text
-
-    first, second = reports(steps=4)
+    first, second = reports(tmp_path, steps=4)
     assert first != second
-    first, second = reports(steps=5)
+    first, second = reports(tmp_path, steps=5)
     assert first == second

@@ -1,10 +1,12 @@
-"""Same bits: in float32 on one kind of processor and one number of threads, every variant gives what it always gave.
+"""Same bits: in float32 on one kind of processor and one number of threads, every variant gives
+what it always gave.
 
-`bits.json` holds the numbers of a small pretraining and fine-tuning of each variant: to the last bit for the kinds of
-machine that it names, and for all others within 1e-6. `PYTHONPATH=tests python tests/promises/test_bits.py` adds the
-kind of this one.
+`bits.json` holds the numbers of a small pretraining and fine-tuning of each variant: to the last
+bit for the kinds of machine that it names, and for all others within 1e-6. `PYTHONPATH=tests python
+tests/promises/test_bits.py` adds the kind of this one.
 
-And looking changes nothing: whatever only watches leaves every id, every digest and every bit of a record as it was.
+And looking changes nothing: whatever only watches leaves every id, every digest and every bit of a
+record as it was.
 """
 
 import hashlib
@@ -154,7 +156,9 @@ def test_a_reader_a_live_table_logs_and_a_tracker_beside_a_run_change_nothing(
 
 @pytest.mark.parametrize("engine", ["cloudpickle", pytest.param("ray", marks=pytest.mark.slow)])
 def test_engines_are_alike(usual, tmp_path, engine):
-    """Two workers of Ray; a batch as Slurm has it, which went to its process as submitit sends it."""
+    """Two workers of Ray; a batch as Slurm has it, which went to its process as submitit sends
+    it.
+    """
     module = pytest.importorskip(engine)
     values = tiny_runs.experiment()
     if engine == "cloudpickle":

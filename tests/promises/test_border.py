@@ -1,4 +1,6 @@
-"""Outside the plan: what an experiment no longer asks for changes nothing but the count of what was left out."""
+"""Outside the plan: what an experiment no longer asks for changes nothing but the count of what
+was left out.
+"""
 
 import re
 import shutil
@@ -26,14 +28,18 @@ SEE_ALL = {"verify"}  # asked about all that is stored, as is a bundle (`export`
 NO_READERS = {"describe", "recipes", "demo", "init", "data", "variants", "convert", "load_plugins"}
 OPTIONS = {"power", "diagnostics"}  # readers that are an option of another verb
 LEFT_OUT = re.compile(
-    r"; (\d+) records left out| ?(\d+) records are not of this plan[^.]*left out\.|finished cells .* leaves out: .*\n"
+    r"; (\d+) records left out"
+    r"| ?(\d+) records are not of this plan[^.]*left out\."
+    r"|finished cells .* leaves out: .*\n"
 )
 """In the table of facts, in a report, and before a run."""
 
 
 @pytest.fixture(scope="module")
 def crowded(tmp_path_factory) -> Path:
-    """An experiment with what earlier plans have left: arms, options, rates, seeds, steps, pretrainings, failures."""
+    """An experiment with what earlier plans have left: arms, options, rates, seeds, steps,
+    pretrainings, failures.
+    """
     folder = Folder(tmp_path_factory.mktemp("crowded") / "toy")
     for arm, right in (("add", 0.8), ("untied", 0.6)):
         for seed in (1, 2):

@@ -1,7 +1,7 @@
 """Caches: what is kept never takes the place of what lies there now.
 
-Each reader is called, its source is changed in place so that its size and time stay, and the reader is called again. It
-must then give what it gives with an empty cache.
+Each reader is called, its source is changed in place so that its size and time stay, and the reader
+is called again. It must then give what it gives with an empty cache.
 """
 
 import hashlib
@@ -114,7 +114,9 @@ def read_packed(folder: Path) -> str:
 
 
 def trained(folder: Path) -> Inputs:
-    """The inputs of an experiment that trains a tokenizer on the text in a folder, and an encoder."""
+    """The inputs of an experiment that trains a tokenizer on the text in a folder, and an
+    encoder.
+    """
     scratch = {
         "vocab_size": 120,
         "max_position_embeddings": 16,
@@ -171,7 +173,9 @@ READERS = {
 
 
 def change(path: Path) -> None:
-    """Exchange content for other content of the same size, in the same file, and put its time back."""
+    """Exchange content for other content of the same size, in the same file, and put its time
+    back.
+    """
     status = path.stat()
     content = path.read_bytes()
     changed = content.replace(b"fox", b"cow").replace(b"cat", b"dog")

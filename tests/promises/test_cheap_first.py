@@ -1,4 +1,6 @@
-"""What is cheap to check is refused before anything dear: data, text, checkpoints, contracts, heavy imports."""
+"""What is cheap to check is refused before anything dear: data, text, checkpoints, contracts,
+heavy imports.
+"""
 
 import json
 import subprocess
@@ -35,7 +37,10 @@ CHEAP = {
     ),
     "results on the web": ({}, {"results": "s3://bucket/runs"}, "s3://bucket/runs"),
 }
-"""Changes to the tiny experiment, options of `run`, and what the error says. None of it needs torch."""
+"""Changes to the tiny experiment, options of `run`, and what the error says.
+
+None of it needs torch.
+"""
 CHEAP_WITH_TORCH = {
     "a misspelt variant": (
         {"arms": ["ad"]},
@@ -68,7 +73,9 @@ for case, (experiment, options) in json.loads(sys.argv[1]).items():
         messages[case] = str(error)
 print(json.dumps(messages))
 """
-"""Prints what a run of each experiment says, in an interpreter that cannot import anything heavy."""
+"""Prints what a run of each experiment says, in an interpreter that cannot import anything
+heavy.
+"""
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
-"""Counts: every number of runs that is said is that of the files, and every run can be told from all others.
+"""Counts: every number of runs that is said is that of the files, and every run can be told from
+all others.
 
-And what leaves the house says by which protocol it came about: equal names for equal numbers, and the epoch is told.
+And what leaves the house says by which protocol it came about: equal names for equal numbers, and
+the epoch is told.
 """
 
 import json
@@ -37,7 +39,9 @@ KEYS = {
 
 @pytest.fixture(scope="module")
 def uneven(tmp_path_factory):
-    """Runs that collapsed, on one split and on two, that failed, are missing, undefined, or of an earlier plan."""
+    """Runs that collapsed, on one split and on two, that failed, are missing, undefined, or of
+    an earlier plan.
+    """
     folder = Folder(tmp_path_factory.mktemp("uneven") / "toy")
     for arm in ARMS:
         for rate in (1e-3, 2e-3):
@@ -45,13 +49,11 @@ def uneven(tmp_path_factory):
         for pretraining_seed in PRETRAININGS:
             folder.pretrain(arm, pretraining_seed)
             for task, seed in product(("mnli", "rte", "cola"), SEEDS):
-                is_first = arm == "add" and (seed, pretraining_seed) == (1, 1)
-                facts = (
-                    {"scores": {"validation": {"matthews_correlation": None}}}
-                    if (task, seed) == ("cola", 2)
-                    else {}
-                )
-                facts |= {"collapsed": tuple(TASKS[task].columns)} if is_first else {}
+                facts: dict[str, Any] = {}
+                if (task, seed) == ("cola", 2):
+                    facts["scores"] = {"validation": {"matthews_correlation": None}}
+                if (arm, seed, pretraining_seed) == ("add", 1, 1):
+                    facts["collapsed"] = tuple(TASKS[task].columns)
                 folder.run(arm, task, seed, pretraining_seed, **facts)
     folder.run("add", "rte", 3, recorded=False)
     folder.fail("untied", "rte", 3)
@@ -95,21 +97,38 @@ def test_counts_are_those_of_the_files(uneven, tmp_path):
             assert [int(number) for number in match.groups()] == expected, pattern
 
 
-def test_the_rows_of_every_frame_can_be_told_apart_and_those_of_runs_by_their_pretraining(uneven):
-    """Of every frame that has arms, by its function or its file."""
+@pytest.fixture(scope="module")
+def frames(uneven) -> dict[str, pd.DataFrame]:
+    """Every frame that has arms, by its function or its file."""
     write_tables(open_comparison(uneven))
-    frames = {path.name: pd.read_csv(path) for path in uneven.glob("*.csv")}
-    frames |= {name: call(uneven) for name, call in FUNCTIONS.items()}
-    frames = {name: frame for name, frame in frames.items() if "arm" in frame}
+    frames_by_name = {path.name: pd.read_csv(path) for path in uneven.glob("*.csv")}
+    for name, call in FUNCTIONS.items():
+        frames_by_name[name] = call(uneven)
+    return {name: frame for name, frame in frames_by_name.items() if "arm" in frame}
+
+
+def test_every_frame_with_arms_is_looked_at(frames):
     assert frames.keys() == KEYS.keys()
-    for name, frame in frames.items():
-        assert len(frame) > frame.duplicated(KEYS[name]).sum() == 0, name
-        if {"cell_id", "pretraining_seed"} & {*KEYS[name]}:
-            assert sorted(frame["pretraining_seed"].unique()) == PRETRAININGS, name
-    records = [cell["record"] for cell in planned(uneven) if cell["record"]]
-    assert len(frames["scores.csv"]) == sum(
-        len(values) for record in records for values in record["scores"].values()
-    )
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_the_rows_of_a_frame_can_be_told_apart(frames, name):
+    assert len(frames[name]) > 0
+    assert frames[name].duplicated(KEYS[name]).sum() == 0
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_the_rows_of_runs_can_be_told_apart_by_their_pretraining(frames, name):
+    if {"cell_id", "pretraining_seed"} & {*KEYS[name]}:
+        assert sorted(frames[name]["pretraining_seed"].unique()) == PRETRAININGS
+
+
+def test_every_score_of_a_record_is_a_row(frames, uneven):
+    count = 0
+    for cell in planned(uneven):
+        if cell["record"]:
+            count += sum(len(values) for values in cell["record"]["scores"].values())
+    assert len(frames["scores.csv"]) == count
 
 
 SPREAD = {
@@ -122,21 +141,21 @@ SPREAD = {
 
 @pytest.mark.parametrize("name", SPREAD)
 def test_a_run_of_the_same_pretraining_is_no_independent_one(name, tmp_path):
-    """A second fine-tuning that comes out as the first one tells nothing of how pretrainings spread."""
-    counts = []
+    """A second fine-tuning that comes out as the first one tells nothing of how pretrainings
+    spread.
+    """
+    numbers: list[list[str]] = []
     for seeds in ([1], SEEDS):
         folder = Folder(tmp_path / f"{len(seeds)}" / "toy")
-        for task, arm, seed, pretraining_seed in product(
-            ("mnli", "rte"), ARMS, seeds, PRETRAININGS
-        ):
+        runs = product(("mnli", "rte"), ARMS, seeds, PRETRAININGS)
+        for task, arm, seed, pretraining_seed in runs:
+            right = 0.6 + pretraining_seed / 20
             like = folder.run(arm, task, 1, pretraining_seed, planned=False, recorded=False)
-            folder.run(
-                arm, task, seed, pretraining_seed, like=like, right=0.6 + pretraining_seed / 20
-            )
-        counts.append(
-            re.findall(SPREAD[name], read(name, folder.plan(), tmp_path / f"out{len(seeds)}"))
-        )
-    assert counts[0] == counts[1] != []
+            folder.run(arm, task, seed, pretraining_seed, like=like, right=right)
+        text = read(name, folder.plan(), tmp_path / f"out{len(seeds)}")
+        numbers.append(re.findall(SPREAD[name], text))
+    assert numbers[0]
+    assert numbers[0] == numbers[1]
 
 
 def test_arms_from_random_weights_share_no_pretrained_ones(tmp_path):

@@ -1,4 +1,6 @@
-"""Pages: YAML is valid, commands and what they name exist, snippets run, links lead somewhere, nothing is left out."""
+"""Pages are right: YAML is valid, commands and what they name exist, snippets run, links lead
+somewhere, nothing is left out.
+"""
 
 import json
 import re
@@ -129,7 +131,9 @@ def test_every_link_leads_to_a_file_and_a_heading(name):
 
 
 def keys(section: Any, prefix: str = "") -> set[str]:
-    """Return the keys of a section of an experiment, those of its sections with their own names before them."""
+    """Return the keys of a section of an experiment, those of its sections with their own names
+    before them.
+    """
     names = {prefix + key for key in section}
     for key, value in section.items():
         if isinstance(value, dict):
@@ -230,7 +234,8 @@ def test_every_block_of_python_has_a_test():
     assert all(any(words in code for words in SNIPPETS) for code in blocks("python"))
 
 
-def test_the_snippet_runs_and_prints_nothing_of_its_own(small_demo, tmp_path, monkeypatch, capfd):  # noqa: ARG001
+@pytest.mark.usefixtures("small_demo")
+def test_the_snippet_runs_and_prints_nothing_of_its_own(tmp_path, monkeypatch, capfd):
     """On a demo of few rows after few steps of pretraining."""
     short = (ROOT / "configs" / "demo.yaml").read_text()
     short = short.replace("steps: 200", "steps: 3").replace("seeds: [1, 2]", "seeds: [1]")
@@ -268,7 +273,8 @@ def test_the_metric_serves_a_trainer(tmp_path, monkeypatch):
     assert names["compute_metrics"](given) == {"matthews_correlation": 1.0}
 
 
-def test_a_kept_model_is_read_as_shown(tiny, small_demo, tmp_path):  # noqa: ARG001
+@pytest.mark.usefixtures("small_demo")
+def test_a_kept_model_is_read_as_shown(tiny, tmp_path):
     values = tiny(arms=["add"], tasks=["rte"], finetuning={"keep": "best"})
     summary = glue_bench.run(values, results=tmp_path)
     (kept,) = summary.folder.glob("cells/*/model")
@@ -279,7 +285,8 @@ def test_a_kept_model_is_read_as_shown(tiny, small_demo, tmp_path):  # noqa: ARG
     assert names["model"](**read).logits.shape == (1, 2)
 
 
-def test_the_plugin_is_short_meets_the_contract_and_runs(tiny, small_demo, write_plugin, tmp_path):  # noqa: ARG001
+@pytest.mark.usefixtures("small_demo")
+def test_the_plugin_is_short_meets_the_contract_and_runs(tiny, write_plugin, tmp_path):
     (code,) = blocks("python", page("how-to/add-a-variant"))
     assert len(code.splitlines()) <= 25
     values = tiny(arms=["add", "kerple"], tasks=["cola"])

@@ -1,8 +1,9 @@
-"""Sweep, tables, verify and submit agree on what of a plan is done, whatever happens to what a record came from.
+"""Sweep, tables, verify and submit agree on what of a plan is done, whatever happens to what a
+record came from.
 
-A record outlives what it came from: a checkpoint, the record of a pretraining or of an MNLI cell, the diagnostic set,
-the splits that were asked for, or the precision of the machine. One experiment is run; each test changes one of these
-in a copy of its folder, and asks all four.
+A record outlives what it came from: a checkpoint, the record of a pretraining or of an MNLI cell,
+the diagnostic set, the splits that were asked for, or the precision of the machine. One experiment
+is run; each test changes one of these in a copy of its folder, and asks all four.
 """
 
 import re
@@ -53,12 +54,19 @@ class Study:
         return self.place / "glue" / "AX" / "diagnostic.tsv"
 
     def values(self, **finetuning: Any) -> dict[str, Any]:
-        """The experiment: MNLI, and RTE from it, after two pretrainings of one arm; test splits are predicted."""
+        """Return the experiment: MNLI, and RTE from it, after two pretrainings of one arm.
+
+        Test splits are predicted.
+        """
         usual: dict[str, Any] = {"from_mnli": ["rte"], "predict": ["validation", "test"]}
-        pretraining = {"seeds": [1, 2], "validation_share": 0.7}
-        data = {"data": str(self.place / "glue"), "limit": None}
-        experiment = tiny_runs.experiment(**data, tasks=["mnli", "rte"], pretraining=pretraining)
-        return experiment | {"finetuning": experiment["finetuning"] | usual | finetuning}
+        experiment = tiny_runs.experiment(
+            data=str(self.place / "glue"),
+            limit=None,
+            tasks=["mnli", "rte"],
+            pretraining={"seeds": [1, 2], "validation_share": 0.7},
+        )
+        experiment["finetuning"] |= usual | finetuning
+        return experiment
 
     def run(self, values: dict[str, Any] | None = None, **options: Any) -> Summary:
         """What a run did, or would do."""
@@ -67,15 +75,13 @@ class Study:
 
     def record(self, task: str, seed: int = 1) -> Record:
         """The record of the cell on a task after the pretraining of a seed."""
-        records = self.store.finished(self.plan).records.values()
-        return next(
-            record
-            for record in records
-            if (record.cell.task, record.cell.pretraining_seed) == (task, seed)
-        )
+        for record in self.store.finished(self.plan).records.values():
+            if record.cell.task == task and record.cell.pretraining_seed == seed:
+                return record
+        raise LookupError(f"no record of {task} after seed {seed}")
 
     def pretraining(self, seed: int = 1) -> PretrainingRecord:
-        """The record of the pretraining of a seed."""
+        """Return the record of the pretraining of a seed."""
         records = self.store.finished(self.plan).pretrainings.values()
         return next(record for record in records if record.pretraining.seed == seed)
 
@@ -85,15 +91,13 @@ class Study:
 
 
 def write_split(path: Path, task: str, kind: str, word: str = "row") -> None:
-    """A file of a task in the classic layout."""
+    """Write a file of a task in the classic layout."""
     labels = TASKS[task].written or TASKS[task].labels or ()
-    label_column = TASKS[task].tsv_label
-    rows = [
-        f"{row}\ta cat {word} {row}\ta dog {row % 5}\t{labels[row % len(labels)]}"
-        for row in range(ROWS[kind])
-    ]
+    lines = [f"index\tsentence1\tsentence2\t{TASKS[task].tsv_label}"]
+    for row in range(ROWS[kind]):
+        lines.append(f"{row}\ta cat {word} {row}\ta dog {row % 5}\t{labels[row % len(labels)]}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join([f"index\tsentence1\tsentence2\t{label_column}", *rows]) + "\n")
+    path.write_text("\n".join(lines) + "\n")
 
 
 @pytest.fixture(scope="module")
@@ -121,16 +125,17 @@ def unfinished(study: Study) -> set[str]:
     return {*cells["cell_id"][~cells["finished"]]}
 
 
+LEFT_OUT = re.compile(
+    r"(\d+) finished runs left out, which started from weights that were made again since"
+)
+
+
 def left_out(study: Study) -> int:
-    """How many finished runs the leaderboard says that it leaves out, because their starts were made again."""
+    """Return how many finished runs the leaderboard leaves out, since their starts were made again."""
     page = to_markdown(leaderboard_page(open_comparison(study.folder)))
-    counts = {
-        *re.findall(
-            r"(\d+) finished runs left out, which started from weights that were made again since",
-            page,
-        )
-    }
-    return int(counts.pop()) if len(counts) == 1 else len(counts)
+    counts = {int(count) for count in LEFT_OUT.findall(page)}
+    assert len(counts) <= 1, counts
+    return counts.pop() if counts else 0
 
 
 def faults(study: Study) -> list[str]:
@@ -147,7 +152,9 @@ def refusal(study: Study) -> str:
 
 
 def change_weights(study: Study, seed: int) -> set[str]:
-    """As if the pretraining had been made again on another machine: its record names other weights."""
+    """As if the pretraining had been made again on another machine: its record names other
+    weights.
+    """
     pretraining = study.pretraining(seed)
     weights = {step: digest(f"other {step}") for step in pretraining.weights or {}}
     changed = pretraining.model_copy(update={"weights": weights})
@@ -158,21 +165,21 @@ def change_weights(study: Study, seed: int) -> set[str]:
 
 
 def of_seed(study: Study, seed: int, *tasks: str) -> set[str]:
-    """The cells after the pretraining of a seed."""
-    chosen = tasks or ("mnli", "rte")
-    return {
-        cell.id
-        for cell in study.plan.cells
-        if cell.pretraining_seed == seed and cell.task in chosen
-    }
+    """Return the cells after the pretraining of a seed."""
+    cells: set[str] = set()
+    for cell in study.plan.cells:
+        if cell.pretraining_seed == seed and cell.task in (tasks or ("mnli", "rte")):
+            cells.add(cell.id)
+    return cells
 
 
 def change_mnli(study: Study) -> set[str]:
     """As if the MNLI cell had been run again on another machine."""
-    record, store = study.record("mnli"), study.store
-    logits = store.logits(record)
-    tests = store.logits(record, test=True)
-    store.write(record.model_copy(update={"weights": digest("other")}), logits=logits, tests=tests)
+    record = study.record("mnli")
+    changed = record.model_copy(update={"weights": digest("other")})
+    logits = study.store.logits(record)
+    tests = study.store.logits(record, test=True)
+    study.store.write(changed, logits=logits, tests=tests)
     return of_seed(study, 1, "rte")
 
 
@@ -181,18 +188,24 @@ OUTDATED: dict[str, Callable[[Study], set[str]]] = {
     "the second pretraining": lambda study: change_weights(study, 2),
     "the MNLI cell": change_mnli,
 }
-"""What was made again with other weights: a change that returns the cells whose weights are gone by it."""
+"""What was made again with other weights: a change that returns the cells whose weights are gone
+by it.
+"""
 
 
 @pytest.fixture(params=OUTDATED)
 def outdated(request, study) -> tuple[Study, set[str]]:
-    """A study in which something was made again, and the cells that started from what it replaced."""
+    """A study in which something was made again, and the cells that started from what it
+    replaced.
+    """
     cells = OUTDATED[request.param](study)
     return study, cells
 
 
 def test_a_whole_study_is_done_for_everyone(study):
-    assert (study.run(dry_run=True).waiting, unfinished(study), faults(study)) == ((), set(), [])
+    assert study.run(dry_run=True).waiting == ()
+    assert unfinished(study) == set()
+    assert faults(study) == []
 
 
 def test_tables_leave_out_what_started_from_weights_that_were_made_again(outdated):
@@ -231,11 +244,9 @@ def test_a_run_that_fails_where_its_older_record_counts_no_more_is_told_everywhe
     (verified,) = glue_bench.verify(study.folder)
     verified_failures = {check.name: check.result for check in verified.checks}["failures"]
     reasons = study.run(dry_run=True).reasons
-    assert (states[cell], reasons.get("it failed: no luck"), verified_failures) == (
-        "failed",
-        1,
-        "1 say why",
-    )
+    assert states[cell] == "failed"
+    assert reasons.get("it failed: no luck") == 1
+    assert verified_failures == "1 say why"
 
 
 def test_verify_names_what_started_from_weights_that_were_made_again(outdated):
@@ -297,7 +308,9 @@ CHANGES: list[tuple[Callable[[Study], object], str]] = [
     (change_ax, "bf16"),
     (lose_ax, "bf16"),
 ]
-"""What is changed, and the precision of the next run: bf16 stands for a machine that makes other weights."""
+"""What is changed, and the precision of the next run: bf16 stands for a machine that makes other
+weights.
+"""
 
 
 @pytest.mark.parametrize(("change", "precision"), CHANGES)
@@ -308,15 +321,12 @@ def test_after_one_more_command_all_agree_that_all_is_done(study, change, precis
     summary = study.run(precision=precision)
     assert summary.failed == {}
     assert study.run(precision=precision, dry_run=True).reasons == {}
-    assert (unfinished(study), faults(study), left_out(study)) == (set(), [], 0)
+    assert unfinished(study) == set()
+    assert faults(study) == []
+    assert left_out(study) == 0
 
 
 # The diagnostic set, and the splits that are asked for
-
-
-def ax_predicted(study: Study) -> set[str | None]:
-    """The digests of the sets that the MNLI cells have predicted, None of one that has predicted none."""
-    return {study.record("mnli", seed).diagnostic for seed in (1, 2)}
 
 
 def run_without_ax(study: Study) -> None:
@@ -332,7 +342,8 @@ def test_ax_that_is_added_or_changed_later_is_predicted_by_the_next_command(stud
     change(study)
     write_split(study.ax, "ax", "test", word="other")
     summary = study.run()
-    assert (before, len(summary.waiting)) == ((), 1)  # the run that a submission takes
+    assert before == ()
+    assert len(summary.waiting) == 1  # the run that a submission takes
     (taken,) = summary.waiting
     frame = pd.read_csv(study.ax, sep="\t")
     assert len(study.store.logits(study.store.record(taken), test=True)["test_ax"]) == len(frame)

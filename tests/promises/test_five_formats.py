@@ -1,4 +1,6 @@
-"""Markdown, CSV, JSON, LaTeX and HTML of each table hold the same numbers, and so do the files of a results folder."""
+"""Markdown, CSV, JSON, LaTeX and HTML of each table hold the same numbers, and so do the files
+of a results folder.
+"""
 
 import csv
 import json
@@ -33,7 +35,9 @@ PLANNED = ROOT / "results" / "study"
 
 
 def fill(path: Path, *checkpoints: int) -> Path:
-    """Make two arms after each number of steps of pretraining, with a missing cell and a collapsed run."""
+    """Make two arms after each number of steps of pretraining, with a missing cell and a
+    collapsed run.
+    """
     folder = Folder(path)
     runs = product(checkpoints, ("add", "none"), ("cola", "mnli", "rte"), (1, 2, 3))
     for steps, arm, task, seed in runs:

@@ -1,7 +1,7 @@
 """Whatever comes from outside, a verb ends as documented, says it in one line, and harms nothing.
 
-Every odd file, text and number in the place of every kind of input, and generated inputs: some in the default suite,
-the same ones each time; thousands under `-m slow`, others each time.
+Every odd file, text and number in the place of every kind of input, and generated inputs: some in
+the default suite, the same ones each time; thousands under `-m slow`, others each time.
 """
 
 import json
@@ -63,7 +63,9 @@ READ = {kind: {call.split()[0]: call.split() for call in calls} for kind, calls 
 
 
 def experiments_of(base: Path) -> dict[str, dict[str, Any]]:
-    """Return by file name the experiments that are run: the one that makes results, and one per kind of input."""
+    """Return by file name the experiments that are run: the one that makes results, and one per
+    kind of input.
+    """
     work = base / "work"
     second_arm = {"name": "other", "variant": "untied", "options": {"segments": "scores"}}
     experiments = {
@@ -146,7 +148,7 @@ def world(tmp_path_factory):
             patch.setenv(name, str(base / name))
         patch.setattr("tempfile.tempdir", None)
         patch.setattr("sys.dont_write_bytecode", True)
-        import matplotlib.font_manager  # noqa: F401 (which writes a list of fonts, once for each home)
+        import matplotlib.font_manager  # noqa: F401 (writes a list of fonts, once for each home)
 
         experiments = experiments_of(base)
         for name, values in experiments.items():
@@ -243,7 +245,9 @@ PLACES: dict[str, Iterable[Content]] = {
     "submission.zip submit": LARGE_AND_ODD,
     "glue RTE/train.tsv run": LONG_ROWS,
 }
-"""By the input, perhaps where a file lies there, and the verb that reads it: what the file may hold."""
+"""By the input, perhaps where a file lies there, and the verb that reads it: what the file may
+hold.
+"""
 CASES: list[tuple[str, Content]] = []
 for place, contents in PLACES.items():
     CASES += [(place, content) for content in (*ODD_FILES, *contents)]

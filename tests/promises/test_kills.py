@@ -1,6 +1,8 @@
-"""Killed at any moment, a run that is started again ends as if nothing had happened, and does nothing twice.
+"""Killed at any moment, a run that is started again ends as if nothing had happened, and does
+nothing twice.
 
-And one driver on one results folder: a second one is one line and exit status 2, and touches nothing.
+And one driver on one results folder: a second one is one line and exit status 2, and touches
+nothing.
 """
 
 import json
@@ -26,7 +28,9 @@ ASKED = tiny_runs.experiment(
     pretraining={"steps": 30, "learning_rates": [1e-3, 2e-3], "rate_search": {"steps": 10}},
     finetuning={"from_mnli": ["rte"], "predict": ["validation", "test"], "keep": "all"},
 )
-"""Of each arm two runs of a search for its rate, a pretraining, a cell on MNLI, and one that starts from that."""
+"""Of each arm two runs of a search for its rate, a pretraining, a cell on MNLI, and one that
+starts from that.
+"""
 JOBS, WRITES = 10, 150
 """About as many changes of the disk as the run makes."""
 

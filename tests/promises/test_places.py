@@ -1,7 +1,7 @@
 """Where a person keeps files changes nothing, and nobody else hears of it.
 
-A verb writes the same bytes whether a folder is named by an absolute or a relative path, itself a link, or has links in
-it. No file of a bundle has a path of the machine.
+A verb writes the same bytes whether a folder is named by an absolute or a relative path, itself a
+link, or has links in it. No file of a bundle has a path of the machine.
 """
 
 import re
@@ -84,7 +84,9 @@ EXPORT = "export RUNS -o OUT/runs.zip"
 
 
 def answer(words: str, experiment: Path, base: Path, way: Way) -> str:
-    """Return what verbs print and write about a copy of a folder that is named in this way, without its name."""
+    """Return what verbs print and write about a copy of a folder that is named in this way,
+    without its name.
+    """
     base.mkdir()
     place = way(shutil.copytree(experiment, base / "runs" / "toy"), base)
     out = base / "out"
@@ -179,7 +181,9 @@ def own_text(folder: Path) -> dict[str, object]:
 
 
 def run_in(folder: Path, experiment: Callable[[Path], dict[str, object]]) -> Path:
-    """Run an experiment whose files lie in this folder too, and forget the plugins that it has loaded."""
+    """Run an experiment whose files lie in this folder too, and forget the plugins that it has
+    loaded.
+    """
     results = tiny_runs.run(experiment(folder), folder / "runs")
     tiny_runs.forget_plugins()
     return results

@@ -1,4 +1,6 @@
-"""Whoever reads an error of the command line can do what it advises: by an option, or in an experiment file."""
+"""Whoever reads an error of the command line can do what it advises: by an option, or in an
+experiment file.
+"""
 
 import json
 import re

@@ -1,8 +1,10 @@
-"""The committed results: records give the stored tables byte for byte, configurations and data the stored ids.
+"""The committed results: records give the stored tables byte for byte, configurations and data the
+stored ids.
 
-And every figure of the README and of a results page stands in the tables, at the printed precision and with its sign:
-a contrast (difference, interval, answer) is one row of statistics.csv; any other figure is a value of the folder's
-tables. The README may take from all of them, and from the papers' tables.
+And every figure of the README and of a results page stands in the tables, at the printed precision
+and with its sign: a contrast (difference, interval, answer) is one row of statistics.csv; any other
+figure is a value of the folder's tables. The README may take from all of them, and from the papers'
+tables.
 """
 
 import csv
@@ -160,7 +162,9 @@ PAGES = ["README.md"]
 PAGES += [str(path.relative_to(ROOT)) for path in sorted(ROOT.glob("results/*/README.md"))]
 TABLE = re.compile("(leaderboard|statistics|budget|rates|scores|losses|agreement|tupe-1).*")
 CONTRAST = re.compile(
-    r"^\|.*\| `([\w-]+)` - `([\w-]+)` \| ([-+][\d.]+) \(([-+][\d.]+) to ([-+][\d.]+)\) \|(?:[^|]*\|)*? ([a-z ]+) \|$",
+    r"^\|.*\| `([\w-]+)` - `([\w-]+)` "  # two arms
+    r"\| ([-+][\d.]+) \(([-+][\d.]+) to ([-+][\d.]+)\) "  # their difference and its interval
+    r"\|(?:[^|]*\|)*? ([a-z ]+) \|$",  # an answer in words
     re.MULTILINE,
 )
 INTERVAL = re.compile(r"\(([-+]\d+\.\d+) to ([-+]\d+\.\d+)\b")
@@ -169,7 +173,9 @@ UNITS = {" million": 1e6, "M": 1e6, "k": 1e3, "%": 1.0}
 
 
 def tables(page: str) -> list[Path]:
-    """Return the tables that a page may take from: of its folder and of those that continue it, the README of all."""
+    """Return the tables that a page may take from: of its folder and of those that continue it,
+    the README of all.
+    """
     folder_of_page = "" if page == "README.md" else Path(page).parent.name
     paths: list[Path] = []
     for folder in FOLDERS:
@@ -199,7 +205,9 @@ def statistics_rows(page: str) -> list[dict[str, str]]:
 
 
 def declared_rows(rows: list[dict[str, str]], arms: list[str]) -> list[dict[str, str]]:
-    """Return the rows of two arms' losses: those of contrasts that were named beforehand, if there are any."""
+    """Return the rows of two arms' losses: those of contrasts that were named beforehand, if
+    there are any.
+    """
     arm_rows: list[dict[str, str]] = []
     for row in rows:
         if [row["arm"], row["reference"]] == arms and "loss" in row["column"]:

@@ -1,7 +1,9 @@
-"""What is asked of an experiment may change and change back: nothing that has finished runs again or is doubted.
+"""What is asked of an experiment may change and change back: nothing that has finished runs again
+or is doubted.
 
-Some settings are in no id, because they change no weights: which checkpoints stay, how often a run is validated, and
-what is predicted or kept. Each test runs an experiment, runs it with one of these changed, and asks for the first one.
+Some settings are in no id, because they change no weights: which checkpoints stay, how often a run
+is validated, and what is predicted or kept. Each test runs an experiment, runs it with one of these
+changed, and asks for the first one.
 """
 
 import shutil

@@ -1,4 +1,6 @@
-"""Verbs: the installed command answers soon, each function does what its verb does, and a mistake is one line."""
+"""Verbs: the installed command answers soon, each function does what its verb does, and a
+mistake is one line.
+"""
 
 import io
 import json
@@ -61,7 +63,8 @@ def test_help_answers_within_half_a_second():
             - before.children_system
         )
 
-    # Processor time, and the best of several, in units of Python's own start, which a loaded machine makes longer, too.
+    # Processor time, and the best of several, in units of Python's own start, which a loaded
+    # machine makes longer, too.
     for _ in range(6):
         if seconds(*COMMAND, "--help") <= 0.5 * max(
             1, seconds(sys.executable, "-c", "pass") / 0.02
@@ -98,7 +101,9 @@ Verb = Callable[..., str]
 
 
 def same_rows(frame: pd.DataFrame, printed: str, rounding: float = 1e-6) -> None:
-    """Check that a frame and the same one as CSV have the same texts, and the same numbers but for their rounding."""
+    """Check that a frame and the same one as CSV have the same texts, and the same numbers but
+    for their rounding.
+    """
     read = pd.read_csv(io.StringIO(printed))
     expected = pd.read_csv(io.StringIO(frame.to_csv(index=False)))
     pd.testing.assert_frame_equal(
@@ -203,7 +208,9 @@ PAIRS = {
     "report": of_file("report", ".html"),
     "submit": of_file("submit --arm add --fill", arm="add", fill=True),
 }
-"""By the function: with a finished experiment, an empty folder and the command, whether both give the same."""
+"""By the function: with a finished experiment, an empty folder and the command, whether both
+give the same.
+"""
 WITHOUT_VERB = {"predictions", "load_plugins", "describe", "recipes"}
 FUNCTIONS = {
     name for name in dir(glue_bench) if callable(getattr(glue_bench, name)) and name.islower()
