@@ -37,13 +37,11 @@ def aggregate(values: pd.DataFrame, keys: list[str], statistic: str = "mean") ->
         row) and `n` (the number of rows). Keys are in the order of their first row.
     """
     groups = values.groupby(keys, sort=False, dropna=False)["value"]
-    sizes = groups.size()
-    undefined = groups.count() < sizes
-    columns = {
-        statistic: groups.agg(statistic).mask(undefined),
-        "std": groups.std(ddof=1).mask(undefined),
-        "n": sizes,
-    }
+    columns = {statistic: groups.agg(statistic), "std": groups.std(ddof=1), "n": groups.size()}
+    if values["value"].isna().any():
+        undefined = groups.count() < columns["n"]
+        columns[statistic] = columns[statistic].mask(undefined)
+        columns["std"] = columns["std"].mask(undefined)
     return pd.DataFrame(columns)
 
 

@@ -28,6 +28,11 @@ class Average:
     rule: str
     parts: Mapping[str, Part]
 
+    @property
+    def tasks(self) -> set[str]:
+        """The tasks that all have to be there."""
+        return {task for part in self.parts.values() for task, _, _ in part}
+
 
 def _parts_of_tasks(*, main_metric_alone: bool) -> dict[str, Part]:
     """Return by task all its splits with all its metrics, or with its main metric alone."""

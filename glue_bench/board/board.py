@@ -231,6 +231,10 @@ def averages_frame(board: Board) -> pd.DataFrame:
 
     The frame is empty if no average is known, because each convention needs all of its tasks.
     """
+    tasks = {*board.runs["task"]}
+    if not any(convention.tasks <= tasks for convention in AVERAGES.values()):
+        names = [column for name in AVERAGES for column in (name, f"{name}_std")]
+        return pd.DataFrame(columns=[*ARM_KEYS, *names, "shape"])
     table = board.table.set_index("arm", drop=False)
     frame = _with_averages(table[ARM_KEYS], board.runs, AVERAGES, board.protocol.seeds)
     frame = frame.assign(shape=table["shape"]).reset_index(drop=True)

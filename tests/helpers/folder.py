@@ -338,6 +338,7 @@ VERBS = {
     "report": "report RUNS -o OUT/report.html",
     "statistics": "statistics RUNS --equivalent 20 --format json",
     "power": "statistics RUNS --difference 20 --format json",
+    "compare": "compare RUNS --format json",
     "table": "table tupe-1 RUNS",
     "submit": "submit RUNS --arm add --fill -o OUT/add.zip",
     "diagnostics": "leaderboard RUNS --format json --diagnostic LABELS",
