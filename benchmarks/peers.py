@@ -37,8 +37,10 @@ from glue_bench.config import (
 )
 from glue_bench.data.metrics import score_logits
 from glue_bench.data.tasks import TASKS
-from glue_bench.model.checkpoints import Start, graft, read_checkpoint
+from glue_bench.model.checkpoints import read_checkpoint
+from glue_bench.model.grafts import graft
 from glue_bench.model.native import read_native
+from glue_bench.model.start import Start
 from glue_bench.records.values import Cell
 from glue_bench.sweep.plan import settle_jobs
 from glue_bench.training.device import choose_compute

@@ -23,11 +23,12 @@ from glue_bench.analysis.hooks import (
     watching,
 )
 from glue_bench.errors import UserError
-from glue_bench.model.checkpoints import encoder, read_checkpoint, under_head, weights_digest
+from glue_bench.model.checkpoints import read_checkpoint
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.locate import locate
 from glue_bench.model.plugins import plugin_digest
+from glue_bench.model.start import encoder, under_head, weights_digest
 from glue_bench.model.variants import VARIANTS
 from glue_bench.records.plugin_files import find_plugin
 from glue_bench.records.store import Store

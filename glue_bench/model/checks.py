@@ -1,8 +1,8 @@
-"""What is asked of an arm before compute is spent on it: does order reach its output, and what does it cost?"""
+"""What is asked of an arm before compute is spent on it: is order heard, and what does it cost?"""
 
 import json
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -12,135 +12,188 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import PreTrainedTokenizerBase
 
 from glue_bench.errors import UserError, first_line
-from glue_bench.model.checkpoints import Start, encoder, with_variant
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.fresh import drawing, on_meta
 from glue_bench.model.native import NativeStart
+from glue_bench.model.start import Start, encoder, with_variant
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.base import Variant
 
 ORDER_LENGTH = 16
-HEARD = 1e-8  # float64, variants grafted from all-MiniLM-L6-v2: `none` differs by 3e-15, the others by 1e-2 to 2
-TABLES = ("variant.words.", "variant.positions.", "variant.segments.")
+MIN_ORDER_DIFFERENCE = 1e-8
+"""In float64. Of grafts of all-MiniLM-L6-v2, `none` differs by 3e-15, other variants by 1e-2 to 2."""
+TABLE_PREFIXES = ("variant.words.", "variant.positions.", "variant.segments.")
 BATCH = 32
-UPDATES = 3  # a factor of zero learns in the first, its other factor in the second
+UPDATES = 3
+"""A factor of zero learns in the first update, the second factor of its product in the next."""
+
+
+class OrderEffect(NamedTuple):
+    """What the order of tokens does to an encoder.
+
+    Attributes:
+        change: By how much permuting tokens changes the output.
+        dead: The parts of the variant that order gives no gradient, of an encoder that may learn.
+        learns: Whether order gives any part a gradient.
+    """
+
+    change: float
+    dead: list[str]
+    learns: bool
 
 
 def check_order(start: Start, arm: str) -> None:
-    """Refuse an arm whose output does not change when tokens change places, or has a position where there is none.
+    """Refuse an arm that does not hear the order of tokens, or hears it without a position.
 
-    A graft, like fresh weights, may start with positions that change nothing yet, such as a table of zeros, as long as
-    each part of the variant learns: a gradient reaches it, in one of the first UPDATES updates. (Noise would not
-    tell: a product of two tables of zeros comes alive under noise, but never learns.)
-    The error says the arm, the checkpoint, and what to do; it is one, too, where the encoder cannot be built or run.
+    A graft, like fresh weights, may start with positions that change nothing yet, such as a table
+    of zeros, as long as each part of the variant learns: a gradient reaches it, in one of the first
+    UPDATES updates. (Noise would not tell: a product of two tables of zeros comes alive under
+    noise, but never learns.)
+
+    Args:
+        start: What the arm starts from.
+        arm: The name of the arm.
+
+    Raises:
+        UserError: the arm is refused, or its encoder cannot be built or run. The message says the
+            arm, the checkpoint, and what to do.
     """
     about = f"arm '{arm}' (variant '{start.config.variant}' from '{start.name}')"
-    trained, dead, learns = start.origin not in {"grafted", "scratch"}, list[str](), True
+    is_trained = start.origin not in {"grafted", "scratch"}
     try:
         model = encoder(start).double().eval()
-        generator = torch.Generator().manual_seed(0)
-        # As different as the vocabulary permits.
-        length = min(ORDER_LENGTH, start.config.max_position_embeddings)
-        ids = torch.randperm(start.config.vocab_size, generator=generator)[None, :length]
-        change = float(order_difference(model, ids).detach().abs().max())
-        if model.variant.uses_position and not trained and change < float("inf"):
-            dead, learns = dead_parts(model, ids)
+        effect = _order_effect(model, start.config, is_trained=is_trained)
     except UserError as error:
         raise UserError(f"arm '{arm}': {error}") from error
     except Exception as error:  # what the code of a plugin raises is anything
-        raise UserError(
-            f"{about}: its encoder cannot run: {type(error).__name__}: {first_line(error)}"
-        ) from error
-    heard = change > HEARD
+        cause = f"{type(error).__name__}: {first_line(error)}"
+        raise UserError(f"{about}: its encoder cannot run: {cause}") from error
+    change = effect.change
     if not change < float("inf"):
-        raise UserError(
-            f"{about}: its output is not finite; the checkpoint's weights are damaged, give another"
-        )
-    if not model.variant.uses_position:
-        if heard:
-            raise UserError(
-                f"{about}: permuting tokens changes the output by {change:.1e}, but it has no position"
-            )
-    elif trained and not heard:
-        fault = (
-            "position is dead, permuting tokens does not change the output of these trained weights"
-        )
-        raise UserError(f"{about}: {fault}; give another checkpoint, or take the variant 'none'")
-    elif dead or not (heard or learns):
-        fault = f"position is dead{' in part' * (heard or learns)}, no gradient reaches {', '.join(dead) or 'it'}"
-        advice = "give another checkpoint, or let the variant's graft leave positions that are not all zero"
+        fault = "its output is not finite"
+        advice = "the checkpoint's weights are damaged, give another"
         raise UserError(f"{about}: {fault}; {advice}")
+    is_heard = change > MIN_ORDER_DIFFERENCE
+    if not model.variant.uses_position:
+        if is_heard:
+            fault = f"permuting tokens changes the output by {change:.1e}"
+            raise UserError(f"{about}: {fault}, but it has no position")
+        return
+    if is_trained and not is_heard:
+        fault = "position is dead"
+        fault += ", permuting tokens does not change the output of these trained weights"
+        advice = "give another checkpoint, or take the variant 'none'"
+        raise UserError(f"{about}: {fault}; {advice}")
+    may_learn = is_heard or effect.learns
+    if not is_trained and (effect.dead or not may_learn):
+        parts = ", ".join(effect.dead) or "it"
+        state = "dead in part" if may_learn else "dead"
+        fault = f"position is {state}, no gradient reaches {parts}"
+        advice = "let the variant's graft leave positions that are not all zero"
+        raise UserError(f"{about}: {fault}; give another checkpoint, or {advice}")
+
+
+def _order_effect(model: EncoderModel, config: EncoderConfig, *, is_trained: bool) -> OrderEffect:
+    """Measure what the order of tokens does to an encoder; changes untrained weights."""
+    # As different as the vocabulary permits.
+    length = min(ORDER_LENGTH, config.max_position_embeddings)
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randperm(config.vocab_size, generator=generator)[None, :length]
+    change = float(order_difference(model, ids).detach().abs().max())
+    if model.variant.uses_position and not is_trained and change < float("inf"):
+        dead, learns = dead_parts(model, ids)
+        return OrderEffect(change, dead, learns)
+    return OrderEffect(change, [], learns=True)
 
 
 def permutation(length: int) -> Int[Tensor, " l"]:
-    """Where each token comes from: the first stays, others change places (a reversal would keep distances)."""
-    others = torch.randperm(length - 1, generator=torch.Generator().manual_seed(0))
-    return torch.cat([torch.zeros(1, dtype=torch.long), 1 + others])
+    """Say where each token comes from: the first stays, all others change places.
+
+    A reversal would keep distances.
+    """
+    generator = torch.Generator().manual_seed(0)
+    remaining = 1 + torch.randperm(length - 1, generator=generator)
+    return torch.cat([torch.zeros(1, dtype=torch.long), remaining])
 
 
 def order_difference(model: EncoderModel, ids: Int[Tensor, "1 l"]) -> Float[Tensor, "1 l d"]:
-    """What the order changes: each token's output against the same token's in its other place."""
+    """Return each token's output less the same token's output in its permuted place."""
     order = permutation(ids.shape[1])
-    return model.hidden_states(ids)[-1][:, order] - model.hidden_states(ids[:, order])[-1]
+    usual = model.hidden_states(ids)[-1]
+    permuted = model.hidden_states(ids[:, order])[-1]
+    return usual[:, order] - permuted
 
 
 def dead_parts(model: EncoderModel, ids: Int[Tensor, "1 l"]) -> tuple[list[str], bool]:
-    """The parts of the variant, without words and segments, that the order gives no gradient; whether it gives any one.
+    """Find the parts of the variant, without words and segments, that order gives no gradient.
 
     A part is a child of the variant or a parameter of its own. Changes the model's weights.
+
+    Returns:
+        The dead parts, and whether order gives any part a gradient.
     """
-    named = {
-        name: weight for name, weight in model.variant.named_parameters() if weight.requires_grad
-    }
-    parts = dict.fromkeys(
-        name.split(".")[0] for name in named if not name.startswith(("words.", "segments."))
-    )
+    weights: dict[str, nn.Parameter] = {}
+    parts: list[str] = []
+    for name, weight in model.variant.named_parameters():
+        if not weight.requires_grad:
+            continue
+        weights[name] = weight
+        part = name.split(".")[0]
+        is_content = name.startswith(("words.", "segments."))
+        if not is_content and part not in parts:
+            parts.append(part)
     alive: set[str] = set()
     for _ in range(UPDATES):
         difference = order_difference(model, ids)
-        direction = torch.randn(
-            difference.shape, generator=torch.Generator().manual_seed(0), dtype=difference.dtype
-        )
-        gradients = torch.autograd.grad(
-            (difference * direction).sum(), list(named.values()), allow_unused=True
-        )
-        for (name, weight), gradient in zip(named.items(), gradients, strict=True):
-            if gradient is not None and (largest := float(gradient.abs().max())) > HEARD:
+        generator = torch.Generator().manual_seed(0)
+        direction = torch.randn(difference.shape, generator=generator, dtype=difference.dtype)
+        score = (difference * direction).sum()
+        gradients = torch.autograd.grad(score, list(weights.values()), allow_unused=True)
+        for (name, weight), gradient in zip(weights.items(), gradients, strict=True):
+            largest = 0.0 if gradient is None else float(gradient.abs().max())
+            if gradient is not None and largest > MIN_ORDER_DIFFERENCE:
                 alive.add(name.split(".")[0])
                 weight.data.add_(gradient, alpha=0.01 / largest)
-    return [part for part in parts if part not in alive], bool(alive & parts.keys())
+    dead = [part for part in parts if part not in alive]
+    return dead, not alive.isdisjoint(parts)
 
 
 def budget(config: EncoderConfig, length: int) -> dict[str, Any]:
-    """Sizes of the encoder without heads, and operations of its training.
+    """Return sizes of the encoder without heads, and operations of its training.
 
-    `parameters`; `non_embedding_parameters`, without the token, position and segment tables; `added_over_add`,
-    against `add` at the same sizes; `flops_per_token`, matrix products of one forward and backward pass over
-    `BATCH` sequences of `length` tokens, counted by PyTorch (a multiply-add is two).
+    Args:
+        config: The encoder.
+        length: That of the sequences in tokens.
+
+    Returns:
+        `parameters`; `non_embedding_parameters`, without the token, position and segment tables;
+        `added_over_add`, against `add` at the same sizes; `flops_per_token`, matrix products of one
+        forward and backward pass over `BATCH` sequences, counted by PyTorch (a multiply-add is
+        two); and `length`.
     """
-    return dict(
-        _counted(config.to_json_string(use_diff=False), length, VARIANTS.get(config.variant))
-    )
+    settings = config.to_json_string(use_diff=False)
+    return dict(_counted(settings, length, VARIANTS.get(config.variant)))
 
 
 @cache
 def _counted(settings: str, length: int, _: type[Variant] | None) -> dict[str, Any]:
-    """Counted once per process; a plugin that was edited is another class under the same name."""
+    """Count once per process; a plugin that was edited is another class under the same name."""
     config = EncoderConfig.from_dict(json.loads(settings))
-    encoder, add = (
-        on_meta(EncoderModel, each)
-        for each in (config, with_variant(config, "add", {}, config.origin))
-    )
-    total = encoder.num_parameters()
-    tables = sum(p.numel() for name, p in encoder.named_parameters() if name.startswith(TABLES))
+    model = on_meta(EncoderModel, config)
+    additive = on_meta(EncoderModel, with_variant(config, "add", {}, config.origin))
+    total = model.num_parameters()
+    in_tables = 0
+    for name, weight in model.named_parameters():
+        if name.startswith(TABLE_PREFIXES):
+            in_tables += weight.numel()
     tokens = torch.zeros(BATCH, length, dtype=torch.long, device="meta")
     with FlopCounterMode(display=False) as counter:
-        encoder(tokens).last_hidden_state.sum().backward()
+        model(tokens).last_hidden_state.sum().backward()
     return {
         "parameters": total,
-        "non_embedding_parameters": total - tables,
-        "added_over_add": total - add.num_parameters(),
+        "non_embedding_parameters": total - in_tables,
+        "added_over_add": total - additive.num_parameters(),
         "flops_per_token": counter.get_total_flops() // (BATCH * length),
         "length": length,
     }
@@ -149,46 +202,59 @@ def _counted(settings: str, length: int, _: type[Variant] | None) -> dict[str, A
 def native_budget(
     start: NativeStart, tokenizer: PreTrainedTokenizerBase, length: int, arm: str
 ) -> dict[str, Any]:
-    """The same of a native arm, found by running its model on a text of `length` tokens beside a shorter one.
+    """Return the same of a native arm, whose model is run on a text beside a shorter one.
 
-    `non_embedding_parameters` are those outside of embeddings of any kind. `flops_per_token` are three times those of a
-    forward pass, because a backward pass computes two products for each of its products. `added_over_add` is not known.
-    Raises UserError where the model cannot run, or its output is not finite.
+    `flops_per_token` are three times those of a forward pass, because a backward pass computes two
+    products for each of its products.
+
+    Args:
+        start: What the arm starts from.
+        tokenizer: Its tokenizer.
+        length: That of the longer text in tokens.
+        arm: The name of the arm.
+
+    Returns:
+        As `budget`. `non_embedding_parameters` are those outside of embeddings of any kind.
+        `added_over_add` is not known.
+
+    Raises:
+        UserError: the model cannot run, or its output is not finite.
     """
-    how: dict[str, Any] = {
-        "max_length": length,
-        "truncation": True,
-        "padding": True,
-        "padding_side": "right",
-    }
-    how |= {"return_tensors": "pt", "return_attention_mask": True, "return_token_type_ids": True}
-    encoding = tokenizer(["One of the many. " * length, "A short one."], **how)
-    ids, mask, segments = (
-        encoding["input_ids"],
-        encoding["attention_mask"].bool(),
-        encoding["token_type_ids"],
+    encoding = tokenizer(
+        ["One of the many. " * length, "A short one."],
+        max_length=length,
+        truncation=True,
+        padding=True,
+        padding_side="right",
+        return_tensors="pt",
+        return_attention_mask=True,
+        return_token_type_ids=True,
     )
-    # As plain products: torch's counter does not know its own attention on a CPU, and counts nothing for it.
+    ids = encoding["input_ids"]
+    mask = encoding["attention_mask"].bool()
+    segments = encoding["token_type_ids"]
+    # As plain products: torch's counter does not know its own attention on a CPU, and counts
+    # nothing for it.
     plain_attention = sdpa_kernel(SDPBackend.MATH)
     try:
         with drawing(), torch.no_grad(), plain_attention, FlopCounterMode(display=False) as counter:
-            # Without a gradient anywhere, else the counter expects some of what DeBERTa computes to have one.
+            # Without a gradient anywhere, else the counter expects some of what DeBERTa computes to
+            # have one.
             model = start.classifier(("one", "other"), seed=0).eval().requires_grad_(False)
             logits = model(ids, mask, segments).logits
     except Exception as error:  # what some family's code raises is anything
         cause = f"{type(error).__name__}: {first_line(error)}"
-        raise UserError(
-            f"arm '{arm}': its model cannot run on {ids.shape[1]} tokens: {cause}"
-        ) from error
+        fault = f"its model cannot run on {ids.shape[1]} tokens: {cause}"
+        raise UserError(f"arm '{arm}': {fault}") from error
     if logits.shape != (2, 2) or not logits.isfinite().all():
-        raise UserError(
-            f"arm '{arm}': its model gives no finite logits for two texts, but {logits.tolist()}"
-        )
+        fault = "its model gives no finite logits for two texts"
+        raise UserError(f"arm '{arm}': {fault}, but {logits.tolist()}")
     tables = {part.weight for part in model.base.modules() if isinstance(part, nn.Embedding)}
     total = model.base.num_parameters()
+    in_tables = sum(table.numel() for table in tables)
     return {
         "parameters": total,
-        "non_embedding_parameters": total - sum(table.numel() for table in tables),
+        "non_embedding_parameters": total - in_tables,
         "flops_per_token": 3 * counter.get_total_flops() // ids.numel(),
         "length": ids.shape[1],
     }

@@ -21,6 +21,7 @@ from transformers.utils import can_return_tuple
 from glue_bench.model import cpu
 from glue_bench.model.configuration import EncoderConfig
 from glue_bench.model.cpu import Dropout
+from glue_bench.model.variants.base import EncoderInput
 from glue_bench.model.variants.options import build_variant, segments_enter
 
 Mask = Bool[Tensor, "b l"]
@@ -28,16 +29,17 @@ Mask = Bool[Tensor, "b l"]
 
 
 class BlockScores(NamedTuple):
-    """What a variant changes in the scores of one block: the attributes of `EncoderInput`, of this block alone.
+    """What a variant changes in the scores of one block: the attributes of `EncoderInput` for it.
 
-    `whole`: project the queries of all positions, although only the first rows are wanted. `scores` needs them all,
-    as it returns l x l; with `rotate` or a bias for each block they only keep the last bits of the gradients.
+    `all_queries` says to project the queries of all positions even if only the first rows are
+    computed. `scores` needs them, as it returns l x l. With `rotate`, or one bias per block, it is
+    needed only to reproduce the gradients bit for bit.
     """
 
     bias: Float[Tensor, "#b #h l l"] | None
     rotate: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None
     scores: Callable[[Tensor, Tensor], Tensor] | None
-    whole: bool
+    all_queries: bool
 
 
 def attend(
@@ -50,27 +52,25 @@ def attend(
     scale: float,
     dropout: float,
 ) -> Float[Tensor, "b q h k"]:
-    """softmax(q k^T * scale + bias), without the keys that `mask` leaves out, with dropout, times v."""
-    padding, dtype = None, query.dtype
-    if mask is not None:  # padding keys at the lowest finite value: a row of -inf would be NaN
-        padding = torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(
-            ~mask, torch.finfo(dtype).min
-        )
-        padding = padding[:, None, None]
-    # Where torch's own is slow on a CPU: with dropout, with a bias that learns, and for the gradients of bfloat16.
-    is_slow = (
-        dropout
-        or (bias is not None and bias.requires_grad)
-        or (dtype == torch.bfloat16 and query.requires_grad)
-    )
+    """Compute softmax(q k^T * scale + bias) v with dropout, without keys that `mask` leaves out."""
+    padding = None if mask is None else padding_scores(mask, query.dtype)
+    # torch's own is slow on a CPU with dropout, with a bias that learns, and for gradients in bf16.
+    bias_learns = bias is not None and bias.requires_grad
+    has_bf16_gradients = query.dtype == torch.bfloat16 and query.requires_grad
+    is_slow = dropout or bias_learns or has_bf16_gradients
     if is_slow and cpu.trains_here(query):
         return cpu.attend(query, key, value, bias, padding, scale=scale, dropout=dropout)
-    added = [part.to(dtype) for part in (bias, padding) if part is not None]
+    added = [part.to(query.dtype) for part in (bias, padding) if part is not None]
     extra = sum(added[1:], added[0]) if added else None
-    query, key, value = (part.transpose(1, 2) for part in (query, key, value))
-    return F.scaled_dot_product_attention(query, key, value, extra, dropout, scale=scale).transpose(
-        1, 2
-    )
+    queries, keys, values = (part.transpose(1, 2) for part in (query, key, value))
+    mixed = F.scaled_dot_product_attention(queries, keys, values, extra, dropout, scale=scale)
+    return mixed.transpose(1, 2)
+
+
+def padding_scores(mask: Mask, dtype: torch.dtype) -> Float[Tensor, "b 1 1 l"]:
+    """Return scores that leave padding keys out: lowest finite values, as rows of -inf are NaN."""
+    zeros = torch.zeros(mask.shape, dtype=dtype, device=mask.device)
+    return zeros.masked_fill(~mask, torch.finfo(dtype).min)[:, None, None]
 
 
 class Attention(nn.Module):
@@ -78,14 +78,10 @@ class Attention(nn.Module):
 
     def __init__(self, config: EncoderConfig, scale: float) -> None:
         super().__init__()
-        self.num_heads, self.head_size = (
-            config.num_attention_heads,
-            config.hidden_size // config.num_attention_heads,
-        )
-        self.scale, self.dropout = (
-            scale,
-            float(config.attention_probs_dropout_prob),
-        )  # many files say 0
+        self.num_heads = config.num_attention_heads
+        self.head_size = config.hidden_size // config.num_attention_heads
+        self.scale = scale
+        self.dropout = float(config.attention_probs_dropout_prob)  # many files say 0
         self.qkv = nn.Linear(config.hidden_size, 3 * config.hidden_size)
         self.out = nn.Linear(config.hidden_size, config.hidden_size)
 
@@ -96,22 +92,24 @@ class Attention(nn.Module):
         mask: Mask | None = None,
         rows: int | None = None,
     ) -> Float[Tensor, "b q d"]:
-        """Output of the first `rows` queries, or of all."""
-        query, key, value = self.project(hidden, None if changes.whole else rows)
+        """Return the output of the first `rows` queries, or of all."""
+        query, key, value = self.project(hidden, None if changes.all_queries else rows)
         bias = changes.bias
         if changes.scores or changes.rotate:
-            queries, keys = (
-                query.transpose(1, 2),
-                key.transpose(1, 2),
-            )  # variants take heads before length
+            # Variants take heads before length.
+            queries = query.transpose(1, 2)
+            keys = key.transpose(1, 2)
             if changes.scores:
                 extra = changes.scores(queries, keys)
                 bias = extra if bias is None else bias + extra
             if changes.rotate:
                 queries, keys = changes.rotate(queries, keys)
-            # As they came: under autocast a variant that turns them would attend in float32, where others do in bf16.
-            query, key = (part.to(value.dtype).transpose(1, 2) for part in (queries, keys))
-        bias = None if bias is None else bias[:, :, :rows]
+            # In the type that they had: under autocast a variant that turns them would attend in
+            # float32, where all others attend in bf16.
+            query = queries.to(value.dtype).transpose(1, 2)
+            key = keys.to(value.dtype).transpose(1, 2)
+        if bias is not None:
+            bias = bias[:, :, :rows]
         dropout = self.dropout if self.training else 0.0
         mixed = attend(query[:, :rows], key, value, bias, mask, scale=self.scale, dropout=dropout)
         return self.out(mixed.flatten(2))
@@ -119,36 +117,34 @@ class Attention(nn.Module):
     def project(
         self, hidden: Float[Tensor, "b l d"], rows: int | None = None
     ) -> tuple[Float[Tensor, "b q h k"], Float[Tensor, "b l h k"], Float[Tensor, "b l h k"]]:
-        """Queries of the first `rows` positions or of all, keys and values of all."""
-        split = partial(
-            rearrange, pattern="b l (n h k) -> n b l h k", h=self.num_heads, k=self.head_size
-        )
+        """Return queries of the first `rows` positions or of all, keys and values of all."""
+        sizes = {"h": self.num_heads, "k": self.head_size}
+        split = partial(rearrange, pattern="b l (n h k) -> n b l h k", **sizes)
         if rows is None:
             query, key, value = split(self.qkv(hidden))
             return query, key, value
         width = hidden.shape[-1]
-        weight, bias = (
-            self.qkv.weight.split([width, 2 * width]),
-            self.qkv.bias.split([width, 2 * width]),
-        )
-        (query,) = split(F.linear(hidden[:, :rows], weight[0], bias[0]))
-        key, value = split(F.linear(hidden, weight[1], bias[1]))
+        query_weight, key_value_weight = self.qkv.weight.split([width, 2 * width])
+        query_bias, key_value_bias = self.qkv.bias.split([width, 2 * width])
+        (query,) = split(F.linear(hidden[:, :rows], query_weight, query_bias))
+        key, value = split(F.linear(hidden, key_value_weight, key_value_bias))
         return query, key, value
 
 
 class Block(nn.Module):
     """LN(x + attention(x)), then LN(x + feed-forward(x)) (Vaswani et al. 2017; BERT).
 
-    With `norm_first` x + attention(LN(x)), then x + feed-forward(LN(x)) (Xiong et al. 2020); a LayerNorm follows the
-    last block. The feed-forward layer is act(x W_1) W_2; `gated` it is (act(x W_1) * (x W_3)) W_2 (GeGLU, Shazeer
-    2020), with W_1 and W_3 side by side in `up`.
+    With `norm_first` x + attention(LN(x)), then x + feed-forward(LN(x)) (Xiong et al. 2020); a
+    LayerNorm follows the last block. The feed-forward layer is act(x W_1) W_2. If it is `gated`, it
+    is (act(x W_1) * (x W_3)) W_2 (GeGLU, Shazeer 2020), with W_1 and W_3 side by side in `up`.
     """
 
     def __init__(self, config: EncoderConfig, scale: float) -> None:
         super().__init__()
         self.attention = Attention(config, scale)
         self.attention_norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.norm_first, self.gated = config.norm_first, config.gated
+        self.norm_first = config.norm_first
+        self.gated = config.gated
         self.up = nn.Linear(config.hidden_size, (1 + config.gated) * config.intermediate_size)
         self.act = ACT2FN[config.hidden_act]
         self.down = nn.Linear(config.intermediate_size, config.hidden_size)
@@ -162,21 +158,20 @@ class Block(nn.Module):
         mask: Mask | None = None,
         rows: int | None = None,
     ) -> Float[Tensor, "b q d"]:
-        """The first `rows` positions after this block, or all."""
-        # Sliced before: this order decides in which order the gradients of `hidden` are summed, hence their last bits.
+        """Return the first `rows` positions after this block, or all."""
+        # Sliced before attention: this decides in which order the gradients of `hidden` are summed,
+        # hence their last bits.
         kept = hidden[:, :rows]
         if self.norm_first:
-            hidden = self.dropout.add(
-                kept, self.attention(self.attention_norm(hidden), changes, mask, rows)
-            )
+            mixed = self.attention(self.attention_norm(hidden), changes, mask, rows)
+            hidden = self.dropout.add(kept, mixed)
             return self.dropout.add(hidden, self.feed_forward(self.norm(hidden)))
-        hidden = self.attention_norm(
-            self.dropout.add(kept, self.attention(hidden, changes, mask, rows))
-        )
+        mixed = self.attention(hidden, changes, mask, rows)
+        hidden = self.attention_norm(self.dropout.add(kept, mixed))
         return self.norm(self.dropout.add(hidden, self.feed_forward(hidden)))
 
     def feed_forward(self, hidden: Float[Tensor, "b q d"]) -> Float[Tensor, "b q d"]:
-        """What each position adds, by itself."""
+        """Return what each position adds by itself."""
         up = self.up(hidden)
         if not self.gated:
             return self.down(self.act(up))
@@ -185,7 +180,10 @@ class Block(nn.Module):
 
 
 class SegmentScores(nn.Module):
-    """E_S(S(i), S(j)), a learned scalar a head and ordered pair of segments (Chen et al. 2021, equation 2)."""
+    """E_S(S(i), S(j)), a learned scalar a head and ordered pair of segments.
+
+    Chen et al. 2021, equation 2.
+    """
 
     def __init__(self, segment_types: int, num_heads: int) -> None:
         super().__init__()
@@ -209,7 +207,10 @@ class Pooler(nn.Module):
 
 
 class EncoderPreTrainedModel(PreTrainedModel):
-    """transformers' own initialisation; a module with a method `fresh_weight` starts with the weight that it gives."""
+    """transformers' own initialisation.
+
+    A module with a method `fresh_weight` starts with the weight that the method returns.
+    """
 
     config_class = EncoderConfig
     base_model_prefix = "base"
@@ -223,15 +224,17 @@ class EncoderPreTrainedModel(PreTrainedModel):
 
 
 class EncoderModel(EncoderPreTrainedModel):
-    """Variant, LayerNorm, dropout, blocks (after the last a LayerNorm where they have none there), BERT's pooler."""
+    """Variant, LayerNorm, dropout, blocks, BERT's pooler.
+
+    With `norm_first` a LayerNorm follows the last block.
+    """
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__(config)
         self.variant = build_variant(config)
         in_scores = segments_enter(config) == "scores"
-        self.segment_scores = (
-            SegmentScores(config.type_vocab_size, config.num_attention_heads) if in_scores else None
-        )
+        heads = config.num_attention_heads
+        self.segment_scores = SegmentScores(config.type_vocab_size, heads) if in_scores else None
         self.norm = nn.LayerNorm(config.embedding_size, eps=config.layer_norm_eps)
         if not config.embedding_norm:
             self.norm = nn.Identity()  # type: ignore[assignment]
@@ -263,10 +266,19 @@ class EncoderModel(EncoderPreTrainedModel):
         token_type_ids: Int[Tensor, "b l"] | None = None,
         output_hidden_states: bool = False,
     ) -> BaseModelOutputWithPooling:
-        """Hidden states (b, l, d) and pooled output (b, d).
+        """Return hidden states (b, l, d) and pooled output (b, d).
 
-        `attention_mask` is 1 on real tokens; leave it out where nothing is padded, attention is faster then. Raises
-        ValueError as `hidden_states`.
+        Args:
+            input_ids: The tokens.
+            attention_mask: 1 on real tokens; None where nothing is padded, which is faster.
+            token_type_ids: The segments; by default all tokens are of the first.
+            output_hidden_states: Return those of every block, too.
+
+        Returns:
+            What transformers' models return.
+
+        Raises:
+            ValueError: as `hidden_states`.
         """
         states = self.hidden_states(input_ids, attention_mask, token_type_ids)
         return BaseModelOutputWithPooling(
@@ -285,43 +297,68 @@ class EncoderModel(EncoderPreTrainedModel):
     ) -> list[Float[Tensor, "b _ d"]]:
         """Return what enters the first block, and the output of each block.
 
-        Of the last block only the first `last_rows` positions are computed, if that is given. Raises ValueError for
-        ids that are not integers of shape (b, l), or more of them than there are positions.
+        Args:
+            input_ids: The tokens.
+            attention_mask: 1 on real tokens; None where nothing is padded.
+            token_type_ids: The segments; by default all tokens are of the first.
+            last_rows: How many positions of the last block are computed; by default all.
+
+        Returns:
+            States (b, l, d), of the last block (b, last_rows, d).
+
+        Raises:
+            ValueError: ids are not integers of shape (b, l), or more of them than there are
+                positions.
         """
         segments = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
-        if (
-            input_ids.ndim != 2
-            or input_ids.is_floating_point()
-            or segments.shape != input_ids.shape
-        ):
-            got = f"{input_ids.dtype} of shape {tuple(input_ids.shape)}, with segments {tuple(segments.shape)}"
-            raise ValueError(
-                f"token ids must be integers of shape (batch, length), and segments alike, not {got}"
-            )
-        length, positions = input_ids.shape[1], self.config.max_position_embeddings
-        if length > positions:
-            raise ValueError(
-                f"sequences of {length} tokens, but the encoder has {positions} positions"
-            )
-        inputs = self.variant(input_ids, segments)  # an EncoderInput
-        # In the precision of the weights: under autocast a product returns bf16, and would leave the residual stream of
-        # this arm alone in it, as LayerNorm keeps what it is given on a CPU.
+        self._check_ids(input_ids, segments)
+        inputs: EncoderInput = self.variant(input_ids, segments)
+        # In the precision of the weights: under autocast a product returns bf16, and would leave
+        # the residual stream of this arm alone in it, as LayerNorm keeps what it is given on a CPU.
         kind = self.pooler.dense.weight.dtype
         hidden = self.dropout(self.norm(inputs.hidden.to(kind)))
-        states = [hidden if self.project is None else self.project(hidden).to(kind)]
+        if self.project is not None:
+            hidden = self.project(hidden).to(kind)
+        states = [hidden]
+        mask = None if attention_mask is None else attention_mask.bool()
+        last_block = len(self.blocks) - 1
+        changes = self._block_scores(inputs, segments)
+        for index, (block, block_changes) in enumerate(zip(self.blocks, changes, strict=True)):
+            rows = last_rows if index == last_block else None
+            states.append(block(states[-1], block_changes, mask, rows))
+        if self.final_norm is not None:
+            states[-1] = self.final_norm(states[-1])
+        return states
+
+    def _check_ids(self, input_ids: Tensor, segments: Tensor) -> None:
+        """Refuse ids that are no batch of sequences that the encoder can read."""
+        is_batch = input_ids.ndim == 2 and not input_ids.is_floating_point()
+        if not is_batch or segments.shape != input_ids.shape:
+            expected = "token ids must be integers of shape (batch, length), and segments alike"
+            actual = f"{input_ids.dtype} of shape {tuple(input_ids.shape)}"
+            actual += f", with segments {tuple(segments.shape)}"
+            raise ValueError(f"{expected}, not {actual}")
+        length = input_ids.shape[1]
+        positions = self.config.max_position_embeddings
+        if length > positions:
+            fault = f"sequences of {length} tokens"
+            raise ValueError(f"{fault}, but the encoder has {positions} positions")
+
+    def _block_scores(self, inputs: EncoderInput, segments: Tensor) -> list[BlockScores]:
+        """Return what the variant, and segments in the scores, change in each block."""
         biases = inputs.biases()
         if self.segment_scores is not None:
             added = self.segment_scores(segments)
             biases = [added if bias is None else bias + added for bias in biases]
-        of_each = isinstance(inputs.bias, Sequence)
-        biases = biases if of_each else biases * len(self.blocks)
-        mask = None if attention_mask is None else attention_mask.bool()
-        whole = of_each or inputs.rotate is not None or inputs.scores is not None
-        for index, (block, bias) in enumerate(zip(self.blocks, biases, strict=True)):
+        one_per_block = isinstance(inputs.bias, Sequence)
+        if not one_per_block:
+            biases = biases * len(self.blocks)
+        rotates = inputs.rotate is not None
+        adds_scores = inputs.scores is not None
+        changes: list[BlockScores] = []
+        for index, bias in enumerate(biases):
             rotate = partial(inputs.rotate, index) if inputs.rotate else None
             scores = partial(inputs.scores, index) if inputs.scores else None
-            rows = last_rows if index == len(self.blocks) - 1 else None
-            states.append(block(states[-1], BlockScores(bias, rotate, scores, whole), mask, rows))
-        if self.final_norm is not None:
-            states[-1] = self.final_norm(states[-1])
-        return states
+            all_queries = one_per_block or rotates or adds_scores
+            changes.append(BlockScores(bias, rotate, scores, all_queries))
+        return changes

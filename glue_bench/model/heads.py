@@ -1,4 +1,4 @@
-"""The encoder under a classifier and under a masked-LM head, their losses, and transformers' Auto classes for them."""
+"""The encoder under a classifier and under a masked-LM head, with their losses and Auto classes."""
 
 import torch.nn.functional as F
 from jaxtyping import Float, Int
@@ -20,11 +20,9 @@ class EncoderForSequenceClassification(EncoderPreTrainedModel):
         super().__init__(config)
         self.num_labels = int(config.num_labels or 1)
         self.base = EncoderModel(config)
-        rate = (
-            config.hidden_dropout_prob
-            if config.classifier_dropout is None
-            else config.classifier_dropout
-        )
+        rate = config.classifier_dropout
+        if rate is None:
+            rate = config.hidden_dropout_prob
         self.dropout = Dropout(float(rate))
         self.classifier = nn.Linear(config.hidden_size, self.num_labels)
         self.post_init()
@@ -38,8 +36,12 @@ class EncoderForSequenceClassification(EncoderPreTrainedModel):
         labels: Tensor | None = None,
         output_hidden_states: bool = False,
     ) -> SequenceClassifierOutput:
-        """Logits (b, num_labels); with labels also `classification_loss`. Raises as EncoderModel's forward."""
-        # Of the last block [CLS] alone is computed, the one position that the pooler reads, unless all are returned.
+        """Return logits (b, num_labels); with labels also `classification_loss`.
+
+        Arguments and errors are those of EncoderModel's forward.
+        """
+        # The pooler reads [CLS] alone, so the last block computes nothing else, unless all states
+        # are returned.
         last_rows = None if output_hidden_states else 1
         states = self.base.hidden_states(
             input_ids, attention_mask, token_type_ids, last_rows=last_rows
@@ -51,7 +53,10 @@ class EncoderForSequenceClassification(EncoderPreTrainedModel):
 
 
 class EncoderForMaskedLM(EncoderPreTrainedModel):
-    """BERT's masked-LM head: dense (to the token table's width), activation, LayerNorm, the tied table with a bias."""
+    """BERT's masked-LM head: dense, activation, LayerNorm, and the tied token table with a bias.
+
+    The dense layer's output has the width of the token table.
+    """
 
     _tied_weights_keys = {"decoder.weight": "base.variant.words.weight"}  # noqa: RUF012
 
@@ -61,7 +66,8 @@ class EncoderForMaskedLM(EncoderPreTrainedModel):
         width = self.base.variant.words.embedding_dim
         self.dense = nn.Linear(config.hidden_size, width)
         self.act = ACT2FN[config.head_act or config.hidden_act]
-        # Not `norm`: where a name exists with and without the prefix `base.`, transformers loads one for the other.
+        # Not `norm`: where a name exists with and without the prefix `base.`, transformers confuses
+        # the two when it loads weights.
         self.head_norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
         self.decoder = nn.Linear(width, config.vocab_size)
         self.post_init()
@@ -76,27 +82,42 @@ class EncoderForMaskedLM(EncoderPreTrainedModel):
         places: Int[Tensor, " n"] | None = None,
         output_hidden_states: bool = False,
     ) -> MaskedLMOutput:
-        """Logits (b, l, vocabulary); with labels (-100 where nothing was masked) also the mean cross-entropy.
+        """Return logits (b, l, vocabulary); with labels also the mean cross-entropy.
 
-        With `places`, flat indices into (b, l), the head runs there alone: logits (n, vocabulary), no loss.
-        Raises as EncoderModel's forward.
+        Args:
+            input_ids: As in EncoderModel's forward.
+            attention_mask: As there.
+            token_type_ids: As there.
+            labels: The tokens that stood there, -100 where nothing was masked.
+            places: Flat indices into (b, l). The head runs there alone and returns logits
+                (n, vocabulary) and no loss.
+            output_hidden_states: As in EncoderModel's forward.
+
+        Returns:
+            What transformers' models return.
+
+        Raises:
+            ValueError: as EncoderModel's forward.
         """
         states = self.base.hidden_states(input_ids, attention_mask, token_type_ids)
-        logits = self.predict(states[-1] if places is None else states[-1].flatten(0, 1)[places])
+        hidden = states[-1]
+        if places is not None:
+            hidden = hidden.flatten(0, 1)[places]
+        logits = self.predict(hidden)
         loss = None
         if labels is not None and places is None:
             loss = F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
-        return MaskedLMOutput(
-            loss=loss, logits=logits, hidden_states=tuple(states) if output_hidden_states else None
-        )
+        kept = tuple(states) if output_hidden_states else None
+        return MaskedLMOutput(loss=loss, logits=logits, hidden_states=kept)
 
     def predict(self, hidden: Float[Tensor, "*n d"]) -> Float[Tensor, "*n vocab"]:
-        """Logits of what stands at each of some hidden states."""
-        return self.decoder(self.head_norm(self.act(self.dense(hidden))))
+        """Return the logits of the token that stands at each hidden state."""
+        activated = self.act(self.dense(hidden))
+        return self.decoder(self.head_norm(activated))
 
 
 def classification_loss(logits: Float[Tensor, "b c"], labels: Tensor) -> Float[Tensor, ""]:
-    """Mean cross-entropy over classes; mean squared error where there is one output (STS-B)."""
+    """Return the mean cross-entropy; with one output (STS-B) the mean squared error."""
     if logits.shape[1] > 1:
         return F.cross_entropy(logits.float(), labels)
     scores = logits[:, 0].float()

@@ -21,10 +21,11 @@ from transformers.models.auto.modeling_auto import (
 from glue_bench.config import AS_PUBLISHED
 from glue_bench.errors import UserError, quoted
 from glue_bench.model import cpu
-from glue_bench.model.checkpoints import Start, cannot_compute, label_settings
 from glue_bench.model.encoder import attend
 from glue_bench.model.fresh import drawing
 from glue_bench.model.locate import fingerprint, locate, read_json
+from glue_bench.model.parity import cannot_compute
+from glue_bench.model.start import Start, label_settings
 
 SUMMARY = "the model as transformers has it, with its own tokenizer and a fresh head"
 AUTO = transformers.AutoModelForSequenceClassification

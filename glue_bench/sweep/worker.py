@@ -20,11 +20,11 @@ from glue_bench.config import Experiment, Resources
 from glue_bench.config.machine import AUTO
 from glue_bench.errors import DiskError, UserError
 from glue_bench.files import GOES_ON, disk_trouble, results_written_to
-from glue_bench.model.checkpoints import weights_digest
 from glue_bench.model.checks import check_order
 from glue_bench.model.fresh import on_threads
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.plugins import load_file
+from glue_bench.model.start import weights_digest
 from glue_bench.records import values
 from glue_bench.records.arrays import Arrays
 from glue_bench.records.done import joined_weights

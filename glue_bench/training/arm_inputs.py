@@ -10,10 +10,12 @@ from transformers import PreTrainedTokenizerBase
 
 from glue_bench.config import NATIVE, SCRATCH, Arm, Experiment
 from glue_bench.errors import UserError
-from glue_bench.model.checkpoints import Start, graft, read_checkpoint
+from glue_bench.model.checkpoints import read_checkpoint
 from glue_bench.model.configuration import EncoderConfig
+from glue_bench.model.grafts import graft
 from glue_bench.model.locate import fingerprint, locate
 from glue_bench.model.native import NativeStart, read_native
+from glue_bench.model.start import Start
 from glue_bench.model.variants.options import canonical_options
 from glue_bench.training import tokenizers
 from glue_bench.training.device import Compute

@@ -10,16 +10,12 @@ from transformers import PreTrainedTokenizerBase
 
 from glue_bench.errors import UserError
 from glue_bench.files import results_written_to, whole_folder
-from glue_bench.model.checkpoints import (
-    Start,
-    encoder,
-    graft,
-    random_tokens,
-    read_checkpoint,
-    under_head,
-)
+from glue_bench.model.checkpoints import read_checkpoint
+from glue_bench.model.grafts import graft
 from glue_bench.model.locate import fingerprint, locate
+from glue_bench.model.parity import random_tokens
 from glue_bench.model.plugins import check_plugin
+from glue_bench.model.start import Start, encoder, under_head
 from glue_bench.model.variants.options import check_variant
 from glue_bench.records.environment import versions
 from glue_bench.training.quiet import quiet_transformers

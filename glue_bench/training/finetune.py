@@ -11,10 +11,10 @@ from transformers import PreTrainedModel
 from glue_bench.config import HELD_OUT
 from glue_bench.data.metrics import is_collapsed, score_logits
 from glue_bench.data.tasks import AX_SPLIT, TASKS
-from glue_bench.model.checkpoints import Start
 from glue_bench.model.fresh import on_threads
 from glue_bench.model.heads import EncoderForSequenceClassification
 from glue_bench.model.native import NativeClassifier
+from glue_bench.model.start import Start
 from glue_bench.records.values import Cell, Epoch, Record
 from glue_bench.training.device import Compute
 from glue_bench.training.inputs import Inputs

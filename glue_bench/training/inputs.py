@@ -5,7 +5,7 @@ from pathlib import Path
 
 from glue_bench.config import Experiment
 from glue_bench.errors import UserError
-from glue_bench.model.checkpoints import Start
+from glue_bench.model.start import Start
 from glue_bench.records.store import Store
 from glue_bench.records.values import Cell
 from glue_bench.training.arm_inputs import ArmFiles, ArmInputs

@@ -17,8 +17,8 @@ from transformers import (
 
 from glue_bench.data.tasks import TASKS
 from glue_bench.errors import first_line
-from glue_bench.model.checkpoints import Start
 from glue_bench.model.native import NativeStart
+from glue_bench.model.start import Start
 from glue_bench.training.finetune import Outcome
 from glue_bench.training.inputs import Inputs
 from glue_bench.training.tokenizers import save_tokenizer

@@ -5,8 +5,8 @@ from copy import deepcopy
 import torch.nn.functional as F
 from torch import Tensor
 
-from glue_bench.model.checkpoints import Start, under_head
 from glue_bench.model.heads import EncoderForMaskedLM
+from glue_bench.model.start import Start, under_head
 from glue_bench.training.arm_inputs import TRAINED_ORIGINS
 from glue_bench.training.device import Compute
 from glue_bench.training.masking import MaskedBatch

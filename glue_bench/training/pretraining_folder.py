@@ -17,7 +17,7 @@ from glue_bench.files import (
     results_written_to,
     write_atomically,
 )
-from glue_bench.model.checkpoints import weights_digest
+from glue_bench.model.start import weights_digest
 from glue_bench.records.store import Store
 from glue_bench.training.device import Compute
 from glue_bench.training.memory import is_out_of_memory

@@ -10,9 +10,9 @@ import pandas as pd
 import torch
 
 from glue_bench.errors import UserError, first_line
-from glue_bench.model.checkpoints import Start
 from glue_bench.model.fresh import drawing
 from glue_bench.model.native import NativeClassifier, NativeStart
+from glue_bench.model.start import Start
 from glue_bench.training.arm_inputs import ArmInputs
 from glue_bench.training.device import Compute
 from glue_bench.training.loop import NonFiniteLossError, part_losses, predict, used_rows_only

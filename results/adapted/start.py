@@ -12,7 +12,8 @@ import sys
 
 import torch
 
-from glue_bench.model.checkpoints import read_checkpoint, under_head, weights_digest, with_variant
+from glue_bench.model.checkpoints import read_checkpoint
+from glue_bench.model.start import under_head, weights_digest, with_variant
 from glue_bench.training.tokenizers import load_tokenizer
 
 source, folder = sys.argv[1:]

@@ -200,7 +200,7 @@ def test_the_rise_of_the_loss_is_that_without_the_term(variant):
         middle = block.attention_norm(entering + mixed)
         after = block.norm(middle + block.feed_forward(middle))
         bias = head.base.variant(MANY, 0 * MANY).biases()[0]
-        changes = BlockScores(bias, None, None, whole=False)
+        changes = BlockScores(bias, None, None, all_queries=False)
         logits = head.predict(head.base.blocks[1](after, changes))
         rise = cross_entropy(logits.flatten(0, 1), MANY.flatten()).item() - before
         assert measured[f"terms.loss_rise.{term}", 1].value == pytest.approx(rise, abs=1e-3), term

@@ -13,10 +13,10 @@ from glue_bench.analysis import term_effects, terms
 from glue_bench.analysis.chance import EXACT, LeftOut
 from glue_bench.analysis.held_out import MaskedRow
 from glue_bench.analysis.hooks import FOUR, input_sum, watching
-from glue_bench.model.checkpoints import encoder as encoder_of
 from glue_bench.model.checkpoints import read_checkpoint
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.heads import EncoderForMaskedLM
+from glue_bench.model.start import encoder as encoder_of
 from glue_bench.model.tiny import POSITIONS, encoder_config, random_model, tokens
 
 IDS = tokens(5, POSITIONS)

@@ -19,8 +19,9 @@ from glue_bench.analysis.word_order import (
     pairs,
     reordered,
 )
-from glue_bench.model.checkpoints import read_checkpoint, under_head
+from glue_bench.model.checkpoints import read_checkpoint
 from glue_bench.model.heads import EncoderForMaskedLM
+from glue_bench.model.start import under_head
 from glue_bench.testing import encoder_config, random_model
 from glue_bench.training.packing import PackedText
 from glue_bench.training.tokenizers import train_tokenizer

@@ -35,10 +35,11 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from glue_bench.errors import DiskError, UserError
-from glue_bench.model.checkpoints import Start, read_checkpoint
+from glue_bench.model.checkpoints import read_checkpoint
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.heads import EncoderForMaskedLM
 from glue_bench.model.locate import locate
+from glue_bench.model.start import Start
 
 Change = Callable[[Path], Any]
 

@@ -10,9 +10,10 @@ from helpers.tiny_models import ARMS
 from torch import Tensor
 
 from glue_bench.errors import UserError
-from glue_bench.model.checkpoints import Start, graft
 from glue_bench.model.checks import check_order
 from glue_bench.model.encoder import EncoderModel
+from glue_bench.model.grafts import graft
+from glue_bench.model.start import Start
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.additive import NoPosition
 from glue_bench.model.variants.base import EncoderInput

@@ -25,7 +25,7 @@ from glue_bench.model.heads import classification_loss
 from glue_bench.sweep.plan import make_plan
 from glue_bench.training.inputs import Inputs
 
-PLAIN = BlockScores(None, None, None, whole=False)
+PLAIN = BlockScores(None, None, None, all_queries=False)
 HIDDEN, MASK = (
     torch.randn(3, 7, 24, dtype=torch.float64),
     torch.arange(7) < torch.tensor([7, 5, 1])[:, None],

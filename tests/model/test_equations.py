@@ -8,8 +8,9 @@ import torch
 from helpers.tiny_models import HEADS, HIDDEN, POSITIONS, encoder_config, random_model
 from torch import Tensor
 
-from glue_bench.model.checkpoints import Start, graft
 from glue_bench.model.encoder import EncoderModel
+from glue_bench.model.grafts import graft
+from glue_bench.model.start import Start
 from glue_bench.model.variants.base import Variant
 from glue_bench.model.variants.untied import TERMS
 

@@ -24,9 +24,11 @@ from helpers.tiny_models import (
 from torch import Tensor
 
 from glue_bench.errors import UserError
-from glue_bench.model.checkpoints import Start, graft, read_checkpoint
+from glue_bench.model.checkpoints import read_checkpoint
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.fresh import on_threads
+from glue_bench.model.grafts import graft
+from glue_bench.model.start import Start
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.additive import Add
 from glue_bench.model.variants.base import Additive, Dimensions, Grafted
@@ -230,9 +232,7 @@ def test_every_number_of_a_classifier_is_of_its_start_or_drawn(arm, family, tmp_
                 "what is drawn next": torch.rand(1),
             }
         )
-        monkeypatch.setattr(
-            "glue_bench.model.checkpoints.unfilled", lambda kind, config: kind(config)
-        )
+        monkeypatch.setattr("glue_bench.model.start.unfilled", lambda kind, config: kind(config))
     assert not [name for name, values in found[0].items() if not values.isfinite().all()]
     for name, values in found[1].items():
         torch.testing.assert_close(found[0][name], values, rtol=0, atol=0)

@@ -9,7 +9,8 @@ import pytest
 from glue_bench import load_plugins
 from glue_bench.config import load_experiment
 from glue_bench.errors import UserError
-from glue_bench.model.checkpoints import Start, graft
+from glue_bench.model.grafts import graft
+from glue_bench.model.start import Start
 from glue_bench.model.tiny import encoder_config
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.options import (

@@ -20,10 +20,11 @@ from helpers.tiny_models import (
 from helpers.tiny_models import encoder as loaded
 from transformers.models.t5.modeling_t5 import T5Attention
 
-from glue_bench.model.checkpoints import Start, graft
 from glue_bench.model.encoder import EncoderModel
 from glue_bench.model.families import FAMILIES
 from glue_bench.model.fresh import fresh
+from glue_bench.model.grafts import graft
+from glue_bench.model.start import Start
 from glue_bench.model.variants.relative import RelativeBias
 from glue_bench.model.variants.untied import TERMS
 

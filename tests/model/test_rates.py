@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from glue_bench.model.encoder import Attention, Block, BlockScores, EncoderModel
 from glue_bench.model.heads import EncoderForSequenceClassification
 
-UNCHANGED = BlockScores(None, None, None, whole=False)
+UNCHANGED = BlockScores(None, None, None, all_queries=False)
 RATES = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.4, "classifier_dropout": 0.6}
 BATCH, LENGTH = 40, 10
 

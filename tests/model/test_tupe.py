@@ -14,7 +14,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from glue_bench.errors import UserError
-from glue_bench.model.checkpoints import Start, read_checkpoint, under_head
+from glue_bench.model.checkpoints import read_checkpoint
+from glue_bench.model.start import Start, under_head
 
 Spoil = Callable[[dict[str, Any]], Any]
 ENCODER = "decoder.sentence_encoder."

@@ -107,9 +107,7 @@ def lines_of(function: ast.FunctionDef) -> int:
     return function.end_lineno - function.lineno + 1 - documented
 
 
-LONG_FILES = {
-    "model/checkpoints.py",
-}
+LONG_FILES: set[str] = set()
 """Files that grew over the limit when the code went from 120 to 100 columns; each has to be divided."""
 LONG_FUNCTIONS = {"run"}
 """Functions that grew over the limit in the same way."""

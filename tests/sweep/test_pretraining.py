@@ -14,7 +14,7 @@ from transformers import AutoModelForMaskedLM
 
 from glue_bench.data.demo import generate
 from glue_bench.errors import UserError
-from glue_bench.model.checkpoints import weights_digest
+from glue_bench.model.start import weights_digest
 from glue_bench.model.variants import VARIANTS
 from glue_bench.records.store import Store
 from glue_bench.training import pretrain as training

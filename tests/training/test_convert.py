@@ -11,8 +11,10 @@ from transformers import AutoModel, AutoModelForMaskedLM, PreTrainedTokenizerBas
 
 from glue_bench import convert
 from glue_bench.errors import UserError
-from glue_bench.model.checkpoints import encoder, graft, read_checkpoint, under_head
+from glue_bench.model.checkpoints import read_checkpoint
+from glue_bench.model.grafts import graft
 from glue_bench.model.locate import fingerprint
+from glue_bench.model.start import encoder, under_head
 from glue_bench.model.variants import VARIANTS
 
 TEXTS = (

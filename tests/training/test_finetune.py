@@ -13,7 +13,7 @@ from glue_bench.config import load_experiment
 from glue_bench.data.demo import generate
 from glue_bench.data.metrics import score_logits
 from glue_bench.data.tasks import AX_SPLIT, TASKS
-from glue_bench.model.checkpoints import weights_digest
+from glue_bench.model.start import weights_digest
 from glue_bench.model.variants import VARIANTS
 from glue_bench.model.variants.base import Variant
 from glue_bench.records.values import Cell

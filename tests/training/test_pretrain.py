@@ -28,9 +28,9 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from glue_bench.config import PretrainingSettings
 from glue_bench.errors import UserError
-from glue_bench.model.checkpoints import Start, weights_digest
 from glue_bench.model.fresh import seed_of
 from glue_bench.model.heads import EncoderForMaskedLM
+from glue_bench.model.start import Start, weights_digest
 from glue_bench.model.variants import VARIANTS
 from glue_bench.training import packing
 from glue_bench.training import pretrain as module

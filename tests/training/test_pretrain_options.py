@@ -12,9 +12,9 @@ from helpers.tiny_pretraining import CPU, LENGTH, STILL, Tiny, config, plainly_t
 from torch.nn.functional import cross_entropy
 
 from glue_bench.config import load_experiment
-from glue_bench.model.checkpoints import Start
 from glue_bench.model.fresh import seed_of
 from glue_bench.model.heads import EncoderForMaskedLM
+from glue_bench.model.start import Start
 from glue_bench.model.variants import VARIANTS
 from glue_bench.sweep.plan import settle_jobs
 from glue_bench.training import masking, packing

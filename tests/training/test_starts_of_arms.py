@@ -9,7 +9,7 @@ from helpers.tiny_pretraining import CPU
 
 from glue_bench.config import load_experiment
 from glue_bench.data.tasks import TASKS
-from glue_bench.model.checkpoints import weights_digest
+from glue_bench.model.start import weights_digest
 from glue_bench.sweep.plan import settle_jobs
 from glue_bench.training.finetune import finetune
 from glue_bench.training.inputs import Inputs

@@ -5,8 +5,10 @@ import torch
 from helpers.tiny_models import encoder_config, random_model
 from transformers import PreTrainedTokenizerFast
 
-from glue_bench.model.checkpoints import Start, encoder, graft, random_tokens, weights_digest
 from glue_bench.model.encoder import EncoderModel
+from glue_bench.model.grafts import graft
+from glue_bench.model.parity import random_tokens
+from glue_bench.model.start import Start, encoder, weights_digest
 from glue_bench.training.convert import relative_error
 from glue_bench.training.tokenizers import SPECIAL, tokenizer_digest, train_tokenizer
 

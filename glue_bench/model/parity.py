@@ -1,0 +1,115 @@
+"""Whether a checkpoint is read as transformers reads it: hidden states and logits are compared."""
+
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from safetensors import SafetensorError
+from torch import Tensor
+from transformers import AutoModel, AutoModelForMaskedLM
+from transformers import __version__ as TRANSFORMERS
+
+from glue_bench.errors import UserError, first_line
+from glue_bench.model.configuration import EncoderConfig
+from glue_bench.model.fresh import drawing
+from glue_bench.model.start import Start, encoder, under_head
+
+DAMAGE = (SafetensorError, UnpicklingError, EOFError)
+"""What a file of weights raises that is not whole."""
+READER = "PytorchStreamReader"
+"""The name by which torch says the same."""
+TOLERANCE = 1e-4
+"""A share of the largest value. Rounding makes 2e-6 of it in 24 random blocks of width 256."""
+LENGTH = 32
+MASKED_LM_HEAD = "the masked-LM head"
+
+
+@torch.no_grad()
+def check_parity(folder: Path, start: Start) -> None:
+    """Compare what the start computes of random tokens with what transformers' own model computes.
+
+    Hidden states are compared, and the logits where there is a head. Raises UserError where they
+    differ by more than TOLERANCE, are not finite, or transformers cannot compute them.
+    """
+    ids, segments, mask = random_tokens(start.config)
+    with drawing():
+        model = under_head(start, start.config) if start.head else encoder(start)
+        expected = _transformers_output(folder, start, ids, segments, mask)
+    actual = model.eval()(ids, mask, segments, output_hidden_states=True)
+    is_real = mask.bool()
+    states = zip(actual.hidden_states, expected.hidden_states, strict=True)
+    for block, (our_state, their_state) in enumerate(states):
+        part = f"block {block}" if block else "the input"
+        _check_equal(start, part, our_state[is_real], their_state[is_real])
+    if start.head:
+        _check_equal(start, MASKED_LM_HEAD, actual.logits[is_real], expected.logits[is_real])
+
+
+def _transformers_output(
+    folder: Path, start: Start, ids: Tensor, segments: Tensor, mask: Tensor
+) -> Any:
+    """Return what transformers computes with the model of a folder; UserError if it cannot."""
+    kind = AutoModelForMaskedLM if start.head else AutoModel
+    # To feed forward in chunks is another order of the same work, which not every length permits.
+    options = {
+        "dtype": torch.float32,
+        "attn_implementation": "eager",
+        "chunk_size_feed_forward": 0,
+    }
+    extra = {"token_type_ids": segments} if start.config.type_vocab_size else {}
+    try:
+        model = kind.from_pretrained(
+            str(folder), local_files_only=True, trust_remote_code=False, **options
+        )
+        return model.eval()(ids, mask, **extra, output_hidden_states=True, return_dict=True)
+    except Exception as error:
+        raise cannot_compute(start.name, error) from error
+
+
+def _check_equal(start: Start, part: str, our_values: Tensor, their_values: Tensor) -> None:
+    """Refuse a start of which a part computes something else than transformers."""
+    about = f"checkpoint '{start.name}'"
+    largest = float(their_values.abs().max())
+    error = float((our_values - their_values).abs().max())
+    if not largest < float("inf"):
+        raise UserError(f"{about}: hidden states are not finite; its weights are damaged")
+    if error <= TOLERANCE * largest:
+        return
+    fault = f"does not compute what transformers {TRANSFORMERS} computes (off by {error:.2g})"
+    advice = "Save its encoder alone, or use it" if part == MASKED_LM_HEAD else "Use it"
+    raise UserError(f"{about}: {part} {fault}. {advice} as a `native` arm.")
+
+
+def random_tokens(
+    config: EncoderConfig,
+) -> tuple[Int[Tensor, "2 l"], Int[Tensor, "2 l"], Int[Tensor, "2 l"]]:
+    """Draw two sequences of any tokens but padding.
+
+    Returns:
+        Ids, two segments, and a mask that leaves out half of the last sequence.
+    """
+    length = min(LENGTH, config.max_position_embeddings)
+    generator = torch.Generator().manual_seed(1)
+    ids = torch.randint(config.vocab_size, (2, length), generator=generator)
+    if config.pad_token_id is not None:
+        ids[ids == config.pad_token_id] = (config.pad_token_id + 1) % config.vocab_size
+    segments = torch.zeros_like(ids)
+    segments[:, length // 3 :] = max(config.type_vocab_size - 1, 0)
+    mask = torch.ones_like(ids)
+    mask[-1, (length + 1) // 2 :] = 0
+    return ids, segments, mask
+
+
+def cannot_compute(name: str, error: Exception) -> UserError:
+    """Say in one line what transformers, safetensors or torch raise, which have no common base."""
+    cause = f"{type(error).__name__}: {first_line(error)}"
+    # transformers raises OSErrors without a number for what is no trouble of the disk.
+    is_from_disk = isinstance(error, OSError) and error.errno is not None
+    if is_from_disk or isinstance(error, DAMAGE) or READER in str(error):
+        advice = "a file may be cut short, copy it again"
+    else:
+        advice = f"its files may not fit together, or not transformers {TRANSFORMERS}"
+        advice += "; give another checkpoint"
+    return UserError(f"checkpoint '{name}': transformers cannot compute it ({cause}); {advice}")
