@@ -1,4 +1,4 @@
-"""What stands in one block may be ranked together: encoders of one origin and one shape, and all of it is said."""
+"""Encoders of one origin and one shape are a block, and only the arms of a block are ranked."""
 
 import numpy as np
 import pytest
@@ -6,8 +6,8 @@ from helpers.simulated import REGIMES, fill_drawn, simulate
 from helpers.stored import SHAPE
 
 from glue_bench import leaderboard
-from glue_bench.board.board import BLOCK_COLUMNS, open_board
-from glue_bench.board.compare import compare, open_comparison
+from glue_bench.board.board import BLOCK_COLUMNS
+from glue_bench.board.compare import Comparison, open_comparison
 from glue_bench.data.measures import MEASURES
 from glue_bench.pages.contrasts import statistics_page
 from glue_bench.pages.leaderboard import leaderboard_page
@@ -17,104 +17,125 @@ from glue_bench.pages.seeds_needed import difference_page
 from glue_bench.stats.power import Costs, power_frame
 
 LARGE = SHAPE | {"hidden_size": 64, "embedding_size": 64}
-TEXTS = [
-    f"2 layers, hidden size {size}, 2 heads, intermediate size 16, vocabulary 100"
-    for size in (8, 64)
+SHAPE_TEXTS = [
+    "2 layers, hidden size 8, 2 heads, intermediate size 16, vocabulary 100",
+    "2 layers, hidden size 64, 2 heads, intermediate size 16, vocabulary 100",
 ]
+BLOCKS = [{"small", "other-small"}, {"large", "other-large"}]
 
 
-def test_no_table_ranks_encoders_of_two_shapes_together(bench):
+@pytest.fixture
+def two_shapes(bench) -> Comparison:
     rates = {"small": 0.6, "other-small": 0.65, "large": 0.9, "other-large": 0.92}
-    columns, regime = ["sst2", "rte"], REGIMES["mostly examples"]
-    for outcomes in simulate(np.random.default_rng(3), columns=columns, rates=rates, regime=regime):
-        fill_drawn(bench, outcomes)
+    generator = np.random.default_rng(3)
+    regime = REGIMES["mostly examples"]
+    for runs in simulate(generator, columns=["sst2", "rte"], rates=rates, regime=regime):
+        fill_drawn(bench, runs)
     for arm in ("large", "other-large"):
         bench.arms[arm] |= {"shape": LARGE}
-    board = open_board(bench.plan())
-    found = compare(board)
-    for frame, names in (
-        (board.table, ["arm"]),
-        (found.contrasts_of("reference"), ["arm", "reference"]),
-    ):
-        blocks = [
-            set(block[names].to_numpy().ravel())
-            for _, block in frame.groupby(BLOCK_COLUMNS, sort=False)
-        ]
-        assert blocks == [{"small", "other-small"}, {"large", "other-large"}]
-    assert set(found.contrasts_of("reference")["family"]) == {
-        1
-    }  # each block corrects for its own arms
-    assert power_frame(found.assessed, 1.0, 0.8, Costs(1.0, 1.0)).groupby(
-        "reference"
-    ).size().tolist() == [3, 3]
-    for page in (statistics_page(found), difference_page(found, 1.0, 0.8)):
-        titles = [table.title for table in page.tables if table.title]
-        assert all(f"retrained, {shape}" in " ".join(titles) for shape in TEXTS)
-        assert len(set(titles)) == len(titles)
+    return open_comparison(bench.plan())
 
 
-@pytest.mark.parametrize(
-    ("size", "value", "blocks"),
-    [
-        *((size, SHAPE[size] // 2, 2) for size in SHAPE),
-        ("embedding_size", 2 * SHAPE["hidden_size"], 1),
-    ],
-)
-def test_every_size_of_the_shape_parts_blocks_but_tables_wider_than_them_do_not(
+def names_by_block(frame, names) -> list[set[str]]:
+    blocks = []
+    for _, block in frame.groupby(BLOCK_COLUMNS, sort=False):
+        blocks.append(set(block[names].to_numpy().ravel()))
+    return blocks
+
+
+def test_the_board_has_a_block_for_each_shape(two_shapes):
+    assert names_by_block(two_shapes.board.table, ["arm"]) == BLOCKS
+
+
+def test_no_contrast_compares_two_shapes_and_each_block_corrects_for_its_own_arms(two_shapes):
+    contrasts = two_shapes.contrasts_of("reference")
+    assert names_by_block(contrasts, ["arm", "reference"]) == BLOCKS
+    assert set(contrasts["family"]) == {1}
+
+
+def test_the_seeds_needed_are_those_of_each_block(two_shapes):
+    frame = power_frame(two_shapes.assessed, 1.0, 0.8, Costs(1.0, 1.0))
+    assert frame.groupby("reference").size().tolist() == [3, 3]
+
+
+@pytest.mark.parametrize("make_page", [statistics_page, lambda c: difference_page(c, 1.0, 0.8)])
+def test_every_page_has_a_title_for_each_shape(two_shapes, make_page):
+    titles = [table.title for table in make_page(two_shapes).tables if table.title]
+    for shape in SHAPE_TEXTS:
+        assert f"retrained, {shape}" in " ".join(titles)
+    assert len(set(titles)) == len(titles)
+
+
+SHAPE_CHANGES = [(size, SHAPE[size] // 2, 2) for size in SHAPE]
+SHAPE_CHANGES.append(("embedding_size", 2 * SHAPE["hidden_size"], 1))
+
+
+@pytest.mark.parametrize(("size", "value", "blocks"), SHAPE_CHANGES)
+def test_every_size_of_the_shape_divides_blocks_but_not_tables_wider_than_the_encoder(
     bench, size, value, blocks
 ):
-    bench.finish("rte", 1, 0.5, arm="one")
-    bench.finish("rte", 1, 0.6, arm="two")
-    bench.arms["two"] |= {"shape": SHAPE | {size: value}}
+    bench.finish("rte", 1, 0.5, arm="first")
+    bench.finish("rte", 1, 0.6, arm="second")
+    bench.arms["second"] |= {"shape": SHAPE | {size: value}}
     table = leaderboard(bench.plan())
     assert table["shape"].nunique() == blocks
-    assert table["arm"][is_best(table["rte"], MEASURES["rte"])].tolist() == ["two"]
-    assert is_best(table["rte"][-1:], MEASURES["rte"]).tolist() == [
-        False
-    ]  # an arm alone is no winner
+    is_winner = is_best(table["rte"], MEASURES["rte"])
+    assert table["arm"][is_winner].tolist() == ["second"]
 
 
-def test_blocks_of_one_origin_stand_together_and_are_ranked_apart(bench):
-    for arm, value, origin in (("a", 0.5, "pretrained"), ("B", 0.9, "pretrained"), ("c", 0.6, "pretrained"),
-                               ("D", 0.8, "grafted"), ("e", 0.4, "scratch")):  # fmt: skip
-        bench.finish("rte", 1, value, arm=arm, origin=origin)
-    bench.expect("rte", 1, arm="f")  # without an average it is last
+def test_an_arm_alone_is_no_winner(bench):
+    bench.finish("rte", 1, 0.5)
+    scores = leaderboard(bench.plan())["rte"]
+    assert is_best(scores, MEASURES["rte"]).tolist() == [False]
+
+
+def test_blocks_of_one_origin_stand_together_and_are_ranked_separately(bench):
+    """Capital letters are arms of another shape; `f` has no average and is the last of its block."""
+    bench.finish("rte", 1, 0.5, arm="a")
+    bench.finish("rte", 1, 0.9, arm="B")
+    bench.finish("rte", 1, 0.6, arm="c")
+    bench.finish("rte", 1, 0.8, arm="D", origin="grafted")
+    bench.finish("rte", 1, 0.4, arm="e", origin="scratch")
+    bench.expect("rte", 1, arm="f")
     for arm in ("B", "D"):
         bench.arms[arm] |= {"shape": LARGE}
     assert leaderboard(bench.plan())["arm"].tolist() == ["c", "a", "f", "B", "D", "e"]
 
 
 def test_tables_name_what_an_arm_started_from(bench):
-    """A person's folders are no one's business."""
+    """The folders of a person are private."""
     starts = {
-        "a": "scratch",
-        "b": "org/model",
-        "c": "/home/me/secret/one",
-        "d": "~/two",
-        "e": "../models/three",
+        "a": ("scratch", "fresh weights of this shape"),
+        "b": ("org/model", "org/model@main"),
+        "c": ("/home/me/secret/one", "one"),
+        "d": ("~/two", "two"),
+        "e": ("../models/three", "three"),
     }
-    for arm in starts:
+    arms = []
+    for arm, (checkpoint, _) in starts.items():
         bench.expect(arm=arm)
         bench.cells[-1]["steps"] = 8000
-    arms = [{"name": arm, "checkpoint": start, "revision": "main" if arm == "b" else None}
-            for arm, start in starts.items()]  # fmt: skip
-    shown = leaderboard(bench.plan(config={"arms": arms})).set_index("arm")["start"][[*starts]]
-    named = ("fresh weights of this shape", "org/model@main", "one", "two", "three")
-    assert shown.tolist() == [f"{name}, then 8,000 steps of pretraining" for name in named]
+        revision = "main" if arm == "b" else None
+        arms.append({"name": arm, "checkpoint": checkpoint, "revision": revision})
+    table = leaderboard(bench.plan(config={"arms": arms})).set_index("arm")
+    for arm, (_, name) in starts.items():
+        assert table["start"][arm] == f"{name}, then 8,000 steps of pretraining"
 
 
-@pytest.mark.parametrize("place", ["org/{}", "/folder-of-{}/model"], ids=["names", "contents"])
-def test_other_checkpoints_are_told_apart_also_those_of_one_name(bench, place):
+@pytest.mark.parametrize(
+    ("place", "first", "second"),
+    [
+        ("org/{}", "org/one", "org/two"),
+        ("/folder-of-{}/model", f"model ({'1' * 12})", f"model ({'2' * 12})"),
+    ],
+    ids=["names", "contents"],
+)
+def test_other_checkpoints_are_told_apart_also_if_they_have_one_name(bench, place, first, second):
+    arms = []
     for arm in "abc":
         bench.finish("rte", 1, arm=arm)
         bench.cells[-1]["checkpoint"] = ("1" if arm == "a" else "2") * 64
-    arms = [
-        {"name": arm, "checkpoint": place.format("one" if arm == "a" else "two")} for arm in "abc"
-    ]
-    text = to_markdown(leaderboard_page(open_comparison(bench.plan(config={"arms": arms}))))
-    one, two = (
-        ("org/one", "org/two")
-        if place == "org/{}"
-        else (f"model ({'1' * 12})", f"model ({'2' * 12})")
-    )
-    assert f"pretrained: {one} (a); pretrained: {two} (b, c)" in text
+        checkpoint = place.format("one" if arm == "a" else "two")
+        arms.append({"name": arm, "checkpoint": checkpoint})
+    page = leaderboard_page(open_comparison(bench.plan(config={"arms": arms})))
+    assert f"pretrained: {first} (a); pretrained: {second} (b, c)" in to_markdown(page)

@@ -1,4 +1,4 @@
-"""Budgets, and a study of which some arms have run: its pages count what waits, and compare what has run."""
+"""Budgets, and a study that is partly run: its pages count what waits, and compare what has run."""
 
 from itertools import product
 from pathlib import Path
@@ -22,45 +22,70 @@ from glue_bench.pages.report import make_report
 SEEDS = (1, 2, 3)
 CONTRASTS = [["none", "add"], ["half", "add"], ["later", "add"], ["none", "later"]]
 LOSSES = {"add": 4.0, "none": 5.0, "half": 4.1}
+STUDY_SEEDS = {"add": 3, "none": 3, "half": 2, "later": 0}
+LOSS_FIRST = {"protocol": {"primary": "validation_loss"}, "pretraining": {}}
+
+
+def point_of(step: int, loss: float, tokens: int) -> dict:
+    """Return a point of a curve of losses."""
+    return {
+        "step": step,
+        "tokens": tokens,
+        "train_loss": loss,
+        "validation_loss": loss,
+        "seconds": 1.0,
+    }
 
 
 def pretrain(bench, arm, seed, stream="of {}"):
-    """A record of a pretraining with the validation losses of pieces of text."""
+    """Record a pretraining with the validation losses of pieces of text."""
     generator = np.random.default_rng([ord(arm[0]), seed])
     count = np.full(300, 50)
     sums = LOSSES[arm] * count + generator.normal(0, 5, 300)
-    point = {
-        "step": 10,
-        "tokens": 900,
-        "train_loss": 4.0,
-        "validation_loss": sums.sum() / count.sum(),
-        "seconds": 1.0,
-    }
-    facts = {"steps": 10, "tokens": 900, "stream": stream.format(seed), "losses": [point]}
-    pieces = {"loss_sum": sums, "count": count, "document": np.zeros(300, np.int64)}
-    bench.pretrain(arm, seed, pieces=pieces, validation_loss=point["validation_loss"], **facts)
+    loss = sums.sum() / count.sum()
+    bench.pretrain(
+        arm,
+        seed,
+        pieces={"loss_sum": sums, "count": count, "document": np.zeros(300, np.int64)},
+        validation_loss=loss,
+        steps=10,
+        tokens=900,
+        stream=stream.format(seed),
+        losses=[point_of(10, loss, 900)],
+    )
+
+
+def pretrain_seeds(bench, arm, finished: int) -> None:
+    """Plan three pretraining seeds of an arm, of which the first ones have finished."""
+    for seed in SEEDS:
+        if seed <= finished:
+            pretrain(bench, arm, seed)
+        else:
+            bench.pretrain(arm, seed, steps=10, finished=False)
 
 
 def make_study(bench) -> Path:
-    """add and none whole, `half` with two of three seeds, `later` and CoLA not begun."""
-    for place, arm in enumerate((*LOSSES, "later")):
+    """Plan four arms: `half` has two of three seeds, `later` and CoLA are not begun."""
+    for place, (arm, finished) in enumerate(STUDY_SEEDS.items(), 1):
         if arm in ("add", "none"):
             bench.finish_predicted("rte", arm, 0.7)
         bench.expect("cola", arm=arm)
-        bench.arms[arm] |= {"parameters": 1_000_000 * (place + 1)}
-        for seed in SEEDS:
-            if seed <= {"half": 2, "later": 0}.get(arm, 3):
-                pretrain(bench, arm, seed)
-            else:
-                bench.pretrain(arm, seed, steps=10, finished=False)
+        bench.arms[arm] |= {"parameters": 1_000_000 * place}
+        pretrain_seeds(bench, arm, finished)
     protocol = {"primary": "validation_loss", "contrasts": CONTRASTS}
     return bench.plan(config={"protocol": protocol, "pretraining": {}})
 
 
 def table_of(page, place=0):
-    """Header and texts of one of a page's tables."""
+    """Return header and texts of one of a page's tables."""
     table = read_markdown(to_markdown(page))[place]
     return table.header, table.texts
+
+
+def facts_of(page) -> dict[str, str]:
+    """Return the second table of a page, which has a name and a text in each row."""
+    _, rows = table_of(page, 1)
+    return dict(rows)
 
 
 @pytest.mark.parametrize(
@@ -73,34 +98,35 @@ def table_of(page, place=0):
     ],
 )
 def test_whatever_has_run_has_a_report(tuned, primary, bench):
-    """Also until the first cell has ended, and while an arm has more pretraining seeds than the reference."""
+    """Also before any cell has ended, and if an arm has more pretrainings than the reference."""
     for arm in LOSSES:
         for seed in SEEDS[: 2 if arm == "add" else 3]:
             pretrain(bench, arm, seed)
-        for task in ("rte", "sst2"):
-            bench.finish_predicted(
-                task, arm, 0.7
-            ) if arm in tuned and task == "rte" else bench.expect(task, arm=arm)
+        if arm in tuned:
+            bench.finish_predicted("rte", arm, 0.7)
+        else:
+            bench.expect("rte", arm=arm)
+        bench.expect("sst2", arm=arm)
     config = {"protocol": {"primary": primary}, "pretraining": {}}
-    report = make_report(
-        open_comparison(bench.plan(config=config, data_source="demo"))
-    )  # without published tables
-    assert {row[0].text.rstrip("*") for row in report.parts[0].tables[0].rows} >= {*LOSSES}
-    assert [said for said in (*LOSSES, LEGEND["common"]) if said not in to_html(report)] == []
+    # Demo data stand beside no published table.
+    report = make_report(open_comparison(bench.plan(config=config, data_source="demo")))
+    rows = report.parts[0].tables[0].rows
+    assert {row[0].text.rstrip("*") for row in rows} >= set(LOSSES)
+    page = to_html(report)
+    for text in (*LOSSES, LEGEND["common"]):
+        assert text in page
 
 
-def legend_of(bench, seeds_by_arm) -> tuple[str, ...]:
-    """The legend of a study of three planned pretraining seeds, of which an arm has so many."""
+def legend_of(bench, seeds_by_arm) -> list[str]:
+    """Return the legend of a study of three planned pretraining seeds."""
     for arm, finished in seeds_by_arm.items():
-        for seed in SEEDS:
-            if seed <= finished:
-                pretrain(bench, arm, seed)
-            else:
-                bench.pretrain(arm, seed, steps=10, finished=False)
-            bench.expect(arm=arm)
-    config = {"protocol": {"primary": "validation_loss"}, "pretraining": {}}
-    page = leaderboard_page(open_comparison(bench.plan(config=config)))
-    return tuple(line for table in page.tables for line in table.legend)
+        pretrain_seeds(bench, arm, finished)
+        bench.expect(arm=arm)
+    page = leaderboard_page(open_comparison(bench.plan(config=LOSS_FIRST)))
+    lines: list[str] = []
+    for table in page.tables:
+        lines += table.legend
+    return lines
 
 
 def test_seeds_that_all_arms_lack_are_left_out_of_no_difference(bench):
@@ -116,54 +142,64 @@ def study(tmp_path_factory) -> Path:
     return make_study(Bench(tmp_path_factory.mktemp("study") / "toy"))
 
 
-def test_the_page_counts_what_waits_and_shows_what_has_run(study):
-    page = leaderboard_page(open_comparison(study))
-    caption = page.tables[0].caption
-    assert caption.startswith(
-        "Val. loss against `add`: 0 better, 1 worse, 0 not told apart, 2 untested; "
-    )
+def test_the_caption_counts_what_waits(study):
+    caption = leaderboard_page(open_comparison(study)).tables[0].caption
+    counts = "0 better, 1 worse, 0 not told apart, 2 untested"
+    assert caption.startswith(f"Val. loss against `add`: {counts}; ")
     assert "planned contrasts: 1 of 4 differ" in caption
-    facts = dict(table_of(page, 1)[1])
-    assert facts["Planned contrasts"].startswith(
-        "none - add: worse; half - add: untested; later - add: untested"
-    )
-    header, rows = table_of(page)
+
+
+def test_the_page_says_what_became_of_planned_contrasts(study):
+    facts = facts_of(leaderboard_page(open_comparison(study)))
+    expected = "none - add: worse; half - add: untested; later - add: untested"
+    assert facts["Planned contrasts"].startswith(expected)
+
+
+def test_the_page_shows_what_has_run(study):
+    """`half` has fewer pretraining seeds than planned."""
+    header, rows = table_of(leaderboard_page(open_comparison(study)))
     assert header == ["Arm", "Params", "Val. loss", "Difference", "RTE"]
-    shown = {row[0]: row[2:] for row in rows}
-    assert list(shown)[:4] == ["add", "half", "none", "later"]
-    assert shown["none"][0].endswith("▼")
-    assert shown["half"][0].endswith("*"), "it has fewer seeds of pretraining"
-    assert shown["later"] == ["–", "", "–"]  # noqa: RUF001
+    texts_by_arm = {row[0]: row[2:] for row in rows}
+    assert list(texts_by_arm)[:4] == ["add", "half", "none", "later"]
+    assert texts_by_arm["none"][0].endswith("▼")
+    assert texts_by_arm["half"][0].endswith("*")
+    assert texts_by_arm["later"] == [MISSING, "", MISSING]
 
 
-def test_contrasts_that_wait_are_shown_with_their_reason_and_counted(study):
-    page = statistics_page(open_comparison(study))
-    _, rows = table_of(page)
-    planned = {row[2]: row for row in rows if row[0] == "planned (4)" and row[1] == "Val. loss"}
+def test_contrasts_that_wait_are_shown_with_their_reason(study):
+    _, rows = table_of(statistics_page(open_comparison(study)))
+    planned: dict[str, list[str]] = {}
+    for row in rows:
+        if row[:2] == ["planned (4)", "Val. loss"]:
+            planned[row[2]] = row
     assert list(planned) == ["none - add", "half - add", "later - add", "none - later"]
     assert planned["none - add"][7] == "worse"
     assert planned["half - add"][7] == "1 of 3 pretraining seeds are missing (half)"
-    assert planned["later - add"][3:] == ["–", "–", "–", "–", "no finished run (later)"]  # noqa: RUF001
+    assert planned["later - add"][3:] == [MISSING] * 4 + ["no finished run (later)"]
 
 
-def test_whether_all_arms_of_a_seed_were_shown_the_same_is_said(study, new_bench):
-    page = budget_page(read_results(study))
-    assert dict(table_of(page, 1)[1])["Shown"].endswith("for all arms of a seed (of 1, of 2, of 3)")
-    header, rows = table_of(page)
-    later = dict(zip(header, rows[-1], strict=True))
-    assert (later["Arm"], later["Pretraining seeds"], later["Tokens seen"]) == (
-        "later",
-        "0",
-        MISSING,
-    )
-    make_study(bench := new_bench("c"))
+def test_the_budget_says_that_all_arms_of_a_seed_were_shown_the_same(study):
+    facts = facts_of(budget_page(read_results(study)))
+    assert facts["Shown"].endswith("for all arms of a seed (of 1, of 2, of 3)")
+
+
+def test_the_budget_says_that_an_arm_was_shown_something_else(bench):
+    make_study(bench)
     pretrain(bench, "none", 2, "of another")
-    assert "NOT the same" in dict(table_of(budget_page(read_results(bench.plan())), 1)[1])["Shown"]
+    assert "NOT the same" in facts_of(budget_page(read_results(bench.plan())))["Shown"]
+
+
+def test_an_arm_that_has_not_begun_has_a_row_in_the_budget(study):
+    header, rows = table_of(budget_page(read_results(study)))
+    row = dict(zip(header, rows[-1], strict=True))
+    assert row["Arm"] == "later"
+    assert row["Pretraining seeds"] == "0"
+    assert row["Tokens seen"] == MISSING
 
 
 def curve(*losses: float | None) -> pd.DataFrame:
-    """A validation loss (None: not measured) every 100 tokens."""
-    tokens = [100 * n for n in range(1, len(losses) + 1)]
+    """Return a validation loss (None: not measured) every 100 tokens."""
+    tokens = [100 * step for step in range(1, len(losses) + 1)]
     return pd.DataFrame({"tokens": tokens, "validation_loss": np.array(losses, float)})
 
 
@@ -183,61 +219,63 @@ def test_tokens_to_reach_by_hand(loss, points, tokens):
     assert tokens_to_reach(loss, points) == tokens
 
 
-def test_the_reference_is_the_one_chosen_the_first_additive_arm_or_the_first():
-    variants = pd.Series({"none": "none", "mine": "add", "other": "add"})
-    assert reference_arm(variants, "other") == "other"
-    assert reference_arm(variants, "gone") == reference_arm(variants) == "mine"
+def test_the_reference_is_the_chosen_arm_the_first_additive_one_or_the_first():
+    variants = pd.Series({"none": "none", "first": "add", "second": "add"})
+    assert reference_arm(variants, "second") == "second"
+    assert reference_arm(variants, "gone") == "first"
+    assert reference_arm(variants) == "first"
     assert reference_arm(pd.Series({"none": "none", "untied": "untied"})) == "none"
 
 
 @pytest.mark.parametrize(("reference", "tokens"), [(None, 300), ("untied-relative", 200)])
 def test_the_budget_counts_to_the_reference_that_the_protocol_names(reference, tokens, bench):
-    for arm, losses in {
+    curves = {
         "add": (5.0, 4.0, 3.0),
         "untied-relative": (5.0, 2.5, 2.5),
-        "none": (6.0, 5.0, 4),
-    }.items():
+        "none": (6.0, 5.0, 4.0),
+    }
+    for arm, losses in curves.items():
         bench.finish(arm=arm)
-        points = [{"step": n, "tokens": 100 * n, "train_loss": loss, "validation_loss": loss, "seconds": n}
-                  for n, loss in enumerate(losses, 1)]  # fmt: skip
+        points = [point_of(step, loss, 100 * step) for step, loss in enumerate(losses, 1)]
         bench.pretrain(arm, losses=points, validation_loss=losses[-1], tokens=300)
-    budgets = budget_frame(
-        read_results(bench.plan(config={"protocol": {"reference": reference}}))
-    ).set_index("arm")
-    goal, found = reference or "add", budgets["tokens_to_reference"]
-    assert found[goal] == tokens
-    assert (found.isna() == (budgets["validation_loss"] > budgets["validation_loss"][goal])).all()
+    path = bench.plan(config={"protocol": {"reference": reference}})
+    budgets = budget_frame(read_results(path)).set_index("arm")
+    goal = reference or "add"
+    is_behind = budgets["validation_loss"] > budgets["validation_loss"][goal]
+    assert budgets["tokens_to_reference"][goal] == tokens
+    assert budgets["tokens_to_reference"].isna().equals(is_behind)
 
 
 def test_a_mean_that_lacks_a_seed_is_a_dash(bench):
-    """Of three seeds the third is not trained yet, and only in the first `none` reaches the reference."""
-    for arm, seed in product(("add", "none"), (1, 2, 3)):
+    """The third of three seeds is not trained yet.
+
+    Only in the first seed does `none` reach the reference.
+    """
+    for arm, seed in product(("add", "none"), (1, 2)):
         bench.expect(arm=arm)
         loss = 3.0 if arm == "add" or seed == 1 else 4.0
-        point = {
-            "step": 1,
-            "tokens": 100,
-            "train_loss": loss,
-            "validation_loss": loss,
-            "seconds": 1.0,
-        }
-        facts = {"losses": [point], "validation_loss": loss, "tokens": 300} if seed < 3 else {}
-        bench.pretrain(arm, seed, finished=seed < 3, **facts)
-    table, *_ = budget_page(read_results(bench.plan())).tables
-    rows = [dict(zip(table.header, (cell.text for cell in row), strict=True)) for row in table.rows]
-    assert [row["Tokens to reference"] for row in rows] == ["100", MISSING]
-    assert [(row["Pretraining seeds"], row["Tokens seen"]) for row in rows] == [("2", "300")] * 2
+        points = [point_of(1, loss, 100)]
+        bench.pretrain(arm, seed, losses=points, validation_loss=loss, tokens=300)
+    for arm in ("add", "none"):
+        bench.pretrain(arm, 3, finished=False)
+    header, rows = table_of(budget_page(read_results(bench.plan())))
+    for row, tokens in zip(rows, ("100", MISSING), strict=True):
+        texts = dict(zip(header, row, strict=True))
+        assert texts["Tokens to reference"] == tokens
+        assert texts["Pretraining seeds"] == "2"
+        assert texts["Tokens seen"] == "300"
 
 
 def test_a_chosen_rate_at_an_end_of_the_search_has_a_mark(bench):
-    for arm, best in (("low", 1e-3), ("middle", 2e-3), ("high", 4e-3)):
+    rates = (1e-3, 2e-3, 4e-3)
+    for arm, best in zip(("low", "middle", "high"), rates, strict=True):
         bench.finish(arm=arm)
         bench.pretrain(arm, rate=best)
-        for seed, rate in enumerate(2 * (1e-3, 2e-3, 4e-3), 2):  # by two seeds
-            bench.pretrain(
-                arm, seed, is_search=True, rate=rate, validation_loss=1.0 + (rate != best)
-            )
+        for seed, rate in enumerate(2 * rates, 2):
+            loss = 1.0 if rate == best else 2.0
+            bench.pretrain(arm, seed, is_search=True, rate=rate, validation_loss=loss)
     table = budget_page(read_results(bench.plan())).tables[-1]
     assert table.caption == "Validation loss after 1 steps with 2 seeds, the mean."
     assert [row[0].text for row in table.rows] == ["high*", "low*", "middle"]
-    assert [[cell.bold for cell in row].index(True) for row in table.rows] == [3, 1, 2]
+    bold_places = [[cell.bold for cell in row].index(True) for row in table.rows]
+    assert bold_places == [3, 1, 2]
