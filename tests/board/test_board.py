@@ -1,15 +1,16 @@
-"""From the scores of single runs to one number of an arm: means, averages, rates and epochs, by each protocol."""
+"""From the scores of single runs to one number per arm: means, averages, rates and epochs."""
 
 import math
 import shutil
 
 import numpy as np
+import pandas as pd
 import pytest
 from helpers.stored import DATA, history_of
 
 from glue_bench import leaderboard
 from glue_bench.board.aggregation import RUN_KEYS, reported_epochs
-from glue_bench.board.averages import AVERAGES, average_of
+from glue_bench.board.averages import AVERAGES, average, average_of
 from glue_bench.board.board import averages_frame, floors, make_board, open_board, steps_frame
 from glue_bench.board.compare import open_comparison
 from glue_bench.board.results import read_results
@@ -19,151 +20,202 @@ from glue_bench.errors import UserError
 from glue_bench.pages.files import table_files
 
 
+def only_row(path) -> pd.Series:
+    """Return the row of the only arm of a leaderboard."""
+    table = leaderboard(path)
+    (arm,) = table.index[table["origin"] != "baseline"]
+    return table.loc[arm]
+
+
 def test_mean_sample_deviation_and_n(bench):
     for seed, value in ((1, 0.60), (2, 0.62), (3, 0.67)):
         bench.finish("rte", seed, value)
+    row = only_row(bench.plan())
+    assert row["rte"] == pytest.approx(63.0)
+    assert row["rte_n"] == 3
+    assert row["rte_std"] == pytest.approx(math.sqrt((9 + 1 + 16) / 2))
+
+
+def test_one_run_has_no_deviation(bench):
     bench.finish("mrpc", 1)
-    for seed, value in ((1, 0.5), (2, None), (3, 0.5)):  # an undefined score is not left out
+    assert math.isnan(only_row(bench.plan())["mrpc_std"])
+
+
+def test_an_undefined_score_is_not_left_out_of_a_mean(bench):
+    for seed, value in ((1, 0.5), (2, None), (3, 0.5)):
         bench.finish("stsb", seed, value)
+    row = only_row(bench.plan())
+    assert math.isnan(row["stsb"])
+    assert math.isnan(row["stsb_std"])
+
+
+def test_a_task_that_has_not_run_has_no_score(bench):
+    bench.finish("rte", 1)
     bench.expect("cola", 1)
-    row = leaderboard(bench.plan()).iloc[0]
-    assert (row["rte"], row["rte_n"]) == (pytest.approx(63.0), 3)
-    assert row["rte_std"] == pytest.approx(13**0.5)  # (9 + 1 + 16) / 2
-    assert np.isnan(row[["mrpc_std", "stsb", "stsb_std"]].astype(float)).all()
-    assert (math.isnan(row["cola"]), row["cola_n"]) == (True, 0)
+    row = only_row(bench.plan())
+    assert math.isnan(row["cola"])
+    assert row["cola_n"] == 0
 
 
-def test_columns_follow_the_tasks_of_the_plan_with_mnli_apart(bench):
+def test_columns_follow_the_tasks_of_the_plan_with_two_of_mnli(bench):
     bench.finish("rte", 1, 0.6)
     bench.finish("wnli", 1, 0.1)
-    bench.finish(
-        "mnli",
-        1,
-        {"validation_matched": {"accuracy": 0.8}, "validation_mismatched": {"accuracy": 0.7}},
-    )
+    scores = {"validation_matched": {"accuracy": 0.8}, "validation_mismatched": {"accuracy": 0.7}}
+    bench.finish("mnli", 1, scores)
     table = open_board(bench.plan()).table
-    assert "averages.csv" not in table_files(
-        open_comparison(bench.path)
-    )  # no convention has all of its tasks
-    names = ["mnli_m", "mnli_mm", "rte", "wnli"]
-    assert [name for name in table if f"{name}_n" in table] == names
-    assert (table["mnli_m"][0], table["mnli_mm"][0]) == (80.0, 70.0)
+    columns = [name for name in table if f"{name}_n" in table]
+    assert columns == ["mnli_m", "mnli_mm", "rte", "wnli"]
+    assert table["mnli_m"][0] == 80.0
+    assert table["mnli_mm"][0] == 70.0
     assert table["average"][0] == pytest.approx((60 + 80 + 70) / 3)
 
 
-def test_the_conventions_give_what_is_published(bench):
-    """run_glue is 78.9 official and 81.7 without WNLI; TUPE-R's margin is 2.08 on nine columns and 2.18 on eight."""
+def test_there_is_no_table_of_averages_if_no_convention_has_all_of_its_tasks(bench):
+    bench.finish("rte", 1, 0.6)
+    assert "averages.csv" not in table_files(open_comparison(bench.plan()))
+
+
+def test_the_conventions_give_the_published_averages(bench):
+    """`run_glue` is 78.9 official and 81.7 without WNLI.
+
+    The margin of TUPE-R is 2.08 on nine columns and 2.18 on eight. TUPE has no WNLI.
+    """
     bench.finish_published("run-glue", "fp32")
     bench.finish_published("tupe-1", "TUPE-R", arm="tupe")
     bench.finish_published("tupe-1", "BERT-A", arm="bert")
     rows = averages_frame(open_board(bench.plan())).set_index("arm")
-    run_glue = rows.loc["add", ["average_official", "average_eight_tasks"]]
-    assert run_glue.tolist() == pytest.approx([78.9, 81.7], abs=0.05)
-    assert math.isnan(rows["average_official"]["tupe"])  # there is no WNLI
-    assert average_of(list(COLUMNS)).parts == AVERAGES["average_nine_columns"].parts
-    assert list(average_of(["wnli"]).parts) == ["wnli"]
+    assert rows["average_official"]["add"] == pytest.approx(78.9, abs=0.05)
+    assert rows["average_eight_tasks"]["add"] == pytest.approx(81.7, abs=0.05)
+    assert math.isnan(rows["average_official"]["tupe"])
     margins = rows.loc["tupe", list(AVERAGES)] - rows.loc["bert", list(AVERAGES)]
     assert margins["average_nine_columns"] == pytest.approx(2.08, abs=0.005)
     assert margins["average_eight_columns"] == pytest.approx(2.18, abs=0.005)
 
 
-def test_the_average_deviates_over_seeds_only_where_all_parts_have_the_same_seeds(bench):
+def test_the_average_of_all_columns_is_that_of_nine_columns():
+    assert average_of(list(COLUMNS)).parts == AVERAGES["average_nine_columns"].parts
+
+
+def test_wnli_alone_is_its_own_average():
+    assert list(average_of(["wnli"]).parts) == ["wnli"]
+
+
+def finish_all_tasks(bench) -> None:
+    """Finish three seeds of each task; all but RTE rise by 2 points a seed."""
     for seed, shift in ((1, 0.0), (2, 0.02), (3, 0.04)):
         for task in TRAINABLE:
-            bench.finish(task, seed, 0.5 + shift * (task != "rte"))
-    row = leaderboard(bench.plan()).iloc[0]
-    # Eight of nine parts move by 2 points a seed; so do eight of the nine columns.
+            bench.finish(task, seed, 0.5 if task == "rte" else 0.5 + shift)
+
+
+def test_the_average_deviates_over_the_averages_of_seeds(bench):
+    """Eight of nine tasks rise by 2 points a seed, and so do eight of the nine columns."""
+    finish_all_tasks(bench)
+    row = only_row(bench.plan())
+    deviation = pytest.approx(2 * 8 / 9)
     assert row["average_official"] == pytest.approx(50 + 2 * 8 / 9)
-    assert (
-        row["average_official_std"] == row["average_nine_columns_std"] == pytest.approx(2 * 8 / 9)
-    )
+    assert row["average_official_std"] == row["average_nine_columns_std"] == deviation
+
+
+def test_the_average_has_no_deviation_if_a_task_lacks_a_seed(bench):
+    finish_all_tasks(bench)
+    path = bench.plan()
     shutil.rmtree(bench.file("add-cola-lr2e-05-s3").parent)
-    row = leaderboard(bench.path).iloc[0]
+    row = only_row(path)
     assert row["average_official"] == pytest.approx(50 + (2 * 7 + 1) / 9)
     assert math.isnan(row["average_official_std"])
 
 
-def test_an_average_that_lacks_something_is_missing(bench):
-    for arm, task in (("part", "cola"), ("metric", "mrpc"), ("undefined", "stsb")):
-        for other in {*TRAINABLE} - {task}:
-            bench.finish(other, arm=arm)
+@pytest.fixture
+def lacking(bench) -> pd.DataFrame:
+    """Return a board of arms that lack a task, a metric, or a defined score."""
+    for arm, lacking_task in (("part", "cola"), ("metric", "mrpc"), ("undefined", "stsb")):
+        for task in sorted(set(TRAINABLE) - {lacking_task}):
+            bench.finish(task, arm=arm)
     bench.expect("cola", arm="part")
     bench.finish("mrpc", 1, {"accuracy": 0.5}, arm="metric")
     bench.finish("stsb", 1, None, arm="undefined")
-    table = leaderboard(bench.plan()).set_index("arm")
+    return open_board(bench.plan())
+
+
+def test_an_average_that_lacks_something_is_missing(lacking):
+    """The nine columns do not need the F1 of MRPC."""
+    table = lacking.table.set_index("arm")
     assert table["average_official"].isna().all()
-    # The nine columns do not need the F1 of MRPC.
-    assert table["average_nine_columns"].notna().to_dict() == {
-        "part": False,
-        "metric": True,
-        "undefined": False,
-    }
+    has_nine_columns = table["average_nine_columns"].notna().to_dict()
+    assert has_nine_columns == {"part": False, "metric": True, "undefined": False}
     assert set(table["rte"]) == {50}
 
 
-def test_each_arm_and_task_takes_its_best_rate_by_the_main_metric_and_ties_the_lower_one(bench):
-    """Whatever the order of seeds; a rate with fewer finished seeds or an undefined score is passed over."""
-    of_mnli = {"validation_matched": {"accuracy": 0.9}, "validation_mismatched": {"accuracy": 0.1}}
-    values = {
-        ("add", "rte"): ((0.5, 0.7), (0.4, 0.6)),
-        ("concat", "rte"): ((0.4, 0.6), (0.5, 0.7)),
-        ("tied", "rte"): ((0.1, 0.613, 0.57), (0.57, 0.1, 0.613)),
-        ("add", "mnli"): ((of_mnli,), (0.6,)),
-        ("add", "mrpc"): (({"accuracy": 0.5, "f1": 0.9},), ({"accuracy": 0.6, "f1": 0.1},)),
-        ("add", "cola"): ((0.9,), (0.5, 0.5)),
-        ("add", "stsb"): ((None,), (0.1,)),
-    }
-    for (arm, task), of_rates in values.items():
-        for rate, of_seeds in zip((2e-5, 3e-5), of_rates, strict=True):
-            for seed, value in enumerate(of_seeds):
-                bench.finish(task, seed, value, arm=arm, rate=rate)
+def test_an_average_that_lacks_a_part_is_over_no_seeds(lacking):
+    counts = average(lacking.runs, AVERAGES["average_official"])["n"]
+    assert counts.to_dict() == {"part": 0, "metric": 0, "undefined": 1}
+
+
+MNLI_SCORES = {"validation_matched": {"accuracy": 0.9}, "validation_mismatched": {"accuracy": 0.1}}
+SCORES_BY_RATE = {
+    ("add", "rte"): ((0.5, 0.7), (0.4, 0.6)),
+    ("concat", "rte"): ((0.4, 0.6), (0.5, 0.7)),
+    # The same three scores in another order.
+    ("tied", "rte"): ((0.1, 0.613, 0.57), (0.57, 0.1, 0.613)),
+    # The mean over both validation sets counts.
+    ("add", "mnli"): ((MNLI_SCORES,), (0.6,)),
+    # The main metric of MRPC is the accuracy.
+    ("add", "mrpc"): (({"accuracy": 0.5, "f1": 0.9},), ({"accuracy": 0.6, "f1": 0.1},)),
+    # A rate with fewer finished seeds does not compete.
+    ("add", "cola"): ((0.9,), (0.5, 0.5)),
+    ("add", "stsb"): ((None,), (0.1,)),
+}
+"""By arm and task the scores of seeds at the rates 2e-5 and 3e-5."""
+LOWER_RATE_WINS = {("add", "rte"), ("tied", "rte")}
+
+
+@pytest.mark.parametrize("place", SCORES_BY_RATE, ids=str)
+def test_each_arm_and_task_takes_its_best_rate_and_of_equals_the_lower_one(bench, place):
+    arm, task = place
+    for rate, scores in zip((2e-5, 3e-5), SCORES_BY_RATE[place], strict=True):
+        for seed, score in enumerate(scores):
+            bench.finish(task, seed, score, arm=arm, rate=rate)
     board = open_board(bench.plan())
-    chosen = {
-        (arm, task): rate
-        for arm, task, rate in board.runs[["arm", "task", "learning_rate"]].to_numpy().tolist()
-    }
-    assert chosen == {
-        place: 2e-5 if place in [("add", "rte"), ("tied", "rte")] else 3e-5 for place in values
-    }
-    assert board.table.set_index("arm")["rte"][["add", "concat"]].tolist() == pytest.approx(
-        [60, 60]
-    )
+    expected = 2e-5 if place in LOWER_RATE_WINS else 3e-5
+    assert set(board.runs["learning_rate"]) == {expected}
 
 
 @pytest.mark.parametrize(
     ("choose_on", "epoch", "score", "value"),
-    [("validation", "last", 60, 60), ("validation", "best", 70, 70), ("held_out", "last", 60, 55),
-     ("held_out", "best", 50, 65)],
-)  # fmt: skip
+    [
+        ("validation", "last", 60, 60),
+        ("validation", "best", 70, 70),
+        ("held_out", "last", 60, 55),
+        ("held_out", "best", 50, 65),
+    ],
+)
 def test_the_epoch_that_is_shown_and_the_value_by_which_the_runs_rate_competes(
     bench, choose_on, epoch, score, value
 ):
-    history = [
-        {
-            "epoch": i,
-            "train_loss": 1.0,
-            "scores": {"validation": {"accuracy": v}, "held_out": {"accuracy": h}},
-        }
-        for i, (v, h) in enumerate([(0.5, 0.65), (0.7, 0.5), (0.6, 0.55)], start=1)
-    ]
+    history = []
+    for number, scores in enumerate([(0.5, 0.65), (0.7, 0.5), (0.6, 0.55)], start=1):
+        validation, held_out = scores
+        of_splits = {"validation": {"accuracy": validation}, "held_out": {"accuracy": held_out}}
+        history.append({"epoch": number, "train_loss": 1.0, "scores": of_splits})
     bench.record(bench.expect(), 0.6, history=history)
-    results, protocol = read_results(bench.plan()), Protocol(choose_on=choose_on, epoch=epoch)
-    scores = results.scores.merge(results.cells[["cell_id", *RUN_KEYS]], on="cell_id")
+    results = read_results(bench.plan())
+    protocol = Protocol(choose_on=choose_on, epoch=epoch)
     assert make_board(results, protocol).scores["value"].item() == pytest.approx(score)
-    assert reported_epochs(scores, protocol)["value"].item() == pytest.approx(value)
+    cells = results.cells[["cell_id", *RUN_KEYS]]
+    epochs = reported_epochs(results.scores.merge(cells, on="cell_id"), protocol)
+    assert epochs["value"].item() == pytest.approx(value)
 
 
 def test_the_first_of_equal_epochs_is_the_best_and_an_undefined_one_never(bench):
-    bench.record(
-        bench.expect(), None, history=history_of("validation", "accuracy", None, 0.7, 0.7, None)
-    )
+    history = history_of("validation", "accuracy", None, 0.7, 0.7, None)
+    bench.record(bench.expect(), None, history=history)
     results = read_results(bench.plan())
     assert make_board(results, Protocol(epoch="best")).scores["epoch"].tolist() == [2]
-    assert np.isnan(make_board(results).scores["value"].item())
+    assert math.isnan(make_board(results).scores["value"].item())
 
 
-def outlier(bench):
-    """Two rates: the lower has the better mean, the higher the better median."""
+def finish_outlier(bench) -> None:
+    """Finish two rates: the lower has the better mean, the higher the better median."""
     for seed, (low, high) in enumerate([(0.6, 0.65), (0.6, 0.65), (0.6, 0.3)], start=1):
         bench.finish("rte", seed, low, rate=2e-5)
         bench.finish("rte", seed, high, rate=3e-5)
@@ -179,10 +231,9 @@ def outlier(bench):
     ids=["means", "median chooses", "medians"],
 )
 def test_the_declared_protocol_decides_the_score(bench, protocol, expected):
-    outlier(bench)
-    assert open_board(bench.plan(config={"protocol": protocol})).table.iloc[0][
-        "rte"
-    ] == pytest.approx(expected)
+    finish_outlier(bench)
+    table = open_board(bench.plan(config={"protocol": protocol})).table
+    assert table["rte"].item() == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -200,33 +251,46 @@ def test_the_declared_protocol_decides_the_score(bench, protocol, expected):
 def test_a_change_that_is_wrong_or_that_the_experiment_cannot_give_is_refused(
     bench, change, message
 ):
-    outlier(bench)
+    finish_outlier(bench)
     bench.finish("mrpc")
     with pytest.raises(UserError, match=message):
         open_board(bench.plan(), [change])
 
 
-def test_what_baselines_score_is_told_from_stored_predictions_and_damaged_labels_are_a_problem(
-    bench,
-):
-    gold = {"validation": np.array([0, 1, 1, 0])}
+GOLD = np.array([0, 1, 1, 0])
+ONE_WRONG = np.array([0, 1, 0, 0])
+ALL_WRONG = np.array([1, 0, 0, 1])
+
+
+def label_rte(bench):
+    """Label RTE with two baselines, and return the path of the experiment."""
     bench.finish()
-    bench.label(
-        "rte",
-        gold,
-        **{"bag of words": {"validation": np.array([0, 1, 0, 0])}, "always right": gold},
-    )
-    results = read_results(bench.plan())
-    assert results.tasks.loc["rte", ["source", "digest"]].tolist() == ["tsv", DATA]
-    assert results.baselines.values.tolist() == [
+    baselines = {"bag of words": {"validation": ONE_WRONG}, "always right": {"validation": GOLD}}
+    bench.label("rte", {"validation": GOLD}, **baselines)
+    return bench.plan()
+
+
+def test_baselines_are_scored_from_their_stored_predictions(bench):
+    results = read_results(label_rte(bench))
+    assert results.baselines.to_numpy().tolist() == [
         ["rte", "validation", "accuracy", "majority class", 50.0],
         ["rte", "validation", "accuracy", "always right", 100.0],
         ["rte", "validation", "accuracy", "bag of words", 75.0],
     ]
-    (path,) = (bench.path / "labels").iterdir()
-    path.write_bytes(b"x")
-    results = read_results(bench.path)
-    assert (len(results.baselines), len(results.problems)) == (0, 1)
+
+
+def test_the_frame_of_tasks_has_the_source_of_the_data_and_its_digest(bench):
+    tasks = read_results(label_rte(bench)).tasks
+    assert tasks.loc["rte", ["source", "digest"]].tolist() == ["tsv", DATA]
+
+
+def test_damaged_labels_are_a_problem(bench):
+    path = label_rte(bench)
+    (file,) = (path / "labels").iterdir()
+    file.write_bytes(b"x")
+    results = read_results(path)
+    assert results.baselines.empty
+    assert len(results.problems) == 1
 
 
 def test_runs_after_two_pretrainings_are_two_runs_of_one_arm(bench):
@@ -235,11 +299,9 @@ def test_runs_after_two_pretrainings_are_two_runs_of_one_arm(bench):
         cell |= {"cell_id": f"{cell['cell_id']}-p{seed}", "steps": 9, "pretraining_seed": seed}
         bench.record(cell, value)
     (row,) = open_board(bench.plan()).table.to_dict("records")
-    assert (row["rte"], row["rte_n"], row["rte_std"]) == (
-        pytest.approx(70),
-        2,
-        pytest.approx(math.sqrt(200)),
-    )
+    assert row["rte"] == pytest.approx(70)
+    assert row["rte_n"] == 2
+    assert row["rte_std"] == pytest.approx(math.sqrt(200))
 
 
 PRETRAINED_RUNS = {
@@ -248,17 +310,18 @@ PRETRAINED_RUNS = {
     (9, 2e-5): {1: (0.60, 0.61), 2: (0.62,)},
     (9, 3e-5): {1: (0.80, 0.82), 2: (0.10,)},
 }
-"""By steps of pretraining and learning rate the scores of fine-tuning seeds 1, 2, ... after each pretraining seed."""
+"""By steps of pretraining and learning rate the scores of seeds 1, 2, ... by pretraining seed."""
 
 
 def finish_steps(bench) -> None:
-    """Two checkpoints, rates, pretraining seeds and seeds at once; one pretraining lacks a seed."""
+    """Finish two checkpoints, rates, pretraining seeds and seeds; one pretraining lacks a seed."""
     for (steps, rate), by_pretraining in PRETRAINED_RUNS.items():
         for pretraining, scores in by_pretraining.items():
             for seed, score in enumerate(scores, 1):
                 cell = bench.expect("rte", seed, rate=rate)
-                cell |= {"cell_id": f"{cell['cell_id']}-p{pretraining}-{steps}", "steps": steps}
-                cell |= {"pretraining_seed": pretraining}
+                cell["cell_id"] += f"-p{pretraining}-{steps}"
+                cell["steps"] = steps
+                cell["pretraining_seed"] = pretraining
                 bench.record(cell, score)
 
 
@@ -283,56 +346,55 @@ def test_each_checkpoint_has_a_rate_and_a_score_of_its_own_runs_by_the_protocol(
     assert board.steps == 9
 
 
+def test_the_frame_of_steps_has_the_columns_of_the_leaderboard(bench):
+    finish_steps(bench)
+    board = open_board(bench.plan())
+    frame = steps_frame(board)
+    assert list(frame)[:4] == ["origin", "arm", "variant", "steps"]
+    assert [name for name in frame if name != "steps"] == list(board.table)
+
+
 def test_every_checkpoint_is_shown_by_the_protocol_that_is_asked_for_now(bench):
     finish_steps(bench)
-    frame = steps_frame(open_board(bench.plan(), ["seeds=median", "rate=best-median"])).set_index(
-        "steps"
-    )
-    assert frame["rte"].to_dict() == pytest.approx({4: 56.0, 9: 80.0})
+    board = open_board(bench.plan(), ["seeds=median", "rate=best-median"])
+    scores = steps_frame(board).set_index("steps")["rte"]
+    assert scores.to_dict() == pytest.approx({4: 56.0, 9: 80.0})
 
 
-def test_arms_without_cells_after_some_steps_are_in_no_board_of_these(bench):
+@pytest.mark.parametrize(("steps", "arms"), [(4, ["add"]), (9, ["add", "later"])])
+def test_arms_without_cells_after_some_steps_are_in_no_board_of_these(bench, steps, arms):
     finish_steps(bench)
     bench.finish("rte", 1, 0.3, arm="later")
-    bench.cells[-1] |= {"steps": 9}
+    bench.cells[-1]["steps"] = 9
     results = read_results(bench.plan())
-    assert [make_board(results, None, steps).table["arm"].tolist() for steps in (4, 9)] == [
-        ["add"],
-        ["add", "later"],
-    ]
+    assert make_board(results, None, steps).table["arm"].tolist() == arms
 
 
-@pytest.mark.parametrize(("seeds", "expected"), [("mean", 52.5), ("median", 55.0)])
+@pytest.mark.parametrize(("statistic", "expected"), [("mean", 52.5), ("median", 55.0)])
 def test_every_convention_takes_the_statistic_of_the_protocol_of_an_even_number_of_runs(
-    bench, seeds, expected
+    bench, statistic, expected
 ):
     for seed, value in enumerate((0.3, 0.5, 0.6, 0.7), 1):
         for task in TRAINABLE:
             bench.finish(task, seed, value)
-    row = averages_frame(open_board(bench.plan(config={"protocol": {"seeds": seeds}}))).iloc[0]
-    assert {name: row[name] for name in AVERAGES} == pytest.approx(
-        dict.fromkeys(AVERAGES, expected)
-    )
+    board = open_board(bench.plan(config={"protocol": {"seeds": statistic}}))
+    row = averages_frame(board).iloc[0]
+    for name in AVERAGES:
+        assert row[name] == pytest.approx(expected), name
 
 
-def test_the_average_of_a_baseline_is_over_the_columns_of_the_arms_average_and_needs_all_of_them(
-    bench,
-):
-    gold, some, none = (np.array(values) for values in ([0, 1, 1, 0], [0, 1, 0, 0], [1, 0, 0, 1]))
-    predicted = {"rte": some, "mrpc": gold, "wnli": none}
-    for task, values in predicted.items():
+def test_the_average_of_a_baseline_is_over_the_columns_of_the_arms_average(bench):
+    """A baseline needs all of the columns; WNLI does not count."""
+    predictions = {"rte": ONE_WRONG, "mrpc": GOLD, "wnli": ALL_WRONG, "cola": GOLD}
+    for task, predicted in predictions.items():
         bench.finish(task)
-        bench.label(task, {"validation": gold}, **{"bag of words": {"validation": values}})
-    bench.finish("cola")
-    bench.label("cola", {"validation": gold}, **{"bag of words": {"validation": gold}})
-    both = {"word overlap": {"validation": some}, "bag of words": {"validation": some}}
-    bench.label("rte", {"validation": gold}, **both)
+        baselines = {"bag of words": {"validation": predicted}}
+        if task == "rte":
+            baselines["word overlap"] = {"validation": predicted}
+        bench.label(task, {"validation": GOLD}, **baselines)
     table = floors(open_board(bench.plan())).set_index("arm")
-    assert table.loc["bag of words", ["rte", "mrpc", "wnli", "cola"]].tolist() == [
-        75.0,
-        100.0,
-        0.0,
-        100.0,
-    ]
-    assert table["average"]["bag of words"] == pytest.approx((75 + 100 + 100) / 3)
+    bag_of_words = table.loc["bag of words"]
+    expected = {"rte": 75.0, "mrpc": 100.0, "wnli": 0.0, "cola": 100.0}
+    assert bag_of_words[list(expected)].to_dict() == expected
+    assert bag_of_words["average"] == pytest.approx((75 + 100 + 100) / 3)
     assert math.isnan(table["average"]["word overlap"])
