@@ -1,4 +1,4 @@
-"""One cell: what it records, what is done where it fails, and that nothing but the cell decides its bits."""
+"""One cell: its record, its retries, and that nothing but the cell decides its bits."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -38,8 +38,8 @@ class Bench:
         _, cells = settle_jobs(self.inputs)
         return next(cell for cell in cells if (cell.arm, cell.task, cell.seed) == (arm, task, seed))
 
-    def run(self, *which, compute=CPU, **options) -> Outcome:
-        return finetune(self.cell(*which), self.inputs, compute, **options)
+    def run(self, *key, compute=CPU, **options) -> Outcome:
+        return finetune(self.cell(*key), self.inputs, compute, **options)
 
     def classifier(self, arm="add", task="cola", seed=1):
         return self.inputs.arms[arm].start.classifier(TASKS[task].labels or ("score",), seed)
@@ -60,103 +60,171 @@ def labels(task: str, split: str) -> np.ndarray:
     return generate(task)[split]["label"].to_numpy()
 
 
-@pytest.mark.parametrize("task", ["cola", "stsb", "mnli"])
-def test_a_cell_leaves_scores_history_predictions_all_facts_and_its_model(bench, task):
-    told = []
-    outcome = bench.run("untied", task, progress=lambda step, steps, _: told.append((step, steps)))
-    facts, splits = outcome.record, TASKS[task].validation_splits
-    assert [epoch.epoch for epoch in facts.history] == [1, 2]
-    sizes = {name: len(labels(task, name)) for name in (*splits, *TASKS[task].test_splits)}
-    if task == "mnli":
-        sizes[AX_SPLIT] = len(labels("ax", "test"))
-    assert {name: logits.shape for name, logits in outcome.predictions.items()} == {
-        name: (rows, TASKS[task].num_labels) for name, rows in sizes.items()
-    }
-    assert {logits.dtype for logits in outcome.predictions.values()} == {np.dtype(np.float32)}
-    assert facts.scores == facts.history[-1].scores
-    assert facts.scores == {
-        name: score_logits(task, outcome.predictions[name], labels(task, name)) for name in splits
-    }
-    assert (facts.started_from, facts.micro_batch_size, facts.precision) == (None, None, None)
-    made = facts.environment
-    assert (made.device, made.precision, made.threads) == ("cpu", "float32", 1)
-    assert 0 < facts.training_seconds <= facts.seconds
-    assert facts.parameters == sum(
-        parameter.numel() for parameter in bench.classifier("untied", task).parameters()
-    )
-    tokens, split = (
-        bench.inputs.tokens(bench.cell("untied", task)).splits,
-        TASKS[task].test_splits[0],
-    )
-    assert facts.training_tokens == 2 * int(tokens["train"].lengths.sum())
-    assert [*dict.fromkeys(told)] == [(step, 6) for step in range(1, 7)]
-    assert told.count((6, 6)) > len(sizes)  # so long as it predicts, too
-    first = tokens[split].take(np.array([0]))
-    ids, segments = (torch.from_numpy(part[None]).long() for part in (first.ids, first.segments))
-    found = outcome.model.eval()(ids, None, segments).logits.detach()
-    np.testing.assert_allclose(found[0], outcome.predictions[split][0], atol=1e-6)
+class Steps:
+    """Notes the steps that a run reports."""
+
+    def __init__(self) -> None:
+        self.reported: list[tuple[int, int]] = []
+
+    def __call__(self, step, steps, _loss) -> None:
+        self.reported.append((step, steps))
+
+    @property
+    def distinct(self) -> list[tuple[int, int]]:
+        return [*dict.fromkeys(self.reported)]
 
 
-def same(tensors) -> bool:
-    first, *others = tensors
-    return all(torch.equal(first, other) for other in others)
+@dataclass(frozen=True)
+class Finished:
+    """A cell of `untied` that has run, on any of three tasks."""
+
+    task: str
+    bench: Bench
+    outcome: Outcome
+    steps: Steps
+
+    @property
+    def splits(self) -> list[str]:
+        """The splits that the cell predicts."""
+        names = [*TASKS[self.task].validation_splits, *TASKS[self.task].test_splits]
+        return [*names, AX_SPLIT] if self.task == "mnli" else names
+
+    @property
+    def tokens(self):
+        return self.bench.inputs.tokens(self.bench.cell("untied", self.task)).splits
 
 
-@pytest.mark.parametrize("pooler", [True, False, None])
-def test_heads_are_of_the_seed_alone_and_a_checkpoints_weights_stay_untouched(
-    bench_of, make_bert, pooler
-):
-    """Of checkpoints with a pooler and without one, and of fresh weights."""
+@pytest.fixture(params=["cola", "stsb", "mnli"])
+def finished(request, bench) -> Finished:
+    steps = Steps()
+    outcome = bench.run("untied", request.param, progress=steps)
+    return Finished(request.param, bench, outcome, steps)
+
+
+def test_a_cell_leaves_logits_of_each_example_of_each_split(finished):
+    task = finished.task
+    assert set(finished.outcome.predictions) == set(finished.splits)
+    for split, logits in finished.outcome.predictions.items():
+        gold = labels("ax", "test") if split == AX_SPLIT else labels(task, split)
+        assert logits.shape == (len(gold), TASKS[task].num_labels), split
+        assert logits.dtype == np.float32
+
+
+def test_the_score_of_a_cell_is_that_of_its_logits_after_the_last_epoch(finished):
+    record = finished.outcome.record
+    scores = {}
+    for split in TASKS[finished.task].validation_splits:
+        logits = finished.outcome.predictions[split]
+        scores[split] = score_logits(finished.task, logits, labels(finished.task, split))
+    assert record.scores == scores
+    assert [epoch.epoch for epoch in record.history] == [1, 2]
+    assert record.history[-1].scores == scores
+
+
+def test_the_record_of_a_cell_has_its_costs_and_its_environment(finished):
+    record = finished.outcome.record
+    model = finished.bench.classifier("untied", finished.task)
+    assert record.parameters == sum(parameter.numel() for parameter in model.parameters())
+    assert record.training_tokens == 2 * int(finished.tokens["train"].lengths.sum())
+    assert 0 < record.training_seconds <= record.seconds
+    assert record.environment.device == "cpu"
+    assert record.environment.precision == "float32"
+    assert record.environment.threads == 1
+
+
+def test_the_record_of_a_cell_from_fresh_weights_says_nothing_that_is_as_usual(finished):
+    record = finished.outcome.record
+    assert record.started_from is None
+    assert record.micro_batch_size is None
+    assert record.precision is None
+
+
+def test_a_cell_reports_each_step_and_the_last_one_while_it_predicts(finished):
+    assert finished.steps.distinct == [(step, 6) for step in range(1, 7)]
+    assert finished.steps.reported.count((6, 6)) > len(finished.splits)
+
+
+def test_the_model_of_a_cell_gives_its_logits(finished):
+    split = TASKS[finished.task].test_splits[0]
+    first = finished.tokens[split].take(np.array([0]))
+    ids = torch.from_numpy(first.ids[None]).long()
+    segments = torch.from_numpy(first.segments[None]).long()
+    logits = finished.outcome.model.eval()(ids, None, segments).logits.detach()
+    np.testing.assert_allclose(logits[0], finished.outcome.predictions[split][0], atol=1e-6)
+
+
+def are_equal(tensors) -> bool:
+    first, *rest = tensors
+    return all(torch.equal(first, tensor) for tensor in rest)
+
+
+@pytest.fixture(params=[True, False, None], ids=["pooler", "no pooler", "fresh weights"])
+def has_pooler(request) -> bool | None:
+    return request.param
+
+
+@pytest.fixture
+def started(bench_of, make_bert, has_pooler) -> Bench:
+    """Arms from a checkpoint with a pooler or without one, or from fresh weights."""
     texts = tuple(generate("cola")["train"]["text_a"])
-    folder = "scratch" if pooler is None else str(make_bert(texts=texts, pooler=pooler))
-    bench = bench_of(checkpoint=folder, arms=ARMS)
-    starts = [bench.inputs.arms[arm].start.weights for arm in ("add", "untied")]
-    before = [{name: tensor.clone() for name, tensor in start.items()} for start in starts]
-    heads = {seed: [bench.classifier(arm, seed=seed) for arm in ARMS] for seed in (1, 2)}
-    assert all(same(head.classifier.weight for head in some) for some in heads.values())
-    assert all(same(head.base.pooler.dense.weight for head in some) for some in heads.values())
-    assert not same(some[0].classifier.weight for some in heads.values())
-    assert same(some[0].base.pooler.dense.weight for some in heads.values()) == bool(pooler)
-    facts = [bench.run(arm).record for arm in ("add", "untied")]
-    assert [each.graft_is_exact is None for each in facts] == [True, pooler is None]
-    assert [each.started_from for each in facts] == [
-        weights_digest(each) if each else None for each in before
-    ]
-    for start, kept in zip(starts, before, strict=True):
-        assert all(torch.equal(start[name], tensor) for name, tensor in kept.items())
+    folder = "scratch" if has_pooler is None else str(make_bert(texts=texts, pooler=has_pooler))
+    return bench_of(checkpoint=folder, arms=ARMS)
 
 
-@pytest.mark.parametrize(("most", "epochs", "updates"), [(3, 1, 3), (5, 2, 5), (50, 3, 9)])
-def test_a_run_ends_after_max_steps_and_counts_what_it_has_seen(bench_of, most, epochs, updates):
-    bench = bench_of(
-        arms=["add"], tasks=["rte"], finetuning={"epochs": 3, "batch_size": 16, "max_steps": most}
-    )
-    told = []
-    facts = bench.run(
-        "add", "rte", progress=lambda step, steps, _: told.append((step, steps))
-    ).record
-    assert [*dict.fromkeys(told)] == [(step, updates) for step in range(1, updates + 1)]
-    assert len(facts.history) == epochs
-    train, seen = bench.inputs.tokens(bench.cell("add", "rte")).splits["train"], []
+def test_fresh_modules_are_decided_by_the_seed_alone(started, has_pooler):
+    of_first_seed = [started.classifier(arm, seed=1) for arm in ARMS]
+    of_second_seed = [started.classifier(arm, seed=2) for arm in ARMS]
+    for classifiers in (of_first_seed, of_second_seed):
+        assert are_equal(model.classifier.weight for model in classifiers)
+        assert are_equal(model.base.pooler.dense.weight for model in classifiers)
+    pair = (of_first_seed[0], of_second_seed[0])
+    assert not are_equal(model.classifier.weight for model in pair)
+    assert are_equal(model.base.pooler.dense.weight for model in pair) == bool(has_pooler)
+
+
+@pytest.mark.parametrize("arm", ["add", "untied"])
+def test_a_cell_leaves_the_weights_that_it_started_from_untouched(started, arm):
+    weights = started.inputs.arms[arm].start.weights
+    before = {name: tensor.clone() for name, tensor in weights.items()}
+    record = started.run(arm).record
+    assert record.started_from == (weights_digest(before) if before else None)
+    for name, tensor in before.items():
+        assert torch.equal(weights[name], tensor), name
+
+
+def test_only_a_record_of_a_grafted_arm_says_whether_the_graft_is_exact(started, has_pooler):
+    assert started.run("add").record.graft_is_exact is None
+    assert (started.run("untied").record.graft_is_exact is None) == (has_pooler is None)
+
+
+@pytest.mark.parametrize(("max_steps", "epochs", "updates"), [(3, 1, 3), (5, 2, 5), (50, 3, 9)])
+def test_a_run_ends_after_max_steps_and_counts_its_tokens(bench_of, max_steps, epochs, updates):
+    finetuning = {"epochs": 3, "batch_size": 16, "max_steps": max_steps}
+    bench = bench_of(arms=["add"], tasks=["rte"], finetuning=finetuning)
+    steps = Steps()
+    record = bench.run("add", "rte", progress=steps).record
+    assert steps.distinct == [(step, updates) for step in range(1, updates + 1)]
+    assert len(record.history) == epochs
+    train = bench.inputs.tokens(bench.cell("add", "rte")).splits["train"]
+    tokens: list[int] = []
     for epoch in range(1, epochs + 1):
-        seen += [
-            int(train.lengths[batch.rows].sum())
-            for batch in training_batches(train, 16, 0, 1, epoch)
-        ]
-    assert facts.training_tokens == sum(seen[:updates])
+        for batch in training_batches(train, 16, 0, 1, epoch):
+            tokens.append(int(train.lengths[batch.rows].sum()))
+    assert record.training_tokens == sum(tokens[:updates])
 
 
 class Overflowing(VARIANTS["add"]):
     """Finite in float32; in bf16 it rounds to infinity."""
 
     def forward(self, token_ids, segment_ids):
-        made = super().forward(token_ids, segment_ids)
-        one = torch.ones(1, 1)
-        return replace(made, hidden=made.hidden + 1e-38 * F.linear(one, 3.4e38 * one).float())
+        encoder_input = super().forward(token_ids, segment_ids)
+        unit = torch.ones(1, 1)
+        overflow = 1e-38 * F.linear(unit, 3.4e38 * unit).float()
+        return replace(encoder_input, hidden=encoder_input.hidden + overflow)
 
 
 @pytest.fixture
-def own(bench_of, monkeypatch):
+def plugin_bench(bench_of, monkeypatch):
     """A cell whose arm has this class for a variant."""
 
     def of(variant: type[Variant], **changes) -> Bench:
@@ -170,39 +238,45 @@ def losses(outcome) -> list[float]:
     return [epoch.train_loss for epoch in outcome.record.history]
 
 
-def test_where_memory_is_short_batches_go_through_in_parts(own):
+def test_where_memory_is_short_batches_go_through_in_parts(plugin_bench):
     values = {"scratch": STILL, "finetuning": {"epochs": 2}}
-    whole = own(VARIANTS["add"], **values).run("own")
-    assert whole.record.micro_batch_size is None
-    parted = own(Greedy, **values).run("own")
-    assert parted.record.micro_batch_size == 4
-    assert losses(parted) == pytest.approx(losses(whole), rel=1e-4)
-    assert parted.predictions["validation"] == pytest.approx(
-        whole.predictions["validation"], abs=1e-4
-    )
-    assert parted.record.training_tokens == whole.record.training_tokens
+    unlimited = plugin_bench(VARIANTS["add"], **values).run("own")
+    limited = plugin_bench(Greedy, **values).run("own")
+    assert unlimited.record.micro_batch_size is None
+    assert limited.record.micro_batch_size == 4
+    assert losses(limited) == pytest.approx(losses(unlimited), rel=1e-4)
+    expected = pytest.approx(unlimited.predictions["validation"], abs=1e-4)
+    assert limited.predictions["validation"] == expected
+    assert limited.record.training_tokens == unlimited.record.training_tokens
 
 
-def test_a_row_that_does_not_fit_and_what_is_no_lack_of_memory_are_errors(own, monkeypatch):
+def test_a_row_that_does_not_fit_and_what_is_no_lack_of_memory_are_errors(
+    plugin_bench, monkeypatch
+):
     monkeypatch.setattr(Greedy, "room", 0)
     with pytest.raises(RuntimeError, match="DefaultCPUAllocator"):
-        own(Greedy).run("own")
+        plugin_bench(Greedy).run("own")
     monkeypatch.setattr(Greedy, "error", ValueError("out of memory"))
     with pytest.raises(ValueError, match="out of memory"):
-        own(Greedy).run("own")
+        plugin_bench(Greedy).run("own")
 
 
-def test_what_overflows_in_bf16_alone_is_trained_in_float32(own):
-    outcome, plain = (own(Overflowing).run("own", compute=compute) for compute in (BF16, CPU))
-    assert (outcome.record.precision, outcome.record.environment.precision) == ("float32", "bf16")
-    assert (plain.record.precision, plain.record.environment.precision) == (None, "float32")
-    assert losses(outcome) == losses(plain)
+def test_what_overflows_in_bf16_alone_is_trained_in_float32(plugin_bench):
+    from_bf16 = plugin_bench(Overflowing).run("own", compute=BF16)
+    in_float32 = plugin_bench(Overflowing).run("own", compute=CPU)
+    assert from_bf16.record.precision == "float32"
+    assert from_bf16.record.environment.precision == "bf16"
+    assert in_float32.record.precision is None
+    assert in_float32.record.environment.precision == "float32"
+    assert losses(from_bf16) == losses(in_float32)
 
 
 @pytest.mark.parametrize(("in_training", "compute"), [(True, CPU), (False, CPU), (True, BF16)])
-def test_what_diverges_in_float32_is_an_error(own, monkeypatch, in_training, compute):
+def test_what_diverges_in_float32_is_an_error(plugin_bench, monkeypatch, in_training, compute):
     """Also where the last update alone has done it: its own loss is still finite."""
     monkeypatch.setattr(Diverging, "in_training", in_training)
-    said = "loss is nan in epoch 1" if in_training else "predictions are not finite after epoch 1"
-    with pytest.raises(NonFiniteLossError, match=said):
-        own(Diverging).run("own", compute=compute)
+    message = "predictions are not finite after epoch 1"
+    if in_training:
+        message = "loss is nan in epoch 1"
+    with pytest.raises(NonFiniteLossError, match=message):
+        plugin_bench(Diverging).run("own", compute=compute)

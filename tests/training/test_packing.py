@@ -1,4 +1,4 @@
-"""Packed text, and its masking: whole sentences in order, nothing lost, and (seed, step) alone decides a batch."""
+"""Packed text, and its masking: whole sentences in order, and (seed, step) alone decides a batch."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -31,17 +31,32 @@ def sequences(text) -> list[list[int]]:
 
 
 def words(ids) -> list[int]:
-    """The numbers of the words among some tokens, in order."""
+    """Return the numbers of the words among tokens, in order."""
     return [token - FIRST_WORD for token in ids if token >= FIRST_WORD]
 
 
 def packed(lengths, length=12, share=0.2, tokenizer=WORDS, **options):
-    """Documents of sentences of these lengths; the n-th sentence of all consists of the word Wn alone."""
-    numbers = iter(range(10**6))
-    documents = [
-        [" ".join([f"W{next(numbers)}"] * length) for length in document] for document in lengths
-    ]
+    """Pack documents of sentences of these lengths. The n-th sentence has the word Wn alone."""
+    documents: list[list[str]] = []
+    number = 0
+    for sizes in lengths:
+        sentences: list[str] = []
+        for size in sizes:
+            sentences.append(" ".join([f"W{number}"] * size))
+            number += 1
+        documents.append(sentences)
     return pack(corpus_of(documents), tokenizer, length, share, **options)
+
+
+def sentence_sizes(lengths) -> list[int]:
+    """Return the lengths of the sentences of all documents."""
+    return [size for document in lengths for size in document]
+
+
+def sentence_words(lengths) -> list[int]:
+    """Return the numbers of the words of the text, in order."""
+    sizes = sentence_sizes(lengths)
+    return np.repeat(np.arange(len(sizes)), sizes).tolist()
 
 
 def test_sentences_fill_sequences_and_separators_part_documents():
@@ -61,113 +76,136 @@ LENGTHS = st.lists(st.lists(st.integers(1, 25), min_size=1, max_size=12), min_si
 @given_settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lengths=LENGTHS, length=st.integers(8, 20), share=st.sampled_from([0.05, 0.2, 0.5]))
 def test_packing_keeps_everything_in_order_and_whole(lengths, length, share):
-    flat = [size for document in lengths for size in document]
-    # A document that owes less than a sentence is held out whole or not at all.
-    slack = max([1, *(len(document) for document in lengths if share * len(document) < 1)]) + 0.01
+    sizes = sentence_sizes(lengths)
+    due = share * len(sizes)
+    # A document that owes less than a sentence is held out as a whole or not at all.
+    short_documents = [len(document) for document in lengths if share * len(document) < 1]
+    slack = max([1, *short_documents]) + 0.01
     try:
         text = packed(lengths, length, share)
     except UserError:  # too small to hold out a sentence, or to keep one
-        assert min(share * len(flat), len(flat) - share * len(flat)) < slack
+        assert min(due, len(sizes) - due) < slack
         return
-    found = {split: words(text[split].ids.tolist()) for split in text}
-    for split in text:
-        assert found[split] == sorted(found[split])
-        check_sequences(text[split], flat, length)
-    assert sorted(found["train"] + found["validation"]) == [
-        n for n, size in enumerate(flat) for _ in range(size)
-    ]
-    held_out = set(found["validation"])
-    assert not set(found["train"]) & held_out
-    assert abs(len(held_out) - share * len(flat)) < slack
-    numbers = iter(range(len(flat)))
-    for document in lengths:  # its end, or a short one whole
-        flags = [next(numbers) in held_out for _ in document]
-        assert flags == sorted(flags)
-        assert share * len(document) >= 1 or len(set(flags)) == 1
+    train_words = words(text["train"].ids.tolist())
+    validation_words = words(text["validation"].ids.tolist())
+    assert train_words == sorted(train_words)
+    assert validation_words == sorted(validation_words)
+    assert sorted(train_words + validation_words) == sentence_words(lengths)
+    for split in text.values():
+        check_sequences(split, sizes, length)
+    held_out = set(validation_words)
+    assert held_out.isdisjoint(train_words)
+    assert abs(len(held_out) - due) < slack
+    first = 0
+    for document in lengths:
+        numbers = range(first, first + len(document))
+        first += len(document)
+        is_held_out = [number in held_out for number in numbers]
+        assert is_held_out == sorted(is_held_out)  # its end
+        assert share * len(document) >= 1 or len(set(is_held_out)) == 1
 
 
-def check_sequences(text, flat: list[int], length: int) -> None:
-    found = sequences(text)
-    assert text.lengths.tolist() == [len(sequence) for sequence in found]
-    assert len(text) == len(found)
-    for sequence in found:
-        assert 3 <= len(sequence) <= length
-        assert (sequence[0], sequence[-1]) == (CLS, SEP)
-        for word in words(sequence):  # whole, or a piece of what fits nowhere whole
-            assert sequence.count(word + FIRST_WORD) == flat[word] or flat[word] > length - 2
-    for sequence, after in pairwise(
-        found
-    ):  # it ended only because the next sentence, or piece of one, had no room
-        assert len(sequence) + min(flat[words(after)[0]], length - 2) + 1 > length
+def check_sequences(text, sizes: list[int], length: int) -> None:
+    """Check that sequences are full, and that sentences are parted only if they fit nowhere."""
+    token_lists = sequences(text)
+    assert text.lengths.tolist() == [len(tokens) for tokens in token_lists]
+    for tokens in token_lists:
+        assert 3 <= len(tokens) <= length
+        assert tokens[0] == CLS
+        assert tokens[-1] == SEP
+        for word in words(tokens):
+            assert tokens.count(word + FIRST_WORD) == sizes[word] or sizes[word] > length - 2
+    for tokens, next_tokens in pairwise(token_lists):
+        next_size = min(sizes[words(next_tokens)[0]], length - 2)
+        assert len(tokens) + next_size + 1 > length
 
 
 @given_settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(lengths=LENGTHS, length=st.integers(8, 20), most=st.integers(1, 30), pairs=st.booleans())
-def test_pieces_are_of_one_document_and_pairs_cut_half_of_the_sequences_at_a_sentence_and_nothing_is_lost(
-    monkeypatch, lengths, length, most, pairs
+@given(lengths=LENGTHS, length=st.integers(8, 20), tokens=st.integers(1, 30), pairs=st.booleans())
+def test_documents_and_pieces_have_the_words_of_one_document(
+    monkeypatch, lengths, length, tokens, pairs
 ):
-    monkeypatch.setattr(packing, "PIECE_TOKENS", most)
-    owner = [number for number, document in enumerate(lengths) for _ in document]
+    monkeypatch.setattr(packing, "PIECE_TOKENS", tokens)
+    sizes = [len(document) for document in lengths]
+    document_of_word = np.repeat(np.arange(len(sizes)), sizes)
     try:
         text = packed(lengths, length, 0.2, pairs=pairs)
     except UserError:  # too small, or nothing can be cut
         return
-    whole = [word for split in text.values() for word in words(split.ids.tolist())]
-    assert sorted(whole) == [
-        n for n, size in enumerate(size for each in lengths for size in each) for _ in range(size)
-    ]
     for split in text.values():
         for start, document in zip(split.starts, split.documents, strict=True):
-            first = split.ids[start + (split.ids[start] == CLS)]
-            assert owner[first - FIRST_WORD] == document
+            is_at_cls = split.ids[start] == CLS
+            first_word = split.ids[start + is_at_cls] - FIRST_WORD
+            assert document_of_word[first_word] == document
         starts, documents = split.pieces
         edges = [*starts, len(split.ids)]
         assert starts[0] == 0
         for (start, stop), document in zip(pairwise(edges), documents, strict=True):
-            assert 0 < stop - start <= most
-            assert {owner[word] for word in words(split.ids[start:stop].tolist())} <= {document}
-        if pairs:
-            check_cuts(split, length)
+            assert 0 < stop - start <= tokens
+            numbers = words(split.ids[start:stop].tolist())
+            assert set(document_of_word[numbers]) <= {document}
+
+
+@given_settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(lengths=LENGTHS, length=st.integers(8, 20))
+def test_pairs_cut_half_of_the_sequences_at_a_sentence_and_nothing_is_lost(lengths, length):
+    try:
+        text = packed(lengths, length, 0.2, pairs=True)
+    except UserError:  # too small, or nothing can be cut
+        return
+    numbers = [*words(text["train"].ids.tolist()), *words(text["validation"].ids.tolist())]
+    assert sorted(numbers) == sentence_words(lengths)
+    for split in text.values():
+        check_cuts(split, length)
 
 
 def check_cuts(split, length: int) -> None:
-    could = 0
-    for sequence, cut in zip(sequences(split), split.cuts.tolist(), strict=True):
-        assert len(sequence) <= length
-        assert (SEP, SEP) not in pairwise(sequence)
-        could += len(set(words(sequence))) > 1
+    """Check that half of the sequences that have two sentences are cut between two of them."""
+    divisible = 0
+    for tokens, cut in zip(sequences(split), split.cuts.tolist(), strict=True):
+        assert len(tokens) <= length
+        assert (SEP, SEP) not in pairwise(tokens)
+        if len(set(words(tokens))) > 1:
+            divisible += 1
         if cut:
-            assert sequence[cut - 1] == SEP
-            assert sequence[cut] != sequence[cut - 2]  # a word stands for a sentence
-            assert 2 < cut < len(sequence) - 1
-    found = np.count_nonzero(split.cuts)
-    assert min(could, len(split) // 2 - (len(split) - could)) <= found <= -(-len(split) // 2)
+            assert tokens[cut - 1] == SEP
+            assert tokens[cut] != tokens[cut - 2]  # a word stands for a sentence
+            assert 2 < cut < len(tokens) - 1
+    cuts = np.count_nonzero(split.cuts)
+    indivisible = len(split) - divisible
+    assert cuts >= min(divisible, len(split) // 2 - indivisible)
+    assert cuts <= -(-len(split) // 2)
 
 
 def test_whatever_changes_the_sequences_is_packed_anew(tmp_path, monkeypatch):
     monkeypatch.setenv("GLUE_BENCH_CACHE", str(tmp_path))
     usual = {"lengths": [[4, 5, 6, 7, 9, 2]], "tokenizer": WORDS, "length": 12, "share": 0.2}
-    others = [
+    changes = [
+        {},
         {"lengths": [[4, 5, 6, 7, 9, 3]]},
         {"tokenizer": word_tokenizer(401)},
         {"length": 13},
         {"share": 0.4},
+        {"pairs": True},
     ]
-    for number, other in enumerate([{}, *others, {"pairs": True}], start=1):
-        packed(**usual | other)
-        assert isinstance(packed(**usual | other)["train"].ids, np.memmap)
+    for number, change in enumerate(changes, start=1):
+        packed(**usual | change)
+        assert isinstance(packed(**usual | change)["train"].ids, np.memmap)
         assert len(list((tmp_path / "corpora").iterdir())) == number
     monkeypatch.setattr("glue_bench.training.packing.LAYOUT_VERSION", 0)
-    assert (len(packed(**usual)), len(list((tmp_path / "corpora").iterdir()))) == (2, number + 1)
+    packed(**usual)
+    assert len(list((tmp_path / "corpora").iterdir())) == len(changes) + 1
 
 
 NO_PAIRS = "pretraining.segments: pairs, but no sequence of corpus 'made' has two sentences to cut between; end"
-LACKING = {name: word_tokenizer(without=f"{name.lower()}_token") for name in ("MASK", "CLS", "SEP")}
+INCOMPLETE = {
+    name: word_tokenizer(without=f"{name.lower()}_token") for name in ("MASK", "CLS", "SEP")
+}
 NO_TOKEN = "the tokenizer has no [{}] token; masked-LM pretraining needs one, name another"
 
 
 @pytest.mark.parametrize(
-    ("documents", "words", "share", "pairs", "said"),
+    ("documents", "words", "share", "pairs", "message"),
     [
         (
             [["W1"] * 3] * 2,
@@ -184,14 +222,17 @@ NO_TOKEN = "the tokenizer has no [{}] token; masked-LM pretraining needs one, na
             "the tokenizer knows no word of corpus 'made'; name another",
         ),
         ([["W1 " * 9]] * 5, WORDS, 0.4, True, NO_PAIRS),
-        *(([["W1"]], words, 0.4, False, NO_TOKEN.format(name)) for name, words in LACKING.items()),
+        *(
+            ([["W1"]], words, 0.4, False, NO_TOKEN.format(name))
+            for name, words in INCOMPLETE.items()
+        ),
     ],
-    ids=["small", "unknown", "no pairs", *LACKING],
+    ids=["small", "unknown", "no pairs", *INCOMPLETE],
 )
-def test_text_that_does_not_do_is_refused(documents, words, share, pairs, said):
+def test_text_that_does_not_do_is_refused(documents, words, share, pairs, message):
     with pytest.raises(UserError) as caught:
         pack(corpus_of(documents), words, 12, share, pairs=pairs)
-    assert str(caught.value).startswith(said)
+    assert str(caught.value).startswith(message)
 
 
 ROWS = [3, 4, 7, 12, 16, 16, 30, 40]
@@ -199,14 +240,14 @@ VOCABULARY = Vocabulary.of(word_tokenizer())
 
 
 def batch_of(text, *, share=0.15, step=0) -> MaskedBatch:
-    """The whole text."""
+    """Return the batch of a step, which has the whole text."""
     return training_batch(
         text, VOCABULARY, rows=len(text), mask_probability=share, seed=1, step=step
     )
 
 
 def unmasked(batch: MaskedBatch) -> torch.Tensor:
-    """The ids with every target back in its place."""
+    """Return the ids with every target back in its place."""
     ids = batch.ids.clone()
     ids.view(-1)[batch.places] = batch.targets
     return ids
@@ -214,15 +255,17 @@ def unmasked(batch: MaskedBatch) -> torch.Tensor:
 
 @pytest.mark.parametrize("share", [0.15, 0.4, 0.01])
 def test_each_sequence_has_its_share_of_targets_that_stood_where_they_are_asked_for(share):
-    text, longest = packed_of(ROWS), max(ROWS)
-    batch, rows = batch_of(text, share=share), masking.epoch_order(len(text), 1, 0)
+    text = packed_of(ROWS)
+    token_lists = sequences(text)
+    batch = batch_of(text, share=share)
+    rows = masking.epoch_order(len(text), 1, 0)
     counts = (batch.places // batch.ids.shape[1]).bincount(minlength=len(ROWS))
     assert counts.tolist() == [max(1, round(share * (ROWS[row] - 2))) for row in rows]
-    padded = [sequences(text)[row] for row in rows]
-    assert unmasked(batch).tolist() == [[*row, *[0] * (longest - len(row))] for row in padded]
-    assert batch.mask.tolist() == [
-        [column < len(row) for column in range(longest)] for row in padded
-    ]
+    for place, row in enumerate(rows):
+        tokens = token_lists[row]
+        padding = max(ROWS) - len(tokens)
+        assert unmasked(batch)[place].tolist() == tokens + [0] * padding
+        assert batch.mask[place].tolist() == [True] * len(tokens) + [False] * padding
     assert batch.tokens == sum(ROWS)
     assert batch.places.tolist() == sorted(set(batch.places.tolist()))
 
@@ -242,37 +285,40 @@ def test_no_special_token_is_ever_asked_for_or_put_in_as_a_random_one():
 
 
 def test_ids_that_no_token_has_are_never_drawn_and_tokens_beyond_a_gap_are_masked():
-    vocabulary = {name: id for id, name in enumerate(tokenizers.SPECIAL.values())} | {
-        "a": 7,
-        "b": 40,
-        "c": 3000,
-    }
-    gaps = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizers.wordpiece(vocabulary), **tokenizers.SPECIAL
-    )
-    assert Vocabulary.of(gaps).regular.tolist() == [7, 40, 3000]
+    vocabulary = {"a": 7, "b": 40, "c": 3000}
+    for token_id, name in enumerate(tokenizers.SPECIAL.values()):
+        vocabulary[name] = token_id
+    library = tokenizers.wordpiece(vocabulary)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=library, **tokenizers.SPECIAL)
+    assert Vocabulary.of(tokenizer).regular.tolist() == [7, 40, 3000]
 
 
 def test_eighty_ten_ten():
     batch = batch_of(packed_of([102] * 200), share=0.5)
-    put, count = batch.ids.view(-1)[batch.places], len(batch.targets)
+    put = batch.ids.view(-1)[batch.places]
+    count = len(batch.targets)
     assert count == 10_000
-    masked, kept = int((put == VOCABULARY.mask_id).sum()), int((put == batch.targets).sum())
+    is_masked = put == VOCABULARY.mask_id
+    is_kept = put == batch.targets
     # Bounds of five standard deviations; a random token is the old one once in 60 times.
-    assert abs(masked - 8000) < 5 * np.sqrt(count * 0.8 * 0.2)
-    assert abs(kept - count * (0.1 + 0.1 / 60)) < 5 * np.sqrt(count * 0.1 * 0.9)
-    random = put[(put != VOCABULARY.mask_id) & (put != batch.targets)]
+    assert abs(int(is_masked.sum()) - 8000) < 5 * np.sqrt(count * 0.8 * 0.2)
+    kept_share = 0.1 + 0.1 / 60
+    assert abs(int(is_kept.sum()) - count * kept_share) < 5 * np.sqrt(count * 0.1 * 0.9)
+    random = put[~is_masked & ~is_kept]
     counts = random.bincount(minlength=65)[FIRST_WORD:]
-    assert abs(counts - len(random) / 60).max() < 5 * np.sqrt(len(random) / 60)
+    expected = len(random) / 60
+    assert abs(counts - expected).max() < 5 * np.sqrt(expected)
 
 
 def test_held_out_text_is_masked_the_same_way_at_every_call(monkeypatch):
     monkeypatch.setattr(masking, "EVALUATION_ROWS", 3)
     text = packed_of(ROWS)
-    first, again = (list(masked_evaluation_batches(text, VOCABULARY, 0.15)) for _ in range(2))
+    first = list(masked_evaluation_batches(text, VOCABULARY, 0.15))
+    second = list(masked_evaluation_batches(text, VOCABULARY, 0.15))
     assert [len(batch.ids) for batch in first] == [3, 3, 2]
-    assert [batch.digest for batch in first] == [batch.digest for batch in again]
-    assert [row[row != 0].tolist() for batch in first for row in unmasked(batch)] == sequences(text)
+    assert [batch.digest for batch in first] == [batch.digest for batch in second]
+    rows = torch.cat([unmasked(batch).view(-1) for batch in first])
+    assert rows[rows != 0].tolist() == text.ids.tolist()
 
 
 def test_what_stands_behind_a_cut_is_the_second_segment():

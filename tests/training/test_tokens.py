@@ -1,4 +1,4 @@
-"""Tokenised tasks: what the tokenizer says, made once; the slice that is held out; batches of similar length."""
+"""Tokenised tasks: the tokenizer's ids, made once; the slice that is held out; batches of similar length."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -44,24 +44,43 @@ def pairs(labels=(0, 1, 1, 0)) -> TaskData:
 
 
 def single() -> TaskData:
-    return TaskData(
-        "cola", "tsv", {"train": pd.DataFrame({"text_a": FIRST, "label": [0.0, 2.5, 5.0, 3.8]})}
-    )
+    frame = pd.DataFrame({"text_a": FIRST, "label": [0.0, 2.5, 5.0, 3.8]})
+    return TaskData("cola", "tsv", {"train": frame})
+
+
+KINDS = pytest.mark.parametrize("data", [pairs(), single()], ids=["pairs", "single"])
+
+
+@KINDS
+def test_the_arrays_of_a_task_are_mapped_into_memory_and_cannot_be_written(data):
+    tokens = tokenise(data, TOKENIZER, 32)
+    assert tokens.padding_id == TOKENIZER.pad_token_id
+    assert set(tokens.splits) == set(data.splits)
+    for split in tokens.splits.values():
+        for array in (split.ids, split.segments, split.offsets, split.labels):
+            assert isinstance(array, np.memmap)
+            assert not array.flags.writeable
+
+
+@KINDS
+def test_the_arrays_of_a_task_have_the_types_that_they_are_documented_with(data):
+    label_type = np.float32 if data.task == "cola" else np.int64
+    for name, split in tokenise(data, TOKENIZER, 32).splits.items():
+        assert split.ids.dtype == np.int32
+        assert split.segments.dtype == np.uint8
+        assert split.offsets.dtype == np.int64
+        assert split.labels.dtype == label_type
+        labels = data.splits[name]["label"].astype(label_type)
+        np.testing.assert_array_equal(split.labels, labels)
 
 
 @pytest.mark.parametrize("length", [32, 6])
-@pytest.mark.parametrize("data", [pairs(), single()], ids=["pairs", "single"])
-def test_every_example_is_what_the_tokenizer_makes_of_it(data, length, monkeypatch):
+@KINDS
+def test_every_example_has_the_ids_and_segments_of_the_tokenizer(data, length, monkeypatch):
     monkeypatch.setattr("glue_bench.training.tokens.ROWS_AT_ONCE", 3)
-    made = tokenise(data, TOKENIZER, length)
-    assert (made.padding_id, set(made.splits)) == (TOKENIZER.pad_token_id, set(data.splits))
+    splits = tokenise(data, TOKENIZER, length).splits
     for name, frame in data.splits.items():
-        split = made.splits[name]
-        arrays = (split.ids, split.segments, split.offsets, split.labels)
-        assert all(isinstance(array, np.memmap) and not array.flags.writeable for array in arrays)
-        label = np.float32 if data.task == "cola" else np.int64
-        assert [array.dtype for array in arrays] == [np.int32, np.uint8, np.int64, label]
-        np.testing.assert_array_equal(split.labels, frame["label"].astype(label))
+        split = splits[name]
         for row, texts in enumerate(frame.drop(columns="label").itertuples(index=False)):
             expected = TOKENIZER(
                 *texts, truncation=True, max_length=length, return_token_type_ids=True
@@ -72,12 +91,12 @@ def test_every_example_is_what_the_tokenizer_makes_of_it(data, length, monkeypat
             assert split.lengths[row] == len(expected["input_ids"])
 
 
-def test_what_is_equal_is_tokenised_once_and_anything_else_anew(cache):
+def test_equal_tasks_are_tokenised_once_and_others_anew(cache):
     for _ in range(2):
         tokenise(pairs(), TOKENIZER, 32)
         (folder,) = cache.iterdir()
-        made = folder.stat().st_ino
-    assert folder.stat().st_ino == made
+        inode = folder.stat().st_ino
+    assert folder.stat().st_ino == inode
     tokenise(pairs(), TOKENIZER, 16)
     tokenise(pairs(labels=(1, 1, 1, 0)), TOKENIZER, 32)
     tokenise(pairs(), train_tokenizer(FIRST, 80), 32)
@@ -85,34 +104,44 @@ def test_what_is_equal_is_tokenised_once_and_anything_else_anew(cache):
 
 
 def split_of(lengths) -> TokenisedSplit:
-    """Examples of these lengths, whose ids, from 100 on, and segments tell where they were."""
+    """Make examples of these lengths. Ids, from 100 on, and segments tell where a token was."""
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     ids = np.arange(100, 100 + offsets[-1], dtype=np.int32)
     return TokenisedSplit(ids, offsets, (ids % 2).astype(np.uint8), np.arange(len(lengths)))
 
 
 def examples(split) -> list[tuple]:
-    spans = zip(split.labels, pairwise(split.offsets), strict=True)
-    return [
-        (int(label), tuple(split.ids[a:b]), tuple(split.segments[a:b])) for label, (a, b) in spans
-    ]
+    """Return the label, the ids and the segments of each example."""
+    rows = []
+    for label, (start, stop) in zip(split.labels, pairwise(split.offsets), strict=True):
+        ids = tuple(split.ids[start:stop])
+        segments = tuple(split.segments[start:stop])
+        rows.append((int(label), ids, segments))
+    return rows
 
 
 @given(st.lists(st.integers(1, 5), min_size=2, max_size=30), st.floats(0.01, 0.5))
 def test_train_is_parted_and_nothing_is_lost(lengths, share):
-    whole = split_of(lengths)
-    parts = hold_out(TokenisedTask({"train": whole, "validation": whole}, 0), share).splits
-    assert sorted(examples(parts["train"]) + examples(parts["held_out"])) == examples(whole)
-    assert len(parts["held_out"]) == max(1, round(share * len(whole)))
-    assert parts["validation"] is whole
-    rows = [part.labels.tolist() for part in (parts["held_out"], parts["train"])]
-    assert rows == [
-        part.tolist() for part in held_out_rows(len(whole), share)
-    ]  # which baselines are not fitted on
+    full_split = split_of(lengths)
+    task = TokenisedTask({"train": full_split, "validation": full_split}, 0)
+    parts = hold_out(task, share).splits
+    assert sorted(examples(parts["train"]) + examples(parts["held_out"])) == examples(full_split)
+    assert len(parts["held_out"]) == max(1, round(share * len(full_split)))
+    assert parts["validation"] is full_split
+
+
+@given(st.integers(2, 30), st.floats(0.01, 0.5))
+def test_baselines_are_not_fitted_on_the_rows_that_are_held_out(rows, share):
+    parts = hold_out(TokenisedTask({"train": split_of([1] * rows)}, 0), share).splits
+    held_out, rest = held_out_rows(rows, share)
+    assert parts["held_out"].labels.tolist() == held_out.tolist()
+    assert parts["train"].labels.tolist() == rest.tolist()
 
 
 PADDING = 9
-CPU, GPU, LATER = torch.device("cpu"), torch.device("cuda"), {"non_blocking": True}
+CPU = torch.device("cpu")
+GPU = torch.device("cuda")
+LATER = {"non_blocking": True}
 Lengths = st.lists(st.integers(1, 40), min_size=1, max_size=300)
 
 
@@ -127,55 +156,59 @@ def test_an_epoch_holds_every_row_once(lengths, batch_size, seed):
 
 def test_seed_and_epoch_decide_the_batches():
     split = split_of(np.random.default_rng(0).integers(1, 20, size=200))
-    given = [
-        training_batches(split, 16, PADDING, seed, epoch)
-        for seed, epoch in ((1, 1), (1, 1), (1, 2), (2, 1))
-    ]
-    first, again, *others = [
-        [frozenset(batch.rows.tolist()) for batch in batches] for batches in given
-    ]
-    assert first == again
-    assert set(first) not in map(set, others)
+
+    def rows_of(seed: int, epoch: int) -> list[frozenset[int]]:
+        batches = training_batches(split, 16, PADDING, seed, epoch)
+        return [frozenset(batch.rows.tolist()) for batch in batches]
+
+    assert rows_of(1, 1) == rows_of(1, 1)
+    assert set(rows_of(1, 1)) != set(rows_of(1, 2))
+    assert set(rows_of(1, 1)) != set(rows_of(2, 1))
 
 
 @given(Lengths, st.data())
 def test_collating_equals_padding_one_by_one(lengths, data):
     split = split_of(lengths)
-    rows = np.array(data.draw(st.permutations(range(len(lengths)))))[
-        : data.draw(st.integers(1, len(lengths)))
-    ]
+    order = data.draw(st.permutations(range(len(lengths))))
+    rows = np.array(order)[: data.draw(st.integers(1, len(lengths)))]
     batch = collate(split, rows, PADDING)
-    longest = max(lengths[row] for row in rows)
-    assert batch.ids.shape == batch.segments.shape == (len(rows), longest)
-    assert batch.ids.dtype == batch.segments.dtype == torch.int64
+    sizes = [lengths[row] for row in rows]
+    shape = (len(rows), max(sizes))
+    for tensor in (batch.ids, batch.segments):
+        assert tensor.shape == shape
+        assert tensor.dtype == torch.int64
+    assert (batch.mask is None) == (len(set(sizes)) == 1)
+    assert batch.labels.tolist() == rows.tolist()
+    assert batch.rows.tolist() == rows.tolist()
     for place, row in enumerate(rows):
-        start, stop = split.offsets[row], split.offsets[row + 1]
-        padding = longest - lengths[row]
-        assert batch.ids[place].tolist() == [*split.ids[start:stop].tolist(), *[PADDING] * padding]
-        assert batch.segments[place].tolist() == [
-            *split.segments[start:stop].tolist(),
-            *[0] * padding,
-        ]
+        tokens = slice(split.offsets[row], split.offsets[row + 1])
+        padding = max(sizes) - sizes[place]
+        ids = split.ids[tokens].tolist() + [PADDING] * padding
+        segments = split.segments[tokens].tolist() + [0] * padding
+        assert batch.ids[place].tolist() == ids
+        assert batch.segments[place].tolist() == segments
         if batch.mask is not None:
-            assert batch.mask[place].tolist() == [True] * lengths[row] + [False] * padding
-    assert (batch.mask is None) == (len({lengths[row] for row in rows}) == 1)
-    assert batch.labels.tolist() == batch.rows.tolist() == rows.tolist()
+            assert batch.mask[place].tolist() == [True] * sizes[place] + [False] * padding
 
 
 @given(Lengths, st.integers(1, 500), st.sampled_from([1, 8]))
-def test_evaluation_covers_every_row_within_the_budget(lengths, budget, apart):
-    batches = list(
-        evaluation_batches(
-            split_of(lengths), PADDING, budget, lambda length: -(-length // apart) * apart
-        )
-    )
-    assert all(batch.ids.shape[1] % apart == 0 for batch in batches)
-    assert sum(int((batch.ids != PADDING).sum()) for batch in batches) == sum(lengths)
-    assert sorted(row for batch in batches for row in batch.rows) == list(range(len(lengths)))
-    assert all(batch.ids.numel() <= budget or len(batch.rows) == 1 for batch in batches)
-    assert [batch.ids.shape[1] for batch in batches] == sorted(
-        (b.ids.shape[1] for b in batches), reverse=True
-    )
+def test_evaluation_covers_every_row_within_the_budget(lengths, budget, multiple):
+    def padded(length: int) -> int:
+        return -(-length // multiple) * multiple
+
+    batches = list(evaluation_batches(split_of(lengths), PADDING, budget, padded))
+    rows: list[int] = []
+    widths: list[int] = []
+    tokens = 0
+    for batch in batches:
+        rows += batch.rows.tolist()
+        widths.append(batch.ids.shape[1])
+        tokens += int((batch.ids != PADDING).sum())
+        assert batch.ids.shape[1] % multiple == 0
+        assert batch.ids.numel() <= budget or len(batch.rows) == 1
+    assert sorted(rows) == list(range(len(lengths)))
+    assert widths == sorted(widths, reverse=True)
+    assert tokens == sum(lengths)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +216,9 @@ def test_evaluation_covers_every_row_within_the_budget(lengths, budget, apart):
     [("cpu", [call.to(CPU)]), ("cuda", [call.pin_memory(), call.pin_memory().to(GPU, **LATER)])],
 )
 def test_the_host_does_not_wait_until_a_gpu_has_copied_a_batch(device, calls):
-    plain, masked = [Mock() for _ in range(4)], [Mock() for _ in range(5)]
+    plain = [Mock() for _ in range(4)]
+    masked = [Mock() for _ in range(5)]
     Batch(*plain, np.arange(2)).to(torch.device(device))
     MaskedBatch(*masked).to(torch.device(device))
-    assert [tensor.mock_calls for tensor in plain + masked] == [calls] * 9
+    for tensor in plain + masked:
+        assert tensor.mock_calls == calls
