@@ -1,7 +1,8 @@
-"""glue-bench: how should token, segment and position embeddings meet, and what does the choice do to GLUE?
+"""glue-bench compares ways of combining token, segment and position embeddings, on GLUE.
 
-The public names are imported when first used, so that `import glue_bench` stays light. transformers' Auto
-classes know this package's encoder as soon as both are imported, in either order.
+The public names are imported when first used, so that `import glue_bench` stays light. The Auto
+classes of transformers know this package's encoder as soon as both packages are imported, in either
+order.
 """
 
 from importlib import import_module
@@ -68,7 +69,7 @@ _HOMES = {
     "UserError": "glue_bench.errors",
     "VARIANTS": "glue_bench.model.variants",
 }
-"""Where the public names are that are no functions of glue_bench.api."""
+"""The modules of the public names that are no functions of glue_bench.api."""
 
 
 def __getattr__(name: str) -> Any:
@@ -81,7 +82,7 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-# Two hooks, because modeling_auto imports configuration_auto while it is itself only half imported.
+# Two hooks, because modeling_auto imports configuration_auto before it is itself complete.
 when_imported("transformers.models.auto.configuration_auto")(
     lambda _: import_module("glue_bench.model.configuration")
 )

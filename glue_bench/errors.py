@@ -1,4 +1,4 @@
-"""The kind of error that is the user's to fix, the near match that helps, and how texts of others are said."""
+"""Errors that a user can mend, and how texts of others are quoted in messages."""
 
 import re
 import traceback
@@ -8,45 +8,59 @@ from pathlib import Path
 from typing import Any
 
 IN_A_FILE = "in an experiment file (glue-bench init writes one)"
-"""Where a setting stands that no option of the command line has."""
-LONGEST, QUOTED = 1000, 80  # at most: bytes of a message, characters that it quotes of a file
+"""The place of settings that are no options of the command line."""
+LONGEST = 1000
+"""The most bytes of a message."""
+QUOTED = 80
+"""The most characters that a message quotes of a file."""
+NEAR = 0.5
+"""The `cutoff` of get_close_matches for a name to suggest."""
 UNSHOWN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
 )
-"""Control characters but for tab and line feed, what changes the direction of a line or ends it, lone surrogates."""
+"""Characters that are shown by their codes.
+
+They are control characters except tab and line feed, characters that change the direction of a line
+or end it, and lone surrogates.
+"""
 
 
 def plain(text: str) -> str:
-    """A text as a terminal may have it: characters that would control the terminal are shown by their codes."""
+    """Return a text in which characters that would control a terminal are shown by their codes."""
     return UNSHOWN.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
-def shortened(text: str, most: int = LONGEST) -> str:
-    """A text of at most so many bytes: of a longer one its beginning and its end."""
+def shortened(text: str, max_bytes: int = LONGEST) -> str:
+    """Return a text of at most `max_bytes`: of a longer one the beginning and the end."""
     content = text.encode(errors="replace")
-    if len(content) <= most:
+    if len(content) <= max_bytes:
         return text
-    end = content[-(most // 4) :].decode(errors="ignore")
-    return content[: most - most // 4 - 5].decode(errors="ignore") + " ... " + end
+    dots = " ... "
+    end_bytes = max_bytes // 4
+    start_bytes = max_bytes - end_bytes - len(dots)
+    start = content[:start_bytes].decode(errors="ignore")
+    end = content[-end_bytes:].decode(errors="ignore")
+    return start + dots + end
 
 
 def quoted(value: Any) -> str:
-    """A value of a file as Python writes it, at most QUOTED characters of it."""
+    """Return the first QUOTED characters of a value as Python writes it."""
+    if isinstance(value, str):
+        value = value[: QUOTED + 1]
     try:
-        text = repr(value[: QUOTED + 1] if isinstance(value, str) else value)
-    except (
-        ValueError,
-        RecursionError,
-    ):  # a number of more than 4,300 digits, or a list within lists without end
+        text = repr(value)
+    except (ValueError, RecursionError):  # more than 4,300 digits; lists within lists without end
         return f"a value that is too long to print ({type(value).__name__})"
     return text if len(text) <= QUOTED + 2 else f"{text[:QUOTED]}..."
 
 
 def format_duration(seconds: float) -> str:
-    """A duration as people say it: `4.5 s`, `40 s`, `12 min`, `3 h 05 min`, `2 d 4 h`."""
+    """Format a duration: `4.5 s`, `40 s`, `12 min`, `3 h 05 min`, `2 d 4 h`."""
     minutes = round(seconds / 60)
+    if seconds < 10:
+        return f"{seconds:.1f} s"
     if seconds < 90:
-        return f"{seconds:.{0 if seconds >= 10 else 1}f} s"
+        return f"{seconds:.0f} s"
     if minutes < 60:
         return f"{minutes} min"
     if minutes < 48 * 60:
@@ -55,9 +69,10 @@ def format_duration(seconds: float) -> str:
 
 
 class UserError(Exception):
-    """Bad input: the message says what is wrong, where, and what to do. Shown without a traceback.
+    """Bad input. The message says what is wrong, where, and what to do.
 
-    The message is one line, of at most LONGEST bytes, and fit for a terminal, whatever it quotes.
+    It is shown without a traceback: one line of at most LONGEST bytes that is fit for a terminal,
+    whatever it quotes.
     """
 
     def __str__(self) -> str:
@@ -65,7 +80,7 @@ class UserError(Exception):
 
 
 class MistakesError(ValueError):
-    """Several mistakes in one section of a file, each of them a sentence."""
+    """The mistakes in one section of a file, a sentence each."""
 
     def __init__(self, mistakes: Iterable[str]) -> None:
         self.mistakes = tuple(mistakes)
@@ -73,26 +88,30 @@ class MistakesError(ValueError):
 
 
 class DiskError(UserError):
-    """A disk that is full or cannot be written: what comes next would meet it, too, so it ends a sweep."""
+    """A disk that is full or cannot be written. It ends a sweep, because all jobs would meet it."""
 
 
-def unknown(kind: str, name: str, known: Iterable[str], where: str = "") -> UserError:
-    """Error for a name that is not in `known`, with the nearest one suggested."""
-    names, name = [str(k) for k in known], str(name)[:LONGEST]
-    near = get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(names)}"
-    return UserError(
-        f"unknown {kind} '{shortened(name, QUOTED)}'{f' in {where}' if where else ''}; {hint}"
-    )
+def unknown(kind: str, name: str, names: Iterable[str], place: str = "") -> UserError:
+    """Make the error for a name that is none of `names`, in which the nearest one is suggested."""
+    name = str(name)[:LONGEST]
+    known_names = list(map(str, names))
+    nearest = get_close_matches(name, known_names, n=1, cutoff=NEAR)
+    hint = f"did you mean '{nearest[0]}'?" if nearest else f"known: {', '.join(known_names)}"
+    location = f" in {place}" if place else ""
+    return UserError(f"unknown {kind} '{shortened(name, QUOTED)}'{location}; {hint}")
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message; its class where it has none."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    """Return the first line of an error's message, or its class if there is no message."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
 
 
 def line_of(error: BaseException | None, file: str | None) -> str:
-    """` (FILE:LINE)`, the innermost line of a file that an error or its causes passed through; empty without one."""
+    """Return ` (FILE:LINE)`, the innermost line of a file that an error or a cause passed through.
+
+    Without such a line the text is empty.
+    """
     while error is not None:
         lines = [
             frame.lineno

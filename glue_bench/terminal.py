@@ -1,4 +1,4 @@
-"""All that is printed goes through here, so that no text from outside can control a terminal."""
+"""The functions that print. They let no text from outside control a terminal."""
 
 import errno
 import os
@@ -15,10 +15,18 @@ from glue_bench.errors import plain
 
 
 def echo(text: object = "", *, nl: bool = True, err: bool = False, **style: Any) -> None:
-    """Print a text as it is, but for what would control the terminal; in a `style` of `typer.style` on a terminal.
+    """Print a text without characters that would control the terminal.
 
-    What nobody reads any more is lost, and so is what standard error cannot take. Raises OSError for output that does
-    not fit on the disk.
+    Text for a reader that has gone is lost, and so is text that standard error cannot take.
+
+    Args:
+        text: The text.
+        nl: Whether a line feed follows.
+        err: Whether it goes to standard error.
+        style: Colours of `typer.style`, which a terminal shows.
+
+    Raises:
+        OSError: the output does not fit on the disk.
     """
     try:
         typer.secho(plain(str(text)), nl=nl, err=err, **style)
@@ -29,7 +37,7 @@ def echo(text: object = "", *, nl: bool = True, err: bool = False, **style: Any)
 
 
 def let_go() -> None:
-    """What a stream of this process can no longer write is lost: at the exit Python would change the status for it."""
+    """Discard text that a stream can no longer write, for which Python would change the status."""
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream:
@@ -39,40 +47,41 @@ def let_go() -> None:
 
 
 def silence(stream: IO[str]) -> None:
-    """What is written to a stream of this process from now on is lost, and so is what it could not write."""
-    nothing = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, stream.fileno())
-    os.close(nothing)
+    """Discard all that is written to a stream from now on, and all that it could not write."""
+    null_device = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null_device, stream.fileno())
+    os.close(null_device)
 
 
 def tell(console: Console, line: str, style: str = "") -> None:
-    """Print a line, whatever brackets are in it, without breaking it. One that cannot be written is lost."""
+    """Print a line without breaking it; brackets are no markup. Without a reader it is lost."""
     try:
         console.print(
             plain(line), style=style or None, markup=False, highlight=False, soft_wrap=True
         )
     except OSError:
-        console.quiet = (
-            True  # rich keeps what it could not write for the next time; a quiet console drops it
-        )
+        console.quiet = True  # a quiet console drops the text that rich keeps for the next time
         console.print()
         console.quiet = False
 
 
 class Screen(Console):
-    """rich's console; of what it renders, only rich itself controls the terminal."""
+    """A console of rich in which rich alone controls the terminal, and no text that is printed."""
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """The segments of what is printed."""
+        """Yield the segments of what is printed."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=plain(segment.text))
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """The text of a cell or a title: before it is measured, so that nothing of it is cut off."""
+        """Return the text of a cell or a title.
+
+        It is escaped here, before rich measures it, so that nothing is cut off.
+        """
         return super().render_str(plain(text), **options)
 
     def on_broken_pipe(self) -> None:
-        """What nobody reads any more is lost; rich would end the process."""
+        """Discard text for a reader that has gone; rich would end the process."""
         silence(self.file)

@@ -1,7 +1,7 @@
-"""For authors of variants: hold a variant to the contract in a test, on tiny encoders with random weights.
+"""Hold a variant of your own to the contract, in a test, on tiny encoders with random weights.
 
-`glue_bench.load_plugins("my_variant.py")` adds your variants. `check_contract("my-variant")` then raises the first
-clause that one of them breaks.
+`glue_bench.load_plugins("my_variant.py")` adds your variants. `check_contract("my-variant")` then
+raises an error that names the first clause that the variant breaks.
 """
 
 from glue_bench.model.contract import CLAUSES, ContractError, check_contract

@@ -45,7 +45,7 @@ def test_a_zip_is_read_as_it_is_but_no_long_list_of_entries_or_large_entry_at_on
 
 
 def test_json_of_very_many_values_is_refused_whatever_they_are():
-    limit = files.MOST_VALUES
+    limit = files.MAX_VALUES
     assert len(parse_json(b"[" + b"0," * (limit - 2) + b"0]")) == limit - 1
     for text in (
         b"[" + b"0," * limit + b"0]",

@@ -46,28 +46,26 @@ def options(
         ),
     ] = False,
 ) -> None:
-    """Compare ways of combining token, segment and position embeddings in BERT-like encoders, on GLUE."""
+    """Compare ways of combining token, segment and position embeddings in BERT-like encoders."""
 
 
 def main() -> None:
-    """Entry point: a user's mistake is one line and exit status 2, never a traceback. SIGTERM ends what is open."""
+    """Run the command line. A user's mistake is one line and status 2, never a traceback."""
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(STATUS["terminated"]))
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(
-            stream, io.TextIOWrapper
-        ):  # what an encoding does not have is no reason to stop
-            stream.reconfigure(errors="backslashreplace")
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # for encodings without some character
     try:
-        if any(
-            word == "" or re.fullmatch("--[a-z-]+=", word) for word in sys.argv[1:]
-        ):  # a Path of it is this folder
-            raise UserError("an argument is empty; give a name, or leave it out")
+        for word in sys.argv[1:]:
+            if word == "" or re.fullmatch("--[a-z-]+=", word):  # Path("") is the current folder
+                raise UserError("an argument is empty; give a name, or leave it out")
         sys.exit(app(sys.argv[1:] or ["--help"], standalone_mode=False))
     except (UserError, TyperException, OSError) as error:
         message = re.sub(r"^\[Errno \d+\] ", "", str(error))
-        if isinstance(error, TyperException):  # typer would say it in a box of several lines
+        if isinstance(error, TyperException):  # typer would print a box of several lines
             context = getattr(error, "ctx", None)
-            message = f"{error.format_message()} ({context.command_path if context else 'glue-bench'} --help says more)"
+            command = context.command_path if context else "glue-bench"
+            message = f"{error.format_message()} ({command} --help says more)"
         echo(f"error: {UserError(message)}", fg="red", err=True)
         sys.exit(STATUS["refused"])
     finally:

@@ -1,4 +1,4 @@
-"""What the verbs share: exit statuses, options, plain tables, one line to standard error, a text to a file."""
+"""Exit statuses, options and ways of printing that the verbs share."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -14,15 +14,16 @@ from glue_bench import api
 from glue_bench.errors import UserError, plain, quoted, shortened
 from glue_bench.terminal import Screen, echo
 
-STATUS = {
-    "": 0,
-    "failed": 1,
-    "refused": 2,
-    "interrupted": 130,
-    "terminated": 143,
-}  # of a process, by how it ended
-LIKE = 0.9  # of get_close_matches: how near the name of an option must be to be meant
-MAX_LINES = 100  # lines of a list that may be as long as whoever made a file likes
+STATUS = {"": 0, "failed": 1, "refused": 2, "interrupted": 130, "terminated": 143}
+"""The status of a process by how it ended."""
+LIKE = 0.9
+"""The `cutoff` of get_close_matches above which the name of an option was meant."""
+MAX_LINES = 100
+"""How many lines are printed of a list that comes from a file of others."""
+MIN_WRAPPED_WIDTH = 14
+"""Columns of the terminal that a column of wrapped text keeps."""
+UNLIMITED_WIDTH = 1000
+"""The width of a table in a pipe, which has none to fit into: cutting cells would lose data."""
 
 Plugins = Annotated[
     list[Path] | None,
@@ -43,8 +44,9 @@ Format = Annotated[
     str | None,
     Option(
         "--format",
-        help="markdown, csv, json, latex or html. Without it FILE's suffix decides (.md .csv .json .tex .html); "
-        "else it is markdown, or for leaderboard and table in a terminal what fits there.",
+        help="markdown, csv, json, latex or html. Without it FILE's suffix decides "
+        "(.md .csv .json .tex .html); else it is markdown, or for leaderboard and table in a "
+        "terminal what fits there.",
     ),
 ]
 
@@ -61,10 +63,13 @@ EXTRA_WORDS = {
 
 
 class Verb(TyperCommand):
-    """A verb that refuses words it does not take, and an option given twice if it takes one value."""
+    """A verb that refuses words it does not take, and a repeated option that takes one value."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the words after the verb. Raises UserError for words and repeated options that it does not take."""
+        """Parse the words after the verb.
+
+        Raises UserError for a word too many, and for a repeated option that takes one value.
+        """
         try:
             _, extra_words, order = self.make_parser(ctx).parse_args(args=list(args))
         except TyperException as error:
@@ -95,7 +100,7 @@ class Verb(TyperCommand):
 
 
 def refuse_setting(error: TyperException) -> None:
-    """Raise UserError if an option that does not exist has the name of a setting of an experiment file."""
+    """Raise UserError if an unknown option has the name of a setting in an experiment file."""
     option = getattr(error, "option_name", "")
     options_like_it = getattr(error, "possibilities", None) or ()
     if not option or get_close_matches(option, options_like_it, n=1, cutoff=LIKE):
@@ -110,17 +115,24 @@ def refuse_setting(error: TyperException) -> None:
 
 
 def separated(texts: list[str] | None, option: str) -> list[str]:
-    """List the names that an option has been given, each alone or several with commas between them."""
-    names = [name.strip() for text in texts or () for name in text.split(",")]
+    """List the names that an option has been given: A,B or repeated.
+
+    Raises UserError for an empty name.
+    """
+    if not texts:
+        return []
+    joined = ",".join(texts)
+    names = [name.strip() for name in joined.split(",")]
     if "" in names:
         raise UserError(
-            f"{option} {quoted(','.join(texts or ()))}: a name is empty; give {option} A,B or {option} A {option} B"
+            f"{option} {quoted(joined)}: a name is empty; "
+            f"give {option} A,B or {option} A {option} B"
         )
     return names
 
 
 def emit(text: str, output: Path | None) -> None:
-    """Print, or write to a file, which a full disk leaves as it was; a device or a pipe is no such file."""
+    """Print a text, or write it to a file, which a full disk leaves as it was."""
     if output is None:
         echo(text, nl=False)
     else:
@@ -128,17 +140,16 @@ def emit(text: str, output: Path | None) -> None:
 
 
 def check_output(output: Path | None, suffix: str = "") -> None:
-    """Refuse, before any work, what is not the name of a file with this suffix in a folder that is there."""
-    if output and not (
-        output.name.endswith(suffix) and output.parent.is_dir() and not output.is_dir()
-    ):
-        raise UserError(
-            f"-o {output}: give the name of a file{suffix and f' (*{suffix})'} in a folder that is there"
-        )
+    """Raise UserError if `output` is given and cannot be a file with this suffix."""
+    if output is None:
+        return
+    if output.is_dir() or not output.parent.is_dir() or not output.name.endswith(suffix):
+        pattern = f" (*{suffix})" if suffix else ""
+        raise UserError(f"-o {output}: give the name of a file{pattern} in a folder that is there")
 
 
 def warn(line: str, findings: Sequence[object]) -> None:
-    """Where there are findings, say the line and each of them to standard error, and exit with status 1."""
+    """Print findings below a line to standard error, and exit with status 1, if there are any."""
     if findings:
         echo(f"warning: {line}:", fg="yellow", err=True)
         echo_some(findings, err=True)
@@ -146,7 +157,7 @@ def warn(line: str, findings: Sequence[object]) -> None:
 
 
 def echo_some(lines: Sequence[object], before: str = "", *, err: bool = False) -> None:
-    """Print MAX_LINES lines, each with something `before` it and not too long, and how many more there are."""
+    """Print at most MAX_LINES lines, shortened and with `before` in front, and count the rest."""
     for line in lines[:MAX_LINES]:
         echo(shortened(f"{before}{line}"), err=err)
     if len(lines) > MAX_LINES:
@@ -154,22 +165,27 @@ def echo_some(lines: Sequence[object], before: str = "", *, err: bool = False) -
 
 
 def print_rows(columns: Sequence[str], rows: Iterable[Iterable[object]], wrap: str = "") -> None:
-    """Print a plain table, in which only the columns `wrap` give way to a narrow window; no head if all are empty."""
+    """Print a plain table.
+
+    Args:
+        columns: The headings. If all are empty, there is no head.
+        rows: The cells.
+        wrap: The heading of the column whose texts are wrapped in a narrow window.
+    """
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold", show_header=any(columns))
     for column in columns:
-        table.add_column(column, no_wrap=column != wrap, min_width=14 if column == wrap else None)
+        is_wrapped = column == wrap
+        min_width = MIN_WRAPPED_WIDTH if is_wrapped else None
+        table.add_column(column, no_wrap=not is_wrapped, min_width=min_width)
     for row in rows:
         table.add_row(*map(str, row))
-    width = (
-        None if sys.stdout.isatty() else 1000
-    )  # a pipe has none to fit into: cutting cells would lose data
-    Screen(width=width, markup=False, highlight=False).print(
-        table
-    )  # brackets in a name are no markup
+    width = None if sys.stdout.isatty() else UNLIMITED_WIDTH
+    screen = Screen(width=width, markup=False, highlight=False)  # brackets in names are no markup
+    screen.print(table)
 
 
 def say(message: str) -> None:
-    """Print what goes on to standard error."""
+    """Print to standard error what the verb is doing."""
     echo(message, dim=True, err=True)

@@ -1,4 +1,4 @@
-"""Verbs about data, variants and checkpoints: what there is, conversions, and the inside of encoders."""
+"""Verbs about data, variants and checkpoints: lists, conversions, and the inside of encoders."""
 
 from pathlib import Path
 from typing import Annotated
@@ -17,26 +17,26 @@ def data(
         str | None, Argument(metavar="SOURCE", help="hub, demo, or a folder with GLUE in it.")
     ] = None,
 ) -> None:
-    """Show what a data source holds: rows, official rows, label balance, digests. Without one, list GLUE's tasks."""
+    """Show what a data source holds: rows, official rows, label balance, digests.
+
+    Without a source, list GLUE's tasks.
+    """
     if source is None:
         _list_tasks()
         return
     if source == "hub":
         say("asking the hub ...")
     frame = api.describe_data(source)
-    columns = frame.drop(columns=["difference", "status"]).rename(
-        columns={"official_rows": "official"}
-    )
-    texts = (
-        ["-" if value == "" else value for value in row] for row in columns.itertuples(index=False)
-    )
-    print_rows([*columns], texts, wrap="labels")
-    for status, tasks in frame.groupby("status", sort=False)["task"].unique().items():
+    columns = frame.drop(columns=["difference", "status"])
+    columns = columns.rename(columns={"official_rows": "official"})
+    texts = columns.replace("", "-")
+    headings = [str(heading) for heading in texts.columns]
+    print_rows(headings, texts.itertuples(index=False), wrap="labels")
+    tasks_by_status = frame.groupby("status", sort=False)["task"].unique()
+    for status, tasks in tasks_by_status.items():
         echo(f"{status}: {', '.join(tasks)}")
-    for task, split, difference in frame.loc[
-        frame["difference"] != "", ["task", "split", "difference"]
-    ].to_numpy():
-        echo(f"{task} {split}: {difference}")
+    for row in frame[frame["difference"] != ""].itertuples():
+        echo(f"{row.task} {row.split}: {row.difference}")
 
 
 def _list_tasks() -> None:
@@ -102,29 +102,35 @@ def convert(
     tokenizer: Tokenizer = None,
     plugin: Plugins = None,
 ) -> None:
-    """Write a checkpoint as one of another variant, and measure what was lost."""
+    """Convert a checkpoint to another variant, and measure what was lost."""
     options = api.variant_options(option or ())
     say("reading the checkpoint ...")
     api.load_plugins(plugin or ())
     record = api.convert(source, out, variant, options, revision=revision, tokenizer=tokenizer)
     echo(f"{record['source']} ({record['source_variant']}) -> {out} ({record['variant']})\n")
-    errors = [
-        f"{error:.2f}" if error >= 0.01 else f"{error:.1g}" for error in record["relative_error"]
-    ]
+    errors = " ".join(map(_format_error, record["relative_error"]))
+    explanation = "hidden states of random tokens, the input first, then by block"
     rows = {
         "conversion": "exact, up to rounding" if record["exact"] else "approximate",
         "origin": record["origin"],
-        "relative error": f"{' '.join(errors)} (hidden states of random tokens, the input first, then by block)",
+        "relative error": f"{errors} ({explanation})",
         "masked-LM head": record["masked_lm_head"],
         "tokenizer": record["tokenizer"] or "none in the source",
     }
-    if kept := record["variance_kept"]:
-        rows["variance kept"] = ", ".join(f"{table} {share:.1%}" for table, share in kept.items())
+    if record["variance_kept"]:
+        shares = [f"{table} {share:.1%}" for table, share in record["variance_kept"].items()]
+        rows["variance kept"] = ", ".join(shares)
     print_rows(("", ""), rows.items())
     echo(f"\nwritten to {out}, every figure to {out / 'conversion.json'}")
     echo(
-        "it is read by AutoModel.from_pretrained after `import glue_bench`, and as an arm's `checkpoint`"
+        "it is read by AutoModel.from_pretrained after `import glue_bench`, "
+        "and as an arm's `checkpoint`"
     )
+
+
+def _format_error(error: float) -> str:
+    """Format a relative error: two decimals, or one digit where these would be zeros."""
+    return f"{error:.2f}" if error >= 0.01 else f"{error:.1g}"
 
 
 def analyse(
@@ -149,7 +155,7 @@ def analyse(
         Path, Option("-o", "--output", metavar="FOLDER", help="Where results go.")
     ] = Path("analysis"),
 ) -> None:
-    """Measure the inside of encoders: do words and positions mix, and does the sum keep them apart?"""
+    """Measure the inside of encoders: do words and positions mix, or stay apart?"""
     say("reading the checkpoints and the text ...")
     api.check_folder(output)
     api.load_plugins(plugin or ())

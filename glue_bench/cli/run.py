@@ -1,4 +1,4 @@
-"""Verbs that run experiments: the demo, a file to begin with, the run itself, and how far one is."""
+"""Verbs that run experiments: the demo, a file to begin with, the run, and its progress."""
 
 import json
 from dataclasses import asdict
@@ -35,9 +35,10 @@ LINE_OPTIONS = {
 }
 """Options whose names differ from the keys that they stand for."""
 RESULT_TABLES = ("leaderboard.md", "leaderboard.csv", "scores.csv")
-ONLY = "Only cells with this arm, variant, task, learning_rate, seed, pretraining_seed, steps: KEY=A,B or repeated."
-SLURM = "Slurm jobs with sbatch's options: partition=gpu,timeout_min=240 (needs submitit)."
 
+Config = Annotated[
+    Path | None, Argument(metavar="CONFIG", help="An experiment's YAML; else --checkpoint.")
+]
 Checkpoints = Annotated[
     list[str] | None,
     Option(metavar="NAME", help="Without CONFIG: hub ids or folders: A,B or repeated."),
@@ -76,12 +77,44 @@ Write = Annotated[
     Path | None,
     Option(metavar="FILE", help="Without CONFIG: write the experiment's file and run nothing."),
 ]
+Data = Annotated[str | None, Option(metavar="SOURCE", help="hub, demo, a folder or its URL.")]
+Corpus = Annotated[
+    list[str] | None, Option(metavar="TEXT", help="Files, a URL, hub:NAME or demo; repeatable.")
+]
+Limit = Annotated[
+    int | None, Option(metavar="N", min=2, help="Use N rows of a split: no benchmark.")
+]
 Results = Annotated[Path, Option(metavar="DIR", help="Where results go: DIR/<experiment>.")]
+Conditions = Annotated[
+    list[str] | None,
+    Option(
+        metavar="KEY=VALUE",
+        help="Only cells with this arm, variant, task, learning_rate, seed, pretraining_seed, "
+        "steps: KEY=A,B or repeated.",
+    ),
+]
+DryRun = Annotated[bool, Option("--dry-run", help="Check everything; say what would run and why.")]
+Workers = Annotated[
+    str | None, Option(metavar="N", help="Processes here; auto: as many as fit (needs Ray).")
+]
+Address = Annotated[str | None, Option(metavar="HOST:PORT", help="The processes of a Ray cluster.")]
+SlurmOptions = Annotated[
+    str | None,
+    Option(
+        metavar="KEY=VALUE,...",
+        help="Slurm jobs with sbatch's options: partition=gpu,timeout_min=240 (needs submitit).",
+    ),
+]
+Precision = Annotated[str, Option(metavar="FORMAT", help="float32, bf16 (mixed) or auto.")]
+Trackers = Annotated[
+    list[str] | None,
+    Option(metavar="NAME", help="tensorboard, wandb, mlflow: A,B or repeated."),
+]
 
 
 def demo(results: Results = RUNS) -> None:
     """Run the demo: four arms on made-up data, a few minutes, no network. Never a benchmark."""
-    # Its encoder is so narrow that bf16 gains nothing; and so the demo is the same on more machines.
+    # The encoder is so narrow that bf16 gains nothing, and in float32 more machines give the same.
     _run(api.demo_file(), results=results, precision="float32")
 
 
@@ -96,9 +129,7 @@ def init(
 
 
 def run(
-    config: Annotated[
-        Path | None, Argument(metavar="CONFIG", help="An experiment's YAML; else --checkpoint.")
-    ] = None,
+    config: Config = None,
     checkpoint: Checkpoints = None,
     arm: Arms = None,
     task: Tasks = None,
@@ -111,35 +142,18 @@ def run(
     name: Name = None,
     set_: Settings = None,
     write: Write = None,
-    data: Annotated[
-        str | None, Option(metavar="SOURCE", help="hub, demo, a folder or its URL.")
-    ] = None,
-    corpus: Annotated[
-        list[str] | None, Option(metavar="TEXT", help="Files, a URL, hub:NAME or demo; repeatable.")
-    ] = None,
-    limit: Annotated[
-        int | None, Option(metavar="N", min=2, help="Use N rows of a split: no benchmark.")
-    ] = None,
+    data: Data = None,
+    corpus: Corpus = None,
+    limit: Limit = None,
     results: Results = RUNS,
-    only: Annotated[list[str] | None, Option(metavar="KEY=VALUE", help=ONLY)] = None,
-    dry_run: Annotated[
-        bool, Option("--dry-run", help="Check everything; say what would run and why.")
-    ] = False,
-    workers: Annotated[
-        str | None, Option(metavar="N", help="Processes here; auto: as many as fit (needs Ray).")
-    ] = None,
-    address: Annotated[
-        str | None, Option(metavar="HOST:PORT", help="The processes of a Ray cluster.")
-    ] = None,
-    slurm: Annotated[str | None, Option(metavar="KEY=VALUE,...", help=SLURM)] = None,
+    only: Conditions = None,
+    dry_run: DryRun = False,
+    workers: Workers = None,
+    address: Address = None,
+    slurm: SlurmOptions = None,
     device: Device = "auto",
-    precision: Annotated[
-        str, Option(metavar="FORMAT", help="float32, bf16 (mixed) or auto.")
-    ] = "auto",
-    track: Annotated[
-        list[str] | None,
-        Option(metavar="NAME", help="tensorboard, wandb, mlflow: A,B or repeated."),
-    ] = None,
+    precision: Precision = "auto",
+    track: Trackers = None,
     plugin: Plugins = None,
 ) -> None:
     """Pretrain and fine-tune what is missing of an experiment, and print its leaderboard."""
@@ -147,10 +161,8 @@ def run(
         "checkpoint": separated(checkpoint, "--checkpoint"),
         "arms": separated(arm, "--arm"),
         "tasks": separated(task, "--task"),
-        "seeds": _numbers(separated(seed, "--seed"), "--seed", int),
-        "learning_rates": _numbers(
-            separated(learning_rate, "--learning-rate"), "--learning-rate", float
-        ),
+        "seeds": _numbers(seed, "--seed", int),
+        "learning_rates": _numbers(learning_rate, "--learning-rate", float),
         "epochs": epochs,
         "batch_size": batch_size,
         "max_length": max_length,
@@ -161,8 +173,7 @@ def run(
     experiment = config or _experiment_of_line(line, data=data, limit=limit)
     _check_line(config, line, write)
     if write is not None and isinstance(experiment, dict):
-        api.write_experiment(experiment, write)
-        echo(f"written to {write}; glue-bench run {write} does the same as this line")
+        _write_file(experiment, write)
         return
     _run(
         experiment,
@@ -173,22 +184,36 @@ def run(
         dry_run=dry_run,
         results=results,
         only=only or (),
-        workers=int(workers) if workers and workers.isdecimal() else workers,
-        address=address,
-        slurm=None if slurm is None else api.slurm_options(slurm),
+        **_engine_options(workers, address, slurm),
         device=device,
         precision=precision,
         track=separated(track, "--track"),
     )
 
 
+def _write_file(experiment: dict[str, Any], path: Path) -> None:
+    """Write an experiment to a file, and print how to run it."""
+    api.write_experiment(experiment, path)
+    echo(f"written to {path}; glue-bench run {path} does the same as this line")
+
+
+def _engine_options(workers: str | None, address: str | None, slurm: str | None) -> dict[str, Any]:
+    """Return the options of `api.run` that say where jobs run."""
+    return {
+        "workers": int(workers) if workers and workers.isdecimal() else workers,
+        "address": address,
+        "slurm": None if slurm is None else api.slurm_options(slurm),
+    }
+
+
 def _experiment_of_line(
     line: dict[str, Any], data: str | None, limit: int | None
 ) -> dict[str, Any]:
-    """Return the experiment that the options describe. Raises UserError where no checkpoint is named."""
+    """Return the experiment that the options describe. Raises UserError without a checkpoint."""
     if not line["checkpoint"]:
         raise UserError(
-            "give a file (glue-bench init NAME writes one) or --checkpoint NAME with --arm, --task, --seed"
+            "give a file (glue-bench init NAME writes one) or --checkpoint NAME with --arm, "
+            "--task, --seed"
         )
     return api.describe(**line, data=data or "hub", limit=limit)
 
@@ -197,24 +222,26 @@ def _check_line(config: Path | None, line: dict[str, Any], write: Path | None) -
     """Raise UserError where options that describe an experiment stand beside a file."""
     if config is None:
         return
-    given = [
-        LINE_OPTIONS.get(key, f"--{key.replace('_', '-')}") for key, value in line.items() if value
-    ]
+    options = []
+    for key, value in line.items():
+        if value:
+            options.append(LINE_OPTIONS.get(key, f"--{key.replace('_', '-')}"))
     if write is not None:
-        given.append("--write")
-    if given:
+        options.append("--write")
+    if options:
         raise UserError(
-            f"{given[0]} describes an experiment without CONFIG; set it in '{config}', or leave CONFIG out"
+            f"{options[0]} describes an experiment without CONFIG; set it in '{config}', "
+            "or leave CONFIG out"
         )
 
 
 Number = TypeVar("Number", int, float)
 
 
-def _numbers(texts: list[str], option: str, kind: type[Number]) -> list[Number]:
-    """Read numbers. Raises UserError for a text that is none."""
+def _numbers(texts: list[str] | None, option: str, kind: type[Number]) -> list[Number]:
+    """Read the numbers that an option has been given. Raises UserError for a text that is none."""
     numbers = []
-    for text in texts:
+    for text in separated(texts, option):
         try:
             numbers.append(kind(text))
         except ValueError as error:
@@ -227,19 +254,19 @@ def _numbers(texts: list[str], option: str, kind: type[Number]) -> list[Number]:
 
 
 def _run(experiment: Path | dict[str, Any], **options: Any) -> None:
-    """Run an experiment, print what was done and its leaderboard, and exit with the status that says how it went."""
+    """Run an experiment, print what was done and the leaderboard, and exit with its status."""
     say("checking the experiment, its data and its checkpoints ...")
     summary = api.run(experiment, **options, console=Screen(stderr=True))
     if isinstance(experiment, dict):
-        lines = [
-            f"{key}: {json.dumps(value, ensure_ascii=False)}" for key, value in experiment.items()
-        ]
-        echo("\n".join(["# these options stand for this experiment:", *lines, ""]), err=True)
+        echo("# these options stand for this experiment:", err=True)
+        for key, value in experiment.items():
+            echo(f"{key}: {json.dumps(value, ensure_ascii=False)}", err=True)
+        echo(err=True)
     if options.get("dry_run"):
         _print_plan(summary)
         return
     remaining = _print_summary(summary)
-    if summary.cause != "terminated":  # whoever ends us waits for seconds
+    if summary.cause != "terminated":  # a SIGKILL follows SIGTERM within seconds
         has_only = bool(options.get("only")) and not remaining
         print_leaderboard(summary.folder, failed=tuple(summary.failed), has_only=has_only)
     is_incomplete = summary.failed or summary.pretrained < summary.pretrainings
@@ -247,38 +274,35 @@ def _run(experiment: Path | dict[str, Any], **options: Any) -> None:
 
 
 def _print_plan(summary: "Summary") -> None:
-    """Print what a dry run has found: which jobs would run, why, and how many cells are done."""
-    if summary.reasons:
-        print_rows(
-            ("jobs", "why"),
-            ((count, reason) for reason, count in summary.reasons.items()),
-            wrap="why",
-        )
+    """Print which jobs would run and why, and how many cells are done."""
+    rows = [(count, reason) for reason, count in summary.reasons.items()]
+    if rows:
+        print_rows(("jobs", "why"), rows, wrap="why")
     pretraining = f", after pretraining on {summary.tokens:,} tokens" if summary.tokens else ""
     cells = f"{len(summary.waiting):,} of {summary.planned:,} cells, {summary.skipped:,} are done"
     echo(f"would run {cells}{pretraining}, in {summary.folder}")
 
 
 def _print_summary(summary: "Summary") -> int:
-    """Print which jobs have failed, how the run has ended, and where results are; return how many cells are left."""
+    """Print the failed jobs, the counts of a run and the folder; return how many cells are left."""
+    traceback = f"traceback in {summary.failures_folder}/"
     for job, error in summary.failed.items():
-        echo(
-            f"failed: {job}: {error} (traceback in {summary.failures_folder}/)", fg="red", err=True
-        )
+        echo(f"failed: {job}: {error} ({traceback})", fg="red", err=True)
     if summary.cause:
-        echo(
-            f"{summary.cause}: finished jobs are kept; the same command goes on from here", err=True
-        )
+        advice = "finished jobs are kept; the same command goes on from here"
+        echo(f"{summary.cause}: {advice}", err=True)
     if summary.pretrainings:
         echo(f"pretrainings run: {summary.pretrained} of {summary.pretrainings}")
     failed = len(summary.failed)
     remaining = summary.planned - summary.finished - summary.skipped - failed
     echo(
-        f"cells run: {summary.finished}, done before: {summary.skipped}, failed: {failed}, left: {remaining}"
+        f"cells run: {summary.finished}, done before: {summary.skipped}, "
+        f"failed: {failed}, left: {remaining}"
     )
-    tables = [name for name in RESULT_TABLES if (summary.folder / name).exists()]
-    files = ", ".join([*tables, *summary.result_folders])
-    echo(f"results: {summary.folder}{files and f' ({files})'}\n")
+    files = [name for name in RESULT_TABLES if (summary.folder / name).exists()]
+    files.extend(summary.result_folders)
+    listing = f" ({', '.join(files)})" if files else ""
+    echo(f"results: {summary.folder}{listing}\n")
     return remaining
 
 
@@ -290,11 +314,11 @@ def status(
     if format == "json":
         echo(json.dumps({"cells": snapshot.cells, **asdict(snapshot)}))
         return
-    print_rows(
-        ("arm", *snapshot.cells), ((arm, *counts.values()) for arm, counts in snapshot.arms.items())
-    )
+    rows = [(arm, *counts.values()) for arm, counts in snapshot.arms.items()]
+    print_rows(("arm", *snapshot.cells), rows)
     echo_some(snapshot.running, "running: ")
-    echo_some([f"{job}: {error}" for job, error in snapshot.failed.items()], "failed: ")
+    failures = [f"{job}: {error}" for job, error in snapshot.failed.items()]
+    echo_some(failures, "failed: ")
     if snapshot.time_left:
         echo(snapshot.time_left)
     echo(f"{snapshot.described} in {folder}")

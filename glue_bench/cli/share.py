@@ -1,4 +1,4 @@
-"""Verbs for others: a submission to the GLUE site, a model card, a bundle of results, and whether one is true."""
+"""Verbs that publish: a submission to the GLUE site, a model card, a bundle, and its check."""
 
 from pathlib import Path
 from typing import Annotated
@@ -51,10 +51,10 @@ def submit(
         value = origin.get("validation")
         rows.append((name, origin["rows"], run, "-" if value is None else f"{value:.2f}"))
     print_rows(("file", "rows", "run", "validation"), rows)
-    echo(
-        f"\nwritten to {output} (SHA-256 {manifest['sha256']}), its runs to {output.with_suffix('.json')}"
-    )
-    if filled := [name for name, origin in manifest["files"].items() if "filled" in origin]:
+    runs_file = output.with_suffix(".json")
+    echo(f"\nwritten to {output} (SHA-256 {manifest['sha256']}), its runs to {runs_file}")
+    filled = [name for name, origin in manifest["files"].items() if "filled" in origin]
+    if filled:
         echo(f"filled with the majority class, not predicted: {', '.join(filled)}")
     if manifest["made_up"]:
         echo("made-up data: this zip is no submission")
@@ -76,7 +76,7 @@ def card(
         str | None, Option(metavar="REPO", help="Send both to this hub repository; private if new.")
     ] = None,
 ) -> None:
-    """Write a model card with an arm's results, for the hub, and send it with the fine-tuned models."""
+    """Write a model card with an arm's results, for the hub, and send it with the models."""
     model_card = api.card(folder, arm)
     if model_card.without:
         tasks = ", ".join(model_card.without)
@@ -107,7 +107,7 @@ def export(
         str | None, Option(metavar="NAME", help="With --format eee: who states these scores.")
     ] = None,
 ) -> None:
-    """Bundle records, predictions, tables, plan and environments of experiments into one file for others.
+    """Bundle records, predictions, tables, plan and environments of experiments into one file.
 
     With `--format eee`, write the scores and their uncertainties as logs of Every Eval Ever.
     """
@@ -116,17 +116,16 @@ def export(
     written = api.export(folders, output, format=format, organization=organization)
     if isinstance(written, dict):
         echo_some([output / name for name in written["files"]])
-        echo_some(
-            [f"{name}: {reason}" for name, reason in written["left_out"].items()],
-            "left out: ",
-            err=True,
-        )
+        reasons = [f"{name}: {reason}" for name, reason in written["left_out"].items()]
+        echo_some(reasons, "left out: ", err=True)
         return
     kilobytes = output.stat().st_size / 1e3
     size = f"{kilobytes:.0f} KB" if kilobytes < 1e3 else f"{kilobytes / 1e3:.1f} MB"
     facts = f"{len(written.files)} files, {size}, SHA-256 {api.digest(output)}"
     echo(f"{', '.join(written.experiments)}: written to {output} ({facts})")
-    faults = [fault for verified in api.verify(output) for fault in verified.faults]
+    faults: list[str] = []
+    for verified in api.verify(output):
+        faults.extend(verified.faults)
     warn(f"glue-bench verify {output} will find", faults)
 
 
@@ -135,18 +134,19 @@ def verify(
         Path, Argument(metavar="FILE|DIR", help="A bundle, or the folder of an experiment.")
     ],
 ) -> None:
-    """Check that digests and ids are right, predictions give the scores, and records give the tables."""
-    outcomes = api.verify(path)
-    for verified in outcomes:
+    """Check that digests and ids are right, and that records give the scores and the tables."""
+    faults: list[str] = []
+    for verified in api.verify(path):
         echo(f"{verified.name}\n")
-        rows = [
-            (check.name, "FAULT" if check.faults else "good", shortened(check.result, 500))
-            for check in verified.checks
-        ]
+        rows = []
+        for check in verified.checks:
+            state = "FAULT" if check.faults else "good"
+            rows.append((check.name, state, shortened(check.result, 500)))
         print_rows(("check", "result", "what was found"), rows)
         echo()
-    faults = [fault for verified in outcomes for fault in verified.faults]
+        faults.extend(verified.faults)
     echo_some(faults, "fault: ")
-    echo(f"{path}: {f'faults: {len(faults)}' if faults else 'good'}")
     if faults:
+        echo(f"{path}: faults: {len(faults)}")
         raise Exit(STATUS["failed"])
+    echo(f"{path}: good")

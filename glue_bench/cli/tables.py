@@ -155,6 +155,6 @@ def print_leaderboard(
     failed: Sequence[str] | None = None,
     has_only: bool = False,
 ) -> None:
-    """Print the tables as they fit the terminal, and what to do next, as `api.show_leaderboard` says."""
+    """Print the leaderboard as it fits the terminal, and then the next command."""
     for line in api.show_leaderboard(folder, Screen(), protocol, failed, has_only=has_only):
         echo(line)

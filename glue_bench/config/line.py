@@ -1,4 +1,4 @@
-"""The experiment that one line describes without a file: checkpoints, tasks, seeds, a few settings."""
+"""The experiment that one line describes: checkpoints, tasks, seeds and a few settings."""
 
 import re
 from collections import Counter
@@ -73,7 +73,7 @@ def _arms(
 
 
 def _finetuning(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the section `finetuning`, with the default rates if neither line nor recipe has any."""
+    """Return the section `finetuning`, with the default rates if no recipe has others."""
     section: dict[str, Any] = {}
     if options.get("learning_rates"):
         section["learning_rates"] = options["learning_rates"]

@@ -109,7 +109,7 @@ def lines_of(function: ast.FunctionDef) -> int:
 
 LONG_FILES: set[str] = set()
 """Files that grew over the limit when the code went from 120 to 100 columns; each has to be divided."""
-LONG_FUNCTIONS = {"run"}
+LONG_FUNCTIONS: set[str] = set()
 """Functions that grew over the limit in the same way."""
 
 
