@@ -51,12 +51,12 @@ Format = Annotated[
 ]
 
 
-ONE_EXPERIMENT = "arms are compared within one experiment: write all of them into one file"
+COMPARE_FOLDERS = "glue-bench compare DIR/A DIR/B compares the arms of several experiments"
 EXTRA_WORDS = {
     "run": "run experiments one after another; several values of an option are --seed 1,2",
-    "leaderboard": ONE_EXPERIMENT,
-    "statistics": ONE_EXPERIMENT,
-    "report": ONE_EXPERIMENT,
+    "leaderboard": COMPARE_FOLDERS,
+    "statistics": COMPARE_FOLDERS,
+    "report": COMPARE_FOLDERS,
     "convert": "options of the variant are --option KEY=VALUE",
 }
 """What to do instead of giving a verb more words than it takes, where there is a way."""

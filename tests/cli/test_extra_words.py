@@ -7,7 +7,7 @@ from typer.main import get_command
 from glue_bench.cli import app
 
 COMMANDS = get_command(app).commands
-FOR_ANY_NUMBER = {"analyse", "export"}
+FOR_ANY_NUMBER = {"analyse", "compare", "export"}
 REQUIRED = {"convert": ["--variant", "add"]}
 WITHOUT_LIMIT = -1
 
@@ -18,7 +18,7 @@ def arguments_of(verb: str) -> list[TyperArgument]:
     ]
 
 
-def test_two_verbs_alone_take_any_number_of_words():
+def test_three_verbs_alone_take_any_number_of_words():
     verbs = {
         verb
         for verb in COMMANDS
@@ -38,7 +38,7 @@ def test_a_word_too_many_is_refused_with_what_the_verb_takes(refused, verb):
 
 @pytest.mark.parametrize("verb", ["leaderboard", "report", "statistics"])
 def test_a_second_experiment_is_answered_with_how_arms_are_compared(refused, verb):
-    assert "one experiment" in refused(verb, "runs/a", "runs/b")
+    assert "glue-bench compare DIR/A DIR/B" in refused(verb, "runs/a", "runs/b")
 
 
 def test_seeds_with_spaces_between_them_are_answered_with_commas(refused):
