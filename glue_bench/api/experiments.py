@@ -39,7 +39,9 @@ def run(
     console: Console | None = None,
     track: Names = (),
 ) -> Summary:
-    """Pretrain and fine-tune what an experiment lacks, and write its tables and its page to `results/<experiment>`.
+    """Run the jobs of an experiment that have no result yet, and write its tables and its page.
+
+    Results lie in `results/<experiment>`.
 
     Only `data`, `corpus`, `plugins` and `limit` can change what a cell is, and its id. Without
     `workers`, `address` and `slurm` all jobs run in this process, one after another.
@@ -68,7 +70,8 @@ def run(
         results.
 
     Example:
-        >>> summary = glue_bench.run("configs/demo.yaml", only=["task=rte", "seed=1"])  # doctest: +SKIP
+        >>> only = ["task=rte", "seed=1"]
+        >>> summary = glue_bench.run("configs/demo.yaml", only=only)  # doctest: +SKIP
 
     Raises:
         UserError: bad input, before any cell is run; later, results that cannot be written, or no
@@ -187,7 +190,7 @@ def describe(
 
 
 def recipes(name: str | None = None) -> pd.DataFrame:
-    """List the published settings that an experiment can take by name; only `name` where it is given.
+    """List the published settings that an experiment can take by name, or the one called `name`.
 
     Returns:
         One row per recipe: `recipe`, `title`, `source`, and `differs`, what of the source an
@@ -217,7 +220,7 @@ def recipes(name: str | None = None) -> pd.DataFrame:
 
 
 def plan(experiment: Given, *, results: str | Path = "runs", **changes: Any) -> pd.DataFrame:
-    """List the cells that an experiment asks for, all checked, as `run` would run them; run and write nothing.
+    """List the cells that an experiment asks for, as `run` would run them; run and write nothing.
 
     Args:
         experiment: A YAML file, its content as a mapping, or an Experiment.
@@ -225,7 +228,8 @@ def plan(experiment: Given, *, results: str | Path = "runs", **changes: Any) -> 
         changes: `data`, `corpus`, `plugins` and `limit`, as in `run`.
 
     Returns:
-        One row per cell, in the order of the experiment, with `glue_bench.board.columns.CELL_COLUMNS`
+        One row per cell, in the order of the experiment, with
+        `glue_bench.board.columns.CELL_COLUMNS`
         (`pretraining_seed` and `steps` are missing without pretraining), its `state` in
         `results/<experiment>`, as `status` has it, and `why` it would run: empty where it would
         not.
@@ -254,7 +258,7 @@ def plan(experiment: Given, *, results: str | Path = "runs", **changes: Any) -> 
 
 
 def status(path: str | Path) -> pd.DataFrame:
-    """List the cells of the experiment in the folder `path` (DIR/<experiment>), as `plan` does, without `why`.
+    """List the cells of the experiment in the folder `path` as `plan` does, without `why`.
 
     `state` is done, running, failed (it runs again with the next command) or missing.
 

@@ -53,7 +53,8 @@ def convert(
         of hidden states, of the input first, then after each block.
 
     Example:
-        >>> glue_bench.convert("google-bert/bert-base-uncased", "bert-untied", "untied")  # doctest: +SKIP
+        >>> source = "google-bert/bert-base-uncased"
+        >>> glue_bench.convert(source, "bert-untied", "untied")  # doctest: +SKIP
 
     Raises:
         UserError: an unknown variant or option; `out` is in use or cannot be written; a source that
@@ -133,7 +134,7 @@ def contract_clauses() -> list[str]:
 
 
 def variant_options(texts: Sequence[str]) -> dict[str, Any]:
-    """Read the options of a variant from KEY=VALUE texts. Raises UserError for a text that is none."""
+    """Read the options of a variant from KEY=VALUE. Raises UserError for any other text."""
     from glue_bench.config.load import parse_options
 
     return parse_options(texts)

@@ -23,7 +23,7 @@ def export(
     format: str = "zip",
     organization: str | None = None,
 ) -> Manifest | dict[str, Any]:
-    """Bundle experiments into one zip for others, or state their scores in the format of Every Eval Ever.
+    """Bundle experiments into one zip for others, or write their scores for Every Eval Ever.
 
     Args:
         paths: Folders of experiments, or folders that hold several.
@@ -45,7 +45,8 @@ def export(
         raise unknown("format", format, ("zip", "eee"), "export")
     if (format == "eee") != bool(organization):
         raise UserError(
-            "an organization, who states these scores (--organization my-lab), goes with the format eee"
+            "an organization, who states these scores (--organization my-lab), goes with the "
+            "format eee"
         )
     from glue_bench.board.board import open_board
     from glue_bench.config.load import listed
@@ -65,7 +66,7 @@ def verify(path: str | Path) -> list[Verified]:
     """Check a bundle, an experiment's folder, or a folder of experiments.
 
     Example:
-        >>> [fault for each in glue_bench.verify("demo.zip") for fault in each.faults]  # doctest: +SKIP
+        >>> [verified.faults for verified in glue_bench.verify("demo.zip")]  # doctest: +SKIP
 
     Raises:
         UserError: there is no such file or folder, or it is none of these.
@@ -78,7 +79,9 @@ def verify(path: str | Path) -> list[Verified]:
 def submit(
     path: str | Path, output: str | Path, *, arm: str | None = None, fill: bool = False
 ) -> dict[str, Any]:
-    """Write the zip of an arm's stored test predictions that the GLUE site takes, and beside it where each is from.
+    """Write the zip of an arm's stored test predictions that the GLUE site takes.
+
+    A JSON file beside it names the run of each file.
 
     Args:
         path: The folder of the experiment, DIR/<experiment>.
@@ -103,7 +106,9 @@ def submit(
 
 
 def card(path: str | Path, arm: str | None = None) -> Card:
-    """Make the model card of an arm of the experiment in the folder `path`; the only arm needs no name.
+    """Make the model card of an arm of the experiment in the folder `path`.
+
+    The only arm needs no name.
 
     Of each task it is about the run that `submit` takes. What it states to the hub (`model-index`)
     is that run's score, then the mean over seeds with its standard error, on `nyu-mll/glue`; of
@@ -154,7 +159,10 @@ def digest(path: Path) -> str:
 
 
 def save_card(card: Card, folder: Path) -> None:
-    """Write a card and its models to a folder. Raises UserError if it has files, or cannot be written."""
+    """Write a card and its models to a folder.
+
+    Raises UserError if the folder has files, or cannot be written.
+    """
     from glue_bench.publish.card import write_card
 
     write_card(card, folder)

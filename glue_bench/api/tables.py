@@ -24,7 +24,8 @@ def leaderboard(path: str | Path) -> pd.DataFrame:
     and `_smallest`.
 
     Example:
-        >>> glue_bench.leaderboard("runs/demo")[["arm", "rte", "rte_std", "rte_verdict"]]  # doctest: +SKIP
+        >>> columns = ["arm", "rte", "rte_std", "rte_verdict"]
+        >>> glue_bench.leaderboard("runs/demo")[columns]  # doctest: +SKIP
 
     Raises:
         UserError: there is no experiment in the folder, or its plan names an unknown task or
@@ -36,14 +37,16 @@ def leaderboard(path: str | Path) -> pd.DataFrame:
 
 
 def predictions(path: str | Path, *, task: str | None = None) -> pd.DataFrame:
-    """List what the finished runs of the experiment in the folder `path` predicted, of all tasks or of one.
+    """List the predictions of the finished runs of the experiment in the folder `path`.
 
-    One row per run and example (`glue_bench.board.frames.PREDICTION_COLUMNS`): `row` is from 0, in the
+    They are those of all tasks, or of one. There is one row per run and example
+    (`glue_bench.board.frames.PREDICTION_COLUMNS`): `row` is from 0, in the
     order of the data; `predicted` and `label` are ids of classes, or scores of STS-B. `label` is
     missing where no gold labels are stored, as for test splits.
 
     Example:
-        >>> glue_bench.predictions("runs/demo", task="rte").eval("predicted == label").mean()  # doctest: +SKIP
+        >>> frame = glue_bench.predictions("runs/demo", task="rte")  # doctest: +SKIP
+        >>> frame.eval("predicted == label").mean()  # doctest: +SKIP
 
     Raises:
         UserError: there is no such experiment or task, or a file is damaged.
@@ -99,7 +102,7 @@ def compare(
     cluster: str | None = None,
     common: bool = False,
 ) -> pd.DataFrame:
-    """Compare anyone's systems: paired differences with intervals, from files of scores or of examples.
+    """Compare anyone's systems by paired differences, from files of scores or of examples.
 
     Args:
         paths: Tidy CSV, JSONL or Parquet files; lm-eval's `samples_*.jsonl` or folders with them;
@@ -139,7 +142,7 @@ def compare(
 
 
 def table(name: str, path: str | Path | None = None) -> pd.DataFrame:
-    """Give a published table by its name, beside the experiment in the folder `path` if that is given.
+    """Give a published table by its name, beside the experiment in the folder `path`, if any.
 
     One row per printed value and arm of ours: the rows of `glue_bench.pages.papers.paper_page`.
 
@@ -205,7 +208,7 @@ def leaderboard_text(path: Path, format: str, protocol: Sequence[str] = ()) -> s
 def diagnostics_text(
     path: Path, diagnostic: Path, format: str, protocol: Sequence[str] = ()
 ) -> str:
-    """Write the page of the phenomena of `diagnostic` (diagnostic-full.tsv or its folder) in a format."""
+    """Write the page of the phenomena of `diagnostic`, a file or its folder, in a format."""
     from glue_bench.board.board import open_board
     from glue_bench.data.diagnostic import read_diagnostic
     from glue_bench.pages.diagnostics import diagnostics_page
@@ -245,7 +248,7 @@ def table_text(name: str | None, path: Path | None, format: str) -> str:
 
 
 def show_table(name: str | None, path: Path | None, console: Console) -> None:
-    """Print the page of `table` as it fits the console; without a name the list of published tables."""
+    """Print the page of `table` as it fits the console; without a name the list of tables."""
     from glue_bench.pages.papers import list_page, named_page
     from glue_bench.pages.screen import print_page
 

@@ -18,8 +18,8 @@ SINGLE = [
 
 @pytest.mark.parametrize(("verb", "option"), SINGLE)
 def test_an_option_of_one_value_is_refused_when_it_is_given_twice(refused, verb, option):
-    said = refused(verb, option, "1", option, "2")
-    assert re.match(f"{option} is given twice; ", said)
+    message = refused(verb, option, "1", option, "2")
+    assert re.match(f"{option} is given twice; ", message)
 
 
 @pytest.mark.parametrize("form", ["--{0} {1},{2}", "--{0} {1} --{0} {2}"])
@@ -37,7 +37,7 @@ def test_a_list_is_given_with_commas_or_by_repetition(
     words = form.format(option, *values).split()
     if option != "task":
         words += ["--task", "rte"]
-    said = glue_bench(
+    result = glue_bench(
         "run",
         "--checkpoint",
         make_bert(texts=("a b c d",), positions=130),
@@ -46,7 +46,7 @@ def test_a_list_is_given_with_commas_or_by_repetition(
         "demo",
         "--dry-run",
     )
-    assert line in said.err
+    assert line in result.err
 
 
 def test_an_empty_name_in_a_list_is_refused(refused):

@@ -39,15 +39,15 @@ def words_of(option: str, given) -> list[str]:
 
 @pytest.mark.parametrize("option", RUN)
 def test_an_option_of_a_run_is_passed_on_and_changes_nothing_else(glue_bench, monkeypatch, option):
-    monkeypatch.setattr("glue_bench.api.run", asked := Mock(side_effect=UserError("enough")))
+    monkeypatch.setattr("glue_bench.api.run", run := Mock(side_effect=UserError("enough")))
     glue_bench("run", "mine.yaml")
-    usual = dict(asked.call_args.kwargs)
+    usual = dict(run.call_args.kwargs)
     given, expected = RUN[option]
     glue_bench("run", "mine.yaml", *words_of(option, given))
-    found = {name: value for name, value in asked.call_args.kwargs.items() if name != "console"}
+    options = {name: value for name, value in run.call_args.kwargs.items() if name != "console"}
     usual.pop("console")
     assert {
-        name: list(value) if isinstance(value, tuple) else value for name, value in found.items()
+        name: list(value) if isinstance(value, tuple) else value for name, value in options.items()
     } == {
         name: list(value) if isinstance(value, tuple) else value
         for name, value in (usual | expected).items()
@@ -72,10 +72,10 @@ def test_two_arms_tasks_and_seeds_without_a_file_are_all_asked_for(glue_bench, m
     ]
     glue_bench("run", "--checkpoint", "org/model", *words, "--limit", "8", "--data", "demo")
     values = asked.call_args.args[0]
-    found = {
+    described = {
         name: values[name] for name in ("arms", "tasks", "seeds", "limit", "data", "checkpoint")
     }
-    assert found == {"arms": ["add", "none"], "tasks": ["rte", "cola"], "seeds": [4, 7], "limit": 8, "data": "demo",
+    assert described == {"arms": ["add", "none"], "tasks": ["rte", "cola"], "seeds": [4, 7], "limit": 8, "data": "demo",
                      "checkpoint": "org/model"}  # fmt: skip
 
 
@@ -137,11 +137,11 @@ def test_two_experiments_are_exported_together_and_each_is_named(glue_bench, new
         for task in TRAINABLE[:2]:
             bench.finish(task)
         folders.append(bench.plan(experiment=name))
-    said = glue_bench("export", *folders, "-o", tmp_path / "both.zip")
-    assert said.out.startswith("one, two: written to ")
+    result = glue_bench("export", *folders, "-o", tmp_path / "both.zip")
+    assert result.out.startswith("one, two: written to ")
     assert library.export(folders, tmp_path / "again.zip").experiments == ["one", "two"]
-    stated = library.export(folders, tmp_path / "logs", format="eee", organization="my-lab")
-    assert [name.split("/")[3] for name in stated["files"]] == ["one-add", "two-add"]
+    logs = library.export(folders, tmp_path / "logs", format="eee", organization="my-lab")
+    assert [name.split("/")[3] for name in logs["files"]] == ["one-add", "two-add"]
 
 
 def test_the_arm_that_is_named_second_has_its_own_card(glue_bench, stored):

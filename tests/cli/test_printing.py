@@ -46,17 +46,19 @@ def test_a_plugin_is_said_to_pass_the_contract_or_which_clause_it_breaks(
         "checking the contract ...\n",
     )
     broken = write_plugin(plugin.read_text() + "    def forward(self, *_):\n        return 1 / 0\n")
-    said = refused("variants", "--plugin", broken)
+    message = refused("variants", "--plugin", broken)
     assert (
         f"plugin '{plugin}': variant 'mine' does not meet the contract: clause 'shapes', encoder like BERT: "
-        in said
+        in message
     )
-    assert "ZeroDivisionError: division by zero (my_variant.py:7)" in said
+    assert "ZeroDivisionError: division by zero (my_variant.py:7)" in message
 
 
 CONVERSIONS = {
     "diet-abs --option rank=4 --option share=false": [
-        *("conversion +approximate", "origin +grafted", "masked-LM head +none in the source"),
+        "conversion +approximate",
+        "origin +grafted",
+        "masked-LM head +none in the source",
         r"relative error +0\.\d\d 0\.\d\d \(hidden states",
     ],
     "concat-split": [r"variance kept +tokens \d\d\.\d%, positions \d\d\.\d%"],
@@ -71,10 +73,10 @@ CONVERSIONS = {
 def test_convert_says_what_was_lost(glue_bench, bert, write_plugin, monkeypatch, tmp_path, words):
     write_plugin()
     monkeypatch.chdir(tmp_path)
-    said = glue_bench("convert", bert, "out", "--variant", *words.split())
-    assert [line for line in CONVERSIONS[words] if not re.search(f"(?m)^{line}", said.out)] == [], (
-        said.out
-    )
+    result = glue_bench("convert", bert, "out", "--variant", *words.split())
+    assert [
+        line for line in CONVERSIONS[words] if not re.search(f"(?m)^{line}", result.out)
+    ] == [], result.out
     if "rank" in words:
         assert json.loads((tmp_path / "out" / "conversion.json").read_text())["options"] == {
             "rank": 4,
@@ -103,12 +105,11 @@ def test_a_leaderboard_names_no_page_and_what_comes_next_only_by_the_experiments
 ):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "40")
-    own, changed = (
-        glue_bench("leaderboard", MINILM, *more).out
-        for more in ((), ("--protocol", "seeds=median"))
-    )
-    assert "leaderboard.md" not in own + changed
-    assert ("next: glue-bench" in own, "next: glue-bench" in changed) == (True, False)
+    by_its_protocol = glue_bench("leaderboard", MINILM).out
+    by_another = glue_bench("leaderboard", MINILM, "--protocol", "seeds=median").out
+    assert "leaderboard.md" not in by_its_protocol + by_another
+    assert "next: glue-bench" in by_its_protocol
+    assert "next: glue-bench" not in by_another
 
 
 @pytest.mark.parametrize("verb", ["leaderboard", "init"])
@@ -132,22 +133,22 @@ def test_what_a_run_has_predicted_is_handed_in(glue_bench, tiny, write_yaml, tmp
         tiny(arms=["add"], tasks=["mnli", "rte"], finetuning={"predict": ["validation", "test"]})
     )
     assert glue_bench("run", config, "--results", tmp_path).status == 0
-    finished, out = tmp_path / "tiny", tmp_path / "x.zip"
-    said = glue_bench("submit", finished, "--arm", "add", "-o", out, "--fill")
-    assert said.status == 1
+    finished, path = tmp_path / "tiny", tmp_path / "x.zip"
+    result = glue_bench("submit", finished, "--arm", "add", "-o", path, "--fill")
+    assert result.status == 1
     assert (
-        "filled with the majority class, not predicted: CoLA.tsv, SST-2.tsv, MRPC.tsv" in said.out
+        "filled with the majority class, not predicted: CoLA.tsv, SST-2.tsv, MRPC.tsv" in result.out
     )
-    assert "made-up data" in said.out
-    assert said.err.splitlines() == [
-        f"warning: the site will not take {out}:",
+    assert "made-up data" in result.out
+    assert result.err.splitlines() == [
+        f"warning: the site will not take {path}:",
         "MNLI-m.tsv: 12 rows; expected 9796",
         "MNLI-mm.tsv: 12 rows; expected 9847",
         "RTE.tsv: 12 rows; expected 3000",
         "AX.tsv: 12 rows; expected 1104",
     ]
-    assert glue_bench("submit", "--check", out).out.splitlines() == said.err.splitlines()[1:]
-    files = json.loads(out.with_suffix(".json").read_text())["files"]
+    assert glue_bench("submit", "--check", path).out.splitlines() == result.err.splitlines()[1:]
+    files = json.loads(path.with_suffix(".json").read_text())["files"]
     assert files["AX.tsv"]["cell_id"] == files["MNLI-m.tsv"]["cell_id"]
     assert files["AX.tsv"]["data"] == DemoSource().load("ax").digest
 
@@ -163,8 +164,9 @@ def test_a_zip_is_called_good_or_its_findings_are_listed_one_a_line(glue_bench, 
     path.write_bytes(
         make_zip({"WNLI.tsv": fill_file(FILES["WNLI.tsv"]).replace(b"\n7\t0", b"\n7\tentailment")})
     )
-    said = glue_bench("submit", "--check", path)
-    assert (said.status, len(said.out.splitlines())) == (1, 11)
+    result = glue_bench("submit", "--check", path)
+    assert (result.status, len(result.out.splitlines())) == (1, 11)
     assert (
-        r"WNLI.tsv, line 9: '7\tentailment'; expected 7, a tab, and 0 or 1" in said.out.splitlines()
+        r"WNLI.tsv, line 9: '7\tentailment'; expected 7, a tab, and 0 or 1"
+        in result.out.splitlines()
     )

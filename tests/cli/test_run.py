@@ -33,35 +33,39 @@ def test_run_prints_the_leaderboard_and_what_was_done(
         written.append((folder / "leaderboard.md").is_file())
 
     monkeypatch.setattr("glue_bench.api.experiments.write_page", write_page)
-    said = glue_bench("run", config, "--results", tmp_path / "runs")
-    assert said.status == 0
-    assert "▲ ▼ better, worse than the reference; bold best" in said.out
-    assert max(len(line) for line in said.out.splitlines()[:-2] if str(tmp_path) not in line) <= 80
-    assert "cells run: 2, done before: 0, failed: 0, left: 0\n" in said.out
-    assert f"results: {folder} (leaderboard.md, leaderboard.csv, scores.csv, cells/)\n" in said.out
+    result = glue_bench("run", config, "--results", tmp_path / "runs")
+    assert result.status == 0
+    assert "▲ ▼ better, worse than the reference; bold best" in result.out
+    assert (
+        max(len(line) for line in result.out.splitlines()[:-2] if str(tmp_path) not in line) <= 80
+    )
+    assert "cells run: 2, done before: 0, failed: 0, left: 0\n" in result.out
+    assert (
+        f"results: {folder} (leaderboard.md, leaderboard.csv, scores.csv, cells/)\n" in result.out
+    )
     last = f"page: {folder / 'report.html'}\nnext: glue-bench statistics {folder}  # the intervals behind the marks"
-    assert said.out.endswith(f"{last}; seeds: [1, 2, 3] in the experiment tell more\n")
+    assert result.out.endswith(f"{last}; seeds: [1, 2, 3] in the experiment tell more\n")
     assert written == [True]  # the page is the last thing
-    assert "[2/2] none on cola" in said.err
-    again = glue_bench("run", config, "--results", tmp_path / "runs")
-    assert "cells run: 0, done before: 2, failed: 0, left: 0\n" in again.out
+    assert "[2/2] none on cola" in result.err
+    second = glue_bench("run", config, "--results", tmp_path / "runs")
+    assert "cells run: 0, done before: 2, failed: 0, left: 0\n" in second.out
 
 
 def test_a_failing_cell_is_named_and_the_status_is_1(glue_bench, moody_config, tmp_path, moody):
     moody.side_effect = RuntimeError("out of luck")
-    said = glue_bench("run", moody_config, "--results", tmp_path)
-    assert said.status == 1
-    assert "cells run: 1, done before: 0, failed: 1, left: 0\n" in said.out
-    assert said.out.endswith(
+    result = glue_bench("run", moody_config, "--results", tmp_path)
+    assert result.status == 1
+    assert "cells run: 1, done before: 0, failed: 1, left: 0\n" in result.out
+    assert result.out.endswith(
         f"next: glue-bench status {tmp_path / 'tiny'}  # why runs have failed\n"
     )
-    assert "failed: moody-cola-lr0.001-s1-" in said.err
-    assert "RuntimeError: out of luck" in said.err
-    assert "Traceback" not in said.err
+    assert "failed: moody-cola-lr0.001-s1-" in result.err
+    assert "RuntimeError: out of luck" in result.err
+    assert "Traceback" not in result.err
     counted = glue_bench("status", tmp_path / "tiny").out
     assert "failed: moody on cola, rate 0.001, seed 1: RuntimeError: out of luck" in counted
-    dry = glue_bench("run", moody_config, "--results", tmp_path, "--dry-run")
-    assert dry.out.splitlines()[1].split(maxsplit=1) == [
+    dry_run = glue_bench("run", moody_config, "--results", tmp_path, "--dry-run")
+    assert dry_run.out.splitlines()[1].split(maxsplit=1) == [
         "1",
         "it failed: RuntimeError: out of luck",
     ]
@@ -80,18 +84,18 @@ def test_what_is_finished_is_kept_when_a_run_is_ended(
     with monkeypatch.context() as patch:
         patch.delenv("GLUE_BENCH_CACHE")
         patch.setattr("glue_bench.files.user_cache_path", lambda _: signal.raise_signal(number))
-        said = glue_bench("run", moody_config, "--results", tmp_path)
-    assert (said.status, "Traceback" in said.err) == (expected, False)
-    said = glue_bench("run", moody_config, "--results", tmp_path)
-    assert said.status == expected
-    assert "cells run: 1, done before: 0, failed: 0, left: 1\n" in said.out
-    assert said.err.endswith(f"{cause}: {GOES_ON}")
+        result = glue_bench("run", moody_config, "--results", tmp_path)
+    assert (result.status, "Traceback" in result.err) == (expected, False)
+    result = glue_bench("run", moody_config, "--results", tmp_path)
+    assert result.status == expected
+    assert "cells run: 1, done before: 0, failed: 0, left: 1\n" in result.out
+    assert result.err.endswith(f"{cause}: {GOES_ON}")
     assert (
         f"{cause}: {'this process ends' if cause == 'terminated' else 'ending what runs, then writing'}"
-        in said.err
+        in result.err
     )
     assert (tmp_path / "tiny" / "leaderboard.md").exists() == (cause == "interrupted")
-    assert ["▲ ▼ better" in said.out, "(leaderboard.md, " in said.out] == [
+    assert ["▲ ▼ better" in result.out, "(leaderboard.md, " in result.out] == [
         cause == "interrupted"
     ] * 2
     assert signal.getsignal(signal.SIGTERM) is before
@@ -111,9 +115,9 @@ def test_a_run_without_a_file_is_the_experiment_that_it_prints_once_it_is_checke
     assert refused(*words, "--task", "x").startswith(
         "experiment: tasks: unknown task 'x'; known: cola, sst2, "
     )
-    said = glue_bench(*words, "--task", "RTE")
-    assert said.out.endswith("would run 8 of 8 cells, 0 are done, in runs/minilm-model\n")
-    printed = said.err.split("experiment:\n")[1]
+    result = glue_bench(*words, "--task", "RTE")
+    assert result.out.endswith("would run 8 of 8 cells, 0 are done, in runs/minilm-model\n")
+    printed = result.err.split("experiment:\n")[1]
     assert printed.endswith('finetuning: {"learning_rates": [2e-05, 3e-05, 4e-05, 5e-05]}\n\n')
     monkeypatch.setattr(
         "huggingface_hub.snapshot_download", lambda *_, **__: str(tmp_path / "minilm" / "model")
@@ -122,7 +126,7 @@ def test_a_run_without_a_file_is_the_experiment_that_it_prints_once_it_is_checke
         "in runs/org-model\n"
     )
     (tmp_path / "printed.yaml").write_text(printed)
-    assert glue_bench("run", "printed.yaml", "--dry-run").out == said.out
+    assert glue_bench("run", "printed.yaml", "--dry-run").out == result.out
 
 
 def test_options_of_slurm_are_texts_but_for_the_numbers_and_lists_of_submitit(
@@ -149,15 +153,15 @@ def test_options_of_slurm_are_texts_but_for_the_numbers_and_lists_of_submitit(
 
 def test_a_dry_run_says_why_and_how_much(glue_bench, tiny, write_yaml, tmp_path):
     pretraining = {"corpus": "demo", "steps": 10, "batch_tokens": 256, "length": 32}
-    said = glue_bench(
+    output = glue_bench(
         "run", write_yaml(tiny(pretraining=pretraining)), "--results", tmp_path, "--dry-run"
     ).out
-    assert [" ".join(line.split()) for line in said.splitlines()[:2]] == [
+    assert [" ".join(line.split()) for line in output.splitlines()[:2]] == [
         "jobs why",
         "6 not run yet",
     ]
-    most = "would run 4 of 4 cells, 0 are done, after pretraining on 5,120 tokens"
-    assert said.splitlines()[2:] == [f"{most}, in {tmp_path / 'tiny'}"]
+    line = "would run 4 of 4 cells, 0 are done, after pretraining on 5,120 tokens"
+    assert output.splitlines()[2:] == [f"{line}, in {tmp_path / 'tiny'}"]
 
 
 # init

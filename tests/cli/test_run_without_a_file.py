@@ -12,19 +12,22 @@ def checkpoint(make_bert):
 
 @pytest.fixture
 def line(checkpoint):
-    return [
-        "run",
-        *("--checkpoint", checkpoint),
-        *("--task", "rte,mrpc"),
-        *("--seed", "1,2"),
-        *("--epochs", "1"),
-        *("--learning-rate", "2e-5,5e-5"),
-        *("--batch-size", "8"),
-        *("--max-length", "32"),
-        *("--name", "mine"),
-        *("--data", "demo"),
-        *("--set", "finetuning.warmup_ratio=0.1"),
-    ]
+    options = {
+        "--checkpoint": checkpoint,
+        "--task": "rte,mrpc",
+        "--seed": "1,2",
+        "--epochs": "1",
+        "--learning-rate": "2e-5,5e-5",
+        "--batch-size": "8",
+        "--max-length": "32",
+        "--name": "mine",
+        "--data": "demo",
+        "--set": "finetuning.warmup_ratio=0.1",
+    }
+    words = ["run"]
+    for option, value in options.items():
+        words += [option, value]
+    return words
 
 
 def test_a_line_and_the_file_that_it_writes_have_the_same_cells(glue_bench, line, tmp_path):

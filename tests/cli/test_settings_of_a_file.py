@@ -50,9 +50,9 @@ def test_the_error_says_how_to_set_it_without_a_file(refused):
     ("option", "like"), [("--seeds", "--seed"), ("--tasks", "--task"), ("--plugins", "--plugin")]
 )
 def test_an_option_that_is_all_but_its_name_is_suggested(refused, option, like):
-    said = refused("run", "--checkpoint", "a", option, "1")
-    assert like in said
-    assert "experiment file" not in said
+    message = refused("run", "--checkpoint", "a", option, "1")
+    assert like in message
+    assert "experiment file" not in message
 
 
 def test_an_option_that_is_nowhere_is_refused_as_before(refused):

@@ -29,12 +29,18 @@ def test_shipped_experiments_load_and_are_what_they_hold(path):
 
 
 def test_settings_of_a_task_take_the_place_of_shared_ones():
-    own = {"learning_rates": [1e-4], "epochs": 3, "batch_size": 8, "max_length": 16, "limit": 100}
+    task_settings = {
+        "learning_rates": [1e-4],
+        "epochs": 3,
+        "batch_size": 8,
+        "max_length": 16,
+        "limit": 100,
+    }
     given = {
         "learning_rates": [1e-5, 2e-5],
         "epochs": 5,
         "max_steps": 7,
-        "tasks": {"RTE": own, "cola": {"epochs": 2}},
+        "tasks": {"RTE": task_settings, "cola": {"epochs": 2}},
     }
     settings = loaded(finetuning=given).finetuning
     assert [settings.rates(task) for task in ("rte", "cola", "mrpc")] == [
@@ -53,7 +59,8 @@ def test_settings_of_a_task_take_the_place_of_shared_ones():
     )
     assert (cola.learning_rate, cola.epochs, cola.batch_size, cola.max_length) == (2e-5, 2, 32, 128)
     assert settings.hyperparameters("mrpc", 1e-5).epochs == 5
-    assert [each.steps(in_epoch=2) for each in (rte, cola)] == [6, 4]
+    assert rte.steps(in_epoch=2) == 6
+    assert cola.steps(in_epoch=2) == 4
     assert rte.steps(in_epoch=100) == 7
 
 
@@ -84,8 +91,9 @@ def test_what_is_given_beside_an_experiment_takes_the_place_of_its_own():
     assert (changed.data, changed.pretraining.corpus, changed.limit) == ("hub", ["a", "b"], 9)
     assert changed.plugins == ["one.py", "two.py"]
     assert load_experiment(load_experiment(given), data="hub").data == "hub"
-    one = load_experiment(given, corpus="a.txt", plugins=Path("b.py"))  # one needs no list
-    assert (one.pretraining.corpus, one.plugins) == (["a.txt"], ["one.py", "b.py"])
+    without_lists = load_experiment(given, corpus="a.txt", plugins=Path("b.py"))
+    assert without_lists.pretraining.corpus == ["a.txt"]
+    assert without_lists.plugins == ["one.py", "b.py"]
     without = {key: value for key, value in MINIMAL.items() if key != "data"}
     assert load_experiment(without, data="hub").data == "hub"
     with pytest.raises(
@@ -131,7 +139,7 @@ def test_a_protocol_is_changed_by_key_and_value():
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({1: 2}, "keys should be strings"),
         ({"seeds": [*range(9_000)], "tasks": ["cola", "rte"]}, "72,000 cells, but at most 50,000"),
@@ -152,20 +160,20 @@ def test_a_protocol_is_changed_by_key_and_value():
         ),
     ],
 )
-def test_a_mistake_is_told_with_its_place(changes, said):
+def test_a_mistake_is_told_with_its_place(changes, message):
     with pytest.raises(UserError) as caught:
         load_experiment(MINIMAL | changes)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_several_mistakes_are_counted_and_listed():
     with pytest.raises(UserError) as caught:
         loaded(seeds="1", tasks=["colla"], zzz=1)
-    said = str(caught.value)
-    assert said.startswith(
+    message = str(caught.value)
+    assert message.startswith(
         "experiment: 3 mistakes: (1) tasks: unknown task 'colla'; did you mean 'cola'? (2) seeds: "
     )
-    assert "(3) unknown key 'zzz'" in said
+    assert "(3) unknown key 'zzz'" in message
 
 
 MISTAKEN = """

@@ -42,17 +42,14 @@ def test_each_of_two_tasks_has_its_own_settings_beside_shared_ones_away_from_the
     settings = loaded(
         finetuning=shared | {"learning_rates": [2e-5, 3e-5], "tasks": tasks}
     ).finetuning
-    found = {task: settings.hyperparameters(task, 1e-3) for task in ("cola", "rte", "mrpc")}
-    assert {task: (one.epochs, one.batch_size, one.max_length) for task, one in found.items()} == {
-        "cola": (2, 16, 128),
-        "rte": (7, 8, 64),
-        "mrpc": (7, 16, 128),
-    }
-    assert {(one.warmup_ratio, one.weight_decay, one.max_steps) for one in found.values()} == {
-        (0.2, 0.3, 90)
-    }
-    assert [settings.rates(task) for task in found] == [[2e-5, 3e-5], [1e-4], [2e-5, 3e-5]]
-    assert [settings.limit(task) for task in found] == [40, None, None]
+    sizes = {}
+    for task in ("cola", "rte", "mrpc"):
+        values = settings.hyperparameters(task, 1e-3)
+        sizes[task] = (values.epochs, values.batch_size, values.max_length)
+        assert (values.warmup_ratio, values.weight_decay, values.max_steps) == (0.2, 0.3, 90)
+    assert sizes == {"cola": (2, 16, 128), "rte": (7, 8, 64), "mrpc": (7, 16, 128)}
+    assert [settings.rates(task) for task in sizes] == [[2e-5, 3e-5], [1e-4], [2e-5, 3e-5]]
+    assert [settings.limit(task) for task in sizes] == [40, None, None]
 
 
 @pytest.mark.parametrize(("rows", "steps"), [(32, 2), (33, 3), (1, 1), (48, 3)])
@@ -63,11 +60,10 @@ def test_a_last_batch_that_is_not_full_is_a_step(rows, steps):
 
 def test_other_tasks_start_from_the_rate_of_mnli_that_is_named_or_from_its_only_one():
     rates = {"mnli": {"learning_rates": [1e-5, 3e-5]}}
-    named = loaded(finetuning={"from_mnli": ["rte"], "mnli_rate": 3e-5, "tasks": rates}).finetuning
-    only = loaded(
-        finetuning={"from_mnli": ["rte"], "tasks": {"mnli": {"learning_rates": [7e-5]}}}
-    ).finetuning
-    assert (named.source_rate, only.source_rate) == (3e-5, 7e-5)
+    with_name = {"from_mnli": ["rte"], "mnli_rate": 3e-5, "tasks": rates}
+    assert loaded(finetuning=with_name).finetuning.source_rate == 3e-5
+    with_one_rate = {"from_mnli": ["rte"], "tasks": {"mnli": {"learning_rates": [7e-5]}}}
+    assert loaded(finetuning=with_one_rate).finetuning.source_rate == 7e-5
 
 
 def test_checkpoints_in_any_order_are_kept_in_that_of_their_steps_and_fine_tuned_if_that_is_asked():
@@ -85,13 +81,12 @@ def test_a_search_has_a_run_for_each_rate_and_each_seed_of_its_own():
     settings = pretraining(
         learning_rates=[1e-3, 2e-3], rate_search=search, checkpoints=[4], seeds=[1, 2]
     )
-    runs = [
-        (run.seeds, run.learning_rates, run.steps, run.kept_steps) for run in settings.searches()
-    ]
-    assert runs == [
-        ([seed], [rate], 5, [5]) for rate, seed in ((1e-3, 7), (1e-3, 8), (2e-3, 7), (2e-3, 8))
-    ]
-    assert [run.rate_search for run in settings.searches()] == [None] * 4
+    searches = settings.searches()
+    assert [run.seeds for run in searches] == [[7], [8], [7], [8]]
+    assert [run.learning_rates for run in searches] == [[1e-3], [1e-3], [2e-3], [2e-3]]
+    assert [run.steps for run in searches] == [5] * 4
+    assert [run.kept_steps for run in searches] == [[5]] * 4
+    assert [run.rate_search for run in searches] == [None] * 4
 
 
 @pytest.mark.parametrize(("micro", "size"), [(None, 8), (256, 2), (300, 2), (5000, 8), (1024, 8)])
@@ -104,9 +99,14 @@ def test_so_many_sequences_are_computed_at_once_and_no_more_than_a_batch_has(mic
 
 def test_a_run_of_a_pretraining_with_an_arms_own_rate_is_not_searched_for():
     settings = pretraining(learning_rates=[1e-3, 2e-3], rate_search={"steps": 5}, seeds=[3, 4])
-    free, own = settings.run(4), settings.run(4, 5e-4)
-    assert (free.seeds, free.learning_rates, len(free.searches())) == ([4], [1e-3, 2e-3], 2)
-    assert (own.seeds, own.learning_rates, own.searches()) == ([4], [5e-4], [])
+    searched = settings.run(4)
+    assert searched.seeds == [4]
+    assert searched.learning_rates == [1e-3, 2e-3]
+    assert len(searched.searches()) == 2
+    with_rate = settings.run(4, 5e-4)
+    assert with_rate.seeds == [4]
+    assert with_rate.learning_rates == [5e-4]
+    assert with_rate.searches() == []
 
 
 def test_an_alias_gives_both_arms_the_same_options():
@@ -124,8 +124,8 @@ arms:
 
 
 def test_fresh_weights_are_the_start_of_pretrained_arms_also_where_that_is_said():
-    said = PRETRAINED | {"pretraining": PRETRAINED["pretraining"] | {"from": "scratch"}}
-    for values in (PRETRAINED, said):
+    pretraining_from_scratch = PRETRAINED["pretraining"] | {"from": "scratch"}
+    for values in (PRETRAINED, PRETRAINED | {"pretraining": pretraining_from_scratch}):
         assert [arm.checkpoint for arm in load_experiment(values).arms] == ["scratch", "scratch"]
 
 
@@ -140,7 +140,7 @@ def test_options_are_read_as_values_where_their_keys_are_known_or_they_are_true(
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         (
             {"arms": ["add", {"variant": "native", "checkpoint": "b"}]},
@@ -168,16 +168,16 @@ def test_options_are_read_as_values_where_their_keys_are_known_or_they_are_true(
         ),
     ],
 )  # fmt: skip
-def test_a_second_arm_seed_or_checkpoint_is_checked_as_the_first_is(changes, said):
+def test_a_second_arm_seed_or_checkpoint_is_checked_as_the_first_is(changes, message):
     values = PRETRAINED | changes
     values["pretraining"] = PRETRAINED["pretraining"] | changes.get("pretraining", {})
     with pytest.raises(UserError) as caught:
         load_experiment(values)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"arms": ["add", {"variant": "none", "pretraining_rate": 1e-3}]}, "arm 'none' has a pretraining_rate, but"),
         ({"protocol": {"contrasts": [["none", "add"], ["add", "nobody"]]}}, "unknown arm 'nobody' in protocol.contr"),
@@ -190,23 +190,23 @@ def test_a_second_arm_seed_or_checkpoint_is_checked_as_the_first_is(changes, sai
         ({"finetuning": {"from_mnli": ["rte", "stsb"]}, "tasks": ["mnli", "rte"]}, "say with mnli_rate which run"),
     ],
 )  # fmt: skip
-def test_a_second_name_pair_or_task_is_checked_as_the_first_is(changes, said):
+def test_a_second_name_pair_or_task_is_checked_as_the_first_is(changes, message):
     with pytest.raises(UserError) as caught:
         loaded(**changes)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_each_of_two_unknown_keys_has_the_nearest_key_of_its_own_section():
     with pytest.raises(UserError) as caught:
         loaded(finetuning={"epoch": 3, "tasks": {"rte": {"epochz": 2}}}, protocol={"sed": "median"})
-    said = str(caught.value)
-    assert said.startswith("experiment: 3 mistakes: ")
+    message = str(caught.value)
+    assert message.startswith("experiment: 3 mistakes: ")
     for mistake in (
         "unknown key 'epoch' in finetuning; did you mean 'epochs'?",
         "unknown key 'epochz' in finetuning.tasks.rte; did you mean 'epochs'?",
         "unknown key 'sed' in protocol; did you mean 'seeds'?",
     ):
-        assert mistake in said
+        assert mistake in message
 
 
 def test_a_key_is_told_as_the_file_spells_it():
