@@ -34,44 +34,73 @@ TO_XYZ = np.array(
         [0.0193339, 0.119192, 0.9503041],
     ]
 )
-BLIND = {  # Machado, Oliveira & Fernandes 2009, severity 1, on linear light
-    "protanopia": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
-    "deuteranopia": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]],
-    "tritanopia": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.3039]],
+PROTANOPIA = [
+    [0.152286, 1.052583, -0.204868],
+    [0.114503, 0.786281, 0.099216],
+    [-0.003882, -0.048116, 1.051998],
+]
+DEUTERANOPIA = [
+    [0.367322, 0.860646, -0.227968],
+    [0.280085, 0.672501, 0.047413],
+    [-0.01182, 0.04294, 0.968881],
+]
+TRITANOPIA = [
+    [1.255528, -0.076749, -0.178779],
+    [-0.078411, 0.930809, 0.147602],
+    [0.004733, 0.691367, 0.3039],
+]
+READERS = {
+    "protanopia": np.array(PROTANOPIA),
+    "deuteranopia": np.array(DEUTERANOPIA),
+    "tritanopia": np.array(TRITANOPIA),
     "none": np.eye(3),
-}  # fmt: skip
+}
+"""Colour blindness on linear light: Machado, Oliveira & Fernandes 2009, severity 1."""
+LIGHT = {colour: colour for colour in ON_DARK}
+on_both_pages = pytest.mark.parametrize("colours", [LIGHT, ON_DARK], ids=["light", "dark"])
 
 
-def lab(colour, kind="none"):
-    """CIELAB of a colour as a reader of this kind of colour blindness sees it."""
-    perceived = np.clip(np.array(BLIND[kind]) @ linear(colour), 0, 1)
+def lab(colour, reader="none"):
+    """CIELAB of a colour as a reader with this kind of colour blindness sees it."""
+    perceived = np.clip(READERS[reader] @ linear(colour), 0, 1)
     xyz = (TO_XYZ @ perceived) / (TO_XYZ @ np.ones(3))
     f = np.where(xyz > 216 / 24389, np.cbrt(xyz), (24389 / 27 * xyz + 16) / 116)
     return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
 
 
-@pytest.mark.parametrize(
-    "colours", [dict(zip(ON_DARK, ON_DARK, strict=True)), ON_DARK], ids=["light", "dark"]
-)
-def test_lines_and_text_stand_out_from_the_page_and_series_from_each_other_for_every_reader_and_in_grey(
-    colours,
-):
-    assert min(contrast(colours[name], colours[PAPER]) for name in SERIES) >= 3.0
-    assert min(contrast(colours[name], colours[PAPER]) for name in (INK, MUTED_COLOUR)) >= 4.5
-    assert np.diff(sorted(lab(colours[name])[0] for name in SERIES)).min() >= 5
-    for kind in BLIND:
-        distances = [
-            np.linalg.norm(lab(colours[a], kind) - lab(colours[b], kind))
-            for a, b in combinations(SERIES, 2)
-        ]
-        assert min(distances) >= 18
+@on_both_pages
+def test_lines_and_text_stand_out_from_the_page(colours):
+    for name in SERIES:
+        assert contrast(colours[name], colours[PAPER]) >= 3.0
+    for name in (INK, MUTED_COLOUR):
+        assert contrast(colours[name], colours[PAPER]) >= 4.5
 
 
-def test_eighteen_arms_look_different_and_the_reference_is_ink():
-    styles = arm_styles([f"arm{i}" for i in range(18)], "arm3")
-    for mark in ("linestyle", "marker"):
-        assert len({(style["color"], style[mark]) for style in styles.values()}) == 18
-    assert (styles["arm3"]["color"], styles["arm0"]["color"]) == (INK, CYCLE[0])
+@on_both_pages
+def test_series_stand_out_from_each_other_in_grey(colours):
+    lightness = sorted(lab(colours[name])[0] for name in SERIES)
+    assert np.diff(lightness).min() >= 5
+
+
+@on_both_pages
+@pytest.mark.parametrize("reader", READERS)
+def test_series_stand_out_from_each_other_for_every_reader(colours, reader):
+    for first, second in combinations(SERIES, 2):
+        difference = lab(colours[first], reader) - lab(colours[second], reader)
+        assert np.linalg.norm(difference) >= 18
+
+
+@pytest.mark.parametrize("mark", ["linestyle", "marker"])
+def test_eighteen_arms_look_different(mark):
+    styles = arm_styles([f"arm{number}" for number in range(18)], "arm3")
+    looks = {(style["color"], style[mark]) for style in styles.values()}
+    assert len(looks) == 18
+
+
+def test_the_reference_is_ink():
+    styles = arm_styles(["arm0", "arm3"], "arm3")
+    assert styles["arm3"]["color"] == INK
+    assert styles["arm0"]["color"] == CYCLE[0]
 
 
 @pytest.mark.parametrize(
@@ -94,92 +123,137 @@ def example():
     return figure
 
 
-def test_a_figure_has_the_same_bytes_in_every_format_whatever_the_users_settings_are(tmp_path):
-    figure = example()
-    save_figure(figure, tmp_path / "new" / "loss.first")
-    files = {
-        format: (tmp_path / "new" / f"loss.first.{format}").read_bytes() for format in NO_DATES
-    }
-    assert {path.name for path in (tmp_path / "new").iterdir()} == {
-        f"loss.first.{format}" for format in NO_DATES
-    }
+@pytest.fixture
+def saved(tmp_path):
+    """The files of the example, by their formats."""
+    save_figure(example(), tmp_path / "new" / "loss.first")
+    contents = {}
+    for path in (tmp_path / "new").iterdir():
+        contents[path.suffix[1:]] = path.read_bytes()
+    return contents
+
+
+def test_a_figure_is_saved_in_every_format(saved):
+    assert set(saved) == set(NO_DATES)
+    assert saved["svg"].startswith(b"<?xml")
+    assert saved["pdf"].startswith(b"%PDF")
+    assert saved["png"].startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("format", NO_DATES)
+def test_a_figure_has_the_same_bytes_whatever_the_users_settings_are(saved, format):
     with mpl.rc_context({"lines.linewidth": 9, "font.size": 30}):
-        assert files == {format: figure_bytes(example(), format) for format in NO_DATES}
-    svg, pdf, png = files.values()
-    assert [content[:4] for content in (svg, pdf, png)] == [b"<?xm", b"%PDF", b"\x89PNG"]
-    assert b"Date" not in svg + pdf
-    assert b"/Type3" not in pdf
-    assert int.from_bytes(png[16:20], "big") == 300 * figure.get_figwidth()
+        assert figure_bytes(example(), format) == saved[format]
 
 
-def test_an_svg_has_no_ground_and_each_of_its_colours_has_another_one_on_dark_pages():
+def test_the_files_of_a_figure_have_no_dates_and_no_fonts_that_printers_refuse(saved):
+    assert b"Date" not in saved["svg"] + saved["pdf"]
+    assert b"/Type3" not in saved["pdf"]
+
+
+def test_a_picture_has_300_pixels_an_inch(saved):
+    width = int.from_bytes(saved["png"][16:20], "big")
+    assert width == 300 * example().get_figwidth()
+
+
+def element_styles(root) -> str:
+    """The styles of all elements of an SVG."""
+    return "".join(element.get("style", "") for element in root.iter())
+
+
+def test_an_svg_has_no_ground():
+    root = ElementTree.fromstring(figure_bytes(example(), "svg"))
+    fills = set()
+    for element in root.iter():
+        if element.get("id", "").startswith("patch"):
+            for path in element:
+                fills.add(re.search("fill: ([^;]+)", path.get("style", ""))[1])
+    assert fills == {"none"}
+
+
+def test_each_colour_of_an_svg_has_another_one_on_dark_pages():
     text = figure_bytes(example(), "svg").decode()
-    root = ElementTree.fromstring(text)
-    grounds = [
-        path
-        for element in root.iter()
-        if element.get("id", "").startswith("patch")
-        for path in element
-    ]
-    assert {re.search("fill: ([^;]+)", path.get("style", ""))[1] for path in grounds} == {"none"}
-    used = set(
-        re.findall(
-            r"(?:fill|stroke): (#\w{6})",
-            "".join(element.get("style", "") for element in root.iter()),
-        )
-    )
-    assert {INK, PAPER, CYCLE[0]} <= used <= set(ON_DARK) | {"#000000"}
-    rule = text[text.index("prefers-color-scheme:dark") : text.index("</style>")]
-    assert all(
-        f'[style*="{kind}: {colour}"]' in rule
-        for colour in used & set(ON_DARK)
-        for kind in ("fill", "stroke")
-    )
+    styles = element_styles(ElementTree.fromstring(text))
+    colours = set(re.findall(r"(?:fill|stroke): (#\w{6})", styles))
+    assert {INK, PAPER, CYCLE[0]} <= colours <= set(ON_DARK) | {"#000000"}
+    start = text.index("prefers-color-scheme:dark")
+    rules = text[start : text.index("</style>")]
+    for colour in colours & set(ON_DARK):
+        assert f'[style*="fill: {colour}"]' in rules
+        assert f'[style*="stroke: {colour}"]' in rules
 
 
 @pytest.mark.exact
 def test_the_pictures_beside_the_results_are_those_that_the_results_give():
-    assert result_figures(open_comparison(STUDY)) == {
-        path.name: path.read_bytes() for path in STUDY.glob("*.svg")
-    }
+    stored = {path.name: path.read_bytes() for path in STUDY.glob("*.svg")}
+    assert result_figures(open_comparison(STUDY)) == stored
 
 
-def test_the_panels_of_a_forest_have_the_rows_of_the_primary_column_and_dots_whose_mean_is_the_difference():
-    study, columns = open_comparison(STUDY), ["average", "cola", "swap_1"]
-    figure = draw_forest(study, columns)
-    rows = forest_rows(study, "validation_loss")
-    labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
-    assert labels == [f"{arm} - {reference}" + "*" * (not planned)
-                      for (arm, reference), planned in rows["planned"].items()]  # fmt: skip
+COLUMNS = ["average", "cola", "swap_1"]
+
+
+@pytest.fixture(scope="module")
+def study():
+    return open_comparison(STUDY)
+
+
+@pytest.fixture(scope="module")
+def forest(study):
+    return draw_forest(study, COLUMNS)
+
+
+def points_of(axes, markers):
+    """The points (row, value) that are drawn with one of the markers."""
+    points = []
+    for line in axes.lines:
+        if str(line.get_marker()) in markers:
+            points += zip(line.get_ydata(), line.get_xdata(), strict=True)
+    return points
+
+
+def segments_of(axes):
+    """The intervals (low, row, high, row) that are drawn."""
+    segments = set()
+    for lines in axes.collections:
+        for segment in lines.get_segments():
+            segments.add(tuple(segment.ravel()))
+    return segments
+
+
+def rows_of_panel(study, column):
+    """The rows of a panel that have a difference, each at its place."""
+    order = forest_rows(study, "validation_loss").index
     places = [*range(9), *(place + 0.5 for place in range(9, 16))]
-    for axes, column in zip(figure.axes, columns, strict=True):
-        rows_of_column = (
-            forest_rows(study, column)
-            .reindex(rows.index)
-            .assign(place=places)
-            .dropna(subset="difference")
-        )
-        assert rows_of_column["seeds"].map(len).tolist() == rows_of_column["n_arm"].tolist()
-        assert rows_of_column["seeds"].map(np.mean).to_numpy() == pytest.approx(
-            rows_of_column["difference"].to_numpy(), abs=1e-9
-        )
-        points, dots = ([point for line in axes.lines if str(line.get_marker()) in markers
-                         for point in zip(line.get_ydata(), line.get_xdata(), strict=True)]
-                        for markers in ("^vox", "."))  # fmt: skip
-        assert set(points) == {
-            *zip(rows_of_column["place"], rows_of_column["difference"], strict=True)
-        }
-        assert len(dots) == rows_of_column["n_arm"].sum()
-        drawn_lines = {
-            tuple(segment.ravel()) for lines in axes.collections for segment in lines.get_segments()
-        }
-        assert drawn_lines >= {
-            *zip(
-                rows_of_column["low"],
-                rows_of_column["place"],
-                rows_of_column["high"],
-                rows_of_column["place"],
-                strict=True,
-            )
-        }
-    assert "* not planned" in texts_of(figure)
+    rows = forest_rows(study, column).reindex(order).assign(place=places)
+    return rows.dropna(subset="difference")
+
+
+def test_the_panels_of_a_forest_have_the_rows_of_the_primary_column(study, forest):
+    labels = [label.get_text() for label in forest.axes[0].get_yticklabels()]
+    expected = []
+    for (arm, reference), is_planned in forest_rows(study, "validation_loss")["planned"].items():
+        star = "" if is_planned else "*"
+        expected.append(f"{arm} - {reference}{star}")
+    assert labels == expected
+    assert "* not planned" in texts_of(forest)
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_the_differences_of_seeds_have_the_difference_as_their_mean(study, column):
+    rows = rows_of_panel(study, column)
+    assert rows["seeds"].map(len).tolist() == rows["n_arm"].tolist()
+    means = rows["seeds"].map(np.mean).to_numpy()
+    assert means == pytest.approx(rows["difference"].to_numpy(), abs=1e-9)
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_a_panel_of_a_forest_draws_differences_intervals_and_a_dot_for_each_seed(
+    study, forest, column
+):
+    axes = forest.axes[COLUMNS.index(column)]
+    rows = rows_of_panel(study, column)
+    differences = zip(rows["place"], rows["difference"], strict=True)
+    assert set(points_of(axes, "^vox")) == set(differences)
+    assert len(points_of(axes, ".")) == rows["n_arm"].sum()
+    intervals = zip(rows["low"], rows["place"], rows["high"], rows["place"], strict=True)
+    assert set(intervals) <= segments_of(axes)
