@@ -1,8 +1,7 @@
-"""The leaderboard's page: who differs, from what, by how much, what floors there are, and what every mark means."""
+"""The leaderboard's page: who differs and by how much, floors, and what every mark means."""
 
 import re
 from io import StringIO
-from itertools import product
 from pathlib import Path
 
 import pytest
@@ -24,15 +23,26 @@ from glue_bench.pages.screen import print_page
 ROOT = Path(__file__).parents[2]
 MARKS = [key for key in LEGEND if len(key) == 1]
 STORED = sorted(path.parent for path in ROOT.glob("results/*/plan.json"))
-TITLED = {"Difference": "difference"} | {
-    MEASURES[name].title: name for name in ("validation_loss", "swap_1")
+KEYS_OF_TITLES = {
+    "Difference": "difference",
+    MEASURES["validation_loss"].title: "validation_loss",
+    MEASURES["swap_1"].title: "swap_1",
 }
+"""The keys in the legend of columns that are no tasks."""
 
 
 def shown(path: Path) -> tuple[Page, list[Read]]:
     """The page, and its tables as Markdown has them."""
     page = leaderboard_page(open_comparison(path))
     return page, read_markdown(to_markdown(page))
+
+
+def legend_of(page: Page) -> list[str]:
+    """All lines of legends."""
+    lines = []
+    for table in page.tables:
+        lines += table.legend
+    return lines
 
 
 def facts(path: Path) -> dict[str, str]:
@@ -56,18 +66,15 @@ def test_equal_scores_as_shown_are_both_bold_and_one_arm_alone_is_not(bench):
     for arm, value in (("a", 0.6), ("b", 0.60001), ("c", 0.5)):
         bench.finish("rte", 1, value, arm=arm)
     bench.finish("rte", 1, 0.9, arm="alone", origin="scratch")
-    _, tables = shown(bench.plan())
-    bold = {
-        row[0][0]: row[2][1]
-        for table in tables[:2]
-        for row in table.rows
-        if row[0][0] in ("a", "b", "c", "alone")
-    }
+    _, (pretrained, scratch, *_) = shown(bench.plan())
+    assert [pretrained.title, scratch.title] == ["Pretrained", "Scratch"]
+    bold = {row[0][0]: row[2][1] for row in (*pretrained.rows, *scratch.rows)}
     assert bold == {"a": True, "b": True, "c": False, "alone": False}
-    assert [table.title for table in tables[:2]] == ["Pretrained", "Scratch"]
 
 
-def test_a_score_shows_the_mean_and_where_runs_collapsed_or_are_missing(bench):
+@pytest.fixture
+def row_of_add(bench):
+    """The scores of an arm by their titles, with a run that collapsed and runs that are missing."""
     for seed, value in ((1, 0.60), (2, 0.62), (3, 0.67)):
         bench.finish("rte", seed, value)
     bench.finish("cola", 1, 0.6101, collapsed=["validation"])
@@ -76,26 +83,43 @@ def test_a_score_shows_the_mean_and_where_runs_collapsed_or_are_missing(bench):
     bench.expect("wnli", 2)
     bench.expect("sst2", 1)
     bench.finish("stsb", 1, None)
-    bench.finish(
-        "mrpc", 1, 0.5, rate=1e-5, collapsed=["validation"]
-    )  # it counts at the chosen rate only
+    # A run that collapsed at another rate than the chosen one does not count.
+    bench.finish("mrpc", 1, 0.5, rate=1e-5, collapsed=["validation"])
     bench.finish("mrpc", 1, 0.6)
     bench.finish("mnli", 1, 0.33, collapsed=["validation_matched"])
     _, (table, *_) = shown(bench.plan())
-    row = dict(zip(table.header, (text for text, _ in table.rows[0]), strict=True))
-    assert (row["RTE"], row["CoLA"], row["QNLI†"], row["WNLI"]) == (
-        "63.00",
-        "61.01‡",
-        "0.00",
-        "50.00*",
-    )
-    assert (row["MRPC"], row["MNLI-m"], row["MNLI-mm"]) == ("60.00", "33.00‡", "33.00")
-    assert row["STS-B"] == MISSING
-    assert "SST-2" not in row
-    assert facts(bench.path)["Runs"] == "10 of 12 planned; 0 records left out; 2 undefined scores"
+    texts = [text for text, _ in table.rows[0]]
+    return dict(zip(table.header, texts, strict=True))
 
 
-PLACES = [
+@pytest.mark.parametrize(
+    ("title", "text"),
+    [
+        ("RTE", "63.00"),
+        ("CoLA", "61.01‡"),
+        ("QNLI†", "0.00"),
+        ("WNLI", "50.00*"),
+        ("MRPC", "60.00"),
+        ("MNLI-m", "33.00‡"),
+        ("MNLI-mm", "33.00"),
+        ("STS-B", MISSING),
+    ],
+)
+def test_a_score_is_a_mean_with_marks(row_of_add, title, text):
+    assert row_of_add[title] == text
+
+
+def test_a_task_that_has_not_run_has_no_column(row_of_add):
+    assert "SST-2" not in row_of_add
+
+
+@pytest.mark.usefixtures("row_of_add")
+def test_runs_and_undefined_scores_are_counted(bench):
+    expected = "10 of 12 planned; 0 records left out; 2 undefined scores"
+    assert facts(bench.path)["Runs"] == expected
+
+
+PROCESSORS = [
     ({"add": ("One", "One"), "none": ("One", "One"), "untied": ("One", "Two")}, {"untied"}),
     ({"add": ("One", "Two"), "none": ("Two", "One")}, {"none"}),
     ({"add": ("One", "One"), "none": ("One", "One bf16")}, {"none"}),
@@ -103,26 +127,34 @@ PLACES = [
 
 
 @pytest.mark.parametrize(
-    ("places", "marked"), PLACES, ids=["another", "the other way round", "precision"]
+    ("processors", "marked"),
+    PROCESSORS,
+    ids=["another", "the other way round", "precision"],
 )
 def test_an_arm_that_ran_elsewhere_than_the_reference_with_that_seed_is_marked(
-    places, marked, bench
+    processors, marked, bench
 ):
-    for arm, names in places.items():
-        for seed, name in enumerate(names, start=1):
-            environment = {
-                "processor": name.removesuffix(" bf16"),
-                "precision": "float32",
-                "device": "cpu",
-            }
-            precision = "bf16" if "bf16" in name else None  # that of the run itself counts
-            bench.record(
-                bench.expect("rte", seed, arm=arm), environment=environment, precision=precision
-            )
+    run_on(bench, processors)
     _, (table, *_) = shown(bench.plan())
-    assert {row[0][0] for row in table.rows} == {arm + "◇" * (arm in marked) for arm in places}
-    if (places, marked) == PLACES[-1]:
-        assert facts(bench.path)["Computed on"] == "One, bf16: 1 run; One, float32: 3 runs"
+    names = set()
+    for arm in processors:
+        names.add(f"{arm}◇" if arm in marked else arm)
+    assert {row[0][0] for row in table.rows} == names
+
+
+def run_on(bench, processors):
+    """Finish a run for each processor of each arm; "bf16" behind it is the run's own precision."""
+    for arm, names in processors.items():
+        for seed, name in enumerate(names, start=1):
+            processor, _, precision = name.partition(" ")
+            environment = {"processor": processor, "precision": "float32", "device": "cpu"}
+            cell = bench.expect("rte", seed, arm=arm)
+            bench.record(cell, environment=environment, precision=precision or None)
+
+
+def test_the_processors_and_precisions_of_runs_are_counted(bench):
+    run_on(bench, PROCESSORS[-1][0])
+    assert facts(bench.plan())["Computed on"] == "One, bf16: 1 run; One, float32: 3 runs"
 
 
 STAGES = ("pretraining", "mnli", "rte")
@@ -162,45 +194,78 @@ def test_where_a_run_came_from_is_not_known_without_the_record_of_its_start(benc
     assert (row["processor"], row["precision"]) == ("", "")
 
 
-def test_the_source_of_a_conversion_has_the_marks_of_its_own_block_there_alone(bench):
-    origins = {"add": "pretrained", "w": "pretrained", "u": "grafted"}
-    for (arm, origin), accuracy in zip(origins.items(), (0.5, 0.9, 0.6), strict=True):
+@pytest.fixture
+def tables_of_conversion(bench):
+    """The rows of the table of a block, and of that of a conversion, by arm."""
+    for arm, origin, accuracy in (
+        ("add", "pretrained", 0.5),
+        ("w", "pretrained", 0.9),
+        ("u", "grafted", 0.6),
+    ):
         bench.finish_predicted("rte", arm, accuracy, origin=origin)
-    arms = [{"name": arm, "checkpoint": "one" if arm == "add" else "two"} for arm in origins]
-    _, tables = shown(bench.plan(config={"arms": arms}))
-    rows = [
-        {row[0][0]: [text for text, _ in row[2:]] for row in table.rows} for table in tables[:2]
+    arms = [
+        {"name": "add", "checkpoint": "one"},
+        {"name": "w", "checkpoint": "two"},
+        {"name": "u", "checkpoint": "two"},
     ]
-    assert (rows[0]["w"][0][-1], rows[1]["u"][0][-1], rows[1]["w"][0][-1] in MARKS) == (
-        "▲",
-        "▼",
-        False,
-    )
-    assert rows[1]["w"][1] == "reference"
-    assert rows[1]["smallest difference"][0] == rows[1]["u"][1].partition(" ± ")[2]
+    _, tables = shown(bench.plan(config={"arms": arms}))
+    by_arm = []
+    for table in tables[:2]:
+        by_arm.append({row[0][0]: [text for text, _ in row[2:]] for row in table.rows})
+    return by_arm
 
 
-def test_what_runs_were_fine_tuned_by_and_which_epoch_of_which_seeds_is_reported(bench):
+def test_the_source_of_a_conversion_has_the_marks_of_its_own_block_there_alone(
+    tables_of_conversion,
+):
+    block, conversion = tables_of_conversion
+    assert block["w"][0].endswith("▲")
+    assert conversion["u"][0].endswith("▼")
+    assert conversion["w"][0][-1] not in MARKS
+
+
+def test_the_source_of_a_conversion_is_its_reference(tables_of_conversion):
+    _, conversion = tables_of_conversion
+    assert conversion["w"][1] == "reference"
+    _, _, half = conversion["u"][1].partition(" ± ")
+    assert conversion["smallest difference"][0] == half
+
+
+SETTINGS = "epochs 3 (MRPC), 5 (CoLA, RTE); batch 32; length 128; rate {}; 0.1 of train held out"
+HELD_OUT = {"epochs": 5, "held_out_share": 0.1}
+
+
+@pytest.fixture
+def held_out(bench):
+    """Runs of three tasks that held a slice of train out."""
     for task, epochs in (("rte", 5), ("mrpc", 3), ("cola", 5)):
-        bench.record(bench.expect(task), hyperparameters={"epochs": epochs, "held_out_share": 0.1})
-    expected = (
-        "epochs 3 (MRPC), 5 (CoLA, RTE); batch 32; length 128; rate {}; 0.1 of train held out"
-    )
-    assert facts(bench.plan())["Fine-tuning"] == expected.format("2e-05")
-    bench.record(
-        bench.expect("rte", rate=3e-5), hyperparameters={"epochs": 5, "held_out_share": 0.1}
-    )
+        bench.record(bench.expect(task), hyperparameters=HELD_OUT | {"epochs": epochs})
+    return bench
+
+
+def test_the_settings_of_runs_are_said(held_out):
+    assert facts(held_out.plan())["Fine-tuning"] == SETTINGS.format("2e-05")
+
+
+@pytest.fixture
+def best_epochs(held_out):
+    """The same, with a second rate and a protocol that chooses on the slice; the folder."""
+    held_out.record(held_out.expect("rte", rate=3e-5), hyperparameters=HELD_OUT)
     protocol = {"epoch": "best", "choose_on": "held_out", "seeds": "median"}
-    setup = facts(bench.plan(config={"protocol": protocol, "finetuning": {"held_out_share": 0.1}}))
+    return held_out.plan(config={"protocol": protocol, "finetuning": {"held_out_share": 0.1}})
+
+
+def test_the_rows_on_which_a_rate_was_chosen_are_said(best_epochs):
     rates = (
         "the best of 2e-05, 3e-05 for each arm and task, by the mean on the slice held out of train"
     )
-    assert setup["Fine-tuning"] == expected.format(rates)
-    assert (
-        setup["Reported"]
-        == "median over seeds; best epoch of each run by the slice held out of train; validation"
-    )
-    assert LEGEND["medians"] in to_markdown(shown(bench.path)[0])
+    assert facts(best_epochs)["Fine-tuning"] == SETTINGS.format(rates)
+
+
+def test_which_epoch_of_which_seeds_is_reported(best_epochs):
+    epoch = "best epoch of each run by the slice held out of train"
+    assert facts(best_epochs)["Reported"] == f"median over seeds; {epoch}; validation"
+    assert LEGEND["medians"] in to_markdown(shown(best_epochs)[0])
 
 
 def test_one_answer_after_the_last_epoch_says_nothing_of_an_earlier_one(bench):
@@ -245,7 +310,7 @@ def test_rows_of_the_official_number_that_are_others_are_marked_and_the_differen
     page, (table, *_) = shown(bench.plan())
     assert "RTE†" in table.header
     assert facts(bench.path)["Data"] == "tsv; RTE validation with CSV quotes around texts"
-    assert LEGEND["differences"] in [line for each in page.tables for line in each.legend]
+    assert LEGEND["differences"] in legend_of(page)
 
 
 OFFICIAL_RTE = {
@@ -289,7 +354,7 @@ def test_other_rows_of_a_task_that_has_no_column_yet_have_no_line(bench):
     bench.expect("rte")
     bench.tasks["rte"] = OTHER_ROWS
     page, _ = shown(bench.plan())
-    assert LEGEND["differences"] not in [line for each in page.tables for line in each.legend]
+    assert LEGEND["differences"] not in legend_of(page)
 
 
 def test_content_that_could_not_be_compared_is_not_called_complete(bench):
@@ -303,20 +368,41 @@ def test_content_that_could_not_be_compared_is_not_called_complete(bench):
 
 def everything(bench) -> Path:
     """All that a legend can explain: of three arms one is clearly worse."""
-    for (arm, accuracy), task in product(
-        (("add", 0.8), ("none", 0.5), ("concat", 0.805)), ("rte", "sst2")
-    ):
-        bench.finish_predicted(task, arm, accuracy)
+    for arm, accuracy in (("add", 0.8), ("none", 0.5), ("concat", 0.805)):
+        for task in ("rte", "sst2"):
+            bench.finish_predicted(task, arm, accuracy)
     for arm in ("add", "none"):
         bench.finish("cola", 1, 0.5, arm=arm, collapsed=["validation"], partial=True)
         bench.expect("wnli", 1, arm=arm)
         bench.finish("stsb", 1, None, arm=arm)
-        bench.record(
-            bench.expect("qnli", 1, arm=arm), environment={"processor": arm, "precision": "float32"}
-        )
+        environment = {"processor": arm, "precision": "float32"}
+        bench.record(bench.expect("qnli", 1, arm=arm), environment=environment)
         bench.record(bench.expect("mrpc", 1, arm=arm))
     bench.expect("mrpc", 2, arm="add")
     return bench.plan(config={"protocol": {"contrasts": [["none", "add"]]}})
+
+
+def key_of_column(title: str) -> str:
+    """The key of a column in the legend, by its title."""
+    if title.startswith("Avg."):
+        return "average"
+    return KEYS_OF_TITLES.get(title, "task")
+
+
+def keys_of_table(table: Read) -> set[str]:
+    """The keys of the legend lines that a table needs, by what it shows."""
+    keys = set()
+    for title in table.header[1:]:
+        if title not in ("Params", "Steps"):
+            keys.add(key_of_column(title))
+            keys |= {title[-1]} & set(MARKS)
+    for (name, _), *cells in table.rows:
+        keys |= {name, name[-1]} & set(LEGEND)
+        for text, is_bold in cells:
+            keys |= set(text[-3:]) & set(MARKS)
+            if is_bold:
+                keys.add("bold")
+    return keys
 
 
 @pytest.mark.parametrize(
@@ -324,44 +410,38 @@ def everything(bench) -> Path:
 )
 def test_each_mark_has_a_line_and_each_line_a_mark(folder, bench):
     page, tables = shown(folder or everything(bench))
-    needed = {"planned"} if "planned contrasts:" in page.tables[0].caption else set()
+    keys = set()
+    if "planned contrasts:" in page.tables[0].caption:
+        keys.add("planned")
     for table in tables:
-        if not {"Params", "Steps"} & set(table.header):
-            continue
-        for name in table.header[1:]:
-            titled = {**TITLED, "Params": "parameters", "Steps": "steps"}.get(name)
-            needed.add(titled or ("average" if name.startswith("Avg.") else "task"))
-            needed |= {name[-1]} & set(MARKS)
-        for (first, _), *cells in table.rows:
-            needed |= {first} & set(LEGEND) | {mark for mark in "◇" if mark in first}
-            needed |= {
-                mark
-                for text, _ in cells
-                for mark in MARKS
-                if text.endswith(mark) or mark in text[-3:]
-            }
-            needed |= {"bold" for _, bold in cells if bold}
-    needed -= {"parameters", "steps"}
-    assert needed <= set(LEGEND)
-    legend = [line for table in page.tables for line in table.legend]
-    assert {*legend} == {LEGEND[key] for key in needed}
+        if {"Params", "Steps"} & set(table.header):
+            keys |= keys_of_table(table)
+    legend = legend_of(page)
+    assert set(legend) == {LEGEND[key] for key in keys}
     assert len(legend) <= 8
 
 
-def test_six_arms_and_all_tasks_fit_a_terminal_of_80_by_24(bench):
-    for arm in ("untied-relative", "add-relative", "concat-split", "add", "none", "concat"):
+@pytest.fixture
+def screen_lines(bench):
+    """What a terminal of 80 columns shows of six arms and all tasks."""
+    arms = ("untied-relative", "add-relative", "concat-split", "add", "none", "concat")
+    for arm in arms:
         for task in TRAINABLE:
-            bench.finish_predicted(task, arm, 0.4 if arm == "none" else 0.999, seeds=2)
+            accuracy = 0.4 if arm == "none" else 0.999
+            bench.finish_predicted(task, arm, accuracy, seeds=2)
+    page = screen_page(open_comparison(bench.plan(data_source="demo")))
     console = Console(width=80, record=True, file=StringIO(), force_terminal=True)
-    print_page(
-        screen_page(open_comparison(bench.plan(data_source="demo"))),
-        console,
-        "runs/toy/leaderboard.md",
-    )
-    lines = console.export_text().splitlines()
-    assert max(map(len, lines)) <= 80
-    assert len(lines) <= 22
-    assert sum(line.startswith("untied-relative") for line in lines) == 1
-    header = next(line for line in lines if line.startswith("Arm")).split()
+    print_page(page, console, "runs/toy/leaderboard.md")
+    return console.export_text().splitlines()
+
+
+def test_six_arms_and_all_tasks_fit_a_terminal_of_80_by_24(screen_lines):
+    assert max(map(len, screen_lines)) <= 80
+    assert len(screen_lines) <= 22
+    assert sum(line.startswith("untied-relative") for line in screen_lines) == 1
+
+
+def test_a_terminal_shows_what_decides_and_names_the_file_with_the_rest(screen_lines):
+    (header,) = [line.split() for line in screen_lines if line.startswith("Arm")]
     assert header[:6] == ["Arm", "Params", "Avg.", "of", "9", "Difference"]
-    assert lines[-1].endswith("): runs/toy/leaderboard.md")
+    assert screen_lines[-1].endswith("): runs/toy/leaderboard.md")

@@ -1,4 +1,4 @@
-"""Published tables: what is shipped is what the sources print, and ours stand beside it by their conventions."""
+"""Published tables: what the sources print, and ours beside it by their conventions."""
 
 import inspect
 from dataclasses import replace
@@ -14,64 +14,88 @@ from glue_bench.pages.published import PAPERS, published_table
 from glue_bench.pages.render import to_markdown
 
 TOLERANCE = {"tupe-1": 0.005, "tupe-3-4": 0.005, "diet-2": 0.05, "bert-1": 0.05, "miniatures": 0.1}
-"""Half of the last decimal; the server averaged more decimals than it printed, so that both roundings add up."""
+"""Half of the last decimal; the server averaged more decimals than it printed: twice that."""
 
 
-averaged = [
-    (name, row)
-    for name, table in PAPERS.items()
-    if "average" in table.columns
-    for row in table.rows
-]
+def rows_of_tables(with_column=None):
+    """The printed rows of all tables, or of those that have a column, each with its table."""
+    rows = []
+    for name, published in PAPERS.items():
+        if with_column is None or with_column in published.columns:
+            for row in published.rows:
+                rows.append(pytest.param(name, row, id=f"{name}-{row.label}"))
+    return rows
 
 
-@pytest.mark.parametrize(
-    ("name", "row"), averaged, ids=[f"{name}-{row.label}" for name, row in averaged]
-)
+@pytest.mark.parametrize(("name", "row"), rows_of_tables(with_column="average"))
 def test_every_published_average_recomputes(name, row):
     """By the paper's convention, from the row's other columns."""
-    values = {
-        score: float(row.printed[column]) for column, (score,) in PAPERS[name].singly.parts.items()
-    }
-    parts = [[values[entry] for entry in part] for part in PAPERS[name].average.parts.values()]
-    average = sum(sum(part) / len(part) for part in parts) / len(parts)
+    published = PAPERS[name]
+    printed = {}
+    for column, (score,) in published.singly.parts.items():
+        printed[score] = float(row.printed[column])
+    means = []
+    for part in published.average.parts.values():
+        means.append(sum(printed[score] for score in part) / len(part))
+    average = sum(means) / len(means)
     assert average == pytest.approx(float(row.printed["average"]), abs=TOLERANCE[name])
 
 
-@pytest.mark.parametrize("published", PAPERS.values(), ids=list(PAPERS))
-def test_a_table_is_read_whole(published):
+each_table = pytest.mark.parametrize("published", PAPERS.values(), ids=list(PAPERS))
+
+
+@each_table
+def test_a_table_says_how_its_numbers_came_about(published):
     assert published.split in ("dev", "test")
     assert published.statistic in ("mean", "median")
-    assert len({row.label for row in published.rows}) == len(published.rows)
-    for row in published.rows:
-        assert tuple(row.printed) == published.columns
-        assert all(0 <= float(figure) <= 100 for figure in row.printed.values())
-        assert not row.variant or row.parameters > 1e6
+
+
+@each_table
+def test_the_rows_of_a_table_have_names_of_their_own(published):
+    labels = [row.label for row in published.rows]
+    assert len(set(labels)) == len(labels)
+
+
+@each_table
+def test_the_columns_of_a_table_are_scores_of_ours_or_known_ones(published):
     assert set(published.columns) - set(published.singly.parts) <= {"average", "AX", "PAWS"}
     for ((task, split, metric),) in published.singly.parts.values():
         assert split in TASKS[task].splits
         assert metric in TASKS[task].metrics
 
 
-def test_counterparts_are_variants_with_their_own_defaults():
+@pytest.mark.parametrize(("name", "row"), rows_of_tables())
+def test_a_row_is_read_whole(name, row):
+    assert tuple(row.printed) == PAPERS[name].columns
+    assert all(0 <= float(score) <= 100 for score in row.printed.values())
+    assert not row.variant or row.parameters > 1e6
+
+
+@each_table
+def test_counterparts_are_variants_with_their_own_defaults(published):
     from glue_bench.model.variants import VARIANTS
     from glue_bench.model.variants.options import PLACES
 
-    for row in (row for published in PAPERS.values() for row in published.rows if row.variant):
-        parameters = inspect.signature(VARIANTS[row.variant].__init__).parameters
-        defaults = {name: parameters[name].default for name in row.options}
-        assert {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in defaults.items()
-        } == row.options
+    for row in published.rows:
+        if row.variant:
+            check_defaults(row, VARIANTS[row.variant])
         assert row.segments in (None, *PLACES)
 
 
+def check_defaults(row, variant):
+    """Check that the options of a row are defaults of its variant."""
+    parameters = inspect.signature(variant.__init__).parameters
+    for option, value in row.options.items():
+        default = parameters[option].default
+        assert value == (list(default) if isinstance(default, tuple) else default)
+
+
 TERMS = ["position-position", "word-word", "word-position", "position-word"]
+SCORES = {"segments": "scores", "share": False}
 
 
 @pytest.mark.parametrize(
-    ("table", "label", "variant", "options", "taken"),
+    ("table", "label", "variant", "options", "is_taken"),
     [
         ("tupe-1", "BERT-A", "add", {"segments": "none"}, True),
         ("tupe-1", "TUPE-A", "untied", {"share": True}, True),
@@ -81,18 +105,12 @@ TERMS = ["position-position", "word-word", "word-position", "position-word"]
         ("tupe-1", "BERT-A-d", "four-term", {"terms": TERMS}, True),
         ("diet-2", "DIET-REL, per-head, input", "diet-rel", {}, True),
         ("diet-2", "DIET-REL, per-head, input", "diet-rel", {"segments": "none"}, False),
-        (
-            "diet-2",
-            "DIET-REL, per-head, per-head",
-            "diet-rel",
-            {"segments": "scores", "share": False},
-            True,
-        ),
+        ("diet-2", "DIET-REL, per-head, per-head", "diet-rel", SCORES, True),
     ],
 )
-def test_an_arm_with_other_options_is_another_model(table, label, variant, options, taken):
-    (row,) = (row for row in PAPERS[table].rows if row.label == label)
-    assert row.takes(variant, options) is taken
+def test_an_arm_with_other_options_is_another_model(table, label, variant, options, is_taken):
+    (row,) = [row for row in PAPERS[table].rows if row.label == label]
+    assert row.takes(variant, options) is is_taken
 
 
 SUM = {"variant": "add", "parameters": 110e6}
@@ -109,41 +127,75 @@ MADE_UP = published_table(
         },
         "Oracle": {"scores": "99.0 99.0 99.0"},
     },
-    **{"title": "Made up", "source": "nowhere", "split": "dev", "protocol": "median of five seeds"},
-    **{"statistic": "median", "seeds": 5, "rates": 4, "tokens": 128},
+    title="Made up",
+    source="nowhere",
+    split="dev",
+    protocol="median of five seeds",
+    statistic="median",
+    seeds=5,
+    rates=4,
+    tokens=128,
 )
 
 
 def pretrained(*names, steps=100):
     """What plan.json says of arms pretrained here."""
     arms = [{"name": name, "options": {}, "checkpoint": "scratch"} for name in names]
-    config = {"arms": arms, "pretraining": {"steps": steps, "batch_tokens": 32, "length": 8}}
-    return {"arms": {name: {"parameters": 1_000_000} for name in names}, "config": config}
+    pretraining = {"steps": steps, "batch_tokens": 32, "length": 8}
+    return {
+        "arms": {name: {"parameters": 1_000_000} for name in names},
+        "config": {"arms": arms, "pretraining": pretraining},
+    }
 
 
-def beside(published, bench, **plan):
-    """The page; its cells by model and column; and in what the two differ, by model."""
-    page = paper_page(published, read_results(bench.plan(**plan)))
-    return page, page.data.set_index(["model", "column"]), page.tables[1].frame.set_index("model")
+def page_of(published, bench, **plan):
+    """The page of a table beside the experiment of a bench."""
+    return paper_page(published, read_results(bench.plan(**plan)))
 
 
-def test_rows_without_an_arm_say_why_and_the_page_has_ours_below_theirs(bench):
+def cells_of(published, bench, **plan):
+    """The data of a page by model and column."""
+    return page_of(published, bench, **plan).data.set_index(["model", "column"])
+
+
+def pairs_of(published, bench, **plan):
+    """In what theirs and ours differ, by model."""
+    return page_of(published, bench, **plan).tables[1].frame.set_index("model")
+
+
+@pytest.fixture
+def two_arms(bench):
+    """A run of two arms that were pretrained for 100 steps."""
     bench.finish("cola", 1, 0.49)
     bench.finish("cola", 1, 0.3, arm="untied")
     for cell in bench.cells:
         cell.setdefault("steps", 100)
-    page, _, differences = beside(MADE_UP, bench, **pretrained("add"))
-    assert differences["note"].to_dict() == {
-        **{"Sum": "", "Sum-mid": "no fine-tuned checkpoint after 30% of the steps", "Untied": ""},
+    return bench
+
+
+def test_rows_without_an_arm_say_why(two_arms):
+    assert pairs_of(MADE_UP, two_arms, **pretrained("add"))["note"].to_dict() == {
+        "Sum": "",
+        "Sum-mid": "no fine-tuned checkpoint after 30% of the steps",
+        "Untied": "",
         "Oracle": "no variant of ours",
     }
-    table, pairs, _ = page.tables
-    assert [[cell.text for cell in row[:3]] for row in table.rows] == [
-        ["Sum", "50.0", "60.0"], ["ours: add", "49.00 (-1.00)", "–"],  # noqa: RUF001
-        ["Untied", "70.0", "60.0"], ["ours: untied", "30.00 (-40.00)", "–"],  # noqa: RUF001
-    ]  # fmt: skip
-    first = [cell.text for cell in pairs.rows[0]]
-    assert first == [
+
+
+def test_the_page_has_ours_below_theirs(two_arms):
+    table = page_of(MADE_UP, two_arms, **pretrained("add")).tables[0]
+    texts = [[cell.text for cell in row[:3]] for row in table.rows]
+    assert texts == [
+        ["Sum", "50.0", "60.0"],
+        ["ours: add", "49.00 (-1.00)", "–"],  # noqa: RUF001
+        ["Untied", "70.0", "60.0"],
+        ["ours: untied", "30.00 (-40.00)", "–"],  # noqa: RUF001
+    ]
+
+
+def test_the_page_says_what_theirs_and_ours_have(two_arms):
+    table = page_of(MADE_UP, two_arms, **pretrained("add")).tables[1]
+    assert [cell.text for cell in table.rows[0]] == [
         "Sum",
         "add",
         "110M / 1M",
@@ -156,107 +208,137 @@ def test_rows_without_an_arm_say_why_and_the_page_has_ours_below_theirs(bench):
     ]
 
 
-def test_medians_at_the_rate_of_the_best_median(bench):
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [({}, 58), ({"statistic": "mean"}, 100 * (0.9 + 0.5 + 0.5) / 3), ({"epoch": "best"}, 70)],
+)
+def test_medians_at_the_rate_of_the_best_median(bench, changes, expected):
     """The mean would take the lower rate."""
     for seed, (low, high) in enumerate(((0.9, 0.60), (0.5, 0.58), (0.5, 0.56)), start=1):
         bench.finish("cola", seed, low, rate=2e-5)
         history = history_of("validation", "matthews_correlation", 0.7, high)
         bench.record(bench.expect("cola", seed, rate=3e-5), high, history=history)
-    for changes, ours in (
-        ({}, 58),
-        ({"statistic": "mean"}, 100 * (0.9 + 0.5 + 0.5) / 3),
-        ({"epoch": "best"}, 70),
-    ):
-        _, cells, _ = beside(replace(MADE_UP, **changes), bench)
-        assert cells.loc[("Sum", "cola"), "ours"] == pytest.approx(ours)
+    cells = cells_of(replace(MADE_UP, **changes), bench)
+    assert cells.loc[("Sum", "cola"), "ours"] == pytest.approx(expected)
 
 
-def test_the_metrics_and_the_average_are_the_papers(bench, new_bench):
+@pytest.mark.parametrize(
+    ("name", "model", "column", "expected"),
+    [
+        ("tupe-1", "BERT-A", "mrpc", 70.0),
+        ("tupe-1", "BERT-A", "stsb", 10.0),
+        ("bert-1", "BERT-Base", "mrpc_f1", 80.0),
+        ("bert-1", "BERT-Base", "stsb_spearmanr", 20.0),
+    ],
+)
+def test_the_metrics_are_the_papers(bench, name, model, column, expected):
     bench.finish("mrpc", 1, {"accuracy": 0.7, "f1": 0.8})
     bench.finish("stsb", 1, {"pearson": 0.1, "spearmanr": 0.2})
-    tupe, bert = (beside(PAPERS[name], bench)[1]["ours"] for name in ("tupe-1", "bert-1"))
-    assert (tupe["BERT-A", "mrpc"], tupe["BERT-A", "stsb"]) == (70.0, 10.0)
-    assert (bert["BERT-Base", "mrpc_f1"], bert["BERT-Base", "stsb_spearmanr"]) == (80.0, 20.0)
-    published_bench = new_bench("whole")  # ours are the published figures: so must be the average
-    published_bench.finish_published("miniatures", "BERT-Small (4/512)")
-    _, cells, _ = beside(PAPERS["miniatures"], published_bench)
-    assert cells[cells["arm"] == "add"].xs("average", level="column")[
-        "ours"
-    ].item() == pytest.approx(71.2, abs=0.1)
+    assert cells_of(PAPERS[name], bench).loc[(model, column), "ours"] == expected
+
+
+def test_the_average_is_the_papers(bench):
+    """Where ours are the published scores, so is the average."""
+    bench.finish_published("miniatures", "BERT-Small (4/512)")
+    cells = cells_of(PAPERS["miniatures"], bench)
+    averages = cells[cells["arm"] == "add"].xs("average", level="column")
+    assert averages["ours"].item() == pytest.approx(71.2, abs=0.1)
 
 
 def test_an_arm_stands_beside_the_row_nearest_in_size_and_only_there(bench):
     bench.finish("rte", 1, arm="small", variant="add")
     bench.finish("rte", 1, arm="large", variant="add")
     arms = {"small": {"parameters": 5_000_000}, "large": {"parameters": 40_000_000}}
-    _, _, pairs = beside(PAPERS["miniatures"], bench, arms=arms)
+    pairs = pairs_of(PAPERS["miniatures"], bench, arms=arms)
     assert pairs["arm"].tolist() == ["small", "", "", "large"]
     assert pairs["note"]["BERT-Small (4/512)"] == "no run of add"
     assert pairs["parameters"]["BERT-Medium (8/512)"] == "41.4M / 40M"
 
 
-def test_a_row_of_an_earlier_checkpoint_takes_ours_after_the_same_share(bench):
+@pytest.fixture
+def two_checkpoints(bench):
+    """Runs after 30% and after all of the steps."""
     for steps, value, seed in ((300, 0.3, 1), (1000, 0.6, 1), (1000, 0.6, 2)):
         bench.finish("cola", seed, value, rate=steps * 1e-6)
         bench.cells[-1]["steps"] = steps
-    _, cells, pairs = beside(MADE_UP, bench, **pretrained("add", steps=1000))
+    return bench
+
+
+def test_a_row_of_an_earlier_checkpoint_takes_ours_after_the_same_share(two_checkpoints):
+    cells = cells_of(MADE_UP, two_checkpoints, **pretrained("add", steps=1000))
     assert cells.loc[("Sum", "cola"), ["ours", "steps"]].tolist() == [60.0, 1000]
     assert cells.loc[("Sum-mid", "cola"), ["ours", "steps"]].tolist() == [30.0, 300]
+
+
+def test_steps_and_seeds_are_those_of_the_checkpoint(two_checkpoints):
+    pairs = pairs_of(MADE_UP, two_checkpoints, **pretrained("add", steps=1000))
     assert pairs["steps"].tolist() == ["1,000 / 1,000", "300 / 300", "", ""]
     assert pairs["seeds"].tolist() == ["5 / 2", "5 / 1", "", ""]
 
 
-def test_seeds_of_several_pretrainings_and_what_ours_start_from(bench):
-    """Those of papers share one pretraining, so that as many runs of ours are not like theirs."""
-    bench.finish("cola", 1, arm="untied", origin="grafted")
+def test_seeds_of_several_pretrainings_are_not_like_theirs(bench):
+    """Seeds of papers share one pretraining."""
     for seed in range(1, 6):
         bench.finish("rte", seed)
-        bench.cells[-1]["pretraining_seed"] = seed
-    for cell in bench.cells:
-        cell["steps"] = 9
+        bench.cells[-1] |= {"pretraining_seed": seed, "steps": 9}
+    assert pairs_of(MADE_UP, bench)["seeds"]["Sum"] == "5 / 5, of 5 pretrainings"
+
+
+def test_an_arm_that_was_converted_says_what_it_started_from(bench):
+    bench.finish("cola", 1, arm="untied", origin="grafted")
     arms = [{"name": "untied", "options": {}, "checkpoint": "/some/where/bert"}]
-    _, _, pairs = beside(MADE_UP, bench, config={"arms": arms})
-    assert (pairs["seeds"]["Sum"], pairs["start"]["Untied"]) == (
-        "5 / 5, of 5 pretrainings",
-        "bert, grafted",
-    )
+    assert pairs_of(MADE_UP, bench, config={"arms": arms})["start"]["Untied"] == "bert, grafted"
+
+
+OTHER_ROWS = {
+    "source": "tsv",
+    "digest": "d",
+    "partial": True,
+    "differences": {"validation": "other rows"},
+}
 
 
 def test_rows_that_are_not_the_official_ones_are_not_called_a_part_of_them(bench):
     bench.finish("cola", 1, partial=True)
-    other_rows = {
-        "source": "tsv",
-        "digest": "d",
-        "partial": True,
-        "differences": {"validation": "other rows"},
-    }
-    bench.record(bench.expect("rte"), data=other_rows)
-    page, *_ = beside(MADE_UP, bench)
-    texts = dict([cell.text for cell in row] for row in page.tables[-1].rows)
-    assert texts["Data"] == "tsv; a part of CoLA; other rows than the official ones of RTE"
+    bench.record(bench.expect("rte"), data=OTHER_ROWS)
+    page = page_of(MADE_UP, bench)
+    facts = dict([cell.text for cell in row] for row in page.tables[-1].rows)
+    assert facts["Data"] == "tsv; a part of CoLA; other rows than the official ones of RTE"
     assert LEGEND["differences"] in page.tables[0].legend
 
 
 def test_a_part_of_the_rows_is_not_called_other_rows(bench):
     bench.finish("cola", 1, partial=True)
-    page, *_ = beside(MADE_UP, bench)
-    assert LEGEND["differences"] not in page.tables[0].legend
+    assert LEGEND["differences"] not in page_of(MADE_UP, bench).tables[0].legend
 
 
-def test_partial_data_are_marked_and_made_up_data_have_a_banner(bench, new_bench):
+def test_partial_data_are_marked(bench):
     bench.finish("cola", 1, partial=True)
     bench.finish("rte", 1)
-    table = beside(MADE_UP, bench)[0].tables[0]
+    table = page_of(MADE_UP, bench).tables[0]
     assert table.header == ["Model", "CoLA†", "RTE", "Avg.†"]
     assert any(line.startswith("†") for line in table.legend)
-    demo = new_bench("demo")
-    demo.finish("cola", 1, source="demo", partial=True)
-    page, _, _ = beside(MADE_UP, demo)
-    assert (page.banner, page.tables[0].header[1]) == (BANNER, "CoLA")
 
 
-def test_a_table_alone_has_all_rows_and_bold_is_the_best_printed_value():
-    read = read_markdown(to_markdown(named_page("tupe-1")))[0]
-    assert [row[0][0] for row in read.rows] == [row.label for row in PAPERS["tupe-1"].rows]
-    assert [text for row in read.rows for text, bold in row if bold][-1] == "85.04"
-    assert [row[0][0] for row in read.rows if row[8][1]] == ["TUPE-R"]
+def test_made_up_data_have_a_banner_and_no_mark(bench):
+    bench.finish("cola", 1, source="demo", partial=True)
+    page = page_of(MADE_UP, bench)
+    assert page.banner == BANNER
+    assert page.tables[0].header[1] == "CoLA"
+
+
+@pytest.fixture(scope="module")
+def tupe():
+    """The rows of a table alone, as Markdown has them."""
+    return read_markdown(to_markdown(named_page("tupe-1")))[0].rows
+
+
+def test_a_table_alone_has_all_rows(tupe):
+    assert [row[0][0] for row in tupe] == [row.label for row in PAPERS["tupe-1"].rows]
+
+
+def test_bold_is_the_best_printed_value(tupe):
+    (best_rte,) = [row[0][0] for row in tupe if row[8][1]]
+    assert best_rte == "TUPE-R"
+    bold_averages = [row[-1][0] for row in tupe if row[-1][1]]
+    assert bold_averages == ["85.04"]
