@@ -26,7 +26,8 @@ from glue_bench.pages.render import to_markdown
 from glue_bench.publish.bundle import TABLE_FILES, open_bundle
 from glue_bench.records.done import START_REPLACED, replaced_start
 from glue_bench.records.finished import Finished
-from glue_bench.records.layout import CELLS, FAILURES, PLAN
+from glue_bench.records.labels import GOLD
+from glue_bench.records.layout import CELLS, FAILURES, PLAN, labels_file
 from glue_bench.records.plugin_files import find_plugin, kept_digests
 from glue_bench.records.store import Store, experiments_in
 from glue_bench.records.values import Job, Plan, PretrainingRecord, Record
@@ -107,7 +108,7 @@ def check_experiment(store: Store) -> tuple[Check, ...]:
     jobs += [record.job for record in pretrainings]
     checks = [
         _check_plan(plan),
-        _check_records(plan, finished, jobs, damaged=finished.left_out - len(strays)),
+        _check_records(store, plan, finished, jobs, damaged=finished.left_out - len(strays)),
         _check_ids(jobs),
         _check_each(
             "predictions",
@@ -160,16 +161,41 @@ def _check_ids(jobs: Sequence[Job]) -> Check:
     return Check("ids", f"{right} follow from what the records say", tuple(faults))
 
 
-def _check_records(plan: Plan, finished: Finished, jobs: Sequence[Job], *, damaged: int) -> Check:
-    """List the records that changed since they were written, or are gone.
+def _check_records(
+    store: Store, plan: Plan, finished: Finished, jobs: Sequence[Job], *, damaged: int
+) -> Check:
+    """List the records and the headers of labels that changed since they were written, or are gone.
 
-    `damaged` is the number of unreadable records outside the plan.
+    Args:
+        store: The experiment's folder.
+        plan: Its plan.
+        finished: The records of the plan.
+        jobs: The jobs of all records that can be read.
+        damaged: The number of records outside the plan that cannot be read.
     """
     faults = list(finished.problems.values())
     if damaged:
         faults.append(f"{CELLS}/: {damaged} outside the plan cannot be believed; delete them")
     faults += _missing_starts(plan, finished)
+    faults += _wrong_labels(store, plan)
     return Check("records", f"{len(jobs)} are as they were written", tuple(faults))
+
+
+def _wrong_labels(store: Store, plan: Plan) -> Iterator[str]:
+    """Yield a line about each file of labels whose header does not fit the plan.
+
+    The digest of labels does not cover the header, which tells the rows of the baselines.
+    """
+    held_out_share = plan.experiment.finetuning.held_out_share
+    for task, facts in plan.tasks.items():
+        try:
+            is_stored = bool(store.labels.read(task, facts.digest)[GOLD])
+        except UserError:
+            continue  # the check of predictions reports it
+        if is_stored and not store.labels.fits(task, facts.digest, held_out_share):
+            place = labels_file(task, facts.digest)
+            advice = REWRITE_ADVICE.format("it")
+            yield f"{place}: its header is not that of these settings; {advice}"
 
 
 def _missing_starts(plan: Plan, finished: Finished) -> Iterator[str]:
@@ -237,7 +263,7 @@ def _has_right_scores(store: Store, record: Record, plan: Plan) -> bool:
     facts = plan.tasks.get(task)
     labels_digest = facts.labels if facts and facts.digest == data else None
     logits = store.logits(record)
-    labels = store.labels.read(task, data, labels_digest)["gold"]
+    labels = store.labels.read(task, data, labels_digest)[GOLD]
     store.logits(record, test=True)  # raises if its test predictions are not its own
     store.models.find_whole(record)  # likewise
     last_scores = dict(record.history[-1].scores)

@@ -24,6 +24,8 @@ HELD_OUT_SHARE = "held_out_share"
 """The key in a file's header for the part of train that its baselines were not fitted on."""
 NOTHING_HELD_OUT = "0"
 """Its value if baselines were fitted on all of train. Older files do not have the key."""
+OLDER_KEYS = {"data", "sha256"}
+"""The keys in the header of older files."""
 
 
 class LabelStore:
@@ -73,6 +75,15 @@ class LabelStore:
             return False
         metadata = read_metadata(self.folder / layout.labels_file(task, data))
         return metadata.get(HELD_OUT_SHARE) == _share_text(held_out_share)
+
+    def fits(self, task: str, data: str, held_out_share: float | None) -> bool:
+        """Whether the header of a file is one that this setting writes, or an older file's.
+
+        Only the header is compared. The parameters are those of `has`, which needs a newer file.
+        """
+        metadata = read_metadata(self.folder / layout.labels_file(task, data))
+        written = {"data": data, HELD_OUT_SHARE: _share_text(held_out_share)}
+        return metadata == written or metadata.keys() <= OLDER_KEYS
 
     def write(self, task: str, data: str, held_out_share: float | None, labels: Labels) -> str:
         """Replace the labels of a task's data, and return their digest; parameters as in `has`."""

@@ -14,18 +14,49 @@ from glue_bench.records.store import Store
 from glue_bench.records.values import PretrainingRecord, Record
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
-AGAIN = "; delete its folder and run again"
+DELETE_ADVICE = "; delete its folder and run again"
+NAMES = [
+    "plan",
+    "records",
+    "ids",
+    "predictions",
+    "pretrainings",
+    "weights",
+    "failures",
+    "tables",
+]
+"""The checks of an experiment without plugins."""
 
 
-def checks(folder: Path | str) -> dict[str, tuple[str, ...]]:
-    """The faults of each check of an experiment."""
+def faults_by_check(folder: Path | str) -> dict[str, tuple[str, ...]]:
     (verified,) = verify(folder)
     return {check.name: check.faults for check in verified.checks}
 
 
-def found(folder: Path) -> dict[str, tuple[str, ...]]:
-    """Checks that found faults, and these, but for tables: they differ from what changed records give."""
-    return {name: faults for name, faults in checks(folder).items() if faults and name != "tables"}
+def failed_checks(folder: Path) -> dict[str, tuple[str, ...]]:
+    """Return the faults of the checks that found some.
+
+    Tables are left out: they differ from what changed records give.
+    """
+    failed = {}
+    for name, faults in faults_by_check(folder).items():
+        if faults and name != "tables":
+            failed[name] = faults
+    return failed
+
+
+def all_faults(folder: Path) -> list[str]:
+    """Return the faults of all failed checks."""
+    faults = []
+    for of_check in failed_checks(folder).values():
+        faults += of_check
+    return faults
+
+
+def result_of(folder: Path, name: str) -> str:
+    """Return the result of one check, in words."""
+    (verified,) = verify(folder)
+    return next(check.result for check in verified.checks if check.name == name)
 
 
 def record_of(folder: Path, name: str = "add-stsb") -> Record:
@@ -33,208 +64,271 @@ def record_of(folder: Path, name: str = "add-stsb") -> Record:
     return Record.model_validate_json(path.read_bytes())
 
 
-def test_a_finished_experiment_is_good_and_what_was_never_stored_is_unknown(finished, monkeypatch):
-    names = [
-        "plan",
-        "records",
-        "ids",
-        "predictions",
-        "pretrainings",
-        "weights",
-        "failures",
-        "tables",
-    ]
+def test_a_finished_experiment_is_good(finished, monkeypatch):
     monkeypatch.setenv("HOME", str(finished.parent))
-    assert checks(f"~/{finished.name}") == dict.fromkeys(names, ())
-    (verified,) = verify(RESULTS / "minilm")
-    assert next(check.result for check in verified.checks if check.name == "weights").endswith(
-        " unknown"
-    )
+    assert faults_by_check(f"~/{finished.name}") == dict.fromkeys(NAMES, ())
+
+
+def test_what_was_never_stored_is_unknown():
+    assert result_of(RESULTS / "minilm", "weights").endswith(" unknown")
 
 
 def test_no_bit_of_a_folder_can_be_flipped_unseen(finished):
     paths = sorted(path for path in finished.rglob("*") if path.is_file() and path.name != ".lock")
 
     @given(
-        path=st.sampled_from(paths), where=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7)
+        path=st.sampled_from(paths), share=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7)
     )
     @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=10)
-    def flip(path, where, bit):
-        whole = path.read_bytes()
-        content = bytearray(whole)
-        content[int(where * len(content))] ^= 1 << bit
+    def check(path, share, bit):
+        original = path.read_bytes()
+        content = bytearray(original)
+        content[int(share * len(content))] ^= 1 << bit
         path.write_bytes(content)
         try:
-            assert any(checks(finished).values()), path
+            assert any(faults_by_check(finished).values()), path
         finally:
-            path.write_bytes(whole)
+            path.write_bytes(original)
 
-    flip()
+    check()
+
+
+def test_a_changed_header_of_labels_is_a_fault(finished):
+    """No digest covers it."""
+    path = next(finished.glob("labels/mnli-*"))
+    content = path.read_bytes()
+    assert content.count(b'"held_out_share":"0"') == 1
+    path.write_bytes(content.replace(b'"held_out_share":"0"', b'"held_out_share":"1"'))
+    (fault,) = failed_checks(finished)["records"]
+    assert fault == (
+        f"labels/{path.name}: its header is not that of these settings; run the experiment again, "
+        "which writes it anew"
+    )
 
 
 def test_damaged_files_are_faults_of_their_names_and_no_traceback(finished):
     failed = next((finished / "cells").glob("add-rte*"))
     failed.rename(finished / "gone")
-    (finished / "failures").mkdir(exist_ok=True)
-    (failure := finished / "failures" / f"{failed.name}.json").touch()
-    patterns = ("labels/stsb*", "pretrainings/add-*/record.json", "cells/add-mnli*/record.json")
-    damaged = [failure, *(next(finished.glob(pattern)) for pattern in patterns)]
-    for paths in (damaged, [finished / "plan.json"]):
-        for path in paths:
-            path.write_text('{"cells": 3}')
-        said = " ".join(fault for faults in found(finished).values() for fault in faults)
-        assert [path for path in paths if str(path.relative_to(finished)) not in said] == []
+    failure = finished / "failures" / f"{failed.name}.json"
+    failure.parent.mkdir(exist_ok=True)
+    damaged = [failure]
+    for pattern in (
+        "labels/stsb*",
+        "pretrainings/add-*/record.json",
+        "cells/add-mnli*/record.json",
+    ):
+        damaged.append(next(finished.glob(pattern)))
+    for path in damaged:
+        path.write_text('{"cells": 3}')
+    faults = " ".join(all_faults(finished))
+    assert [path for path in damaged if str(path.relative_to(finished)) not in faults] == []
+
+
+def test_a_damaged_plan_is_a_fault_of_its_name(finished):
+    (finished / "plan.json").write_text('{"cells": 3}')
+    assert "plan.json" in " ".join(all_faults(finished))
 
 
 def test_a_number_in_a_table_and_tables_that_are_gone_or_too_many(finished, glue_bench):
     (finished / "scores.csv").unlink()
     (finished / "steps.csv").write_text("")
     text = (finished / "leaderboard.csv").read_text()
-    digit = max(text.rfind(d) for d in "123456789")
-    (finished / "leaderboard.csv").write_text(text[:digit] + "0" + text[digit + 1 :])
-    said, line = glue_bench("verify", finished), text[:digit].count("\n") + 1
-    assert said.status == 1
-    assert (
-        f"fault: leaderboard.csv: line {line} is not what the records give; run the experiment again"
-        in said.out
-    )
-    assert "fault: scores.csv: missing" in said.out
-    assert "fault: steps.csv: not among the tables that the records give" in said.out
-    assert said.out.endswith(f"{finished}: faults: 3\n")
+    place = max(text.rfind(digit) for digit in "123456789")
+    (finished / "leaderboard.csv").write_text(f"{text[:place]}0{text[place + 1 :]}")
+    line = text[:place].count("\n") + 1
+    result = glue_bench("verify", finished)
+    assert result.status == 1
+    wrong_line = f"leaderboard.csv: line {line} is not what the records give"
+    assert f"fault: {wrong_line}; run the experiment again" in result.out
+    assert "fault: scores.csv: missing" in result.out
+    assert "fault: steps.csv: not among the tables that the records give" in result.out
+    assert result.out.endswith(f"{finished}: faults: 3\n")
 
 
-def test_what_cannot_be_read_as_a_table_is_a_fault_of_its_name_and_other_files_are_only_named(
-    finished,
-):
-    for name in ("scores.csv", "leaderboard.md"):
-        (finished / name).unlink()
+def test_what_cannot_be_read_as_a_table_is_a_fault_of_its_name(finished):
+    (finished / "scores.csv").unlink()
     (finished / "scores.csv").mkdir()
+    with (finished / "leaderboard.md").open("wb") as file:
+        file.truncate(2**26 + 1)
+    faults = faults_by_check(finished)["tables"]
+    assert sorted(fault.split(" (")[0] for fault in faults) == [
+        "leaderboard.md: cannot be read",
+        "scores.csv: cannot be read",
+    ]
+
+
+def test_tables_that_are_the_owners_are_only_named(finished):
     (finished / "notes.md").mkdir()
-    for name in ("leaderboard.md", "predictions.csv"):
-        with (finished / name).open("wb") as file:
-            file.truncate(2**26 + 1)
-    (check,) = [each for each in verify(finished)[0].checks if each.name == "tables"]
-    said = sorted(fault.split(" (")[0] for fault in check.faults)
-    assert said == ["leaderboard.md: cannot be read", "scores.csv: cannot be read"]
-    assert check.result.endswith("; not checked: notes.md, predictions.csv")
+    (finished / "predictions.csv").touch()
+    assert faults_by_check(finished)["tables"] == ()
+    assert result_of(finished, "tables").endswith("; not checked: notes.md, predictions.csv")
 
 
 @pytest.mark.parametrize("name", ["model/handler.py", "model/more/x.bin", "tests.safetensors"])
 def test_a_file_that_no_record_knows_is_a_fault(finished, name):
-    store, record = Store(finished), record_of(finished)
+    store = Store(finished)
+    record = record_of(finished)
     store.write(record, lambda model: (model / "config.json").touch(), logits=store.logits(record))
     strange = finished / "cells" / record.cell.id / name
     strange.parent.mkdir(exist_ok=True)
     strange.write_text("x")
-    faults = [fault for each in found(finished).values() for fault in each]
-    assert [f"{record.cell.id}/{name}: " in fault for fault in faults] == [True]
+    (fault,) = all_faults(finished)
+    assert f"{record.cell.id}/{name}: " in fault
 
 
-def forged(folder: Path, stored: Any = None, **changes: Any) -> str:
-    """Store a cell's record with these changes, its logits and its digest fitting; its folder."""
-    store, record = Store(folder), record_of(folder)
-    store.write(record.model_copy(update=changes), logits=stored or store.logits(record))
+def forge(folder: Path, logits: Any = None, **changes: Any) -> str:
+    """Store a cell's record with these changes, so that its logits and its digest fit.
+
+    Returns the folder of the cell.
+    """
+    store = Store(folder)
+    record = record_of(folder)
+    store.write(record.model_copy(update=changes), logits=logits or store.logits(record))
     return f"cells/{record.cell.id}"
 
 
-def scored(record: Record) -> dict[str, Any]:
-    """A changed score, and a history that has it, too."""
+def wrong_score(record: Record) -> dict[str, Any]:
+    """Change a score, and the history of the epochs with it."""
     scores = {"validation": {**record.scores["validation"], "pearson": 0.9}}
     last = record.history[-1].model_copy(update={"scores": scores})
     return {"scores": scores, "history": (*record.history[:-1], last)}
 
 
+def wrong_collapse(record: Record) -> dict[str, Any]:
+    return {"collapsed": () if record.collapsed else ("validation",)}
+
+
+def wrong_seed(record: Record) -> dict[str, Any]:
+    return {"cell": record.cell.model_copy(update={"seed": 9})}
+
+
 Change = Callable[[Record, np.ndarray], dict[str, Any]]
 FORGERIES: list[tuple[Change, str, str]] = [
     (
-        lambda one, _: {"scores": scored(one)["scores"]},
+        lambda record, _: {"scores": wrong_score(record)["scores"]},
         "predictions",
         "its scores are not those of its last",
     ),
-    (lambda one, _: scored(one), "predictions", "validation gives pearson "),
+    (lambda record, _: wrong_score(record), "predictions", "validation gives pearson "),
+    (lambda record, _: wrong_collapse(record), "predictions", "it is wrong on whether "),
     (
-        lambda one, _: {"collapsed": () if one.collapsed else ("validation",)},
-        "predictions",
-        "it is wrong on whether ",
-    ),
-    (
-        lambda _, own: {"stored": {"validation": own + np.arange(len(own))[:, None]}},
+        lambda _, logits: {"logits": {"validation": logits + np.arange(len(logits))[:, None]}},
         "predictions",
         "validation gives ",
     ),
-    (lambda _, own: {"stored": {"other": own}}, "predictions", "'validation'"),
-    (
-        lambda one, _: {"cell": one.cell.model_copy(update={"seed": 9})},
-        "ids",
-        "its id is not that of what it says",
-    ),
+    (lambda _, logits: {"logits": {"other": logits}}, "predictions", "'validation'"),
+    (lambda record, _: wrong_seed(record), "ids", "its id is not that of what it says"),
     (lambda *_: {"started_from": "0" * 64}, "weights", "it started from weights of "),
 ]
+"""A change of a record and its logits, the check that sees it, and the beginning of the fault."""
 
 
-@pytest.mark.parametrize(("change", "check", "said"), FORGERIES)
+@pytest.mark.parametrize(("change", "check", "fault"), FORGERIES)
 def test_a_record_that_was_signed_anew_is_held_to_what_it_follows_from(
-    finished, change, check, said
+    finished, change, check, fault
 ):
-    (own,) = Store(finished).logits(record_of(finished)).values()
-    place = forged(finished, **change(record_of(finished), own))
-    (fault,) = found(finished)[check]
-    assert fault.startswith(f"{place}: {said}")
-    assert fault.endswith(AGAIN)
+    record = record_of(finished)
+    (logits,) = Store(finished).logits(record).values()
+    place = forge(finished, **change(record, logits))
+    (line,) = failed_checks(finished)[check]
+    assert line.startswith(f"{place}: {fault}")
+    assert line.endswith(DELETE_ADVICE)
 
 
-OF_PRETRAINING: dict[str, Callable[[PretrainingRecord, Any, Any], dict[str, Any]]] = {
-    "its validation loss is not the mean": lambda *_: {"validation_loss": 1.0},
-    "its validation_loss is not what": lambda one, *_: {
-        "measures": (one.measures[0].model_copy(update={"value": 3.0}), *one.measures[1:])
-    },
-    "its swap_1 is not what": lambda _, __, sums: (
-        sums.update(swap_1=sums["swap_1"] * [[2.0], [1.0]]) or {}
-    ),
-    "'count'": lambda _, losses, __: (
-        losses.clear() or losses.update(loss_sum=np.ones((2, 2))) or {}
-    ),
-}
+def wrong_measure(record: PretrainingRecord) -> dict[str, Any]:
+    measure = record.measures[0].model_copy(update={"value": 3.0})
+    return {"measures": (measure, *record.measures[1:])}
 
 
-@pytest.mark.parametrize("said", OF_PRETRAINING)
-def test_so_is_that_of_a_pretraining(finished, said):
-    store, path = Store(finished), next((finished / "pretrainings").glob("add-*/record.json"))
-    record = PretrainingRecord.model_validate_json(path.read_bytes())
-    losses, sums = store.losses(record), store.measure_sums(record)
-    changes = OF_PRETRAINING[said](record, losses, sums)
-    store.write(record.model_copy(update=changes), losses=losses, sums=sums)
-    (fault,) = found(finished)["pretrainings"]
-    assert f"pretrainings/{record.pretraining.id}: {said}" in fault
-    assert fault.endswith(AGAIN)
+def double_sums(sums: dict[str, np.ndarray]) -> None:
+    sums["swap_1"] = sums["swap_1"] * [[2.0], [1.0]]
 
 
-def test_logits_and_what_runs_started_from_that_are_gone_are_faults_and_other_folders_are_not(
-    finished,
-):
-    first, other, mnli = (
-        record_of(finished, name).cell.id for name in ("add-stsb", "untied-stsb", "untied-mnli")
-    )
-    (finished / "cells" / first / "logits.safetensors").unlink()
-    arm = next(finished.glob("pretrainings/add-*")).name
-    for place in (f"cells/{other}", f"cells/{mnli}", f"pretrainings/{arm}"):
+def remove_counts(losses: dict[str, np.ndarray]) -> None:
+    losses.clear()
+    losses["loss_sum"] = np.ones((2, 2))
+
+
+@pytest.fixture
+def check_pretraining(finished):
+    """A function that changes a pretraining's record, losses or sums, and checks the one fault."""
+
+    def check(fault: str, change_record=None, change_losses=None, change_sums=None) -> None:
+        store = Store(finished)
+        path = next((finished / "pretrainings").glob("add-*/record.json"))
+        record = PretrainingRecord.model_validate_json(path.read_bytes())
+        losses = store.losses(record)
+        sums = store.measure_sums(record)
+        if change_losses:
+            change_losses(losses)
+        if change_sums:
+            change_sums(sums)
+        changes = change_record(record) if change_record else {}
+        store.write(record.model_copy(update=changes), losses=losses, sums=sums)
+        (line,) = failed_checks(finished)["pretrainings"]
+        assert f"pretrainings/{record.pretraining.id}: {fault}" in line
+        assert line.endswith(DELETE_ADVICE)
+
+    return check
+
+
+def test_a_validation_loss_is_held_to_the_losses(check_pretraining):
+    fault = "its validation loss is not the mean"
+    check_pretraining(fault, change_record=lambda _: {"validation_loss": 1.0})
+
+
+def test_a_measure_is_held_to_the_sums(check_pretraining):
+    check_pretraining("its validation_loss is not what", change_record=wrong_measure)
+
+
+def test_sums_are_held_to_the_measures(check_pretraining):
+    check_pretraining("its swap_1 is not what", change_sums=double_sums)
+
+
+def test_losses_without_counts_are_a_fault(check_pretraining):
+    check_pretraining("'count'", change_losses=remove_counts)
+
+
+def test_logits_that_are_gone_are_a_fault(finished):
+    cell = record_of(finished).cell.id
+    (finished / "cells" / cell / "logits.safetensors").unlink()
+    (fault,) = failed_checks(finished)["predictions"]
+    assert fault.startswith(f"cells/{cell}/logits.safetensors: ")
+
+
+def test_jobs_that_are_gone_are_faults_if_finished_runs_started_from_them(finished):
+    pretraining = next(finished.glob("pretrainings/add-*")).name
+    mnli = record_of(finished, "untied-mnli").cell.id
+    no_start = record_of(finished, "untied-stsb").cell.id
+    for place in (f"cells/{no_start}", f"cells/{mnli}", f"pretrainings/{pretraining}"):
         (finished / place).rename(finished / place.partition("/")[2])
-    (fault,) = (faults := found(finished)).pop("predictions")
-    assert fault.startswith(f"cells/{first}/logits.safetensors: ")
-    no, again = "no record, but finished runs started from it", "; run the experiment again"
-    assert faults == {
-        "records": (f"pretrainings/{arm}: {no}: 3{again}", f"cells/{mnli}: {no}: 1{again}")
+    fault = "no record, but finished runs started from it"
+    assert failed_checks(finished) == {
+        "records": (
+            f"pretrainings/{pretraining}: {fault}: 3; run the experiment again",
+            f"cells/{mnli}: {fault}: 1; run the experiment again",
+        )
     }
-    weights = next(check.result for check in verify(finished)[0].checks if check.name == "weights")
+    weights = result_of(finished, "weights")
     assert weights == "1 started from the weights that are named, 3 unknown"
 
 
-def test_a_record_outside_the_plan_is_checked_too(finished):
+@pytest.fixture
+def outside(finished) -> Path:
+    """The record of a cell that is not in the plan."""
     cell = record_of(finished).cell
-    stray = cell.model_validate(cell.document() | {"id": "", "seed": 9})
-    forged(finished, cell=stray)
-    assert found(finished) == {}
-    (finished / "cells" / stray.id / "record.json").write_text("{}")
-    assert found(finished) == {
+    other_seed = cell.model_validate(cell.document() | {"id": "", "seed": 9})
+    forge(finished, cell=other_seed)
+    return finished / "cells" / other_seed.id / "record.json"
+
+
+def test_a_good_record_outside_the_plan_is_good(finished, outside):
+    assert outside.exists()
+    assert failed_checks(finished) == {}
+
+
+def test_a_damaged_record_outside_the_plan_is_a_fault(finished, outside):
+    outside.write_text("{}")
+    assert failed_checks(finished) == {
         "records": ("cells/: 1 outside the plan cannot be believed; delete them",)
     }
